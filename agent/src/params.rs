@@ -1,0 +1,67 @@
+//! Validated parameters of the agent's controller.
+
+use core::time::Duration;
+
+use ballast_types::{BootId, ChassisId, Core, PowerModel, ServerId, Watts};
+use serde::{Deserialize, Serialize};
+
+/// How the agent finds the p-states that fit under its cap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// The paper's: low-priority cores to the floor, then four cores a step back up.
+    Stepwise,
+    /// Every core equally, as RAPL does: the paper's baseline.
+    FullServer,
+    /// Watches and reports, restricts nothing.
+    None,
+}
+
+impl Policy {
+    /// Its name in config and status.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stepwise => "stepwise",
+            Self::FullServer => "full-server",
+            Self::None => "none",
+        }
+    }
+}
+
+/// Everything the controller needs to know beforehand. The daemon's config makes one, and checks it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Params {
+    /// This server.
+    pub server: ServerId,
+    /// This boot; echoed by the chassis.
+    pub boot_id: BootId,
+    /// The one chassis that is obeyed.
+    pub chassis_id: ChassisId,
+    /// How to throttle.
+    pub policy: Policy,
+    /// Every core of the server, ascending by id, no duplicates.
+    pub cores: Vec<Core>,
+    /// The server's power model, for estimates in reports only.
+    pub model: PowerModel,
+    /// How often the meter is read (200 ms).
+    pub sample_period: Duration,
+    /// Between two steps: the meter's lag plus one sample (400 ms).
+    pub settle: Duration,
+    /// At the floor and above the cap for this long: the server's own limit (600 ms).
+    pub escalate_after: Duration,
+    /// Cores moved per step (4, the paper's N).
+    pub step_cores: u16,
+    /// Target = cap less this share of it, in parts per million (20 000 = 2 %).
+    pub margin_ppm: u32,
+    /// No step up while the draw is within this of the target (1 W).
+    pub deadband: Watts,
+    /// How long the last resort stays on after the draw came under the target (2 s).
+    pub server_limit_hold: Duration,
+    /// The lowest limit that the server's own hardware may be set to; `None` if there is none to set.
+    pub server_limit_floor: Option<Watts>,
+    /// Tries of one action before it is given up (3).
+    pub actuator_tries: u8,
+    /// Between two tries (50 ms).
+    pub retry_after: Duration,
+}

@@ -1,0 +1,130 @@
+//! What the chassis's controller is told, and what it wants done.
+
+use ballast_types::wire::{Alert, Event, Refusal, Report};
+use ballast_types::{ActionId, Epoch, Instant, Seq, ServerId, Watts};
+use serde::{Deserialize, Serialize};
+
+/// What the chassis's controller is told.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Input {
+    /// One poll of every power supply.
+    Psu(Poll),
+    /// What came of one message.
+    Answer {
+        /// From whom.
+        server: ServerId,
+        /// To which message.
+        seq: Seq,
+        /// What.
+        answer: Answer,
+    },
+    /// The out-of-band actuator's answer.
+    Applied {
+        /// Which action.
+        id: ActionId,
+        /// How it went; `Err` holds the reason.
+        result: Result<(), String>,
+    },
+    /// An operator lowers the budget; `None` goes back to the configured one.
+    Budget(Option<Watts>),
+    /// The BMC's word on whether a server is switched on.
+    Powered {
+        /// Which server.
+        server: ServerId,
+        /// On, or off.
+        on: bool,
+    },
+    /// The daemon stops: lift what is out of band and safe to lift, tell the agents nothing more.
+    Leave,
+}
+
+/// One poll of every power supply.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Poll {
+    /// Every configured supply, in configured order.
+    pub supplies: Vec<Supply>,
+    /// When the newest of the readings was produced. One that has not moved is not fresh.
+    pub taken_at: Instant,
+}
+
+/// One power supply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Supply {
+    /// How it is.
+    pub state: SupplyState,
+    /// What it draws from its feed; `None` when there is no usable value.
+    pub input: Option<Watts>,
+}
+
+/// How a power supply is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SupplyState {
+    /// Carries load. A zero reading is then a missing one.
+    Active,
+    /// Ready, carries nothing. Zero is a valid reading.
+    Standby,
+    /// Broken, or its feed is lost. Zero is a valid reading; it can carry nothing.
+    Failed,
+    /// Not there; it can carry nothing.
+    Absent,
+    /// Cannot be told: its reading is missing.
+    Unknown,
+}
+
+/// What came of one message to an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// It was obeyed.
+    Report(Report),
+    /// It was refused (409).
+    Refused(Refusal),
+    /// There was no answer, or none that can be read; the reason.
+    Nothing(String),
+}
+
+/// What the chassis's controller wants done, in this order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Output {
+    /// Send this to that server's agent. Answered by [`Input::Answer`].
+    Alert {
+        /// To whom.
+        server: ServerId,
+        /// What.
+        alert: Alert,
+    },
+    /// Cap a server through its BMC or slot, without its own software. Answered by [`Input::Applied`].
+    OutOfBandCap {
+        /// Which action.
+        id: ActionId,
+        /// Which server.
+        server: ServerId,
+        /// Its draw, at most.
+        watts: Watts,
+    },
+    /// Release that cap. Answered.
+    OutOfBandLift {
+        /// Which action.
+        id: ActionId,
+        /// Which server.
+        server: ServerId,
+    },
+    /// Write this to the ledger, on disk, before the outputs that follow are performed.
+    Ledger(Ledger),
+    /// Something that an operator may want to see.
+    Event(Event),
+}
+
+/// What a chassis manager keeps over a restart, and over a reboot: out-of-band caps survive both.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Ledger {
+    /// The newest epoch used.
+    pub epoch: Epoch,
+    /// The operator's lower budget.
+    pub budget_w: Option<Watts>,
+    /// Out-of-band caps that are on, or may be.
+    pub out_of_band: Vec<(ServerId, Watts)>,
+}

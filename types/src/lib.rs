@@ -1,0 +1,19 @@
+//! The words that every part of Ballast shares: time, units, ids, the wire, and the [`Machine`] trait.
+//!
+//! This crate is pure and small. Quantities are private integers inside newtypes, so that watts are
+//! never added to kilohertz, and a difference is only taken where it means something.
+
+pub mod ids;
+mod instant;
+pub mod machine;
+mod power_model;
+pub mod server;
+mod units;
+pub mod wire;
+
+pub use ids::{ActionId, BootId, ChassisId, CoreId, Epoch, IdError, Seq, ServerId, VmId};
+pub use instant::Instant;
+pub use machine::{Cause, Machine, Shell, Turn, Why, turn};
+pub use power_model::PowerModel;
+pub use server::{Core, Ladder, LadderError, OnExtreme, VmClass};
+pub use units::{KiloHertz, Microjoules, Utilisation, Watts};
