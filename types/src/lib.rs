@@ -7,6 +7,7 @@ pub mod ids;
 mod instant;
 pub mod machine;
 mod power_model;
+pub mod recording;
 pub mod server;
 mod units;
 pub mod wire;

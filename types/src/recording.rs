@@ -1,0 +1,37 @@
+//! What a recorder writes and a replayer reads: one JSON object a line.
+//!
+//! The first line of every file is a [`Header`]; every other line is one [`Step`]. A rotated file
+//! starts with a header of its own whose `start` is `None`: it continues the file before it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Cause, Instant};
+
+/// The version of this format.
+pub const VERSION: u32 = 1;
+
+/// The first line: everything that makes the machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header<P, S> {
+    /// [`VERSION`].
+    pub ballast_recording: u32,
+    /// `"agent"` or `"chassis"`.
+    pub machine: String,
+    /// When the machine was made.
+    pub at: Instant,
+    /// Its parameters.
+    pub params: P,
+    /// What it was started from; `None` in a file that continues another.
+    pub start: Option<S>,
+}
+
+/// One step of the machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step<I, O> {
+    /// When.
+    pub at: Instant,
+    /// What moved it.
+    pub cause: Cause<I>,
+    /// What it then wanted done.
+    pub outputs: Vec<O>,
+}
