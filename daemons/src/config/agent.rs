@@ -1,0 +1,328 @@
+//! `agent.toml`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use ballast_agent_core::Policy;
+use ballast_types::wire::VmSpec;
+use ballast_types::{ChassisId, OnExtreme, PowerModel, ServerId, VmClass, VmId, Watts};
+use toml::de::DeValue;
+
+use super::reader::{ConfigError, Problems, Section, flag, number, text, whole, word};
+use super::{Place, WATTS, load, millis, percent, watts};
+
+/// The whole of `agent.toml`, checked.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// Where the daemon lives.
+    pub place: Place,
+    /// This server.
+    pub server: ServerId,
+    /// The one chassis that is obeyed.
+    pub chassis: ChassisId,
+    /// How to throttle.
+    pub policy: Policy,
+    /// The server's power meter.
+    pub meter: MeterConfig,
+    /// Cores moved per step.
+    pub step_cores: u16,
+    /// Target = cap less this share of it.
+    pub margin_ppm: u32,
+    /// No step up within this of the target.
+    pub deadband: Watts,
+    /// Between two steps.
+    pub settle: Duration,
+    /// At the floor and above the cap for this long: the server's own limit.
+    pub escalate_after: Duration,
+    /// How long the server's own limit stays on after the draw came under the target.
+    pub server_limit_hold: Duration,
+    /// The lowest limit of the server's own hardware; `None` when it is not to be used.
+    pub server_limit_floor: Option<Watts>,
+    /// The server's power model, for estimates in reports.
+    pub model: PowerModel,
+    /// VMs known from the start; more come by `PUT /v1/vms/{id}`.
+    pub vms: BTreeMap<VmId, VmSpec>,
+}
+
+/// The server's power meter.
+#[derive(Clone, Debug)]
+pub struct MeterConfig {
+    /// What kind it is.
+    pub source: MeterSource,
+    /// How often it is read.
+    pub sample: Duration,
+    /// How far its readings lag behind the draw.
+    pub lag: Duration,
+    /// More than this is absurd.
+    pub max: Watts,
+}
+
+/// What kind of meter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MeterSource {
+    /// A hwmon device, by driver name and label.
+    Hwmon {
+        /// The device's `name`.
+        name: String,
+        /// The channel's `powerN_label`, where it has labels.
+        label: Option<String>,
+    },
+    /// RAPL packages and memory, plus a fixed offset for the rest of the server.
+    Rapl {
+        /// What RAPL does not see.
+        offset: Watts,
+    },
+}
+
+impl AgentConfig {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// Every problem, one a line.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        load(path, Self::parse)
+    }
+
+    /// Checks a text; `file` is its name in problems.
+    ///
+    /// # Errors
+    /// Every problem, one a line.
+    pub fn parse(file: &str, source: &str) -> Result<Self, ConfigError> {
+        let problems = Problems::new(file, source);
+        let table = problems.parse();
+        let mut root = Section::root(&problems, &table);
+
+        let place = Place::read(&mut root, "127.0.0.1:7101", "/var/lib/ballast-agent");
+        let server = root.required("server", "an id of this server", |value| {
+            ServerId::new(value.as_str()?).ok()
+        });
+        let chassis = root.required("chassis", "the id of its chassis", |value| {
+            ChassisId::new(value.as_str()?).ok()
+        });
+        let policies = [Policy::Stepwise, Policy::FullServer, Policy::None];
+        let policies = policies.map(|policy| (policy.name(), policy));
+        let policy = root.or(
+            "policy",
+            Policy::Stepwise,
+            "\"stepwise\", \"full-server\" or \"none\"",
+            word(&policies),
+        );
+        let meter = MeterConfig::read(root.section("meter"));
+
+        let mut throttle = root.section("throttle");
+        let step_cores = throttle.or("step_cores", 4, "1 to 1024 cores", whole(1..=1024)) as u16;
+        let margin_ppm = throttle.or("margin_percent", 20_000, "0 to 50 %", |value| {
+            percent(value).filter(|ppm| *ppm <= 500_000)
+        });
+        let deadband = throttle.or("deadband_w", Watts::from_whole(1), "0 to 1000 W", |value| {
+            number(0.0..=1000.0)(value).and_then(Watts::from_f64)
+        });
+        let least = meter.lag + meter.sample;
+        let settle = throttle.or("settle_ms", least, "whole milliseconds, 1 to 60000", millis(1, 60_000));
+        if settle < least {
+            throttle.refuse_key(
+                "settle_ms",
+                format_args!("at least meter.lag_ms + meter.sample_ms = {}", least.as_millis()),
+            );
+        }
+        let escalate_after = throttle.or(
+            "escalate_ms",
+            Duration::from_millis(600),
+            "whole milliseconds, 1 to 60000",
+            millis(1, 60_000),
+        );
+        throttle.finish();
+
+        let mut limit = root.section("server_limit");
+        let enabled = limit.or("enabled", true, "true or false", flag);
+        let floor = limit.or("floor_w", Watts::from_whole(150), WATTS, watts);
+        let server_limit_hold = limit.or(
+            "hold_ms",
+            Duration::from_secs(2),
+            "whole milliseconds, 100 to 600000",
+            millis(100, 600_000),
+        );
+        limit.finish();
+
+        let model = read_model(root.section("model"));
+        let mut vms = BTreeMap::new();
+        for section in root.sections("vm") {
+            if let Some((id, spec)) = read_vm(section, &vms) {
+                vms.insert(id, spec);
+            }
+        }
+        root.finish();
+
+        let config = server.zip(chassis).map(|(server, chassis)| Self {
+            place,
+            server,
+            chassis,
+            policy,
+            meter,
+            step_cores,
+            margin_ppm,
+            deadband,
+            settle,
+            escalate_after,
+            server_limit_hold,
+            server_limit_floor: enabled.then_some(floor),
+            model,
+            vms,
+        });
+        problems.finish(config).and_then(|config| {
+            config.ok_or_else(|| ConfigError::whole(file, "server and chassis are missing"))
+        })
+    }
+}
+
+impl MeterConfig {
+    fn read(mut section: Section<'_, '_>) -> Self {
+        #[derive(Clone, Copy)]
+        enum Kind {
+            Hwmon,
+            Rapl,
+        }
+        let kinds = [("hwmon", Kind::Hwmon), ("rapl", Kind::Rapl)];
+        let kind = section.or("source", Kind::Rapl, "\"hwmon\" or \"rapl\"", word(&kinds));
+        let source = match kind {
+            Kind::Hwmon => MeterSource::Hwmon {
+                name: section.required("name", "the device's hwmon name", text).unwrap_or_default(),
+                label: section.optional("label", "the channel's label", text),
+            },
+            Kind::Rapl => MeterSource::Rapl {
+                offset: section.or("offset_w", Watts::ZERO, "0 to 10000 W", |value| {
+                    number(0.0..=10_000.0)(value).and_then(Watts::from_f64)
+                }),
+            },
+        };
+        let allowed = "whole milliseconds, 20 to 10000";
+        let meter = Self {
+            source,
+            sample: section.or("sample_ms", Duration::from_millis(200), allowed, millis(20, 10_000)),
+            lag: section.or(
+                "lag_ms",
+                Duration::from_millis(200),
+                "whole milliseconds, 0 to 10000",
+                millis(0, 10_000),
+            ),
+            max: section.or("max_w", Watts::from_whole(1000), WATTS, watts),
+        };
+        section.finish();
+        meter
+    }
+}
+
+fn read_model(mut section: Section<'_, '_>) -> PowerModel {
+    let paper = PowerModel::PAPER;
+    let mut curve = |key, default| section.or(key, default, WATTS, number(0.001..=1e6));
+    let model = PowerModel {
+        idle_w: curve("idle_w", paper.idle_w),
+        full_w: curve("full_w", paper.full_w),
+        half_idle_w: curve("half_frequency_idle_w", paper.half_idle_w),
+        half_full_w: curve("half_frequency_full_w", paper.half_full_w),
+    };
+    if let Err(why) = model.check() {
+        section.refuse(why);
+    }
+    section.finish();
+    model
+}
+
+fn read_vm(
+    mut section: Section<'_, '_>,
+    others: &BTreeMap<VmId, VmSpec>,
+) -> Option<(VmId, VmSpec)> {
+    let id = section.required("id", "the VM's id", |value| VmId::new(value.as_str()?).ok());
+    let classes =
+        [("user-facing", VmClass::UserFacing), ("non-user-facing", VmClass::NonUserFacing)];
+    let class =
+        section.required("class", "\"user-facing\" or \"non-user-facing\"", word(&classes));
+    let cores = section.required("cores", "1 to 4096 cores", whole(1..=4096));
+    let throttle_order = section.or("throttle_order", 0, "0 to 255", whole(0..=255)) as u8;
+    let cgroup = section.optional("cgroup", "a path under the cgroup root", |value: &DeValue<'_>| {
+        text(value).filter(|path| is_cgroup_path(path))
+    });
+    let on_extreme =
+        section.or("on_extreme", OnExtreme::None, "\"none\"", word(&[("none", OnExtreme::None)]));
+    if id.as_ref().is_some_and(|id| others.contains_key(id)) {
+        section.refuse_key("id", "every VM has an id of its own");
+    }
+    section.finish();
+    let spec = VmSpec { class: class?, throttle_order, cores: cores? as u16, cgroup, on_extreme };
+    Some((id?, spec))
+}
+
+/// Whether this is a relative path that stays inside the cgroup tree and out of kubelet's part of it.
+pub(crate) fn is_cgroup_path(path: &str) -> bool {
+    !path.is_empty()
+        && path.len() <= 512
+        && !path.starts_with("kubepods")
+        && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: &str = "server = \"s01\"\nchassis = \"c1\"\n";
+
+    fn problems(text: &str) -> String {
+        AgentConfig::parse("agent.toml", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn two_keys_are_enough() {
+        let config = AgentConfig::parse("agent.toml", LEAST).unwrap();
+        assert_eq!(config.settle, Duration::from_millis(400));
+        assert_eq!(config.meter.source, MeterSource::Rapl { offset: Watts::ZERO });
+        assert_eq!(config.server_limit_floor, Some(Watts::from_whole(150)));
+    }
+
+    #[test]
+    fn every_problem_is_named_at_once_with_its_line() {
+        let text = "server = \"a/b\"\npolicy = 3\ntypo = 1\n[throttle]\nstep_cores = 0\n\
+                    [[vm]]\nid = \"v\"\nclass = \"batch\"\ncores = 2\n";
+        assert_eq!(
+            problems(text).lines().collect::<Vec<_>>(),
+            [
+                "agent.toml:1: chassis is missing: the id of its chassis",
+                "agent.toml:1: server = \"a/b\": an id of this server",
+                "agent.toml:2: policy = 3: \"stepwise\", \"full-server\" or \"none\"",
+                "agent.toml:3: typo: no such key; there are chassis, listen, meter, model, policy, \
+                 record_dir, root, server, server_limit, state_dir, throttle, vm",
+                "agent.toml:5: throttle.step_cores = 0: 1 to 1024 cores",
+                "agent.toml:8: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",
+            ]
+        );
+    }
+
+    #[test]
+    fn listening_beyond_loopback_is_refused() {
+        for listen in ["0.0.0.0:7101", "192.0.2.1:7101", "[::]:7101", "localhost", "nonsense"] {
+            let text = format!("{LEAST}listen = \"{listen}\"\n");
+            assert!(problems(&text).contains("loopback"), "{listen}");
+        }
+    }
+
+    #[test]
+    fn a_settle_time_shorter_than_the_meter_is_refused() {
+        let text = format!("{LEAST}[throttle]\nsettle_ms = 100\n");
+        assert!(problems(&text).contains("throttle.settle_ms = 100: at least"), "{}", problems(&text));
+    }
+
+    #[test]
+    fn a_cgroup_may_not_leave_its_tree_nor_enter_kubelets() {
+        for bad in ["../x", "/x", "a//b", "a/../b", "kubepods.slice/x", ""] {
+            assert!(!is_cgroup_path(bad), "{bad}");
+        }
+        assert!(is_cgroup_path("machine.slice/vm1.scope"));
+    }
+
+    #[test]
+    fn broken_toml_and_missing_files_are_named() {
+        assert!(problems("server = \n").starts_with("agent.toml:1: "));
+        let error = AgentConfig::load(Path::new("/nonexistent/agent.toml")).unwrap_err();
+        assert!(error.to_string().starts_with("/nonexistent/agent.toml: "));
+    }
+}

@@ -1,0 +1,247 @@
+//! `chassis.toml`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ballast_chassis_core::{LiftRule, Mode, Params, Server};
+use ballast_types::{ChassisId, ServerId, Watts};
+
+use super::reader::{ConfigError, Problems, Section, number, text, word};
+use super::{Place, WATTS, load, millis, percent, watts};
+
+/// The whole of `chassis.toml`, checked.
+#[derive(Clone, Debug)]
+pub struct ChassisConfig {
+    /// Where the daemon lives.
+    pub place: Place,
+    /// The controller's parameters.
+    pub params: Params,
+    /// The power supplies, in the controller's order.
+    pub supplies: Vec<SupplyConfig>,
+    /// The servers, in the controller's order.
+    pub servers: Vec<ServerConfig>,
+}
+
+/// One power supply.
+#[derive(Clone, Debug)]
+pub struct SupplyConfig {
+    /// Its hwmon device: the driver's name, or `name@device` where several have the same name.
+    pub hwmon: String,
+    /// What it can carry at its input.
+    pub rated: Watts,
+}
+
+/// One server.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Which.
+    pub id: ServerId,
+    /// Where its agent serves.
+    pub url: String,
+    /// What it draws idle.
+    pub idle: Watts,
+    /// The label of its slot controller's `power1_cap`, if it has one.
+    pub slot: Option<String>,
+}
+
+impl ChassisConfig {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// Every problem, one a line.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        load(path, Self::parse)
+    }
+
+    /// Checks a text; `file` is its name in problems.
+    ///
+    /// # Errors
+    /// Every problem, one a line.
+    pub fn parse(file: &str, source: &str) -> Result<Self, ConfigError> {
+        let problems = Problems::new(file, source);
+        let table = problems.parse();
+        let mut root = Section::root(&problems, &table);
+        let place = Place::read(&mut root, "127.0.0.1:7100", "/var/lib/ballast-chassis");
+        let chassis = root
+            .required("chassis", "the id of this chassis", |value| ChassisId::new(value.as_str()?).ok());
+        let budget = root.required("budget_w", WATTS, watts);
+
+        let mut supplies = vec![];
+        for mut section in root.sections("supply") {
+            let hwmon = section.required("hwmon", "the hwmon name of the power supply", text);
+            let rated = section.required("rated_w", WATTS, watts);
+            section.finish();
+            supplies.extend(hwmon.zip(rated).map(|(hwmon, rated)| SupplyConfig { hwmon, rated }));
+        }
+        let mut servers = vec![];
+        let mut slots = vec![];
+        for section in root.sections("server") {
+            if let Some((server, core)) = read_server(section, &slots) {
+                servers.push(server);
+                slots.push(core);
+            }
+        }
+        if supplies.is_empty() {
+            root.refuse("supply: at least one [[supply]] is needed");
+        }
+        if servers.is_empty() {
+            root.refuse("server: at least one [[server]] is needed");
+        }
+
+        let id = chassis.clone().or_else(|| ChassisId::new("unnamed").ok());
+        let rated = supplies.iter().map(|supply| supply.rated).collect();
+        let defaults = id.map(|id| Params::defaults(id, budget.unwrap_or(Watts::MAX), rated, slots));
+        let params = defaults.map(|defaults| read_params(&mut root, defaults));
+        if let Some(budget) = budget {
+            let idle: Watts = servers.iter().map(|server| server.idle).sum();
+            if budget <= idle {
+                root.refuse_key(
+                    "budget_w",
+                    format_args!("above {} W, what the servers draw idle", idle.as_f64()),
+                );
+            }
+        }
+        root.finish();
+        let config = params.map(|params| Self { place, params, supplies, servers });
+        problems.finish(config).and_then(|config| {
+            config.ok_or_else(|| ConfigError::whole(file, "chassis is missing"))
+        })
+    }
+}
+
+fn read_server(mut section: Section<'_, '_>, others: &[Server]) -> Option<(ServerConfig, Server)> {
+    let id = section.required("id", "the server's id", |value| ServerId::new(value.as_str()?).ok());
+    let modes = [
+        ("managed", Mode::Managed),
+        ("maintenance", Mode::Maintenance),
+        ("unmanaged", Mode::Unmanaged),
+    ];
+    let mode = section.or(
+        "mode",
+        Mode::Managed,
+        "\"managed\", \"maintenance\" or \"unmanaged\"",
+        word(&modes),
+    );
+    let url = section.required("url", "http://address:port on loopback", |value| {
+        let url = value.as_str()?;
+        let address: std::net::SocketAddr = url.strip_prefix("http://")?.parse().ok()?;
+        address.ip().is_loopback().then(|| url.to_owned())
+    });
+    let idle = section.required("idle_w", WATTS, watts);
+    let slot = section.optional("slot", "the label of the server's slot controller", text);
+    let floor = section.or("slot_floor_w", Watts::from_whole(150), WATTS, watts);
+    if id.as_ref().is_some_and(|id| others.iter().any(|other| other.id == *id)) {
+        section.refuse_key("id", "every server has an id of its own");
+    }
+    section.finish();
+    let id = id?;
+    let core = Server { id: id.clone(), mode, out_of_band_floor: slot.is_some().then_some(floor) };
+    Some((ServerConfig { id, url: url?, idle: idle?, slot }, core))
+}
+
+fn read_params(root: &mut Section<'_, '_>, mut params: Params) -> Params {
+    let allowed = "whole milliseconds, 1 to 3600000";
+    let span = |section: &mut Section<'_, '_>, key, default: &mut Duration| {
+        *default = section.or(key, *default, allowed, millis(1, 3_600_000));
+    };
+    params.shared_floor = root.or("shared_w", params.shared_floor, "0 W or more", |value| {
+        number(0.0..=1e8)(value).and_then(Watts::from_f64)
+    });
+    root.or("shares", (), "\"even\"", word(&[("even", ())]));
+    span(root, "trip_time_ms", &mut params.trip_time);
+
+    let mut poll = root.section("poll");
+    span(&mut poll, "period_ms", &mut params.poll_period);
+    let mut lag = Duration::from_millis(200);
+    let mut refresh = Duration::from_millis(200);
+    span(&mut poll, "lag_ms", &mut lag);
+    span(&mut poll, "refresh_ms", &mut refresh);
+    poll.finish();
+
+    let mut alert = root.section("alert");
+    let share = "a percentage of the limit, above 0, at most 100";
+    params.alert_ppm = alert.or("at_percent", params.alert_ppm, share, |value| {
+        percent(value).filter(|ppm| *ppm > 0)
+    });
+    params.lift_ppm = alert.or("lift_percent", params.lift_ppm, share, |value| {
+        percent(value).filter(|ppm| *ppm > 0)
+    });
+    if params.lift_ppm >= params.alert_ppm {
+        alert.refuse_key("lift_percent", "below alert.at_percent");
+    }
+    span(&mut alert, "lift_hold_ms", &mut params.lift_hold);
+    let rules = [("restorable", LiftRule::Restorable), ("paper", LiftRule::Paper)];
+    params.lift_rule = alert.or("lift", params.lift_rule, "\"restorable\" or \"paper\"", word(&rules));
+    span(&mut alert, "lift_stagger_ms", &mut params.lift_stagger);
+    span(&mut alert, "heartbeat_ms", &mut params.heartbeat);
+    span(&mut alert, "lease_ms", &mut params.lease);
+    span(&mut alert, "emergency_after_ms", &mut params.emergency_after);
+    span(&mut alert, "silent_after_ms", &mut params.silent_after);
+    if params.lease > params.trip_time {
+        alert.refuse_key("lease_ms", "at most trip_time_ms");
+    }
+    alert.finish();
+
+    let mut out_of_band = root.section("out_of_band");
+    span(&mut out_of_band, "after_ms", &mut params.out_of_band_after);
+    span(&mut out_of_band, "hold_ms", &mut params.out_of_band_hold);
+    span(&mut out_of_band, "stagger_ms", &mut params.out_of_band_stagger);
+    out_of_band.finish();
+    let needed = params.reaction_time(lag, refresh);
+    if needed > params.trip_time {
+        root.refuse_key(
+            "trip_time_ms",
+            format_args!(
+                "at least {} ms, the sum of refresh, lag, poll, wire, actuation and escalation",
+                needed.as_millis()
+            ),
+        );
+    }
+    params
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(budget: &str, more: &str) -> String {
+        format!(
+            "chassis = \"c1\"\nbudget_w = {budget}\n{more}\n\
+             [[supply]]\nhwmon = \"pmbus\"\nrated_w = 3000\n\
+             [[server]]\nid = \"s01\"\nurl = \"http://127.0.0.1:7101\"\nidle_w = 112\n"
+        )
+    }
+    fn problems(text: &str) -> String {
+        ChassisConfig::parse("chassis.toml", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_small_chassis_is_read() {
+        let config = ChassisConfig::parse("chassis.toml", &config("250", "")).unwrap();
+        assert_eq!(config.params.budget, Watts::from_whole(250));
+        assert_eq!(config.params.poll_period, Duration::from_millis(200));
+        assert_eq!(config.servers[0].slot, None);
+    }
+
+    #[test]
+    fn budgets_that_cannot_be_held_are_refused() {
+        for budget in ["0", "-5", "nan", "inf", "\"250\""] {
+            let text = problems(&config(budget, ""));
+            assert_eq!(text, format!("chassis.toml:2: budget_w = {budget}: {WATTS}"));
+        }
+        let text = problems(&config("100", ""));
+        assert!(text.contains("budget_w = 100: above 112 W, what the servers draw idle"), "{text}");
+    }
+
+    #[test]
+    fn a_trip_time_shorter_than_the_reaction_is_refused() {
+        let text = problems(&config("250", "trip_time_ms = 2000"));
+        assert!(text.contains("trip_time_ms = 2000: at least"), "{text}");
+    }
+
+    #[test]
+    fn agents_beyond_loopback_are_refused() {
+        let text = config("250", "").replace("127.0.0.1:7101", "192.0.2.7:7101");
+        assert!(problems(&text).contains("on loopback"), "{}", problems(&text));
+    }
+}

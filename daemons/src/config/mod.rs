@@ -1,0 +1,81 @@
+//! Configuration: text → keys → validated parameters.
+//!
+//! Every key is checked at the edge; all problems are reported at once, each with file and line, the
+//! key, the value and what is allowed. Keys that hold a quantity end in its unit.
+
+mod agent;
+mod chassis;
+mod reader;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ballast_types::Watts;
+use toml::de::DeValue;
+
+pub use agent::{AgentConfig, MeterConfig, MeterSource};
+pub use chassis::{ChassisConfig, ServerConfig, SupplyConfig};
+pub use reader::ConfigError;
+use reader::{Section, number, text, whole};
+
+/// Exit code of a refused configuration: `EX_CONFIG` of sysexits.h. The units do not restart on it.
+pub const EXIT_CONFIG: u8 = 78;
+
+/// Where a daemon lives: the keys that both have.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Where it serves HTTP; loopback only.
+    pub listen: SocketAddr,
+    /// The machine: `/`, or a folder that looks like one.
+    pub root: PathBuf,
+    /// What it keeps over a restart.
+    pub state_dir: PathBuf,
+    /// Where it records its inputs and outputs, if at all.
+    pub record_dir: Option<PathBuf>,
+}
+
+impl Place {
+    fn read(section: &mut Section<'_, '_>, listen: &str, state_dir: &str) -> Self {
+        let address = |value: &DeValue<'_>| value.as_str()?.parse::<SocketAddr>().ok();
+        let loopback = "address:port on loopback, as in \"127.0.0.1:7100\": anything else needs \
+                        certificates, which this version cannot use";
+        let default = listen.parse().unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let listen = section.or("listen", default, loopback, |value| {
+            address(value).filter(|at| at.ip().is_loopback())
+        });
+        let folder = |value: &DeValue<'_>| text(value).map(PathBuf::from);
+        Self {
+            listen,
+            root: section.or("root", "/".into(), "a folder", folder),
+            state_dir: section.or("state_dir", state_dir.into(), "a folder", folder),
+            record_dir: section.optional("record_dir", "a folder", folder),
+        }
+    }
+}
+
+fn load<T>(
+    path: &Path,
+    parse: impl FnOnce(&str, &str) -> Result<T, ConfigError>,
+) -> Result<T, ConfigError> {
+    let file = path.display().to_string();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| ConfigError::whole(&file, &error.to_string()))?;
+    parse(&file, &text)
+}
+
+/// A number of watts above zero.
+fn watts(value: &DeValue<'_>) -> Option<Watts> {
+    number(0.001..=1e8)(value).and_then(Watts::from_f64)
+}
+const WATTS: &str = "a number of watts, above 0";
+
+/// A number of milliseconds in `min..=max`.
+fn millis(min: u64, max: u64) -> impl FnOnce(&DeValue<'_>) -> Option<Duration> {
+    move |value| whole(min..=max)(value).map(Duration::from_millis)
+}
+
+/// A percentage in `0..=100`, as parts per million.
+fn percent(value: &DeValue<'_>) -> Option<u32> {
+    number(0.0..=100.0)(value).map(|percent| (percent * 1e4).round() as u32)
+}
