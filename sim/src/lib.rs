@@ -1,1 +1,8 @@
-//! placeholder
+//! Ballast's double of the physical world: a plant to control, loads to run on it, and traces to drive them.
+//!
+//! Everything here is pure: time is an argument, chance comes from seeds, files are opened by callers.
+//! The same inputs give the same outputs, bit for bit, on every machine.
+
+pub mod load;
+pub mod plant;
+mod rng;

@@ -1,0 +1,255 @@
+//! A user-facing VM: an open-loop queue with one server per core, first come first served.
+
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Cursor, Latencies, Profile, stretch};
+use crate::rng::Stream;
+
+/// An open-loop queue: requests come whether or not the last ones were answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueueSpec {
+    /// Offered load over time, as a share of the VM's cores at the highest frequency.
+    pub utilisation: Profile,
+    /// Mean service time at the highest frequency.
+    pub service_mean: Duration,
+    /// How service times are spread.
+    pub service: ServiceLaw,
+    /// The share of the service time that scales with the clock.
+    pub frequency_bound: f64,
+    /// A request that would wait longer goes away unanswered, and is counted.
+    pub max_wait: Duration,
+}
+
+/// How service times are spread around their mean.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServiceLaw {
+    /// Memoryless.
+    Exponential,
+    /// Log-normal with this standard deviation of the logarithm.
+    LogNormal(f64),
+}
+
+impl QueueSpec {
+    /// Exponential service with a mean of 5 ms, bound to the clock as user-facing work is.
+    #[must_use]
+    pub fn new(utilisation: Profile) -> Self {
+        Self {
+            utilisation,
+            service_mean: Duration::from_millis(5),
+            service: ServiceLaw::Exponential,
+            frequency_bound: super::USER_FACING_BOUND,
+            max_wait: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The queue at work, after Kiefer and Wolfowitz: all that matters is when each core falls free.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    load: Cursor,
+    mean_s: f64,
+    law: ServiceLaw,
+    bound: f64,
+    max_wait_s: f64,
+    rng: Stream,
+    /// Offered load still to pass before the next arrival, in units of one arrival.
+    until_next: f64,
+    /// When each core falls free, in seconds.
+    free: Vec<f64>,
+    /// Busy seconds of each core in the current step.
+    busy: Vec<f64>,
+}
+
+impl Queue {
+    pub(crate) fn new(spec: &QueueSpec, cores: usize, mut rng: Stream) -> Self {
+        let until_next = rng.exponential();
+        Self {
+            load: Cursor::new(spec.utilisation.clone()),
+            mean_s: spec.service_mean.as_secs_f64().max(1e-6),
+            law: spec.service,
+            bound: spec.frequency_bound,
+            max_wait_s: spec.max_wait.as_secs_f64(),
+            rng,
+            until_next,
+            free: vec![0.0; cores],
+            busy: vec![0.0; cores],
+        }
+    }
+
+    /// Moves the VM to `cores` cores; work that is queued stays, on the cores that remain.
+    pub(crate) fn resize(&mut self, cores: usize, now: f64) {
+        let lost: f64 = self
+            .free
+            .iter()
+            .skip(cores)
+            .map(|f| (f - now).max(0.0))
+            .sum();
+        self.free.resize(cores, now);
+        self.busy.resize(cores, 0.0);
+        for free in &mut self.free {
+            *free = free.max(now) + lost / cores as f64;
+        }
+    }
+
+    /// Runs from `t` for `span` seconds with the cores at `shares` of their highest frequency.
+    ///
+    /// Afterwards [`Queue::busy`] says for how long each core was busy.
+    pub(crate) fn run(
+        &mut self,
+        t: f64,
+        span: f64,
+        shares: impl Fn(usize) -> f64,
+        latencies: &mut Latencies,
+        refused: &mut u64,
+    ) {
+        let end = t + span;
+        for (busy, free) in self.busy.iter_mut().zip(&self.free) {
+            *busy = (free - t).clamp(0.0, span);
+        }
+        if self.free.is_empty() {
+            return;
+        }
+        let rate = self.load.at(t) * self.free.len() as f64 / self.mean_s;
+        let mut at = t;
+        while self.until_next < rate * (end - at) {
+            at += self.until_next / rate;
+            self.until_next = self.rng.exponential();
+            let mut core = 0;
+            for other in 1..self.free.len() {
+                if self.free[other] < self.free[core] {
+                    core = other;
+                }
+            }
+            let start = at.max(self.free[core]);
+            let service = self.mean_s * self.draw() * stretch(self.bound, shares(core));
+            if start - at > self.max_wait_s {
+                *refused += 1;
+                continue;
+            }
+            let done = start + service;
+            self.busy[core] += (done.min(end) - start).max(0.0);
+            self.free[core] = done;
+            latencies.add(done - at);
+        }
+        self.until_next -= rate * (end - at);
+    }
+
+    /// How long each core was busy in the step that was run last, in seconds.
+    pub(crate) fn busy(&self) -> &[f64] {
+        &self.busy
+    }
+
+    /// A service time with mean 1.
+    fn draw(&mut self) -> f64 {
+        match self.law {
+            ServiceLaw::Exponential => self.rng.exponential(),
+            ServiceLaw::LogNormal(sigma) => {
+                libm::exp(sigma * self.rng.normal() - 0.5 * sigma * sigma)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Purpose;
+
+    fn run(load: f64, cores: usize, share: f64, seconds: u32, law: ServiceLaw) -> (Latencies, f64) {
+        let spec = QueueSpec {
+            service: law,
+            ..QueueSpec::new(Profile::Constant(load))
+        };
+        let mut queue = Queue::new(&spec, cores, Stream::new(5, Purpose::Arrivals, 0, 0));
+        let (mut latencies, mut refused, mut busy) = (Latencies::default(), 0, 0.0);
+        for step in 0..seconds * 100 {
+            queue.run(
+                f64::from(step) / 100.0,
+                0.01,
+                |_| share,
+                &mut latencies,
+                &mut refused,
+            );
+            busy += queue.busy().iter().sum::<f64>();
+        }
+        (latencies, busy / (f64::from(seconds) * cores as f64))
+    }
+
+    /// Erlang's C formula: the chance to wait, for `k` servers at load `rho` each.
+    fn erlang_c(k: u32, rho: f64) -> f64 {
+        let a = rho * f64::from(k);
+        let mut term = 1.0;
+        let mut sum = 1.0;
+        for n in 1..k {
+            term *= a / f64::from(n);
+            sum += term;
+        }
+        let last = term * a / f64::from(k) / (1.0 - rho);
+        last / (sum + last)
+    }
+
+    #[test]
+    fn memoryless_queues_wait_as_erlang_says() {
+        for (k, rho) in [(1, 0.5), (4, 0.7), (4, 0.85)] {
+            let (latencies, busy) = run(rho, k as usize, 1.0, 900, ServiceLaw::Exponential);
+            let wait_ms = erlang_c(k, rho) * 5.0 / (f64::from(k) * (1.0 - rho));
+            let got = latencies.mean_ms().unwrap();
+            assert!(
+                (got / (5.0 + wait_ms) - 1.0).abs() < 0.05,
+                "k {k} rho {rho}: {got} ms"
+            );
+            assert!(
+                (busy - rho).abs() < 0.01,
+                "utilisation comes out of the queue: {busy}"
+            );
+        }
+    }
+
+    #[test]
+    fn p95_and_utilisation_rise_as_the_frequency_falls() {
+        let (full, busy_full) = run(0.5, 4, 1.0, 120, ServiceLaw::LogNormal(0.8));
+        let (half, busy_half) = run(0.5, 4, 0.5, 120, ServiceLaw::LogNormal(0.8));
+        assert!(half.p95_ms().unwrap() > 1.5 * full.p95_ms().unwrap());
+        // The same work at 1 - 0.55 + 0.55 / 0.5 = 1.55 of the time.
+        assert!(
+            (busy_half / busy_full - 1.55).abs() < 0.03,
+            "{busy_half} {busy_full}"
+        );
+    }
+
+    #[test]
+    fn overload_refuses_instead_of_growing_for_ever() {
+        let spec = QueueSpec {
+            max_wait: Duration::from_millis(100),
+            ..QueueSpec::new(Profile::Constant(1.0))
+        };
+        let mut queue = Queue::new(&spec, 2, Stream::new(5, Purpose::Arrivals, 0, 0));
+        let (mut latencies, mut refused) = (Latencies::default(), 0);
+        for step in 0..2000 {
+            queue.run(
+                f64::from(step) / 100.0,
+                0.01,
+                |_| 0.5,
+                &mut latencies,
+                &mut refused,
+            );
+        }
+        assert!(refused > 100);
+        assert!(latencies.quantile_ms(1.0).unwrap() < 250.0);
+    }
+
+    #[test]
+    fn queued_work_survives_a_move_to_fewer_cores() {
+        let spec = QueueSpec::new(Profile::Constant(0.0));
+        let mut queue = Queue::new(&spec, 4, Stream::new(5, Purpose::Arrivals, 0, 0));
+        queue.free = vec![1.0, 2.0, 3.0, 4.0];
+        queue.resize(2, 1.0);
+        assert_eq!(queue.free.iter().sum::<f64>() - 2.0, 6.0);
+        queue.resize(0, 1.0);
+        queue.resize(3, 2.0);
+        assert_eq!(queue.free.len(), 3);
+    }
+}

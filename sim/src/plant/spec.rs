@@ -1,0 +1,173 @@
+//! What the chassis is made of.
+
+use core::time::Duration;
+
+use ballast_types::{Core, CoreId, PowerModel, ServerId, VmClass, VmId, Watts};
+use serde::{Deserialize, Serialize};
+
+use crate::load::{BatchSpec, Profile, QueueSpec};
+
+/// A chassis: servers, power supplies, what they share, and how it is measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlantSpec {
+    /// The servers, in slot order.
+    pub servers: Vec<ServerSpec>,
+    /// The power supplies.
+    pub supplies: Vec<SupplySpec>,
+    /// Fans and switch.
+    pub shared: SharedSpec,
+    /// Every server's own power meter.
+    pub meter: SensorSpec,
+    /// Every power supply's meter.
+    pub supply_meter: SensorSpec,
+    /// Whether RAPL, slot limits and the supplies' overload alert act. Without them nothing but
+    /// software restrains a core.
+    pub hardware_caps: bool,
+    /// What the true draw, at the supplies' input, is judged against.
+    pub budget: Watts,
+}
+
+/// One server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServerSpec {
+    /// Its name.
+    pub id: ServerId,
+    /// Its draw over load and frequency.
+    pub model: PowerModel,
+    /// CPU packages; the cores are spread over them evenly, in order.
+    pub sockets: u16,
+    /// Every core.
+    pub cores: Vec<Core>,
+    /// The VMs on it.
+    pub vms: Vec<VmLoad>,
+}
+
+/// One VM and what it does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VmLoad {
+    /// Its name.
+    pub id: VmId,
+    /// Who it works for.
+    pub class: VmClass,
+    /// Lower is throttled first; for the agent, the plant does not look at it.
+    pub throttle_order: u8,
+    /// Its cores.
+    pub cores: Vec<CoreId>,
+    /// What it does.
+    pub load: Load,
+}
+
+/// What a VM does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Load {
+    /// Answers requests.
+    Queue(QueueSpec),
+    /// Has work to finish.
+    Batch(BatchSpec),
+    /// Follows a line: the demand at the highest frequency. At a lower one the same work takes
+    /// longer, so utilisation rises, to 1 at most.
+    Profile(Profile),
+}
+
+/// One power supply.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SupplySpec {
+    /// What it can draw from its feed, at most.
+    pub rated: Watts,
+    /// Conversion loss.
+    pub loss: Loss,
+    /// Whether it starts in standby: it takes load only when an active one fails.
+    pub standby: bool,
+    /// What it draws while in standby.
+    pub standby_draw: Watts,
+}
+
+/// Conversion loss as shares of the rating, with `x` = output ÷ rating: `fixed + linear·x + square·x²`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Loss {
+    /// Lost whenever it runs.
+    pub fixed: f64,
+    /// Lost in proportion to load.
+    pub linear: f64,
+    /// Lost in its resistance.
+    pub square: f64,
+}
+
+impl Loss {
+    /// 89.6 % efficient at a tenth of the rating, 93.9 % at 40 %, 92.3 % at full load: between 80 PLUS
+    /// Gold and Platinum.
+    pub const TYPICAL: Self = Self {
+        fixed: 0.009,
+        linear: 0.02,
+        square: 0.055,
+    };
+}
+
+impl SupplySpec {
+    /// An active supply with the typical loss.
+    #[must_use]
+    pub const fn active(rated: Watts) -> Self {
+        Self {
+            rated,
+            loss: Loss::TYPICAL,
+            standby: false,
+            standby_draw: Watts::from_whole(4),
+        }
+    }
+
+    /// The same, in standby.
+    #[must_use]
+    pub const fn standby(rated: Watts) -> Self {
+        Self {
+            standby: true,
+            ..Self::active(rated)
+        }
+    }
+
+    /// What it draws when it delivers `output` watts.
+    #[must_use]
+    pub fn input_w(&self, output: f64) -> f64 {
+        let rated = self.rated.as_f64();
+        if rated <= 0.0 {
+            return output;
+        }
+        let x = output / rated;
+        output + rated * (self.loss.fixed + x * (self.loss.linear + x * self.loss.square))
+    }
+}
+
+/// What the servers share, behind the supplies.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SharedSpec {
+    /// All fans while the servers idle.
+    pub fans_idle: Watts,
+    /// All fans while every server is at full load.
+    pub fans_full: Watts,
+    /// Switch and management.
+    pub switch: Watts,
+}
+
+/// A meter: what it shows was true `lag` ago, averaged over one `refresh`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SensorSpec {
+    /// From the end of the averaging window to the reading.
+    pub lag: Duration,
+    /// Between two readings.
+    pub refresh: Duration,
+    /// Standard deviation of its error, in parts per million of the value.
+    pub noise_ppm: u32,
+    /// Readings are whole multiples of this.
+    pub quantum: Watts,
+}
+
+impl Default for SensorSpec {
+    fn default() -> Self {
+        Self {
+            lag: Duration::from_millis(200),
+            refresh: Duration::from_millis(200),
+            noise_ppm: 10_000,
+            quantum: Watts::from_milli(100),
+        }
+    }
+}
