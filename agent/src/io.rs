@@ -1,7 +1,9 @@
 //! What the agent's controller is told, and what it wants done.
 
 use ballast_types::wire::{Alert, Event, Refusal, Report};
-use ballast_types::{ActionId, CoreId, Epoch, Instant, KiloHertz, Utilisation, VmClass, VmId, Watts};
+use ballast_types::{
+    ActionId, CoreId, Epoch, Instant, KiloHertz, Utilisation, VmClass, VmId, Watts,
+};
 use serde::{Deserialize, Serialize};
 
 /// What the agent's controller is told.

@@ -1,5 +1,33 @@
 //! The controller of one server, pure: no clock, file, thread, socket, randomness or hash order.
+//!
+//! ```text
+//!   Alert ──▶ orders (epochs, leases) ──cap──┐
+//!   Power ──▶ meter (fresh? current?) ─draw──┤
+//!   Vms ────▶ fleet (who owns a core) ─class─┤
+//!                                            ▼
+//!                     agent (states) ──▶ throttle (p-states) ──▶ actuators ──▶ Output
+//!                          ▲                                         │
+//!   Applied ───────────────┴──────────── retries, give-ups ◀─────────┘
+//! ```
+//! Restrictions persist, permissions expire: a lower cap always applies, a raise needs a live lease;
+//! a missing reading is never taken for low power.
+
+mod actuators;
+mod agent;
+mod control;
+mod enforced;
+mod estimate;
+mod fleet;
+mod groups;
 mod io;
+mod lease;
+mod meter;
 mod params;
+mod state;
+mod status;
+mod throttle;
+
+pub use agent::Agent;
+pub use groups::{GroupError, core_groups};
 pub use io::*;
 pub use params::{Params, Policy};

@@ -65,3 +65,33 @@ pub struct Params {
     /// Between two tries (50 ms).
     pub retry_after: Duration,
 }
+
+impl Params {
+    /// The documented defaults: `stepwise`, the paper's power model, a server limit down to 150 W.
+    #[must_use]
+    pub fn defaults(
+        server: ServerId,
+        boot_id: BootId,
+        chassis_id: ChassisId,
+        cores: Vec<Core>,
+    ) -> Self {
+        Self {
+            server,
+            boot_id,
+            chassis_id,
+            policy: Policy::Stepwise,
+            cores,
+            model: PowerModel::PAPER,
+            sample_period: Duration::from_millis(200),
+            settle: Duration::from_millis(400),
+            escalate_after: Duration::from_millis(600),
+            step_cores: 4,
+            margin_ppm: 20_000,
+            deadband: Watts::from_whole(1),
+            server_limit_hold: Duration::from_secs(2),
+            server_limit_floor: Some(Watts::from_whole(150)),
+            actuator_tries: 3,
+            retry_after: Duration::from_millis(50),
+        }
+    }
+}

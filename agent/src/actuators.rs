@@ -1,0 +1,339 @@
+//! What was asked of the hardware, what it answered, and what is tried again.
+//!
+//! ```text
+//!            want           Ok
+//!   Idle ──────────▶ Waiting ──▶ Idle
+//!                     │  ▲
+//!           transient │  │ retry_after
+//!           or 1 s    ▼  │
+//!                    Retry ──(tries used up, or permanent)──▶ given up: counted, an alarm,
+//!                                                             and a single try every 10 s
+//! ```
+//! Slot `n` is core `n` of `Params::cores`; the last slot is the server's own limit.
+
+use core::fmt;
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use ballast_types::wire::{Event, EventKind};
+use ballast_types::{ActionId, CoreId, Epoch, Instant, KiloHertz, Seq, Watts};
+
+use crate::{ActuatorError, Output, Params};
+
+/// An action that is not answered within this time has failed.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// What was given up is tried again this often: hardware is mended, and nobody is held for ever.
+const MEND_AFTER: Duration = Duration::from_secs(10);
+
+/// What one actuator shall do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// Nothing: the hardware is free.
+    Lift,
+    /// A core's cap.
+    Pstate(KiloHertz),
+    /// The server's own limit.
+    Limit(Watts),
+    /// An earlier life left something that is no p-state of ours.
+    Unknown,
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lift => f.write_str("be lifted"),
+            Self::Pstate(khz) => write!(f, "be capped at {khz}"),
+            Self::Limit(watts) => write!(f, "be limited to {watts}"),
+            Self::Unknown => f.write_str("be read"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    Waiting { id: ActionId, until: Instant },
+    Retry { at: Instant },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    goal: Goal,
+    phase: Phase,
+    tries: u8,
+    /// The goal was given up, and counted.
+    gave_up: bool,
+    /// What the hardware really does is unknown, until it answers.
+    stuck: bool,
+    /// Its answer is part of the floor drop under way.
+    of_drop: bool,
+}
+
+/// A floor drop on behalf of a message, until every core has answered.
+#[derive(Clone, Copy, Debug)]
+struct Drop {
+    message: (Epoch, Seq),
+    cores: u16,
+    left: u16,
+}
+
+/// Every actuator of the server.
+#[derive(Clone, Debug)]
+pub(crate) struct Actuators {
+    cores: Vec<CoreId>,
+    slots: Vec<Slot>,
+    tries: u8,
+    retry_after: Duration,
+    serial: u64,
+    /// Slots that are not idle.
+    busy: usize,
+    /// No slot is due before this.
+    due: Option<Instant>,
+    drop: Option<Drop>,
+    failures: u64,
+}
+
+impl Actuators {
+    pub(crate) fn new(params: &Params) -> Self {
+        let slot = Slot {
+            goal: Goal::Lift,
+            phase: Phase::Idle,
+            tries: 0,
+            gave_up: false,
+            stuck: false,
+            of_drop: false,
+        };
+        let cores: Vec<_> = params.cores.iter().map(|core| core.id).collect();
+        Self {
+            slots: vec![slot; cores.len() + 1],
+            cores,
+            tries: params.actuator_tries.max(1),
+            retry_after: params.retry_after,
+            serial: 0,
+            busy: 0,
+            due: None,
+            drop: None,
+            failures: 0,
+        }
+    }
+
+    /// Takes over what an earlier life left.
+    pub(crate) fn found(&mut self, slot: usize, goal: Goal) {
+        self.slots[slot].goal = goal;
+    }
+
+    /// The slot of the server's own limit.
+    pub(crate) fn server(&self) -> usize {
+        self.cores.len()
+    }
+    /// Whether the server's own limit is on, or may be.
+    pub(crate) fn limit_on(&self) -> bool {
+        let slot = &self.slots[self.server()];
+        slot.goal != Goal::Lift || slot.stuck
+    }
+    /// Whether a slot was given up: what it does is unknown.
+    pub(crate) fn stuck(&self, slot: usize) -> bool {
+        self.slots[slot].stuck
+    }
+    /// Actions given up after the last retry.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures
+    }
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Starts to count the answers of a floor drop; one that is still under way is taken over.
+    pub(crate) fn begin_drop(&mut self, message: (Epoch, Seq)) {
+        let left = self.drop.map_or(0, |drop| drop.left);
+        self.drop = Some(Drop {
+            message,
+            cores: left,
+            left,
+        });
+    }
+
+    /// Closes a drop that had nothing to write.
+    pub(crate) fn end_drop(&mut self) {
+        self.drop = self.drop.filter(|drop| drop.left > 0);
+    }
+
+    /// Wants `goal` of `slot`; nothing happens if that is so already.
+    pub(crate) fn want(
+        &mut self,
+        now: Instant,
+        slot: usize,
+        goal: Goal,
+        of_drop: bool,
+        out: &mut VecDeque<Output>,
+    ) {
+        if self.slots[slot].goal == goal {
+            return;
+        }
+        self.drop_answered(now, slot, out);
+        if let Some(drop) = self.drop.as_mut().filter(|_| of_drop) {
+            drop.cores = drop.cores.saturating_add(1);
+            drop.left = drop.left.saturating_add(1);
+            self.slots[slot].of_drop = true;
+        }
+        let it = &mut self.slots[slot];
+        it.goal = goal;
+        it.tries = 0;
+        it.gave_up = false;
+        self.send(now, slot, out);
+    }
+
+    /// Tries what was given up once more, at once.
+    pub(crate) fn hurry(&mut self, now: Instant, out: &mut VecDeque<Output>) {
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].stuck && matches!(self.slots[slot].phase, Phase::Retry { .. }) {
+                self.send(now, slot, out);
+            }
+        }
+    }
+
+    fn send(&mut self, now: Instant, slot: usize, out: &mut VecDeque<Output>) {
+        self.serial += 1;
+        // The slot is found again by the remainder.
+        let id = ActionId(
+            self.serial
+                .wrapping_mul(self.slots.len() as u64)
+                .wrapping_add(slot as u64),
+        );
+        let until = now + ANSWER_WITHIN;
+        let goal = self.slots[slot].goal;
+        self.set_phase(slot, Phase::Waiting { id, until });
+        self.wake(until);
+        let core = self.cores.get(slot).copied();
+        out.push_back(match (core, goal) {
+            (Some(core), Goal::Pstate(khz)) => Output::SetPstate { id, core, khz },
+            (Some(core), _) => Output::Lift { id, core },
+            (None, Goal::Limit(watts)) => Output::SetServerLimit { id, watts },
+            (None, _) => Output::LiftServerLimit { id },
+        });
+    }
+
+    fn set_phase(&mut self, slot: usize, phase: Phase) {
+        let it = &mut self.slots[slot];
+        self.busy -= usize::from(it.phase != Phase::Idle);
+        self.busy += usize::from(phase != Phase::Idle);
+        it.phase = phase;
+        if self.busy == 0 {
+            self.due = None;
+        }
+    }
+
+    fn wake(&mut self, at: Instant) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    /// Takes an answer; one to a superseded action is ignored.
+    pub(crate) fn applied(
+        &mut self,
+        now: Instant,
+        id: ActionId,
+        result: Result<(), ActuatorError>,
+        out: &mut VecDeque<Output>,
+    ) {
+        let slot = (id.0 % self.slots.len() as u64) as usize;
+        let Phase::Waiting { id: waiting, .. } = self.slots[slot].phase else {
+            return;
+        };
+        if waiting != id {
+            return;
+        }
+        match result {
+            Ok(()) => {
+                let it = &mut self.slots[slot];
+                (it.tries, it.gave_up, it.stuck) = (0, false, false);
+                self.set_phase(slot, Phase::Idle);
+                self.drop_answered(now, slot, out);
+            }
+            Err(error) => self.failed(now, slot, error, out),
+        }
+    }
+
+    fn failed(
+        &mut self,
+        now: Instant,
+        slot: usize,
+        error: ActuatorError,
+        out: &mut VecDeque<Output>,
+    ) {
+        let it = &mut self.slots[slot];
+        it.tries = it.tries.saturating_add(1);
+        let give_up = error == ActuatorError::Permanent || it.tries >= self.tries || it.gave_up;
+        let at = now
+            + if give_up {
+                MEND_AFTER
+            } else {
+                self.retry_after
+            };
+        if give_up && !it.gave_up {
+            it.gave_up = true;
+            it.stuck = true;
+            self.failures = self.failures.saturating_add(1);
+            let message = self.alarm(slot);
+            out.push_back(Output::Event(Event {
+                at_ns: now,
+                kind: EventKind::Alarm { message },
+            }));
+            self.drop_answered(now, slot, out);
+        }
+        self.set_phase(slot, Phase::Retry { at });
+        self.wake(at);
+    }
+
+    /// Slot `slot` is no longer part of the floor drop; the last one completes it.
+    fn drop_answered(&mut self, now: Instant, slot: usize, out: &mut VecDeque<Output>) {
+        if !core::mem::take(&mut self.slots[slot].of_drop) {
+            return;
+        }
+        let Some(drop) = &mut self.drop else { return };
+        drop.left = drop.left.saturating_sub(1);
+        if drop.left == 0 {
+            let Drop {
+                message: (epoch, seq),
+                cores,
+                ..
+            } = *drop;
+            self.drop = None;
+            let kind = EventKind::FloorReached { epoch, seq, cores };
+            out.push_back(Output::Event(Event { at_ns: now, kind }));
+        }
+    }
+
+    /// Retries what is due, and fails what was not answered in time.
+    pub(crate) fn tick(&mut self, now: Instant, out: &mut VecDeque<Output>) {
+        if self.due.is_none_or(|due| now < due) {
+            return;
+        }
+        self.due = None;
+        for slot in 0..self.slots.len() {
+            match self.slots[slot].phase {
+                Phase::Waiting { until, .. } if until <= now => {
+                    self.failed(now, slot, ActuatorError::Transient, out);
+                }
+                Phase::Retry { at } if at <= now => self.send(now, slot, out),
+                Phase::Waiting { until: at, .. } | Phase::Retry { at } => self.wake(at),
+                Phase::Idle => {}
+            }
+        }
+    }
+
+    fn alarm(&self, slot: usize) -> String {
+        let goal = self.slots[slot].goal;
+        match self.cores.get(slot) {
+            Some(core) => format!("core {core} could not {goal}"),
+            None => format!("the server's own limit could not {goal}"),
+        }
+    }
+
+    /// One line for every actuator that does not obey.
+    pub(crate) fn alarms(&self) -> Vec<String> {
+        (0..self.slots.len())
+            .filter(|slot| self.stuck(*slot))
+            .map(|slot| self.alarm(slot))
+            .collect()
+    }
+}

@@ -1,0 +1,278 @@
+//! The agent: what comes in, in which order it is looked at, what goes out.
+
+use std::collections::VecDeque;
+
+use ballast_types::wire::{Alert, Event, EventKind};
+use ballast_types::{Epoch, Instant, Machine, Seq, Watts, Why};
+
+use crate::actuators::{Actuators, Goal};
+use crate::control::Episode;
+use crate::enforced::Enforced;
+use crate::estimate::Estimate;
+use crate::fleet::Fleet;
+use crate::lease::Orders;
+use crate::meter::Meter;
+use crate::state::State;
+use crate::throttle::{Class, Joining, Throttle};
+use crate::{Found, Input, Output, Params, Policy, Vm};
+
+/// The controller of one server.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    pub(crate) params: Params,
+    pub(crate) state: State,
+    pub(crate) orders: Orders,
+    /// The cap in force, as of the last input or timer.
+    pub(crate) cap: Option<Watts>,
+    pub(crate) episode: Episode,
+    pub(crate) meter: Meter,
+    pub(crate) enforced: Enforced,
+    pub(crate) throttle: Throttle,
+    pub(crate) actuators: Actuators,
+    pub(crate) fleet: Fleet,
+    pub(crate) estimate: Estimate,
+    /// The newest change that the meter may not show yet.
+    pub(crate) changed_at: Option<Instant>,
+    pub(crate) leaving: bool,
+    pub(crate) refused: u64,
+    pub(crate) out: VecDeque<Output>,
+    scratch: Vec<u16>,
+}
+
+impl Agent {
+    /// An agent that starts at `now` with what an earlier life left behind.
+    ///
+    /// A core of `found` that is not in `params` is none of its business.
+    #[must_use]
+    pub fn new(params: Params, found: Found, now: Instant) -> Self {
+        let Found {
+            memory,
+            capped,
+            server_limit,
+        } = found;
+        let size = params.cores.len();
+        let equal = params.policy == Policy::FullServer;
+        let mut throttle = Throttle::new(params.cores.clone(), params.step_cores.into(), equal);
+        let mut actuators = Actuators::new(&params);
+        let mut low = Vec::new();
+        for (id, khz) in capped {
+            let Ok(core) = params.cores.binary_search_by_key(&id, |core| core.id) else {
+                continue;
+            };
+            let ladder = &params.cores[core].ladder;
+            let level = ladder.at_or_below(khz);
+            let ours = ladder.khz(level) == khz && level < ladder.top();
+            throttle.found(core, level);
+            actuators.found(
+                core,
+                if ours {
+                    Goal::Pstate(khz)
+                } else {
+                    Goal::Unknown
+                },
+            );
+            low.push(core as u16);
+        }
+        if server_limit {
+            actuators.found(actuators.server(), Goal::Unknown);
+        }
+        // Until the VMs are told, what an earlier life had capped counts as low-priority: it was.
+        low.sort_unstable();
+        low.dedup();
+        let cores = if equal {
+            (0..size as u16).collect()
+        } else {
+            low
+        };
+        throttle.reclass(vec![Class { order: 0, cores }], Joining::Free);
+
+        let orders = Orders::new(params.chassis_id.clone(), params.boot_id.clone(), memory);
+        let mut agent = Self {
+            state: State::Boot,
+            cap: orders.cap(),
+            orders,
+            episode: Episode::new(&params),
+            meter: Meter::new(params.sample_period, now),
+            enforced: Enforced::new(params.sample_period),
+            actuators,
+            fleet: Fleet::new(size, now),
+            estimate: Estimate::new(&params.model, &params.cores),
+            changed_at: None,
+            leaving: false,
+            refused: 0,
+            out: VecDeque::new(),
+            scratch: Vec::with_capacity(size),
+            throttle,
+            params,
+        };
+        if agent.params.policy == Policy::None {
+            agent.lift_all(now);
+        }
+        agent
+    }
+
+    /// What it was made with.
+    #[must_use]
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// Handles everything that fell due by `now`.
+    fn tick(&mut self, now: Instant) {
+        self.orders.tick(now);
+        self.actuators.tick(now, &mut self.out);
+        if !matches!(self.state, State::Blind { .. }) && now >= self.meter.silent_at() {
+            self.meter_lost(now);
+        }
+        self.cap_due(now);
+        self.blind_due(now);
+    }
+
+    fn alert(&mut self, now: Instant, alert: &Alert) {
+        if self.leaving && alert.chassis_id == self.params.chassis_id {
+            let report = self.report(now);
+            return self.out.push_back(Output::Report(report));
+        }
+        let accepted = match self.orders.take(now, alert) {
+            Ok(accepted) => accepted,
+            Err(reason) => {
+                self.refused = self.refused.saturating_add(1);
+                let refusal = self.orders.refusal(reason);
+                return self.out.push_back(Output::Refuse(refusal));
+            }
+        };
+        if accepted.remember {
+            self.out.push_back(Output::Remember(self.orders.memory()));
+        }
+        if accepted.new_epoch {
+            self.enforced.restart();
+        }
+        self.enforced.message(now, alert.seq, accepted.cap);
+        self.ordered(now, (alert.epoch, alert.seq));
+        let report = self.report(now);
+        self.out.push_back(Output::Report(report));
+    }
+
+    fn vms(&mut self, now: Instant, vms: Vec<Vm>) {
+        self.fleet.account(now, &self.throttle);
+        self.fleet.replace(vms, &self.params.cores);
+        if self.params.policy != Policy::FullServer {
+            let joining = self.joining();
+            self.throttle.reclass(self.fleet.low_classes(), joining);
+            self.write(now, None);
+        }
+        self.fleet.account(now, &self.throttle);
+    }
+
+    fn leave(&mut self, now: Instant) {
+        self.leaving = true;
+        self.lift_all(now);
+        if !matches!(self.state, State::Boot | State::Blind { .. }) {
+            self.go(now, State::Uncapped, "the agent stops");
+        }
+    }
+
+    /// Has everything written that `throttle` changed, as one floor drop if a message caused it.
+    pub(crate) fn write(&mut self, now: Instant, drop: Option<(Epoch, Seq)>) {
+        let mut changed = core::mem::take(&mut self.scratch);
+        self.throttle.take_changed(&mut changed);
+        if !changed.is_empty() {
+            self.changed_at = Some(now);
+            if let Some(message) = drop {
+                self.actuators.begin_drop(message);
+            }
+            for core in changed.iter().map(|core| usize::from(*core)) {
+                let free = !self.throttle.restricted(core);
+                let goal = if free {
+                    Goal::Lift
+                } else {
+                    Goal::Pstate(self.throttle.khz(core))
+                };
+                self.actuators
+                    .want(now, core, goal, drop.is_some(), &mut self.out);
+            }
+            self.actuators.end_drop();
+            self.fleet.account(now, &self.throttle);
+        }
+        self.scratch = changed;
+    }
+
+    /// Releases everything, the server's own limit first.
+    pub(crate) fn lift_all(&mut self, now: Instant) {
+        self.actuators.want(
+            now,
+            self.actuators.server(),
+            Goal::Lift,
+            false,
+            &mut self.out,
+        );
+        self.throttle.lift_all();
+        self.write(now, None);
+        for core in 0..self.throttle.len() {
+            self.actuators
+                .want(now, core, Goal::Lift, false, &mut self.out);
+        }
+        self.actuators.hurry(now, &mut self.out);
+    }
+
+    /// Enters `to`; a change of name is an event.
+    pub(crate) fn go(&mut self, now: Instant, to: State, cause: &'static str) {
+        let (from, to_name) = (self.state.name(), to.name());
+        self.state = to;
+        if from != to_name {
+            let kind = EventKind::AgentState {
+                from,
+                to: to_name,
+                cause: cause.to_owned(),
+            };
+            self.out
+                .push_back(Output::Event(Event { at_ns: now, kind }));
+        }
+    }
+}
+
+impl Machine for Agent {
+    type Input = Input;
+    type Output = Output;
+
+    fn handle_input(&mut self, now: Instant, input: Input) {
+        self.tick(now);
+        match input {
+            Input::Alert(alert) => self.alert(now, &alert),
+            Input::Power(reading) => {
+                if let Some(sample) = self.meter.take(now, reading) {
+                    self.sample(now, sample);
+                }
+            }
+            Input::Usage(usage) => self.fleet.usage(now, &usage),
+            Input::Vms(vms) => self.vms(now, vms),
+            Input::Applied { id, result } => {
+                self.actuators.applied(now, id, result, &mut self.out);
+            }
+            Input::Leave => self.leave(now),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.tick(now);
+    }
+
+    fn poll_timeout(&self) -> Option<(Instant, Why)> {
+        let blind = matches!(self.state, State::Blind { .. });
+        [
+            self.orders.due().map(|at| (at, "the lease ends")),
+            (!blind).then(|| (self.meter.silent_at(), "the meter is silent")),
+            self.actuators
+                .due()
+                .map(|at| (at, "an actuator is tried again")),
+            self.blind_deadline().map(|at| (at, "blind at the floor")),
+        ]
+        .into_iter()
+        .flatten()
+        .min_by_key(|(at, _)| *at)
+    }
+
+    fn poll_output(&mut self) -> Option<Output> {
+        self.out.pop_front()
+    }
+}

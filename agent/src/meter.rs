@@ -1,0 +1,130 @@
+//! The server's power meter, as far as it can be believed.
+
+use core::time::Duration;
+
+use ballast_types::{Instant, Watts};
+
+use crate::Reading;
+
+/// Beyond this no server draws; the reader has its own, tighter bound.
+const ABSURD: Watts = Watts::from_whole(1_000_000);
+
+/// One valid reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sample {
+    pub(crate) watts: Watts,
+    pub(crate) taken_at: Instant,
+}
+
+/// The newest valid reading, and how long it may be believed.
+#[derive(Clone, Debug)]
+pub(crate) struct Meter {
+    period: Duration,
+    started: Instant,
+    newest: Option<Sample>,
+    faults: u64,
+}
+
+impl Meter {
+    pub(crate) fn new(period: Duration, started: Instant) -> Self {
+        Self {
+            period,
+            started,
+            newest: None,
+            faults: 0,
+        }
+    }
+
+    /// Takes a reading; `Some` if it is valid, fresh and not too old to tell anything.
+    pub(crate) fn take(&mut self, now: Instant, reading: Reading) -> Option<Sample> {
+        let Reading::Sample { watts, taken_at } = reading else {
+            self.faults = self.faults.saturating_add(1);
+            return None;
+        };
+        if watts <= Watts::ZERO || watts > ABSURD {
+            self.faults = self.faults.saturating_add(1);
+            return None;
+        }
+        // A stamp from the future must not make every later reading look old.
+        let sample = Sample {
+            watts,
+            taken_at: taken_at.min(now),
+        };
+        if self
+            .newest
+            .is_some_and(|newest| sample.taken_at <= newest.taken_at)
+        {
+            return None;
+        }
+        self.newest = Some(sample);
+        (now < self.silent_at()).then_some(sample)
+    }
+
+    /// From this instant on, without a newer sample, the server is blind.
+    pub(crate) fn silent_at(&self) -> Instant {
+        self.newest.map_or(self.started, |sample| sample.taken_at) + self.period.saturating_mul(3)
+    }
+
+    /// The newest sample, if it is current: at most two periods old.
+    pub(crate) fn current(&self, now: Instant) -> Option<Sample> {
+        self.newest
+            .filter(|sample| now.since(sample.taken_at) <= self.period.saturating_mul(2))
+    }
+
+    /// The newest draw, if it is not older than three periods.
+    pub(crate) fn draw(&self, now: Instant) -> Option<Watts> {
+        self.newest
+            .filter(|sample| now.since(sample.taken_at) <= self.period.saturating_mul(3))
+            .map(|sample| sample.watts)
+    }
+
+    pub(crate) fn faults(&self) -> u64 {
+        self.faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SensorFault;
+
+    fn ms(ms: u64) -> Instant {
+        Instant::from_millis(ms)
+    }
+    fn sample(watts: i64, at: u64) -> Reading {
+        Reading::Sample {
+            watts: Watts::from_whole(watts),
+            taken_at: ms(at),
+        }
+    }
+
+    #[test]
+    fn only_fresh_plausible_readings_count() {
+        let mut meter = Meter::new(Duration::from_millis(200), ms(0));
+        assert_eq!(meter.silent_at(), ms(600));
+        for (now, reading, fresh) in [
+            (100, sample(0, 100), false),
+            (100, sample(-5, 100), false),
+            (100, sample(2_000_000, 100), false),
+            (100, Reading::Fault(SensorFault::Frozen), false),
+            (100, sample(200, 100), true),
+            (200, sample(250, 100), false), // the stamp has not moved
+            (300, sample(250, 90), false),  // older
+            (300, sample(250, 900), true),  // from the future: counts as now
+            (400, sample(260, 400), true),
+            (1100, sample(270, 500), false), // too old when it came
+        ] {
+            assert_eq!(
+                meter.take(ms(now), reading).is_some(),
+                fresh,
+                "{now} {reading:?}"
+            );
+        }
+        assert_eq!(meter.faults(), 4);
+        assert_eq!(
+            (meter.draw(ms(1100)), meter.draw(ms(1101))),
+            (Some(Watts::from_whole(270)), None)
+        );
+        assert!(meter.current(ms(900)).is_some() && meter.current(ms(901)).is_none());
+    }
+}

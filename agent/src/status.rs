@@ -1,0 +1,67 @@
+//! The agent's view of itself.
+
+use ballast_types::Instant;
+use ballast_types::wire::{AgentStatus, Report};
+
+use crate::agent::Agent;
+
+impl Agent {
+    /// Everything that an operator may ask.
+    #[must_use]
+    pub fn status(&self, now: Instant) -> AgentStatus {
+        let mut alarms = self.actuators.alarms();
+        if let Some(alarm) = self.floor_alarm(now) {
+            alarms.push(alarm);
+        }
+        AgentStatus {
+            role: "agent".to_owned(),
+            chassis_id: self.params.chassis_id.clone(),
+            policy: self.params.policy.name().to_owned(),
+            report: self.report(now),
+            fallback_w: self.orders.memory().fallback_w,
+            lease_ms: self
+                .orders
+                .lease_end()
+                .map(|end| end.since(now).as_millis() as u64),
+            refused_alerts: self.refused,
+            power_faults: self.meter.faults(),
+            vms: self.fleet.status(now, &self.throttle),
+            alarms,
+        }
+    }
+
+    /// The answer to an alert.
+    pub(crate) fn report(&self, now: Instant) -> Report {
+        let (epoch_seen, seq_seen) = self.orders.newest();
+        let draw = self.meter.draw(now);
+        let (throttle, actuators, fleet) = (&self.throttle, &self.actuators, &self.fleet);
+        Report {
+            server: self.params.server.clone(),
+            boot_id: self.params.boot_id.clone(),
+            agent_ms: now.as_millis(),
+            epoch_seen,
+            seq_seen,
+            enforced_seq: self.enforced.newest(),
+            state: self.state.name(),
+            power_w: draw,
+            cap_w: self.cap,
+            sheddable_w: self.estimate.sheddable(now, throttle, actuators, fleet),
+            restorable_w: self
+                .estimate
+                .restorable(now, throttle, actuators, fleet, draw),
+            low_cores: throttle.low().count() as u16,
+            min_khz: throttle.min_khz(),
+            server_limit: actuators.limit_on(),
+            leaving: self.leaving,
+            actuator_failures: actuators.failures(),
+        }
+    }
+
+    /// The one thing that this agent cannot mend: too much draw, and nothing left to lower.
+    fn floor_alarm(&self, now: Instant) -> Option<String> {
+        let (cap, draw) = (self.cap?, self.meter.draw(now)?);
+        let helpless = self.params.server_limit_floor.is_none() && self.throttle.all_floored();
+        (helpless && draw > cap)
+            .then(|| format!("{draw} is above the cap of {cap} at the floor, and no limit to set"))
+    }
+}

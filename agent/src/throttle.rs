@@ -1,0 +1,354 @@
+//! The p-state that every core is meant to have, and the order in which cores are throttled.
+//!
+//! Cores are addressed by their index in `Params::cores`. The methods only decide: they note what
+//! they changed, and the agent has it written.
+
+use ballast_types::{Core, KiloHertz};
+
+/// Cores that are throttled together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Class {
+    /// Lower is throttled first.
+    pub(crate) order: u8,
+    /// Indices of its cores, ascending.
+    pub(crate) cores: Vec<u16>,
+}
+
+/// Where a core starts that becomes low-priority and has no class to follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Joining {
+    /// There is no cap: it stays free.
+    Free,
+    /// There is a cap: as its class, or as the throttle order says.
+    Class,
+    /// Everything low-priority is held at the floor.
+    Floor,
+}
+
+/// The meant p-states.
+#[derive(Clone, Debug)]
+pub(crate) struct Throttle {
+    cores: Vec<Core>,
+    level: Vec<u16>,
+    top: Vec<u16>,
+    /// Ascending by `order`; every core is in one class at most.
+    classes: Vec<Class>,
+    /// Every core at the same p-state, moved all at once.
+    equal: bool,
+    step: usize,
+    changed: Vec<u16>,
+    scratch: Vec<u16>,
+}
+
+impl Throttle {
+    pub(crate) fn new(cores: Vec<Core>, step: usize, equal: bool) -> Self {
+        let top: Vec<u16> = cores.iter().map(|c| c.ladder.top() as u16).collect();
+        let size = cores.len();
+        Self {
+            cores,
+            level: top.clone(),
+            top,
+            classes: Vec::new(),
+            equal,
+            step: step.max(1),
+            changed: Vec::with_capacity(size),
+            scratch: Vec::with_capacity(size),
+        }
+    }
+
+    /// Takes over a p-state that is set already.
+    pub(crate) fn found(&mut self, core: usize, level: usize) {
+        self.level[core] = (level as u16).min(self.top[core]);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.cores.len()
+    }
+    pub(crate) fn level(&self, core: usize) -> usize {
+        usize::from(self.level[core])
+    }
+    pub(crate) fn restricted(&self, core: usize) -> bool {
+        self.level[core] < self.top[core]
+    }
+    pub(crate) fn khz(&self, core: usize) -> KiloHertz {
+        self.cores[core].ladder.khz(self.level(core))
+    }
+    /// The low-priority cores.
+    pub(crate) fn low(&self) -> impl Iterator<Item = usize> + '_ {
+        self.classes
+            .iter()
+            .flat_map(|class| &class.cores)
+            .map(|core| usize::from(*core))
+    }
+    /// Whether no low-priority core can be lowered any more.
+    pub(crate) fn all_floored(&self) -> bool {
+        self.low().all(|core| self.level[core] == 0)
+    }
+    pub(crate) fn any_restricted(&self) -> bool {
+        self.level != self.top
+    }
+    /// The lowest p-state, if any core is restricted.
+    pub(crate) fn min_khz(&self) -> Option<KiloHertz> {
+        (0..self.len())
+            .filter(|core| self.restricted(*core))
+            .map(|core| self.khz(core))
+            .min()
+    }
+
+    /// The cores whose meaning changed since the last call.
+    pub(crate) fn take_changed(&mut self, into: &mut Vec<u16>) {
+        into.clear();
+        core::mem::swap(into, &mut self.changed);
+    }
+
+    fn set(&mut self, core: usize, level: u16) {
+        let level = level.min(self.top[core]);
+        if self.level[core] != level {
+            self.level[core] = level;
+            self.changed.push(core as u16);
+        }
+    }
+
+    /// The first class that is not at its floor goes there, at once.
+    pub(crate) fn floor_next(&mut self) {
+        let next = self
+            .classes
+            .iter()
+            .position(|class| self.above_floor(class));
+        if let Some(class) = next {
+            self.floor(class);
+        }
+    }
+
+    /// Every class to its floor, at once.
+    pub(crate) fn floor_all(&mut self) {
+        for class in 0..self.classes.len() {
+            self.floor(class);
+        }
+    }
+
+    fn floor(&mut self, class: usize) {
+        for index in 0..self.classes[class].cores.len() {
+            self.set(usize::from(self.classes[class].cores[index]), 0);
+        }
+    }
+
+    fn above_floor(&self, class: &Class) -> bool {
+        class
+            .cores
+            .iter()
+            .any(|core| self.level[usize::from(*core)] > 0)
+    }
+
+    /// One p-state down for the `steps` × N highest cores of the first class above its floor.
+    pub(crate) fn lower(&mut self, steps: usize) {
+        let Some(class) = self
+            .classes
+            .iter()
+            .position(|class| self.above_floor(class))
+        else {
+            return;
+        };
+        if self.equal {
+            return self.move_together(class, -1);
+        }
+        let mut pick = core::mem::take(&mut self.scratch);
+        pick.clear();
+        pick.extend(
+            self.classes[class]
+                .cores
+                .iter()
+                .filter(|c| self.level[usize::from(**c)] > 0),
+        );
+        pick.sort_unstable_by_key(|c| (core::cmp::Reverse(self.khz(usize::from(*c))), *c));
+        for core in pick.iter().take(self.step.saturating_mul(steps)) {
+            let core = usize::from(*core);
+            self.set(core, self.level[core] - 1);
+        }
+        self.scratch = pick;
+    }
+
+    /// One p-state up for the N lowest cores of the last restricted class.
+    pub(crate) fn raise(&mut self) {
+        let restricted = |c: &u16| self.restricted(usize::from(*c));
+        let Some(class) = self
+            .classes
+            .iter()
+            .rposition(|class| class.cores.iter().any(restricted))
+        else {
+            return;
+        };
+        if self.equal {
+            return self.move_together(class, 1);
+        }
+        let mut pick = core::mem::take(&mut self.scratch);
+        pick.clear();
+        pick.extend(
+            self.classes[class]
+                .cores
+                .iter()
+                .filter(|c| self.restricted(usize::from(**c))),
+        );
+        pick.sort_unstable_by_key(|c| (self.khz(usize::from(*c)), *c));
+        for core in pick.iter().take(self.step) {
+            let core = usize::from(*core);
+            self.set(core, self.level[core] + 1);
+        }
+        self.scratch = pick;
+    }
+
+    /// All cores of `class` to one p-state beside their lowest.
+    fn move_together(&mut self, class: usize, by: i32) {
+        let cores = &self.classes[class].cores;
+        let lowest = cores
+            .iter()
+            .map(|c| self.level[usize::from(*c)])
+            .min()
+            .unwrap_or(0);
+        let level = (i32::from(lowest) + by).max(0) as u16;
+        for index in 0..self.classes[class].cores.len() {
+            self.set(usize::from(self.classes[class].cores[index]), level);
+        }
+    }
+
+    /// Every core to the top of its ladder.
+    pub(crate) fn lift_all(&mut self) {
+        for core in 0..self.len() {
+            self.set(core, self.top[core]);
+        }
+    }
+
+    /// Other classes. What is low-priority no more is lifted; what is newly so joins by `joining`.
+    pub(crate) fn reclass(&mut self, classes: Vec<Class>, joining: Joining) {
+        let mut was_low = vec![false; self.len()];
+        for core in self.low() {
+            was_low[core] = true;
+        }
+        self.classes = classes;
+        let mut is_low = vec![false; self.len()];
+        for core in self.low() {
+            is_low[core] = true;
+        }
+        for core in (0..self.len()).filter(|core| !is_low[*core]) {
+            self.set(core, self.top[core]);
+        }
+        if joining == Joining::Free {
+            return;
+        }
+        // From the last class to the first, so that a later class shows whether its turn has come.
+        let mut later_restricted = false;
+        for class in (0..self.classes.len()).rev() {
+            let cores = core::mem::take(&mut self.classes[class].cores);
+            let old = cores
+                .iter()
+                .map(|c| usize::from(*c))
+                .filter(|c| was_low[*c]);
+            let level = match old.map(|c| self.level[c]).min() {
+                Some(level) => level,
+                None if joining == Joining::Floor || later_restricted => 0,
+                None => u16::MAX,
+            };
+            for core in cores
+                .iter()
+                .map(|c| usize::from(*c))
+                .filter(|c| !was_low[*c])
+            {
+                self.set(core, level);
+            }
+            later_restricted |= cores.iter().any(|c| self.restricted(usize::from(*c)));
+            self.classes[class].cores = cores;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ballast_types::{CoreId, Ladder};
+
+    fn throttle(step: usize, equal: bool) -> Throttle {
+        let mhz = KiloHertz::from_mhz;
+        let ladder = Ladder::stepped(mhz(1200), mhz(1500), mhz(100)).unwrap();
+        let cores = (0..6)
+            .map(|n| Core {
+                id: CoreId(n),
+                ladder: ladder.clone(),
+            })
+            .collect();
+        Throttle::new(cores, step, equal)
+    }
+    fn class(order: u8, cores: &[u16]) -> Class {
+        Class {
+            order,
+            cores: cores.to_vec(),
+        }
+    }
+    fn two_classes() -> Throttle {
+        let mut t = throttle(2, false);
+        t.reclass(vec![class(0, &[2, 3]), class(1, &[4, 5])], Joining::Free);
+        t
+    }
+
+    #[test]
+    fn classes_reach_the_floor_in_order_and_are_released_in_reverse() {
+        let mut t = two_classes();
+        t.floor_next();
+        assert_eq!(t.level, [3, 3, 0, 0, 3, 3]);
+        t.lower(1);
+        assert_eq!(t.level, [3, 3, 0, 0, 2, 2]);
+        t.floor_next();
+        assert_eq!(t.level, [3, 3, 0, 0, 0, 0]);
+        assert!(t.all_floored());
+        for expected in [[0, 0, 1, 1], [0, 0, 2, 2], [0, 0, 3, 3], [1, 1, 3, 3]] {
+            t.raise();
+            assert_eq!(t.level[2..], expected);
+        }
+    }
+
+    #[test]
+    fn a_step_moves_the_highest_down_and_the_lowest_up() {
+        let mut t = throttle(1, false);
+        t.reclass(vec![class(0, &[1, 2, 3])], Joining::Free);
+        t.level = vec![3, 2, 3, 1, 3, 3];
+        t.lower(1);
+        assert_eq!(t.level, [3, 2, 2, 1, 3, 3]);
+        t.raise();
+        assert_eq!(t.level, [3, 2, 2, 2, 3, 3]);
+        t.lower(4);
+        assert_eq!(t.level, [3, 1, 1, 1, 3, 3]);
+    }
+
+    #[test]
+    fn a_new_class_set_lifts_what_left_and_joins_what_came() {
+        let mut t = two_classes();
+        t.level = vec![3, 3, 0, 1, 3, 3];
+        // 3 leaves; 1 joins its class at the class's lowest.
+        t.reclass(vec![class(0, &[1, 2]), class(1, &[4, 5])], Joining::Class);
+        assert_eq!(t.level, [3, 0, 0, 3, 3, 3]);
+        // A class of its own: before a restricted one it is floored, after it free.
+        t.reclass(
+            vec![class(0, &[1, 2]), class(1, &[4]), class(2, &[5])],
+            Joining::Class,
+        );
+        assert_eq!(t.level, [3, 0, 0, 3, 3, 3]);
+        t.level[5] = 2;
+        t.reclass(vec![class(0, &[0]), class(2, &[5])], Joining::Class);
+        assert_eq!(t.level, [0, 3, 3, 3, 3, 2]);
+        t.reclass(vec![class(0, &[3])], Joining::Floor);
+        assert_eq!(t.level, [3, 3, 3, 0, 3, 3]);
+    }
+
+    #[test]
+    fn full_server_keeps_all_cores_equal() {
+        let mut t = throttle(2, true);
+        t.reclass(vec![class(0, &[0, 1, 2, 3, 4, 5])], Joining::Free);
+        t.level = vec![3, 2, 3, 1, 3, 3];
+        t.raise();
+        assert_eq!(t.level, [2; 6]);
+        t.lower(1);
+        assert_eq!(t.level, [1; 6]);
+        t.lower(1);
+        t.lower(1);
+        assert_eq!(t.level, [0; 6]);
+    }
+}
