@@ -1,1 +1,34 @@
-//! placeholder
+//! This machine, as the kernel shows it: cpufreq, RAPL, hwmon, cgroup v2.
+//!
+//! Everything hangs below a [`Root`]: `/` on a server, a folder in tests and on the rig. Only this
+//! crate opens the kernel's files, and the kernel's raw integers stay inside it. It decides nothing:
+//! it reads, it writes, and it tells when a reading cannot be trusted.
+//!
+//! A restriction is undone by putting back what was there. [`journal`] keeps that over a crash.
+
+pub mod cgroup;
+pub mod cpufreq;
+mod error;
+pub mod hwmon;
+pub mod journal;
+pub mod lists;
+pub mod meter;
+pub mod powercap;
+mod root;
+pub mod slots;
+pub mod supplies;
+
+#[cfg(test)]
+mod testing;
+
+pub use cgroup::{Cgroup, UsageMeter};
+pub use cpufreq::{Cpufreq, Floor};
+pub use error::{HwError, Operation};
+pub use hwmon::MatchSpec;
+pub use journal::{Journal, Opened, Originals};
+pub use lists::CpuList;
+pub use meter::{PowerMeter, SensorError};
+pub use powercap::{RaplMeter, ServerLimit};
+pub use root::{Root, boot_id};
+pub use slots::SlotCap;
+pub use supplies::{Supplies, SupplyRead, SupplyState};

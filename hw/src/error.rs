@@ -1,0 +1,140 @@
+use core::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+
+/// What was being done to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Reading it, or finding it.
+    Read,
+    /// Writing it.
+    Write,
+    /// Reading back what was written.
+    Verify,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Verify => "read back",
+        })
+    }
+}
+
+/// A kernel file that is missing, refuses, or says what it must not say.
+#[derive(Debug, thiserror::Error)]
+pub struct HwError {
+    /// Which file.
+    pub path: PathBuf,
+    /// What was being done.
+    pub operation: Operation,
+    /// The value read or to be written, if there is one; cut to 80 characters.
+    pub value: Option<String>,
+    /// What is allowed there.
+    pub allowed: String,
+    /// The kernel's error, if it gave one.
+    #[source]
+    pub source: Option<io::Error>,
+}
+
+impl fmt::Display for HwError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.operation, self.path.display())?;
+        if let Some(value) = &self.value {
+            write!(f, " = {value:?}")?;
+        }
+        if let Some(source) = &self.source {
+            write!(f, ": {source}")?;
+        }
+        write!(f, ": allowed: {}", self.allowed)
+    }
+}
+
+impl HwError {
+    /// The kernel refused, or the file is not there.
+    pub(crate) fn io(path: &Path, operation: Operation, allowed: &str, source: io::Error) -> Self {
+        Self {
+            path: path.to_owned(),
+            operation,
+            value: None,
+            allowed: allowed.to_owned(),
+            source: Some(source),
+        }
+    }
+
+    /// The value is not one of those allowed.
+    pub(crate) fn value(
+        path: &Path,
+        operation: Operation,
+        value: impl fmt::Display,
+        allowed: impl Into<String>,
+    ) -> Self {
+        let value: String = value.to_string().chars().take(80).collect();
+        Self {
+            path: path.to_owned(),
+            operation,
+            value: Some(value),
+            allowed: allowed.into(),
+            source: None,
+        }
+    }
+
+    /// Whether trying again may help: EBUSY, EAGAIN, EINTR or a timeout.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        let Some(source) = &self.source else {
+            return false;
+        };
+        matches!(
+            source.kind(),
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+        ) || self.is(&[Errno::EBUSY, Errno::EAGAIN, Errno::EINTR, Errno::ETIMEDOUT])
+    }
+
+    /// Whether the file is not there.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        self.source.as_ref().is_some_and(|e| e.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Whether the kernel gave one of these errors.
+    pub(crate) fn is(&self, errors: &[Errno]) -> bool {
+        let raw = self.source.as_ref().and_then(io::Error::raw_os_error);
+        raw.is_some_and(|raw| errors.contains(&Errno::from_raw(raw)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_pass_is_transient() {
+        for (errno, transient) in [
+            (Errno::EBUSY, true),
+            (Errno::EAGAIN, true),
+            (Errno::EINTR, true),
+            (Errno::ETIMEDOUT, true),
+            (Errno::EACCES, false),
+            (Errno::EROFS, false),
+            (Errno::ENODATA, false),
+            (Errno::ENOENT, false),
+            (Errno::EINVAL, false),
+        ] {
+            let e = HwError::io(Path::new("/f"), Operation::Write, "x", errno.into());
+            assert_eq!(e.is_transient(), transient, "{errno}");
+        }
+    }
+
+    #[test]
+    fn an_error_names_file_value_and_what_is_allowed() {
+        let e = HwError::value(Path::new("/sys/f"), Operation::Write, 5, "10 to 20 kHz");
+        assert_eq!(e.to_string(), r#"write /sys/f = "5": allowed: 10 to 20 kHz"#);
+        let long = HwError::value(Path::new("/f"), Operation::Read, "x".repeat(9999), "a number");
+        assert!(long.to_string().len() < 150);
+    }
+}

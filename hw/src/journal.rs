@@ -1,0 +1,258 @@
+//! What must be put back, on disk before anything is changed.
+//!
+//! The journal is written once, at start, with every original value, so that no write to disk stands
+//! in the way of an alert. It exists exactly as long as something may be restricted: a clean restore
+//! removes it. After a crash the next start reads it and knows what was there before.
+//!
+//! A journal of another boot is worthless (no cap survives a reboot). One that cannot be read is set
+//! aside as `journal.json.bad`, and the machine is taken as it stands.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use ballast_types::BootId;
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use crate::cgroup::CpusetOriginal;
+use crate::cpufreq::CpufreqOriginals;
+use crate::error::{HwError, Operation};
+use crate::powercap::LimitOriginal;
+
+/// The format of the file; another number is not read.
+const VERSION: u32 = 1;
+
+/// Every value that may be changed, as it was before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Originals {
+    /// Frequency limits.
+    pub cpufreq: Option<CpufreqOriginals>,
+    /// RAPL limits, by zone name.
+    #[serde(default)]
+    pub powercap: BTreeMap<String, LimitOriginal>,
+    /// CPU sets, by cgroup path.
+    #[serde(default)]
+    pub cpusets: BTreeMap<String, CpusetOriginal>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Record {
+    version: u32,
+    boot_id: BootId,
+    originals: Originals,
+}
+
+/// What was on disk at start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// Nothing: the last end was clean, or this is the first start.
+    Clean,
+    /// An earlier life in this boot ended without putting these back.
+    Adopted(Box<Originals>),
+    /// The machine was rebooted since: nothing is restricted any more.
+    OtherBoot,
+    /// The file could not be understood; it was moved here.
+    SetAside(PathBuf),
+}
+
+/// The journal of one agent; holds a lock on its folder, so that two agents never share one.
+#[derive(Debug)]
+pub struct Journal {
+    dir: PathBuf,
+    boot_id: BootId,
+    _lock: Flock<File>,
+}
+
+impl Journal {
+    /// Opens the journal in `state_dir`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// If the folder cannot be used, or another agent holds it.
+    pub fn open(state_dir: &Path, boot_id: &BootId) -> Result<(Self, Opened), HwError> {
+        let failed = |allowed| move |e| HwError::io(state_dir, Operation::Write, allowed, e);
+        fs::create_dir_all(state_dir).map_err(failed("a folder that can be written"))?;
+        let lock = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(state_dir.join("lock"))
+            .map_err(failed("a folder that can be written"))?;
+        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
+            .map_err(|(_, e)| failed("a folder that no other agent uses")(e.into()))?;
+        let journal = Self { dir: state_dir.to_owned(), boot_id: boot_id.clone(), _lock: lock };
+        let opened = journal.read()?;
+        Ok((journal, opened))
+    }
+
+    fn read(&self) -> Result<Opened, HwError> {
+        let path = self.file();
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Opened::Clean),
+            Err(e) => return Err(HwError::io(&path, Operation::Read, "a readable file", e)),
+        };
+        match serde_json::from_slice::<Record>(&bytes) {
+            Ok(record) if record.version != VERSION => self.set_aside("another version"),
+            Ok(record) if record.boot_id == self.boot_id => {
+                Ok(Opened::Adopted(Box::new(record.originals)))
+            }
+            Ok(_) => {
+                self.remove()?;
+                Ok(Opened::OtherBoot)
+            }
+            Err(e) => self.set_aside(&e.to_string()),
+        }
+    }
+
+    fn set_aside(&self, why: &str) -> Result<Opened, HwError> {
+        let (path, aside) = (self.file(), self.dir.join("journal.json.bad"));
+        fs::rename(&path, &aside)
+            .map_err(|e| HwError::io(&path, Operation::Write, "a file that can be moved", e))?;
+        warn!(file = %aside.display(), why, "journal not understood: set aside, caps of an earlier life are not known");
+        Ok(Opened::SetAside(aside))
+    }
+
+    /// Writes every original down, safely on disk when this returns. Called before the first change.
+    ///
+    /// # Errors
+    /// If the folder cannot be written: then nothing may be changed.
+    pub fn begin(&mut self, originals: &Originals) -> Result<(), HwError> {
+        let record = Record {
+            version: VERSION,
+            boot_id: self.boot_id.clone(),
+            originals: originals.clone(),
+        };
+        let write = || {
+            let bytes = serde_json::to_vec_pretty(&record)?;
+            let tmp = self.dir.join("journal.json.tmp");
+            let mut file = File::create(&tmp)?;
+            file.write_all(&bytes)?;
+            file.sync_all()?;
+            fs::rename(&tmp, self.file())?;
+            File::open(&self.dir)?.sync_all()
+        };
+        write().map_err(|e| {
+            HwError::io(&self.file(), Operation::Write, "a folder that can be written", e)
+        })
+    }
+
+    /// Says that everything is as it was: removes the journal.
+    ///
+    /// # Errors
+    /// If the file cannot be removed.
+    pub fn finish(self) -> Result<(), HwError> {
+        self.remove()
+    }
+
+    fn remove(&self) -> Result<(), HwError> {
+        let path = self.file();
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                Err(HwError::io(&path, Operation::Write, "a file that can be removed", e))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.join("journal.json")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ballast_types::{CoreId, KiloHertz};
+
+    fn boot(n: u8) -> BootId {
+        BootId::new(&format!("boot-{n}")).unwrap()
+    }
+    fn originals() -> Originals {
+        Originals {
+            cpufreq: Some(CpufreqOriginals {
+                driver: "intel_pstate".into(),
+                max_khz: [
+                    (CoreId(0), KiloHertz::from_mhz(2400)),
+                    (CoreId(9), KiloHertz::from_mhz(2000)),
+                ]
+                .into(),
+            }),
+            powercap: [(
+                "package-0".into(),
+                LimitOriginal { limit_uw: 165_000_000, enabled: true },
+            )]
+            .into(),
+            cpusets: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_life_that_ends_cleanly_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("made/if/missing");
+        let (mut journal, opened) = Journal::open(&state, &boot(1)).unwrap();
+        assert_eq!(opened, Opened::Clean);
+        journal.begin(&originals()).unwrap();
+        assert!(state.join("journal.json").exists());
+        journal.finish().unwrap();
+        assert!(!state.join("journal.json").exists());
+        assert_eq!(Journal::open(&state, &boot(1)).unwrap().1, Opened::Clean);
+    }
+
+    #[test]
+    fn a_crash_is_adopted_in_the_same_boot_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, _) = Journal::open(dir.path(), &boot(1)).unwrap();
+        journal.begin(&originals()).unwrap();
+        drop(journal);
+        let (journal, opened) = Journal::open(dir.path(), &boot(1)).unwrap();
+        assert_eq!(opened, Opened::Adopted(Box::new(originals())));
+        drop(journal);
+        let (journal, opened) = Journal::open(dir.path(), &boot(2)).unwrap();
+        assert_eq!(opened, Opened::OtherBoot);
+        drop(journal);
+        assert_eq!(Journal::open(dir.path(), &boot(1)).unwrap().1, Opened::Clean);
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_kept_aside() {
+        for bad in [
+            "",
+            "{",
+            "[]",
+            r#"{"version":9,"boot_id":"boot-1","originals":{"cpufreq":null}}"#,
+            "\u{0}",
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join("journal.json"), bad).unwrap();
+            let (_, opened) = Journal::open(dir.path(), &boot(1)).unwrap();
+            let aside = dir.path().join("journal.json.bad");
+            assert_eq!(opened, Opened::SetAside(aside.clone()), "{bad:?}");
+            assert_eq!(fs::read_to_string(aside).unwrap(), bad);
+            assert!(!dir.path().join("journal.json").exists());
+        }
+    }
+
+    #[test]
+    fn a_half_written_journal_does_not_hide_the_old_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, _) = Journal::open(dir.path(), &boot(1)).unwrap();
+        journal.begin(&originals()).unwrap();
+        fs::write(dir.path().join("journal.json.tmp"), "{\"ver").unwrap();
+        drop(journal);
+        assert!(matches!(Journal::open(dir.path(), &boot(1)).unwrap().1, Opened::Adopted(_)));
+    }
+
+    #[test]
+    fn two_agents_never_share_a_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = Journal::open(dir.path(), &boot(1)).unwrap();
+        let e = Journal::open(dir.path(), &boot(1)).unwrap_err();
+        assert!(e.to_string().contains("no other agent"), "{e}");
+        drop(held);
+        Journal::open(dir.path(), &boot(1)).unwrap();
+    }
+}

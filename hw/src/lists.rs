@@ -1,0 +1,144 @@
+//! CPU lists in the kernel's text form: `0-3,8`.
+
+use core::fmt;
+use core::str::FromStr;
+use std::collections::BTreeSet;
+
+/// More CPUs than Linux supports; a higher number is garbage, not a machine.
+const MAX_CPU: u32 = 8191;
+
+/// A set of CPU numbers.
+///
+/// Source: Documentation/admin-guide/kernel-parameters.rst, "cpu lists".
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuList(BTreeSet<u32>);
+
+/// Why a text is no CPU list.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a CPU list: numbers and rising ranges up to {MAX_CPU}, such as 0-3,8")]
+pub struct CpuListError {
+    text: String,
+}
+
+impl CpuList {
+    /// The CPU numbers, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().copied()
+    }
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    /// Whether every CPU of this list is in `other`.
+    #[must_use]
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.0.is_subset(&other.0)
+    }
+}
+
+impl FromIterator<u32> for CpuList {
+    fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
+        Self(cpus.into_iter().collect())
+    }
+}
+
+impl FromStr for CpuList {
+    type Err = CpuListError;
+    fn from_str(text: &str) -> Result<Self, CpuListError> {
+        let bad = || CpuListError { text: text.chars().take(80).collect() };
+        let cpu = |s: &str| {
+            let digits = !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+            s.parse::<u32>().ok().filter(|n| digits && *n <= MAX_CPU).ok_or_else(bad)
+        };
+        let mut cpus = BTreeSet::new();
+        let text = text.trim();
+        if text.is_empty() {
+            return Ok(Self(cpus));
+        }
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last) = (cpu(first)?, cpu(last)?);
+            if first > last {
+                return Err(bad());
+            }
+            cpus.extend(first..=last);
+        }
+        Ok(Self(cpus))
+    }
+}
+
+impl fmt::Display for CpuList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut cpus = self.0.iter().copied().peekable();
+        let mut separator = "";
+        while let Some(first) = cpus.next() {
+            let mut last = first;
+            while let Some(next) = cpus.next_if_eq(&(last + 1)) {
+                last = next;
+            }
+            if first == last {
+                write!(f, "{separator}{first}")?;
+            } else {
+                write!(f, "{separator}{first}-{last}")?;
+            }
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn lists_are_read_and_written_as_the_kernel_does() {
+        for (text, shown) in
+            [("", ""), ("0\n", "0"), ("1-4,7", "1-4,7"), ("7,1-2,3,4", "1-4,7"), ("5-5", "5")]
+        {
+            assert_eq!(text.parse::<CpuList>().unwrap().to_string(), shown, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn garbage_is_refused() {
+        for bad in [
+            "a",
+            "1-",
+            "-1",
+            "3-1",
+            "1,,2",
+            "1;2",
+            "0-4294967295",
+            "99999",
+            "+1",
+            "1 2",
+            "1-2-3",
+            ",",
+        ] {
+            assert!(bad.parse::<CpuList>().is_err(), "{bad:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_list_survives_its_text(cpus in proptest::collection::btree_set(0u32..=MAX_CPU, 0..200)) {
+            let list: CpuList = cpus.into_iter().collect();
+            prop_assert_eq!(list.to_string().parse::<CpuList>().unwrap(), list);
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in ".{0,40}|[0-9,-]{0,40}") {
+            if let Ok(list) = text.parse::<CpuList>() {
+                prop_assert_eq!(list.to_string().parse::<CpuList>().unwrap(), list);
+            }
+        }
+    }
+}
