@@ -6,3 +6,5 @@
 pub mod load;
 pub mod plant;
 mod rng;
+pub mod scenario;
+pub mod trace;

@@ -13,6 +13,7 @@ pub(crate) enum Purpose {
     SupplyOutput = 3,
     Arrivals = 4,
     Generator = 5,
+    Scenario = 6,
 }
 
 /// One stream of random numbers.

@@ -97,32 +97,20 @@ pub struct Loss {
 impl Loss {
     /// 89.6 % efficient at a tenth of the rating, 93.9 % at 40 %, 92.3 % at full load: between 80 PLUS
     /// Gold and Platinum.
-    pub const TYPICAL: Self = Self {
-        fixed: 0.009,
-        linear: 0.02,
-        square: 0.055,
-    };
+    pub const TYPICAL: Self = Self { fixed: 0.009, linear: 0.02, square: 0.055 };
 }
 
 impl SupplySpec {
     /// An active supply with the typical loss.
     #[must_use]
     pub const fn active(rated: Watts) -> Self {
-        Self {
-            rated,
-            loss: Loss::TYPICAL,
-            standby: false,
-            standby_draw: Watts::from_whole(4),
-        }
+        Self { rated, loss: Loss::TYPICAL, standby: false, standby_draw: Watts::from_whole(4) }
     }
 
     /// The same, in standby.
     #[must_use]
     pub const fn standby(rated: Watts) -> Self {
-        Self {
-            standby: true,
-            ..Self::active(rated)
-        }
+        Self { standby: true, ..Self::active(rated) }
     }
 
     /// What it draws when it delivers `output` watts.
@@ -146,6 +134,16 @@ pub struct SharedSpec {
     pub fans_full: Watts,
     /// Switch and management.
     pub switch: Watts,
+}
+
+impl SharedSpec {
+    /// What it draws while the servers draw `dc_w`, of `idle_w` when all idle and `full_w` at full load.
+    #[must_use]
+    pub fn draw_w(&self, dc_w: f64, idle_w: f64, full_w: f64) -> f64 {
+        let load = ((dc_w - idle_w) / (full_w - idle_w).max(1.0)).clamp(0.0, 1.0);
+        let (idle, full) = (self.fans_idle.as_f64(), self.fans_full.as_f64());
+        idle + load * (full - idle) + self.switch.as_f64()
+    }
 }
 
 /// A meter: what it shows was true `lag` ago, averaged over one `refresh`.

@@ -8,12 +8,7 @@ const MHZ: fn(u32) -> KiloHertz = KiloHertz::from_mhz;
 /// 2 × 20 cores, 1.2 to 2.4 GHz, one VM on every core.
 fn server(load: Load) -> ServerSpec {
     let ladder = Ladder::stepped(MHZ(1200), MHZ(2400), MHZ(100)).unwrap();
-    let cores: Vec<_> = (0..40)
-        .map(|n| Core {
-            id: CoreId(n),
-            ladder: ladder.clone(),
-        })
-        .collect();
+    let cores: Vec<_> = (0..40).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();
     let vm = VmLoad {
         id: VmId::new("vm").unwrap(),
         class: VmClass::NonUserFacing,
@@ -22,13 +17,7 @@ fn server(load: Load) -> ServerSpec {
         load,
     };
     let id = ServerId::new("s0").unwrap();
-    ServerSpec {
-        id,
-        model: PowerModel::PAPER,
-        sockets: 2,
-        cores,
-        vms: vec![vm],
-    }
+    ServerSpec { id, model: PowerModel::PAPER, sockets: 2, cores, vms: vec![vm] }
 }
 
 /// One server, one big supply, no fans.
@@ -37,11 +26,7 @@ fn one(load: Load) -> PlantSpec {
     PlantSpec {
         servers: vec![server(load)],
         supplies: vec![SupplySpec::active(Watts::from_whole(1000))],
-        shared: SharedSpec {
-            fans_idle: none,
-            fans_full: none,
-            switch: none,
-        },
+        shared: SharedSpec { fans_idle: none, fans_full: none, switch: none },
         meter: SensorSpec::default(),
         supply_meter: SensorSpec::default(),
         hardware_caps: true,
@@ -76,9 +61,6 @@ fn a_server_draws_what_the_paper_measured() {
         cap_all(&mut plant, MHZ(mhz));
         plant.advance(ms(20));
         let got = plant.server_power(0).as_f64();
-        assert!(
-            (got - want).abs() < 0.1,
-            "u {u} at {mhz} MHz: {got} W, not {want}"
-        );
+        assert!((got - want).abs() < 0.1, "u {u} at {mhz} MHz: {got} W, not {want}");
     }
 }

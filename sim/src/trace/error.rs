@@ -1,0 +1,101 @@
+use thiserror::Error;
+
+/// Why a trace cannot be read.
+#[derive(Debug, Error)]
+pub enum TraceError {
+    /// Reading or decompressing failed.
+    #[error("{file}: {error}")]
+    Io {
+        /// Which trace.
+        file: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// There is no header, no row or no value.
+    #[error("{file}: no {what}: a trace has a header and at least one row with one number")]
+    Empty {
+        /// Which trace.
+        file: String,
+        /// What is missing.
+        what: &'static str,
+    },
+    /// The header is none that is known.
+    #[error(
+        "{file}:1: header {header:?}: allowed are `t` or `t_s` and one column per machine, numbers only \
+         (ids of machines), `time,pdu,measured_power_util`, or columns {expected}"
+    )]
+    Header {
+        /// Which trace.
+        file: String,
+        /// Its header, shortened.
+        header: String,
+        /// The names that were looked for.
+        expected: String,
+    },
+    /// A row has another number of cells than the header.
+    #[error("{file}:{line}: {found} cells: the header has {expected}")]
+    Ragged {
+        /// Which trace.
+        file: String,
+        /// Which line.
+        line: u64,
+        /// Its cells.
+        found: usize,
+        /// The header's.
+        expected: usize,
+    },
+    /// A cell is not what its column allows.
+    #[error("{file}:{line}: {column} = {value:?}: {allowed}")]
+    Cell {
+        /// Which trace.
+        file: String,
+        /// Which line.
+        line: u64,
+        /// Which column.
+        column: String,
+        /// What it holds, shortened.
+        value: String,
+        /// What it may hold.
+        allowed: &'static str,
+    },
+    /// Too many rows are out of order or repeated.
+    #[error("{file}: {bad} of {rows} rows are {what}: at most 1 % may be")]
+    Disorder {
+        /// Which trace.
+        file: String,
+        /// Out of order or repeated.
+        what: &'static str,
+        /// How many.
+        bad: u64,
+        /// Of how many.
+        rows: u64,
+    },
+    /// The stamps are too far apart for the number of rows.
+    #[error(
+        "{file}: the stamps span {slots} periods of {period_s} s, but there are only {rows} rows"
+    )]
+    Sparse {
+        /// Which trace.
+        file: String,
+        /// Periods between the first and the last stamp.
+        slots: u64,
+        /// The period.
+        period_s: f64,
+        /// Rows read.
+        rows: u64,
+    },
+    /// Shares that look like percent.
+    #[error(
+        "{file}: {bad} of {cells} values of {column} are above 1: say that it holds percent, if it does"
+    )]
+    Percent {
+        /// Which trace.
+        file: String,
+        /// Which column.
+        column: String,
+        /// How many are above 1.
+        bad: u64,
+        /// Of how many.
+        cells: u64,
+    },
+}
