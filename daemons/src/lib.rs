@@ -2,5 +2,146 @@
 //!
 //! `ballast-agent` and `ballast-chassis` are slim binaries over this library, and `ballast` carries
 //! them as subcommands, so that one build gives a whole demonstration.
+//!
+//! Each daemon has one [control thread](control) that owns the machine and does what it wants, one
+//! sampling thread that reads sensors, and one thread for HTTP and signals. Nothing but the control
+//! thread can delay an alert.
 
+pub mod agent;
+pub mod chassis;
+mod clock;
 pub mod config;
+pub mod control;
+mod events;
+mod http;
+mod metrics;
+mod recorder;
+mod state;
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use axum::Router;
+use clap::Args;
+use config::{ConfigError, EXIT_CONFIG};
+use sd_notify::NotifyState;
+use tokio::net::TcpListener;
+
+pub use clock::now;
+
+/// What both daemons take on the command line.
+#[derive(Args, Clone, Debug)]
+pub struct DaemonArgs {
+    /// The TOML file to run by.
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// Check the file, say what is wrong with it, and end: exit code 0 or 78.
+    #[arg(long)]
+    pub check_config: bool,
+}
+
+/// Loads, checks and runs; turns what went wrong into a line and an exit code.
+///
+/// 0: ended when told to. 1: could not start, or broke. 78: the configuration is refused.
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "this is the command line's answer")]
+fn run<C>(
+    args: &DaemonArgs,
+    config: Result<C, ConfigError>,
+    run: impl FnOnce(&C) -> anyhow::Result<()>,
+) -> ExitCode {
+    let config = match config {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(EXIT_CONFIG);
+        }
+    };
+    if args.check_config {
+        println!("{}: ok", args.config.display());
+        return ExitCode::SUCCESS;
+    }
+    log();
+    match run(&config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Logs to stderr, which systemd keeps. `RUST_LOG` chooses the level; `info` is the default.
+fn log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    // Fails only when a logger is there already, as in tests.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .try_init();
+}
+
+/// Ends with the first SIGTERM or SIGINT.
+///
+/// # Errors
+/// When the handlers cannot be installed.
+fn stop_signal() -> std::io::Result<impl Future<Output = &'static str> + Send + 'static> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        }
+    })
+}
+
+/// How long the control thread may take to end once it is told to.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
+
+/// Serves HTTP until a signal comes, then lets `leave` put things back and stop the control thread.
+///
+/// # Errors
+/// When the listener or the control thread ends before the signal, or the latter not at all.
+async fn serve<H: Send + 'static>(
+    listener: TcpListener,
+    routes: Router,
+    control: JoinHandle<H>,
+    leave: impl AsyncFnOnce(),
+) -> anyhow::Result<H> {
+    let signal = stop_signal()?;
+    let mut control = tokio::task::spawn_blocking(move || control.join());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let stopped = async move { drop(stopped.await) };
+    let mut server = tokio::spawn(http::serve(listener, routes, stopped));
+    notify(NotifyState::Ready);
+    tokio::select! {
+        name = signal => tracing::info!(signal = name, "stopping"),
+        _ = &mut control => bail!("the control thread has ended"),
+        served = &mut server => {
+            served?.context("HTTP")?;
+            bail!("HTTP has ended");
+        }
+    }
+    notify(NotifyState::Stopping);
+    leave().await;
+    let ended = tokio::time::timeout(STOP_WITHIN, control).await;
+    let hand = ended.context("the control thread does not end")??;
+    drop(stop);
+    server.await?.context("HTTP")?;
+    hand.map_err(|_| anyhow!("the control thread has panicked"))
+}
+
+/// Tells systemd, if it is there. A daemon without systemd runs on.
+fn notify(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::debug!(%error, "systemd was not told");
+    }
+}

@@ -189,7 +189,8 @@ impl Microjoules {
     pub fn over(self, span: Duration) -> Option<Watts> {
         let micros = span.as_micros();
         // µJ / µs = W; × 1000 for milliwatts.
-        (micros > 0).then(|| Watts((u128::from(self.0) * 1000 / micros).min(i64::MAX as u128) as i64))
+        (micros > 0)
+            .then(|| Watts((u128::from(self.0) * 1000 / micros).min(i64::MAX as u128) as i64))
     }
 }
 impl Add for Microjoules {
@@ -231,7 +232,9 @@ impl<'de> Deserialize<'de> for Utilisation {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let r = f64::deserialize(d)?;
         if !(0.0..=1.0).contains(&r) {
-            return Err(de::Error::custom(format!("{r} is not a utilisation: a ratio from 0 to 1")));
+            return Err(de::Error::custom(format!(
+                "{r} is not a utilisation: a ratio from 0 to 1"
+            )));
         }
         Self::from_ratio(r).ok_or_else(|| de::Error::custom("not a number"))
     }

@@ -4,7 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BootId, ChassisId, Epoch, Instant, KiloHertz, OnExtreme, Seq, ServerId, VmClass, VmId, Watts};
+use crate::{
+    BootId, ChassisId, Epoch, Instant, KiloHertz, OnExtreme, Seq, ServerId, VmClass, VmId, Watts,
+};
 
 /// How urgent an alert is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -119,7 +119,8 @@ impl AgentConfig {
             number(0.0..=1000.0)(value).and_then(Watts::from_f64)
         });
         let least = meter.lag + meter.sample;
-        let settle = throttle.or("settle_ms", least, "whole milliseconds, 1 to 60000", millis(1, 60_000));
+        let settle =
+            throttle.or("settle_ms", least, "whole milliseconds, 1 to 60000", millis(1, 60_000));
         if settle < least {
             throttle.refuse_key(
                 "settle_ms",
@@ -199,7 +200,12 @@ impl MeterConfig {
         let allowed = "whole milliseconds, 20 to 10000";
         let meter = Self {
             source,
-            sample: section.or("sample_ms", Duration::from_millis(200), allowed, millis(20, 10_000)),
+            sample: section.or(
+                "sample_ms",
+                Duration::from_millis(200),
+                allowed,
+                millis(20, 10_000),
+            ),
             lag: section.or(
                 "lag_ms",
                 Duration::from_millis(200),
@@ -236,13 +242,13 @@ fn read_vm(
     let id = section.required("id", "the VM's id", |value| VmId::new(value.as_str()?).ok());
     let classes =
         [("user-facing", VmClass::UserFacing), ("non-user-facing", VmClass::NonUserFacing)];
-    let class =
-        section.required("class", "\"user-facing\" or \"non-user-facing\"", word(&classes));
+    let class = section.required("class", "\"user-facing\" or \"non-user-facing\"", word(&classes));
     let cores = section.required("cores", "1 to 4096 cores", whole(1..=4096));
     let throttle_order = section.or("throttle_order", 0, "0 to 255", whole(0..=255)) as u8;
-    let cgroup = section.optional("cgroup", "a path under the cgroup root", |value: &DeValue<'_>| {
-        text(value).filter(|path| is_cgroup_path(path))
-    });
+    let cgroup =
+        section.optional("cgroup", "a path under the cgroup root", |value: &DeValue<'_>| {
+            text(value).filter(|path| is_cgroup_path(path))
+        });
     let on_extreme =
         section.or("on_extreme", OnExtreme::None, "\"none\"", word(&[("none", OnExtreme::None)]));
     if id.as_ref().is_some_and(|id| others.contains_key(id)) {
@@ -308,7 +314,11 @@ mod tests {
     #[test]
     fn a_settle_time_shorter_than_the_meter_is_refused() {
         let text = format!("{LEAST}[throttle]\nsettle_ms = 100\n");
-        assert!(problems(&text).contains("throttle.settle_ms = 100: at least"), "{}", problems(&text));
+        assert!(
+            problems(&text).contains("throttle.settle_ms = 100: at least"),
+            "{}",
+            problems(&text)
+        );
     }
 
     #[test]

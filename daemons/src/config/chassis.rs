@@ -62,8 +62,9 @@ impl ChassisConfig {
         let table = problems.parse();
         let mut root = Section::root(&problems, &table);
         let place = Place::read(&mut root, "127.0.0.1:7100", "/var/lib/ballast-chassis");
-        let chassis = root
-            .required("chassis", "the id of this chassis", |value| ChassisId::new(value.as_str()?).ok());
+        let chassis = root.required("chassis", "the id of this chassis", |value| {
+            ChassisId::new(value.as_str()?).ok()
+        });
         let budget = root.required("budget_w", WATTS, watts);
 
         let mut supplies = vec![];
@@ -88,9 +89,10 @@ impl ChassisConfig {
             root.refuse("server: at least one [[server]] is needed");
         }
 
-        let id = chassis.clone().or_else(|| ChassisId::new("unnamed").ok());
+        let id = chassis.or_else(|| ChassisId::new("unnamed").ok());
         let rated = supplies.iter().map(|supply| supply.rated).collect();
-        let defaults = id.map(|id| Params::defaults(id, budget.unwrap_or(Watts::MAX), rated, slots));
+        let defaults =
+            id.map(|id| Params::defaults(id, budget.unwrap_or(Watts::MAX), rated, slots));
         let params = defaults.map(|defaults| read_params(&mut root, defaults));
         if let Some(budget) = budget {
             let idle: Watts = servers.iter().map(|server| server.idle).sum();
@@ -103,9 +105,9 @@ impl ChassisConfig {
         }
         root.finish();
         let config = params.map(|params| Self { place, params, supplies, servers });
-        problems.finish(config).and_then(|config| {
-            config.ok_or_else(|| ConfigError::whole(file, "chassis is missing"))
-        })
+        problems
+            .finish(config)
+            .and_then(|config| config.ok_or_else(|| ConfigError::whole(file, "chassis is missing")))
     }
 }
 
@@ -160,18 +162,17 @@ fn read_params(root: &mut Section<'_, '_>, mut params: Params) -> Params {
 
     let mut alert = root.section("alert");
     let share = "a percentage of the limit, above 0, at most 100";
-    params.alert_ppm = alert.or("at_percent", params.alert_ppm, share, |value| {
-        percent(value).filter(|ppm| *ppm > 0)
-    });
-    params.lift_ppm = alert.or("lift_percent", params.lift_ppm, share, |value| {
-        percent(value).filter(|ppm| *ppm > 0)
-    });
+    params.alert_ppm = alert
+        .or("at_percent", params.alert_ppm, share, |value| percent(value).filter(|ppm| *ppm > 0));
+    params.lift_ppm = alert
+        .or("lift_percent", params.lift_ppm, share, |value| percent(value).filter(|ppm| *ppm > 0));
     if params.lift_ppm >= params.alert_ppm {
         alert.refuse_key("lift_percent", "below alert.at_percent");
     }
     span(&mut alert, "lift_hold_ms", &mut params.lift_hold);
     let rules = [("restorable", LiftRule::Restorable), ("paper", LiftRule::Paper)];
-    params.lift_rule = alert.or("lift", params.lift_rule, "\"restorable\" or \"paper\"", word(&rules));
+    params.lift_rule =
+        alert.or("lift", params.lift_rule, "\"restorable\" or \"paper\"", word(&rules));
     span(&mut alert, "lift_stagger_ms", &mut params.lift_stagger);
     span(&mut alert, "heartbeat_ms", &mut params.heartbeat);
     span(&mut alert, "lease_ms", &mut params.lease);

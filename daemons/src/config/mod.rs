@@ -14,6 +14,7 @@ use std::time::Duration;
 use ballast_types::Watts;
 use toml::de::DeValue;
 
+pub(crate) use agent::is_cgroup_path;
 pub use agent::{AgentConfig, MeterConfig, MeterSource};
 pub use chassis::{ChassisConfig, ServerConfig, SupplyConfig};
 pub use reader::ConfigError;

@@ -139,7 +139,8 @@ impl<'p, 't> Section<'p, 't> {
     }
 
     fn missing(&self, key: &str, allowed: &str) {
-        self.problems.add(self.span.start, format_args!("{}{key} is missing: {allowed}", self.prefix));
+        self.problems
+            .add(self.span.start, format_args!("{}{key} is missing: {allowed}", self.prefix));
     }
 
     /// The table `[key]`; an empty one when it is absent.
@@ -169,8 +170,7 @@ impl<'p, 't> Section<'p, 't> {
             items.into_iter().map(|item| Some((item.span(), item.get_ref().as_table()?))).collect()
         });
         if tables.is_none() {
-            self.problems
-                .add(value.span().start, format_args!("{key}: must be tables [[{key}]]"));
+            self.problems.add(value.span().start, format_args!("{key}: must be tables [[{key}]]"));
         }
         let section = |(n, (span, table))| Section {
             problems: self.problems,

@@ -46,8 +46,20 @@ impl RaplMeter {
     /// # Errors
     /// If there is no package zone, or a file of one is unreadable or garbage.
     pub fn find(root: &Root, max: Watts) -> Result<Self, HwError> {
+        Self::of(root, max, |_| true)
+    }
+
+    /// Finds the packages alone, without memory: what a package limit acts on.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub fn packages(root: &Root, max: Watts) -> Result<Self, HwError> {
+        Self::of(root, max, |kind| kind == Kind::Package)
+    }
+
+    fn of(root: &Root, max: Watts, wanted: impl Fn(Kind) -> bool) -> Result<Self, HwError> {
         let mut found = Vec::new();
-        for zone in zones(root)? {
+        for zone in zones(root)?.into_iter().filter(|zone| wanted(zone.kind)) {
             let path = zone.dir.join("max_energy_range_uj");
             let range = read_value(&path, ENERGY)?;
             if range == 0 {

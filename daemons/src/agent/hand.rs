@@ -1,0 +1,165 @@
+//! Does what the agent's controller wants.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, JoinHandle};
+
+use anyhow::bail;
+use ballast_agent_core::{ActuatorError, Agent, Input, Memory, Output};
+use ballast_hw::{Cpufreq, HwError, ServerLimit};
+use ballast_types::wire::{AgentStatus, Refusal, Report};
+use ballast_types::{ActionId, CoreId, Instant, KiloHertz, Watts};
+use tokio::sync::oneshot;
+
+use super::Letter;
+use super::sampler::Rest;
+use crate::control::Hand;
+use crate::events::Events;
+use crate::state;
+
+/// The agent's hand: cores, the server's own limit, and the answer to the chassis.
+pub(super) struct AgentHand {
+    cpufreq: Cpufreq,
+    limit: Option<ServerLimit>,
+    /// What the server draws beside its packages.
+    rest: Arc<Rest>,
+    keeper: Keeper,
+    events: Events,
+    waiting: Option<oneshot::Sender<Result<Report, Refusal>>>,
+}
+
+impl AgentHand {
+    pub(super) fn new(
+        cpufreq: Cpufreq,
+        limit: Option<ServerLimit>,
+        rest: Arc<Rest>,
+        keeper: Keeper,
+        events: Events,
+    ) -> Self {
+        Self { cpufreq, limit, rest, keeper, events, waiting: None }
+    }
+
+    fn answer(&mut self, answer: Result<Report, Refusal>) {
+        if let Some(waiting) = self.waiting.take() {
+            // Fails only when the chassis has hung up.
+            let _ = waiting.send(answer);
+        }
+    }
+
+    fn set_core(&mut self, core: CoreId, khz: Option<KiloHertz>) -> Result<(), ActuatorError> {
+        let done = match khz {
+            Some(khz) => self.cpufreq.set(core, khz),
+            None => self.cpufreq.release(core),
+        };
+        done.map_err(|error| refused(&error))
+    }
+
+    fn set_limit(&mut self, watts: Option<Watts>) -> Result<(), ActuatorError> {
+        let limit = self.limit.as_mut().ok_or(ActuatorError::Permanent)?;
+        let done = match watts {
+            // RAPL limits the packages: the rest of the server draws on beside them.
+            Some(watts) => limit.set(watts - self.rest.get().ok_or(ActuatorError::Transient)?),
+            None => limit.release(),
+        };
+        done.map_err(|error| refused(&error))
+    }
+
+    /// Puts every core and the server's limit back, whatever the controller believes.
+    ///
+    /// # Errors
+    /// Names all that could not be put back; the journal then stays for the next start.
+    pub(super) fn restore(mut self) -> anyhow::Result<()> {
+        let cores: Vec<_> = self.cpufreq.cores().iter().map(|core| core.id).collect();
+        let mut failed = vec![];
+        for core in cores {
+            failed.extend(self.cpufreq.release(core).err().map(|error| error.to_string()));
+        }
+        if let Some(limit) = &mut self.limit {
+            failed.extend(limit.release().err().map(|error| error.to_string()));
+        }
+        if !failed.is_empty() {
+            bail!("not put back: {}", failed.join("; "));
+        }
+        Ok(())
+    }
+}
+
+fn refused(error: &HwError) -> ActuatorError {
+    tracing::warn!(%error, "actuator");
+    if error.is_transient() { ActuatorError::Transient } else { ActuatorError::Permanent }
+}
+
+impl Hand<Agent> for AgentHand {
+    type Letter = Letter;
+    type Status = AgentStatus;
+
+    fn open(&mut self, letter: Letter) -> Option<Input> {
+        match letter {
+            Letter::Alert(alert, waiting) => {
+                self.waiting = Some(waiting);
+                Some(Input::Alert(alert))
+            }
+            Letter::Input(input) => Some(input),
+            Letter::Stop => None,
+        }
+    }
+
+    fn perform(&mut self, _: Instant, output: Output, answers: &mut VecDeque<Input>) {
+        let mut applied = |id: ActionId, result| answers.push_back(Input::Applied { id, result });
+        match output {
+            Output::SetPstate { id, core, khz } => applied(id, self.set_core(core, Some(khz))),
+            Output::Lift { id, core } => applied(id, self.set_core(core, None)),
+            Output::SetServerLimit { id, watts } => applied(id, self.set_limit(Some(watts))),
+            Output::LiftServerLimit { id } => applied(id, self.set_limit(None)),
+            Output::Report(report) => self.answer(Ok(report)),
+            Output::Refuse(refusal) => self.answer(Err(refusal)),
+            Output::Remember(memory) => self.keeper.keep(memory),
+            Output::Event(event) => self.events.push(event),
+        }
+    }
+
+    fn status(&self, machine: &Agent, now: Instant) -> AgentStatus {
+        machine.status(now)
+    }
+}
+
+/// Writes what the agent remembers, on a thread of its own: an fsync must not delay an alert.
+pub(super) struct Keeper {
+    newest: Option<Sender<Memory>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    pub(super) fn start(path: PathBuf) -> io::Result<Self> {
+        let (newest, inbox) = mpsc::channel::<Memory>();
+        let writer = thread::Builder::new().name("keeper".into()).spawn(move || {
+            while let Ok(memory) = inbox.recv() {
+                let memory = inbox.try_iter().last().unwrap_or(memory);
+                if let Err(error) = state::write(&path, &memory) {
+                    tracing::error!(%error, "memory not written");
+                }
+            }
+        })?;
+        Ok(Self { newest: Some(newest), writer: Some(writer) })
+    }
+
+    fn keep(&self, memory: Memory) {
+        if let Some(newest) = &self.newest {
+            // Fails only when the writer has panicked.
+            let _ = newest.send(memory);
+        }
+    }
+}
+
+impl Drop for Keeper {
+    /// Waits until the newest is on disk.
+    fn drop(&mut self) {
+        self.newest = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! `ballast-agent`: throttles the low-priority cores of one server when its chassis says so.
+
+mod api;
+mod hand;
+mod sampler;
+mod vms;
+
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ballast_agent_core::{Agent, Found, Input, Memory, Params};
+use ballast_hw::{Cpufreq, Floor, Journal, Opened, Originals, Root, ServerLimit, boot_id};
+use ballast_types::wire::{AgentStatus, Alert, Refusal, Report};
+use ballast_types::{BootId, Core};
+use tokio::sync::oneshot;
+
+use crate::config::AgentConfig;
+use crate::control::{self, Snapshot};
+use crate::events::Events;
+use crate::recorder::Recorder;
+use crate::{DaemonArgs, clock, http, state};
+use hand::{AgentHand, Keeper};
+use vms::Vms;
+
+/// Between two looks at whether a stopping controller is done.
+const TURN: Duration = Duration::from_millis(20);
+/// How long a stopping agent goes on answering, so that its chassis hears `leaving`.
+const LEAVE_WITHIN: Duration = Duration::from_millis(700);
+
+/// Runs the daemon until SIGTERM or SIGINT.
+#[must_use]
+pub fn main(args: &DaemonArgs) -> ExitCode {
+    crate::run(args, AgentConfig::load(&args.config), run)
+}
+
+/// What arrives at the control thread.
+pub enum Letter {
+    /// A message from the chassis, and who waits for its answer.
+    Alert(Alert, oneshot::Sender<Result<Report, Refusal>>),
+    /// Any other input of the controller.
+    Input(Input),
+    /// The order to stop.
+    Stop,
+}
+
+fn run(config: &AgentConfig) -> anyhow::Result<()> {
+    let place = config.place.clone();
+    let root = Root::at(&place.root);
+    let boot_id = boot_id(&root)?;
+    let (mut journal, opened) = Journal::open(&place.state_dir, &boot_id)?;
+    let memory_path = place.state_dir.join("memory.json");
+    let memory: Memory = state::read(&memory_path)?.unwrap_or_default();
+
+    let mut cpufreq = Cpufreq::discover(&root, Floor::Half)?;
+    let mut limit = match config.server_limit_floor {
+        Some(floor) => ServerLimit::find(&root, floor)?,
+        None => None,
+    };
+    let mut found = Found { memory, ..Found::default() };
+    let mut originals = Originals::default();
+    if let Opened::Adopted(saved) = opened {
+        tracing::warn!("an earlier life was not ended cleanly: adopting what it had restricted");
+        if let Some(saved) = &saved.cpufreq {
+            found.capped = cpufreq.adopt(saved)?;
+        }
+        if let Some(limit) = &mut limit {
+            found.server_limit = limit.adopt(&saved.powercap)?;
+        }
+        originals = *saved;
+    }
+    let cores = cpufreq.cores();
+    originals.cpufreq = Some(cpufreq.originals());
+    originals.powercap = limit.as_ref().map(ServerLimit::originals).unwrap_or_default();
+    let vms_path = place.state_dir.join("vms.json");
+    // From here on things change: what they were is on disk first.
+    journal.begin(&originals)?;
+    let (vms, vm_set) =
+        Vms::start(&root, &cores, config.vms.clone(), vms_path, journal, originals)?;
+    let vms = Arc::new(Mutex::new(vms));
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let listener = runtime.block_on(http::bind(place.listen))?;
+    let (letters, inbox) = mpsc::channel();
+    let events = Events::default();
+    let snapshot = Arc::new(Snapshot::<AgentStatus>::default());
+    // Fails only when the control thread has ended.
+    let _ = letters.send(Letter::Input(Input::Vms(vm_set)));
+    let rest = sampler::start(&config.meter, &root, Arc::clone(&vms), letters.clone())?;
+
+    let params = params(config, boot_id, cores, limit.is_some());
+    let at = clock::now();
+    let recorder = place
+        .record_dir
+        .as_deref()
+        .map(|dir| Recorder::start(dir, "agent", at, params.clone(), found.clone()))
+        .transpose()
+        .context("record_dir")?;
+    let machine = Agent::new(params, found, at);
+    let keeper = Keeper::start(memory_path)?;
+    let hand = AgentHand::new(cpufreq, limit, rest, keeper, events.clone());
+    let control = control::start("control", machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
+
+    tracing::info!(
+        listen = %place.listen,
+        server = %config.server,
+        chassis = %config.chassis,
+        policy = config.policy.name(),
+        "agent runs"
+    );
+    let api = api::Api { letters: letters.clone(), snapshot, events, vms: Arc::clone(&vms) };
+    let seen = Arc::clone(&api.snapshot);
+    let leave = async || {
+        // Sending fails only when the control thread has ended, and then nothing waits.
+        let _ = letters.send(Letter::Input(Input::Leave));
+        tokio::time::sleep(LEAVE_WITHIN).await;
+        let lifted = |status: Arc<AgentStatus>| {
+            status.report.min_khz.is_none() && !status.report.server_limit
+        };
+        let waiting = async {
+            while !seen.get().is_some_and(lifted) {
+                tokio::time::sleep(TURN).await;
+            }
+        };
+        // What could not be lifted is tried once more below, and named if that fails too.
+        let _ = tokio::time::timeout(LEAVE_WITHIN, waiting).await;
+        let _ = letters.send(Letter::Stop);
+    };
+    let hand = runtime.block_on(crate::serve(listener, api::routes(api), control, leave))?;
+    hand.restore()?;
+    let mut vms = vms.lock().unwrap_or_else(PoisonError::into_inner);
+    vms.restore()?;
+    tracing::info!("everything is as it was");
+    Ok(())
+}
+
+fn params(config: &AgentConfig, boot_id: BootId, cores: Vec<Core>, has_limit: bool) -> Params {
+    let defaults = Params::defaults(config.server.clone(), boot_id, config.chassis.clone(), cores);
+    Params {
+        policy: config.policy,
+        model: config.model,
+        sample_period: config.meter.sample,
+        settle: config.settle,
+        escalate_after: config.escalate_after,
+        step_cores: config.step_cores,
+        margin_ppm: config.margin_ppm,
+        deadband: config.deadband,
+        server_limit_hold: config.server_limit_hold,
+        server_limit_floor: config.server_limit_floor.filter(|_| has_limit),
+        ..defaults
+    }
+}

@@ -1,0 +1,209 @@
+//! The VMs of this server: which there are, on disk; which cores they have, in cgroups; how busy they are.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::bail;
+use ballast_agent_core::{Vm, VmUsage, core_groups};
+use ballast_hw::cgroup::{Cgroup, UsageMeter};
+use ballast_hw::{CpuList, HwError, Journal, Originals, Root};
+use ballast_types::wire::VmSpec;
+use ballast_types::{Core, CoreId, Instant, VmClass, VmId};
+use thiserror::Error;
+
+use crate::config::is_cgroup_path;
+use crate::state;
+
+/// Why a change of the VM set was refused.
+#[derive(Debug, Error)]
+pub(super) enum VmsError {
+    /// There is no such VM.
+    #[error("there is no VM {0}")]
+    Unknown(VmId),
+    /// It asks for something that is not allowed.
+    #[error("{0}")]
+    Refused(String),
+    /// It could not be written down.
+    #[error("{0}")]
+    Io(io::Error),
+}
+
+/// Every VM of this server.
+pub(super) struct Vms {
+    root: Root,
+    cores: Vec<CoreId>,
+    specs: BTreeMap<VmId, VmSpec>,
+    /// What the API added (`Some`) or removed (`None`) since the config file was written.
+    changes: BTreeMap<VmId, Option<VmSpec>>,
+    changes_path: PathBuf,
+    meters: BTreeMap<VmId, (UsageMeter, usize)>,
+    originals: Originals,
+    /// `None` once everything has been put back.
+    journal: Option<Journal>,
+}
+
+impl Vms {
+    /// The VMs of config and of earlier calls of the API, each moved to cores of its own.
+    ///
+    /// # Errors
+    /// When the changes on disk cannot be read, or the VMs need more cores than there are.
+    pub(super) fn start(
+        root: &Root,
+        cores: &[Core],
+        config: BTreeMap<VmId, VmSpec>,
+        changes_path: PathBuf,
+        journal: Journal,
+        originals: Originals,
+    ) -> anyhow::Result<(Self, Vec<Vm>)> {
+        let changes: BTreeMap<VmId, Option<VmSpec>> =
+            state::read(&changes_path)?.unwrap_or_default();
+        let mut vms = Self {
+            root: root.clone(),
+            cores: cores.iter().map(|core| core.id).collect(),
+            specs: merged(config, &changes),
+            changes,
+            changes_path,
+            meters: BTreeMap::new(),
+            originals,
+            journal: Some(journal),
+        };
+        let set = vms.groups(&vms.specs)?;
+        let set = vms.move_all(set);
+        Ok((vms, set))
+    }
+
+    /// Every VM as it was asked for.
+    pub(super) fn specs(&self) -> BTreeMap<VmId, VmSpec> {
+        self.specs.clone()
+    }
+
+    /// Adds, replaces or (`None`) removes one VM; gives the whole new set.
+    ///
+    /// # Errors
+    /// When the VM is unknown or asks for too much; then nothing has changed.
+    pub(super) fn change(&mut self, id: VmId, spec: Option<VmSpec>) -> Result<Vec<Vm>, VmsError> {
+        if let Some(path) = spec.as_ref().and_then(|spec| spec.cgroup.as_deref())
+            && !is_cgroup_path(path)
+        {
+            let what = "a path under the cgroup root, without \"..\", not under kubepods";
+            return Err(VmsError::Refused(format!("cgroup = {path:?}: {what}")));
+        }
+        let mut specs = self.specs.clone();
+        match &spec {
+            Some(spec) => drop(specs.insert(id.clone(), spec.clone())),
+            None if specs.remove(&id).is_none() => return Err(VmsError::Unknown(id)),
+            None => {}
+        }
+        let set = self.groups(&specs).map_err(|error| VmsError::Refused(error.to_string()))?;
+        let mut changes = self.changes.clone();
+        changes.insert(id.clone(), spec);
+        state::write(&self.changes_path, &changes).map_err(VmsError::Io)?;
+        self.changes = changes;
+        let left = self.specs.get(&id).and_then(|spec| spec.cgroup.clone());
+        self.specs = specs;
+        // A VM that is gone, or in another cgroup now, gives its old cores back.
+        let used = self.specs.values().any(|spec| spec.cgroup == left);
+        if let Some(path) = left.filter(|_| !used) {
+            self.give_back(&path)
+                .unwrap_or_else(|error| tracing::warn!(%error, "cores not given back"));
+        }
+        Ok(self.move_all(set))
+    }
+
+    fn groups(&self, specs: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<Vec<Vm>> {
+        let specs: Vec<_> = specs.iter().map(|(id, spec)| (id.clone(), spec.clone())).collect();
+        Ok(core_groups(&self.cores, &specs)?)
+    }
+
+    /// Confines every VM to its cores. One that could not be confined may run anywhere: it and its
+    /// cores count as user-facing, so that nothing is throttled on a wrong belief.
+    fn move_all(&mut self, set: Vec<Vm>) -> Vec<Vm> {
+        let mut meters = BTreeMap::new();
+        let mut moved = Vec::with_capacity(set.len());
+        for mut vm in set {
+            let path = self.specs.get(&vm.id).and_then(|spec| spec.cgroup.clone());
+            if let Some(path) = path {
+                match self.confine(&path, &vm.cores) {
+                    Ok(group) => {
+                        let old = self.meters.remove(&vm.id).map(|(meter, _)| meter);
+                        let meter = old.unwrap_or_else(|| UsageMeter::new(group));
+                        meters.insert(vm.id.clone(), (meter, vm.cores.len()));
+                    }
+                    Err(error) => {
+                        tracing::warn!(vm = %vm.id, %error, "cores not moved: counted as user-facing");
+                        vm.class = VmClass::UserFacing;
+                    }
+                }
+            }
+            moved.push(vm);
+        }
+        self.meters = meters;
+        moved
+    }
+
+    fn confine(&mut self, path: &str, cores: &[CoreId]) -> Result<Cgroup, HwError> {
+        let group = Cgroup::at(&self.root, path)?;
+        if !self.originals.cpusets.contains_key(path) {
+            self.originals.cpusets.insert(path.to_owned(), group.original()?);
+            if let Some(journal) = &mut self.journal {
+                journal.begin(&self.originals)?;
+            }
+        }
+        let cpus: CpuList = cores.iter().map(|core| u32::from(core.0)).collect();
+        if group.effective()? != cpus {
+            group.confine(&cpus)?;
+        }
+        Ok(group)
+    }
+
+    fn give_back(&mut self, path: &str) -> Result<(), HwError> {
+        let Some(original) = self.originals.cpusets.get(path) else { return Ok(()) };
+        match Cgroup::at(&self.root, path)?.restore(original) {
+            // A VM that has ended took its cgroup with it.
+            Err(error) if !error.is_missing() => return Err(error),
+            _ => {}
+        }
+        self.originals.cpusets.remove(path);
+        Ok(())
+    }
+
+    /// CPU use of every VM since the last call; a VM whose use is not known is left out.
+    pub(super) fn usage(&mut self, now: Instant) -> Vec<VmUsage> {
+        let sample = |(vm, (meter, cores)): (&VmId, &mut (UsageMeter, usize))| {
+            let utilisation = meter.sample(now, *cores).ok().flatten()?;
+            Some(VmUsage { vm: vm.clone(), utilisation })
+        };
+        self.meters.iter_mut().filter_map(sample).collect()
+    }
+
+    /// Gives every VM its old cores back, and ends the journal: everything else must be restored by now.
+    ///
+    /// # Errors
+    /// Names all that could not be put back; the journal then stays for the next start.
+    pub(super) fn restore(&mut self) -> anyhow::Result<()> {
+        let paths: Vec<_> = self.originals.cpusets.keys().cloned().collect();
+        let failed: Vec<_> =
+            paths.iter().filter_map(|path| Some(self.give_back(path).err()?.to_string())).collect();
+        if !failed.is_empty() {
+            bail!("not put back: {}", failed.join("; "));
+        }
+        if let Some(journal) = self.journal.take() {
+            journal.finish()?;
+        }
+        Ok(())
+    }
+}
+
+fn merged(
+    mut specs: BTreeMap<VmId, VmSpec>,
+    changes: &BTreeMap<VmId, Option<VmSpec>>,
+) -> BTreeMap<VmId, VmSpec> {
+    for (id, change) in changes {
+        match change {
+            Some(spec) => drop(specs.insert(id.clone(), spec.clone())),
+            None => drop(specs.remove(id)),
+        }
+    }
+    specs
+}

@@ -1,0 +1,122 @@
+//! The chassis manager's HTTP.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::{get, put};
+use ballast_chassis_core::Input;
+use ballast_types::Watts;
+use ballast_types::wire::{BudgetRequest, ChassisState, ChassisStatus};
+use serde_json::json;
+
+use super::Letter;
+use crate::control::Snapshot;
+use crate::events::Events;
+use crate::http::{self, Health, Refused};
+use crate::metrics;
+
+/// The control thread is woken at least once a poll; this long without a turn and it is dead.
+const DEAD_AFTER_MS: u64 = 5_000;
+/// How long a lower budget may take to be enforced before the answer says that it is not yet.
+const ENFORCE_WITHIN: Duration = Duration::from_secs(5);
+
+/// What the handlers share.
+#[derive(Clone)]
+pub(super) struct Api {
+    /// To the control thread.
+    pub letters: Sender<Letter>,
+    /// The newest status.
+    pub snapshot: Arc<Snapshot<ChassisStatus>>,
+    /// What happened.
+    pub events: Events,
+    /// The configured budget: the most that may be set.
+    pub budget_max: Watts,
+    /// What the servers draw idle: a budget must be above it.
+    pub idle: Watts,
+}
+
+impl Health for Api {
+    fn sick(&self) -> Option<String> {
+        let idle = self.snapshot.idle_ms();
+        (idle > DEAD_AFTER_MS).then(|| format!("the control thread has not moved for {idle} ms"))
+    }
+    fn unready(&self) -> Option<String> {
+        let status = self.snapshot.get();
+        let booting = status.is_none_or(|status| status.state == ChassisState::Boot);
+        booting.then(|| "no complete reading of the power supplies yet".into())
+    }
+}
+
+/// Every path that a chassis manager serves.
+pub(super) fn routes(api: Api) -> Router {
+    let routes = http::health_routes()
+        .route("/v1/status", get(status))
+        .route("/v1/events", get(async |State(api): State<Api>| http::event_stream(&api.events)))
+        .route("/v1/budget", put(set_budget).delete(reset_budget))
+        .route("/metrics", get(scrape))
+        .with_state(api);
+    http::bounded(routes)
+}
+
+fn newest(api: &Api) -> Result<Arc<ChassisStatus>, Refused> {
+    let starting = || Refused(StatusCode::SERVICE_UNAVAILABLE, "starting".into());
+    api.snapshot.get().ok_or_else(starting)
+}
+
+async fn status(State(api): State<Api>) -> Result<Response, Refused> {
+    Ok(Json(newest(&api)?.as_ref()).into_response())
+}
+
+async fn scrape(State(api): State<Api>) -> Result<Response, Refused> {
+    Ok(http::metrics_text(metrics::chassis(newest(&api)?.as_ref())))
+}
+
+async fn set_budget(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
+    let BudgetRequest { budget_w } = http::json(&body)?;
+    if budget_w <= api.idle || budget_w > api.budget_max {
+        let (least, most) = (api.idle.as_f64(), api.budget_max.as_f64());
+        return Err(Refused(
+            StatusCode::BAD_REQUEST,
+            format!(
+                "budget_w = {}: above {least} (what the servers draw idle), at most {most} \
+                 (the configured budget)",
+                budget_w.as_f64()
+            ),
+        ));
+    }
+    change_budget(&api, Some(budget_w), budget_w).await
+}
+
+async fn reset_budget(State(api): State<Api>) -> Result<Response, Refused> {
+    change_budget(&api, None, api.budget_max).await
+}
+
+/// Answers once the chassis is under the new budget, or says that it is not yet.
+async fn change_budget(
+    api: &Api,
+    order: Option<Watts>,
+    budget: Watts,
+) -> Result<Response, Refused> {
+    let gone = |_| Refused(StatusCode::SERVICE_UNAVAILABLE, "stopping".into());
+    api.letters.send(Letter::Input(Input::Budget(order))).map_err(gone)?;
+    let enforced = async {
+        loop {
+            if let Some(status) = api.snapshot.get()
+                && status.budget_w == budget
+                && status.power_w.is_some_and(|power| power <= status.limit_w)
+            {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let enforced = tokio::time::timeout(ENFORCE_WITHIN, enforced).await.is_ok();
+    let code = if enforced { StatusCode::OK } else { StatusCode::ACCEPTED };
+    Ok((code, Json(json!({ "budget_w": budget, "enforced": enforced }))).into_response())
+}

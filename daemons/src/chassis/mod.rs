@@ -1,0 +1,244 @@
+//! `ballast-chassis`: polls the power supplies, alerts the agents, falls back to hardware caps.
+
+mod api;
+pub mod sender;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ballast_chassis_core::{Chassis, Input, Ledger, Output, Poll, Supply, SupplyState};
+use ballast_hw::{Root, SlotCap, Supplies, SupplyRead};
+use ballast_types::wire::{ChassisStatus, Event, EventKind};
+use ballast_types::{ActionId, Instant, ServerId, Watts};
+
+use crate::config::{ChassisConfig, ServerConfig};
+use crate::control::{self, Hand, Snapshot};
+use crate::events::Events;
+use crate::recorder::Recorder;
+use crate::{DaemonArgs, clock, http, state};
+
+/// Between two looks at whether a stopping controller is done.
+const TURN: Duration = Duration::from_millis(20);
+/// How long a stopping manager waits for its out-of-band caps to be lifted.
+const LIFT_WITHIN: Duration = Duration::from_secs(2);
+
+/// Runs the daemon until SIGTERM or SIGINT.
+#[must_use]
+pub fn main(args: &DaemonArgs) -> ExitCode {
+    crate::run(args, ChassisConfig::load(&args.config), run)
+}
+
+/// What arrives at the control thread.
+pub enum Letter {
+    /// An input of the controller.
+    Input(Input),
+    /// The order to stop.
+    Stop,
+}
+
+fn run(config: &ChassisConfig) -> anyhow::Result<()> {
+    let place = config.place.clone();
+    std::fs::create_dir_all(&place.state_dir)
+        .with_context(|| format!("state_dir {}", place.state_dir.display()))?;
+    let _lock = state::lock(&place.state_dir.join("lock"))?;
+    let ledger_path = place.state_dir.join("ledger.json");
+    let ledger: Ledger = state::read(&ledger_path)?.unwrap_or_default();
+    let root = Root::at(&place.root);
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (letters, inbox) = mpsc::channel();
+    let events = Events::default();
+    let snapshot = Arc::new(Snapshot::<ChassisStatus>::default());
+
+    // Everything that can fail to start does so before the first message is sent.
+    let listener = runtime.block_on(http::bind(place.listen))?;
+    let client = sender::client()?;
+    let mut outboxes = BTreeMap::new();
+    for server in &config.servers {
+        let (letters, id) = (letters.clone(), server.id.clone());
+        let (outbox, task) = sender::carry(client.clone(), &server.url, move |seq, answer| {
+            // Fails only when the control thread has ended.
+            let _ = letters.send(Letter::Input(Input::Answer { server: id.clone(), seq, answer }));
+        });
+        outboxes.insert(server.id.clone(), outbox);
+        runtime.spawn(task);
+    }
+    start_polling(config, &root, letters.clone())?;
+    let slots = start_slots(&config.servers, &root, letters.clone())?;
+
+    let at = clock::now();
+    let recorder = place
+        .record_dir
+        .as_deref()
+        .map(|dir| Recorder::start(dir, "chassis", at, config.params.clone(), ledger.clone()))
+        .transpose()
+        .context("record_dir")?;
+    let machine = Chassis::new(config.params.clone(), ledger, at);
+    let hand = ChassisHand { outboxes, slots, ledger_path, events: events.clone() };
+    let control = control::start("control", machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
+
+    tracing::info!(
+        listen = %place.listen,
+        chassis = %config.params.chassis_id,
+        budget_w = config.params.budget.as_f64(),
+        servers = config.servers.len(),
+        "chassis manager runs"
+    );
+    let api = api::Api {
+        letters: letters.clone(),
+        snapshot,
+        events,
+        budget_max: config.params.budget,
+        idle: config.servers.iter().map(|server| server.idle).sum(),
+    };
+    let seen = Arc::clone(&api.snapshot);
+    let leave = async || {
+        // Sending fails only when the control thread has ended, and then nothing waits.
+        let _ = letters.send(Letter::Input(Input::Leave));
+        let lifted = || {
+            let capped = |status: Arc<ChassisStatus>| {
+                status.servers.iter().any(|server| server.out_of_band_w.is_some())
+            };
+            !seen.get().is_some_and(capped)
+        };
+        let waiting = async {
+            tokio::time::sleep(TURN).await;
+            while !lifted() {
+                tokio::time::sleep(TURN).await;
+            }
+        };
+        // What is not safe to lift stays on: the ledger has it.
+        let _ = tokio::time::timeout(LIFT_WITHIN, waiting).await;
+        let _ = letters.send(Letter::Stop);
+    };
+    runtime.block_on(crate::serve(listener, api::routes(api), control, leave))?;
+    Ok(())
+}
+
+/// Polls the supplies on a thread of its own: a slow bus delays nobody, and its silence is noticed.
+fn start_polling(
+    config: &ChassisConfig,
+    root: &Root,
+    letters: Sender<Letter>,
+) -> anyhow::Result<()> {
+    let names: Vec<_> = config.supplies.iter().map(|supply| supply.hwmon.clone()).collect();
+    let mut supplies = Supplies::new(root, &names);
+    let period = config.params.poll_period;
+    thread::Builder::new().name("supplies".into()).spawn(move || {
+        let mut next = clock::now();
+        loop {
+            let now = clock::now();
+            let (reads, taken_at) = supplies.poll(now);
+            let supplies = reads.iter().map(supply).collect();
+            if letters.send(Letter::Input(Input::Psu(Poll { supplies, taken_at }))).is_err() {
+                return;
+            }
+            next = (next + period).max(now);
+            thread::sleep(next - clock::now());
+        }
+    })?;
+    Ok(())
+}
+
+fn supply(read: &SupplyRead) -> Supply {
+    use ballast_hw::SupplyState as Seen;
+    let state = match read.state {
+        Seen::Active => SupplyState::Active,
+        Seen::Standby => SupplyState::Standby,
+        Seen::Failed => SupplyState::Failed,
+        Seen::Absent => SupplyState::Absent,
+        Seen::Unknown => SupplyState::Unknown,
+    };
+    Supply { state, input: read.input }
+}
+
+/// An order to the slot controllers: cap, or release (`None`).
+struct SlotOrder {
+    id: ActionId,
+    server: ServerId,
+    cap: Option<Watts>,
+}
+
+/// Writes slot caps on a thread of its own: a BMC may take seconds.
+fn start_slots(
+    servers: &[ServerConfig],
+    root: &Root,
+    letters: Sender<Letter>,
+) -> anyhow::Result<Sender<SlotOrder>> {
+    let (orders, inbox): (_, Receiver<SlotOrder>) = mpsc::channel();
+    let labels: BTreeMap<_, _> =
+        servers.iter().filter_map(|s| Some((s.id.clone(), s.slot.clone()?))).collect();
+    let root = root.clone();
+    thread::Builder::new().name("slots".into()).spawn(move || {
+        for SlotOrder { id, server, cap } in inbox {
+            let result = labels
+                .get(&server)
+                .ok_or_else(|| format!("{server} has no slot controller"))
+                .and_then(|label| {
+                    let slot = SlotCap::find(&root, label).map_err(|error| error.to_string())?;
+                    let done = cap.map_or_else(|| slot.release(), |watts| slot.set(watts));
+                    done.map_err(|error| error.to_string())
+                });
+            if letters.send(Letter::Input(Input::Applied { id, result })).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(orders)
+}
+
+/// Does what the controller wants.
+struct ChassisHand {
+    outboxes: BTreeMap<ServerId, sender::Outbox>,
+    slots: Sender<SlotOrder>,
+    ledger_path: PathBuf,
+    events: Events,
+}
+
+impl Hand<Chassis> for ChassisHand {
+    type Letter = Letter;
+    type Status = ChassisStatus;
+
+    fn open(&mut self, letter: Letter) -> Option<Input> {
+        match letter {
+            Letter::Input(input) => Some(input),
+            Letter::Stop => None,
+        }
+    }
+
+    fn perform(&mut self, now: Instant, output: Output, answers: &mut VecDeque<Input>) {
+        let mut order = |id, server, cap| {
+            if self.slots.send(SlotOrder { id, server, cap }).is_err() {
+                let result = Err("the slot thread has ended".to_owned());
+                answers.push_back(Input::Applied { id, result });
+            }
+        };
+        match output {
+            Output::Alert { server, alert } => {
+                if let Some(outbox) = self.outboxes.get(&server) {
+                    outbox.send_replace(Some(alert));
+                }
+            }
+            Output::OutOfBandCap { id, server, watts } => order(id, server, Some(watts)),
+            Output::OutOfBandLift { id, server } => order(id, server, None),
+            Output::Ledger(ledger) => {
+                // Protection goes on without a ledger: what cannot be written down is an alarm.
+                if let Err(error) = state::write(&self.ledger_path, &ledger) {
+                    let message = format!("ledger not written: {error}");
+                    self.events.push(Event { at_ns: now, kind: EventKind::Alarm { message } });
+                }
+            }
+            Output::Event(event) => self.events.push(event),
+        }
+    }
+
+    fn status(&self, machine: &Chassis, now: Instant) -> ChassisStatus {
+        machine.status(now)
+    }
+}

@@ -1,0 +1,127 @@
+//! Prometheus metrics, made from a status at every scrape.
+
+use ballast_types::wire::{AgentState, AgentStatus, ChassisState, ChassisStatus, Report, Slot};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+use std::sync::atomic::AtomicU64;
+
+type Number = Gauge<f64, AtomicU64>;
+type Labelled = Family<Vec<(&'static str, String)>, Number>;
+
+/// One scrape. Empty values leave their metric out: a missing reading is missing, never zero.
+struct Scrape(Registry);
+
+impl Scrape {
+    fn gauge(&mut self, name: &str, help: &str, unit: Option<Unit>, value: impl Into<Option<f64>>) {
+        let Some(value) = value.into() else { return };
+        let gauge = Number::default();
+        gauge.set(value);
+        match unit {
+            Some(unit) => self.0.register_with_unit(name, help, unit, gauge),
+            None => self.0.register(name, help, gauge),
+        }
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) {
+        self.0.register(name, help, ConstCounter::new(value));
+    }
+
+    fn state<S: Copy + PartialEq + serde::Serialize>(&mut self, help: &str, all: &[S], is: S) {
+        let family = Labelled::default();
+        for state in all {
+            let name = serde_json::to_string(state).unwrap_or_default();
+            let label = vec![("state", name.trim_matches('"').to_owned())];
+            family.get_or_create(&label).set(f64::from(u8::from(*state == is)));
+        }
+        self.0.register("state", help, family);
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing into a string cannot fail.
+        let _ = encode(&mut text, &self.0);
+        text
+    }
+}
+
+fn watts() -> Option<Unit> {
+    Some(Unit::Other("watts".into()))
+}
+
+/// The metrics of an agent.
+pub(crate) fn agent(status: &AgentStatus) -> String {
+    use AgentState::{Blind, Boot, Recovering, Shedding, Throttled, Uncapped};
+    let mut scrape = Scrape(Registry::with_prefix("ballast_agent"));
+    let Report { power_w, cap_w, sheddable_w, restorable_w, low_cores, .. } = status.report;
+    scrape.gauge("power", "The server's draw", watts(), power_w.map(|w| w.as_f64()));
+    scrape.gauge(
+        "cap",
+        "The cap in force; absent when uncapped",
+        watts(),
+        cap_w.map(|w| w.as_f64()),
+    );
+    let help = "What the low-priority cores can still shed";
+    scrape.gauge("sheddable", help, watts(), sheddable_w.as_f64());
+    let help = "What would come back if every restriction were lifted";
+    scrape.gauge("restorable", help, watts(), restorable_w.as_f64());
+    scrape.gauge("low_priority_cores", "Cores that may be throttled", None, f64::from(low_cores));
+    let help = "The lowest p-state in force; absent when no core is capped";
+    let lowest = status.report.min_khz.map(|khz| f64::from(khz.get()) * 1000.0);
+    scrape.gauge("lowest_frequency", help, Some(Unit::Other("hertz".into())), lowest);
+    let limit = f64::from(u8::from(status.report.server_limit));
+    scrape.gauge("server_limit", "1 while the server's own limit is on", None, limit);
+    let states = [Boot, Uncapped, Throttled, Recovering, Shedding, Blind];
+    scrape.state("What the agent is doing", &states, status.report.state);
+    scrape.counter("refused_alerts", "Alerts refused", status.refused_alerts);
+    scrape.counter("power_faults", "Power readings missing or absurd", status.power_faults);
+    let help = "Actions given up after the last retry";
+    scrape.counter("actuator_failures", help, status.report.actuator_failures);
+    let throttled = Labelled::default();
+    for vm in &status.vms {
+        let label = vec![("vm", vm.vm.to_string())];
+        throttled.get_or_create(&label).set(vm.throttled_core_ms as f64 / 1000.0);
+    }
+    let help = "Core-seconds that the VM's cores were capped";
+    scrape.0.register("vm_throttled_core_seconds", help, throttled);
+    scrape.text()
+}
+
+/// The metrics of a chassis manager.
+pub(crate) fn chassis(status: &ChassisStatus) -> String {
+    use ChassisState::{Alerting, Blind, Boot, Fenced, Normal, OutOfBand};
+    let mut scrape = Scrape(Registry::with_prefix("ballast_chassis"));
+    scrape.gauge("power", "The chassis's draw", watts(), status.power_w.map(|w| w.as_f64()));
+    scrape.gauge("budget", "The budget in force", watts(), status.budget_w.as_f64());
+    let help = "The least of the budget and what the supplies can carry";
+    scrape.gauge("limit", help, watts(), status.limit_w.as_f64());
+    let help = "What no agent's meter sees: fans, conversion loss, switch";
+    scrape.gauge("shared", help, watts(), status.shared_w.as_f64());
+    scrape.gauge("sharable", "What the servers may share", watts(), status.sharable_w.as_f64());
+    let states = [Boot, Normal, Alerting, OutOfBand, Blind, Fenced];
+    scrape.state("What the chassis manager is doing", &states, status.state);
+    scrape.counter("capping_episodes", "Capping episodes since start", status.alerts);
+    scrape.counter("refused_inputs", "Inputs refused since start", status.refused_inputs);
+    let seconds = status.out_of_band_ms as f64 / 1000.0;
+    scrape.gauge("out_of_band", "Time with hardware caps on", Some(Unit::Seconds), seconds);
+    let alarms = status.alarms.len() as f64;
+    scrape.gauge("alarms", "What an operator should look at", None, alarms);
+    let [power, granted, managed] = [(); 3].map(|()| Labelled::default());
+    for server in &status.servers {
+        let label = vec![("server", server.server.to_string())];
+        if let Some(watts) = server.report.as_ref().and_then(|report| report.power_w) {
+            power.get_or_create(&label).set(watts.as_f64());
+        }
+        if let Some(watts) = server.granted_w {
+            granted.get_or_create(&label).set(watts.as_f64());
+        }
+        let up = f64::from(u8::from(server.slot == Slot::Managed));
+        managed.get_or_create(&label).set(up);
+    }
+    scrape.0.register("server_power_watts", "A server's draw, by its report", power);
+    scrape.0.register("server_granted_watts", "A server's cap; absent when uncapped", granted);
+    scrape.0.register("server_managed", "1 while the server's agent answers", managed);
+    scrape.text()
+}

@@ -1,0 +1,40 @@
+# What a developer of Ballast types. `just` lists it.
+
+_default:
+    @just --list
+
+# Watch a chassis of twelve servers hold its budget for a minute.
+demo *ARGS:
+    cargo run --release --bin ballast -- demo {{ARGS}}
+
+# Everything that must pass before a commit.
+check: fmt lint doc test
+
+# Format.
+fmt:
+    cargo fmt --all
+
+# Lint as CI does.
+lint:
+    cargo clippy --workspace --all-targets -- -D warnings
+
+# Build the documentation as CI does.
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+# Every test.
+test:
+    cargo test --workspace
+
+# The figures of README.md: alert latency, the plant's and the replay's speed.
+bench:
+    cargo run --release --bin ballast -- bench alerts
+    cargo bench -p ballast-sim
+
+# Licences, sources, banned crates.
+deny:
+    cargo deny check bans licenses sources
+
+# All of CI, as it runs on a clean clone.
+ci:
+    bash .ci/run

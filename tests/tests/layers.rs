@@ -1,0 +1,75 @@
+//! The import direction of ARCHITECTURE.md, read from `cargo tree`.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// Every crate that `package` reaches, itself included.
+fn reaches(package: &str) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--package", package, "--edges", "normal", "--prefix", "none"])
+        .args(["--format", "{lib} {p}", "--offline"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let names: BTreeSet<_> =
+        text.lines().filter_map(|line| line.split(' ').nth(1)).map(str::to_owned).collect();
+    assert!(names.contains(package), "{package} is not in its own tree:\n{text}");
+    names
+}
+
+/// Ballast's own crates that `package` reaches, without itself.
+fn own(package: &str) -> Vec<String> {
+    let names = reaches(package).into_iter();
+    names.filter(|name| name.starts_with("ballast") && name != package).collect()
+}
+
+#[test]
+fn every_crate_imports_downwards_only() {
+    let (types, agent, chassis) = ("ballast-types", "ballast-agent-core", "ballast-chassis-core");
+    for (package, allowed) in [
+        (types, &[][..]),
+        (agent, &[types]),
+        (chassis, &[types]),
+        ("ballast-hw", &[types]),
+        ("ballast-sim", &[agent, chassis, types]),
+        ("ballast-rig", &[agent, chassis, "ballast-sim", types]),
+        ("ballast-daemons", &[agent, chassis, "ballast-hw", types]),
+    ] {
+        for name in own(package) {
+            assert!(allowed.contains(&name.as_str()), "{package} must not import {name}");
+        }
+    }
+}
+
+#[test]
+fn pure_crates_reach_no_runtime_no_system_and_no_network() {
+    let banned =
+        ["tokio", "axum", "hyper", "reqwest", "nix", "libc", "procfs", "tracing", "async-std"];
+    for package in ["ballast-types", "ballast-agent-core", "ballast-chassis-core"] {
+        let reached = reaches(package);
+        for name in banned {
+            assert!(!reached.contains(name), "{package} must not reach {name}");
+        }
+    }
+    // `sim` reads compressed traces through a C library; it must still not reach a runtime.
+    let reached = reaches("ballast-sim");
+    for name in ["tokio", "axum", "hyper", "reqwest", "nix"] {
+        assert!(!reached.contains(name), "ballast-sim must not reach {name}");
+    }
+}
+
+#[test]
+fn pure_crates_ban_clocks_and_files() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let read = |name: &str| std::fs::read_to_string(format!("{root}/{name}/clippy.toml")).unwrap();
+    let agent = read("agent");
+    for name in ["types", "chassis", "sim"] {
+        assert_eq!(read(name), agent, "{name}/clippy.toml and agent/clippy.toml differ");
+    }
+    for path in ["std::time::Instant::now", "std::fs::read", "std::thread::sleep", "HashMap::iter"]
+    {
+        assert!(agent.contains(path), "agent/clippy.toml does not ban {path}");
+    }
+}
