@@ -127,3 +127,137 @@ async fn change_vms(api: Api, id: &str, spec: Option<VmSpec>) -> Result<Response
     changed.await.map_err(stopping)?.map_err(refuse)?.map_err(stopping)?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::mpsc;
+    use std::thread;
+
+    use axum::http::Request;
+    use ballast_hw::{Journal, Originals, Root};
+    use ballast_types::wire::{Refusal, RefusalReason};
+    use ballast_types::{BootId, Core, CoreId, Epoch, KiloHertz, Ladder, Seq};
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    /// An agent's HTTP whose control thread refuses every alert; gives back the other inputs.
+    fn agent(folder: &tempfile::TempDir) -> (Router, thread::JoinHandle<Vec<Input>>) {
+        let mhz = KiloHertz::from_mhz;
+        let ladder = Ladder::new(&[mhz(1200), mhz(2400)]).unwrap();
+        let cores: Vec<_> =
+            (0..4).map(|id| Core { id: CoreId(id), ladder: ladder.clone() }).collect();
+        let boot = BootId::new("boot").unwrap();
+        let (journal, _) = Journal::open(folder.path(), &boot).unwrap();
+        let (root, path) = (Root::at(folder.path()), folder.path().join("vms.json"));
+        let empty = BTreeMap::new();
+        let (vms, _) =
+            Vms::start(&root, &cores, empty, path, journal, Originals::default()).unwrap();
+        let (letters, inbox) = mpsc::channel();
+        let control = thread::spawn(move || {
+            let mut inputs = vec![];
+            for letter in inbox {
+                match letter {
+                    Letter::Alert(alert, waiting) => {
+                        let refusal = Refusal {
+                            reason: RefusalReason::Stale,
+                            newest_epoch: alert.epoch,
+                            newest_seq: Seq(9),
+                        };
+                        waiting.send(Err(refusal)).unwrap();
+                    }
+                    Letter::Input(input) => inputs.push(input),
+                    Letter::Stop => break,
+                }
+            }
+            inputs
+        });
+        let api = Api {
+            letters,
+            snapshot: Arc::default(),
+            events: Events::default(),
+            vms: Arc::new(Mutex::new(vms)),
+        };
+        (routes(api), control)
+    }
+
+    async fn call(routes: &Router, method: &str, path: &str, body: &str) -> (u16, String) {
+        let request = Request::builder().method(method).uri(path).body(axum::body::Body::from(body.to_owned()));
+        let answer = routes.clone().oneshot(request.unwrap()).await.unwrap();
+        let status = answer.status().as_u16();
+        let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    const ALERT: &str = r#"{"chassis_id":"c1","epoch":3,"seq":4,"level":"cap","echo_boot_id":null,
+        "echo_agent_ms":null,"chassis_power_w":2500,"chassis_limit_w":2450,"cap_w":204.1,
+        "fallback_w":190,"valid_for_ms":2000,"a_field_of_the_future":1}"#;
+
+    #[tokio::test]
+    async fn bad_requests_are_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let (routes, _) = agent(&folder);
+        let long = " ".repeat(100_000);
+        let vm = "/v1/vms/v1";
+        for (method, path, body, status, says) in [
+            ("POST", "/v1/alert", "", 400, "body is not valid"),
+            ("POST", "/v1/alert", "{", 400, "line 1"),
+            ("POST", "/v1/alert", r#"{"chassis_id":"a/b"}"#, 400, "is not an id"),
+            ("POST", "/v1/alert", &ALERT.replace("204.1", "1e30"), 400, "is not a power"),
+            ("POST", "/v1/alert", &ALERT.replace("204.1", "\"x\""), 400, "invalid type"),
+            ("POST", "/v1/alert", &long, 413, ""),
+            ("GET", "/v1/alert", "", 405, ""),
+            ("GET", "/nowhere", "", 404, "no such path"),
+            ("GET", "/v1/status", "", 503, "starting"),
+            ("PUT", vm, r#"{"class":"batch","cores":1}"#, 400, "unknown variant"),
+            ("PUT", vm, r#"{"class":"user-facing","cores":1,"x":1}"#, 400, "unknown field"),
+            ("PUT", vm, r#"{"class":"user-facing","cores":99}"#, 400, "cores = 99"),
+            ("PUT", vm, r#"{"class":"user-facing","cores":1,"cgroup":"../x"}"#, 400, "cgroup"),
+            ("PUT", "/v1/vms/.v", r#"{"class":"user-facing","cores":1}"#, 400, "is not an id"),
+            ("DELETE", vm, "", 404, "there is no VM v1"),
+        ] {
+            let (got, text) = call(&routes, method, path, body).await;
+            assert_eq!(got, status, "{method} {path} {body:.80}: {text}");
+            assert!(text.contains(says), "{method} {path} {body:.80}: {text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_alert_is_answered_by_the_controller() {
+        let folder = tempfile::tempdir().unwrap();
+        let (routes, _) = agent(&folder);
+        let (status, text) = call(&routes, "POST", "/v1/alert", ALERT).await;
+        assert_eq!(status, 409);
+        let refusal: Refusal = serde_json::from_str(&text).unwrap();
+        assert_eq!((refusal.newest_epoch, refusal.newest_seq), (Epoch(3), Seq(9)));
+    }
+
+    #[tokio::test]
+    async fn vms_come_and_go_as_whole_sets_and_survive_on_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let (routes, control) = agent(&folder);
+        let put = |id: &'static str, class: &'static str| {
+            let (routes, body) = (routes.clone(), format!(r#"{{"class":"{class}","cores":1}}"#));
+            async move { call(&routes, "PUT", &format!("/v1/vms/{id}"), &body).await.0 }
+        };
+        assert_eq!(put("web", "user-facing").await, 204);
+        assert_eq!(put("batch", "non-user-facing").await, 204);
+        assert_eq!(call(&routes, "DELETE", "/v1/vms/web", "").await.0, 204);
+        let (_, listed) = call(&routes, "GET", "/v1/vms", "").await;
+        assert!(listed.contains("batch") && !listed.contains("web"), "{listed}");
+        let kept = std::fs::read_to_string(folder.path().join("vms.json")).unwrap();
+        assert!(kept.contains("\"web\": null"), "{kept}");
+        drop(routes);
+        let sizes: Vec<_> = control
+            .join()
+            .unwrap()
+            .iter()
+            .map(|input| match input {
+                Input::Vms(set) => set.len(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(sizes, [1, 2, 1]);
+    }
+}

@@ -120,3 +120,43 @@ async fn change_budget(
     let code = if enforced { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok((code, Json(json!({ "budget_w": budget, "enforced": enforced }))).into_response())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use axum::http::Request;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn budgets_that_cannot_be_set_are_refused_and_change_nothing() {
+        let (letters, inbox) = mpsc::channel();
+        let api = Api {
+            letters,
+            snapshot: Arc::default(),
+            events: Events::default(),
+            budget_max: Watts::from_whole(2450),
+            idle: Watts::from_whole(1344),
+        };
+        let routes = routes(api);
+        for (body, says) in [
+            ("", "body is not valid"),
+            (r#"{"budget_w":"2000"}"#, "invalid type"),
+            (r#"{"budget_w":2000,"x":1}"#, "unknown field"),
+            (r#"{"budget_w":-1}"#, "above 1344"),
+            (r#"{"budget_w":0}"#, "above 1344"),
+            (r#"{"budget_w":1344}"#, "above 1344"),
+            (r#"{"budget_w":2451}"#, "at most 2450"),
+        ] {
+            let request = Request::put("/v1/budget").body(axum::body::Body::from(body.to_owned())).unwrap();
+            let answer = routes.clone().oneshot(request).await.unwrap();
+            assert_eq!(answer.status(), 400, "{body}");
+            let text = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+            let text = String::from_utf8(text.to_vec()).unwrap();
+            assert!(text.contains(says), "{body}: {text}");
+        }
+        assert!(inbox.try_recv().is_err());
+    }
+}
