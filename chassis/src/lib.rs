@@ -1,5 +1,38 @@
 //! The controller of one chassis, pure: no clock, file, thread, socket, randomness or hash order.
+//!
+//! ```text
+//!   power supplies ──Poll──▶ ┌──────────┐ ──Alert──▶ agents
+//!   agents ────────Answer──▶ │ Chassis  │ ──OutOfBandCap, OutOfBandLift──▶ BMCs
+//!   BMCs ─Applied, Powered─▶ │          │ ──Ledger──▶ disk
+//!   operator ──────Budget──▶ └──────────┘ ──Event──▶ log
+//! ```
+//! | module | what it knows |
+//! |---|---|
+//! | `supplies` | a poll's total, what the supplies can carry |
+//! | `shared` | watts that no agent's meter sees |
+//! | `shares` | how the rest is split |
+//! | `slots` | one server: its agent's health, its messages' numbers |
+//! | `episode` | the states and their transitions |
+//! | `assess` | what a reading does: episodes, emergency, blindness |
+//! | `messages` | what agents are told, and when |
+//! | `answers` | what agents say, and what the BMCs say of power |
+//! | `out_of_band`, `escalation` | caps through the BMC: one server's phases; when they go on and off |
+//! | `status` | the view for operators |
+mod answers;
+mod assess;
+mod chassis;
+mod episode;
+mod escalation;
 mod io;
+mod messages;
+mod out_of_band;
 mod params;
+mod shared;
+mod shares;
+mod slots;
+mod status;
+mod supplies;
+
+pub use chassis::Chassis;
 pub use io::*;
 pub use params::{LiftRule, Mode, Params, Server};

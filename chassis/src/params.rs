@@ -82,3 +82,119 @@ pub struct Params {
     /// Within this time an overload must be gone.
     pub trip_time: Duration,
 }
+
+/// From the manager's decision to the agent's or BMC's receipt: one hop in the rack, one retry.
+const WIRE: Duration = Duration::from_millis(100);
+
+/// From an out-of-band command to the draw being down. DCMI's shortest correction time is one
+/// second; half a second is for the command itself.
+const ACTUATION: Duration = Duration::from_millis(1500);
+
+impl Params {
+    /// The documented defaults, for these servers behind these supplies.
+    ///
+    /// `trip_time` is 5 s, `out_of_band_after` 2.5 s, `shared_floor` 0, and the lift rule
+    /// [`LiftRule::Restorable`]; every other default stands at its field.
+    #[must_use]
+    pub fn defaults(
+        chassis_id: ChassisId,
+        budget: Watts,
+        supply_rated: Vec<Watts>,
+        servers: Vec<Server>,
+    ) -> Self {
+        let heartbeat = Duration::from_millis(500);
+        Self {
+            chassis_id,
+            budget,
+            supply_rated,
+            servers,
+            shared_floor: Watts::ZERO,
+            poll_period: Duration::from_millis(200),
+            heartbeat,
+            alert_ppm: 980_000,
+            lift_ppm: 960_000,
+            lift_hold: Duration::from_secs(30),
+            lift_rule: LiftRule::Restorable,
+            lift_stagger: Duration::from_millis(100),
+            lease: Duration::from_secs(2),
+            emergency_after: Duration::from_millis(600),
+            out_of_band_after: Duration::from_millis(2500),
+            out_of_band_hold: Duration::from_secs(30),
+            out_of_band_stagger: Duration::from_secs(5),
+            silent_after: heartbeat * 3,
+            trip_time: Duration::from_secs(5),
+        }
+    }
+
+    /// The longest time from an overload's start until hardware has ended it, should all software
+    /// fail; must be at most `trip_time`, or the config is refused.
+    ///
+    /// | term | what passes |
+    /// |---|---|
+    /// | `sensor_refresh` | until the supply's meter takes its next value |
+    /// | `sensor_lag` | until that value can be read |
+    /// | `poll_period` | until it is read |
+    /// | `out_of_band_after` | escalation: software's time to succeed |
+    /// | `poll_period` | escalation is decided on a reading, so one poll more |
+    /// | 100 ms | wire: from the decision to the BMC |
+    /// | 1 500 ms | actuation: until the BMC has brought the draw down |
+    #[must_use]
+    pub fn reaction_time(&self, sensor_lag: Duration, sensor_refresh: Duration) -> Duration {
+        [
+            sensor_refresh,
+            sensor_lag,
+            self.poll_period,
+            self.out_of_band_after,
+            self.poll_period,
+            WIRE,
+            ACTUATION,
+        ]
+        .into_iter()
+        .fold(Duration::ZERO, Duration::saturating_add)
+    }
+
+    /// The poll period; never zero, so that a timer always moves on.
+    pub(crate) fn poll(&self) -> Duration {
+        self.poll_period.max(SHORTEST)
+    }
+
+    /// The heartbeat; never zero.
+    pub(crate) fn beat(&self) -> Duration {
+        self.heartbeat.max(SHORTEST)
+    }
+
+    /// Without a fresh reading for this long the manager is blind: three polls.
+    pub(crate) fn blind_after(&self) -> Duration {
+        self.poll().saturating_mul(3)
+    }
+}
+
+/// No period is shorter.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn params() -> Params {
+        Params::defaults(ChassisId::new("c").unwrap(), Watts::from_whole(2400), vec![], vec![])
+    }
+
+    #[test]
+    fn the_defaults_react_within_the_trip_time() {
+        let p = params();
+        let lag = Duration::from_millis(200);
+        assert_eq!(p.reaction_time(lag, lag), Duration::from_millis(4900));
+        assert!(p.reaction_time(lag, lag) <= p.trip_time);
+        assert!(
+            p.reaction_time(lag, Duration::from_secs(1)) > p.trip_time,
+            "a slow sensor does not fit"
+        );
+    }
+
+    #[test]
+    fn no_sum_overflows() {
+        let p = Params { out_of_band_after: Duration::MAX, ..params() };
+        assert_eq!(p.reaction_time(Duration::MAX, Duration::MAX), Duration::MAX);
+    }
+}

@@ -1,0 +1,241 @@
+//! One server's out-of-band cap.
+//!
+//! ```text
+//!   ┌─────┐  set   ┌─────────┐   ok    ┌────┐
+//!   │ Off │───────▶│ Setting │────────▶│ On │◀── ledger
+//!   └─────┘        └─────────┘         └────┘
+//!      ▲             ▲  │ lift     set │  │ lift
+//!      │ ok      set │  ▼              ▼  ▼
+//!      │           ┌─────────┐    (Setting, Lifting)
+//!      └───────────│ Lifting │
+//!                  └─────────┘
+//! ```
+//! Until a lift is answered with success the cap may be on, and stands in the ledger.
+
+use core::time::Duration;
+
+use ballast_types::{ActionId, Instant, Watts};
+
+/// Tries in quick succession.
+const QUICK_TRIES: u32 = 3;
+/// Between two quick tries.
+const QUICK: Duration = Duration::from_secs(1);
+/// Between two tries after that; it is never given up.
+const SLOW: Duration = Duration::from_secs(30);
+
+/// An action that is not known to have succeeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Attempt {
+    id: ActionId,
+    tries: u32,
+    /// When to try again: after a failure, or where no answer comes.
+    again_at: Instant,
+    answered: bool,
+}
+
+/// Where one server's cap stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// None.
+    Off,
+    /// Ordered.
+    Setting(Watts, Attempt),
+    /// On; `sure` unless it was only found in the ledger.
+    On { watts: Watts, sure: bool },
+    /// Being released.
+    Lifting(Watts, Attempt),
+}
+
+/// What an answer changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Not an answer to the newest action.
+    None,
+    /// The cap is on.
+    Set,
+    /// The cap is off.
+    Lifted,
+    /// The action failed.
+    Failed,
+}
+
+/// One server's out-of-band cap, and why its last action failed.
+#[derive(Debug)]
+pub(crate) struct OutOfBand {
+    pub(crate) phase: Phase,
+    pub(crate) error: Option<String>,
+}
+
+impl OutOfBand {
+    /// As the ledger has it.
+    pub(crate) fn found(watts: Option<Watts>) -> Self {
+        let phase = watts.map_or(Phase::Off, |watts| Phase::On { watts, sure: false });
+        Self { phase, error: None }
+    }
+
+    /// The cap that is, or may be, on.
+    pub(crate) fn watts(&self) -> Option<Watts> {
+        match self.phase {
+            Phase::Off => None,
+            Phase::Setting(watts, _) | Phase::On { watts, .. } | Phase::Lifting(watts, _) => {
+                Some(watts)
+            }
+        }
+    }
+
+    /// The cap that certainly is on.
+    pub(crate) fn certain(&self) -> Option<Watts> {
+        match self.phase {
+            Phase::On { watts, sure: true } => Some(watts),
+            _ => None,
+        }
+    }
+
+    /// Whether it is on, or ordered, and nobody is lifting it.
+    pub(crate) fn is_wanted(&self) -> bool {
+        matches!(self.phase, Phase::On { .. } | Phase::Setting(..))
+    }
+
+    /// Whether an order of `watts` would add anything.
+    pub(crate) fn needs(&self, watts: Watts) -> bool {
+        let slack = Watts::from_whole(1);
+        match self.phase {
+            Phase::Off | Phase::Lifting(..) | Phase::On { sure: false, .. } => true,
+            Phase::On { watts: old, .. } | Phase::Setting(old, _) => old - watts > slack,
+        }
+    }
+
+    /// Orders a cap; an answer is waited for during `patience`.
+    pub(crate) fn set(&mut self, now: Instant, id: ActionId, watts: Watts, patience: Duration) {
+        self.phase = Phase::Setting(watts, Attempt::first(now, id, patience));
+    }
+
+    /// Orders its release.
+    pub(crate) fn lift(&mut self, now: Instant, id: ActionId, patience: Duration) {
+        if let Some(watts) = self.watts() {
+            self.phase = Phase::Lifting(watts, Attempt::first(now, id, patience));
+        }
+    }
+
+    /// Counts one more try of what is under way; the caller sends it.
+    pub(crate) fn again(&mut self, now: Instant, id: ActionId, patience: Duration) {
+        if let Phase::Setting(_, attempt) | Phase::Lifting(_, attempt) = &mut self.phase {
+            let tries = attempt.tries.saturating_add(1);
+            *attempt = Attempt { tries, ..Attempt::first(now, id, patience) };
+        }
+    }
+
+    /// When the action under way is to be tried again.
+    pub(crate) fn again_at(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Setting(_, attempt) | Phase::Lifting(_, attempt) => Some(attempt.again_at),
+            _ => None,
+        }
+    }
+
+    /// Tries of the action under way.
+    pub(crate) fn tries(&self) -> u32 {
+        match self.phase {
+            Phase::Setting(_, attempt) | Phase::Lifting(_, attempt) => attempt.tries,
+            _ => 0,
+        }
+    }
+
+    /// Whether `id` is the action under way, and not answered yet.
+    pub(crate) fn expects(&self, id: ActionId) -> bool {
+        matches!(self.phase, Phase::Setting(_, a) | Phase::Lifting(_, a) if a.id == id && !a.answered)
+    }
+
+    /// Takes the actuator's answer.
+    pub(crate) fn answered(
+        &mut self,
+        now: Instant,
+        id: ActionId,
+        result: Result<(), String>,
+    ) -> Change {
+        if !self.expects(id) {
+            return Change::None;
+        }
+        let (Phase::Setting(_, attempt) | Phase::Lifting(_, attempt)) = &mut self.phase else {
+            return Change::None;
+        };
+        if let Err(reason) = result {
+            attempt.answered = true;
+            attempt.again_at = now + if attempt.tries < QUICK_TRIES { QUICK } else { SLOW };
+            self.error = Some(reason);
+            return Change::Failed;
+        }
+        self.error = None;
+        if let Phase::Setting(watts, _) = self.phase {
+            self.phase = Phase::On { watts, sure: true };
+            Change::Set
+        } else {
+            self.phase = Phase::Off;
+            Change::Lifted
+        }
+    }
+}
+
+impl Attempt {
+    fn first(now: Instant, id: ActionId, patience: Duration) -> Self {
+        Self { id, tries: 1, again_at: now + patience.max(QUICK), answered: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+    const CAP: Watts = Watts::from_whole(150);
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_millis(ms)
+    }
+
+    #[test]
+    fn set_and_lifted() {
+        let mut o = OutOfBand::found(None);
+        assert!(o.needs(CAP));
+        o.set(at(0), ActionId(1), CAP, PATIENCE);
+        assert_eq!((o.watts(), o.certain()), (Some(CAP), None));
+        assert!(!o.needs(CAP));
+        assert_eq!(o.answered(at(1), ActionId(9), Ok(())), Change::None, "another action's answer");
+        assert_eq!(o.answered(at(1), ActionId(1), Ok(())), Change::Set);
+        assert_eq!(o.answered(at(1), ActionId(1), Ok(())), Change::None, "twice");
+        assert_eq!(o.certain(), Some(CAP));
+        assert!(
+            !o.needs(CAP) && o.needs(Watts::from_whole(148)) && !o.needs(Watts::from_whole(160))
+        );
+        o.lift(at(2), ActionId(2), PATIENCE);
+        assert_eq!((o.watts(), o.certain(), o.is_wanted()), (Some(CAP), None, false));
+        assert_eq!(o.answered(at(3), ActionId(2), Ok(())), Change::Lifted);
+        assert_eq!(o.watts(), None);
+    }
+
+    #[test]
+    fn a_failure_is_tried_three_times_quickly_and_then_slowly() {
+        let mut o = OutOfBand::found(None);
+        o.set(at(0), ActionId(1), CAP, PATIENCE);
+        let mut now = at(0);
+        let mut gaps = vec![];
+        for id in 1..=5 {
+            assert_eq!(o.answered(now, ActionId(id), Err("busy".into())), Change::Failed);
+            let again = o.again_at().unwrap();
+            gaps.push((again - now).as_secs());
+            now = again;
+            o.again(now, ActionId(id + 1), PATIENCE);
+        }
+        assert_eq!(gaps, [1, 1, 30, 30, 30]);
+        assert_eq!(o.again_at(), Some(now + PATIENCE), "no answer is a failure too");
+        assert_eq!(o.answered(now, ActionId(6), Ok(())), Change::Set);
+        assert_eq!((o.error.as_deref(), o.again_at()), (None, None));
+    }
+
+    #[test]
+    fn a_cap_from_the_ledger_is_on_but_not_sure() {
+        let o = OutOfBand::found(Some(CAP));
+        assert_eq!((o.watts(), o.certain()), (Some(CAP), None));
+        assert!(o.is_wanted() && o.needs(CAP));
+    }
+}

@@ -1,0 +1,179 @@
+//! Watts that no agent's meter sees: fans, conversion loss, switch.
+//!
+//! Meters lag, and do not lag alike, so single readings of both sides cannot be subtracted. This
+//! compares means over a second, and takes the largest of the last 30 s: an estimate that is too
+//! high costs a little throttling, one that is too low costs the budget.
+//!
+//! While the draw moves fast, a lag of a few hundred milliseconds between the two sides looks like
+//! shared watts. Such a second counts only where no calm one is known.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use ballast_types::{Instant, Watts};
+
+/// The length of one comparison.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// For how long a comparison counts.
+const MEMORY: Duration = Duration::from_secs(30);
+
+/// At most so many comparisons are kept: one per second.
+const MOST: usize = 32;
+
+/// A second is calm when the draw moved less than this share of the limit in it (5 %): meter noise
+/// of 1 % moves five readings by half of that.
+const CALM_PPM: u32 = 50_000;
+
+/// One second under way.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    began: Instant,
+    readings: u64,
+    total: Watts,
+    servers: Watts,
+    lowest: Watts,
+    highest: Watts,
+}
+
+/// One finished second.
+#[derive(Clone, Copy, Debug)]
+struct Comparison {
+    at: Instant,
+    difference: Watts,
+    calm: bool,
+}
+
+/// The estimate.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    floor: Watts,
+    window: Option<Window>,
+    done: VecDeque<Comparison>,
+    value: Option<Watts>,
+}
+
+impl Shared {
+    /// Nothing compared yet; never less than `floor`.
+    pub(crate) fn new(floor: Watts) -> Self {
+        Self {
+            floor: floor.at_least_zero(),
+            window: None,
+            done: VecDeque::with_capacity(MOST),
+            value: None,
+        }
+    }
+
+    /// The estimate; the floor before the first comparison.
+    pub(crate) fn watts(&self) -> Watts {
+        self.value.unwrap_or(self.floor)
+    }
+
+    /// Whether it was ever measured.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.value.is_some()
+    }
+
+    /// Takes a fresh reading of the chassis and the sum over its servers at that time; `None` if some
+    /// server's draw is not known. Then the estimate stays.
+    pub(crate) fn compare(
+        &mut self,
+        now: Instant,
+        total: Watts,
+        servers: Option<Watts>,
+        limit: Watts,
+    ) {
+        let Some(servers) = servers else {
+            self.window = None;
+            return;
+        };
+        let w = self.window.get_or_insert(Window {
+            began: now,
+            readings: 0,
+            total: Watts::ZERO,
+            servers: Watts::ZERO,
+            lowest: total,
+            highest: total,
+        });
+        w.readings += 1;
+        w.total += total;
+        w.servers += servers;
+        w.lowest = w.lowest.min(total);
+        w.highest = w.highest.max(total);
+        if w.readings < 2 || now - w.began < WINDOW {
+            return;
+        }
+        let difference = w.total.per(w.readings) - w.servers.per(w.readings);
+        let calm = w.highest - w.lowest <= limit.ppm(CALM_PPM);
+        self.window = None;
+        self.finish(Comparison { at: now, difference, calm });
+    }
+
+    fn finish(&mut self, comparison: Comparison) {
+        while self.done.len() >= MOST
+            || self.done.front().is_some_and(|c| comparison.at - c.at > MEMORY)
+        {
+            self.done.pop_front();
+        }
+        self.done.push_back(comparison);
+        let largest =
+            |calm| self.done.iter().filter(|c| c.calm == calm).map(|c| c.difference).max();
+        self.value = largest(true).or_else(|| largest(false)).map(|w| w.max(self.floor));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const W: fn(i64) -> Watts = Watts::from_whole;
+    const LIMIT: Watts = Watts::from_whole(2000);
+
+    /// Feeds one reading every 200 ms from `from_ms`, for `seconds`.
+    fn feed(s: &mut Shared, from_ms: u64, seconds: u64, sides: impl Fn(u64) -> (i64, i64)) {
+        for k in 0..=seconds * 5 {
+            let (total, servers) = sides(k);
+            s.compare(Instant::from_millis(from_ms + k * 200), W(total), Some(W(servers)), LIMIT);
+        }
+    }
+
+    #[test]
+    fn the_floor_holds_before_and_below() {
+        let mut s = Shared::new(W(50));
+        assert_eq!((s.watts(), s.is_measured()), (W(50), false));
+        feed(&mut s, 0, 2, |_| (1000, 1100));
+        assert_eq!((s.watts(), s.is_measured()), (W(50), true));
+    }
+
+    #[test]
+    fn the_recent_maximum_counts_for_thirty_seconds() {
+        let mut s = Shared::new(W(0));
+        feed(&mut s, 0, 2, |_| (1100, 1000));
+        assert_eq!(s.watts(), W(100));
+        feed(&mut s, 3_000, 25, |_| (1060, 1000));
+        assert_eq!(s.watts(), W(100));
+        feed(&mut s, 29_000, 10, |_| (1060, 1000));
+        assert_eq!(s.watts(), W(60));
+    }
+
+    #[test]
+    fn a_silent_server_leaves_it_as_it_was() {
+        let mut s = Shared::new(W(0));
+        feed(&mut s, 0, 2, |_| (1100, 1000));
+        for k in 0..500 {
+            s.compare(Instant::from_millis(3_000 + 200 * k), W(1900), None, LIMIT);
+        }
+        assert_eq!(s.watts(), W(100));
+    }
+
+    #[test]
+    fn a_steep_second_counts_only_where_no_calm_one_is_known() {
+        let mut s = Shared::new(W(0));
+        feed(&mut s, 0, 1, |k| (1000 + 100 * k as i64, 800 + 100 * k as i64));
+        assert_eq!(s.watts(), W(200), "nothing better is known");
+        feed(&mut s, 3_000, 1, |_| (1880, 1800));
+        assert_eq!(s.watts(), W(80));
+        feed(&mut s, 5_000, 1, |k| (1000 + 100 * k as i64, 800 + 100 * k as i64));
+        assert_eq!(s.watts(), W(80));
+    }
+}

@@ -1,0 +1,191 @@
+//! One server: what is known of its agent, and what it was told.
+
+use core::time::Duration;
+
+use ballast_types::wire::{Level, Report, Slot};
+use ballast_types::{Epoch, Instant, Seq, Watts};
+
+use crate::out_of_band::OutOfBand;
+use crate::{Mode, Server};
+
+/// Messages whose answers are still understood. At five to ten messages a second that is more than
+/// three seconds: an older answer says nothing of the present.
+const REMEMBERED: u64 = 32;
+
+/// Watts that a server may still hold from before it fell silent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    /// How much.
+    pub(crate) watts: Watts,
+    /// Freed when a sample shows this message's cap respected; `None` while it is silent.
+    pub(crate) until: Option<Seq>,
+}
+
+/// One server.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    pub(crate) server: Server,
+    pub(crate) slot: Slot,
+    /// Why it is silent.
+    pub(crate) cause: &'static str,
+    /// Since when it is in this slot.
+    pub(crate) since: Instant,
+    pub(crate) report: Option<Report>,
+    /// When the message was sent that the newest report answers: the report is at most this old.
+    pub(crate) heard_at: Instant,
+    /// That message's number; 0 before the first report.
+    pub(crate) heard_seq: Seq,
+    /// Why the last message was not answered.
+    pub(crate) error: Option<String>,
+    /// The newest message's number, level, cap and time.
+    pub(crate) seq: Seq,
+    pub(crate) level: Level,
+    pub(crate) cap: Option<Watts>,
+    pub(crate) sent_at: Instant,
+    /// When the next one is due.
+    pub(crate) next_at: Instant,
+    /// Told to cap after the episode's end, until its turn comes.
+    pub(crate) unreleased: bool,
+    pub(crate) held: Option<Held>,
+    /// Whether its refusal has already made this manager adopt a newer epoch.
+    pub(crate) epoch_adopted: bool,
+    pub(crate) out_of_band: OutOfBand,
+    sent: [(Seq, Instant); REMEMBERED as usize],
+}
+
+impl Agent {
+    /// A server at the manager's start; `capped` is its out-of-band cap in the ledger.
+    pub(crate) fn new(server: Server, capped: Option<Watts>, now: Instant) -> Self {
+        Self {
+            slot: slot_of(server.mode),
+            server,
+            cause: "",
+            since: now,
+            report: None,
+            heard_at: now,
+            heard_seq: Seq(0),
+            error: None,
+            seq: Seq(0),
+            level: Level::Watch,
+            cap: None,
+            sent_at: now,
+            next_at: now,
+            unreleased: false,
+            held: None,
+            epoch_adopted: false,
+            out_of_band: OutOfBand::found(capped),
+            sent: [(Seq(0), now); REMEMBERED as usize],
+        }
+    }
+
+    /// Whether it gets messages.
+    pub(crate) fn is_messaged(&self) -> bool {
+        matches!(self.slot, Slot::Managed | Slot::Silent)
+    }
+
+    /// Its newest report, if the agent answers and the report is fresh.
+    pub(crate) fn fresh(&self, now: Instant, silent_after: Duration) -> Option<&Report> {
+        let fresh = self.slot == Slot::Managed && now - self.heard_at < silent_after;
+        self.report.as_ref().filter(|_| fresh)
+    }
+
+    /// Its draw, if known; zero, less, and more than `most` are no draws.
+    pub(crate) fn power(&self, now: Instant, silent_after: Duration, most: Watts) -> Option<Watts> {
+        self.fresh(now, silent_after)?.power_w.filter(|&w| w > Watts::ZERO && w <= most)
+    }
+
+    /// Numbers the next message and notes its time.
+    pub(crate) fn number(&mut self, now: Instant) -> Seq {
+        self.seq = self.seq.next();
+        self.sent_at = now;
+        self.sent[(self.seq.0 % REMEMBERED) as usize] = (self.seq, now);
+        self.seq
+    }
+
+    /// When message `seq` was sent, if that is not too long ago.
+    pub(crate) fn sent_at(&self, seq: Seq) -> Option<Instant> {
+        let (known, at) = self.sent[(seq.0 % REMEMBERED) as usize];
+        (seq.0 > 0 && known == seq).then_some(at)
+    }
+
+    /// Takes a report that answers message `seq`; `false` if it is not newer than what is known.
+    ///
+    /// Within one boot the agent's clock orders reports. Over a reboot, or where that clock went
+    /// back on a server that is silent by now, the messages' numbers do.
+    pub(crate) fn hear(&mut self, seq: Seq, report: Report) -> bool {
+        let Some(sent_at) = self.sent_at(seq) else { return false };
+        let newer = match &self.report {
+            None => true,
+            Some(old) if old.boot_id == report.boot_id && self.slot != Slot::Silent => {
+                (report.agent_ms, report.seq_seen) > (old.agent_ms, old.seq_seen)
+            }
+            Some(_) => seq > self.heard_seq,
+        };
+        if newer {
+            // It may answer an older message than the last one did; it is no older for that.
+            self.heard_at = self.heard_at.max(sent_at);
+            self.heard_seq = self.heard_seq.max(seq);
+            self.report = Some(report);
+            self.error = None;
+        }
+        newer
+    }
+
+    /// Moves it to another slot.
+    pub(crate) fn move_to(&mut self, now: Instant, slot: Slot, cause: &'static str) {
+        self.slot = slot;
+        self.cause = cause;
+        self.since = now;
+    }
+
+    /// What it may hold although it does not answer: the higher of its last grant and the fallback.
+    pub(crate) fn hold(&mut self, fallback: Watts) {
+        let before = self.held.map_or(Watts::ZERO, |h| h.watts);
+        let watts = self.cap.unwrap_or(fallback).max(fallback).max(before);
+        self.held = Some(Held { watts, until: None });
+    }
+
+    /// It answers again: what it held is freed once the next message's cap is respected.
+    pub(crate) fn rejoin(&mut self) {
+        let until = Some(self.seq.next());
+        self.held = self.held.map(|h| Held { until, ..h });
+    }
+
+    /// Frees what it held, if its report shows the newer cap respected; `true` if it did.
+    pub(crate) fn free(&mut self, epoch: Epoch) -> bool {
+        let (Some(Held { until: Some(until), .. }), Some(report)) = (self.held, &self.report)
+        else {
+            return false;
+        };
+        // Numbers of an earlier life say nothing.
+        let respected =
+            report.epoch_seen == epoch && report.enforced_seq.is_some_and(|seq| seq >= until);
+        if respected {
+            self.held = None;
+        }
+        respected
+    }
+
+    /// What is reserved for it when it does not answer, or holds more than it was granted since.
+    /// `None`: it answers, and takes its share of what is granted.
+    pub(crate) fn reserve(&self, even: Watts) -> Option<Watts> {
+        let held = self.held.map(|h| h.watts.max(even));
+        let capped = self.out_of_band.certain();
+        match self.slot {
+            Slot::Managed => held,
+            Slot::Silent => Some(capped.or(held).unwrap_or(even)),
+            Slot::Off | Slot::Maintenance | Slot::Unmanaged => {
+                Some(capped.map_or(even, |w| w.max(even)))
+            }
+        }
+    }
+}
+
+/// The slot that a mode starts in.
+pub(crate) fn slot_of(mode: Mode) -> Slot {
+    match mode {
+        Mode::Managed => Slot::Managed,
+        Mode::Maintenance => Slot::Maintenance,
+        Mode::Unmanaged => Slot::Unmanaged,
+    }
+}

@@ -1,0 +1,137 @@
+//! The view for operators. Alarms are the conditions of now, not a log.
+
+use ballast_types::wire::{ChassisStatus, ServerStatus, Slot};
+use ballast_types::{Instant, Watts};
+
+use crate::chassis::Chassis;
+use crate::episode::State;
+use crate::slots::Agent;
+use crate::supplies::Fault;
+
+impl Chassis {
+    /// What the manager knows and does.
+    #[must_use]
+    pub fn status(&self, now: Instant) -> ChassisStatus {
+        ChassisStatus {
+            role: "chassis".to_owned(),
+            chassis_id: self.params.chassis_id.clone(),
+            epoch: self.epoch,
+            state: self.state.name(),
+            now_ms: now.as_millis(),
+            power_w: self.reading(now),
+            budget_w: self.budget_in_force(),
+            limit_w: self.limit(),
+            shared_w: self.shared.watts(),
+            sharable_w: self.sharable(),
+            alerts: self.alerts,
+            out_of_band_ms: u64::try_from(self.escalation.time_on(now).as_millis())
+                .unwrap_or(u64::MAX),
+            refused_inputs: self.refused,
+            servers: self.agents.iter().map(|a| self.server_status(now, a)).collect(),
+            alarms: self.alarms(),
+        }
+    }
+
+    fn server_status(&self, now: Instant, agent: &Agent) -> ServerStatus {
+        let age = agent.report.as_ref().map(|_| (now - agent.heard_at).as_millis());
+        ServerStatus {
+            server: agent.server.id.clone(),
+            slot: agent.slot,
+            report: agent.report.clone(),
+            report_age_ms: age.map(|ms| u64::try_from(ms).unwrap_or(u64::MAX)),
+            granted_w: agent.cap.filter(|_| agent.is_messaged()),
+            reserved_w: agent.reserve(self.shares.even).unwrap_or(self.shares.granted),
+            out_of_band_w: agent.out_of_band.watts(),
+            last_error: agent.error.clone(),
+        }
+    }
+
+    fn alarms(&self) -> Vec<String> {
+        let mut alarms = Vec::new();
+        if let Some(epoch) = self.rival {
+            alarms.push(format!("fenced: another manager rules this chassis (epoch {epoch})"));
+        }
+        if matches!(self.state, State::Blind(_)) {
+            alarms.push("blind: no usable reading of the chassis's draw".to_owned());
+        }
+        if let Some(fault) = self.supplies.fault() {
+            alarms.push(describe(fault));
+        }
+        for i in self.supplies.lost() {
+            alarms.push(format!(
+                "power supply {i} carries nothing: {} less to carry with",
+                self.params.supply_rated[i]
+            ));
+        }
+        if self.sharable() == Watts::ZERO {
+            alarms.push(format!(
+                "nothing to share: the limit is {}, shared are {}",
+                self.limit(),
+                self.shared.watts()
+            ));
+        }
+        if self.state.episode().is_some_and(|e| e.emergency) {
+            alarms.push("emergency: over the limit although every server is capped".to_owned());
+        }
+        if let Some(watts) = self.budget_refused {
+            alarms.push(format!(
+                "budget_w = {watts} was refused: above 0 and below {} is allowed",
+                self.params.budget
+            ));
+        }
+        for (server, watts) in &self.escalation.strangers {
+            alarms.push(format!(
+                "the ledger holds a cap of {watts} on {server}, which is not configured"
+            ));
+        }
+        for i in 0..self.agents.len() {
+            self.server_alarms(i, &mut alarms);
+        }
+        alarms
+    }
+
+    fn server_alarms(&self, i: usize, alarms: &mut Vec<String>) {
+        let agent = &self.agents[i];
+        let id = &agent.server.id;
+        if self.is_lost(i) {
+            let why = agent.error.as_deref().map(|e| format!(" ({e})")).unwrap_or_default();
+            alarms.push(format!("{id} is silent: {}{why}", agent.cause));
+            if self.state.episode().is_some() && agent.server.out_of_band_floor.is_none() {
+                alarms.push(format!(
+                    "{id} is silent in a capping episode and cannot be capped out of band"
+                ));
+            }
+        }
+        if let Some(watts) = agent.out_of_band.watts() {
+            alarms.push(format!("{id} is capped out of band at {watts}"));
+            if agent.slot != Slot::Off
+                && watts > self.shares.even
+                && agent.server.out_of_band_floor == Some(watts)
+            {
+                alarms.push(format!(
+                    "{id} cannot be capped under {watts}, its share is {}",
+                    self.shares.even
+                ));
+            }
+        }
+        if let Some(reason) = &agent.out_of_band.error {
+            let tries = agent.out_of_band.tries();
+            alarms.push(format!("out-of-band action on {id} fails, {tries} tries: {reason}"));
+        }
+    }
+}
+
+fn describe(fault: Fault) -> String {
+    match fault {
+        Fault::Count => {
+            "the newest poll has another number of power supplies than configured".to_owned()
+        }
+        Fault::Stamp => "the newest poll is stamped in the future, or too long ago".to_owned(),
+        Fault::Unknown(i) => format!("power supply {i}: its state cannot be told"),
+        Fault::NoReading(i) => format!("power supply {i} carries load and reads nothing"),
+        Fault::Absurd(i) => {
+            format!("power supply {i} reads less than zero or far more than its rating")
+        }
+        Fault::NoDraw => "every power supply reads zero".to_owned(),
+    }
+}
