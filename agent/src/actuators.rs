@@ -126,6 +126,10 @@ impl Actuators {
     pub(crate) fn server(&self) -> usize {
         self.cores.len()
     }
+    /// What a slot was last asked for.
+    pub(crate) fn goal(&self, slot: usize) -> Goal {
+        self.slots[slot].goal
+    }
     /// Whether the server's own limit is on, or may be.
     pub(crate) fn limit_on(&self) -> bool {
         let slot = &self.slots[self.server()];
@@ -146,11 +150,7 @@ impl Actuators {
     /// Starts to count the answers of a floor drop; one that is still under way is taken over.
     pub(crate) fn begin_drop(&mut self, message: (Epoch, Seq)) {
         let left = self.drop.map_or(0, |drop| drop.left);
-        self.drop = Some(Drop {
-            message,
-            cores: left,
-            left,
-        });
+        self.drop = Some(Drop { message, cores: left, left });
     }
 
     /// Closes a drop that had nothing to write.
@@ -195,11 +195,8 @@ impl Actuators {
     fn send(&mut self, now: Instant, slot: usize, out: &mut VecDeque<Output>) {
         self.serial += 1;
         // The slot is found again by the remainder.
-        let id = ActionId(
-            self.serial
-                .wrapping_mul(self.slots.len() as u64)
-                .wrapping_add(slot as u64),
-        );
+        let id =
+            ActionId(self.serial.wrapping_mul(self.slots.len() as u64).wrapping_add(slot as u64));
         let until = now + ANSWER_WITHIN;
         let goal = self.slots[slot].goal;
         self.set_phase(slot, Phase::Waiting { id, until });
@@ -263,21 +260,13 @@ impl Actuators {
         let it = &mut self.slots[slot];
         it.tries = it.tries.saturating_add(1);
         let give_up = error == ActuatorError::Permanent || it.tries >= self.tries || it.gave_up;
-        let at = now
-            + if give_up {
-                MEND_AFTER
-            } else {
-                self.retry_after
-            };
+        let at = now + if give_up { MEND_AFTER } else { self.retry_after };
         if give_up && !it.gave_up {
             it.gave_up = true;
             it.stuck = true;
             self.failures = self.failures.saturating_add(1);
             let message = self.alarm(slot);
-            out.push_back(Output::Event(Event {
-                at_ns: now,
-                kind: EventKind::Alarm { message },
-            }));
+            out.push_back(Output::Event(Event { at_ns: now, kind: EventKind::Alarm { message } }));
             self.drop_answered(now, slot, out);
         }
         self.set_phase(slot, Phase::Retry { at });
@@ -292,11 +281,7 @@ impl Actuators {
         let Some(drop) = &mut self.drop else { return };
         drop.left = drop.left.saturating_sub(1);
         if drop.left == 0 {
-            let Drop {
-                message: (epoch, seq),
-                cores,
-                ..
-            } = *drop;
+            let Drop { message: (epoch, seq), cores, .. } = *drop;
             self.drop = None;
             let kind = EventKind::FloorReached { epoch, seq, cores };
             out.push_back(Output::Event(Event { at_ns: now, kind }));

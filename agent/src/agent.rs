@@ -45,11 +45,7 @@ impl Agent {
     /// A core of `found` that is not in `params` is none of its business.
     #[must_use]
     pub fn new(params: Params, found: Found, now: Instant) -> Self {
-        let Found {
-            memory,
-            capped,
-            server_limit,
-        } = found;
+        let Found { memory, capped, server_limit } = found;
         let size = params.cores.len();
         let equal = params.policy == Policy::FullServer;
         let mut throttle = Throttle::new(params.cores.clone(), params.step_cores.into(), equal);
@@ -63,14 +59,7 @@ impl Agent {
             let level = ladder.at_or_below(khz);
             let ours = ladder.khz(level) == khz && level < ladder.top();
             throttle.found(core, level);
-            actuators.found(
-                core,
-                if ours {
-                    Goal::Pstate(khz)
-                } else {
-                    Goal::Unknown
-                },
-            );
+            actuators.found(core, if ours { Goal::Pstate(khz) } else { Goal::Unknown });
             low.push(core as u16);
         }
         if server_limit {
@@ -79,11 +68,7 @@ impl Agent {
         // Until the VMs are told, what an earlier life had capped counts as low-priority: it was.
         low.sort_unstable();
         low.dedup();
-        let cores = if equal {
-            (0..size as u16).collect()
-        } else {
-            low
-        };
+        let cores = if equal { (0..size as u16).collect() } else { low };
         throttle.reclass(vec![Class { order: 0, cores }], Joining::Free);
 
         let orders = Orders::new(params.chassis_id.clone(), params.boot_id.clone(), memory);
@@ -107,6 +92,10 @@ impl Agent {
         };
         if agent.params.policy == Policy::None {
             agent.lift_all(now);
+        }
+        // What is capped at the top of its ladder or above is not restricted, only untidy.
+        for core in (0..size).filter(|core| !agent.throttle.restricted(*core)) {
+            agent.actuators.want(now, core, Goal::Lift, false, &mut agent.out);
         }
         agent
     }
@@ -183,13 +172,8 @@ impl Agent {
             }
             for core in changed.iter().map(|core| usize::from(*core)) {
                 let free = !self.throttle.restricted(core);
-                let goal = if free {
-                    Goal::Lift
-                } else {
-                    Goal::Pstate(self.throttle.khz(core))
-                };
-                self.actuators
-                    .want(now, core, goal, drop.is_some(), &mut self.out);
+                let goal = if free { Goal::Lift } else { Goal::Pstate(self.throttle.khz(core)) };
+                self.actuators.want(now, core, goal, drop.is_some(), &mut self.out);
             }
             self.actuators.end_drop();
             self.fleet.account(now, &self.throttle);
@@ -199,18 +183,11 @@ impl Agent {
 
     /// Releases everything, the server's own limit first.
     pub(crate) fn lift_all(&mut self, now: Instant) {
-        self.actuators.want(
-            now,
-            self.actuators.server(),
-            Goal::Lift,
-            false,
-            &mut self.out,
-        );
+        self.actuators.want(now, self.actuators.server(), Goal::Lift, false, &mut self.out);
         self.throttle.lift_all();
         self.write(now, None);
         for core in 0..self.throttle.len() {
-            self.actuators
-                .want(now, core, Goal::Lift, false, &mut self.out);
+            self.actuators.want(now, core, Goal::Lift, false, &mut self.out);
         }
         self.actuators.hurry(now, &mut self.out);
     }
@@ -220,13 +197,8 @@ impl Agent {
         let (from, to_name) = (self.state.name(), to.name());
         self.state = to;
         if from != to_name {
-            let kind = EventKind::AgentState {
-                from,
-                to: to_name,
-                cause: cause.to_owned(),
-            };
-            self.out
-                .push_back(Output::Event(Event { at_ns: now, kind }));
+            let kind = EventKind::AgentState { from, to: to_name, cause: cause.to_owned() };
+            self.out.push_back(Output::Event(Event { at_ns: now, kind }));
         }
     }
 }
@@ -262,9 +234,7 @@ impl Machine for Agent {
         [
             self.orders.due().map(|at| (at, "the lease ends")),
             (!blind).then(|| (self.meter.silent_at(), "the meter is silent")),
-            self.actuators
-                .due()
-                .map(|at| (at, "an actuator is tried again")),
+            self.actuators.due().map(|at| (at, "an actuator is tried again")),
             self.blind_deadline().map(|at| (at, "blind at the floor")),
         ]
         .into_iter()

@@ -35,11 +35,7 @@ pub(crate) struct Episode {
 
 impl Episode {
     pub(crate) fn new(params: &Params) -> Self {
-        Self {
-            dropped: false,
-            hold: params.server_limit_hold,
-            limited: false,
-        }
+        Self { dropped: false, hold: params.server_limit_hold, limited: false }
     }
 }
 
@@ -58,12 +54,7 @@ impl Agent {
         match (self.acting_cap(), self.state) {
             (None, _) => Joining::Free,
             (_, State::Shedding { .. }) => Joining::Floor,
-            (
-                _,
-                State::Blind {
-                    floored_since: Some(_),
-                },
-            ) => Joining::Floor,
+            (_, State::Blind { floored_since: Some(_) }) => Joining::Floor,
             _ => Joining::Class,
         }
     }
@@ -106,10 +97,7 @@ impl Agent {
             self.lift_all(now);
             self.go(now, State::Uncapped, cause);
         } else if let (Some(cap), true) = (self.acting_cap(), self.actuators.limit_on()) {
-            // Blind, the limit follows downward only.
-            if self.sighted() || was.is_none_or(|was| cap < was) {
-                self.limit(now, cap);
-            }
+            self.limit(now, cap);
         }
     }
 
@@ -126,18 +114,10 @@ impl Agent {
     /// There is a cap: floors what has to be floored without waiting for a sample.
     fn obey_cap(&mut self, now: Instant, message: Option<(Epoch, Seq)>) {
         let Some(cap) = self.acting_cap() else { return };
-        if matches!(
-            self.state,
-            State::Blind {
-                floored_since: None
-            }
-        ) {
+        if matches!(self.state, State::Blind { floored_since: None }) {
             return self.floor_all(now, message, "blind");
         }
-        let over = self
-            .meter
-            .current(now)
-            .is_none_or(|sample| sample.watts > cap);
+        let over = self.meter.current(now).is_none_or(|sample| sample.watts > cap);
         if over && !self.episode.dropped && !matches!(self.state, State::Shedding { .. }) {
             self.floor_next(now, message, "above the cap");
         }
@@ -166,14 +146,7 @@ impl Agent {
             State::Blind { floored_since } => *floored_since = floored_since.or(since),
             State::Throttled { over_since, .. } => *over_since = over_since.or(since),
             State::Uncapped | State::Recovering { .. } => {
-                self.go(
-                    now,
-                    State::Throttled {
-                        over_since: since,
-                        probation: false,
-                    },
-                    cause,
-                );
+                self.go(now, State::Throttled { over_since: since, probation: false }, cause);
             }
         }
     }
@@ -182,10 +155,12 @@ impl Agent {
 
     /// Sets the server's own limit, or follows the cap with it.
     fn limit(&mut self, now: Instant, cap: Watts) {
-        if let Some(floor) = self.params.server_limit_floor {
-            let goal = Goal::Limit(cap.max(floor));
-            self.actuators
-                .want(now, self.actuators.server(), goal, false, &mut self.out);
+        let Some(floor) = self.params.server_limit_floor else { return };
+        let (server, watts) = (self.actuators.server(), cap.max(floor));
+        // Without a meter it follows downward only.
+        let raise = matches!(self.actuators.goal(server), Goal::Limit(set) if set < watts);
+        if self.sighted() || !raise {
+            self.actuators.want(now, server, Goal::Limit(watts), false, &mut self.out);
         }
     }
 
@@ -200,11 +175,7 @@ impl Agent {
         self.limit(now, cap);
         self.changed_at = Some(now);
         if self.sighted() {
-            self.go(
-                now,
-                State::Shedding { under_since: None },
-                "the floor was not enough",
-            );
+            self.go(now, State::Shedding { under_since: None }, "the floor was not enough");
         }
     }
 
@@ -216,13 +187,7 @@ impl Agent {
 
     /// Three periods without a sample.
     pub(crate) fn meter_lost(&mut self, now: Instant) {
-        self.go(
-            now,
-            State::Blind {
-                floored_since: None,
-            },
-            "no power reading",
-        );
+        self.go(now, State::Blind { floored_since: None }, "no power reading");
         if self.acting_cap().is_some() {
             self.floor_all(now, None, "blind");
         } else {
@@ -232,10 +197,7 @@ impl Agent {
 
     /// When a blind server at its floor uses the last resort.
     pub(crate) fn blind_deadline(&self) -> Option<Instant> {
-        let State::Blind {
-            floored_since: Some(since),
-        } = self.state
-        else {
+        let State::Blind { floored_since: Some(since) } = self.state else {
             return None;
         };
         let can = self.acting_cap().is_some()
@@ -270,20 +232,20 @@ impl Agent {
             self.lift_all(now);
             return self.go(now, State::Uncapped, cause);
         };
-        let to = if self.actuators.limit_on() {
-            self.limit(now, cap);
+        let limited = self.actuators.limit_on();
+        let to = if limited {
             State::Shedding { under_since: None }
         } else if !self.throttle.any_restricted() {
             State::Uncapped
         } else if self.throttle.all_floored() || self.episode.dropped {
-            State::Throttled {
-                over_since: None,
-                probation: false,
-            }
+            State::Throttled { over_since: None, probation: false }
         } else {
             State::Recovering { over_run: 0 }
         };
         self.go(now, to, cause);
+        if limited {
+            self.limit(now, cap);
+        }
     }
 
     /// One step per sample.
@@ -291,9 +253,7 @@ impl Agent {
         let draw = sample.watts;
         let over = draw > cap;
         let target = cap - cap.ppm(self.params.margin_ppm);
-        let settled = self
-            .changed_at
-            .is_none_or(|at| sample.taken_at >= at + self.params.settle);
+        let settled = self.changed_at.is_none_or(|at| sample.taken_at >= at + self.params.settle);
         match self.state {
             State::Boot | State::Blind { .. } => {}
             State::Uncapped => {
@@ -301,16 +261,10 @@ impl Agent {
                     self.floor_next(now, None, "above the cap");
                 }
             }
-            State::Throttled {
-                over_since,
-                probation,
-            } => {
+            State::Throttled { over_since, probation } => {
                 let floored = self.throttle.all_floored();
                 let over_since = over.then(|| over_since.unwrap_or(now)).filter(|_| floored);
-                self.state = State::Throttled {
-                    over_since,
-                    probation,
-                };
+                self.state = State::Throttled { over_since, probation };
                 let long = over_since
                     .is_some_and(|at| probation || now.since(at) >= self.params.escalate_after);
                 match (over, floored) {
@@ -330,10 +284,7 @@ impl Agent {
                 self.floor_next(now, None, "above the cap");
             }
             State::Recovering { .. } if over && self.throttle.all_floored() => {
-                let to = State::Throttled {
-                    over_since: Some(now),
-                    probation: false,
-                };
+                let to = State::Throttled { over_since: Some(now), probation: false };
                 self.go(now, to, "above the cap at the floor");
             }
             State::Recovering { over_run } => {
@@ -349,13 +300,9 @@ impl Agent {
                 self.state = State::Shedding { under_since };
                 if under_since.is_some_and(|at| now.since(at) >= self.episode.hold) {
                     let server = self.actuators.server();
-                    self.actuators
-                        .want(now, server, Goal::Lift, false, &mut self.out);
+                    self.actuators.want(now, server, Goal::Lift, false, &mut self.out);
                     self.changed_at = Some(now);
-                    let to = State::Throttled {
-                        over_since: None,
-                        probation: true,
-                    };
+                    let to = State::Throttled { over_since: None, probation: true };
                     self.go(now, to, "under the target for the hold time");
                 }
             }
@@ -372,10 +319,7 @@ impl Agent {
             self.throttle.lower(steps);
             self.write(now, None);
             if self.throttle.any_restricted() && self.throttle.all_floored() {
-                let to = State::Throttled {
-                    over_since: None,
-                    probation: false,
-                };
+                let to = State::Throttled { over_since: None, probation: false };
                 self.go(now, to, "steps reached the floor");
             }
         } else if self.may_raise(now, draw, target) {

@@ -22,11 +22,7 @@ pub(crate) struct Enforced {
 
 impl Enforced {
     pub(crate) fn new(lag: Duration) -> Self {
-        Self {
-            lag,
-            waiting: VecDeque::with_capacity(WAITING),
-            newest: None,
-        }
+        Self { lag, waiting: VecDeque::with_capacity(WAITING), newest: None }
     }
 
     /// A new epoch counts its messages from the start.
@@ -67,10 +63,7 @@ mod tests {
         let ms = Instant::from_millis;
         let w = Watts::from_whole;
         let mut enforced = Enforced::new(Duration::from_millis(200));
-        let sample = |watts, at| Sample {
-            watts: w(watts),
-            taken_at: ms(at),
-        };
+        let sample = |watts, at| Sample { watts: w(watts), taken_at: ms(at) };
         enforced.message(ms(0), Seq(1), Some(w(200)));
         enforced.message(ms(200), Seq(2), Some(w(180)));
         for (taken, expected) in [

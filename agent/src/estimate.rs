@@ -34,12 +34,7 @@ impl Estimate {
             }
         }
         let watts = |w| Watts::from_f64(w).unwrap_or(Watts::ZERO);
-        Self {
-            full: watts(model.full_w),
-            idle: watts(model.idle_w),
-            tables,
-            table,
-        }
+        Self { full: watts(model.full_w), idle: watts(model.idle_w), tables, table }
     }
 
     /// Watts that the low-priority cores still shed at their floor; a low estimate.
@@ -84,11 +79,7 @@ impl Estimate {
             .map(|core| {
                 let table = &self.tables[usize::from(self.table[core])];
                 let used = fleet.core_usage(now, core).unwrap_or(1.0);
-                let level = if actuators.stuck(core) {
-                    0
-                } else {
-                    throttle.level(core)
-                };
+                let level = if actuators.stuck(core) { 0 } else { throttle.level(core) };
                 used * (table[table.len() - 1] - table[level])
             })
             .sum();

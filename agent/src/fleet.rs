@@ -35,11 +35,7 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     pub(crate) fn new(cores: usize, now: Instant) -> Self {
-        Self {
-            members: Vec::new(),
-            owner: vec![None; cores],
-            since: now,
-        }
+        Self { members: Vec::new(), owner: vec![None; cores], since: now }
     }
 
     /// Takes the whole set. A VM that stays keeps its use and its account.
@@ -56,10 +52,7 @@ impl Fleet {
             for index in &indices {
                 self.owner[usize::from(*index)] = Some(self.members.len() as u16);
             }
-            let kept = old
-                .iter()
-                .position(|m| m.vm.id == vm.id)
-                .map(|n| old.swap_remove(n));
+            let kept = old.iter().position(|m| m.vm.id == vm.id).map(|n| old.swap_remove(n));
             self.members.push(Member {
                 vm,
                 cores: indices,
@@ -88,10 +81,7 @@ impl Fleet {
                 classes.entry(order).or_default().push(core as u16);
             }
         }
-        classes
-            .into_iter()
-            .map(|(order, cores)| Class { order, cores })
-            .collect()
+        classes.into_iter().map(|(order, cores)| Class { order, cores }).collect()
     }
 
     pub(crate) fn usage(&mut self, now: Instant, usage: &[VmUsage]) {
@@ -99,10 +89,7 @@ impl Fleet {
             // Mostly in the set's own order.
             let hit = match self.members.get(n) {
                 Some(member) if member.vm.id == use_.vm => Some(n),
-                _ => self
-                    .members
-                    .iter()
-                    .position(|member| member.vm.id == use_.vm),
+                _ => self.members.iter().position(|member| member.vm.id == use_.vm),
             };
             if let Some(n) = hit {
                 self.members[n].usage = Some((use_.utilisation, now));
@@ -121,9 +108,8 @@ impl Fleet {
         let span = nanos(now.since(self.since));
         self.since = now;
         for member in &mut self.members {
-            member.throttled_ns = member
-                .throttled_ns
-                .saturating_add(span.saturating_mul(member.capped));
+            member.throttled_ns =
+                member.throttled_ns.saturating_add(span.saturating_mul(member.capped));
             let restricted = |core: &&u16| throttle.restricted(usize::from(**core));
             member.capped = member.cores.iter().filter(restricted).count() as u64;
         }
@@ -133,9 +119,8 @@ impl Fleet {
         let span = nanos(now.since(self.since));
         let status = |member: &Member| {
             let cores = member.cores.iter().map(|core| usize::from(*core));
-            let throttled_ns = member
-                .throttled_ns
-                .saturating_add(span.saturating_mul(member.capped));
+            let throttled_ns =
+                member.throttled_ns.saturating_add(span.saturating_mul(member.capped));
             VmStatus {
                 vm: member.vm.id.clone(),
                 class: member.vm.class,
@@ -163,21 +148,11 @@ mod tests {
     fn cores() -> Vec<Core> {
         let mhz = KiloHertz::from_mhz;
         let ladder = Ladder::new(&[mhz(1000), mhz(2000)]).unwrap();
-        (0..6)
-            .map(|n| Core {
-                id: CoreId(10 + n),
-                ladder: ladder.clone(),
-            })
-            .collect()
+        (0..6).map(|n| Core { id: CoreId(10 + n), ladder: ladder.clone() }).collect()
     }
     fn vm(id: &str, class: VmClass, throttle_order: u8, cores: &[u16]) -> Vm {
         let cores = cores.iter().copied().map(CoreId).collect();
-        Vm {
-            id: VmId::new(id).unwrap(),
-            class,
-            throttle_order,
-            cores,
-        }
+        Vm { id: VmId::new(id).unwrap(), class, throttle_order, cores }
     }
     use VmClass::{NonUserFacing as Nuf, UserFacing as Uf};
 
@@ -191,16 +166,7 @@ mod tests {
             vm("d", Nuf, 7, &[14]),
         ];
         fleet.replace(vms, &cores());
-        let expected = [
-            Class {
-                order: 2,
-                cores: vec![3],
-            },
-            Class {
-                order: 7,
-                cores: vec![0, 4],
-            },
-        ];
+        let expected = [Class { order: 2, cores: vec![3] }, Class { order: 7, cores: vec![0, 4] }];
         assert_eq!(fleet.low_classes(), expected);
     }
 
@@ -215,16 +181,10 @@ mod tests {
         fleet.account(ms(100), &throttle);
         assert_eq!(fleet.status(ms(150), &throttle)[0].throttled_core_ms, 100);
         fleet.account(ms(200), &throttle);
-        fleet.replace(
-            vec![vm("a", Nuf, 0, &[12]), vm("b", Nuf, 0, &[10])],
-            &cores(),
-        );
+        fleet.replace(vec![vm("a", Nuf, 0, &[12]), vm("b", Nuf, 0, &[10])], &cores());
         fleet.account(ms(200), &throttle);
         let status = fleet.status(ms(300), &throttle);
-        assert_eq!(
-            (status[0].throttled_core_ms, status[0].min_khz),
-            (200, None)
-        );
+        assert_eq!((status[0].throttled_core_ms, status[0].min_khz), (200, None));
         assert_eq!((status[1].throttled_core_ms, status[1].cores), (100, 1));
         assert_eq!(status[1].min_khz, Some(KiloHertz::from_mhz(1000)));
     }

@@ -21,10 +21,7 @@ pub struct GroupError {
 impl fmt::Display for GroupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { vm, wanted, left } = self;
-        write!(
-            f,
-            "VM {vm}: cores = {wanted}: at most the {left} that are left"
-        )
+        write!(f, "VM {vm}: cores = {wanted}: at most the {left} that are left")
     }
 }
 impl std::error::Error for GroupError {}
@@ -42,11 +39,7 @@ pub fn core_groups(cores: &[CoreId], vms: &[(VmId, VmSpec)]) -> Result<Vec<Vm>, 
     pool.sort_unstable();
     pool.dedup();
     let wanted: usize = vms.iter().map(|(_, spec)| usize::from(spec.cores)).sum();
-    let mut left = if wanted < pool.len() {
-        &pool[1..]
-    } else {
-        &pool[..]
-    };
+    let mut left = if wanted < pool.len() { &pool[1..] } else { &pool[..] };
 
     let mut order: Vec<&(VmId, VmSpec)> = vms.iter().collect();
     order.sort_by(|(a, x), (b, y)| (x.class, a).cmp(&(y.class, b)));
@@ -54,11 +47,7 @@ pub fn core_groups(cores: &[CoreId], vms: &[(VmId, VmSpec)]) -> Result<Vec<Vm>, 
     for (id, spec) in order {
         let count = usize::from(spec.cores);
         if count > left.len() {
-            return Err(GroupError {
-                vm: id.clone(),
-                wanted: spec.cores,
-                left: left.len(),
-            });
+            return Err(GroupError { vm: id.clone(), wanted: spec.cores, left: left.len() });
         }
         let mine;
         match spec.class {
@@ -84,13 +73,8 @@ mod tests {
         (0..n).map(CoreId).collect()
     }
     fn vm(id: &str, class: VmClass, cores: u16) -> (VmId, VmSpec) {
-        let spec = VmSpec {
-            class,
-            throttle_order: 3,
-            cores,
-            cgroup: None,
-            on_extreme: OnExtreme::None,
-        };
+        let spec =
+            VmSpec { class, throttle_order: 3, cores, cgroup: None, on_extreme: OnExtreme::None };
         (VmId::new(id).unwrap(), spec)
     }
     fn ids(vm: &Vm) -> Vec<u16> {
@@ -100,20 +84,10 @@ mod tests {
 
     #[test]
     fn classes_grow_towards_each_other_and_the_host_keeps_the_lowest_core() {
-        let vms = [
-            vm("z", Nuf, 2),
-            vm("b", Uf, 2),
-            vm("a", Uf, 1),
-            vm("c", Nuf, 1),
-        ];
+        let vms = [vm("z", Nuf, 2), vm("b", Uf, 2), vm("a", Uf, 1), vm("c", Nuf, 1)];
         let groups = core_groups(&cores(8), &vms).unwrap();
         let shown: Vec<_> = groups.iter().map(|g| (g.id.as_str(), ids(g))).collect();
-        let want = [
-            ("a", vec![1]),
-            ("b", vec![2, 3]),
-            ("c", vec![7]),
-            ("z", vec![5, 6]),
-        ];
+        let want = [("a", vec![1]), ("b", vec![2, 3]), ("c", vec![7]), ("z", vec![5, 6])];
         assert_eq!(shown, want);
         assert_eq!(groups[2].throttle_order, 3);
     }
@@ -128,10 +102,7 @@ mod tests {
     fn too_few_cores_name_the_vm() {
         let error = core_groups(&cores(4), &[vm("a", Uf, 2), vm("b", Nuf, 3)]).unwrap_err();
         assert_eq!((error.vm.as_str(), error.wanted, error.left), ("b", 3, 2));
-        assert_eq!(
-            error.to_string(),
-            "VM b: cores = 3: at most the 2 that are left"
-        );
+        assert_eq!(error.to_string(), "VM b: cores = 3: at most the 2 that are left");
         assert!(core_groups(&[], &[vm("a", Uf, 1)]).is_err());
         assert_eq!(core_groups(&[], &[]), Ok(vec![]));
     }

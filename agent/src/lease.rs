@@ -69,14 +69,7 @@ pub(crate) struct Orders {
 
 impl Orders {
     pub(crate) fn new(chassis_id: ChassisId, boot_id: BootId, memory: Memory) -> Self {
-        Self {
-            chassis_id,
-            boot_id,
-            memory,
-            heard: None,
-            grant: None,
-            emergency_until: None,
-        }
+        Self { chassis_id, boot_id, memory, heard: None, grant: None, emergency_until: None }
     }
 
     /// Obeys `alert`, or says why not; a refused alert changes nothing.
@@ -105,11 +98,7 @@ impl Orders {
         let Some((seq, at)) = self.heard else {
             // Numbers within the epoch are not kept over a restart: what an old message could
             // grant has expired with its echo.
-            return if alert.epoch < newest {
-                Err(RefusalReason::Stale)
-            } else {
-                Ok(())
-            };
+            return if alert.epoch < newest { Err(RefusalReason::Stale) } else { Ok(()) };
         };
         if (alert.epoch, alert.seq) <= (newest, seq) {
             return Err(RefusalReason::Stale);
@@ -131,26 +120,12 @@ impl Orders {
             self.memory.fallback_w = fallback;
         }
         if let Some(end) = live {
-            self.grant = Some(Grant {
-                cap,
-                end,
-                rise: end + span,
-                held: false,
-            });
+            self.grant = Some(Grant { cap, end, rise: end + span, held: false });
         } else if cap.is_some() && lower(cap, self.cap()) == cap {
             let rise = now + span;
             self.grant = Some(match self.grant {
-                Some(grant) => Grant {
-                    cap,
-                    rise: grant.rise.max(rise),
-                    ..grant
-                },
-                None => Grant {
-                    cap,
-                    end: now,
-                    rise,
-                    held: true,
-                },
+                Some(grant) => Grant { cap, rise: grant.rise.max(rise), ..grant },
+                None => Grant { cap, end: now, rise, held: true },
             });
         }
     }
@@ -177,8 +152,7 @@ impl Orders {
 
     /// When the cap changes next by itself.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.grant
-            .map(|grant| if grant.held { grant.rise } else { grant.end })
+        self.grant.map(|grant| if grant.held { grant.rise } else { grant.end })
     }
 
     /// The cap in force; `None` is uncapped.
@@ -192,15 +166,12 @@ impl Orders {
 
     /// Whether a live lease says "uncapped", rather than nobody having said anything.
     pub(crate) fn uncapped_by_lease(&self) -> bool {
-        self.grant
-            .is_some_and(|grant| !grant.held && grant.cap.is_none())
+        self.grant.is_some_and(|grant| !grant.held && grant.cap.is_none())
     }
 
     /// The live lease's end.
     pub(crate) fn lease_end(&self) -> Option<Instant> {
-        self.grant
-            .filter(|grant| !grant.held)
-            .map(|grant| grant.end)
+        self.grant.filter(|grant| !grant.held).map(|grant| grant.end)
     }
 
     /// Whether the newest message was an emergency that still holds.
@@ -219,10 +190,160 @@ impl Orders {
 
     pub(crate) fn refusal(&self, reason: RefusalReason) -> Refusal {
         let (newest_epoch, newest_seq) = self.newest();
-        Refusal {
-            reason,
-            newest_epoch,
-            newest_seq,
+        Refusal { reason, newest_epoch, newest_seq }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Instant {
+        Instant::from_millis(ms)
+    }
+    fn w(watts: i64) -> Option<Watts> {
+        Some(Watts::from_whole(watts))
+    }
+    fn orders(fallback: Option<Watts>) -> Orders {
+        let memory = Memory { epoch: Epoch(5), fallback_w: fallback };
+        Orders::new(ChassisId::new("c").unwrap(), BootId::new("boot").unwrap(), memory)
+    }
+    fn alert(seq: u64, cap_w: Option<Watts>, echo: Option<u64>) -> Alert {
+        Alert {
+            chassis_id: ChassisId::new("c").unwrap(),
+            epoch: Epoch(5),
+            seq: Seq(seq),
+            level: Level::Cap,
+            echo_boot_id: echo.map(|_| BootId::new("boot").unwrap()),
+            echo_agent_ms: echo,
+            chassis_power_w: None,
+            chassis_limit_w: Watts::from_whole(2450),
+            cap_w,
+            fallback_w: Watts::from_whole(200),
+            valid_for_ms: 2000,
+        }
+    }
+    /// The caps at these instants, ticking in between.
+    fn caps(orders: &mut Orders, at: &[u64]) -> Vec<Option<Watts>> {
+        let cap = |t: &u64| {
+            orders.tick(ms(*t));
+            orders.cap()
+        };
+        at.iter().map(cap).collect()
+    }
+
+    #[test]
+    fn a_lease_runs_from_the_echo_then_holds_then_rises_to_the_fallback() {
+        let mut o = orders(None);
+        o.take(ms(1500), &alert(1, w(180), Some(1000))).unwrap();
+        assert_eq!(caps(&mut o, &[2999, 3000, 4999, 5000]), [w(180), w(180), w(180), w(200)]);
+        // A grant above the fallback, and "uncapped", fall to the fallback when the lease ends.
+        for cap in [w(250), None] {
+            let mut o = orders(None);
+            o.take(ms(1500), &alert(1, cap, Some(1000))).unwrap();
+            assert_eq!(caps(&mut o, &[2999, 3000, 5000]), [cap, w(200), w(200)]);
+        }
+    }
+
+    #[test]
+    fn without_a_live_echo_a_message_only_restricts() {
+        // What is in force before (by a live message at 1000), what the message says, what holds.
+        for (before, told, after) in [
+            (w(180), w(190), w(180)),
+            (w(180), None, w(180)),
+            (w(180), w(150), w(150)),
+            (None, w(150), w(150)),
+            (None, w(250), w(250)),
+            (None, None, None),
+        ] {
+            let mut o = orders(None);
+            o.take(ms(1000), &alert(1, before, Some(1000))).unwrap();
+            o.take(ms(1200), &alert(2, told, None)).unwrap();
+            assert_eq!(o.cap(), after, "{before:?} {told:?}");
+            // The old lease keeps its end.
+            assert_eq!(o.lease_end(), Some(ms(3000)));
+        }
+    }
+
+    #[test]
+    fn echoes_that_prove_nothing() {
+        let other = Some(BootId::new("other").unwrap());
+        let foreign = Alert { echo_boot_id: other, ..alert(1, None, Some(9000)) };
+        let old = alert(1, None, Some(8000));
+        let future = alert(1, None, Some(10_001));
+        let no_boot = Alert { echo_boot_id: None, ..alert(1, None, Some(9000)) };
+        for told in [foreign, old, future, no_boot, alert(1, None, None)] {
+            let mut o = orders(w(150));
+            o.take(ms(10_000), &told).unwrap();
+            assert_eq!(o.cap(), w(150), "{told:?}");
+        }
+        let mut o = orders(w(150));
+        o.take(ms(10_000), &alert(1, None, Some(8001))).unwrap();
+        assert_eq!(o.cap(), None);
+    }
+
+    #[test]
+    fn a_delayed_message_raises_no_fallback() {
+        let mut o = orders(w(150));
+        assert!(!o.take(ms(9000), &alert(1, w(150), None)).unwrap().remember);
+        assert_eq!(o.memory().fallback_w, w(150));
+        assert!(o.take(ms(9000), &alert(2, w(150), Some(9000))).unwrap().remember);
+        assert_eq!(o.memory().fallback_w, w(200));
+        let lower = Alert { fallback_w: Watts::from_whole(120), ..alert(3, None, None) };
+        assert!(o.take(ms(9000), &lower).unwrap().remember);
+        assert_eq!(o.memory().fallback_w, w(120));
+    }
+
+    #[test]
+    fn a_lower_cap_without_a_lease_ends_by_itself() {
+        let mut o = orders(w(200));
+        o.take(ms(9000), &alert(1, w(100), None)).unwrap();
+        assert_eq!(caps(&mut o, &[9000, 10_999, 11_000]), [w(100), w(100), w(200)]);
+        assert_eq!(o.due(), None);
+        // However long the message wants it.
+        let long = Alert { valid_for_ms: u64::MAX, ..alert(2, w(100), Some(9000)) };
+        o.take(ms(12_000), &long).unwrap();
+        assert_eq!(caps(&mut o, &[60_000, 129_000]), [w(100), w(200)]);
+    }
+
+    #[test]
+    fn an_emergency_without_a_cap_means_the_fallback() {
+        let mut o = orders(None);
+        let emergency = Alert { level: Level::Emergency, ..alert(1, None, Some(9000)) };
+        assert_eq!(o.take(ms(9000), &emergency).unwrap().cap, w(200));
+        assert_eq!(o.cap(), w(200));
+        assert!(o.emergency(ms(10_999)) && !o.emergency(ms(11_000)));
+        o.take(ms(9500), &alert(2, None, Some(9000))).unwrap();
+        assert!(!o.emergency(ms(9500)));
+    }
+
+    #[test]
+    fn only_newer_messages_of_the_own_chassis_count() {
+        use RefusalReason::{EpochJump, ForeignChassis, Stale};
+        let mut o = orders(None);
+        let at = |epoch, seq| Alert { epoch: Epoch(epoch), ..alert(seq, w(100), None) };
+        let foreign = Alert { chassis_id: ChassisId::new("x").unwrap(), ..at(9, 9) };
+        // In order; after 1 s 16 + 5 epochs may have passed.
+        for (now, told, expected) in [
+            (0, foreign, Err(ForeignChassis)),
+            (0, at(4, 1), Err(Stale)),
+            (0, at(1000, 7), Ok((1000, 7))),
+            (0, at(1000, 7), Err(Stale)),
+            (0, at(1000, 6), Err(Stale)),
+            (0, at(999, 8), Err(Stale)),
+            (0, at(1000, 9), Ok((1000, 9))),
+            (0, at(1017, 1), Err(EpochJump)),
+            (1000, at(1022, 1), Err(EpochJump)),
+            (1000, at(1021, 1), Ok((1021, 1))),
+        ] {
+            let before = o.memory();
+            match o.take(ms(now), &told) {
+                Ok(_) => assert_eq!(Ok((o.newest().0.0, o.newest().1.0)), expected),
+                Err(reason) => {
+                    assert_eq!(Err(reason), expected, "{told:?}");
+                    assert_eq!(o.memory(), before);
+                }
+            }
         }
     }
 }

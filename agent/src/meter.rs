@@ -27,12 +27,7 @@ pub(crate) struct Meter {
 
 impl Meter {
     pub(crate) fn new(period: Duration, started: Instant) -> Self {
-        Self {
-            period,
-            started,
-            newest: None,
-            faults: 0,
-        }
+        Self { period, started, newest: None, faults: 0 }
     }
 
     /// Takes a reading; `Some` if it is valid, fresh and not too old to tell anything.
@@ -46,14 +41,8 @@ impl Meter {
             return None;
         }
         // A stamp from the future must not make every later reading look old.
-        let sample = Sample {
-            watts,
-            taken_at: taken_at.min(now),
-        };
-        if self
-            .newest
-            .is_some_and(|newest| sample.taken_at <= newest.taken_at)
-        {
+        let sample = Sample { watts, taken_at: taken_at.min(now) };
+        if self.newest.is_some_and(|newest| sample.taken_at <= newest.taken_at) {
             return None;
         }
         self.newest = Some(sample);
@@ -67,15 +56,12 @@ impl Meter {
 
     /// The newest sample, if it is current: at most two periods old.
     pub(crate) fn current(&self, now: Instant) -> Option<Sample> {
-        self.newest
-            .filter(|sample| now.since(sample.taken_at) <= self.period.saturating_mul(2))
+        self.newest.filter(|sample| now.since(sample.taken_at) <= self.period.saturating_mul(2))
     }
 
-    /// The newest draw, if it is not older than three periods.
+    /// The newest draw, until the server is blind.
     pub(crate) fn draw(&self, now: Instant) -> Option<Watts> {
-        self.newest
-            .filter(|sample| now.since(sample.taken_at) <= self.period.saturating_mul(3))
-            .map(|sample| sample.watts)
+        self.newest.filter(|_| now < self.silent_at()).map(|sample| sample.watts)
     }
 
     pub(crate) fn faults(&self) -> u64 {
@@ -92,10 +78,7 @@ mod tests {
         Instant::from_millis(ms)
     }
     fn sample(watts: i64, at: u64) -> Reading {
-        Reading::Sample {
-            watts: Watts::from_whole(watts),
-            taken_at: ms(at),
-        }
+        Reading::Sample { watts: Watts::from_whole(watts), taken_at: ms(at) }
     }
 
     #[test]
@@ -114,15 +97,11 @@ mod tests {
             (400, sample(260, 400), true),
             (1100, sample(270, 500), false), // too old when it came
         ] {
-            assert_eq!(
-                meter.take(ms(now), reading).is_some(),
-                fresh,
-                "{now} {reading:?}"
-            );
+            assert_eq!(meter.take(ms(now), reading).is_some(), fresh, "{now} {reading:?}");
         }
         assert_eq!(meter.faults(), 4);
         assert_eq!(
-            (meter.draw(ms(1100)), meter.draw(ms(1101))),
+            (meter.draw(ms(1099)), meter.draw(ms(1100))),
             (Some(Watts::from_whole(270)), None)
         );
         assert!(meter.current(ms(900)).is_some() && meter.current(ms(901)).is_none());

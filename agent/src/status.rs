@@ -19,10 +19,7 @@ impl Agent {
             policy: self.params.policy.name().to_owned(),
             report: self.report(now),
             fallback_w: self.orders.memory().fallback_w,
-            lease_ms: self
-                .orders
-                .lease_end()
-                .map(|end| end.since(now).as_millis() as u64),
+            lease_ms: self.orders.lease_end().map(|end| end.since(now).as_millis() as u64),
             refused_alerts: self.refused,
             power_faults: self.meter.faults(),
             vms: self.fleet.status(now, &self.throttle),
@@ -46,9 +43,7 @@ impl Agent {
             power_w: draw,
             cap_w: self.cap,
             sheddable_w: self.estimate.sheddable(now, throttle, actuators, fleet),
-            restorable_w: self
-                .estimate
-                .restorable(now, throttle, actuators, fleet, draw),
+            restorable_w: self.estimate.restorable(now, throttle, actuators, fleet, draw),
             low_cores: throttle.low().count() as u16,
             min_khz: throttle.min_khz(),
             server_limit: actuators.limit_on(),

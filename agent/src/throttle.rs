@@ -75,10 +75,7 @@ impl Throttle {
     }
     /// The low-priority cores.
     pub(crate) fn low(&self) -> impl Iterator<Item = usize> + '_ {
-        self.classes
-            .iter()
-            .flat_map(|class| &class.cores)
-            .map(|core| usize::from(*core))
+        self.classes.iter().flat_map(|class| &class.cores).map(|core| usize::from(*core))
     }
     /// Whether no low-priority core can be lowered any more.
     pub(crate) fn all_floored(&self) -> bool {
@@ -89,10 +86,7 @@ impl Throttle {
     }
     /// The lowest p-state, if any core is restricted.
     pub(crate) fn min_khz(&self) -> Option<KiloHertz> {
-        (0..self.len())
-            .filter(|core| self.restricted(*core))
-            .map(|core| self.khz(core))
-            .min()
+        (0..self.len()).filter(|core| self.restricted(*core)).map(|core| self.khz(core)).min()
     }
 
     /// The cores whose meaning changed since the last call.
@@ -111,10 +105,7 @@ impl Throttle {
 
     /// The first class that is not at its floor goes there, at once.
     pub(crate) fn floor_next(&mut self) {
-        let next = self
-            .classes
-            .iter()
-            .position(|class| self.above_floor(class));
+        let next = self.classes.iter().position(|class| self.above_floor(class));
         if let Some(class) = next {
             self.floor(class);
         }
@@ -134,19 +125,12 @@ impl Throttle {
     }
 
     fn above_floor(&self, class: &Class) -> bool {
-        class
-            .cores
-            .iter()
-            .any(|core| self.level[usize::from(*core)] > 0)
+        class.cores.iter().any(|core| self.level[usize::from(*core)] > 0)
     }
 
     /// One p-state down for the `steps` × N highest cores of the first class above its floor.
     pub(crate) fn lower(&mut self, steps: usize) {
-        let Some(class) = self
-            .classes
-            .iter()
-            .position(|class| self.above_floor(class))
-        else {
+        let Some(class) = self.classes.iter().position(|class| self.above_floor(class)) else {
             return;
         };
         if self.equal {
@@ -154,12 +138,7 @@ impl Throttle {
         }
         let mut pick = core::mem::take(&mut self.scratch);
         pick.clear();
-        pick.extend(
-            self.classes[class]
-                .cores
-                .iter()
-                .filter(|c| self.level[usize::from(**c)] > 0),
-        );
+        pick.extend(self.classes[class].cores.iter().filter(|c| self.level[usize::from(**c)] > 0));
         pick.sort_unstable_by_key(|c| (core::cmp::Reverse(self.khz(usize::from(*c))), *c));
         for core in pick.iter().take(self.step.saturating_mul(steps)) {
             let core = usize::from(*core);
@@ -171,10 +150,7 @@ impl Throttle {
     /// One p-state up for the N lowest cores of the last restricted class.
     pub(crate) fn raise(&mut self) {
         let restricted = |c: &u16| self.restricted(usize::from(*c));
-        let Some(class) = self
-            .classes
-            .iter()
-            .rposition(|class| class.cores.iter().any(restricted))
+        let Some(class) = self.classes.iter().rposition(|class| class.cores.iter().any(restricted))
         else {
             return;
         };
@@ -183,12 +159,7 @@ impl Throttle {
         }
         let mut pick = core::mem::take(&mut self.scratch);
         pick.clear();
-        pick.extend(
-            self.classes[class]
-                .cores
-                .iter()
-                .filter(|c| self.restricted(usize::from(**c))),
-        );
+        pick.extend(self.classes[class].cores.iter().filter(|c| self.restricted(usize::from(**c))));
         pick.sort_unstable_by_key(|c| (self.khz(usize::from(*c)), *c));
         for core in pick.iter().take(self.step) {
             let core = usize::from(*core);
@@ -200,11 +171,7 @@ impl Throttle {
     /// All cores of `class` to one p-state beside their lowest.
     fn move_together(&mut self, class: usize, by: i32) {
         let cores = &self.classes[class].cores;
-        let lowest = cores
-            .iter()
-            .map(|c| self.level[usize::from(*c)])
-            .min()
-            .unwrap_or(0);
+        let lowest = cores.iter().map(|c| self.level[usize::from(*c)]).min().unwrap_or(0);
         let level = (i32::from(lowest) + by).max(0) as u16;
         for index in 0..self.classes[class].cores.len() {
             self.set(usize::from(self.classes[class].cores[index]), level);
@@ -239,20 +206,13 @@ impl Throttle {
         let mut later_restricted = false;
         for class in (0..self.classes.len()).rev() {
             let cores = core::mem::take(&mut self.classes[class].cores);
-            let old = cores
-                .iter()
-                .map(|c| usize::from(*c))
-                .filter(|c| was_low[*c]);
+            let old = cores.iter().map(|c| usize::from(*c)).filter(|c| was_low[*c]);
             let level = match old.map(|c| self.level[c]).min() {
                 Some(level) => level,
                 None if joining == Joining::Floor || later_restricted => 0,
                 None => u16::MAX,
             };
-            for core in cores
-                .iter()
-                .map(|c| usize::from(*c))
-                .filter(|c| !was_low[*c])
-            {
+            for core in cores.iter().map(|c| usize::from(*c)).filter(|c| !was_low[*c]) {
                 self.set(core, level);
             }
             later_restricted |= cores.iter().any(|c| self.restricted(usize::from(*c)));
@@ -269,19 +229,11 @@ mod tests {
     fn throttle(step: usize, equal: bool) -> Throttle {
         let mhz = KiloHertz::from_mhz;
         let ladder = Ladder::stepped(mhz(1200), mhz(1500), mhz(100)).unwrap();
-        let cores = (0..6)
-            .map(|n| Core {
-                id: CoreId(n),
-                ladder: ladder.clone(),
-            })
-            .collect();
+        let cores = (0..6).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();
         Throttle::new(cores, step, equal)
     }
     fn class(order: u8, cores: &[u16]) -> Class {
-        Class {
-            order,
-            cores: cores.to_vec(),
-        }
+        Class { order, cores: cores.to_vec() }
     }
     fn two_classes() -> Throttle {
         let mut t = throttle(2, false);
@@ -326,10 +278,7 @@ mod tests {
         t.reclass(vec![class(0, &[1, 2]), class(1, &[4, 5])], Joining::Class);
         assert_eq!(t.level, [3, 0, 0, 3, 3, 3]);
         // A class of its own: before a restricted one it is floored, after it free.
-        t.reclass(
-            vec![class(0, &[1, 2]), class(1, &[4]), class(2, &[5])],
-            Joining::Class,
-        );
+        t.reclass(vec![class(0, &[1, 2]), class(1, &[4]), class(2, &[5])], Joining::Class);
         assert_eq!(t.level, [3, 0, 0, 3, 3, 3]);
         t.level[5] = 2;
         t.reclass(vec![class(0, &[0]), class(2, &[5])], Joining::Class);

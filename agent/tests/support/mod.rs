@@ -1,0 +1,207 @@
+//! A small world around one agent: it answers actions, and remembers what is really set.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::collections::BTreeMap;
+
+use ballast_agent_core::*;
+use ballast_types::wire::{AgentState, Alert, EventKind, Level, Refusal, Report};
+use ballast_types::*;
+
+pub(crate) fn ms(ms: u64) -> Instant {
+    Instant::from_millis(ms)
+}
+pub(crate) fn w(watts: i64) -> Watts {
+    Watts::from_whole(watts)
+}
+
+/// 12 cores of 5 p-states, 1.0 to 1.4 GHz.
+pub(crate) const CORES: u16 = 12;
+pub(crate) fn params() -> Params {
+    let mhz = KiloHertz::from_mhz;
+    let ladder = Ladder::stepped(mhz(1000), mhz(1400), mhz(100)).unwrap();
+    let cores = (0..CORES).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();
+    Params::defaults(
+        ServerId::new("s").unwrap(),
+        BootId::new("boot").unwrap(),
+        ChassisId::new("c").unwrap(),
+        cores,
+    )
+}
+
+pub(crate) fn vm(id: &str, class: VmClass, throttle_order: u8, cores: &[u16]) -> Vm {
+    let cores = cores.iter().copied().map(CoreId).collect();
+    Vm { id: VmId::new(id).unwrap(), class, throttle_order, cores }
+}
+/// Cores 1..=3 user-facing; 6, 7 and 8 to 11 batch, the latter throttled first.
+pub(crate) fn vms() -> Vec<Vm> {
+    vec![
+        vm("uf", VmClass::UserFacing, 0, &[1, 2, 3]),
+        vm("late", VmClass::NonUserFacing, 9, &[6, 7]),
+        vm("soon", VmClass::NonUserFacing, 1, &[8, 9, 10, 11]),
+    ]
+}
+
+pub(crate) fn alert(seq: u64, cap_w: Option<Watts>, echo: Option<u64>) -> Alert {
+    Alert {
+        chassis_id: ChassisId::new("c").unwrap(),
+        epoch: Epoch(1),
+        seq: Seq(seq),
+        level: if cap_w.is_some() { Level::Cap } else { Level::Watch },
+        echo_boot_id: echo.map(|_| BootId::new("boot").unwrap()),
+        echo_agent_ms: echo,
+        chassis_power_w: None,
+        chassis_limit_w: w(2450),
+        cap_w,
+        fallback_w: w(204),
+        valid_for_ms: 2000,
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) agent: Agent,
+    pub(crate) now: u64,
+    pub(crate) seq: u64,
+    /// What every core is really capped to, in MHz.
+    pub(crate) caps: BTreeMap<u16, u32>,
+    pub(crate) limit: Option<Watts>,
+    /// How the next actions end.
+    pub(crate) result: Option<Result<(), ActuatorError>>,
+    /// Actions and events since the last `log`.
+    log: Vec<String>,
+    pub(crate) reports: Vec<Report>,
+    pub(crate) refusals: Vec<Refusal>,
+}
+
+impl World {
+    pub(crate) fn with(params: Params, found: Found) -> Self {
+        let caps = found.capped.iter().map(|(core, khz)| (core.0, khz.get() / 1000)).collect();
+        let limit = found.server_limit.then_some(Watts::MAX);
+        let mut world = Self {
+            agent: Agent::new(params, found, ms(10_000)),
+            now: 10_000,
+            seq: 0,
+            caps,
+            limit,
+            result: Some(Ok(())),
+            log: vec![],
+            reports: vec![],
+            refusals: vec![],
+        };
+        world.drain();
+        world
+    }
+    /// Sighted, uncapped, with VMs.
+    pub(crate) fn new() -> Self {
+        let mut world = Self::with(params(), Found::default());
+        world.input(Input::Vms(vms()));
+        world.draw(150);
+        world.log();
+        world
+    }
+
+    pub(crate) fn input(&mut self, input: Input) {
+        self.agent.handle_input(ms(self.now), input);
+        self.drain();
+    }
+    fn drain(&mut self) {
+        while let Some(output) = self.agent.poll_output() {
+            let id = match output {
+                Output::SetPstate { id, core, khz } => {
+                    self.log.push(format!("{core}={}", khz.get() / 1000));
+                    if self.result == Some(Ok(())) {
+                        self.caps.insert(core.0, khz.get() / 1000);
+                    }
+                    id
+                }
+                Output::Lift { id, core } => {
+                    self.log.push(format!("{core}=free"));
+                    if self.result == Some(Ok(())) {
+                        self.caps.remove(&core.0);
+                    }
+                    id
+                }
+                Output::SetServerLimit { id, watts } => {
+                    self.log.push(format!("limit={watts}"));
+                    if self.result == Some(Ok(())) {
+                        self.limit = Some(watts);
+                    }
+                    id
+                }
+                Output::LiftServerLimit { id } => {
+                    self.log.push("limit=free".to_owned());
+                    if self.result == Some(Ok(())) {
+                        self.limit = None;
+                    }
+                    id
+                }
+                Output::Report(report) => {
+                    self.reports.push(report);
+                    continue;
+                }
+                Output::Refuse(refusal) => {
+                    self.refusals.push(refusal);
+                    continue;
+                }
+                Output::Remember(memory) => {
+                    self.log.push(format!("remember {} {:?}", memory.epoch, memory.fallback_w));
+                    continue;
+                }
+                Output::Event(event) => {
+                    self.log.push(match event.kind {
+                        EventKind::AgentState { from, to, cause } => {
+                            format!("{from:?}>{to:?}: {cause}")
+                        }
+                        EventKind::FloorReached { epoch, seq, cores } => {
+                            format!("floor {epoch}.{seq} {cores}")
+                        }
+                        EventKind::Alarm { message } => message,
+                        other => format!("{other:?}"),
+                    });
+                    continue;
+                }
+            };
+            if let Some(result) = self.result {
+                self.agent.handle_input(ms(self.now), Input::Applied { id, result });
+            }
+        }
+    }
+    /// Lets time pass, with every timer.
+    pub(crate) fn pass(&mut self, millis: u64) {
+        let end = self.now + millis;
+        while let Some((at, _)) = self.agent.poll_timeout().filter(|(at, _)| *at <= ms(end)) {
+            self.now = self.now.max(at.as_nanos().div_ceil(1_000_000));
+            self.agent.handle_timeout(ms(self.now));
+            self.drain();
+        }
+        self.now = end;
+    }
+    /// A fresh sample, now.
+    pub(crate) fn draw(&mut self, watts: i64) {
+        self.input(Input::Power(Reading::Sample { watts: w(watts), taken_at: ms(self.now) }));
+    }
+    /// `count` times 200 ms and a fresh sample.
+    pub(crate) fn samples(&mut self, watts: i64, count: usize) {
+        for _ in 0..count {
+            self.pass(200);
+            self.draw(watts);
+        }
+    }
+    /// The next message, with a live echo.
+    pub(crate) fn tell(&mut self, cap: Option<i64>) {
+        self.tell_level(cap, if cap.is_some() { Level::Cap } else { Level::Watch });
+    }
+    pub(crate) fn tell_level(&mut self, cap: Option<i64>, level: Level) {
+        self.seq += 1;
+        let told = alert(self.seq, cap.map(w), Some(self.now));
+        self.input(Input::Alert(Alert { level, valid_for_ms: 30_000, ..told }));
+    }
+    pub(crate) fn log(&mut self) -> String {
+        core::mem::take(&mut self.log).join(", ")
+    }
+    pub(crate) fn state(&self) -> AgentState {
+        self.agent.status(ms(self.now)).report.state
+    }
+    pub(crate) fn report(&self) -> Report {
+        self.agent.status(ms(self.now)).report
+    }
+}

@@ -1,0 +1,415 @@
+//! The agent's life, as a table of what goes in and what comes out.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod support;
+
+use core::time::Duration;
+
+use ballast_agent_core::*;
+use ballast_types::wire::{AgentState, Level, RefusalReason};
+use ballast_types::*;
+use support::*;
+
+const SOON_FLOORED: &str = "8=1000, 9=1000, 10=1000, 11=1000";
+
+#[test]
+fn under_its_cap_nothing_happens_until_a_sample_is_above() {
+    let mut it = World::new();
+    it.tell(Some(180));
+    assert_eq!(it.log(), "remember 1 Some(Watts(204000))");
+    it.samples(180, 1);
+    assert_eq!((it.log(), it.state()), (String::new(), AgentState::Uncapped));
+    it.samples(181, 1);
+    assert_eq!(it.log(), format!("{SOON_FLOORED}, Uncapped>Throttled: above the cap"));
+}
+
+#[test]
+fn above_the_cap_the_classes_reach_the_floor_one_by_one() {
+    let mut it = World::new();
+    it.draw(150);
+    it.samples(200, 1);
+    it.tell(Some(180));
+    let log = it.log();
+    assert!(
+        log.contains(&format!("{SOON_FLOORED}, Uncapped>Throttled: above the cap, floor 1.1 4")),
+        "{log}"
+    );
+    // The report is given after the actions, and shows them.
+    assert_eq!(it.reports.last().unwrap().state, AgentState::Throttled);
+    assert_eq!(it.reports.last().unwrap().min_khz, Some(KiloHertz::from_mhz(1000)));
+    it.samples(200, 1);
+    assert_eq!(it.log(), "", "not settled");
+    it.samples(200, 1);
+    assert_eq!(it.log(), "6=1000, 7=1000");
+    // Again too much, but the floor is reached: one step of escalation, not of cores.
+    it.samples(200, 2);
+    assert_eq!(it.log(), "");
+    it.samples(200, 1);
+    assert_eq!(it.log(), "limit=180.0 W, Throttled>Shedding: the floor was not enough");
+}
+
+#[test]
+fn without_a_current_sample_it_is_taken_to_be_far_above() {
+    let mut it = World::new();
+    it.pass(500);
+    it.tell(Some(1000));
+    assert!(it.log().contains(SOON_FLOORED));
+}
+
+#[test]
+fn recovery_is_one_step_per_settled_sample_in_reverse_order() {
+    let mut it = World::new();
+    it.samples(200, 1);
+    it.tell_level(Some(180), Level::Emergency);
+    it.log();
+    it.tell(Some(180));
+    it.samples(150, 2);
+    // The class throttled last is released first.
+    assert_eq!(it.log(), "Throttled>Recovering: room under the cap, 6=1100, 7=1100");
+    it.samples(150, 6);
+    assert_eq!(it.log(), "6=1200, 7=1200, 6=1300, 7=1300, 6=free, 7=free");
+    it.samples(150, 2);
+    assert_eq!(it.log(), "8=1100, 9=1100, 10=1100, 11=1100");
+    // Target 176.4 W, deadband 1 W: between them nothing moves.
+    it.samples(176, 2);
+    assert_eq!(it.log(), "");
+    it.samples(177, 2);
+    assert_eq!(it.log(), "8=1000, 9=1000, 10=1000, 11=1000");
+    // Above the cap in a row: no second floor drop, but larger steps for what is left.
+    it.samples(181, 2);
+    assert_eq!(it.log(), "6=1300, 7=1300");
+    it.tell(None);
+    assert_eq!(
+        it.log(),
+        "6=free, 7=free, 8=free, 9=free, 10=free, 11=free, Recovering>Uncapped: the chassis lifted the cap"
+    );
+    assert!(it.caps.is_empty());
+}
+
+#[test]
+fn a_run_above_the_cap_makes_larger_steps() {
+    let mut params = params();
+    params.step_cores = 1;
+    let mut it = World::with(params, Found::default());
+    it.input(Input::Vms(vms()));
+    it.draw(200);
+    it.tell(Some(180));
+    // Up twice: 8 and 9 (class "late" was never lowered).
+    it.samples(150, 4);
+    it.log();
+    it.samples(150, 2);
+    assert_eq!(it.log(), "10=1100");
+    it.samples(190, 2);
+    assert_eq!(it.log(), "8=1000");
+    it.samples(190, 2);
+    assert_eq!(it.log(), "9=1000, 10=1000");
+}
+
+#[test]
+fn an_emergency_floors_every_class_and_allows_no_raise() {
+    let mut it = World::new();
+    it.tell_level(Some(180), Level::Emergency);
+    let log = it.log();
+    assert!(log.contains(&format!("{SOON_FLOORED}, 6=1000, 7=1000")), "{log}");
+    it.samples(100, 5);
+    assert_eq!((it.log(), it.state()), (String::new(), AgentState::Throttled));
+    it.tell(Some(180));
+    it.samples(100, 1);
+    assert!(it.log().contains("6=1100"));
+    it.tell_level(Some(180), Level::Emergency);
+    assert_eq!(it.log(), "6=1000, 7=1000, Recovering>Throttled: emergency, floor 1.3 2");
+}
+
+#[test]
+fn the_last_resort_is_lifted_first_and_held_longer_when_the_draw_comes_back() {
+    let mut it = World::new();
+    it.tell_level(Some(180), Level::Emergency);
+    it.tell(Some(180));
+    it.samples(200, 4);
+    it.log();
+    assert_eq!((it.state(), it.limit), (AgentState::Shedding, Some(w(180))));
+    it.tell(Some(100));
+    assert_eq!(it.log(), "limit=150.0 W", "not below what the hardware takes");
+    it.tell(Some(180));
+    it.samples(150, 10);
+    assert_eq!(it.log(), "limit=180.0 W");
+    it.samples(150, 1);
+    assert_eq!(it.log(), "limit=free, Shedding>Throttled: under the target for the hold time");
+    it.samples(190, 1);
+    assert_eq!(it.log(), "", "not settled");
+    it.samples(190, 1);
+    assert_eq!(it.log(), "limit=180.0 W, Throttled>Shedding: the floor was not enough");
+    it.samples(150, 20);
+    assert_eq!(it.log(), "", "4 s now");
+    it.samples(150, 1);
+    assert!(it.log().contains("limit=free"));
+    it.samples(150, 2);
+    assert!(it.log().contains("6=1100"), "cores rise only without the limit");
+}
+
+#[test]
+fn silence_and_faults_make_it_blind() {
+    let mut it = World::new();
+    it.tell(Some(180));
+    it.samples(150, 1);
+    it.log();
+    it.pass(599);
+    it.input(Input::Power(Reading::Fault(SensorFault::Absurd)));
+    assert_eq!(it.log(), "");
+    it.pass(1);
+    let log = it.log();
+    assert!(log.starts_with("Uncapped>Blind: no power reading, 8=1000"), "{log}");
+    assert_eq!(it.caps.len(), 6, "every class");
+    assert_eq!(it.report().power_w, None);
+    it.pass(600);
+    assert_eq!(it.log(), "limit=180.0 W");
+    // A higher cap raises nothing while it cannot see.
+    it.tell(Some(300));
+    assert_eq!((it.log(), it.state()), (String::new(), AgentState::Blind));
+    it.draw(150);
+    assert_eq!(it.log(), "Blind>Shedding: a power reading, limit=300.0 W");
+    it.pass(600);
+    it.log();
+    it.tell(None);
+    assert!(it.log().starts_with("limit=free, 6=free"), "a live lease lifts even then");
+    assert!(it.caps.is_empty() && it.limit.is_none());
+    it.samples(150, 1);
+    assert_eq!(it.log(), "Blind>Uncapped: a power reading");
+}
+
+#[test]
+fn a_lost_chassis_means_the_fallback() {
+    let mut it = World::new();
+    it.seq += 1;
+    it.input(Input::Alert(alert(1, None, Some(it.now))));
+    it.samples(250, 9);
+    it.log();
+    assert_eq!(it.report().cap_w, None);
+    it.samples(250, 1);
+    let log = it.log();
+    assert!(log.contains("Uncapped>Throttled: above the cap"), "{log}");
+    assert_eq!(it.report().cap_w, Some(w(204)));
+}
+
+#[test]
+fn what_an_earlier_life_restricted_stays_until_a_sample() {
+    let mhz = KiloHertz::from_mhz;
+    let found = |fallback_w| Found {
+        memory: Memory { epoch: Epoch(1), fallback_w },
+        capped: vec![(CoreId(8), mhz(1100)), (CoreId(9), mhz(1250)), (CoreId(99), mhz(1000))],
+        server_limit: false,
+    };
+    let mut it = World::with(params(), found(None));
+    it.input(Input::Vms(vms()));
+    assert_eq!(it.log(), "");
+    it.draw(150);
+    assert_eq!(it.log(), "8=free, 9=free, Boot>Uncapped: a power reading");
+
+    let mut it = World::with(params(), found(Some(w(200))));
+    it.draw(150);
+    assert_eq!(it.log(), "Boot>Recovering: a power reading, 8=1200, 9=1300");
+    // A core that is not low-priority is lifted at once.
+    it.input(Input::Vms(vec![vm("uf", VmClass::UserFacing, 0, &[8])]));
+    assert_eq!(it.log(), "8=free, 9=free");
+
+    // Told to cap before any sample: the floor.
+    let mut it = World::with(params(), found(None));
+    it.input(Input::Vms(vms()));
+    it.tell(Some(180));
+    assert!(it.log().contains("floor 1.1 4"));
+    assert_eq!(it.state(), AgentState::Boot);
+    it.draw(200);
+    it.samples(200, 2);
+    assert_eq!(it.log(), "Boot>Throttled: a power reading, 6=1000, 7=1000");
+
+    let both = Found { server_limit: true, ..found(Some(w(200))) };
+    let mut it = World::with(params(), both.clone());
+    it.draw(150);
+    assert_eq!(it.log(), "Boot>Shedding: a power reading, limit=200.0 W");
+    let mut it = World::with(Params { policy: Policy::None, ..params() }, both);
+    assert_eq!(it.log(), "limit=free, 8=free, 9=free");
+    it.draw(1000);
+    it.tell_level(Some(100), Level::Emergency);
+    it.pass(2000);
+    // Core 99 is not one of this server's.
+    assert!(it.caps.keys().eq(&[99]) && it.limit.is_none());
+}
+
+#[test]
+fn a_new_set_of_vms_moves_the_classes_under_a_cap() {
+    let mut it = World::new();
+    it.samples(200, 1);
+    it.tell(Some(180));
+    it.log();
+    it.input(Input::Vms(vec![
+        vm("uf", VmClass::UserFacing, 0, &[8]),
+        vm("soon", VmClass::NonUserFacing, 1, &[5, 9, 10]),
+        vm("new", VmClass::NonUserFacing, 0, &[4]),
+        vm("last", VmClass::NonUserFacing, 9, &[7]),
+    ]));
+    assert_eq!(it.log(), "8=free, 11=free, 5=1000, 4=1000");
+    assert_eq!(it.report().low_cores, 5);
+}
+
+#[test]
+fn no_low_priority_core_leads_to_the_last_resort() {
+    let mut it = World::new();
+    it.input(Input::Vms(vec![]));
+    it.tell(Some(180));
+    it.log();
+    it.samples(200, 1);
+    assert_eq!(it.log(), "Uncapped>Throttled: above the cap");
+    it.samples(200, 3);
+    assert_eq!(it.log(), "limit=180.0 W, Throttled>Shedding: the floor was not enough");
+    // Without one to set it says so.
+    let mut it = World::with(Params { server_limit_floor: None, ..params() }, Found::default());
+    it.draw(200);
+    it.tell(Some(180));
+    it.samples(200, 20);
+    assert!(it.limit.is_none());
+    assert_eq!(it.agent.status(ms(it.now)).alarms.len(), 1);
+}
+
+#[test]
+fn full_server_moves_every_core_together() {
+    let mut it = World::with(Params { policy: Policy::FullServer, ..params() }, Found::default());
+    it.input(Input::Vms(vms()));
+    it.draw(200);
+    it.tell(Some(180));
+    assert!(it.caps.len() == 12 && it.caps.values().all(|mhz| *mhz == 1000));
+    it.samples(150, 2);
+    assert!(it.caps.len() == 12 && it.caps.values().all(|mhz| *mhz == 1100));
+    it.samples(178, 2);
+    assert!(it.caps.values().all(|mhz| *mhz == 1000));
+    assert_eq!(it.report().low_cores, 12);
+}
+
+#[test]
+fn failed_actions_are_tried_again_then_counted() {
+    let mut it = World::new();
+    it.result = Some(Err(ActuatorError::Transient));
+    it.input(Input::Vms(vec![vm("a", VmClass::NonUserFacing, 0, &[5])]));
+    it.tell(Some(100));
+    it.pass(99);
+    let log = it.log();
+    assert_eq!(log.matches("5=1000").count(), 2, "{log}");
+    assert_eq!(it.report().actuator_failures, 0);
+    it.pass(1);
+    assert_eq!(it.log(), "5=1000, core 5 could not be capped at 1000000 kHz, floor 1.1 1");
+    assert_eq!(it.report().actuator_failures, 1);
+    // Unknown: sheds nothing, but may bring back everything.
+    assert_eq!(it.report().sheddable_w, w(0));
+    assert!(it.report().restorable_w > w(0));
+    // A different wish starts anew; an action without an answer fails after a second.
+    it.result = None;
+    it.tell(None);
+    assert_eq!(it.log().matches("5=free").count(), 1);
+    it.pass(1049);
+    assert_eq!(it.log().matches("5=free").count(), 0);
+    it.result = Some(Ok(()));
+    it.pass(1);
+    assert_eq!(it.log().matches("5=free").count(), 1);
+    assert!(it.agent.status(ms(it.now)).alarms.is_empty());
+    assert_eq!(it.agent.poll_timeout().map(|(_, why)| why), Some("the lease ends"));
+}
+
+#[test]
+fn what_was_given_up_is_mended_later() {
+    let mut it = World::new();
+    it.samples(200, 1);
+    it.tell(Some(180));
+    it.result = Some(Err(ActuatorError::Permanent));
+    it.tell(None);
+    it.log();
+    assert_eq!(it.agent.status(ms(it.now)).alarms.len(), 4);
+    it.pass(9_999);
+    it.log();
+    it.pass(1);
+    it.log();
+    assert_eq!(it.report().actuator_failures, 4, "counted once");
+    it.result = Some(Ok(()));
+    it.pass(10_000);
+    assert_eq!(it.log(), "8=free, 9=free, 10=free, 11=free");
+    assert!(it.caps.is_empty());
+}
+
+#[test]
+fn enforced_follows_the_meter_and_a_new_epoch() {
+    let mut it = World::new();
+    it.tell(Some(180));
+    it.pass(100);
+    it.draw(150);
+    assert_eq!(it.report().enforced_seq, None);
+    it.pass(100);
+    it.draw(150);
+    assert_eq!(it.report().enforced_seq, Some(Seq(1)));
+    let next = wire::Alert { epoch: Epoch(2), ..alert(1, Some(w(180)), None) };
+    it.input(Input::Alert(next.clone()));
+    assert_eq!(it.report().enforced_seq, None);
+    it.input(Input::Alert(next));
+    let refusal = it.refusals.pop().unwrap();
+    assert_eq!(
+        (refusal.reason, refusal.newest_epoch, refusal.newest_seq),
+        (RefusalReason::Stale, Epoch(2), Seq(1))
+    );
+    assert_eq!(it.agent.status(ms(it.now)).refused_alerts, 1);
+}
+
+#[test]
+fn leaving_lifts_everything_and_obeys_nobody() {
+    let mut it = World::new();
+    it.tell_level(Some(100), Level::Emergency);
+    it.samples(200, 4);
+    assert!(it.limit.is_some() && it.caps.len() == 6);
+    it.input(Input::Leave);
+    assert!(it.limit.is_none() && it.caps.is_empty());
+    it.log();
+    it.tell_level(Some(90), Level::Emergency);
+    it.samples(200, 1);
+    it.pass(2000);
+    let last = it.reports.last().unwrap();
+    assert!(last.leaving && last.seq_seen == Seq(1));
+    assert_eq!(it.log(), "Uncapped>Blind: no power reading");
+}
+
+#[test]
+fn estimates_follow_the_model() {
+    let mut it = World::new();
+    let usage = |id: &str, share| VmUsage {
+        vm: VmId::new(id).unwrap(),
+        utilisation: Utilisation::from_ratio(share).unwrap(),
+    };
+    assert_eq!(it.report().sheddable_w, w(0), "unknown use sheds nothing");
+    it.input(Input::Usage(vec![usage("soon", 0.5), usage("late", 1.0)]));
+    // (4 × 0.5 + 2 × 1) cores × 198 W / 12 × (1 − (1000 / 1400)^1.771)
+    let all = 4.0 * 198.0 / 12.0 * (1.0 - PowerModel::PAPER.scale(1000.0 / 1400.0));
+    let report = it.report();
+    assert_eq!((report.sheddable_w, report.restorable_w), (Watts::from_f64(all).unwrap(), w(0)));
+    it.tell_level(Some(180), Level::Emergency);
+    let report = it.report();
+    assert_eq!((report.sheddable_w, report.restorable_w), (w(0), Watts::from_f64(all).unwrap()));
+    // The last resort hides how much would come back: all that the model can still rise.
+    it.samples(200, 4);
+    assert_eq!(it.report().restorable_w, w(310 - 200));
+    it.pass(100);
+    let vms = it.agent.status(ms(it.now)).vms;
+    assert_eq!((vms[0].throttled_core_ms, vms[1].throttled_core_ms), (0, 2 * 900));
+    assert_eq!(vms[2].throttled_core_ms, 4 * 900);
+}
+
+#[test]
+fn odd_parameters_do_no_harm() {
+    let mut odd = params();
+    odd.cores.clear();
+    odd.step_cores = 0;
+    odd.actuator_tries = 0;
+    odd.sample_period = Duration::ZERO;
+    odd.settle = Duration::MAX;
+    odd.escalate_after = Duration::ZERO;
+    let mut it = World::with(odd, Found::default());
+    it.input(Input::Vms(vms()));
+    it.draw(200);
+    it.tell(Some(-5));
+    it.pass(10_000);
+    assert_eq!((it.state(), it.limit), (AgentState::Blind, Some(w(150))));
+}
