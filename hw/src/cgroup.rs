@@ -21,7 +21,7 @@ use crate::root::{read_text, read_value, write_value};
 
 const LIST: &str = "a CPU list such as 0-3,8";
 /// How often, and after what pause, the grant is looked at again.
-const TRIES: u32 = 10;
+const TRIES: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The CPU set of a group as it was before.

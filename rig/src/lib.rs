@@ -1,1 +1,165 @@
-//! placeholder
+//! The rig: a plant behind kernel-format files, so that the real daemons run without hardware.
+//!
+//! [`Rig`] keeps one folder alive. Below `servers/<id>/` lies one machine per server, below `chassis/`
+//! what the chassis manager sees: power supplies and slot controllers. The daemons write caps there, as
+//! they would into the kernel; the rig tells the plant, lets it run in wall time, and shows what its
+//! meters measure. `truth.json` holds what really happened; no daemon reads it.
+//!
+//! Where it differs from a kernel:
+//! - The entries of `sys/class` are real folders, not links into `sys/devices`.
+//! - A senseless write is not refused with an error; the file soon shows the value in force again.
+//! - `cpu.max`, `cgroup.procs`, governors and time windows are there to be read; they have no effect.
+//! - One CPU is one core: there are no SMT siblings.
+
+mod actuators;
+mod error;
+mod files;
+mod meters;
+mod tree;
+mod truth;
+
+use core::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant as Clock;
+
+use ballast_sim::plant::Plant;
+use ballast_types::{Instant, ServerId, VmId};
+
+pub use error::RigError;
+
+use actuators::Actuators;
+use files::Publisher;
+use meters::Meters;
+
+/// The hwmon name of every server's own power meter, a hot-swap controller at its input.
+pub const METER_NAME: &str = "lm25066";
+/// The label of that meter's channel.
+pub const METER_LABEL: &str = "pin";
+
+/// Between two turns.
+const TURN: Duration = Duration::from_millis(5);
+/// Between two writes of `truth.json`.
+const TRUTH: Duration = Duration::from_millis(200);
+
+/// The root of one server's machine in the rig at `dir`.
+#[must_use]
+pub fn server_root(dir: &Path, server: &ServerId) -> PathBuf {
+    dir.join("servers").join(server.as_str())
+}
+
+/// The root of the chassis manager's machine in the rig at `dir`.
+#[must_use]
+pub fn chassis_root(dir: &Path) -> PathBuf {
+    dir.join("chassis")
+}
+
+/// The file with what really happened, in the rig at `dir`.
+#[must_use]
+pub fn truth_file(dir: &Path) -> PathBuf {
+    dir.join("truth.json")
+}
+
+/// A VM's cgroup, below `sys/fs/cgroup`.
+#[must_use]
+pub fn vm_cgroup(vm: &VmId) -> String {
+    format!("machine.slice/{vm}.scope")
+}
+
+/// The hwmon name of a power supply, as `driver@device`; `index` counts from 0.
+#[must_use]
+pub fn supply_hwmon(index: usize) -> String {
+    format!("pmbus@{}", supply_device(index))
+}
+
+/// A power supply's address on its bus.
+fn supply_device(index: usize) -> String {
+    format!("3-{:04x}", 0x58 + index)
+}
+
+/// The label of a server's slot controller.
+#[must_use]
+pub fn slot_label(server: &ServerId) -> String {
+    server.to_string()
+}
+
+/// A plant and the files that stand for it.
+#[derive(Debug)]
+pub struct Rig {
+    dir: PathBuf,
+    plant: Plant,
+    publisher: Publisher,
+    actuators: Actuators,
+    meters: Meters,
+    truth_due: Instant,
+}
+
+impl Rig {
+    /// Makes the tree for `plant` in `dir`, which must be empty or not there yet.
+    ///
+    /// # Errors
+    /// If the folder is in use, or a file cannot be made.
+    pub fn create(dir: &Path, plant: Plant) -> Result<Self, RigError> {
+        let publisher = Publisher::create(dir)?;
+        tree::create(dir, &plant)?;
+        let actuators = Actuators::watch(dir, &plant)?;
+        let meters = Meters::new(dir, &plant);
+        let mut rig = Self {
+            dir: dir.to_owned(),
+            plant,
+            publisher,
+            actuators,
+            meters,
+            truth_due: Instant::ZERO,
+        };
+        rig.turn(Instant::ZERO)?;
+        Ok(rig)
+    }
+
+    /// The plant, as it is now.
+    #[must_use]
+    pub fn plant(&self) -> &Plant {
+        &self.plant
+    }
+
+    /// The plant, to make something happen to it (such as the loss of a feed).
+    pub fn plant_mut(&mut self) -> &mut Plant {
+        &mut self.plant
+    }
+
+    /// One turn: obeys what was written, lets the plant run until `now`, shows what its meters show.
+    ///
+    /// # Errors
+    /// If a file of the tree cannot be read or replaced.
+    pub fn turn(&mut self, now: Instant) -> Result<(), RigError> {
+        self.actuators.obey(&mut self.plant, &self.publisher)?;
+        self.plant.advance(now);
+        self.meters.show(&self.plant, &self.publisher)?;
+        if now >= self.truth_due {
+            self.truth_due = now + TRUTH;
+            self.write_truth()?;
+        }
+        Ok(())
+    }
+
+    /// Runs in wall time until `stop` is set, then writes the final `truth.json`.
+    ///
+    /// # Errors
+    /// If a file of the tree cannot be read or replaced.
+    pub fn run(&mut self, stop: &AtomicBool) -> Result<(), RigError> {
+        let (start, origin) = (Clock::now(), self.plant.now());
+        let mut next = Duration::ZERO;
+        while !stop.load(Ordering::Relaxed) {
+            self.turn(origin + start.elapsed())?;
+            // After a stall the missed turns are not made up for: the plant itself catches up.
+            next = (next + TURN).max(start.elapsed());
+            thread::sleep(next.saturating_sub(start.elapsed()));
+        }
+        self.write_truth()
+    }
+
+    fn write_truth(&self) -> Result<(), RigError> {
+        self.publisher.replace(&truth_file(&self.dir), &truth::json(&self.plant)?)
+    }
+}

@@ -1,0 +1,273 @@
+//! What daemons write: noticed by inotify, told to the plant, and shown as the kernel would show it.
+//!
+//! A kernel clamps a value into its range and shows what is in force, not what was asked for. So does
+//! the rig: where the two differ, the file's text is replaced. Garbage, which a kernel would refuse,
+//! leaves the old value in force and in the file.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+use ballast_sim::plant::Plant;
+use ballast_types::{CoreId, KiloHertz, Ladder, Watts};
+use nix::errno::Errno;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
+use tracing::warn;
+
+use crate::error::RigError;
+use crate::files::{Publisher, read, retired};
+use crate::tree::{list, package_max_uw, slot_dir, slot_range_uw};
+use crate::{chassis_root, server_root, vm_cgroup};
+
+/// Every file that daemons may write.
+#[derive(Debug)]
+pub(crate) struct Actuators {
+    inotify: Inotify,
+    /// Which folder each watch is of; `None` is the folder of exchanged files.
+    folders: HashMap<WatchDescriptor, Option<usize>>,
+    /// Actuators per watched folder, by file name.
+    names: Vec<HashMap<&'static str, usize>>,
+    all: Vec<Actuator>,
+}
+
+#[derive(Debug)]
+struct Actuator {
+    server: usize,
+    kind: Kind,
+    path: PathBuf,
+    /// What the file holds as far as we know.
+    shown: String,
+    /// What its exchanged predecessor held.
+    retired: String,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// `scaling_max_freq`.
+    CoreCap { core: CoreId, ladder: Ladder },
+    /// `constraint_0_power_limit_uw`; `most` stands for no limit.
+    PackageLimit { package: u16, most: u64 },
+    /// `enabled` of a package; without it its limit does nothing.
+    PackageEnabled { package: u16, most: u64, limit: PathBuf },
+    /// `power1_cap`; `most` stands for none.
+    SlotCap { least: u64, most: u64 },
+    /// `cpuset.cpus`, with the file of what was granted.
+    VmCpus { vm: usize, effective: PathBuf },
+}
+
+impl Actuators {
+    /// Watches every writable file of the tree in `dir`.
+    pub(crate) fn watch(dir: &Path, plant: &Plant) -> Result<Self, RigError> {
+        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)
+            .map_err(RigError::file("watch", dir))?;
+        let mut all = Self { inotify, folders: HashMap::new(), names: Vec::new(), all: Vec::new() };
+        let spec = plant.spec();
+        for (n, server) in spec.servers.iter().enumerate() {
+            let root = server_root(dir, &server.id);
+            for core in &server.cores {
+                let kind = Kind::CoreCap { core: core.id, ladder: core.ladder.clone() };
+                let policy = root.join(format!("sys/devices/system/cpu/cpufreq/policy{}", core.id));
+                all.add(n, &policy, [("scaling_max_freq", kind)])?;
+            }
+            let most = package_max_uw(server);
+            for package in 0..server.sockets.max(1) {
+                let zone = root.join(format!("sys/class/powercap/intel-rapl:{package}"));
+                let name = "constraint_0_power_limit_uw";
+                let enabled = Kind::PackageEnabled { package, most, limit: zone.join(name) };
+                let limit = Kind::PackageLimit { package, most };
+                all.add(n, &zone, [(name, limit), ("enabled", enabled)])?;
+            }
+            for (index, vm) in server.vms.iter().enumerate() {
+                let group = root.join("sys/fs/cgroup").join(vm_cgroup(&vm.id));
+                let effective = group.join("cpuset.cpus.effective");
+                all.add(n, &group, [("cpuset.cpus", Kind::VmCpus { vm: index, effective })])?;
+            }
+            let (least, most) = slot_range_uw(server);
+            let slot = slot_dir(&chassis_root(dir), spec.supplies.len(), n);
+            all.add(n, &slot, [("power1_cap", Kind::SlotCap { least, most })])?;
+        }
+        let wd = all.watch_folder(&retired(dir))?;
+        all.folders.insert(wd, None);
+        Ok(all)
+    }
+
+    fn add<const N: usize>(
+        &mut self,
+        server: usize,
+        folder: &Path,
+        files: [(&'static str, Kind); N],
+    ) -> Result<(), RigError> {
+        let wd = self.watch_folder(folder)?;
+        let mut names = HashMap::new();
+        for (name, kind) in files {
+            let path = folder.join(name);
+            let shown = read(&path)?;
+            names.insert(name, self.all.len());
+            self.all.push(Actuator { server, kind, path, shown, retired: String::new() });
+        }
+        self.folders.insert(wd, Some(self.names.len()));
+        self.names.push(names);
+        Ok(())
+    }
+
+    /// Only whole writes count: a file that was truncated and not yet written says nothing.
+    fn watch_folder(&self, folder: &Path) -> Result<WatchDescriptor, RigError> {
+        let mask = AddWatchFlags::IN_CLOSE_WRITE;
+        self.inotify.add_watch(folder, mask).map_err(RigError::file("watch", folder))
+    }
+
+    /// Tells the plant what was written since the last call.
+    pub(crate) fn obey(&mut self, plant: &mut Plant, to: &Publisher) -> Result<(), RigError> {
+        let (mut written, mut late) = (BTreeSet::new(), BTreeSet::new());
+        loop {
+            let events = match self.inotify.read_events() {
+                Ok(events) => events,
+                Err(Errno::EAGAIN) => break,
+                Err(Errno::EINTR) => continue,
+                Err(e) => return Err(RigError::file("watch", Path::new("the tree"))(e)),
+            };
+            for event in events {
+                if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
+                    warn!("too many writes at once: every file is read again");
+                    written.extend(0..self.all.len());
+                    continue;
+                }
+                let name = event.name.as_deref().and_then(|name| name.to_str());
+                match (self.folders.get(&event.wd), name) {
+                    (Some(Some(folder)), Some(name)) => {
+                        written.extend(self.names[*folder].get(name));
+                    }
+                    (Some(None), Some(name)) => {
+                        late.extend(name.parse::<usize>().ok().filter(|n| *n < self.all.len()));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        // Late writes come first: their writers have moved on since.
+        for number in late {
+            let text = read(&to.retired_file(number))?;
+            let actuator = &mut self.all[number];
+            if !text.is_empty() && text != actuator.retired {
+                actuator.retired.clone_from(&text);
+                actuator.take(number, text, plant, to)?;
+            }
+        }
+        for number in written {
+            let actuator = &mut self.all[number];
+            let text = read(&actuator.path)?;
+            if !text.is_empty() && text != actuator.shown {
+                actuator.take(number, text, plant, to)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Actuator {
+    /// Takes one written text, and every one that is written while it is being taken.
+    fn take(
+        &mut self,
+        number: usize,
+        mut text: String,
+        plant: &mut Plant,
+        to: &Publisher,
+    ) -> Result<(), RigError> {
+        loop {
+            let in_force = match self.apply(text.trim(), plant, to)? {
+                Some(value) => format!("{value}\n"),
+                None => {
+                    warn!(file = %self.path.display(), text, "not a value of this file: not obeyed");
+                    self.shown.clone()
+                }
+            };
+            self.shown.clone_from(&in_force);
+            let holds = read(&self.path)?;
+            if holds == in_force || holds.is_empty() {
+                return Ok(());
+            }
+            let between = to.exchange(&self.path, number, &text, &in_force)?;
+            self.retired.clone_from(between.as_ref().unwrap_or(&text));
+            match between {
+                Some(newer) => text = newer,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Does what one text says; answers with what is in force then, or `None` for garbage.
+    fn apply(
+        &self,
+        text: &str,
+        plant: &mut Plant,
+        to: &Publisher,
+    ) -> Result<Option<String>, RigError> {
+        let number = text.parse::<u64>().ok();
+        Ok(match &self.kind {
+            Kind::CoreCap { core, ladder } => number.map(|khz| {
+                let khz = KiloHertz::new(u32::try_from(khz).unwrap_or(u32::MAX));
+                let khz = ladder.khz(ladder.at_or_below(khz));
+                plant.set_core_cap(self.server, *core, khz);
+                khz.get().to_string()
+            }),
+            Kind::PackageLimit { package, most } => {
+                let enabled = self.path.with_file_name("enabled");
+                let enabled = read(&enabled)?.trim() != "0";
+                number.map(|uw| {
+                    // The kernel masks what is too high; the rig is kinder and clamps.
+                    let uw = uw.min(*most);
+                    plant.set_package_limit(self.server, *package, limit(uw, *most, enabled));
+                    uw.to_string()
+                })
+            }
+            Kind::PackageEnabled { package, most, limit: file } => {
+                let uw = read(file)?.trim().parse().unwrap_or(*most);
+                let enabled = match text {
+                    "0" => false,
+                    "1" => true,
+                    _ => return Ok(None),
+                };
+                plant.set_package_limit(self.server, *package, limit(uw, *most, enabled));
+                Some(u8::from(enabled).to_string())
+            }
+            Kind::SlotCap { least, most } => number.map(|uw| {
+                let uw = uw.clamp(*least, *most);
+                plant.set_slot_cap(self.server, limit(uw, *most, true));
+                uw.to_string()
+            }),
+            Kind::VmCpus { vm, effective } => {
+                let Some(wanted) = parse_list(text) else { return Ok(None) };
+                let server = &plant.spec().servers[self.server];
+                let id = server.vms[*vm].id.clone();
+                let all: Vec<_> = server.cores.iter().map(|core| core.id).collect();
+                let granted: Vec<_> = all
+                    .iter()
+                    .copied()
+                    .filter(|core| wanted.contains(&u32::from(core.0)))
+                    .collect();
+                // Without any CPU of its own a group gets its parent's.
+                let granted = if granted.is_empty() { all } else { granted };
+                plant.set_vm_cores(self.server, &id, &granted);
+                let cpus = list(granted.iter().map(|core| u32::from(core.0)));
+                to.replace(effective, &format!("{cpus}\n"))?;
+                Some(list(wanted.into_iter()))
+            }
+        })
+    }
+}
+
+/// A limit in microwatts; the highest, or one that is disabled, is none.
+fn limit(uw: u64, most: u64, enabled: bool) -> Option<Watts> {
+    let milli = i64::try_from(uw / 1000).unwrap_or(i64::MAX);
+    (enabled && uw < most).then_some(Watts::from_milli(milli))
+}
+
+/// The CPUs of a list in kernel form; `None` for garbage or an empty list.
+fn parse_list(text: &str) -> Option<BTreeSet<u32>> {
+    let cpu = |text: &str| text.trim().parse::<u32>().ok().filter(|cpu| *cpu < 8192);
+    let mut cpus = BTreeSet::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        cpus.extend(cpu(first)?..=cpu(last)?);
+    }
+    (!cpus.is_empty()).then_some(cpus)
+}

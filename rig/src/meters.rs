@@ -1,0 +1,179 @@
+//! What the plant's instruments show, written when they refresh.
+
+use core::time::Duration;
+use std::path::{Path, PathBuf};
+
+use ballast_sim::plant::{Plant, SupplyState};
+use ballast_types::{Instant, KiloHertz, Microjoules};
+
+use crate::error::RigError;
+use crate::files::Publisher;
+use crate::tree::{ENERGY_RANGE_UJ, microwatts, slot_dir, supply_dir};
+use crate::{chassis_root, server_root, vm_cgroup};
+
+/// Between two updates of the energy counters. Hardware counts every millisecond; readers here come
+/// five times a second.
+const ENERGY: Duration = Duration::from_millis(20);
+/// Between two updates of frequencies and CPU times.
+const SLOW: Duration = Duration::from_millis(200);
+/// A healthy feed, in millivolts.
+const FEED_MV: u32 = 230_000;
+
+/// Every file that only the rig writes.
+#[derive(Debug)]
+pub(crate) struct Meters {
+    servers: Vec<ServerFiles>,
+    supplies: Vec<SupplyFiles>,
+    energy_due: Instant,
+    slow_due: Instant,
+}
+
+#[derive(Debug)]
+struct ServerFiles {
+    /// The server's own meter and its slot's.
+    power: [PathBuf; 2],
+    refreshed_at: Option<Instant>,
+    /// Per package: CPU, memory.
+    energy: Vec<[PathBuf; 2]>,
+    cores: Vec<(PathBuf, KiloHertz)>,
+    vms: Vec<(PathBuf, u64)>,
+}
+
+#[derive(Debug)]
+struct SupplyFiles {
+    input: PathBuf,
+    output: PathBuf,
+    feed: PathBuf,
+    shown: Option<(Instant, SupplyState)>,
+}
+
+impl Meters {
+    /// The files of the tree in `dir`.
+    pub(crate) fn new(dir: &Path, plant: &Plant) -> Self {
+        let spec = plant.spec();
+        let chassis = chassis_root(dir);
+        let servers = spec.servers.iter().enumerate().map(|(n, server)| {
+            let root = server_root(dir, &server.id);
+            let cpufreq = root.join("sys/devices/system/cpu/cpufreq");
+            let class = root.join("sys/class/powercap");
+            let zone = |name: String| class.join(name).join("energy_uj");
+            let packages = 0..server.sockets.max(1);
+            ServerFiles {
+                power: [
+                    root.join("sys/class/hwmon/hwmon0/power1_input"),
+                    slot_dir(&chassis, spec.supplies.len(), n).join("power1_input"),
+                ],
+                refreshed_at: None,
+                energy: packages
+                    .map(|p| [zone(format!("intel-rapl:{p}")), zone(format!("intel-rapl:{p}:0"))])
+                    .collect(),
+                cores: (server.cores.iter())
+                    .map(|core| {
+                        let file = cpufreq.join(format!("policy{}/scaling_cur_freq", core.id));
+                        (file, core.ladder.max())
+                    })
+                    .collect(),
+                vms: (server.vms.iter())
+                    .map(|vm| {
+                        (root.join("sys/fs/cgroup").join(vm_cgroup(&vm.id)).join("cpu.stat"), 0)
+                    })
+                    .collect(),
+            }
+        });
+        let supplies = (0..spec.supplies.len()).map(|n| {
+            let dir = supply_dir(&chassis, n);
+            SupplyFiles {
+                input: dir.join("power1_input"),
+                output: dir.join("power2_input"),
+                feed: dir.join("in1_input"),
+                shown: None,
+            }
+        });
+        Self {
+            servers: servers.collect(),
+            supplies: supplies.collect(),
+            energy_due: Instant::ZERO,
+            slow_due: Instant::ZERO,
+        }
+    }
+
+    /// Writes what has changed.
+    pub(crate) fn show(&mut self, plant: &Plant, to: &Publisher) -> Result<(), RigError> {
+        let now = plant.now();
+        for (n, supply) in self.supplies.iter_mut().enumerate() {
+            supply.show(plant, n, to)?;
+        }
+        for (n, server) in self.servers.iter_mut().enumerate() {
+            server.show_power(plant, n, to)?;
+        }
+        if now >= self.energy_due {
+            self.energy_due = now + ENERGY;
+            for (n, server) in self.servers.iter().enumerate() {
+                server.show_energy(plant, n, to)?;
+            }
+        }
+        if now >= self.slow_due {
+            self.slow_due = now + SLOW;
+            for (n, server) in self.servers.iter_mut().enumerate() {
+                server.show_slow(plant, n, to)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl SupplyFiles {
+    fn show(&mut self, plant: &Plant, n: usize, to: &Publisher) -> Result<(), RigError> {
+        let reading = plant.supply_meter(n);
+        let is = (reading.refreshed_at, reading.state);
+        if self.shown == Some(is) {
+            return Ok(());
+        }
+        self.shown = Some(is);
+        let feed = if reading.state == SupplyState::Failed { 0 } else { FEED_MV };
+        to.replace(&self.feed, &format!("{feed}\n"))?;
+        to.replace(&self.output, &format!("{}\n", microwatts(reading.output)))?;
+        to.replace(&self.input, &format!("{}\n", microwatts(reading.input)))
+    }
+}
+
+impl ServerFiles {
+    fn show_power(&mut self, plant: &Plant, n: usize, to: &Publisher) -> Result<(), RigError> {
+        let reading = plant.server_meter(n);
+        if self.refreshed_at == Some(reading.refreshed_at) {
+            return Ok(());
+        }
+        self.refreshed_at = Some(reading.refreshed_at);
+        let text = format!("{}\n", microwatts(reading.watts));
+        self.power.iter().try_for_each(|file| to.replace(file, &text))
+    }
+
+    fn show_energy(&self, plant: &Plant, n: usize, to: &Publisher) -> Result<(), RigError> {
+        let text = |energy: Microjoules| format!("{}\n", energy.get() % (ENERGY_RANGE_UJ + 1));
+        for (package, [cpu, dram]) in (0..).zip(&self.energy) {
+            to.replace(cpu, &text(plant.package_energy(n, package)))?;
+            to.replace(dram, &text(plant.dram_energy(n, package)))?;
+        }
+        Ok(())
+    }
+
+    fn show_slow(&mut self, plant: &Plant, n: usize, to: &Publisher) -> Result<(), RigError> {
+        let spec = &plant.spec().servers[n];
+        for ((file, shown), core) in self.cores.iter_mut().zip(&spec.cores) {
+            let khz = plant.core_khz(n, core.id);
+            if khz != *shown {
+                *shown = khz;
+                to.replace(file, &format!("{}\n", khz.get()))?;
+            }
+        }
+        for ((file, shown), vm) in self.vms.iter_mut().zip(&spec.vms) {
+            let usage = plant.vm_usage_us(n, &vm.id);
+            if usage != *shown {
+                *shown = usage;
+                let text = format!("usage_usec {usage}\nuser_usec {usage}\nsystem_usec 0\n");
+                to.replace(file, &text)?;
+            }
+        }
+        Ok(())
+    }
+}

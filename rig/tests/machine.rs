@@ -1,0 +1,345 @@
+//! The rig seen through `hw`: the same code that runs against a real `/`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use ballast_hw::{
+    Cgroup, Cpufreq, Floor, MatchSpec, PowerMeter, RaplMeter, Root, ServerLimit, SlotCap, Supplies,
+    SupplyState, UsageMeter, boot_id, powercap::Energy,
+};
+use ballast_rig::{
+    METER_LABEL, METER_NAME, Rig, chassis_root, server_root, slot_label, supply_hwmon, truth_file,
+    vm_cgroup,
+};
+use ballast_sim::plant::{
+    BatchSpec, Load, Plant, PlantSpec, Profile, SensorSpec, ServerSpec, SharedSpec, SupplySpec,
+    VmLoad,
+};
+use ballast_types::{
+    Core, CoreId, Instant, KiloHertz, Ladder, PowerModel, ServerId, VmClass, VmId, Watts,
+};
+use tempfile::TempDir;
+
+const MHZ: fn(u32) -> KiloHertz = KiloHertz::from_mhz;
+const W: fn(i64) -> Watts = Watts::from_whole;
+
+/// Two servers of 2 × 20 fully loaded cores, an active and a standby supply.
+fn spec() -> PlantSpec {
+    let ladder = Ladder::stepped(MHZ(1200), MHZ(2400), MHZ(100)).unwrap();
+    let cores: Vec<_> = (0..40).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();
+    let vm = |id: &str, cores: core::ops::Range<u16>| VmLoad {
+        id: VmId::new(id).unwrap(),
+        class: VmClass::NonUserFacing,
+        throttle_order: 0,
+        cores: cores.map(CoreId).collect(),
+        load: Load::Batch(BatchSpec::endless(1e9, Profile::Constant(1.0))),
+    };
+    let server = |id: &str| ServerSpec {
+        id: ServerId::new(id).unwrap(),
+        model: PowerModel::PAPER,
+        sockets: 2,
+        cores: cores.clone(),
+        vms: vec![vm("batch", 0..30), vm("web", 30..40)],
+    };
+    PlantSpec {
+        servers: vec![server("s0"), server("s1")],
+        supplies: vec![SupplySpec::active(W(1500)), SupplySpec::standby(W(1500))],
+        shared: SharedSpec { fans_idle: W(20), fans_full: W(40), switch: W(10) },
+        meter: SensorSpec::default(),
+        supply_meter: SensorSpec::default(),
+        hardware_caps: true,
+        budget: W(800),
+    }
+}
+
+struct Bench {
+    dir: TempDir,
+    rig: Rig,
+    now: Instant,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let rig = Rig::create(dir.path(), Plant::new(spec(), 7)).unwrap();
+        Self { dir, rig, now: Instant::ZERO }
+    }
+    /// Lets the rig turn every 10 ms for this long.
+    fn run(&mut self, ms: u64) {
+        for _ in 0..ms / 10 {
+            self.now += Duration::from_millis(10);
+            self.rig.turn(self.now).unwrap();
+        }
+    }
+    fn server(&self) -> Root {
+        Root::at(server_root(self.dir.path(), &ServerId::new("s0").unwrap()))
+    }
+    fn chassis(&self) -> Root {
+        Root::at(chassis_root(self.dir.path()))
+    }
+    fn power(&self) -> f64 {
+        self.rig.plant().server_power(0).as_f64()
+    }
+}
+
+/// Every file that a daemon may write, and what it holds.
+fn writable(dir: &Path, into: &mut BTreeMap<String, String>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_symlink() || name == ".rig" {
+            continue;
+        }
+        if path.is_dir() {
+            writable(&path, into);
+        } else if [
+            "scaling_max_freq",
+            "enabled",
+            "power1_cap",
+            "cpuset.cpus",
+            "constraint_0_power_limit_uw",
+        ]
+        .contains(&name.as_str())
+        {
+            into.insert(path.display().to_string(), fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+fn all_writable(bench: &Bench) -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    writable(bench.dir.path(), &mut files);
+    assert_eq!(files.len(), 2 * (40 + 2 + 4 + 1 + 2));
+    files
+}
+
+#[test]
+fn caps_lower_the_draw_and_a_release_leaves_nothing_behind() {
+    let mut bench = Bench::new();
+    bench.run(1000);
+    let before = all_writable(&bench);
+    let full = bench.power();
+    assert!((full - 310.0).abs() < 0.1, "{full}");
+
+    let mut cpufreq = Cpufreq::discover(&bench.server(), Floor::Half).unwrap();
+    let cores = cpufreq.cores();
+    assert_eq!(cores, bench.rig.plant().spec().servers[0].cores);
+    for core in &cores {
+        cpufreq.set(core.id, core.ladder.floor()).unwrap();
+    }
+    bench.run(20);
+    assert!((bench.power() - 169.0).abs() < 0.1, "{}", bench.power());
+    assert_eq!(bench.rig.plant().server_power(1).as_f64(), full);
+    assert_eq!(cpufreq.read_back(CoreId(39)).unwrap(), MHZ(1200));
+
+    for core in &cores {
+        cpufreq.release(core.id).unwrap();
+    }
+    bench.run(20);
+    assert_eq!(bench.power(), full);
+    assert_eq!(all_writable(&bench), before);
+    assert_eq!(cpufreq.read_back(CoreId(0)).unwrap(), MHZ(2400));
+}
+
+#[test]
+fn the_kernels_ways_with_odd_values() {
+    let mut bench = Bench::new();
+    let file = bench.server().path("sys/devices/system/cpu/cpufreq/policy3/scaling_max_freq");
+    // Clamped, rounded down, or refused: then the value of before stays.
+    for (written, shown) in [
+        ("1250000\n", "1200000\n"),
+        ("1999999", "1900000\n"),
+        ("0\n", "1200000\n"),
+        ("2147483647\n", "2400000\n"),
+        ("99999999999999\n", "2400000\n"),
+        ("1500000\n", "1500000\n"),
+        ("fast\n", "1500000\n"),
+        ("-1\n", "1500000\n"),
+        ("\n", "1500000\n"),
+    ] {
+        fs::write(&file, written).unwrap();
+        bench.run(10);
+        assert_eq!(fs::read_to_string(&file).unwrap(), shown, "{written:?}");
+        let khz = bench.rig.plant().core_khz(0, CoreId(3));
+        assert_eq!(format!("{}\n", khz.get()), shown, "{written:?}");
+    }
+    // Our own replacements are not taken for orders: nothing moves any more.
+    bench.run(100);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "1500000\n");
+}
+
+#[test]
+fn the_meters_show_the_plant() {
+    let mut bench = Bench::new();
+    let spec = MatchSpec { name: METER_NAME.into(), label: Some(METER_LABEL.into()) };
+    let mut meter = PowerMeter::hwmon(&bench.server(), spec, W(600));
+    let mut rapl = RaplMeter::find(&bench.server(), W(600)).unwrap();
+    let mut fresh = 0;
+    let mut last = Instant::ZERO;
+    bench.run(400);
+    assert_eq!(rapl.sample(bench.now).unwrap(), Energy::Started);
+    for _ in 0..50 {
+        bench.run(200);
+        let (watts, taken_at) = meter.sample(bench.now).unwrap();
+        assert!((watts.as_f64() / 310.0 - 1.0).abs() < 0.06, "{watts}");
+        fresh += u32::from(taken_at > last);
+        last = taken_at;
+        // Packages and memory: all but 52 W of the idle draw.
+        let Energy::Power(watts) = rapl.sample(bench.now).unwrap() else { panic!() };
+        assert!((watts.as_f64() - 258.0).abs() < 0.5, "{watts}");
+    }
+    // A reading of the same tenth of a watt is not fresh, but rare.
+    assert!(fresh >= 45, "{fresh}");
+}
+
+#[test]
+fn the_servers_own_limit_and_its_slots_cap_act_on_it() {
+    let mut bench = Bench::new();
+    bench.run(1000);
+    let before = all_writable(&bench);
+    let mut limit = ServerLimit::find(&bench.server(), W(60)).unwrap().unwrap();
+    limit.set(W(180)).unwrap();
+    bench.run(3000);
+    // Two packages at 90 W; the rest of the server draws up to 62 W.
+    assert!((200.0..=245.0).contains(&bench.power()), "{}", bench.power());
+    assert!(limit.is_on().unwrap());
+    limit.release().unwrap();
+    bench.run(3000);
+    assert!((bench.power() - 310.0).abs() < 0.5, "{}", bench.power());
+
+    let slot = SlotCap::find(&bench.chassis(), &slot_label(&ServerId::new("s0").unwrap())).unwrap();
+    slot.set(W(200)).unwrap();
+    bench.run(5000);
+    assert!((195.0..=201.0).contains(&bench.power()), "{}", bench.power());
+    slot.release().unwrap();
+    bench.run(5000);
+    assert!((bench.power() - 310.0).abs() < 0.5, "{}", bench.power());
+    assert_eq!(all_writable(&bench), before);
+}
+
+#[test]
+fn a_lost_feed_shows_at_the_supplies() {
+    use SupplyState::{Active, Failed, Standby};
+    let mut bench = Bench::new();
+    bench.run(600);
+    let names: Vec<_> = (0..2).map(supply_hwmon).collect();
+    let mut supplies = Supplies::new(&bench.chassis(), &names);
+    let (reads, _) = supplies.poll(bench.now);
+    let draw = bench.rig.plant().power().as_f64();
+    assert_eq!([reads[0].state, reads[1].state], [Active, Standby]);
+    let seen: Watts = reads.iter().filter_map(|read| read.input).sum();
+    assert!((seen.as_f64() / draw - 1.0).abs() < 0.06, "{seen} of {draw}");
+
+    bench.rig.plant_mut().fail_supply(0, true);
+    bench.run(800);
+    let (reads, taken_at) = supplies.poll(bench.now);
+    assert_eq!([reads[0].state, reads[1].state], [Failed, Active]);
+    assert_eq!(reads[0].input, Some(Watts::ZERO));
+    assert_eq!(taken_at, bench.now);
+}
+
+#[test]
+fn a_vm_moves_to_other_cores() {
+    let bench = Bench::new();
+    let (root, dir, mut rig) = (bench.server(), bench.dir, bench.rig);
+    let vm = VmId::new("batch").unwrap();
+    let group = Cgroup::at(&root, &vm_cgroup(&vm)).unwrap();
+    let original = group.original().unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let running = scope.spawn(|| rig.run(&stop));
+        group.confine(&"0-9".parse().unwrap()).unwrap();
+        assert_eq!(
+            fs::read_to_string(root.path("sys/fs/cgroup/machine.slice/batch.scope/cpuset.cpus"))
+                .unwrap(),
+            "0-9\n"
+        );
+        stop.store(true, Ordering::Relaxed);
+        running.join().unwrap().unwrap();
+    });
+    assert_eq!(rig.plant().spec().servers[0].vms[0].cores.len(), 10);
+    assert_eq!(original.cpus, "0-29");
+    // The final truth is there, in one piece.
+    let truth: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(truth_file(dir.path())).unwrap()).unwrap();
+    for key in ["power_w", "elapsed_s", "over_budget_s_max", "servers", "vms"] {
+        assert!(!truth[key].is_null(), "{key}");
+    }
+
+    let mut usage = UsageMeter::new(group.clone());
+    let mut now = rig.plant().now();
+    let step = Duration::from_millis(200);
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        now += step;
+        rig.turn(now).unwrap();
+        seen.extend(usage.sample(now, 10).unwrap());
+    }
+    assert!(seen.iter().all(|u| u.ratio() > 0.99), "{seen:?}");
+
+    // An empty list, garbage and CPUs that are not there.
+    let file = root.path("sys/fs/cgroup/machine.slice/batch.scope/cpuset.cpus");
+    for (text, own, effective) in [
+        ("\n", "0-9\n", "0-9"),
+        ("x\n", "0-9\n", "0-9"),
+        ("90-99\n", "90-99\n", "0-39"),
+        ("5,4\n", "4-5\n", "4-5"),
+    ] {
+        fs::write(&file, text).unwrap();
+        rig.turn(now).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), own, "{text:?}");
+        assert_eq!(group.effective().unwrap().to_string(), effective, "{text:?}");
+    }
+}
+
+#[test]
+fn no_reader_sees_half_a_file_and_no_write_is_lost() {
+    let mut bench = Bench::new();
+    let root = bench.server();
+    let energy = root.path("sys/class/powercap/intel-rapl:0/energy_uj");
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let done = &done;
+        let writer = scope.spawn({
+            let root = root.clone();
+            move || {
+                let mut cpufreq = Cpufreq::discover(&root, Floor::Half).unwrap();
+                for n in 0..4000u32 {
+                    // A release is replaced by the rig while the next cap is on its way.
+                    cpufreq.release(CoreId(1)).unwrap();
+                    cpufreq.set(CoreId(1), MHZ(1200 + 100 * (n % 7))).unwrap();
+                }
+                done.store(true, Ordering::Relaxed);
+            }
+        });
+        let reader = scope.spawn(move || {
+            let mut reads = 0u32;
+            while !done.load(Ordering::Relaxed) {
+                let text = fs::read_to_string(&energy).unwrap();
+                assert!(text.ends_with('\n') && text.trim().parse::<u64>().is_ok(), "{text:?}");
+                reads += 1;
+            }
+            reads
+        });
+        while !done.load(Ordering::Relaxed) {
+            bench.run(20);
+        }
+        writer.join().unwrap();
+        assert!(reader.join().unwrap() > 100);
+    });
+    bench.run(20);
+    let expected = MHZ(1200 + 100 * (3999 % 7));
+    assert_eq!(bench.rig.plant().core_khz(0, CoreId(1)), expected);
+}
+
+#[test]
+fn every_machine_has_its_own_boot() {
+    let bench = Bench::new();
+    let other = Root::at(server_root(bench.dir.path(), &ServerId::new("s1").unwrap()));
+    let ids = [bench.server(), other, bench.chassis()].map(|root| boot_id(&root).unwrap());
+    assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2]);
+}
