@@ -1,1 +1,359 @@
-//! Tests only: see `tests/`.
+//! A laboratory: real daemons as processes, around a rig in this process. See `tests/`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use ballast_rig::{METER_LABEL, METER_NAME, Rig, chassis_root, server_root, slot_label};
+use ballast_rig::{supply_hwmon, vm_cgroup};
+use ballast_sim::load::Profile;
+use ballast_sim::plant::{Load, Plant, PlantSpec};
+use ballast_sim::scenario::{DemoOptions, demo};
+use ballast_types::wire::{AgentStatus, ChassisStatus};
+use ballast_types::{VmClass, Watts};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use reqwest::{Client, RequestBuilder};
+use serde::de::DeserializeOwned;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// Nothing in these tests takes longer, however busy the machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The `ballast` binary, built if it is not up to date.
+///
+/// # Panics
+/// When it does not build.
+pub fn ballast() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let build = ["build", "--locked", "--package", "ballast", "--message-format", "json"];
+        let output = Command::new(env!("CARGO"))
+            .args(build)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .expect("cargo runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let messages = String::from_utf8(output.stdout).expect("cargo speaks UTF-8");
+        let executable = |line: &str| {
+            let message: serde_json::Value = serde_json::from_str(line).ok()?;
+            message["executable"].as_str().map(PathBuf::from)
+        };
+        messages.lines().filter_map(executable).next_back().expect("ballast is a binary")
+    })
+}
+
+/// A chassis whose servers all draw the same, steadily: `(user-facing, batch)` utilisation.
+#[must_use]
+pub fn steady(servers: usize, budget_w: i64, load: (f64, f64)) -> PlantSpec {
+    let budget = Watts::from_whole(budget_w);
+    let mut spec = demo(&DemoOptions { servers, budget, ..DemoOptions::default() });
+    for vm in spec.servers.iter_mut().flat_map(|server| &mut server.vms) {
+        vm.load = Load::Profile(Profile::Constant(match vm.class {
+            VmClass::UserFacing => load.0,
+            VmClass::NonUserFacing => load.1,
+        }));
+    }
+    spec
+}
+
+/// A rig, its daemons, and a client.
+pub struct Lab {
+    dir: TempDir,
+    spec: PlantSpec,
+    rig: Option<JoinHandle<Rig>>,
+    stop: Arc<AtomicBool>,
+    ports: BTreeMap<String, u16>,
+    daemons: BTreeMap<String, Child>,
+    runtime: Runtime,
+    client: Client,
+}
+
+impl Lab {
+    /// A running rig with configs for its daemons; none is started. `chassis` is more TOML for the
+    /// chassis manager, before its tables.
+    ///
+    /// # Panics
+    /// When anything cannot be set up.
+    #[must_use]
+    pub fn new(spec: PlantSpec, chassis: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let tree = dir.path().join("rig");
+        let mut rig = Rig::create(&tree, Plant::new(spec.clone(), 7)).expect("a rig");
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let rig = thread::spawn(move || {
+            rig.run(&stopped).expect("the rig runs");
+            rig
+        });
+        let mut lab = Self {
+            dir,
+            rig: Some(rig),
+            stop,
+            ports: BTreeMap::new(),
+            daemons: BTreeMap::new(),
+            runtime: tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime"),
+            client: Client::builder()
+                .timeout(Duration::from_secs(10))
+                .no_proxy()
+                .build()
+                .expect("a client"),
+            spec,
+        };
+        lab.write_configs(chassis);
+        lab
+    }
+
+    fn write_configs(&mut self, more: &str) {
+        // All listeners at once, so that no port is handed out twice.
+        let names = self.servers().into_iter().chain(["chassis".into()]);
+        let listeners: Vec<_> = names
+            .map(|name| (name, TcpListener::bind("127.0.0.1:0").expect("a free port")))
+            .collect();
+        let port = |listener: &TcpListener| listener.local_addr().expect("an address").port();
+        self.ports = listeners.iter().map(|(name, l)| (name.clone(), port(l))).collect();
+
+        let tree = self.tree();
+        let home = |name: &str, root: PathBuf| {
+            let at = self.dir.path().join(name);
+            format!(
+                "listen = \"127.0.0.1:{}\"\nroot = {root:?}\nstate_dir = {:?}\nrecord_dir = {:?}\n",
+                self.ports[name],
+                at.join("state"),
+                at.join("recording"),
+            )
+        };
+        let mut chassis = format!(
+            "chassis = \"lab\"\nbudget_w = {}\n{}{more}\n",
+            self.spec.budget.as_f64(),
+            home("chassis", chassis_root(&tree))
+        );
+        for (n, supply) in self.spec.supplies.iter().enumerate() {
+            let (hwmon, rated) = (supply_hwmon(n), supply.rated.as_f64());
+            chassis += &format!("[[supply]]\nhwmon = {hwmon:?}\nrated_w = {rated}\n");
+        }
+        for server in &self.spec.servers {
+            let (id, name) = (&server.id, server.id.as_str());
+            chassis += &format!(
+                "[[server]]\nid = {name:?}\nurl = \"http://127.0.0.1:{}\"\nidle_w = {}\nslot = {:?}\n",
+                self.ports[name],
+                server.model.idle_w,
+                slot_label(id),
+            );
+            let mut agent = format!(
+                "server = {name:?}\nchassis = \"lab\"\n{}\
+                 [meter]\nsource = \"hwmon\"\nname = {METER_NAME:?}\nlabel = {METER_LABEL:?}\n",
+                home(name, server_root(&tree, id))
+            );
+            for vm in &server.vms {
+                let class = serde_json::to_string(&vm.class).expect("a word");
+                agent += &format!(
+                    "[[vm]]\nid = {:?}\nclass = {class}\ncores = {}\ncgroup = {:?}\n",
+                    vm.id.as_str(),
+                    vm.cores.len(),
+                    vm_cgroup(&vm.id),
+                );
+            }
+            fs::write(self.config(name), agent).expect("a config");
+        }
+        fs::write(self.config("chassis"), chassis).expect("a config");
+    }
+
+    /// The rig's tree.
+    #[must_use]
+    pub fn tree(&self) -> PathBuf {
+        self.dir.path().join("rig")
+    }
+
+    /// The folder of one daemon: `state`, `recording`, `log`.
+    #[must_use]
+    pub fn home(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The config of one daemon.
+    #[must_use]
+    pub fn config(&self, name: &str) -> PathBuf {
+        self.dir.path().join(format!("{name}.toml"))
+    }
+
+    /// Every server's name.
+    #[must_use]
+    pub fn servers(&self) -> Vec<String> {
+        self.spec.servers.iter().map(|server| server.id.to_string()).collect()
+    }
+
+    /// Starts one daemon: `"chassis"`, or a server's agent. Its log goes to a file.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn start(&mut self, name: &str) {
+        fs::create_dir_all(self.home(name)).expect("a folder");
+        let log = fs::File::options().create(true).append(true).open(self.home(name).join("log"));
+        let role = if name == "chassis" { "chassis" } else { "agent" };
+        let child = Command::new(ballast())
+            .args([role, "--config"])
+            .arg(self.config(name))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log.expect("a log"))
+            .spawn();
+        self.daemons.insert(name.to_owned(), child.expect("a daemon"));
+    }
+
+    /// Starts every agent, then the chassis manager, and waits until all are ready.
+    pub fn start_all(&mut self) {
+        for name in self.servers() {
+            self.start(&name);
+        }
+        self.start("chassis");
+        for name in self.servers().iter().map(String::as_str).chain(["chassis"]) {
+            self.wait("ready", |lab| lab.get(name, "/readyz").0 == 200);
+        }
+    }
+
+    /// Kills one daemon at once (SIGKILL).
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn kill(&mut self, name: &str) {
+        let mut child = self.daemons.remove(name).expect("it runs");
+        child.kill().expect("a signal");
+        child.wait().expect("an end");
+    }
+
+    /// Ends one daemon in order (SIGTERM).
+    ///
+    /// # Panics
+    /// When it does not run, or does not end well.
+    pub fn end(&mut self, name: &str) {
+        let mut child = self.daemons.remove(name).expect("it runs");
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("a signal");
+        let status = child.wait().expect("an end");
+        assert!(status.success(), "{name}: {status}\n{}", self.log(name));
+    }
+
+    /// What a daemon has logged.
+    #[must_use]
+    pub fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.home(name).join("log")).unwrap_or_default()
+    }
+
+    /// The URL of a daemon's path.
+    #[must_use]
+    pub fn url(&self, name: &str, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.ports[name])
+    }
+
+    /// One request; status 0 when nobody answers.
+    pub fn call(&self, request: impl FnOnce(&Client) -> RequestBuilder) -> (u16, String) {
+        self.runtime.block_on(async {
+            match request(&self.client).send().await {
+                Ok(answer) => {
+                    let status = answer.status().as_u16();
+                    (status, answer.text().await.unwrap_or_default())
+                }
+                Err(error) => (0, error.to_string()),
+            }
+        })
+    }
+
+    /// A daemon's answer to a GET.
+    #[must_use]
+    pub fn get(&self, name: &str, path: &str) -> (u16, String) {
+        self.call(|client| client.get(self.url(name, path)))
+    }
+
+    fn status<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        let (status, text) = self.get(name, "/v1/status");
+        (status == 200).then(|| serde_json::from_str(&text).expect("a status"))
+    }
+
+    /// The chassis manager's status.
+    #[must_use]
+    pub fn chassis(&self) -> Option<ChassisStatus> {
+        self.status("chassis")
+    }
+
+    /// An agent's status.
+    #[must_use]
+    pub fn agent(&self, name: &str) -> Option<AgentStatus> {
+        self.status(name)
+    }
+
+    /// Waits until `done`.
+    ///
+    /// # Panics
+    /// When that does not come within [`PATIENCE`]; says what was waited for, and shows the logs.
+    pub fn wait(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !done(self) {
+            if Instant::now() >= until {
+                let logs = self.ports.keys().map(|name| format!("-- {name}\n{}", self.log(name)));
+                panic!("never: {what}\n{}", logs.collect::<String>());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Every file of the tree that a daemon may have changed, with what it says.
+    #[must_use]
+    pub fn limits(&self) -> BTreeMap<PathBuf, String> {
+        let changed = ["scaling_max_freq", "power_limit_uw", "power1_cap", "cpuset.cpus"];
+        let mut found = BTreeMap::new();
+        let mut folders = vec![self.tree()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if changed.iter().any(|end| path.to_string_lossy().ends_with(end)) {
+                    found.insert(path.clone(), fs::read_to_string(&path).unwrap_or_default());
+                }
+            }
+        }
+        found
+    }
+
+    /// Runs `ballast` to its end.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn ballast(args: &[&str]) -> Output {
+        Command::new(ballast()).args(args).output().expect("ballast runs")
+    }
+
+    /// Ends the rig and gives it back, with the truth of its plant.
+    ///
+    /// # Panics
+    /// When the rig has failed.
+    pub fn end_rig(&mut self) -> Rig {
+        self.stop.store(true, Ordering::Relaxed);
+        self.rig.take().expect("the rig runs").join().expect("the rig ends")
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for child in self.daemons.values_mut() {
+            // A test has failed: nothing may be left running.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(rig) = self.rig.take() {
+            let _ = rig.join();
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The real daemons end to end: processes on loopback, a rig instead of hardware.
+
+use std::time::Duration;
+
+use ballast_daemons::config::EXIT_CONFIG;
+use ballast_tests::{Lab, steady};
+use ballast_types::wire::{AgentState, ChassisState, Slot};
+use nix::sys::signal::Signal;
+use reqwest::Client;
+
+/// Two servers that would draw some 500 W on a budget of 420 W; at the floor they draw some 370 W.
+fn overloaded() -> Lab {
+    Lab::new(steady(2, 420, (0.3, 0.95)), "")
+}
+
+/// Servers with anything capped, by their own word.
+fn capped(lab: &Lab) -> usize {
+    let names = lab.servers();
+    let capped = |name: &&String| {
+        lab.agent(name).is_some_and(|status| status.report.min_khz.is_some())
+    };
+    names.iter().filter(capped).count()
+}
+
+fn holds(lab: &Lab) -> bool {
+    lab.chassis().is_some_and(|chassis| {
+        chassis.alerts > 0 && chassis.power_w.is_some_and(|power| power <= chassis.budget_w)
+    })
+}
+
+#[test]
+fn an_overload_is_held_by_batch_cores_alone_and_an_end_puts_everything_back() {
+    let mut lab = overloaded();
+    let before = lab.limits();
+    lab.start_all();
+    lab.wait("both servers are capped", |lab| capped(lab) == 2);
+    lab.wait("the budget holds", holds);
+    assert_ne!(lab.limits(), before);
+
+    let (status, metrics) = lab.get("chassis", "/metrics");
+    assert_eq!(status, 200);
+    assert!(metrics.contains("ballast_chassis_state{state=\"alerting\"} 1"), "{metrics}");
+    let (_, metrics) = lab.get("s01", "/metrics");
+    assert!(metrics.contains("ballast_agent_lowest_frequency_hertz "), "{metrics}");
+
+    lab.end("chassis");
+    for name in lab.servers() {
+        lab.end(&name);
+        assert!(!lab.home(&name).join("state/journal.json").exists(), "{name} left its journal");
+    }
+    assert_eq!(lab.limits(), before);
+    let rig = lab.end_rig();
+    let truth = serde_json::to_value(rig.plant().truth()).unwrap();
+    let throttled = &truth["user_facing_throttled_core_s"];
+    let throttled = throttled.get("total").unwrap_or(throttled);
+    assert_eq!(throttled.as_f64(), Some(0.0), "{truth}");
+}
+
+#[test]
+fn an_agent_killed_at_the_floor_is_adopted_by_its_next_life() {
+    let mut lab = overloaded();
+    let before = lab.limits();
+    lab.start_all();
+    lab.wait("both servers are capped", |lab| capped(lab) == 2);
+    lab.kill("s01");
+    let left = lab.limits();
+    assert_ne!(left, before, "the kill must leave caps behind for this test to mean anything");
+    lab.wait("the chassis sees a silent server", |lab| {
+        let chassis = lab.chassis();
+        chassis.is_some_and(|chassis| chassis.servers[0].slot == Slot::Silent)
+    });
+    lab.start("s01");
+    lab.wait("the server is managed again", |lab| {
+        let chassis = lab.chassis();
+        chassis.is_some_and(|chassis| chassis.servers[0].slot == Slot::Managed)
+    });
+    lab.wait("the budget holds", holds);
+    for name in ["chassis", "s01", "s02"] {
+        lab.end(name);
+    }
+    // Slot caps set while the server was silent may stay on: they are in the ledger. All else is back.
+    let (mut now, mut then) = (lab.limits(), before);
+    now.retain(|path, _| !path.ends_with("power1_cap"));
+    then.retain(|path, _| !path.ends_with("power1_cap"));
+    assert_eq!(now, then);
+}
+
+#[test]
+fn a_chassis_manager_that_is_killed_comes_back_with_a_higher_epoch_and_no_agent_breaks_loose() {
+    let mut lab = overloaded();
+    lab.start_all();
+    lab.wait("the budget holds", |lab| capped(lab) == 2 && holds(lab));
+    let epoch = lab.chassis().unwrap().epoch;
+    lab.kill("chassis");
+    // Longer than a lease: every agent now keeps its fallback by itself.
+    std::thread::sleep(Duration::from_secs(5));
+    for name in lab.servers() {
+        let agent = lab.agent(&name).unwrap();
+        assert!(agent.report.cap_w.is_some(), "{name} runs uncapped without a manager");
+        assert!(agent.report.power_w <= agent.report.cap_w.map(|cap| cap + cap.ppm(30_000)));
+    }
+    lab.start("chassis");
+    lab.wait("a new epoch is obeyed", |lab| {
+        lab.agent("s01").is_some_and(|agent| agent.report.epoch_seen > epoch)
+    });
+    lab.wait("the budget holds", holds);
+}
+
+#[test]
+fn when_the_load_is_low_again_every_server_is_lifted() {
+    // The draw fits; only a lowered budget makes it too much.
+    let mut lab = Lab::new(steady(2, 600, (0.3, 0.95)), "[alert]\nlift_hold_ms = 1000\n");
+    let before = lab.limits();
+    lab.start_all();
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(capped(&lab), 0);
+    let url = lab.url("chassis", "/v1/budget");
+    let put = |budget: f64| {
+        let body = format!("{{\"budget_w\":{budget}}}");
+        lab.call(|client: &Client| client.put(&url).body(body))
+    };
+    assert_eq!(put(700.0).0, 400, "a budget may only be lowered");
+    let (status, text) = put(420.0);
+    assert!(matches!(status, 200 | 202), "{text}");
+    lab.wait("the lower budget holds", |lab| capped(lab) == 2 && holds(lab));
+    let (status, text) = lab.call(|client: &Client| client.delete(&url));
+    assert_eq!(status, 200, "{text}");
+    lab.wait("both are lifted", |lab| {
+        let free = |name: &String| {
+            lab.agent(name).is_some_and(|status| status.report.state == AgentState::Uncapped)
+        };
+        lab.servers().iter().all(free)
+    });
+    let normal = |lab: &Lab| lab.chassis().is_some_and(|c| c.state == ChassisState::Normal);
+    lab.wait("the episode is over", normal);
+    let mut now = lab.limits();
+    let mut then = before;
+    // The VMs keep cores of their own as long as the agents run.
+    now.retain(|path, _| !path.ends_with("cpuset.cpus"));
+    then.retain(|path, _| !path.ends_with("cpuset.cpus"));
+    assert_eq!(now, then);
+}
+
+#[test]
+fn a_recording_of_real_daemons_replays_exactly() {
+    let mut lab = overloaded();
+    lab.start_all();
+    lab.wait("the budget holds", |lab| capped(lab) == 2 && holds(lab));
+    for name in ["chassis", "s01", "s02"] {
+        lab.end(name);
+    }
+    for name in ["chassis", "s01"] {
+        let folder = lab.home(name).join("recording");
+        let output = Lab::ballast(&["replay", "--json", "--recording", folder.to_str().unwrap()]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(report["mismatches"].as_u64(), Some(0), "{report}");
+        assert!(report["steps"].as_u64().unwrap() > 20, "{report}");
+    }
+}
+
+#[test]
+fn a_stale_alert_is_refused_and_changes_nothing() {
+    let mut lab = Lab::new(steady(1, 300, (0.2, 0.2)), "");
+    lab.start("s01");
+    lab.wait("ready", |lab| lab.get("s01", "/readyz").0 == 200);
+    let url = lab.url("s01", "/v1/alert");
+    let alert = |epoch: u64, seq: u64, chassis: &str| {
+        let body = format!(
+            r#"{{"chassis_id":"{chassis}","epoch":{epoch},"seq":{seq},"level":"cap","echo_boot_id":null,
+            "echo_agent_ms":null,"chassis_power_w":300,"chassis_limit_w":300,"cap_w":120,
+            "fallback_w":120,"valid_for_ms":2000}}"#
+        );
+        lab.call(|client: &Client| client.post(&url).body(body))
+    };
+    assert_eq!(alert(5, 5, "lab").0, 200);
+    for (epoch, seq, chassis, reason) in
+        [(5, 5, "lab", "stale"), (5, 4, "lab", "stale"), (4, 9, "lab", "stale"), (6, 1, "other", "foreign")]
+    {
+        let (status, text) = alert(epoch, seq, chassis);
+        assert_eq!(status, 409, "{text}");
+        assert!(text.contains(reason), "{text}");
+    }
+    assert_eq!(lab.agent("s01").unwrap().refused_alerts, 4);
+    lab.end("s01");
+}
+
+#[test]
+fn a_refused_config_ends_with_78_and_names_every_problem() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("chassis.toml");
+    std::fs::write(&file, "budget_w = -1\nlisten = \"0.0.0.0:7100\"\nwat = 1\n").unwrap();
+    let output = Lab::ballast(&["chassis", "--config", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(i32::from(EXIT_CONFIG)));
+    let text = String::from_utf8_lossy(&output.stderr);
+    for problem in ["budget_w = -1", "loopback", "wat: no such key", "chassis is missing"] {
+        assert!(text.contains(problem), "{problem}: {text}");
+    }
+}
+
+#[test]
+fn the_demo_prints_its_figures_and_leaves_nothing_behind() {
+    let output = Lab::ballast(&["demo", "--servers", "2", "--seconds", "12", "--json"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_str(&text).expect("one JSON object alone");
+    assert_eq!(report["restored"], true, "{report}");
+    assert_eq!(report["agents_acted"], 2, "{report}");
+    assert!(report["alerts"].as_u64().unwrap() >= 1, "{report}");
+    assert_eq!(report["user_facing_throttled_core_s"].as_f64(), Some(0.0), "{report}");
+}
+
+#[test]
+fn a_demo_that_is_interrupted_ends_cleanly() {
+    let child = std::process::Command::new(ballast_tests::ballast())
+        .args(["demo", "--servers", "2", "--seconds", "60", "--json"])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn();
+    let mut child = child.unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    let children = || {
+        let output = std::process::Command::new("pgrep")
+            .args(["--parent", &child.id().to_string()])
+            .output();
+        output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let started: Vec<i32> =
+        children().map(|text| text.lines().filter_map(|pid| pid.parse().ok()).collect()).unwrap_or_default();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    child.wait().unwrap();
+    for pid in started {
+        let alive = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None);
+        assert!(alive.is_err(), "process {pid} was left running");
+    }
+}
