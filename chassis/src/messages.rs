@@ -65,8 +65,9 @@ impl Chassis {
     /// Sends server `i` its message.
     pub(crate) fn send(&mut self, now: Instant, i: usize) {
         let (level, cap_w) = self.wanted(i);
-        let next_at =
-            if cap_w.is_some() { now + self.params.poll() } else { self.next_beat(now, i) };
+        // A quarter of a period of slack: a poll that comes in time speaks first, with a fresh reading.
+        let poll = self.params.poll();
+        let next_at = if cap_w.is_some() { now + poll + poll / 4 } else { self.next_beat(now, i) };
         let chassis_power_w = self.reading(now);
         let chassis_limit_w = self.limit();
         let (epoch, fallback_w) = (self.epoch, self.shares.even);

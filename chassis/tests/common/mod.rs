@@ -1,0 +1,298 @@
+//! A chassis of servers that answer at once, and a clock.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ballast_chassis_core::{
+    Answer, Chassis, Input, Ledger, Mode, Output, Params, Poll, Server, Supply, SupplyState,
+};
+use ballast_types::wire::{AgentState, Alert, ChassisState, EventKind, Level, Report};
+use ballast_types::{ActionId, BootId, ChassisId, Epoch, Instant, Machine, Seq, ServerId, Watts};
+
+pub(crate) const W: fn(i64) -> Watts = Watts::from_whole;
+
+pub(crate) fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+pub(crate) fn name(i: usize) -> ServerId {
+    ServerId::new(&format!("s-{i:02}")).expect("an id")
+}
+
+/// `n` managed servers with an out-of-band floor of 120 W, 200 W each, behind two supplies.
+pub(crate) fn params(n: usize) -> Params {
+    let server = |i| Server { id: name(i), mode: Mode::Managed, out_of_band_floor: Some(W(120)) };
+    let budget = W(200 * n as i64);
+    let rated = vec![budget, budget];
+    Params::defaults(
+        ChassisId::new("c-1").expect("an id"),
+        budget,
+        rated,
+        (0..n).map(server).collect(),
+    )
+}
+
+/// One server's agent, as the test wants it.
+pub(crate) struct Agent {
+    pub(crate) answers: bool,
+    pub(crate) power: Option<Watts>,
+    pub(crate) restorable: Watts,
+    pub(crate) leaving: bool,
+    pub(crate) cap: Option<Watts>,
+    pub(crate) seq: Seq,
+}
+
+pub(crate) struct World {
+    pub(crate) chassis: Chassis,
+    pub(crate) now: Instant,
+    pub(crate) agents: BTreeMap<ServerId, Agent>,
+    /// Actions are answered like this, at once.
+    pub(crate) actuator: Result<(), String>,
+    /// What the supplies read, `None`: nothing.
+    pub(crate) total: Option<Watts>,
+    pub(crate) polls: bool,
+    /// Everything that came out, with its time.
+    pub(crate) log: Vec<(Instant, Output)>,
+    next_poll: Instant,
+}
+
+impl World {
+    pub(crate) fn new(params: Params) -> Self {
+        Self::with(params, Ledger::default())
+    }
+
+    pub(crate) fn with(params: Params, ledger: Ledger) -> Self {
+        let now = Instant::from_millis(1000);
+        let agent = |s: &Server| {
+            let agent = Agent {
+                answers: true,
+                power: Some(W(150)),
+                restorable: W(0),
+                leaving: false,
+                cap: None,
+                seq: Seq(0),
+            };
+            (s.id.clone(), agent)
+        };
+        let agents = params.servers.iter().map(agent).collect();
+        let total = params.servers.len() as i64 * 150;
+        let chassis = Chassis::new(params, ledger, now);
+        let mut world = Self {
+            chassis,
+            now,
+            agents,
+            actuator: Ok(()),
+            total: Some(W(total)),
+            polls: true,
+            log: vec![],
+            next_poll: now + ms(100),
+        };
+        world.drain();
+        world
+    }
+
+    pub(crate) fn agent(&mut self, i: usize) -> &mut Agent {
+        self.agents.get_mut(&name(i)).expect("a server")
+    }
+
+    pub(crate) fn poll_of(&self, total: Option<Watts>) -> Poll {
+        let half = total.map(|w| w.per(2));
+        let supply = Supply { state: SupplyState::Active, input: half };
+        Poll { supplies: vec![supply; 2], taken_at: self.now }
+    }
+
+    /// Runs for `span`: timers, polls every 200 ms, answers at once.
+    pub(crate) fn run(&mut self, span: Duration) {
+        let end = self.now + span;
+        loop {
+            let timer = self.chassis.poll_timeout().map(|(at, _)| at);
+            let poll = self.polls.then_some(self.next_poll);
+            let Some(next) = timer.into_iter().chain(poll).min().filter(|&at| at <= end) else {
+                break;
+            };
+            self.now = self.now.max(next);
+            if timer.is_some_and(|at| at <= self.now) {
+                self.chassis.handle_timeout(self.now);
+                let again = self.chassis.poll_timeout();
+                assert!(again.is_none_or(|(at, _)| at > self.now), "a timer loops: {again:?}");
+                self.drain();
+            } else {
+                self.next_poll = self.now + ms(200);
+                let poll = self.poll_of(self.total);
+                self.input(Input::Psu(poll));
+            }
+        }
+        self.now = end;
+        self.next_poll = self.next_poll.max(self.now);
+    }
+
+    pub(crate) fn input(&mut self, input: Input) {
+        self.chassis.handle_input(self.now, input);
+        self.drain();
+    }
+
+    fn drain(&mut self) {
+        while let Some(output) = self.chassis.poll_output() {
+            self.log.push((self.now, output.clone()));
+            match output {
+                Output::Alert { server, alert } => self.deliver(&server, &alert),
+                Output::OutOfBandCap { id, .. } | Output::OutOfBandLift { id, .. } => {
+                    let result = self.actuator.clone();
+                    self.chassis.handle_input(self.now, Input::Applied { id, result });
+                }
+                Output::Ledger(_) | Output::Event(_) => {}
+            }
+        }
+    }
+
+    fn deliver(&mut self, server: &ServerId, alert: &Alert) {
+        let now = self.now;
+        let Some(agent) = self.agents.get_mut(server).filter(|a| a.answers) else { return };
+        agent.cap = alert.cap_w;
+        agent.seq = alert.seq;
+        let report = report(server, now, alert, agent);
+        let answer = Answer::Report(report);
+        self.chassis
+            .handle_input(now, Input::Answer { server: server.clone(), seq: alert.seq, answer });
+    }
+
+    /// Forgets what came out so far.
+    pub(crate) fn clear(&mut self) {
+        self.log.clear();
+    }
+
+    pub(crate) fn state(&self) -> ChassisState {
+        self.chassis.status(self.now).state
+    }
+
+    pub(crate) fn alerts_to(&self, i: usize) -> Vec<(Instant, &Alert)> {
+        let wanted = name(i);
+        let pick = |(at, o): &'_ (Instant, Output)| match o {
+            Output::Alert { server, .. } if *server == wanted => Some(*at),
+            _ => None,
+        };
+        self.log
+            .iter()
+            .filter_map(|entry| {
+                let at = pick(entry)?;
+                match &entry.1 {
+                    Output::Alert { alert, .. } => Some((at, alert)),
+                    _ => None,
+                }
+            })
+            .collect()
+    }
+
+    pub(crate) fn levels(&self) -> Vec<Level> {
+        self.log
+            .iter()
+            .filter_map(|(_, o)| match o {
+                Output::Alert { alert, .. } => Some(alert.level),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// The servers capped and lifted out of band, in order.
+    pub(crate) fn caps(&self) -> Vec<(ServerId, Watts)> {
+        self.log
+            .iter()
+            .filter_map(|(_, o)| match o {
+                Output::OutOfBandCap { server, watts, .. } => Some((server.clone(), *watts)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub(crate) fn lifts(&self) -> Vec<(Instant, ServerId)> {
+        self.log
+            .iter()
+            .filter_map(|(at, o)| match o {
+                Output::OutOfBandLift { server, .. } => Some((*at, server.clone())),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub(crate) fn ledgers(&self) -> Vec<&Ledger> {
+        self.log
+            .iter()
+            .filter_map(|(_, o)| match o {
+                Output::Ledger(l) => Some(l),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub(crate) fn events(&self) -> Vec<&EventKind> {
+        self.log
+            .iter()
+            .filter_map(|(_, o)| match o {
+                Output::Event(e) => Some(&e.kind),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub(crate) fn has_alarm(&self, text: &str) -> bool {
+        self.chassis.status(self.now).alarms.iter().any(|a| a.contains(text))
+    }
+}
+
+pub(crate) fn report(server: &ServerId, now: Instant, alert: &Alert, agent: &Agent) -> Report {
+    Report {
+        server: server.clone(),
+        boot_id: BootId::new("boot-1").expect("an id"),
+        agent_ms: now.as_millis(),
+        epoch_seen: alert.epoch,
+        seq_seen: alert.seq,
+        enforced_seq: alert.cap_w.map(|_| alert.seq),
+        state: AgentState::Uncapped,
+        power_w: agent.power,
+        cap_w: agent.cap,
+        sheddable_w: W(0),
+        restorable_w: agent.restorable,
+        low_cores: 20,
+        min_khz: None,
+        server_limit: false,
+        leaving: agent.leaving,
+        actuator_failures: 0,
+    }
+}
+
+/// The caps that the ledger before each out-of-band action must hold: checks the whole log.
+pub(crate) fn check_ledger_first(log: &[(Instant, Output)]) {
+    let mut recorded = Ledger::default();
+    let mut epochs = vec![];
+    for (_, output) in log {
+        match output {
+            Output::Ledger(l) => {
+                epochs.push(l.epoch);
+                recorded = l.clone();
+            }
+            Output::OutOfBandCap { server, watts, .. } => {
+                assert!(
+                    recorded.out_of_band.contains(&(server.clone(), *watts)),
+                    "{server} {watts}"
+                );
+            }
+            Output::OutOfBandLift { server, .. } => {
+                assert!(recorded.out_of_band.iter().any(|(s, _)| s == server), "{server}");
+            }
+            Output::Alert { alert, .. } => assert_eq!(alert.epoch, recorded.epoch),
+            Output::Event(_) => {}
+        }
+    }
+    assert!(epochs.windows(2).all(|w| w[0] <= w[1]));
+    assert!(epochs.first().is_none_or(|&e| e > Epoch(0)));
+}
+
+pub(crate) fn action_ids(log: &[(Instant, Output)]) -> Vec<ActionId> {
+    log.iter()
+        .filter_map(|(_, o)| match o {
+            Output::OutOfBandCap { id, .. } | Output::OutOfBandLift { id, .. } => Some(*id),
+            _ => None,
+        })
+        .collect()
+}

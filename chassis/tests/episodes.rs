@@ -1,0 +1,358 @@
+//! Episodes: how they begin, what they tell, how they end.
+mod common;
+
+use ballast_chassis_core::{Input, LiftRule, Mode, Output, Poll, Supply, SupplyState};
+use ballast_types::wire::{ChassisState, EventKind, Level, Slot};
+use ballast_types::{Epoch, Watts};
+use common::{W, World, ms, name, params};
+
+#[test]
+fn the_first_output_is_the_ledger_and_nobody_is_spoken_to_unseen() {
+    let w = World::new(params(12));
+    assert!(matches!(&w.log[..], [(_, Output::Ledger(l))] if l.epoch == Epoch(1)));
+    let mut w = World::new(params(12));
+    w.polls = false;
+    w.run(ms(599));
+    assert!(w.levels().is_empty());
+    assert_eq!(w.state(), ChassisState::Boot);
+}
+
+#[test]
+fn a_calm_server_hears_every_heartbeat_at_its_own_phase() {
+    let mut w = World::new(params(12));
+    w.run(ms(1000));
+    w.clear();
+    w.run(ms(5000));
+    assert_eq!(w.state(), ChassisState::Normal);
+    let mut phases = vec![];
+    for i in 0..12 {
+        let alerts = w.alerts_to(i);
+        assert_eq!(alerts.len(), 10);
+        assert!(alerts.iter().all(|(_, a)| a.level == Level::Watch && a.cap_w.is_none()));
+        assert!(alerts.windows(2).all(|p| p[1].0 - p[0].0 == ms(500)));
+        phases.push(alerts[0].0);
+        let last = alerts[9].1;
+        assert_eq!(last.echo_boot_id.as_ref().map(|b| b.as_str()), Some("boot-1"));
+        assert_eq!(last.echo_agent_ms, Some(alerts[8].0.as_millis()));
+        assert_eq!(last.valid_for_ms, 2000);
+    }
+    phases.sort();
+    phases.dedup();
+    assert_eq!(phases.len(), 12, "no two at once");
+}
+
+#[test]
+fn at_the_threshold_every_server_is_told_in_the_same_turn() {
+    let mut w = World::new(params(12));
+    w.total = Some(Watts::from_milli(2_351_998));
+    w.run(ms(1000));
+    assert_eq!(w.state(), ChassisState::Normal, "98 % of 2400 is 2352");
+    w.total = Some(W(2352));
+    w.clear();
+    w.run(ms(200));
+    assert_eq!(w.state(), ChassisState::Alerting);
+    let begun = w.alerts_to(0)[0].0;
+    for i in 0..12 {
+        let capped: Vec<_> =
+            w.alerts_to(i).into_iter().filter(|(_, a)| a.level == Level::Cap).collect();
+        assert_eq!(capped[0].0, begun);
+        assert_eq!(capped[0].1.cap_w, Some(capped[0].1.fallback_w));
+    }
+    let sent = w
+        .events()
+        .iter()
+        .filter(|e| matches!(e, EventKind::AlertSent { level: Level::Cap, .. }))
+        .count();
+    assert_eq!(sent, 12, "once per server");
+    assert_eq!(w.chassis.status(w.now).alerts, 1);
+}
+
+#[test]
+fn while_alerting_every_server_hears_once_per_poll() {
+    let mut w = World::new(params(12));
+    w.total = Some(W(2352));
+    w.run(ms(3000));
+    w.clear();
+    w.run(ms(2000));
+    for i in 0..12 {
+        assert_eq!(w.alerts_to(i).len(), 10, "five a second");
+    }
+}
+
+#[test]
+fn shared_watts_are_not_shared_out() {
+    let mut w = World::new(params(12));
+    w.total = Some(W(2000)); // the agents see 12 × 150 = 1800 W
+    w.run(ms(5000));
+    let s = w.chassis.status(w.now);
+    assert_eq!(s.shared_w, W(200));
+    assert_eq!(s.sharable_w, W(2200));
+    w.total = Some(W(2400));
+    w.run(ms(200));
+    let cap = w.alerts_to(3).last().unwrap().1.cap_w.unwrap();
+    assert!(cap > W(182) && cap <= W(2200).per(12), "{cap}");
+    assert_eq!(cap.milli() % 100, 0);
+}
+
+#[test]
+fn over_the_limit_for_600_ms_is_an_emergency_until_under_the_threshold() {
+    let mut w = World::new(params(12));
+    w.run(ms(1000));
+    w.total = Some(W(2410));
+    w.clear();
+    w.run(ms(699));
+    let first = w.alerts_to(0).iter().find(|(_, a)| a.level == Level::Cap).unwrap().0;
+    assert!(!w.levels().contains(&Level::Emergency));
+    w.run(ms(200));
+    let emergency = w.alerts_to(0).iter().find(|(_, a)| a.level == Level::Emergency).unwrap().0;
+    assert_eq!(emergency - first, ms(600));
+    assert_eq!(w.state(), ChassisState::Alerting);
+    w.total = Some(W(2380));
+    w.clear();
+    w.run(ms(400));
+    assert!(w.levels().iter().all(|&l| l == Level::Emergency), "not under the threshold yet");
+    w.total = Some(W(2352));
+    w.run(ms(200));
+    w.clear();
+    w.run(ms(400));
+    assert!(w.levels().iter().all(|&l| l == Level::Cap));
+}
+
+#[test]
+fn an_episode_ends_when_nothing_would_come_back() {
+    let mut w = World::new(params(12));
+    w.total = Some(W(2360));
+    w.run(ms(1000));
+    w.total = Some(W(2000));
+    for i in 0..12 {
+        w.agent(i).restorable = W(30); // 2000 + 360 is over 96 % of 2400 = 2304
+    }
+    w.run(ms(60_000));
+    assert_eq!(w.state(), ChassisState::Alerting);
+    for i in 0..12 {
+        w.agent(i).restorable = W(25); // 2300
+    }
+    w.run(ms(29_500));
+    assert_eq!(w.state(), ChassisState::Alerting);
+    w.clear();
+    w.run(ms(3_000));
+    assert_eq!(w.state(), ChassisState::Normal);
+    let released: Vec<_> = (0..12)
+        .map(|i| w.alerts_to(i).iter().find(|(_, a)| a.level == Level::Watch).unwrap().0)
+        .collect();
+    assert!(released.windows(2).all(|p| p[1] - p[0] == ms(100)), "{released:?}");
+}
+
+#[test]
+fn a_new_peak_during_the_release_is_a_new_episode() {
+    let mut w = World::new(params(12));
+    w.total = Some(W(2360));
+    w.run(ms(1000));
+    w.total = Some(W(2000));
+    while w.state() == ChassisState::Alerting {
+        w.run(ms(100));
+    }
+    w.run(ms(300));
+    assert_eq!(w.chassis.status(w.now).servers.iter().filter(|s| s.granted_w.is_some()).count(), 8);
+    w.total = Some(W(2360));
+    w.run(ms(200));
+    let s = w.chassis.status(w.now);
+    assert_eq!((s.state, s.alerts), (ChassisState::Alerting, 2));
+    assert!(s.servers.iter().all(|s| s.granted_w.is_some()));
+}
+
+#[test]
+fn the_papers_rule_is_a_plain_timer() {
+    let mut w =
+        World::new(ballast_chassis_core::Params { lift_rule: LiftRule::Paper, ..params(12) });
+    w.total = Some(W(2360));
+    w.run(ms(1000));
+    for i in 0..12 {
+        w.agent(i).restorable = W(100); // not looked at
+    }
+    w.total = Some(W(2340)); // under the alert threshold, over the lift threshold
+    w.run(ms(29_000));
+    assert_eq!(w.state(), ChassisState::Alerting);
+    w.run(ms(1_200));
+    assert_eq!(w.state(), ChassisState::Normal);
+}
+
+#[test]
+fn missing_readings_neither_begin_nor_end_an_episode() {
+    let mut w = World::new(params(12));
+    w.run(ms(1000));
+    w.total = None;
+    w.run(ms(400));
+    assert_eq!(w.state(), ChassisState::Normal);
+    w.total = Some(W(2360));
+    w.run(ms(400));
+    w.total = Some(W(1000));
+    w.run(ms(20_000));
+    w.total = None;
+    w.run(ms(120_000));
+    assert_eq!(w.state(), ChassisState::Blind);
+    assert!(w.chassis.status(w.now).servers.iter().all(|s| s.granted_w.is_some()));
+    w.total = Some(W(1000));
+    w.run(ms(29_000));
+    assert_eq!(w.state(), ChassisState::Alerting, "the hold time begins anew");
+    w.run(ms(2_000));
+    assert_eq!(w.state(), ChassisState::Normal);
+}
+
+#[test]
+fn blind_the_reports_stand_in() {
+    let mut w = World::new(params(12));
+    w.total = Some(W(2000));
+    w.run(ms(4000));
+    w.total = None;
+    w.run(ms(1000));
+    let s = w.chassis.status(w.now);
+    assert_eq!((s.state, s.power_w), (ChassisState::Blind, None));
+    assert!(s.servers.iter().all(|s| s.granted_w.is_none()), "1800 + 200 W is under the threshold");
+    for i in 0..12 {
+        w.agent(i).power = Some(W(181));
+    }
+    w.run(ms(1000));
+    let s = w.chassis.status(w.now);
+    assert!(s.servers.iter().all(|s| s.granted_w.is_some()), "2172 + 200 W is not");
+    assert_eq!((s.state, s.alerts), (ChassisState::Blind, 1));
+}
+
+#[test]
+fn blind_without_reports_everyone_is_held_at_the_fallback() {
+    let mut w = World::new(params(12));
+    w.run(ms(4000));
+    w.agent(5).power = None;
+    w.total = None;
+    w.run(ms(1000));
+    let s = w.chassis.status(w.now);
+    assert_eq!(s.state, ChassisState::Blind);
+    assert!(s.servers.iter().all(|s| s.granted_w == Some(W(200))));
+    assert!(!w.levels().contains(&Level::Emergency));
+    w.total = Some(W(1800));
+    w.run(ms(400));
+    assert_eq!(w.state(), ChassisState::Alerting);
+}
+
+#[test]
+fn a_lost_feed_lowers_the_limit_at_once() {
+    let mut p = params(12);
+    p.supply_rated = vec![W(1500), W(1500)];
+    let mut w = World::new(p);
+    w.total = Some(W(1600));
+    w.run(ms(1000));
+    w.clear();
+    let supply = |state, input| Supply { state, input: Some(W(input)) };
+    let supplies = vec![supply(SupplyState::Active, 1600), supply(SupplyState::Failed, 0)];
+    let poll = Poll { supplies, taken_at: w.now };
+    w.input(Input::Psu(poll));
+    let s = w.chassis.status(w.now);
+    assert_eq!((s.state, s.limit_w), (ChassisState::Alerting, W(1500)));
+    assert!(w.has_alarm("power supply 1"));
+    for i in 0..12 {
+        assert_eq!(w.alerts_to(i)[0].1.cap_w, Some(W(125)));
+    }
+}
+
+#[test]
+fn a_lower_budget_is_in_force_before_it_is_answered() {
+    let mut w = World::new(params(12));
+    w.run(ms(4000));
+    w.clear();
+    w.input(Input::Budget(Some(W(1800))));
+    assert!(
+        matches!(&w.log[0].1, Output::Ledger(l) if l.budget_w == Some(W(1800))),
+        "persisted first"
+    );
+    let s = w.chassis.status(w.now);
+    assert_eq!((s.state, s.limit_w, s.budget_w), (ChassisState::Alerting, W(1800), W(1800)));
+    assert!(s.servers.iter().all(|s| s.granted_w == Some(W(150))));
+    w.clear();
+    w.input(Input::Budget(Some(W(1200))));
+    assert_eq!(w.alerts_to(0)[0].1.cap_w, Some(W(100)), "lower caps go out in the same turn");
+    w.input(Input::Budget(None));
+    assert_eq!(w.chassis.status(w.now).budget_w, W(2400));
+    assert_eq!(w.ledgers().last().unwrap().budget_w, None);
+    for bad in [0, -5, 2400, 9999] {
+        let before = w.chassis.status(w.now).refused_inputs;
+        w.clear();
+        w.input(Input::Budget(Some(W(bad))));
+        let s = w.chassis.status(w.now);
+        assert_eq!((s.budget_w, s.refused_inputs), (W(2400), before + 1));
+        assert!(w.has_alarm("budget_w") && w.ledgers().is_empty());
+    }
+}
+
+#[test]
+fn the_budget_survives_a_restart() {
+    let ledger = ballast_chassis_core::Ledger {
+        epoch: Epoch(7),
+        budget_w: Some(W(2000)),
+        out_of_band: vec![],
+    };
+    let w = World::with(params(12), ledger);
+    let s = w.chassis.status(w.now);
+    assert_eq!((s.budget_w, s.epoch), (W(2000), Epoch(8)));
+}
+
+#[test]
+fn servers_without_an_agent_keep_their_share() {
+    let mut p = params(12);
+    p.servers[0].mode = Mode::Unmanaged;
+    p.servers[1].mode = Mode::Maintenance;
+    let mut w = World::new(p);
+    w.total = Some(W(2352));
+    w.input(Input::Powered { server: name(2), on: false });
+    w.run(ms(3000));
+    let s = w.chassis.status(w.now);
+    assert_eq!(
+        s.servers.iter().take(4).map(|s| s.slot).collect::<Vec<_>>(),
+        [Slot::Unmanaged, Slot::Maintenance, Slot::Off, Slot::Managed]
+    );
+    let share = s.servers[3].granted_w.unwrap();
+    assert!(s.servers[..3].iter().all(|s| s.reserved_w == share && s.granted_w.is_none()));
+    assert!((0..3).all(|i| w.alerts_to(i).is_empty()), "not messaged");
+    assert!(w.caps().is_empty());
+    w.input(Input::Powered { server: name(2), on: true });
+    assert!(w.events().iter().any(|e| {
+        matches!(e, EventKind::SlotChanged { from: Slot::Off, to: Slot::Silent, .. })
+    }));
+    assert_eq!(w.chassis.status(w.now).servers[2].slot, Slot::Managed);
+}
+
+#[test]
+fn an_episode_of_an_earlier_life_is_carried_on() {
+    let mut w = World::new(params(12));
+    for i in 0..12 {
+        let agent = w.agent(i);
+        agent.restorable = W(50); // 1800 + 600 W would be too much
+        agent.cap = Some(W(160));
+    }
+    // The harness's agents take what they are told; these keep their cap without a live echo.
+    w.run(ms(50));
+    let mut carried = None;
+    for i in 0..12 {
+        w.agent(i).answers = false;
+    }
+    w.run(ms(700));
+    let sent: Vec<_> = w
+        .log
+        .iter()
+        .filter_map(|(_, o)| match o {
+            Output::Alert { server, alert } => Some((server.clone(), alert.clone())),
+            _ => None,
+        })
+        .collect();
+    assert!(sent.iter().all(|(_, a)| a.echo_agent_ms.is_none()));
+    for (server, alert) in sent.iter().take(12) {
+        let mut report = common::report(server, w.now, alert, &w.agents[server]);
+        report.cap_w = Some(W(160));
+        let answer = ballast_chassis_core::Answer::Report(report);
+        w.input(Input::Answer { server: server.clone(), seq: alert.seq, answer });
+        if w.state() == ChassisState::Alerting {
+            carried.get_or_insert(server.clone());
+        }
+    }
+    // 1800 + 50 n reaches 2304 with the eleventh report.
+    assert_eq!(carried, Some(name(10)));
+}

@@ -1,0 +1,413 @@
+//! What holds whatever comes in: lost, late, doubled, reordered, absurd.
+mod common;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ballast_chassis_core::{
+    Answer, Chassis, Input, Ledger, Mode, Output, Params, Poll, Supply, SupplyState,
+};
+use ballast_types::wire::{
+    AgentState, Alert, ChassisState, ChassisStatus, Level, Refusal, RefusalReason, Report, Slot,
+};
+use ballast_types::{ActionId, BootId, Epoch, Instant, Machine, Seq, ServerId, Watts};
+use common::{W, World, check_ledger_first, ms, name, params};
+use proptest::prelude::*;
+
+const SERVERS: usize = 5;
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+enum Op {
+    Wait(u64),
+    Poll {
+        supplies: Vec<Supply>,
+        age_ms: u64,
+    },
+    /// A report to one of the newest messages; `which` counts back from the newest.
+    Report {
+        which: usize,
+        report: Box<Shape>,
+    },
+    Refuse {
+        which: usize,
+        refusal: Refusal,
+    },
+    Nothing {
+        which: usize,
+    },
+    /// A report that was delivered before, once more.
+    Again {
+        which: usize,
+    },
+    Applied {
+        which: usize,
+        ok: bool,
+    },
+    Budget(Option<Watts>),
+    Powered {
+        server: usize,
+        on: bool,
+    },
+    Leave,
+}
+
+#[derive(Clone, Debug)]
+struct Shape {
+    power: Option<Watts>,
+    restorable: Watts,
+    boot: u8,
+    enforced: bool,
+    leaving: bool,
+    late_ms: u64,
+}
+
+fn watts() -> impl Strategy<Value = Watts> {
+    prop_oneof![
+        8 => (0i64..400_000).prop_map(Watts::from_milli),
+        1 => any::<i64>().prop_map(Watts::from_milli),
+    ]
+}
+
+fn supply() -> impl Strategy<Value = Supply> {
+    use SupplyState::{Absent, Active, Failed, Standby, Unknown};
+    let state = prop_oneof![
+        20 => Just(Active), 2 => Just(Standby), 1 => Just(Failed), 1 => Just(Absent), 2 => Just(Unknown)
+    ];
+    let input = prop_oneof![
+        20 => (300_000i64..520_000).prop_map(|w| Some(Watts::from_milli(w))),
+        1 => Just(None),
+        1 => Just(Some(Watts::ZERO)),
+        1 => watts().prop_map(Some),
+    ];
+    (state, input).prop_map(|(state, input)| Supply { state, input })
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let which = 0usize..12;
+    let reason = prop_oneof![
+        4 => Just(RefusalReason::Stale),
+        1 => Just(RefusalReason::ForeignChassis),
+        1 => Just(RefusalReason::EpochJump),
+    ];
+    let number = || prop_oneof![20 => 0u64..3, 1 => any::<u64>()];
+    let shape = (
+        prop::option::weighted(0.95, watts()),
+        prop_oneof![6 => Just(W(0)), 1 => watts()],
+        prop_oneof![30 => Just(1u8), 1 => Just(2u8)],
+        prop::bool::weighted(0.8),
+        prop::bool::weighted(0.02),
+        0u64..50,
+    )
+        .prop_map(|(power, restorable, boot, enforced, leaving, late_ms)| {
+            Box::new(Shape { power, restorable, boot, enforced, leaving, late_ms })
+        });
+    prop_oneof![
+        30 => (1u64..300).prop_map(Op::Wait),
+        1 => (1_000u64..60_000).prop_map(Op::Wait),
+        30 => (prop::collection::vec(supply(), 2), 0u64..20)
+            .prop_map(|(supplies, age_ms)| Op::Poll { supplies, age_ms }),
+        1 => prop::collection::vec(supply(), 0..4)
+            .prop_map(|supplies| Op::Poll { supplies, age_ms: 0 }),
+        60 => (which.clone(), shape).prop_map(|(which, report)| Op::Report { which, report }),
+        1 => (which.clone(), reason, number(), number()).prop_map(|(which, reason, e, s)| Op::Refuse {
+            which,
+            refusal: Refusal { reason, newest_epoch: Epoch(e), newest_seq: Seq(s) },
+        }),
+        3 => which.clone().prop_map(|which| Op::Nothing { which }),
+        5 => which.clone().prop_map(|which| Op::Again { which }),
+        10 => (which, prop::bool::weighted(0.8)).prop_map(|(which, ok)| Op::Applied { which, ok }),
+        1 => prop::option::of(watts()).prop_map(Op::Budget),
+        1 => (0..=SERVERS, any::<bool>()).prop_map(|(server, on)| Op::Powered { server, on }),
+        1 => prop::bool::weighted(0.05).prop_map(|leave| if leave { Op::Leave } else { Op::Wait(1) }),
+    ]
+}
+
+/// A chassis that is told anything, and checked after every turn.
+struct Fuzz {
+    chassis: Chassis,
+    now: Instant,
+    messages: Vec<(ServerId, Alert)>,
+    reports: Vec<(ServerId, Seq, Report)>,
+    actions: Vec<ActionId>,
+    seqs: BTreeMap<ServerId, Seq>,
+    log: Vec<(Instant, Output)>,
+    left: bool,
+}
+
+impl Fuzz {
+    fn new() -> Self {
+        let mut p: Params = params(SERVERS);
+        p.servers[1].out_of_band_floor = None;
+        p.servers[3].out_of_band_floor = Some(W(250));
+        p.servers[4].mode = Mode::Unmanaged;
+        let now = Instant::from_millis(5_000);
+        let ledger =
+            Ledger { epoch: Epoch(0), budget_w: None, out_of_band: vec![(name(0), W(130))] };
+        let mut fuzz = Self {
+            chassis: Chassis::new(p, ledger, now),
+            now,
+            messages: vec![],
+            reports: vec![],
+            actions: vec![],
+            seqs: BTreeMap::new(),
+            log: vec![],
+            left: false,
+        };
+        fuzz.drain(ChassisState::Boot);
+        fuzz
+    }
+
+    fn drain(&mut self, before: ChassisState) {
+        let fenced = before == ChassisState::Fenced;
+        while let Some(output) = self.chassis.poll_output() {
+            match &output {
+                Output::Alert { server, alert } => {
+                    assert!(!fenced && !self.left, "silent for good");
+                    let newest = self.seqs.entry(server.clone()).or_default();
+                    assert!(alert.seq > *newest, "numbers rise: {} after {newest}", alert.seq);
+                    *newest = alert.seq;
+                    assert_eq!(alert.level == Level::Watch, alert.cap_w.is_none());
+                    self.messages.push((server.clone(), alert.clone()));
+                }
+                Output::OutOfBandCap { id, .. } | Output::OutOfBandLift { id, .. } => {
+                    assert!(!fenced);
+                    assert!(self.actions.last().is_none_or(|last| last < id));
+                    self.actions.push(*id);
+                }
+                Output::Ledger(_) => assert!(!fenced),
+                Output::Event(_) => {}
+            }
+            self.log.push((self.now, output));
+        }
+        self.check_sum();
+    }
+
+    /// The sum of grants and of what silent servers may hold fits what is sharable.
+    fn check_sum(&self) {
+        let s = self.chassis.status(self.now);
+        if s.state != ChassisState::Alerting && s.state != ChassisState::OutOfBand
+            || s.servers.iter().any(|s| s.slot == Slot::Managed && s.granted_w.is_none())
+            || self.left
+        {
+            return;
+        }
+        let mut granted = Watts::ZERO;
+        let mut reserved = Watts::ZERO;
+        for server in &s.servers {
+            match server.slot {
+                Slot::Managed => granted += server.granted_w.expect("capped"),
+                _ => reserved += server.reserved_w,
+            }
+        }
+        assert!(granted + reserved <= s.sharable_w.max(reserved), "{granted} + {reserved}: {s:#?}");
+    }
+
+    fn wait(&mut self, span: Duration) {
+        let end = self.now + span;
+        let mut last = None;
+        while let Some((at, why)) = self.chassis.poll_timeout().filter(|&(at, _)| at <= end) {
+            assert!(last.is_none_or(|last| at > last), "{why} loops");
+            self.now = self.now.max(at);
+            last = Some(self.now);
+            let before = self.status().state;
+            self.chassis.handle_timeout(self.now);
+            assert!(self.chassis.poll_timeout().is_none_or(|(at, _)| at > self.now), "{why} loops");
+            self.drain(before);
+        }
+        self.now = end;
+    }
+
+    fn status(&self) -> ChassisStatus {
+        self.chassis.status(self.now)
+    }
+
+    fn input(&mut self, input: Input) {
+        let before = self.status().state;
+        self.chassis.handle_input(self.now, input);
+        self.drain(before);
+    }
+
+    fn message(&self, which: usize) -> Option<(ServerId, Alert)> {
+        self.messages.iter().rev().nth(which).cloned()
+    }
+
+    fn answer(&mut self, server: ServerId, seq: Seq, answer: Answer) {
+        self.input(Input::Answer { server, seq, answer });
+    }
+
+    fn apply(&mut self, op: Op) {
+        match op {
+            Op::Wait(span) => self.wait(ms(span)),
+            Op::Poll { supplies, age_ms } => {
+                let taken_at = self.now.saturating_sub(ms(age_ms));
+                self.input(Input::Psu(Poll { supplies, taken_at }));
+            }
+            Op::Report { which, report } => {
+                let Some((server, alert)) = self.message(which) else { return };
+                let report = self.shape(&server, &alert, &report);
+                self.reports.push((server.clone(), alert.seq, report.clone()));
+                self.answer(server, alert.seq, Answer::Report(report));
+            }
+            Op::Refuse { which, refusal } => {
+                let Some((server, alert)) = self.message(which) else { return };
+                self.answer(server, alert.seq, Answer::Refused(refusal));
+            }
+            Op::Nothing { which } => {
+                let Some((server, alert)) = self.message(which) else { return };
+                self.answer(server, alert.seq, Answer::Nothing("timeout".into()));
+            }
+            Op::Again { which } => self.again(which),
+            Op::Applied { which, ok } => {
+                let id = self.actions.iter().rev().nth(which).copied().unwrap_or(ActionId(99_999));
+                let result = if ok { Ok(()) } else { Err("no".to_owned()) };
+                self.input(Input::Applied { id, result });
+            }
+            Op::Budget(budget) => self.input(Input::Budget(budget)),
+            Op::Powered { server, on } => self.input(Input::Powered { server: name(server), on }),
+            Op::Leave => {
+                self.input(Input::Leave);
+                self.left = true;
+            }
+        }
+    }
+
+    fn shape(&self, server: &ServerId, alert: &Alert, shape: &Shape) -> Report {
+        let now_ms = self.now.as_millis();
+        Report {
+            server: server.clone(),
+            boot_id: BootId::new(&format!("boot-{}", shape.boot)).expect("an id"),
+            agent_ms: now_ms.saturating_sub(shape.late_ms),
+            epoch_seen: alert.epoch,
+            seq_seen: alert.seq,
+            enforced_seq: shape.enforced.then_some(alert.seq),
+            state: AgentState::Uncapped,
+            power_w: shape.power,
+            cap_w: alert.cap_w,
+            sheddable_w: W(0),
+            restorable_w: shape.restorable,
+            low_cores: 20,
+            min_khz: None,
+            server_limit: false,
+            leaving: shape.leaving,
+            actuator_failures: 0,
+        }
+    }
+
+    /// A report for the second time changes nothing.
+    fn again(&mut self, which: usize) {
+        let Some((server, seq, report)) = self.reports.iter().rev().nth(which).cloned() else {
+            return;
+        };
+        let (before, outputs) = (self.status(), self.log.len());
+        // One that was not taken the first time may be now: the server may have fallen silent since.
+        let heard =
+            before.servers.iter().find(|s| s.server == server).and_then(|s| s.report.as_ref());
+        if heard != Some(&report) {
+            return;
+        }
+        self.answer(server, seq, Answer::Report(report));
+        let mut after = self.status();
+        after.refused_inputs = before.refused_inputs;
+        assert_eq!(after, before);
+        assert_eq!(self.log.len(), outputs);
+    }
+}
+
+fn run(ops: &[Op]) -> Fuzz {
+    let mut fuzz = Fuzz::new();
+    for op in ops {
+        fuzz.apply(op.clone());
+    }
+    check_ledger_first(&fuzz.log);
+    fuzz
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Never panics; numbers rise; the ledger comes first; sums fit; timers move on; repeats change
+    /// nothing; who is fenced or has left is silent: all checked inside, after every turn.
+    #[test]
+    fn whatever_comes_in(ops in prop::collection::vec(op(), 1..300)) {
+        run(&ops);
+    }
+
+    #[test]
+    fn same_inputs_same_outputs(ops in prop::collection::vec(op(), 1..150)) {
+        let (a, b) = (run(&ops), run(&ops));
+        prop_assert_eq!(a.log, b.log);
+    }
+
+    /// Bad polls alone, whatever the agents say: nobody is released, no cap is lifted.
+    #[test]
+    fn missing_readings_never_start_a_lift(
+        kinds in prop::collection::vec(0usize..8, 1..40),
+        out_of_band in any::<bool>(),
+    ) {
+        let mut w = World::new(params(4));
+        w.run(ms(2_000));
+        w.total = Some(W(820));
+        w.run(ms(if out_of_band { 4_000 } else { 500 }));
+        prop_assert_eq!(w.state() == ChassisState::OutOfBand, out_of_band);
+        // Calm for a while, but not for the hold time.
+        w.total = Some(W(300));
+        w.run(ms(20_000));
+        let good = w.now;
+        w.polls = false;
+        w.clear();
+        for kind in kinds {
+            w.run(ms(2_000));
+            let ok = |state, watts| Supply { state, input: Some(W(watts)) };
+            let a = ok(SupplyState::Active, 150);
+            let (b, taken_at) = match kind {
+                0 => (ok(SupplyState::Active, 0), w.now),
+                1 => (Supply { state: SupplyState::Active, input: None }, w.now),
+                2 => (ok(SupplyState::Unknown, 1), w.now),
+                3 => (ok(SupplyState::Active, -3), w.now),
+                4 => (ok(SupplyState::Standby, 5_000), w.now),
+                5 => (ok(SupplyState::Active, 150), good.saturating_sub(ms(500))),
+                6 => (ok(SupplyState::Active, 150), w.now + ms(1)),
+                _ => (ok(SupplyState::Active, 150), good.saturating_sub(ms(60_000))),
+            };
+            w.input(Input::Psu(Poll { supplies: vec![a, b], taken_at }));
+        }
+        prop_assert!(w.lifts().is_empty());
+        prop_assert!(!w.levels().is_empty() && !w.levels().contains(&Level::Watch));
+    }
+
+    /// Whatever happened: once everything is well again, nothing stays behind.
+    #[test]
+    fn nobody_is_held_for_ever(ops in prop::collection::vec(op(), 1..150)) {
+        let mut fuzz = run(&ops);
+        if fuzz.left || fuzz.status().state == ChassisState::Fenced {
+            return Ok(());
+        }
+        fuzz.input(Input::Budget(None));
+        for i in 0..SERVERS {
+            fuzz.input(Input::Powered { server: name(i), on: true });
+        }
+        let supply = Supply { state: SupplyState::Active, input: Some(W(250)) };
+        let shape = Shape { power: Some(W(90)), restorable: W(0), boot: 1, enforced: true, leaving: false, late_ms: 0 };
+        fuzz.messages.clear();
+        // Failed actions wait for 30 s, the hold time may have grown to 15 min.
+        for _ in 0..5 * 60 * 20 {
+            fuzz.wait(ms(200));
+            fuzz.input(Input::Psu(Poll { supplies: vec![supply; 2], taken_at: fuzz.now }));
+            for (server, alert) in std::mem::take(&mut fuzz.messages) {
+                let report = fuzz.shape(&server, &alert, &shape);
+                fuzz.answer(server, alert.seq, Answer::Report(report));
+            }
+            for id in std::mem::take(&mut fuzz.actions) {
+                fuzz.input(Input::Applied { id, result: Ok(()) });
+            }
+            let s = fuzz.status();
+            if s.state == ChassisState::Normal && s.servers.iter().all(|s| s.granted_w.is_none()) {
+                break;
+            }
+        }
+        let s = fuzz.status();
+        prop_assert_eq!(s.state, ChassisState::Normal, "{:#?}", s);
+        prop_assert!(s.servers.iter().all(|s| s.granted_w.is_none() && s.out_of_band_w.is_none()));
+    }
+}
