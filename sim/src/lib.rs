@@ -5,6 +5,8 @@
 
 pub mod load;
 pub mod plant;
+pub mod replay;
 mod rng;
 pub mod scenario;
 pub mod trace;
+pub mod world;

@@ -1,0 +1,331 @@
+//! Runs a machine again from a recording, and compares what it wants done with what was written.
+
+use std::io::BufRead;
+
+use ballast_types::recording::{Header, Step, VERSION};
+use ballast_types::{Cause, Instant, Machine};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Longer lines are refused: no step comes near it, and a binary file must not fill the memory.
+const LINE_LIMIT: u64 = 64 << 20;
+
+/// Why a recording cannot be replayed. Every text names the file, and the line where there is one.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    /// There is no file, or none holds a line.
+    #[error("there is no recording: no file holds a line")]
+    Empty,
+    /// A file cannot be read.
+    #[error("{file}:{line}: cannot be read: {source}")]
+    Io {
+        /// Which file.
+        file: String,
+        /// Which line, from 1.
+        line: usize,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A line is no header or step of such a machine.
+    #[error("{file}:{line}: damaged: {reason}")]
+    Damaged {
+        /// Which file.
+        file: String,
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// One file of a recording, oldest first.
+pub struct Part<R> {
+    /// Its name, for messages.
+    pub name: String,
+    /// Its lines.
+    pub lines: R,
+}
+
+/// What came of a replay.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct RecordingReport {
+    /// `"agent"` or `"chassis"`.
+    pub machine: String,
+    /// Files read.
+    pub files: usize,
+    /// How often the machine was started.
+    pub lives: usize,
+    /// Steps replayed.
+    pub steps: u64,
+    /// Outputs that came out.
+    pub outputs: u64,
+    /// Time covered, the lives added up, in seconds.
+    pub recorded_s: f64,
+    /// Last lines cut short by a crash.
+    pub damaged_tails: usize,
+    /// Steps whose outputs differ.
+    pub mismatches: u64,
+    /// The first of them.
+    pub first_mismatch: Option<Mismatch>,
+    /// 128 bits over all outputs and their instants.
+    pub outputs_hash: String,
+}
+
+/// One step that came out differently.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Mismatch {
+    /// The file.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// When, in nanoseconds.
+    pub at: Instant,
+    /// The outputs as recorded, in JSON.
+    pub recorded: String,
+    /// The outputs of this run, in JSON.
+    pub replayed: String,
+}
+
+/// A machine that a recording can bring back.
+pub trait Recorded:
+    Machine<
+        Input: DeserializeOwned,
+        Output: DeserializeOwned + Serialize + PartialEq + core::hash::Hash,
+    > + Sized
+{
+    /// Its name in the header.
+    const NAME: &'static str;
+    /// Its parameters.
+    type Params: DeserializeOwned;
+    /// What it starts from.
+    type Start: DeserializeOwned;
+    /// Makes it, as the daemon did.
+    fn make(params: Self::Params, start: Self::Start, at: Instant) -> Self;
+}
+
+impl Recorded for ballast_agent_core::Agent {
+    const NAME: &'static str = "agent";
+    type Params = ballast_agent_core::Params;
+    type Start = ballast_agent_core::Found;
+    fn make(params: Self::Params, start: Self::Start, at: Instant) -> Self {
+        Self::new(params, start, at)
+    }
+}
+
+impl Recorded for ballast_chassis_core::Chassis {
+    const NAME: &'static str = "chassis";
+    type Params = ballast_chassis_core::Params;
+    type Start = ballast_chassis_core::Ledger;
+    fn make(params: Self::Params, start: Self::Start, at: Instant) -> Self {
+        Self::new(params, start, at)
+    }
+}
+
+/// Replays the recording of whichever machine its first header names.
+///
+/// # Errors
+/// If there is nothing to replay, a file cannot be read, or a line is damaged that is not the last
+/// one before a crash.
+pub fn replay<R: BufRead>(parts: Vec<Part<R>>) -> Result<RecordingReport, RecordingError> {
+    #[derive(Deserialize)]
+    struct Named {
+        machine: String,
+    }
+    let mut lines = Lines::new(parts);
+    let first = lines.next()?.ok_or(RecordingError::Empty)?;
+    let named: Named = parse(&first.text).map_err(|reason| first.damaged(reason))?;
+    match named.machine.as_str() {
+        "agent" => run::<ballast_agent_core::Agent, _>(first, lines),
+        "chassis" => run::<ballast_chassis_core::Chassis, _>(first, lines),
+        other => {
+            Err(first
+                .damaged(format!("machine = {other:?}: allowed are \"agent\" and \"chassis\"")))
+        }
+    }
+}
+
+/// The life of a machine that is being replayed.
+struct Life<M> {
+    machine: M,
+    from: Instant,
+    to: Instant,
+}
+
+fn run<M: Recorded, R: BufRead>(
+    first: Line,
+    mut lines: Lines<R>,
+) -> Result<RecordingReport, RecordingError> {
+    let mut report = RecordingReport { machine: M::NAME.to_owned(), ..RecordingReport::default() };
+    let mut hash = crate::world::OutputHash::default();
+    let mut life: Option<Life<M>> = None;
+    let mut next = Some(first);
+    // A line that cannot be read; tolerated if nothing of the same life follows it.
+    let mut torn: Option<RecordingError> = None;
+    while let Some(line) = next {
+        if line.opens_file {
+            let header = match parse::<Header<M::Params, M::Start>>(&line.text) {
+                Ok(header) => header,
+                Err(reason) if life.is_some() && torn.is_none() => {
+                    torn = Some(line.damaged(reason));
+                    next = lines.next()?;
+                    continue;
+                }
+                Err(reason) => return Err(line.damaged(reason)),
+            };
+            check::<M, _, _>(&header).map_err(|reason| line.damaged(reason))?;
+            if let Some(start) = header.start {
+                if torn.take().is_some() {
+                    report.damaged_tails += 1;
+                }
+                report.lives += 1;
+                report.recorded_s += life.take().map_or(0.0, |l| l.to.since(l.from).as_secs_f64());
+                let machine = M::make(header.params, start, header.at);
+                life = Some(Life { machine, from: header.at, to: header.at });
+            } else if life.is_none() {
+                return Err(line.damaged(
+                    "it continues an earlier file (`start` is null) that is not among the files given".into(),
+                ));
+            }
+        } else if let (None, Some(life)) = (&torn, &mut life) {
+            match parse::<Step<M::Input, M::Output>>(&line.text) {
+                Ok(step) if step.at < life.to => {
+                    return Err(line.damaged(format!(
+                        "time runs back from {} ns to {} ns",
+                        life.to.as_nanos(),
+                        step.at.as_nanos()
+                    )));
+                }
+                Ok(step) => redo(life, step, &line, &mut report, &mut hash),
+                Err(reason) => torn = Some(line.damaged(reason)),
+            }
+            next = lines.next()?;
+            continue;
+        }
+        if let Some(error) = torn {
+            return Err(error);
+        }
+        next = lines.next()?;
+    }
+    report.damaged_tails += usize::from(torn.is_some());
+    report.recorded_s += life.map_or(0.0, |l| l.to.since(l.from).as_secs_f64());
+    report.files = lines.opened;
+    report.outputs_hash = hash.hex();
+    Ok(report)
+}
+
+fn check<M: Recorded, P, S>(header: &Header<P, S>) -> Result<(), String> {
+    if header.ballast_recording != VERSION {
+        return Err(format!(
+            "ballast_recording = {}: this program reads version {VERSION}",
+            header.ballast_recording
+        ));
+    }
+    if header.machine != M::NAME {
+        return Err(format!(
+            "machine = {:?}: the files before it are of {:?}",
+            header.machine,
+            M::NAME
+        ));
+    }
+    Ok(())
+}
+
+fn redo<M: Recorded>(
+    life: &mut Life<M>,
+    step: Step<M::Input, M::Output>,
+    line: &Line,
+    report: &mut RecordingReport,
+    hash: &mut crate::world::OutputHash,
+) {
+    life.to = step.at;
+    match step.cause {
+        Cause::Timeout => life.machine.handle_timeout(step.at),
+        Cause::Input(input) => life.machine.handle_input(step.at, input),
+    }
+    let outputs: Vec<_> = std::iter::from_fn(|| life.machine.poll_output()).collect();
+    for output in &outputs {
+        hash.add(0, step.at, output);
+    }
+    report.steps += 1;
+    report.outputs += outputs.len() as u64;
+    if outputs != step.outputs {
+        report.mismatches += 1;
+        report.first_mismatch.get_or_insert_with(|| Mismatch {
+            file: line.file.clone(),
+            line: line.number,
+            at: step.at,
+            recorded: json(&step.outputs),
+            replayed: json(&outputs),
+        });
+    }
+}
+
+fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_else(|error| format!("not JSON: {error}"))
+}
+
+fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(text).map_err(|error| error.to_string())
+}
+
+/// One line, and where it stands.
+struct Line {
+    file: String,
+    number: usize,
+    /// Whether it is the first of its file: a header.
+    opens_file: bool,
+    text: Vec<u8>,
+}
+
+impl Line {
+    fn damaged(&self, reason: String) -> RecordingError {
+        RecordingError::Damaged { file: self.file.clone(), line: self.number, reason }
+    }
+}
+
+/// The lines of all files, one after the other; empty ones are left out.
+struct Lines<R> {
+    parts: std::vec::IntoIter<Part<R>>,
+    part: Option<Part<R>>,
+    number: usize,
+    at_start: bool,
+    opened: usize,
+}
+
+impl<R: BufRead> Lines<R> {
+    fn new(parts: Vec<Part<R>>) -> Self {
+        Self { parts: parts.into_iter(), part: None, number: 0, at_start: true, opened: 0 }
+    }
+
+    fn next(&mut self) -> Result<Option<Line>, RecordingError> {
+        loop {
+            if self.part.is_none() {
+                self.part = self.parts.next();
+                self.number = 0;
+                self.at_start = true;
+                self.opened += usize::from(self.part.is_some());
+            }
+            let Some(part) = &mut self.part else { return Ok(None) };
+            self.number += 1;
+            let mut text = Vec::new();
+            let read =
+                std::io::Read::take(&mut part.lines, LINE_LIMIT).read_until(b'\n', &mut text);
+            match read {
+                Ok(0) => self.part = None,
+                Ok(_) if text.trim_ascii().is_empty() => {}
+                Ok(_) => {
+                    let opens_file = core::mem::take(&mut self.at_start);
+                    let file = part.name.clone();
+                    return Ok(Some(Line { file, number: self.number, opens_file, text }));
+                }
+                Err(source) => {
+                    return Err(RecordingError::Io {
+                        file: part.name.clone(),
+                        line: self.number,
+                        source,
+                    });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,595 @@
+//! The very same controllers, around the plant, in virtual time.
+//!
+//! ```text
+//!               ┌────────── queue of events, by instant and order ──────────┐
+//!               ▼                                                           │
+//!   poll ▶ chassis ──Alert──▶ network ──▶ agents ──p-states──▶ actuators ──▶ plant
+//!               ▲                 │         ▲                               │
+//!               └─────Answer──────┘         └────────────meter──────────────┘
+//! ```
+//! A run is its [`Setup`]: the same one gives the same outputs at the same instants, to the bit. Faults
+//! come from a plan; what must hold is watched at every step of the plant, and a broken promise ends the
+//! run with the seed that shows it again. Every machine has a clock of its own, so that a controller that
+//! compared two clocks would be found out.
+
+mod around;
+mod chance;
+mod checks;
+mod faults;
+mod hash;
+mod host;
+mod queue;
+mod shells;
+mod tally;
+mod tape;
+
+use core::time::Duration;
+
+use ballast_agent_core as agent;
+use ballast_chassis_core as chassis;
+use ballast_types::{BootId, Instant, Machine, Watts, turn};
+use serde::Serialize;
+
+pub use checks::{Checks, Violation};
+pub use faults::{Disorder, Extent, Fault, FaultPlan, MeterFault, Window};
+pub use hash::OutputHash;
+pub use tally::Bucket;
+pub use tape::{Life, Tape};
+
+use crate::plant::{Plant, PlantSpec, SupplyState, Truth};
+use around::{Around, Envelope, Event};
+use chance::Chance;
+use host::Host;
+use shells::{AgentShell, ChassisShell};
+use tally::Tally;
+
+/// The tape of an agent.
+pub type AgentTape = Tape<agent::Params, agent::Found, agent::Input, agent::Output>;
+/// The tape of a chassis manager.
+pub type ChassisTape = Tape<chassis::Params, chassis::Ledger, chassis::Input, chassis::Output>;
+
+/// More turns than this at one instant are a machine that does not let go of its timer.
+const TURNS_AT_ONCE: u32 = 10_000;
+
+/// The lowest cap that a slot of the plant takes: what a server draws at full load and a third of its
+/// frequency, rounded up.
+const OUT_OF_BAND_FLOOR: Watts = Watts::from_whole(150);
+
+/// How long things take that are not the plant's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// A message, one way (1 ms).
+    pub latency: Duration,
+    /// Added to it by chance, up to this (0.5 ms).
+    pub jitter: Duration,
+    /// From an output to the write and its answer (0.2 ms).
+    pub actuation: Duration,
+    /// The same through a BMC (50 ms).
+    pub out_of_band: Duration,
+    /// Without an answer for this long a message counts as unanswered (1 s).
+    pub request_timeout: Duration,
+    /// Between two looks at CPU use (1 s).
+    pub usage_period: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            latency: Duration::from_millis(1),
+            jitter: Duration::from_micros(500),
+            actuation: Duration::from_micros(200),
+            out_of_band: Duration::from_millis(50),
+            request_timeout: Duration::from_secs(1),
+            usage_period: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Everything that makes a run.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Of all chance: the plant's noise, latencies, clocks.
+    pub seed: u64,
+    /// The chassis; its budget is what the controllers get too.
+    pub plant: PlantSpec,
+    /// The chassis manager.
+    pub chassis: chassis::Params,
+    /// One agent for every server, in the plant's order.
+    pub agents: Vec<agent::Params>,
+    /// How long things take.
+    pub timing: Timing,
+    /// What goes wrong.
+    pub faults: FaultPlan,
+    /// What is watched.
+    pub checks: Checks,
+    /// Keep every input and output: for tests, it takes memory.
+    pub record: bool,
+    /// How long the run will be: for the curve.
+    pub length: Duration,
+    /// Points of the curve; 0 for none.
+    pub points: usize,
+}
+
+impl Setup {
+    /// Default controllers for this plant, no faults, everything watched.
+    ///
+    /// # Panics
+    /// Never: the ids are constants.
+    #[must_use]
+    pub fn new(plant: PlantSpec, policy: agent::Policy, seed: u64, length: Duration) -> Self {
+        let id = |text: &str| ballast_types::ChassisId::new(text).expect("a valid constant");
+        let chassis_id = id("chassis");
+        let agents = (plant.servers.iter())
+            .map(|server| {
+                let boot = BootId::new("boot-1").expect("a valid constant");
+                let params = agent::Params::defaults(
+                    server.id.clone(),
+                    boot,
+                    chassis_id.clone(),
+                    server.cores.clone(),
+                );
+                agent::Params { policy, model: server.model, ..params }
+            })
+            .collect();
+        let rated = plant.supplies.iter().map(|s| s.rated).collect();
+        let servers = (plant.servers.iter())
+            .map(|s| chassis::Server {
+                id: s.id.clone(),
+                mode: chassis::Mode::Managed,
+                out_of_band_floor: Some(OUT_OF_BAND_FLOOR),
+            })
+            .collect();
+        let chassis = chassis::Params::defaults(chassis_id, plant.budget, rated, servers);
+        let checks = if policy == agent::Policy::Stepwise { Checks::ALL } else { Checks::NONE };
+        Self {
+            seed,
+            plant,
+            chassis,
+            agents,
+            timing: Timing::default(),
+            faults: FaultPlan::default(),
+            checks,
+            record: false,
+            length,
+            points: 0,
+        }
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Virtual seconds.
+    pub elapsed_s: f64,
+    /// Polls of the supplies.
+    pub polls: u64,
+    /// Messages sent to agents.
+    pub alerts_sent: u64,
+    /// Capping episodes.
+    pub capping_events: u64,
+    /// Longest stretch above the limit, surviving supplies included, in seconds.
+    pub over_limit_s_max: f64,
+    /// Seconds in which some agent was told `emergency`.
+    pub emergency_s: f64,
+    /// Seconds in which some server had an out-of-band cap.
+    pub out_of_band_s: f64,
+    /// Seconds in which some server had its own hardware limit.
+    pub server_limit_s: f64,
+    /// Lowest mean frequency of the batch VMs' cores, as a share of the highest.
+    pub batch_frequency_ratio_min: f64,
+    /// Outputs of all machines.
+    pub outputs: u64,
+    /// 128 bits over all of them and their instants.
+    pub outputs_hash: String,
+}
+
+/// Restrictions that are still on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restrictions {
+    /// Cores capped below their maximum.
+    pub cores: usize,
+    /// Servers with their own hardware limit on.
+    pub server_limits: usize,
+    /// Servers with an out-of-band cap.
+    pub out_of_band: usize,
+}
+
+/// A chassis, its controllers, and virtual time.
+#[derive(Debug)]
+pub struct World {
+    around: Around,
+    agents: Vec<Option<agent::Agent>>,
+    chassis: Option<chassis::Chassis>,
+    agent_params: Vec<agent::Params>,
+    chassis_params: chassis::Params,
+    /// When each agent, and last the chassis manager, wants to be woken, in the world's time.
+    wake: Vec<Instant>,
+    turns_at_once: u32,
+}
+
+/// No wake-up.
+const NEVER: Instant = Instant::from_nanos(u64::MAX);
+
+impl World {
+    /// Everything at instant zero, about to start. Agents without a server are left out.
+    #[must_use]
+    pub fn new(setup: Setup) -> Self {
+        let Setup { seed, plant, chassis, agents, timing, faults, checks, record, length, points } =
+            setup;
+        let mut clocks = Chance::new(seed, 0xC1);
+        let hosts: Vec<_> = (plant.servers.iter())
+            .map(|s| {
+                Host::new(s, clocks.span(Duration::from_secs(100_000)), record.then(Tape::default))
+            })
+            .collect();
+        let servers = hosts.len().min(agents.len());
+        let tally = Tally::new(length, points);
+        let plant = Plant::new(plant, seed);
+        let trip = chassis.trip_time;
+        let mut around = Around::new(seed, plant, hosts, timing, checks, trip, tally, record);
+        for window in &faults.windows {
+            around.queue.put(window.from, Event::Begin(window.fault));
+            around.queue.put(window.to, Event::End(window.fault));
+        }
+        for (server, agent) in agents.iter().enumerate().take(servers) {
+            // Agents do not sample in step.
+            let share = |period: Duration| period * server as u32 / servers as u32;
+            let at = Instant::ZERO + Duration::from_millis(7);
+            around.queue.put(at + share(agent.sample_period), Event::Sample(server));
+            around.queue.put(at + share(timing.usage_period), Event::Usage(server));
+        }
+        around.queue.put(Instant::from_millis(50), Event::Poll);
+        let mut world = Self {
+            around,
+            agents: (0..servers).map(|_| None).collect(),
+            chassis: None,
+            agent_params: agents,
+            chassis_params: chassis,
+            wake: vec![NEVER; servers + 1],
+            turns_at_once: 0,
+        };
+        for server in 0..servers {
+            world.start_agent(server);
+        }
+        world.start_chassis();
+        world
+    }
+
+    /// Runs until `to`.
+    ///
+    /// # Errors
+    /// The first broken promise.
+    pub fn run(&mut self, to: Instant) -> Result<(), Violation> {
+        loop {
+            let (machine, wake) = self.next_wake();
+            let event = self.around.queue.next_at().unwrap_or(NEVER);
+            let at = wake.min(event);
+            if at > to {
+                break;
+            }
+            self.go_to(at);
+            // A due timer fires before a waiting input.
+            if wake <= event {
+                self.turn(machine);
+            } else if let Some((_, event)) = self.around.queue.take() {
+                self.handle(event);
+            }
+            self.broken()?;
+        }
+        self.go_to(to);
+        self.broken()
+    }
+
+    fn broken(&mut self) -> Result<(), Violation> {
+        self.around.violation.take().map_or(Ok(()), Err)
+    }
+
+    fn go_to(&mut self, at: Instant) {
+        if at > self.around.now {
+            self.turns_at_once = 0;
+            self.around.advance(at);
+        } else {
+            self.turns_at_once += 1;
+            if self.turns_at_once > TURNS_AT_ONCE {
+                self.around.violated("a machine does not let go of its timer".into());
+            }
+        }
+    }
+
+    /// The machine that wants to be woken first, and when.
+    fn next_wake(&self) -> (usize, Instant) {
+        let mut first = (0, NEVER);
+        for (machine, at) in self.wake.iter().enumerate() {
+            if *at < first.1 {
+                first = (machine, *at);
+            }
+        }
+        first
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Poll => {
+                self.again(self.chassis_params.poll_period, Event::Poll);
+                if self.chassis.is_some() {
+                    self.around.polls += 1;
+                    let poll = self.poll();
+                    self.tell_chassis(chassis::Input::Psu(poll));
+                }
+            }
+            Event::Sample(server) => {
+                self.again(self.agent_params[server].sample_period, Event::Sample(server));
+                if self.agents[server].is_some() {
+                    let meter = self.around.plant.server_meter(server);
+                    let fault = self.around.active.meter(server);
+                    let reading = self.around.hosts[server].read(meter, fault);
+                    self.tell_agent(server, agent::Input::Power(reading), None);
+                }
+            }
+            Event::Usage(server) => {
+                self.again(self.around.timing.usage_period, Event::Usage(server));
+                if self.agents[server].is_some() {
+                    let usage = self.usage(server);
+                    self.tell_agent(server, agent::Input::Usage(usage), None);
+                }
+            }
+            Event::Alert(letter, alert) => self.deliver(letter, *alert),
+            Event::Answer { to, server, seq, answer } => {
+                if to == self.around.manager.life {
+                    let server = self.around.hosts[server].id.clone();
+                    self.tell_chassis(chassis::Input::Answer { server, seq, answer: *answer });
+                }
+            }
+            Event::Act { server, life, id, action } => {
+                let result = self.around.act(server, action);
+                if life == self.around.hosts[server].life {
+                    self.tell_agent(server, agent::Input::Applied { id, result }, None);
+                }
+            }
+            Event::Slot { life, id, server, watts } => {
+                let result = self.around.slot(server, watts);
+                if life == self.around.manager.life {
+                    self.tell_chassis(chassis::Input::Applied { id, result });
+                }
+            }
+            Event::Begin(fault) => self.begin(fault),
+            Event::End(fault) => self.end(fault),
+        }
+    }
+
+    fn again(&mut self, period: Duration, event: Event) {
+        let at = self.around.now + period.max(Duration::from_millis(1));
+        self.around.queue.put(at, event);
+    }
+
+    fn begin(&mut self, fault: Fault) {
+        self.around.active.begin(fault);
+        match fault {
+            Fault::AgentDown(server) => {
+                self.agents[server] = None;
+                self.around.hosts[server].life += 1;
+                self.wake[server] = NEVER;
+            }
+            Fault::ChassisDown => {
+                self.chassis = None;
+                self.around.manager.life += 1;
+                self.rest(self.agents.len());
+            }
+            Fault::FeedLoss(supply) => self.around.lose_supply(supply, true),
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, fault: Fault) {
+        if !self.around.active.end(fault) {
+            return;
+        }
+        match fault {
+            Fault::AgentDown(server) => self.start_agent(server),
+            Fault::ChassisDown => self.start_chassis(),
+            Fault::FeedLoss(supply) => self.around.lose_supply(supply, false),
+            _ => {}
+        }
+    }
+
+    fn start_agent(&mut self, server: usize) {
+        let host = &mut self.around.hosts[server];
+        let (params, found) = (self.agent_params[server].clone(), host.found());
+        let at = self.around.now + host.ahead;
+        if let Some(tape) = &mut host.tape {
+            tape.start("agent", at, params.clone(), found.clone());
+        }
+        let vms = host.vms.clone();
+        self.agents[server] = Some(agent::Agent::new(params, found, at));
+        self.tell_agent(server, agent::Input::Vms(vms), None);
+    }
+
+    fn start_chassis(&mut self) {
+        let manager = &mut self.around.manager;
+        let (params, ledger) = (self.chassis_params.clone(), manager.ledger.clone());
+        let at = self.around.now + manager.ahead;
+        if let Some(tape) = &mut manager.tape {
+            tape.start("chassis", at, params.clone(), ledger.clone());
+        }
+        self.chassis = Some(chassis::Chassis::new(params, ledger, at));
+        self.rest(self.agents.len());
+    }
+
+    /// One poll of every supply, as the daemon sees them.
+    fn poll(&self) -> chassis::Poll {
+        let count = self.around.plant.spec().supplies.len();
+        let mut taken_at = Instant::ZERO;
+        let supplies = (0..count)
+            .map(|n| {
+                if self.around.active.has(Fault::SupplyUnreadable(n)) {
+                    return chassis::Supply { state: chassis::SupplyState::Unknown, input: None };
+                }
+                let meter = self.around.plant.supply_meter(n);
+                taken_at = taken_at.max(meter.refreshed_at);
+                let state = match meter.state {
+                    SupplyState::Active => chassis::SupplyState::Active,
+                    SupplyState::Standby => chassis::SupplyState::Standby,
+                    SupplyState::Failed => chassis::SupplyState::Failed,
+                };
+                chassis::Supply { state, input: Some(meter.input) }
+            })
+            .collect();
+        chassis::Poll { supplies, taken_at: taken_at + self.around.manager.ahead }
+    }
+
+    fn usage(&self, server: usize) -> Vec<agent::VmUsage> {
+        (self.around.hosts[server].vms.iter().enumerate())
+            .map(|(n, vm)| agent::VmUsage {
+                vm: vm.id.clone(),
+                utilisation: self.around.plant.vm_utilisation(server, n),
+            })
+            .collect()
+    }
+
+    fn deliver(&mut self, letter: Envelope, alert: ballast_types::wire::Alert) {
+        if self.around.active.has(Fault::Partition(letter.server)) {
+            self.around.unanswered(letter);
+        } else if self.agents[letter.server].is_none() {
+            self.around.refused(letter);
+        } else {
+            self.tell_agent(letter.server, agent::Input::Alert(alert), Some(letter));
+        }
+    }
+
+    fn tell_agent(&mut self, server: usize, input: agent::Input, letter: Option<Envelope>) {
+        if let Some(agent) = &mut self.agents[server] {
+            let mut shell =
+                AgentShell { around: &mut self.around, server, input: Some(input), letter };
+            let mut turns = 0;
+            while shell.input.is_some() && turns < TURNS_AT_ONCE {
+                turn(agent, &mut shell);
+                turns += 1;
+            }
+            if shell.letter.is_some() || shell.input.is_some() {
+                self.around.violated("an agent did not answer".into());
+            }
+        }
+        self.rest(server);
+    }
+
+    fn tell_chassis(&mut self, input: chassis::Input) {
+        if let Some(chassis) = &mut self.chassis {
+            let mut shell = ChassisShell { around: &mut self.around, input: Some(input) };
+            let mut turns = 0;
+            while shell.input.is_some() && turns < TURNS_AT_ONCE {
+                turn(chassis, &mut shell);
+                turns += 1;
+            }
+            if shell.input.is_some() {
+                self.around.violated("the chassis manager does not take its input".into());
+            }
+        }
+        self.rest(self.agents.len());
+    }
+
+    /// One turn of a machine whose timer is due.
+    fn turn(&mut self, machine: usize) {
+        let around = &mut self.around;
+        match self.agents.get_mut(machine) {
+            Some(Some(agent)) => {
+                turn(agent, &mut AgentShell { around, server: machine, input: None, letter: None });
+            }
+            Some(None) => {}
+            None => {
+                if let Some(chassis) = &mut self.chassis {
+                    turn(chassis, &mut ChassisShell { around, input: None });
+                }
+            }
+        }
+        self.rest(machine);
+    }
+
+    /// Notes when a machine wants to be woken.
+    fn rest(&mut self, machine: usize) {
+        let (due, ahead) = match self.agents.get(machine) {
+            Some(agent) => {
+                (agent.as_ref().and_then(Machine::poll_timeout), self.around.hosts[machine].ahead)
+            }
+            None => {
+                (self.chassis.as_ref().and_then(Machine::poll_timeout), self.around.manager.ahead)
+            }
+        };
+        self.wake[machine] =
+            due.map_or(NEVER, |(at, _)| at.saturating_sub(ahead).max(self.around.now));
+    }
+}
+
+/// What there is to see.
+impl World {
+    /// The current instant.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.around.now
+    }
+
+    /// The plant, and with it the truth.
+    #[must_use]
+    pub fn plant(&self) -> &Plant {
+        &self.around.plant
+    }
+
+    /// What really happened.
+    #[must_use]
+    pub fn truth(&self) -> &Truth {
+        self.around.plant.truth()
+    }
+
+    /// What it has come to so far.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        let Around { tally, polls, alerts_sent, capping_events, outputs, hash, .. } = &self.around;
+        Outcome {
+            elapsed_s: self.truth().elapsed_s,
+            polls: *polls,
+            alerts_sent: *alerts_sent,
+            capping_events: *capping_events,
+            over_limit_s_max: tally::seconds(tally.over_limit_max),
+            emergency_s: tally.emergency_s(),
+            out_of_band_s: tally.out_of_band_s(),
+            server_limit_s: tally.server_limit_s(),
+            batch_frequency_ratio_min: tally.batch_ratio_min,
+            outputs: *outputs,
+            outputs_hash: hash.hex(),
+        }
+    }
+
+    /// The curve so far.
+    #[must_use]
+    pub fn curve(&self) -> &[Bucket] {
+        self.around.tally.buckets()
+    }
+
+    /// What is still restricted.
+    #[must_use]
+    pub fn restrictions(&self) -> Restrictions {
+        let hosts = &self.around.hosts;
+        Restrictions {
+            cores: hosts.iter().map(Host::capped).sum(),
+            server_limits: hosts.iter().filter(|h| h.server_limit.is_some()).count(),
+            out_of_band: self.around.manager.slot_cap.iter().filter(|cap| cap.is_some()).count(),
+        }
+    }
+
+    /// P-state changes so far of the core that had the most.
+    #[must_use]
+    pub fn pstate_changes_max(&self) -> u32 {
+        self.around.hosts.iter().map(Host::changes_max).max().unwrap_or(0)
+    }
+
+    /// The tape of one agent, if the run is recorded.
+    #[must_use]
+    pub fn agent_tape(&self, server: usize) -> Option<&AgentTape> {
+        self.around.hosts.get(server)?.tape.as_ref()
+    }
+
+    /// The tape of the chassis manager, if the run is recorded.
+    #[must_use]
+    pub fn chassis_tape(&self) -> Option<&ChassisTape> {
+        self.around.manager.tape.as_ref()
+    }
+}

@@ -1,0 +1,220 @@
+//! What goes wrong, and when: a plan drawn from a seed, or written by hand.
+
+use core::time::Duration;
+
+use ballast_types::Instant;
+use serde::{Deserialize, Serialize};
+
+use super::chance::Chance;
+
+/// One thing that goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// The agent of this server is killed at the start and started again at the end.
+    AgentDown(usize),
+    /// The chassis manager is killed at the start and started again at the end; it keeps its ledger.
+    ChassisDown,
+    /// This server's meter.
+    Meter(usize, MeterFault),
+    /// This supply cannot be read.
+    SupplyUnreadable(usize),
+    /// This supply loses its feed.
+    FeedLoss(usize),
+    /// No message from or to this server gets through.
+    Partition(usize),
+    /// What this server's agent writes fails, and may work when tried again.
+    WritesFail(usize),
+    /// What this server's agent writes fails, and will go on failing.
+    WritesRefused(usize),
+    /// The out-of-band path to this server fails.
+    OutOfBandFails(usize),
+    /// Messages are lost, doubled, delayed and so overtake each other.
+    Disorder(Disorder),
+}
+
+/// What a server's meter says instead of its draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MeterFault {
+    /// Nothing.
+    Missing,
+    /// The same as before.
+    Frozen,
+    /// 0 W.
+    Zero,
+    /// A hundred times too much.
+    Absurd,
+}
+
+/// How unruly the network is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disorder {
+    /// Messages lost, in parts per million.
+    pub lost_ppm: u32,
+    /// Messages that come twice, in parts per million.
+    pub doubled_ppm: u32,
+    /// Messages that are late, in parts per million.
+    pub late_ppm: u32,
+    /// How late at most.
+    pub late_by: Duration,
+}
+
+impl Disorder {
+    /// A network that does its work.
+    pub const NONE: Self =
+        Self { lost_ppm: 0, doubled_ppm: 0, late_ppm: 0, late_by: Duration::ZERO };
+}
+
+/// A fault from one instant to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// It begins.
+    pub from: Instant,
+    /// It is mended.
+    pub to: Instant,
+    /// What it is.
+    pub fault: Fault,
+}
+
+/// Everything that goes wrong in one run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultPlan {
+    /// In no particular order; of two faults on one thing at once, it is mended when both are.
+    pub windows: Vec<Window>,
+}
+
+/// How many of each thing there are to go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Servers.
+    pub servers: usize,
+    /// Power supplies.
+    pub supplies: usize,
+}
+
+impl FaultPlan {
+    /// `count` faults drawn from `seed`, all of them between `from` and `until`, 0.1 to 8 s long.
+    #[must_use]
+    pub fn draw(seed: u64, extent: Extent, count: usize, from: Instant, until: Instant) -> Self {
+        let mut chance = Chance::new(seed, 0xFA);
+        let room = until.since(from);
+        let windows = (0..count)
+            .map(|_| {
+                let start = from + chance.span(room);
+                let length = Duration::from_millis(100) + chance.span(Duration::from_millis(7900));
+                let fault = Fault::draw(&mut chance, extent);
+                Window { from: start, to: (start + length).min(until), fault }
+            })
+            .collect();
+        Self { windows }
+    }
+}
+
+impl Fault {
+    fn draw(chance: &mut Chance, extent: Extent) -> Self {
+        let server = chance.below(extent.servers as u64) as usize;
+        let supply = chance.below(extent.supplies as u64) as usize;
+        match chance.below(10) {
+            0 => Self::AgentDown(server),
+            1 => Self::ChassisDown,
+            2 | 3 => Self::Meter(
+                server,
+                [MeterFault::Missing, MeterFault::Frozen, MeterFault::Zero, MeterFault::Absurd]
+                    [chance.below(4) as usize],
+            ),
+            4 => Self::SupplyUnreadable(supply),
+            5 => Self::FeedLoss(supply),
+            6 => Self::Partition(server),
+            7 if chance.happens(500_000) => Self::WritesFail(server),
+            7 => Self::WritesRefused(server),
+            8 => Self::OutOfBandFails(server),
+            _ => Self::Disorder(Disorder {
+                lost_ppm: chance.below(300_000) as u32,
+                doubled_ppm: chance.below(200_000) as u32,
+                late_ppm: chance.below(300_000) as u32,
+                late_by: chance.span(Duration::from_millis(1500)),
+            }),
+        }
+    }
+}
+
+/// The faults that are on now.
+#[derive(Clone, Debug)]
+pub(crate) struct Active {
+    on: Vec<Fault>,
+    /// The worst disorder on now: the newest.
+    pub(crate) disorder: Disorder,
+}
+
+impl Default for Active {
+    fn default() -> Self {
+        Self { on: Vec::new(), disorder: Disorder::NONE }
+    }
+}
+
+impl Active {
+    /// Takes a fault in.
+    pub(crate) fn begin(&mut self, fault: Fault) {
+        self.on.push(fault);
+        self.refresh();
+    }
+
+    /// Mends one; whether the thing is now whole.
+    pub(crate) fn end(&mut self, fault: Fault) -> bool {
+        if let Some(index) = self.on.iter().position(|f| *f == fault) {
+            self.on.remove(index);
+        }
+        self.refresh();
+        !self.has(fault)
+    }
+
+    fn refresh(&mut self) {
+        let newest = self.on.iter().rev().find_map(|f| match f {
+            Fault::Disorder(d) => Some(*d),
+            _ => None,
+        });
+        self.disorder = newest.unwrap_or(Disorder::NONE);
+    }
+
+    /// Whether this fault is on.
+    #[inline]
+    pub(crate) fn has(&self, fault: Fault) -> bool {
+        !self.on.is_empty() && self.on.contains(&fault)
+    }
+
+    /// What is wrong with this server's meter.
+    #[inline]
+    pub(crate) fn meter(&self, server: usize) -> Option<MeterFault> {
+        self.on.iter().find_map(|f| match f {
+            Fault::Meter(s, fault) if *s == server => Some(*fault),
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_its_seed_and_ends_in_time() {
+        let extent = Extent { servers: 4, supplies: 2 };
+        let (from, until) = (Instant::from_millis(1000), Instant::from_millis(20_000));
+        let draw = |seed| FaultPlan::draw(seed, extent, 40, from, until);
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+        assert!(draw(3).windows.iter().all(|w| from <= w.from && w.from <= w.to && w.to <= until));
+    }
+
+    #[test]
+    fn a_thing_is_whole_when_all_of_its_faults_are_mended() {
+        let mut active = Active::default();
+        active.begin(Fault::Partition(1));
+        active.begin(Fault::Partition(1));
+        assert!(!active.end(Fault::Partition(1)));
+        assert!(active.has(Fault::Partition(1)));
+        assert!(active.end(Fault::Partition(1)));
+        assert!(!active.has(Fault::Partition(1)));
+    }
+}

@@ -1,0 +1,186 @@
+//! The controllers in virtual time: they hold the budget, faults or none, and let go afterwards.
+
+use core::time::Duration;
+use std::io::BufReader;
+
+use ballast_agent_core::Policy;
+use ballast_sim::plant::{Load, PlantSpec, Profile};
+use ballast_sim::replay::{Part, RecordingError, RecordingReport, replay};
+use ballast_sim::scenario::{DemoOptions, default_budget, demo};
+use ballast_sim::world::{Extent, FaultPlan, Life, Outcome, Restrictions, Setup, World};
+use ballast_types::{Instant, VmClass};
+use serde::Serialize;
+
+/// A chassis whose batch VMs ask for `high` until `falls_s` and for little from then on.
+fn chassis(servers: usize, high: f64, falls_s: f64) -> PlantSpec {
+    let mut plant = demo(&DemoOptions {
+        servers,
+        budget: default_budget(servers),
+        queues: false,
+        ..DemoOptions::default()
+    });
+    for vm in plant.servers.iter_mut().flat_map(|s| &mut s.vms) {
+        let line = match vm.class {
+            VmClass::UserFacing => Profile::Constant(0.3),
+            VmClass::NonUserFacing => {
+                Profile::Steps([(0.0, 0.3), (3.0, high), (falls_s, 0.05)].into())
+            }
+        };
+        vm.load = Load::Profile(line);
+    }
+    plant
+}
+
+fn at(seconds: u64) -> Instant {
+    Instant::from_millis(seconds * 1000)
+}
+
+fn setup(plant: PlantSpec, seed: u64, seconds: u64) -> Setup {
+    Setup::new(plant, Policy::Stepwise, seed, Duration::from_secs(seconds))
+}
+
+fn run(setup: Setup, seconds: u64) -> (World, Outcome) {
+    let mut world = World::new(setup);
+    world.run(at(seconds)).unwrap_or_else(|violation| panic!("{violation}"));
+    let outcome = world.outcome();
+    (world, outcome)
+}
+
+#[test]
+fn without_faults_the_budget_holds_and_everything_is_given_back() {
+    let plant = chassis(12, 1.0, 40.0);
+    let (world, outcome) = run(setup(plant.clone(), 1, 120), 120);
+    let truth = world.truth();
+    // The load would exceed the budget: the same without anybody who throttles.
+    let mut free = Setup::new(
+        PlantSpec { hardware_caps: false, ..plant },
+        Policy::None,
+        1,
+        Duration::from_secs(20),
+    );
+    free.points = 10;
+    let (unwatched, _) = run(free, 20);
+    assert!(unwatched.truth().max_power_w > truth.budget_w, "the load must be too much");
+    assert_eq!(unwatched.curve().len(), 10);
+
+    assert!(outcome.capping_events >= 1);
+    assert!(truth.over_budget_s_max <= 1.0, "{} s above the budget", truth.over_budget_s_max);
+    assert!(truth.user_facing_throttled_core_s.total() == 0.0);
+    assert!(outcome.out_of_band_s == 0.0 && truth.hardware_engaged_s == 0.0);
+    assert_eq!(world.restrictions(), Restrictions::default());
+    assert!(truth.batch_frequency_ratio_end == 1.0);
+}
+
+#[test]
+fn a_run_is_its_seed() {
+    let hash = |seed| run(setup(chassis(3, 1.0, 12.0), seed, 15), 15).1.outputs_hash;
+    assert_eq!(hash(5), hash(5));
+    assert_ne!(hash(5), hash(6));
+}
+
+#[test]
+fn steady_load_moves_p_states_rarely() {
+    let mut world = World::new(setup(chassis(4, 0.9, 1000.0), 3, 180));
+    world.run(at(60)).unwrap();
+    let before = world.pstate_changes_max();
+    world.run(at(180)).unwrap();
+    let per_minute = f64::from(world.pstate_changes_max() - before) / 2.0;
+    // One step of four cores per settle time could be 150.
+    assert!(per_minute <= 90.0, "{per_minute} changes of one core a minute");
+}
+
+/// Faults for 25 s of high load; then none, and low load: whatever was restricted must be given back.
+#[test]
+fn faults_break_no_promise_and_leave_nothing_behind() {
+    for seed in 0..40 {
+        let mut setup = setup(chassis(4, 1.0, 30.0), seed, 300);
+        let extent = Extent { servers: 4, supplies: setup.plant.supplies.len() };
+        setup.faults = FaultPlan::draw(seed, extent, 6, at(1), at(25));
+        let faults = setup.faults.clone();
+        let mut world = World::new(setup);
+        let ended = world.run(at(30)).and_then(|()| {
+            // Bounded: the out-of-band hold is doubled by every relapse.
+            (30..300).step_by(10).try_for_each(|s| {
+                let done = world.restrictions() == Restrictions::default();
+                if done && s >= 90 { Ok(()) } else { world.run(at(s)) }
+            })
+        });
+        if let Err(violation) = ended {
+            panic!("{violation}\nfaults: {faults:#?}");
+        }
+        let left = world.restrictions();
+        assert_eq!(left, Restrictions::default(), "seed={seed}, faults: {faults:#?}");
+    }
+}
+
+fn bytes<P, S, I, O>(life: &Life<P, S, I, O>) -> Vec<u8>
+where
+    P: Serialize,
+    S: Serialize,
+    I: Serialize,
+    O: Serialize,
+{
+    let mut out = Vec::new();
+    life.write(&mut out).unwrap();
+    out
+}
+
+fn play(files: &[&[u8]]) -> Result<RecordingReport, RecordingError> {
+    let part = |(n, bytes)| Part { name: format!("file-{n}"), lines: BufReader::new(bytes) };
+    replay(files.iter().copied().enumerate().map(part).collect())
+}
+
+#[test]
+fn a_recording_replays_exactly_and_a_changed_one_does_not() {
+    let mut setup = setup(chassis(2, 1.0, 8.0), 9, 12);
+    setup.record = true;
+    let (world, _) = run(setup, 12);
+    let agent = bytes(&world.agent_tape(0).unwrap().lives()[0]);
+    let manager = bytes(&world.chassis_tape().unwrap().lives()[0]);
+    for (name, file) in [("agent", &agent), ("chassis", &manager)] {
+        let report = play(&[file]).unwrap();
+        assert_eq!((report.machine.as_str(), report.mismatches), (name, 0), "{report:?}");
+        let lines = file.iter().filter(|b| **b == b'\n').count() as u64;
+        assert!(report.steps == lines - 1 && report.outputs > 100, "{report:?}");
+        assert!((report.recorded_s - 12.0).abs() < 0.5, "{report:?}");
+    }
+
+    // One output changed: found, with its line and both sides.
+    let text = String::from_utf8(agent.clone()).unwrap();
+    let line = text.lines().position(|l| l.contains("\"set_pstate\":{\"id\"")).unwrap();
+    let changed = text.replacen("\"khz\":1200000", "\"khz\":1300000", 1);
+    assert_ne!(changed, text);
+    let report = play(&[changed.as_bytes()]).unwrap();
+    let first = report.first_mismatch.unwrap();
+    assert!(report.mismatches == 1 && first.line == line + 1, "{first:?}");
+    assert!(first.recorded.contains("1300000") && first.replayed.contains("1200000"), "{first:?}");
+
+    // Rotated in the middle, the second file going on with a header of its own.
+    let header = text.lines().next().unwrap();
+    let start = header.rfind("\"start\":").unwrap();
+    let goes_on = format!("{}\"start\":null}}\n", &header[..start]);
+    let middle = text.match_indices('\n').nth(20).unwrap().0 + 1;
+    let (one, two) = (&text[..middle], format!("{goes_on}{}", &text[middle..]));
+    let whole = play(&[&agent]).unwrap();
+    let rotated = play(&[one.as_bytes(), two.as_bytes()]).unwrap();
+    assert_eq!((rotated.steps, rotated.files), (whole.steps, 2));
+    assert_eq!(rotated.outputs_hash, whole.outputs_hash);
+    assert!(matches!(play(&[two.as_bytes()]), Err(RecordingError::Damaged { line: 1, .. })));
+
+    // The last line cut short by a crash is tolerated, also where another life follows.
+    let torn = &text.as_bytes()[..text.len() - 9];
+    let report = play(&[torn]).unwrap();
+    assert_eq!((report.damaged_tails, report.steps, report.mismatches), (1, whole.steps - 1, 0));
+    let report = play(&[torn, &agent]).unwrap();
+    assert_eq!((report.damaged_tails, report.lives, report.steps), (1, 2, 2 * whole.steps - 1));
+    // But not if the same life goes on behind it, or in the middle of a file.
+    let damaged = |files: &[&[u8]], name: &str| match play(files) {
+        Err(RecordingError::Damaged { file, line, .. }) => assert_eq!((&*file, line), (name, 21)),
+        other => panic!("{other:?}"),
+    };
+    damaged(&[&one.as_bytes()[..one.len() - 9], two.as_bytes()], "file-0");
+    let mut broken: Vec<&str> = text.lines().collect();
+    broken[20] = "{\"at\":";
+    damaged(&[broken.join("\n").as_bytes()], "file-0");
+    assert!(matches!(play(&[]), Err(RecordingError::Empty)));
+}
