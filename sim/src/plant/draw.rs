@@ -54,7 +54,11 @@ fn add_server(server: &ServerSpec, floored: bool, lines: &mut Vec<Line>) -> f64 
         let mut sum = 0.0;
         for n in &cores {
             let ladder = &server.cores[*n].ladder;
-            shares[*n] = if low { ladder.floor().share_of(ladder.max()) } else { 1.0 };
+            shares[*n] = if low {
+                ladder.floor().share_of(ladder.max())
+            } else {
+                1.0
+            };
             watts += server.model.dynamic_w() / count * server.model.scale(shares[*n]);
             sum += shares[*n];
         }
@@ -69,7 +73,11 @@ fn add_server(server: &ServerSpec, floored: bool, lines: &mut Vec<Line>) -> f64 
             Load::Profile(profile) => (profile, BATCH_BOUND),
         };
         let cursor = Cursor::new(profile.clone());
-        lines.push(Line { cursor, stretch: stretch(bound, share), watts });
+        lines.push(Line {
+            cursor,
+            stretch: stretch(bound, share),
+            watts,
+        });
     }
     server.model.static_w(shares.iter().sum::<f64>() / count)
 }

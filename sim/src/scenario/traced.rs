@@ -35,7 +35,13 @@ pub(super) fn from_trace(options: &DemoOptions<'_>, trace: &Trace, scale: TraceS
     let relative = scale == TraceScale::Auto;
     let lines = pack(trace, window, vms, relative);
     let build = |user_facing_scale: f64, batch_scale: f64| {
-        plant(options, &lines, trace.period_s, speedup, (user_facing_scale, batch_scale))
+        plant(
+            options,
+            &lines,
+            trace.period_s,
+            speedup,
+            (user_facing_scale, batch_scale),
+        )
     };
     if let TraceScale::Factor(factor) = scale {
         return build(factor, factor);
@@ -66,16 +72,29 @@ pub(super) fn from_trace(options: &DemoOptions<'_>, trace: &Trace, scale: TraceS
 /// One line of load per VM. The busiest series come first and are dealt out in turn and back, so that
 /// every VM gets about as much; each VM plays the sum of its own.
 fn pack(trace: &Trace, window: usize, vms: usize, relative: bool) -> Vec<Arc<[f32]>> {
-    let played: Vec<Arc<[f32]>> =
-        trace.series.iter().map(|s| s.played(&PowerModel::PAPER).values).collect();
-    let mean =
-        |n: usize| played[n][..window].iter().map(|v| f64::from(*v)).sum::<f64>() / window as f64;
+    let played: Vec<Arc<[f32]>> = trace
+        .series
+        .iter()
+        .map(|s| s.played(&PowerModel::PAPER).values)
+        .collect();
+    let mean = |n: usize| {
+        played[n][..window]
+            .iter()
+            .map(|v| f64::from(*v))
+            .sum::<f64>()
+            / window as f64
+    };
     let coverage = |n: usize| {
-        let there = trace.series[n].values[..window].iter().filter(|v| !v.is_nan()).count();
+        let there = trace.series[n].values[..window]
+            .iter()
+            .filter(|v| !v.is_nan())
+            .count();
         there as f64 / window as f64
     };
-    let mut order: Vec<(usize, f64)> =
-        (0..played.len()).filter(|n| coverage(*n) >= COVERAGE).map(|n| (n, mean(n))).collect();
+    let mut order: Vec<(usize, f64)> = (0..played.len())
+        .filter(|n| coverage(*n) >= COVERAGE)
+        .map(|n| (n, mean(n)))
+        .collect();
     if order.is_empty() {
         order = (0..played.len()).map(|n| (n, mean(n))).collect();
     }
@@ -91,7 +110,11 @@ fn pack(trace: &Trace, window: usize, vms: usize, relative: bool) -> Vec<Arc<[f3
                     *sum += *value;
                 }
             }
-            let by = if relative { 1.0 / high(&sum[..window]) } else { 1.0 };
+            let by = if relative {
+                1.0 / high(&sum[..window])
+            } else {
+                1.0
+            };
             sum.iter().map(|v| (v * by).min(1.0)).collect()
         })
         .collect()
@@ -139,17 +162,21 @@ fn plant(
 /// The scale of the first user-facing and of the first batch VM that plays a series.
 pub(super) fn scales(spec: &PlantSpec) -> Option<(f64, f64)> {
     let of = |class| {
-        spec.servers.iter().flat_map(|s| &s.vms).filter(|vm| vm.class == class).find_map(|vm| {
-            let profile = match &vm.load {
-                Load::Queue(queue) => &queue.utilisation,
-                Load::Batch(batch) => &batch.demand,
-                Load::Profile(profile) => profile,
-            };
-            match profile {
-                Profile::Series(series) => Some(series.scale),
-                _ => None,
-            }
-        })
+        spec.servers
+            .iter()
+            .flat_map(|s| &s.vms)
+            .filter(|vm| vm.class == class)
+            .find_map(|vm| {
+                let profile = match &vm.load {
+                    Load::Queue(queue) => &queue.utilisation,
+                    Load::Batch(batch) => &batch.demand,
+                    Load::Profile(profile) => profile,
+                };
+                match profile {
+                    Profile::Series(series) => Some(series.scale),
+                    _ => None,
+                }
+            })
     };
     of(VmClass::UserFacing).zip(of(VmClass::NonUserFacing))
 }

@@ -23,6 +23,8 @@ mod error;
 mod grid;
 mod play;
 mod read;
+#[cfg(test)]
+mod tests;
 
 use std::io::Read;
 
