@@ -16,12 +16,12 @@ struct Line {
     watts: f64,
 }
 
-/// The highest draw at the supplies' input in `seconds`, looked at `samples` times.
+/// The draw at the supplies' input at `samples` instants spread evenly over `seconds`.
 ///
 /// `floored` takes every core of a non-user-facing VM at the floor of its ladder, otherwise all run at
 /// their highest frequency. A queue counts with its offered load, so this is a mean over its requests.
 #[must_use]
-pub fn peak_draw(spec: &PlantSpec, seconds: f64, samples: u32, floored: bool) -> Watts {
+pub fn draws(spec: &PlantSpec, seconds: f64, samples: u32, floored: bool) -> Vec<Watts> {
     let mut static_w = Vec::new();
     let mut lines = Vec::new();
     for server in &spec.servers {
@@ -30,17 +30,25 @@ pub fn peak_draw(spec: &PlantSpec, seconds: f64, samples: u32, floored: bool) ->
     let idle: f64 = spec.servers.iter().map(|s| s.model.idle_w).sum();
     let full: f64 = spec.servers.iter().map(|s| s.model.full_w).sum();
     let mut supplies = Supplies::new(&spec.supplies);
-    let mut peak: f64 = 0.0;
-    for sample in 0..samples {
+    let draw = |sample: u32| {
         let t = seconds * f64::from(sample) / f64::from(samples);
         let mut dc: f64 = static_w.iter().sum();
         for line in &mut lines {
             dc += (line.cursor.at(t) * line.stretch).min(1.0) * line.watts;
         }
         supplies.step(dc + spec.shared.draw_w(dc, idle, full));
-        peak = peak.max(supplies.input_w);
-    }
-    Watts::from_f64(peak).unwrap_or(Watts::MAX)
+        Watts::from_f64(supplies.input_w).unwrap_or(Watts::MAX)
+    };
+    (0..samples).map(draw).collect()
+}
+
+/// The highest of [`draws`].
+#[must_use]
+pub fn peak_draw(spec: &PlantSpec, seconds: f64, samples: u32, floored: bool) -> Watts {
+    draws(spec, seconds, samples, floored)
+        .into_iter()
+        .max()
+        .unwrap_or(Watts::ZERO)
 }
 
 /// Adds the VMs of one server, and gives what it draws without them.

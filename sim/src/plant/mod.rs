@@ -25,7 +25,7 @@ use ballast_types::{CoreId, Instant, KiloHertz, Microjoules, Utilisation, VmClas
 pub use crate::load::{
     BatchSpec, Generator, Interpolation, Latencies, Profile, QueueSpec, Series, ServiceLaw, Shape,
 };
-pub use draw::peak_draw;
+pub use draw::{draws, peak_draw};
 pub use spec::{Load, Loss, PlantSpec, SensorSpec, ServerSpec, SharedSpec, SupplySpec, VmLoad};
 pub use supply::{SupplyReading, SupplyState};
 pub use truth::{ByCause, Truth, VmTruth};

@@ -65,6 +65,8 @@ impl Default for DemoOptions<'_> {
 pub enum TraceScale {
     /// Every VM's line is taken relative to its own peak, then all are scaled so that the uncapped peak
     /// is 15 % above the budget while the peak at the floor stays 5 % under it, as far as both can be.
+    /// Where the recorded load is so flat that it would then exceed the budget nearly always, the scale is
+    /// lower: down to a peak 5 % above the budget.
     Auto,
     /// The recorded utilisation times this.
     Factor(f64),

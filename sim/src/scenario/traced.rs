@@ -2,18 +2,21 @@
 
 use std::sync::Arc;
 
-use ballast_types::{PowerModel, VmClass};
+use ballast_types::{PowerModel, VmClass, Watts};
 
 use super::demo::{bisect, user_facing};
 use super::{BATCH, DemoOptions, TraceScale, USER_FACING, chassis};
 use crate::load::{BatchSpec, Interpolation, Profile, Series};
-use crate::plant::{Load, PlantSpec, peak_draw};
+use crate::plant::{Load, PlantSpec, draws, peak_draw};
 use crate::trace::Trace;
 
 /// A series with less than this share of its values in the window is not played, while others are left.
 const COVERAGE: f64 = 0.8;
 /// At most this many series are summed on one VM.
 const PACK: usize = 6;
+/// One line drives the same VM on this many servers: a deployment is spread over servers, and its VMs
+/// follow the same users.
+const SPREAD: usize = 4;
 /// Seconds of a day.
 const DAY_S: f64 = 86_400.0;
 /// No queue is offered more than this, so that its latency stays finite.
@@ -21,6 +24,11 @@ const QUEUE_LOAD: f64 = 0.6;
 /// The uncapped peak that the automatic scale looks for, and the floored peak that it allows.
 const PEAK: u32 = 1_150_000;
 const FLOORED: u32 = 950_000;
+/// A flat load may not be above `BUSY` of the budget for more than `BUSY_SHARE` of the time, unless its
+/// peak would then be below `LEAST_PEAK`: a budget that is always exceeded shows no release.
+const BUSY: u32 = 960_000;
+const BUSY_SHARE: f64 = 0.6;
+const LEAST_PEAK: u32 = 1_050_000;
 
 pub(super) fn from_trace(options: &DemoOptions<'_>, trace: &Trace, scale: TraceScale) -> PlantSpec {
     let speedup = if options.speedup > 0.0 && options.speedup.is_finite() {
@@ -31,9 +39,10 @@ pub(super) fn from_trace(options: &DemoOptions<'_>, trace: &Trace, scale: TraceS
     let values = trace.series.first().map_or(0, |s| s.values.len());
     let window = (libm::ceil(options.seconds * speedup / trace.period_s) as usize + 1)
         .clamp(1, values.max(1));
-    let vms = options.servers.max(1) * usize::from(USER_FACING.0 + BATCH.0);
+    let groups = options.servers.max(1).div_ceil(SPREAD);
+    let count = groups * usize::from(USER_FACING.0 + BATCH.0);
     let relative = scale == TraceScale::Auto;
-    let lines = pack(trace, window, vms, relative);
+    let lines = pack(trace, window, count, relative);
     let build = |user_facing_scale: f64, batch_scale: f64| {
         plant(
             options,
@@ -48,30 +57,32 @@ pub(super) fn from_trace(options: &DemoOptions<'_>, trace: &Trace, scale: TraceS
     }
     // Every recorded value is looked at, up to some thousands.
     let samples = (2 * window).clamp(16, 4000) as u32;
-    let peak = |spec: &PlantSpec, floored| peak_draw(spec, options.seconds, samples, floored);
-    // The less user-facing VMs are loaded, the lower the floor, and the higher the batch peak must be.
-    let mut best = build(0.0, 0.0);
+    let budget = options.budget;
+    let seen = |spec: &PlantSpec| draws(spec, options.seconds, samples, false);
+    let fits = |spec: &PlantSpec| {
+        let draws = seen(spec);
+        let peak = draws.iter().copied().max().unwrap_or(Watts::ZERO);
+        let busy = draws.iter().filter(|w| **w > budget.ppm(BUSY)).count() as f64;
+        peak <= budget.ppm(PEAK)
+            && (peak <= budget.ppm(LEAST_PEAK) || busy <= BUSY_SHARE * f64::from(samples))
+            && peak_draw(spec, options.seconds, samples, true) < budget.ppm(FLOORED)
+    };
+    // The less user-facing VMs are loaded, the lower is the floor, and the more the batch VMs may do.
+    let mut best = (Watts::ZERO, build(0.0, 0.0));
     for top in [QUEUE_LOAD, 0.5, 0.4, 0.3, 0.2] {
         let at = |s: f64| build(top * s.min(1.0), s);
-        let fits = |s: f64| {
-            let spec = at(s);
-            peak(&spec, false) <= options.budget.ppm(PEAK)
-                && peak(&spec, true) < options.budget.ppm(FLOORED)
-        };
-        let spec = at(bisect(0.0, 8.0, fits));
-        if peak(&spec, false) > peak(&best, false) {
-            best = spec;
-        }
-        if peak(&best, false) > options.budget.ppm(PEAK - 10_000) {
-            break;
+        let spec = at(bisect(0.0, 8.0, |s| fits(&at(s))));
+        let peak = seen(&spec).into_iter().max().unwrap_or(Watts::ZERO);
+        if peak > best.0 {
+            best = (peak, spec);
         }
     }
-    best
+    best.1
 }
 
-/// One line of load per VM. The busiest series come first and are dealt out in turn and back, so that
-/// every VM gets about as much; each VM plays the sum of its own.
-fn pack(trace: &Trace, window: usize, vms: usize, relative: bool) -> Vec<Arc<[f32]>> {
+/// `count` lines of load. The liveliest series come first and are dealt out in turn and back, so that every
+/// line gets about as much; each is the sum of its own. A steady series, however busy, tells nothing.
+fn pack(trace: &Trace, window: usize, count: usize, relative: bool) -> Vec<Arc<[f32]>> {
     let played: Vec<Arc<[f32]>> = trace
         .series
         .iter()
@@ -84,6 +95,11 @@ fn pack(trace: &Trace, window: usize, vms: usize, relative: bool) -> Vec<Arc<[f3
             .sum::<f64>()
             / window as f64
     };
+    let swing = |n: usize| {
+        let m = mean(n);
+        let square = |v: &f32| (f64::from(*v) - m) * (f64::from(*v) - m);
+        libm::sqrt(played[n][..window].iter().map(square).sum::<f64>() / window as f64)
+    };
     let coverage = |n: usize| {
         let there = trace.series[n].values[..window]
             .iter()
@@ -93,19 +109,23 @@ fn pack(trace: &Trace, window: usize, vms: usize, relative: bool) -> Vec<Arc<[f3
     };
     let mut order: Vec<(usize, f64)> = (0..played.len())
         .filter(|n| coverage(*n) >= COVERAGE)
-        .map(|n| (n, mean(n)))
+        .map(|n| (n, swing(n)))
         .collect();
     if order.is_empty() {
-        order = (0..played.len()).map(|n| (n, mean(n))).collect();
+        order = (0..played.len()).map(|n| (n, swing(n))).collect();
     }
     order.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-    let each = (order.len() / vms).clamp(1, PACK);
-    (0..vms)
-        .map(|vm| {
+    let each = (order.len() / count).clamp(1, PACK);
+    (0..count)
+        .map(|line| {
             let mut sum = vec![0.0f32; played.first().map_or(0, |p| p.len())];
             for round in 0..each {
-                let seat = if round % 2 == 0 { vm } else { vms - 1 - vm };
-                let (series, _) = order[(round * vms + seat) % order.len()];
+                let seat = if round % 2 == 0 {
+                    line
+                } else {
+                    count - 1 - line
+                };
+                let (series, _) = order[(round * count + seat) % order.len()];
                 for (sum, value) in sum.iter_mut().zip(played[series].iter()) {
                     *sum += *value;
                 }
@@ -134,7 +154,7 @@ fn plant(
     speedup: f64,
     (user_facing_scale, batch_scale): (f64, f64),
 ) -> PlantSpec {
-    let servers = options.servers.max(1);
+    let groups = options.servers.max(1).div_ceil(SPREAD);
     chassis(options, |server, n, class| {
         // Busy lines go to every server alike, and to both classes in turn.
         let rank = match class {
@@ -147,7 +167,7 @@ fn plant(
         };
         let profile = Profile::Series(Series {
             period_s,
-            values: lines[rank * servers + server].clone(),
+            values: lines[rank * groups + server % groups].clone(),
             interpolation: Interpolation::Linear,
             scale,
             speedup,
