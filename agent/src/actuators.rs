@@ -130,10 +130,13 @@ impl Actuators {
     pub(crate) fn goal(&self, slot: usize) -> Goal {
         self.slots[slot].goal
     }
-    /// Whether the server's own limit is on, or may be.
+    /// Whether the server's own limit is meant to be on.
+    pub(crate) fn limit_wanted(&self) -> bool {
+        self.goal(self.server()) != Goal::Lift
+    }
+    /// Whether it is on, or may be: a lift that was given up may have left it on.
     pub(crate) fn limit_on(&self) -> bool {
-        let slot = &self.slots[self.server()];
-        slot.goal != Goal::Lift || slot.stuck
+        self.limit_wanted() || self.stuck(self.server())
     }
     /// Whether a slot was given up: what it does is unknown.
     pub(crate) fn stuck(&self, slot: usize) -> bool {

@@ -96,7 +96,7 @@ impl Agent {
         if is.is_none() && self.acts() && self.sighted() {
             self.lift_all(now);
             self.go(now, State::Uncapped, cause);
-        } else if let (Some(cap), true) = (self.acting_cap(), self.actuators.limit_on()) {
+        } else if let (Some(cap), true) = (self.acting_cap(), self.actuators.limit_wanted()) {
             self.limit(now, cap);
         }
     }
@@ -166,7 +166,7 @@ impl Agent {
 
     /// The floor was not enough.
     fn escalate(&mut self, now: Instant, cap: Watts) {
-        if self.params.server_limit_floor.is_none() || self.actuators.limit_on() {
+        if self.params.server_limit_floor.is_none() || self.actuators.limit_wanted() {
             return;
         }
         if core::mem::replace(&mut self.episode.limited, true) {
@@ -202,7 +202,7 @@ impl Agent {
         };
         let can = self.acting_cap().is_some()
             && self.params.server_limit_floor.is_some()
-            && !self.actuators.limit_on();
+            && !self.actuators.limit_wanted();
         can.then(|| since + self.params.escalate_after)
     }
 
@@ -232,7 +232,7 @@ impl Agent {
             self.lift_all(now);
             return self.go(now, State::Uncapped, cause);
         };
-        let limited = self.actuators.limit_on();
+        let limited = self.actuators.limit_wanted();
         let to = if limited {
             State::Shedding { under_since: None }
         } else if !self.throttle.any_restricted() {

@@ -309,6 +309,8 @@ proptest! {
                 }
             });
             if let Some(alert) = &newest {
+                // A timer that is due now is not the message's doing.
+                play.play(0, &Step::Silence, |_, _| {});
                 let before = play.status();
                 play.moved(Some(Input::Alert(alert.clone())), &mut |play: &mut Play, seen: &Seen| {
                     assert!(matches!(seen.outputs[..], [Output::Refuse(_)]));

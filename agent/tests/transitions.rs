@@ -334,6 +334,21 @@ fn what_was_given_up_is_mended_later() {
 }
 
 #[test]
+fn a_limit_that_could_not_be_lifted_is_not_set_again() {
+    let found = Found { server_limit: true, ..Found::default() };
+    let mut it = World::with(params(), found);
+    it.result = Some(Err(ActuatorError::Permanent));
+    it.draw(150);
+    it.result = Some(Ok(()));
+    it.log();
+    assert!(it.report().server_limit, "it may still be on");
+    it.tell(Some(180));
+    assert_eq!(it.log(), "remember 1 Some(Watts(204000))");
+    it.pass(10_000);
+    assert!(it.limit.is_none() && !it.report().server_limit);
+}
+
+#[test]
 fn enforced_follows_the_meter_and_a_new_epoch() {
     let mut it = World::new();
     it.tell(Some(180));
