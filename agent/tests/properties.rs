@@ -241,7 +241,7 @@ fn policy() -> impl Strategy<Value = Policy> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn every_alert_has_one_answer_and_every_wish_is_possible(

@@ -344,7 +344,7 @@ fn a_limit_that_could_not_be_lifted_is_not_set_again() {
     assert!(it.report().server_limit, "it may still be on");
     it.tell(Some(180));
     assert_eq!(it.log(), "remember 1 Some(Watts(204000))");
-    it.pass(10_000);
+    it.samples(150, 50);
     assert!(it.limit.is_none() && !it.report().server_limit);
 }
 
