@@ -145,7 +145,8 @@ pub struct TelemetryReport {
     pub outputs: u64,
     /// 128 bits over them and their instants.
     pub outputs_hash: String,
-    /// The draw and the frequencies over time; extremes are kept.
+    /// The draw and the frequencies over time; extremes are kept. Not in JSON: it is for the plot.
+    #[serde(skip)]
     pub curve: Vec<Bucket>,
 }
 

@@ -1,0 +1,110 @@
+//! `ballast replay`: the controllers in virtual time, on a daemon's recording or on foreign telemetry.
+
+mod plot;
+mod recording;
+mod telemetry;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use crate::demo::{PolicyArg, positive};
+
+/// Arguments of `ballast replay`.
+#[derive(Args, Debug)]
+pub(crate) struct ReplayArgs {
+    /// A daemon's recording: a file, or a folder with all of its files
+    #[arg(long, value_name = "FILE|DIR", required_unless_present = "telemetry")]
+    recording: Option<PathBuf>,
+    /// Telemetry of servers or VMs (CSV, also .zst): CPU use, or watts of whole servers
+    #[arg(long, value_name = "FILE", conflicts_with = "recording", requires = "budget_w")]
+    telemetry: Option<PathBuf>,
+    /// Print the report as one JSON object, alone on stdout
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    options: TelemetryArgs,
+}
+
+/// What goes with `--telemetry`.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "With --telemetry")]
+struct TelemetryArgs {
+    /// The chassis's power budget at the supplies' input, in watts
+    #[arg(long, value_name = "W", value_parser = positive, conflicts_with = "recording")]
+    budget_w: Option<f64>,
+    /// Servers in the chassis [default: 12; with watts, one per series]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    servers: Option<u16>,
+    /// How many recorded hours to replay; 0 for all
+    #[arg(long, value_name = "H", default_value_t = 6.0, value_parser = not_negative)]
+    hours: f64,
+    /// Recorded hours to leave out at the start
+    #[arg(long, value_name = "H", default_value_t = 0.0, value_parser = not_negative)]
+    skip_hours: f64,
+    /// Seed of all chance: sensor noise and message latencies
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// How the agents throttle
+    #[arg(long, value_enum, default_value_t = PolicyArg::Stepwise)]
+    policy: PolicyArg,
+    /// Multiplies every recorded value
+    #[arg(long, value_name = "F", default_value_t = 1.0, value_parser = positive)]
+    scale: f64,
+    /// The time column, in seconds [default: timestamp]
+    #[arg(long, value_name = "NAME")]
+    time_column: Option<String>,
+    /// The column that names the server [default: server]
+    #[arg(long, value_name = "NAME")]
+    server_column: Option<String>,
+    /// The value column [default: watts, power_w, utilisation or cpu_pct]
+    #[arg(long, value_name = "NAME")]
+    value_column: Option<String>,
+    /// What the values mean, where the column's name does not say
+    #[arg(long, value_enum)]
+    unit: Option<UnitArg>,
+    /// What a server draws while idle, in watts
+    #[arg(long, value_name = "W", default_value_t = 112.0, value_parser = positive)]
+    idle_w: f64,
+    /// What a server draws at full load, in watts
+    #[arg(long, value_name = "W", default_value_t = 310.0, value_parser = positive)]
+    full_w: f64,
+    /// The same at half frequency, idle [default: as the paper's server, in proportion]
+    #[arg(long, value_name = "W", value_parser = positive)]
+    half_idle_w: Option<f64>,
+    /// The same at half frequency, full load [default: as the paper's server, in proportion]
+    #[arg(long, value_name = "W", value_parser = positive)]
+    half_full_w: Option<f64>,
+    /// Draw power against budget, and frequencies, into this file
+    #[arg(long, value_name = "FILE.svg", conflicts_with = "recording")]
+    plot: Option<PathBuf>,
+}
+
+/// What a value means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum UnitArg {
+    /// Percent of a server's or VM's CPU
+    Percent,
+    /// The same from 0 to 1
+    Share,
+    /// Watts of one server
+    Watts,
+}
+
+/// Runs the replay.
+pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
+    match (&args.recording, &args.telemetry) {
+        (Some(path), _) => recording::run(path, args.json),
+        (None, Some(path)) => telemetry::run(path, &args.options, args.json),
+        (None, None) => anyhow::bail!("nothing to replay: give --telemetry or --recording"),
+    }
+}
+
+/// A finite number, not below zero.
+fn not_negative(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
+        _ => Err("a finite number, 0 or above, is needed".to_owned()),
+    }
+}

@@ -1,0 +1,112 @@
+//! A daemon's recording, replayed: the outputs must come out identical.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use ballast_sim::replay::{Part, RecordingReport, replay};
+use serde::{Deserialize, Serialize};
+
+use crate::say;
+
+/// The report on all machines of a folder.
+#[derive(Debug, Serialize)]
+struct Report {
+    steps: u64,
+    mismatches: u64,
+    recordings: Vec<RecordingReport>,
+}
+
+pub(super) fn run(path: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    let mut recordings = Vec::new();
+    for files in machines(files(path)?)? {
+        recordings.push(replay(files)?);
+    }
+    let report = Report {
+        steps: recordings.iter().map(|r| r.steps).sum(),
+        mismatches: recordings.iter().map(|r| r.mismatches).sum(),
+        recordings,
+    };
+    say(&if json { serde_json::to_string_pretty(&report)? } else { text(&report) })?;
+    Ok(if report.mismatches == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The files of a recording, oldest first: their names hold the start and a number.
+fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let about =
+        fs::metadata(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+    if !about.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).with_context(|| format!("{}", path.display()))? {
+        let file = entry?.path();
+        if file.extension().is_some_and(|e| e == "jsonl") {
+            files.push(file);
+        }
+    }
+    if files.is_empty() {
+        bail!("{}: holds no recording, that is no file *.jsonl", path.display());
+    }
+    files.sort();
+    Ok(files)
+}
+
+type Files = Vec<Part<BufReader<File>>>;
+
+/// Parts the files by the machine that their headers name.
+fn machines(files: Vec<PathBuf>) -> anyhow::Result<Vec<Files>> {
+    let mut groups: Vec<(String, Files)> = Vec::new();
+    for path in files {
+        let name = path.display().to_string();
+        let machine = machine(&path).with_context(|| name.clone())?;
+        let part =
+            Part { name: name.clone(), lines: BufReader::new(File::open(&path).context(name)?) };
+        // A header that cannot be read belongs to the file before it: the replay judges it.
+        let group = match &machine {
+            Some(machine) => groups.iter().position(|(known, _)| known == machine),
+            None => groups.len().checked_sub(1),
+        };
+        match group {
+            Some(n) => groups[n].1.push(part),
+            None => groups.push((machine.unwrap_or_default(), vec![part])),
+        }
+    }
+    Ok(groups.into_iter().map(|(_, files)| files).collect())
+}
+
+fn machine(path: &Path) -> anyhow::Result<Option<String>> {
+    #[derive(Deserialize)]
+    struct Named {
+        machine: String,
+    }
+    let mut line = Vec::new();
+    BufReader::new(File::open(path)?).read_until(b'\n', &mut line)?;
+    Ok(serde_json::from_slice::<Named>(&line).ok().map(|named| named.machine))
+}
+
+fn text(report: &Report) -> String {
+    let mut lines = Vec::new();
+    for r in &report.recordings {
+        lines.push(format!(
+            "{}: {} steps, {} outputs, {:.1} s in {} file(s), {} start(s)",
+            r.machine, r.steps, r.outputs, r.recorded_s, r.files, r.lives
+        ));
+        if r.damaged_tails > 0 {
+            lines
+                .push(format!("  {} last line(s) cut short by a crash, left out", r.damaged_tails));
+        }
+        match &r.first_mismatch {
+            None => lines.push(format!("  every output is identical (hash {})", r.outputs_hash)),
+            Some(first) => lines.extend([
+                format!("  {} step(s) came out differently; the first:", r.mismatches),
+                format!("  {}:{} at {} ns", first.file, first.line, first.at.as_nanos()),
+                format!("    recorded {}", first.recorded),
+                format!("    replayed {}", first.replayed),
+            ]),
+        }
+    }
+    lines.join("\n")
+}
