@@ -189,3 +189,53 @@ pub(crate) fn slot_of(mode: Mode) -> Slot {
         Mode::Unmanaged => Slot::Unmanaged,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ballast_types::ServerId;
+
+    const W: fn(i64) -> Watts = Watts::from_whole;
+
+    fn agent() -> Agent {
+        let id = ServerId::new("s").unwrap();
+        Agent::new(Server { id, mode: Mode::Managed, out_of_band_floor: None }, None, Instant::ZERO)
+    }
+
+    #[test]
+    fn a_silent_server_holds_the_higher_of_grant_and_fallback() {
+        for (granted, fallback, held) in
+            [(None, 200, 200), (Some(150), 200, 200), (Some(250), 200, 250)]
+        {
+            let mut a = agent();
+            a.cap = granted.map(W);
+            a.hold(W(fallback));
+            a.slot = Slot::Silent;
+            assert_eq!(a.reserve(W(100)), Some(W(held)));
+            assert_eq!(
+                a.reserve(W(300)),
+                Some(W(300)),
+                "the fallback it is told rises with the share"
+            );
+        }
+        let mut a = agent();
+        a.hold(W(200));
+        a.rejoin();
+        a.hold(W(120));
+        assert_eq!(a.reserve(W(120)), Some(W(200)), "not freed in between");
+    }
+
+    #[test]
+    fn only_recent_messages_are_known() {
+        let mut a = agent();
+        for t in 0..100 {
+            a.number(Instant::from_millis(t));
+        }
+        assert_eq!(a.sent_at(Seq(100)), Some(Instant::from_millis(99)));
+        assert_eq!(a.sent_at(Seq(69)), Some(Instant::from_millis(68)));
+        assert_eq!(
+            (a.sent_at(Seq(68)), a.sent_at(Seq(101)), a.sent_at(Seq(0))),
+            (None, None, None)
+        );
+    }
+}

@@ -356,3 +356,72 @@ fn an_episode_of_an_earlier_life_is_carried_on() {
     // 1800 + 50 n reaches 2304 with the eleventh report.
     assert_eq!(carried, Some(name(10)));
 }
+
+/// An episode whose draw has been low for 25 s.
+fn nearly_over() -> World {
+    let mut p = params(12);
+    p.servers[7].out_of_band_floor = None;
+    let mut w = World::new(p);
+    w.run(ms(2_000));
+    w.total = Some(W(2360));
+    w.run(ms(1_000));
+    w.total = Some(W(1_850));
+    w.run(ms(25_000));
+    assert_eq!(w.state(), ChassisState::Alerting);
+    w
+}
+
+#[test]
+fn blindness_begins_the_hold_time_anew() {
+    let mut w = nearly_over();
+    w.total = None;
+    w.agent(7).power = None; // and no estimate either
+    w.run(ms(10_000));
+    w.total = Some(W(1_850));
+    w.run(ms(29_000));
+    assert_eq!(w.state(), ChassisState::Alerting);
+    w.run(ms(2_000));
+    assert_eq!(w.state(), ChassisState::Normal);
+}
+
+#[test]
+fn another_limit_begins_the_hold_time_anew() {
+    let mut w = nearly_over();
+    w.input(Input::Budget(Some(W(2_200))));
+    w.run(ms(29_000));
+    assert_eq!(w.state(), ChassisState::Alerting);
+    w.run(ms(2_000));
+    assert_eq!(w.state(), ChassisState::Normal);
+}
+
+#[test]
+fn a_silent_server_holds_the_others_back_for_the_hold_time() {
+    let mut w = nearly_over();
+    w.agent(7).answers = false;
+    w.run(ms(60_000));
+    assert_eq!(w.state(), ChassisState::Alerting, "what it would restore is not known");
+    w.run(ms(3_000));
+    assert_eq!(w.state(), ChassisState::Normal, "its own lease has long released it");
+}
+
+#[test]
+fn without_sight_nobody_is_released() {
+    let mut w = nearly_over();
+    while w.state() == ChassisState::Alerting {
+        w.run(ms(100));
+    }
+    // The stagger is 100 ms, blindness comes after 600 ms: stop the readings in the middle.
+    w.total = None;
+    w.run(ms(600));
+    let released = |w: &World| {
+        w.chassis.status(w.now).servers.iter().filter(|s| s.granted_w.is_none()).count()
+    };
+    let before = released(&w);
+    assert!((1..12).contains(&before), "{before}");
+    assert_eq!(w.state(), ChassisState::Blind);
+    w.run(ms(5_000));
+    assert_eq!(released(&w), before);
+    w.total = Some(W(1_850));
+    w.run(ms(2_000));
+    assert_eq!(released(&w), 12);
+}

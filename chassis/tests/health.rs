@@ -108,6 +108,8 @@ fn over_the_limit_for_too_long_caps_every_server_worst_first() {
     assert_eq!(w.state(), ChassisState::Alerting);
     w.run(ms(400));
     assert_eq!(w.state(), ChassisState::OutOfBand);
+    let share = w.alerts_to(0).last().unwrap().1.fallback_w;
+    assert!(w.caps().iter().all(|&(_, watts)| watts == share));
     let order: Vec<_> = w.caps().into_iter().map(|(s, _)| s).collect();
     assert_eq!(order, [name(2), name(3), name(0), name(1)]);
     let turns: Vec<_> = w
@@ -135,6 +137,9 @@ fn caps_are_lifted_one_by_one_after_the_hold() {
     assert!(lifts.windows(2).all(|p| p[1].0 - p[0].0 == Duration::from_secs(5)), "{lifts:?}");
     assert!(w.ledgers().last().unwrap().out_of_band.is_empty());
     assert_eq!(w.state(), ChassisState::Normal);
+    let last_lift = lifts[3].0;
+    let released = (0..4).flat_map(|i| w.alerts_to(i)).filter(|(_, a)| a.level == Level::Watch);
+    assert!(released.into_iter().all(|(at, _)| at >= last_lift), "under the agents' caps");
     let on = w.chassis.status(w.now).out_of_band_ms;
     w.run(ms(5000));
     assert_eq!(w.chassis.status(w.now).out_of_band_ms, on, "counted while on only");
@@ -165,7 +170,7 @@ fn the_hold_doubles_on_a_new_escalation() {
 fn a_failed_action_is_tried_again_with_an_alarm() {
     let mut w = World::new(params(1));
     w.run(ms(2000));
-    w.actuator = Err("BMC busy".into());
+    w.actuator = Some(Err("BMC busy".into()));
     w.total = Some(W(220));
     w.run(ms(3000));
     assert!(w.has_alarm("BMC busy"));
@@ -178,9 +183,42 @@ fn a_failed_action_is_tried_again_with_an_alarm() {
         .collect();
     let gaps: Vec<_> = times.windows(2).map(|p| (p[1] - p[0]).as_secs()).collect();
     assert_eq!(gaps, [1, 1, 30]);
-    w.actuator = Ok(());
+    w.actuator = Some(Ok(()));
     w.run(ms(31_000));
     assert!(!w.has_alarm("BMC busy"));
+}
+
+#[test]
+fn an_action_without_an_answer_is_tried_again() {
+    let mut w = World::new(params(1));
+    w.run(ms(2000));
+    w.actuator = None;
+    w.total = Some(W(220));
+    w.run(ms(14_000));
+    let ids = action_ids(&w.log);
+    assert_eq!(ids.len(), 3, "every trip time");
+    w.input(Input::Applied { id: ids[0], result: Ok(()) });
+    assert_eq!(
+        w.chassis.status(w.now).refused_inputs,
+        1,
+        "a late answer to an older try says nothing"
+    );
+}
+
+#[test]
+fn a_fenced_manager_leaves_the_ledger_alone() {
+    let mut w = escalated();
+    w.total = Some(W(600));
+    w.actuator = None;
+    while w.lifts().is_empty() {
+        w.run(ms(200));
+    }
+    let id = *action_ids(&w.log).last().unwrap();
+    let seq = newest(&w).seq;
+    refuse(&mut w, seq, RefusalReason::Stale, 2, 1);
+    w.clear();
+    w.input(Input::Applied { id, result: Ok(()) });
+    assert!(w.log.is_empty());
 }
 
 #[test]

@@ -47,8 +47,8 @@ pub(crate) struct World {
     pub(crate) chassis: Chassis,
     pub(crate) now: Instant,
     pub(crate) agents: BTreeMap<ServerId, Agent>,
-    /// Actions are answered like this, at once.
-    pub(crate) actuator: Result<(), String>,
+    /// Actions are answered like this, at once; `None`: not at all.
+    pub(crate) actuator: Option<Result<(), String>>,
     /// What the supplies read, `None`: nothing.
     pub(crate) total: Option<Watts>,
     pub(crate) polls: bool,
@@ -82,7 +82,7 @@ impl World {
             chassis,
             now,
             agents,
-            actuator: Ok(()),
+            actuator: Some(Ok(())),
             total: Some(W(total)),
             polls: true,
             log: vec![],
@@ -138,7 +138,7 @@ impl World {
             match output {
                 Output::Alert { server, alert } => self.deliver(&server, &alert),
                 Output::OutOfBandCap { id, .. } | Output::OutOfBandLift { id, .. } => {
-                    let result = self.actuator.clone();
+                    let Some(result) = self.actuator.clone() else { continue };
                     self.chassis.handle_input(self.now, Input::Applied { id, result });
                 }
                 Output::Ledger(_) | Output::Event(_) => {}
