@@ -149,14 +149,15 @@ impl Actuators {
             let actuator = &mut self.all[number];
             if !text.is_empty() && text != actuator.retired {
                 actuator.retired.clone_from(&text);
-                actuator.take(number, text, plant, to)?;
+                let holds = actuator.shown.clone();
+                actuator.take(number, text, holds, plant, to)?;
             }
         }
         for number in written {
             let actuator = &mut self.all[number];
             let text = read(&actuator.path)?;
             if !text.is_empty() && text != actuator.shown {
-                actuator.take(number, text, plant, to)?;
+                actuator.take(number, text.clone(), text, plant, to)?;
             }
         }
         Ok(())
@@ -164,11 +165,13 @@ impl Actuators {
 }
 
 impl Actuator {
-    /// Takes one written text, and every one that is written while it is being taken.
+    /// Takes one written text, and every one that is written while it is being taken. `holds` is what
+    /// the file holds as far as we know.
     fn take(
         &mut self,
         number: usize,
         mut text: String,
+        mut holds: String,
         plant: &mut Plant,
         to: &Publisher,
     ) -> Result<(), RigError> {
@@ -181,16 +184,16 @@ impl Actuator {
                 }
             };
             self.shown.clone_from(&in_force);
-            let holds = read(&self.path)?;
-            if holds == in_force || holds.is_empty() {
+            if holds == in_force {
                 return Ok(());
             }
-            let between = to.exchange(&self.path, number, &text, &in_force)?;
-            self.retired.clone_from(between.as_ref().unwrap_or(&text));
-            match between {
-                Some(newer) => text = newer,
-                None => return Ok(()),
+            // Whoever has opened the old file meanwhile is noticed by what it holds, now or later.
+            let old = to.exchange(&self.path, number, &in_force)?;
+            self.retired.clone_from(&old);
+            if old == holds || old.is_empty() {
+                return Ok(());
             }
+            (text, holds) = (old, in_force);
         }
     }
 

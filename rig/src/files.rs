@@ -42,28 +42,26 @@ impl Publisher {
         fs::rename(&self.next, path).map_err(RigError::file("replace", path))
     }
 
-    /// Replaces a file that daemons write too, and which held `seen`. Answers with what a daemon wrote
-    /// in between, if one did. `number` tells the file apart from others.
+    /// Replaces a file that daemons write too, and answers with what it held: perhaps more than was
+    /// known when `text` was worked out. `number` tells the file apart from others.
     pub(crate) fn exchange(
         &self,
         path: &Path,
         number: usize,
-        seen: &str,
         text: &str,
-    ) -> Result<Option<String>, RigError> {
-        let other = self.retired_file(number);
+    ) -> Result<String, RigError> {
+        let old = self.retired_file(number);
         // A new file each time: the one that is there may still be open elsewhere.
-        match fs::remove_file(&other) {
+        match fs::remove_file(&old) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                return Err(RigError::file("remove", &other)(e));
+                return Err(RigError::file("remove", &old)(e));
             }
             _ => {}
         }
-        fs::write(&other, text).map_err(RigError::file("write", &other))?;
-        renameat2(AT_FDCWD, &other, AT_FDCWD, path, RenameFlags::RENAME_EXCHANGE)
+        fs::write(&old, text).map_err(RigError::file("write", &old))?;
+        renameat2(AT_FDCWD, &old, AT_FDCWD, path, RenameFlags::RENAME_EXCHANGE)
             .map_err(RigError::file("exchange", path))?;
-        let old = read(&other)?;
-        Ok((old != seen && !old.is_empty()).then_some(old))
+        read(&old)
     }
 
     /// Where the old file of [`Publisher::exchange`] is.
@@ -88,20 +86,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_between_look_and_exchange_is_not_lost() {
+    fn an_exchange_gives_back_what_was_there() {
         let dir = tempfile::tempdir().unwrap();
         let publisher = Publisher::create(dir.path()).unwrap();
         let file = dir.path().join("f");
-        fs::write(&file, "1\n").unwrap();
-        assert_eq!(publisher.exchange(&file, 0, "1\n", "2\n").unwrap(), None);
-        assert_eq!(read(&file).unwrap(), "2\n");
-        // Somebody wrote 5 after we had seen 2.
-        fs::write(&file, "5\n").unwrap();
-        assert_eq!(publisher.exchange(&file, 0, "2\n", "2\n").unwrap().as_deref(), Some("5\n"));
-        // Somebody has truncated the file and will write to it: nothing yet.
-        fs::write(&file, "").unwrap();
-        assert_eq!(publisher.exchange(&file, 0, "2\n", "3\n").unwrap(), None);
-        assert_eq!(read(&publisher.retired_file(0)).unwrap(), "");
+        for old in ["1\n", "", "5\n"] {
+            fs::write(&file, old).unwrap();
+            assert_eq!(publisher.exchange(&file, 0, "2\n").unwrap(), old);
+            assert_eq!(read(&file).unwrap(), "2\n");
+            assert_eq!(read(&publisher.retired_file(0)).unwrap(), old);
+        }
     }
 
     #[test]
