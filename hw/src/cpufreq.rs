@@ -59,6 +59,8 @@ struct Policy {
     cpuinfo_max: KiloHertz,
     /// `scaling_max_freq` as it was before any cap of ours.
     original: KiloHertz,
+    /// Whether a cap of ours is on it, or may be.
+    touched: bool,
 }
 
 impl Cpufreq {
@@ -139,6 +141,8 @@ impl Cpufreq {
                 continue;
             }
             policy.original = original;
+            // Lower than our lowest is a stronger limit of the kernel; ours may be hidden behind it.
+            policy.touched = true;
             if (policy.ladder.floor()..=policy.ladder.max()).contains(&current) {
                 capped.push((*id, current));
             }
@@ -151,16 +155,17 @@ impl Cpufreq {
     /// # Errors
     /// If there is no such core, the frequency is outside its ladder, or the kernel refuses.
     pub fn set(&mut self, core: CoreId, khz: KiloHertz) -> Result<(), HwError> {
-        let policy = self.policy(core)?;
+        let policy = self.policy_mut(core)?;
         let (low, high) = (policy.ladder.floor(), policy.ladder.max());
         if !(low..=high).contains(&khz) {
             let allowed = format!("{} to {high}", low.get());
             return Err(HwError::value(&policy.max_file, Operation::Write, khz, allowed));
         }
+        policy.touched = true;
         write_value(&policy.max_file, khz.min(policy.original).get())
     }
 
-    /// Takes our cap off one core.
+    /// Takes our cap off one core; does nothing if there is none.
     ///
     /// Where nobody had limited it before, it is left without any user limit; otherwise the limit of
     /// before is put back.
@@ -168,17 +173,12 @@ impl Cpufreq {
     /// # Errors
     /// If there is no such core, or the kernel refuses.
     pub fn release(&mut self, core: CoreId) -> Result<(), HwError> {
-        let policy = self.policy(core)?;
-        if policy.original < policy.cpuinfo_max {
-            return write_value(&policy.max_file, policy.original.get());
+        let policy = self.policy_mut(core)?;
+        if policy.touched {
+            policy.restore()?;
+            policy.touched = false;
         }
-        match write_value(&policy.max_file, NO_LIMIT_KHZ) {
-            // Kernels without frequency QoS take nothing above the maximum.
-            Err(e) if e.is(&[Errno::EINVAL, Errno::ERANGE]) => {
-                write_value(&policy.max_file, policy.cpuinfo_max.get())
-            }
-            result => result,
-        }
+        Ok(())
     }
 
     /// The limit in force: the least of ours and the kernel's own.
@@ -190,11 +190,17 @@ impl Cpufreq {
     }
 
     fn policy(&self, core: CoreId) -> Result<&Policy, HwError> {
-        self.policies.get(&core).ok_or_else(|| {
-            let path = PathBuf::from(format!("sys/devices/system/cpu/cpufreq/policy{core}"));
-            HwError::value(&path, Operation::Write, core, "a policy that was found at start")
-        })
+        self.policies.get(&core).ok_or_else(|| unknown(core))
     }
+
+    fn policy_mut(&mut self, core: CoreId) -> Result<&mut Policy, HwError> {
+        self.policies.get_mut(&core).ok_or_else(|| unknown(core))
+    }
+}
+
+fn unknown(core: CoreId) -> HwError {
+    let path = PathBuf::from(format!("sys/devices/system/cpu/cpufreq/policy{core}"));
+    HwError::value(&path, Operation::Read, core, "a policy that was found at start")
 }
 
 fn read_khz(path: &Path) -> Result<KiloHertz, HwError> {
@@ -252,7 +258,20 @@ impl Policy {
         if original < cpuinfo_max {
             warn!(file = %max_file.display(), khz = original.get(), "already limited: kept as the original");
         }
-        Ok((driver, Self { max_file, ladder, cpuinfo_max, original }))
+        Ok((driver, Self { max_file, ladder, cpuinfo_max, original, touched: false }))
+    }
+
+    fn restore(&self) -> Result<(), HwError> {
+        if self.original < self.cpuinfo_max {
+            return write_value(&self.max_file, self.original.get());
+        }
+        match write_value(&self.max_file, NO_LIMIT_KHZ) {
+            // Kernels without frequency QoS take nothing above the maximum.
+            Err(e) if e.is(&[Errno::EINVAL, Errno::ERANGE]) => {
+                write_value(&self.max_file, self.cpuinfo_max.get())
+            }
+            result => result,
+        }
     }
 }
 
@@ -440,6 +459,21 @@ mod tests {
     }
 
     #[test]
+    fn a_core_that_we_did_not_cap_is_left_to_others() {
+        let tree = tree();
+        let mut cpufreq = found(&tree);
+        tree.write(MAX, "1800000\n");
+        cpufreq.release(CoreId(0)).unwrap();
+        assert_eq!(tree.read(MAX), "1800000\n");
+        // Once released, it is theirs again.
+        cpufreq.set(CoreId(0), mhz(1300)).unwrap();
+        cpufreq.release(CoreId(0)).unwrap();
+        tree.write(MAX, "1800000\n");
+        cpufreq.release(CoreId(0)).unwrap();
+        assert_eq!(tree.read(MAX), "1800000\n");
+    }
+
+    #[test]
     fn a_cap_never_lifts_a_limit_of_somebody_else() {
         let tree = tree();
         tree.write(MAX, "1500000");
@@ -454,7 +488,7 @@ mod tests {
         for (now, capped, after) in [
             ("1200000", Some(1200), "2147483647\n"),
             ("2400000", Some(2400), "2147483647\n"),
-            ("3500000", None, "2147483647\n"),
+            ("3500000", None, "3500000"),
             ("1000000", None, "2147483647\n"),
         ] {
             let tree = tree();

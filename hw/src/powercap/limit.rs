@@ -147,10 +147,15 @@ impl ServerLimit {
 }
 
 impl LimitZone {
-    /// Writes the limit first, so that it is never enabled with another one.
+    /// Writes what differs; the limit first, so that it is never enabled with another one.
+    ///
+    /// Nothing is written where nothing changes: on a locked package even that would fail.
     fn write(&self, limit_uw: u64, enabled: bool) -> Result<(), HwError> {
-        write_value(&self.limit_file, limit_uw)?;
-        let is: u64 = read_value(&self.limit_file, LIMIT)?;
+        let mut is: u64 = read_value(&self.limit_file, LIMIT)?;
+        if is.abs_diff(limit_uw) > UNIT_UW {
+            write_value(&self.limit_file, limit_uw)?;
+            is = read_value(&self.limit_file, LIMIT)?;
+        }
         if is.abs_diff(limit_uw) > UNIT_UW {
             let allowed = format!("{limit_uw} uW, as written (is the limit locked by the BIOS?)");
             return Err(HwError::value(&self.limit_file, Operation::Verify, is, allowed));
@@ -288,9 +293,20 @@ mod tests {
         tree.remove(&file);
         std::os::unix::fs::symlink("/dev/null", tree.root().path(&file)).unwrap();
         assert!(limit.set(Watts::from_whole(240)).unwrap_err().to_string().contains(&file));
+        // Reads of this file fail as well: it cannot be told what is in force.
         assert!(limit.release().is_err());
         // The other package was put back all the same.
         assert_eq!(tree.read(&format!("{}/constraint_1_power_limit_uw", dir(1))), "165000000\n");
+    }
+
+    #[test]
+    fn a_release_of_what_was_never_set_writes_nothing() {
+        let tree = tree();
+        let file = format!("{}/constraint_1_power_limit_uw", dir(0));
+        tree.write(&file, "165000000");
+        limit(&tree).release().unwrap();
+        // A write would have ended in a newline.
+        assert_eq!(tree.read(&file), "165000000");
     }
 
     #[test]
