@@ -21,12 +21,7 @@ impl BatchSpec {
     /// One job after the other, bound to the clock as batch work is.
     #[must_use]
     pub fn endless(work_core_s: f64, demand: Profile) -> Self {
-        Self {
-            work_core_s,
-            demand,
-            frequency_bound: super::BATCH_BOUND,
-            repeat: true,
-        }
+        Self { work_core_s, demand, frequency_bound: super::BATCH_BOUND, repeat: true }
     }
 }
 
@@ -41,11 +36,7 @@ pub(crate) struct Batch {
 
 impl Batch {
     pub(crate) fn new(spec: &BatchSpec) -> Self {
-        let job = if spec.work_core_s > 0.0 {
-            spec.work_core_s
-        } else {
-            0.0
-        };
+        let job = if spec.work_core_s > 0.0 { spec.work_core_s } else { 0.0 };
         Self {
             demand: Cursor::new(spec.demand.clone()),
             job,

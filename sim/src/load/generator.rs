@@ -58,11 +58,7 @@ pub(super) struct Source {
 impl Source {
     pub(super) fn new(g: &Generator) -> Self {
         let mut rng = Stream::new(g.seed, Purpose::Generator, 0, 0);
-        let speedup = if g.speedup > 0.0 && g.speedup.is_finite() {
-            g.speedup
-        } else {
-            1.0
-        };
+        let speedup = if g.speedup > 0.0 && g.speedup.is_finite() { g.speedup } else { 1.0 };
         // Most machines of a site share its day; each is up to an hour and a half off.
         let phase = 0.12 * (rng.uniform() - 0.5);
         let on = rng.uniform() < 0.5;
@@ -93,12 +89,7 @@ impl Source {
             self.next = self.value(self.index + 1);
         }
         let start = self.index as f64 * self.grain;
-        (
-            start,
-            (self.index + 1) as f64 * self.grain,
-            self.last,
-            self.next,
-        )
+        (start, (self.index + 1) as f64 * self.grain, self.last, self.next)
     }
 
     fn value(&mut self, index: u64) -> f64 {
@@ -128,11 +119,7 @@ impl Source {
                     self.on = !self.on;
                     self.left += self.length();
                 }
-                let level = if self.on {
-                    2.0 * self.mean - 0.03
-                } else {
-                    0.03
-                };
+                let level = if self.on { 2.0 * self.mean - 0.03 } else { 0.03 };
                 level * (1.0 + 0.03 * self.noise)
             }
         }
@@ -150,12 +137,7 @@ mod tests {
     use super::*;
 
     fn days(shape: Shape, seed: u64, mean: f64, days: usize) -> Vec<f64> {
-        let g = Generator {
-            shape,
-            seed,
-            mean,
-            speedup: 300.0,
-        };
+        let g = Generator { shape, seed, mean, speedup: 300.0 };
         let mut cursor = Cursor::new(Profile::Generated(g));
         (0..days * 288).map(|i| cursor.at(i as f64)).collect()
     }
@@ -165,11 +147,7 @@ mod tests {
     fn autocorrelation(v: &[f64], lag: usize) -> f64 {
         let m = mean(v);
         let var = v.iter().map(|x| (x - m) * (x - m)).sum::<f64>() / v.len() as f64;
-        let cov = v
-            .iter()
-            .zip(&v[lag..])
-            .map(|(a, b)| (a - m) * (b - m))
-            .sum::<f64>();
+        let cov = v.iter().zip(&v[lag..]).map(|(a, b)| (a - m) * (b - m)).sum::<f64>();
         cov / (v.len() - lag) as f64 / var
     }
 
@@ -180,36 +158,24 @@ mod tests {
             assert!((mean(&diurnal) - 0.3).abs() < 0.02, "{}", mean(&diurnal));
             assert!(autocorrelation(&diurnal, 1) > 0.85);
             assert!(autocorrelation(&diurnal, 288) > 0.5, "the day comes again");
-            assert!(
-                autocorrelation(&diurnal, 144) < -0.5,
-                "the night is not the day"
-            );
+            assert!(autocorrelation(&diurnal, 144) < -0.5, "the night is not the day");
 
             let bursty = days(Shape::Bursty, seed, 0.1, 28);
             assert!((mean(&bursty) - 0.1).abs() < 0.03, "{}", mean(&bursty));
             let peak = bursty.iter().copied().fold(0.0, f64::max);
-            assert!(
-                peak > 4.0 * mean(&bursty),
-                "bursts are heavy-tailed: {peak}"
-            );
+            assert!(peak > 4.0 * mean(&bursty), "bursts are heavy-tailed: {peak}");
 
             let batch = days(Shape::Batch, seed, 0.45, 28);
             let full = batch.iter().filter(|v| **v > 0.7).count() as f64 / batch.len() as f64;
             let idle = batch.iter().filter(|v| **v < 0.1).count() as f64 / batch.len() as f64;
-            assert!(
-                (0.25..0.75).contains(&full) && full + idle > 0.9,
-                "{full} {idle}"
-            );
+            assert!((0.25..0.75).contains(&full) && full + idle > 0.9, "{full} {idle}");
             assert!(autocorrelation(&batch, 1) > 0.85);
         }
     }
 
     #[test]
     fn the_same_seed_is_the_same_line() {
-        assert_eq!(
-            days(Shape::Bursty, 3, 0.2, 2),
-            days(Shape::Bursty, 3, 0.2, 2)
-        );
+        assert_eq!(days(Shape::Bursty, 3, 0.2, 2), days(Shape::Bursty, 3, 0.2, 2));
         assert!(days(Shape::Bursty, 3, 0.2, 2) != days(Shape::Bursty, 4, 0.2, 2));
     }
 }

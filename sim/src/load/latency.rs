@@ -20,11 +20,7 @@ pub struct Latencies {
 
 fn bucket(micros: u64) -> usize {
     // Below 2^BITS µs the buckets are one microsecond wide.
-    let octave = micros
-        .max(1)
-        .ilog2()
-        .saturating_sub(BITS)
-        .min(OCTAVES - BITS - 1);
+    let octave = micros.max(1).ilog2().saturating_sub(BITS).min(OCTAVES - BITS - 1);
     let index = (octave << BITS) as usize + (micros >> octave) as usize;
     index.min(((OCTAVES - BITS + 1) << BITS) as usize - 1)
 }

@@ -51,11 +51,7 @@ pub struct Series {
 impl Series {
     fn value(&self, index: u64) -> f64 {
         let len = self.values.len() as u64;
-        let raw = if len == 0 {
-            0.0
-        } else {
-            f64::from(self.values[(index % len) as usize])
-        };
+        let raw = if len == 0 { 0.0 } else { f64::from(self.values[(index % len) as usize]) };
         clamp(raw * self.scale)
     }
 }
@@ -76,26 +72,12 @@ struct Segment {
 
 impl Segment {
     fn flat(start: f64, end: f64, value: f64) -> Self {
-        Self {
-            start,
-            end,
-            value: clamp(value),
-            slope: 0.0,
-        }
+        Self { start, end, value: clamp(value), slope: 0.0 }
     }
     fn line(start: f64, end: f64, from: f64, to: f64) -> Self {
         let (from, to) = (clamp(from), clamp(to));
-        let slope = if end > start {
-            (to - from) / (end - start)
-        } else {
-            0.0
-        };
-        Self {
-            start,
-            end,
-            value: from,
-            slope,
-        }
+        let slope = if end > start { (to - from) / (end - start) } else { 0.0 };
+        Self { start, end, value: from, slope }
     }
 }
 
@@ -115,11 +97,7 @@ impl Cursor {
             Profile::Generated(generator) => Some(Source::new(generator)),
             _ => None,
         };
-        Self {
-            profile,
-            source,
-            segment: Segment::flat(0.0, 0.0, 0.0),
-        }
+        Self { profile, source, segment: Segment::flat(0.0, 0.0, 0.0) }
     }
 
     /// The load at second `t`, in 0..=1. `t` must not go back.
@@ -181,10 +159,7 @@ type Point = (f64, f64);
 /// The points before (or at) and after `t`.
 fn piece(points: &[Point], t: f64) -> (Option<Point>, Option<Point>) {
     let after = points.partition_point(|p| p.0 <= t);
-    (
-        after.checked_sub(1).map(|i| points[i]),
-        points.get(after).copied(),
-    )
+    (after.checked_sub(1).map(|i| points[i]), points.get(after).copied())
 }
 
 #[cfg(test)]
@@ -200,10 +175,7 @@ mod tests {
     fn steps_hold_and_ramps_are_straight() {
         let points: Arc<[_]> = [(1.0, 0.2), (2.0, 0.6)].into();
         let times = [0.0, 1.0, 1.5, 2.0, 9.0];
-        assert_eq!(
-            play(Profile::Steps(points.clone()), &times),
-            [0.2, 0.2, 0.2, 0.6, 0.6]
-        );
+        assert_eq!(play(Profile::Steps(points.clone()), &times), [0.2, 0.2, 0.2, 0.6, 0.6]);
         let ramp = play(Profile::Ramps(points), &times);
         for (got, want) in ramp.iter().zip([0.2, 0.2, 0.4, 0.6, 0.6]) {
             assert!((got - want).abs() < 1e-12, "{ramp:?}");
@@ -221,10 +193,7 @@ mod tests {
         };
         let got = play(Profile::Series(series), &[0.0, 0.5, 0.99, 1.0, 1.5, 2.6]);
         let want = [0.0, 0.8, 0.8, 1.0, 0.0, 0.8];
-        assert!(
-            got.iter().zip(want).all(|(g, w)| (g - w).abs() < 1e-6),
-            "{got:?}"
-        );
+        assert!(got.iter().zip(want).all(|(g, w)| (g - w).abs() < 1e-6), "{got:?}");
     }
 
     #[test]

@@ -81,12 +81,7 @@ impl Queue {
 
     /// Moves the VM to `cores` cores; work that is queued stays, on the cores that remain.
     pub(crate) fn resize(&mut self, cores: usize, now: f64) {
-        let lost: f64 = self
-            .free
-            .iter()
-            .skip(cores)
-            .map(|f| (f - now).max(0.0))
-            .sum();
+        let lost: f64 = self.free.iter().skip(cores).map(|f| (f - now).max(0.0)).sum();
         self.free.resize(cores, now);
         self.busy.resize(cores, 0.0);
         for free in &mut self.free {
@@ -159,20 +154,11 @@ mod tests {
     use crate::rng::Purpose;
 
     fn run(load: f64, cores: usize, share: f64, seconds: u32, law: ServiceLaw) -> (Latencies, f64) {
-        let spec = QueueSpec {
-            service: law,
-            ..QueueSpec::new(Profile::Constant(load))
-        };
+        let spec = QueueSpec { service: law, ..QueueSpec::new(Profile::Constant(load)) };
         let mut queue = Queue::new(&spec, cores, Stream::new(5, Purpose::Arrivals, 0, 0));
         let (mut latencies, mut refused, mut busy) = (Latencies::default(), 0, 0.0);
         for step in 0..seconds * 100 {
-            queue.run(
-                f64::from(step) / 100.0,
-                0.01,
-                |_| share,
-                &mut latencies,
-                &mut refused,
-            );
+            queue.run(f64::from(step) / 100.0, 0.01, |_| share, &mut latencies, &mut refused);
             busy += queue.busy().iter().sum::<f64>();
         }
         (latencies, busy / (f64::from(seconds) * cores as f64))
@@ -197,14 +183,8 @@ mod tests {
             let (latencies, busy) = run(rho, k as usize, 1.0, 900, ServiceLaw::Exponential);
             let wait_ms = erlang_c(k, rho) * 5.0 / (f64::from(k) * (1.0 - rho));
             let got = latencies.mean_ms().unwrap();
-            assert!(
-                (got / (5.0 + wait_ms) - 1.0).abs() < 0.05,
-                "k {k} rho {rho}: {got} ms"
-            );
-            assert!(
-                (busy - rho).abs() < 0.01,
-                "utilisation comes out of the queue: {busy}"
-            );
+            assert!((got / (5.0 + wait_ms) - 1.0).abs() < 0.05, "k {k} rho {rho}: {got} ms");
+            assert!((busy - rho).abs() < 0.01, "utilisation comes out of the queue: {busy}");
         }
     }
 
@@ -214,10 +194,7 @@ mod tests {
         let (half, busy_half) = run(0.5, 4, 0.5, 120, ServiceLaw::LogNormal(0.8));
         assert!(half.p95_ms().unwrap() > 1.5 * full.p95_ms().unwrap());
         // The same work at 1 - 0.55 + 0.55 / 0.5 = 1.55 of the time.
-        assert!(
-            (busy_half / busy_full - 1.55).abs() < 0.03,
-            "{busy_half} {busy_full}"
-        );
+        assert!((busy_half / busy_full - 1.55).abs() < 0.03, "{busy_half} {busy_full}");
     }
 
     #[test]
@@ -229,13 +206,7 @@ mod tests {
         let mut queue = Queue::new(&spec, 2, Stream::new(5, Purpose::Arrivals, 0, 0));
         let (mut latencies, mut refused) = (Latencies::default(), 0);
         for step in 0..2000 {
-            queue.run(
-                f64::from(step) / 100.0,
-                0.01,
-                |_| 0.5,
-                &mut latencies,
-                &mut refused,
-            );
+            queue.run(f64::from(step) / 100.0, 0.01, |_| 0.5, &mut latencies, &mut refused);
         }
         assert!(refused > 100);
         assert!(latencies.quantile_ms(1.0).unwrap() < 250.0);

@@ -45,10 +45,7 @@ pub fn draws(spec: &PlantSpec, seconds: f64, samples: u32, floored: bool) -> Vec
 /// The highest of [`draws`].
 #[must_use]
 pub fn peak_draw(spec: &PlantSpec, seconds: f64, samples: u32, floored: bool) -> Watts {
-    draws(spec, seconds, samples, floored)
-        .into_iter()
-        .max()
-        .unwrap_or(Watts::ZERO)
+    draws(spec, seconds, samples, floored).into_iter().max().unwrap_or(Watts::ZERO)
 }
 
 /// Adds the VMs of one server, and gives what it draws without them.
@@ -62,11 +59,7 @@ fn add_server(server: &ServerSpec, floored: bool, lines: &mut Vec<Line>) -> f64 
         let mut sum = 0.0;
         for n in &cores {
             let ladder = &server.cores[*n].ladder;
-            shares[*n] = if low {
-                ladder.floor().share_of(ladder.max())
-            } else {
-                1.0
-            };
+            shares[*n] = if low { ladder.floor().share_of(ladder.max()) } else { 1.0 };
             watts += server.model.dynamic_w() / count * server.model.scale(shares[*n]);
             sum += shares[*n];
         }
@@ -81,11 +74,7 @@ fn add_server(server: &ServerSpec, floored: bool, lines: &mut Vec<Line>) -> f64 
             Load::Profile(profile) => (profile, BATCH_BOUND),
         };
         let cursor = Cursor::new(profile.clone());
-        lines.push(Line {
-            cursor,
-            stretch: stretch(bound, share),
-            watts,
-        });
+        lines.push(Line { cursor, stretch: stretch(bound, share), watts });
     }
     server.model.static_w(shares.iter().sum::<f64>() / count)
 }

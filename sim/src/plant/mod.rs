@@ -85,12 +85,8 @@ impl Plant {
     #[must_use]
     pub fn new(spec: PlantSpec, seed: u64) -> Self {
         let caps = spec.hardware_caps;
-        let servers: Vec<_> = spec
-            .servers
-            .iter()
-            .enumerate()
-            .map(|(n, s)| Server::new(s, n, seed, caps))
-            .collect();
+        let servers: Vec<_> =
+            spec.servers.iter().enumerate().map(|(n, s)| Server::new(s, n, seed, caps)).collect();
         let mut vms = Vec::new();
         let mut first_vm = vec![0];
         for server in &spec.servers {
@@ -181,9 +177,7 @@ impl Plant {
             server.book(&mut self.truth.vms[self.first_vm[n]..self.first_vm[n + 1]]);
             engaged |= server.engaged;
             if let Some((user_facing, other)) = &server.held {
-                self.truth
-                    .user_facing_throttled_core_s
-                    .add(user_facing, STEP_S);
+                self.truth.user_facing_throttled_core_s.add(user_facing, STEP_S);
                 self.truth.batch_throttled_core_s.add(other, STEP_S);
             }
         }
@@ -215,10 +209,7 @@ impl Plant {
         }
         let mut dc_w = 0.0;
         for (n, server) in self.servers.iter_mut().enumerate() {
-            server.step(
-                t,
-                &mut self.truth.vms[self.first_vm[n]..self.first_vm[n + 1]],
-            );
+            server.step(t, &mut self.truth.vms[self.first_vm[n]..self.first_vm[n + 1]]);
             dc_w += server.power_w;
         }
         let shared_w = self.spec.shared.draw_w(dc_w, self.idle_w, self.full_w);
@@ -233,13 +224,8 @@ impl Plant {
             return;
         }
         let dynamic: f64 = self.servers.iter().map(Server::dynamic_w).sum();
-        let exponent = self
-            .spec
-            .servers
-            .first()
-            .map_or(1.0, |s| s.model.exponent());
-        self.overload
-            .step(dynamic, Some(dynamic - over), 1.0, exponent);
+        let exponent = self.spec.servers.first().map_or(1.0, |s| s.model.exponent());
+        self.overload.step(dynamic, Some(dynamic - over), 1.0, exponent);
         for server in &mut self.servers {
             server.set_supply_share(self.overload.share);
         }
@@ -311,14 +297,9 @@ impl Plant {
     /// A server's own power meter.
     #[must_use]
     pub fn server_meter(&self, server: usize) -> MeterReading {
-        let (watts, refreshed_at) = self
-            .meters
-            .get(server)
-            .map_or((Watts::ZERO, Instant::ZERO), Sensor::reading);
-        MeterReading {
-            watts,
-            refreshed_at,
-        }
+        let (watts, refreshed_at) =
+            self.meters.get(server).map_or((Watts::ZERO, Instant::ZERO), Sensor::reading);
+        MeterReading { watts, refreshed_at }
     }
 
     /// A power supply's own meter.
@@ -336,32 +317,20 @@ impl Plant {
     #[must_use]
     pub fn package_energy(&self, server: usize, package: u16) -> Microjoules {
         let extra = self.since_step_s();
-        micro(
-            self.servers
-                .get(server)
-                .map_or(0.0, |s| s.package_j(package, extra)),
-        )
+        micro(self.servers.get(server).map_or(0.0, |s| s.package_j(package, extra)))
     }
 
     /// Energy of one package's memory since the start; exact, never wraps.
     #[must_use]
     pub fn dram_energy(&self, server: usize, package: u16) -> Microjoules {
         let extra = self.since_step_s();
-        micro(
-            self.servers
-                .get(server)
-                .map_or(0.0, |s| s.dram_j(package, extra)),
-        )
+        micro(self.servers.get(server).map_or(0.0, |s| s.dram_j(package, extra)))
     }
 
     /// CPU time that a VM has used since the start, in microseconds, as in its cgroup's `cpu.stat`.
     #[must_use]
     pub fn vm_usage_us(&self, server: usize, vm: &VmId) -> u64 {
-        let index = self
-            .spec
-            .servers
-            .get(server)
-            .and_then(|s| server::vm_index(s, vm));
+        let index = self.spec.servers.get(server).and_then(|s| server::vm_index(s, vm));
         index.map_or(0, |vm| {
             let done = self.truth.vms[self.first_vm[server] + vm].cpu_s;
             ((done + self.servers[server].busy(vm) * self.since_step_s()) * 1e6) as u64
@@ -371,10 +340,7 @@ impl Plant {
     /// Mean use of a VM's cores over the server meter's last whole window.
     #[must_use]
     pub fn vm_utilisation(&self, server: usize, vm_index: usize) -> Utilisation {
-        let share = self
-            .servers
-            .get(server)
-            .map_or(0.0, |s| s.utilisation(vm_index));
+        let share = self.servers.get(server).map_or(0.0, |s| s.utilisation(vm_index));
         Utilisation::from_ratio(share).unwrap_or(Utilisation::IDLE)
     }
 
@@ -403,10 +369,7 @@ impl Plant {
     /// A server's DC draw now.
     #[must_use]
     pub fn server_power(&self, server: usize) -> Watts {
-        self.servers
-            .get(server)
-            .and_then(|s| Watts::from_f64(s.power_w))
-            .unwrap_or(Watts::ZERO)
+        self.servers.get(server).and_then(|s| Watts::from_f64(s.power_w)).unwrap_or(Watts::ZERO)
     }
 
     /// What really happened, up to the last whole step.
@@ -419,12 +382,7 @@ impl Plant {
     #[must_use]
     pub fn user_facing_p95_ms(&self) -> Option<f64> {
         let mut all = Latencies::default();
-        for vm in self
-            .truth
-            .vms
-            .iter()
-            .filter(|vm| vm.class == VmClass::UserFacing)
-        {
+        for vm in self.truth.vms.iter().filter(|vm| vm.class == VmClass::UserFacing) {
             all.merge(&vm.latency);
         }
         all.p95_ms()

@@ -69,9 +69,7 @@ impl Sensor {
 
     /// The next step at which something changes.
     pub(super) fn due(&self) -> u64 {
-        self.pending
-            .front()
-            .map_or(self.window_end, |(at, _)| self.window_end.min(*at))
+        self.pending.front().map_or(self.window_end, |(at, _)| self.window_end.min(*at))
     }
 
     /// Tells it the total energy at `step`; true when a window ended.

@@ -114,21 +114,8 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn new(spec: &ServerSpec, index: usize, seed: u64, hardware_caps: bool) -> Self {
-        let full = CoreState {
-            cap: 0,
-            cap_share: 1.0,
-            cap_scale: 1.0,
-            share: 1.0,
-            scale: 1.0,
-        };
-        let cores = spec
-            .cores
-            .iter()
-            .map(|c| CoreState {
-                cap: c.ladder.top(),
-                ..full
-            })
-            .collect();
+        let full = CoreState { cap: 0, cap_share: 1.0, cap_scale: 1.0, share: 1.0, scale: 1.0 };
+        let cores = spec.cores.iter().map(|c| CoreState { cap: c.ladder.top(), ..full }).collect();
         let package = Package {
             limit: None,
             ceiling: Ceiling::new(RAPL_TAU_S),
@@ -265,16 +252,7 @@ impl Server {
             .packages
             .iter()
             .map(|p| p.ceiling.share.min(self.slot.share).min(self.supply_share))
-            .map(|share| {
-                (
-                    share,
-                    if share < 1.0 {
-                        self.model.scale(share)
-                    } else {
-                        1.0
-                    },
-                )
-            })
+            .map(|share| (share, if share < 1.0 { self.model.scale(share) } else { 1.0 }))
             .collect();
         for (n, core) in self.cores.iter_mut().enumerate() {
             let package = n * packages / count;
@@ -317,10 +295,7 @@ impl Server {
         for n in &vm.cores {
             let core = &self.cores[*n];
             let package = n * self.packages.len() / self.cores.len();
-            match groups
-                .iter_mut()
-                .find(|g| g.package == package && g.share == core.share)
-            {
+            match groups.iter_mut().find(|g| g.package == package && g.share == core.share) {
                 Some(group) => {
                     group.cores += 1.0;
                     group.watts += watts * core.scale;
@@ -349,9 +324,7 @@ impl Server {
             if core.share >= 1.0 {
                 continue;
             }
-            let rapl = self.packages[n * self.packages.len() / self.cores.len()]
-                .ceiling
-                .share;
+            let rapl = self.packages[n * self.packages.len() / self.cores.len()].ceiling.share;
             if core.cap_share <= core.share {
                 held.software += 1.0;
             } else if rapl <= core.share {
@@ -373,17 +346,8 @@ impl Server {
         let cap = ladder.at_or_below(khz);
         if self.cores[n].cap != cap {
             let share = ladder.khz(cap).share_of(ladder.max());
-            let scale = if cap == ladder.top() {
-                1.0
-            } else {
-                self.model.scale(share)
-            };
-            self.cores[n] = CoreState {
-                cap,
-                cap_share: share,
-                cap_scale: scale,
-                ..self.cores[n]
-            };
+            let scale = if cap == ladder.top() { 1.0 } else { self.model.scale(share) };
+            self.cores[n] = CoreState { cap, cap_share: share, cap_scale: scale, ..self.cores[n] };
             self.dirty = true;
         }
     }
@@ -437,9 +401,7 @@ impl Server {
     /// Package energy `extra` seconds into the current step, in joules.
     pub(super) fn package_j(&self, package: u16, extra: f64) -> f64 {
         let n = usize::from(package);
-        self.packages
-            .get(n)
-            .map_or(0.0, |p| p.energy_j + self.package_w(n) * extra)
+        self.packages.get(n).map_or(0.0, |p| p.energy_j + self.package_w(n) * extra)
     }
     /// Memory energy of one package, likewise.
     pub(super) fn dram_j(&self, package: u16, extra: f64) -> f64 {
@@ -463,16 +425,11 @@ impl Server {
 impl Vm {
     fn new(spec: &VmLoad, cores: Vec<usize>, rng: Stream) -> Self {
         let user_facing = spec.class == VmClass::UserFacing;
-        let class_bound = if user_facing {
-            USER_FACING_BOUND
-        } else {
-            BATCH_BOUND
-        };
+        let class_bound = if user_facing { USER_FACING_BOUND } else { BATCH_BOUND };
         let (work, bound) = match &spec.load {
-            Load::Queue(queue) => (
-                Work::Queue(Box::new(Queue::new(queue, cores.len(), rng))),
-                queue.frequency_bound,
-            ),
+            Load::Queue(queue) => {
+                (Work::Queue(Box::new(Queue::new(queue, cores.len(), rng))), queue.frequency_bound)
+            }
             Load::Batch(batch) => (Work::Batch(Batch::new(batch)), batch.frequency_bound),
             Load::Profile(profile) => (Work::Line(Cursor::new(profile.clone())), class_bound),
         };
@@ -492,9 +449,7 @@ impl Vm {
 
 /// Where these cores are in the server's list; unknown ids are left out.
 pub(super) fn core_indices(spec: &ServerSpec, ids: &[CoreId]) -> Vec<usize> {
-    ids.iter()
-        .filter_map(|id| spec.cores.iter().position(|c| c.id == *id))
-        .collect()
+    ids.iter().filter_map(|id| spec.cores.iter().position(|c| c.id == *id)).collect()
 }
 
 /// Which VM of a server has this name.

@@ -97,32 +97,20 @@ pub struct Loss {
 impl Loss {
     /// 89.6 % efficient at a tenth of the rating, 93.9 % at 40 %, 92.3 % at full load: between 80 PLUS
     /// Gold and Platinum.
-    pub const TYPICAL: Self = Self {
-        fixed: 0.009,
-        linear: 0.02,
-        square: 0.055,
-    };
+    pub const TYPICAL: Self = Self { fixed: 0.009, linear: 0.02, square: 0.055 };
 }
 
 impl SupplySpec {
     /// An active supply with the typical loss.
     #[must_use]
     pub const fn active(rated: Watts) -> Self {
-        Self {
-            rated,
-            loss: Loss::TYPICAL,
-            standby: false,
-            standby_draw: Watts::from_whole(4),
-        }
+        Self { rated, loss: Loss::TYPICAL, standby: false, standby_draw: Watts::from_whole(4) }
     }
 
     /// The same, in standby.
     #[must_use]
     pub const fn standby(rated: Watts) -> Self {
-        Self {
-            standby: true,
-            ..Self::active(rated)
-        }
+        Self { standby: true, ..Self::active(rated) }
     }
 
     /// What it draws when it delivers `output` watts.

@@ -107,20 +107,13 @@ impl Supplies {
             };
             missing += usize::from(*failed && !s.spec.standby);
         }
-        let standby = self
-            .all
-            .iter_mut()
-            .filter(|s| s.state == SupplyState::Standby);
+        let standby = self.all.iter_mut().filter(|s| s.state == SupplyState::Standby);
         for s in standby.take(missing) {
             s.state = SupplyState::Active;
         }
         let active = self.all.iter().filter(|s| s.state == SupplyState::Active);
         let rated: f64 = active.map(|s| s.spec.rated.as_f64()).sum();
-        self.rated_w = if self.all.is_empty() {
-            f64::INFINITY
-        } else {
-            rated
-        };
+        self.rated_w = if self.all.is_empty() { f64::INFINITY } else { rated };
     }
 
     /// Shares `output_w` among the active ones by rating. With none left there is no draw at all.
@@ -166,11 +159,6 @@ impl Supplies {
         let s = self.all.get(supply)?;
         let (input, output) = s.meters.as_ref()?;
         let (input, refreshed_at) = input.reading();
-        Some(SupplyReading {
-            state: s.state,
-            input,
-            output: output.reading().0,
-            refreshed_at,
-        })
+        Some(SupplyReading { state: s.state, input, output: output.reading().0, refreshed_at })
     }
 }

@@ -8,12 +8,7 @@ const MHZ: fn(u32) -> KiloHertz = KiloHertz::from_mhz;
 /// 2 × 20 cores, 1.2 to 2.4 GHz, one VM on every core.
 fn server(load: Load) -> ServerSpec {
     let ladder = Ladder::stepped(MHZ(1200), MHZ(2400), MHZ(100)).unwrap();
-    let cores: Vec<_> = (0..40)
-        .map(|n| Core {
-            id: CoreId(n),
-            ladder: ladder.clone(),
-        })
-        .collect();
+    let cores: Vec<_> = (0..40).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();
     let vm = VmLoad {
         id: VmId::new("vm").unwrap(),
         class: VmClass::NonUserFacing,
@@ -22,13 +17,7 @@ fn server(load: Load) -> ServerSpec {
         load,
     };
     let id = ServerId::new("s0").unwrap();
-    ServerSpec {
-        id,
-        model: PowerModel::PAPER,
-        sockets: 2,
-        cores,
-        vms: vec![vm],
-    }
+    ServerSpec { id, model: PowerModel::PAPER, sockets: 2, cores, vms: vec![vm] }
 }
 
 /// One server, one big supply, no fans.
@@ -37,11 +26,7 @@ fn one(load: Load) -> PlantSpec {
     PlantSpec {
         servers: vec![server(load)],
         supplies: vec![SupplySpec::active(Watts::from_whole(1000))],
-        shared: SharedSpec {
-            fans_idle: none,
-            fans_full: none,
-            switch: none,
-        },
+        shared: SharedSpec { fans_idle: none, fans_full: none, switch: none },
         meter: SensorSpec::default(),
         supply_meter: SensorSpec::default(),
         hardware_caps: true,
@@ -76,10 +61,7 @@ fn a_server_draws_what_the_paper_measured() {
         cap_all(&mut plant, MHZ(mhz));
         plant.advance(ms(20));
         let got = plant.server_power(0).as_f64();
-        assert!(
-            (got - want).abs() < 0.1,
-            "u {u} at {mhz} MHz: {got} W, not {want}"
-        );
+        assert!((got - want).abs() < 0.1, "u {u} at {mhz} MHz: {got} W, not {want}");
     }
 }
 
@@ -87,11 +69,7 @@ fn a_server_draws_what_the_paper_measured() {
 fn conversion_is_best_at_part_load_and_never_free() {
     let supply = SupplySpec::active(Watts::from_whole(1000));
     let efficiency = |output: f64| output / supply.input_w(output);
-    assert!(
-        (0.935..0.945).contains(&efficiency(400.0)),
-        "{}",
-        efficiency(400.0)
-    );
+    assert!((0.935..0.945).contains(&efficiency(400.0)), "{}", efficiency(400.0));
     assert!(efficiency(400.0) > efficiency(100.0) && efficiency(400.0) > efficiency(950.0));
     assert!((0.89..0.91).contains(&efficiency(100.0)));
 
@@ -106,48 +84,24 @@ fn fed(rated: i64) -> PlantSpec {
     let rated = Watts::from_whole(rated);
     let mut supplies = vec![SupplySpec::active(rated); 2];
     supplies.push(SupplySpec::standby(rated));
-    PlantSpec {
-        servers: vec![server(constant(1.0)); 3],
-        supplies,
-        ..one(constant(1.0))
-    }
+    PlantSpec { servers: vec![server(constant(1.0)); 3], supplies, ..one(constant(1.0)) }
 }
 
 #[test]
 fn a_lost_feed_shifts_its_load_to_the_others() {
     let mut plant = Plant::new(fed(1000), 1);
     plant.advance(ms(2000));
-    let states = |p: &Plant| {
-        [0, 1, 2]
-            .map(|n| p.supply_meter(n))
-            .map(|r| (r.state, r.input.as_f64()))
-    };
+    let states =
+        |p: &Plant| [0, 1, 2].map(|n| p.supply_meter(n)).map(|r| (r.state, r.input.as_f64()));
     let [a, b, c] = states(&plant);
-    assert_eq!(
-        [a.0, b.0, c.0],
-        [
-            SupplyState::Active,
-            SupplyState::Active,
-            SupplyState::Standby
-        ]
-    );
+    assert_eq!([a.0, b.0, c.0], [SupplyState::Active, SupplyState::Active, SupplyState::Standby]);
     assert!((a.1 / b.1 - 1.0).abs() < 0.1 && a.1 > 400.0, "{a:?} {b:?}");
-    assert!(
-        (1.0..8.0).contains(&c.1),
-        "standby draws a few watts: {c:?}"
-    );
+    assert!((1.0..8.0).contains(&c.1), "standby draws a few watts: {c:?}");
 
     plant.fail_supply(0, true);
     plant.advance(ms(4000));
     let [a, b, c] = states(&plant);
-    assert_eq!(
-        [a.0, b.0, c.0],
-        [
-            SupplyState::Failed,
-            SupplyState::Active,
-            SupplyState::Active
-        ]
-    );
+    assert_eq!([a.0, b.0, c.0], [SupplyState::Failed, SupplyState::Active, SupplyState::Active]);
     assert_eq!(a.1, 0.0);
     assert!(c.1 > 400.0, "the standby supply took over: {c:?}");
 
@@ -178,20 +132,11 @@ fn overloaded_supplies_slow_every_core_by_themselves() {
     plant.advance(ms(4000));
     assert_eq!(plant.core_khz(0, CoreId(0)), MHZ(2400), "and lets go again");
 
-    let mut free = Plant::new(
-        PlantSpec {
-            hardware_caps: false,
-            ..fed(550)
-        },
-        1,
-    );
+    let mut free = Plant::new(PlantSpec { hardware_caps: false, ..fed(550) }, 1);
     free.fail_supply(0, true);
     free.fail_supply(2, true);
     free.advance(ms(2000));
-    assert!(
-        free.power() > Watts::from_whole(900),
-        "without hardware caps nothing acts"
-    );
+    assert!(free.power() > Watts::from_whole(900), "without hardware caps nothing acts");
 }
 
 /// One VM of each class on half of the cores, mixed over both packages.
@@ -226,16 +171,10 @@ fn rapl_settles_within_two_seconds_and_hits_every_core() {
         plant.advance(ms(1000 + step * 10));
         let now = [0, 1].map(|p| plant.package_energy(0, p));
         let over = [0, 1].iter().any(|p| {
-            let watts = now[*p]
-                .since_wrapping(last[*p], Microjoules::new(u64::MAX))
-                .over(STEP);
+            let watts = now[*p].since_wrapping(last[*p], Microjoules::new(u64::MAX)).over(STEP);
             watts.is_none_or(|w| w > limit.ppm(1_020_000))
         });
-        settled = if over {
-            None
-        } else {
-            settled.or(Some(step * 10))
-        };
+        settled = if over { None } else { settled.or(Some(step * 10)) };
         last = now;
     }
     let settled = settled.expect("the limit is kept");
@@ -257,16 +196,9 @@ fn a_slot_limit_holds_the_whole_server_and_is_told_apart() {
     let mut plant = Plant::new(mixed(), 1);
     plant.set_slot_cap(0, Some(Watts::from_whole(200)));
     plant.advance(ms(4000));
-    assert!(
-        (195.0..204.0).contains(&plant.server_power(0).as_f64()),
-        "{}",
-        plant.server_power(0)
-    );
+    assert!((195.0..204.0).contains(&plant.server_power(0).as_f64()), "{}", plant.server_power(0));
     let held = plant.truth().user_facing_throttled_core_s;
-    assert!(
-        held.out_of_band > 30.0 && held.total() == held.out_of_band,
-        "{held:?}"
-    );
+    assert!(held.out_of_band > 30.0 && held.total() == held.out_of_band, "{held:?}");
 
     // A limit that nothing reaches holds nobody.
     let mut calm = Plant::new(mixed(), 1);
@@ -275,13 +207,7 @@ fn a_slot_limit_holds_the_whole_server_and_is_told_apart() {
     calm.advance(ms(4000));
     assert_eq!(calm.truth().hardware_engaged_s, 0.0);
 
-    let mut off = Plant::new(
-        PlantSpec {
-            hardware_caps: false,
-            ..mixed()
-        },
-        1,
-    );
+    let mut off = Plant::new(PlantSpec { hardware_caps: false, ..mixed() }, 1);
     off.set_slot_cap(0, Some(Watts::from_whole(200)));
     off.set_package_limit(0, 0, Some(Watts::from_whole(30)));
     off.advance(ms(4000));
@@ -335,10 +261,7 @@ fn a_line_stretches_as_frequency_falls_and_batch_work_takes_longer() {
     }
 
     let done_after = |mhz| {
-        let job = BatchSpec {
-            repeat: false,
-            ..BatchSpec::endless(200.0, Profile::Constant(1.0))
-        };
+        let job = BatchSpec { repeat: false, ..BatchSpec::endless(200.0, Profile::Constant(1.0)) };
         let mut plant = Plant::new(one(Load::Batch(job)), 1);
         cap_all(&mut plant, MHZ(mhz));
         (1..).find(|n| {
@@ -347,14 +270,8 @@ fn a_line_stretches_as_frequency_falls_and_batch_work_takes_longer() {
         })
     };
     let (fast, slow) = (done_after(2400).unwrap(), done_after(1200).unwrap());
-    assert!(
-        (499..=502).contains(&fast),
-        "200 core-seconds on 40 cores: {fast}"
-    );
-    assert!(
-        (898..=902).contains(&slow),
-        "1.8 times as long at half frequency: {slow}"
-    );
+    assert!((499..=502).contains(&fast), "200 core-seconds on 40 cores: {fast}");
+    assert!((898..=902).contains(&slow), "1.8 times as long at half frequency: {slow}");
 }
 
 #[test]
@@ -371,22 +288,11 @@ fn queues_answer_later_at_a_lower_frequency() {
 
 #[test]
 fn meters_lag_refresh_and_round() {
-    let exact = SensorSpec {
-        noise_ppm: 0,
-        ..SensorSpec::default()
-    };
+    let exact = SensorSpec { noise_ppm: 0, ..SensorSpec::default() };
     // The load jumps at one second.
-    let jump = Load::Batch(BatchSpec::endless(
-        1e9,
-        Profile::Steps([(0.0, 0.0), (1.0, 1.0)].into()),
-    ));
-    let mut plant = Plant::new(
-        PlantSpec {
-            meter: exact,
-            ..one(jump)
-        },
-        1,
-    );
+    let jump =
+        Load::Batch(BatchSpec::endless(1e9, Profile::Steps([(0.0, 0.0), (1.0, 1.0)].into())));
+    let mut plant = Plant::new(PlantSpec { meter: exact, ..one(jump) }, 1);
     let (mut moved, mut settled, mut refreshes) = (None, None, Vec::new());
     for n in 0..300 {
         plant.advance(ms(n * 10));
@@ -405,11 +311,7 @@ fn meters_lag_refresh_and_round() {
     // At the earliest one lag after the jump; at the latest one more whole window and its phase.
     assert!((1200..=1400).contains(&moved.unwrap()), "{moved:?}");
     assert!((1400..=1600).contains(&settled.unwrap()), "{settled:?}");
-    assert!(
-        refreshes[1..]
-            .windows(2)
-            .all(|w| w[1] - w[0] == Duration::from_millis(200))
-    );
+    assert!(refreshes[1..].windows(2).all(|w| w[1] - w[0] == Duration::from_millis(200)));
     assert!(refreshes.len() > 12);
 }
 
@@ -427,10 +329,7 @@ fn meters_are_noisy_by_as_much_as_they_say_and_each_by_itself() {
         let n = errors.len() as f64;
         let mean = errors.iter().sum::<f64>() / n;
         let sd = libm::sqrt(errors.iter().map(|e| e * e).sum::<f64>() / n);
-        assert!(
-            mean.abs() < 0.001 && (0.009..0.011).contains(&sd),
-            "{mean} {sd}"
-        );
+        assert!(mean.abs() < 0.001 && (0.009..0.011).contains(&sd), "{mean} {sd}");
     }
     assert!(errors[0] != errors[1]);
 }
@@ -440,17 +339,11 @@ fn energy_is_power_over_time_and_runs_on_within_a_step() {
     let mut plant = Plant::new(one(constant(0.5)), 1);
     plant.advance(ms(1000));
     let total = |p: &Plant| {
-        [0, 1]
-            .map(|n| p.package_energy(0, n).get() + p.dram_energy(0, n).get())
-            .iter()
-            .sum::<u64>()
+        [0, 1].map(|n| p.package_energy(0, n).get() + p.dram_energy(0, n).get()).iter().sum::<u64>()
     };
     // 60 of the 112 idle watts, and all dynamic power, are in the packages and their memory.
     let before = total(&plant);
-    assert!(
-        (before as f64 / 1e6 - (60.0 + 99.0)).abs() < 0.01,
-        "{before}"
-    );
+    assert!((before as f64 / 1e6 - (60.0 + 99.0)).abs() < 0.01, "{before}");
     plant.advance(Instant::from_nanos(1_003_000_000));
     let after = total(&plant);
     assert!(((after - before) as f64 / 1e6 - 0.003 * 159.0).abs() < 1e-4);
@@ -463,23 +356,13 @@ fn energy_is_power_over_time_and_runs_on_within_a_step() {
 fn truth_knows_the_longest_stretch_above_the_budget() {
     let steps = [(0.0, 0.0), (1.0, 1.0), (1.5, 0.0), (2.0, 1.0), (2.2, 0.0)];
     let load = Load::Batch(BatchSpec::endless(1e9, Profile::Steps(steps.into())));
-    let mut plant = Plant::new(
-        PlantSpec {
-            budget: Watts::from_whole(200),
-            ..one(load)
-        },
-        1,
-    );
+    let mut plant = Plant::new(PlantSpec { budget: Watts::from_whole(200), ..one(load) }, 1);
     plant.advance(ms(3000));
     let truth = plant.truth();
     assert!((truth.over_budget_s_max - 0.5).abs() < 0.011, "{truth:?}");
     assert!((truth.over_budget_s_total - 0.7).abs() < 0.021);
     assert!(truth.max_power_w > Watts::from_whole(310));
-    assert!(
-        serde_json::to_string(truth)
-            .unwrap()
-            .contains("\"over_budget_s_max\"")
-    );
+    assert!(serde_json::to_string(truth).unwrap().contains("\"over_budget_s_max\""));
 }
 
 #[test]
@@ -494,10 +377,7 @@ fn vms_move_between_cores() {
     plant.advance(ms(1000));
     let want = 112.0 + 198.0 * 0.8 * 2.0 / 40.0;
     assert!((plant.server_power(0).as_f64() - want).abs() < 0.1);
-    assert_eq!(
-        plant.spec().servers[0].vms[1].cores,
-        [CoreId(39), CoreId(38)]
-    );
+    assert_eq!(plant.spec().servers[0].vms[1].cores, [CoreId(39), CoreId(38)]);
 }
 
 /// Every bit that the plant shows, folded into one number.
@@ -529,18 +409,11 @@ fn fingerprint(spec: PlantSpec, seed: u64, call_every: u64) -> u64 {
 #[test]
 fn the_same_seed_is_the_same_to_the_bit_however_it_is_called() {
     let spec = || {
-        let options = crate::scenario::DemoOptions {
-            servers: 3,
-            ..Default::default()
-        };
+        let options = crate::scenario::DemoOptions { servers: 3, ..Default::default() };
         crate::scenario::demo(&options)
     };
     let first = fingerprint(spec(), 7, 1000);
     assert_eq!(first, fingerprint(spec(), 7, 1000));
-    assert_eq!(
-        first,
-        fingerprint(spec(), 7, 8),
-        "calls of 8 ms are not whole steps"
-    );
+    assert_eq!(first, fingerprint(spec(), 7, 8), "calls of 8 ms are not whole steps");
     assert!(first != fingerprint(spec(), 8, 1000));
 }

@@ -57,11 +57,7 @@ pub(super) fn built_in(options: &DemoOptions<'_>) -> PlantSpec {
 
 /// A user-facing VM under that load.
 pub(super) fn user_facing(options: &DemoOptions<'_>, load: Profile) -> Load {
-    if options.queues {
-        Load::Queue(QueueSpec::new(load))
-    } else {
-        Load::Profile(load)
-    }
+    if options.queues { Load::Queue(QueueSpec::new(load)) } else { Load::Profile(load) }
 }
 
 /// The batch demand at which the chassis draws `watts` uncapped.
@@ -75,14 +71,12 @@ fn demand_for(options: &DemoOptions<'_>, watts: f64) -> f64 {
         });
         peak_draw(&spec, 1.0, 1, false)
     };
-    bisect(0.0, 1.0, |demand| {
-        draw(demand) <= Watts::from_f64(watts).unwrap_or(Watts::MAX)
-    })
+    bisect(0.0, 1.0, |demand| draw(demand) <= Watts::from_f64(watts).unwrap_or(Watts::MAX))
 }
 
 /// The highest value between `low` and `high` that is `fine`, if `low` is and it only gets worse.
 pub(super) fn bisect(mut low: f64, mut high: f64, fine: impl Fn(f64) -> bool) -> f64 {
-    for _ in 0..24 {
+    for _ in 0..18 {
         let middle = 0.5 * (low + high);
         if fine(middle) {
             low = middle;
@@ -100,10 +94,7 @@ fn line(seconds: f64, level: impl Fn(f64) -> f64, noise: f64, mut rng: Stream) -
     let points = (0..=POINTS).map(|n| {
         let at = f64::from(n) / f64::from(POINTS);
         wander = 0.9 * wander + 0.436 * rng.normal();
-        (
-            at * seconds,
-            (level(at) * (own + noise * wander)).clamp(0.0, 1.0),
-        )
+        (at * seconds, (level(at) * (own + noise * wander)).clamp(0.0, 1.0))
     });
     Profile::Ramps(points.collect())
 }

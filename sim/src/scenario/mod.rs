@@ -130,20 +130,13 @@ fn server(index: usize, load: &mut impl FnMut(usize, u16, VmClass) -> Load) -> S
     let cores: Vec<CoreId> = (0..CORES).map(CoreId).collect();
     let mut wanted = Vec::new();
     let mut loads = BTreeMap::new();
-    for (class, name, (count, size)) in [
-        (VmClass::UserFacing, "web", USER_FACING),
-        (VmClass::NonUserFacing, "batch", BATCH),
-    ] {
+    for (class, name, (count, size)) in
+        [(VmClass::UserFacing, "web", USER_FACING), (VmClass::NonUserFacing, "batch", BATCH)]
+    {
         for n in 0..count {
             let id = VmId::new(&format!("{name}{n}")).expect("letters and a digit");
             let (throttle_order, on_extreme) = (0, OnExtreme::None);
-            let spec = VmSpec {
-                class,
-                throttle_order,
-                cores: size,
-                cgroup: None,
-                on_extreme,
-            };
+            let spec = VmSpec { class, throttle_order, cores: size, cgroup: None, on_extreme };
             loads.insert(id.clone(), load(index, n, class));
             wanted.push((id, spec));
         }
@@ -153,25 +146,13 @@ fn server(index: usize, load: &mut impl FnMut(usize, u16, VmClass) -> Load) -> S
     let vms = groups.into_iter().filter_map(|vm| {
         let load = loads.remove(&vm.id)?;
         let (id, class, throttle_order, cores) = (vm.id, vm.class, vm.throttle_order, vm.cores);
-        Some(VmLoad {
-            id,
-            class,
-            throttle_order,
-            cores,
-            load,
-        })
+        Some(VmLoad { id, class, throttle_order, cores, load })
     });
     ServerSpec {
         id: ServerId::new(&format!("s{:02}", index + 1)).expect("a letter and digits"),
         model: PowerModel::PAPER,
         sockets: 2,
-        cores: cores
-            .iter()
-            .map(|id| Core {
-                id: *id,
-                ladder: ladder.clone(),
-            })
-            .collect(),
+        cores: cores.iter().map(|id| Core { id: *id, ladder: ladder.clone() }).collect(),
         vms: vms.collect(),
     }
 }

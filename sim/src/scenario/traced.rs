@@ -44,13 +44,7 @@ pub(super) fn from_trace(options: &DemoOptions<'_>, trace: &Trace, scale: TraceS
     let relative = scale == TraceScale::Auto;
     let lines = pack(trace, window, count, relative);
     let build = |user_facing_scale: f64, batch_scale: f64| {
-        plant(
-            options,
-            &lines,
-            trace.period_s,
-            speedup,
-            (user_facing_scale, batch_scale),
-        )
+        plant(options, &lines, trace.period_s, speedup, (user_facing_scale, batch_scale))
     };
     if let TraceScale::Factor(factor) = scale {
         return build(factor, factor);
@@ -73,8 +67,12 @@ pub(super) fn from_trace(options: &DemoOptions<'_>, trace: &Trace, scale: TraceS
         let at = |s: f64| build(top * s.min(1.0), s);
         let spec = at(bisect(0.0, 8.0, |s| fits(&at(s))));
         let peak = seen(&spec).into_iter().max().unwrap_or(Watts::ZERO);
-        if peak > best.0 {
+        // Half a per cent more is not worth idle queues.
+        if peak > best.0 + budget.ppm(5000) {
             best = (peak, spec);
+        }
+        if peak > budget.ppm(PEAK - 5000) {
+            break;
         }
     }
     best.1
@@ -83,34 +81,21 @@ pub(super) fn from_trace(options: &DemoOptions<'_>, trace: &Trace, scale: TraceS
 /// `count` lines of load. The liveliest series come first and are dealt out in turn and back, so that every
 /// line gets about as much; each is the sum of its own. A steady series, however busy, tells nothing.
 fn pack(trace: &Trace, window: usize, count: usize, relative: bool) -> Vec<Arc<[f32]>> {
-    let played: Vec<Arc<[f32]>> = trace
-        .series
-        .iter()
-        .map(|s| s.played(&PowerModel::PAPER).values)
-        .collect();
-    let mean = |n: usize| {
-        played[n][..window]
-            .iter()
-            .map(|v| f64::from(*v))
-            .sum::<f64>()
-            / window as f64
-    };
+    let played: Vec<Arc<[f32]>> =
+        trace.series.iter().map(|s| s.played(&PowerModel::PAPER).values).collect();
+    let mean =
+        |n: usize| played[n][..window].iter().map(|v| f64::from(*v)).sum::<f64>() / window as f64;
     let swing = |n: usize| {
         let m = mean(n);
         let square = |v: &f32| (f64::from(*v) - m) * (f64::from(*v) - m);
         libm::sqrt(played[n][..window].iter().map(square).sum::<f64>() / window as f64)
     };
     let coverage = |n: usize| {
-        let there = trace.series[n].values[..window]
-            .iter()
-            .filter(|v| !v.is_nan())
-            .count();
+        let there = trace.series[n].values[..window].iter().filter(|v| !v.is_nan()).count();
         there as f64 / window as f64
     };
-    let mut order: Vec<(usize, f64)> = (0..played.len())
-        .filter(|n| coverage(*n) >= COVERAGE)
-        .map(|n| (n, swing(n)))
-        .collect();
+    let mut order: Vec<(usize, f64)> =
+        (0..played.len()).filter(|n| coverage(*n) >= COVERAGE).map(|n| (n, swing(n))).collect();
     if order.is_empty() {
         order = (0..played.len()).map(|n| (n, swing(n))).collect();
     }
@@ -120,21 +105,13 @@ fn pack(trace: &Trace, window: usize, count: usize, relative: bool) -> Vec<Arc<[
         .map(|line| {
             let mut sum = vec![0.0f32; played.first().map_or(0, |p| p.len())];
             for round in 0..each {
-                let seat = if round % 2 == 0 {
-                    line
-                } else {
-                    count - 1 - line
-                };
+                let seat = if round % 2 == 0 { line } else { count - 1 - line };
                 let (series, _) = order[(round * count + seat) % order.len()];
                 for (sum, value) in sum.iter_mut().zip(played[series].iter()) {
                     *sum += *value;
                 }
             }
-            let by = if relative {
-                1.0 / high(&sum[..window])
-            } else {
-                1.0
-            };
+            let by = if relative { 1.0 / high(&sum[..window]) } else { 1.0 };
             sum.iter().map(|v| (v * by).min(1.0)).collect()
         })
         .collect()
@@ -182,21 +159,17 @@ fn plant(
 /// The scale of the first user-facing and of the first batch VM that plays a series.
 pub(super) fn scales(spec: &PlantSpec) -> Option<(f64, f64)> {
     let of = |class| {
-        spec.servers
-            .iter()
-            .flat_map(|s| &s.vms)
-            .filter(|vm| vm.class == class)
-            .find_map(|vm| {
-                let profile = match &vm.load {
-                    Load::Queue(queue) => &queue.utilisation,
-                    Load::Batch(batch) => &batch.demand,
-                    Load::Profile(profile) => profile,
-                };
-                match profile {
-                    Profile::Series(series) => Some(series.scale),
-                    _ => None,
-                }
-            })
+        spec.servers.iter().flat_map(|s| &s.vms).filter(|vm| vm.class == class).find_map(|vm| {
+            let profile = match &vm.load {
+                Load::Queue(queue) => &queue.utilisation,
+                Load::Batch(batch) => &batch.demand,
+                Load::Profile(profile) => profile,
+            };
+            match profile {
+                Profile::Series(series) => Some(series.scale),
+                _ => None,
+            }
+        })
     };
     of(VmClass::UserFacing).zip(of(VmClass::NonUserFacing))
 }

@@ -10,13 +10,7 @@ pub(super) enum Layout {
     /// One column per machine; `time` says whether the first column is the stamp.
     Wide { time: bool, unit: Unit },
     /// One row per machine and stamp.
-    Long {
-        time: usize,
-        series: Option<usize>,
-        value: usize,
-        unit: Unit,
-        per_second: f64,
-    },
+    Long { time: usize, series: Option<usize>, value: usize, unit: Unit, per_second: f64 },
 }
 
 /// Value columns that are known by name.
@@ -37,10 +31,8 @@ pub(super) fn detect(
     header: &ByteRecord,
     options: &ReadOptions,
 ) -> Result<Layout, TraceError> {
-    let names: Vec<String> = header
-        .iter()
-        .map(|h| String::from_utf8_lossy(h).trim().to_owned())
-        .collect();
+    let names: Vec<String> =
+        header.iter().map(|h| String::from_utf8_lossy(h).trim().to_owned()).collect();
     let at = |name: &str| names.iter().position(|n| n == name);
     let time_name = options.time_column.as_deref().unwrap_or("timestamp");
 
@@ -48,19 +40,11 @@ pub(super) fn detect(
         (&options.value_column, at("time"), at("measured_power_util"))
     {
         let unit = options.unit.unwrap_or(Unit::Share);
-        return Ok(Layout::Long {
-            time,
-            series: at("pdu"),
-            value,
-            unit,
-            per_second: 1e6,
-        });
+        return Ok(Layout::Long { time, series: at("pdu"), value, unit, per_second: 1e6 });
     }
     let value = match options.value_column.as_deref() {
         Some(name) => at(name).map(|n| (n, known_unit(name))),
-        None => VALUES
-            .iter()
-            .find_map(|(name, unit)| Some((at(name)?, Some(*unit)))),
+        None => VALUES.iter().find_map(|(name, unit)| Some((at(name)?, Some(*unit)))),
     };
     let series = match options.series_column.as_deref() {
         Some(name) => at(name),
@@ -71,13 +55,7 @@ pub(super) fn detect(
         && (series.is_some() || (options.series_column.is_none() && names.len() == 2))
         && let Some(unit) = options.unit.or(known)
     {
-        return Ok(Layout::Long {
-            time,
-            series,
-            value,
-            unit,
-            per_second: 1.0,
-        });
+        return Ok(Layout::Long { time, series, value, unit, per_second: 1.0 });
     }
     let unit = options.unit.unwrap_or(Unit::Percent);
     let first = names.first().map_or("", String::as_str);
@@ -103,8 +81,5 @@ pub(super) fn detect(
 }
 
 fn known_unit(name: &str) -> Option<Unit> {
-    VALUES
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map(|(_, unit)| *unit)
+    VALUES.iter().find(|(known, _)| *known == name).map(|(_, unit)| *unit)
 }

@@ -35,18 +35,8 @@ impl Grid {
         rows: u64,
         machines: impl Iterator<Item = &'a [i64]> + Clone,
     ) -> Result<Self, TraceError> {
-        let start_ms = machines
-            .clone()
-            .filter_map(|s| s.first())
-            .min()
-            .copied()
-            .unwrap_or(0);
-        let end_ms = machines
-            .clone()
-            .filter_map(|s| s.last())
-            .max()
-            .copied()
-            .unwrap_or(0);
+        let start_ms = machines.clone().filter_map(|s| s.first()).min().copied().unwrap_or(0);
+        let end_ms = machines.clone().filter_map(|s| s.last()).max().copied().unwrap_or(0);
         let mut steps: Vec<i64> = machines
             .flat_map(|s| s.windows(2).map(|w| w[1] - w[0]))
             .filter(|step| *step > 0)
@@ -67,11 +57,7 @@ impl Grid {
                 rows,
             });
         }
-        Ok(Self {
-            start_ms,
-            period_ms,
-            slots: slots as usize,
-        })
+        Ok(Self { start_ms, period_ms, slots: slots as usize })
     }
 
     /// The slot that a stamp is nearest to.
@@ -83,12 +69,7 @@ impl Grid {
 
 impl Wide {
     pub(super) fn new(names: Vec<String>, unit: Unit) -> Self {
-        Self {
-            names,
-            unit,
-            stamps: Vec::new(),
-            cells: Vec::new(),
-        }
+        Self { names, unit, stamps: Vec::new(), cells: Vec::new() }
     }
 
     pub(super) fn finish(self, file: &str, mut report: Report) -> Result<Trace, TraceError> {
@@ -118,23 +99,13 @@ impl Wide {
         }
         // Off-grid rows may have been dropped just now.
         check_order(file, &report)?;
-        trace(
-            file,
-            self.unit,
-            grid,
-            self.names.into_iter().zip(values),
-            report,
-        )
+        trace(file, self.unit, grid, self.names.into_iter().zip(values), report)
     }
 }
 
 impl Long {
     pub(super) fn new(unit: Unit) -> Self {
-        Self {
-            names: Vec::new(),
-            unit,
-            points: Vec::new(),
-        }
+        Self { names: Vec::new(), unit, points: Vec::new() }
     }
 
     pub(super) fn add_series(&mut self, name: String) -> usize {
@@ -149,22 +120,14 @@ impl Long {
             // Stable: of two with one stamp the first stays first.
             points.sort_by_key(|(t, _)| *t);
         }
-        let stamps: Vec<Vec<i64>> = self
-            .points
-            .iter()
-            .map(|p| p.iter().map(|(t, _)| *t).collect())
-            .collect();
+        let stamps: Vec<Vec<i64>> =
+            self.points.iter().map(|p| p.iter().map(|(t, _)| *t).collect()).collect();
         let grid = Grid::find(file, report.rows, stamps.iter().map(Vec::as_slice))?;
         let cells = grid.slots as u64 * self.points.len() as u64;
         if cells > 100 * report.rows + 100_000 {
             let period_s = grid.period_ms as f64 / 1000.0;
             let (file, rows, slots) = (file.to_owned(), report.rows, grid.slots as u64);
-            return Err(TraceError::Sparse {
-                file,
-                slots,
-                period_s,
-                rows,
-            });
+            return Err(TraceError::Sparse { file, slots, period_s, rows });
         }
         let mut series = Vec::with_capacity(self.points.len());
         for (name, points) in self.names.into_iter().zip(&self.points) {
@@ -199,18 +162,12 @@ fn unordered<'a>(stamps: impl Iterator<Item = &'a i64>) -> u64 {
 
 /// One such row may happen in any file; more than one in a hundred is another kind of file.
 fn check_order(file: &str, report: &Report) -> Result<(), TraceError> {
-    for (bad, what) in [
-        (report.unordered_rows, "out of order"),
-        (report.duplicate_rows, "repeated"),
-    ] {
+    for (bad, what) in
+        [(report.unordered_rows, "out of order"), (report.duplicate_rows, "repeated")]
+    {
         if bad > 1 && bad * 100 > report.rows {
             let (file, rows) = (file.to_owned(), report.rows);
-            return Err(TraceError::Disorder {
-                file,
-                what,
-                bad,
-                rows,
-            });
+            return Err(TraceError::Disorder { file, what, bad, rows });
         }
     }
     Ok(())
@@ -235,10 +192,7 @@ fn trace(
         }
     }
     if kept.is_empty() {
-        return Err(TraceError::Empty {
-            file: file.to_owned(),
-            what: "value",
-        });
+        return Err(TraceError::Empty { file: file.to_owned(), what: "value" });
     }
     Ok(Trace {
         name: file.to_owned(),

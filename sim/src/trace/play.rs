@@ -30,12 +30,7 @@ impl Series {
     #[must_use]
     pub fn played(&self, model: &PowerModel) -> Played {
         let (mut filled, mut clamped) = (0, 0);
-        let first = self
-            .values
-            .iter()
-            .copied()
-            .find(|v| !v.is_nan())
-            .unwrap_or(0.0);
+        let first = self.values.iter().copied().find(|v| !v.is_nan()).unwrap_or(0.0);
         let mut last = first;
         let values = self.values.iter().map(|value| {
             if value.is_nan() {
@@ -56,10 +51,6 @@ impl Series {
             share.clamp(0.0, 1.0) as f32
         });
         let values = values.collect();
-        Played {
-            values,
-            filled,
-            clamped,
-        }
+        Played { values, filled, clamped }
     }
 }

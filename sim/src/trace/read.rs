@@ -19,16 +19,9 @@ pub(super) fn read(
     file: &str,
     options: &ReadOptions,
 ) -> Result<Trace, TraceError> {
-    let fail = |error| TraceError::Io {
-        file: file.to_owned(),
-        error,
-    };
+    let fail = |error| TraceError::Io { file: file.to_owned(), error };
     let mut magic = Vec::with_capacity(4);
-    reader
-        .by_ref()
-        .take(4)
-        .read_to_end(&mut magic)
-        .map_err(fail)?;
+    reader.by_ref().take(4).read_to_end(&mut magic).map_err(fail)?;
     let packed = magic == ZSTD;
     let whole = io::Cursor::new(magic).chain(reader);
     if packed {
@@ -55,21 +48,12 @@ impl<'a, R: Read> Table<'a, R> {
             .trim(Trim::All)
             .buffer_capacity(1 << 16)
             .from_reader(text);
-        Self {
-            file,
-            csv,
-            names: Vec::new(),
-            report: Report::default(),
-        }
+        Self { file, csv, names: Vec::new(), report: Report::default() }
     }
 
     fn read(mut self, options: &ReadOptions) -> Result<Trace, TraceError> {
         let mut header = ByteRecord::new();
-        if !self
-            .csv
-            .read_byte_record(&mut header)
-            .map_err(|e| self.io(e))?
-        {
+        if !self.csv.read_byte_record(&mut header).map_err(|e| self.io(e))? {
             return Err(self.empty("header"));
         }
         if let Some(first) = header.get(0).and_then(|h| h.strip_prefix(b"\xEF\xBB\xBF")) {
@@ -79,19 +63,12 @@ impl<'a, R: Read> Table<'a, R> {
             header.iter().skip(1).for_each(|f| clean.push_field(f));
             header = clean;
         }
-        self.names = header
-            .iter()
-            .map(|h| String::from_utf8_lossy(h).into_owned())
-            .collect();
+        self.names = header.iter().map(|h| String::from_utf8_lossy(h).into_owned()).collect();
         match detect(self.file, &header, options)? {
             Layout::Wide { time, unit } => self.wide(time, unit),
-            Layout::Long {
-                time,
-                series,
-                value,
-                unit,
-                per_second,
-            } => self.long(time, series, value, unit, per_second),
+            Layout::Long { time, series, value, unit, per_second } => {
+                self.long(time, series, value, unit, per_second)
+            }
         }
     }
 
@@ -166,12 +143,7 @@ impl<'a, R: Read> Table<'a, R> {
         let (bad, cells) = (self.report.clamped, self.report.rows - self.report.gaps);
         if unit == Unit::Share && bad * 100 > cells {
             let (file, column) = (self.file.to_owned(), self.names[value].clone());
-            return Err(TraceError::Percent {
-                file,
-                column,
-                bad,
-                cells,
-            });
+            return Err(TraceError::Percent { file, column, bad, cells });
         }
         table.finish(self.file, self.report)
     }
@@ -216,26 +188,17 @@ impl<'a, R: Read> Table<'a, R> {
             file: self.file.to_owned(),
             line: line(row),
             column: self.names[column].clone(),
-            value: String::from_utf8_lossy(&row[column])
-                .chars()
-                .take(40)
-                .collect(),
+            value: String::from_utf8_lossy(&row[column]).chars().take(40).collect(),
             allowed,
         }
     }
 
     fn empty(&self, what: &'static str) -> TraceError {
-        TraceError::Empty {
-            file: self.file.to_owned(),
-            what,
-        }
+        TraceError::Empty { file: self.file.to_owned(), what }
     }
 
     fn io(&self, error: csv::Error) -> TraceError {
-        TraceError::Io {
-            file: self.file.to_owned(),
-            error: io::Error::from(error),
-        }
+        TraceError::Io { file: self.file.to_owned(), error: io::Error::from(error) }
     }
 }
 

@@ -7,9 +7,7 @@ fn read(text: &str) -> Result<Trace, TraceError> {
     Trace::read(text.as_bytes(), "f.csv", &ReadOptions::default())
 }
 fn says(text: &str) -> String {
-    read(text)
-        .map(|t| format!("{:?}", t.report))
-        .unwrap_or_else(|e| e.to_string())
+    read(text).map(|t| format!("{:?}", t.report)).unwrap_or_else(|e| e.to_string())
 }
 /// Values as text, so that NaN compares.
 fn values(trace: &Trace, n: usize) -> String {
@@ -40,10 +38,7 @@ fn power_units_of_google() {
     let t = read("index,time,pdu,measured_power_util\n0,600000000,p6,0.6\n1,900000000,p6,0.7\n");
     let t = t.unwrap();
     assert_eq!((t.period_s, t.start_s), (300.0, 600.0));
-    assert_eq!(
-        (t.series[0].name.as_str(), t.series[0].unit),
-        ("p6", Unit::Share)
-    );
+    assert_eq!((t.series[0].name.as_str(), t.series[0].unit), ("p6", Unit::Share));
 }
 
 #[test]
@@ -56,10 +51,7 @@ fn long_with_machines_on_one_grid_and_their_own_phase() {
     let played = t.series[1].played(&PowerModel::PAPER);
     assert_eq!((played.filled, played.clamped), (1, 0));
     assert!((played.values[0] - 88.0 / 198.0).abs() < 1e-6);
-    assert_eq!(
-        played.values[1], played.values[0],
-        "a gap holds the last value"
-    );
+    assert_eq!(played.values[1], played.values[0], "a gap holds the last value");
     assert_eq!(played.values[2], 1.0);
 
     let options = ReadOptions {
@@ -71,13 +63,7 @@ fn long_with_machines_on_one_grid_and_their_own_phase() {
     let t = Trace::read(&b"when,host,load\n0,a,50\n60,a,75\n"[..], "f", &options).unwrap();
     assert_eq!((t.period_s, t.series[0].unit), (60.0, Unit::Percent));
     // Whole chassis, one machine, no name.
-    assert_eq!(
-        read("timestamp,watts\n0,150\n1,160\n")
-            .unwrap()
-            .series
-            .len(),
-        1
-    );
+    assert_eq!(read("timestamp,watts\n0,150\n1,160\n").unwrap().series.len(), 1);
 }
 
 #[test]
@@ -86,11 +72,7 @@ fn compressed_by_its_first_bytes() {
     let packed = zstd::encode_all(plain.as_bytes(), 1).unwrap();
     let t = Trace::read(&packed[..], "f.csv", &ReadOptions::default()).unwrap();
     assert_eq!(t, read(plain).unwrap());
-    let cut = Trace::read(
-        &packed[..packed.len() - 3],
-        "f.csv",
-        &ReadOptions::default(),
-    );
+    let cut = Trace::read(&packed[..packed.len() - 3], "f.csv", &ReadOptions::default());
     assert!(matches!(cut, Err(TraceError::Io { .. })), "{cut:?}");
 }
 
@@ -101,37 +83,19 @@ fn broken_files_are_refused_with_the_place() {
         ("t,a\n", "no row"),
         ("t,a\n0,\n300,NaN\n", "no value"),
         ("timestamp,server,watts\n", "no row"),
-        (
-            "t,a\n0,1\n300,abc\n",
-            "f.csv:3: a = \"abc\": a value is a number, NaN or blank",
-        ),
-        (
-            "t,a\nMonday,1\n",
-            "f.csv:2: t = \"Monday\": a time is a number",
-        ),
+        ("t,a\n0,1\n300,abc\n", "f.csv:3: a = \"abc\": a value is a number, NaN or blank"),
+        ("t,a\nMonday,1\n", "f.csv:2: t = \"Monday\": a time is a number"),
         ("t,a\n,1\n", "f.csv:2: t = \"\""),
         ("t,a\nNaN,1\n", "f.csv:2: t = \"NaN\""),
         ("t,a\n1e300,1\n", "f.csv:2: t = \"1e300\""),
         ("t,a,b\n0,1\n", "f.csv:2: 2 cells: the header has 3"),
         ("t,a\n0,1\n300,1,9\n", "f.csv:3: 3 cells: the header has 2"),
-        (
-            "name,colour\nx,red\n",
-            "header \"name,colour\": allowed are",
-        ),
-        (
-            "timestamp,server,colour\n0,a,1\n",
-            "f.csv:2: server = \"a\"",
-        ),
+        ("name,colour\nx,red\n", "header \"name,colour\": allowed are"),
+        ("timestamp,server,colour\n0,a,1\n", "f.csv:2: server = \"a\""),
         ("t,a\n0,1\n300,1\n1e12,1\n", "the stamps span"),
         ("t,a\n0,1\n0,2\n0,3\n300,1\n", "2 of 4 rows are repeated"),
-        (
-            "t,a\n900,1\n600,2\n300,3\n0,1\n",
-            "3 of 4 rows are out of order",
-        ),
-        (
-            "timestamp,server,utilisation\n0,a,55\n1,a,60\n",
-            "say that it holds percent",
-        ),
+        ("t,a\n900,1\n600,2\n300,3\n0,1\n", "3 of 4 rows are out of order"),
+        ("timestamp,server,utilisation\n0,a,55\n1,a,60\n", "say that it holds percent"),
     ] {
         assert!(says(text).contains(want), "{text:?}: {}", says(text));
     }
@@ -164,26 +128,15 @@ fn small_faults_are_mended_and_counted() {
     let t = read(&rows("90600,120\n90900,-4\n")).unwrap();
     assert_eq!(t.report.clamped, 2);
     assert_eq!(
-        values(&t, 0)
-            .split(", ")
-            .skip(299)
-            .collect::<Vec<_>>()
-            .join(" "),
+        values(&t, 0).split(", ").skip(299).collect::<Vec<_>>().join(" "),
         "10.0 NaN NaN 100.0 0.0]"
     );
     assert_eq!(t.report.gaps, 2, "missing rows are gaps");
     let t = read(&rows("90000,inf\n")).unwrap();
     assert_eq!(t.report.gaps, 1);
     let t = read("timestamp,server,watts\n0,a,-50\n1,a,200\n").unwrap();
-    assert_eq!(
-        (t.report.gaps, t.report.negative),
-        (1, 1),
-        "negative watts are missing, not low"
-    );
-    assert_eq!(
-        t.series[0].played(&PowerModel::PAPER).values[0],
-        88.0 / 198.0
-    );
+    assert_eq!((t.report.gaps, t.report.negative), (1, 1), "negative watts are missing, not low");
+    assert_eq!(t.series[0].played(&PowerModel::PAPER).values[0], 88.0 / 198.0);
     let t = read("\u{feff}t,a,b\r\n0, 1 ,\r\n300,2,\r\n").unwrap();
     assert_eq!((t.series.len(), t.report.empty_series), (1, 1));
 }
