@@ -247,3 +247,35 @@ impl Chassis {
         self.left = true;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hold_time_doubles_up_to_a_quarter_of_an_hour_and_is_forgiven_after_one() {
+        let base = Duration::from_secs(30);
+        let mut e = Escalation::new(vec![], base);
+        let mut now = Instant::ZERO;
+        let mut holds = vec![];
+        for _ in 0..8 {
+            e.ordered(now, base);
+            holds.push(e.hold(now, base).as_secs());
+            now += Duration::from_secs(60);
+            e.lifted_at = Some(now);
+            now += Duration::from_secs(60);
+        }
+        assert_eq!(holds, [30, 60, 120, 240, 480, 900, 900, 900]);
+        e.ordered(now, base);
+        e.ordered(now, base);
+        assert_eq!(
+            e.hold(now, base).as_secs(),
+            900,
+            "without a lift in between it is one escalation"
+        );
+        now += FORGIVEN_AFTER;
+        assert_eq!(e.hold(now, base), base);
+        e.ordered(now, base);
+        assert_eq!(e.hold(now, base), base);
+    }
+}

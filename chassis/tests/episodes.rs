@@ -170,6 +170,7 @@ fn the_papers_rule_is_a_plain_timer() {
     for i in 0..12 {
         w.agent(i).restorable = W(100); // not looked at
     }
+    w.run(ms(20_000));
     w.total = Some(W(2340)); // under the alert threshold, over the lift threshold
     w.run(ms(29_000));
     assert_eq!(w.state(), ChassisState::Alerting);
@@ -424,4 +425,28 @@ fn without_sight_nobody_is_released() {
     w.total = Some(W(1_850));
     w.run(ms(2_000));
     assert_eq!(released(&w), 12);
+}
+
+#[test]
+fn blind_before_the_shared_watts_are_known_there_is_no_estimate() {
+    let mut w = World::new(params(12));
+    w.run(ms(150)); // one reading
+    w.total = None;
+    w.run(ms(3_000));
+    assert_eq!(w.state(), ChassisState::Blind);
+    assert!(w.chassis.status(w.now).servers.iter().all(|s| s.granted_w.is_some()));
+}
+
+#[test]
+fn absurd_reports_are_no_draw() {
+    for absurd in [0, -150, 5_000] {
+        let mut w = World::new(params(12));
+        w.agent(3).power = Some(W(absurd));
+        w.total = Some(W(2_000));
+        w.run(ms(5_000));
+        assert_eq!(w.chassis.status(w.now).shared_w, W(0), "no comparison with {absurd} W");
+        w.agent(3).power = Some(W(150));
+        w.run(ms(3_000));
+        assert_eq!(w.chassis.status(w.now).shared_w, W(200));
+    }
 }

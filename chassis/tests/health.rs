@@ -74,6 +74,34 @@ fn a_dead_servers_cap_stays_and_the_others_are_released() {
 }
 
 #[test]
+fn a_server_that_comes_back_is_lifted_after_the_hold() {
+    let mut w = World::new(params(4));
+    w.total = Some(W(790));
+    w.agent(1).answers = false;
+    w.run(ms(5000));
+    w.total = Some(W(500));
+    w.run(Duration::from_secs(120));
+    w.agent(1).answers = true;
+    w.run(Duration::from_secs(29));
+    assert!(w.lifts().is_empty());
+    w.run(Duration::from_secs(3));
+    assert_eq!(w.lifts().len(), 1);
+}
+
+#[test]
+fn a_server_that_is_off_is_not_capped() {
+    let mut w = World::new(params(4));
+    w.run(ms(2000));
+    w.input(Input::Powered { server: name(0), on: false });
+    w.total = Some(W(820));
+    w.run(ms(4000));
+    assert_eq!(w.caps().len(), 3);
+    w.input(Input::Powered { server: name(2), on: false });
+    let s = w.chassis.status(w.now);
+    assert_eq!(s.servers[2].granted_w, None, "nothing is granted to a server that is off");
+}
+
+#[test]
 fn without_a_path_there_is_an_alarm() {
     let mut p = params(4);
     p.servers[1].out_of_band_floor = None;
@@ -273,6 +301,9 @@ fn a_leaving_agent_is_expected_to_be_silent() {
     w.run(ms(600));
     assert_eq!(w.chassis.status(w.now).servers[1].slot, Slot::Silent);
     assert!(w.has_alarm("s-01 is silent: leaving"));
+    w.run(ms(1000));
+    let moves = w.events().iter().filter(|e| matches!(e, EventKind::SlotChanged { .. })).count();
+    assert_eq!(moves, 1, "it says so in every report");
     w.agent(1).leaving = false;
     w.run(ms(600));
     assert_eq!(w.chassis.status(w.now).servers[1].slot, Slot::Managed);
