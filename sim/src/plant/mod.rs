@@ -14,6 +14,7 @@ mod server;
 mod spec;
 mod supply;
 mod truth;
+mod vm;
 
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,12 @@
 //! One server: cores, packages, VMs, and the limits that hold them.
 
-use ballast_types::{CoreId, KiloHertz, PowerModel, VmClass, VmId, Watts};
+use ballast_types::{CoreId, KiloHertz, PowerModel, VmId, Watts};
 
 use super::ceiling::Ceiling;
 use super::truth::{ByCause, VmTruth};
-use super::{Load, STEP_S, ServerSpec, VmLoad};
-use crate::load::{BATCH_BOUND, Batch, Cursor, Queue, USER_FACING_BOUND, stretch};
+use super::vm::{Group, Vm, Work};
+use super::{STEP_S, ServerSpec};
+use crate::load::stretch;
 use crate::rng::{Purpose, Stream};
 
 /// Of idle power, this share is drawn by all CPU packages: 2 × 25 W of the paper's 112 W.
@@ -30,44 +31,6 @@ struct CoreState {
     share: f64,
     /// `share^a`.
     scale: f64,
-}
-
-/// Cores of one VM that are on one package and run alike.
-#[derive(Clone, Copy, Debug)]
-struct Group {
-    package: usize,
-    share: f64,
-    cores: f64,
-    /// Utilisation per unit of demand.
-    stretch: f64,
-    /// Watts at full utilisation.
-    watts: f64,
-    /// Work done per second of CPU time.
-    progress: f64,
-}
-
-#[derive(Clone, Debug)]
-enum Work {
-    Queue(Box<Queue>),
-    Batch(Batch),
-    Line(Cursor),
-}
-
-#[derive(Clone, Debug)]
-struct Vm {
-    user_facing: bool,
-    /// Indices into the server's cores.
-    cores: Vec<usize>,
-    work: Work,
-    bound: f64,
-    groups: Vec<Group>,
-    /// CPU seconds per second in the current step.
-    busy: f64,
-    /// CPU seconds at the start of the current window, and the mean share of the last one.
-    window_start_s: f64,
-    window_mean: f64,
-    /// Cores held down, by cause.
-    held: ByCause,
 }
 
 /// One package.
@@ -419,31 +382,6 @@ impl Server {
     }
     pub(super) fn core_share(&self, core: usize) -> f64 {
         self.cores[core].share
-    }
-}
-
-impl Vm {
-    fn new(spec: &VmLoad, cores: Vec<usize>, rng: Stream) -> Self {
-        let user_facing = spec.class == VmClass::UserFacing;
-        let class_bound = if user_facing { USER_FACING_BOUND } else { BATCH_BOUND };
-        let (work, bound) = match &spec.load {
-            Load::Queue(queue) => {
-                (Work::Queue(Box::new(Queue::new(queue, cores.len(), rng))), queue.frequency_bound)
-            }
-            Load::Batch(batch) => (Work::Batch(Batch::new(batch)), batch.frequency_bound),
-            Load::Profile(profile) => (Work::Line(Cursor::new(profile.clone())), class_bound),
-        };
-        Self {
-            user_facing,
-            cores,
-            work,
-            bound,
-            groups: Vec::new(),
-            busy: 0.0,
-            window_start_s: 0.0,
-            window_mean: 0.0,
-            held: ByCause::default(),
-        }
     }
 }
 

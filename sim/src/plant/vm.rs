@@ -1,0 +1,72 @@
+//! One VM at work on its cores.
+
+use ballast_types::VmClass;
+
+use super::truth::ByCause;
+use super::{Load, VmLoad};
+use crate::load::{BATCH_BOUND, Batch, Cursor, Queue, USER_FACING_BOUND};
+use crate::rng::Stream;
+
+/// Cores of one VM that are on one package and run alike.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Group {
+    pub(super) package: usize,
+    pub(super) share: f64,
+    pub(super) cores: f64,
+    /// Utilisation per unit of demand.
+    pub(super) stretch: f64,
+    /// Watts at full utilisation.
+    pub(super) watts: f64,
+    /// Work done per second of CPU time.
+    pub(super) progress: f64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Work {
+    Queue(Box<Queue>),
+    Batch(Batch),
+    Line(Cursor),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Vm {
+    pub(super) user_facing: bool,
+    /// Indices into the server's cores.
+    pub(super) cores: Vec<usize>,
+    pub(super) work: Work,
+    pub(super) bound: f64,
+    pub(super) groups: Vec<Group>,
+    /// CPU seconds per second in the current step.
+    pub(super) busy: f64,
+    /// CPU seconds at the start of the current window, and the mean share of the last one.
+    pub(super) window_start_s: f64,
+    pub(super) window_mean: f64,
+    /// Cores held down, by cause.
+    pub(super) held: ByCause,
+}
+
+impl Vm {
+    /// At work on `cores` (indices into the server's), with its own stream of chance.
+    pub(super) fn new(spec: &VmLoad, cores: Vec<usize>, rng: Stream) -> Self {
+        let user_facing = spec.class == VmClass::UserFacing;
+        let class_bound = if user_facing { USER_FACING_BOUND } else { BATCH_BOUND };
+        let (work, bound) = match &spec.load {
+            Load::Queue(queue) => {
+                (Work::Queue(Box::new(Queue::new(queue, cores.len(), rng))), queue.frequency_bound)
+            }
+            Load::Batch(batch) => (Work::Batch(Batch::new(batch)), batch.frequency_bound),
+            Load::Profile(profile) => (Work::Line(Cursor::new(profile.clone())), class_bound),
+        };
+        Self {
+            user_facing,
+            cores,
+            work,
+            bound,
+            groups: Vec::new(),
+            busy: 0.0,
+            window_start_s: 0.0,
+            window_mean: 0.0,
+            held: ByCause::default(),
+        }
+    }
+}
