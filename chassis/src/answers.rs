@@ -60,16 +60,19 @@ impl Chassis {
         }
         self.answered = true;
         let fresh = now - self.agents[i].heard_at < self.silent_after();
-        match self.agents[i].slot {
-            Slot::Managed if leaving => self.silence(now, i, "leaving"),
-            Slot::Silent if fresh && !leaving => {
-                self.agents[i].rejoin();
-                self.change_slot(now, i, Slot::Managed, "answers");
-            }
-            _ => {}
+        let joins = self.agents[i].slot == Slot::Silent && fresh && !leaving;
+        if joins {
+            self.agents[i].rejoin();
+            self.change_slot(now, i, Slot::Managed, "answers");
+        } else if leaving && self.agents[i].slot == Slot::Managed {
+            self.silence(now, i, "leaving");
         }
         if self.agents[i].free(self.epoch) {
             self.share_out();
+        }
+        if first || joins {
+            // Without an echo the first message granted nothing: the next one, with it, does.
+            self.agents[i].next_at = now;
         }
         if first && capped {
             self.carry_on(now);

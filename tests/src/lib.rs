@@ -24,6 +24,9 @@ use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+/// The files that a daemon changes.
+const CHANGED: [&str; 4] = ["scaling_max_freq", "power_limit_uw", "power1_cap", "cpuset.cpus"];
+
 /// Nothing in these tests takes longer, however busy the machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -309,20 +312,46 @@ impl Lab {
     /// Every file of the tree that a daemon may have changed, with what it says.
     #[must_use]
     pub fn limits(&self) -> BTreeMap<PathBuf, String> {
-        let changed = ["scaling_max_freq", "power_limit_uw", "power1_cap", "cpuset.cpus"];
         let mut found = BTreeMap::new();
         let mut folders = vec![self.tree()];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
                 let path = entry.path();
+                if path.is_symlink() {
+                    continue;
+                }
                 if path.is_dir() {
                     folders.push(path);
-                } else if changed.iter().any(|end| path.to_string_lossy().ends_with(end)) {
+                } else if CHANGED.iter().any(|end| path.to_string_lossy().ends_with(end)) {
                     found.insert(path.clone(), fs::read_to_string(&path).unwrap_or_default());
                 }
             }
         }
         found
+    }
+
+    /// Waits until every such file says what it said `before`, those that end in `except` left out.
+    ///
+    /// # Panics
+    /// When that does not come; names the files that differ.
+    pub fn wait_restored(&self, before: &BTreeMap<PathBuf, String>, except: &str) {
+        let mut now = BTreeMap::new();
+        let differ = |now: &BTreeMap<PathBuf, String>| -> Vec<String> {
+            let differs = |(path, text): (&PathBuf, &String)| {
+                let spared = !except.is_empty() && path.to_string_lossy().ends_with(except);
+                (now.get(path) != Some(text) && !spared).then(|| {
+                    format!("{}: {text:?}, was not {:?}", path.display(), now.get(path))
+                })
+            };
+            before.iter().filter_map(differs).collect()
+        };
+        // The rig, like a kernel, shows the value in force a moment after a write.
+        let until = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < until && (now.is_empty() || !differ(&now).is_empty()) {
+            thread::sleep(Duration::from_millis(20));
+            now = self.limits();
+        }
+        assert_eq!(differ(&now), Vec::<String>::new(), "not restored");
     }
 
     /// Runs `ballast` to its end.

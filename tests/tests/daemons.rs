@@ -35,7 +35,7 @@ fn an_overload_is_held_by_batch_cores_alone_and_an_end_puts_everything_back() {
     lab.start_all();
     lab.wait("both servers are capped", |lab| capped(lab) == 2);
     lab.wait("the budget holds", holds);
-    assert_ne!(lab.limits(), before);
+    assert!(lab.limits() != before, "nothing was changed");
 
     let (status, metrics) = lab.get("chassis", "/metrics");
     assert_eq!(status, 200);
@@ -48,12 +48,11 @@ fn an_overload_is_held_by_batch_cores_alone_and_an_end_puts_everything_back() {
         lab.end(&name);
         assert!(!lab.home(&name).join("state/journal.json").exists(), "{name} left its journal");
     }
-    assert_eq!(lab.limits(), before);
+    lab.wait_restored(&before, "");
     let rig = lab.end_rig();
     let truth = serde_json::to_value(rig.plant().truth()).unwrap();
-    let throttled = &truth["user_facing_throttled_core_s"];
-    let throttled = throttled.get("total").unwrap_or(throttled);
-    assert_eq!(throttled.as_f64(), Some(0.0), "{truth}");
+    let causes = truth["user_facing_throttled_core_s"].as_object().unwrap();
+    assert!(causes.len() >= 3 && causes.values().all(|s| s.as_f64() == Some(0.0)), "{truth}");
 }
 
 #[test]
@@ -64,7 +63,7 @@ fn an_agent_killed_at_the_floor_is_adopted_by_its_next_life() {
     lab.wait("both servers are capped", |lab| capped(lab) == 2);
     lab.kill("s01");
     let left = lab.limits();
-    assert_ne!(left, before, "the kill must leave caps behind for this test to mean anything");
+    assert!(left != before, "the kill must leave caps behind for this test to mean anything");
     lab.wait("the chassis sees a silent server", |lab| {
         let chassis = lab.chassis();
         chassis.is_some_and(|chassis| chassis.servers[0].slot == Slot::Silent)
@@ -78,11 +77,8 @@ fn an_agent_killed_at_the_floor_is_adopted_by_its_next_life() {
     for name in ["chassis", "s01", "s02"] {
         lab.end(name);
     }
-    // Slot caps set while the server was silent may stay on: they are in the ledger. All else is back.
-    let (mut now, mut then) = (lab.limits(), before);
-    now.retain(|path, _| !path.ends_with("power1_cap"));
-    then.retain(|path, _| !path.ends_with("power1_cap"));
-    assert_eq!(now, then);
+    // A slot cap set while the server was silent may stay on: it is in the ledger. All else is back.
+    lab.wait_restored(&before, "power1_cap");
 }
 
 #[test]
@@ -133,12 +129,8 @@ fn when_the_load_is_low_again_every_server_is_lifted() {
     });
     let normal = |lab: &Lab| lab.chassis().is_some_and(|c| c.state == ChassisState::Normal);
     lab.wait("the episode is over", normal);
-    let mut now = lab.limits();
-    let mut then = before;
     // The VMs keep cores of their own as long as the agents run.
-    now.retain(|path, _| !path.ends_with("cpuset.cpus"));
-    then.retain(|path, _| !path.ends_with("cpuset.cpus"));
-    assert_eq!(now, then);
+    lab.wait_restored(&before, "cpuset.cpus");
 }
 
 #[test]
