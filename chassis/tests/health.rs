@@ -294,6 +294,26 @@ fn the_reserve_of_a_server_that_comes_back_is_freed_when_it_obeys() {
 }
 
 #[test]
+fn numbers_of_an_earlier_life_free_nothing() {
+    let mut p = params(4);
+    p.servers[1].out_of_band_floor = None;
+    let mut w = World::new(p);
+    w.total = Some(W(790));
+    w.run(ms(3000));
+    w.agent(1).answers = false;
+    w.run(ms(2000));
+    w.input(Input::Budget(Some(W(600))));
+    let held = w.chassis.status(w.now).servers[1].reserved_w;
+    let alert = w.alerts_to(1).last().unwrap().1.clone();
+    let mut report = common::report(&name(1), w.now, &alert, &w.agents[&name(1)]);
+    (report.epoch_seen, report.enforced_seq) = (Epoch(0), Some(Seq(1_000_000)));
+    let answer = Answer::Report(report);
+    w.input(Input::Answer { server: name(1), seq: alert.seq, answer });
+    let s = w.chassis.status(w.now);
+    assert_eq!((s.servers[1].slot, s.servers[1].reserved_w), (Slot::Managed, held));
+}
+
+#[test]
 fn a_leaving_agent_is_expected_to_be_silent() {
     let mut w = World::new(params(4));
     w.run(ms(2000));

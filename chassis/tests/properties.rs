@@ -339,6 +339,15 @@ proptest! {
         prop_assert_eq!(a.log, b.log);
     }
 
+    /// A recording holds what went out, exactly.
+    #[test]
+    fn outputs_survive_json(ops in prop::collection::vec(op(), 1..40)) {
+        for (_, output) in run(&ops).log {
+            let text = serde_json::to_string(&output).expect("JSON");
+            prop_assert_eq!(serde_json::from_str::<Output>(&text).expect("an output"), output);
+        }
+    }
+
     /// Bad polls alone, whatever the agents say: nobody is released, no cap is lifted.
     #[test]
     fn missing_readings_never_start_a_lift(
