@@ -70,12 +70,15 @@ impl Chassis {
         if self.agents[i].free(self.epoch) {
             self.share_out();
         }
-        if first || joins {
-            // Without an echo the first message granted nothing: the next one, with it, does.
-            self.agents[i].next_at = now;
-        }
         if first && capped {
             self.carry_on(now);
+        }
+        // Without an echo the first message granted nothing: the next one, with it, does. At start
+        // it waits for everyone's first report, so that no episode of an earlier life is cut short.
+        if joins {
+            self.agents[i].next_at = now;
+        } else if first && self.agents.iter().all(|a| a.heard_seq > Seq(0) || !a.is_messaged()) {
+            self.agents.iter_mut().for_each(|a| a.next_at = now);
         }
     }
 

@@ -98,11 +98,12 @@ impl Chassis {
         }
     }
 
-    /// The first message of every server follows within one heartbeat from now.
+    /// Every server hears its first message now: it has no echo, grants nothing, and brings the
+    /// report that the manager needs to know where it stands. Then heartbeats are spread.
     pub(crate) fn start_heartbeats(&mut self, now: Instant) {
         self.beat_from = now;
-        for i in 0..self.agents.len() {
-            self.agents[i].next_at = now + self.phase(i);
+        for agent in &mut self.agents {
+            agent.next_at = now;
         }
     }
 

@@ -321,41 +321,46 @@ fn servers_without_an_agent_keep_their_share() {
     assert_eq!(w.chassis.status(w.now).servers[2].slot, Slot::Managed);
 }
 
-#[test]
-fn an_episode_of_an_earlier_life_is_carried_on() {
+/// A manager that starts over servers capped by an earlier life, `restorable` each. The agents keep
+/// that cap until a message with an echo says otherwise.
+fn restarted(restorable: i64) -> World {
     let mut w = World::new(params(12));
     for i in 0..12 {
         let agent = w.agent(i);
-        agent.restorable = W(50); // 1800 + 600 W would be too much
+        agent.answers = false;
+        agent.restorable = W(restorable);
         agent.cap = Some(W(160));
     }
-    // The harness's agents take what they are told; these keep their cap without a live echo.
-    w.run(ms(50));
-    let mut carried = None;
-    for i in 0..12 {
-        w.agent(i).answers = false;
-    }
-    w.run(ms(700));
-    let sent: Vec<_> = w
-        .log
-        .iter()
-        .filter_map(|(_, o)| match o {
-            Output::Alert { server, alert } => Some((server.clone(), alert.clone())),
-            _ => None,
-        })
-        .collect();
-    assert!(sent.iter().all(|(_, a)| a.echo_agent_ms.is_none()));
-    for (server, alert) in sent.iter().take(12) {
-        let mut report = common::report(server, w.now, alert, &w.agents[server]);
-        report.cap_w = Some(W(160));
+    w.run(ms(110)); // the first poll, and every server's first message
+    let sent: Vec<_> = (0..12).map(|i| w.alerts_to(i)[0].1.clone()).collect();
+    for (i, alert) in sent.iter().enumerate() {
+        assert_eq!(alert.echo_agent_ms, None, "it grants nothing");
+        assert_eq!(w.alerts_to(i).len(), 1, "nobody is released before everyone has reported");
+        let report = common::report(&name(i), w.now, alert, &w.agents[&name(i)]);
         let answer = ballast_chassis_core::Answer::Report(report);
-        w.input(Input::Answer { server: server.clone(), seq: alert.seq, answer });
-        if w.state() == ChassisState::Alerting {
-            carried.get_or_insert(server.clone());
-        }
+        w.agent(i).answers = true;
+        w.input(Input::Answer { server: name(i), seq: alert.seq, answer });
+        w.run(ms(if i == 11 { 1 } else { 0 }));
     }
-    // 1800 + 50 n reaches 2304 with the eleventh report.
-    assert_eq!(carried, Some(name(10)));
+    w
+}
+
+#[test]
+fn an_episode_of_an_earlier_life_is_carried_on() {
+    let w = restarted(45); // 1800 + 12 × 45 W reaches 2304 with the last report
+    assert_eq!(w.state(), ChassisState::Alerting);
+    assert!((0..12).all(|i| w.alerts_to(i)[1].1.level == Level::Cap));
+}
+
+#[test]
+fn servers_that_join_are_released_with_their_second_message() {
+    let w = restarted(10);
+    assert_eq!(w.state(), ChassisState::Normal);
+    for i in 0..12 {
+        let second = w.alerts_to(i)[1].1;
+        assert!(second.level == Level::Watch && second.echo_agent_ms.is_some());
+        assert!(w.alerts_to(i)[1].0 - w.alerts_to(i)[0].0 < ms(20), "at once");
+    }
 }
 
 /// An episode whose draw has been low for 25 s.
