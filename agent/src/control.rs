@@ -19,6 +19,8 @@ const LONGEST_HOLD: Duration = Duration::from_secs(30);
 /// second floor drop: twenty cores of twelve p-states would then take 24 s to the floor, longer than
 /// any breaker waits. Four times the step makes it 6 s, and the chassis's emergency is quicker still.
 const OVER_RUN: u8 = 2;
+/// A sample this part of a period early still counts as settled: 25 of 200 ms.
+const SLACK: u32 = 8;
 /// How much larger.
 const OVER_STEPS: usize = 4;
 
@@ -253,7 +255,10 @@ impl Agent {
         let draw = sample.watts;
         let over = draw > cap;
         let target = cap - cap.ppm(self.params.margin_ppm);
-        let settled = self.changed_at.is_none_or(|at| sample.taken_at >= at + self.params.settle);
+        // A change follows its sample by the time that writing takes, so the sample that comes one
+        // settle time later is early by as much. Without slack every step would wait one sample more.
+        let shown = sample.taken_at + self.params.sample_period / SLACK;
+        let settled = self.changed_at.is_none_or(|at| shown >= at + self.params.settle);
         match self.state {
             State::Boot | State::Blind { .. } => {}
             State::Uncapped => {

@@ -49,6 +49,20 @@ fn above_the_cap_the_classes_reach_the_floor_one_by_one() {
 }
 
 #[test]
+fn a_sample_counts_as_settled_up_to_an_eighth_of_a_period_early() {
+    for (early, moves) in [(25, true), (26, false)] {
+        let mut it = World::new();
+        it.samples(200, 1);
+        it.tell_level(Some(180), Level::Emergency);
+        it.tell(Some(180));
+        it.log();
+        it.pass(400 - early);
+        it.draw(150);
+        assert_eq!(!it.log().is_empty(), moves, "{early} ms early");
+    }
+}
+
+#[test]
 fn without_a_current_sample_it_is_taken_to_be_far_above() {
     let mut it = World::new();
     it.pass(500);
