@@ -76,7 +76,7 @@ impl Agent {
             state: State::Boot,
             cap: orders.cap(),
             orders,
-            episode: Episode::new(&params),
+            episode: Episode::new(&params, now),
             meter: Meter::new(params.sample_period, now),
             enforced: Enforced::new(params.sample_period),
             actuators,
@@ -137,7 +137,7 @@ impl Agent {
             self.enforced.restart();
         }
         self.enforced.message(now, alert.seq, accepted.cap);
-        self.ordered(now, (alert.epoch, alert.seq));
+        self.ordered(now, (alert.epoch, alert.seq), alert.level);
         let report = self.report(now);
         self.out.push_back(Output::Report(report));
     }

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use ballast_types::wire::Level;
 use ballast_types::{Epoch, Instant, Seq, Watts};
 
 use crate::actuators::Goal;
@@ -27,6 +28,7 @@ const OVER_STEPS: usize = 4;
 /// From the first cap to the lift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Episode {
+    began: Instant,
     /// The floor drop, once per episode, is used.
     dropped: bool,
     /// How long the server's own limit stays on; doubles whenever it is set again.
@@ -36,8 +38,8 @@ pub(crate) struct Episode {
 }
 
 impl Episode {
-    pub(crate) fn new(params: &Params) -> Self {
-        Self { dropped: false, hold: params.server_limit_hold, limited: false }
+    pub(crate) fn new(params: &Params, began: Instant) -> Self {
+        Self { began, dropped: false, hold: params.server_limit_hold, limited: false }
     }
 }
 
@@ -64,7 +66,7 @@ impl Agent {
     // ---- what the chassis says, and what its silence means ----
 
     /// A message was accepted.
-    pub(crate) fn ordered(&mut self, now: Instant, message: (Epoch, Seq)) {
+    pub(crate) fn ordered(&mut self, now: Instant, message: (Epoch, Seq), level: Level) {
         self.cap_changed(now, "the chassis lifted the cap");
         if self.acting_cap().is_none() {
             return self.lift_if_granted(now);
@@ -72,7 +74,7 @@ impl Agent {
         if self.orders.emergency(now) {
             self.floor_all(now, Some(message), "emergency");
         } else {
-            self.obey_cap(now, Some(message));
+            self.obey_cap(now, Some((message, level)));
         }
     }
 
@@ -93,7 +95,7 @@ impl Agent {
         }
         self.cap = is;
         if was.is_none() {
-            self.episode = Episode::new(&self.params);
+            self.episode = Episode::new(&self.params, now);
         }
         if is.is_none() && self.acts() && self.sighted() {
             self.lift_all(now);
@@ -114,15 +116,31 @@ impl Agent {
     }
 
     /// There is a cap: floors what has to be floored without waiting for a sample.
-    fn obey_cap(&mut self, now: Instant, message: Option<(Epoch, Seq)>) {
+    fn obey_cap(&mut self, now: Instant, order: Option<((Epoch, Seq), Level)>) {
         let Some(cap) = self.acting_cap() else { return };
+        let message = order.map(|(message, _)| message);
         if matches!(self.state, State::Blind { floored_since: None }) {
             return self.floor_all(now, message, "blind");
         }
-        let over = self.meter.current(now).is_none_or(|sample| sample.watts > cap);
+        let alarmed = order.is_some_and(|(_, level)| level >= Level::Cap);
+        let draw = |sample| if alarmed { self.worst_case(now, sample) } else { sample.watts };
+        let over = self.meter.current(now).is_none_or(|sample| draw(sample) > cap);
         if over && !self.episode.dropped && !matches!(self.state, State::Shedding { .. }) {
             self.floor_next(now, message, "above the cap");
         }
+    }
+
+    /// What the server may draw by now. The chassis alerts because it saw a rise that a sample from
+    /// before the alert does not show: for every second that such a sample is old, its lag included,
+    /// the server may have gone from idle to full load.
+    fn worst_case(&self, now: Instant, sample: Sample) -> Watts {
+        if sample.taken_at > self.episode.began {
+            return sample.watts;
+        }
+        let lag = self.params.settle.saturating_sub(self.params.sample_period);
+        let age = now.since(sample.taken_at).saturating_add(lag).as_secs_f64();
+        let rise = Watts::from_f64(self.params.model.dynamic_w() * age).unwrap_or(Watts::MAX);
+        sample.watts + rise
     }
 
     // ---- the floor ----

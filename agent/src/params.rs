@@ -42,7 +42,7 @@ pub struct Params {
     pub policy: Policy,
     /// Every core of the server, ascending by id, no duplicates.
     pub cores: Vec<Core>,
-    /// The server's power model, for estimates in reports only.
+    /// The server's power model: for estimates in reports, and for how fast the draw may rise.
     pub model: PowerModel,
     /// How often the meter is read (200 ms).
     pub sample_period: Duration,

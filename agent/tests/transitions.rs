@@ -63,6 +63,22 @@ fn a_sample_counts_as_settled_up_to_an_eighth_of_a_period_early() {
 }
 
 #[test]
+fn a_sample_from_before_the_alert_counts_with_what_the_draw_may_have_risen_since() {
+    // 198 W a second over 200 ms of lag: 39.6 W.
+    for (draw, floored) in [(140, false), (141, true)] {
+        let mut it = World::new();
+        it.samples(draw, 1);
+        it.tell(Some(180));
+        assert_eq!(it.log().contains(SOON_FLOORED), floored, "{draw} W");
+        // What was taken after the alert counts as it is.
+        it.samples(179, 1);
+        it.log();
+        it.tell(Some(180));
+        assert_eq!(it.log(), "", "{draw} W");
+    }
+}
+
+#[test]
 fn without_a_current_sample_it_is_taken_to_be_far_above() {
     let mut it = World::new();
     it.pass(500);
@@ -352,7 +368,7 @@ fn a_limit_that_could_not_be_lifted_is_not_set_again() {
     let found = Found { server_limit: true, ..Found::default() };
     let mut it = World::with(params(), found);
     it.result = Some(Err(ActuatorError::Permanent));
-    it.draw(150);
+    it.draw(120);
     it.result = Some(Ok(()));
     it.log();
     assert!(it.report().server_limit, "it may still be on");

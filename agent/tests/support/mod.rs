@@ -94,7 +94,7 @@ impl World {
     pub(crate) fn new() -> Self {
         let mut world = Self::with(params(), Found::default());
         world.input(Input::Vms(vms()));
-        world.draw(150);
+        world.draw(120);
         world.log();
         world
     }
