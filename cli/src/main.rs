@@ -1,2 +1,140 @@
-//! placeholder
-fn main() {}
+//! `ballast`: one program for the demonstration, the tools and the daemons.
+
+mod bench;
+mod demo;
+mod parent;
+mod replay;
+mod rig;
+mod status;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Keeps a chassis of servers under one power budget.
+///
+/// Results go to stdout, progress and messages to stderr.
+#[derive(Parser, Debug)]
+#[command(
+    version,
+    arg_required_else_help = true,
+    after_help = "Exit codes: 0 success; 1 failure, said on stderr; 2 wrong usage; 78 a daemon's \
+                  configuration is refused; 130 ended by Ctrl-C."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Watch real daemons keep a simulated chassis under its power budget
+    #[command(after_help = "Example: ballast demo --seconds 30 --json\n\
+        Example: ballast demo --trace cpu_pct_2013-8.csv.zst --policy none")]
+    Demo(demo::DemoArgs),
+    /// Keep a tree of kernel-format files alive, so that daemons run without hardware
+    #[command(after_help = "Example: ballast rig --dir /dev/shm/rig --servers 2 --seconds 60")]
+    Rig(Child<rig::RigArgs>),
+    /// Run the controllers in virtual time: on a daemon's recording, or on foreign telemetry
+    #[command(after_help = "Example: ballast replay --telemetry draws.csv --budget-w 2450 --json")]
+    Replay(replay::ReplayArgs),
+    /// Ask daemons how they are
+    #[command(
+        after_help = "Example: ballast status http://127.0.0.1:7100 http://127.0.0.1:7101\n\n\
+        Exit codes: 0 all answered; 1 one did not."
+    )]
+    Status(status::StatusArgs),
+    /// Run the agent of one server
+    #[command(
+        after_help = "Example: ballast agent --config /etc/ballast/agent.toml --check-config"
+    )]
+    Agent(Child<ballast_daemons::DaemonArgs>),
+    /// Run the manager of one chassis
+    #[command(after_help = "Example: ballast chassis --config /etc/ballast/chassis.toml")]
+    Chassis(Child<ballast_daemons::DaemonArgs>),
+    /// Measure
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Subcommand, Debug)]
+enum Bench {
+    /// From an alert handed to the chassis's sender to the floor of the slowest agent
+    #[command(after_help = "Example: ballast bench alerts --agents 12 --alerts 200 --json")]
+    Alerts(bench::AlertsArgs),
+}
+
+/// A command that others of ours start as a process.
+#[derive(Args, Debug)]
+struct Child<A: Args> {
+    #[command(flatten)]
+    args: A,
+    /// End when this process, our parent, ends
+    #[arg(long, hide = true, value_name = "PID")]
+    exit_with_parent: Option<i32>,
+}
+
+impl<A: Args> Child<A> {
+    /// The arguments, once the process is tied to its parent.
+    fn tied(self) -> anyhow::Result<A> {
+        self.exit_with_parent.map_or(Ok(()), parent::tie)?;
+        Ok(self.args)
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            tell(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Rig(child) => rig::run(&child.tied()?),
+        Command::Replay(args) => replay::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Agent(child) => Ok(ballast_daemons::agent::main(&child.tied()?)),
+        Command::Chassis(child) => Ok(ballast_daemons::chassis::main(&child.tied()?)),
+        Command::Bench(Bench::Alerts(args)) => bench::run(&args),
+    }
+}
+
+/// A result, on stdout. A reader that has gone away is no failure.
+pub(crate) fn say(text: &str) -> io::Result<()> {
+    match writeln!(io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
+
+/// A message, on stderr; there is nobody to tell when that fails.
+pub(crate) fn tell(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound_and_every_command_has_an_example() {
+        let mut cli = Cli::command();
+        cli.build();
+        cli.clone().debug_assert();
+        let bench = cli.find_subcommand("bench").unwrap().clone();
+        for command in cli.get_subcommands().chain(bench.get_subcommands()) {
+            if matches!(command.get_name(), "bench" | "help") {
+                continue;
+            }
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Example: ballast "), "{}", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! `ballast bench alerts`: how long an alert takes to reach the floor, with real agents over real HTTP.
+//!
+//! The sender is the chassis manager's own. Each alert is timed on one clock (`CLOCK_BOOTTIME`), from
+//! handing it to the sender until the slowest agent has written its last low-priority core.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use ballast_chassis_core::Answer;
+use ballast_daemons::chassis::sender;
+use ballast_types::wire::{AgentState, Alert, EventKind, Level, Report};
+use ballast_types::{ChassisId, Epoch, Instant, Seq, ServerId, Watts};
+use clap::Args;
+use serde::Serialize;
+use tokio::task::JoinSet;
+use tokio::time::{interval, sleep, timeout};
+
+use crate::demo::config::CHASSIS;
+use crate::demo::events::{Heard, Quantiles, follow};
+use crate::demo::processes::{Process, Usage};
+use crate::demo::stage::{Folder, Play, Stage, client};
+use crate::demo::stop;
+use crate::rig::{self, LoadArgs};
+use crate::{say, tell};
+
+/// What the issue asks for.
+const TARGET_P99_MS: f64 = 10.0;
+/// Agents are measured at rest for this long.
+const REST: Duration = Duration::from_secs(10);
+/// Messages to calm agents: the chassis manager's own period.
+const HEARTBEAT: Duration = Duration::from_millis(500);
+/// Between two looks at what the agents did.
+const LOOK: Duration = Duration::from_millis(2);
+/// Between two messages that lift a cap.
+const LIFT: Duration = Duration::from_millis(20);
+/// One alert, or one lift, that takes longer is a failure.
+const TOO_LONG: Duration = Duration::from_secs(5);
+/// Below any server's idle draw: an agent that is told this must go to the floor.
+const LOW_CAP: Watts = Watts::from_whole(50);
+/// The agents' fallback and the limit in the messages; not what is measured.
+const AMPLE: Watts = Watts::from_whole(400);
+
+/// Arguments of `ballast bench alerts`.
+#[derive(Args, Debug)]
+pub(crate) struct AlertsArgs {
+    /// Agents, each a process of its own
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=64))]
+    agents: u16,
+    /// Alerts, each to all agents
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    alerts: u32,
+    /// Print one JSON object, alone on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+struct Measured {
+    agents: usize,
+    alerts: u32,
+    alert_to_floor_ms: Quantiles,
+    target_p99_ms: f64,
+    rest_s: f64,
+    rest_agent_cpu_percent_max: f64,
+    rest_agent_cpu_percent_mean: f64,
+    rest_agent_rss_mib_max: f64,
+}
+
+impl Measured {
+    fn text(&self) -> String {
+        let q = &self.alert_to_floor_ms;
+        let ms =
+            |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.3} ms"));
+        format!(
+            "alert to the floor of the slowest of {} agents, {} alerts\n\
+             p50 {}   p99 {} (target {} ms)   longest {}\n\
+             an agent at rest over {:.0} s: {:.2} % of a core at most, {:.2} % mean, {:.1} MiB at most",
+            self.agents,
+            self.alerts,
+            ms(q.p50),
+            ms(q.p99),
+            self.target_p99_ms,
+            ms(q.max),
+            self.rest_s,
+            self.rest_agent_cpu_percent_max,
+            self.rest_agent_cpu_percent_mean,
+            self.rest_agent_rss_mib_max,
+        )
+    }
+}
+
+/// Runs the benchmark.
+pub(crate) fn run(args: &AlertsArgs) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let measured = runtime.block_on(async {
+        let stop = stop()?;
+        tokio::select! {
+            measured = measure(args) => measured,
+            () = stop => bail!("ended by a signal"),
+        }
+    })?;
+    say(&if args.json { serde_json::to_string_pretty(&measured)? } else { measured.text() })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn measure(args: &AlertsArgs) -> anyhow::Result<Measured> {
+    let load = LoadArgs::quiet(args.agents);
+    let plan = rig::plan(&load)?;
+    let play = Play {
+        plant: &plan.plant,
+        rig_args: load.to_args(),
+        policy: "stepwise",
+        chassis_lift_hold_ms: None,
+        record: false,
+    };
+    tell(&format!("starting a rig and {} agents", args.agents));
+    let stage = Stage::start(Folder::make(None)?, &play).await?;
+    let mut caller = Caller::new(&stage)?;
+    caller.lift().await?;
+
+    tell(&format!("agents at rest, for {} s", REST.as_secs()));
+    let usage =
+        |agents: &[Process]| -> Vec<Option<Usage>> { agents.iter().map(Process::usage).collect() };
+    let before = usage(&stage.fleet.agents);
+    caller.rest(REST).await?;
+    let after = usage(&stage.fleet.agents);
+    let percent: Vec<f64> = before
+        .iter()
+        .zip(&after)
+        .filter_map(|(a, b)| Some(b.as_ref()?.cpu.saturating_sub(a.as_ref()?.cpu)))
+        .map(|cpu| 100.0 * cpu.as_secs_f64() / REST.as_secs_f64())
+        .collect();
+    let rss_kib = after.iter().flatten().map(|usage| usage.rss_kib).max().unwrap_or(0);
+
+    tell(&format!("{} alerts", args.alerts));
+    let mut took_ms = vec![];
+    for _ in 0..args.alerts {
+        took_ms.push(caller.alert().await?.as_secs_f64() * 1e3);
+        caller.lift().await?;
+    }
+    drop(caller);
+    for problem in stage.end() {
+        tell(&problem);
+    }
+    Ok(Measured {
+        agents: usize::from(args.agents),
+        alerts: args.alerts,
+        alert_to_floor_ms: Quantiles::of(took_ms),
+        target_p99_ms: TARGET_P99_MS,
+        rest_s: REST.as_secs_f64(),
+        rest_agent_cpu_percent_max: percent.iter().copied().fold(0.0, f64::max),
+        rest_agent_cpu_percent_mean: percent.iter().sum::<f64>() / percent.len().max(1) as f64,
+        rest_agent_rss_mib_max: rss_kib as f64 / 1024.0,
+    })
+}
+
+/// The newest report of every agent.
+type Reports = Arc<Mutex<BTreeMap<ServerId, Result<Report, String>>>>;
+
+/// Speaks to the agents as a chassis manager does.
+struct Caller {
+    chassis: ChassisId,
+    seq: Seq,
+    outboxes: Vec<(ServerId, sender::Outbox)>,
+    reports: Reports,
+    heard: Heard,
+    /// Who reached the floor on behalf of the newest alert.
+    floors: BTreeMap<ServerId, Instant>,
+    /// Ends the senders and the followers when dropped.
+    _tasks: JoinSet<()>,
+}
+
+impl Caller {
+    fn new(stage: &Stage) -> anyhow::Result<Self> {
+        let reports = Reports::default();
+        let heard = Heard::default();
+        let mut tasks = JoinSet::new();
+        let (sending, following) = (sender::client()?, client()?);
+        let mut outboxes = vec![];
+        for (id, url) in &stage.agents {
+            tasks.spawn(follow(following.clone(), url.clone(), Some(id.clone()), heard.clone()));
+            let (reports, from) = (Arc::clone(&reports), id.clone());
+            let (outbox, task) = sender::carry(sending.clone(), url, move |_, answer| {
+                let report = match answer {
+                    Answer::Report(report) => Ok(report),
+                    Answer::Refused(refusal) => Err(format!("refused: {refusal:?}")),
+                    Answer::Nothing(why) => Err(why),
+                };
+                reports.lock().unwrap_or_else(PoisonError::into_inner).insert(from.clone(), report);
+            });
+            tasks.spawn(task);
+            outboxes.push((id.clone(), outbox));
+        }
+        let chassis = ChassisId::new(CHASSIS).context("chassis id")?;
+        Ok(Self {
+            chassis,
+            seq: Seq(0),
+            outboxes,
+            reports,
+            heard,
+            floors: BTreeMap::new(),
+            _tasks: tasks,
+        })
+    }
+
+    /// Hands one message for every agent to its sender, with a live echo; says when.
+    fn send(&mut self, level: Level, cap_w: Option<Watts>) -> Instant {
+        self.seq = self.seq.next();
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let alerts: Vec<Alert> = self
+            .outboxes
+            .iter()
+            .map(|(id, _)| {
+                let echo = reports.get(id).and_then(|report| report.as_ref().ok());
+                Alert {
+                    chassis_id: self.chassis.clone(),
+                    epoch: Epoch(1),
+                    seq: self.seq,
+                    level,
+                    echo_boot_id: echo.map(|report| report.boot_id.clone()),
+                    echo_agent_ms: echo.map(|report| report.agent_ms),
+                    chassis_power_w: None,
+                    chassis_limit_w: AMPLE,
+                    cap_w,
+                    fallback_w: AMPLE,
+                    valid_for_ms: 2000,
+                }
+            })
+            .collect();
+        let handed = ballast_daemons::now();
+        for ((_, outbox), alert) in self.outboxes.iter().zip(alerts) {
+            outbox.send_replace(Some(alert));
+        }
+        handed
+    }
+
+    /// One alert: from its hand-over to the floor of the slowest agent.
+    async fn alert(&mut self) -> anyhow::Result<Duration> {
+        self.floors.clear();
+        let handed = self.send(Level::Cap, Some(LOW_CAP));
+        let floors = async {
+            loop {
+                if let Some(slowest) = self.slowest_floor() {
+                    return slowest;
+                }
+                sleep(LOOK).await;
+            }
+        };
+        match timeout(TOO_LONG, floors).await {
+            Ok(slowest) => Ok(slowest - handed),
+            Err(_) => {
+                bail!("not every agent reached its floor within {TOO_LONG:?}: {}", self.words())
+            }
+        }
+    }
+
+    /// When the last agent reached its floor on behalf of the newest message; `None` if one did not.
+    fn slowest_floor(&mut self) -> Option<Instant> {
+        for (from, event) in self.heard.take() {
+            if let (Some(server), EventKind::FloorReached { seq, .. }) = (from, event.kind)
+                && seq == self.seq
+            {
+                self.floors.insert(server, event.at_ns);
+            }
+        }
+        let all = self.floors.len() == self.outboxes.len();
+        self.floors.values().copied().max().filter(|_| all)
+    }
+
+    /// Lifts every cap, and waits until nothing is restricted.
+    async fn lift(&mut self) -> anyhow::Result<()> {
+        let lifted = async {
+            loop {
+                self.send(Level::Watch, None);
+                sleep(LIFT).await;
+                if self.all_uncapped() {
+                    return;
+                }
+            }
+        };
+        if timeout(TOO_LONG, lifted).await.is_err() {
+            bail!("not every agent lifted its caps within {TOO_LONG:?}: {}", self.words());
+        }
+        Ok(())
+    }
+
+    fn all_uncapped(&self) -> bool {
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        reports.len() == self.outboxes.len()
+            && reports.values().all(|report| {
+                report.as_ref().is_ok_and(|report| {
+                    report.seq_seen == self.seq
+                        && report.state == AgentState::Uncapped
+                        && report.min_khz.is_none()
+                })
+            })
+    }
+
+    /// Heartbeats for `span`.
+    async fn rest(&mut self, span: Duration) -> anyhow::Result<()> {
+        let mut beats = interval(HEARTBEAT);
+        let end = tokio::time::Instant::now() + span;
+        while tokio::time::Instant::now() < end {
+            beats.tick().await;
+            self.send(Level::Watch, None);
+        }
+        if self.all_uncapped() { Ok(()) } else { bail!("the agents do not rest: {}", self.words()) }
+    }
+
+    /// What went wrong, by the agents' last answers.
+    fn words(&self) -> String {
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = reports.iter().map(|(id, report)| match report {
+            Ok(report) => format!("{id} {:?} at message {}", report.state, report.seq_seen),
+            Err(why) => format!("{id} {why}"),
+        });
+        words.collect::<Vec<_>>().join(", ")
+    }
+}

@@ -1,0 +1,316 @@
+//! `ballast demo`: a rig and real daemons as processes, watched for a while, summed up, and cleared away.
+
+mod args;
+pub(crate) mod config;
+pub(crate) mod events;
+pub(crate) mod processes;
+pub(crate) mod stage;
+mod summary;
+mod view;
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use ballast_types::wire::ChassisStatus;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self as keys, Event as Key, KeyCode, KeyModifiers};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+
+pub(crate) use args::{DemoArgs, PolicyArg, positive};
+use events::{Heard, Quantiles, follow, reaction};
+use processes::Usage;
+use stage::{Folder, Play, Stage};
+use summary::{Observed, Setting, Summary, TraceScale, Truth};
+use view::Live;
+
+use crate::rig::{self, LoadArgs};
+use crate::{say, tell};
+
+/// Ended by Ctrl-C: what shells use for SIGINT.
+const INTERRUPTED: u8 = 130;
+/// Between two looks at the run.
+const TICK: Duration = Duration::from_millis(250);
+/// Processes are measured, and a line is written, at every so many looks.
+const TICKS_A_SECOND: u64 = 4;
+/// The last events are on their way for no longer than this.
+const LAST_EVENTS: Duration = Duration::from_millis(100);
+
+/// Runs the demo.
+pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let stop = stop()?;
+        tokio::pin!(stop);
+        match play(args, &mut stop).await? {
+            None => {
+                tell("ended before the load began");
+                Ok(ExitCode::from(INTERRUPTED))
+            }
+            Some((summary, interrupted)) => {
+                say(&if args.json {
+                    serde_json::to_string_pretty(&summary)?
+                } else {
+                    summary.text()
+                })?;
+                Ok(if interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+            }
+        }
+    })
+}
+
+/// Ends with the first SIGINT or SIGTERM.
+pub(crate) fn stop() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+/// The whole play; `None` if it was stopped before the load began.
+async fn play(
+    args: &DemoArgs,
+    stop: &mut (impl Future<Output = ()> + Unpin),
+) -> anyhow::Result<Option<(Summary, bool)>> {
+    let load = LoadArgs::of_demo(args);
+    let plan = rig::plan(&load)?;
+    let hold_ms = lift_hold_ms(args.seconds);
+    let play = Play {
+        plant: &plan.plant,
+        rig_args: load.to_args(),
+        policy: args.policy.name(),
+        chassis_lift_hold_ms: Some(hold_ms),
+        record: args.keep.is_some(),
+    };
+    tell(&format!("starting a rig, {} agents and a chassis manager", plan.plant.servers.len()));
+    let folder = Folder::make(args.keep.as_deref())?;
+    let mut stage = tokio::select! {
+        stage = Stage::start(folder, &play) => stage?,
+        () = &mut *stop => return Ok(None),
+    };
+    let start = tokio::select! {
+        start = load_begins(&mut stage, plan.quiet_s) => start?,
+        () = &mut *stop => return Ok(None),
+    };
+
+    let mut watch = Watch::new(&stage, args, &start)?;
+    let interrupted = watch.run(&mut stage, stop, start.elapsed_s).await?;
+    // Before the daemons let go: what comes after is no part of the run.
+    let end = Truth::read(&stage.truth())?;
+    sleep(LAST_EVENTS).await;
+    let (mut problems, changed) = stage.end_daemons()?;
+    let mut seen = watch.end(interrupted);
+    problems.extend(stage.end());
+    for line in problems.iter().chain(changed.iter().take(10)) {
+        tell(line);
+    }
+    seen.restored = changed.is_empty();
+    let setting = Setting {
+        policy: args.policy,
+        servers: plan.plant.servers.len(),
+        seed: args.seed,
+        trace: args.trace.as_ref().map(|trace| trace.display().to_string()),
+        trace_scale: plan.trace_scale.map(|(user_facing, batch)| TraceScale { user_facing, batch }),
+        speedup: plan.speedup,
+        hardware_caps: plan.plant.hardware_caps,
+        lift_hold_ms: hold_ms,
+    };
+    Ok(Some((Summary::new(setting, &start, &end, &seen), interrupted)))
+}
+
+/// A tenth of the run, so that a release is seen, but never longer than the default.
+fn lift_hold_ms(seconds: u64) -> u64 {
+    (seconds * 100).clamp(2_000, 30_000)
+}
+
+/// Waits until the plant's load begins; the daemons must be ready by then.
+async fn load_begins(stage: &mut Stage, quiet_s: f64) -> anyhow::Result<Truth> {
+    let file = stage.truth();
+    let now = Truth::read(&file)?;
+    if now.elapsed_s >= quiet_s - rig::RISE_S {
+        bail!(
+            "the daemons were ready {:.1} s after the rig, but its load began after {quiet_s} s",
+            now.elapsed_s
+        );
+    }
+    sleep_until(Instant::now() + Duration::from_secs_f64(quiet_s - now.elapsed_s)).await;
+    stage.fleet.check()?;
+    Truth::read(&file)
+}
+
+/// Who watches the run, and what was seen.
+struct Watch {
+    seconds: f64,
+    client: reqwest::Client,
+    chassis: String,
+    live: Live,
+    screen: Option<Screen>,
+    plain: bool,
+    heard: Heard,
+    followers: JoinSet<()>,
+    usage_at_start: Vec<Option<Usage>>,
+    usage: Vec<Option<Usage>>,
+    rss_kib_max: u64,
+    began: Instant,
+    measured: Instant,
+}
+
+impl Watch {
+    fn new(stage: &Stage, args: &DemoArgs, start: &Truth) -> anyhow::Result<Self> {
+        let client = stage::client()?;
+        let heard = Heard::default();
+        let mut followers = JoinSet::new();
+        let chassis = stage.chassis.clone().context("there is no chassis manager")?;
+        let agents = stage.agents.iter().map(|(id, url)| (Some(id.clone()), url.clone()));
+        for (from, url) in agents.chain([(None, chassis.clone())]) {
+            followers.spawn(follow(client.clone(), url, from, heard.clone()));
+        }
+        let screen =
+            (!args.json && std::io::stdout().is_terminal()).then(Screen::open).transpose()?;
+        let usage: Vec<_> = stage.fleet.agents.iter().map(processes::Process::usage).collect();
+        Ok(Self {
+            seconds: args.seconds as f64,
+            client,
+            chassis,
+            live: Live {
+                seconds: args.seconds as f64,
+                budget_w: start.budget_w,
+                ..Live::default()
+            },
+            plain: screen.is_none(),
+            screen,
+            heard,
+            followers,
+            usage_at_start: usage.clone(),
+            usage,
+            rss_kib_max: 0,
+            began: Instant::now(),
+            measured: Instant::now(),
+        })
+    }
+
+    /// Until the end of the run, or until somebody stops it: then true.
+    async fn run(
+        &mut self,
+        stage: &mut Stage,
+        stop: &mut (impl Future<Output = ()> + Unpin),
+        load_began_s: f64,
+    ) -> anyhow::Result<bool> {
+        let end = self.began + Duration::from_secs_f64(self.seconds);
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for count in 0_u64.. {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = sleep_until(end) => return Ok(false),
+                () = &mut *stop => return Ok(true),
+            }
+            self.look(&stage.truth(), load_began_s).await?;
+            if count % TICKS_A_SECOND == 0 {
+                stage.fleet.check()?;
+                self.measure(stage);
+                if self.plain {
+                    tell(&self.live.line());
+                }
+            }
+            if let Some(screen) = &mut self.screen {
+                screen.draw(&self.live)?;
+                if Screen::asked_to_stop()? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    async fn look(&mut self, truth: &Path, load_began_s: f64) -> anyhow::Result<()> {
+        let truth = Truth::read(truth)?;
+        self.live.push(truth.elapsed_s - load_began_s, truth.power_w);
+        self.live.batch_ratio = truth.batch_frequency_ratio_end;
+        self.live.over_s = (truth.over_budget_s_total, truth.over_budget_s_max);
+        let url = format!("{}/v1/status", self.chassis);
+        // A status that is late once is no reason to end; a chassis manager that has ended is found.
+        if let Ok(answer) = self.client.get(url).timeout(TICK).send().await
+            && let Ok(status) = answer.json::<ChassisStatus>().await
+        {
+            self.live.chassis = Some(status);
+        }
+        Ok(())
+    }
+
+    fn measure(&mut self, stage: &Stage) {
+        self.measured = Instant::now();
+        for (newest, agent) in self.usage.iter_mut().zip(&stage.fleet.agents) {
+            *newest = agent.usage().or(*newest);
+            self.rss_kib_max = self.rss_kib_max.max(newest.map_or(0, |usage| usage.rss_kib));
+        }
+    }
+
+    /// Closes the view and sums up.
+    fn end(self, interrupted: bool) -> Observed {
+        drop(self.screen);
+        drop(self.followers);
+        let reaction = reaction(&self.heard.in_order());
+        let span = (self.measured - self.began).as_secs_f64().max(f64::MIN_POSITIVE);
+        let cpu_s = self
+            .usage_at_start
+            .iter()
+            .zip(&self.usage)
+            .filter_map(|(start, end)| Some(end.as_ref()?.cpu.saturating_sub(start.as_ref()?.cpu)))
+            .max()
+            .unwrap_or_default()
+            .as_secs_f64();
+        Observed {
+            alerts: self.live.chassis.as_ref().map_or(0, |chassis| chassis.alerts),
+            alert_to_floor_ms: Quantiles::of(reaction.rounds_ms),
+            agents_acted: reaction.acted,
+            agent_rss_mib_max: self.rss_kib_max as f64 / 1024.0,
+            agent_cpu_percent_max: 100.0 * cpu_s / span,
+            restored: false,
+            interrupted,
+        }
+    }
+}
+
+/// The terminal, put back when dropped.
+struct Screen(DefaultTerminal);
+
+impl Screen {
+    fn open() -> anyhow::Result<Self> {
+        ratatui::try_init().map(Self).context("cannot draw on this terminal")
+    }
+
+    fn draw(&mut self, live: &Live) -> anyhow::Result<()> {
+        self.0.draw(|frame| view::draw(frame, live))?;
+        Ok(())
+    }
+
+    /// In a terminal that is drawn on, Ctrl-C is a key.
+    fn asked_to_stop() -> anyhow::Result<bool> {
+        while keys::poll(Duration::ZERO)? {
+            if let Key::Key(key) = keys::read()? {
+                let control = key.modifiers.contains(KeyModifiers::CONTROL);
+                match key.code {
+                    KeyCode::Char('q') | KeyCode::Esc => return Ok(true),
+                    KeyCode::Char('c') if control => return Ok(true),
+                    _ => {}
+                }
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}

@@ -1,0 +1,207 @@
+//! The daemons' configs of a demo: commented, so that kept ones serve as examples.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use ballast_sim::plant::{PlantSpec, SensorSpec, ServerSpec};
+use ballast_types::VmClass;
+
+/// The chassis's name in every demo.
+pub(crate) const CHASSIS: &str = "demo";
+
+/// Where one daemon lives.
+pub(crate) struct Home<'a> {
+    /// Where it serves.
+    pub(crate) listen: SocketAddr,
+    /// Its part of the rig's tree.
+    pub(crate) root: &'a Path,
+    /// What it keeps.
+    pub(crate) state: &'a Path,
+    /// Where it records, if it does.
+    pub(crate) record: Option<&'a Path>,
+}
+
+/// A text as TOML writes it.
+fn quoted(text: &impl ToString) -> String {
+    toml::Value::String(text.to_string()).to_string()
+}
+
+fn home(home: &Home<'_>) -> String {
+    let record = home.record.map_or_else(String::new, |record| {
+        format!(
+            "# Every input and output, for `ballast replay`.\nrecord_dir = {}\n",
+            quoted(&record.display())
+        )
+    });
+    format!(
+        "# Where to serve HTTP: loopback only, there are no certificates.\n\
+         listen = {}\n\
+         # The machine: \"/\" on a real server; here the rig's tree of kernel-format files.\n\
+         root = {}\n\
+         # What must survive a restart.\n\
+         state_dir = {}\n{record}",
+        quoted(&home.listen),
+        quoted(&home.root.display()),
+        quoted(&home.state.display()),
+    )
+}
+
+/// `agent.toml` of one server.
+pub(crate) fn agent(
+    at: &Home<'_>,
+    server: &ServerSpec,
+    meter: &SensorSpec,
+    policy: &str,
+) -> String {
+    let model = &server.model;
+    let mut text = format!(
+        "# The agent of server {id}: throttles its low-priority cores when its chassis asks.\n\n\
+         server = {id_quoted}\n\
+         # The one chassis that it obeys.\n\
+         chassis = {chassis}\n\
+         # \"stepwise\", \"full-server\" or \"none\".\n\
+         policy = {policy}\n\
+         {home}\n\
+         # The server's own power meter.\n\
+         [meter]\n\
+         source = \"hwmon\"\n\
+         name = {name}\n\
+         label = {label}\n\
+         sample_ms = {sample}\n\
+         # How far a reading lags behind the draw.\n\
+         lag_ms = {lag}\n\n\
+         # The server's draw, measured once: idle and fully loaded, at full and at half frequency.\n\
+         [model]\n\
+         idle_w = {:?}\n\
+         full_w = {:?}\n\
+         half_frequency_idle_w = {:?}\n\
+         half_frequency_full_w = {:?}\n",
+        model.idle_w,
+        model.full_w,
+        model.half_idle_w,
+        model.half_full_w,
+        id = server.id,
+        id_quoted = quoted(&server.id),
+        chassis = quoted(&CHASSIS),
+        policy = quoted(&policy),
+        home = home(at),
+        name = quoted(&ballast_rig::METER_NAME),
+        label = quoted(&ballast_rig::METER_LABEL),
+        sample = meter.refresh.as_millis(),
+        lag = meter.lag.as_millis(),
+    );
+    text.push_str(
+        "\n# The VMs. User-facing ones are never throttled by software; of the others the lowest\n\
+         # throttle_order goes first. More come and go with PUT and DELETE /v1/vms/{id}.\n",
+    );
+    for vm in &server.vms {
+        let class = match vm.class {
+            VmClass::UserFacing => "user-facing",
+            VmClass::NonUserFacing => "non-user-facing",
+        };
+        text.push_str(&format!(
+            "[[vm]]\nid = {}\nclass = {}\ncores = {}\nthrottle_order = {}\ncgroup = {}\n\n",
+            quoted(&vm.id),
+            quoted(&class),
+            vm.cores.len(),
+            vm.throttle_order,
+            quoted(&ballast_rig::vm_cgroup(&vm.id)),
+        ));
+    }
+    text
+}
+
+/// `chassis.toml`.
+pub(crate) fn chassis(
+    at: &Home<'_>,
+    plant: &PlantSpec,
+    agents: &[SocketAddr],
+    lift_hold_ms: u64,
+) -> String {
+    let mut text = format!(
+        "# The chassis manager: watches the power supplies, tells the agents how far to go.\n\n\
+         chassis = {}\n\
+         # What the chassis may draw from its feeds.\n\
+         budget_w = {:?}\n\
+         {}\n\
+         [alert]\n\
+         # A capping episode ends after the draw, and what would come back, stayed below the\n\
+         # threshold for this long. The default is 30000; a demo has less time to show it.\n\
+         lift_hold_ms = {lift_hold_ms}\n",
+        quoted(&CHASSIS),
+        plant.budget.as_f64(),
+        home(at),
+    );
+    text.push_str("\n# The power supplies, by their hwmon names, and what each can draw.\n");
+    for (index, supply) in plant.supplies.iter().enumerate() {
+        text.push_str(&format!(
+            "[[supply]]\nhwmon = {}\nrated_w = {:?}\n\n",
+            quoted(&ballast_rig::supply_hwmon(index)),
+            supply.rated.as_f64(),
+        ));
+    }
+    text.push_str(
+        "# The servers: where their agents serve, what they draw idle, and the label of the slot\n\
+         # controller's power cap, the last resort that needs no software on the server.\n",
+    );
+    for (server, agent) in plant.servers.iter().zip(agents) {
+        text.push_str(&format!(
+            "[[server]]\nid = {}\nurl = {}\nidle_w = {:?}\nslot = {}\n\n",
+            quoted(&server.id),
+            quoted(&format!("http://{agent}")),
+            server.model.idle_w,
+            quoted(&ballast_rig::slot_label(&server.id)),
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ballast_daemons::config::{AgentConfig, ChassisConfig, MeterSource};
+    use ballast_sim::scenario::{DemoOptions, demo};
+    use ballast_types::Watts;
+
+    fn at(record: Option<&'static str>) -> Home<'static> {
+        Home {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7101)),
+            root: Path::new("/dev/shm/a \"quoted\" root"),
+            state: Path::new("/dev/shm/state"),
+            record: record.map(Path::new),
+        }
+    }
+
+    #[test]
+    fn the_daemons_read_back_what_the_plant_is() {
+        let plant = demo(&DemoOptions::default());
+        let server = &plant.servers[3];
+        let text = agent(&at(Some("/dev/shm/rec")), server, &plant.meter, "full-server");
+        let config = AgentConfig::parse("agent.toml", &text).unwrap();
+        assert_eq!((config.server, config.model), (server.id.clone(), server.model));
+        assert_eq!(config.place.root, Path::new("/dev/shm/a \"quoted\" root"));
+        assert_eq!(config.place.record_dir.as_deref(), Some(Path::new("/dev/shm/rec")));
+        assert_eq!(config.policy.name(), "full-server");
+        assert_eq!((config.meter.sample, config.meter.lag), (plant.meter.refresh, plant.meter.lag));
+        assert!(matches!(config.meter.source, MeterSource::Hwmon { label: Some(_), .. }));
+        assert_eq!(config.vms.len(), server.vms.len());
+        for vm in &server.vms {
+            let spec = &config.vms[&vm.id];
+            assert_eq!((spec.class, usize::from(spec.cores)), (vm.class, vm.cores.len()));
+            assert!(spec.cgroup.is_some());
+        }
+
+        let agents: Vec<_> =
+            (0..12).map(|n| SocketAddr::from(([127, 0, 0, 1], 7200 + n))).collect();
+        let text = chassis(&at(None), &plant, &agents, 6000);
+        let config = ChassisConfig::parse("chassis.toml", &text).unwrap();
+        assert_eq!(config.params.budget, Watts::from_whole(2450));
+        assert_eq!(config.params.lift_hold.as_millis(), 6000);
+        assert_eq!(
+            config.params.supply_rated,
+            plant.supplies.iter().map(|s| s.rated).collect::<Vec<_>>()
+        );
+        assert_eq!(config.servers[11].url, "http://127.0.0.1:7211");
+        assert!(config.servers.iter().all(|server| server.slot.is_some()));
+    }
+}

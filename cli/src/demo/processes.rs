@@ -1,0 +1,227 @@
+//! The demo's processes: started, watched, measured, and ended whatever happens.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, SysconfVar, sysconf};
+
+/// Between two looks at a process that is ending.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// One process of the demo.
+pub(crate) struct Process {
+    /// What it is, for messages; also the stem of its log file.
+    pub(crate) name: String,
+    child: Child,
+    log: PathBuf,
+    ended: Option<ExitStatus>,
+}
+
+impl Process {
+    /// Starts this program again as `args`. It ends when we do, and does not see our Ctrl-C.
+    ///
+    /// Must be called from the main thread: the kernel ties the child to the thread that forked it.
+    pub(crate) fn start(name: &str, args: &[&str], logs: &Path) -> anyhow::Result<Self> {
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let log = logs.join(format!("{name}.log"));
+        let file =
+            File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
+        let child = Command::new(program)
+            .args(args)
+            .args(["--exit-with-parent", &std::process::id().to_string()])
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        Ok(Self { name: name.to_owned(), child, log, ended: None })
+    }
+
+    /// How it ended, if it did.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            // An error here means that there is no such child any more.
+            self.ended = self.child.try_wait().ok().flatten();
+        }
+        self.ended
+    }
+
+    pub(crate) fn signal(&mut self, signal: Signal) {
+        if self.ended().is_none() {
+            // It is not reaped yet, so the number is still its own.
+            let _ = kill(Pid::from_raw(self.child.id().cast_signed()), signal);
+        }
+    }
+
+    /// Resident memory and processor time so far.
+    pub(crate) fn usage(&self) -> Option<Usage> {
+        let id = self.child.id();
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+        Some(Usage { rss_kib: rss_kib(&status)?, cpu: cpu(&stat)? })
+    }
+
+    /// The last lines of its log.
+    pub(crate) fn last_words(&self, lines: usize) -> String {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let all: Vec<&str> = text.lines().collect();
+        all[all.len().saturating_sub(lines)..].join("\n")
+    }
+}
+
+/// What a process used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// Resident memory, in KiB.
+    pub(crate) rss_kib: u64,
+    /// Processor time since its start.
+    pub(crate) cpu: Duration,
+}
+
+/// `VmRSS` of `/proc/PID/status`.
+fn rss_kib(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+/// `utime + stime` of `/proc/PID/stat`: fields 14 and 15, counted after the name, which may hold anything.
+fn cpu(stat: &str) -> Option<Duration> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten()?.unsigned_abs();
+    Some(Duration::from_millis((user + system).saturating_mul(1000) / per_second.max(1)))
+}
+
+/// All processes; dropping it ends them all.
+#[derive(Default)]
+pub(crate) struct Fleet {
+    /// The rig first, so that it is the last to end.
+    pub(crate) rig: Option<Process>,
+    /// The agents, in the servers' order.
+    pub(crate) agents: Vec<Process>,
+    /// The chassis manager.
+    pub(crate) chassis: Option<Process>,
+}
+
+impl Fleet {
+    /// Every process.
+    pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut Process> {
+        self.chassis.iter_mut().chain(&mut self.agents).chain(&mut self.rig)
+    }
+
+    /// Fails with its last words if any process has ended.
+    pub(crate) fn check(&mut self) -> anyhow::Result<()> {
+        for process in self.all() {
+            if let Some(status) = process.ended() {
+                bail!("{} ended: {status}\n{}", process.name, process.last_words(10));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the daemons, chassis first, so that they put everything back. Says which did not end well.
+    pub(crate) fn end_daemons(&mut self, grace: Duration) -> Vec<String> {
+        let mut problems = end(self.chassis.iter_mut().collect(), grace);
+        problems.extend(end(self.agents.iter_mut().collect(), grace));
+        problems
+    }
+
+    /// Ends the rig.
+    pub(crate) fn end_rig(&mut self, grace: Duration) -> Vec<String> {
+        end(self.rig.iter_mut().collect(), grace)
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        let grace = Duration::from_secs(3);
+        self.end_daemons(grace);
+        self.end_rig(grace);
+    }
+}
+
+/// SIGTERM to all, then SIGKILL to those that stay longer than `grace`.
+fn end(mut processes: Vec<&mut Process>, grace: Duration) -> Vec<String> {
+    let deadline = Instant::now() + grace;
+    for process in &mut processes {
+        process.signal(Signal::SIGTERM);
+    }
+    while Instant::now() < deadline && processes.iter_mut().any(|process| process.ended().is_none())
+    {
+        std::thread::sleep(LOOK);
+    }
+    let mut problems = vec![];
+    for process in processes {
+        if process.ended().is_none() {
+            process.signal(Signal::SIGKILL);
+            process.ended = process.child.wait().ok();
+            problems.push(format!(
+                "{} did not end within {} s and was killed",
+                process.name,
+                grace.as_secs()
+            ));
+        } else if let Some(status) = process.ended.filter(|status| !status.success()) {
+            problems.push(format!("{} ended: {status}", process.name));
+        }
+    }
+    problems
+}
+
+/// `n` free loopback addresses. Another program may take one before it is used; then start again.
+pub(crate) fn free_addresses(n: usize) -> anyhow::Result<Vec<SocketAddr>> {
+    let held: Vec<TcpListener> = (0..n)
+        .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
+        .collect::<Result<_, _>>()
+        .context("cannot find free ports on 127.0.0.1")?;
+    held.iter().map(|listener| Ok(listener.local_addr()?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proc_files_are_read_as_the_kernel_writes_them() {
+        assert_eq!(rss_kib("Name:\tx\nVmRSS:\t   12340 kB\nRssAnon: 1 kB\n"), Some(12_340));
+        assert_eq!(rss_kib("Name:\tx\n"), None);
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 1 0 0 0 250 50 0 0 20 0 1 0 9 1 1";
+        assert_eq!(cpu(stat), Some(Duration::from_secs(3)));
+        assert_eq!(cpu("nonsense"), None);
+    }
+
+    #[test]
+    fn a_process_that_ignores_sigterm_is_killed_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("deaf.log");
+        let child = Command::new("sh")
+            .args(["-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done"])
+            .stdout(File::create(&log).unwrap())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let mut deaf = Process { name: "deaf".into(), child, log, ended: None };
+        while deaf.last_words(1) != "ready" {
+            std::thread::sleep(LOOK);
+        }
+        let problems = end(vec![&mut deaf], Duration::from_millis(100));
+        assert!(problems[0].contains("deaf did not end"), "{problems:?}");
+        assert!(deaf.ended().is_some());
+    }
+
+    #[test]
+    fn free_addresses_differ() {
+        let mut ports: Vec<_> = free_addresses(13).unwrap().iter().map(SocketAddr::port).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        assert_eq!(ports.len(), 13);
+    }
+}

@@ -1,0 +1,338 @@
+//! A rig and real daemons around it, as processes in a folder of their own.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use ballast_rig::{chassis_root, server_root, truth_file};
+use ballast_sim::plant::PlantSpec;
+use ballast_types::ServerId;
+use tempfile::TempDir;
+
+use super::config::{self, Home};
+use super::processes::{Fleet, Process, free_addresses};
+
+/// How long everything may take to start.
+const READY_WITHIN: Duration = Duration::from_secs(20);
+/// Between two looks at something that is starting.
+const LOOK: Duration = Duration::from_millis(50);
+/// Another program may take a free port before a daemon does; then everything starts again.
+const TRIES: u32 = 3;
+/// How long a daemon may take to put everything back.
+const GRACE: Duration = Duration::from_secs(8);
+
+/// Where a demo lives.
+#[derive(Debug)]
+pub(crate) enum Folder {
+    /// Removed at the end.
+    Temporary(TempDir),
+    /// Kept.
+    Kept(PathBuf),
+}
+
+impl Folder {
+    /// In memory where there is such a place, or `keep`, which must be new or empty.
+    pub(crate) fn make(keep: Option<&Path>) -> anyhow::Result<Self> {
+        if let Some(path) = keep {
+            fs::create_dir_all(path)
+                .with_context(|| format!("cannot create {}", path.display()))?;
+            if fs::read_dir(path)?.next().is_some() {
+                bail!("--keep {}: a new or empty folder is needed", path.display());
+            }
+            return Ok(Self::Kept(path.canonicalize()?));
+        }
+        let named = |parent: &Path| tempfile::Builder::new().prefix("ballast-").tempdir_in(parent);
+        let made = named(Path::new("/dev/shm")).or_else(|_| named(&std::env::temp_dir()));
+        made.map(Self::Temporary).context("cannot create a temporary folder")
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::Temporary(folder) => folder.path(),
+            Self::Kept(path) => path,
+        }
+    }
+}
+
+/// What to put on the stage.
+pub(crate) struct Play<'a> {
+    /// The plant that the rig runs.
+    pub(crate) plant: &'a PlantSpec,
+    /// The arguments that make `ballast rig` run that plant.
+    pub(crate) rig_args: Vec<String>,
+    /// The agents' policy.
+    pub(crate) policy: &'a str,
+    /// Whether there is a chassis manager, and how long it holds an episode.
+    pub(crate) chassis_lift_hold_ms: Option<u64>,
+    /// Whether the daemons record.
+    pub(crate) record: bool,
+}
+
+/// Everything that runs. Dropping it ends every process, then removes the folder.
+pub(crate) struct Stage {
+    pub(crate) fleet: Fleet,
+    /// The agents, in the servers' order.
+    pub(crate) agents: Vec<(ServerId, String)>,
+    /// The chassis manager.
+    pub(crate) chassis: Option<String>,
+    /// What daemons may change, as it was before they started.
+    before: BTreeMap<PathBuf, String>,
+    tree: PathBuf,
+    /// Last, so that it outlives the processes.
+    _folder: Folder,
+}
+
+impl Stage {
+    /// Starts the rig and the daemons, and waits until all are ready.
+    pub(crate) async fn start(folder: Folder, play: &Play<'_>) -> anyhow::Result<Self> {
+        let client = client()?;
+        let mut stage = Self {
+            fleet: Fleet::default(),
+            agents: vec![],
+            chassis: None,
+            before: BTreeMap::new(),
+            tree: folder.path().join("tree"),
+            _folder: folder,
+        };
+        for attempt in 1.. {
+            match stage.try_start(&client, play).await {
+                Ok(()) => break,
+                Err(error)
+                    if attempt < TRIES && format!("{error:#}").contains("cannot listen on") =>
+                {
+                    stage.clear()?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(stage)
+    }
+
+    fn clear(&mut self) -> anyhow::Result<()> {
+        self.fleet = Fleet::default();
+        for name in ["tree", "config", "state", "recordings", "logs"] {
+            match fs::remove_dir_all(self.home().join(name)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(error.into());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn home(&self) -> &Path {
+        self._folder.path()
+    }
+
+    async fn try_start(&mut self, client: &reqwest::Client, play: &Play<'_>) -> anyhow::Result<()> {
+        let deadline = Instant::now() + READY_WITHIN;
+        let home = self.home().to_owned();
+        let logs = home.join("logs");
+        for name in ["config", "state", "logs"] {
+            fs::create_dir_all(home.join(name))?;
+        }
+        let tree = self.tree.display().to_string();
+        let mut args = vec!["rig", "--dir", &tree];
+        args.extend(play.rig_args.iter().map(String::as_str));
+        self.fleet.rig = Some(Process::start("rig", &args, &logs)?);
+        while !self.truth().exists() {
+            self.wait("the rig", deadline).await?;
+        }
+        self.before = changeable(&self.tree)?;
+
+        let servers = &play.plant.servers;
+        let addresses = free_addresses(servers.len() + 1)?;
+        self.agents.clear();
+        for (server, listen) in servers.iter().zip(&addresses) {
+            let name = format!("agent-{}", server.id);
+            let places =
+                Places::of(&home, &name, &server_root(&self.tree, &server.id), play.record);
+            let text = config::agent(&places.home(*listen), server, &play.plant.meter, play.policy);
+            self.fleet.agents.push(places.start("agent", &name, &text, &logs)?);
+            self.agents.push((server.id.clone(), format!("http://{listen}")));
+        }
+        for (_, url) in self.agents.clone() {
+            self.ready(client, &url, deadline).await?;
+        }
+        if let (Some(hold), Some((listen, agents))) =
+            (play.chassis_lift_hold_ms, addresses.split_last())
+        {
+            let places = Places::of(&home, "chassis", &chassis_root(&self.tree), play.record);
+            let text = config::chassis(&places.home(*listen), play.plant, agents, hold);
+            self.fleet.chassis = Some(places.start("chassis", "chassis", &text, &logs)?);
+            let url = format!("http://{listen}");
+            self.ready(client, &url, deadline).await?;
+            self.chassis = Some(url);
+        }
+        Ok(())
+    }
+
+    async fn ready(
+        &mut self,
+        client: &reqwest::Client,
+        url: &str,
+        deadline: Instant,
+    ) -> anyhow::Result<()> {
+        loop {
+            let answer = client.get(format!("{url}/readyz")).send().await;
+            if answer.is_ok_and(|answer| answer.status().is_success()) {
+                return Ok(());
+            }
+            self.wait(url, deadline).await?;
+        }
+    }
+
+    async fn wait(&mut self, what: &str, deadline: Instant) -> anyhow::Result<()> {
+        self.fleet.check()?;
+        if Instant::now() >= deadline {
+            let words: Vec<_> =
+                self.fleet.all().map(|p| format!("{}: {}", p.name, p.last_words(3))).collect();
+            bail!("{what} is not ready after {} s\n{}", READY_WITHIN.as_secs(), words.join("\n"));
+        }
+        tokio::time::sleep(LOOK).await;
+        Ok(())
+    }
+
+    /// Where the rig writes what really happened.
+    pub(crate) fn truth(&self) -> PathBuf {
+        truth_file(&self.tree)
+    }
+
+    /// Ends the daemons; says what did not end well, and which files are not as they were.
+    pub(crate) fn end_daemons(&mut self) -> anyhow::Result<(Vec<String>, Vec<String>)> {
+        let problems = self.fleet.end_daemons(GRACE);
+        let after = changeable(&self.tree)?;
+        Ok((problems, differences(&self.before, &after)))
+    }
+
+    /// Ends the rig, and removes the folder unless it is kept.
+    pub(crate) fn end(mut self) -> Vec<String> {
+        self.fleet.end_rig(GRACE)
+    }
+}
+
+/// A client for loopback.
+pub(crate) fn client() -> reqwest::Result<reqwest::Client> {
+    reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(2)).build()
+}
+
+/// One daemon's folders.
+struct Places {
+    config: PathBuf,
+    root: PathBuf,
+    state: PathBuf,
+    record: Option<PathBuf>,
+}
+
+impl Places {
+    fn of(home: &Path, name: &str, root: &Path, record: bool) -> Self {
+        Self {
+            config: home.join("config").join(format!("{name}.toml")),
+            root: root.to_owned(),
+            state: home.join("state").join(name),
+            record: record.then(|| home.join("recordings").join(name)),
+        }
+    }
+
+    fn home(&self, listen: SocketAddr) -> Home<'_> {
+        Home { listen, root: &self.root, state: &self.state, record: self.record.as_deref() }
+    }
+
+    fn start(&self, command: &str, name: &str, text: &str, logs: &Path) -> anyhow::Result<Process> {
+        fs::write(&self.config, text).with_context(|| self.config.display().to_string())?;
+        let config = self.config.display().to_string();
+        Process::start(name, &[command, "--config", &config], logs)
+    }
+}
+
+/// Whether daemons may change a file of this name.
+fn may_change(name: &str) -> bool {
+    matches!(name, "scaling_max_freq" | "scaling_min_freq" | "cpuset.cpus" | "enabled")
+        || (name.starts_with("constraint_") && name.ends_with("_power_limit_uw"))
+        || (name.starts_with("power") && name.ends_with("_cap"))
+}
+
+/// Every file below `tree` that daemons may change, with its content.
+fn changeable(tree: &Path) -> anyhow::Result<BTreeMap<PathBuf, String>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![tree.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                folders.push(entry.path());
+            } else if kind.is_file() && entry.file_name().to_str().is_some_and(may_change) {
+                let text = fs::read_to_string(entry.path())
+                    .with_context(|| entry.path().display().to_string())?;
+                found.insert(entry.path(), text.trim().to_owned());
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn differences(
+    before: &BTreeMap<PathBuf, String>,
+    after: &BTreeMap<PathBuf, String>,
+) -> Vec<String> {
+    let mut all: Vec<&PathBuf> = before.keys().chain(after.keys()).collect();
+    all.sort_unstable();
+    all.dedup();
+    all.into_iter()
+        .filter(|path| before.get(*path) != after.get(*path))
+        .map(|path| {
+            let shown = |text: Option<&String>| {
+                text.map_or("absent".to_owned(), |text| format!("{text:?}"))
+            };
+            format!(
+                "{}: {}, was {}",
+                path.display(),
+                shown(after.get(path)),
+                shown(before.get(path))
+            )
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_put_back_is_named() {
+        let tree = tempfile::tempdir().unwrap();
+        let policy = tree.path().join("cpufreq/policy0");
+        fs::create_dir_all(&policy).unwrap();
+        fs::write(policy.join("scaling_max_freq"), "2600000\n").unwrap();
+        fs::write(policy.join("scaling_cur_freq"), "1\n").unwrap();
+        let before = changeable(tree.path()).unwrap();
+        fs::write(policy.join("scaling_cur_freq"), "2\n").unwrap();
+        assert_eq!(differences(&before, &changeable(tree.path()).unwrap()), [""; 0]);
+        fs::write(policy.join("scaling_max_freq"), "1300000\n").unwrap();
+        fs::write(policy.join("power1_cap"), "1\n").unwrap();
+        let found = differences(&before, &changeable(tree.path()).unwrap());
+        assert!(found[0].ends_with("power1_cap: \"1\", was absent"), "{found:?}");
+        assert!(found[1].ends_with("scaling_max_freq: \"1300000\", was \"2600000\""), "{found:?}");
+    }
+
+    #[test]
+    fn a_folder_is_removed_unless_it_is_kept_and_never_taken_over() {
+        let temporary = Folder::make(None).unwrap();
+        let path = temporary.path().to_owned();
+        assert!(path.is_dir());
+        drop(temporary);
+        assert!(!path.exists());
+
+        let parent = tempfile::tempdir().unwrap();
+        let keep = parent.path().join("kept");
+        drop(Folder::make(Some(&keep)).unwrap());
+        assert!(keep.is_dir());
+        fs::write(keep.join("mine"), "").unwrap();
+        assert!(Folder::make(Some(&keep)).unwrap_err().to_string().contains("new or empty"));
+    }
+}

@@ -1,0 +1,346 @@
+//! `ballast status`: what the daemons say of themselves, for people and for programs.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ballast_types::wire::{
+    AgentState, AgentStatus, ChassisState, ChassisStatus, Report, ServerStatus, Slot,
+};
+use ballast_types::{KiloHertz, Watts};
+use clap::Args;
+use serde::Serialize;
+use tabled::builder::Builder;
+use tabled::settings::Style;
+
+use crate::say;
+
+/// An answer that takes longer counts as none.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Arguments of `ballast status`.
+#[derive(Args, Debug)]
+pub(crate) struct StatusArgs {
+    /// Daemons to ask: chassis managers or agents, as http://ADDRESS:PORT
+    #[arg(value_name = "URL", default_value = "http://127.0.0.1:7100")]
+    urls: Vec<String>,
+    /// Print a JSON array with one object per URL: {url, status} or {url, error}
+    #[arg(long)]
+    json: bool,
+}
+
+/// What one URL said.
+#[derive(Debug, Serialize)]
+struct Answer {
+    url: String,
+    #[serde(flatten)]
+    said: Said,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Said {
+    #[serde(rename = "status")]
+    Chassis(Box<ChassisStatus>),
+    #[serde(rename = "status")]
+    Agent(Box<AgentStatus>),
+    Error(String),
+}
+
+/// Asks every URL and prints the answers; exit code 1 if one of them gave none.
+pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let answers = runtime.block_on(ask_all(&args.urls))?;
+    let text =
+        if args.json { serde_json::to_string_pretty(&answers)? } else { for_people(&answers) };
+    say(&text)?;
+    let failed = answers.iter().any(|answer| matches!(answer.said, Said::Error(_)));
+    Ok(ExitCode::from(u8::from(failed)))
+}
+
+async fn ask_all(urls: &[String]) -> anyhow::Result<Vec<Answer>> {
+    let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build()?;
+    let asked: Vec<_> = urls
+        .iter()
+        .map(|url| {
+            let (client, url) = (client.clone(), url.clone());
+            tokio::spawn(async move {
+                let said = ask(&client, &url).await.unwrap_or_else(Said::Error);
+                Answer { url, said }
+            })
+        })
+        .collect();
+    let mut answers = Vec::with_capacity(asked.len());
+    for task in asked {
+        answers.push(task.await?);
+    }
+    Ok(answers)
+}
+
+async fn ask(client: &reqwest::Client, url: &str) -> Result<Said, String> {
+    let base = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+    let at = format!("{}/v1/status", base.trim_end_matches('/'));
+    let answer = client.get(&at).send().await.map_err(|error| cause(&error))?;
+    if !answer.status().is_success() {
+        return Err(format!("GET /v1/status: {}", answer.status()));
+    }
+    let body = answer.bytes().await.map_err(|error| cause(&error))?;
+    parse(&body)
+}
+
+/// The innermost reason of an error: "Connection refused", not "error sending request".
+fn cause(error: &reqwest::Error) -> String {
+    let mut inner: &dyn std::error::Error = error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    inner.to_string()
+}
+
+fn parse(body: &[u8]) -> Result<Said, String> {
+    #[derive(serde::Deserialize)]
+    struct Role {
+        role: String,
+    }
+    let wrong = |error: serde_json::Error| format!("not a status: {error}");
+    match serde_json::from_slice::<Role>(body).map_err(wrong)?.role.as_str() {
+        "chassis" => serde_json::from_slice(body).map(Said::Chassis).map_err(wrong),
+        "agent" => serde_json::from_slice(body).map(Said::Agent).map_err(wrong),
+        other => Err(format!("role = {other:?}: \"chassis\" or \"agent\"")),
+    }
+}
+
+const HEAD: [&str; 10] = [
+    "server",
+    "slot",
+    "state",
+    "power",
+    "cap",
+    "min frequency",
+    "low cores",
+    "sheddable",
+    "age",
+    "notes",
+];
+
+fn for_people(answers: &[Answer]) -> String {
+    let mut head = String::new();
+    let mut table = Builder::new();
+    table.push_record(HEAD);
+    let mut alarms = vec![];
+    for answer in answers {
+        match &answer.said {
+            Said::Chassis(chassis) => {
+                head.push_str(&chassis_line(chassis));
+                head.push('\n');
+                for server in &chassis.servers {
+                    table.push_record(server_row(server));
+                }
+                let of = &chassis.chassis_id;
+                alarms.extend(chassis.alarms.iter().map(|alarm| format!("alarm: {of}: {alarm}")));
+            }
+            Said::Agent(agent) => {
+                table.push_record(agent_row(agent));
+                let of = &agent.report.server;
+                alarms.extend(agent.alarms.iter().map(|alarm| format!("alarm: {of}: {alarm}")));
+            }
+            Said::Error(why) => {
+                table.push_record(row(&answer.url, "unreachable", None, why.clone()));
+            }
+        }
+    }
+    let mut text = head + &table.build().with(Style::rounded()).to_string();
+    for alarm in alarms {
+        text.push('\n');
+        text.push_str(&alarm);
+    }
+    text
+}
+
+fn chassis_line(chassis: &ChassisStatus) -> String {
+    let share =
+        chassis.power_w.filter(|_| chassis.limit_w > Watts::ZERO).map_or_else(String::new, |w| {
+            format!(" ({:.0} %)", 100.0 * w.as_f64() / chassis.limit_w.as_f64())
+        });
+    format!(
+        "chassis {}: {}, {} of {}{share}, {} capping episodes, out of band {:.1} s, epoch {}",
+        chassis.chassis_id,
+        chassis_state(chassis.state),
+        chassis.power_w.map_or_else(|| "no reading".to_owned(), |w| w.to_string()),
+        chassis.limit_w,
+        chassis.alerts,
+        Duration::from_millis(chassis.out_of_band_ms).as_secs_f64(),
+        chassis.epoch,
+    )
+}
+
+fn server_row(server: &ServerStatus) -> [String; 10] {
+    let mut notes = vec![];
+    if let Some(watts) = server.out_of_band_w {
+        notes.push(format!("out of band at {watts}"));
+    }
+    notes.extend(server.report.as_ref().map(report_notes).unwrap_or_default());
+    notes.extend(server.last_error.clone());
+    let mut row =
+        row(server.server.as_str(), slot(server.slot), server.report.as_ref(), notes.join("; "));
+    if let Some(age_ms) = server.report_age_ms {
+        row[8] = format!("{:.1} s", Duration::from_millis(age_ms).as_secs_f64());
+    }
+    row
+}
+
+fn agent_row(agent: &AgentStatus) -> [String; 10] {
+    let mut notes = report_notes(&agent.report);
+    notes.push(format!("policy {}", agent.policy));
+    row(agent.report.server.as_str(), "-", Some(&agent.report), notes.join("; "))
+}
+
+fn report_notes(report: &Report) -> Vec<String> {
+    let mut notes = vec![];
+    if report.server_limit {
+        notes.push("server limit on".to_owned());
+    }
+    if report.leaving {
+        notes.push("leaving".to_owned());
+    }
+    if report.actuator_failures > 0 {
+        notes.push(format!("{} actions given up", report.actuator_failures));
+    }
+    notes
+}
+
+fn row(name: &str, slot: &str, report: Option<&Report>, notes: String) -> [String; 10] {
+    let cell = |f: &dyn Fn(&Report) -> String| report.map_or_else(|| "-".to_owned(), f);
+    let watts = |w: Option<Watts>, none: &str| w.map_or_else(|| none.to_owned(), |w| w.to_string());
+    [
+        name.to_owned(),
+        slot.to_owned(),
+        cell(&|r| agent_state(r.state).to_owned()),
+        cell(&|r| watts(r.power_w, "no reading")),
+        cell(&|r| watts(r.cap_w, "uncapped")),
+        cell(&|r| r.min_khz.map_or_else(|| "max".to_owned(), mhz)),
+        cell(&|r| r.low_cores.to_string()),
+        cell(&|r| r.sheddable_w.to_string()),
+        "-".to_owned(),
+        notes,
+    ]
+}
+
+fn mhz(khz: KiloHertz) -> String {
+    format!("{} MHz", khz.get() / 1000)
+}
+
+fn slot(slot: Slot) -> &'static str {
+    match slot {
+        Slot::Managed => "managed",
+        Slot::Silent => "silent",
+        Slot::Off => "off",
+        Slot::Maintenance => "maintenance",
+        Slot::Unmanaged => "unmanaged",
+    }
+}
+
+/// An agent's state in an operator's words.
+pub(crate) fn agent_state(state: AgentState) -> &'static str {
+    match state {
+        AgentState::Boot => "boot",
+        AgentState::Uncapped => "uncapped",
+        AgentState::Throttled => "throttled",
+        AgentState::Recovering => "recovering",
+        AgentState::Shedding => "shedding",
+        AgentState::Blind => "blind",
+    }
+}
+
+/// A chassis's state in an operator's words.
+pub(crate) fn chassis_state(state: ChassisState) -> &'static str {
+    match state {
+        ChassisState::Boot => "boot",
+        ChassisState::Normal => "normal",
+        ChassisState::Alerting => "alerting",
+        ChassisState::OutOfBand => "out of band",
+        ChassisState::Blind => "blind",
+        ChassisState::Fenced => "fenced",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> serde_json::Value {
+        serde_json::json!({
+            "server": "s01", "boot_id": "b", "agent_ms": 10, "epoch_seen": 1, "seq_seen": 2,
+            "enforced_seq": 2, "state": "throttled", "power_w": 201.5, "cap_w": 204.0,
+            "sheddable_w": 30.0, "restorable_w": 25.0, "low_cores": 24, "min_khz": 1_300_000,
+            "server_limit": false, "leaving": false, "actuator_failures": 0
+        })
+    }
+    fn chassis() -> Vec<u8> {
+        serde_json::to_vec(&serde_json::json!({
+            "role": "chassis", "chassis_id": "c1", "epoch": 3, "state": "alerting", "now_ms": 5,
+            "power_w": 2300.0, "budget_w": 2450.0, "limit_w": 2450.0, "shared_w": 0.0,
+            "sharable_w": 2450.0, "alerts": 1, "out_of_band_ms": 0, "refused_inputs": 0,
+            "alarms": ["s02 is silent"],
+            "servers": [
+                {"server": "s01", "slot": "managed", "report": report(), "report_age_ms": 120,
+                 "granted_w": 204.0, "reserved_w": 204.0, "out_of_band_w": null, "last_error": null},
+                {"server": "s02", "slot": "silent", "report": null, "report_age_ms": null,
+                 "granted_w": null, "reserved_w": 204.0, "out_of_band_w": 204.0,
+                 "last_error": "connection refused"}
+            ]
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_chassis_an_agent_and_a_dead_url_share_one_table() {
+        let agent = serde_json::to_vec(&serde_json::json!({
+            "role": "agent", "chassis_id": "c1", "policy": "stepwise", "report": report(),
+            "fallback_w": 190.0, "lease_ms": null, "refused_alerts": 0, "power_faults": 0,
+            "vms": [], "alarms": []
+        }))
+        .unwrap();
+        let answers = [
+            Answer { url: "http://a".into(), said: parse(&chassis()).unwrap() },
+            Answer { url: "http://b".into(), said: parse(&agent).unwrap() },
+            Answer { url: "http://c".into(), said: Said::Error("Connection refused".into()) },
+        ];
+        let text = for_people(&answers);
+        let line = |with: &str| text.lines().find(|l| l.contains(with)).unwrap().to_owned();
+        assert!(text.starts_with(
+            "chassis c1: alerting, 2300.0 W of 2450.0 W (94 %), 1 capping episodes, out of band 0.0 s"
+        ));
+        for part in ["managed", "throttled", "201.5 W", "1300 MHz", "24", "0.1 s"] {
+            assert!(line("s01").contains(part), "{part}: {}", line("s01"));
+        }
+        assert!(line("│ s02").contains("out of band at 204.0 W; connection refused"));
+        assert!(line("http://c").contains("Connection refused"));
+        assert!(text.ends_with("alarm: c1: s02 is silent"));
+    }
+
+    #[test]
+    fn json_keeps_the_daemons_own_words() {
+        let answers = [Answer { url: "http://a".into(), said: parse(&chassis()).unwrap() }];
+        let json: serde_json::Value =
+            serde_json::from_str(&serde_json::to_string(&answers).unwrap()).unwrap();
+        assert_eq!(json[0]["url"], "http://a");
+        assert_eq!(json[0]["status"]["servers"][0]["report"]["low_cores"], 24);
+    }
+
+    #[test]
+    fn what_is_no_status_is_said_so() {
+        for (body, why) in
+            [("<html>", "not a status"), ("{\"role\":\"place\"}", "role = \"place\"")]
+        {
+            let Err(said) = parse(body.as_bytes()) else { unreachable!("{body} was taken") };
+            assert!(said.contains(why), "{said}");
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn an_unreachable_daemon_is_an_answer() {
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let answers = ask_all(&[closed.to_string()]).await.unwrap();
+        assert!(matches!(&answers[0].said, Said::Error(why) if why.contains("refused")));
+    }
+}
