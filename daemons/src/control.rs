@@ -35,6 +35,9 @@ pub trait Hand<M: Machine>: Send + 'static {
     fn status(&self, machine: &M, now: Instant) -> Self::Status;
 }
 
+/// Sensors wake the control thread several times a second; this long without a turn and it is dead.
+const STALLED_MS: u64 = 5_000;
+
 /// The newest status, and when the control thread last moved.
 pub struct Snapshot<T> {
     status: Mutex<Option<Arc<T>>>,
@@ -59,10 +62,11 @@ impl<T> Snapshot<T> {
         self.moved_ms.store(now.as_millis(), Ordering::Relaxed);
     }
 
-    /// How long ago the control thread last moved, in milliseconds.
+    /// Why the control thread must be taken for dead, if it must.
     #[must_use]
-    pub fn idle_ms(&self) -> u64 {
-        clock::now().as_millis().saturating_sub(self.moved_ms.load(Ordering::Relaxed))
+    pub fn stalled(&self) -> Option<String> {
+        let idle = clock::now().as_millis().saturating_sub(self.moved_ms.load(Ordering::Relaxed));
+        (idle > STALLED_MS).then(|| format!("the control thread has not moved for {idle} ms"))
     }
 }
 

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -19,6 +20,7 @@ use tokio::net::TcpListener;
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::{Stream, StreamExt as _};
 
+use crate::control::Snapshot;
 use crate::events::Events;
 
 /// No message of the wire comes near this.
@@ -40,6 +42,15 @@ impl IntoResponse for Refused {
 pub(crate) fn json<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refused> {
     serde_json::from_slice(body)
         .map_err(|error| Refused(StatusCode::BAD_REQUEST, format!("body is not valid: {error}")))
+}
+
+/// The newest status.
+///
+/// # Errors
+/// 503, before the first turn of the control thread.
+pub(crate) fn newest<T>(snapshot: &Snapshot<T>) -> Result<Arc<T>, Refused> {
+    let starting = || Refused(StatusCode::SERVICE_UNAVAILABLE, "starting".into());
+    snapshot.get().ok_or_else(starting)
 }
 
 /// Whether a daemon is alive, and whether it does its work.

@@ -21,9 +21,6 @@ use crate::events::Events;
 use crate::http::{self, Health, Refused};
 use crate::metrics;
 
-/// The control thread is woken at least once a sample; this long without a turn and it is dead.
-const DEAD_AFTER_MS: u64 = 5_000;
-
 /// What the handlers share.
 #[derive(Clone)]
 pub(super) struct Api {
@@ -39,8 +36,7 @@ pub(super) struct Api {
 
 impl Health for Api {
     fn sick(&self) -> Option<String> {
-        let idle = self.snapshot.idle_ms();
-        (idle > DEAD_AFTER_MS).then(|| format!("the control thread has not moved for {idle} ms"))
+        self.snapshot.stalled()
     }
     fn unready(&self) -> Option<String> {
         let status = self.snapshot.get();
@@ -76,17 +72,12 @@ async fn alert(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
     })
 }
 
-fn newest(api: &Api) -> Result<Arc<AgentStatus>, Refused> {
-    let starting = || Refused(StatusCode::SERVICE_UNAVAILABLE, "starting".into());
-    api.snapshot.get().ok_or_else(starting)
-}
-
 async fn status(State(api): State<Api>) -> Result<Response, Refused> {
-    Ok(Json(newest(&api)?.as_ref()).into_response())
+    Ok(Json(http::newest(&api.snapshot)?.as_ref()).into_response())
 }
 
 async fn scrape(State(api): State<Api>) -> Result<Response, Refused> {
-    Ok(http::metrics_text(metrics::agent(newest(&api)?.as_ref())))
+    Ok(http::metrics_text(metrics::agent(http::newest(&api.snapshot)?.as_ref())))
 }
 
 async fn list_vms(State(api): State<Api>) -> Response {
@@ -183,7 +174,10 @@ mod tests {
     }
 
     async fn call(routes: &Router, method: &str, path: &str, body: &str) -> (u16, String) {
-        let request = Request::builder().method(method).uri(path).body(axum::body::Body::from(body.to_owned()));
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .body(axum::body::Body::from(body.to_owned()));
         let answer = routes.clone().oneshot(request.unwrap()).await.unwrap();
         let status = answer.status().as_u16();
         let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();

@@ -21,8 +21,6 @@ use crate::events::Events;
 use crate::http::{self, Health, Refused};
 use crate::metrics;
 
-/// The control thread is woken at least once a poll; this long without a turn and it is dead.
-const DEAD_AFTER_MS: u64 = 5_000;
 /// How long a lower budget may take to be enforced before the answer says that it is not yet.
 const ENFORCE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -43,8 +41,7 @@ pub(super) struct Api {
 
 impl Health for Api {
     fn sick(&self) -> Option<String> {
-        let idle = self.snapshot.idle_ms();
-        (idle > DEAD_AFTER_MS).then(|| format!("the control thread has not moved for {idle} ms"))
+        self.snapshot.stalled()
     }
     fn unready(&self) -> Option<String> {
         let status = self.snapshot.get();
@@ -64,17 +61,12 @@ pub(super) fn routes(api: Api) -> Router {
     http::bounded(routes)
 }
 
-fn newest(api: &Api) -> Result<Arc<ChassisStatus>, Refused> {
-    let starting = || Refused(StatusCode::SERVICE_UNAVAILABLE, "starting".into());
-    api.snapshot.get().ok_or_else(starting)
-}
-
 async fn status(State(api): State<Api>) -> Result<Response, Refused> {
-    Ok(Json(newest(&api)?.as_ref()).into_response())
+    Ok(Json(http::newest(&api.snapshot)?.as_ref()).into_response())
 }
 
 async fn scrape(State(api): State<Api>) -> Result<Response, Refused> {
-    Ok(http::metrics_text(metrics::chassis(newest(&api)?.as_ref())))
+    Ok(http::metrics_text(metrics::chassis(http::newest(&api.snapshot)?.as_ref())))
 }
 
 async fn set_budget(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
@@ -150,7 +142,8 @@ mod tests {
             (r#"{"budget_w":1344}"#, "above 1344"),
             (r#"{"budget_w":2451}"#, "at most 2450"),
         ] {
-            let request = Request::put("/v1/budget").body(axum::body::Body::from(body.to_owned())).unwrap();
+            let request =
+                Request::put("/v1/budget").body(axum::body::Body::from(body.to_owned())).unwrap();
             let answer = routes.clone().oneshot(request).await.unwrap();
             assert_eq!(answer.status(), 400, "{body}");
             let text = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
