@@ -123,6 +123,11 @@ impl Agent {
             return self.floor_all(now, message, "blind");
         }
         let alarmed = order.is_some_and(|(_, level)| level >= Level::Cap);
+        // A first message has no echo and so grants nothing but the fallback; in a calm chassis the
+        // first sample, or the silence of the meter, is soon enough for that.
+        if self.state == State::Boot && !alarmed {
+            return;
+        }
         let draw = |sample| if alarmed { self.worst_case(now, sample) } else { sample.watts };
         let over = self.meter.current(now).is_none_or(|sample| draw(sample) > cap);
         if over && !self.episode.dropped && !matches!(self.state, State::Shedding { .. }) {

@@ -79,6 +79,17 @@ fn a_sample_from_before_the_alert_counts_with_what_the_draw_may_have_risen_since
 }
 
 #[test]
+fn before_the_first_sample_a_calm_chassis_floors_nothing_and_an_alert_does() {
+    for (level, floored) in [(Level::Watch, false), (Level::Cap, true)] {
+        let mut it = World::with(params(), Found::default());
+        it.input(Input::Vms(vms()));
+        let cap = (level == Level::Cap).then(|| w(180));
+        it.input(Input::Alert(wire::Alert { level, ..alert(1, cap, None) }));
+        assert_eq!(it.log().contains(SOON_FLOORED), floored, "{level:?}");
+    }
+}
+
+#[test]
 fn without_a_current_sample_it_is_taken_to_be_far_above() {
     let mut it = World::new();
     it.pass(500);
