@@ -11,11 +11,11 @@ use crate::files::Publisher;
 use crate::tree::{ENERGY_RANGE_UJ, microwatts, slot_dir, supply_dir};
 use crate::{chassis_root, server_root, vm_cgroup};
 
-/// Between two updates of the energy counters. Hardware counts every millisecond; readers here come
-/// five times a second.
-const ENERGY: Duration = Duration::from_millis(20);
-/// Between two updates of frequencies and CPU times.
-const SLOW: Duration = Duration::from_millis(200);
+/// Between two updates of energy and CPU time counters. Hardware counts every millisecond; readers here
+/// come five times a second, so that a difference of theirs is true to a tenth.
+const COUNTERS: Duration = Duration::from_millis(20);
+/// Between two updates of frequencies.
+const FREQUENCIES: Duration = Duration::from_millis(200);
 /// A healthy feed, in millivolts.
 const FEED_MV: u32 = 230_000;
 
@@ -24,8 +24,8 @@ const FEED_MV: u32 = 230_000;
 pub(crate) struct Meters {
     servers: Vec<ServerFiles>,
     supplies: Vec<SupplyFiles>,
-    energy_due: Instant,
-    slow_due: Instant,
+    counters_due: Instant,
+    frequencies_due: Instant,
 }
 
 #[derive(Debug)]
@@ -92,8 +92,8 @@ impl Meters {
         Self {
             servers: servers.collect(),
             supplies: supplies.collect(),
-            energy_due: Instant::ZERO,
-            slow_due: Instant::ZERO,
+            counters_due: Instant::ZERO,
+            frequencies_due: Instant::ZERO,
         }
     }
 
@@ -106,16 +106,17 @@ impl Meters {
         for (n, server) in self.servers.iter_mut().enumerate() {
             server.show_power(plant, n, to)?;
         }
-        if now >= self.energy_due {
-            self.energy_due = now + ENERGY;
-            for (n, server) in self.servers.iter().enumerate() {
+        if now >= self.counters_due {
+            self.counters_due = now + COUNTERS;
+            for (n, server) in self.servers.iter_mut().enumerate() {
                 server.show_energy(plant, n, to)?;
+                server.show_cpu_times(plant, n, to)?;
             }
         }
-        if now >= self.slow_due {
-            self.slow_due = now + SLOW;
+        if now >= self.frequencies_due {
+            self.frequencies_due = now + FREQUENCIES;
             for (n, server) in self.servers.iter_mut().enumerate() {
-                server.show_slow(plant, n, to)?;
+                server.show_frequencies(plant, n, to)?;
             }
         }
         Ok(())
@@ -157,7 +158,12 @@ impl ServerFiles {
         Ok(())
     }
 
-    fn show_slow(&mut self, plant: &Plant, n: usize, to: &Publisher) -> Result<(), RigError> {
+    fn show_frequencies(
+        &mut self,
+        plant: &Plant,
+        n: usize,
+        to: &Publisher,
+    ) -> Result<(), RigError> {
         let spec = &plant.spec().servers[n];
         for ((file, shown), core) in self.cores.iter_mut().zip(&spec.cores) {
             let khz = plant.core_khz(n, core.id);
@@ -166,6 +172,11 @@ impl ServerFiles {
                 to.replace(file, &format!("{}\n", khz.get()))?;
             }
         }
+        Ok(())
+    }
+
+    fn show_cpu_times(&mut self, plant: &Plant, n: usize, to: &Publisher) -> Result<(), RigError> {
+        let spec = &plant.spec().servers[n];
         for ((file, shown), vm) in self.vms.iter_mut().zip(&spec.vms) {
             let usage = plant.vm_usage_us(n, &vm.id);
             if usage != *shown {
