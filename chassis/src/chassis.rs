@@ -135,14 +135,19 @@ impl Chassis {
     pub(crate) fn share_out(&mut self) {
         let sharable = self.sharable();
         self.shares.split(sharable, self.agents.len());
-        let (mut reserved, mut answering) = (Watts::ZERO, 0);
+        let (mut absent, mut returning) = (Watts::ZERO, Watts::ZERO);
+        let (mut present, mut answering) = (0, 0);
         for agent in &self.agents {
+            let managed = agent.slot == Slot::Managed;
+            present += usize::from(managed);
             match agent.reserve(self.shares.even) {
-                Some(watts) => reserved += watts,
+                Some(watts) if managed => returning += watts,
+                Some(watts) => absent += watts,
                 None => answering += 1,
             }
         }
-        self.shares.grant(sharable, reserved, answering);
+        self.shares.grant(sharable, absent + returning, answering);
+        self.shares.welcome(sharable, absent, present);
     }
 
     /// Moves the state, and tells when its name changed.

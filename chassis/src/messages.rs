@@ -19,10 +19,12 @@ impl Chassis {
 
     /// What server `i` is to be told.
     fn wanted(&self, i: usize) -> (Level, Option<Watts>) {
+        let agent = &self.agents[i];
+        let share = if agent.is_returning() { self.shares.returning } else { self.shares.granted };
         match self.state.episode() {
-            Some(episode) if episode.emergency => (Level::Emergency, Some(self.shares.granted)),
-            Some(_) => (Level::Cap, Some(self.shares.granted)),
-            None if self.agents[i].unreleased => (Level::Cap, Some(self.shares.granted)),
+            Some(episode) if episode.emergency => (Level::Emergency, Some(share)),
+            Some(_) => (Level::Cap, Some(share)),
+            None if agent.unreleased => (Level::Cap, Some(share)),
             None => (Level::Watch, None),
         }
     }

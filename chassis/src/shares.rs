@@ -16,6 +16,9 @@ pub(crate) struct Shares {
     pub(crate) even: Watts,
     /// What a server that answers is granted; never above `even`.
     pub(crate) granted: Watts,
+    /// The same for one that answers again but may still hold what it had. That is reserved for it, so
+    /// it is not granted less: a cap that it cannot respect would never free what it holds.
+    pub(crate) returning: Watts,
 }
 
 impl Shares {
@@ -28,6 +31,13 @@ impl Shares {
     pub(crate) fn grant(&mut self, sharable: Watts, reserved: Watts, answering: usize) {
         let each = (sharable - reserved).per(answering as u64);
         self.granted = settle(self.granted, each.min(self.even)).min(self.even);
+    }
+
+    /// What servers that return are granted, when those that do not answer may hold `reserved` together
+    /// and `present` answer or return.
+    pub(crate) fn welcome(&mut self, sharable: Watts, reserved: Watts, present: usize) {
+        let each = (sharable - reserved).per(present as u64);
+        self.returning = settle(self.returning, each.min(self.even)).min(self.even);
     }
 }
 
@@ -67,6 +77,19 @@ mod tests {
         assert_eq!(s.granted, Watts::from_whole(190));
         s.grant(Watts::from_whole(2400), Watts::from_whole(9999), 11);
         assert_eq!(s.granted, Watts::ZERO);
+    }
+
+    #[test]
+    fn who_returns_is_granted_what_is_reserved_for_it() {
+        let mut s = Shares::default();
+        s.split(Watts::from_whole(2400), 12);
+        // All twelve return at once, and each may hold its even share.
+        s.grant(Watts::from_whole(2400), Watts::from_whole(2400), 0);
+        s.welcome(Watts::from_whole(2400), Watts::ZERO, 12);
+        assert_eq!((s.granted, s.returning), (Watts::ZERO, Watts::from_whole(200)));
+        // Two are silent and hold more than even shares: the ten others pay.
+        s.welcome(Watts::from_whole(2400), Watts::from_whole(500), 10);
+        assert_eq!(s.returning, Watts::from_whole(190));
     }
 
     proptest! {

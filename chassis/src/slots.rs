@@ -145,6 +145,11 @@ impl Agent {
         self.held = Some(Held { watts, until: None });
     }
 
+    /// Whether it answers again, but may still hold what it had.
+    pub(crate) fn is_returning(&self) -> bool {
+        self.slot == Slot::Managed && self.held.is_some()
+    }
+
     /// It answers again: what it held is freed once the next message's cap is respected.
     pub(crate) fn rejoin(&mut self) {
         let until = Some(self.seq.next());
