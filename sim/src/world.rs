@@ -18,6 +18,7 @@ mod checks;
 mod faults;
 mod hash;
 mod host;
+mod hunt;
 mod queue;
 mod shells;
 mod tally;
@@ -27,12 +28,14 @@ use core::time::Duration;
 
 use ballast_agent_core as agent;
 use ballast_chassis_core as chassis;
+use ballast_types::wire::{AgentStatus, ChassisStatus};
 use ballast_types::{BootId, Instant, Machine, Watts, turn};
 use serde::Serialize;
 
 pub use checks::{Checks, Violation};
 pub use faults::{Disorder, Extent, Fault, FaultPlan, MeterFault, Window};
 pub use hash::OutputHash;
+pub use hunt::Hunt;
 pub use tally::Bucket;
 pub use tape::{Life, Tape};
 
@@ -207,6 +210,10 @@ pub struct World {
     turns_at_once: u32,
 }
 
+/// The chassis manager comes last, when every agent has seen its meter: a calm chassis that starts stays
+/// calm.
+const CHASSIS_STARTS: Instant = Instant::from_millis(300);
+
 /// No wake-up.
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
@@ -251,7 +258,7 @@ impl World {
         for server in 0..servers {
             world.start_agent(server);
         }
-        world.start_chassis();
+        world.around.queue.put(CHASSIS_STARTS, Event::Start);
         world
     }
 
@@ -309,6 +316,8 @@ impl World {
 
     fn handle(&mut self, event: Event) {
         match event {
+            Event::Start if self.around.active.has(Fault::ChassisDown) => {}
+            Event::Start => self.start_chassis(),
             Event::Poll => {
                 self.again(self.chassis_params.poll_period, Event::Poll);
                 if self.chassis.is_some() {
@@ -556,6 +565,20 @@ impl World {
             outputs: *outputs,
             outputs_hash: hash.hex(),
         }
+    }
+
+    /// The chassis manager as operators see it; `None` while it is down.
+    #[must_use]
+    pub fn chassis_status(&self) -> Option<ChassisStatus> {
+        let now = self.around.now + self.around.manager.ahead;
+        self.chassis.as_ref().map(|chassis| chassis.status(now))
+    }
+
+    /// An agent as operators see it; `None` while it is down.
+    #[must_use]
+    pub fn agent_status(&self, server: usize) -> Option<AgentStatus> {
+        let now = self.around.now + self.around.hosts.get(server)?.ahead;
+        self.agents.get(server)?.as_ref().map(|agent| agent.status(now))
     }
 
     /// The curve so far.

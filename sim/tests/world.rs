@@ -7,7 +7,7 @@ use ballast_agent_core::Policy;
 use ballast_sim::plant::{Load, PlantSpec, Profile};
 use ballast_sim::replay::{Part, RecordingError, RecordingReport, replay};
 use ballast_sim::scenario::{DemoOptions, default_budget, demo};
-use ballast_sim::world::{Extent, FaultPlan, Life, Outcome, Restrictions, Setup, World};
+use ballast_sim::world::{Hunt, Life, Outcome, Restrictions, Setup, World};
 use ballast_types::{Instant, VmClass};
 use serde::Serialize;
 
@@ -86,31 +86,27 @@ fn steady_load_moves_p_states_rarely() {
     world.run(at(180)).unwrap();
     let per_minute = f64::from(world.pstate_changes_max() - before) / 2.0;
     // One step of four cores per settle time could be 150.
-    assert!(per_minute <= 90.0, "{per_minute} changes of one core a minute");
+    assert!(per_minute <= 120.0, "{per_minute} changes of one core a minute");
 }
 
-/// Faults for 25 s of high load; then none, and low load: whatever was restricted must be given back.
+fn hunt(servers: usize, faults: usize, seeds: core::ops::Range<u64>) {
+    for seed in seeds {
+        let hunt = Hunt { seed, servers, faults };
+        if let Err(violation) = hunt.run() {
+            panic!("{violation}, servers={servers}, faults={faults}\n{:#?}", hunt.plan());
+        }
+    }
+}
+
 #[test]
 fn faults_break_no_promise_and_leave_nothing_behind() {
-    for seed in 0..40 {
-        let mut setup = setup(chassis(4, 1.0, 30.0), seed, 300);
-        let extent = Extent { servers: 4, supplies: setup.plant.supplies.len() };
-        setup.faults = FaultPlan::draw(seed, extent, 6, at(1), at(25));
-        let faults = setup.faults.clone();
-        let mut world = World::new(setup);
-        let ended = world.run(at(30)).and_then(|()| {
-            // Bounded: the out-of-band hold is doubled by every relapse.
-            (30..300).step_by(10).try_for_each(|s| {
-                let done = world.restrictions() == Restrictions::default();
-                if done && s >= 90 { Ok(()) } else { world.run(at(s)) }
-            })
-        });
-        if let Err(violation) = ended {
-            panic!("{violation}\nfaults: {faults:#?}");
-        }
-        let left = world.restrictions();
-        assert_eq!(left, Restrictions::default(), "seed={seed}, faults: {faults:#?}");
-    }
+    hunt(4, 6, 0..40);
+}
+
+/// Nobody else can pay for a lone server's silence.
+#[test]
+fn a_lone_server_that_returns_gets_its_share_again() {
+    hunt(1, 1, 0..30);
 }
 
 fn bytes<P, S, I, O>(life: &Life<P, S, I, O>) -> Vec<u8>
@@ -121,7 +117,7 @@ where
     O: Serialize,
 {
     let mut out = Vec::new();
-    life.write(&mut out).unwrap();
+    life.write(&mut out).expect("memory takes it");
     out
 }
 

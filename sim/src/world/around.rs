@@ -24,6 +24,8 @@ const OUTSIDE_PACKAGES: f64 = 62.0 / 112.0;
 /// Something still to come.
 #[derive(Debug)]
 pub(crate) enum Event {
+    /// The chassis manager starts for the first time.
+    Start,
     /// The supplies are polled.
     Poll,
     /// An agent's meter is read.

@@ -1,0 +1,93 @@
+//! A hunt for faults that break a promise: high load and things going wrong, then calm.
+
+use core::time::Duration;
+
+use ballast_agent_core::Policy;
+use ballast_types::{Instant, VmClass};
+
+use super::{Extent, FaultPlan, Outcome, Restrictions, Setup, Violation, World};
+use crate::plant::{Load, PlantSpec, Profile};
+use crate::scenario::{DemoOptions, default_budget, demo};
+
+/// One hunt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hunt {
+    /// Of the faults and of all other chance.
+    pub seed: u64,
+    /// Servers in the chassis.
+    pub servers: usize,
+    /// Faults, some of them at the same time.
+    pub faults: usize,
+}
+
+/// Faults begin no earlier.
+const FIRST: Instant = Instant::from_millis(1000);
+/// Every fault is mended.
+const MENDED: Instant = Instant::from_millis(25_000);
+/// The load falls, for good.
+const FALLS: Instant = Instant::from_millis(30_000);
+/// Nothing may be restricted any more. Bounded by the out-of-band hold, which relapses double, and the
+/// stagger over the servers.
+const FREE: Instant = Instant::from_millis(300_000);
+
+impl Hunt {
+    /// What goes wrong, and when.
+    #[must_use]
+    pub fn plan(&self) -> FaultPlan {
+        let supplies = plant(self.servers).supplies.len();
+        let extent = Extent { servers: self.servers, supplies };
+        FaultPlan::draw(self.seed, extent, self.faults, FIRST, MENDED)
+    }
+
+    /// The whole run.
+    #[must_use]
+    pub fn setup(&self) -> Setup {
+        let length = FREE.since(Instant::ZERO);
+        let setup = Setup::new(plant(self.servers), Policy::Stepwise, self.seed, length);
+        Setup { faults: self.plan(), ..setup }
+    }
+
+    /// Runs it: nothing may be broken while things go wrong, and everything must be given back after.
+    ///
+    /// # Errors
+    /// The first broken promise.
+    pub fn run(&self) -> Result<Outcome, Violation> {
+        let mut world = World::new(self.setup());
+        world.run(FALLS)?;
+        while world.now() < FREE {
+            world.run(world.now() + Duration::from_secs(10))?;
+            if world.restrictions() == Restrictions::default() && world.now() > FALLS + SETTLED {
+                break;
+            }
+        }
+        let left = world.restrictions();
+        if left == Restrictions::default() {
+            return Ok(world.outcome());
+        }
+        let what = format!("{left:?} left behind by faults that were mended");
+        Err(Violation { seed: self.seed, at: world.now(), what })
+    }
+}
+
+/// What is lifted must stay lifted for this long after the load fell.
+const SETTLED: Duration = Duration::from_secs(60);
+
+/// The demo's chassis, whose batch VMs ask for everything from the third second until the load falls.
+fn plant(servers: usize) -> PlantSpec {
+    let mut plant = demo(&DemoOptions {
+        servers,
+        budget: default_budget(servers),
+        queues: false,
+        ..DemoOptions::default()
+    });
+    for vm in plant.servers.iter_mut().flat_map(|s| &mut s.vms) {
+        let line = match vm.class {
+            VmClass::UserFacing => Profile::Constant(0.3),
+            VmClass::NonUserFacing => {
+                Profile::Steps([(0.0, 0.3), (3.0, 1.0), (FALLS.as_secs_f64(), 0.05)].into())
+            }
+        };
+        vm.load = Load::Profile(line);
+    }
+    plant
+}
