@@ -90,7 +90,7 @@ fn frequencies(area: &Area<'_>, report: &TelemetryReport) -> Drawn {
     legend(&mut chart)
 }
 
-fn legend(chart: &mut Chart<'_, '_>) -> Drawn {
+fn legend<'b>(chart: &mut Chart<'b, 'b>) -> Drawn {
     chart
         .configure_series_labels()
         .position(SeriesLabelPosition::LowerRight)
