@@ -171,6 +171,10 @@ impl Chassis {
             self.move_by(now, Trigger::SightLost, "no usable reading for three polls");
         }
         self.estimate_at = now + self.params.poll();
+        if let Some(episode) = self.state.episode_mut() {
+            // What is not seen is not low.
+            episode.high_at = now;
+        }
         let servers = self.reported(now).filter(|_| self.shared.is_measured());
         if let Some(servers) = servers {
             self.assess(now, servers + self.shared.watts(), false);

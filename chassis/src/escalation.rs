@@ -145,14 +145,21 @@ impl Chassis {
         self.note_caps(now, cause);
     }
 
-    /// Lifts the next cap, if the chassis is calm for the hold time, and its server healthy: it
-    /// answers, or needs no agent. The cap of a silent server stays until it answers or is off.
+    /// Lifts the next cap, if its server is healthy: it answers, or needs no agent. The cap of a
+    /// silent server stays until it answers or is off.
+    ///
+    /// A server whose agent answers stays under the agent's own cap, so it is enough that the draw
+    /// was under the alert threshold for the hold time: a lasting load must not leave hardware in
+    /// charge where software can hold the budget. Any other may take up its whole load again: there
+    /// the chassis must be calm.
     pub(crate) fn lift_when_safe(&mut self, now: Instant) {
         let hold = self.escalation.hold(now, self.params.out_of_band_hold);
         let held = |since: Instant| now - since >= hold;
         let recently =
             self.escalation.lifted_at.is_some_and(|at| now - at < self.params.out_of_band_stagger);
-        if recently || !self.calm_since.is_some_and(held) {
+        let calm = self.calm_since.is_some_and(held);
+        let quiet = self.state.episode().map_or(calm, |episode| held(episode.high_at));
+        if recently || !(calm || quiet) {
             return;
         }
         let silent_after = self.silent_after();
@@ -161,7 +168,7 @@ impl Chassis {
                 && match a.slot {
                     Slot::Managed => held(a.since) && a.fresh(now, silent_after).is_some(),
                     Slot::Silent => false,
-                    Slot::Off | Slot::Maintenance | Slot::Unmanaged => true,
+                    Slot::Off | Slot::Maintenance | Slot::Unmanaged => calm,
                 }
         });
         if let Some(i) = next {
