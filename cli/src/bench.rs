@@ -36,6 +36,10 @@ const HEARTBEAT: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(2);
 /// Between two messages that lift a cap.
 const LIFT: Duration = Duration::from_millis(20);
+/// Between a lift and the next alert: alerts do not come while the last lift is being written.
+const SETTLE: Duration = Duration::from_millis(50);
+/// An agent at rest has answered within this.
+const ANSWERED: Duration = Duration::from_millis(200);
 /// One alert, or one lift, that takes longer is a failure.
 const TOO_LONG: Duration = Duration::from_secs(5);
 /// Below any server's idle draw: an agent that is told this must go to the floor.
@@ -118,7 +122,8 @@ async fn measure(args: &AlertsArgs) -> anyhow::Result<Measured> {
         record: false,
     };
     tell(&format!("starting a rig and {} agents", args.agents));
-    let stage = Stage::start(Folder::make(None)?, &play).await?;
+    let mut stage = Stage::new(Folder::make(None)?);
+    stage.start(&play).await?;
     let mut caller = Caller::new(&stage)?;
     caller.lift().await?;
 
@@ -141,6 +146,7 @@ async fn measure(args: &AlertsArgs) -> anyhow::Result<Measured> {
     for _ in 0..args.alerts {
         took_ms.push(caller.alert().await?.as_secs_f64() * 1e3);
         caller.lift().await?;
+        sleep(SETTLE).await;
     }
     drop(caller);
     for problem in stage.end() {
@@ -308,6 +314,7 @@ impl Caller {
             beats.tick().await;
             self.send(Level::Watch, None);
         }
+        sleep(ANSWERED).await;
         if self.all_uncapped() { Ok(()) } else { bail!("the agents do not rest: {}", self.words()) }
     }
 

@@ -28,7 +28,7 @@ use stage::{Folder, Play, Stage};
 use summary::{Observed, Setting, Summary, TraceScale, Truth};
 use view::Live;
 
-use crate::rig::{self, LoadArgs};
+use crate::rig::{self, LoadArgs, Plan};
 use crate::{say, tell};
 
 /// Ended by Ctrl-C: what shells use for SIGINT.
@@ -37,6 +37,8 @@ const INTERRUPTED: u8 = 130;
 const TICK: Duration = Duration::from_millis(250);
 /// Processes are measured, and a line is written, at every so many looks.
 const TICKS_A_SECOND: u64 = 4;
+/// Daemons that need longer than this to start are given up.
+const QUIET_MAX_S: f64 = 30.0;
 /// The last events are on their way for no longer than this.
 const LAST_EVENTS: Duration = Duration::from_millis(100);
 
@@ -80,27 +82,11 @@ async fn play(
     args: &DemoArgs,
     stop: &mut (impl Future<Output = ()> + Unpin),
 ) -> anyhow::Result<Option<(Summary, bool)>> {
-    let load = LoadArgs::of_demo(args);
-    let plan = rig::plan(&load)?;
     let hold_ms = lift_hold_ms(args.seconds);
-    let play = Play {
-        plant: &plan.plant,
-        rig_args: load.to_args(),
-        policy: args.policy.name(),
-        chassis_lift_hold_ms: Some(hold_ms),
-        record: args.keep.is_some(),
-    };
-    tell(&format!("starting a rig, {} agents and a chassis manager", plan.plant.servers.len()));
-    let folder = Folder::make(args.keep.as_deref())?;
-    let mut stage = tokio::select! {
-        stage = Stage::start(folder, &play) => stage?,
+    let (mut stage, plan, start) = tokio::select! {
+        begun = begin(args, hold_ms) => begun?,
         () = &mut *stop => return Ok(None),
     };
-    let start = tokio::select! {
-        start = load_begins(&mut stage, plan.quiet_s) => start?,
-        () = &mut *stop => return Ok(None),
-    };
-
     let mut watch = Watch::new(&stage, args, &start)?;
     let interrupted = watch.run(&mut stage, stop, start.elapsed_s).await?;
     // Before the daemons let go: what comes after is no part of the run.
@@ -113,6 +99,9 @@ async fn play(
         tell(line);
     }
     seen.restored = changed.is_empty();
+    if let Some(folder) = &args.keep {
+        tell(&format!("configs, logs, recordings and the tree are in {}", folder.display()));
+    }
     let setting = Setting {
         policy: args.policy,
         servers: plan.plant.servers.len(),
@@ -131,19 +120,36 @@ fn lift_hold_ms(seconds: u64) -> u64 {
     (seconds * 100).clamp(2_000, 30_000)
 }
 
-/// Waits until the plant's load begins; the daemons must be ready by then.
-async fn load_begins(stage: &mut Stage, quiet_s: f64) -> anyhow::Result<Truth> {
-    let file = stage.truth();
-    let now = Truth::read(&file)?;
-    if now.elapsed_s >= quiet_s - rig::RISE_S {
-        bail!(
-            "the daemons were ready {:.1} s after the rig, but its load began after {quiet_s} s",
-            now.elapsed_s
-        );
+/// Starts everything, and waits until the plant's load begins.
+async fn begin(args: &DemoArgs, hold_ms: u64) -> anyhow::Result<(Stage, Plan, Truth)> {
+    let mut load = LoadArgs::of_demo(args);
+    let mut stage = Stage::new(Folder::make(args.keep.as_deref())?);
+    loop {
+        let plan = rig::plan(&load)?;
+        tell(&format!("starting a rig, {} agents and a chassis manager", plan.plant.servers.len()));
+        let play = Play {
+            plant: &plan.plant,
+            rig_args: load.to_args(),
+            policy: args.policy.name(),
+            chassis_lift_hold_ms: Some(hold_ms),
+            record: args.keep.is_some(),
+        };
+        stage.start(&play).await?;
+        let now = Truth::read(&stage.truth())?.elapsed_s;
+        // The load must not begin before everybody is ready.
+        if now < plan.quiet_s - rig::RISE_S {
+            sleep(Duration::from_secs_f64(plan.quiet_s - now)).await;
+            stage.fleet.check()?;
+            let start = Truth::read(&stage.truth())?;
+            return Ok((stage, plan, start));
+        }
+        if plan.quiet_s > QUIET_MAX_S {
+            bail!("the daemons need {now:.1} s to start");
+        }
+        tell(&format!("the daemons needed {now:.1} s to start: once more, with more time"));
+        load.allow_more_time();
+        stage.clear()?;
     }
-    sleep_until(Instant::now() + Duration::from_secs_f64(quiet_s - now.elapsed_s)).await;
-    stage.fleet.check()?;
-    Truth::read(&file)
 }
 
 /// Who watches the run, and what was seen.

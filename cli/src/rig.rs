@@ -69,7 +69,7 @@ pub(crate) struct LoadArgs {
 }
 
 impl LoadArgs {
-    /// A demo's plant: quiet until its daemons are surely ready.
+    /// A demo's plant: quiet until its daemons should be ready.
     pub(crate) fn of_demo(args: &DemoArgs) -> Self {
         Self {
             servers: args.servers,
@@ -77,7 +77,7 @@ impl LoadArgs {
             trace: args.trace.clone(),
             speedup: args.speedup,
             load_s: Some(args.seconds as f64),
-            quiet_s: Some(3.0 + 0.25 * f64::from(args.servers)),
+            quiet_s: Some(2.0 + 0.2 * f64::from(args.servers)),
             seed: args.seed,
             no_hardware_caps: args.policy == PolicyArg::None,
         }
@@ -95,6 +95,11 @@ impl LoadArgs {
             seed: 1,
             no_hardware_caps: false,
         }
+    }
+
+    /// Twice the quiet time, for daemons that start slowly.
+    pub(crate) fn allow_more_time(&mut self) {
+        self.quiet_s = self.quiet_s.map(|quiet_s| 2.0 * quiet_s);
     }
 
     /// The same as a command line.

@@ -21,6 +21,8 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(50);
 /// Another program may take a free port before a daemon does; then everything starts again.
 const TRIES: u32 = 3;
+/// A daemon's complaint then.
+const PORT_TAKEN: &str = "cannot listen on";
 /// How long a daemon may take to put everything back.
 const GRACE: Duration = Duration::from_secs(8);
 
@@ -82,36 +84,38 @@ pub(crate) struct Stage {
     before: BTreeMap<PathBuf, String>,
     tree: PathBuf,
     /// Last, so that it outlives the processes.
-    _folder: Folder,
+    folder: Folder,
 }
 
 impl Stage {
-    /// Starts the rig and the daemons, and waits until all are ready.
-    pub(crate) async fn start(folder: Folder, play: &Play<'_>) -> anyhow::Result<Self> {
-        let client = client()?;
-        let mut stage = Self {
+    /// An empty stage.
+    pub(crate) fn new(folder: Folder) -> Self {
+        Self {
             fleet: Fleet::default(),
             agents: vec![],
             chassis: None,
             before: BTreeMap::new(),
             tree: folder.path().join("tree"),
-            _folder: folder,
-        };
-        for attempt in 1.. {
-            match stage.try_start(&client, play).await {
-                Ok(()) => break,
-                Err(error)
-                    if attempt < TRIES && format!("{error:#}").contains("cannot listen on") =>
-                {
-                    stage.clear()?;
-                }
-                Err(error) => return Err(error),
-            }
+            folder,
         }
-        Ok(stage)
     }
 
-    fn clear(&mut self) -> anyhow::Result<()> {
+    /// Starts the rig and the daemons, and waits until all are ready.
+    pub(crate) async fn start(&mut self, play: &Play<'_>) -> anyhow::Result<()> {
+        let client = client()?;
+        for attempt in 1.. {
+            match self.try_start(&client, play).await {
+                Err(error) if attempt < TRIES && format!("{error:#}").contains(PORT_TAKEN) => {
+                    self.clear()?;
+                }
+                done => return done,
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends whatever runs and removes what it left: an empty stage again.
+    pub(crate) fn clear(&mut self) -> anyhow::Result<()> {
         self.fleet = Fleet::default();
         for name in ["tree", "config", "state", "recordings", "logs"] {
             match fs::remove_dir_all(self.home().join(name)) {
@@ -125,7 +129,7 @@ impl Stage {
     }
 
     fn home(&self) -> &Path {
-        self._folder.path()
+        self.folder.path()
     }
 
     async fn try_start(&mut self, client: &reqwest::Client, play: &Play<'_>) -> anyhow::Result<()> {
