@@ -55,7 +55,7 @@ impl Chassis {
     /// Its first output is the new ledger.
     #[must_use]
     pub fn new(params: Params, ledger: Ledger, now: Instant) -> Self {
-        let Ledger { epoch, budget_w, out_of_band } = ledger;
+        let Ledger { epoch, budget_w, out_of_band, shared_w } = ledger;
         let capped =
             |id: &ServerId| out_of_band.iter().rev().find(|(s, _)| s == id).map(|&(_, w)| w);
         let agents: Vec<_> =
@@ -70,7 +70,7 @@ impl Chassis {
             epoch: epoch.next(),
             state: State::Boot,
             supplies: Supplies::new(&params.supply_rated, params.trip_time, now),
-            shared: Shared::new(params.shared_floor),
+            shared: Shared::new(params.shared_floor, shared_w),
             shares: Shares::default(),
             escalation: Escalation::new(strangers, params.out_of_band_hold),
             agents,
@@ -181,7 +181,8 @@ impl Chassis {
                 out_of_band.push((agent.server.id.clone(), watts));
             }
         }
-        let ledger = Ledger { epoch: self.epoch, budget_w: self.budget, out_of_band };
+        let shared_w = self.shared.remembered();
+        let ledger = Ledger { epoch: self.epoch, budget_w: self.budget, out_of_band, shared_w };
         if self.recorded.as_ref() != Some(&ledger) {
             self.put(Output::Ledger(ledger.clone()));
             self.recorded = Some(ledger);
@@ -216,6 +217,14 @@ impl Chassis {
         if let Outcome::Fresh(total) = outcome {
             let servers = self.reported(now);
             self.shared.compare(now, total, servers, self.limit());
+            if servers.is_none() {
+                let over = self.state.episode().and_then(|episode| episode.over_since);
+                let stuck = over.is_some_and(|since| now - since >= self.params.emergency_after);
+                self.shared.correct(now, total, self.limit(), stuck);
+            } else if self.recorded.as_ref().is_some_and(|l| l.shared_w != self.shared.remembered())
+            {
+                self.record();
+            }
             self.share_out();
             self.move_by(now, Trigger::Sight { caps_on: self.caps_on() }, "a usable reading");
             self.assess(now, total, true);

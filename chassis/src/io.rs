@@ -127,4 +127,7 @@ pub struct Ledger {
     pub budget_w: Option<Watts>,
     /// Out-of-band caps that are on, or may be.
     pub out_of_band: Vec<(ServerId, Watts)>,
+    /// The most that was ever drawn by what no agent's meter sees.
+    #[serde(default)]
+    pub shared_w: Watts,
 }

@@ -290,6 +290,7 @@ fn the_budget_survives_a_restart() {
         epoch: Epoch(7),
         budget_w: Some(W(2000)),
         out_of_band: vec![],
+        shared_w: Watts::ZERO,
     };
     let w = World::with(params(12), ledger);
     let s = w.chassis.status(w.now);

@@ -142,8 +142,7 @@ impl Fuzz {
         p.servers[3].out_of_band_floor = Some(W(250));
         p.servers[4].mode = Mode::Unmanaged;
         let now = Instant::from_millis(5_000);
-        let ledger =
-            Ledger { epoch: Epoch(0), budget_w: None, out_of_band: vec![(name(0), W(130))] };
+        let ledger = Ledger { out_of_band: vec![(name(0), W(130))], ..Ledger::default() };
         let mut fuzz = Self {
             chassis: Chassis::new(p, ledger, now),
             now,
