@@ -54,7 +54,8 @@ pub struct Params {
     pub step_cores: u16,
     /// Target = cap less this share of it, in parts per million (20 000 = 2 %).
     pub margin_ppm: u32,
-    /// No step up while the draw is within this of the target (1 W).
+    /// No step up while the draw is within this of the target (4 W: two standard deviations of a meter
+    /// that is 1 % off at 200 W, so that noise alone seldom moves a core).
     pub deadband: Watts,
     /// How long the last resort stays on after the draw came under the target (2 s).
     pub server_limit_hold: Duration,
@@ -87,7 +88,7 @@ impl Params {
             escalate_after: Duration::from_millis(600),
             step_cores: 4,
             margin_ppm: 20_000,
-            deadband: Watts::from_whole(1),
+            deadband: Watts::from_whole(4),
             server_limit_hold: Duration::from_secs(2),
             server_limit_floor: Some(Watts::from_whole(150)),
             actuator_tries: 3,

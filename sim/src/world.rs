@@ -210,10 +210,6 @@ pub struct World {
     turns_at_once: u32,
 }
 
-/// The chassis manager comes last, when every agent has seen its meter: a calm chassis that starts stays
-/// calm.
-const CHASSIS_STARTS: Instant = Instant::from_millis(300);
-
 /// No wake-up.
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
@@ -258,7 +254,7 @@ impl World {
         for server in 0..servers {
             world.start_agent(server);
         }
-        world.around.queue.put(CHASSIS_STARTS, Event::Start);
+        world.around.queue.put(Instant::ZERO, Event::Start);
         world
     }
 

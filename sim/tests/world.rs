@@ -86,7 +86,7 @@ fn steady_load_moves_p_states_rarely() {
     world.run(at(180)).unwrap();
     let per_minute = f64::from(world.pstate_changes_max() - before) / 2.0;
     // One step of four cores per settle time could be 150.
-    assert!(per_minute <= 120.0, "{per_minute} changes of one core a minute");
+    assert!(per_minute <= 60.0, "{per_minute} changes of one core a minute");
 }
 
 fn hunt(servers: usize, faults: usize, seeds: core::ops::Range<u64>) {
@@ -101,6 +101,21 @@ fn hunt(servers: usize, faults: usize, seeds: core::ops::Range<u64>) {
 #[test]
 fn faults_break_no_promise_and_leave_nothing_behind() {
     hunt(4, 6, 0..40);
+}
+
+/// After a manager's restart, caps once added up to more than the limit.
+#[test]
+fn a_new_manager_shares_no_watts_that_are_not_there() {
+    hunt(12, 6, 142..143);
+    hunt(1, 1, 60..61);
+}
+
+#[test]
+fn a_calm_chassis_stays_calm_when_everything_starts_at_once() {
+    let (world, outcome) = run(setup(chassis(4, 0.1, 1000.0), 1, 10), 10);
+    assert_eq!(outcome.capping_events, 0);
+    assert_eq!(world.restrictions(), Restrictions::default());
+    assert_eq!(world.truth().batch_throttled_core_s.total(), 0.0);
 }
 
 /// Nobody else can pay for a lone server's silence.

@@ -115,7 +115,7 @@ impl AgentConfig {
         let margin_ppm = throttle.or("margin_percent", 20_000, "0 to 50 %", |value| {
             percent(value).filter(|ppm| *ppm <= 500_000)
         });
-        let deadband = throttle.or("deadband_w", Watts::from_whole(1), "0 to 1000 W", |value| {
+        let deadband = throttle.or("deadband_w", Watts::from_whole(4), "0 to 1000 W", |value| {
             number(0.0..=1000.0)(value).and_then(Watts::from_f64)
         });
         let least = meter.lag + meter.sample;
