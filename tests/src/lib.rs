@@ -339,9 +339,8 @@ impl Lab {
         let differ = |now: &BTreeMap<PathBuf, String>| -> Vec<String> {
             let differs = |(path, text): (&PathBuf, &String)| {
                 let spared = !except.is_empty() && path.to_string_lossy().ends_with(except);
-                (now.get(path) != Some(text) && !spared).then(|| {
-                    format!("{}: {text:?}, was not {:?}", path.display(), now.get(path))
-                })
+                (now.get(path) != Some(text) && !spared)
+                    .then(|| format!("{}: {text:?}, was not {:?}", path.display(), now.get(path)))
             };
             before.iter().filter_map(differs).collect()
         };

@@ -16,9 +16,8 @@ fn overloaded() -> Lab {
 /// Servers with anything capped, by their own word.
 fn capped(lab: &Lab) -> usize {
     let names = lab.servers();
-    let capped = |name: &&String| {
-        lab.agent(name).is_some_and(|status| status.report.min_khz.is_some())
-    };
+    let capped =
+        |name: &&String| lab.agent(name).is_some_and(|status| status.report.min_khz.is_some());
     names.iter().filter(capped).count()
 }
 
@@ -167,9 +166,12 @@ fn a_stale_alert_is_refused_and_changes_nothing() {
         lab.call(|client: &Client| client.post(&url).body(body))
     };
     assert_eq!(alert(5, 5, "lab").0, 200);
-    for (epoch, seq, chassis, reason) in
-        [(5, 5, "lab", "stale"), (5, 4, "lab", "stale"), (4, 9, "lab", "stale"), (6, 1, "other", "foreign")]
-    {
+    for (epoch, seq, chassis, reason) in [
+        (5, 5, "lab", "stale"),
+        (5, 4, "lab", "stale"),
+        (4, 9, "lab", "stale"),
+        (6, 1, "other", "foreign"),
+    ] {
         let (status, text) = alert(epoch, seq, chassis);
         assert_eq!(status, 409, "{text}");
         assert!(text.contains(reason), "{text}");
@@ -218,8 +220,9 @@ fn a_demo_that_is_interrupted_ends_cleanly() {
             .output();
         output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    let started: Vec<i32> =
-        children().map(|text| text.lines().filter_map(|pid| pid.parse().ok()).collect()).unwrap_or_default();
+    let started: Vec<i32> = children()
+        .map(|text| text.lines().filter_map(|pid| pid.parse().ok()).collect())
+        .unwrap_or_default();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
     child.wait().unwrap();
     for pid in started {
