@@ -19,7 +19,9 @@ mod faults;
 mod hash;
 mod host;
 mod hunt;
+mod outcome;
 mod queue;
+mod setup;
 mod shells;
 mod tally;
 mod tape;
@@ -28,18 +30,18 @@ use core::time::Duration;
 
 use ballast_agent_core as agent;
 use ballast_chassis_core as chassis;
-use ballast_types::wire::{AgentStatus, ChassisStatus};
-use ballast_types::{BootId, Instant, Machine, Watts, turn};
-use serde::Serialize;
+use ballast_types::{Instant, Machine, turn};
 
 pub use checks::{Checks, Violation};
 pub use faults::{Disorder, Extent, Fault, FaultPlan, MeterFault, Window};
 pub use hash::OutputHash;
 pub use hunt::Hunt;
+pub use outcome::{Outcome, Restrictions};
+pub use setup::{Setup, Timing};
 pub use tally::Bucket;
 pub use tape::{Life, Tape};
 
-use crate::plant::{Plant, PlantSpec, SupplyState, Truth};
+use crate::plant::{Plant, SupplyState};
 use around::{Around, Envelope, Event};
 use chance::Chance;
 use host::Host;
@@ -53,149 +55,6 @@ pub type ChassisTape = Tape<chassis::Params, chassis::Ledger, chassis::Input, ch
 
 /// More turns than this at one instant are a machine that does not let go of its timer.
 const TURNS_AT_ONCE: u32 = 10_000;
-
-/// The lowest cap that a slot of the plant takes: what a server draws at full load and a third of its
-/// frequency, rounded up.
-const OUT_OF_BAND_FLOOR: Watts = Watts::from_whole(150);
-
-/// How long things take that are not the plant's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
-    /// A message, one way (1 ms).
-    pub latency: Duration,
-    /// Added to it by chance, up to this (0.5 ms).
-    pub jitter: Duration,
-    /// From an output to the write and its answer (0.2 ms).
-    pub actuation: Duration,
-    /// The same through a BMC (50 ms).
-    pub out_of_band: Duration,
-    /// Without an answer for this long a message counts as unanswered (1 s).
-    pub request_timeout: Duration,
-    /// Between two looks at CPU use (1 s).
-    pub usage_period: Duration,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self {
-            latency: Duration::from_millis(1),
-            jitter: Duration::from_micros(500),
-            actuation: Duration::from_micros(200),
-            out_of_band: Duration::from_millis(50),
-            request_timeout: Duration::from_secs(1),
-            usage_period: Duration::from_secs(1),
-        }
-    }
-}
-
-/// Everything that makes a run.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    /// Of all chance: the plant's noise, latencies, clocks.
-    pub seed: u64,
-    /// The chassis; its budget is what the controllers get too.
-    pub plant: PlantSpec,
-    /// The chassis manager.
-    pub chassis: chassis::Params,
-    /// One agent for every server, in the plant's order.
-    pub agents: Vec<agent::Params>,
-    /// How long things take.
-    pub timing: Timing,
-    /// What goes wrong.
-    pub faults: FaultPlan,
-    /// What is watched.
-    pub checks: Checks,
-    /// Keep every input and output: for tests, it takes memory.
-    pub record: bool,
-    /// How long the run will be: for the curve.
-    pub length: Duration,
-    /// Points of the curve; 0 for none.
-    pub points: usize,
-}
-
-impl Setup {
-    /// Default controllers for this plant, no faults, everything watched.
-    ///
-    /// # Panics
-    /// Never: the ids are constants.
-    #[must_use]
-    pub fn new(plant: PlantSpec, policy: agent::Policy, seed: u64, length: Duration) -> Self {
-        let id = |text: &str| ballast_types::ChassisId::new(text).expect("a valid constant");
-        let chassis_id = id("chassis");
-        let agents = (plant.servers.iter())
-            .map(|server| {
-                let boot = BootId::new("boot-1").expect("a valid constant");
-                let params = agent::Params::defaults(
-                    server.id.clone(),
-                    boot,
-                    chassis_id.clone(),
-                    server.cores.clone(),
-                );
-                agent::Params { policy, model: server.model, ..params }
-            })
-            .collect();
-        let rated = plant.supplies.iter().map(|s| s.rated).collect();
-        let servers = (plant.servers.iter())
-            .map(|s| chassis::Server {
-                id: s.id.clone(),
-                mode: chassis::Mode::Managed,
-                out_of_band_floor: Some(OUT_OF_BAND_FLOOR),
-            })
-            .collect();
-        let chassis = chassis::Params::defaults(chassis_id, plant.budget, rated, servers);
-        let checks = if policy == agent::Policy::Stepwise { Checks::ALL } else { Checks::NONE };
-        Self {
-            seed,
-            plant,
-            chassis,
-            agents,
-            timing: Timing::default(),
-            faults: FaultPlan::default(),
-            checks,
-            record: false,
-            length,
-            points: 0,
-        }
-    }
-}
-
-/// What a run came to.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Outcome {
-    /// Virtual seconds.
-    pub elapsed_s: f64,
-    /// Polls of the supplies.
-    pub polls: u64,
-    /// Messages sent to agents.
-    pub alerts_sent: u64,
-    /// Capping episodes.
-    pub capping_events: u64,
-    /// Longest stretch above the limit, surviving supplies included, in seconds.
-    pub over_limit_s_max: f64,
-    /// Seconds in which some agent was told `emergency`.
-    pub emergency_s: f64,
-    /// Seconds in which some server had an out-of-band cap.
-    pub out_of_band_s: f64,
-    /// Seconds in which some server had its own hardware limit.
-    pub server_limit_s: f64,
-    /// Lowest mean frequency of the batch VMs' cores, as a share of the highest.
-    pub batch_frequency_ratio_min: f64,
-    /// Outputs of all machines.
-    pub outputs: u64,
-    /// 128 bits over all of them and their instants.
-    pub outputs_hash: String,
-}
-
-/// Restrictions that are still on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Restrictions {
-    /// Cores capped below their maximum.
-    pub cores: usize,
-    /// Servers with their own hardware limit on.
-    pub server_limits: usize,
-    /// Servers with an out-of-band cap.
-    pub out_of_band: usize,
-}
 
 /// A chassis, its controllers, and virtual time.
 #[derive(Debug)]
@@ -521,94 +380,5 @@ impl World {
         };
         self.wake[machine] =
             due.map_or(NEVER, |(at, _)| at.saturating_sub(ahead).max(self.around.now));
-    }
-}
-
-/// What there is to see.
-impl World {
-    /// The current instant.
-    #[must_use]
-    pub fn now(&self) -> Instant {
-        self.around.now
-    }
-
-    /// The plant, and with it the truth.
-    #[must_use]
-    pub fn plant(&self) -> &Plant {
-        &self.around.plant
-    }
-
-    /// What really happened.
-    #[must_use]
-    pub fn truth(&self) -> &Truth {
-        self.around.plant.truth()
-    }
-
-    /// What it has come to so far.
-    #[must_use]
-    pub fn outcome(&self) -> Outcome {
-        let Around { tally, polls, alerts_sent, capping_events, outputs, hash, .. } = &self.around;
-        Outcome {
-            elapsed_s: self.truth().elapsed_s,
-            polls: *polls,
-            alerts_sent: *alerts_sent,
-            capping_events: *capping_events,
-            over_limit_s_max: tally::seconds(tally.over_limit_max),
-            emergency_s: tally.emergency_s(),
-            out_of_band_s: tally.out_of_band_s(),
-            server_limit_s: tally.server_limit_s(),
-            batch_frequency_ratio_min: tally.batch_ratio_min,
-            outputs: *outputs,
-            outputs_hash: hash.hex(),
-        }
-    }
-
-    /// The chassis manager as operators see it; `None` while it is down.
-    #[must_use]
-    pub fn chassis_status(&self) -> Option<ChassisStatus> {
-        let now = self.around.now + self.around.manager.ahead;
-        self.chassis.as_ref().map(|chassis| chassis.status(now))
-    }
-
-    /// An agent as operators see it; `None` while it is down.
-    #[must_use]
-    pub fn agent_status(&self, server: usize) -> Option<AgentStatus> {
-        let now = self.around.now + self.around.hosts.get(server)?.ahead;
-        self.agents.get(server)?.as_ref().map(|agent| agent.status(now))
-    }
-
-    /// The curve so far.
-    #[must_use]
-    pub fn curve(&self) -> &[Bucket] {
-        self.around.tally.buckets()
-    }
-
-    /// What is still restricted.
-    #[must_use]
-    pub fn restrictions(&self) -> Restrictions {
-        let hosts = &self.around.hosts;
-        Restrictions {
-            cores: hosts.iter().map(Host::capped).sum(),
-            server_limits: hosts.iter().filter(|h| h.server_limit.is_some()).count(),
-            out_of_band: self.around.manager.slot_cap.iter().filter(|cap| cap.is_some()).count(),
-        }
-    }
-
-    /// P-state changes so far of the core that had the most.
-    #[must_use]
-    pub fn pstate_changes_max(&self) -> u32 {
-        self.around.hosts.iter().map(Host::changes_max).max().unwrap_or(0)
-    }
-
-    /// The tape of one agent, if the run is recorded.
-    #[must_use]
-    pub fn agent_tape(&self, server: usize) -> Option<&AgentTape> {
-        self.around.hosts.get(server)?.tape.as_ref()
-    }
-
-    /// The tape of the chassis manager, if the run is recorded.
-    #[must_use]
-    pub fn chassis_tape(&self) -> Option<&ChassisTape> {
-        self.around.manager.tape.as_ref()
     }
 }

@@ -10,9 +10,9 @@ fn reaches(package: &str) -> BTreeSet<String> {
         .args(["--format", "{lib} {p}", "--offline"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
-        .unwrap();
+        .expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = String::from_utf8(output.stdout).expect("cargo speaks UTF-8");
     let names: BTreeSet<_> =
         text.lines().filter_map(|line| line.split(' ').nth(1)).map(str::to_owned).collect();
     assert!(names.contains(package), "{package} is not in its own tree:\n{text}");

@@ -7,7 +7,7 @@ use ballast_daemons::config::{AgentConfig, ChassisConfig, EXIT_CONFIG};
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 fn read(path: &str) -> String {
-    fs::read_to_string(format!("{ROOT}/{path}")).unwrap()
+    fs::read_to_string(format!("{ROOT}/{path}")).expect("a shipped file")
 }
 
 /// The text with every commented-out key (`# key = value`) and table (`# [table]`) switched on.

@@ -1,0 +1,137 @@
+//! What a run came to, and what there is to see of it.
+
+use ballast_types::Instant;
+use ballast_types::wire::{AgentStatus, ChassisStatus};
+use serde::Serialize;
+
+use super::around::Around;
+use super::host::Host;
+use super::{AgentTape, Bucket, ChassisTape, World, tally};
+use crate::plant::{Plant, Truth};
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Virtual seconds.
+    pub elapsed_s: f64,
+    /// Polls of the supplies.
+    pub polls: u64,
+    /// Messages sent to agents.
+    pub alerts_sent: u64,
+    /// Capping episodes.
+    pub capping_events: u64,
+    /// Longest stretch above the limit, surviving supplies included, in seconds.
+    pub over_limit_s_max: f64,
+    /// Seconds in which some agent was told `emergency`.
+    pub emergency_s: f64,
+    /// Seconds in which some server had an out-of-band cap.
+    pub out_of_band_s: f64,
+    /// Seconds in which some server had its own hardware limit.
+    pub server_limit_s: f64,
+    /// Lowest mean frequency of the batch VMs' cores, as a share of the highest.
+    pub batch_frequency_ratio_min: f64,
+    /// Outputs of all machines.
+    pub outputs: u64,
+    /// 128 bits over all of them and their instants.
+    pub outputs_hash: String,
+}
+
+/// Restrictions that are still on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restrictions {
+    /// Cores capped below their maximum.
+    pub cores: usize,
+    /// Servers with their own hardware limit on.
+    pub server_limits: usize,
+    /// Servers with an out-of-band cap.
+    pub out_of_band: usize,
+}
+
+/// What there is to see.
+impl World {
+    /// The current instant.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.around.now
+    }
+
+    /// The plant, and with it the truth.
+    #[must_use]
+    pub fn plant(&self) -> &Plant {
+        &self.around.plant
+    }
+
+    /// What really happened.
+    #[must_use]
+    pub fn truth(&self) -> &Truth {
+        self.around.plant.truth()
+    }
+
+    /// What it has come to so far.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        let Around { tally, polls, alerts_sent, capping_events, outputs, hash, .. } = &self.around;
+        Outcome {
+            elapsed_s: self.truth().elapsed_s,
+            polls: *polls,
+            alerts_sent: *alerts_sent,
+            capping_events: *capping_events,
+            over_limit_s_max: tally::seconds(tally.over_limit_max),
+            emergency_s: tally.emergency_s(),
+            out_of_band_s: tally.out_of_band_s(),
+            server_limit_s: tally.server_limit_s(),
+            batch_frequency_ratio_min: tally.batch_ratio_min,
+            outputs: *outputs,
+            outputs_hash: hash.hex(),
+        }
+    }
+
+    /// The chassis manager as operators see it; `None` while it is down.
+    #[must_use]
+    pub fn chassis_status(&self) -> Option<ChassisStatus> {
+        let now = self.around.now + self.around.manager.ahead;
+        self.chassis.as_ref().map(|chassis| chassis.status(now))
+    }
+
+    /// An agent as operators see it; `None` while it is down.
+    #[must_use]
+    pub fn agent_status(&self, server: usize) -> Option<AgentStatus> {
+        let now = self.around.now + self.around.hosts.get(server)?.ahead;
+        self.agents.get(server)?.as_ref().map(|agent| agent.status(now))
+    }
+
+    /// The curve so far.
+    #[must_use]
+    pub fn curve(&self) -> &[Bucket] {
+        self.around.tally.buckets()
+    }
+
+    /// What is still restricted.
+    #[must_use]
+    pub fn restrictions(&self) -> Restrictions {
+        let hosts = &self.around.hosts;
+        Restrictions {
+            cores: hosts.iter().map(Host::capped).sum(),
+            server_limits: hosts.iter().filter(|h| h.server_limit.is_some()).count(),
+            out_of_band: self.around.manager.slot_cap.iter().filter(|cap| cap.is_some()).count(),
+        }
+    }
+
+    /// P-state changes so far of the core that had the most.
+    #[must_use]
+    pub fn pstate_changes_max(&self) -> u32 {
+        self.around.hosts.iter().map(Host::changes_max).max().unwrap_or(0)
+    }
+
+    /// The tape of one agent, if the run is recorded.
+    #[must_use]
+    pub fn agent_tape(&self, server: usize) -> Option<&AgentTape> {
+        self.around.hosts.get(server)?.tape.as_ref()
+    }
+
+    /// The tape of the chassis manager, if the run is recorded.
+    #[must_use]
+    pub fn chassis_tape(&self) -> Option<&ChassisTape> {
+        self.around.manager.tape.as_ref()
+    }
+}
