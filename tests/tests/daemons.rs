@@ -137,6 +137,8 @@ fn a_recording_of_real_daemons_replays_exactly() {
     let mut lab = overloaded();
     lab.start_all();
     lab.wait("the budget holds", |lab| capped(lab) == 2 && holds(lab));
+    // Long enough for polls, steps and messages of every kind.
+    std::thread::sleep(Duration::from_secs(3));
     for name in ["chassis", "s01", "s02"] {
         lab.end(name);
     }
@@ -178,6 +180,20 @@ fn a_stale_alert_is_refused_and_changes_nothing() {
     }
     assert_eq!(lab.agent("s01").unwrap().refused_alerts, 4);
     lab.end("s01");
+}
+
+#[test]
+fn an_agent_that_cannot_start_changes_nothing() {
+    let lab = Lab::new(steady(1, 300, (0.2, 0.2)), "");
+    let before = lab.limits();
+    let address = lab.url("s01", "").replace("http://", "");
+    let _taken = std::net::TcpListener::bind(&address).unwrap();
+    let output = Lab::ballast(&["agent", "--config", lab.config("s01").to_str().unwrap()]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains(&format!("cannot listen on {address}")), "{text}");
+    assert!(!lab.home("s01").join("state/journal.json").exists(), "{text}");
+    assert!(lab.limits() == before, "something was changed");
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let place = config.place.clone();
     let root = Root::at(&place.root);
     let boot_id = boot_id(&root)?;
-    let (mut journal, opened) = Journal::open(&place.state_dir, &boot_id)?;
+    let (journal, opened) = Journal::open(&place.state_dir, &boot_id)?;
     let memory_path = place.state_dir.join("memory.json");
     let memory: Memory = state::read(&memory_path)?.unwrap_or_default();
 
@@ -74,23 +74,9 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let cores = cpufreq.cores();
     originals.cpufreq = Some(cpufreq.originals());
     originals.powercap = limit.as_ref().map(ServerLimit::originals).unwrap_or_default();
-    let vms_path = place.state_dir.join("vms.json");
-    // From here on things change: what they were is on disk first.
-    journal.begin(&originals)?;
-    let (vms, vm_set) =
-        Vms::start(&root, &cores, config.vms.clone(), vms_path, journal, originals)?;
-    let vms = Arc::new(Mutex::new(vms));
-
+    let params = params(config, boot_id, cores, limit.is_some());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listener = runtime.block_on(http::bind(place.listen))?;
-    let (letters, inbox) = mpsc::channel();
-    let events = Events::default();
-    let snapshot = Arc::new(Snapshot::<AgentStatus>::default());
-    // Fails only when the control thread has ended.
-    let _ = letters.send(Letter::Input(Input::Vms(vm_set)));
-    let rest = sampler::start(&config.meter, &root, Arc::clone(&vms), letters.clone())?;
-
-    let params = params(config, boot_id, cores, limit.is_some());
     let at = clock::now();
     let recorder = place
         .record_dir
@@ -98,8 +84,20 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         .map(|dir| Recorder::start(dir, "agent", at, params.clone(), found.clone()))
         .transpose()
         .context("record_dir")?;
-    let machine = Agent::new(params, found, at);
     let keeper = Keeper::start(memory_path)?;
+
+    // All that can fail has not: from here on things change.
+    let vms_path = place.state_dir.join("vms.json");
+    let (vms, vm_set) =
+        Vms::start(&root, &params.cores, config.vms.clone(), vms_path, journal, originals)?;
+    let vms = Arc::new(Mutex::new(vms));
+    let (letters, inbox) = mpsc::channel();
+    // Fails only when the control thread has ended.
+    let _ = letters.send(Letter::Input(Input::Vms(vm_set)));
+    let rest = sampler::start(&config.meter, &root, Arc::clone(&vms), letters.clone())?;
+    let events = Events::default();
+    let snapshot = Arc::new(Snapshot::<AgentStatus>::default());
+    let machine = Agent::new(params, found, at);
     let hand = AgentHand::new(cpufreq, limit, rest, keeper, events.clone());
     let control = control::start("control", machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use anyhow::bail;
-use ballast_agent_core::{Vm, VmUsage, core_groups};
+use ballast_agent_core::{GroupError, Vm, VmUsage, core_groups};
 use ballast_hw::cgroup::{Cgroup, UsageMeter};
 use ballast_hw::{CpuList, HwError, Journal, Originals, Root};
 use ballast_types::wire::VmSpec;
@@ -44,31 +44,36 @@ pub(super) struct Vms {
 }
 
 impl Vms {
-    /// The VMs of config and of earlier calls of the API, each moved to cores of its own.
+    /// The VMs of config and of earlier calls of the API, each moved to cores of its own. What the
+    /// machine was before, `originals`, is in the journal first.
     ///
     /// # Errors
-    /// When the changes on disk cannot be read, or the VMs need more cores than there are.
+    /// When the changes on disk cannot be read, the VMs need more cores than there are, or the journal
+    /// cannot be written; then nothing has changed.
     pub(super) fn start(
         root: &Root,
         cores: &[Core],
         config: BTreeMap<VmId, VmSpec>,
         changes_path: PathBuf,
-        journal: Journal,
+        mut journal: Journal,
         originals: Originals,
     ) -> anyhow::Result<(Self, Vec<Vm>)> {
         let changes: BTreeMap<VmId, Option<VmSpec>> =
             state::read(&changes_path)?.unwrap_or_default();
+        let cores: Vec<_> = cores.iter().map(|core| core.id).collect();
+        let specs = merged(config, &changes);
+        let set = groups(&cores, &specs)?;
+        journal.begin(&originals)?;
         let mut vms = Self {
             root: root.clone(),
-            cores: cores.iter().map(|core| core.id).collect(),
-            specs: merged(config, &changes),
+            cores,
+            specs,
             changes,
             changes_path,
             meters: BTreeMap::new(),
             originals,
             journal: Some(journal),
         };
-        let set = vms.groups(&vms.specs)?;
         let set = vms.move_all(set);
         Ok((vms, set))
     }
@@ -95,7 +100,8 @@ impl Vms {
             None if specs.remove(&id).is_none() => return Err(VmsError::Unknown(id)),
             None => {}
         }
-        let set = self.groups(&specs).map_err(|error| VmsError::Refused(error.to_string()))?;
+        let set =
+            groups(&self.cores, &specs).map_err(|error| VmsError::Refused(error.to_string()))?;
         let mut changes = self.changes.clone();
         changes.insert(id.clone(), spec);
         state::write(&self.changes_path, &changes).map_err(VmsError::Io)?;
@@ -109,11 +115,6 @@ impl Vms {
                 .unwrap_or_else(|error| tracing::warn!(%error, "cores not given back"));
         }
         Ok(self.move_all(set))
-    }
-
-    fn groups(&self, specs: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<Vec<Vm>> {
-        let specs: Vec<_> = specs.iter().map(|(id, spec)| (id.clone(), spec.clone())).collect();
-        Ok(core_groups(&self.cores, &specs)?)
     }
 
     /// Confines every VM to its cores. One that could not be confined may run anywhere: it and its
@@ -206,4 +207,9 @@ fn merged(
         }
     }
     specs
+}
+
+fn groups(cores: &[CoreId], specs: &BTreeMap<VmId, VmSpec>) -> Result<Vec<Vm>, GroupError> {
+    let specs: Vec<_> = specs.iter().map(|(id, spec)| (id.clone(), spec.clone())).collect();
+    core_groups(cores, &specs)
 }
