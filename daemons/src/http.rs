@@ -4,7 +4,9 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -16,7 +18,10 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use ballast_types::wire::{ErrorBody, Event};
 use serde::de::DeserializeOwned;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep};
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::{Stream, StreamExt as _};
 
@@ -25,6 +30,13 @@ use crate::events::Events;
 
 /// No message of the wire comes near this.
 const BODY_BYTES_MAX: usize = 64 << 10;
+
+/// More connections wait: what they hold must never starve the files that throttle cores.
+const CONNECTIONS_MAX: usize = 128;
+
+/// A connection on which nothing has moved for this long is closed. Chassis managers speak several
+/// times a second, and event streams are kept alive every 15 s.
+const IDLE_MAX: Duration = Duration::from_secs(30);
 
 /// An error answer: status, and what is wrong.
 pub(crate) struct Refused(pub StatusCode, pub String);
@@ -100,6 +112,9 @@ pub(crate) fn metrics_text(text: String) -> Response {
 pub(crate) fn bounded(routes: Router) -> Router {
     routes
         .fallback(async || Refused(StatusCode::NOT_FOUND, "no such path".into()))
+        .method_not_allowed_fallback(async || {
+            Refused(StatusCode::METHOD_NOT_ALLOWED, "no such method here".into())
+        })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
 }
 
@@ -127,6 +142,7 @@ pub(crate) async fn serve(
         stop.await;
         drop(stopping);
     };
+    let listener = Bounded { listener, free: Arc::new(Semaphore::new(CONNECTIONS_MAX)) };
     let server = axum::serve(listener, routes).with_graceful_shutdown(stop);
     tokio::select! {
         served = server => served,
@@ -134,5 +150,81 @@ pub(crate) async fn serve(
             let _ = stopped.changed().await;
             tokio::time::sleep(Duration::from_millis(500)).await;
         } => Ok(()),
+    }
+}
+
+/// A listener with a bound on its connections.
+struct Bounded {
+    listener: TcpListener,
+    free: Arc<Semaphore>,
+}
+
+impl axum::serve::Listener for Bounded {
+    type Io = Connection;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Connection, SocketAddr) {
+        // The semaphore is never closed; without a permit a connection would only not be counted.
+        let permit = Arc::clone(&self.free).acquire_owned().await.ok();
+        let (stream, from) = axum::serve::Listener::accept(&mut self.listener).await;
+        let idle = Box::pin(tokio::time::sleep(IDLE_MAX));
+        (Connection { stream, idle, _permit: permit }, from)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A counted connection that ends when it idles.
+struct Connection {
+    stream: TcpStream,
+    idle: Pin<Box<Sleep>>,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Connection {
+    /// Passes on what the stream says; notes that something moved, or that nothing did for too long.
+    fn watched<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        polled: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            self.idle.as_mut().reset(Instant::now() + IDLE_MAX);
+        } else if self.idle.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        polled
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.watched(cx, polled)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.watched(cx, polled)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

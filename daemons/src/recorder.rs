@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant as Clock};
 
 use ballast_types::Instant;
 use ballast_types::recording::{Header, Step, VERSION};
@@ -16,6 +16,8 @@ use serde::Serialize;
 
 /// A file that has grown to this size is followed by another.
 const ROTATE_BYTES: u64 = 64 << 20;
+/// A crash loses no more than this of a recording.
+const FLUSH: Duration = Duration::from_secs(1);
 
 /// The control thread's end of a recording.
 pub struct Recorder<I, O> {
@@ -100,8 +102,13 @@ impl<P: Serialize, S: Serialize> Files<P, S> {
         &mut self,
         inbox: &Receiver<Step<I, O>>,
     ) -> io::Result<()> {
+        let mut flushed = Clock::now();
         loop {
-            match inbox.recv_timeout(Duration::from_secs(1)) {
+            if flushed.elapsed() >= FLUSH {
+                self.file.flush()?;
+                flushed = Clock::now();
+            }
+            match inbox.recv_timeout(FLUSH) {
                 Ok(step) => {
                     let line = serde_json::to_vec(&step)?;
                     self.file.write_all(&line)?;
@@ -113,7 +120,7 @@ impl<P: Serialize, S: Serialize> Files<P, S> {
                         (self.file, self.written) = create(&self.stem, self.number, &self.header)?;
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => self.file.flush()?,
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     self.file.flush()?;
                     return self.file.get_ref().sync_all();

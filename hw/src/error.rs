@@ -83,7 +83,7 @@ impl HwError {
         }
     }
 
-    /// Whether trying again may help: EBUSY, EAGAIN, EINTR or a timeout.
+    /// Whether trying again may help: EBUSY, EAGAIN, EINTR, too many open files, or a timeout.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         let Some(source) = &self.source else {
@@ -92,7 +92,14 @@ impl HwError {
         matches!(
             source.kind(),
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-        ) || self.is(&[Errno::EBUSY, Errno::EAGAIN, Errno::EINTR, Errno::ETIMEDOUT])
+        ) || self.is(&[
+            Errno::EBUSY,
+            Errno::EAGAIN,
+            Errno::EINTR,
+            Errno::ETIMEDOUT,
+            Errno::EMFILE,
+            Errno::ENFILE,
+        ])
     }
 
     /// Whether the file is not there.
@@ -119,6 +126,8 @@ mod tests {
             (Errno::EAGAIN, true),
             (Errno::EINTR, true),
             (Errno::ETIMEDOUT, true),
+            (Errno::EMFILE, true),
+            (Errno::ENFILE, true),
             (Errno::EACCES, false),
             (Errno::EROFS, false),
             (Errno::ENODATA, false),

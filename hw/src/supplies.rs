@@ -6,7 +6,7 @@
 //!
 //! | seen | state |
 //! |---|---|
-//! | no such device, but another one of the same driver | `Absent`: the driver lives, the supply was pulled |
+//! | no such device any more, but another one of the same driver | `Absent`: the driver lives, the supply was pulled |
 //! | no such device at all, or any read fails | `Unknown`: the bus or the driver is gone, not the load |
 //! | gives at least 1 W (without `pout`: draws more than 0 W) | `Active` |
 //! | `vin` reads 0 or less, or an undervoltage or output alarm is set | `Failed` |
@@ -18,7 +18,7 @@
 //! Source: Documentation/hwmon/pmbus.rst and pmbus-core.rst.
 
 use ballast_types::{Instant, Watts};
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::Root;
 use crate::error::HwError;
@@ -74,6 +74,10 @@ struct Supply {
     name: String,
     freshness: Freshness,
     last: Option<SupplyRead>,
+    /// Whether its device was there since this started.
+    seen: bool,
+    /// What is wrong with it, as last logged.
+    said: String,
 }
 
 impl Supplies {
@@ -85,6 +89,8 @@ impl Supplies {
             name: name.clone(),
             freshness: Freshness::default(),
             last: None,
+            seen: false,
+            said: String::new(),
         };
         Self {
             root: root.clone(),
@@ -114,21 +120,43 @@ impl Supplies {
 }
 
 impl Supply {
+    fn unknown(&mut self, why: String) -> (SupplyRead, Option<i64>) {
+        self.say(why);
+        (SupplyRead::UNKNOWN, None)
+    }
+
+    /// Logs what is wrong when that changes, not at every poll.
+    fn say(&mut self, why: String) {
+        if why != self.said {
+            if why.is_empty() {
+                info!(supply = self.name, "power supply is read again");
+            } else {
+                warn!(supply = self.name, why, "power supply is not read");
+            }
+            self.said = why;
+        }
+    }
+
     fn poll(&mut self, devices: &[Device], now: Instant) -> (SupplyRead, bool) {
         let mut found = devices.iter().filter(|d| d.is(&self.name));
         let (read, raw) = match (found.next(), found.next()) {
-            (Some(device), None) => read(device).unwrap_or_else(|e| {
-                warn!(supply = self.name, %e, "power supply cannot be read");
-                (SupplyRead::UNKNOWN, None)
-            }),
-            (Some(_), Some(_)) => {
-                warn!(supply = self.name, "several devices of this name: use name@device");
-                (SupplyRead::UNKNOWN, None)
+            (Some(device), None) => {
+                self.seen = true;
+                match read(device) {
+                    Ok(read) => {
+                        self.say(String::new());
+                        read
+                    }
+                    Err(e) => self.unknown(e.to_string()),
+                }
             }
-            (None, _) if devices.iter().any(|d| d.has_driver_of(&self.name)) => {
+            (Some(_), Some(_)) => self.unknown("several devices of this name: name@device".into()),
+            // One that was never there may be there under another name: that is not "draws nothing".
+            (None, _) if self.seen && devices.iter().any(|d| d.has_driver_of(&self.name)) => {
+                self.say("it is gone".into());
                 (SupplyRead { state: SupplyState::Absent, input: Some(Watts::ZERO) }, None)
             }
-            (None, _) => (SupplyRead::UNKNOWN, None),
+            (None, _) => self.unknown("no such hwmon device".into()),
         };
         let mut moved = false;
         let mut read = read;
@@ -285,11 +313,22 @@ mod tests {
     #[test]
     fn a_pulled_supply_is_absent_and_a_lost_driver_is_unknown() {
         let tree = tree(&[("power1_input", "5000000")]);
-        let names = ["psu".to_owned(), "psu@3-0059".to_owned(), "ibm-cffps".to_owned()];
-        let (reads, _) = Supplies::new(tree.root(), &names).poll(at(1));
-        let states: Vec<_> = reads.iter().map(|r| r.state).collect();
-        assert_eq!(states, [SupplyState::Active, SupplyState::Absent, SupplyState::Unknown]);
-        assert_eq!(reads[2].input, None);
+        // A second one, with an address on its bus.
+        let other = "sys/class/hwmon/hwmon3";
+        tree.folder("sys/devices/3-0059", &[("name", "psu"), ("power1_input", "6000000")]);
+        tree.folder(other, &[("uevent", "")]);
+        let target = tree.root().path("sys/devices/3-0059");
+        let link = tree.root().path(&format!("{other}/device"));
+        std::os::unix::fs::symlink(target, link).unwrap();
+        let names = ["psu@3-0059", "psu@3-0077", "ibm-cffps"].map(str::to_owned);
+        let mut supplies = Supplies::new(tree.root(), &names);
+        let mut states =
+            |ms| -> Vec<_> { supplies.poll(at(ms)).0.iter().map(|read| read.state).collect() };
+        // A name that was never there may be a slip: what it draws is not known.
+        let unknown = SupplyState::Unknown;
+        assert_eq!(states(1), [SupplyState::Active, unknown, unknown]);
+        tree.remove(other);
+        assert_eq!(states(2), [SupplyState::Absent, unknown, unknown]);
         tree.remove(DIR);
         assert_eq!(poll(&tree), SupplyRead::UNKNOWN);
     }

@@ -41,10 +41,16 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
         return Ok(vec![path.to_owned()]);
     }
     let mut files = Vec::new();
-    for entry in fs::read_dir(path).with_context(|| format!("{}", path.display()))? {
-        let file = entry?.path();
-        if file.extension().is_some_and(|e| e == "jsonl") {
-            files.push(file);
+    let mut folders = vec![path.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| format!("{}", folder.display()))? {
+            let file = entry?.path();
+            if file.is_dir() && folder == path {
+                // One folder for each daemon, as a demo keeps them.
+                folders.push(file);
+            } else if file.extension().is_some_and(|e| e == "jsonl") {
+                files.push(file);
+            }
         }
     }
     if files.is_empty() {

@@ -80,9 +80,12 @@ async fn scrape(State(api): State<Api>) -> Result<Response, Refused> {
     Ok(http::metrics_text(metrics::agent(http::newest(&api.snapshot)?.as_ref())))
 }
 
-async fn list_vms(State(api): State<Api>) -> Response {
-    let vms = api.vms.lock().unwrap_or_else(PoisonError::into_inner);
-    Json(vms.specs()).into_response()
+async fn list_vms(State(api): State<Api>) -> Result<Response, Refused> {
+    // A change holds the lock while it moves cores: not to be waited for on this thread.
+    let listed = tokio::task::spawn_blocking(move || {
+        api.vms.lock().unwrap_or_else(PoisonError::into_inner).specs()
+    });
+    Ok(Json(listed.await.map_err(stopping)?).into_response())
 }
 
 async fn put_vm(
@@ -208,6 +211,7 @@ mod tests {
             ("PUT", vm, r#"{"class":"user-facing","cores":1,"x":1}"#, 400, "unknown field"),
             ("PUT", vm, r#"{"class":"user-facing","cores":99}"#, 400, "cores = 99"),
             ("PUT", vm, r#"{"class":"user-facing","cores":1,"cgroup":"../x"}"#, 400, "cgroup"),
+            ("PATCH", vm, "", 405, "no such method"),
             ("PUT", "/v1/vms/.v", r#"{"class":"user-facing","cores":1}"#, 400, "is not an id"),
             ("DELETE", vm, "", 404, "there is no VM v1"),
         ] {
@@ -241,7 +245,7 @@ mod tests {
         let (_, listed) = call(&routes, "GET", "/v1/vms", "").await;
         assert!(listed.contains("batch") && !listed.contains("web"), "{listed}");
         let kept = std::fs::read_to_string(folder.path().join("vms.json")).unwrap();
-        assert!(kept.contains("\"web\": null"), "{kept}");
+        assert!(kept.contains("batch") && !kept.contains("web"), "{kept}");
         drop(routes);
         let sizes: Vec<_> = control
             .join()
@@ -253,5 +257,24 @@ mod tests {
             })
             .collect();
         assert_eq!(sizes, [1, 2, 1]);
+    }
+
+    #[tokio::test]
+    async fn two_vms_never_share_a_cgroup() {
+        let folder = tempfile::tempdir().unwrap();
+        let (routes, _) = agent(&folder);
+        let put = |id: &'static str, cgroup: &'static str| {
+            let routes = routes.clone();
+            let body = format!(r#"{{"class":"user-facing","cores":1,"cgroup":"{cgroup}"}}"#);
+            async move { call(&routes, "PUT", &format!("/v1/vms/{id}"), &body).await }
+        };
+        assert_eq!(put("web", "machine.slice/web.scope").await.0, 204);
+        for cgroup in ["machine.slice/web.scope", "machine.slice", "machine.slice/web.scope/x"] {
+            let (status, text) = put("evil", cgroup).await;
+            assert_eq!(status, 400, "{cgroup}");
+            assert!(text.contains("not shared with VM"), "{text}");
+        }
+        assert_eq!(put("other", "machine.slice/web.scope2").await.0, 204);
+        assert_eq!(put("web", "machine.slice/web.scope").await.0, 204, "its own may stay");
     }
 }

@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use ballast_agent_core::{Agent, Found, Input, Memory, Params};
 use ballast_hw::{Cpufreq, Floor, Journal, Opened, Originals, Root, ServerLimit, boot_id};
 use ballast_types::wire::{AgentStatus, Alert, Refusal, Report};
@@ -83,7 +83,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         .as_deref()
         .map(|dir| Recorder::start(dir, "agent", at, params.clone(), found.clone()))
         .transpose()
-        .context("record_dir")?;
+        .with_context(|| format!("record_dir = {:?}", place.record_dir))?;
     let keeper = Keeper::start(memory_path)?;
 
     // All that can fail has not: from here on things change.
@@ -127,9 +127,13 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         let _ = letters.send(Letter::Stop);
     };
     let hand = runtime.block_on(crate::serve(listener, api::routes(api), control, leave))?;
-    hand.restore()?;
-    let mut vms = vms.lock().unwrap_or_else(PoisonError::into_inner);
-    vms.restore()?;
+    // Both, whatever comes of the first.
+    let cores = hand.restore();
+    let groups = vms.lock().unwrap_or_else(PoisonError::into_inner).restore(cores.is_ok());
+    if let (Err(cores), Err(groups)) = (&cores, &groups) {
+        bail!("{cores:#}; {groups:#}");
+    }
+    cores.and(groups)?;
     tracing::info!("everything is as it was");
     Ok(())
 }

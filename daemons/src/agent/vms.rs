@@ -1,11 +1,11 @@
 //! The VMs of this server: which there are, on disk; which cores they have, in cgroups; how busy they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 
-use anyhow::bail;
-use ballast_agent_core::{GroupError, Vm, VmUsage, core_groups};
+use anyhow::{Context as _, bail};
+use ballast_agent_core::{Vm, VmUsage, core_groups};
 use ballast_hw::cgroup::{Cgroup, UsageMeter};
 use ballast_hw::{CpuList, HwError, Journal, Originals, Root};
 use ballast_types::wire::VmSpec;
@@ -34,6 +34,7 @@ pub(super) struct Vms {
     root: Root,
     cores: Vec<CoreId>,
     specs: BTreeMap<VmId, VmSpec>,
+    configured: BTreeSet<VmId>,
     /// What the API added (`Some`) or removed (`None`) since the config file was written.
     changes: BTreeMap<VmId, Option<VmSpec>>,
     changes_path: PathBuf,
@@ -61,13 +62,16 @@ impl Vms {
         let changes: BTreeMap<VmId, Option<VmSpec>> =
             state::read(&changes_path)?.unwrap_or_default();
         let cores: Vec<_> = cores.iter().map(|core| core.id).collect();
+        let configured = config.keys().cloned().collect();
         let specs = merged(config, &changes);
-        let set = groups(&cores, &specs)?;
+        let from = format!("the config's VMs with the changes of {}", changes_path.display());
+        let set = groups(&cores, &specs).context(from)?;
         journal.begin(&originals)?;
         let mut vms = Self {
             root: root.clone(),
             cores,
             specs,
+            configured,
             changes,
             changes_path,
             meters: BTreeMap::new(),
@@ -94,6 +98,9 @@ impl Vms {
             let what = "a path under the cgroup root, without \"..\", not under kubepods";
             return Err(VmsError::Refused(format!("cgroup = {path:?}: {what}")));
         }
+        if self.journal.is_none() {
+            return Err(VmsError::Refused("the agent stops".into()));
+        }
         let mut specs = self.specs.clone();
         match &spec {
             Some(spec) => drop(specs.insert(id.clone(), spec.clone())),
@@ -103,7 +110,11 @@ impl Vms {
         let set =
             groups(&self.cores, &specs).map_err(|error| VmsError::Refused(error.to_string()))?;
         let mut changes = self.changes.clone();
-        changes.insert(id.clone(), spec);
+        if spec.is_none() && !self.configured.contains(&id) {
+            changes.remove(&id);
+        } else {
+            changes.insert(id.clone(), spec);
+        }
         state::write(&self.changes_path, &changes).map_err(VmsError::Io)?;
         self.changes = changes;
         let left = self.specs.get(&id).and_then(|spec| spec.cgroup.clone());
@@ -166,7 +177,8 @@ impl Vms {
             _ => {}
         }
         self.originals.cpusets.remove(path);
-        Ok(())
+        // Whoever has this cgroup next must not get these cores after a crash of ours.
+        self.journal.as_mut().map_or(Ok(()), |journal| journal.begin(&self.originals))
     }
 
     /// CPU use of every VM since the last call; a VM whose use is not known is left out.
@@ -178,21 +190,21 @@ impl Vms {
         self.meters.iter_mut().filter_map(sample).collect()
     }
 
-    /// Gives every VM its old cores back, and ends the journal: everything else must be restored by now.
+    /// Gives every VM its old cores back, and ends the journal if all the rest is `clean` too.
     ///
     /// # Errors
     /// Names all that could not be put back; the journal then stays for the next start.
-    pub(super) fn restore(&mut self) -> anyhow::Result<()> {
+    pub(super) fn restore(&mut self, clean: bool) -> anyhow::Result<()> {
         let paths: Vec<_> = self.originals.cpusets.keys().cloned().collect();
         let failed: Vec<_> =
             paths.iter().filter_map(|path| Some(self.give_back(path).err()?.to_string())).collect();
         if !failed.is_empty() {
             bail!("not put back: {}", failed.join("; "));
         }
-        if let Some(journal) = self.journal.take() {
-            journal.finish()?;
+        match self.journal.take().filter(|_| clean) {
+            Some(journal) => Ok(journal.finish()?),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -209,7 +221,18 @@ fn merged(
     specs
 }
 
-fn groups(cores: &[CoreId], specs: &BTreeMap<VmId, VmSpec>) -> Result<Vec<Vm>, GroupError> {
+/// Cores for every VM; no two of them in one cgroup, or one inside the other's: moving one would move
+/// both.
+fn groups(cores: &[CoreId], specs: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<Vec<Vm>> {
+    let cgroups: Vec<_> =
+        specs.iter().filter_map(|(id, spec)| Some((id, spec.cgroup.as_deref()?))).collect();
+    for (n, (id, path)) in cgroups.iter().enumerate() {
+        let inside = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}/"));
+        let clash = cgroups[..n].iter().find(|(_, p)| inside(p, path) || inside(path, p));
+        if let Some((other, _)) = clash {
+            bail!("VM {id}: cgroup = {path:?}: a cgroup of its own, not shared with VM {other}");
+        }
+    }
     let specs: Vec<_> = specs.iter().map(|(id, spec)| (id.clone(), spec.clone())).collect();
-    core_groups(cores, &specs)
+    Ok(core_groups(cores, &specs)?)
 }

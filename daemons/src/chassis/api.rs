@@ -1,6 +1,7 @@
 //! The chassis manager's HTTP.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub(super) struct Api {
     pub snapshot: Arc<Snapshot<ChassisStatus>>,
     /// What happened.
     pub events: Events,
+    /// Whether the newest ledger is on disk.
+    pub(crate) ledger_written: Arc<AtomicBool>,
     /// The configured budget: the most that may be set.
     pub budget_max: Watts,
     /// What the servers draw idle: a budget must be above it.
@@ -109,6 +112,10 @@ async fn change_budget(
         }
     };
     let enforced = tokio::time::timeout(ENFORCE_WITHIN, enforced).await.is_ok();
+    if !api.ledger_written.load(Ordering::Relaxed) {
+        let what = "the budget is in force, but could not be written down: see the log";
+        return Err(Refused(StatusCode::INTERNAL_SERVER_ERROR, what.into()));
+    }
     let code = if enforced { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok((code, Json(json!({ "budget_w": budget, "enforced": enforced }))).into_response())
 }
@@ -129,6 +136,7 @@ mod tests {
             letters,
             snapshot: Arc::default(),
             events: Events::default(),
+            ledger_written: Arc::default(),
             budget_max: Watts::from_whole(2450),
             idle: Watts::from_whole(1344),
         };

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
@@ -48,8 +49,9 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         .with_context(|| format!("state_dir {}", place.state_dir.display()))?;
     let _lock = state::lock(&place.state_dir.join("lock"))?;
     let ledger_path = place.state_dir.join("ledger.json");
-    let ledger: Ledger = state::read(&ledger_path)?.unwrap_or_default();
+    let mut ledger: Ledger = state::read(&ledger_path)?.unwrap_or_default();
     let root = Root::at(&place.root);
+    adopt_slots(&config.servers, &root, &mut ledger);
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (letters, inbox) = mpsc::channel();
@@ -78,9 +80,11 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         .as_deref()
         .map(|dir| Recorder::start(dir, "chassis", at, config.params.clone(), ledger.clone()))
         .transpose()
-        .context("record_dir")?;
+        .with_context(|| format!("record_dir = {:?}", place.record_dir))?;
     let machine = Chassis::new(config.params.clone(), ledger, at);
-    let hand = ChassisHand { outboxes, slots, ledger_path, events: events.clone() };
+    let written = Arc::new(AtomicBool::new(true));
+    let ledger_written = Arc::clone(&written);
+    let hand = ChassisHand { outboxes, slots, ledger_path, ledger_written, events: events.clone() };
     let control = control::start("control", machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
 
     tracing::info!(
@@ -94,6 +98,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         letters: letters.clone(),
         snapshot,
         events,
+        ledger_written: written,
         budget_max: config.params.budget,
         idle: config.servers.iter().map(|server| server.idle).sum(),
     };
@@ -115,10 +120,37 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         };
         // What is not safe to lift stays on: the ledger has it.
         let _ = tokio::time::timeout(LIFT_WITHIN, waiting).await;
+        for server in seen.get().iter().flat_map(|status| &status.servers) {
+            if let Some(watts) = server.out_of_band_w {
+                tracing::warn!(
+                    server = %server.server, watts = watts.as_f64(),
+                    "the out-of-band cap stays on: lifting it could overload the chassis"
+                );
+            }
+        }
         let _ = letters.send(Letter::Stop);
     };
     runtime.block_on(crate::serve(listener, api::routes(api), control, leave))?;
     Ok(())
+}
+
+/// Takes over slot caps that are on and not in the ledger: it may have been lost or damaged.
+fn adopt_slots(servers: &[ServerConfig], root: &Root, ledger: &mut Ledger) {
+    for server in servers {
+        let Some(label) = &server.slot else { continue };
+        let known = ledger.out_of_band.iter().any(|(id, _)| *id == server.id);
+        match SlotCap::find(root, label).and_then(|slot| slot.cap()) {
+            Ok(Some(watts)) if !known => {
+                tracing::warn!(
+                    server = %server.id, watts = watts.as_f64(),
+                    "its slot is capped, and the ledger does not know: adopted"
+                );
+                ledger.out_of_band.push((server.id.clone(), watts));
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(server = %server.id, %error, "slot cap not read"),
+        }
+    }
 }
 
 /// Polls the supplies on a thread of its own: a slow bus delays nobody, and its silence is noticed.
@@ -198,6 +230,8 @@ struct ChassisHand {
     outboxes: BTreeMap<ServerId, sender::Outbox>,
     slots: Sender<SlotOrder>,
     ledger_path: PathBuf,
+    /// Whether the newest ledger is on disk.
+    ledger_written: Arc<AtomicBool>,
     events: Events,
 }
 
@@ -229,7 +263,9 @@ impl Hand<Chassis> for ChassisHand {
             Output::OutOfBandLift { id, server } => order(id, server, None),
             Output::Ledger(ledger) => {
                 // Protection goes on without a ledger: what cannot be written down is an alarm.
-                if let Err(error) = state::write(&self.ledger_path, &ledger) {
+                let written = state::write(&self.ledger_path, &ledger);
+                self.ledger_written.store(written.is_ok(), Ordering::Relaxed);
+                if let Err(error) = written {
                     let message = format!("ledger not written: {error}");
                     self.events.push(Event { at_ns: now, kind: EventKind::Alarm { message } });
                 }

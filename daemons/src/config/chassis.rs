@@ -71,13 +71,16 @@ impl ChassisConfig {
         for mut section in root.sections("supply") {
             let hwmon = section.required("hwmon", "the hwmon name of the power supply", text);
             let rated = section.required("rated_w", WATTS, watts);
+            if supplies.iter().any(|other: &SupplyConfig| Some(&other.hwmon) == hwmon.as_ref()) {
+                section.refuse_key("hwmon", "every supply once: two would count its draw twice");
+            }
             section.finish();
             supplies.extend(hwmon.zip(rated).map(|(hwmon, rated)| SupplyConfig { hwmon, rated }));
         }
         let mut servers = vec![];
         let mut slots = vec![];
         for section in root.sections("server") {
-            if let Some((server, core)) = read_server(section, &slots) {
+            if let Some((server, core)) = read_server(section, &servers) {
                 servers.push(server);
                 slots.push(core);
             }
@@ -111,7 +114,10 @@ impl ChassisConfig {
     }
 }
 
-fn read_server(mut section: Section<'_, '_>, others: &[Server]) -> Option<(ServerConfig, Server)> {
+fn read_server(
+    mut section: Section<'_, '_>,
+    others: &[ServerConfig],
+) -> Option<(ServerConfig, Server)> {
     let id = section.required("id", "the server's id", |value| ServerId::new(value.as_str()?).ok());
     let modes = [
         ("managed", Mode::Managed),
@@ -132,8 +138,14 @@ fn read_server(mut section: Section<'_, '_>, others: &[Server]) -> Option<(Serve
     let idle = section.required("idle_w", WATTS, watts);
     let slot = section.optional("slot", "the label of the server's slot controller", text);
     let floor = section.or("slot_floor_w", Watts::from_whole(150), WATTS, watts);
-    if id.as_ref().is_some_and(|id| others.iter().any(|other| other.id == *id)) {
+    if others.iter().any(|other| Some(&other.id) == id.as_ref()) {
         section.refuse_key("id", "every server has an id of its own");
+    }
+    if others.iter().any(|other| Some(&other.url) == url.as_ref()) {
+        section.refuse_key("url", "every server has an agent of its own");
+    }
+    if slot.is_some() && others.iter().any(|other| other.slot == slot) {
+        section.refuse_key("slot", "every server has a slot of its own");
     }
     section.finish();
     let id = id?;
@@ -238,6 +250,15 @@ mod tests {
     fn a_trip_time_shorter_than_the_reaction_is_refused() {
         let text = problems(&config("250", "trip_time_ms = 2000"));
         assert!(text.contains("trip_time_ms = 2000: at least"), "{text}");
+    }
+
+    #[test]
+    fn what_two_would_share_is_refused() {
+        let supply = "[[supply]]\nhwmon = \"pmbus\"\nrated_w = 3000\n";
+        let server = "[[server]]\nid = \"s02\"\nurl = \"http://127.0.0.1:7101\"\nidle_w = 50\n";
+        let text = problems(&format!("{}{supply}{server}", config("250", "")));
+        assert!(text.contains("supply[1].hwmon = \"pmbus\": every supply once"), "{text}");
+        assert!(text.contains("server[1].url"), "{text}");
     }
 
     #[test]

@@ -225,9 +225,13 @@ pub(crate) fn number(
     range: impl std::ops::RangeBounds<f64>,
 ) -> impl FnOnce(&DeValue<'_>) -> Option<f64> {
     move |value| {
-        let digits = value.as_float().map(|float| float.as_str().to_owned());
-        let digits = digits.or_else(|| Some(value.as_integer()?.as_str().to_owned()))?;
-        let number: f64 = digits.parse().ok()?;
+        let number: f64 = match (value.as_float(), value.as_integer()) {
+            (Some(float), _) => float.as_str().parse().ok()?,
+            (None, Some(integer)) => {
+                i64::from_str_radix(integer.as_str(), integer.radix()).ok()? as f64
+            }
+            (None, None) => return None,
+        };
         (number.is_finite() && range.contains(&number)).then_some(number)
     }
 }

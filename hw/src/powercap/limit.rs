@@ -114,8 +114,7 @@ impl ServerLimit {
         let part = share_uw(watts, self.zones.len());
         for zone in &self.zones {
             let before = if zone.original.enabled { zone.original.limit_uw } else { u64::MAX };
-            let most = zone.most_uw.min(before).max(self.floor_uw);
-            zone.write(part.clamp(self.floor_uw, most), true)?;
+            zone.write(part.max(self.floor_uw).min(zone.most_uw).min(before), true)?;
         }
         Ok(())
     }
