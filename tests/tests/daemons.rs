@@ -197,6 +197,42 @@ fn an_agent_that_cannot_start_changes_nothing() {
 }
 
 #[test]
+fn idle_connections_do_not_stand_between_an_alert_and_its_cores() {
+    let mut lab = Lab::new(steady(1, 300, (0.3, 0.95)), "");
+    lab.start_all();
+    let report = |lab: &Lab| lab.chassis().and_then(|c| c.servers[0].report.clone());
+    lab.wait("the agent reports", |lab| report(lab).is_some());
+    let address = lab.url("s01", "").replace("http://", "");
+    let idle: Vec<_> = (0..200).map(|_| std::net::TcpStream::connect(&address).unwrap()).collect();
+    let url = lab.url("chassis", "/v1/budget");
+    let (status, text) = lab.call(|client: &Client| client.put(&url).body("{\"budget_w\":200}"));
+    assert!(matches!(status, 200 | 202), "{text}");
+    lab.wait("its cores are capped", |lab| {
+        report(lab).is_some_and(|report| report.min_khz.is_some() && report.actuator_failures == 0)
+    });
+    drop(idle);
+}
+
+#[test]
+fn slot_caps_are_adopted_although_the_ledger_is_damaged() {
+    let mut lab = overloaded();
+    lab.start("chassis");
+    let capped = |lab: &Lab| {
+        let all = |c: ballast_types::wire::ChassisStatus| {
+            c.servers.iter().all(|server| server.out_of_band_w.is_some())
+        };
+        lab.chassis().is_some_and(all)
+    };
+    lab.wait("silent servers are capped out of band", capped);
+    lab.kill("chassis");
+    let ledger = lab.home("chassis").join("state/ledger.json");
+    std::fs::write(&ledger, "{\"epoch\":").unwrap();
+    lab.start("chassis");
+    lab.wait("the next life knows them", capped);
+    assert!(ledger.with_extension("bad").exists());
+}
+
+#[test]
 fn a_refused_config_ends_with_78_and_names_every_problem() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("chassis.toml");
