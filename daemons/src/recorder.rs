@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant as Clock};
 
 use ballast_types::Instant;
-use ballast_types::recording::{Header, Step, VERSION};
+use ballast_types::recording::{Header, Step};
 use serde::Serialize;
 
 /// A file that has grown to this size is followed by another.
@@ -46,13 +46,7 @@ where
         S: Serialize + Send + 'static,
     {
         fs::create_dir_all(folder)?;
-        let header = Header {
-            ballast_recording: VERSION,
-            machine: machine.to_owned(),
-            at,
-            params,
-            start: Some(start),
-        };
+        let header = Header::new(machine, at, params, start);
         let stem = folder.join(format!("{machine}-{:020}", at.as_nanos()));
         let mut files = Files::open(stem, header)?;
         let (steps, inbox) = mpsc::channel();

@@ -1,32 +1,23 @@
 //! Small files that outlive the process.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
+use ballast_hw::durable;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Writes `value` as JSON so that a reader, or a crash, sees the old or the new text, never half.
 ///
-/// On return it is on disk: temporary file, fsync, rename, fsync of the folder.
+/// On return it is on disk; see [`durable::replace`].
 ///
 /// # Errors
 /// What the file system says, with the path.
 pub(crate) fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let named =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    let folder = path.parent().unwrap_or_else(|| Path::new("."));
-    let temporary = path.with_extension("tmp");
-    let text = serde_json::to_vec_pretty(value)?;
-    let save = || -> io::Result<()> {
-        let mut file = File::create(&temporary)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)?;
-        File::open(folder)?.sync_all()
-    };
-    save().map_err(named)
+    durable::replace(path, &serde_json::to_vec_pretty(value)?).map_err(named)
 }
 
 /// Reads what [`write`] wrote; `None` when there is nothing.

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use ballast_types::BootId;
@@ -19,6 +19,7 @@ use tracing::warn;
 
 use crate::cgroup::CpusetOriginal;
 use crate::cpufreq::CpufreqOriginals;
+use crate::durable;
 use crate::error::{HwError, Operation};
 use crate::powercap::LimitOriginal;
 
@@ -125,15 +126,7 @@ impl Journal {
             boot_id: self.boot_id.clone(),
             originals: originals.clone(),
         };
-        let write = || {
-            let bytes = serde_json::to_vec_pretty(&record)?;
-            let tmp = self.dir.join("journal.json.tmp");
-            let mut file = File::create(&tmp)?;
-            file.write_all(&bytes)?;
-            file.sync_all()?;
-            fs::rename(&tmp, self.file())?;
-            File::open(&self.dir)?.sync_all()
-        };
+        let write = || durable::replace(&self.file(), &serde_json::to_vec_pretty(&record)?);
         write().map_err(|e| {
             HwError::io(&self.file(), Operation::Write, "a folder that can be written", e)
         })

@@ -8,6 +8,7 @@
 
 pub mod cgroup;
 pub mod cpufreq;
+pub mod durable;
 mod error;
 pub mod hwmon;
 pub mod journal;

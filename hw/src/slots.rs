@@ -92,14 +92,6 @@ impl SlotCap {
         Ok((uw.saturating_add(ROUNDING_UW) < self.max_uw).then_some(Watts::from_milli(milli)))
     }
 
-    /// Whether a cap is in force.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn is_on(&self) -> Result<bool, HwError> {
-        Ok(self.cap()?.is_some())
-    }
-
     fn write(&self, uw: u64) -> Result<(), HwError> {
         write_value(&self.file, uw)?;
         let is: u64 = read_value(&self.file, CAP)?;
@@ -139,13 +131,13 @@ mod tests {
     fn a_cap_is_set_seen_and_released() {
         let tree = tree();
         let slot = SlotCap::find(tree.root(), "s3").unwrap();
-        assert!(!slot.is_on().unwrap());
+        assert!(slot.cap().unwrap().is_none());
         slot.set(Watts::from_whole(180)).unwrap();
         assert_eq!(tree.read(CAP_FILE), "180000000\n");
         assert_eq!(slot.cap().unwrap(), Some(Watts::from_whole(180)));
         slot.release().unwrap();
         assert_eq!(tree.read(CAP_FILE), "400000000\n");
-        assert!(!slot.is_on().unwrap());
+        assert!(slot.cap().unwrap().is_none());
     }
 
     #[test]

@@ -25,6 +25,15 @@ pub struct Header<P, S> {
     pub start: Option<S>,
 }
 
+impl<P, S> Header<P, S> {
+    /// The header of a recording that starts with its machine, at `at`.
+    #[must_use]
+    pub fn new(machine: &str, at: Instant, params: P, start: S) -> Self {
+        let start = Some(start);
+        Self { ballast_recording: VERSION, machine: machine.to_owned(), at, params, start }
+    }
+}
+
 /// One step of the machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step<I, O> {

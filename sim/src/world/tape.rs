@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use ballast_types::recording::{Header, Step, VERSION};
+use ballast_types::recording::{Header, Step};
 use ballast_types::{Cause, Instant};
 use serde::Serialize;
 
@@ -29,13 +29,7 @@ impl<P, S, I, O> Default for Tape<P, S, I, O> {
 
 impl<P, S, I: Clone, O> Tape<P, S, I, O> {
     pub(crate) fn start(&mut self, machine: &str, at: Instant, params: P, start: S) {
-        let header = Header {
-            ballast_recording: VERSION,
-            machine: machine.to_owned(),
-            at,
-            params,
-            start: Some(start),
-        };
+        let header = Header::new(machine, at, params, start);
         self.lives.push(Life { header, steps: Vec::new() });
     }
 
