@@ -31,6 +31,10 @@ bench:
     cargo run --release --bin ballast -- bench alerts
     cargo bench -p ballast-sim
 
+# docs/experiments.md and its plots: the paper's figures, and ours beside them.
+experiments *ARGS:
+    cargo run --release --bin ballast -- experiment all --output docs {{ARGS}}
+
 # Licences, sources, banned crates.
 deny:
     cargo deny check bans licenses sources

@@ -9,21 +9,45 @@
 //!                    Retry ──(tries used up, or permanent)──▶ given up: counted, an alarm,
 //!                                                             and a single try every 10 s
 //! ```
-//! Slot `n` is core `n` of `Params::cores`; the last slot is the server's own limit.
+//! Slot `n` is core `n` of `Params::cores`, and the next one the server's own limit. With `cpu-max` the
+//! limit comes first, and a slot for every VM follows as it is wanted.
 
 use core::fmt;
 use core::time::Duration;
 use std::collections::VecDeque;
 
 use ballast_types::wire::{Event, EventKind};
-use ballast_types::{ActionId, CoreId, Epoch, Instant, KiloHertz, Seq, Watts};
+use ballast_types::{ActionId, CoreId, Epoch, Instant, KiloHertz, Seq, VmId, Watts};
 
 use crate::{ActuatorError, Output, Params};
 
 /// An action that is not answered within this time has failed.
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// What was given up is tried again this often: hardware is mended, and nobody is held for ever.
 const MEND_AFTER: Duration = Duration::from_secs(10);
+/// An action's number is a serial number times this, plus its slot.
+pub(crate) const SLOTS: u64 = 1 << 20;
+
+/// What a slot stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Target {
+    /// A core's p-state.
+    Core(CoreId),
+    /// A VM's bandwidth.
+    Vm(VmId),
+    /// The server's own limit.
+    Server,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Core(core) => write!(f, "core {core}"),
+            Self::Vm(vm) => write!(f, "VM {vm}"),
+            Self::Server => f.write_str("the server's own limit"),
+        }
+    }
+}
 
 /// What one actuator shall do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +56,11 @@ pub(crate) enum Goal {
     Lift,
     /// A core's cap.
     Pstate(KiloHertz),
+    /// A VM's bandwidth, in thousandths of a core.
+    Quota(u32),
     /// The server's own limit.
     Limit(Watts),
-    /// An earlier life left something that is no p-state of ours.
+    /// An earlier life left something that is no p-state or quota of ours.
     Unknown,
 }
 
@@ -43,6 +69,9 @@ impl fmt::Display for Goal {
         match self {
             Self::Lift => f.write_str("be lifted"),
             Self::Pstate(khz) => write!(f, "be capped at {khz}"),
+            Self::Quota(millicores) => {
+                write!(f, "be limited to {}.{:03} cores", millicores / 1000, millicores % 1000)
+            }
             Self::Limit(watts) => write!(f, "be limited to {watts}"),
             Self::Unknown => f.write_str("be read"),
         }
@@ -69,6 +98,22 @@ struct Slot {
     of_drop: bool,
 }
 
+impl Slot {
+    const FREE: Self = Self {
+        goal: Goal::Lift,
+        phase: Phase::Idle,
+        tries: 0,
+        gave_up: false,
+        stuck: false,
+        of_drop: false,
+    };
+
+    /// Nothing is on, asked for or in doubt.
+    fn is_free(&self) -> bool {
+        self.goal == Goal::Lift && self.phase == Phase::Idle && !self.stuck
+    }
+}
+
 /// A floor drop on behalf of a message, until every core has answered.
 #[derive(Clone, Copy, Debug)]
 struct Drop {
@@ -80,8 +125,9 @@ struct Drop {
 /// Every actuator of the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Actuators {
-    cores: Vec<CoreId>,
+    targets: Vec<Target>,
     slots: Vec<Slot>,
+    server: usize,
     tries: u8,
     retry_after: Duration,
     serial: u64,
@@ -95,18 +141,13 @@ pub(crate) struct Actuators {
 
 impl Actuators {
     pub(crate) fn new(params: &Params) -> Self {
-        let slot = Slot {
-            goal: Goal::Lift,
-            phase: Phase::Idle,
-            tries: 0,
-            gave_up: false,
-            stuck: false,
-            of_drop: false,
-        };
-        let cores: Vec<_> = params.cores.iter().map(|core| core.id).collect();
+        let cores = if params.floating() { &[] } else { &params.cores[..] };
+        let mut targets: Vec<_> = cores.iter().map(|core| Target::Core(core.id)).collect();
+        targets.push(Target::Server);
         Self {
-            slots: vec![slot; cores.len() + 1],
-            cores,
+            slots: vec![Slot::FREE; targets.len()],
+            server: targets.len() - 1,
+            targets,
             tries: params.actuator_tries.max(1),
             retry_after: params.retry_after,
             serial: 0,
@@ -124,7 +165,41 @@ impl Actuators {
 
     /// The slot of the server's own limit.
     pub(crate) fn server(&self) -> usize {
-        self.cores.len()
+        self.server
+    }
+    /// The slot of a VM; a new one if it has none.
+    pub(crate) fn vm(&mut self, vm: &VmId) -> usize {
+        if let Some(slot) = self.known_vm(vm) {
+            return slot;
+        }
+        let spare = |slot: &usize| {
+            matches!(self.targets[*slot], Target::Vm(_)) && self.slots[*slot].is_free()
+        };
+        match (0..self.slots.len()).find(spare) {
+            Some(slot) => {
+                self.targets[slot] = Target::Vm(vm.clone());
+                self.slots[slot] = Slot::FREE;
+                slot
+            }
+            None => {
+                self.targets.push(Target::Vm(vm.clone()));
+                self.slots.push(Slot::FREE);
+                self.slots.len() - 1
+            }
+        }
+    }
+    /// The slot of a VM that something was asked of.
+    pub(crate) fn known_vm(&self, vm: &VmId) -> Option<usize> {
+        self.targets.iter().position(|target| matches!(target, Target::Vm(id) if id == vm))
+    }
+    /// The VMs whose bandwidth is limited, or meant to be lifted and not yet so.
+    pub(crate) fn vms(&self) -> Vec<VmId> {
+        let busy = self.targets.iter().zip(&self.slots).filter(|(_, slot)| !slot.is_free());
+        let id = |target: &Target| match target {
+            Target::Vm(id) => Some(id.clone()),
+            _ => None,
+        };
+        busy.filter_map(|(target, _)| id(target)).collect()
     }
     /// What a slot was last asked for.
     pub(crate) fn goal(&self, slot: usize) -> Goal {
@@ -141,6 +216,15 @@ impl Actuators {
     /// Whether a slot was given up: what it does is unknown.
     pub(crate) fn stuck(&self, slot: usize) -> bool {
         self.slots[slot].stuck
+    }
+    /// Whether a slot's hardware has done what it was last asked for.
+    pub(crate) fn obeyed(&self, slot: usize) -> bool {
+        self.slots[slot].phase == Phase::Idle && !self.slots[slot].stuck
+    }
+    /// The same of every VM's bandwidth.
+    pub(crate) fn vms_obeyed(&self) -> bool {
+        let is_vm = |slot: &usize| matches!(self.targets[*slot], Target::Vm(_));
+        (0..self.slots.len()).filter(is_vm).all(|slot| self.obeyed(slot))
     }
     /// Actions given up after the last retry.
     pub(crate) fn failures(&self) -> u64 {
@@ -198,18 +282,20 @@ impl Actuators {
     fn send(&mut self, now: Instant, slot: usize, out: &mut VecDeque<Output>) {
         self.serial += 1;
         // The slot is found again by the remainder.
-        let id =
-            ActionId(self.serial.wrapping_mul(self.slots.len() as u64).wrapping_add(slot as u64));
+        let id = ActionId(self.serial.wrapping_mul(SLOTS).wrapping_add(slot as u64));
         let until = now + ANSWER_WITHIN;
         let goal = self.slots[slot].goal;
         self.set_phase(slot, Phase::Waiting { id, until });
         self.wake(until);
-        let core = self.cores.get(slot).copied();
-        out.push_back(match (core, goal) {
-            (Some(core), Goal::Pstate(khz)) => Output::SetPstate { id, core, khz },
-            (Some(core), _) => Output::Lift { id, core },
-            (None, Goal::Limit(watts)) => Output::SetServerLimit { id, watts },
-            (None, _) => Output::LiftServerLimit { id },
+        out.push_back(match (&self.targets[slot], goal) {
+            (Target::Core(core), Goal::Pstate(khz)) => Output::SetPstate { id, core: *core, khz },
+            (Target::Core(core), _) => Output::Lift { id, core: *core },
+            (Target::Vm(vm), Goal::Quota(millicores)) => {
+                Output::SetQuota { id, vm: vm.clone(), millicores }
+            }
+            (Target::Vm(vm), _) => Output::LiftQuota { id, vm: vm.clone() },
+            (Target::Server, Goal::Limit(watts)) => Output::SetServerLimit { id, watts },
+            (Target::Server, _) => Output::LiftServerLimit { id },
         });
     }
 
@@ -235,11 +321,9 @@ impl Actuators {
         result: Result<(), ActuatorError>,
         out: &mut VecDeque<Output>,
     ) {
-        let slot = (id.0 % self.slots.len() as u64) as usize;
-        let Phase::Waiting { id: waiting, .. } = self.slots[slot].phase else {
-            return;
-        };
-        if waiting != id {
+        let slot = (id.0 % SLOTS) as usize;
+        let asked = self.slots.get(slot).map(|it| it.phase);
+        if !matches!(asked, Some(Phase::Waiting { id: waiting, .. }) if waiting == id) {
             return;
         }
         match result {
@@ -310,11 +394,7 @@ impl Actuators {
     }
 
     fn alarm(&self, slot: usize) -> String {
-        let goal = self.slots[slot].goal;
-        match self.cores.get(slot) {
-            Some(core) => format!("core {core} could not {goal}"),
-            None => format!("the server's own limit could not {goal}"),
-        }
+        format!("{} could not {}", self.targets[slot], self.slots[slot].goal)
     }
 
     /// One line for every actuator that does not obey.

@@ -12,6 +12,8 @@ use crate::estimate::Estimate;
 use crate::fleet::Fleet;
 use crate::lease::Orders;
 use crate::meter::Meter;
+use crate::predictive::Predictive;
+use crate::shed::Shed;
 use crate::state::State;
 use crate::throttle::{Class, Joining, Throttle};
 use crate::{Found, Input, Output, Params, Policy, Vm};
@@ -31,6 +33,8 @@ pub struct Agent {
     pub(crate) actuators: Actuators,
     pub(crate) fleet: Fleet,
     pub(crate) estimate: Estimate,
+    pub(crate) predictive: Predictive,
+    pub(crate) shed: Shed,
     /// The newest change that the meter may not show yet.
     pub(crate) changed_at: Option<Instant>,
     pub(crate) leaving: bool,
@@ -45,13 +49,15 @@ impl Agent {
     /// A core of `found` that is not in `params` is none of its business.
     #[must_use]
     pub fn new(params: Params, found: Found, now: Instant) -> Self {
-        let Found { memory, capped, server_limit } = found;
-        let size = params.cores.len();
-        let equal = params.policy == Policy::FullServer;
-        let mut throttle = Throttle::new(params.cores.clone(), params.step_cores.into(), equal);
+        let Found { memory, capped, server_limit, quotas } = found;
+        let equal = params.equal();
+        let slots = params.slots();
+        let size = slots.len();
+        let mut throttle = Throttle::new(slots, params.step_cores.into(), equal);
         let mut actuators = Actuators::new(&params);
         let mut low = Vec::new();
-        for (id, khz) in capped {
+        // With `cpu-max` no core is ours.
+        for (id, khz) in capped.into_iter().filter(|_| !params.floating()) {
             let Ok(core) = params.cores.binary_search_by_key(&id, |core| core.id) else {
                 continue;
             };
@@ -71,7 +77,7 @@ impl Agent {
         let cores = if equal { (0..size as u16).collect() } else { low };
         throttle.reclass(vec![Class { order: 0, cores }], Joining::Free);
 
-        let orders = Orders::new(params.chassis_id.clone(), params.boot_id.clone(), memory);
+        let orders = Orders::new(params.chassis_id.clone(), params.boot_id.clone(), memory, now);
         let mut agent = Self {
             state: State::Boot,
             cap: orders.cap(),
@@ -81,7 +87,9 @@ impl Agent {
             enforced: Enforced::new(params.sample_period),
             actuators,
             fleet: Fleet::new(size, now),
-            estimate: Estimate::new(&params.model, &params.cores),
+            estimate: Estimate::new(&params.model, &params.cores, params.floating()),
+            predictive: Predictive::new(&params),
+            shed: Shed::new(&params),
             changed_at: None,
             leaving: false,
             refused: 0,
@@ -90,6 +98,9 @@ impl Agent {
             throttle,
             params,
         };
+        if agent.params.floating() {
+            agent.found_quotas(now, quotas);
+        }
         if agent.params.policy == Policy::None {
             agent.lift_all(now);
         }
@@ -104,6 +115,18 @@ impl Agent {
     #[must_use]
     pub fn params(&self) -> &Params {
         &self.params
+    }
+
+    /// The cap in force, as of the last input or timer; `None` is uncapped.
+    #[must_use]
+    pub fn cap(&self) -> Option<Watts> {
+        self.cap
+    }
+
+    /// What the server may draw when nobody says anything; `None` if nobody ever has.
+    #[must_use]
+    pub fn fallback(&self) -> Option<Watts> {
+        self.orders.memory().fallback_w
     }
 
     /// Handles everything that fell due by `now`.
@@ -143,14 +166,32 @@ impl Agent {
     }
 
     fn vms(&mut self, now: Instant, vms: Vec<Vm>) {
-        self.fleet.account(now, &self.throttle);
-        self.fleet.replace(vms, &self.params.cores);
-        if self.params.policy != Policy::FullServer {
+        self.account(now);
+        if self.params.floating() {
+            self.replace_floating(&vms);
+        } else {
+            self.fleet.replace(vms, &self.params.cores);
+        }
+        self.shed.keep(|vm| self.fleet.has(vm));
+        if !self.params.equal() {
             let joining = self.joining();
             self.throttle.reclass(self.fleet.low_classes(), joining);
             self.write(now, None);
+            self.quotas_after_replace(now);
         }
-        self.fleet.account(now, &self.throttle);
+        self.account(now);
+    }
+
+    /// Books what the VMs went through since the last change, and what they go through now.
+    fn account(&mut self, now: Instant) {
+        self.fleet.account(now, &self.throttle, self.actuators.limit_on());
+    }
+
+    /// The server's own limit may have come or gone.
+    fn account_limit(&mut self, now: Instant) {
+        if self.fleet.limited() != self.actuators.limit_on() {
+            self.account(now);
+        }
     }
 
     fn leave(&mut self, now: Instant) {
@@ -170,23 +211,30 @@ impl Agent {
             if let Some(message) = drop {
                 self.actuators.begin_drop(message);
             }
-            for core in changed.iter().map(|core| usize::from(*core)) {
+            if self.params.floating() {
+                self.write_quotas(now, &changed, drop.is_some());
+            }
+            let cores = if self.params.floating() { &[] } else { &changed[..] };
+            for core in cores.iter().map(|core| usize::from(*core)) {
                 let free = !self.throttle.restricted(core);
                 let goal = if free { Goal::Lift } else { Goal::Pstate(self.throttle.khz(core)) };
                 self.actuators.want(now, core, goal, drop.is_some(), &mut self.out);
             }
             self.actuators.end_drop();
-            self.fleet.account(now, &self.throttle);
+            self.account(now);
         }
         self.scratch = changed;
     }
 
     /// Releases everything, the server's own limit first.
     pub(crate) fn lift_all(&mut self, now: Instant) {
+        self.shed.calm();
         self.actuators.want(now, self.actuators.server(), Goal::Lift, false, &mut self.out);
         self.throttle.lift_all();
         self.write(now, None);
-        for core in 0..self.throttle.len() {
+        self.lift_quotas(now);
+        let cores = if self.params.floating() { 0 } else { self.throttle.len() };
+        for core in 0..cores {
             self.actuators.want(now, core, Goal::Lift, false, &mut self.out);
         }
         self.actuators.hurry(now, &mut self.out);
@@ -217,16 +265,22 @@ impl Machine for Agent {
                 }
             }
             Input::Usage(usage) => self.fleet.usage(now, &usage),
+            Input::Fast(fast) => self.fast(now, &fast),
             Input::Vms(vms) => self.vms(now, vms),
+            Input::Applied { id, result } if Shed::asked_for(id) => {
+                self.shed.applied(now, id, result, &mut self.out);
+            }
             Input::Applied { id, result } => {
                 self.actuators.applied(now, id, result, &mut self.out);
             }
             Input::Leave => self.leave(now),
         }
+        self.account_limit(now);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         self.tick(now);
+        self.account_limit(now);
     }
 
     fn poll_timeout(&self) -> Option<(Instant, Why)> {

@@ -38,6 +38,11 @@ pub(crate) struct Episode {
 }
 
 impl Episode {
+    /// The model has chosen p-states: they need no floor drop first.
+    pub(crate) fn model_took_over(&mut self) {
+        self.dropped = true;
+    }
+
     pub(crate) fn new(params: &Params, began: Instant) -> Self {
         Self { began, dropped: false, hold: params.server_limit_hold, limited: false }
     }
@@ -45,7 +50,7 @@ impl Episode {
 
 impl Agent {
     /// The cap that this agent acts on; none when it only watches.
-    fn acting_cap(&self) -> Option<Watts> {
+    pub(crate) fn acting_cap(&self) -> Option<Watts> {
         self.cap.filter(|_| self.acts())
     }
 
@@ -129,7 +134,9 @@ impl Agent {
             return;
         }
         let draw = |sample| if alarmed { self.worst_case(now, sample) } else { sample.watts };
-        let over = self.meter.current(now).is_none_or(|sample| draw(sample) > cap);
+        let over = self
+            .predicts_over(now, cap)
+            .unwrap_or_else(|| self.meter.current(now).is_none_or(|sample| draw(sample) > cap));
         if over && !self.episode.dropped && !matches!(self.state, State::Shedding { .. }) {
             self.floor_next(now, message, "above the cap");
         }
@@ -212,6 +219,7 @@ impl Agent {
 
     /// Three periods without a sample.
     pub(crate) fn meter_lost(&mut self, now: Instant) {
+        self.shed.calm();
         self.go(now, State::Blind { floored_since: None }, "no power reading");
         if self.acting_cap().is_some() {
             self.floor_all(now, None, "blind");
@@ -242,10 +250,12 @@ impl Agent {
     /// A valid, fresh sample.
     pub(crate) fn sample(&mut self, now: Instant, sample: Sample) {
         self.enforced.sample(sample);
+        self.predictive_meter(now, sample);
         if !self.sighted() {
             self.resume(now);
         }
         if let Some(cap) = self.acting_cap() {
+            self.kill_if_extreme(now, cap, sample);
             self.control(now, cap, sample);
         }
     }
@@ -273,19 +283,25 @@ impl Agent {
         }
     }
 
+    /// Whether a sample shows what a change at `at` did.
+    pub(crate) fn shows(&self, sample: Sample, at: Instant) -> bool {
+        // A change follows its sample by the time that writing takes, so the sample that comes one
+        // settle time later is early by as much. Without slack every step would wait one sample more.
+        sample.taken_at + self.params.sample_period / SLACK >= at + self.params.settle
+    }
+
     /// One step per sample.
     fn control(&mut self, now: Instant, cap: Watts, sample: Sample) {
         let draw = sample.watts;
         let over = draw > cap;
+        // The model moves the cores a window at a time; samples then only judge whether to escalate.
+        let predicts = self.predicts(now);
         let target = cap - cap.ppm(self.params.margin_ppm);
-        // A change follows its sample by the time that writing takes, so the sample that comes one
-        // settle time later is early by as much. Without slack every step would wait one sample more.
-        let shown = sample.taken_at + self.params.sample_period / SLACK;
-        let settled = self.changed_at.is_none_or(|at| shown >= at + self.params.settle);
+        let settled = self.changed_at.is_none_or(|at| self.shows(sample, at));
         match self.state {
             State::Boot | State::Blind { .. } => {}
             State::Uncapped => {
-                if over {
+                if over && !predicts {
                     self.floor_next(now, None, "above the cap");
                 }
             }
@@ -296,7 +312,7 @@ impl Agent {
                 let long = over_since
                     .is_some_and(|at| probation || now.since(at) >= self.params.escalate_after);
                 match (over, floored) {
-                    _ if !settled => {}
+                    _ if !settled || (predicts && !(over && floored)) => {}
                     (true, false) => self.floor_next(now, None, "above the cap"),
                     (true, true) if long => self.escalate(now, cap),
                     (true, true) => {}
@@ -308,7 +324,7 @@ impl Agent {
                     }
                 }
             }
-            State::Recovering { .. } if over && !self.episode.dropped => {
+            State::Recovering { .. } if over && !self.episode.dropped && !predicts => {
                 self.floor_next(now, None, "above the cap");
             }
             State::Recovering { .. } if over && self.throttle.all_floored() => {
@@ -316,7 +332,7 @@ impl Agent {
                 self.go(now, to, "above the cap at the floor");
             }
             State::Recovering { over_run } => {
-                if settled {
+                if settled && !predicts {
                     let over_run = if over { over_run.saturating_add(1) } else { 0 };
                     self.state = State::Recovering { over_run };
                     let steps = if over_run >= OVER_RUN { OVER_STEPS } else { 1 };
@@ -338,7 +354,8 @@ impl Agent {
     }
 
     fn may_raise(&self, now: Instant, draw: Watts, target: Watts) -> bool {
-        draw < target - self.params.deadband && !self.orders.emergency(now)
+        let held = self.orders.emergency(now) || self.orders.unsure(now);
+        draw < target - self.params.deadband && !held
     }
 
     /// Cores up or down, or none inside the deadband.

@@ -1,9 +1,13 @@
 //! What throttling can still shed and what lifting would bring back, by the server's power model.
+//!
+//! A p-state lowers a core's dynamic power as `f^a`. A bandwidth limit stops a VM for part of the time
+//! and leaves the frequency alone, so it lowers power in proportion, and only once it bites.
 
 use ballast_types::{Core, Instant, Ladder, PowerModel, Watts};
 
 use crate::actuators::Actuators;
 use crate::fleet::Fleet;
+use crate::floating::bandwidths;
 use crate::throttle::Throttle;
 
 /// Dynamic watts of one fully busy core at every p-state, computed once.
@@ -15,10 +19,12 @@ pub(crate) struct Estimate {
     tables: Vec<Vec<f64>>,
     /// Which table a core uses.
     table: Vec<u16>,
+    /// With `cpu-max`: dynamic watts of one fully busy core, and how many cores there are.
+    floating: Option<(f64, usize)>,
 }
 
 impl Estimate {
-    pub(crate) fn new(model: &PowerModel, cores: &[Core]) -> Self {
+    pub(crate) fn new(model: &PowerModel, cores: &[Core], floating: bool) -> Self {
         let per_core = model.dynamic_w() / cores.len().max(1) as f64;
         let mut ladders: Vec<&Ladder> = Vec::new();
         let mut tables = Vec::new();
@@ -34,7 +40,50 @@ impl Estimate {
             }
         }
         let watts = |w| Watts::from_f64(w).unwrap_or(Watts::ZERO);
-        Self { full: watts(model.full_w), idle: watts(model.idle_w), tables, table }
+        let floating = floating.then_some((per_core, cores.len()));
+        Self { full: watts(model.full_w), idle: watts(model.idle_w), tables, table, floating }
+    }
+
+    /// Dynamic watts that a low-priority core, or slot of a floating VM, would draw at another level, by
+    /// the most that it was used in the last fast windows.
+    pub(crate) fn core_w(
+        &self,
+        throttle: &Throttle,
+        fleet: &Fleet,
+        core: usize,
+        level: usize,
+    ) -> f64 {
+        match self.floating {
+            None => fleet.peak_use(core) * self.table_w(core, level),
+            Some((watts, _)) => {
+                watts * fleet.fast_demand(core, throttle).min(throttle.share(core, level))
+            }
+        }
+    }
+
+    /// Dynamic watts of the low-priority cores with their use in the last fast window.
+    pub(crate) fn drawn_low(&self, throttle: &Throttle, fleet: &Fleet) -> f64 {
+        match self.floating {
+            None => self.drawn(throttle, fleet, throttle.low()),
+            Some((watts, _)) => throttle.low().map(|slot| watts * fleet.fast_use(slot)).sum(),
+        }
+    }
+
+    /// Dynamic watts of all cores, likewise.
+    pub(crate) fn drawn_all(&self, throttle: &Throttle, fleet: &Fleet) -> f64 {
+        match self.floating {
+            None => self.drawn(throttle, fleet, 0..throttle.len()),
+            Some((watts, _)) => watts * fleet.fast_cores(),
+        }
+    }
+
+    fn drawn(&self, throttle: &Throttle, fleet: &Fleet, cores: impl Iterator<Item = usize>) -> f64 {
+        cores.map(|core| fleet.fast_use(core) * self.table_w(core, throttle.level(core))).sum()
+    }
+
+    /// Dynamic watts of a fully busy core at a level.
+    fn table_w(&self, core: usize, level: usize) -> f64 {
+        self.tables[usize::from(self.table[core])][level]
     }
 
     /// Watts that the low-priority cores still shed at their floor; a low estimate.
@@ -47,6 +96,10 @@ impl Estimate {
         actuators: &Actuators,
         fleet: &Fleet,
     ) -> Watts {
+        if let Some((watts, _)) = self.floating {
+            let cores: f64 = bandwidths(now, throttle, actuators, fleet).map(|vm| vm.sheds()).sum();
+            return Watts::from_f64(watts * cores).unwrap_or(Watts::ZERO);
+        }
         let sum: f64 = throttle
             .low()
             .filter(|core| !actuators.stuck(*core))
@@ -73,8 +126,16 @@ impl Estimate {
         draw: Option<Watts>,
     ) -> Watts {
         if actuators.limit_on() {
-            let unrestricted = self.unrestricted(now, fleet, throttle.len());
+            let unrestricted = match self.floating {
+                None => self.unrestricted(now, fleet, throttle.len()),
+                Some(_) => self.unlimited(now, throttle, actuators, fleet),
+            };
             return (unrestricted - draw.unwrap_or(self.idle)).at_least_zero();
+        }
+        if let Some((watts, _)) = self.floating {
+            let cores: f64 =
+                bandwidths(now, throttle, actuators, fleet).map(|vm| vm.restores()).sum();
+            return Watts::from_f64(watts * cores).unwrap_or(Watts::MAX);
         }
         let sum: f64 = (0..throttle.len())
             .filter(|core| throttle.restricted(*core) || actuators.stuck(*core))
@@ -104,8 +165,34 @@ impl Estimate {
         if known == 0 {
             return self.full;
         }
-        let all = watts * cores as f64 / f64::from(known);
-        (self.idle + Watts::from_f64(all).unwrap_or(Watts::MAX)).min(self.full)
+        self.with_dynamic(watts * cores as f64 / f64::from(known))
+    }
+
+    /// The same for floating VMs: what they would use without quotas. Where a VM's use is unknown, the
+    /// cores that are not accounted for count as the others do.
+    fn unlimited(
+        &self,
+        now: Instant,
+        throttle: &Throttle,
+        actuators: &Actuators,
+        fleet: &Fleet,
+    ) -> Watts {
+        let (per_core, cores) = self.floating.unwrap_or_default();
+        let (mut known, mut busy) = (0.0, 0.0);
+        for vm in bandwidths(now, throttle, actuators, fleet) {
+            if let Some(demand) = vm.demand() {
+                known += vm.cores;
+                busy += demand;
+            }
+        }
+        if known <= 0.0 {
+            return self.full;
+        }
+        self.with_dynamic(per_core * busy * (cores as f64 / known).max(1.0))
+    }
+
+    fn with_dynamic(&self, watts: f64) -> Watts {
+        (self.idle + Watts::from_f64(watts).unwrap_or(Watts::MAX)).min(self.full)
     }
 }
 
@@ -113,7 +200,7 @@ impl Estimate {
 mod tests {
     use super::*;
     use crate::{Vm, VmUsage};
-    use ballast_types::{CoreId, KiloHertz, Utilisation, VmClass, VmId};
+    use ballast_types::{CoreId, KiloHertz, OnExtreme, Utilisation, VmClass, VmId};
 
     #[test]
     fn what_a_limit_holds_down_is_the_rise_to_the_unrestricted_draw() {
@@ -121,16 +208,18 @@ mod tests {
         let ladder = Ladder::new(&[mhz(1200), mhz(2400)]).unwrap();
         let cores: Vec<_> =
             (0..4).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();
-        let estimate = Estimate::new(&PowerModel::PAPER, &cores);
+        let estimate = Estimate::new(&PowerModel::PAPER, &cores, false);
         let now = Instant::from_millis(1000);
         let mut fleet = Fleet::new(4, now);
         let id = VmId::new("v").unwrap();
         let on = vec![CoreId(0), CoreId(1)];
         let class = VmClass::UserFacing;
-        fleet.replace(vec![Vm { id: id.clone(), class, throttle_order: 0, cores: on }], &cores);
+        let on_extreme = OnExtreme::None;
+        let vm = Vm { id: id.clone(), class, throttle_order: 0, cores: on, on_extreme };
+        fleet.replace(vec![vm], &cores);
         assert_eq!(estimate.unrestricted(now, &fleet, 4), Watts::from_whole(310), "nothing known");
         let utilisation = Utilisation::from_ratio(0.5).unwrap();
-        fleet.usage(now, &[VmUsage { vm: id, utilisation }]);
+        fleet.usage(now, &[VmUsage { vm: id, utilisation, throttled: false }]);
         assert_eq!(estimate.unrestricted(now, &fleet, 4), Watts::from_whole(112 + 99));
     }
 }

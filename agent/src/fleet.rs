@@ -4,24 +4,70 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use ballast_types::wire::VmStatus;
-use ballast_types::{Core, Instant, Utilisation, VmClass};
+use ballast_types::{Core, Instant, OnExtreme, Utilisation, VmClass, VmId};
 
+use crate::floating::{AT_QUOTA, Slots, millicores};
+use crate::impact::Impact;
 use crate::throttle::{Class, Throttle};
 use crate::{Vm, VmUsage};
 
+/// Fast windows for which a VM's peak use counts: 2 s at 50 ms.
+const PEAK_WINDOWS: u8 = 40;
 /// After this without news a VM's CPU use is unknown.
 const USAGE_LIFE: Duration = Duration::from_secs(5);
+
+/// What is known of a VM's CPU use.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    usage: Option<(Utilisation, Instant)>,
+    /// Its bandwidth limit stopped it in the time of `usage`.
+    stopped: bool,
+    /// Share of its cores' time in the last fast window.
+    fast: f64,
+    /// The most of the last [`PEAK_WINDOWS`], and how many windows ago that was.
+    fast_peak: f64,
+    peak_age: u8,
+    /// Its bandwidth limit stopped it in that window.
+    fast_stopped: bool,
+}
+
+impl Seen {
+    /// Takes the use of a fast window.
+    fn window(&mut self, share: f64, stopped: bool) {
+        (self.fast, self.fast_stopped) = (share, stopped);
+        self.peak_age += 1;
+        if share >= self.fast_peak || self.peak_age > PEAK_WINDOWS {
+            (self.fast_peak, self.peak_age) = (share, 0);
+        }
+    }
+}
 
 #[derive(Clone, Debug)]
 struct Member {
     vm: Vm,
-    /// Indices of those of its cores that exist.
+    /// Indices of those of its cores that exist; a floating VM's slots.
     cores: Vec<u16>,
-    usage: Option<(Utilisation, Instant)>,
-    /// How many of its cores are restricted.
-    capped: u64,
-    /// Core-nanoseconds up to `Fleet::since`.
-    throttled_ns: u64,
+    seen: Seen,
+    /// What capping did to it, up to `Fleet::since`.
+    impact: Impact,
+}
+
+impl Member {
+    fn new(vm: Vm, cores: Vec<u16>, kept: Option<Self>) -> Self {
+        Self {
+            vm,
+            cores,
+            seen: kept.as_ref().map_or_else(Seen::default, |m| m.seen),
+            impact: kept.map_or_else(Impact::default, |m| m.impact),
+        }
+    }
+
+    /// Its quota in millicores, if its slots are those of a floating VM that is limited.
+    fn quota(&self, throttle: &Throttle) -> Option<u32> {
+        let slots = self.cores.iter().map(|slot| usize::from(*slot));
+        let limited = slots.clone().any(|slot| throttle.restricted(slot));
+        limited.then(|| slots.map(|s| millicores(throttle.ladder(s), throttle.level(s))).sum())
+    }
 }
 
 /// The newest set of VMs.
@@ -30,12 +76,16 @@ pub(crate) struct Fleet {
     members: Vec<Member>,
     /// Which VM a core belongs to; the last one that names it.
     owner: Vec<Option<u16>>,
+    /// With `cpu-max`: the slots that VMs have.
+    slots: Slots,
     since: Instant,
+    limited: bool,
 }
 
 impl Fleet {
     pub(crate) fn new(cores: usize, now: Instant) -> Self {
-        Self { members: Vec::new(), owner: vec![None; cores], since: now }
+        let slots = Slots::default();
+        Self { members: Vec::new(), owner: vec![None; cores], slots, since: now, limited: false }
     }
 
     /// Takes the whole set. A VM that stays keeps its use and its account.
@@ -53,14 +103,79 @@ impl Fleet {
                 self.owner[usize::from(*index)] = Some(self.members.len() as u16);
             }
             let kept = old.iter().position(|m| m.vm.id == vm.id).map(|n| old.swap_remove(n));
-            self.members.push(Member {
-                vm,
-                cores: indices,
-                usage: kept.as_ref().and_then(|m| m.usage),
-                capped: 0,
-                throttled_ns: kept.map_or(0, |m| m.throttled_ns),
-            });
+            self.members.push(Member::new(vm, indices, kept));
         }
+    }
+
+    /// The same for floating VMs, of which every non-user-facing one has as many slots as cores, if
+    /// there are any to have. Gives the slots that stand for nothing any more.
+    pub(crate) fn replace_floating(&mut self, vms: &[Vm], slots: bool) -> Vec<u16> {
+        let mut old = core::mem::take(&mut self.members);
+        let mut freed = Vec::new();
+        for (n, vm) in vms.iter().enumerate() {
+            // Two quotas for one VM would fight: of two with one id the last counts.
+            if vms[n + 1..].iter().any(|other| other.id == vm.id) {
+                continue;
+            }
+            let mut kept = old.iter().position(|m| m.vm.id == vm.id).map(|n| old.swap_remove(n));
+            let has = kept.as_mut().map(|m| core::mem::take(&mut m.cores)).unwrap_or_default();
+            let low = slots && vm.class == VmClass::NonUserFacing;
+            let count = if low { vm.cores.len() } else { 0 };
+            let mine = self.slots.give(has, count, &mut freed);
+            self.members.push(Member::new(vm.clone(), mine, kept));
+        }
+        for slot in old.into_iter().flat_map(|member| member.cores) {
+            self.slots.take_back(slot, &mut freed);
+        }
+        self.owner.clear();
+        self.owner.resize(self.slots.len(), None);
+        for (n, member) in self.members.iter().enumerate() {
+            for slot in &member.cores {
+                self.owner[usize::from(*slot)] = Some(n as u16);
+            }
+        }
+        freed
+    }
+
+    /// How many slots there have been.
+    pub(crate) fn slot_count(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The slots of a floating VM.
+    pub(crate) fn slots(&self, vm: &VmId) -> &[u16] {
+        self.members.iter().find(|member| member.vm.id == *vm).map_or(&[], |m| &m.cores)
+    }
+
+    /// The VMs that these slots stand for, each once.
+    pub(crate) fn owners(&self, slots: &[u16]) -> Vec<VmId> {
+        let owner = |slot: &u16| self.owner[usize::from(*slot)];
+        let mut owners: Vec<_> = slots.iter().filter_map(owner).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        owners.into_iter().map(|n| self.members[usize::from(n)].vm.id.clone()).collect()
+    }
+
+    /// Every VM with its slots and, where known, its use as a share and whether it was stopped.
+    pub(crate) fn floating(
+        &self,
+        now: Instant,
+    ) -> impl Iterator<Item = (&Vm, &[u16], Option<(f64, bool)>)> {
+        self.members.iter().map(move |member| {
+            let usage = member.seen.usage.filter(|(_, at)| now.since(*at) <= USAGE_LIFE);
+            let usage = usage.map(|(share, _)| (share.ratio(), member.seen.stopped));
+            (&member.vm, &member.cores[..], usage)
+        })
+    }
+
+    /// Quota in millicores and number of cores of every floating VM that is limited.
+    pub(crate) fn quotas<'a>(
+        &'a self,
+        throttle: &'a Throttle,
+    ) -> impl Iterator<Item = (u32, u32)> + 'a {
+        self.members
+            .iter()
+            .filter_map(|member| Some((member.quota(throttle)?, member.vm.cores.len() as u32)))
     }
 
     /// Cores that only non-user-facing VMs have, by throttle order.
@@ -92,58 +207,132 @@ impl Fleet {
                 _ => self.members.iter().position(|member| member.vm.id == use_.vm),
             };
             if let Some(n) = hit {
-                self.members[n].usage = Some((use_.utilisation, now));
+                self.members[n].seen.usage = Some((use_.utilisation, now));
+                self.members[n].seen.stopped = use_.throttled;
             }
         }
     }
 
+    /// Takes the use of a fast window; false if a non-user-facing VM is missing.
+    ///
+    /// A user-facing one that is not metered counts as idle: its cores are not throttled, so it is part
+    /// of the rest.
+    pub(crate) fn take_fast(&mut self, usage: &[VmUsage]) -> bool {
+        let mut complete = true;
+        for (n, member) in self.members.iter_mut().enumerate() {
+            // Mostly in the set's own order.
+            let hit = match usage.get(n) {
+                Some(use_) if use_.vm == member.vm.id => Some(use_),
+                _ => usage.iter().find(|use_| use_.vm == member.vm.id),
+            };
+            match hit {
+                Some(use_) => member.seen.window(use_.utilisation.ratio(), use_.throttled),
+                None => {
+                    member.seen.window(0.0, false);
+                    complete &= member.vm.class == VmClass::UserFacing;
+                }
+            }
+        }
+        complete
+    }
+
+    /// How busy a core may be in the next fast windows: load that went away for a moment comes back.
+    pub(crate) fn peak_use(&self, core: usize) -> f64 {
+        self.owner[core].map_or(0.0, |vm| self.members[usize::from(vm)].seen.fast_peak)
+    }
+
+    /// How busy a core was in the last fast window; a core of no VM counts as idle.
+    pub(crate) fn fast_use(&self, core: usize) -> f64 {
+        self.owner[core].map_or(0.0, |vm| self.members[usize::from(vm)].seen.fast)
+    }
+
+    /// How many cores were busy in the last fast window.
+    pub(crate) fn fast_cores(&self) -> f64 {
+        self.members.iter().map(|member| member.seen.fast * member.vm.cores.len() as f64).sum()
+    }
+
+    /// How busy a slot of a floating VM may want to be: all the time if its quota held it back in the
+    /// last fast window.
+    pub(crate) fn fast_demand(&self, slot: usize, throttle: &Throttle) -> f64 {
+        let Some(member) = self.owner[slot].map(|vm| &self.members[usize::from(vm)]) else {
+            return 0.0;
+        };
+        let quota = member.quota(throttle).map(|millicores| f64::from(millicores) / 1000.0);
+        let used = member.seen.fast * member.vm.cores.len() as f64;
+        let held = member.seen.fast_stopped || quota.is_some_and(|quota| used >= AT_QUOTA * quota);
+        if held { 1.0 } else { member.seen.fast_peak }
+    }
+
     /// How busy a core is, if that is known.
     pub(crate) fn core_usage(&self, now: Instant, core: usize) -> Option<f64> {
-        let (utilisation, at) = self.members[usize::from(self.owner[core]?)].usage?;
+        let (utilisation, at) = self.members[usize::from(self.owner[core]?)].seen.usage?;
         (now.since(at) <= USAGE_LIFE).then(|| utilisation.ratio())
     }
 
-    /// Accounts for the time since the last call at the old counts, then counts anew.
-    pub(crate) fn account(&mut self, now: Instant, throttle: &Throttle) {
-        let span = nanos(now.since(self.since));
-        self.since = now;
+    /// Books the time since the last call at what was seen then, and looks anew.
+    pub(crate) fn account(&mut self, now: Instant, throttle: &Throttle, limited: bool) {
+        let span = now.since(self.since);
+        (self.since, self.limited) = (now, limited);
         for member in &mut self.members {
-            member.throttled_ns =
-                member.throttled_ns.saturating_add(span.saturating_mul(member.capped));
-            let restricted = |core: &&u16| throttle.restricted(usize::from(**core));
-            member.capped = member.cores.iter().filter(restricted).count() as u64;
+            member.impact.pass(span);
+            let all = if limited { member.vm.cores.len() } else { 0 };
+            member.impact.look(now, &member.cores, throttle, all);
         }
     }
 
-    pub(crate) fn status(&self, now: Instant, throttle: &Throttle) -> Vec<VmStatus> {
-        let span = nanos(now.since(self.since));
+    /// Whether the server's own limit was on when it was last looked at.
+    pub(crate) fn limited(&self) -> bool {
+        self.limited
+    }
+
+    /// The VMs that may be killed, first to last.
+    pub(crate) fn killable(&self) -> Vec<&Vm> {
+        let may = |m: &&Member| {
+            m.vm.class == VmClass::NonUserFacing
+                && m.vm.on_extreme == OnExtreme::Kill
+                && !m.cores.is_empty()
+        };
+        let mut vms: Vec<_> = self.members.iter().filter(may).map(|member| &member.vm).collect();
+        vms.sort_by_key(|vm| (vm.throttle_order, &vm.id));
+        vms
+    }
+
+    /// Whether there is such a VM.
+    pub(crate) fn has(&self, vm: &VmId) -> bool {
+        self.members.iter().any(|member| member.vm.id == *vm)
+    }
+
+    pub(crate) fn status(
+        &self,
+        now: Instant,
+        throttle: &Throttle,
+        floating: bool,
+        killed: impl Fn(&VmId) -> bool,
+    ) -> Vec<VmStatus> {
+        let span = now.since(self.since);
         let status = |member: &Member| {
             let cores = member.cores.iter().map(|core| usize::from(*core));
-            let throttled_ns =
-                member.throttled_ns.saturating_add(span.saturating_mul(member.capped));
+            let restricted = cores.filter(|core| throttle.restricted(*core));
             VmStatus {
                 vm: member.vm.id.clone(),
                 class: member.vm.class,
                 cores: member.vm.cores.len() as u16,
-                min_khz: cores
-                    .filter(|core| throttle.restricted(*core))
-                    .map(|core| throttle.khz(core))
-                    .min(),
-                throttled_core_ms: throttled_ns / 1_000_000,
+                min_khz: restricted.map(|core| throttle.khz(core)).min().filter(|_| !floating),
+                quota_millicores: member.quota(throttle).filter(|_| floating),
+                throttle_order: member.vm.throttle_order,
+                on_extreme: member.vm.on_extreme,
+                killed: killed(&member.vm.id),
+                impact: member.impact.status(now, span, floating),
             }
         };
         self.members.iter().map(status).collect()
     }
 }
 
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ballast_types::{CoreId, KiloHertz, Ladder, VmId};
+    use ballast_types::{CoreId, KiloHertz, Ladder};
 
     fn cores() -> Vec<Core> {
         let mhz = KiloHertz::from_mhz;
@@ -152,7 +341,7 @@ mod tests {
     }
     fn vm(id: &str, class: VmClass, throttle_order: u8, cores: &[u16]) -> Vm {
         let cores = cores.iter().copied().map(CoreId).collect();
-        Vm { id: VmId::new(id).unwrap(), class, throttle_order, cores }
+        Vm { id: VmId::new(id).unwrap(), class, throttle_order, cores, on_extreme: OnExtreme::None }
     }
     use VmClass::{NonUserFacing as Nuf, UserFacing as Uf};
 
@@ -178,14 +367,17 @@ mod tests {
         throttle.found(0, 0);
         throttle.found(1, 0);
         let ms = Instant::from_millis;
-        fleet.account(ms(100), &throttle);
-        assert_eq!(fleet.status(ms(150), &throttle)[0].throttled_core_ms, 100);
-        fleet.account(ms(200), &throttle);
+        fleet.account(ms(100), &throttle, false);
+        assert_eq!(
+            fleet.status(ms(150), &throttle, false, |_| false)[0].impact.throttled_core_ms,
+            100
+        );
+        fleet.account(ms(200), &throttle, false);
         fleet.replace(vec![vm("a", Nuf, 0, &[12]), vm("b", Nuf, 0, &[10])], &cores());
-        fleet.account(ms(200), &throttle);
-        let status = fleet.status(ms(300), &throttle);
-        assert_eq!((status[0].throttled_core_ms, status[0].min_khz), (200, None));
-        assert_eq!((status[1].throttled_core_ms, status[1].cores), (100, 1));
+        fleet.account(ms(200), &throttle, false);
+        let status = fleet.status(ms(300), &throttle, false, |_| false);
+        assert_eq!((status[0].impact.throttled_core_ms, status[0].min_khz), (200, None));
+        assert_eq!((status[1].impact.throttled_core_ms, status[1].cores), (100, 1));
         assert_eq!(status[1].min_khz, Some(KiloHertz::from_mhz(1000)));
     }
 
@@ -197,6 +389,7 @@ mod tests {
         let usage = |id: &str| VmUsage {
             vm: VmId::new(id).unwrap(),
             utilisation: Utilisation::from_ratio(0.5).unwrap(),
+            throttled: false,
         };
         fleet.usage(ms(0), &[usage("nobody"), usage("a")]);
         assert_eq!(fleet.core_usage(ms(5000), 0), Some(0.5));

@@ -59,6 +59,7 @@ pub fn core_groups(cores: &[CoreId], vms: &[(VmId, VmSpec)]) -> Result<Vec<Vm>, 
             class: spec.class,
             throttle_order: spec.throttle_order,
             cores: mine.to_vec(),
+            on_extreme: spec.on_extreme,
         });
     }
     Ok(groups)

@@ -2,7 +2,7 @@
 
 use ballast_types::wire::{Alert, Event, Refusal, Report};
 use ballast_types::{
-    ActionId, CoreId, Epoch, Instant, KiloHertz, Utilisation, VmClass, VmId, Watts,
+    ActionId, CoreId, Epoch, Instant, KiloHertz, OnExtreme, Utilisation, VmClass, VmId, Watts,
 };
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,8 @@ pub enum Input {
     Power(Reading),
     /// CPU use of every VM since the last one, as a share of its cores.
     Usage(Vec<VmUsage>),
+    /// RAPL and CPU use over a short window: what `predictive` acts on.
+    Fast(Fast),
     /// Every VM of this server: the whole set, never a delta.
     Vms(Vec<Vm>),
     /// An actuator's answer.
@@ -63,6 +65,22 @@ pub struct VmUsage {
     pub vm: VmId,
     /// Share of its cores' time that it ran.
     pub utilisation: Utilisation,
+    /// Whether its bandwidth limit stopped it in that time (`nr_throttled` of `cpu.stat` moved).
+    #[serde(default)]
+    pub throttled: bool,
+}
+
+/// What RAPL counted and who used the CPU over a short window (50 ms).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Fast {
+    /// Its start.
+    pub from: Instant,
+    /// Its end; the next window begins here.
+    pub to: Instant,
+    /// Mean draw that RAPL counted: packages and memory, only part of the server's.
+    pub rapl_w: Watts,
+    /// CPU use of every VM in the window.
+    pub usage: Vec<VmUsage>,
 }
 
 /// One VM and the cores that are its own.
@@ -74,8 +92,12 @@ pub struct Vm {
     pub class: VmClass,
     /// Lower is throttled first.
     pub throttle_order: u8,
-    /// Its cores. A core that a user-facing VM also has counts as high-priority.
+    /// Its cores. A core that a user-facing VM also has counts as high-priority. With `cpu-max` only
+    /// their number matters: a floating VM runs on any core.
     pub cores: Vec<CoreId>,
+    /// What may be done to it when throttling is not enough.
+    #[serde(default)]
+    pub on_extreme: OnExtreme,
 }
 
 /// Why an actuator did not do it.
@@ -108,6 +130,22 @@ pub enum Output {
         /// Which core.
         core: CoreId,
     },
+    /// Limit the CPU bandwidth of one VM (`cpu-max` only). Answered; a VM that is gone is done.
+    SetQuota {
+        /// Which action.
+        id: ActionId,
+        /// Which VM.
+        vm: VmId,
+        /// CPU time per time, in thousandths of a core.
+        millicores: u32,
+    },
+    /// Put back the bandwidth that a VM had before. Answered.
+    LiftQuota {
+        /// Which action.
+        id: ActionId,
+        /// Which VM.
+        vm: VmId,
+    },
     /// Limit the whole server by its own hardware (RAPL). Answered.
     SetServerLimit {
         /// Which action.
@@ -119,6 +157,13 @@ pub enum Output {
     LiftServerLimit {
         /// Which action.
         id: ActionId,
+    },
+    /// Kill a VM, all of it, at once. Answered.
+    KillVm {
+        /// Which action.
+        id: ActionId,
+        /// Which VM.
+        vm: VmId,
     },
     /// The answer to the alert that was just handled.
     Report(Report),
@@ -148,4 +193,18 @@ pub struct Found {
     pub capped: Vec<(CoreId, KiloHertz)>,
     /// Whether an earlier life had the server's own limit on.
     pub server_limit: bool,
+    /// VMs whose bandwidth an earlier life had limited; for `cpu-max`.
+    #[serde(default)]
+    pub quotas: Vec<FoundQuota>,
+}
+
+/// A bandwidth limit that an earlier life left on a VM.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FoundQuota {
+    /// Which VM.
+    pub vm: VmId,
+    /// How many cores it has.
+    pub cores: u16,
+    /// CPU time per time, in thousandths of a core.
+    pub millicores: u32,
 }

@@ -8,6 +8,10 @@
 //! ```
 //! No clocks are shared. A lease runs from the agent's own stamp that the chassis echoes, so a
 //! message that was delayed in the network can restrict, but grants nothing.
+//!
+//! The rise to the fallback comes one `valid_for` after the lease's end, and two after the newest obeyed
+//! message with a cap. A manager that shares unevenly relies on it: before a server of a low cap may rise,
+//! its silence has been noticed, and what others were granted above their fallbacks has run out.
 
 use core::time::Duration;
 
@@ -18,6 +22,8 @@ use crate::Memory;
 
 /// No lease is longer, whatever the message says: a cap below the fallback must end by itself.
 const LONGEST_LEASE: Duration = Duration::from_secs(60);
+/// An earlier life's leases have run out after this: two of the usual 2 s.
+const FIRST_WORD: Duration = Duration::from_secs(4);
 /// A manager cannot restart faster than this, and every restart costs one epoch.
 const FASTEST_RESTART: Duration = Duration::from_millis(200);
 /// Epochs that may be burnt at once (a crash loop before the first message).
@@ -59,17 +65,39 @@ pub(crate) struct Accepted {
 pub(crate) struct Orders {
     chassis_id: ChassisId,
     boot_id: BootId,
+    /// This life began. What an earlier one reported, and a message from then echoes, proves nothing:
+    /// newer messages may have been obeyed since, and the restart has forgotten their numbers.
+    born: Instant,
     memory: Memory,
     /// The newest message of this life, and when it came.
     heard: Option<(Seq, Instant)>,
     grant: Option<Grant>,
+    /// No raise before this instant: nobody has told this life anything that is live.
+    sure_from: Instant,
     /// No raise before this instant: the last message was an emergency.
     emergency_until: Option<Instant>,
+    /// The newest message orders a cap, and was not late.
+    capping: bool,
 }
 
 impl Orders {
-    pub(crate) fn new(chassis_id: ChassisId, boot_id: BootId, memory: Memory) -> Self {
-        Self { chassis_id, boot_id, memory, heard: None, grant: None, emergency_until: None }
+    pub(crate) fn new(
+        chassis_id: ChassisId,
+        boot_id: BootId,
+        memory: Memory,
+        born: Instant,
+    ) -> Self {
+        Self {
+            chassis_id,
+            boot_id,
+            sure_from: born + FIRST_WORD,
+            born,
+            memory,
+            heard: None,
+            grant: None,
+            emergency_until: None,
+            capping: false,
+        }
     }
 
     /// Obeys `alert`, or says why not; a refused alert changes nothing.
@@ -113,27 +141,41 @@ impl Orders {
 
     fn obey(&mut self, now: Instant, alert: &Alert, cap: Option<Watts>) {
         let span = Duration::from_millis(alert.valid_for_ms).min(LONGEST_LEASE);
-        self.emergency_until = (alert.level == Level::Emergency).then(|| now + span);
         let live = self.live_until(now, alert, span);
+        if alert.level == Level::Emergency {
+            self.emergency_until = self.emergency_until.max(Some(now + span));
+        } else if live.is_some() {
+            self.emergency_until = None;
+        }
+        if live.is_some() {
+            self.sure_from = now;
+        }
+        self.capping = live.is_some() && alert.level >= Level::Cap && cap.is_some();
         let fallback = Some(alert.fallback_w);
         if live.is_some() || lower(self.memory.fallback_w, fallback) != self.memory.fallback_w {
             self.memory.fallback_w = fallback;
         }
+        let kept = now + span + span;
         if let Some(end) = live {
-            self.grant = Some(Grant { cap, end, rise: end + span, held: false });
-        } else if cap.is_some() && lower(cap, self.cap()) == cap {
-            let rise = now + span;
-            self.grant = Some(match self.grant {
-                Some(grant) => Grant { cap, rise: grant.rise.max(rise), ..grant },
-                None => Grant { cap, end: now, rise, held: true },
-            });
+            let rise = if cap.is_some() { kept } else { end + span };
+            self.grant = Some(Grant { cap, end, rise, held: false });
+        } else if cap.is_some() {
+            let restricts = lower(cap, self.cap()) == cap;
+            self.grant = match self.grant {
+                Some(grant) => {
+                    let cap = if restricts { cap } else { grant.cap };
+                    Some(Grant { cap, rise: grant.rise.max(kept), ..grant })
+                }
+                None => restricts.then_some(Grant { cap, end: now, rise: kept, held: true }),
+            };
         }
     }
 
     /// The end of the lease that `alert` grants, if it is still to come.
     fn live_until(&self, now: Instant, alert: &Alert, span: Duration) -> Option<Instant> {
         let echo = alert.echo_agent_ms?;
-        if alert.echo_boot_id.as_ref() != Some(&self.boot_id) || echo > now.as_millis() {
+        let own = alert.echo_boot_id.as_ref() == Some(&self.boot_id);
+        if !own || !(self.born.as_millis()..=now.as_millis()).contains(&echo) {
             return None;
         }
         let end = Instant::from_millis(echo) + span;
@@ -169,9 +211,20 @@ impl Orders {
         self.grant.is_some_and(|grant| !grant.held && grant.cap.is_none())
     }
 
+    /// Whether the chassis orders a cap, by a message that came in time and still holds.
+    pub(crate) fn capped_by_lease(&self) -> bool {
+        self.capping && self.grant.is_some_and(|grant| !grant.held)
+    }
+
     /// The live lease's end.
     pub(crate) fn lease_end(&self) -> Option<Instant> {
         self.grant.filter(|grant| !grant.held).map(|grant| grant.end)
+    }
+
+    /// Whether nothing may rise yet: an earlier life may have obeyed a lower cap than the fallback, and
+    /// what it left for others is theirs until its leases have run out or the chassis speaks.
+    pub(crate) fn unsure(&self, now: Instant) -> bool {
+        now < self.sure_from
     }
 
     /// Whether the newest message was an emergency that still holds.
@@ -206,7 +259,8 @@ mod tests {
     }
     fn orders(fallback: Option<Watts>) -> Orders {
         let memory = Memory { epoch: Epoch(5), fallback_w: fallback };
-        Orders::new(ChassisId::new("c").unwrap(), BootId::new("boot").unwrap(), memory)
+        let (chassis, boot) = (ChassisId::new("c").unwrap(), BootId::new("boot").unwrap());
+        Orders::new(chassis, boot, memory, ms(500))
     }
     fn alert(seq: u64, cap_w: Option<Watts>, echo: Option<u64>) -> Alert {
         Alert {
@@ -236,13 +290,35 @@ mod tests {
     fn a_lease_runs_from_the_echo_then_holds_then_rises_to_the_fallback() {
         let mut o = orders(None);
         o.take(ms(1500), &alert(1, w(180), Some(1000))).unwrap();
-        assert_eq!(caps(&mut o, &[2999, 3000, 4999, 5000]), [w(180), w(180), w(180), w(200)]);
+        assert_eq!(caps(&mut o, &[2999, 3000, 5499, 5500]), [w(180), w(180), w(180), w(200)]);
         // A grant above the fallback, and "uncapped", fall to the fallback when the lease ends.
         for cap in [w(250), None] {
             let mut o = orders(None);
             o.take(ms(1500), &alert(1, cap, Some(1000))).unwrap();
-            assert_eq!(caps(&mut o, &[2999, 3000, 5000]), [cap, w(200), w(200)]);
+            assert_eq!(caps(&mut o, &[2999, 3000, 5500]), [cap, w(200), w(200)]);
         }
+    }
+
+    #[test]
+    fn no_cap_rises_within_two_leases_of_an_obeyed_message() {
+        let mut o = orders(None);
+        o.take(ms(1500), &alert(1, w(150), Some(1000))).unwrap();
+        // Late, and no stricter: it grants nothing, but somebody is there.
+        o.take(ms(3400), &alert(2, w(160), Some(1200))).unwrap();
+        assert_eq!(caps(&mut o, &[5500, 7399, 7400]), [w(150), w(150), w(200)]);
+        // That nobody caps is no reason to hold on.
+        o.take(ms(8000), &alert(3, w(150), Some(7900))).unwrap();
+        o.take(ms(8100), &alert(4, None, None)).unwrap();
+        assert_eq!(caps(&mut o, &[11_999, 12_000]), [w(150), w(200)]);
+    }
+
+    #[test]
+    fn an_echo_of_an_earlier_life_proves_nothing() {
+        let mut o = orders(w(150));
+        o.take(ms(600), &alert(1, w(250), Some(499))).unwrap();
+        assert_eq!((o.cap(), o.memory().fallback_w), (w(150), w(150)));
+        o.take(ms(600), &alert(2, w(250), Some(500))).unwrap();
+        assert_eq!(o.cap(), w(250));
     }
 
     #[test]
@@ -298,12 +374,12 @@ mod tests {
     fn a_lower_cap_without_a_lease_ends_by_itself() {
         let mut o = orders(w(200));
         o.take(ms(9000), &alert(1, w(100), None)).unwrap();
-        assert_eq!(caps(&mut o, &[9000, 10_999, 11_000]), [w(100), w(100), w(200)]);
+        assert_eq!(caps(&mut o, &[9000, 12_999, 13_000]), [w(100), w(100), w(200)]);
         assert_eq!(o.due(), None);
         // However long the message wants it.
         let long = Alert { valid_for_ms: u64::MAX, ..alert(2, w(100), Some(9000)) };
-        o.take(ms(12_000), &long).unwrap();
-        assert_eq!(caps(&mut o, &[60_000, 129_000]), [w(100), w(200)]);
+        o.take(ms(14_000), &long).unwrap();
+        assert_eq!(caps(&mut o, &[133_999, 134_000]), [w(100), w(200)]);
     }
 
     #[test]
@@ -313,7 +389,9 @@ mod tests {
         assert_eq!(o.take(ms(9000), &emergency).unwrap().cap, w(200));
         assert_eq!(o.cap(), w(200));
         assert!(o.emergency(ms(10_999)) && !o.emergency(ms(11_000)));
-        o.take(ms(9500), &alert(2, None, Some(9000))).unwrap();
+        o.take(ms(9400), &alert(2, None, None)).unwrap();
+        assert!(o.emergency(ms(9400)), "a dead message grants nothing");
+        o.take(ms(9500), &alert(3, None, Some(9000))).unwrap();
         assert!(!o.emergency(ms(9500)));
     }
 

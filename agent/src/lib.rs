@@ -4,6 +4,7 @@
 //!   Alert ──▶ orders (epochs, leases) ──cap──┐
 //!   Power ──▶ meter (fresh? current?) ─draw──┤
 //!   Vms ────▶ fleet (who owns a core) ─class─┤
+//!   Fast ───▶ predictive (what fits) ──room──┤
 //!                                            ▼
 //!                     agent (states) ──▶ throttle (p-states) ──▶ actuators ──▶ Output
 //!                          ▲                                         │
@@ -18,11 +19,15 @@ mod control;
 mod enforced;
 mod estimate;
 mod fleet;
+mod floating;
 mod groups;
+mod impact;
 mod io;
 mod lease;
 mod meter;
 mod params;
+mod predictive;
+mod shed;
 mod state;
 mod status;
 mod throttle;
@@ -30,4 +35,4 @@ mod throttle;
 pub use agent::Agent;
 pub use groups::{GroupError, core_groups};
 pub use io::*;
-pub use params::{Params, Policy};
+pub use params::{Actuator, Params, Policy};

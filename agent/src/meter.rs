@@ -9,6 +9,11 @@ use crate::Reading;
 /// Beyond this no server draws; the reader has its own, tighter bound.
 const ABSURD: Watts = Watts::from_whole(1_000_000);
 
+/// Whether a server can draw so much.
+pub(crate) fn plausible(watts: Watts) -> bool {
+    watts > Watts::ZERO && watts <= ABSURD
+}
+
 /// One valid reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
@@ -36,7 +41,7 @@ impl Meter {
             self.faults = self.faults.saturating_add(1);
             return None;
         };
-        if watts <= Watts::ZERO || watts > ABSURD {
+        if !plausible(watts) {
             self.faults = self.faults.saturating_add(1);
             return None;
         }

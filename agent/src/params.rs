@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub enum Policy {
     /// The paper's: low-priority cores to the floor, then four cores a step back up.
     Stepwise,
+    /// Ours: the p-states that just fit, by a model learnt on line; `Stepwise` while that is not trusted.
+    Predictive,
     /// Every core equally, as RAPL does: the paper's baseline.
     FullServer,
     /// Watches and reports, restricts nothing.
@@ -23,8 +25,33 @@ impl Policy {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stepwise => "stepwise",
+            Self::Predictive => "predictive",
             Self::FullServer => "full-server",
             Self::None => "none",
+        }
+    }
+}
+
+/// What throttling acts on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Actuator {
+    /// The p-states of a VM's cores; every VM has cores of its own.
+    #[default]
+    Pstate,
+    /// The CPU bandwidth of a VM (`cpu.max` of its cgroup), which follows it to whatever core it runs
+    /// on: the paper's production lesson (Section V, "Hypervisor support"). A VM of n cores has n slots
+    /// on the cores' ladder, and its quota is the sum of their shares of the highest frequency.
+    CpuMax,
+}
+
+impl Actuator {
+    /// Its name in config.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pstate => "pstate",
+            Self::CpuMax => "cpu-max",
         }
     }
 }
@@ -40,6 +67,9 @@ pub struct Params {
     pub chassis_id: ChassisId,
     /// How to throttle.
     pub policy: Policy,
+    /// What throttling acts on. With `cpu-max` there is no `full-server`: it counts as `stepwise`.
+    #[serde(default)]
+    pub actuator: Actuator,
     /// Every core of the server, ascending by id, no duplicates.
     pub cores: Vec<Core>,
     /// The server's power model: for estimates in reports, and for how fast the draw may rise.
@@ -57,10 +87,18 @@ pub struct Params {
     /// No step up while the draw is within this of the target (4 W: two standard deviations of a meter
     /// that is 1 % off at 200 W, so that noise alone seldom moves a core).
     pub deadband: Watts,
+    /// `predictive`: the length of a fast window (50 ms).
+    pub fast_period: Duration,
+    /// `predictive`: the margin under the cap, in standard deviations of what its forecasts miss (2.2).
+    pub margin_sigmas: f64,
     /// How long the last resort stays on after the draw came under the target (2 s).
     pub server_limit_hold: Duration,
     /// The lowest limit that the server's own hardware may be set to; `None` if there is none to set.
     pub server_limit_floor: Option<Watts>,
+    /// At the floor and above the cap for this long: a VM that prefers it is killed; `None` never (the
+    /// default).
+    #[serde(default)]
+    pub kill_after: Option<Duration>,
     /// Tries of one action before it is given up (3).
     pub actuator_tries: u8,
     /// Between two tries (50 ms).
@@ -81,6 +119,7 @@ impl Params {
             boot_id,
             chassis_id,
             policy: Policy::Stepwise,
+            actuator: Actuator::Pstate,
             cores,
             model: PowerModel::PAPER,
             sample_period: Duration::from_millis(200),
@@ -89,10 +128,23 @@ impl Params {
             step_cores: 4,
             margin_ppm: 20_000,
             deadband: Watts::from_whole(4),
+            fast_period: Duration::from_millis(50),
+            margin_sigmas: 2.2,
             server_limit_hold: Duration::from_secs(2),
             server_limit_floor: Some(Watts::from_whole(150)),
+            kill_after: None,
             actuator_tries: 3,
             retry_after: Duration::from_millis(50),
         }
+    }
+
+    /// Whether every core is throttled alike.
+    pub(crate) fn equal(&self) -> bool {
+        self.policy == Policy::FullServer && !self.floating()
+    }
+
+    /// Whether VMs are throttled and not cores.
+    pub(crate) fn floating(&self) -> bool {
+        self.actuator == Actuator::CpuMax
     }
 }

@@ -10,6 +10,7 @@ impl Agent {
     #[must_use]
     pub fn status(&self, now: Instant) -> AgentStatus {
         let mut alarms = self.actuators.alarms();
+        alarms.extend(self.shed.alarms());
         if let Some(alarm) = self.floor_alarm(now) {
             alarms.push(alarm);
         }
@@ -17,12 +18,17 @@ impl Agent {
             role: "agent".to_owned(),
             chassis_id: self.params.chassis_id.clone(),
             policy: self.params.policy.name().to_owned(),
+            recovery: self.recovery_status(now),
             report: self.report(now),
             fallback_w: self.orders.memory().fallback_w,
             lease_ms: self.orders.lease_end().map(|end| end.since(now).as_millis() as u64),
             refused_alerts: self.refused,
             power_faults: self.meter.faults(),
-            vms: self.fleet.status(now, &self.throttle),
+            vms: self
+                .fleet
+                .status(now, &self.throttle, self.params.floating(), |vm| self.shed.killed(vm)),
+            vm_kills: self.shed.kills(),
+            last_vm_kills: self.shed.last_kills(),
             alarms,
         }
     }
@@ -45,10 +51,11 @@ impl Agent {
             sheddable_w: self.estimate.sheddable(now, throttle, actuators, fleet),
             restorable_w: self.estimate.restorable(now, throttle, actuators, fleet, draw),
             low_cores: throttle.low().count() as u16,
-            min_khz: throttle.min_khz(),
+            min_khz: throttle.min_khz().filter(|_| !self.params.floating()),
+            min_share_percent: self.min_share_percent().filter(|_| self.params.floating()),
             server_limit: actuators.limit_on(),
             leaving: self.leaving,
-            actuator_failures: actuators.failures(),
+            actuator_failures: actuators.failures().saturating_add(self.shed.failures()),
         }
     }
 

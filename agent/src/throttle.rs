@@ -1,9 +1,10 @@
 //! The p-state that every core is meant to have, and the order in which cores are throttled.
 //!
-//! Cores are addressed by their index in `Params::cores`. The methods only decide: they note what
+//! Cores are addressed by their index in `Params::cores`; with `cpu-max` they are the slots of floating
+//! VMs, numbered by `fleet`. The methods only decide: they note what
 //! they changed, and the agent has it written.
 
-use ballast_types::{Core, KiloHertz};
+use ballast_types::{Core, CoreId, KiloHertz, Ladder};
 
 /// Cores that are throttled together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,9 @@ pub(crate) struct Throttle {
     top: Vec<u16>,
     /// Ascending by `order`; every core is in one class at most.
     classes: Vec<Class>,
+    /// One entry for every p-state of every low-priority core: the cores in the order in which they are
+    /// raised by one, from all at their floor to all free.
+    climb: Vec<u16>,
     /// Every core at the same p-state, moved all at once.
     equal: bool,
     step: usize,
@@ -49,6 +53,7 @@ impl Throttle {
             level: top.clone(),
             top,
             classes: Vec::new(),
+            climb: Vec::new(),
             equal,
             step: step.max(1),
             changed: Vec::with_capacity(size),
@@ -61,6 +66,23 @@ impl Throttle {
         self.level[core] = (level as u16).min(self.top[core]);
     }
 
+    /// Adds free slots on `ladder` until there are `size`.
+    pub(crate) fn grow(&mut self, size: usize, ladder: &Ladder) {
+        for slot in self.len()..size {
+            self.cores.push(Core { id: CoreId(slot as u16), ladder: ladder.clone() });
+            self.top.push(ladder.top() as u16);
+            self.level.push(ladder.top() as u16);
+        }
+    }
+
+    /// Slot `slot` stands for nothing any more: its next owner starts free.
+    pub(crate) fn forget(&mut self, slot: u16) {
+        for class in &mut self.classes {
+            class.cores.retain(|core| *core != slot);
+        }
+        self.level[usize::from(slot)] = self.top[usize::from(slot)];
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.cores.len()
     }
@@ -70,8 +92,18 @@ impl Throttle {
     pub(crate) fn restricted(&self, core: usize) -> bool {
         self.level[core] < self.top[core]
     }
+    pub(crate) fn ladder(&self, core: usize) -> &Ladder {
+        &self.cores[core].ladder
+    }
+    /// A p-state as a share of the highest frequency.
+    pub(crate) fn share(&self, core: usize, level: usize) -> f64 {
+        self.ladder(core).khz(level).share_of(self.ladder(core).max())
+    }
     pub(crate) fn khz(&self, core: usize) -> KiloHertz {
         self.cores[core].ladder.khz(self.level(core))
+    }
+    pub(crate) fn max_khz(&self, core: usize) -> KiloHertz {
+        self.cores[core].ladder.max()
     }
     /// The low-priority cores.
     pub(crate) fn low(&self) -> impl Iterator<Item = usize> + '_ {
@@ -178,6 +210,59 @@ impl Throttle {
         }
     }
 
+    /// How many p-states the low-priority cores have above their floors, together.
+    pub(crate) fn height(&self) -> usize {
+        self.low().map(|core| self.level(core)).sum()
+    }
+
+    /// The highest height at which `watts` of every low-priority core and level come to `room` at most;
+    /// the floor if even that is more.
+    pub(crate) fn highest_fit(&self, room: f64, watts: impl Fn(usize, usize) -> f64) -> usize {
+        let mut drawn: f64 = self.low().map(|core| watts(core, 0)).sum();
+        let mut level = vec![0u16; self.len()];
+        for (height, core) in self.climb.iter().enumerate() {
+            let core = usize::from(*core);
+            let at = usize::from(level[core]);
+            let next = drawn + watts(core, at + 1) - watts(core, at);
+            if next > room {
+                return height;
+            }
+            drawn = next;
+            level[core] += 1;
+        }
+        self.climb.len()
+    }
+
+    /// The low-priority cores to this height: all alike, to one p-state, within the one class that is
+    /// neither floored nor free.
+    pub(crate) fn climb_to(&mut self, height: usize) {
+        let mut level = core::mem::take(&mut self.scratch);
+        level.clear();
+        level.resize(self.len(), 0);
+        for core in &self.climb[..height.min(self.climb.len())] {
+            level[usize::from(*core)] += 1;
+        }
+        for class in 0..self.classes.len() {
+            for index in 0..self.classes[class].cores.len() {
+                let core = usize::from(self.classes[class].cores[index]);
+                self.set(core, level[core]);
+            }
+        }
+        self.scratch = level;
+    }
+
+    /// The order in which cores are raised: the last class first, and within it the lowest p-state first.
+    fn plan_climb(&mut self) {
+        self.climb.clear();
+        for class in self.classes.iter().rev() {
+            let rounds = class.cores.iter().map(|c| self.top[usize::from(*c)]).max().unwrap_or(0);
+            for round in 0..rounds {
+                let rises = |c: &&u16| self.top[usize::from(**c)] > round;
+                self.climb.extend(class.cores.iter().filter(rises));
+            }
+        }
+    }
+
     /// Every core to the top of its ladder.
     pub(crate) fn lift_all(&mut self) {
         for core in 0..self.len() {
@@ -185,22 +270,21 @@ impl Throttle {
         }
     }
 
-    /// Other classes. What is low-priority no more is lifted; what is newly so joins by `joining`.
+    /// Other classes. What is low-priority no more is lifted; what is newly so joins by `joining`; and
+    /// what now comes before a restricted class goes to its floor, as the order wants it.
     pub(crate) fn reclass(&mut self, classes: Vec<Class>, joining: Joining) {
         let mut was_low = vec![false; self.len()];
         for core in self.low() {
             was_low[core] = true;
         }
         self.classes = classes;
+        self.plan_climb();
         let mut is_low = vec![false; self.len()];
         for core in self.low() {
             is_low[core] = true;
         }
         for core in (0..self.len()).filter(|core| !is_low[*core]) {
             self.set(core, self.top[core]);
-        }
-        if joining == Joining::Free {
-            return;
         }
         // From the last class to the first, so that a later class shows whether its turn has come.
         let mut later_restricted = false;
@@ -209,11 +293,15 @@ impl Throttle {
             let old = cores.iter().map(|c| usize::from(*c)).filter(|c| was_low[*c]);
             let level = match old.map(|c| self.level[c]).min() {
                 Some(level) => level,
-                None if joining == Joining::Floor || later_restricted => 0,
+                None if joining == Joining::Floor => 0,
                 None => u16::MAX,
             };
-            for core in cores.iter().map(|c| usize::from(*c)).filter(|c| !was_low[*c]) {
-                self.set(core, level);
+            for core in cores.iter().map(|c| usize::from(*c)) {
+                if later_restricted {
+                    self.set(core, 0);
+                } else if !was_low[core] && joining != Joining::Free {
+                    self.set(core, level);
+                }
             }
             later_restricted |= cores.iter().any(|c| self.restricted(usize::from(*c)));
             self.classes[class].cores = cores;
@@ -224,7 +312,6 @@ impl Throttle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ballast_types::{CoreId, Ladder};
 
     fn throttle(step: usize, equal: bool) -> Throttle {
         let mhz = KiloHertz::from_mhz;
@@ -271,6 +358,17 @@ mod tests {
     }
 
     #[test]
+    fn a_forgotten_slot_joins_anew() {
+        let mut t = two_classes();
+        t.floor_all();
+        t.forget(3);
+        assert_eq!(t.level[2..], [0, 3, 0, 0]);
+        t.grow(8, &t.cores[0].ladder.clone());
+        t.reclass(vec![class(0, &[2]), class(1, &[3, 4, 5, 7])], Joining::Class);
+        assert_eq!(t.level, [3, 3, 0, 0, 0, 0, 3, 0]);
+    }
+
+    #[test]
     fn a_new_class_set_lifts_what_left_and_joins_what_came() {
         let mut t = two_classes();
         t.level = vec![3, 3, 0, 1, 3, 3];
@@ -283,8 +381,29 @@ mod tests {
         t.level[5] = 2;
         t.reclass(vec![class(0, &[0]), class(2, &[5])], Joining::Class);
         assert_eq!(t.level, [0, 3, 3, 3, 3, 2]);
+        // What now comes before a restricted class goes to its floor; what comes after stays as it is.
+        t.reclass(vec![class(0, &[1]), class(1, &[5]), class(2, &[2])], Joining::Class);
+        assert_eq!(t.level, [3, 0, 3, 3, 3, 2]);
         t.reclass(vec![class(0, &[3])], Joining::Floor);
         assert_eq!(t.level, [3, 3, 3, 0, 3, 3]);
+    }
+
+    #[test]
+    fn the_highest_fit_is_climbed_to_evenly_and_class_by_class() {
+        let mut t = two_classes();
+        // One watt a p-state and core; from floor to top there are 12.
+        let fit = |t: &Throttle, room| t.highest_fit(room, |_, level| level as f64);
+        for (room, height, levels) in [
+            (-1.0, 0, [0, 0, 0, 0]),
+            (3.5, 3, [0, 0, 2, 1]),
+            (6.0, 6, [0, 0, 3, 3]),
+            (8.9, 8, [1, 1, 3, 3]),
+            (99.0, 12, [3, 3, 3, 3]),
+        ] {
+            assert_eq!(fit(&t, room), height);
+            t.climb_to(height);
+            assert_eq!((&t.level[2..], t.height()), (&levels[..], height));
+        }
     }
 
     #[test]

@@ -29,6 +29,12 @@ enum Step {
     Fault,
     Vms(Vec<(u8, VmClass, u16, u16)>),
     Usage(f64),
+    /// A fast window of this length that ended now.
+    Fast {
+        length: u64,
+        rapl: i64,
+        share: f64,
+    },
     /// An answer to the n-th newest action.
     Answer(usize, Result<(), ActuatorError>),
     Silence,
@@ -56,6 +62,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Fault),
         1 => prop::collection::vec((0..3u8, class, 0..14u16, 1..5u16), 0..5).prop_map(Step::Vms),
         2 => (0.0..1.0f64).prop_map(Step::Usage),
+        12 => (0..300u64, prop_oneof![20 => 30..250i64, 1 => -1_000_000_000..1_000_000_000i64], 0.0..1.0f64)
+            .prop_map(|(length, rapl, share)| Step::Fast { length, rapl, share }),
         12 => (0..6usize, result).prop_map(|(n, result)| Step::Answer(n, result)),
         1 => Just(Step::Silence),
     ]
@@ -67,11 +75,26 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
 
 fn found() -> impl Strategy<Value = Found> {
     let capped = prop::collection::vec((0..14u16, 0..2_000_000u32), 0..5);
-    (0..3u64, prop::option::of(50..300i64), capped, any::<bool>()).prop_map(
-        |(epoch, fallback, capped, server_limit)| Found {
-            memory: Memory { epoch: Epoch(epoch), fallback_w: fallback.map(w) },
-            capped: capped.into_iter().map(|(c, khz)| (CoreId(c), KiloHertz::new(khz))).collect(),
-            server_limit,
+    let quotas = prop::collection::vec((0..7u8, 0..6u16, 0..7000u32), 0..4);
+    (0..3u64, prop::option::of(50..300i64), capped, any::<bool>(), quotas).prop_map(
+        |(epoch, fallback, capped, server_limit, quotas)| {
+            let quotas: BTreeMap<_, _> = quotas
+                .into_iter()
+                .map(|(vm, cores, millicores)| (vm, (cores, millicores)))
+                .collect();
+            let quota = |(vm, (cores, millicores))| {
+                let vm = VmId::new(&format!("v{vm}")).unwrap();
+                FoundQuota { vm, cores, millicores }
+            };
+            Found {
+                memory: Memory { epoch: Epoch(epoch), fallback_w: fallback.map(w) },
+                capped: capped
+                    .into_iter()
+                    .map(|(c, khz)| (CoreId(c), KiloHertz::new(khz)))
+                    .collect(),
+                server_limit,
+                quotas: quotas.into_iter().map(quota).collect(),
+            }
         },
     )
 }
@@ -85,18 +108,34 @@ struct Play {
     /// The newest wish for every core in kilohertz, and for the server's limit.
     wished: BTreeMap<u16, u32>,
     limit: Option<Watts>,
+    /// The newest wish for every VM's bandwidth in millicores.
+    quotas: BTreeMap<String, u32>,
     /// Cores that may be capped.
     low: BTreeSet<u16>,
+    /// VMs that may be limited, with their cores.
+    low_vms: BTreeMap<String, u32>,
+    /// The throttle order of each of them, once the VMs are told.
+    order: BTreeMap<u16, u8>,
+    /// The VMs that there are.
+    vms: Vec<Vm>,
 }
 
 impl Play {
     fn new(params: Params, found: Found) -> Self {
-        let known = |core: &CoreId| core.0 < CORES;
+        let floating = params.actuator == Actuator::CpuMax;
+        let known = |core: &CoreId| core.0 < CORES && !floating;
         let capped: Vec<_> = found.capped.iter().filter(|(core, _)| known(core)).collect();
+        let quotas: Vec<_> = found.quotas.iter().filter(|_| floating).collect();
+        let low_vms = quotas.iter().map(|q| (q.vm.to_string(), u32::from(q.cores))).collect();
+        let quotas = quotas.iter().map(|q| (q.vm.to_string(), q.millicores)).collect();
         let low = capped.iter().map(|(core, _)| core.0).collect();
         let wished = capped.iter().map(|(core, khz)| (core.0, khz.get())).collect();
         let mut play = Self {
             low,
+            low_vms,
+            quotas,
+            order: BTreeMap::new(),
+            vms: vec![],
             wished,
             limit: found.server_limit.then_some(Watts::MAX),
             agent: Agent::new(params, found, ms(20_000)),
@@ -120,6 +159,15 @@ impl Play {
                     self.ids.push(*id);
                     self.wished.remove(&core.0);
                 }
+                Output::SetQuota { id, vm, millicores } => {
+                    self.ids.push(*id);
+                    self.quotas.insert(vm.to_string(), *millicores);
+                }
+                Output::LiftQuota { id, vm } => {
+                    self.ids.push(*id);
+                    self.quotas.remove(vm.as_str());
+                }
+                Output::KillVm { id, .. } => self.ids.push(*id),
                 Output::SetServerLimit { id, watts } => {
                     self.ids.push(*id);
                     self.limit = Some(*watts);
@@ -156,7 +204,9 @@ impl Play {
                     .enumerate()
                     .map(|(n, (order, class, first, count))| {
                         let cores: Vec<u16> = (*first..first + count).collect();
-                        vm(&format!("v{n}"), *class, *order, &cores)
+                        // Whoever may not be killed is found out below.
+                        let on_extreme = OnExtreme::Kill;
+                        Vm { on_extreme, ..vm(&format!("v{n}"), *class, *order, &cores) }
                     })
                     .collect();
                 let of = |wanted| {
@@ -164,12 +214,34 @@ impl Play {
                     of.flat_map(|vm| vm.cores.iter().map(|c| c.0)).collect::<BTreeSet<u16>>()
                 };
                 self.low = &of(VmClass::NonUserFacing) - &of(VmClass::UserFacing);
+                let batch = vms.iter().filter(|vm| vm.class == VmClass::NonUserFacing);
+                self.low_vms = batch.map(|vm| (vm.id.to_string(), vm.cores.len() as u32)).collect();
+                self.order.clear();
+                for core in self.low.iter().filter(|core| **core < CORES) {
+                    let has = |vm: &&Vm| vm.cores.contains(&CoreId(*core));
+                    let last = vms.iter().filter(has).map(|vm| vm.throttle_order).max();
+                    self.order.extend(last.map(|order| (*core, order)));
+                }
+                self.vms.clone_from(&vms);
                 Input::Vms(vms)
             }
             Step::Usage(share) => Input::Usage(vec![VmUsage {
                 vm: VmId::new("v1").unwrap(),
                 utilisation: Utilisation::from_ratio(*share).unwrap(),
+                throttled: *share > 0.8,
             }]),
+            Step::Fast { length, rapl, share } => {
+                let utilisation = Utilisation::from_ratio(*share).unwrap();
+                let usage = self.agent.status(ms(now)).vms.into_iter();
+                Input::Fast(Fast {
+                    from: ms(now.saturating_sub(*length)),
+                    to: ms(now),
+                    rapl_w: Watts::from_milli(rapl.saturating_mul(1000)),
+                    usage: usage
+                        .map(|vm| VmUsage { vm: vm.vm, utilisation, throttled: *share > 0.8 })
+                        .collect(),
+                })
+            }
             Step::Answer(n, result) => {
                 let id = *self.ids.iter().rev().nth(*n)?;
                 Input::Applied { id, result: *result }
@@ -197,12 +269,13 @@ impl Play {
     fn moved(&mut self, input: Option<Input>, check: &mut impl FnMut(&mut Self, &Seen)) {
         let before = self.status();
         let (wished, limit) = (self.wished.clone(), self.limit);
+        let quotas = self.quotas.clone();
         match input.clone() {
             None => self.agent.handle_timeout(ms(self.now)),
             Some(input) => self.agent.handle_input(ms(self.now), input),
         }
         let outputs = self.drain();
-        check(self, &Seen { before, wished, limit, input, outputs });
+        check(self, &Seen { before, wished, limit, quotas, input, outputs });
     }
 
     /// `samples` times 200 ms in which there is room under any cap, and every action works.
@@ -228,13 +301,19 @@ struct Seen {
     before: AgentStatus,
     wished: BTreeMap<u16, u32>,
     limit: Option<Watts>,
+    quotas: BTreeMap<String, u32>,
     input: Option<Input>,
     outputs: Vec<Output>,
+}
+
+fn actuator() -> impl Strategy<Value = Actuator> {
+    prop_oneof![2 => Just(Actuator::Pstate), 1 => Just(Actuator::CpuMax)]
 }
 
 fn policy() -> impl Strategy<Value = Policy> {
     prop_oneof![
         3 => Just(Policy::Stepwise),
+        3 => Just(Policy::Predictive),
         1 => Just(Policy::FullServer),
         1 => Just(Policy::None),
     ]
@@ -245,9 +324,9 @@ proptest! {
 
     #[test]
     fn every_alert_has_one_answer_and_every_wish_is_possible(
-        policy in policy(), found in found(), steps in steps(),
+        policy in policy(), actuator in actuator(), found in found(), steps in steps(),
     ) {
-        let mut play = Play::new(Params { policy, ..params() }, found);
+        let mut play = Play::new(Params { policy, actuator, ..params() }, found);
         for (millis, step) in &steps {
             play.play(*millis, step, |play, seen| {
                 let answers = seen.outputs.iter().filter(|output| {
@@ -267,6 +346,13 @@ proptest! {
                             assert!((1_000_000..1_400_000).contains(&khz.get()));
                             assert!(policy != Policy::None);
                             assert!(policy == Policy::FullServer || play.low.contains(&core.0));
+                            assert!(actuator == Actuator::Pstate);
+                        }
+                        // Between the floor and below all of it.
+                        Output::SetQuota { vm, millicores, .. } => {
+                            assert!(policy != Policy::None && actuator == Actuator::CpuMax);
+                            let cores = play.low_vms[vm.as_str()];
+                            assert!((714 * cores..1000 * cores).contains(millicores), "{vm}");
                         }
                         Output::SetServerLimit { watts, .. } => assert!(*watts >= w(150)),
                         _ => {}
@@ -281,8 +367,11 @@ proptest! {
     }
 
     #[test]
-    fn a_high_priority_core_is_never_capped(found in found(), steps in steps()) {
-        let mut play = Play::new(params(), found);
+    fn what_is_high_priority_is_never_capped(
+        predictive in any::<bool>(), actuator in actuator(), found in found(), steps in steps(),
+    ) {
+        let policy = if predictive { Policy::Predictive } else { Policy::Stepwise };
+        let mut play = Play::new(Params { policy, actuator, ..params() }, found);
         let mut told = false;
         for (millis, step) in &steps {
             play.play(*millis, step, |play, seen| {
@@ -290,6 +379,9 @@ proptest! {
                 if told {
                     for core in play.wished.keys() {
                         assert!(play.low.contains(core), "core {core}");
+                    }
+                    for vm in play.quotas.keys() {
+                        assert!(play.low_vms.contains_key(vm), "VM {vm}");
                     }
                 }
             });
@@ -350,8 +442,8 @@ proptest! {
     }
 
     #[test]
-    fn nothing_rises_while_blind(found in found(), steps in steps()) {
-        let mut play = Play::new(params(), found);
+    fn nothing_rises_while_blind(actuator in actuator(), found in found(), steps in steps()) {
+        let mut play = Play::new(Params { actuator, ..params() }, found);
         for (millis, step) in &steps {
             play.play(*millis, step, |play, seen| {
                 let after = play.status().report;
@@ -365,6 +457,9 @@ proptest! {
                 for (core, khz) in &seen.wished {
                     assert!(play.wished.get(core).is_some_and(|now| now <= khz), "core {core}");
                 }
+                for (vm, quota) in &seen.quotas {
+                    assert!(play.quotas.get(vm).is_some_and(|now| now <= quota), "VM {vm}");
+                }
                 if let Some(limit) = seen.limit {
                     assert!(play.limit.is_some_and(|now| now <= limit));
                 }
@@ -374,9 +469,10 @@ proptest! {
 
     #[test]
     fn whatever_happened_a_lift_leaves_nothing_behind(
-        policy in policy(), found in found(), steps in steps(), leave in any::<bool>(),
+        policy in policy(), actuator in actuator(), found in found(), steps in steps(),
+        leave in any::<bool>(),
     ) {
-        let mut play = Play::new(Params { policy, ..params() }, found);
+        let mut play = Play::new(Params { policy, actuator, ..params() }, found);
         for (millis, step) in &steps {
             play.play(*millis, step, |_, _| {});
         }
@@ -392,17 +488,20 @@ proptest! {
         }
         play.drain();
         prop_assert_eq!((&play.wished, play.limit), (&BTreeMap::new(), None));
+        prop_assert_eq!(&play.quotas, &BTreeMap::new());
         // What had been given up is mended within ten seconds more.
         play.room(60);
         let status = play.status();
-        prop_assert_eq!(status.report.min_khz, None);
+        prop_assert_eq!((status.report.min_khz, status.report.min_share_percent), (None, None));
         prop_assert!(!status.report.server_limit && status.alarms.is_empty());
         prop_assert_eq!(status.report.restorable_w, w(0));
     }
 
     #[test]
-    fn nobody_is_held_below_the_fallback_for_ever(found in found(), steps in steps()) {
-        let mut play = Play::new(params(), found);
+    fn nobody_is_held_below_the_fallback_for_ever(
+        actuator in actuator(), found in found(), steps in steps(),
+    ) {
+        let mut play = Play::new(Params { actuator, ..params() }, found);
         for (millis, step) in &steps {
             play.play(*millis, step, |_, _| {});
         }
@@ -411,13 +510,15 @@ proptest! {
         let status = play.status();
         prop_assert_eq!(status.report.cap_w, status.fallback_w);
         prop_assert_eq!((&play.wished, play.limit), (&BTreeMap::new(), None));
+        prop_assert_eq!(&play.quotas, &BTreeMap::new());
     }
 
     #[test]
     fn the_same_inputs_make_the_same_outputs_also_through_a_recording(
-        found in found(), steps in steps(),
+        actuator in actuator(), found in found(), steps in steps(),
     ) {
-        let mut play = Play::new(params(), found.clone());
+        let params = Params { actuator, ..params() };
+        let mut play = Play::new(params.clone(), found.clone());
         let mut recorded: Vec<(u64, Option<Input>, Vec<Output>)> = vec![];
         for (millis, step) in &steps {
             play.play(*millis, step, |play, seen| {
@@ -426,11 +527,148 @@ proptest! {
         }
         let text = serde_json::to_string(&recorded).unwrap();
         let recorded: Vec<(u64, Option<Input>, Vec<Output>)> = serde_json::from_str(&text).unwrap();
-        let params = serde_json::to_string(&params()).unwrap();
+        let params = serde_json::to_string(&params).unwrap();
         let mut again = Play::new(serde_json::from_str(&params).unwrap(), found);
         for (now, input, outputs) in recorded {
             again.now = now;
             again.moved(input, &mut |_: &mut Play, seen: &Seen| assert_eq!(seen.outputs, outputs));
+        }
+    }
+}
+
+impl Play {
+    /// Whether a low-priority core is as low as it goes. A p-state that was found counts as the one at or
+    /// below it.
+    fn at_floor(&self, core: u16) -> bool {
+        self.wished.get(&core).is_some_and(|khz| *khz < 1_100_000)
+    }
+    fn restricted(&self, core: u16) -> bool {
+        self.wished.get(&core).is_some_and(|khz| *khz < 1_400_000)
+    }
+    /// A core that is restricted although one that comes before it is above its floor.
+    fn out_of_order(&self) -> Option<(u16, u16)> {
+        let above = self.order.iter().filter(|(core, _)| !self.at_floor(**core));
+        let (before, order) = above.min_by_key(|(_, order)| **order)?;
+        let later = |(core, other): &(&u16, &u8)| *other > order && self.restricted(**core);
+        self.order.iter().find(later).map(|(core, _)| (*before, *core))
+    }
+}
+
+fn software() -> impl Strategy<Value = Policy> {
+    prop_oneof![Just(Policy::Stepwise), Just(Policy::Predictive)]
+}
+
+/// After so long, a step; and how the actions before it went, if they are answered.
+type Hard = (u64, Step, Option<Result<(), ActuatorError>>);
+
+/// Much more draw than cap, most of the time: what leads to the floor and beyond.
+fn hard_steps() -> impl Strategy<Value = Vec<Hard>> {
+    let result = prop_oneof![
+        40 => Just(Some(Ok(()))),
+        1 => Just(None),
+        1 => Just(Some(Err(ActuatorError::Transient))),
+        1 => Just(Some(Err(ActuatorError::Permanent))),
+    ];
+    let over = (170..320i64).prop_map(|watts| Step::Draw { watts, age: 0 });
+    let cap =
+        (prop::option::weighted(0.9, 0..300u64), 1000..5000u64).prop_map(|(echo_age, valid)| {
+            let (epoch, seq, level) = (2, 0, Level::Cap);
+            Step::Alert { epoch, seq, level, cap: Some(160), echo_age, valid }
+        });
+    let one = prop_oneof![30 => over, 10 => cap, 2 => step()];
+    prop::collection::vec((150..250u64, one, result), 20..120)
+}
+
+impl Play {
+    /// With VMs of three classes, one of them user-facing too.
+    fn hard(params: Params, found: Found) -> Self {
+        let mut play = Self::new(params, found);
+        let batch = |order, first| (order, VmClass::NonUserFacing, first, 2);
+        let web = (0, VmClass::UserFacing, 1, 3);
+        let vms = vec![web, batch(1, 4), batch(0, 6), batch(2, 8), batch(0, 10)];
+        play.play(0, &Step::Vms(vms), |_, _| {});
+        play
+    }
+    fn answer(&mut self, result: Option<Result<(), ActuatorError>>) {
+        let Some(result) = result else { return };
+        for id in core::mem::take(&mut self.ids) {
+            self.agent.handle_input(ms(self.now), Input::Applied { id, result });
+        }
+        self.drain();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn no_class_is_touched_while_one_before_it_is_above_its_floor(
+        policy in software(), found in found(), steps in steps(), hard in hard_steps(),
+    ) {
+        let mut play = Play::hard(Params { policy, ..params() }, found);
+        let easy = steps.into_iter().map(|(millis, step)| (millis, step, None));
+        for (millis, step, result) in hard.into_iter().chain(easy) {
+            play.answer(result);
+            play.play(millis, &step, |play, _| {
+                assert_eq!(play.out_of_order(), None, "{:?} {:?}", play.order, play.wished);
+            });
+        }
+    }
+
+    #[test]
+    fn the_servers_own_limit_comes_only_after_every_low_priority_core_is_at_its_floor(
+        policy in software(), found in found(), hard in hard_steps(),
+    ) {
+        let mut play = Play::hard(
+            Params { policy, ..params() }, Found { server_limit: false, ..found },
+        );
+        for (millis, step, result) in &hard {
+            play.answer(*result);
+            play.play(*millis, step, |play, seen| {
+                if seen.limit.is_none() && play.limit.is_some() {
+                    let above = play.order.keys().find(|core| !play.at_floor(**core));
+                    assert_eq!(above, None, "{:?}", play.wished);
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_vm_is_killed_only_by_a_fresh_sample_in_extreme_draw(
+        policy in software(), found in found(), hard in hard_steps(), allowed in any::<bool>(),
+    ) {
+        let kill_after = allowed.then_some(core::time::Duration::from_millis(400));
+        let mut play = Play::hard(Params { policy, kill_after, ..params() }, found);
+        let mut killed: Option<u64> = None;
+        for (millis, step, result) in &hard {
+            play.answer(*result);
+            play.play(*millis, step, |play, seen| {
+                let kills: Vec<_> = seen.outputs.iter().filter_map(|output| match output {
+                    Output::KillVm { vm, .. } => Some(vm.clone()),
+                    _ => None,
+                }).collect();
+                let [id] = kills.as_slice() else { return assert!(kills.is_empty()) };
+                assert!(allowed);
+                let Some(Input::Power(Reading::Sample { watts, .. })) = &seen.input else {
+                    panic!("killed by {:?}", seen.input);
+                };
+                let before = &seen.before.report;
+                assert!(before.cap_w.is_some_and(|cap| *watts > cap));
+                assert!(matches!(before.state, AgentState::Throttled | AgentState::Shedding));
+                assert!(seen.before.lease_ms.is_some());
+                for core in play.order.keys() {
+                    assert!(play.at_floor(*core), "core {core}");
+                }
+                let may = |vm: &&Vm| vm.class == VmClass::NonUserFacing;
+                let dead = |vm: &Vm| {
+                    seen.before.vms.iter().any(|status| status.vm == vm.id && status.killed)
+                };
+                let vm = play.vms.iter().filter(may).find(|vm| vm.id == *id).unwrap();
+                assert!(!dead(vm));
+                // One at a time: not before a sample has shown what the last one did.
+                assert!(killed.is_none_or(|at| play.now >= at + 50));
+                killed = Some(play.now);
+            });
         }
     }
 }

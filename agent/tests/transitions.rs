@@ -239,6 +239,7 @@ fn what_an_earlier_life_restricted_stays_until_a_sample() {
         memory: Memory { epoch: Epoch(1), fallback_w },
         capped: vec![(CoreId(8), mhz(1100)), (CoreId(9), mhz(1250)), (CoreId(99), mhz(1000))],
         server_limit: false,
+        quotas: vec![],
     };
     let mut it = World::with(params(), found(None));
     it.input(Input::Vms(vms()));
@@ -247,8 +248,11 @@ fn what_an_earlier_life_restricted_stays_until_a_sample() {
     assert_eq!(it.log(), "8=free, 9=free, Boot>Uncapped: a power reading");
 
     let mut it = World::with(params(), found(Some(w(200))));
-    it.draw(150);
-    assert_eq!(it.log(), "Boot>Recovering: a power reading, 8=1200, 9=1300");
+    it.samples(150, 19);
+    assert_eq!(it.log(), "Boot>Recovering: a power reading");
+    // Whatever that life was told to keep under, its leases have run out by now.
+    it.samples(150, 2);
+    assert_eq!(it.log(), "8=1200, 9=1300");
     // A core that is not low-priority is lifted at once.
     it.input(Input::Vms(vec![vm("uf", VmClass::UserFacing, 0, &[8])]));
     assert_eq!(it.log(), "8=free, 9=free");
@@ -434,6 +438,7 @@ fn estimates_follow_the_model() {
     let usage = |id: &str, share| VmUsage {
         vm: VmId::new(id).unwrap(),
         utilisation: Utilisation::from_ratio(share).unwrap(),
+        throttled: false,
     };
     assert_eq!(it.report().sheddable_w, w(0), "unknown use sheds nothing");
     it.input(Input::Usage(vec![usage("soon", 0.5), usage("late", 1.0)]));
@@ -450,8 +455,8 @@ fn estimates_follow_the_model() {
     assert_eq!(it.report().restorable_w, w(244 - 200));
     it.pass(100);
     let vms = it.agent.status(ms(it.now)).vms;
-    assert_eq!((vms[0].throttled_core_ms, vms[1].throttled_core_ms), (0, 2 * 900));
-    assert_eq!(vms[2].throttled_core_ms, 4 * 900);
+    assert_eq!((vms[0].impact.throttled_core_ms, vms[1].impact.throttled_core_ms), (0, 2 * 900));
+    assert_eq!(vms[2].impact.throttled_core_ms, 4 * 900);
 }
 
 #[test]

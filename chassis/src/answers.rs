@@ -59,6 +59,7 @@ impl Chassis {
             return;
         }
         self.answered = true;
+        self.learn(i, first);
         let fresh = now - self.agents[i].heard_at < self.silent_after();
         let joins = self.agents[i].slot == Slot::Silent && fresh && !leaving;
         if joins {
@@ -68,7 +69,7 @@ impl Chassis {
             self.silence(now, i, "leaving");
         }
         if self.agents[i].free(self.epoch) {
-            self.share_out();
+            self.share_out(now);
         }
         if first && capped {
             self.carry_on(now);
@@ -79,6 +80,21 @@ impl Chassis {
             self.agents[i].next_at = now;
         } else if first && self.agents.iter().all(|a| a.heard_seq > Seq(0) || !a.is_messaged()) {
             self.agents.iter_mut().for_each(|a| a.next_at = now);
+        }
+    }
+
+    /// What the newest report of server `i` says of what it needs and what it may hold. Numbers of
+    /// another life say nothing.
+    fn learn(&mut self, i: usize, first: bool) {
+        let (epoch, most) = (self.epoch, self.supplies.rated());
+        let agent = &mut self.agents[i];
+        let Some(report) = &agent.report else { return };
+        agent.needs.take(report, most);
+        if report.epoch_seen == epoch {
+            if let Some(cap) = report.cap_w.filter(|_| first) {
+                agent.holds.found(report.seq_seen, cap);
+            }
+            agent.holds.reported(report.seq_seen, report.enforced_seq);
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a reading does: it begins and ends episodes, and says when software is not enough.
 
-use ballast_types::wire::{EventKind, Slot};
+use ballast_types::wire::{EventKind, SharePolicy, Slot};
 use ballast_types::{Instant, Watts};
 
 use crate::chassis::Chassis;
@@ -169,6 +169,7 @@ impl Chassis {
             }
             self.calm_since = None;
             self.move_by(now, Trigger::SightLost, "no usable reading for three polls");
+            self.share_out(now);
         }
         self.estimate_at = now + self.params.poll();
         if let Some(episode) = self.state.episode_mut() {
@@ -199,8 +200,12 @@ impl Chassis {
     /// A server's agent is lost. In a calm chassis that is an alarm; in an episode it is capped
     /// without its software.
     pub(crate) fn silence(&mut self, now: Instant, i: usize, cause: &'static str) {
-        let even = self.shares.even;
-        self.agents[i].hold(even);
+        let fallback = self.shares.even.max(self.agents[i].holds.fallback());
+        let granted = match self.params.shares {
+            SharePolicy::Even => None,
+            SharePolicy::CriticalFirst => self.agents[i].may_hold(),
+        };
+        self.agents[i].hold(granted.unwrap_or(fallback).max(fallback));
         self.change_slot(now, i, Slot::Silent, cause);
     }
 
@@ -211,7 +216,7 @@ impl Chassis {
         agent.move_to(now, to, cause);
         let cause = cause.to_owned();
         self.tell(now, EventKind::SlotChanged { server, from, to, cause });
-        self.share_out();
+        self.share_out(now);
         if self.state.episode().is_some() {
             self.cap_silent(now);
             self.publish(now, false);

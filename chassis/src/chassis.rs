@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use ballast_types::wire::{ChassisState, Event, EventKind, Slot};
+use ballast_types::wire::{ChassisState, Event, EventKind, SharePolicy, Slot};
 use ballast_types::{ActionId, Epoch, Instant, Machine, ServerId, Watts, Why};
 
 use crate::episode::{Episode, State, Trigger};
@@ -58,8 +58,10 @@ impl Chassis {
         let Ledger { epoch, budget_w, out_of_band, shared_w } = ledger;
         let capped =
             |id: &ServerId| out_of_band.iter().rev().find(|(s, _)| s == id).map(|&(_, w)| w);
-        let agents: Vec<_> =
-            params.servers.iter().map(|s| Agent::new(s.clone(), capped(&s.id), now)).collect();
+        let highest = params.budget.per(params.servers.len() as u64);
+        let agents: Vec<_> = (params.servers.iter())
+            .map(|s| Agent::new(s.clone(), capped(&s.id), highest, now))
+            .collect();
         let index: BTreeMap<_, _> =
             agents.iter().enumerate().map(|(i, a)| (a.server.id.clone(), i)).collect();
         let mut strangers: Vec<_> =
@@ -70,7 +72,7 @@ impl Chassis {
             epoch: epoch.next(),
             state: State::Boot,
             supplies: Supplies::new(&params.supply_rated, params.trip_time, now),
-            shared: Shared::new(params.shared_floor, shared_w),
+            shared: Shared::new(params.shared_floor, shared_w, params.budget),
             shares: Shares::default(),
             escalation: Escalation::new(strangers, params.out_of_band_hold),
             agents,
@@ -92,7 +94,7 @@ impl Chassis {
             params,
         };
         chassis.record();
-        chassis.share_out();
+        chassis.share_out(now);
         if chassis.agents.iter().any(|a| a.out_of_band.watts().is_some()) {
             chassis.move_by(
                 now,
@@ -122,8 +124,27 @@ impl Chassis {
     }
 
     /// What the servers may share.
-    pub(crate) fn sharable(&self) -> Watts {
-        (self.limit() - self.shared.watts()).at_least_zero()
+    ///
+    /// What the servers do not see (fans, losses) grows with their load. A manager that sees the total
+    /// corrects its estimate; one that is blind keeps under the alert threshold instead.
+    #[must_use]
+    pub fn sharable(&self) -> Watts {
+        let limit = match self.state {
+            State::Blind(_) => self.limit().ppm(self.params.alert_ppm),
+            _ => self.limit(),
+        };
+        (limit - self.shared.watts()).at_least_zero()
+    }
+
+    /// Whether a capping episode is on: every server has a cap.
+    #[must_use]
+    pub fn is_capping(&self) -> bool {
+        self.state.episode().is_some()
+    }
+
+    /// Which servers answer, in configured order.
+    pub fn answering(&self) -> impl Iterator<Item = bool> {
+        self.agents.iter().map(|a| a.slot == Slot::Managed)
     }
 
     /// The draw, if it is known.
@@ -132,7 +153,7 @@ impl Chassis {
     }
 
     /// Computes the shares anew; caps follow with the next messages.
-    pub(crate) fn share_out(&mut self) {
+    pub(crate) fn share_out(&mut self, now: Instant) {
         let sharable = self.sharable();
         self.shares.split(sharable, self.agents.len());
         let (mut absent, mut returning) = (Watts::ZERO, Watts::ZERO);
@@ -146,8 +167,22 @@ impl Chassis {
                 None => answering += 1,
             }
         }
-        self.shares.grant(sharable, absent + returning, answering);
-        self.shares.welcome(sharable, absent, present);
+        match self.params.shares {
+            SharePolicy::Even => {
+                self.shares.grant(sharable, absent + returning, answering);
+                self.shares.welcome(sharable, absent, present);
+            }
+            SharePolicy::CriticalFirst => self.grant_critical_first(now, absent),
+        }
+    }
+
+    /// What a server is granted.
+    pub(crate) fn share(&self, agent: &Agent) -> Watts {
+        match self.params.shares {
+            SharePolicy::Even if agent.is_returning() => self.shares.returning,
+            SharePolicy::Even => self.shares.granted,
+            SharePolicy::CriticalFirst => agent.share,
+        }
     }
 
     /// Moves the state, and tells when its name changed.
@@ -225,7 +260,7 @@ impl Chassis {
             {
                 self.record();
             }
-            self.share_out();
+            self.share_out(now);
             self.move_by(now, Trigger::Sight { caps_on: self.caps_on() }, "a usable reading");
             self.assess(now, total, true);
             self.publish(now, true);
@@ -252,7 +287,7 @@ impl Chassis {
 
     /// Another limit takes effect at once, on the reading that there is.
     fn limit_moved(&mut self, now: Instant) {
-        self.share_out();
+        self.share_out(now);
         self.calm_since = None;
         if let Some(total) = self.reading(now) {
             self.begin_if_reached(now, total);

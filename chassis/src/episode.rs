@@ -21,6 +21,8 @@ use ballast_types::wire::ChassisState;
 /// One capping episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Episode {
+    /// When it began.
+    pub(crate) began: Instant,
     /// When the draw last was at or over the alert threshold.
     pub(crate) high_at: Instant,
     /// Since when the draw is over the limit, as far as is known. A missing reading does not end it.
@@ -32,7 +34,7 @@ pub(crate) struct Episode {
 impl Episode {
     /// One that begins now.
     pub(crate) fn new(now: Instant) -> Self {
-        Self { high_at: now, over_since: None, emergency: false }
+        Self { began: now, high_at: now, over_since: None, emergency: false }
     }
 }
 

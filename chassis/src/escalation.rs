@@ -6,7 +6,7 @@
 
 use core::time::Duration;
 
-use ballast_types::wire::{EventKind, Slot};
+use ballast_types::wire::{EventKind, SharePolicy, Slot};
 use ballast_types::{ActionId, Instant, ServerId, Watts};
 
 use crate::Output;
@@ -94,16 +94,21 @@ impl Chassis {
     /// Over the limit for too long: every server that is on and has a path is capped at its share,
     /// first those that draw more than it, or do not say.
     pub(crate) fn escalate(&mut self, now: Instant) {
-        let even = self.shares.even;
-        let mut wanted: Vec<_> = self.wanted_caps(|a| (a.slot != Slot::Off).then_some(even));
+        let share = |a: &Agent| match self.params.shares {
+            SharePolicy::CriticalFirst if a.slot == Slot::Managed => a.share,
+            _ => self.shares.even,
+        };
+        let mut wanted: Vec<_> = self.wanted_caps(|a| (a.slot != Slot::Off).then(|| share(a)));
         let (silent_after, most) = (self.silent_after(), self.supplies.rated());
         wanted.sort_by_key(|&(i, _)| {
-            self.agents[i].power(now, silent_after, most).is_some_and(|w| w <= even)
+            let agent = &self.agents[i];
+            agent.power(now, silent_after, most).is_some_and(|w| w <= share(agent))
         });
         self.order(now, &wanted, "over the limit for too long");
     }
 
-    /// In an episode a server that does not answer is capped at what is reserved for it.
+    /// In an episode a server that does not answer is capped at what it was granted, and not under the
+    /// even share. What may be in force besides, an older fallback, ends with that cap.
     pub(crate) fn cap_silent(&mut self, now: Instant) {
         if self.state.episode().is_none() {
             return;
@@ -111,7 +116,7 @@ impl Chassis {
         let even = self.shares.even;
         let wanted = self.wanted_caps(|a| {
             let uncapped = a.slot == Slot::Silent && !a.out_of_band.is_wanted();
-            a.reserve(even).filter(|_| uncapped)
+            uncapped.then(|| a.cap.unwrap_or(even).max(even))
         });
         self.order(now, &wanted, "a server is silent in a capping episode");
     }
@@ -141,7 +146,7 @@ impl Chassis {
         for order in orders {
             self.put(order);
         }
-        self.share_out();
+        self.share_out(now);
         self.note_caps(now, cause);
     }
 
@@ -183,7 +188,7 @@ impl Chassis {
         agent.out_of_band.lift(now, id, self.params.trip_time);
         let server = agent.server.id.clone();
         self.put(Output::OutOfBandLift { id, server });
-        self.share_out();
+        self.share_out(now);
     }
 
     /// Tries again what failed, or was not answered.
@@ -219,13 +224,13 @@ impl Chassis {
         match change {
             Change::None => {}
             Change::Set => {
-                self.share_out();
+                self.share_out(now);
                 self.publish(now, false);
             }
             Change::Lifted => {
                 self.record();
                 self.note_caps(now, "the last out-of-band cap is lifted");
-                self.share_out();
+                self.share_out(now);
                 self.publish(now, false);
             }
             Change::Failed => {

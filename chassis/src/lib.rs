@@ -10,7 +10,9 @@
 //! |---|---|
 //! | `supplies` | a poll's total, what the supplies can carry |
 //! | `shared` | watts that no agent's meter sees |
-//! | `shares` | how the rest is split |
+//! | `shares`, `critical_first` | how the rest is split: evenly, or by what can be shed |
+//! | `needs` | what one server needs, from its reports |
+//! | `holds` | what one server may hold, by the messages it was sent |
 //! | `slots` | one server: its agent's health, its messages' numbers |
 //! | `episode` | the states and their transitions |
 //! | `assess` | what a reading does: episodes, emergency, blindness |
@@ -21,10 +23,13 @@
 mod answers;
 mod assess;
 mod chassis;
+mod critical_first;
 mod episode;
 mod escalation;
+mod holds;
 mod io;
 mod messages;
+mod needs;
 mod out_of_band;
 mod params;
 mod shared;

@@ -20,7 +20,7 @@ impl Chassis {
     /// What server `i` is to be told.
     fn wanted(&self, i: usize) -> (Level, Option<Watts>) {
         let agent = &self.agents[i];
-        let share = if agent.is_returning() { self.shares.returning } else { self.shares.granted };
+        let share = self.share(agent);
         match self.state.episode() {
             Some(episode) if episode.emergency => (Level::Emergency, Some(share)),
             Some(_) => (Level::Cap, Some(share)),
@@ -78,6 +78,7 @@ impl Chassis {
         let seq = agent.number(now);
         agent.level = level;
         agent.cap = cap_w;
+        agent.holds.told(seq, cap_w, fallback_w);
         agent.next_at = next_at;
         let server = agent.server.id.clone();
         let report = agent.report.as_ref();

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use ballast_types::wire::SharePolicy;
 use ballast_types::{ChassisId, ServerId, Watts};
 use serde::{Deserialize, Serialize};
 
@@ -51,8 +52,11 @@ pub struct Params {
     pub supply_rated: Vec<Watts>,
     /// The servers, in configured order.
     pub servers: Vec<Server>,
-    /// At least this much is drawn by what no agent's meter sees.
-    pub shared_floor: Watts,
+    /// At least this much is drawn by what no agent's meter sees; `None` where nobody has told it.
+    pub shared_floor: Option<Watts>,
+    /// How the sharable watts are split over the servers ([`SharePolicy::Even`]).
+    #[serde(default)]
+    pub shares: SharePolicy,
     /// How often the supplies are polled (200 ms).
     pub poll_period: Duration,
     /// Between two messages to a calm server (500 ms); while alerting it is the poll period.
@@ -93,7 +97,7 @@ const ACTUATION: Duration = Duration::from_millis(1500);
 impl Params {
     /// The documented defaults, for these servers behind these supplies.
     ///
-    /// `trip_time` is 5 s, `out_of_band_after` 2.5 s, `shared_floor` 0, and the lift rule
+    /// `trip_time` is 5 s, `out_of_band_after` 2.5 s, `shared_floor` not told, and the lift rule
     /// [`LiftRule::Restorable`]; every other default stands at its field.
     #[must_use]
     pub fn defaults(
@@ -108,7 +112,8 @@ impl Params {
             budget,
             supply_rated,
             servers,
-            shared_floor: Watts::ZERO,
+            shared_floor: None,
+            shares: SharePolicy::Even,
             poll_period: Duration::from_millis(200),
             heartbeat,
             alert_ppm: 980_000,

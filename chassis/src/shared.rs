@@ -32,6 +32,10 @@ const CALM_PPM: u32 = 50_000;
 /// A correction is taken back, a quarter at a time, while the draw is under this share of the limit.
 const ROOM_PPM: u32 = 960_000;
 
+/// Before anything was ever compared they are taken for this share of the budget (10 %). Caps that are
+/// granted before would else be watts that are not there, and outlive a manager that dies early.
+const UNKNOWN_PPM: u32 = 100_000;
+
 /// What is remembered is rounded up to this.
 const REMEMBERED_MW: i64 = 10_000;
 
@@ -58,6 +62,8 @@ struct Comparison {
 #[derive(Debug)]
 pub(crate) struct Shared {
     floor: Watts,
+    /// What counts before the first comparison when nothing else is known.
+    unknown: Watts,
     /// What counts before the first comparison: an earlier life's largest.
     remembered: Watts,
     /// Added while nothing can be compared.
@@ -69,10 +75,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Nothing compared yet; never less than `floor`, nor at first than what was `remembered`.
-    pub(crate) fn new(floor: Watts, remembered: Watts) -> Self {
+    /// Nothing compared yet; never less than `floor`, nor at first than what was `remembered`. Where
+    /// neither is told, `budget` is what a guess is made of.
+    pub(crate) fn new(floor: Option<Watts>, remembered: Watts, budget: Watts) -> Self {
+        let told = floor.is_some() || remembered > Watts::ZERO;
         Self {
-            floor: floor.at_least_zero(),
+            unknown: if told { Watts::ZERO } else { budget.ppm(UNKNOWN_PPM) },
+            floor: floor.unwrap_or_default().at_least_zero(),
             remembered: remembered.at_least_zero(),
             correction: Watts::ZERO,
             corrected_at: None,
@@ -84,7 +93,7 @@ impl Shared {
 
     /// The estimate.
     pub(crate) fn watts(&self) -> Watts {
-        self.value.unwrap_or(self.floor.max(self.remembered)) + self.correction
+        self.value.unwrap_or(self.floor.max(self.remembered).max(self.unknown)) + self.correction
     }
 
     /// The largest that was ever compared, in whole steps, so that it seldom has to be written down.
@@ -184,15 +193,23 @@ mod tests {
 
     #[test]
     fn the_floor_holds_before_and_below() {
-        let mut s = Shared::new(W(50), W(0));
+        let mut s = Shared::new(Some(W(50)), W(0), LIMIT);
         assert_eq!((s.watts(), s.is_measured()), (W(50), false));
         feed(&mut s, 0, 2, |_| (1000, 1100));
         assert_eq!((s.watts(), s.is_measured()), (W(50), true));
     }
 
     #[test]
+    fn where_nothing_is_told_a_tenth_of_the_budget_counts_until_the_first_comparison() {
+        let mut s = Shared::new(None, W(0), LIMIT);
+        assert_eq!(s.watts(), W(200));
+        feed(&mut s, 0, 2, |_| (1030, 1000));
+        assert_eq!(s.watts(), W(30));
+    }
+
+    #[test]
     fn the_recent_maximum_counts_for_thirty_seconds() {
-        let mut s = Shared::new(W(0), W(0));
+        let mut s = Shared::new(Some(W(0)), W(0), LIMIT);
         feed(&mut s, 0, 2, |_| (1100, 1000));
         assert_eq!(s.watts(), W(100));
         feed(&mut s, 3_000, 25, |_| (1060, 1000));
@@ -203,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_silent_server_leaves_it_as_it_was() {
-        let mut s = Shared::new(W(0), W(0));
+        let mut s = Shared::new(Some(W(0)), W(0), LIMIT);
         feed(&mut s, 0, 2, |_| (1100, 1000));
         for k in 0..500 {
             s.compare(Instant::from_millis(3_000 + 200 * k), W(1900), None, LIMIT);
@@ -213,10 +230,10 @@ mod tests {
 
     #[test]
     fn an_earlier_lifes_largest_counts_until_the_first_comparison() {
-        let mut s = Shared::new(W(0), W(0));
+        let mut s = Shared::new(Some(W(0)), W(0), LIMIT);
         feed(&mut s, 0, 2, |_| (1093, 1000));
         assert_eq!(s.remembered(), W(100), "93 W, rounded up");
-        let mut next = Shared::new(W(0), s.remembered());
+        let mut next = Shared::new(None, s.remembered(), LIMIT);
         assert_eq!((next.watts(), next.is_measured()), (W(100), false));
         feed(&mut next, 0, 2, |_| (1060, 1000));
         assert_eq!((next.watts(), next.remembered()), (W(60), W(100)));
@@ -224,7 +241,7 @@ mod tests {
 
     #[test]
     fn over_the_limit_though_capped_corrects_it_until_there_is_room() {
-        let mut s = Shared::new(W(40), W(0));
+        let mut s = Shared::new(Some(W(40)), W(0), LIMIT);
         let at = |ms| Instant::from_millis(ms);
         s.correct(at(0), W(2030), LIMIT, false);
         assert_eq!(s.watts(), W(40), "capping is under way");
@@ -244,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_steep_second_counts_only_where_no_calm_one_is_known() {
-        let mut s = Shared::new(W(0), W(0));
+        let mut s = Shared::new(Some(W(0)), W(0), LIMIT);
         feed(&mut s, 0, 1, |k| (1000 + 100 * k as i64, 800 + 100 * k as i64));
         assert_eq!(s.watts(), W(200), "nothing better is known");
         feed(&mut s, 3_000, 1, |_| (1880, 1800));

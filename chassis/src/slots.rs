@@ -5,6 +5,8 @@ use core::time::Duration;
 use ballast_types::wire::{Level, Report, Slot};
 use ballast_types::{Epoch, Instant, Seq, Watts};
 
+use crate::holds::Holds;
+use crate::needs::Needs;
 use crate::out_of_band::OutOfBand;
 use crate::{Mode, Server};
 
@@ -47,6 +49,12 @@ pub(crate) struct Agent {
     /// Told to cap after the episode's end, until its turn comes.
     pub(crate) unreleased: bool,
     pub(crate) held: Option<Held>,
+    /// Its `critical-first` share: its cap, while it has one.
+    pub(crate) share: Watts,
+    /// What it needs, from its reports.
+    pub(crate) needs: Needs,
+    /// What it may hold, by the messages it was sent.
+    pub(crate) holds: Holds,
     /// Whether its refusal has already made this manager adopt a newer epoch.
     pub(crate) epoch_adopted: bool,
     pub(crate) out_of_band: OutOfBand,
@@ -54,8 +62,14 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// A server at the manager's start; `capped` is its out-of-band cap in the ledger.
-    pub(crate) fn new(server: Server, capped: Option<Watts>, now: Instant) -> Self {
+    /// A server at the manager's start; `capped` is its out-of-band cap in the ledger, `fallback` the
+    /// highest that an earlier manager can have told it.
+    pub(crate) fn new(
+        server: Server,
+        capped: Option<Watts>,
+        fallback: Watts,
+        now: Instant,
+    ) -> Self {
         Self {
             slot: slot_of(server.mode),
             server,
@@ -72,6 +86,9 @@ impl Agent {
             next_at: now,
             unreleased: false,
             held: None,
+            share: Watts::ZERO,
+            needs: Needs::default(),
+            holds: Holds::new(fallback),
             epoch_adopted: false,
             out_of_band: OutOfBand::found(capped),
             sent: [(Seq(0), now); REMEMBERED as usize],
@@ -145,6 +162,12 @@ impl Agent {
         self.held = Some(Held { watts, until: None });
     }
 
+    /// What it may hold while it answers, what it had before it fell silent included; `None` if that
+    /// is not known.
+    pub(crate) fn may_hold(&self) -> Option<Watts> {
+        self.holds.most().map(|most| self.held.map_or(most, |h| h.watts.max(most)))
+    }
+
     /// Whether it answers again, but may still hold what it had.
     pub(crate) fn is_returning(&self) -> bool {
         self.slot == Slot::Managed && self.held.is_some()
@@ -204,7 +227,8 @@ mod tests {
 
     fn agent() -> Agent {
         let id = ServerId::new("s").unwrap();
-        Agent::new(Server { id, mode: Mode::Managed, out_of_band_floor: None }, None, Instant::ZERO)
+        let server = Server { id, mode: Mode::Managed, out_of_band_floor: None };
+        Agent::new(server, None, W(0), Instant::ZERO)
     }
 
     #[test]

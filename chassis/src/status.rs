@@ -23,6 +23,7 @@ impl Chassis {
             limit_w: self.limit(),
             shared_w: self.shared.watts(),
             sharable_w: self.sharable(),
+            shares: self.params.shares,
             alerts: self.alerts,
             out_of_band_ms: u64::try_from(self.escalation.time_on(now).as_millis())
                 .unwrap_or(u64::MAX),
@@ -40,7 +41,7 @@ impl Chassis {
             report: agent.report.clone(),
             report_age_ms: age.map(|ms| u64::try_from(ms).unwrap_or(u64::MAX)),
             granted_w: agent.cap.filter(|_| agent.is_messaged()),
-            reserved_w: agent.reserve(self.shares.even).unwrap_or(self.shares.granted),
+            reserved_w: agent.reserve(self.shares.even).unwrap_or(self.share(agent)),
             out_of_band_w: agent.out_of_band.watts(),
             last_error: agent.error.clone(),
         }

@@ -228,7 +228,8 @@ fn blind_without_reports_everyone_is_held_at_the_fallback() {
     w.run(ms(1000));
     let s = w.chassis.status(w.now);
     assert_eq!(s.state, ChassisState::Blind);
-    assert!(s.servers.iter().all(|s| s.granted_w == Some(W(200))));
+    // 98 % of the budget: what is not seen is not low.
+    assert!(s.servers.iter().all(|s| s.granted_w == Some(W(196))));
     assert!(!w.levels().contains(&Level::Emergency));
     w.total = Some(W(1800));
     w.run(ms(400));
@@ -251,7 +252,8 @@ fn a_lost_feed_lowers_the_limit_at_once() {
     assert_eq!((s.state, s.limit_w), (ChassisState::Alerting, W(1500)));
     assert!(w.has_alarm("power supply 1"));
     for i in 0..12 {
-        assert_eq!(w.alerts_to(i)[0].1.cap_w, Some(W(125)));
+        // Less a tenth of the budget for the shared watts, which were not compared yet.
+        assert_eq!(w.alerts_to(i)[0].1.cap_w, Some(W(105)));
     }
 }
 
@@ -450,7 +452,7 @@ fn absurd_reports_are_no_draw() {
         w.agent(3).power = Some(W(absurd));
         w.total = Some(W(2_000));
         w.run(ms(5_000));
-        assert_eq!(w.chassis.status(w.now).shared_w, W(0), "no comparison with {absurd} W");
+        assert_eq!(w.chassis.status(w.now).shared_w, W(240), "no comparison with {absurd} W");
         w.agent(3).power = Some(W(150));
         w.run(ms(3_000));
         assert_eq!(w.chassis.status(w.now).shared_w, W(200));

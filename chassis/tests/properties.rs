@@ -8,7 +8,8 @@ use ballast_chassis_core::{
     Answer, Chassis, Input, Ledger, Mode, Output, Params, Poll, Supply, SupplyState,
 };
 use ballast_types::wire::{
-    AgentState, Alert, ChassisState, ChassisStatus, Level, Refusal, RefusalReason, Report, Slot,
+    AgentState, Alert, ChassisState, ChassisStatus, Level, Refusal, RefusalReason, Report,
+    SharePolicy, Slot,
 };
 use ballast_types::{ActionId, BootId, Epoch, Instant, Machine, Seq, ServerId, Watts};
 use common::{W, World, check_ledger_first, ms, name, params};
@@ -56,6 +57,8 @@ enum Op {
 struct Shape {
     power: Option<Watts>,
     restorable: Watts,
+    sheddable: Watts,
+    low_cores: u16,
     boot: u8,
     enforced: bool,
     leaving: bool,
@@ -94,14 +97,27 @@ fn op() -> impl Strategy<Value = Op> {
     let shape = (
         prop::option::weighted(0.95, watts()),
         prop_oneof![6 => Just(W(0)), 1 => watts()],
+        prop_oneof![2 => Just(W(0)), 1 => watts()],
+        prop_oneof![1 => Just(0u16), 2 => Just(20)],
         prop_oneof![30 => Just(1u8), 1 => Just(2u8)],
         prop::bool::weighted(0.8),
         prop::bool::weighted(0.02),
         0u64..50,
     )
-        .prop_map(|(power, restorable, boot, enforced, leaving, late_ms)| {
-            Box::new(Shape { power, restorable, boot, enforced, leaving, late_ms })
-        });
+        .prop_map(
+            |(power, restorable, sheddable, low_cores, boot, enforced, leaving, late_ms)| {
+                Box::new(Shape {
+                    power,
+                    restorable,
+                    sheddable,
+                    low_cores,
+                    boot,
+                    enforced,
+                    leaving,
+                    late_ms,
+                })
+            },
+        );
     prop_oneof![
         30 => (1u64..300).prop_map(Op::Wait),
         1 => (1_000u64..60_000).prop_map(Op::Wait),
@@ -136,8 +152,9 @@ struct Fuzz {
 }
 
 impl Fuzz {
-    fn new() -> Self {
+    fn new(shares: SharePolicy) -> Self {
         let mut p: Params = params(SERVERS);
+        p.shares = shares;
         p.servers[1].out_of_band_floor = None;
         p.servers[3].out_of_band_floor = Some(W(250));
         p.servers[4].mode = Mode::Unmanaged;
@@ -283,10 +300,11 @@ impl Fuzz {
             state: AgentState::Uncapped,
             power_w: shape.power,
             cap_w: alert.cap_w,
-            sheddable_w: W(0),
+            sheddable_w: shape.sheddable,
             restorable_w: shape.restorable,
-            low_cores: 20,
+            low_cores: shape.low_cores,
             min_khz: None,
+            min_share_percent: None,
             server_limit: false,
             leaving: shape.leaving,
             actuator_failures: 0,
@@ -313,8 +331,12 @@ impl Fuzz {
     }
 }
 
-fn run(ops: &[Op]) -> Fuzz {
-    let mut fuzz = Fuzz::new();
+fn shares() -> impl Strategy<Value = SharePolicy> {
+    prop_oneof![Just(SharePolicy::Even), Just(SharePolicy::CriticalFirst)]
+}
+
+fn run(shares: SharePolicy, ops: &[Op]) -> Fuzz {
+    let mut fuzz = Fuzz::new(shares);
     for op in ops {
         fuzz.apply(op.clone());
     }
@@ -328,20 +350,20 @@ proptest! {
     /// Never panics; numbers rise; the ledger comes first; sums fit; timers move on; repeats change
     /// nothing; who is fenced or has left is silent: all checked inside, after every turn.
     #[test]
-    fn whatever_comes_in(ops in prop::collection::vec(op(), 1..300)) {
-        run(&ops);
+    fn whatever_comes_in(shares in shares(), ops in prop::collection::vec(op(), 1..300)) {
+        run(shares, &ops);
     }
 
     #[test]
-    fn same_inputs_same_outputs(ops in prop::collection::vec(op(), 1..150)) {
-        let (a, b) = (run(&ops), run(&ops));
+    fn same_inputs_same_outputs(shares in shares(), ops in prop::collection::vec(op(), 1..150)) {
+        let (a, b) = (run(shares, &ops), run(shares, &ops));
         prop_assert_eq!(a.log, b.log);
     }
 
     /// A recording holds what went out, exactly.
     #[test]
     fn outputs_survive_json(ops in prop::collection::vec(op(), 1..40)) {
-        for (_, output) in run(&ops).log {
+        for (_, output) in run(SharePolicy::CriticalFirst, &ops).log {
             let text = serde_json::to_string(&output).expect("JSON");
             prop_assert_eq!(serde_json::from_str::<Output>(&text).expect("an output"), output);
         }
@@ -386,8 +408,8 @@ proptest! {
 
     /// Whatever happened: once everything is well again, nothing stays behind.
     #[test]
-    fn nobody_is_held_for_ever(ops in prop::collection::vec(op(), 1..150)) {
-        let mut fuzz = run(&ops);
+    fn nobody_is_held_for_ever(shares in shares(), ops in prop::collection::vec(op(), 1..150)) {
+        let mut fuzz = run(shares, &ops);
         if fuzz.left || fuzz.status().state == ChassisState::Fenced {
             return Ok(());
         }
@@ -396,7 +418,7 @@ proptest! {
             fuzz.input(Input::Powered { server: name(i), on: true });
         }
         let supply = Supply { state: SupplyState::Active, input: Some(W(250)) };
-        let shape = Shape { power: Some(W(90)), restorable: W(0), boot: 1, enforced: true, leaving: false, late_ms: 0 };
+        let shape = Shape { power: Some(W(90)), restorable: W(0), sheddable: W(0), low_cores: 20, boot: 1, enforced: true, leaving: false, late_ms: 0 };
         fuzz.messages.clear();
         // Failed actions wait for 30 s, the hold time may have grown to 15 min.
         for _ in 0..5 * 60 * 20 {

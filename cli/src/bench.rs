@@ -118,6 +118,7 @@ async fn measure(args: &AlertsArgs) -> anyhow::Result<Measured> {
         plant: &plan.plant,
         rig_args: load.to_args(),
         policy: "stepwise",
+        actuator: "pstate",
         chassis_lift_hold_ms: None,
         record: false,
     };

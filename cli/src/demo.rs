@@ -21,6 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
+use args::ActuatorArg;
 pub(crate) use args::{DemoArgs, PolicyArg, positive};
 use events::{Heard, Quantiles, follow, reaction};
 use processes::Usage;
@@ -104,6 +105,7 @@ async fn play(
     }
     let setting = Setting {
         policy: args.policy,
+        actuator: args.actuator,
         servers: plan.plant.servers.len(),
         seed: args.seed,
         trace: args.trace.as_ref().map(|trace| trace.display().to_string()),
@@ -122,6 +124,9 @@ fn lift_hold_ms(seconds: u64) -> u64 {
 
 /// Starts everything, and waits until the plant's load begins.
 async fn begin(args: &DemoArgs, hold_ms: u64) -> anyhow::Result<(Stage, Plan, Truth)> {
+    if args.policy == PolicyArg::FullServer && args.actuator == ActuatorArg::CpuMax {
+        bail!("--policy full-server caps cores: it needs --actuator pstate");
+    }
     let mut load = LoadArgs::of_demo(args);
     let mut stage = Stage::new(Folder::make(args.keep.as_deref())?);
     loop {
@@ -131,6 +136,7 @@ async fn begin(args: &DemoArgs, hold_ms: u64) -> anyhow::Result<(Stage, Plan, Tr
             plant: &plan.plant,
             rig_args: load.to_args(),
             policy: args.policy.name(),
+            actuator: args.actuator.name(),
             chassis_lift_hold_ms: Some(hold_ms),
             record: args.keep.is_some(),
         };

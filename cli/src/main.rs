@@ -2,7 +2,9 @@
 
 mod bench;
 mod demo;
+mod experiment;
 mod parent;
+mod plot;
 mod replay;
 mod rig;
 mod status;
@@ -39,6 +41,9 @@ enum Command {
     /// Run the controllers in virtual time: on a daemon's recording, or on foreign telemetry
     #[command(after_help = "Example: ballast replay --telemetry draws.csv --budget-w 2450 --json")]
     Replay(replay::ReplayArgs),
+    /// Measure the controllers in virtual time: the paper's figures, and ours beside them
+    #[command(subcommand)]
+    Experiment(experiment::Experiment),
     /// Ask daemons how they are
     #[command(
         after_help = "Example: ballast status http://127.0.0.1:7100 http://127.0.0.1:7101\n\n\
@@ -98,6 +103,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => demo::run(&args),
         Command::Rig(child) => rig::run(&child.tied()?),
         Command::Replay(args) => replay::run(&args),
+        Command::Experiment(experiment) => experiment::run(&experiment),
         Command::Status(args) => status::run(&args),
         Command::Agent(child) => Ok(ballast_daemons::agent::main(&child.tied()?)),
         Command::Chassis(child) => Ok(ballast_daemons::chassis::main(&child.tied()?)),
@@ -128,9 +134,11 @@ mod tests {
         let mut cli = Cli::command();
         cli.build();
         cli.clone().debug_assert();
-        let bench = cli.find_subcommand("bench").unwrap().clone();
-        for command in cli.get_subcommands().chain(bench.get_subcommands()) {
-            if matches!(command.get_name(), "bench" | "help") {
+        let groups = ["bench", "experiment"];
+        let inner = groups.map(|group| cli.find_subcommand(group).unwrap().clone());
+        let inner = inner.iter().flat_map(clap::Command::get_subcommands);
+        for command in cli.get_subcommands().chain(inner) {
+            if groups.contains(&command.get_name()) || command.get_name() == "help" {
                 continue;
             }
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();

@@ -1,5 +1,7 @@
 //! `ballast status`: what the daemons say of themselves, for people and for programs.
 
+mod vms;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -149,6 +151,13 @@ fn for_people(answers: &[Answer]) -> String {
         }
     }
     let mut text = head + &table.build().with(Style::rounded()).to_string();
+    let agents = answers.iter().filter_map(|answer| match &answer.said {
+        Said::Agent(agent) => Some(&**agent),
+        _ => None,
+    });
+    if let Some(vms) = vms::table(agents) {
+        text = format!("{text}\n{vms}");
+    }
     for alarm in alarms {
         text.push('\n');
         text.push_str(&alarm);
@@ -190,7 +199,13 @@ fn server_row(server: &ServerStatus) -> [String; 10] {
 
 fn agent_row(agent: &AgentStatus) -> [String; 10] {
     let mut notes = report_notes(&agent.report);
-    notes.push(format!("policy {}", agent.policy));
+    notes.push(match agent.recovery.as_ref().and_then(|recovery| recovery.doubt.as_ref()) {
+        Some(doubt) => format!("policy {}, for now stepwise: {doubt}", agent.policy),
+        None => format!("policy {}", agent.policy),
+    });
+    if agent.vm_kills > 0 {
+        notes.push(format!("{} VMs killed", agent.vm_kills));
+    }
     row(agent.report.server.as_str(), "-", Some(&agent.report), notes.join("; "))
 }
 
@@ -217,7 +232,11 @@ fn row(name: &str, slot: &str, report: Option<&Report>, notes: String) -> [Strin
         cell(&|r| agent_state(r.state).to_owned()),
         cell(&|r| watts(r.power_w, "no reading")),
         cell(&|r| watts(r.cap_w, "uncapped")),
-        cell(&|r| r.min_khz.map_or_else(|| "max".to_owned(), mhz)),
+        cell(&|r| match (r.min_khz, r.min_share_percent) {
+            (Some(khz), _) => mhz(khz),
+            (None, Some(percent)) => format!("{percent} % of CPU"),
+            (None, None) => "max".to_owned(),
+        }),
         cell(&|r| r.low_cores.to_string()),
         cell(&|r| r.sheddable_w.to_string()),
         "-".to_owned(),
@@ -316,6 +335,53 @@ mod tests {
         assert!(line("│ s02").contains("out of band at 204.0 W; connection refused"));
         assert!(line("http://c").contains("Connection refused"));
         assert!(text.ends_with("alarm: c1: s02 is silent"));
+    }
+
+    #[test]
+    fn the_vms_of_an_agent_follow_with_what_capping_did_to_them() {
+        let agent = |vms: serde_json::Value| {
+            let status = serde_json::json!({
+                "role": "agent", "chassis_id": "c1", "policy": "stepwise", "report": report(),
+                "fallback_w": 190.0, "lease_ms": null, "refused_alerts": 0, "power_faults": 0,
+                "vms": vms, "vm_kills": 1, "alarms": []
+            });
+            let said = parse(&serde_json::to_vec(&status).unwrap()).unwrap();
+            for_people(&[Answer { url: "http://a".into(), said }])
+        };
+        let text = agent(serde_json::json!([
+            {"vm": "web", "class": "user-facing", "cores": 4, "min_khz": null,
+             "throttled_core_ms": 0},
+            {"vm": "batch", "class": "non-user-facing", "throttle_order": 2, "cores": 6,
+             "min_khz": 1_300_000, "killed": true, "throttled_core_ms": 61_500,
+             "lost_core_ms": 30_700, "floor_core_ms": 12_000, "throttled_periods": 3,
+             "longest_throttled_ms": 8_200, "min_khz_seen": 1_200_000, "limited_core_ms": 600},
+        ]));
+        let row = |vm: &str| -> Vec<String> {
+            let line = text.lines().find(|line| line.contains(vm)).unwrap();
+            line.split('│').map(|cell| cell.trim().to_owned()).collect()
+        };
+        assert_eq!(
+            row("web")[2..11],
+            ["web", "user-facing", "-", "-", "0.0 s", "0.0 s", "0.0 s", "0.0 s", "0 (0.0 s)"]
+        );
+        assert_eq!(
+            row("batch")[2..13],
+            [
+                "batch",
+                "non-user-facing",
+                "2",
+                "1300 MHz",
+                "61.5 s",
+                "30.7 s",
+                "12.0 s",
+                "0.6 s",
+                "3 (8.2 s)",
+                "1200 MHz",
+                "killed"
+            ]
+        );
+        assert!(text.contains("policy stepwise; 1 VMs killed"), "{text}");
+        assert!(!agent(serde_json::json!([])).contains("how long"));
     }
 
     #[test]

@@ -1,5 +1,9 @@
 //! The daemons' clock.
 
+use std::io;
+use std::thread;
+use std::time::Duration;
+
 use ballast_types::Instant;
 use nix::time::{ClockId, clock_gettime};
 
@@ -13,4 +17,25 @@ pub fn now() -> Instant {
         let nanos = time.tv_sec().unsigned_abs() * 1_000_000_000 + time.tv_nsec().unsigned_abs();
         Instant::from_nanos(nanos)
     })
+}
+
+/// Calls `turn` once a `period` on a thread of its own, until it gives `false`. Turns that a slow one left
+/// no time for are not made up for.
+///
+/// # Errors
+/// When the thread cannot be started.
+pub(crate) fn every(
+    name: &str,
+    period: Duration,
+    mut turn: impl FnMut() -> bool + Send + 'static,
+) -> io::Result<()> {
+    thread::Builder::new().name(name.into()).spawn(move || {
+        let mut next = now();
+        while turn() {
+            let now = now();
+            next = (next + period).max(now);
+            thread::sleep(next - now);
+        }
+    })?;
+    Ok(())
 }

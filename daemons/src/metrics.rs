@@ -1,6 +1,9 @@
 //! Prometheus metrics, made from a status at every scrape.
 
-use ballast_types::wire::{AgentState, AgentStatus, ChassisState, ChassisStatus, Report, Slot};
+use ballast_types::VmClass;
+use ballast_types::wire::{
+    AgentState, AgentStatus, ChassisState, ChassisStatus, Report, Slot, VmStatus,
+};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::family::Family;
@@ -57,6 +60,14 @@ pub(crate) fn agent(status: &AgentStatus) -> String {
     let mut scrape = Scrape(Registry::with_prefix("ballast_agent"));
     let Report { power_w, cap_w, sheddable_w, restorable_w, low_cores, .. } = status.report;
     scrape.gauge("power", "The server's draw", watts(), power_w.map(|w| w.as_f64()));
+    if let Some(recovery) = &status.recovery {
+        let trusted = f64::from(u8::from(recovery.doubt.is_none()));
+        scrape.gauge("model_trusted", "Whether the model chooses the p-states", None, trusted);
+        let error = recovery.error_w.as_f64();
+        scrape.gauge("model_error", "What RAPL lately missed the meter by", watts(), error);
+        let margin = recovery.margin_w.as_f64();
+        scrape.gauge("model_margin", "How far under the cap the draw is kept", watts(), margin);
+    }
     scrape.gauge(
         "cap",
         "The cap in force; absent when uncapped",
@@ -79,14 +90,62 @@ pub(crate) fn agent(status: &AgentStatus) -> String {
     scrape.counter("power_faults", "Power readings missing or absurd", status.power_faults);
     let help = "Actions given up after the last retry";
     scrape.counter("actuator_failures", help, status.report.actuator_failures);
-    let throttled = Labelled::default();
-    for vm in &status.vms {
-        let label = vec![("vm", vm.vm.to_string())];
-        throttled.get_or_create(&label).set(vm.throttled_core_ms as f64 / 1000.0);
+    scrape.counter("vm_kills", "VMs killed since start", status.vm_kills);
+    impact(&mut scrape, &status.vms);
+    let quotas = Labelled::default();
+    for (vm, quota) in status.vms.iter().filter_map(|vm| Some((&vm.vm, vm.quota_millicores?))) {
+        quotas.get_or_create(&vec![("vm", vm.to_string())]).set(f64::from(quota) / 1000.0);
     }
-    let help = "Core-seconds that the VM's cores were capped";
-    scrape.0.register("vm_throttled_core_seconds", help, throttled);
+    let help = "The VM's CPU bandwidth limit; absent when it has none";
+    scrape.0.register("vm_quota_cores", help, quotas);
     scrape.text()
+}
+
+/// Name and help of every figure of a VM, in the order of [`figures`].
+const FIGURES: [(&str, &str); 8] = [
+    ("vm_throttled_core_seconds", "Core-seconds that the VM's cores were capped"),
+    ("vm_lost_core_seconds", "Core-seconds lost by that: 1 - f/f_max, summed over time"),
+    ("vm_floor_core_seconds", "Core-seconds at the floor"),
+    ("vm_limited_core_seconds", "Core-seconds under the server's own limit"),
+    ("vm_throttled_periods", "Times that the VM went from free to capped"),
+    ("vm_longest_throttled_seconds", "The longest of those times"),
+    ("vm_lowest_frequency_seen_hertz", "The lowest cap so far; absent when there was none"),
+    ("vm_killed", "1 while a killed VM is still in the set"),
+];
+
+fn figures(vm: &VmStatus) -> [Option<f64>; FIGURES.len()] {
+    let impact = &vm.impact;
+    let seconds = |ms: u64| Some(ms as f64 / 1000.0);
+    [
+        seconds(impact.throttled_core_ms),
+        seconds(impact.lost_core_ms),
+        seconds(impact.floor_core_ms),
+        seconds(impact.limited_core_ms),
+        Some(impact.throttled_periods as f64),
+        seconds(impact.longest_throttled_ms),
+        impact.min_khz_seen.map(|khz| f64::from(khz.get()) * 1000.0),
+        Some(f64::from(u8::from(vm.killed))),
+    ]
+}
+
+/// How long and how hard VMs are capped. Only of the present set, so that labels do not pile up.
+fn impact(scrape: &mut Scrape, vms: &[VmStatus]) {
+    let families = [(); FIGURES.len()].map(|()| Labelled::default());
+    for vm in vms {
+        let class = match vm.class {
+            VmClass::UserFacing => "user-facing",
+            VmClass::NonUserFacing => "non-user-facing",
+        };
+        let label = vec![("vm", vm.vm.to_string()), ("class", class.to_owned())];
+        for (family, value) in families.iter().zip(figures(vm)) {
+            if let Some(value) = value {
+                family.get_or_create(&label).set(value);
+            }
+        }
+    }
+    for ((name, help), family) in FIGURES.into_iter().zip(families) {
+        scrape.0.register(name, help, family);
+    }
 }
 
 /// The metrics of a chassis manager.

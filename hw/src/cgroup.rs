@@ -7,8 +7,11 @@
 //!
 //! Source: Documentation/admin-guide/cgroup-v2.rst.
 
+mod kill;
+
 use core::time::Duration;
-use std::path::{Component, Path, PathBuf};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use ballast_types::{Instant, Utilisation};
@@ -20,6 +23,8 @@ use crate::lists::CpuList;
 use crate::root::{read_text, read_value, write_value};
 
 const LIST: &str = "a CPU list such as 0-3,8";
+/// Bytes of a group's path; deeper ones are no VM's.
+const MAX_PATH: usize = 512;
 /// How often, and after what pause, the grant is looked at again.
 const TRIES: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(5);
@@ -38,21 +43,47 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
+    /// The paths that are allowed, in words.
+    pub const PATHS: &str =
+        "a path below sys/fs/cgroup of at most 512 bytes, without \"..\", not in kubepods";
+
     /// The group at `path`, relative to the root of the hierarchy.
     ///
     /// # Errors
-    /// If the path is empty, absolute, leaves the hierarchy, or belongs to the kubelet, which puts its
-    /// own sets back.
+    /// If the path is none of [`Cgroup::PATHS`]: empty, absolute, too long, leaves the hierarchy, or belongs
+    /// to the kubelet, which puts its own sets back.
     pub fn at(root: &Root, path: &str) -> Result<Self, HwError> {
-        let relative = Path::new(path);
-        let plain = relative.components().all(|c| matches!(c, Component::Normal(_)));
-        let kubernetes = path.split('/').any(|part| part.starts_with("kubepods"));
-        if path.is_empty() || path.contains('\0') || !plain || kubernetes {
-            let allowed = "a path below sys/fs/cgroup, without .. and outside kubepods";
-            let top = root.path("sys/fs/cgroup");
-            return Err(HwError::value(&top, Operation::Read, path, allowed));
+        let top = root.path("sys/fs/cgroup");
+        if !Self::is_path(path) {
+            return Err(HwError::value(&top, Operation::Read, path, Self::PATHS));
         }
-        Ok(Self { dir: root.path("sys/fs/cgroup").join(relative) })
+        Ok(Self { dir: top.join(path) })
+    }
+
+    /// Whether `path` is one of [`Cgroup::PATHS`]. Config and API ask this too, so that nothing is accepted
+    /// there that is refused here.
+    #[must_use]
+    pub fn is_path(path: &str) -> bool {
+        let plain = |part: &str| {
+            !matches!(part, "" | "." | "..")
+                && !part.contains('\0')
+                && !part.starts_with("kubepods")
+        };
+        path.len() <= MAX_PATH && path.split('/').all(plain)
+    }
+
+    /// Its folder.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The inode of its folder. A group that was made anew has another one, though by the same name.
+    ///
+    /// # Errors
+    /// If there is no such group.
+    pub fn inode(&self) -> Result<u64, HwError> {
+        let failed = |e| HwError::io(&self.dir, Operation::Read, "the cgroup of a VM that runs", e);
+        Ok(self.dir.metadata().map_err(failed)?.ino())
     }
 
     /// The CPUs it may use now.
@@ -118,27 +149,49 @@ impl Cgroup {
         self.confine(&cpus)
     }
 
-    /// CPU time used since it was made: `usage_usec` of `cpu.stat`.
+    /// What `cpu.stat` has counted since it was made.
     ///
     /// # Errors
-    /// If the file is unreadable or has no such line.
-    pub fn usage(&self) -> Result<Duration, HwError> {
+    /// If the file is unreadable or has no `usage_usec`.
+    pub fn times(&self) -> Result<CpuTimes, HwError> {
         let file = self.dir.join("cpu.stat");
         let text = read_text(&file)?;
-        let usage = text.lines().find_map(|line| line.strip_prefix("usage_usec "));
-        let micros = usage.and_then(|micros| micros.trim().parse().ok());
-        let allowed = "a line usage_usec with a whole number";
-        micros.map(Duration::from_micros).ok_or_else(|| {
-            HwError::value(&file, Operation::Read, usage.unwrap_or_default(), allowed)
-        })
+        let word = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+        let number = |name| word(name).and_then(|number| number.trim().parse::<u64>().ok());
+        let Some(used) = number("usage_usec ") else {
+            let allowed = "a line usage_usec with a whole number";
+            let value = word("usage_usec ").unwrap_or_default();
+            return Err(HwError::value(&file, Operation::Read, value, allowed));
+        };
+        // Only where the group's bandwidth can be limited.
+        let stopped_periods = number("nr_throttled ").unwrap_or(0);
+        Ok(CpuTimes { used: Duration::from_micros(used), stopped_periods })
     }
+}
+
+/// What `cpu.stat` counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuTimes {
+    /// CPU time used: `usage_usec`.
+    pub used: Duration,
+    /// Periods in which a bandwidth limit stopped the group: `nr_throttled`.
+    pub stopped_periods: u64,
+}
+
+/// What a group did between two reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuUse {
+    /// Share of the offered cores' time.
+    pub utilisation: Utilisation,
+    /// A bandwidth limit stopped it.
+    pub stopped: bool,
 }
 
 /// The CPU use of one group between two reads.
 #[derive(Clone, Debug)]
 pub struct UsageMeter {
     group: Cgroup,
-    last: Option<(Instant, Duration)>,
+    last: Option<(Instant, CpuTimes)>,
 }
 
 impl UsageMeter {
@@ -153,13 +206,16 @@ impl UsageMeter {
     ///
     /// # Errors
     /// If the counter cannot be read.
-    pub fn sample(&mut self, now: Instant, cores: usize) -> Result<Option<Utilisation>, HwError> {
-        let usage = self.group.usage()?;
-        let last = self.last.replace((now, usage));
+    pub fn sample(&mut self, now: Instant, cores: usize) -> Result<Option<CpuUse>, HwError> {
+        let times = self.group.times()?;
+        let last = self.last.replace((now, times));
         Ok(last.and_then(|(then, before)| {
-            let used = usage.checked_sub(before)?.as_secs_f64();
+            let used = times.used.checked_sub(before.used)?.as_secs_f64();
             let offered = now.since(then).as_secs_f64() * cores as f64;
-            (offered > 0.0).then(|| Utilisation::from_ratio(used / offered))?
+            let utilisation =
+                (offered > 0.0).then(|| Utilisation::from_ratio(used / offered))??;
+            let stopped = times.stopped_periods != before.stopped_periods;
+            Some(CpuUse { utilisation, stopped })
         }))
     }
 }
@@ -196,8 +252,15 @@ mod tests {
             "a\0b",
             "kubepods.slice/x",
             "a/kubepods-burstable.slice",
+            "x/kubepods.slice/y",
+            "a//b",
+            "a/",
+            "a/./b",
+            &"a/".repeat(257),
         ] {
-            assert!(Cgroup::at(tree.root(), bad).is_err(), "{bad:?}");
+            assert!(!Cgroup::is_path(bad), "{bad:?}");
+            let error = Cgroup::at(tree.root(), bad).unwrap_err();
+            assert!(error.to_string().contains(Cgroup::PATHS), "{error}");
         }
         let good = r"machine.slice/machine-qemu\x2d1\x2dweb.scope/libvirt";
         assert!(Cgroup::at(tree.root(), good).is_ok());
@@ -235,8 +298,11 @@ mod tests {
         let mut meter = UsageMeter::new(group(&tree));
         assert_eq!(meter.sample(Instant::ZERO, 4).unwrap(), None);
         tree.write(&stat, "user_usec 5\nusage_usec 1400000\n");
-        let half = Utilisation::from_ratio(0.5);
-        assert_eq!(meter.sample(Instant::from_millis(200), 4).unwrap(), half);
+        let half =
+            |stopped| Some(CpuUse { utilisation: Utilisation::from_ratio(0.5).unwrap(), stopped });
+        assert_eq!(meter.sample(Instant::from_millis(200), 4).unwrap(), half(false));
+        tree.write(&stat, "usage_usec 1800000\nnr_periods 9\nnr_throttled 3\nthrottled_usec 5\n");
+        assert_eq!(meter.sample(Instant::from_millis(400), 4).unwrap(), half(true));
         tree.write(&stat, "usage_usec 7\n");
         assert_eq!(meter.sample(Instant::from_millis(400), 4).unwrap(), None);
         assert_eq!(meter.sample(Instant::from_millis(400), 0).unwrap(), None);

@@ -17,6 +17,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
+use crate::bandwidth::QuotaOriginal;
 use crate::cgroup::CpusetOriginal;
 use crate::cpufreq::CpufreqOriginals;
 use crate::durable;
@@ -37,6 +38,9 @@ pub struct Originals {
     /// CPU sets, by cgroup path.
     #[serde(default)]
     pub cpusets: BTreeMap<String, CpusetOriginal>,
+    /// CPU bandwidths, by cgroup path.
+    #[serde(default)]
+    pub quotas: BTreeMap<String, QuotaOriginal>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -158,7 +162,7 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ballast_types::{CoreId, KiloHertz};
+    use ballast_types::{CoreId, KiloHertz, VmId};
 
     fn boot(n: u8) -> BootId {
         BootId::new(&format!("boot-{n}")).unwrap()
@@ -179,6 +183,15 @@ mod tests {
             )]
             .into(),
             cpusets: BTreeMap::new(),
+            quotas: [(
+                "machine.slice/b.scope".into(),
+                QuotaOriginal {
+                    vm: VmId::new("b").unwrap(),
+                    cores: 4,
+                    cpu_max: "max 100000".parse().unwrap(),
+                },
+            )]
+            .into(),
         }
     }
 

@@ -6,6 +6,7 @@
 //!
 //! A restriction is undone by putting back what was there. [`journal`] keeps that over a crash.
 
+pub mod bandwidth;
 pub mod cgroup;
 pub mod cpufreq;
 pub mod durable;
@@ -22,7 +23,8 @@ pub mod supplies;
 #[cfg(test)]
 mod testing;
 
-pub use cgroup::{Cgroup, UsageMeter};
+pub use bandwidth::{Bandwidth, CpuMax, QuotaOriginal};
+pub use cgroup::{Cgroup, CpuUse, UsageMeter};
 pub use cpufreq::{Cpufreq, Floor};
 pub use error::{HwError, Operation};
 pub use hwmon::MatchSpec;

@@ -6,8 +6,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use ballast_sim::plant::Plant;
+use ballast_sim::plant::{CpuQuota, Plant};
 use ballast_types::{CoreId, KiloHertz, Ladder, Watts};
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
@@ -52,6 +53,10 @@ enum Kind {
     SlotCap { least: u64, most: u64 },
     /// `cpuset.cpus`, with the file of what was granted.
     VmCpus { vm: usize, effective: PathBuf },
+    /// `cgroup.kill`, with the file that shows whether anything is left.
+    VmKill { vm: usize, events: PathBuf },
+    /// `cpu.max`.
+    VmBandwidth { vm: usize },
 }
 
 impl Actuators {
@@ -79,7 +84,11 @@ impl Actuators {
             for (index, vm) in server.vms.iter().enumerate() {
                 let group = root.join("sys/fs/cgroup").join(vm_cgroup(&vm.id));
                 let effective = group.join("cpuset.cpus.effective");
-                all.add(n, &group, [("cpuset.cpus", Kind::VmCpus { vm: index, effective })])?;
+                let cpus = Kind::VmCpus { vm: index, effective };
+                let kill = Kind::VmKill { vm: index, events: group.join("cgroup.events") };
+                let bandwidth = Kind::VmBandwidth { vm: index };
+                let files = [("cpuset.cpus", cpus), ("cpu.max", bandwidth), ("cgroup.kill", kill)];
+                all.add(n, &group, files)?;
             }
             let (least, most) = slot_range_uw(server);
             let slot = slot_dir(&chassis_root(dir), spec.supplies.len(), n);
@@ -237,6 +246,15 @@ impl Actuator {
                 plant.set_slot_cap(self.server, limit(uw, *most, true));
                 uw.to_string()
             }),
+            Kind::VmKill { vm, events } => {
+                if text != "1" {
+                    return Ok(None);
+                }
+                let id = plant.spec().servers[self.server].vms[*vm].id.clone();
+                plant.stop_vm(self.server, &id);
+                to.replace(events, "populated 0\nfrozen 0\n")?;
+                Some(text.to_owned())
+            }
             Kind::VmCpus { vm, effective } => {
                 let Some(wanted) = parse_list(text) else { return Ok(None) };
                 let server = &plant.spec().servers[self.server];
@@ -254,6 +272,19 @@ impl Actuator {
                 to.replace(effective, &format!("{cpus}\n"))?;
                 Some(list(wanted.into_iter()))
             }
+            Kind::VmBandwidth { vm } => {
+                let Some((quota, period)) = parse_bandwidth(text) else { return Ok(None) };
+                let id = plant.spec().servers[self.server].vms[*vm].id.clone();
+                let cores = |quota: u64| CpuQuota {
+                    cores: quota as f64 / period as f64,
+                    period: Duration::from_micros(period),
+                };
+                plant.set_vm_quota(self.server, &id, quota.map(cores));
+                Some(match quota {
+                    Some(quota) => format!("{quota} {period}"),
+                    None => format!("max {period}"),
+                })
+            }
         })
     }
 }
@@ -262,6 +293,18 @@ impl Actuator {
 fn limit(uw: u64, most: u64, enabled: bool) -> Option<Watts> {
     let milli = i64::try_from(uw / 1000).unwrap_or(i64::MAX);
     (enabled && uw < most).then_some(Watts::from_milli(milli))
+}
+
+/// Quota and period of a `cpu.max` in microseconds; `None` for garbage. A period that is left out is the
+/// default; a kernel would keep the one in force.
+fn parse_bandwidth(text: &str) -> Option<(Option<u64>, u64)> {
+    let mut words = text.split_ascii_whitespace();
+    let quota = match words.next()? {
+        "max" => None,
+        quota => Some(quota.parse().ok().filter(|us| *us >= 1000)?),
+    };
+    let period = words.next().map_or(Ok(100_000), str::parse).ok()?;
+    (words.next().is_none() && (1000..=1_000_000).contains(&period)).then_some((quota, period))
 }
 
 /// The CPUs of a list in kernel form; `None` for garbage or an empty list.

@@ -11,7 +11,9 @@
 //! Where it differs from a kernel:
 //! - The entries of `sys/class` are real folders, not links into `sys/devices`.
 //! - A senseless write is not refused with an error; the file soon shows the value in force again.
-//! - `cpu.max`, `cgroup.procs`, governors and time windows are there to be read; they have no effect.
+//! - A bandwidth period is a whole number of the plant's steps of 10 ms, and an ancestor's has no effect.
+//! - `cgroup.procs`, governors and time windows are there to be read; they have no effect.
+//! - `cgroup.kill` can be read, and a killed VM's cgroup stays, empty.
 //! - One CPU is one core: there are no SMT siblings.
 
 mod actuators;

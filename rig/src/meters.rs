@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::path::{Path, PathBuf};
 
-use ballast_sim::plant::{Plant, SupplyState};
+use ballast_sim::plant::{CpuStops, Plant, SupplyState};
 use ballast_types::{Instant, KiloHertz, Microjoules};
 
 use crate::error::RigError;
@@ -12,8 +12,8 @@ use crate::tree::{ENERGY_RANGE_UJ, microwatts, slot_dir, supply_dir};
 use crate::{chassis_root, server_root, vm_cgroup};
 
 /// Between two updates of energy and CPU time counters. Hardware counts every millisecond; readers here
-/// come five times a second, so that a difference of theirs is true to a tenth.
-const COUNTERS: Duration = Duration::from_millis(20);
+/// come five to ten times a second, so that a difference of theirs is true to a tenth.
+const COUNTERS: Duration = Duration::from_millis(10);
 /// Between two updates of frequencies.
 const FREQUENCIES: Duration = Duration::from_millis(200);
 /// A healthy feed, in millivolts.
@@ -36,7 +36,8 @@ struct ServerFiles {
     /// Per package: CPU, memory.
     energy: Vec<[PathBuf; 2]>,
     cores: Vec<(PathBuf, KiloHertz)>,
-    vms: Vec<(PathBuf, u64)>,
+    /// `cpu.stat`, with the CPU time and stops that it shows.
+    vms: Vec<(PathBuf, u64, CpuStops)>,
 }
 
 #[derive(Debug)]
@@ -75,7 +76,8 @@ impl Meters {
                     .collect(),
                 vms: (server.vms.iter())
                     .map(|vm| {
-                        (root.join("sys/fs/cgroup").join(vm_cgroup(&vm.id)).join("cpu.stat"), 0)
+                        let group = root.join("sys/fs/cgroup").join(vm_cgroup(&vm.id));
+                        (group.join("cpu.stat"), 0, CpuStops::default())
                     })
                     .collect(),
             }
@@ -177,14 +179,23 @@ impl ServerFiles {
 
     fn show_cpu_times(&mut self, plant: &Plant, n: usize, to: &Publisher) -> Result<(), RigError> {
         let spec = &plant.spec().servers[n];
-        for ((file, shown), vm) in self.vms.iter_mut().zip(&spec.vms) {
-            let usage = plant.vm_usage_us(n, &vm.id);
-            if usage != *shown {
-                *shown = usage;
-                let text = format!("usage_usec {usage}\nuser_usec {usage}\nsystem_usec 0\n");
-                to.replace(file, &text)?;
+        for ((file, shown, stopped), vm) in self.vms.iter_mut().zip(&spec.vms) {
+            let (usage, stops) = (plant.vm_usage_us(n, &vm.id), plant.vm_stops(n, &vm.id));
+            if usage != *shown || stops != *stopped {
+                (*shown, *stopped) = (usage, stops);
+                to.replace(file, &cpu_stat(usage, &stops))?;
             }
         }
         Ok(())
     }
+}
+
+/// A `cpu.stat`, as far as the plant knows it.
+pub(crate) fn cpu_stat(usage: u64, stops: &CpuStops) -> String {
+    let CpuStops { periods, stopped_periods, stopped_core_s } = stops;
+    let stopped = (stopped_core_s * 1e6) as u64;
+    format!(
+        "usage_usec {usage}\nuser_usec {usage}\nsystem_usec 0\nnr_periods {periods}\n\
+         nr_throttled {stopped_periods}\nthrottled_usec {stopped}\n"
+    )
 }

@@ -4,10 +4,11 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use ballast_sim::plant::{Plant, ServerSpec};
+use ballast_sim::plant::{CpuStops, Plant, ServerSpec};
 use ballast_types::{KiloHertz, Ladder, Watts};
 
 use crate::error::RigError;
+use crate::meters::cpu_stat;
 use crate::{
     METER_LABEL, METER_NAME, chassis_root, server_root, slot_label, supply_device, vm_cgroup,
 };
@@ -176,8 +177,11 @@ fn cgroups(root: &Path, server: &ServerSpec) -> Result<(), RigError> {
             ("cpuset.cpus", cpus.clone()),
             ("cpuset.cpus.effective", cpus),
             ("cpu.max", "max 100000".to_owned()),
-            ("cpu.stat", "usage_usec 0\nuser_usec 0\nsystem_usec 0".to_owned()),
+            ("cpu.max.burst", "0".to_owned()),
+            ("cpu.stat", cpu_stat(0, &CpuStops::default()).trim_end().to_owned()),
             ("cgroup.procs", String::new()),
+            ("cgroup.events", "populated 1\nfrozen 0".to_owned()),
+            ("cgroup.kill", String::new()),
         ];
         folder(&top.join(vm_cgroup(&vm.id)), &files)?;
     }

@@ -1,15 +1,32 @@
-//! Hunts for faults that break a promise, over many seeds: `hunt [FIRST [LAST [SERVERS [FAULTS]]]]`.
+//! Hunts for faults that break a promise, over many seeds:
+//! `hunt [FIRST [LAST [SERVERS [FAULTS]]]] [predictive] [critical-first] [cpu-max]`.
 
 #![expect(clippy::print_stdout, reason = "a tool prints what it found")]
 
 use std::process::ExitCode;
 
+use ballast_agent_core::{Actuator, Policy};
 use ballast_sim::world::Hunt;
+use ballast_types::wire::SharePolicy;
 
 fn main() -> ExitCode {
-    let numbers: Result<Vec<u64>, _> = std::env::args().skip(1).map(|a| a.parse()).collect();
+    let mut args: Vec<_> = std::env::args().skip(1).collect();
+    let mut said = |word: &str| {
+        let before = args.len();
+        args.retain(|arg| arg != word);
+        args.len() < before
+    };
+    let floating = said(Actuator::CpuMax.name());
+    let actuator = if floating { Actuator::CpuMax } else { Actuator::Pstate };
+    let critical = said("critical-first");
+    let shares = if critical { SharePolicy::CriticalFirst } else { SharePolicy::Even };
+    let predictive = said(Policy::Predictive.name());
+    let policy = if predictive { Policy::Predictive } else { Policy::Stepwise };
+    let numbers: Result<Vec<u64>, _> = args.iter().map(|a| a.parse()).collect();
     let Ok(numbers) = numbers else {
-        println!("usage: hunt [FIRST [LAST [SERVERS [FAULTS]]]], whole numbers");
+        println!(
+            "usage: hunt [FIRST [LAST [SERVERS [FAULTS]]]] [predictive] [critical-first] [cpu-max]"
+        );
         return ExitCode::FAILURE;
     };
     let number = |n: usize, default| numbers.get(n).copied().unwrap_or(default);
@@ -17,7 +34,7 @@ fn main() -> ExitCode {
     let (servers, faults) = (number(2, 4).max(1) as usize, number(3, 6) as usize);
     let mut found = 0;
     for seed in first..=last {
-        let hunt = Hunt { seed, servers, faults };
+        let hunt = Hunt { seed, servers, faults, policy, actuator, shares };
         if let Err(violation) = hunt.run() {
             found += 1;
             println!("{violation}");

@@ -14,6 +14,7 @@ pub(crate) enum Purpose {
     Arrivals = 4,
     Generator = 5,
     Scenario = 6,
+    Baseline = 7,
 }
 
 /// One stream of random numbers.

@@ -16,6 +16,7 @@ mod around;
 mod chance;
 mod checks;
 mod faults;
+mod fixed;
 mod hash;
 mod host;
 mod hunt;
@@ -23,6 +24,7 @@ mod outcome;
 mod queue;
 mod setup;
 mod shells;
+mod sum;
 mod tally;
 mod tape;
 
@@ -30,7 +32,7 @@ use core::time::Duration;
 
 use ballast_agent_core as agent;
 use ballast_chassis_core as chassis;
-use ballast_types::{Instant, Machine, turn};
+use ballast_types::{Instant, Machine, Watts, turn};
 
 pub use checks::{Checks, Violation};
 pub use faults::{Disorder, Extent, Fault, FaultPlan, MeterFault, Window};
@@ -44,8 +46,10 @@ pub use tape::{Life, Tape};
 use crate::plant::{Plant, SupplyState};
 use around::{Around, Envelope, Event};
 use chance::Chance;
-use host::Host;
+use fixed::FixedCap;
+use host::{Host, Reader};
 use shells::{AgentShell, ChassisShell};
+use sum::{Sharing, SumRule};
 use tally::Tally;
 
 /// The tape of an agent.
@@ -64,6 +68,7 @@ pub struct World {
     chassis: Option<chassis::Chassis>,
     agent_params: Vec<agent::Params>,
     chassis_params: chassis::Params,
+    fixed_cap: Option<FixedCap>,
     /// When each agent, and last the chassis manager, wants to be woken, in the world's time.
     wake: Vec<Instant>,
     turns_at_once: u32,
@@ -76,8 +81,8 @@ impl World {
     /// Everything at instant zero, about to start. Agents without a server are left out.
     #[must_use]
     pub fn new(setup: Setup) -> Self {
-        let Setup { seed, plant, chassis, agents, timing, faults, checks, record, length, points } =
-            setup;
+        let Setup { seed, plant, chassis, fixed_cap, agents, timing, faults, .. } = setup;
+        let Setup { checks, record, length, points, .. } = setup;
         let mut clocks = Chance::new(seed, 0xC1);
         let hosts: Vec<_> = (plant.servers.iter())
             .map(|s| {
@@ -88,7 +93,8 @@ impl World {
         let tally = Tally::new(length, points);
         let plant = Plant::new(plant, seed);
         let trip = chassis.trip_time;
-        let mut around = Around::new(seed, plant, hosts, timing, checks, trip, tally, record);
+        let sum = SumRule::new(servers, chassis.lease);
+        let mut around = Around::new(seed, plant, hosts, timing, checks, trip, sum, tally, record);
         for window in &faults.windows {
             around.queue.put(window.from, Event::Begin(window.fault));
             around.queue.put(window.to, Event::End(window.fault));
@@ -99,6 +105,9 @@ impl World {
             let at = Instant::ZERO + Duration::from_millis(7);
             around.queue.put(at + share(agent.sample_period), Event::Sample(server));
             around.queue.put(at + share(timing.usage_period), Event::Usage(server));
+            if agent.policy == agent::Policy::Predictive {
+                around.queue.put(at + share(agent.fast_period), Event::Fast(server));
+            }
         }
         around.queue.put(Instant::from_millis(50), Event::Poll);
         let mut world = Self {
@@ -106,6 +115,8 @@ impl World {
             agents: (0..servers).map(|_| None).collect(),
             chassis: None,
             agent_params: agents,
+            fixed_cap: fixed_cap
+                .map(|watts| FixedCap::new(chassis.chassis_id.clone(), watts, servers)),
             chassis_params: chassis,
             wake: vec![NEVER; servers + 1],
             turns_at_once: 0,
@@ -142,6 +153,12 @@ impl World {
         self.broken()
     }
 
+    /// An operator lowers the budget; `None` goes back to the configured one. Nobody hears it while the
+    /// chassis manager is down.
+    pub fn set_budget(&mut self, budget: Option<Watts>) {
+        self.tell_chassis(chassis::Input::Budget(budget));
+    }
+
     fn broken(&mut self) -> Result<(), Violation> {
         self.around.violation.take().map_or(Ok(()), Err)
     }
@@ -171,11 +188,16 @@ impl World {
 
     fn handle(&mut self, event: Event) {
         match event {
+            Event::Start if self.fixed_cap.is_some() => {}
             Event::Start if self.around.active.has(Fault::ChassisDown) => {}
             Event::Start => self.start_chassis(),
             Event::Poll => {
                 self.again(self.chassis_params.poll_period, Event::Poll);
-                if self.chassis.is_some() {
+                if let Some(fixed) = &mut self.fixed_cap {
+                    for (server, alert) in fixed.round() {
+                        self.around.send(server, alert);
+                    }
+                } else if self.chassis.is_some() {
                     self.around.polls += 1;
                     let poll = self.poll();
                     self.tell_chassis(chassis::Input::Psu(poll));
@@ -190,6 +212,14 @@ impl World {
                     self.tell_agent(server, agent::Input::Power(reading), None);
                 }
             }
+            Event::Fast(server) => {
+                self.again(self.agent_params[server].fast_period, Event::Fast(server));
+                if self.agents[server].is_some()
+                    && let Some(fast) = self.around.fast(server)
+                {
+                    self.tell_agent(server, agent::Input::Fast(fast), None);
+                }
+            }
             Event::Usage(server) => {
                 self.again(self.around.timing.usage_period, Event::Usage(server));
                 if self.agents[server].is_some() {
@@ -199,7 +229,11 @@ impl World {
             }
             Event::Alert(letter, alert) => self.deliver(letter, *alert),
             Event::Answer { to, server, seq, answer } => {
-                if to == self.around.manager.life {
+                if let (Some(fixed), chassis::Answer::Report(report)) =
+                    (&mut self.fixed_cap, &*answer)
+                {
+                    fixed.heard(server, &report.boot_id, report.agent_ms);
+                } else if to == self.around.manager.life {
                     let server = self.around.hosts[server].id.clone();
                     self.tell_chassis(chassis::Input::Answer { server, seq, answer: *answer });
                 }
@@ -216,6 +250,12 @@ impl World {
                     self.tell_chassis(chassis::Input::Applied { id, result });
                 }
             }
+            Event::Gone(server, vm) => {
+                let host = &mut self.around.hosts[server];
+                host.bury(&vm);
+                let vms = host.there();
+                self.tell_agent(server, agent::Input::Vms(vms), None);
+            }
             Event::Begin(fault) => self.begin(fault),
             Event::End(fault) => self.end(fault),
         }
@@ -231,11 +271,13 @@ impl World {
         match fault {
             Fault::AgentDown(server) => {
                 self.agents[server] = None;
+                self.around.sum.agent_dies(server);
                 self.around.hosts[server].life += 1;
                 self.wake[server] = NEVER;
             }
             Fault::ChassisDown => {
                 self.chassis = None;
+                self.around.sum.manager_dies(self.around.now);
                 self.around.manager.life += 1;
                 self.rest(self.agents.len());
             }
@@ -250,7 +292,7 @@ impl World {
         }
         match fault {
             Fault::AgentDown(server) => self.start_agent(server),
-            Fault::ChassisDown => self.start_chassis(),
+            Fault::ChassisDown if self.fixed_cap.is_none() => self.start_chassis(),
             Fault::FeedLoss(supply) => self.around.lose_supply(supply, false),
             _ => {}
         }
@@ -263,8 +305,9 @@ impl World {
         if let Some(tape) = &mut host.tape {
             tape.start("agent", at, params.clone(), found.clone());
         }
-        let vms = host.vms.clone();
+        let vms = host.there();
         self.agents[server] = Some(agent::Agent::new(params, found, at));
+        self.around.sum.agent_starts(self.around.now, server);
         self.tell_agent(server, agent::Input::Vms(vms), None);
     }
 
@@ -276,6 +319,7 @@ impl World {
             tape.start("chassis", at, params.clone(), ledger.clone());
         }
         self.chassis = Some(chassis::Chassis::new(params, ledger, at));
+        self.around.sum.manager_starts();
         self.rest(self.agents.len());
     }
 
@@ -301,11 +345,15 @@ impl World {
         chassis::Poll { supplies, taken_at: taken_at + self.around.manager.ahead }
     }
 
-    fn usage(&self, server: usize) -> Vec<agent::VmUsage> {
-        (self.around.hosts[server].vms.iter().enumerate())
-            .map(|(n, vm)| agent::VmUsage {
-                vm: vm.id.clone(),
-                utilisation: self.around.plant.vm_utilisation(server, n),
+    fn usage(&mut self, server: usize) -> Vec<agent::VmUsage> {
+        let Around { plant, hosts, .. } = &mut self.around;
+        let host = &mut hosts[server];
+        (0..host.vms.len())
+            .map(|n| {
+                let vm = host.vms[n].id.clone();
+                let stops = plant.vm_stops(server, &vm).stopped_periods;
+                let throttled = host.stopped(n, Reader::Usage, stops);
+                agent::VmUsage { vm, utilisation: plant.vm_utilisation(server, n), throttled }
             })
             .collect()
     }
@@ -368,8 +416,23 @@ impl World {
         self.rest(machine);
     }
 
+    /// Notes what a machine says of shares.
+    fn note_shares(&mut self, machine: usize) {
+        let (now, sum) = (self.around.now, &mut self.around.sum);
+        if let Some(Some(agent)) = self.agents.get(machine) {
+            sum.agent(machine, agent.cap(), agent.fallback());
+        } else if let (true, Some(chassis)) = (machine == self.agents.len(), &self.chassis) {
+            let answers = chassis.answering().collect();
+            let (sharable, caps) = (chassis.sharable(), chassis.is_capping());
+            sum.manager(now, Sharing { sharable, caps, answers });
+        }
+    }
+
     /// Notes when a machine wants to be woken.
     fn rest(&mut self, machine: usize) {
+        if self.around.checks.sum_of_caps {
+            self.note_shares(machine);
+        }
         let (due, ahead) = match self.agents.get(machine) {
             Some(agent) => {
                 (agent.as_ref().and_then(Machine::poll_timeout), self.around.hosts[machine].ahead)

@@ -8,6 +8,7 @@ use ballast_sim::plant::{Load, PlantSpec, Profile};
 use ballast_sim::replay::{Part, RecordingError, RecordingReport, replay};
 use ballast_sim::scenario::{DemoOptions, default_budget, demo};
 use ballast_sim::world::{Hunt, Life, Outcome, Restrictions, Setup, World};
+use ballast_types::wire::SharePolicy;
 use ballast_types::{Instant, VmClass};
 use serde::Serialize;
 
@@ -91,9 +92,17 @@ fn steady_load_moves_p_states_rarely() {
 
 fn hunt(servers: usize, faults: usize, seeds: core::ops::Range<u64>) {
     for seed in seeds {
-        let hunt = Hunt { seed, servers, faults };
-        if let Err(violation) = hunt.run() {
-            panic!("{violation}, servers={servers}, faults={faults}\n{:#?}", hunt.plan());
+        let (even, critical) = (SharePolicy::Even, SharePolicy::CriticalFirst);
+        for (policy, shares) in [
+            (Policy::Stepwise, even),
+            (Policy::Stepwise, critical),
+            (Policy::Predictive, even),
+            (Policy::Predictive, critical),
+        ] {
+            let hunt = Hunt { policy, shares, ..Hunt::new(seed, servers, faults) };
+            if let Err(violation) = hunt.run() {
+                panic!("{violation}, {hunt:?}\n{:#?}", hunt.plan());
+            }
         }
     }
 }

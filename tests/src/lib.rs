@@ -25,7 +25,8 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 /// The files that a daemon changes.
-const CHANGED: [&str; 4] = ["scaling_max_freq", "power_limit_uw", "power1_cap", "cpuset.cpus"];
+const CHANGED: [&str; 5] =
+    ["scaling_max_freq", "power_limit_uw", "power1_cap", "cpuset.cpus", "cpu.max"];
 
 /// Nothing in these tests takes longer, however busy the machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -87,6 +88,15 @@ impl Lab {
     /// When anything cannot be set up.
     #[must_use]
     pub fn new(spec: PlantSpec, chassis: &str) -> Self {
+        Self::with(spec, chassis, "")
+    }
+
+    /// The same, with more TOML for every agent: keys, then tables.
+    ///
+    /// # Panics
+    /// When anything cannot be set up.
+    #[must_use]
+    pub fn with(spec: PlantSpec, chassis: &str, agents: &str) -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let tree = dir.path().join("rig");
         let mut rig = Rig::create(&tree, Plant::new(spec.clone(), 7)).expect("a rig");
@@ -113,11 +123,11 @@ impl Lab {
                 .expect("a client"),
             spec,
         };
-        lab.write_configs(chassis);
+        lab.write_configs(chassis, agents);
         lab
     }
 
-    fn write_configs(&mut self, more: &str) {
+    fn write_configs(&mut self, more: &str, agents: &str) {
         // All listeners at once, so that no port is handed out twice.
         let names = self.servers().into_iter().chain(["chassis".into()]);
         let listeners: Vec<_> = names
@@ -154,17 +164,20 @@ impl Lab {
                 slot_label(id),
             );
             let mut agent = format!(
-                "server = {name:?}\nchassis = \"lab\"\n{}\
+                "server = {name:?}\nchassis = \"lab\"\n{}{agents}\
                  [meter]\nsource = \"hwmon\"\nname = {METER_NAME:?}\nlabel = {METER_LABEL:?}\n",
                 home(name, server_root(&tree, id))
             );
             for vm in &server.vms {
                 let class = serde_json::to_string(&vm.class).expect("a word");
+                let on_extreme = serde_json::to_string(&vm.on_extreme).expect("a word");
                 agent += &format!(
-                    "[[vm]]\nid = {:?}\nclass = {class}\ncores = {}\ncgroup = {:?}\n",
+                    "[[vm]]\nid = {:?}\nclass = {class}\ncores = {}\ncgroup = {:?}\n\
+                     throttle_order = {}\non_extreme = {on_extreme}\n",
                     vm.id.as_str(),
                     vm.cores.len(),
                     vm_cgroup(&vm.id),
+                    vm.throttle_order,
                 );
             }
             fs::write(self.config(name), agent).expect("a config");
@@ -292,6 +305,44 @@ impl Lab {
     #[must_use]
     pub fn agent(&self, name: &str) -> Option<AgentStatus> {
         self.status(name)
+    }
+
+    /// Whether an episode has begun and the draw is under the budget, by the manager's own word.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.chassis().is_some_and(|chassis| {
+            chassis.alerts > 0 && chassis.power_w.is_some_and(|power| power <= chassis.budget_w)
+        })
+    }
+
+    /// Re-runs the recording of a daemon that has ended: every output must come out identical.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn replay(&self, name: &str) -> serde_json::Value {
+        let folder = self.home(name).join("recording");
+        let folder = folder.to_str().expect("a path in UTF-8");
+        let output = Self::ballast(&["replay", "--json", "--recording", folder]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        let report: serde_json::Value = serde_json::from_str(&text).expect("a JSON report");
+        assert_eq!(report["mismatches"].as_u64(), Some(0), "{name}: {report}");
+        report
+    }
+
+    /// Ends every daemon as systemd would, the manager first; no agent may leave its journal behind.
+    ///
+    /// # Panics
+    /// When one does, or does not end well.
+    pub fn end_all(&mut self) {
+        self.end("chassis");
+        for name in self.servers() {
+            self.end(&name);
+            assert!(
+                !self.home(&name).join("state/journal.json").exists(),
+                "{name} left its journal"
+            );
+        }
     }
 
     /// Waits until `done`.

@@ -21,19 +21,13 @@ fn capped(lab: &Lab) -> usize {
     names.iter().filter(capped).count()
 }
 
-fn holds(lab: &Lab) -> bool {
-    lab.chassis().is_some_and(|chassis| {
-        chassis.alerts > 0 && chassis.power_w.is_some_and(|power| power <= chassis.budget_w)
-    })
-}
-
 #[test]
 fn an_overload_is_held_by_batch_cores_alone_and_an_end_puts_everything_back() {
     let mut lab = overloaded();
     let before = lab.limits();
     lab.start_all();
     lab.wait("both servers are capped", |lab| capped(lab) == 2);
-    lab.wait("the budget holds", holds);
+    lab.wait("the budget holds", Lab::holds);
     assert!(lab.limits() != before, "nothing was changed");
 
     let (status, metrics) = lab.get("chassis", "/metrics");
@@ -42,11 +36,7 @@ fn an_overload_is_held_by_batch_cores_alone_and_an_end_puts_everything_back() {
     let (_, metrics) = lab.get("s01", "/metrics");
     assert!(metrics.contains("ballast_agent_lowest_frequency_hertz "), "{metrics}");
 
-    lab.end("chassis");
-    for name in lab.servers() {
-        lab.end(&name);
-        assert!(!lab.home(&name).join("state/journal.json").exists(), "{name} left its journal");
-    }
+    lab.end_all();
     lab.wait_restored(&before, "");
     let rig = lab.end_rig();
     let truth = serde_json::to_value(rig.plant().truth()).unwrap();
@@ -72,7 +62,7 @@ fn an_agent_killed_at_the_floor_is_adopted_by_its_next_life() {
         let chassis = lab.chassis();
         chassis.is_some_and(|chassis| chassis.servers[0].slot == Slot::Managed)
     });
-    lab.wait("the budget holds", holds);
+    lab.wait("the budget holds", Lab::holds);
     for name in ["chassis", "s01", "s02"] {
         lab.end(name);
     }
@@ -84,7 +74,7 @@ fn an_agent_killed_at_the_floor_is_adopted_by_its_next_life() {
 fn a_chassis_manager_that_is_killed_comes_back_with_a_higher_epoch_and_no_agent_breaks_loose() {
     let mut lab = overloaded();
     lab.start_all();
-    lab.wait("the budget holds", |lab| capped(lab) == 2 && holds(lab));
+    lab.wait("the budget holds", |lab| capped(lab) == 2 && lab.holds());
     let epoch = lab.chassis().unwrap().epoch;
     lab.kill("chassis");
     // Longer than a lease: every agent now keeps its fallback by itself.
@@ -98,7 +88,7 @@ fn a_chassis_manager_that_is_killed_comes_back_with_a_higher_epoch_and_no_agent_
     lab.wait("a new epoch is obeyed", |lab| {
         lab.agent("s01").is_some_and(|agent| agent.report.epoch_seen > epoch)
     });
-    lab.wait("the budget holds", holds);
+    lab.wait("the budget holds", Lab::holds);
 }
 
 #[test]
@@ -117,7 +107,7 @@ fn when_the_load_is_low_again_every_server_is_lifted() {
     assert_eq!(put(700.0).0, 400, "a budget may only be lowered");
     let (status, text) = put(420.0);
     assert!(matches!(status, 200 | 202), "{text}");
-    lab.wait("the lower budget holds", |lab| capped(lab) == 2 && holds(lab));
+    lab.wait("the lower budget holds", |lab| capped(lab) == 2 && lab.holds());
     let (status, text) = lab.call(|client: &Client| client.delete(&url));
     assert_eq!(status, 200, "{text}");
     lab.wait("both are lifted", |lab| {
@@ -136,19 +126,14 @@ fn when_the_load_is_low_again_every_server_is_lifted() {
 fn a_recording_of_real_daemons_replays_exactly() {
     let mut lab = overloaded();
     lab.start_all();
-    lab.wait("the budget holds", |lab| capped(lab) == 2 && holds(lab));
+    lab.wait("the budget holds", |lab| capped(lab) == 2 && lab.holds());
     // Long enough for polls, steps and messages of every kind.
     std::thread::sleep(Duration::from_secs(3));
     for name in ["chassis", "s01", "s02"] {
         lab.end(name);
     }
     for name in ["chassis", "s01"] {
-        let folder = lab.home(name).join("recording");
-        let output = Lab::ballast(&["replay", "--json", "--recording", folder.to_str().unwrap()]);
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-        let report: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(report["mismatches"].as_u64(), Some(0), "{report}");
+        let report = lab.replay(name);
         assert!(report["steps"].as_u64().unwrap() > 20, "{report}");
     }
 }

@@ -51,6 +51,7 @@ fn requests_and_events() {
         r#"{"class":"non-user-facing","throttle_order":1,"cores":6,"#,
         r#""cgroup":"machine.slice/v.scope","on_extreme":"none"}"#
     ));
+    pinned::<ballast_types::OnExtreme>("\"kill\"");
     pinned::<Event>(
         r#"{"at_ns":5,"event":"alert_sent","server":"s01","epoch":3,"seq":17,"level":"cap"}"#,
     );

@@ -4,6 +4,7 @@
 //! never added to kilohertz, and a difference is only taken where it means something.
 
 pub mod ids;
+mod impact;
 mod instant;
 pub mod machine;
 mod power_model;

@@ -128,6 +128,8 @@ pub enum OnExtreme {
     /// Nothing more than throttling.
     #[default]
     None,
+    /// It may be killed: its tenant prefers that to unpredictable throttling (the paper's Section V).
+    Kill,
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::impact::{VmImpact, VmKill};
+
 use crate::{
     BootId, ChassisId, Epoch, Instant, KiloHertz, OnExtreme, Seq, ServerId, VmClass, VmId, Watts,
 };
@@ -92,8 +94,12 @@ pub struct Report {
     pub restorable_w: Watts,
     /// How many cores are low-priority.
     pub low_cores: u16,
-    /// The lowest p-state that the agent has set; `null` when nothing is capped.
+    /// The lowest p-state that the agent has set; `null` when nothing is capped, and with `cpu-max`.
     pub min_khz: Option<KiloHertz>,
+    /// With `cpu-max`: the smallest share of its full CPU bandwidth that a VM has; absent when none is
+    /// limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_share_percent: Option<u8>,
     /// Whether the server's own hardware limit is on.
     pub server_limit: bool,
     /// Whether the agent is stopping: it will restore everything and fall silent.
@@ -151,6 +157,32 @@ pub struct VmSpec {
     pub on_extreme: OnExtreme,
 }
 
+impl VmSpec {
+    /// Whether what may be done to it goes together with what it is.
+    ///
+    /// # Errors
+    /// Says which key is wrong and what is allowed.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.on_extreme == OnExtreme::None {
+            return Ok(());
+        }
+        if self.class == VmClass::UserFacing {
+            return Err("on_extreme = \"kill\": only for class \"non-user-facing\"");
+        }
+        match &self.cgroup {
+            None => Err("on_extreme = \"kill\": only with a cgroup, which is what is killed"),
+            Some(path) if path.ends_with(".slice") => {
+                Err("on_extreme = \"kill\": only with a cgroup of the VM alone, not a slice")
+            }
+            // `machine`, `docker`: cgroupfs drivers put every VM of theirs below it.
+            Some(path) if !path.trim_matches('/').contains('/') => {
+                Err("on_extreme = \"kill\": only with a cgroup below another, not one at the top")
+            }
+            Some(_) => Ok(()),
+        }
+    }
+}
+
 /// `PUT /v1/budget`, to a chassis. May only lower the budget below the configured one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -175,6 +207,31 @@ pub enum ChassisState {
     Blind,
     /// Another manager rules this chassis: nothing is sent any more.
     Fenced,
+}
+
+/// How a chassis manager splits what its servers may share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SharePolicy {
+    /// Every server the same: the paper's.
+    #[default]
+    Even,
+    /// By what each server can still shed from low-priority cores.
+    CriticalFirst,
+}
+
+impl SharePolicy {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Even, Self::CriticalFirst];
+
+    /// Its name in config, options and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Even => "even",
+            Self::CriticalFirst => "critical-first",
+        }
+    }
 }
 
 /// What is known of one server's agent.
@@ -237,6 +294,9 @@ pub struct ChassisStatus {
     pub shared_w: Watts,
     /// What the servers may share.
     pub sharable_w: Watts,
+    /// How they share it; managers that do not say share evenly.
+    #[serde(default)]
+    pub shares: SharePolicy,
     /// Capping episodes since start.
     pub alerts: u64,
     /// Seconds the hardware fallback was on since start.
@@ -260,12 +320,40 @@ pub struct VmStatus {
     pub cores: u16,
     /// The lowest frequency cap on its cores; `null` when none is capped.
     pub min_khz: Option<KiloHertz>,
-    /// Core-milliseconds that its cores were capped, since the agent started.
-    pub throttled_core_ms: u64,
+    /// Its CPU bandwidth limit, in thousandths of a core; absent when it has none of this agent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_millicores: Option<u32>,
+    /// Its place in the throttle list: lower is throttled first.
+    #[serde(default)]
+    pub throttle_order: u8,
+    /// What may be done to it when throttling is not enough.
+    #[serde(default)]
+    pub on_extreme: OnExtreme,
+    /// Whether it was killed, and its cgroup has not been seen empty yet.
+    #[serde(default)]
+    pub killed: bool,
+    /// How long and how hard it was capped.
+    #[serde(flatten)]
+    pub impact: VmImpact,
+}
+
+/// How an agent under `predictive` finds its p-states, in [`AgentStatus`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecoveryStatus {
+    /// The policy in force: `predictive`, or `stepwise` while the model is not trusted.
+    pub in_force: String,
+    /// Why the model is not trusted; `null` when it is.
+    pub doubt: Option<String>,
+    /// What the line from RAPL to the meter lately missed the meter by (root mean square).
+    pub error_w: Watts,
+    /// How far under the cap the draw is kept.
+    pub margin_w: Watts,
+    /// Watts that a modelled watt of the cores' draw really is.
+    pub scale: f64,
 }
 
 /// `GET /v1/status` of an agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentStatus {
     /// Always `"agent"`.
     pub role: String,
@@ -273,6 +361,9 @@ pub struct AgentStatus {
     pub chassis_id: ChassisId,
     /// The policy in force.
     pub policy: String,
+    /// The model of `predictive`; `null` under another policy.
+    #[serde(default)]
+    pub recovery: Option<RecoveryStatus>,
     /// The report that the chassis would get now.
     pub report: Report,
     /// What the server may draw when nobody tells it anything.
@@ -285,6 +376,12 @@ pub struct AgentStatus {
     pub power_faults: u64,
     /// Every VM.
     pub vms: Vec<VmStatus>,
+    /// VMs killed since the agent started.
+    #[serde(default)]
+    pub vm_kills: u64,
+    /// The newest of them, at most 16, oldest first.
+    #[serde(default)]
+    pub last_vm_kills: Vec<VmKill>,
     /// What an operator should look at.
     pub alarms: Vec<String>,
 }
@@ -340,8 +437,17 @@ pub enum EventKind {
         epoch: Epoch,
         /// The message's number.
         seq: Seq,
-        /// How many cores were written.
+        /// How many cores were written; with `cpu-max`, VMs.
         cores: u16,
+    },
+    /// An agent has killed a VM: its low-priority cores were at their floor, and that was not enough.
+    VmKilled {
+        /// Which VM.
+        vm: VmId,
+        /// The draw that made it necessary.
+        power_w: Watts,
+        /// The cap at that time.
+        cap_w: Watts,
     },
     /// A server's slot changed.
     SlotChanged {

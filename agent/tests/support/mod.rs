@@ -30,7 +30,8 @@ pub(crate) fn params() -> Params {
 
 pub(crate) fn vm(id: &str, class: VmClass, throttle_order: u8, cores: &[u16]) -> Vm {
     let cores = cores.iter().copied().map(CoreId).collect();
-    Vm { id: VmId::new(id).unwrap(), class, throttle_order, cores }
+    let on_extreme = OnExtreme::None;
+    Vm { id: VmId::new(id).unwrap(), class, throttle_order, cores, on_extreme }
 }
 /// Cores 1..=3 user-facing; 6, 7 and 8 to 11 batch, the latter throttled first.
 pub(crate) fn vms() -> Vec<Vm> {
@@ -64,6 +65,8 @@ pub(crate) struct World {
     /// What every core is really capped to, in MHz.
     pub(crate) caps: BTreeMap<u16, u32>,
     pub(crate) limit: Option<Watts>,
+    /// What every VM's bandwidth is really limited to, in millicores.
+    pub(crate) quotas: BTreeMap<String, u32>,
     /// How the next actions end.
     pub(crate) result: Option<Result<(), ActuatorError>>,
     /// Actions and events since the last `log`.
@@ -76,12 +79,14 @@ impl World {
     pub(crate) fn with(params: Params, found: Found) -> Self {
         let caps = found.capped.iter().map(|(core, khz)| (core.0, khz.get() / 1000)).collect();
         let limit = found.server_limit.then_some(Watts::MAX);
+        let quotas = found.quotas.iter().map(|q| (q.vm.to_string(), q.millicores)).collect();
         let mut world = Self {
             agent: Agent::new(params, found, ms(10_000)),
             now: 10_000,
             seq: 0,
             caps,
             limit,
+            quotas,
             result: Some(Ok(())),
             log: vec![],
             reports: vec![],
@@ -92,7 +97,10 @@ impl World {
     }
     /// Sighted, uncapped, with VMs.
     pub(crate) fn new() -> Self {
-        let mut world = Self::with(params(), Found::default());
+        Self::of(params())
+    }
+    pub(crate) fn of(params: Params) -> Self {
+        let mut world = Self::with(params, Found::default());
         world.input(Input::Vms(vms()));
         world.draw(120);
         world.log();
@@ -120,6 +128,20 @@ impl World {
                     }
                     id
                 }
+                Output::SetQuota { id, vm, millicores } => {
+                    self.log.push(format!("{vm}={millicores}m"));
+                    if self.result == Some(Ok(())) {
+                        self.quotas.insert(vm.to_string(), millicores);
+                    }
+                    id
+                }
+                Output::LiftQuota { id, vm } => {
+                    self.log.push(format!("{vm}=free"));
+                    if self.result == Some(Ok(())) {
+                        self.quotas.remove(vm.as_str());
+                    }
+                    id
+                }
                 Output::SetServerLimit { id, watts } => {
                     self.log.push(format!("limit={watts}"));
                     if self.result == Some(Ok(())) {
@@ -132,6 +154,10 @@ impl World {
                     if self.result == Some(Ok(())) {
                         self.limit = None;
                     }
+                    id
+                }
+                Output::KillVm { id, vm } => {
+                    self.log.push(format!("kill {vm}"));
                     id
                 }
                 Output::Report(report) => {

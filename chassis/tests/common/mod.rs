@@ -255,6 +255,7 @@ pub(crate) fn report(server: &ServerId, now: Instant, alert: &Alert, agent: &Age
         restorable_w: agent.restorable,
         low_cores: 20,
         min_khz: None,
+        min_share_percent: None,
         server_limit: false,
         leaving: agent.leaving,
         actuator_failures: 0,

@@ -20,6 +20,9 @@ pub(crate) struct DemoArgs {
     /// How the agents throttle
     #[arg(long, value_enum, default_value_t = PolicyArg::Stepwise)]
     pub(crate) policy: PolicyArg,
+    /// What throttling acts on
+    #[arg(long, value_enum, default_value_t = ActuatorArg::Pstate)]
+    pub(crate) actuator: ActuatorArg,
     /// CPU trace that sets the load (CSV, also .zst) [default: the built-in generator]
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
@@ -44,6 +47,8 @@ pub(crate) struct DemoArgs {
 pub(crate) enum PolicyArg {
     /// Low-priority cores to the floor, then step by step back up
     Stepwise,
+    /// The p-states that just fit, by a model learnt on line from RAPL and CPU use
+    Predictive,
     /// Every core equally, as RAPL does: the baseline
     FullServer,
     /// Nothing is throttled, and the plant's hardware caps are off: the load alone
@@ -55,8 +60,29 @@ impl PolicyArg {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Stepwise => "stepwise",
+            Self::Predictive => "predictive",
             Self::FullServer => "full-server",
             Self::None => "none",
+        }
+    }
+}
+
+/// What throttling acts on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ActuatorArg {
+    /// The p-states of a VM's cores: every VM has its own
+    Pstate,
+    /// The CPU bandwidth of a VM, which floats over all cores
+    CpuMax,
+}
+
+impl ActuatorArg {
+    /// Its name in the daemons' config.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Pstate => "pstate",
+            Self::CpuMax => "cpu-max",
         }
     }
 }

@@ -51,7 +51,7 @@ pub(crate) fn agent(
     at: &Home<'_>,
     server: &ServerSpec,
     meter: &SensorSpec,
-    policy: &str,
+    (policy, actuator): (&str, &str),
 ) -> String {
     let model = &server.model;
     let mut text = format!(
@@ -59,7 +59,7 @@ pub(crate) fn agent(
          server = {id_quoted}\n\
          # The one chassis that it obeys.\n\
          chassis = {chassis}\n\
-         # \"stepwise\", \"full-server\" or \"none\".\n\
+         # \"stepwise\", \"predictive\", \"full-server\" or \"none\".\n\
          policy = {policy}\n\
          {home}\n\
          # The server's own power meter.\n\
@@ -70,12 +70,18 @@ pub(crate) fn agent(
          sample_ms = {sample}\n\
          # How far a reading lags behind the draw.\n\
          lag_ms = {lag}\n\n\
+         [throttle]\n\
+         # \"pstate\": the cores of a VM; or \"cpu-max\": its CPU bandwidth, on whatever cores it runs.\n\
+         actuator = {actuator}\n\n\
          # The server's draw, measured once: idle and fully loaded, at full and at half frequency.\n\
          [model]\n\
          idle_w = {:?}\n\
          full_w = {:?}\n\
          half_frequency_idle_w = {:?}\n\
-         half_frequency_full_w = {:?}\n",
+         half_frequency_full_w = {:?}\n\n\
+         # The rig's energy counters move every 10 ms, a real server's every millisecond.\n\
+         [predictive]\n\
+         period_ms = 100\n",
         model.idle_w,
         model.full_w,
         model.half_idle_w,
@@ -84,6 +90,7 @@ pub(crate) fn agent(
         id_quoted = quoted(&server.id),
         chassis = quoted(&CHASSIS),
         policy = quoted(&policy),
+        actuator = quoted(&actuator),
         home = home(at),
         name = quoted(&ballast_rig::METER_NAME),
         label = quoted(&ballast_rig::METER_LABEL),
@@ -176,7 +183,8 @@ mod tests {
     fn the_daemons_read_back_what_the_plant_is() {
         let plant = demo(&DemoOptions::default());
         let server = &plant.servers[3];
-        let text = agent(&at(Some("/dev/shm/rec")), server, &plant.meter, "full-server");
+        let text =
+            agent(&at(Some("/dev/shm/rec")), server, &plant.meter, ("full-server", "pstate"));
         let config = AgentConfig::parse("agent.toml", &text).unwrap();
         assert_eq!((config.server, config.model), (server.id.clone(), server.model));
         assert_eq!(config.place.root, Path::new("/dev/shm/a \"quoted\" root"));

@@ -67,6 +67,8 @@ pub(crate) struct Play<'a> {
     pub(crate) rig_args: Vec<String>,
     /// The agents' policy.
     pub(crate) policy: &'a str,
+    /// What they act on.
+    pub(crate) actuator: &'a str,
     /// Whether there is a chassis manager, and how long it holds an episode.
     pub(crate) chassis_lift_hold_ms: Option<u64>,
     /// Whether the daemons record.
@@ -155,7 +157,8 @@ impl Stage {
             let name = format!("agent-{}", server.id);
             let places =
                 Places::of(&home, &name, &server_root(&self.tree, &server.id), play.record);
-            let text = config::agent(&places.home(*listen), server, &play.plant.meter, play.policy);
+            let how = (play.policy, play.actuator);
+            let text = config::agent(&places.home(*listen), server, &play.plant.meter, how);
             self.fleet.agents.push(places.start("agent", &name, &text, &logs)?);
             self.agents.push((server.id.clone(), format!("http://{listen}")));
         }
@@ -255,7 +258,7 @@ impl Places {
 
 /// Whether daemons may change a file of this name.
 fn may_change(name: &str) -> bool {
-    matches!(name, "scaling_max_freq" | "scaling_min_freq" | "cpuset.cpus" | "enabled")
+    matches!(name, "scaling_max_freq" | "scaling_min_freq" | "cpuset.cpus" | "cpu.max" | "enabled")
         || (name.starts_with("constraint_") && name.ends_with("_power_limit_uw"))
         || (name.starts_with("power") && name.ends_with("_cap"))
 }

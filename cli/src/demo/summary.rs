@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use super::args::PolicyArg;
+use super::args::{ActuatorArg, PolicyArg};
 use super::events::Quantiles;
 
 /// Core-seconds below the highest frequency, by what held the cores there.
@@ -81,6 +81,8 @@ impl Truth {
 pub(crate) struct Setting {
     /// How the agents throttled.
     pub(crate) policy: PolicyArg,
+    /// What they acted on.
+    pub(crate) actuator: ActuatorArg,
     /// Servers in the chassis.
     pub(crate) servers: usize,
     /// Seed of the load and of the sensors' noise.
@@ -207,7 +209,7 @@ impl Summary {
         let ms =
             |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.2} ms"));
         let setting = &self.setting;
-        let policy = setting.policy.name();
+        let policy = format!("{} by {}", setting.policy.name(), setting.actuator.name());
         line("policy", format!("{policy}, {} servers, {:.0} s", setting.servers, self.seconds));
         if let Some(trace) = &setting.trace {
             line("load", format!("{trace}, speedup {:.0}", setting.speedup));
@@ -282,6 +284,7 @@ mod tests {
     fn summary() -> Summary {
         let setting = Setting {
             policy: PolicyArg::FullServer,
+            actuator: ActuatorArg::Pstate,
             servers: 12,
             seed: 1,
             trace: Some("t.csv".into()),
@@ -339,9 +342,12 @@ mod tests {
     #[test]
     fn people_are_told_the_same() {
         let text = summary().text();
-        for part in
-            ["full-server, 12 servers, 30 s", "2480 W, 2300 W", "0.40 s, 0.00 s", "80.0 %, 100.0 %"]
-        {
+        for part in [
+            "full-server by pstate, 12 servers, 30 s",
+            "2480 W, 2300 W",
+            "0.40 s, 0.00 s",
+            "80.0 %, 100.0 %",
+        ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
     }

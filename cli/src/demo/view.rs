@@ -154,9 +154,11 @@ fn draw_servers(frame: &mut Frame<'_>, live: &Live, area: Rect) {
             Cell::new(agent_state(report.state)).style(Style::new().fg(color)),
             Cell::new(report.power_w.map_or_else(|| "-".to_owned(), |w| w.to_string())),
             Cell::new(report.cap_w.map_or_else(|| "-".to_owned(), |w| w.to_string())),
-            Cell::new(
-                report.min_khz.map_or_else(|| "max".to_owned(), |k| (k.get() / 1000).to_string()),
-            ),
+            Cell::new(match (report.min_khz, report.min_share_percent) {
+                (Some(khz), _) => (khz.get() / 1000).to_string(),
+                (None, Some(percent)) => format!("{percent} %"),
+                (None, None) => "max".to_owned(),
+            }),
             Cell::new(report.sheddable_w.to_string()),
         ])
     });

@@ -86,6 +86,7 @@ fn options(args: &TelemetryArgs) -> anyhow::Result<Options> {
         seed: args.seed,
         policy: match args.policy {
             PolicyArg::Stepwise => Policy::Stepwise,
+            PolicyArg::Predictive => Policy::Predictive,
             PolicyArg::FullServer => Policy::FullServer,
             PolicyArg::None => Policy::None,
         },

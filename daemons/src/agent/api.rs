@@ -147,7 +147,7 @@ mod tests {
         let (root, path) = (Root::at(folder.path()), folder.path().join("vms.json"));
         let empty = BTreeMap::new();
         let (vms, _) =
-            Vms::start(&root, &cores, empty, path, journal, Originals::default()).unwrap();
+            Vms::start(&root, &cores, empty, path, journal, Originals::default(), None).unwrap();
         let (letters, inbox) = mpsc::channel();
         let control = thread::spawn(move || {
             let mut inputs = vec![];
@@ -211,6 +211,20 @@ mod tests {
             ("PUT", vm, r#"{"class":"user-facing","cores":1,"x":1}"#, 400, "unknown field"),
             ("PUT", vm, r#"{"class":"user-facing","cores":99}"#, 400, "cores = 99"),
             ("PUT", vm, r#"{"class":"user-facing","cores":1,"cgroup":"../x"}"#, 400, "cgroup"),
+            (
+                "PUT",
+                vm,
+                r#"{"class":"user-facing","cores":1,"on_extreme":"kill"}"#,
+                400,
+                "only for",
+            ),
+            (
+                "PUT",
+                vm,
+                r#"{"class":"non-user-facing","cores":1,"on_extreme":"kill"}"#,
+                400,
+                "cgroup",
+            ),
             ("PATCH", vm, "", 405, "no such method"),
             ("PUT", "/v1/vms/.v", r#"{"class":"user-facing","cores":1}"#, 400, "is not an id"),
             ("DELETE", vm, "", 404, "there is no VM v1"),

@@ -3,18 +3,19 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use anyhow::bail;
 use ballast_agent_core::{ActuatorError, Agent, Input, Memory, Output};
-use ballast_hw::{Cpufreq, HwError, ServerLimit};
+use ballast_hw::{Bandwidth, Cpufreq, HwError, ServerLimit};
 use ballast_types::wire::{AgentStatus, Refusal, Report};
-use ballast_types::{ActionId, CoreId, Instant, KiloHertz, Watts};
+use ballast_types::{ActionId, CoreId, Instant, KiloHertz, VmId, Watts};
 use tokio::sync::oneshot;
 
 use super::Letter;
+use super::kill::Killer;
 use super::sampler::Rest;
 use crate::control::Hand;
 use crate::events::Events;
@@ -23,7 +24,9 @@ use crate::state;
 /// The agent's hand: cores, the server's own limit, and the answer to the chassis.
 pub(super) struct AgentHand {
     cpufreq: Cpufreq,
+    bandwidth: Arc<Mutex<Bandwidth>>,
     limit: Option<ServerLimit>,
+    killer: Killer,
     /// What the server draws beside its packages.
     rest: Arc<Rest>,
     keeper: Keeper,
@@ -34,12 +37,14 @@ pub(super) struct AgentHand {
 impl AgentHand {
     pub(super) fn new(
         cpufreq: Cpufreq,
+        bandwidth: Arc<Mutex<Bandwidth>>,
         limit: Option<ServerLimit>,
+        killer: Killer,
         rest: Arc<Rest>,
         keeper: Keeper,
         events: Events,
     ) -> Self {
-        Self { cpufreq, limit, rest, keeper, events, waiting: None }
+        Self { cpufreq, bandwidth, limit, killer, rest, keeper, events, waiting: None }
     }
 
     fn answer(&mut self, answer: Result<Report, Refusal>) {
@@ -57,6 +62,15 @@ impl AgentHand {
         done.map_err(|error| refused(&error))
     }
 
+    fn set_quota(&self, vm: &VmId, millicores: Option<u32>) -> Result<(), ActuatorError> {
+        let mut bandwidth = self.bandwidth.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = match millicores {
+            Some(millicores) => bandwidth.set(vm, millicores),
+            None => bandwidth.release(vm),
+        };
+        done.map_err(|error| refused(&error))
+    }
+
     fn set_limit(&mut self, watts: Option<Watts>) -> Result<(), ActuatorError> {
         let limit = self.limit.as_mut().ok_or(ActuatorError::Permanent)?;
         let done = match watts {
@@ -67,7 +81,7 @@ impl AgentHand {
         done.map_err(|error| refused(&error))
     }
 
-    /// Puts every core and the server's limit back, whatever the controller believes.
+    /// Puts every core, every VM's bandwidth and the server's limit back, whatever the controller believes.
     ///
     /// # Errors
     /// Names all that could not be put back; the journal then stays for the next start.
@@ -77,6 +91,8 @@ impl AgentHand {
         for core in cores {
             failed.extend(self.cpufreq.release(core).err().map(|error| error.to_string()));
         }
+        let mut bandwidth = self.bandwidth.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.extend(bandwidth.release_all().iter().map(ToString::to_string));
         if let Some(limit) = &mut self.limit {
             failed.extend(limit.release().err().map(|error| error.to_string()));
         }
@@ -87,7 +103,7 @@ impl AgentHand {
     }
 }
 
-fn refused(error: &HwError) -> ActuatorError {
+pub(super) fn refused(error: &HwError) -> ActuatorError {
     tracing::warn!(%error, "actuator");
     if error.is_transient() { ActuatorError::Transient } else { ActuatorError::Permanent }
 }
@@ -114,6 +130,11 @@ impl Hand<Agent> for AgentHand {
             Output::Lift { id, core } => applied(id, self.set_core(core, None)),
             Output::SetServerLimit { id, watts } => applied(id, self.set_limit(Some(watts))),
             Output::LiftServerLimit { id } => applied(id, self.set_limit(None)),
+            Output::SetQuota { id, vm, millicores } => {
+                applied(id, self.set_quota(&vm, Some(millicores)));
+            }
+            Output::LiftQuota { id, vm } => applied(id, self.set_quota(&vm, None)),
+            Output::KillVm { id, vm } => applied(id, self.killer.kill(&vm)),
             Output::Report(report) => self.answer(Ok(report)),
             Output::Refuse(refusal) => self.answer(Err(refusal)),
             Output::Remember(memory) => self.keeper.keep(memory),
@@ -122,7 +143,10 @@ impl Hand<Agent> for AgentHand {
     }
 
     fn status(&self, machine: &Agent, now: Instant) -> AgentStatus {
-        machine.status(now)
+        let mut status = machine.status(now);
+        let bandwidth = self.bandwidth.lock().unwrap_or_else(PoisonError::into_inner);
+        status.alarms.extend(bandwidth.alarms());
+        status
     }
 }
 

@@ -1,7 +1,10 @@
 //! `ballast-agent`: throttles the low-priority cores of one server when its chassis says so.
 
 mod api;
+mod fast;
+mod floating;
 mod hand;
+mod kill;
 mod sampler;
 mod vms;
 
@@ -11,8 +14,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use ballast_agent_core::{Agent, Found, Input, Memory, Params};
-use ballast_hw::{Cpufreq, Floor, Journal, Opened, Originals, Root, ServerLimit, boot_id};
+use ballast_agent_core::{Actuator, Agent, Found, FoundQuota, Input, Memory, Params, Policy};
+use ballast_hw::{
+    Bandwidth, Cpufreq, Floor, Journal, Opened, Originals, Root, ServerLimit, boot_id,
+};
 use ballast_types::wire::{AgentStatus, Alert, Refusal, Report};
 use ballast_types::{BootId, Core};
 use tokio::sync::oneshot;
@@ -23,6 +28,7 @@ use crate::events::Events;
 use crate::recorder::Recorder;
 use crate::{DaemonArgs, clock, http, state};
 use hand::{AgentHand, Keeper};
+use kill::Killer;
 use vms::Vms;
 
 /// Between two looks at whether a stopping controller is done.
@@ -59,6 +65,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         Some(floor) => ServerLimit::find(&root, floor)?,
         None => None,
     };
+    let mut bandwidth = Bandwidth::new(&root, config.quota_period);
     let mut found = Found { memory, ..Found::default() };
     let mut originals = Originals::default();
     if let Opened::Adopted(saved) = opened {
@@ -69,6 +76,8 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         if let Some(limit) = &mut limit {
             found.server_limit = limit.adopt(&saved.powercap)?;
         }
+        let quota = |(vm, cores, millicores)| FoundQuota { vm, cores, millicores };
+        found.quotas = bandwidth.adopt(&saved.quotas).into_iter().map(quota).collect();
         originals = *saved;
     }
     let cores = cpufreq.cores();
@@ -87,18 +96,33 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let keeper = Keeper::start(memory_path)?;
 
     // All that can fail has not: from here on things change.
+    leave_to_the_other(config.actuator, &found, &mut cpufreq, &mut bandwidth, &mut originals);
     let vms_path = place.state_dir.join("vms.json");
-    let (vms, vm_set) =
-        Vms::start(&root, &params.cores, config.vms.clone(), vms_path, journal, originals)?;
+    let bandwidth = Arc::new(Mutex::new(bandwidth));
+    let floating = (config.actuator == Actuator::CpuMax).then(|| Arc::clone(&bandwidth));
+    let (vms, vm_set) = Vms::start(
+        &root,
+        &params.cores,
+        config.vms.clone(),
+        vms_path,
+        journal,
+        originals,
+        floating,
+    )?;
+    let killable = vms.killable();
     let vms = Arc::new(Mutex::new(vms));
     let (letters, inbox) = mpsc::channel();
+    let killer = Killer::start(&root, killable, Arc::clone(&vms), letters.clone())?;
     // Fails only when the control thread has ended.
     let _ = letters.send(Letter::Input(Input::Vms(vm_set)));
     let rest = sampler::start(&config.meter, &root, Arc::clone(&vms), letters.clone())?;
+    if config.policy == Policy::Predictive {
+        fast::start(config, &root, Arc::clone(&vms), letters.clone())?;
+    }
     let events = Events::default();
     let snapshot = Arc::new(Snapshot::<AgentStatus>::default());
     let machine = Agent::new(params, found, at);
-    let hand = AgentHand::new(cpufreq, limit, rest, keeper, events.clone());
+    let hand = AgentHand::new(cpufreq, bandwidth, limit, killer, rest, keeper, events.clone());
     let control = control::start("control", machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
 
     tracing::info!(
@@ -115,7 +139,8 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         let _ = letters.send(Letter::Input(Input::Leave));
         tokio::time::sleep(LEAVE_WITHIN).await;
         let lifted = |status: Arc<AgentStatus>| {
-            status.report.min_khz.is_none() && !status.report.server_limit
+            let Report { min_khz, min_share_percent, server_limit, .. } = status.report;
+            min_khz.is_none() && min_share_percent.is_none() && !server_limit
         };
         let waiting = async {
             while !seen.get().is_some_and(lifted) {
@@ -138,17 +163,45 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Puts back what an earlier life with another `actuator` left: this one would never lift it, nor shall
+/// a later one take it for its own. What cannot be put back stays in the journal.
+fn leave_to_the_other(
+    actuator: Actuator,
+    found: &Found,
+    cpufreq: &mut Cpufreq,
+    bandwidth: &mut Bandwidth,
+    originals: &mut Originals,
+) {
+    let failed: Vec<_> = match actuator {
+        Actuator::Pstate => bandwidth.release_all(),
+        Actuator::CpuMax => {
+            found.capped.iter().filter_map(|(core, _)| cpufreq.release(*core).err()).collect()
+        }
+    };
+    originals.quotas = bandwidth.originals();
+    if actuator == Actuator::CpuMax && failed.is_empty() {
+        originals.cpufreq = None;
+    }
+    for error in failed {
+        tracing::warn!(%error, "left by an earlier life with another actuator");
+    }
+}
+
 fn params(config: &AgentConfig, boot_id: BootId, cores: Vec<Core>, has_limit: bool) -> Params {
     let defaults = Params::defaults(config.server.clone(), boot_id, config.chassis.clone(), cores);
     Params {
         policy: config.policy,
+        actuator: config.actuator,
         model: config.model,
         sample_period: config.meter.sample,
         settle: config.settle,
         escalate_after: config.escalate_after,
+        kill_after: config.kill_after,
         step_cores: config.step_cores,
         margin_ppm: config.margin_ppm,
         deadband: config.deadband,
+        fast_period: config.fast_period,
+        margin_sigmas: config.margin_sigmas,
         server_limit_hold: config.server_limit_hold,
         server_limit_floor: config.server_limit_floor.filter(|_| has_limit),
         ..defaults

@@ -1,10 +1,8 @@
 //! Reads the server's meter and its VMs' CPU use, on a thread of its own.
 
-use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
-use std::thread;
 
 use ballast_agent_core::{Input, Reading, SensorFault};
 use ballast_hw::powercap::Energy;
@@ -55,18 +53,8 @@ pub(super) fn start(
     // Without RAPL there is no server limit either, and nothing to learn.
     let packages = RaplMeter::packages(root, config.max).ok();
     let rest = Arc::new(Rest(AtomicI64::new(Rest::UNKNOWN)));
-    let sampler = Sampler { meter, packages, rest: Arc::clone(&rest), vms, letters };
-    let period = config.sample;
-    thread::Builder::new().name("sampler".into()).spawn(move || -> io::Result<()> {
-        let mut sampler = sampler;
-        let mut next = clock::now();
-        while sampler.sample() {
-            let now = clock::now();
-            next = (next + period).max(now);
-            thread::sleep(next - now);
-        }
-        Ok(())
-    })?;
+    let mut sampler = Sampler { meter, packages, rest: Arc::clone(&rest), vms, letters };
+    clock::every("sampler", config.sample, move || sampler.sample())?;
     Ok(rest)
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use ballast_agent_core::Policy;
+use ballast_agent_core::{Actuator, Policy};
+use ballast_hw::Cgroup;
 use ballast_types::wire::VmSpec;
 use ballast_types::{ChassisId, OnExtreme, PowerModel, ServerId, VmClass, VmId, Watts};
 use toml::de::DeValue;
@@ -25,16 +26,26 @@ pub struct AgentConfig {
     pub policy: Policy,
     /// The server's power meter.
     pub meter: MeterConfig,
+    /// What throttling acts on.
+    pub actuator: Actuator,
+    /// With `cpu-max`: the period in which a VM's CPU time is limited.
+    pub quota_period: Duration,
     /// Cores moved per step.
     pub step_cores: u16,
     /// Target = cap less this share of it.
     pub margin_ppm: u32,
     /// No step up within this of the target.
     pub deadband: Watts,
+    /// `predictive`: the length of a window of RAPL and CPU use.
+    pub fast_period: Duration,
+    /// `predictive`: the margin under the cap, in standard deviations of what its forecasts miss.
+    pub margin_sigmas: f64,
     /// Between two steps.
     pub settle: Duration,
     /// At the floor and above the cap for this long: the server's own limit.
     pub escalate_after: Duration,
+    /// At the floor and above the cap for this long: VMs that prefer it are killed; `None` never.
+    pub kill_after: Option<Duration>,
     /// How long the server's own limit stays on after the draw came under the target.
     pub server_limit_hold: Duration,
     /// The lowest limit of the server's own hardware; `None` when it is not to be used.
@@ -100,17 +111,35 @@ impl AgentConfig {
         let chassis = root.required("chassis", "the id of its chassis", |value| {
             ChassisId::new(value.as_str()?).ok()
         });
-        let policies = [Policy::Stepwise, Policy::FullServer, Policy::None];
+        let policies = [Policy::Stepwise, Policy::Predictive, Policy::FullServer, Policy::None];
         let policies = policies.map(|policy| (policy.name(), policy));
         let policy = root.or(
             "policy",
             Policy::Stepwise,
-            "\"stepwise\", \"full-server\" or \"none\"",
+            "\"stepwise\", \"predictive\", \"full-server\" or \"none\"",
             word(&policies),
         );
         let meter = MeterConfig::read(root.section("meter"));
 
         let mut throttle = root.section("throttle");
+        let actuators = [Actuator::Pstate, Actuator::CpuMax].map(|it| (it.name(), it));
+        let actuator = throttle.or(
+            "actuator",
+            Actuator::Pstate,
+            "\"pstate\" or \"cpu-max\"",
+            word(&actuators),
+        );
+        let floating = actuator == Actuator::CpuMax;
+        if floating && policy == Policy::FullServer {
+            let allowed = "with policy = \"full-server\" only \"pstate\": every core alike";
+            throttle.refuse_key("actuator", allowed);
+        }
+        let quota_period = throttle.or(
+            "quota_period_ms",
+            Duration::from_millis(20),
+            "whole milliseconds, 10 to 100",
+            millis(10, 100),
+        );
         let step_cores = throttle.or("step_cores", 4, "1 to 1024 cores", whole(1..=1024)) as u16;
         let margin_ppm = throttle.or("margin_percent", 20_000, "0 to 50 %", |value| {
             percent(value).filter(|ppm| *ppm <= 500_000)
@@ -135,6 +164,26 @@ impl AgentConfig {
         );
         throttle.finish();
 
+        let mut shedding = root.section("shedding");
+        let allow_kill = shedding.or("allow_kill", false, "true or false", flag);
+        let kill_after = shedding.or(
+            "kill_after_ms",
+            escalate_after,
+            "whole milliseconds, 1 to 60000",
+            millis(1, 60_000),
+        );
+        shedding.finish();
+
+        let mut predictive = root.section("predictive");
+        let fast_period = predictive.or(
+            "period_ms",
+            Duration::from_millis(50),
+            "whole milliseconds, 20 to 1000",
+            millis(20, 1000),
+        );
+        let margin_sigmas = predictive.or("margin_sigmas", 2.2, "0 to 10", number(0.0..=10.0));
+        predictive.finish();
+
         let mut limit = root.section("server_limit");
         let enabled = limit.or("enabled", true, "true or false", flag);
         let floor = limit.or("floor_w", Watts::from_whole(150), WATTS, watts);
@@ -149,7 +198,7 @@ impl AgentConfig {
         let model = read_model(root.section("model"));
         let mut vms = BTreeMap::new();
         for section in root.sections("vm") {
-            if let Some((id, spec)) = read_vm(section, &vms) {
+            if let Some((id, spec)) = read_vm(section, &vms, floating) {
                 vms.insert(id, spec);
             }
         }
@@ -161,11 +210,16 @@ impl AgentConfig {
             chassis,
             policy,
             meter,
+            actuator,
+            quota_period,
             step_cores,
             margin_ppm,
             deadband,
+            fast_period,
+            margin_sigmas,
             settle,
             escalate_after,
+            kill_after: allow_kill.then_some(kill_after),
             server_limit_hold,
             server_limit_floor: enabled.then_some(floor),
             model,
@@ -238,6 +292,7 @@ fn read_model(mut section: Section<'_, '_>) -> PowerModel {
 fn read_vm(
     mut section: Section<'_, '_>,
     others: &BTreeMap<VmId, VmSpec>,
+    floating: bool,
 ) -> Option<(VmId, VmSpec)> {
     let id = section.required("id", "the VM's id", |value| VmId::new(value.as_str()?).ok());
     let classes =
@@ -245,26 +300,34 @@ fn read_vm(
     let class = section.required("class", "\"user-facing\" or \"non-user-facing\"", word(&classes));
     let cores = section.required("cores", "1 to 4096 cores", whole(1..=4096));
     let throttle_order = section.or("throttle_order", 0, "0 to 255", whole(0..=255)) as u8;
-    let cgroup =
-        section.optional("cgroup", "a path under the cgroup root", |value: &DeValue<'_>| {
-            text(value).filter(|path| is_cgroup_path(path))
-        });
+    let cgroup = section.optional("cgroup", Cgroup::PATHS, |value: &DeValue<'_>| {
+        text(value).filter(|path| Cgroup::is_path(path))
+    });
+    let extremes = [("none", OnExtreme::None), ("kill", OnExtreme::Kill)];
     let on_extreme =
-        section.or("on_extreme", OnExtreme::None, "\"none\"", word(&[("none", OnExtreme::None)]));
+        section.or("on_extreme", OnExtreme::None, "\"none\" or \"kill\"", word(&extremes));
     if id.as_ref().is_some_and(|id| others.contains_key(id)) {
         section.refuse_key("id", "every VM has an id of its own");
     }
+    let spec = class.zip(cores).map(|(class, cores)| {
+        let spec = VmSpec { class, throttle_order, cores: cores as u16, cgroup, on_extreme };
+        if let Err(why) = spec.check() {
+            section.refuse(why);
+        }
+        if let Some(why) = has_nothing_to_limit(&spec).filter(|_| floating) {
+            section.refuse(why);
+        }
+        spec
+    });
     section.finish();
-    let spec = VmSpec { class: class?, throttle_order, cores: cores? as u16, cgroup, on_extreme };
-    Some((id?, spec))
+    Some((id?, spec?))
 }
 
-/// Whether this is a relative path that stays inside the cgroup tree and out of kubelet's part of it.
-pub(crate) fn is_cgroup_path(path: &str) -> bool {
-    !path.is_empty()
-        && path.len() <= 512
-        && !path.starts_with("kubepods")
-        && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
+/// With `cpu-max`: what is missing of a VM for it to be limited.
+pub(crate) fn has_nothing_to_limit(spec: &VmSpec) -> Option<&'static str> {
+    let low = spec.class == VmClass::NonUserFacing;
+    (low && spec.cgroup.is_none())
+        .then_some("cgroup is missing: with throttle.actuator = \"cpu-max\" it is what is limited")
 }
 
 #[cfg(test)]
@@ -283,6 +346,20 @@ mod tests {
         assert_eq!(config.settle, Duration::from_millis(400));
         assert_eq!(config.meter.source, MeterSource::Rapl { offset: Watts::ZERO });
         assert_eq!(config.server_limit_floor, Some(Watts::from_whole(150)));
+        assert_eq!(config.kill_after, None, "nobody is killed by default");
+    }
+
+    #[test]
+    fn kills_come_with_the_servers_own_limit_unless_told_otherwise() {
+        for (more, after) in [
+            ("[shedding]\nkill_after_ms = 300\n", None),
+            ("[shedding]\nallow_kill = true\n", Some(600)),
+            ("[throttle]\nescalate_ms = 900\n[shedding]\nallow_kill = true\n", Some(900)),
+            ("[shedding]\nallow_kill = true\nkill_after_ms = 300\n", Some(300)),
+        ] {
+            let config = AgentConfig::parse("agent.toml", &format!("{LEAST}{more}")).unwrap();
+            assert_eq!(config.kill_after, after.map(Duration::from_millis), "{more}");
+        }
     }
 
     #[test]
@@ -294,9 +371,9 @@ mod tests {
             [
                 "agent.toml:1: chassis is missing: the id of its chassis",
                 "agent.toml:1: server = \"a/b\": an id of this server",
-                "agent.toml:2: policy = 3: \"stepwise\", \"full-server\" or \"none\"",
+                "agent.toml:2: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
                 "agent.toml:3: typo: no such key; there are chassis, listen, meter, model, policy, \
-                 record_dir, root, server, server_limit, state_dir, throttle, vm",
+                 predictive, record_dir, root, server, server_limit, shedding, state_dir, throttle, vm",
                 "agent.toml:5: throttle.step_cores = 0: 1 to 1024 cores",
                 "agent.toml:8: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",
             ]
@@ -322,11 +399,55 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_may_not_leave_its_tree_nor_enter_kubelets() {
-        for bad in ["../x", "/x", "a//b", "a/../b", "kubepods.slice/x", ""] {
-            assert!(!is_cgroup_path(bad), "{bad}");
+    fn floating_vms_need_a_cgroup_and_a_policy_that_tells_them_apart() {
+        let vm =
+            |class: &str| format!("[[vm]]\nid = \"{class}\"\nclass = \"{class}\"\ncores = 2\n");
+        let both = format!("{}{}", vm("user-facing"), vm("non-user-facing"));
+        let floating = "[throttle]\nactuator = \"cpu-max\"\n";
+        assert_eq!(
+            problems(&format!("{LEAST}policy = \"full-server\"\n{floating}{both}")),
+            "agent.toml:5: throttle.actuator = \"cpu-max\": with policy = \"full-server\" only \
+             \"pstate\": every core alike\n\
+             agent.toml:10: vm[1].cgroup is missing: with throttle.actuator = \"cpu-max\" it is what \
+             is limited"
+        );
+        let text = format!("{LEAST}{floating}quota_period_ms = 5\n");
+        assert!(problems(&text).contains("quota_period_ms = 5: whole milliseconds, 10 to 100"));
+        let text = format!("{LEAST}{floating}{both}cgroup = \"b.scope\"\n");
+        let config = AgentConfig::parse("agent.toml", &text).unwrap();
+        assert_eq!(config.actuator, Actuator::CpuMax);
+        assert_eq!(config.quota_period, Duration::from_millis(20));
+    }
+
+    #[test]
+    fn a_cgroup_that_would_be_refused_later_is_refused_here() {
+        for bad in ["../x", "/x", "a//b", "kubepods.slice/x", "x/kubepods.slice/y", ""] {
+            let vm = "[[vm]]\nid = \"v\"\nclass = \"user-facing\"\ncores = 2\n";
+            let said = problems(&format!("{LEAST}{vm}cgroup = {bad:?}\n"));
+            let expected = format!("agent.toml:7: vm[0].cgroup = {bad:?}: {}", Cgroup::PATHS);
+            assert_eq!(said, expected);
         }
-        assert!(is_cgroup_path("machine.slice/vm1.scope"));
+    }
+
+    #[test]
+    fn only_a_non_user_facing_vm_with_a_cgroup_of_its_own_may_be_killed() {
+        let vm = |class: &str, more: &str| {
+            format!(
+                "{LEAST}[[vm]]\nid = \"v\"\nclass = \"{class}\"\ncores = 2\non_extreme = \"kill\"\n{more}"
+            )
+        };
+        let own = "cgroup = \"machine.slice/v.scope\"\n";
+        for (text, why) in [
+            (vm("user-facing", own), "only for class \"non-user-facing\""),
+            (vm("non-user-facing", ""), "only with a cgroup"),
+            (vm("non-user-facing", "cgroup = \"machine.slice\"\n"), "not a slice"),
+            (vm("non-user-facing", "cgroup = \"docker\"\n"), "not one at the top"),
+        ] {
+            let said = problems(&text);
+            assert!(said.starts_with("agent.toml:3: vm[0]") && said.contains(why), "{said}");
+        }
+        let config = AgentConfig::parse("agent.toml", &vm("non-user-facing", own)).unwrap();
+        assert!(config.vms.values().all(|vm| vm.on_extreme == OnExtreme::Kill));
     }
 
     #[test]

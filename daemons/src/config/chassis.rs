@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ballast_chassis_core::{LiftRule, Mode, Params, Server};
+use ballast_types::wire::SharePolicy;
 use ballast_types::{ChassisId, ServerId, Watts};
 
 use super::reader::{ConfigError, Problems, Section, number, text, word};
@@ -158,10 +159,12 @@ fn read_params(root: &mut Section<'_, '_>, mut params: Params) -> Params {
     let span = |section: &mut Section<'_, '_>, key, default: &mut Duration| {
         *default = section.or(key, *default, allowed, millis(1, 3_600_000));
     };
-    params.shared_floor = root.or("shared_w", params.shared_floor, "0 W or more", |value| {
+    params.shared_floor = root.optional("shared_w", "0 W or more", |value| {
         number(0.0..=1e8)(value).and_then(Watts::from_f64)
     });
-    root.or("shares", (), "\"even\"", word(&[("even", ())]));
+    let policies = [("even", SharePolicy::Even), ("critical-first", SharePolicy::CriticalFirst)];
+    params.shares =
+        root.or("shares", params.shares, "\"even\" or \"critical-first\"", word(&policies));
     span(root, "trip_time_ms", &mut params.trip_time);
 
     let mut poll = root.section("poll");
@@ -192,6 +195,9 @@ fn read_params(root: &mut Section<'_, '_>, mut params: Params) -> Params {
     span(&mut alert, "silent_after_ms", &mut params.silent_after);
     if params.lease > params.trip_time {
         alert.refuse_key("lease_ms", "at most trip_time_ms");
+    }
+    if params.silent_after > params.lease {
+        alert.refuse_key("silent_after_ms", "at most lease_ms");
     }
     alert.finish();
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use ballast_types::Watts;
 use toml::de::DeValue;
 
-pub(crate) use agent::is_cgroup_path;
+pub(crate) use agent::has_nothing_to_limit;
 pub use agent::{AgentConfig, MeterConfig, MeterSource};
 pub use chassis::{ChassisConfig, ServerConfig, SupplyConfig};
 pub use reader::ConfigError;

@@ -59,8 +59,16 @@ pub(crate) struct Queue {
     until_next: f64,
     /// When each core falls free, in seconds.
     free: Vec<f64>,
+    /// The core after the one that was picked last.
+    next: usize,
     /// Busy seconds of each core in the current step.
     busy: Vec<f64>,
+    /// The queue may be stopped: requests count when they are answered, not when they come.
+    held: bool,
+    /// It is stopped for the step that comes.
+    stopped: bool,
+    /// Requests then under way: when each came, and when it will be answered if nothing stops it.
+    pending: Vec<(f64, f64)>,
 }
 
 impl Queue {
@@ -75,8 +83,34 @@ impl Queue {
             rng,
             until_next,
             free: vec![0.0; cores],
+            next: 0,
             busy: vec![0.0; cores],
+            held: false,
+            stopped: false,
+            pending: Vec::new(),
         }
+    }
+
+    /// From now on it may be stopped, or not any more. Requests that are under way when that begins have
+    /// been counted with the latency that they would have had.
+    pub(crate) fn hold(&mut self, held: bool) {
+        self.held = held;
+    }
+
+    /// Core-seconds of the next `span` seconds for which there is work already.
+    pub(crate) fn waiting(&self, t: f64, span: f64) -> f64 {
+        self.free.iter().map(|free| (free - t).clamp(0.0, span)).sum()
+    }
+
+    /// Stops all cores from `t` for `span` seconds: whatever is under way is answered that much later.
+    pub(crate) fn stop(&mut self, t: f64, span: f64) {
+        for free in &mut self.free {
+            *free = free.max(t) + span;
+        }
+        for (_, done) in self.pending.iter_mut().filter(|(_, done)| *done > t) {
+            *done += span;
+        }
+        self.stopped = true;
     }
 
     /// Moves the VM to `cores` cores; work that is queued stays, on the cores that remain.
@@ -87,6 +121,20 @@ impl Queue {
         for free in &mut self.free {
             *free = free.max(now) + lost / cores as f64;
         }
+    }
+
+    /// The core for a request that comes at `at`: an idle one, in turn, or else the first to fall free.
+    fn pick(&mut self, at: f64) -> usize {
+        let turn = self.next.min(self.free.len());
+        let (before, after) = self.free.split_at(turn);
+        let idle = |cores: &[f64]| cores.iter().position(|free| *free <= at);
+        let core = match idle(after).map(|n| turn + n).or_else(|| idle(before)) {
+            Some(core) => core,
+            None => (1..self.free.len())
+                .fold(0, |first, n| if self.free[n] < self.free[first] { n } else { first }),
+        };
+        self.next = core + 1;
+        core
     }
 
     /// Runs from `t` for `span` seconds with the cores at `shares` of their highest frequency.
@@ -101,9 +149,17 @@ impl Queue {
         refused: &mut u64,
     ) {
         let end = t + span;
+        let stopped = core::mem::take(&mut self.stopped);
         for (busy, free) in self.busy.iter_mut().zip(&self.free) {
-            *busy = (free - t).clamp(0.0, span);
+            *busy = if stopped { 0.0 } else { (free - t).clamp(0.0, span) };
         }
+        self.pending.retain(|(came, done)| {
+            let under_way = self.held && *done > t;
+            if !under_way {
+                latencies.add(done - came);
+            }
+            under_way
+        });
         if self.free.is_empty() {
             return;
         }
@@ -112,12 +168,7 @@ impl Queue {
         while self.until_next < rate * (end - at) {
             at += self.until_next / rate;
             self.until_next = self.rng.exponential();
-            let mut core = 0;
-            for other in 1..self.free.len() {
-                if self.free[other] < self.free[core] {
-                    core = other;
-                }
-            }
+            let core = self.pick(at);
             let start = at.max(self.free[core]);
             let service = self.mean_s * self.draw() * stretch(self.bound, shares(core));
             if start - at > self.max_wait_s {
@@ -127,7 +178,11 @@ impl Queue {
             let done = start + service;
             self.busy[core] += (done.min(end) - start).max(0.0);
             self.free[core] = done;
-            latencies.add(done - at);
+            if self.held {
+                self.pending.push((at, done));
+            } else {
+                latencies.add(done - at);
+            }
         }
         self.until_next -= rate * (end - at);
     }
@@ -210,6 +265,36 @@ mod tests {
         }
         assert!(refused > 100);
         assert!(latencies.quantile_ms(1.0).unwrap() < 250.0);
+    }
+
+    #[test]
+    fn a_queue_that_is_stopped_half_of_the_time_answers_as_late() {
+        // Far apart: a request of 5 ms in a run of 10 ms, stopped for 10 ms, and so on.
+        let spec = QueueSpec::new(Profile::Constant(0.01));
+        let play = |stops: bool| {
+            let mut queue = Queue::new(&spec, 4, Stream::new(5, Purpose::Arrivals, 0, 0));
+            let (mut latencies, mut refused, mut busy) = (Latencies::default(), 0, 0.0);
+            queue.hold(stops);
+            for step in 0..100_000u32 {
+                let t = f64::from(step) / 100.0;
+                if stops && step % 2 == 1 {
+                    queue.stop(t, 0.01);
+                }
+                queue.run(t, 0.01, |_| 1.0, &mut latencies, &mut refused);
+                busy += queue.busy().iter().sum::<f64>();
+            }
+            queue.hold(false);
+            queue.run(1000.0, 0.01, |_| 1.0, &mut latencies, &mut refused);
+            (latencies, busy)
+        };
+        let ((free, busy_free), (stopped, busy_stopped)) = (play(false), play(true));
+        assert!((busy_free / busy_stopped - 1.0).abs() < 0.01, "stopping takes no CPU time");
+        // Half of them come while it is stopped, wait 5 ms, and are stopped once per whole run of 10 ms;
+        // the others, which begin within a run, once per 10 ms of service on average.
+        let late = stopped.mean_ms().unwrap() - free.mean_ms().unwrap();
+        let expected = 0.5 * (5.0 + 10.0 / (libm::exp(2.0) - 1.0)) + 0.5 * 5.0;
+        assert!((late - expected).abs() < 0.2, "{late} ms");
+        assert!((stopped.count() as f64 / free.count() as f64 - 1.0).abs() < 1e-3);
     }
 
     #[test]

@@ -7,8 +7,10 @@
 //! The energy counters run on within a step. Nothing here reads a clock, and all chance comes from seeded
 //! streams of which every queue and every sensor has its own.
 
+mod bandwidth;
 mod ceiling;
 mod draw;
+mod oracle;
 mod sensor;
 mod server;
 mod spec;
@@ -26,6 +28,7 @@ use ballast_types::{CoreId, Instant, KiloHertz, Microjoules, Utilisation, VmClas
 pub use crate::load::{
     BatchSpec, Generator, Interpolation, Latencies, Profile, QueueSpec, Series, ServiceLaw, Shape,
 };
+pub use bandwidth::{CpuQuota, CpuStops};
 pub use draw::{draws, peak_draw};
 pub use spec::{Load, Loss, PlantSpec, SensorSpec, ServerSpec, SharedSpec, SupplySpec, VmLoad};
 pub use supply::{SupplyReading, SupplyState};
@@ -33,6 +36,7 @@ pub use truth::{ByCause, Truth, VmTruth};
 
 use crate::rng::{Purpose, Stream};
 use ceiling::Ceiling;
+use oracle::Oracle;
 use sensor::Sensor;
 use server::Server;
 use supply::Supplies;
@@ -77,6 +81,7 @@ pub struct Plant {
     meters_due: u64,
     idle_w: f64,
     full_w: f64,
+    oracle: Option<Box<Oracle>>,
     sums: Sums,
     truth: Truth,
 }
@@ -101,6 +106,7 @@ impl Plant {
                 refused: 0,
                 work_core_s: 0.0,
                 jobs: 0,
+                killed_at_s: None,
             }));
             first_vm.push(vms.len());
         }
@@ -129,6 +135,7 @@ impl Plant {
             meters_due: 0,
             idle_w: spec.servers.iter().map(|s| s.model.idle_w).sum(),
             full_w: spec.servers.iter().map(|s| s.model.full_w).sum(),
+            oracle: None,
             sums: Sums::default(),
             truth,
             spec,
@@ -177,6 +184,9 @@ impl Plant {
         for (n, server) in self.servers.iter_mut().enumerate() {
             server.book(&mut self.truth.vms[self.first_vm[n]..self.first_vm[n + 1]]);
             engaged |= server.engaged;
+            let (user_facing, other) = server.stopped;
+            self.truth.user_facing_throttled_core_s.software += user_facing;
+            self.truth.batch_throttled_core_s.software += other;
             if let Some((user_facing, other)) = &server.held {
                 self.truth.user_facing_throttled_core_s.add(user_facing, STEP_S);
                 self.truth.batch_throttled_core_s.add(other, STEP_S);
@@ -208,6 +218,9 @@ impl Plant {
         if self.spec.hardware_caps {
             self.alert_on_overload();
         }
+        if let Some(oracle) = &mut self.oracle {
+            oracle.fit(t, &self.spec, &mut self.servers);
+        }
         let mut dc_w = 0.0;
         for (n, server) in self.servers.iter_mut().enumerate() {
             server.step(t, &mut self.truth.vms[self.first_vm[n]..self.first_vm[n + 1]]);
@@ -216,6 +229,22 @@ impl Plant {
         let shared_w = self.spec.shared.draw_w(dc_w, self.idle_w, self.full_w);
         self.supplies.step(dc_w + shared_w);
         self.truth.batch_frequency_ratio_end = self.batch_frequency_ratio();
+    }
+
+    /// What the servers may draw together when the supplies' input is to be `input_w`.
+    fn dc_behind(&self, input_w: f64) -> f64 {
+        let mut supplies = self.supplies.clone();
+        let (mut low, mut high) = (0.0, input_w);
+        for _ in 0..40 {
+            let dc = 0.5 * (low + high);
+            supplies.step(dc + self.spec.shared.draw_w(dc, self.idle_w, self.full_w));
+            if supplies.input_w <= input_w {
+                low = dc;
+            } else {
+                high = dc;
+            }
+        }
+        low
     }
 
     /// Supplies that carry more than they can slow down every core, within a tenth of a second.
@@ -287,6 +316,40 @@ impl Plant {
         true
     }
 
+    /// Limits a VM's CPU time from the next step on, or no more; false if the VM is unknown.
+    ///
+    /// A limited VM runs on whatever cores there are, so what it draws depends on the frequency of its
+    /// own cores only because the plant has to put it somewhere.
+    pub fn set_vm_quota(&mut self, server: usize, vm: &VmId, quota: Option<CpuQuota>) -> bool {
+        let index = self.spec.servers.get(server).and_then(|s| server::vm_index(s, vm));
+        if let Some(index) = index {
+            self.servers[server].set_vm_quota(index, quota);
+        }
+        index.is_some()
+    }
+
+    /// Kills a VM: what it was doing is lost, and it does nothing any more.
+    pub fn stop_vm(&mut self, server: usize, vm: &VmId) {
+        let index = self.spec.servers.get(server).and_then(|s| server::vm_index(s, vm));
+        if let Some(index) = index {
+            self.servers[server].stop_vm(index);
+            let at_s = self.step as f64 * STEP_S;
+            self.truth.vms[self.first_vm[server] + index].killed_at_s.get_or_insert(at_s);
+        }
+    }
+
+    /// Keeps the chassis's draw at or below `limit` by foresight, which no controller has: before every
+    /// step batch cores get the highest p-states that fit, all alike. `None` lifts every cap.
+    ///
+    /// Supplies that fail later are not foreseen.
+    pub fn set_oracle(&mut self, limit: Option<Watts>) {
+        self.oracle =
+            limit.map(|limit| Box::new(Oracle::new(&self.spec, self.dc_behind(limit.as_f64()))));
+        if self.oracle.is_none() {
+            oracle::lift(&self.spec, &mut self.servers);
+        }
+    }
+
     /// Takes a supply's feed away, or gives it back.
     pub fn fail_supply(&mut self, supply: usize, failed: bool) {
         self.supplies.fail(supply, failed);
@@ -314,7 +377,14 @@ impl Plant {
         })
     }
 
-    /// Energy of one package since the start, without its memory; exact, never wraps.
+    /// What RAPL counts of a server's packages now, without memory.
+    #[must_use]
+    pub fn packages_power(&self, server: usize) -> Watts {
+        let watts = self.servers.get(server).map_or(0.0, Server::packages_w);
+        Watts::from_f64(watts).unwrap_or(Watts::ZERO)
+    }
+
+    /// Energy that RAPL counted of one package since the start, without its memory; never wraps.
     #[must_use]
     pub fn package_energy(&self, server: usize, package: u16) -> Microjoules {
         let extra = self.since_step_s();
@@ -336,6 +406,13 @@ impl Plant {
             let done = self.truth.vms[self.first_vm[server] + vm].cpu_s;
             ((done + self.servers[server].busy(vm) * self.since_step_s()) * 1e6) as u64
         })
+    }
+
+    /// How often and for how long a VM's quota has stopped it, up to the last whole step.
+    #[must_use]
+    pub fn vm_stops(&self, server: usize, vm: &VmId) -> CpuStops {
+        let index = self.spec.servers.get(server).and_then(|s| server::vm_index(s, vm));
+        index.map_or(CpuStops::default(), |vm| self.servers[server].stops(vm))
     }
 
     /// Mean use of a VM's cores over the server meter's last whole window.
@@ -377,6 +454,19 @@ impl Plant {
     #[must_use]
     pub fn truth(&self) -> &Truth {
         &self.truth
+    }
+
+    /// How often the cap of a core was changed, over all cores and since the start.
+    #[must_use]
+    pub fn pstate_changes(&self) -> u64 {
+        self.servers.iter().map(|s| s.cap_changes).sum()
+    }
+
+    /// What the slowest core of any non-user-facing VM runs at, as a share of its highest frequency; 1
+    /// without such a core.
+    #[must_use]
+    pub fn batch_frequency_ratio_min(&self) -> f64 {
+        self.servers.iter().map(Server::batch_share_min).fold(1.0, f64::min)
     }
 
     /// The P95 latency over all queues of user-facing VMs, in milliseconds; `None` without requests.

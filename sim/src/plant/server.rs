@@ -1,7 +1,12 @@
 //! One server: cores, packages, VMs, and the limits that hold them.
 
-use ballast_types::{CoreId, KiloHertz, PowerModel, VmId, Watts};
+mod foresight;
 
+pub(super) use foresight::BatchCore;
+
+use ballast_types::{CoreId, KiloHertz, Ladder, PowerModel, VmId, Watts};
+
+use super::bandwidth::{Bandwidth, CpuQuota, CpuStops};
 use super::ceiling::Ceiling;
 use super::truth::{ByCause, VmTruth};
 use super::vm::{Group, Vm, Work};
@@ -13,6 +18,9 @@ use crate::rng::{Purpose, Stream};
 const PACKAGE_SHARE: f64 = 50.0 / 112.0;
 /// And this one by memory: 2 × 5 W.
 const DRAM_SHARE: f64 = 10.0 / 112.0;
+/// Of what a package takes from the board, RAPL counts this share and its limits act on it: the loss of
+/// the voltage regulators is outside.
+const COUNTED: f64 = 0.94;
 /// RAPL's regulator; with load that stretches it settles in about twice this.
 const RAPL_TAU_S: f64 = 0.25;
 /// That of a slot limit, which goes through the BMC.
@@ -73,6 +81,10 @@ pub(super) struct Server {
     pub(super) held: Option<(ByCause, ByCause)>,
     /// Some core is held down by hardware.
     pub(super) engaged: bool,
+    /// Core-seconds of user-facing and of other VMs that their quotas stopped in the current step.
+    pub(super) stopped: (f64, f64),
+    /// How often the cap of a core was changed.
+    pub(super) cap_changes: u64,
 }
 
 impl Server {
@@ -111,6 +123,8 @@ impl Server {
             batch_cores: 0.0,
             held: None,
             engaged: false,
+            stopped: (0.0, 0.0),
+            cap_changes: 0,
         }
     }
 
@@ -123,6 +137,11 @@ impl Server {
         self.dram_j += self.dram_w() * STEP_S;
         for (vm, truth) in self.vms.iter_mut().zip(truth.iter_mut()) {
             truth.cpu_s += vm.busy * STEP_S;
+        }
+        if self.stopped != (0.0, 0.0) {
+            for (vm, truth) in self.vms.iter().zip(truth.iter_mut()) {
+                truth.throttled_core_s.software += vm.stopped_s();
+            }
         }
         if self.held.is_some() {
             for (vm, truth) in self.vms.iter().zip(truth) {
@@ -142,20 +161,27 @@ impl Server {
         for package in &mut self.packages {
             package.dynamic_w = 0.0;
         }
-        let watts_per_core = self.model.dynamic_w() / self.cores.len().max(1) as f64;
+        let watts_per_core = self.watts_per_core();
         for (vm, truth) in self.vms.iter_mut().zip(truth) {
             match &mut vm.work {
                 Work::Line(line) => {
                     let demand = line.at(t);
+                    let used = |g: &Group| (demand * g.stretch).min(1.0);
+                    let part = limited(&mut vm.bandwidth, &mut vm.stops, || {
+                        vm.groups.iter().map(|g| used(g) * g.cores).sum()
+                    });
                     vm.busy = 0.0;
                     for g in &vm.groups {
-                        let u = (demand * g.stretch).min(1.0);
+                        let u = used(g) * part;
                         self.packages[g.package].dynamic_w += u * g.watts;
                         vm.busy += u * g.cores;
                     }
                 }
+                Work::Nothing => vm.busy = 0.0,
                 Work::Batch(batch) => {
                     let u = batch.demand(t);
+                    let all = vm.cores.len() as f64;
+                    let u = u * limited(&mut vm.bandwidth, &mut vm.stops, || u * all);
                     vm.busy = 0.0;
                     let mut work = 0.0;
                     for g in &vm.groups {
@@ -169,7 +195,16 @@ impl Server {
                 Work::Queue(queue) => {
                     let cores = &self.cores;
                     let share = |n: usize| cores[vm.cores[n]].share;
+                    let runs = vm.bandwidth.as_mut().is_none_or(|bandwidth| {
+                        bandwidth.may_run(queue.waiting(t, STEP_S) / STEP_S, &mut vm.stops)
+                    });
+                    if !runs {
+                        queue.stop(t, STEP_S);
+                    }
                     queue.run(t, STEP_S, share, &mut truth.latency, &mut truth.refused);
+                    if let Some(bandwidth) = vm.bandwidth.as_mut().filter(|_| runs) {
+                        bandwidth.used(queue.busy().iter().sum());
+                    }
                     vm.busy = 0.0;
                     for (core, busy) in vm.cores.iter().zip(queue.busy()) {
                         let u = busy / STEP_S;
@@ -182,6 +217,16 @@ impl Server {
             }
         }
         self.power_w = self.static_w + self.dynamic_w();
+        self.stopped = (0.0, 0.0);
+        for vm in self.vms.iter().filter(|vm| vm.bandwidth.is_some()) {
+            let sum = if vm.user_facing { &mut self.stopped.0 } else { &mut self.stopped.1 };
+            *sum += vm.stopped_s();
+        }
+    }
+
+    /// Beyond idle, at full use and the highest frequency.
+    fn watts_per_core(&self) -> f64 {
+        self.model.dynamic_w() / self.cores.len().max(1) as f64
     }
 
     /// Moves the hardware's ceilings.
@@ -191,7 +236,7 @@ impl Server {
         let mut top: f64 = 0.0;
         for p in &mut self.packages {
             let before = p.ceiling.share;
-            let room = p.limit.map(|limit| limit - package_idle);
+            let room = p.limit.map(|limit| limit / COUNTED - package_idle);
             p.ceiling.step(p.dynamic_w, room, p.top, self.exponent);
             self.dirty |= p.ceiling.share != before;
             top = top.max(p.top);
@@ -243,7 +288,8 @@ impl Server {
                 user_facing.add(&held, 1.0);
             } else {
                 other.add(&held, 1.0);
-                self.batch_share += vm.cores.iter().map(|c| self.cores[*c].share).sum::<f64>();
+                let share = vm.cores.iter().map(|c| self.cores[*c].share).sum::<f64>();
+                self.batch_share += share * vm.quota_share();
                 self.batch_cores += vm.cores.len() as f64;
             }
         }
@@ -253,7 +299,7 @@ impl Server {
 
     fn groups(&self, vm: usize) -> Vec<Group> {
         let vm = &self.vms[vm];
-        let watts = self.model.dynamic_w() / self.cores.len().max(1) as f64;
+        let watts = self.watts_per_core();
         let mut groups: Vec<Group> = Vec::with_capacity(vm.groups.len());
         for n in &vm.cores {
             let core = &self.cores[*n];
@@ -306,11 +352,15 @@ impl Server {
             return;
         };
         let ladder = &spec.cores[n].ladder;
-        let cap = ladder.at_or_below(khz);
+        self.cap_core(n, ladder, ladder.at_or_below(khz));
+    }
+
+    fn cap_core(&mut self, n: usize, ladder: &Ladder, cap: usize) {
         if self.cores[n].cap != cap {
             let share = ladder.khz(cap).share_of(ladder.max());
             let scale = if cap == ladder.top() { 1.0 } else { self.model.scale(share) };
             self.cores[n] = CoreState { cap, cap_share: share, cap_scale: scale, ..self.cores[n] };
+            self.cap_changes += 1;
             self.dirty = true;
         }
     }
@@ -333,10 +383,36 @@ impl Server {
 
     pub(super) fn set_vm_cores(&mut self, vm: usize, cores: Vec<usize>, t: f64) {
         let vm = &mut self.vms[vm];
-        if let Work::Queue(queue) = &mut vm.work {
-            queue.resize(cores.len(), t);
+        match &mut vm.work {
+            Work::Nothing => return,
+            Work::Queue(queue) => queue.resize(cores.len(), t),
+            Work::Batch(_) | Work::Line(_) => {}
         }
         vm.cores = cores;
+        self.dirty = true;
+    }
+
+    pub(super) fn set_vm_quota(&mut self, vm: usize, quota: Option<CpuQuota>) {
+        let vm = &mut self.vms[vm];
+        match (&mut vm.bandwidth, quota) {
+            (Some(bandwidth), Some(quota)) => bandwidth.change(quota),
+            (bandwidth, quota) => *bandwidth = quota.map(Bandwidth::new),
+        }
+        vm.quota = quota;
+        if let Work::Queue(queue) = &mut vm.work {
+            queue.hold(quota.is_some());
+        }
+        self.dirty = true;
+    }
+
+    pub(super) fn stops(&self, vm: usize) -> CpuStops {
+        self.vms[vm].stops
+    }
+
+    pub(super) fn stop_vm(&mut self, vm: usize) {
+        let vm = &mut self.vms[vm];
+        vm.work = Work::Nothing;
+        vm.cores.clear();
         self.dirty = true;
     }
 
@@ -354,9 +430,14 @@ impl Server {
     pub(super) fn dynamic_w(&self) -> f64 {
         self.packages.iter().map(|p| p.dynamic_w).sum()
     }
-    fn package_w(&self, package: usize) -> f64 {
-        self.static_w * PACKAGE_SHARE / self.packages.len() as f64
-            + self.packages[package].dynamic_w
+    /// What RAPL counts of one package.
+    pub(super) fn package_w(&self, package: usize) -> f64 {
+        let idle = self.static_w * PACKAGE_SHARE / self.packages.len() as f64;
+        COUNTED * (idle + self.packages[package].dynamic_w)
+    }
+    /// The same of all packages.
+    pub(super) fn packages_w(&self) -> f64 {
+        (0..self.packages.len()).map(|package| self.package_w(package)).sum()
     }
     fn dram_w(&self) -> f64 {
         self.static_w * DRAM_SHARE / self.packages.len() as f64
@@ -380,9 +461,22 @@ impl Server {
     pub(super) fn utilisation(&self, vm: usize) -> f64 {
         self.vms.get(vm).map_or(0.0, |vm| vm.window_mean)
     }
+    pub(super) fn batch_share_min(&self) -> f64 {
+        let batch = self.vms.iter().filter(|vm| !vm.user_facing);
+        batch.flat_map(|vm| &vm.cores).map(|core| self.cores[*core].share).fold(1.0, f64::min)
+    }
     pub(super) fn core_share(&self, core: usize) -> f64 {
         self.cores[core].share
     }
+}
+
+/// The share of what a VM wants in this step that its quota lets it have.
+fn limited(
+    bandwidth: &mut Option<Bandwidth>,
+    stops: &mut CpuStops,
+    wanted: impl FnOnce() -> f64,
+) -> f64 {
+    bandwidth.as_mut().map_or(1.0, |bandwidth| bandwidth.part(wanted(), stops))
 }
 
 /// Where these cores are in the server's list; unknown ids are left out.

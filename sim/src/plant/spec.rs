@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use ballast_types::{Core, CoreId, PowerModel, ServerId, VmClass, VmId, Watts};
+use ballast_types::{Core, CoreId, OnExtreme, PowerModel, ServerId, VmClass, VmId, Watts};
 use serde::{Deserialize, Serialize};
 
 use crate::load::{BatchSpec, Profile, QueueSpec};
@@ -53,6 +53,9 @@ pub struct VmLoad {
     pub throttle_order: u8,
     /// Its cores.
     pub cores: Vec<CoreId>,
+    /// What may be done to it when throttling is not enough; for the agent too.
+    #[serde(default)]
+    pub on_extreme: OnExtreme,
     /// What it does.
     pub load: Load,
 }

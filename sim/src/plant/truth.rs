@@ -8,7 +8,8 @@ use crate::load::Latencies;
 /// Core-seconds below the highest frequency, by what held them there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ByCause {
-    /// A cap that software set on the core.
+    /// A cap that software set on the core; or a quota that software set on the VM, for as long as it
+    /// stopped a core that wanted to run.
     pub software: f64,
     /// A package limit (RAPL).
     pub rapl: f64,
@@ -54,7 +55,8 @@ pub struct Truth {
     pub batch_throttled_core_s: ByCause,
     /// Seconds in which RAPL, a slot limit or a supply's alert held back at least one core.
     pub hardware_engaged_s: f64,
-    /// Frequency of the non-user-facing VMs' cores as a share of the highest, over cores and time.
+    /// Frequency of the non-user-facing VMs' cores as a share of the highest, over cores and time; times
+    /// the share of its cores' time that a VM's quota leaves it.
     pub batch_frequency_ratio_mean: f64,
     /// The same, now.
     pub batch_frequency_ratio_end: f64,
@@ -83,6 +85,8 @@ pub struct VmTruth {
     pub work_core_s: f64,
     /// Batch jobs finished.
     pub jobs: u64,
+    /// When it was killed, in seconds since the start; `null` while it lives.
+    pub killed_at_s: Option<f64>,
 }
 
 /// Sums that [`Truth`] is made of.

@@ -2,6 +2,7 @@
 
 use ballast_types::VmClass;
 
+use super::bandwidth::{Bandwidth, CpuQuota, CpuStops};
 use super::truth::ByCause;
 use super::{Load, VmLoad};
 use crate::load::{BATCH_BOUND, Batch, Cursor, Queue, USER_FACING_BOUND};
@@ -26,6 +27,8 @@ pub(super) enum Work {
     Queue(Box<Queue>),
     Batch(Batch),
     Line(Cursor),
+    /// It was killed.
+    Nothing,
 }
 
 #[derive(Clone, Debug)]
@@ -43,6 +46,10 @@ pub(super) struct Vm {
     pub(super) window_mean: f64,
     /// Cores held down, by cause.
     pub(super) held: ByCause,
+    /// Its CPU time is limited.
+    pub(super) quota: Option<CpuQuota>,
+    pub(super) bandwidth: Option<Bandwidth>,
+    pub(super) stops: CpuStops,
 }
 
 impl Vm {
@@ -67,6 +74,20 @@ impl Vm {
             window_start_s: 0.0,
             window_mean: 0.0,
             held: ByCause::default(),
+            quota: None,
+            bandwidth: None,
+            stops: CpuStops::default(),
         }
+    }
+
+    /// Core-seconds that its quota stopped in the current step.
+    pub(super) fn stopped_s(&self) -> f64 {
+        self.bandwidth.map_or(0.0, |bandwidth| bandwidth.stopped_s)
+    }
+
+    /// Its quota as a share of all that its cores could do.
+    pub(super) fn quota_share(&self) -> f64 {
+        let cores = self.cores.len().max(1) as f64;
+        self.quota.map_or(1.0, |quota| (quota.cores / cores).clamp(0.0, 1.0))
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ballast_agent_core::Policy;
 use ballast_types::{
-    Core, CoreId, Instant, KiloHertz, Ladder, PowerModel, ServerId, VmClass, VmId, Watts,
+    Core, CoreId, Instant, KiloHertz, Ladder, OnExtreme, PowerModel, ServerId, VmClass, VmId, Watts,
 };
 use serde::Serialize;
 
@@ -418,6 +418,7 @@ fn chassis(
                 class: *class,
                 throttle_order: 0,
                 cores: (first..next).map(CoreId).collect(),
+                on_extreme: OnExtreme::None,
                 load: Load::Profile(load(n, v)),
             }
         });

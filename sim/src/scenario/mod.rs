@@ -5,7 +5,7 @@ mod traced;
 
 use std::collections::BTreeMap;
 
-use ballast_agent_core::core_groups;
+use ballast_agent_core::{Vm, core_groups};
 use ballast_types::wire::VmSpec;
 use ballast_types::{
     Core, CoreId, KiloHertz, Ladder, LadderError, OnExtreme, PowerModel, ServerId, VmClass, VmId,
@@ -145,8 +145,8 @@ fn server(index: usize, load: &mut impl FnMut(usize, u16, VmClass) -> Load) -> S
     let groups = core_groups(&cores, &wanted).expect("30 cores fit on 40");
     let vms = groups.into_iter().filter_map(|vm| {
         let load = loads.remove(&vm.id)?;
-        let (id, class, throttle_order, cores) = (vm.id, vm.class, vm.throttle_order, vm.cores);
-        Some(VmLoad { id, class, throttle_order, cores, load })
+        let Vm { id, class, throttle_order, cores, on_extreme } = vm;
+        Some(VmLoad { id, class, throttle_order, cores, on_extreme, load })
     });
     ServerSpec {
         id: ServerId::new(&format!("s{:02}", index + 1)).expect("a letter and digits"),

@@ -5,7 +5,7 @@ use core::time::Duration;
 use ballast_agent_core as agent;
 use ballast_chassis_core as chassis;
 use ballast_types::wire::{Alert, ChassisState, Level};
-use ballast_types::{ActionId, CoreId, Instant, KiloHertz, Seq, VmClass, Watts};
+use ballast_types::{ActionId, CoreId, Instant, KiloHertz, Seq, VmClass, VmId, Watts};
 
 use super::chance::Chance;
 use super::checks::{Checks, Violation};
@@ -13,13 +13,11 @@ use super::faults::{Active, Fault};
 use super::hash::OutputHash;
 use super::host::Host;
 use super::queue::Queue;
+use super::sum::SumRule;
 use super::tally::{Sample, Tally, seconds};
 use super::tape::Tape;
 use super::{AgentTape, ChassisTape, Timing};
-use crate::plant::{Plant, STEP};
-
-/// Of idle power, this share is drawn outside of the CPU packages (62 of the paper's 112 W).
-const OUTSIDE_PACKAGES: f64 = 62.0 / 112.0;
+use crate::plant::{CpuQuota, Plant, STEP};
 
 /// Something still to come.
 #[derive(Debug)]
@@ -32,6 +30,8 @@ pub(crate) enum Event {
     Sample(usize),
     /// An agent's CPU use is read.
     Usage(usize),
+    /// An agent's RAPL and CPU counters are read.
+    Fast(usize),
     /// A message reaches an agent.
     Alert(Envelope, Box<Alert>),
     /// What came of a message reaches the chassis manager.
@@ -40,6 +40,8 @@ pub(crate) enum Event {
     Act { server: usize, life: u32, id: ActionId, action: Action },
     /// The out-of-band path acts, and answers.
     Slot { life: u32, id: ActionId, server: usize, watts: Option<Watts> },
+    /// A killed VM's cgroup is empty.
+    Gone(usize, VmId),
     /// A fault begins.
     Begin(Fault),
     /// A fault is mended.
@@ -59,11 +61,14 @@ pub(crate) struct Envelope {
 }
 
 /// What an agent's actuator is told.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Action {
     Cap(CoreId, KiloHertz),
     Lift(CoreId),
+    /// A VM, by its place on the server, and its bandwidth in millicores.
+    Quota(usize, Option<u32>),
     Limit(Option<Watts>),
+    Kill(VmId),
 }
 
 /// The chassis manager's surroundings.
@@ -87,6 +92,7 @@ pub(crate) struct Around {
     pub(crate) timing: Timing,
     pub(crate) checks: Checks,
     trip_time: Duration,
+    pub(crate) sum: SumRule,
     pub(crate) active: Active,
     chance: Chance,
     pub(crate) hosts: Vec<Host>,
@@ -117,6 +123,7 @@ impl Around {
         timing: Timing,
         checks: Checks,
         trip_time: Duration,
+        sum: SumRule,
         tally: Tally,
         record: bool,
     ) -> Self {
@@ -139,6 +146,7 @@ impl Around {
             timing,
             checks,
             trip_time,
+            sum,
             active: Active::default(),
             chance,
             hosts,
@@ -194,6 +202,11 @@ impl Around {
             server_limit: self.hosts.iter().any(|h| h.server_limit.is_some()),
         };
         let over = Duration::from_secs_f64(seconds(self.tally.add(&sample)));
+        if self.checks.sum_of_caps
+            && let Some(what) = self.sum.broken(self.now)
+        {
+            self.violated(what);
+        }
         if self.checks.trip_time && over > self.trip_time {
             self.violated(format!(
                 "{:.1} W are drawn, above the limit of {:.1} W for more than the trip time of {:.1} s",
@@ -299,6 +312,20 @@ impl Around {
         }
     }
 
+    /// What an agent's fast counters say since they were last read.
+    pub(crate) fn fast(&mut self, server: usize) -> Option<agent::Fast> {
+        let sockets = self.plant.spec().servers[server].sockets;
+        let energy = (0..sockets).fold(ballast_types::Microjoules::default(), |sum, package| {
+            sum + self.plant.package_energy(server, package)
+                + self.plant.dram_energy(server, package)
+        });
+        let host = &self.hosts[server];
+        let used = host.vms.iter().map(|vm| self.plant.vm_usage_us(server, &vm.id)).collect();
+        let stops = |vm: &agent::Vm| self.plant.vm_stops(server, &vm.id).stopped_periods;
+        let stops: Vec<_> = host.vms.iter().map(stops).collect();
+        self.hosts[server].count(self.now, energy, used, &stops)
+    }
+
     /// An agent's actuator acts.
     pub(crate) fn act(
         &mut self,
@@ -321,11 +348,24 @@ impl Around {
                 host.wrote(core, None);
                 self.plant.set_core_cap(server, core, KiloHertz::new(u32::MAX));
             }
+            Action::Quota(vm, millicores) => {
+                host.wrote_quota(vm, millicores);
+                let period = self.timing.quota_period;
+                let quota = |m| CpuQuota { cores: f64::from(m) / 1000.0, period };
+                self.plant.set_vm_quota(server, &host.vms[vm].id, millicores.map(quota));
+            }
+            Action::Kill(vm) => {
+                self.plant.stop_vm(server, &vm);
+                let at = self.now + self.timing.burial;
+                self.queue.put(at, Event::Gone(server, vm));
+            }
             Action::Limit(watts) => {
                 host.server_limit = watts;
                 host.limit_journalled = watts.is_some();
-                let spec = &self.plant.spec().servers[server];
-                let (outside, sockets) = (spec.model.idle_w * OUTSIDE_PACKAGES, spec.sockets);
+                let sockets = self.plant.spec().servers[server].sockets;
+                // RAPL limits the packages: the rest of the server draws on beside them.
+                let outside =
+                    (self.plant.server_power(server) - self.plant.packages_power(server)).as_f64();
                 let each = watts.map(|w| {
                     let packages = (w.as_f64() - outside).max(1.0) / f64::from(sockets);
                     Watts::from_f64(packages).unwrap_or(w)
@@ -344,6 +384,7 @@ impl Around {
             return Err("the BMC does not answer".into());
         }
         self.manager.slot_cap[server] = watts;
+        self.sum.slot(server, watts);
         self.plant.set_slot_cap(server, watts);
         Ok(())
     }

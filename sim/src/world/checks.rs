@@ -35,11 +35,13 @@ pub struct Checks {
     pub trip_time: bool,
     /// Software never lowers a core that a user-facing VM, or nobody, has.
     pub user_facing: bool,
+    /// The caps in force add up to no more than is shared, apart from what stands at `sum`.
+    pub sum_of_caps: bool,
 }
 
 impl Checks {
     /// All of them.
-    pub const ALL: Self = Self { trip_time: true, user_facing: true };
+    pub const ALL: Self = Self { trip_time: true, user_facing: true, sum_of_caps: true };
     /// None: for policies that promise nothing.
-    pub const NONE: Self = Self { trip_time: false, user_facing: false };
+    pub const NONE: Self = Self { trip_time: false, user_facing: false, sum_of_caps: false };
 }

@@ -2,8 +2,10 @@
 
 use core::time::Duration;
 
-use ballast_agent_core::{Found, Memory, Reading, SensorFault, Vm};
-use ballast_types::{CoreId, Instant, KiloHertz, ServerId, VmClass, Watts};
+use ballast_agent_core::{Fast, Found, FoundQuota, Memory, Reading, SensorFault, Vm, VmUsage};
+use ballast_types::{
+    CoreId, Instant, KiloHertz, Microjoules, OnExtreme, ServerId, Utilisation, VmClass, VmId, Watts,
+};
 
 use super::AgentTape;
 use super::faults::MeterFault;
@@ -21,13 +23,19 @@ pub(crate) struct Host {
     pub(crate) life: u32,
     pub(crate) memory: Memory,
     pub(crate) vms: Vec<Vm>,
+    /// By VM: it was killed.
+    gone: Vec<bool>,
     cores: Vec<CoreState>,
+    /// By VM.
+    quotas: Vec<QuotaState>,
     /// The limit that an actuator has set.
     pub(crate) server_limit: Option<Watts>,
     /// The journal says that it may be on.
     pub(crate) limit_journalled: bool,
     last: Option<MeterReading>,
     repeats: u32,
+    /// The fast counters as last read: energy, and CPU microseconds of every VM.
+    counted: Option<(Instant, Microjoules, Vec<u64>)>,
     pub(crate) tape: Option<AgentTape>,
 }
 
@@ -42,6 +50,23 @@ struct CoreState {
     changes: u32,
 }
 
+/// What a VM's bandwidth is limited to, in millicores.
+#[derive(Clone, Copy, Debug, Default)]
+struct QuotaState {
+    journal: Option<u32>,
+    written: Option<u32>,
+    changes: u32,
+    /// Periods in which the VM was stopped, as last read: with its use, and with the fast counters.
+    stops: [u64; 2],
+}
+
+/// Which of two readers of a VM's stops.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reader {
+    Usage,
+    Fast,
+}
+
 impl Host {
     pub(crate) fn new(spec: &ServerSpec, ahead: Duration, tape: Option<AgentTape>) -> Self {
         let vms: Vec<_> = (spec.vms.iter())
@@ -50,6 +75,7 @@ impl Host {
                 class: vm.class,
                 throttle_order: vm.throttle_order,
                 cores: vm.cores.clone(),
+                on_extreme: vm.on_extreme,
             })
             .collect();
         let has = |class, core: &CoreId| {
@@ -70,14 +96,40 @@ impl Host {
             ahead,
             life: 0,
             memory: Memory::default(),
+            quotas: vec![QuotaState::default(); vms.len()],
+            gone: vec![false; vms.len()],
             vms,
             cores,
             server_limit: None,
             limit_journalled: false,
             last: None,
             repeats: 0,
+            counted: None,
             tape,
         }
+    }
+
+    /// Whether its tenant prefers a VM's death, and nobody waits for it.
+    pub(crate) fn may_kill(&self, id: &VmId) -> bool {
+        let may = |vm: &Vm| vm.class == VmClass::NonUserFacing && vm.on_extreme == OnExtreme::Kill;
+        self.vms.iter().any(|vm| vm.id == *id && may(vm))
+    }
+
+    /// A VM is gone: it keeps its number, and its cores belong to nobody.
+    pub(crate) fn bury(&mut self, id: &VmId) {
+        for (vm, gone) in self.vms.iter().zip(&mut self.gone) {
+            *gone |= vm.id == *id;
+        }
+        let there = self.there();
+        for core in &mut self.cores {
+            core.low &= there.iter().any(|vm| vm.cores.contains(&core.id));
+        }
+    }
+
+    /// The VMs that its agent is told.
+    pub(crate) fn there(&self) -> Vec<Vm> {
+        let vms = self.vms.iter().zip(&self.gone).filter(|(_, gone)| !**gone);
+        vms.map(|(vm, _)| vm.clone()).collect()
     }
 
     /// What a starting agent reads from its journal.
@@ -86,7 +138,39 @@ impl Host {
             memory: self.memory,
             capped: self.cores.iter().filter_map(|c| Some((c.id, c.journal?))).collect(),
             server_limit: self.limit_journalled,
+            quotas: (self.vms.iter().zip(&self.quotas))
+                .filter_map(|(vm, quota)| {
+                    let cores = vm.cores.len() as u16;
+                    Some(FoundQuota { vm: vm.id.clone(), cores, millicores: quota.journal? })
+                })
+                .collect(),
         }
+    }
+
+    /// Journals a quota before it is written; false if it takes from a user-facing VM.
+    pub(crate) fn journal_quota(&mut self, vm: usize, millicores: u32) -> bool {
+        self.quotas[vm].journal = Some(millicores);
+        self.vms[vm].class == VmClass::NonUserFacing
+    }
+
+    /// A quota was written, or lifted.
+    pub(crate) fn wrote_quota(&mut self, vm: usize, millicores: Option<u32>) {
+        let it = &mut self.quotas[vm];
+        it.changes += u32::from(it.written != millicores);
+        it.written = millicores;
+        if millicores.is_none() {
+            it.journal = None;
+        }
+    }
+
+    /// Whether a VM was stopped since the same reader's last look.
+    pub(crate) fn stopped(&mut self, vm: usize, reader: Reader, periods: u64) -> bool {
+        core::mem::replace(&mut self.quotas[vm].stops[reader as usize], periods) != periods
+    }
+
+    /// VMs whose bandwidth is limited now.
+    pub(crate) fn limited(&self) -> usize {
+        self.quotas.iter().filter(|quota| quota.written.is_some()).count()
     }
 
     fn core(&mut self, id: CoreId) -> Option<&mut CoreState> {
@@ -123,9 +207,37 @@ impl Host {
         self.cores.iter().filter(|c| c.written.is_some_and(|khz| khz < c.max)).count()
     }
 
-    /// P-state changes of the core that had the most.
+    /// Changes of the core, or of the VM's quota, that had the most.
     pub(crate) fn changes_max(&self) -> u32 {
-        self.cores.iter().map(|c| c.changes).max().unwrap_or(0)
+        let quotas = self.quotas.iter().map(|q| q.changes);
+        self.cores.iter().map(|c| c.changes).chain(quotas).max().unwrap_or(0)
+    }
+
+    /// What the agent's daemon makes of its fast counters: a window since the last time.
+    pub(crate) fn count(
+        &mut self,
+        now: Instant,
+        energy: Microjoules,
+        used: Vec<u64>,
+        stops: &[u64],
+    ) -> Option<Fast> {
+        let stopped: Vec<_> = (stops.iter().enumerate())
+            .map(|(vm, periods)| self.stopped(vm, Reader::Fast, *periods))
+            .collect();
+        let (from, energy_then, used_then) =
+            self.counted.replace((now, energy, used)).filter(|(_, _, used)| !used.is_empty())?;
+        let (_, _, used) = self.counted.as_ref()?;
+        let span = now.since(from);
+        let counts = used.iter().zip(&used_then).zip(stopped);
+        let usage = self.vms.iter().zip(counts).map(|(vm, ((used, then), throttled))| {
+            let busy_s = (used - then) as f64 * 1e-6;
+            let share = busy_s / (span.as_secs_f64() * vm.cores.len().max(1) as f64);
+            let utilisation = Utilisation::from_ratio(share).unwrap_or(Utilisation::FULL);
+            VmUsage { vm: vm.id.clone(), utilisation, throttled }
+        });
+        let rapl_w = Microjoules::new(energy.get() - energy_then.get()).over(span)?;
+        let (from, to) = (from + self.ahead, now + self.ahead);
+        Some(Fast { from, to, rapl_w, usage: usage.collect() })
     }
 
     /// What the agent's daemon makes of its meter.

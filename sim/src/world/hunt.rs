@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use ballast_agent_core::Policy;
+use ballast_agent_core::{Actuator, Policy};
+use ballast_types::wire::SharePolicy;
 use ballast_types::{Instant, VmClass};
 
 use super::{Extent, FaultPlan, Outcome, Restrictions, Setup, Violation, World};
@@ -18,6 +19,12 @@ pub struct Hunt {
     pub servers: usize,
     /// Faults, some of them at the same time.
     pub faults: usize,
+    /// How the agents find their p-states.
+    pub policy: Policy,
+    /// What the agents act on.
+    pub actuator: Actuator,
+    /// How the manager splits what may be shared.
+    pub shares: SharePolicy,
 }
 
 /// Faults begin no earlier.
@@ -31,6 +38,13 @@ const FALLS: Instant = Instant::from_millis(30_000);
 const FREE: Instant = Instant::from_millis(300_000);
 
 impl Hunt {
+    /// Of even shares and the paper's steps on p-states.
+    #[must_use]
+    pub fn new(seed: u64, servers: usize, faults: usize) -> Self {
+        let (policy, actuator, shares) = (Policy::Stepwise, Actuator::Pstate, SharePolicy::Even);
+        Self { seed, servers, faults, policy, actuator, shares }
+    }
+
     /// What goes wrong, and when.
     #[must_use]
     pub fn plan(&self) -> FaultPlan {
@@ -43,7 +57,11 @@ impl Hunt {
     #[must_use]
     pub fn setup(&self) -> Setup {
         let length = FREE.since(Instant::ZERO);
-        let setup = Setup::new(plant(self.servers), Policy::Stepwise, self.seed, length);
+        let mut setup = Setup::new(plant(self.servers), self.policy, self.seed, length);
+        for agent in &mut setup.agents {
+            agent.actuator = self.actuator;
+        }
+        setup.chassis.shares = self.shares;
         Setup { faults: self.plan(), ..setup }
     }
 

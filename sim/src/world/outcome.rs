@@ -41,6 +41,8 @@ pub struct Outcome {
 pub struct Restrictions {
     /// Cores capped below their maximum.
     pub cores: usize,
+    /// VMs with a bandwidth limit.
+    pub vms: usize,
     /// Servers with their own hardware limit on.
     pub server_limits: usize,
     /// Servers with an out-of-band cap.
@@ -112,12 +114,13 @@ impl World {
         let hosts = &self.around.hosts;
         Restrictions {
             cores: hosts.iter().map(Host::capped).sum(),
+            vms: hosts.iter().map(Host::limited).sum(),
             server_limits: hosts.iter().filter(|h| h.server_limit.is_some()).count(),
             out_of_band: self.around.manager.slot_cap.iter().filter(|cap| cap.is_some()).count(),
         }
     }
 
-    /// P-state changes so far of the core that had the most.
+    /// P-state changes so far of the core that had the most, or quota changes of the VM.
     #[must_use]
     pub fn pstate_changes_max(&self) -> u32 {
         self.around.hosts.iter().map(Host::changes_max).max().unwrap_or(0)

@@ -26,8 +26,12 @@ pub struct Timing {
     pub out_of_band: Duration,
     /// Without an answer for this long a message counts as unanswered (1 s).
     pub request_timeout: Duration,
+    /// From a kill until the VM's cgroup is seen empty (200 ms).
+    pub burial: Duration,
     /// Between two looks at CPU use (1 s).
     pub usage_period: Duration,
+    /// The period of a floating VM's bandwidth (20 ms).
+    pub quota_period: Duration,
 }
 
 impl Default for Timing {
@@ -38,7 +42,9 @@ impl Default for Timing {
             actuation: Duration::from_micros(200),
             out_of_band: Duration::from_millis(50),
             request_timeout: Duration::from_secs(1),
+            burial: Duration::from_millis(200),
             usage_period: Duration::from_secs(1),
+            quota_period: Duration::from_millis(20),
         }
     }
 }
@@ -52,6 +58,8 @@ pub struct Setup {
     pub plant: PlantSpec,
     /// The chassis manager.
     pub chassis: chassis::Params,
+    /// No chassis manager, but this cap for every server, told again and again: what an agent does alone.
+    pub fixed_cap: Option<Watts>,
     /// One agent for every server, in the plant's order.
     pub agents: Vec<agent::Params>,
     /// How long things take.
@@ -98,11 +106,16 @@ impl Setup {
             })
             .collect();
         let chassis = chassis::Params::defaults(chassis_id, plant.budget, rated, servers);
-        let checks = if policy == agent::Policy::Stepwise { Checks::ALL } else { Checks::NONE };
+        let checks = if matches!(policy, agent::Policy::Stepwise | agent::Policy::Predictive) {
+            Checks::ALL
+        } else {
+            Checks::NONE
+        };
         Self {
             seed,
             plant,
             chassis,
+            fixed_cap: None,
             agents,
             timing: Timing::default(),
             faults: FaultPlan::default(),

@@ -3,7 +3,7 @@
 use ballast_agent_core as agent;
 use ballast_chassis_core as chassis;
 use ballast_types::wire::EventKind;
-use ballast_types::{Cause, Instant, Shell, Turn};
+use ballast_types::{Cause, Instant, Shell, Turn, VmId};
 
 use super::around::{Action, Around, Envelope, Event};
 
@@ -21,6 +21,30 @@ impl AgentShell<'_> {
         let at = self.around.now + self.around.timing.actuation;
         let life = self.around.hosts[self.server].life;
         self.around.queue.put(at, Event::Act { server: self.server, life, id, action });
+    }
+
+    fn quota(&mut self, id: ballast_types::ActionId, vm: &VmId, millicores: Option<u32>) {
+        let host = &mut self.around.hosts[self.server];
+        let Some(n) = host.vms.iter().position(|known| known.id == *vm) else {
+            let what = format!("{} limits VM {vm}, which is not there", host.id);
+            return self.around.violated(what);
+        };
+        let fair = millicores.is_none_or(|millicores| host.journal_quota(n, millicores));
+        if !fair && self.around.checks.user_facing {
+            let what = format!("{} limits the user-facing VM {vm}", host.id);
+            self.around.violated(what);
+        }
+        self.act(id, Action::Quota(n, millicores));
+    }
+
+    /// Only a VM that prefers it may be killed.
+    fn kill(&mut self, id: ballast_types::ActionId, vm: VmId) {
+        let host = &self.around.hosts[self.server];
+        if !host.may_kill(&vm) {
+            let what = format!("{} kills VM {vm}, which must live", host.id);
+            self.around.violated(what);
+        }
+        self.act(id, Action::Kill(vm));
     }
 
     fn answer(&mut self, answer: chassis::Answer) {
@@ -66,12 +90,18 @@ impl Shell<agent::Agent> for AgentShell<'_> {
                 self.act(id, Action::Cap(core, khz));
             }
             Output::Lift { id, core } => self.act(id, Action::Lift(core)),
+            Output::SetQuota { id, vm, millicores } => self.quota(id, &vm, Some(millicores)),
+            Output::LiftQuota { id, vm } => self.quota(id, &vm, None),
             Output::SetServerLimit { id, watts } => {
                 self.around.hosts[server].limit_journalled = true;
                 self.act(id, Action::Limit(Some(watts)));
             }
             Output::LiftServerLimit { id } => self.act(id, Action::Limit(None)),
-            Output::Report(report) => self.answer(chassis::Answer::Report(report)),
+            Output::KillVm { id, vm } => self.kill(id, vm),
+            Output::Report(report) => {
+                self.around.sum.agent_obeyed(server);
+                self.answer(chassis::Answer::Report(report));
+            }
             Output::Refuse(refusal) => self.answer(chassis::Answer::Refused(refusal)),
             Output::Remember(memory) => self.around.hosts[server].memory = memory,
             Output::Event(_) => {}

@@ -1,0 +1,340 @@
+//! Floating VMs (`cpu-max`): the slots of the throttle that stand for them, and their quotas.
+//!
+//! A VM that runs on any core is throttled by its CPU bandwidth. Every non-user-facing VM of n cores has
+//! n slots, which the throttle moves as it moves cores; the VM's quota is the sum of their shares of the
+//! highest frequency. User-facing VMs have no slots, so nothing can be taken from them.
+
+use ballast_types::{Core, CoreId, Instant, Ladder, OnExtreme, VmClass, VmId};
+
+use crate::actuators::{Actuators, Goal};
+use crate::agent::Agent;
+use crate::fleet::Fleet;
+use crate::throttle::Throttle;
+use crate::{FoundQuota, Params, Vm};
+
+/// Of its quota, a VM that uses this much may want more than it gets: its use is a mean over periods of
+/// which some were stopped and some were not.
+pub(crate) const AT_QUOTA: f64 = 0.95;
+
+/// Slots that are given to VMs and taken back.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Slots {
+    spare: Vec<u16>,
+    given: u16,
+}
+
+impl Slots {
+    /// `count` slots, those of `old` first; the rest of `old` is taken back, and listed in `freed`.
+    pub(crate) fn give(
+        &mut self,
+        mut old: Vec<u16>,
+        count: usize,
+        freed: &mut Vec<u16>,
+    ) -> Vec<u16> {
+        for slot in old.drain(count.min(old.len())..) {
+            self.take_back(slot, freed);
+        }
+        while old.len() < count {
+            let next = self.spare.pop().or_else(|| {
+                // One number is left out, so that their count is a number too.
+                let fresh = (self.given < u16::MAX).then_some(self.given)?;
+                self.given += 1;
+                Some(fresh)
+            });
+            match next {
+                Some(slot) => old.push(slot),
+                None => break,
+            }
+        }
+        old
+    }
+
+    pub(crate) fn take_back(&mut self, slot: u16, freed: &mut Vec<u16>) {
+        self.spare.push(slot);
+        freed.push(slot);
+    }
+
+    /// How many slots there have been.
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.given)
+    }
+}
+
+/// The ladder of every slot: that of the first core. Servers whose cores differ are throttled by it too,
+/// because a floating VM's share is one of time, not of a certain core's frequency.
+pub(crate) fn ladder(cores: &[Core]) -> Option<&Ladder> {
+    cores.first().map(|core| &core.ladder)
+}
+
+/// A slot's share of one core's time, in thousandths; never more than its share of the frequency.
+pub(crate) fn millicores(ladder: &Ladder, level: usize) -> u32 {
+    let (khz, max) = (u64::from(ladder.khz(level).get()), u64::from(ladder.max().get()));
+    // A share of at most 1.
+    (khz * 1000 / max) as u32
+}
+
+/// The levels of `count` slots whose sum is the highest that `quota` allows; the floor at least.
+fn levels(ladder: &Ladder, count: usize, quota: u32) -> Vec<usize> {
+    let quota = u64::from(quota);
+    let cost = |level| u64::from(millicores(ladder, level));
+    let fits = |level: &usize| cost(*level) * count as u64 <= quota;
+    let base = (0..ladder.len()).rev().find(fits).unwrap_or(0);
+    let mut levels = vec![base; count];
+    let mut sum = cost(base) * count as u64;
+    for level in &mut levels {
+        let more = cost(base + 1) - cost(base);
+        if base < ladder.top() && sum + more <= quota {
+            *level += 1;
+            sum += more;
+        }
+    }
+    levels
+}
+
+/// A floating VM's bandwidth, in cores.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Bandwidth {
+    /// All that it can use.
+    pub(crate) cores: f64,
+    /// What it may use now; `cores` when it is not limited.
+    pub(crate) quota: f64,
+    /// What it may use at the floor.
+    pub(crate) floor: f64,
+    /// What it used lately, if that is known.
+    pub(crate) used: Option<f64>,
+    /// Its quota stopped it lately, or may have.
+    pub(crate) stopped: bool,
+    /// Its quota cannot be set.
+    pub(crate) stuck: bool,
+}
+
+impl Bandwidth {
+    /// Cores that it surely gives up at the floor.
+    pub(crate) fn sheds(&self) -> f64 {
+        match self.used {
+            Some(used) if !self.stuck => (used.min(self.quota) - self.floor).max(0.0),
+            _ => 0.0,
+        }
+    }
+
+    /// Cores that it takes at most when its quota is lifted: below its quota it wants no more.
+    pub(crate) fn restores(&self) -> f64 {
+        let quota = if self.stuck { self.floor } else { self.quota };
+        if quota >= self.cores || !self.wants_more() {
+            return 0.0;
+        }
+        self.cores - self.used.map_or(quota, |used| used.min(quota))
+    }
+
+    /// Cores that it takes at most with no quota at all.
+    pub(crate) fn demand(&self) -> Option<f64> {
+        let used = self.used?;
+        Some(if self.quota < self.cores && self.wants_more() { self.cores } else { used })
+    }
+
+    fn wants_more(&self) -> bool {
+        let quota = if self.stuck { self.floor } else { self.quota };
+        self.stopped || self.used.is_none_or(|used| used >= AT_QUOTA * quota)
+    }
+}
+
+/// Every VM's bandwidth, user-facing ones without a quota.
+pub(crate) fn bandwidths<'a>(
+    now: Instant,
+    throttle: &'a Throttle,
+    actuators: &'a Actuators,
+    fleet: &'a Fleet,
+) -> impl Iterator<Item = Bandwidth> + 'a {
+    fleet.floating(now).map(move |(vm, slots, usage)| {
+        let cores = vm.cores.len() as f64;
+        let ladder = |slot: &u16| throttle.ladder(usize::from(*slot));
+        let sum = |share: &dyn Fn(&u16) -> u32| -> f64 {
+            f64::from(slots.iter().map(share).sum::<u32>()) / 1000.0
+        };
+        let (mut quota, mut floor) = (cores, cores);
+        // Without slots, or with too few of them, nothing is taken.
+        if slots.len() == vm.cores.len() {
+            quota = sum(&|slot| millicores(ladder(slot), throttle.level(usize::from(*slot))));
+            floor = sum(&|slot| millicores(ladder(slot), 0));
+        }
+        Bandwidth {
+            cores,
+            quota,
+            floor,
+            used: usage.map(|(share, _)| share * cores),
+            stopped: usage.is_some_and(|(_, stopped)| stopped),
+            stuck: actuators.known_vm(&vm.id).is_some_and(|slot| actuators.stuck(slot)),
+        }
+    })
+}
+
+impl Agent {
+    /// Takes over the quotas that an earlier life left. Until the VMs are told, theirs count as the only
+    /// low-priority ones: they were.
+    pub(crate) fn found_quotas(&mut self, now: Instant, found: Vec<FoundQuota>) {
+        let Some(ladder) = ladder(&self.params.cores).cloned() else { return };
+        let vms = found.iter().map(|FoundQuota { vm, cores, .. }| Vm {
+            id: vm.clone(),
+            class: VmClass::NonUserFacing,
+            throttle_order: 0,
+            cores: (0..*cores).map(CoreId).collect(),
+            on_extreme: OnExtreme::None,
+        });
+        self.replace_floating(&vms.collect::<Vec<_>>());
+        for FoundQuota { vm, millicores: quota, .. } in found {
+            let slot = self.actuators.vm(&vm);
+            let slots = self.fleet.slots(&vm).to_vec();
+            let mut sum = 0;
+            for (slot, level) in slots.iter().zip(levels(&ladder, slots.len(), quota)) {
+                self.throttle.found(usize::from(*slot), level);
+                sum += millicores(&ladder, level);
+            }
+            let ours =
+                sum == quota && slots.iter().any(|s| self.throttle.restricted(usize::from(*s)));
+            self.actuators.found(slot, if ours { Goal::Quota(quota) } else { Goal::Unknown });
+            // What is no limit to us is not restricted, only untidy.
+            if !slots.iter().any(|s| self.throttle.restricted(usize::from(*s))) {
+                self.actuators.want(now, slot, Goal::Lift, false, &mut self.out);
+            }
+        }
+        self.throttle.reclass(self.fleet.low_classes(), crate::throttle::Joining::Free);
+    }
+
+    /// Another set of VMs: slots for those that may be throttled.
+    pub(crate) fn replace_floating(&mut self, vms: &[Vm]) {
+        for slot in self.fleet.replace_floating(vms, ladder(&self.params.cores).is_some()) {
+            self.throttle.forget(slot);
+        }
+        if let Some(ladder) = ladder(&self.params.cores) {
+            self.throttle.grow(self.fleet.slot_count(), ladder);
+        }
+    }
+
+    /// Lifts the quota of every VM that has no slots any more, and follows a change of the others' size.
+    pub(crate) fn quotas_after_replace(&mut self, now: Instant) {
+        for vm in self.actuators.vms() {
+            let slot = self.actuators.vm(&vm);
+            let goal = self.quota(&vm);
+            // What an earlier life left, and is no quota of ours, is no less strict than ours.
+            if goal == Goal::Lift || self.actuators.goal(slot) != Goal::Unknown {
+                self.actuators.want(now, slot, goal, false, &mut self.out);
+            }
+        }
+    }
+
+    /// Has the quotas written of the VMs whose slots have changed.
+    pub(crate) fn write_quotas(&mut self, now: Instant, changed: &[u16], of_drop: bool) {
+        for vm in self.fleet.owners(changed) {
+            let (slot, goal) = (self.actuators.vm(&vm), self.quota(&vm));
+            self.actuators.want(now, slot, goal, of_drop, &mut self.out);
+        }
+    }
+
+    /// Wants every quota lifted.
+    pub(crate) fn lift_quotas(&mut self, now: Instant) {
+        for vm in self.actuators.vms() {
+            let slot = self.actuators.vm(&vm);
+            self.actuators.want(now, slot, Goal::Lift, false, &mut self.out);
+        }
+    }
+
+    /// What a VM's slots come to.
+    fn quota(&self, vm: &VmId) -> Goal {
+        let slots = self.fleet.slots(vm);
+        if !slots.iter().any(|slot| self.throttle.restricted(usize::from(*slot))) {
+            return Goal::Lift;
+        }
+        let share = |slot: &u16| {
+            let slot = usize::from(*slot);
+            millicores(self.throttle.ladder(slot), self.throttle.level(slot))
+        };
+        Goal::Quota(slots.iter().map(share).sum())
+    }
+
+    /// The smallest share of its full bandwidth that a VM has, in percent; `None` if none is limited.
+    pub(crate) fn min_share_percent(&self) -> Option<u8> {
+        let percent = |(quota, cores): (u32, u32)| (quota / (cores * 10).max(1)).min(100) as u8;
+        self.fleet.quotas(&self.throttle).map(percent).min()
+    }
+}
+
+impl Params {
+    /// The throttle's slots at start: the cores, or none while no VM is known.
+    pub(crate) fn slots(&self) -> Vec<Core> {
+        if self.floating() { Vec::new() } else { self.cores.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ballast_types::KiloHertz;
+
+    fn mhz(steps: &[u32]) -> Ladder {
+        Ladder::new(&steps.iter().copied().map(KiloHertz::from_mhz).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn slots_stay_with_their_vm_and_are_given_again() {
+        let (mut slots, mut freed) = (Slots::default(), vec![]);
+        let a = slots.give(vec![], 3, &mut freed);
+        let b = slots.give(vec![], 2, &mut freed);
+        assert_eq!((&a[..], &b[..]), (&[0, 1, 2][..], &[3, 4][..]));
+        let a = slots.give(a, 1, &mut freed);
+        assert_eq!((&a[..], &freed[..]), (&[0][..], &[1, 2][..]));
+        let a = slots.give(a, 4, &mut freed);
+        assert_eq!((&a[..], slots.len()), (&[0, 2, 1, 5][..], 6));
+        let all = slots.give(vec![], 100_000, &mut freed);
+        assert_eq!((all.len(), slots.len()), (65_535 - 6, 65_535));
+        assert_eq!(slots.give(vec![], 1, &mut freed), []);
+    }
+
+    #[test]
+    fn a_quota_becomes_the_highest_levels_that_it_allows() {
+        let ladder = mhz(&[1200, 1800, 2400]);
+        // (slots, quota, levels)
+        for (count, quota, expected) in [
+            (2, 1000, vec![0, 0]),
+            (2, 1249, vec![0, 0]),
+            (2, 1250, vec![1, 0]),
+            (2, 1500, vec![1, 1]),
+            (2, 1999, vec![2, 1]),
+            (2, 2000, vec![2, 2]),
+            (2, 9000, vec![2, 2]),
+            (2, 100, vec![0, 0]),
+            (0, 100, vec![]),
+        ] {
+            assert_eq!(levels(&ladder, count, quota), expected, "{count} {quota}");
+        }
+        assert_eq!(levels(&mhz(&[2400]), 2, 2000), [0, 0]);
+    }
+
+    #[test]
+    fn below_its_quota_a_vm_sheds_to_the_floor_and_restores_nothing() {
+        let it = |quota: f64, used, stopped, stuck| Bandwidth {
+            cores: 8.0,
+            quota,
+            floor: 4.0,
+            used,
+            stopped,
+            stuck,
+        };
+        for (vm, sheds, restores) in [
+            (it(8.0, Some(8.0), false, false), 4.0, 0.0), // free and busy
+            (it(8.0, Some(3.0), false, false), 0.0, 0.0), // the quota would not bite at the floor
+            (it(6.0, Some(5.0), false, false), 1.0, 0.0), // below its quota
+            (it(6.0, Some(6.0), false, false), 2.0, 2.0), // at its quota
+            (it(6.0, Some(5.0), true, false), 1.0, 3.0),  // stopped at times: it may want all
+            (it(6.0, Some(8.0), false, false), 2.0, 2.0), // from before the quota
+            (it(4.0, None, false, false), 0.0, 4.0),      // unknown
+            (it(6.0, None, false, true), 0.0, 4.0),       // as if at the floor
+            (it(6.0, Some(6.0), false, true), 0.0, 4.0),
+            (it(8.0, None, true, false), 0.0, 0.0),
+        ] {
+            assert_eq!((vm.sheds(), vm.restores()), (sheds, restores), "{vm:?}");
+        }
+        assert_eq!(it(6.0, Some(6.0), false, false).demand(), Some(8.0));
+        assert_eq!(it(6.0, Some(2.0), false, false).demand(), Some(2.0));
+        assert_eq!(it(6.0, None, false, false).demand(), None);
+    }
+}

@@ -1,0 +1,192 @@
+//! The draw of the whole server, as fast as RAPL and as right as the server's own meter.
+//!
+//! The meter is authoritative and late: what it shows is a mean over its refresh that ended its lag ago.
+//! RAPL is prompt and sees only part of the server. So every meter reading is compared with RAPL's mean
+//! over the very same stretch of time, and the line through those pairs carries RAPL up to the server.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use ballast_types::Instant;
+
+use super::line::Line;
+use crate::meter::Sample;
+
+/// Windows that are kept: more than the longest lag and refresh, at the shortest period.
+const KEPT: usize = 512;
+/// Comparisons before the line is used.
+const LEAST: u32 = 8;
+/// A level that is off is found again within so many readings (3 s at 200 ms).
+const LEVEL_OVER: f64 = 16.0;
+/// The slope needs more of them (30 s).
+const SLOPE_OVER: f64 = 150.0;
+/// Movement of 5 W of RAPL says as much of the slope as is believed before.
+const PRIOR: f64 = 25.0;
+/// The error is that of the last readings.
+const ERROR_OVER: f64 = 32.0;
+/// Above this share of the draw the line is not believed: three times the noise of a bad meter (2 %).
+const BELIEVED: f64 = 0.06;
+
+/// One fast window.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    from: Instant,
+    to: Instant,
+    watts: f64,
+}
+
+/// The line between RAPL and the meter.
+#[derive(Clone, Debug)]
+pub(super) struct Fusion {
+    /// From the end of the meter's averaging to its reading.
+    lag: Duration,
+    /// What the meter averages over.
+    refresh: Duration,
+    windows: VecDeque<Window>,
+    line: Line,
+    /// Mean square of what the line missed the meter by, in W².
+    error: f64,
+    newest: f64,
+}
+
+impl Fusion {
+    pub(super) fn new(lag: Duration, refresh: Duration) -> Self {
+        Self {
+            lag,
+            refresh,
+            windows: VecDeque::with_capacity(KEPT),
+            line: Line::new(LEVEL_OVER, SLOPE_OVER, PRIOR),
+            error: 0.0,
+            newest: 0.0,
+        }
+    }
+
+    /// Takes a window of RAPL.
+    pub(super) fn window(&mut self, from: Instant, to: Instant, watts: f64) {
+        let oldest = to.saturating_sub(self.lag + self.refresh.saturating_mul(3));
+        while self.windows.len() >= KEPT || self.windows.front().is_some_and(|w| w.to < oldest) {
+            self.windows.pop_front();
+        }
+        self.windows.push_back(Window { from, to, watts });
+    }
+
+    /// Takes a reading of the meter.
+    pub(super) fn meter(&mut self, sample: Sample) {
+        let to = sample.taken_at.saturating_sub(self.lag);
+        let from = to.saturating_sub(self.refresh);
+        let Some(rapl) = self.mean(from, to) else { return };
+        let watts = sample.watts.as_f64();
+        self.newest = watts;
+        if self.line.points() > 0 {
+            let missed = watts - self.line.at(rapl);
+            let weight = 1.0 / f64::from(self.line.points()).min(ERROR_OVER);
+            self.error += weight * (missed * missed - self.error);
+        }
+        self.line.add(rapl, watts);
+    }
+
+    /// RAPL's mean between two instants; `None` unless most of the time is covered.
+    fn mean(&self, from: Instant, to: Instant) -> Option<f64> {
+        let (mut joules, mut seconds) = (0.0, 0.0);
+        for w in &self.windows {
+            let shared = w.to.min(to).since(w.from.max(from)).as_secs_f64();
+            joules += w.watts * shared;
+            seconds += shared;
+        }
+        (seconds > 0.8 * to.since(from).as_secs_f64() && seconds > 0.0).then(|| joules / seconds)
+    }
+
+    /// The server's draw when RAPL counts `rapl` watts.
+    pub(super) fn draw(&self, rapl: f64) -> f64 {
+        self.line.at(rapl)
+    }
+
+    /// Root mean square of what the line missed the meter by, in watts: the meter's noise, and what
+    /// moves without RAPL seeing it.
+    pub(super) fn error_w(&self) -> f64 {
+        self.error.sqrt()
+    }
+
+    /// How far the line itself may be off, in watts: the error less what averaging takes away.
+    pub(super) fn bias_w(&self) -> f64 {
+        self.error_w() / f64::from(self.line.points().max(1)).min(LEVEL_OVER).sqrt()
+    }
+
+    /// Why the line is not to be believed, if it is not.
+    pub(super) fn doubt(&self) -> Option<&'static str> {
+        if self.line.points() < LEAST {
+            return Some("too few meter readings to compare RAPL with");
+        }
+        (self.error_w() > BELIEVED * self.newest).then_some("RAPL and the meter disagree")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ballast_types::Watts;
+
+    const MS: fn(u64) -> Instant = Instant::from_millis;
+
+    /// RAPL in 50 ms windows and a meter of 200 ms lag and refresh, for `seconds`.
+    fn run(
+        fusion: &mut Fusion,
+        seconds: u64,
+        rapl: impl Fn(u64) -> f64,
+        truth: impl Fn(f64) -> f64,
+    ) {
+        for n in 0..seconds * 20 {
+            let to = (n + 1) * 50;
+            fusion.window(MS(n * 50), MS(to), rapl(n));
+            if n >= 8 && n % 4 == 3 {
+                let mean = (n - 7..n - 3).map(|k| truth(rapl(k))).sum::<f64>() / 4.0;
+                let watts = Watts::from_f64(mean).unwrap();
+                fusion.meter(Sample { watts, taken_at: MS(to) });
+            }
+        }
+    }
+    fn fusion() -> Fusion {
+        Fusion::new(Duration::from_millis(200), Duration::from_millis(200))
+    }
+
+    #[test]
+    fn rapl_is_carried_up_to_the_server_whatever_the_lag() {
+        let mut f = fusion();
+        assert!(f.doubt().is_some());
+        // Steps of 40 W every 650 ms: a comparison of the wrong stretch would be off by tens of watts.
+        run(
+            &mut f,
+            60,
+            |n| if (n / 13).is_multiple_of(2) { 100.0 } else { 140.0 },
+            |r| 70.0 + 1.06 * r,
+        );
+        assert_eq!(f.doubt(), None);
+        assert!((f.draw(100.0) - 176.0).abs() < 0.5, "{}", f.draw(100.0));
+        assert!((f.draw(140.0) - 218.4).abs() < 0.5, "{}", f.draw(140.0));
+        assert!(f.error_w() < 1.0, "{}", f.error_w());
+    }
+
+    #[test]
+    fn a_rapl_that_does_not_see_the_load_is_doubted() {
+        let mut f = fusion();
+        let square = |n: u64| if (n / 40).is_multiple_of(2) { 0.0 } else { 80.0 };
+        for n in 0..1200u64 {
+            f.window(MS(n * 50), MS((n + 1) * 50), 100.0);
+            if n % 4 == 3 {
+                let watts = Watts::from_f64(180.0 + square(n)).unwrap();
+                f.meter(Sample { watts, taken_at: MS((n + 1) * 50) });
+            }
+        }
+        assert_eq!(f.doubt(), Some("RAPL and the meter disagree"));
+    }
+
+    #[test]
+    fn stretches_that_were_not_watched_are_not_compared() {
+        let mut f = fusion();
+        f.window(MS(0), MS(50), 100.0);
+        for n in 1..20 {
+            f.meter(Sample { watts: Watts::from_whole(200), taken_at: MS(1000 * n) });
+        }
+        assert_eq!(f.line.points(), 0);
+    }
+}

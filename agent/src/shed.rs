@@ -1,0 +1,249 @@
+//! Killing VMs whose tenants prefer that to unpredictable throttling: the paper's Section V.
+//!
+//! ```text
+//!   extreme (every low-priority core at its floor, above the cap, the chassis says so)
+//!      │ for kill_after, over two settled samples
+//!      ▼
+//!   first VM that may be killed ──Output──▶ asked ──Ok──▶ killed: wait until a sample shows it
+//!                                            │  ▲
+//!                                     failed ▼  │ retry_after, if it is extreme still
+//!                                          again ──(tries used up, or permanent)──▶ spared, an alarm
+//! ```
+//! A kill cannot be taken back. So nothing here is driven by a timer: every try needs a fresh sample that
+//! shows too much. And it takes nothing from the hardware's protection: the server's own limit is set
+//! when it always was, only that there may be nothing left for it to do.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use ballast_types::wire::{Event, EventKind, VmKill};
+use ballast_types::{ActionId, Instant, VmId, Watts};
+
+use crate::actuators::{ANSWER_WITHIN, SLOTS};
+use crate::agent::Agent;
+use crate::meter::Sample;
+use crate::state::State;
+use crate::{ActuatorError, Output, Params};
+
+/// The slot in the number of a kill's action; no actuator has it.
+const KILLS: u64 = SLOTS - 1;
+/// Settled samples above the cap in a row before a kill: one may be a meter's slip.
+const RUN: u8 = 2;
+/// Kills that the status remembers.
+const REMEMBERED: usize = 16;
+
+/// What has come of trying to kill a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// So many tries have failed; the next one is not before this.
+    Again {
+        tries: u8,
+        at: Instant,
+    },
+    Killed,
+    /// Could not be killed.
+    Spared,
+}
+
+/// A kill that is not answered yet.
+#[derive(Clone, Debug)]
+struct Asked {
+    id: ActionId,
+    until: Instant,
+    kill: VmKill,
+}
+
+/// Who was killed, who is next, and whether it is bad enough.
+#[derive(Clone, Debug)]
+pub(crate) struct Shed {
+    after: Option<Duration>,
+    tries: u8,
+    retry_after: Duration,
+    serial: u64,
+    /// Extreme since then, in every sample.
+    since: Option<Instant>,
+    /// And so many settled samples.
+    run: u8,
+    asked: Option<Asked>,
+    /// Of VMs of the present set.
+    fates: BTreeMap<VmId, Fate>,
+    last: VecDeque<VmKill>,
+    kills: u64,
+    killed_at: Option<Instant>,
+    failures: u64,
+}
+
+impl Shed {
+    pub(crate) fn new(params: &Params) -> Self {
+        Self {
+            after: params.kill_after,
+            tries: params.actuator_tries.max(1),
+            retry_after: params.retry_after,
+            serial: 0,
+            since: None,
+            run: 0,
+            asked: None,
+            fates: BTreeMap::new(),
+            last: VecDeque::new(),
+            kills: 0,
+            killed_at: None,
+            failures: 0,
+        }
+    }
+
+    /// Whether an action is a kill.
+    pub(crate) fn asked_for(id: ActionId) -> bool {
+        id.0 % SLOTS == KILLS
+    }
+
+    /// Forgets the VMs that have left.
+    pub(crate) fn keep(&mut self, there: impl Fn(&VmId) -> bool) {
+        self.fates.retain(|vm, _| there(vm));
+        self.asked = self.asked.take().filter(|asked| there(&asked.kill.vm));
+    }
+
+    /// Takes an answer; one to a superseded try is ignored.
+    pub(crate) fn applied(
+        &mut self,
+        now: Instant,
+        id: ActionId,
+        result: Result<(), ActuatorError>,
+        out: &mut VecDeque<Output>,
+    ) {
+        let Some(asked) = self.asked.take_if(|asked| asked.id == id) else { return };
+        let Err(error) = result else {
+            return self.died(now, asked.kill, out);
+        };
+        self.failed(now, asked.kill.vm, error, out);
+    }
+
+    fn died(&mut self, now: Instant, kill: VmKill, out: &mut VecDeque<Output>) {
+        let VmKill { vm, power_w, cap_w, .. } = kill.clone();
+        self.fates.insert(vm.clone(), Fate::Killed);
+        self.kills = self.kills.saturating_add(1);
+        self.killed_at = Some(now);
+        self.run = 0;
+        if self.last.len() == REMEMBERED {
+            self.last.pop_front();
+        }
+        self.last.push_back(kill);
+        let kind = EventKind::VmKilled { vm, power_w, cap_w };
+        out.push_back(Output::Event(Event { at_ns: now, kind }));
+    }
+
+    fn failed(&mut self, now: Instant, vm: VmId, error: ActuatorError, out: &mut VecDeque<Output>) {
+        let before = match self.fates.get(&vm) {
+            Some(Fate::Again { tries, .. }) => *tries,
+            _ => 0,
+        };
+        let tries = before.saturating_add(1);
+        if error == ActuatorError::Transient && tries < self.tries {
+            self.fates.insert(vm, Fate::Again { tries, at: now + self.retry_after });
+            return;
+        }
+        let message = spared(&vm);
+        self.fates.insert(vm, Fate::Spared);
+        self.failures = self.failures.saturating_add(1);
+        out.push_back(Output::Event(Event { at_ns: now, kind: EventKind::Alarm { message } }));
+    }
+
+    /// It is not extreme any more, or nobody knows.
+    pub(crate) fn calm(&mut self) {
+        (self.since, self.run) = (None, 0);
+    }
+
+    /// A kill that nobody answered has failed.
+    fn overdue(&mut self, now: Instant, out: &mut VecDeque<Output>) {
+        if let Some(asked) = self.asked.take_if(|asked| asked.until <= now) {
+            self.failed(now, asked.kill.vm, ActuatorError::Transient, out);
+        }
+    }
+
+    fn ask(&mut self, now: Instant, kill: VmKill, out: &mut VecDeque<Output>) {
+        self.serial += 1;
+        let id = ActionId(self.serial.wrapping_mul(SLOTS).wrapping_add(KILLS));
+        out.push_back(Output::KillVm { id, vm: kill.vm.clone() });
+        self.asked = Some(Asked { id, until: now + ANSWER_WITHIN, kill });
+    }
+
+    /// Whether a VM was killed.
+    pub(crate) fn killed(&self, vm: &VmId) -> bool {
+        self.fates.get(vm) == Some(&Fate::Killed)
+    }
+    /// How many were, since the start.
+    pub(crate) fn kills(&self) -> u64 {
+        self.kills
+    }
+    /// The newest of them.
+    pub(crate) fn last_kills(&self) -> Vec<VmKill> {
+        self.last.iter().cloned().collect()
+    }
+    /// Kills given up.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures
+    }
+    /// One line for every VM that could not be killed.
+    pub(crate) fn alarms(&self) -> impl Iterator<Item = String> + '_ {
+        self.fates.iter().filter(|(_, fate)| **fate == Fate::Spared).map(|(vm, _)| spared(vm))
+    }
+}
+
+fn spared(vm: &VmId) -> String {
+    format!("VM {vm} could not be killed")
+}
+
+impl Agent {
+    /// One fresh sample: kills one VM at most.
+    pub(crate) fn kill_if_extreme(&mut self, now: Instant, cap: Watts, sample: Sample) {
+        let Some(after) = self.shed.after else { return };
+        self.shed.overdue(now, &mut self.out);
+        if !self.extreme(cap, sample) {
+            return self.shed.calm();
+        }
+        let floored_at = match self.state {
+            State::Throttled { over_since, .. } => over_since,
+            _ => None,
+        };
+        let since = *self.shed.since.get_or_insert(floored_at.unwrap_or(now));
+        let changes = [self.changed_at, self.shed.killed_at];
+        let settled = changes.into_iter().flatten().all(|at| self.shows(sample, at));
+        self.shed.run = if settled { self.shed.run.saturating_add(1) } else { 0 };
+        if self.shed.run < RUN || now.since(since) < after || self.shed.asked.is_some() {
+            return;
+        }
+        // Whoever is tried again is waited for: no other VM dies for a slow one.
+        let next =
+            self.fleet.killable().into_iter().find_map(|vm| match self.shed.fates.get(&vm.id) {
+                None => Some((vm.id.clone(), now)),
+                Some(Fate::Again { at, .. }) => Some((vm.id.clone(), *at)),
+                Some(Fate::Killed | Fate::Spared) => None,
+            });
+        if let Some((vm, _)) = next.filter(|(_, at)| *at <= now) {
+            let kill = VmKill { vm, at_ns: now, power_w: sample.watts, cap_w: cap };
+            self.shed.ask(now, kill, &mut self.out);
+        }
+    }
+
+    /// Whether throttling has nothing left to give, and it is not enough.
+    fn extreme(&self, cap: Watts, sample: Sample) -> bool {
+        // The server's own limit keeps the draw at the cap: around it noise alone would show too much.
+        let most = match self.state {
+            State::Throttled { .. } => cap,
+            State::Shedding { .. } => cap + self.params.deadband,
+            _ => return false,
+        };
+        sample.watts > most
+            && self.orders.capped_by_lease()
+            && self.throttle.all_floored()
+            && self.floor_obeyed()
+    }
+
+    /// What did not obey is not at its floor, whatever it was told.
+    fn floor_obeyed(&self) -> bool {
+        if self.params.floating() {
+            self.actuators.vms_obeyed()
+        } else {
+            self.throttle.low().all(|core| self.actuators.obeyed(core))
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Recovery by the model, around a server that draws exactly what the model of its cores says.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod support;
+
+use ballast_agent_core::*;
+use ballast_types::wire::{AgentState, Level};
+use ballast_types::*;
+use support::*;
+
+/// RAPL misses this much of the server, and counts 94 % of the rest.
+const OUTSIDE_W: f64 = 62.0;
+const COUNTED: f64 = 0.94;
+
+/// A server whose user-facing cores draw what the test says.
+struct Server {
+    world: World,
+    model: PowerModel,
+    /// How busy the user-facing cores are.
+    load: f64,
+    /// How busy the others are.
+    batch: f64,
+    /// Whether RAPL can be read.
+    rapl: bool,
+}
+
+impl Server {
+    /// Known to the model for ten seconds, without a cap.
+    fn new() -> Self {
+        let params = Params { policy: Policy::Predictive, ..params() };
+        let model = params.model;
+        let mut world = World::with(params, Found::default());
+        world.input(Input::Vms(vms()));
+        let mut server = Self { world, model, load: 0.5, batch: 1.0, rapl: true };
+        server.run(10_000);
+        server.world.log();
+        server
+    }
+
+    fn draw_w(&self) -> f64 {
+        let core = |n: u16| {
+            let khz = self.world.caps.get(&n).map_or(1400.0, |mhz| f64::from(*mhz));
+            self.model.dynamic_w() / f64::from(CORES) * self.model.scale(khz / 1400.0)
+        };
+        let low: f64 = (6..CORES).map(core).sum();
+        self.model.idle_w + self.batch * low + (1..=3).map(|n| self.load * core(n)).sum::<f64>()
+    }
+
+    /// Windows of 50 ms, a meter reading every 200 ms that shows the draw of 200 ms ago.
+    fn run(&mut self, millis: u64) {
+        let mut shown = self.draw_w();
+        for window in 1..=millis / 50 {
+            let (from, draw) = (self.world.now, self.draw_w());
+            self.world.pass(50);
+            let now = self.world.now;
+            if self.rapl {
+                let use_ = |vm: &str, share| VmUsage {
+                    vm: VmId::new(vm).unwrap(),
+                    utilisation: Utilisation::from_ratio(share).unwrap(),
+                    throttled: false,
+                };
+                self.world.input(Input::Fast(Fast {
+                    from: ms(from),
+                    to: ms(now),
+                    rapl_w: Watts::from_f64(COUNTED * (draw - OUTSIDE_W)).unwrap(),
+                    usage: vec![
+                        use_("uf", self.load),
+                        use_("late", self.batch),
+                        use_("soon", self.batch),
+                    ],
+                }));
+            }
+            if window % 4 == 0 {
+                let reading = Reading::Sample {
+                    watts: Watts::from_f64(shown).unwrap(),
+                    taken_at: ms(self.world.now),
+                };
+                self.world.input(Input::Power(reading));
+                shown = self.draw_w();
+            }
+        }
+    }
+
+    fn doubt(&self) -> Option<String> {
+        self.world.agent.status(ms(self.world.now)).recovery.unwrap().doubt
+    }
+}
+
+#[test]
+fn the_p_states_that_just_fit_are_found_within_two_windows_of_the_floor() {
+    let mut s = Server::new();
+    assert_eq!(s.doubt(), None);
+    // 112 + 99 + 24.75 W are drawn: more than the cap.
+    s.world.tell(Some(220));
+    assert_eq!(s.world.caps.len(), 4, "the first class is at its floor: {:?}", s.world.caps);
+    s.run(100);
+    let draw = s.draw_w();
+    assert!((214.0..=220.0).contains(&draw), "{draw}");
+    assert!(s.world.caps.values().all(|mhz| *mhz > 1000), "{:?}", s.world.caps);
+    assert_eq!(s.world.state(), AgentState::Recovering);
+    let margin = s.world.agent.status(ms(s.world.now)).recovery.unwrap().margin_w;
+    assert!(margin < w(4), "nothing flickers here: {margin}");
+    // And they stay.
+    s.world.log();
+    (0..20).for_each(|_| {
+        s.world.tell(Some(220));
+        s.run(1000);
+    });
+    assert!(s.world.log().matches('=').count() < 12, "steady load, steady p-states");
+}
+
+#[test]
+fn a_rise_between_two_polls_is_met_without_a_floor_drop() {
+    let mut s = Server::new();
+    s.load = 0.1;
+    s.run(2000);
+    s.world.tell(Some(220));
+    assert_eq!(s.world.state(), AgentState::Uncapped, "{} W", s.draw_w());
+    s.load = 0.5;
+    s.run(100);
+    assert!(s.draw_w() <= 220.0, "{}", s.draw_w());
+    assert!(s.world.caps.values().all(|mhz| *mhz > 1000), "{:?}", s.world.caps);
+    s.load = 0.1;
+    s.run(200);
+    assert!(s.world.caps.is_empty(), "all is given back: {:?}", s.world.caps);
+}
+
+#[test]
+fn one_class_reaches_its_floor_before_the_next_is_touched() {
+    let mut s = Server::new();
+    for cap in [225, 215, 205, 195, 205, 215, 225] {
+        s.world.tell(Some(cap));
+        s.run(400);
+        let at = |n: u16| s.world.caps.get(&n).copied().unwrap_or(1400);
+        let soon_floored = (8..12).all(|n| at(n) == 1000);
+        let late_free = (6..8).all(|n| at(n) == 1400);
+        assert!(soon_floored || late_free, "{cap}: {:?}", s.world.caps);
+        assert!(s.draw_w() <= cap as f64, "{cap}: {}", s.draw_w());
+    }
+}
+
+#[test]
+fn load_that_goes_away_for_a_moment_is_expected_back() {
+    let mut s = Server::new();
+    s.world.tell(Some(220));
+    s.run(1000);
+    s.batch = 0.1;
+    s.run(300);
+    s.batch = 1.0;
+    // Free it would draw 235.75 W. What remains is what the lines have just learnt from the fall.
+    assert!(s.draw_w() <= 224.0, "its watts are not given away at once: {}", s.draw_w());
+    s.batch = 0.1;
+    for _ in 0..3 {
+        s.world.tell(Some(220));
+        s.run(1000);
+    }
+    assert!(s.world.caps.is_empty(), "nor held for ever: {:?}", s.world.caps);
+}
+
+#[test]
+fn without_rapl_the_papers_steps_take_over_and_status_says_why() {
+    let mut s = Server::new();
+    s.world.tell(Some(220));
+    s.run(200);
+    s.rapl = false;
+    s.run(400);
+    assert_eq!(s.doubt().as_deref(), Some("RAPL readings are stale"));
+    s.load = 0.9;
+    for _ in 0..20 {
+        s.world.tell(Some(220));
+        s.run(1000);
+    }
+    assert!(s.draw_w() <= 220.0 && s.draw_w() > 205.0, "{}", s.draw_w());
+    s.rapl = true;
+    s.run(2000);
+    assert_eq!(s.doubt(), None);
+}
+
+#[test]
+fn an_emergency_is_not_recovered_from() {
+    let mut s = Server::new();
+    s.world.tell_level(Some(300), Level::Emergency);
+    s.run(1000);
+    assert!((6..12).all(|n| s.world.caps.get(&n) == Some(&1000)), "{:?}", s.world.caps);
+}
+
+#[test]
+fn a_meter_that_stays_above_the_cap_is_believed_over_the_model() {
+    let mut s = Server::new();
+    s.world.tell(Some(220));
+    s.run(400);
+    // The meter shows 4 % more than is drawn: as much noise as is tolerated, but always the same way.
+    for _ in 0..6 {
+        let reading = Reading::Sample { watts: w(226), taken_at: ms(s.world.now) };
+        s.world.input(Input::Power(reading));
+        s.world.pass(50);
+        s.run(150);
+    }
+    assert!(s.doubt().is_some());
+}
+
+#[test]
+fn windows_that_say_nothing_are_refused() {
+    let mut s = Server::new();
+    let now = s.world.now;
+    let fast = |from: u64, to: u64, rapl_w, vms: &[&str]| {
+        let usage = vms.iter().map(|vm| VmUsage {
+            vm: VmId::new(vm).unwrap(),
+            utilisation: Utilisation::FULL,
+            throttled: false,
+        });
+        Input::Fast(Fast { from: ms(from), to: ms(to), rapl_w, usage: usage.collect() })
+    };
+    let all = ["uf", "late", "soon"];
+    for nothing in [
+        fast(now, now, w(100), &all),
+        fast(now + 50, now, w(100), &all),
+        fast(now, now + 5000, w(100), &all),
+        fast(now, now + 50, w(0), &all),
+        fast(now, now + 50, Watts::MAX, &all),
+        fast(now, now + 50, w(100), &["uf", "late"]),
+    ] {
+        let before = s.world.agent.status(ms(s.world.now));
+        s.world.input(nothing);
+        assert_eq!(s.world.agent.status(ms(s.world.now)), before);
+    }
+    s.world.pass(300);
+    assert!(s.doubt().is_some());
+}

@@ -1,0 +1,179 @@
+//! What one server needs, from its reports: with every low-priority core at its floor, and with all of
+//! them free.
+//!
+//! A report's draw is older than its estimates of what can be shed or restored: the meter lags, and CPU
+//! use is a mean over a second. So for up to a second after a floor drop, or after a change of load, a
+//! single report is far off. What counts is an order statistic of the last reports.
+//!
+//! What a server needs while its own hardware limits it cannot be seen. Then what was known stays, and
+//! grows with what it is given, until the limit is lifted.
+
+use std::collections::VecDeque;
+
+use ballast_types::Watts;
+use ballast_types::wire::Report;
+
+/// Reports that are kept: 5 s while alerting, 12 s of heartbeats in a calm chassis.
+const KEPT: usize = 24;
+
+/// Of a server with low-priority cores so many of the highest reports are passed over, and of few reports
+/// half: a second of misleading ones does nothing, and a rise that lasts is seen after as long.
+const PASSED_OVER: usize = 6;
+
+/// One server's needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// Its draw with every low-priority core at its floor.
+    pub(crate) base: Watts,
+    /// Its draw with nothing restricted; at least `base`.
+    pub(crate) demand: Watts,
+    /// Whether it has low-priority cores at all.
+    pub(crate) sheds: bool,
+}
+
+/// The last reports of one server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Needs {
+    /// Oldest first.
+    seen: VecDeque<(Watts, Watts)>,
+    sheds: bool,
+}
+
+impl Needs {
+    /// Takes a report. A draw that is missing, or more than `most`, makes the need unknown.
+    pub(crate) fn take(&mut self, report: &Report, most: Watts) {
+        let Some(power) = report.power_w.filter(|&w| w > Watts::ZERO && w <= most) else {
+            return self.seen.clear();
+        };
+        let sheds = report.low_cores > 0;
+        if sheds != self.sheds {
+            self.seen.clear();
+            self.sheds = sheds;
+        }
+        if self.seen.len() == KEPT {
+            self.seen.pop_front();
+        }
+        let within = |w: Watts| w.at_least_zero().min(most);
+        let mut base = (power - within(report.sheddable_w)).at_least_zero();
+        // Under its hardware limit a server draws less than it needs; where it draws more than was
+        // known, it needs at least that.
+        if report.server_limit {
+            base = base.max(self.need().map_or(power, |n| n.base));
+        }
+        self.seen.push_back((base, power + within(report.restorable_w)));
+    }
+
+    /// What it needs; `None` if that is not known.
+    pub(crate) fn need(&self) -> Option<Need> {
+        let pass = if self.sheds { PASSED_OVER.min(self.seen.len() / 2) } else { 0 };
+        let high = |pick: fn(&(Watts, Watts)) -> Watts| {
+            let mut values: Vec<_> = self.seen.iter().map(pick).collect();
+            values.sort_unstable_by(|a, b| b.cmp(a));
+            values.get(pass).copied()
+        };
+        let base = high(|s| s.0)?;
+        Some(Need { base, demand: high(|s| s.1)?.max(base), sheds: self.sheds })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ballast_types::wire::AgentState;
+    use ballast_types::{BootId, Epoch, Seq, ServerId};
+
+    const W: fn(i64) -> Watts = Watts::from_whole;
+    const MOST: Watts = Watts::from_whole(1000);
+
+    fn report(power: Option<i64>, shed: i64, restore: i64, low_cores: u16) -> Report {
+        Report {
+            server: ServerId::new("s").unwrap(),
+            boot_id: BootId::new("b").unwrap(),
+            agent_ms: 0,
+            epoch_seen: Epoch(1),
+            seq_seen: Seq(1),
+            enforced_seq: None,
+            state: AgentState::Uncapped,
+            power_w: power.map(W),
+            cap_w: None,
+            sheddable_w: W(shed),
+            restorable_w: W(restore),
+            low_cores,
+            min_khz: None,
+            min_share_percent: None,
+            server_limit: false,
+            leaving: false,
+            actuator_failures: 0,
+        }
+    }
+    fn need(base: i64, demand: i64, sheds: bool) -> Option<Need> {
+        Some(Need { base: W(base), demand: W(demand), sheds })
+    }
+
+    #[test]
+    fn a_second_of_stale_draws_after_a_floor_drop_is_passed_over() {
+        let mut n = Needs::default();
+        assert_eq!(n.need(), None);
+        let mut last = None;
+        for k in 0..60 {
+            let r = match k {
+                0..24 => report(Some(230), 70, 0, 24),
+                24..29 => report(Some(230), 0, 70, 24), // the meter lags
+                _ => report(Some(160), 0, 70, 24),
+            };
+            n.take(&r, MOST);
+            last = n.need();
+            assert_eq!(last, need(160, 230, true), "report {k}");
+        }
+        // A rise that lasts is seen.
+        for _ in 0..6 {
+            assert_eq!(n.need(), last);
+            n.take(&report(Some(190), 0, 70, 24), MOST);
+        }
+        n.take(&report(Some(190), 0, 70, 24), MOST);
+        assert_eq!(n.need(), need(190, 260, true));
+    }
+
+    #[test]
+    fn a_server_that_cannot_shed_needs_its_recent_peak() {
+        let mut n = Needs::default();
+        for watts in [200, 240, 210] {
+            n.take(&report(Some(watts), 0, 0, 0), MOST);
+        }
+        assert_eq!(n.need(), need(240, 240, false));
+        // Its first batch VM: what was seen before says nothing.
+        n.take(&report(Some(220), 50, 0, 6), MOST);
+        assert_eq!(n.need(), need(170, 220, true));
+    }
+
+    #[test]
+    fn under_its_hardware_limit_a_server_needs_no_less() {
+        for low_cores in [0, 24] {
+            let mut n = Needs::default();
+            n.take(&report(Some(240), 0, 0, low_cores), MOST);
+            let limited =
+                |watts| Report { server_limit: true, ..report(Some(watts), 0, 30, low_cores) };
+            for _ in 0..2 * KEPT {
+                n.take(&limited(200), MOST);
+            }
+            assert_eq!(n.need().map(|n| n.base), Some(W(240)));
+            for _ in 0..=PASSED_OVER {
+                n.take(&limited(250), MOST);
+            }
+            assert_eq!(n.need().map(|n| n.base), Some(W(250)));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_draw_makes_the_need_unknown() {
+        for bad in [None, Some(0), Some(-5), Some(1001)] {
+            let mut n = Needs::default();
+            n.take(&report(Some(200), 0, 0, 0), MOST);
+            n.take(&report(bad, 0, 0, 0), MOST);
+            assert_eq!(n.need(), None, "{bad:?}");
+        }
+        let mut n = Needs::default();
+        n.take(&report(Some(200), i64::MAX / 1000, i64::MIN / 1000, 6), MOST);
+        assert_eq!(n.need(), need(0, 200, true), "absurd estimates stay within bounds");
+    }
+}

@@ -1,0 +1,181 @@
+//! `ballast experiment`: the paper's measurements and ours, as tables, JSON and plots.
+
+mod args;
+mod chassis;
+mod docs;
+mod paper;
+mod plot;
+mod report;
+mod server;
+mod stability;
+mod table;
+mod tradeoff;
+mod work;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use ballast_sim::world::Violation;
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use crate::{say, tell};
+use args::{Results, Runs};
+use report::Report;
+
+/// The experiments.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Experiment {
+    /// One server under a fixed cap: latency, run time and power of every policy (Figures 4 and 5)
+    #[command(after_help = "The default run takes about 15 minutes on 2 cores.\n\n\
+        Example: ballast experiment server --caps-w 230 --seeds 3 --json\n\
+        Example: ballast experiment server --idle-w 90 --full-w 400 --half-frequency-full-w 190")]
+    Server(One<server::Choice>),
+    /// Twelve servers under one budget: placements, policies, shares (Figure 6)
+    #[command(after_help = "The default run takes about 15 minutes on 2 cores.\n\n\
+        Example: ballast experiment chassis --placements imbalanced --plot f.svg")]
+    Chassis(One<chassis::Choice>),
+    /// Lost run time against time above the cap, as the margins of stepwise and predictive move
+    #[command(after_help = "The default run takes about 5 minutes on 2 cores.\n\n\
+        Example: ballast experiment tradeoff --caps-w 230 --plot curves.svg")]
+    Tradeoff(One<tradeoff::Choice>),
+    /// P-state changes with meters that are late, seldom or noisy
+    #[command(after_help = "The default run takes about 2 minutes on 2 cores.\n\n\
+        Example: ballast experiment stability --noises 0.01 --policies stepwise")]
+    Stability(One<stability::Choice>),
+    /// All of them
+    #[command(after_help = "The default run takes about 40 minutes on 2 cores.\n\n\
+        Example: ballast experiment all --output docs")]
+    All(All),
+}
+
+/// One experiment: what is chosen, how it is run, where results go.
+#[derive(Args, Debug)]
+pub(crate) struct One<C: Args> {
+    #[command(flatten)]
+    choice: C,
+    #[command(flatten)]
+    runs: Runs,
+    #[command(flatten)]
+    results: Results,
+}
+
+/// Arguments of `ballast experiment all`.
+#[derive(Args, Debug)]
+pub(crate) struct All {
+    #[command(flatten)]
+    runs: Runs,
+    /// Print a JSON array with one object per experiment, alone on stdout
+    #[arg(long)]
+    json: bool,
+    /// Write DIR/experiments.md, and the plots into DIR/experiments
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+}
+
+/// What a report is wanted for.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    /// Somebody sees the figures.
+    figures: bool,
+    /// It becomes a section of the document, which shows more cases.
+    document: bool,
+}
+
+/// Runs one of them, or all.
+pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
+    match experiment {
+        Experiment::Server(one) => one.run(server::report)?,
+        Experiment::Chassis(one) => one.run(chassis::report)?,
+        Experiment::Tradeoff(one) => one.run(tradeoff::report)?,
+        Experiment::Stability(one) => one.run(stability::report)?,
+        Experiment::All(args) => all(args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl<C: Args> One<C> {
+    fn run(&self, report: fn(&C, &Runs, Wanted) -> anyhow::Result<Report>) -> anyhow::Result<()> {
+        let Results { json, plot, output } = &self.results;
+        let document = output.is_some();
+        let wanted = Wanted { figures: document || plot.is_some(), document };
+        // What cannot be written is said now, not after minutes of runs.
+        if let Some(file) = plot {
+            let open = std::fs::OpenOptions::new().create(true).append(true).open(file);
+            open.with_context(|| format!("--plot {}", file.display()))?;
+        }
+        if let Some(folder) = output {
+            openable(folder)?;
+        }
+        let report = report(&self.choice, &self.runs, wanted)?;
+        let text =
+            if *json { serde_json::to_string_pretty(&report.json()?)? } else { report.text() };
+        say(&text)?;
+        if let Some(file) = plot {
+            let figures: Vec<_> = report.figures().collect();
+            std::fs::write(file, plot::stacked(&figures)?)
+                .with_context(|| format!("--plot {}", file.display()))?;
+            tell(&format!("plot: {}", file.display()));
+        }
+        if let Some(folder) = output {
+            document_section(folder, &report)?;
+        }
+        Ok(())
+    }
+}
+
+fn all(args: &All) -> anyhow::Result<()> {
+    let document = args.output.is_some();
+    let wanted = Wanted { figures: document, document };
+    if let Some(folder) = &args.output {
+        openable(folder)?;
+    }
+    let mut reports = Vec::new();
+    // Each is shown and written as soon as it is there: all of them take a while.
+    let mut done = |report: Report| -> anyhow::Result<()> {
+        if args.json {
+            reports.push(report.json()?);
+        } else {
+            say(&format!("{}\n", report.text()))?;
+        }
+        if let Some(folder) = &args.output {
+            document_section(folder, &report)?;
+        }
+        Ok(())
+    };
+    done(server::report(&server::Choice::default(), &args.runs, wanted)?)?;
+    done(chassis::report(&chassis::Choice::default(), &args.runs, wanted)?)?;
+    done(tradeoff::report(&tradeoff::Choice::default(), &args.runs, wanted)?)?;
+    done(stability::report(&stability::Choice::default(), &args.runs, wanted)?)?;
+    if args.json {
+        say(&serde_json::to_string_pretty(&Value::Array(reports))?)?;
+    }
+    Ok(())
+}
+
+/// Whether the document can be written.
+fn openable(folder: &Path) -> anyhow::Result<()> {
+    docs::open(folder).map(drop).with_context(|| format!("--output {}", folder.display()))
+}
+
+fn document_section(folder: &Path, report: &Report) -> anyhow::Result<()> {
+    let mut plots = Vec::new();
+    for figure in report.figures() {
+        plots.push((format!("{}.svg", figure.name), figure.svg()?));
+    }
+    docs::write(folder, report.name, &report.markdown(), &plots)?;
+    tell(&format!("section {} of {} written", report.name, folder.display()));
+    Ok(())
+}
+
+/// Runs every job on several threads; the results are in the jobs' order.
+fn run_all<J: Sync, R: Send>(
+    what: &str,
+    jobs: &[J],
+    threads: usize,
+    job: impl Fn(&J) -> Result<R, Violation> + Sync,
+) -> anyhow::Result<Vec<R>> {
+    let results = work::run(what, jobs, threads, job);
+    Ok(results.into_iter().collect::<Result<_, _>>()?)
+}

@@ -1,0 +1,137 @@
+//! `docs/experiments.md`: one section per experiment, each between its own markers.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+
+/// The document, in its folder.
+const FILE: &str = "experiments.md";
+/// The folder of its plots, beside it.
+pub(super) const PLOTS: &str = "experiments";
+/// The order of the sections. What stands outside of their markers is never touched.
+const ORDER: [&str; 4] = ["server", "chassis", "tradeoff", "stability"];
+/// What a new document begins with.
+const HEAD: &str = "# Experiments\n\n\
+    Generated: `ballast experiment all --output docs` (or `just experiments`) writes all of it, \
+    `ballast experiment server --output docs` that experiment's section alone. Every figure and \
+    every verdict is computed from the runs. The same command gives the same bytes.\n";
+
+/// The document as it is, made where there is none. Fails where it could not be written either.
+pub(super) fn open(folder: &Path) -> anyhow::Result<String> {
+    let file = folder.join(FILE);
+    let plot_folder = folder.join(PLOTS);
+    fs::create_dir_all(&plot_folder).with_context(|| format!("{}", plot_folder.display()))?;
+    let open = || {
+        let mut document =
+            fs::OpenOptions::new().create(true).append(true).read(true).open(&file)?;
+        let mut old = String::new();
+        document.read_to_string(&mut old)?;
+        if old.is_empty() {
+            document.write_all(HEAD.as_bytes())?;
+            HEAD.clone_into(&mut old);
+        }
+        Ok::<_, std::io::Error>(old)
+    };
+    open().with_context(|| format!("{}", file.display()))
+}
+
+/// Writes the section and its plots. The other sections, and what stands between them, stay.
+pub(super) fn write(
+    folder: &Path,
+    name: &str,
+    section: &str,
+    plots: &[(String, String)],
+) -> anyhow::Result<()> {
+    let file = folder.join(FILE);
+    let plot_folder = folder.join(PLOTS);
+    let old = open(folder)?;
+    let new = with_section(&old, name, section).with_context(|| format!("{}", file.display()))?;
+    for (plot, svg) in plots {
+        let path = plot_folder.join(plot);
+        fs::write(&path, svg).with_context(|| format!("{}", path.display()))?;
+    }
+    fs::write(&file, new).with_context(|| format!("{}", file.display()))
+}
+
+fn begin(name: &str) -> String {
+    format!("<!-- experiment: {name} -->\n")
+}
+
+fn end(name: &str) -> String {
+    format!("<!-- end of experiment: {name} -->\n")
+}
+
+/// The document with this section instead of its old one, or in its place by [`ORDER`].
+fn with_section(document: &str, name: &str, section: &str) -> anyhow::Result<String> {
+    let (begin, end) = (begin(name), end(name));
+    let block = format!("{begin}\n{}\n\n{end}", section.trim());
+    let (from, to, block) = match (document.find(&begin), document.find(&end)) {
+        (Some(from), Some(to)) if from < to => (from, to + end.len(), block),
+        (None, None) => match next(document, name) {
+            Some(at) => (at, at, format!("{block}\n")),
+            None => (document.len(), document.len(), format!("\n{block}")),
+        },
+        _ => bail!(
+            "the markers of section {name} do not pair: \"{}\" must be followed by \"{}\", once",
+            begin.trim(),
+            end.trim()
+        ),
+    };
+    Ok(format!("{}{block}{}", &document[..from], &document[to..]))
+}
+
+/// Where the first section begins that stands behind this one.
+fn next(document: &str, name: &str) -> Option<usize> {
+    let later = ORDER.iter().skip_while(|other| **other != name).skip(1);
+    later.filter_map(|later| document.find(&begin(later))).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_find_their_place_whatever_the_order_of_writing() {
+        let sections = [("stability", "S"), ("server", "A"), ("tradeoff", "T"), ("chassis", "C")];
+        let mut document = HEAD.to_owned();
+        for (name, text) in sections {
+            document = with_section(&document, name, text).unwrap();
+        }
+        let mut ordered = HEAD.to_owned();
+        for name in ORDER {
+            let (_, text) = sections.iter().find(|(n, _)| *n == name).unwrap();
+            ordered = with_section(&ordered, name, text).unwrap();
+        }
+        assert_eq!(document, ordered);
+        assert!(document.starts_with(HEAD));
+    }
+
+    #[test]
+    fn a_second_time_changes_nothing_and_a_new_text_only_its_section() {
+        let one = with_section(HEAD, "server", "first").unwrap();
+        let two = with_section(&one, "chassis", "other").unwrap();
+        assert_eq!(with_section(&two, "server", "first").unwrap(), two);
+        let by_hand = format!("{two}\nWritten by hand.\n");
+        let three = with_section(&by_hand, "server", "second").unwrap();
+        assert_eq!(three, by_hand.replace("first", "second"));
+    }
+
+    #[test]
+    fn broken_markers_are_refused_by_name() {
+        let broken = format!("{HEAD}{}", begin("server"));
+        let error = with_section(&broken, "server", "x").unwrap_err().to_string();
+        assert!(error.contains("section server"), "{error}");
+    }
+
+    #[test]
+    fn files_are_written_with_their_plots() {
+        let folder = tempfile::tempdir().unwrap();
+        let plots = [("server.svg".to_owned(), "<svg/>".to_owned())];
+        let docs = folder.path().join("docs");
+        write(&docs, "server", "text", &plots).unwrap();
+        assert!(fs::read_to_string(docs.join(FILE)).unwrap().contains("\ntext\n"));
+        assert_eq!(fs::read_to_string(docs.join(PLOTS).join("server.svg")).unwrap(), "<svg/>");
+    }
+}

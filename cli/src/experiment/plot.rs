@@ -1,0 +1,89 @@
+//! What the experiments' plots share: figures that stack into one file, a colour for every policy.
+
+mod groups;
+mod heat;
+
+use plotters::style::RGBColor;
+
+pub(super) use groups::{Groups, Mark, Point, Series};
+pub(super) use heat::Heat;
+
+use crate::plot::{Area, BLUE, Drawn, GREEN, GREY, ORANGE, PURPLE, RED, svg};
+
+/// Width of every figure, in pixels.
+const WIDTH: u32 = 1200;
+
+/// How a figure draws itself.
+type Draw = Box<dyn Fn(&Area<'_>) -> Drawn>;
+
+/// One figure of an experiment.
+pub(super) struct Figure {
+    /// Its file in the documents' folder, without the ending.
+    pub(super) name: String,
+    /// What stands beside it in the document.
+    pub(super) caption: String,
+    /// Its height, in pixels.
+    pub(super) height: u32,
+    /// Draws it.
+    pub(super) draw: Draw,
+}
+
+impl Figure {
+    /// The figure as an SVG file.
+    pub(super) fn svg(&self) -> anyhow::Result<String> {
+        svg((WIDTH, self.height), |area| (self.draw)(area))
+    }
+}
+
+/// All figures in one SVG file, one below the other.
+pub(super) fn stacked(figures: &[&Figure]) -> anyhow::Result<String> {
+    let height = figures.iter().map(|figure| figure.height).sum();
+    svg((WIDTH, height), |root| {
+        let mut rest = root.clone();
+        for figure in figures {
+            let (area, below) = rest.split_vertically(figure.height);
+            (figure.draw)(&area)?;
+            rest = below;
+        }
+        Ok(())
+    })
+}
+
+/// The colour of a policy, the same in every plot.
+pub(super) fn colour(policy: &str) -> RGBColor {
+    match policy {
+        "full-server" => RED,
+        "stepwise" => ORANGE,
+        "predictive" => BLUE,
+        "thunderbolt" => PURPLE,
+        "oracle" => GREEN,
+        _ => GREY,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plot::{Panel, line, panel};
+
+    fn figure(name: &str) -> Figure {
+        let caption = name.to_owned();
+        let draw = move |area: &Area<'_>| {
+            let about = Panel { caption: &caption, x: ("x", 0.0..1.0), y: ("y", 0.0..1.0) };
+            let mut chart = panel(area, &about)?;
+            line(&mut chart, "line", BLUE, [(0.0, 0.0), (1.0, 1.0)])
+        };
+        let caption = String::new();
+        Figure { name: name.to_owned(), caption, height: 300, draw: Box::new(draw) }
+    }
+
+    #[test]
+    fn figures_stack_into_one_file_and_every_time_alike() {
+        let all = [&figure("first"), &figure("second")];
+        let svg = stacked(&all).unwrap();
+        assert!(svg.contains("height=\"600\""), "{svg}");
+        assert!(svg.contains("first") && svg.contains("second"));
+        assert!(all[0].svg().unwrap().contains("height=\"300\""));
+        assert_eq!(svg, stacked(&all).unwrap());
+    }
+}

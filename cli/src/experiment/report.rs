@@ -1,0 +1,221 @@
+//! What an experiment says, once for the terminal, once as a section of the document, once as JSON.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::docs;
+use super::plot::Figure;
+use super::table::Table;
+
+/// One figure to reach, and what came of it. Computed from rows, never by hand.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Goal {
+    /// What was to be reached.
+    pub(super) goal: String,
+    /// What was measured; empty where it was not.
+    pub(super) measured: String,
+    /// Whether it was reached; `None` where it was not measured.
+    pub(super) met: Option<bool>,
+}
+
+impl Goal {
+    /// A goal with what was measured for it, if it was.
+    pub(super) fn new(goal: impl Into<String>, measured: Option<(String, bool)>) -> Self {
+        let goal = goal.into();
+        match measured {
+            Some((measured, met)) => Self { goal, measured, met: Some(met) },
+            None => Self { goal, measured: String::new(), met: None },
+        }
+    }
+
+    fn verdict(&self) -> &'static str {
+        match self.met {
+            Some(true) => "met",
+            Some(false) => "NOT MET",
+            None => "not measured",
+        }
+    }
+}
+
+/// A piece of a report, in its order.
+pub(super) enum Part {
+    /// Begins a subsection.
+    Heading(String),
+    /// A paragraph for the document alone.
+    Words(String),
+    /// Rows, for all.
+    Table(Table),
+    /// A plot.
+    Figure(Figure),
+}
+
+/// What an experiment says.
+pub(super) struct Report {
+    /// Its name on the command line.
+    pub(super) name: &'static str,
+    /// Its name for people.
+    pub(super) title: &'static str,
+    /// The command that makes it again.
+    pub(super) command: String,
+    /// Tables, words and figures.
+    pub(super) parts: Vec<Part>,
+    /// What was to be reached.
+    pub(super) goals: Vec<Goal>,
+    /// What was measured with, for programs.
+    pub(super) options: Value,
+    /// What was measured, for programs.
+    pub(super) rows: Value,
+}
+
+/// The JSON of a report.
+#[derive(Serialize)]
+struct Json<'a> {
+    experiment: &'a str,
+    options: &'a Value,
+    rows: &'a Value,
+    goals: &'a [Goal],
+}
+
+impl Report {
+    /// For programs.
+    pub(super) fn json(&self) -> anyhow::Result<Value> {
+        let Self { name, options, rows, goals, .. } = self;
+        Ok(serde_json::to_value(Json { experiment: name, options, rows, goals })?)
+    }
+
+    /// For a terminal.
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("{}\n{}", self.title, self.command);
+        // Writing to a String cannot fail.
+        for part in &self.parts {
+            let _ = match part {
+                Part::Heading(heading) => write!(text, "\n\n{heading}"),
+                Part::Table(table) => write!(text, "\n\n{}", table.text()),
+                Part::Words(_) | Part::Figure(_) => Ok(()),
+            };
+        }
+        if !self.goals.is_empty() {
+            let _ = write!(text, "\n\nFigures to reach\n\n{}", self.goals_table().text());
+        }
+        text
+    }
+
+    /// For the document.
+    pub(super) fn markdown(&self) -> String {
+        let mut text = format!("## {}\n\n```sh\n{}\n```\n", self.title, self.command);
+        if !self.goals.is_empty() {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "\n### Figures to reach\n\n{}", self.goals_table().markdown());
+            text.push_str("\n### What was run\n");
+        }
+        for part in &self.parts {
+            let _ = match part {
+                Part::Heading(heading) => write!(text, "\n### {heading}\n"),
+                Part::Words(words) => write!(text, "\n{words}\n"),
+                Part::Table(table) => write!(text, "\n{}", table.markdown()),
+                Part::Figure(Figure { name, caption, .. }) => {
+                    write!(text, "\n![{caption}]({}/{name}.svg)\n\n*{caption}*\n", docs::PLOTS)
+                }
+            };
+        }
+        text
+    }
+
+    /// Every figure, in order.
+    pub(super) fn figures(&self) -> impl Iterator<Item = &Figure> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Figure(figure) => Some(figure),
+            _ => None,
+        })
+    }
+
+    fn goals_table(&self) -> Table {
+        let mut table = Table::new(3, &["figure to reach", "measured", ""]);
+        for goal in &self.goals {
+            table.row(vec![goal.goal.clone(), goal.measured.clone(), goal.verdict().to_owned()]);
+        }
+        table
+    }
+}
+
+/// A number with so many places; a dash where there is none.
+pub(super) fn number(value: f64, places: usize) -> String {
+    if value.is_finite() { format!("{value:.places$}") } else { "–".to_owned() }
+}
+
+/// The same of a number that may be missing: nothing where it is.
+pub(super) fn maybe(value: Option<f64>, places: usize) -> String {
+    value.map(|value| number(value, places)).unwrap_or_default()
+}
+
+/// A range.
+pub(super) fn range(low: f64, high: f64, places: usize) -> String {
+    format!("{}–{}", number(low, places), number(high, places))
+}
+
+/// A share as a percentage.
+pub(super) fn percent(share: f64, places: usize) -> String {
+    number(100.0 * share, places)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let mut table = Table::new(1, &["policy", "P95"]);
+        table.row(vec!["stepwise".into(), number(1.0, 3)]);
+        let figure = Figure {
+            name: "server-figure5".into(),
+            caption: "Figure 5".into(),
+            height: 100,
+            draw: Box::new(|_| Ok(())),
+        };
+        Report {
+            name: "server",
+            title: "One server",
+            command: "ballast experiment server".into(),
+            parts: vec![
+                Part::Heading("Bursty".into()),
+                Part::Words("Why.".into()),
+                Part::Table(table),
+                Part::Figure(figure),
+            ],
+            goals: vec![
+                Goal::new("a", Some(("1".into(), true))),
+                Goal::new("b", Some(("2".into(), false))),
+                Goal::new("c", None),
+            ],
+            options: Value::Null,
+            rows: Value::Array(vec![]),
+        }
+    }
+
+    #[test]
+    fn people_and_documents_see_tables_and_verdicts() {
+        let (text, markdown) = (report().text(), report().markdown());
+        for part in ["One server", "Bursty", "1.000", "NOT MET", "not measured"] {
+            assert!(text.contains(part) && markdown.contains(part), "{part}\n{text}\n{markdown}");
+        }
+        assert!(markdown.contains("![Figure 5](experiments/server-figure5.svg)"), "{markdown}");
+        assert!(markdown.contains("Why.") && !text.contains("Why."));
+    }
+
+    #[test]
+    fn programs_see_rows_options_and_verdicts() {
+        let json = report().json().unwrap();
+        assert_eq!(json["experiment"], "server");
+        assert_eq!(json["goals"][1]["met"], false);
+        assert!(json["goals"][2]["met"].is_null());
+        assert!(json["rows"].is_array());
+    }
+
+    #[test]
+    fn what_is_not_a_number_is_a_dash() {
+        assert_eq!(number(f64::NAN, 2), "–");
+        assert_eq!((maybe(None, 1), percent(0.125, 1)), (String::new(), "12.5".to_owned()));
+        assert_eq!(range(1.0, 2.0, 1), "1.0–2.0");
+    }
+}

@@ -1,0 +1,269 @@
+//! The figures to reach on one server.
+
+use ballast_sim::experiment::Arrivals;
+use ballast_sim::experiment::server::Row;
+
+use super::Set;
+use crate::experiment::report::{Goal, number};
+
+/// The caps under which the user-facing VM can be protected, in watts.
+const PROTECTED_W: [f64; 4] = [250.0, 240.0, 230.0, 220.0];
+/// P95s that differ by no more than this share of the uncapped one are alike: seeds differ by more.
+const ALIKE: f64 = 0.01;
+
+/// What one cap came to: how far beyond the bound, and the words for it.
+type Beyond = (f64, String);
+
+pub(super) fn goals(sets: &[Set]) -> Vec<Goal> {
+    let Some(base) = sets.first() else { return Vec::new() };
+    let mut goals = Vec::new();
+    let judged =
+        |set: &&Set| set.batch_share == base.batch_share && set.service_ms == base.service_ms;
+    for set in sets.iter().filter(judged) {
+        // The load is calibrated where it is steady; what bursts do then comes out.
+        if set.arrivals == Arrivals::Steady {
+            calibration(set, &mut goals);
+        }
+        shape(set, &mut goals);
+        if set.arrivals == Arrivals::Bursty {
+            let label = format!("{}, 250–220 W", set.arrivals.name());
+            against_stepwise(&label, set, &PROTECTED_W, &mut goals);
+        }
+        against_thunderbolt(set, &mut goals);
+    }
+    // The request length was chosen: where another one was run, it is judged too, under the caps it has.
+    for set in sets.iter().filter(|set| set.service_ms != base.service_ms) {
+        let run = |cap_w: &f64| set.rows.iter().any(|row| row.cap_w == *cap_w);
+        let caps_w: Vec<f64> = PROTECTED_W.into_iter().filter(run).collect();
+        let named: Vec<_> = caps_w.iter().map(|cap_w| format!("{cap_w} W")).collect();
+        let Set { arrivals, service_ms, .. } = set;
+        let label =
+            format!("{}, requests of {service_ms} ms, {}", arrivals.name(), named.join(", "));
+        if !caps_w.is_empty() {
+            against_stepwise(&label, set, &caps_w, &mut goals);
+        }
+    }
+    goals
+}
+
+/// What the loads are calibrated on.
+fn calibration(set: &Set, goals: &mut Vec<Goal>) {
+    let load = set.arrivals.name();
+    let uncapped = set.rows.iter().find(|row| row.policy == "none");
+    goals.push(Goal::new(
+        format!("{load}, calibration: uncapped mean draw well above 250 W, at least 260 W"),
+        uncapped
+            .map(|row| (format!("{} W", number(row.mean_power_w, 1)), row.mean_power_w >= 260.0)),
+    ));
+    for (cap_w, low, high) in [(230.0, 1.13, 1.23), (210.0, 1.30, 1.40)] {
+        let row = at(&set.rows, cap_w, "full-server");
+        goals.push(Goal::new(
+            format!(
+                "{load}, calibration: full-server's P95 at {cap_w} W from {low:.2} to {high:.2}"
+            ),
+            row.map(|r| within(r.user_facing_p95_norm, low, high)),
+        ));
+    }
+    let limit = |cap_w| at(&set.rows, cap_w, "stepwise").map(|row| row.server_limit_s);
+    goals.push(Goal::new(
+        format!("{load}, calibration: RAPL beside per-VM capping at 210 W, and not at 220 W"),
+        limit(210.0).zip(limit(220.0)).map(|(low, high)| {
+            (format!("{} s, {} s", number(low, 1), number(high, 1)), low > 0.0 && high == 0.0)
+        }),
+    ));
+}
+
+/// What must come out of the calibrated load: the paper's shape.
+fn shape(set: &Set, goals: &mut Vec<Goal>) {
+    let load = set.arrivals.name();
+    goals.push(Goal::new(
+        format!("{load}: stepwise's P95 within 2 % of uncapped at 250–220 W"),
+        worst(&set.rows, &PROTECTED_W, |rows, cap_w| {
+            let p95 = at(rows, cap_w, "stepwise")?.user_facing_p95_norm;
+            Some(((p95 - 1.0).abs() - 0.02, number(p95, 3)))
+        }),
+    ));
+    goals.push(Goal::new(
+        format!("{load}: stepwise's batch run time at 230 W from 1.18 to 1.38 (paper: 1.28)"),
+        at(&set.rows, 230.0, "stepwise").map(|r| within(r.batch_runtime_norm, 1.18, 1.38)),
+    ));
+}
+
+fn against_stepwise(label: &str, set: &Set, caps_w: &[f64], goals: &mut Vec<Goal>) {
+    let mut push = |goal: &str, check: fn(&Row, &Row) -> Beyond| {
+        let goal = format!("{label}: predictive's {goal}");
+        goals.push(Goal::new(
+            goal,
+            worst(&set.rows, caps_w, |rows, cap_w| {
+                Some(check(at(rows, cap_w, "predictive")?, at(rows, cap_w, "stepwise")?))
+            }),
+        ));
+    };
+    push("P95 as stepwise's, at most 0.01 more", |ours, paper| {
+        versus(ours.user_facing_p95_norm, paper.user_facing_p95_norm, 1.0, ALIKE)
+    });
+    push("excess at most stepwise's", |ours, paper| versus(ours.excess, paper.excess, 1.0, 0.0));
+    push("time above the cap at most 0.2 × stepwise's", |ours, paper| {
+        versus(100.0 * ours.over_cap_fraction, 100.0 * paper.over_cap_fraction, 0.2, 0.0)
+    });
+    push("longest stretch above the cap at most 0.6 s, in any seed", |ours, _| {
+        let longest = ours.over_cap_s_max_max;
+        (longest - 0.6, format!("{} s", number(longest, 1)))
+    });
+}
+
+fn against_thunderbolt(set: &Set, goals: &mut Vec<Goal>) {
+    let mut push = |goal: &str, check: fn(&Row, &Row) -> Beyond| {
+        let goal = format!("{}, 250–220 W: predictive's {goal}", set.arrivals.name());
+        goals.push(Goal::new(
+            goal,
+            worst(&set.rows, &PROTECTED_W, |rows, cap_w| {
+                Some(check(at(rows, cap_w, "predictive")?, at(rows, cap_w, "thunderbolt")?))
+            }),
+        ));
+    };
+    push("P95 no worse than thunderbolt's, at most 0.01 more", |ours, theirs| {
+        versus(ours.user_facing_p95_norm, theirs.user_facing_p95_norm, 1.0, ALIKE)
+    });
+    push("excess at most 0.9 × thunderbolt's", |ours, theirs| {
+        versus(ours.excess, theirs.excess, 0.9, 0.0)
+    });
+}
+
+fn at<'a>(rows: &'a [Row], cap_w: f64, policy: &str) -> Option<&'a Row> {
+    rows.iter().find(|row| row.cap_w == cap_w && row.policy == policy)
+}
+
+fn within(value: f64, low: f64, high: f64) -> (String, bool) {
+    (number(value, 3), (low..=high).contains(&value))
+}
+
+/// How far `ours` is beyond `factor` times `theirs` and `more`.
+fn versus(ours: f64, theirs: f64, factor: f64, more: f64) -> Beyond {
+    let words = format!("{} against {}", number(ours, 3), number(theirs, 3));
+    (ours - factor * theirs - more, words)
+}
+
+/// The cap where it is worst, of these. `None` where one of them was not run, or a row is missing: then
+/// the goal was not put to the test.
+fn worst(
+    rows: &[Row],
+    caps_w: &[f64],
+    check: impl Fn(&[Row], f64) -> Option<Beyond>,
+) -> Option<(String, bool)> {
+    let checked = caps_w.iter().map(|&cap_w| {
+        let (beyond, words) = check(rows, cap_w)?;
+        Some((missing_last(beyond), cap_w, words))
+    });
+    let checked = checked.collect::<Option<Vec<_>>>()?.into_iter();
+    let (beyond, cap_w, words) = checked.max_by(|(a, ..), (b, ..)| a.total_cmp(b))?;
+    Some((format!("{words} at {cap_w} W"), beyond <= 0.0))
+}
+
+/// What is not a number stands above all numbers, and is not within any bound.
+fn missing_last(value: f64) -> f64 {
+    if value.is_nan() { f64::INFINITY } else { value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::row;
+    use super::*;
+
+    fn set(rows: Vec<Row>) -> Set {
+        Set { arrivals: Arrivals::Bursty, batch_share: 0.6, service_ms: 0.5, rows }
+    }
+
+    /// The same rows on the load that is calibrated, and on the bursty one.
+    fn judged(rows: &[Row]) -> Vec<Goal> {
+        let steady = Set { arrivals: Arrivals::Steady, ..set(rows.to_vec()) };
+        goals(&[steady, set(rows.to_vec())])
+    }
+
+    fn verdict(goals: &[Goal], part: &str) -> Option<bool> {
+        let found = goals.iter().find(|goal| goal.goal.contains(part));
+        found.unwrap_or_else(|| panic!("no goal about {part}: {goals:?}")).met
+    }
+
+    /// All policies at all caps, every goal met.
+    fn good() -> Vec<Row> {
+        let mut rows = Vec::new();
+        for cap_w in [250.0, 240.0, 230.0, 220.0, 210.0] {
+            let full_server = if cap_w == 210.0 { 1.35 } else { 1.18 };
+            let stepwise = row(cap_w, "stepwise", 1.0, 1.28);
+            let limit_s = if cap_w == 210.0 { 60.0 } else { 0.0 };
+            rows.extend([
+                Row { mean_power_w: 281.0, ..row(cap_w, "none", 1.0, 1.0) },
+                row(cap_w, "full-server", full_server, 1.05),
+                Row { server_limit_s: limit_s, over_cap_fraction: 0.1, ..stepwise },
+                Row { over_cap_fraction: 0.01, ..row(cap_w, "predictive", 1.0, 1.2) },
+                row(cap_w, "thunderbolt", 1.0, 1.4),
+            ]);
+        }
+        rows
+    }
+
+    #[test]
+    fn good_rows_meet_every_goal() {
+        let goals = judged(&good());
+        assert_eq!(goals.len(), (4 + 2 + 2) + (2 + 4 + 2));
+        for goal in goals {
+            assert_eq!(goal.met, Some(true), "{goal:?}");
+        }
+    }
+
+    #[test]
+    fn one_bad_row_fails_its_goal_and_names_the_cap() {
+        type Spoil = fn(&mut Row);
+        let table: [(&str, f64, Spoil, &str); 9] = [
+            ("stepwise", 240.0, |r| r.user_facing_p95_norm = 1.03, "stepwise's P95"),
+            ("stepwise", 230.0, |r| r.batch_runtime_norm = 1.5, "run time at 230 W"),
+            ("full-server", 230.0, |r| r.user_facing_p95_norm = 1.3, "P95 at 230 W from"),
+            ("stepwise", 220.0, |r| r.server_limit_s = 1.0, "RAPL beside"),
+            ("predictive", 220.0, |r| r.user_facing_p95_norm = 1.02, "P95 as stepwise's"),
+            ("predictive", 220.0, |r| r.excess = 0.3, "excess at most stepwise's"),
+            ("predictive", 250.0, |r| r.over_cap_fraction = 0.03, "0.2 ×"),
+            ("predictive", 250.0, |r| r.over_cap_s_max_max = 0.7, "longest stretch"),
+            ("predictive", 240.0, |r| r.excess = 0.29, "0.9 × thunderbolt's"),
+        ];
+        for (policy, cap_w, spoil, part) in table {
+            let mut rows = good();
+            rows.iter_mut().filter(|r| r.policy == policy && r.cap_w == cap_w).for_each(spoil);
+            let goals = judged(&rows);
+            assert_eq!(verdict(&goals, part), Some(false), "{part}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_run_is_not_measured_and_a_missing_number_is_not_met() {
+        let some: Vec<Row> = good().into_iter().filter(|r| r.cap_w != 240.0).collect();
+        let part = "stepwise's P95 within";
+        assert_eq!(verdict(&goals(&[set(some)]), part), None);
+        let mut missing = good();
+        missing.iter_mut().for_each(|r| r.user_facing_p95_norm = -f64::NAN);
+        assert_eq!(verdict(&goals(&[set(missing)]), part), Some(false));
+    }
+
+    #[test]
+    fn longer_requests_are_judged_under_the_caps_that_were_run() {
+        let mut rows: Vec<Row> = good().into_iter().filter(|r| r.cap_w == 230.0).collect();
+        let judged = |rows: &[Row]| {
+            let long = Set { service_ms: 5.0, ..set(rows.to_vec()) };
+            goals(&[set(good()), long])
+        };
+        let part = "bursty, requests of 5 ms, 230 W: predictive's excess at most stepwise's";
+        assert_eq!(verdict(&judged(&rows), part), Some(true));
+        rows.iter_mut().filter(|r| r.policy == "predictive").for_each(|r| r.excess = 0.3);
+        assert_eq!(verdict(&judged(&rows), part), Some(false));
+        let base = goals(&[set(good())]).len();
+        assert_eq!(judged(&rows).len(), base + 4);
+        rows.iter_mut().for_each(|r| r.cap_w = 210.0);
+        assert_eq!(judged(&rows).len(), base, "nobody can be protected at 210 W");
+    }
+
+    #[test]
+    fn other_batch_shares_are_shown_and_not_judged() {
+        let other = Set { batch_share: 1.0, ..set(good()) };
+        assert_eq!(goals(&[set(good()), other]).len(), goals(&[set(good())]).len());
+    }
+}

@@ -1,0 +1,66 @@
+//! The VMs of agents: how long and how hard each was capped.
+
+use std::time::Duration;
+
+use ballast_types::VmClass;
+use ballast_types::wire::{AgentStatus, VmStatus};
+use tabled::builder::Builder;
+use tabled::settings::Style;
+
+use super::mhz;
+
+const HEAD: [&str; 12] = [
+    "server",
+    "VM",
+    "class",
+    "order",
+    "cap",
+    "throttled",
+    "lost",
+    "at floor",
+    "limited",
+    "periods (longest)",
+    "lowest",
+    "notes",
+];
+
+/// A table of every VM; `None` where there are none. Times are core-seconds since the agent started.
+pub(super) fn table<'a>(agents: impl Iterator<Item = &'a AgentStatus>) -> Option<String> {
+    let mut table = Builder::new();
+    table.push_record(HEAD);
+    for agent in agents {
+        for vm in &agent.vms {
+            table.push_record(row(agent.report.server.as_str(), vm));
+        }
+    }
+    let any = table.count_records() > 1;
+    any.then(|| {
+        let title = "how long (core-seconds) and how hard VMs were capped since the agent started";
+        format!("{title}\n{}", table.build().with(Style::rounded()))
+    })
+}
+
+fn row(server: &str, vm: &VmStatus) -> [String; 12] {
+    let impact = &vm.impact;
+    let seconds = |ms: u64| format!("{:.1} s", Duration::from_millis(ms).as_secs_f64());
+    let (class, order) = match vm.class {
+        VmClass::UserFacing => ("user-facing", "-".to_owned()),
+        VmClass::NonUserFacing => ("non-user-facing", vm.throttle_order.to_string()),
+    };
+    let quota = vm.quota_millicores.map(|m| format!("{:.2} cores", f64::from(m) / 1000.0));
+    let none = || "-".to_owned();
+    [
+        server.to_owned(),
+        vm.vm.to_string(),
+        class.to_owned(),
+        order,
+        quota.or(vm.min_khz.map(mhz)).unwrap_or_else(none),
+        seconds(impact.throttled_core_ms),
+        seconds(impact.lost_core_ms),
+        seconds(impact.floor_core_ms),
+        seconds(impact.limited_core_ms),
+        format!("{} ({})", impact.throttled_periods, seconds(impact.longest_throttled_ms)),
+        impact.min_khz_seen.map_or_else(none, mhz),
+        if vm.killed { "killed".to_owned() } else { String::new() },
+    ]
+}

@@ -1,0 +1,146 @@
+//! `ballast experiment` from outside: fields, threads, documents, refusals. Runs are as short as can be.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn ballast(args: &str) -> Output {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_ballast"));
+    program.args(args.split_whitespace()).output().expect("the program can be run")
+}
+
+fn json(args: &str) -> Value {
+    let output = ballast(args);
+    assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("stdout is JSON alone")
+}
+
+/// Every row has a finite number in each of these fields.
+fn check(report: &Value, fields: &[&str]) {
+    let rows = report["rows"].as_array().expect("rows");
+    assert!(!rows.is_empty(), "{report}");
+    for row in rows {
+        for field in fields {
+            assert!(row[field].is_f64() || row[field].is_u64(), "{field}: {row}");
+        }
+    }
+}
+
+#[test]
+fn a_server_has_all_its_fields_for_every_policy() {
+    let report = json("experiment server --seeds 1 --minutes 0.2 --caps-w 230 --json");
+    check(
+        &report,
+        &[
+            "cap_w",
+            "user_facing_p95_norm",
+            "batch_runtime_norm",
+            "max_power_w",
+            "mean_power_w",
+            "over_cap_s_max",
+            "over_cap_fraction",
+            "user_facing_throttled_core_s",
+            "excess",
+            "seeds",
+        ],
+    );
+    let rows = report["rows"].as_array().unwrap();
+    let policies: Vec<_> = rows.iter().map(|row| row["policy"].as_str().unwrap()).collect();
+    let all = ["none", "full-server", "stepwise", "predictive", "thunderbolt", "oracle"];
+    assert_eq!(policies, all);
+    assert_eq!(report["options"]["caps_w"], serde_json::json!([230.0]));
+    assert!(report["goals"].as_array().is_some_and(|goals| !goals.is_empty()));
+}
+
+#[test]
+fn a_chassis_has_all_its_fields() {
+    let report = json(
+        "experiment chassis --seeds 1 --minutes 0.1 --placements imbalanced --policies stepwise \
+         --shares even --json",
+    );
+    check(
+        &report,
+        &["user_facing_p95_norm", "batch_runtime_norm", "max_power_w", "over_budget_s_max"],
+    );
+    let row = report["rows"].as_array().unwrap().iter().find(|row| row["policy"] == "stepwise");
+    let row = row.expect("a row of stepwise");
+    assert_eq!(
+        (row["placement"].as_str(), row["shares"].as_str()),
+        (Some("imbalanced"), Some("even"))
+    );
+}
+
+#[test]
+fn the_number_of_threads_changes_nothing() {
+    let run = |threads| {
+        ballast(&format!(
+            "experiment server --seed 5 --seeds 2 --minutes 0.05 --caps-w 230 --policies stepwise \
+             --json --threads {threads}"
+        ))
+    };
+    let one = run(1);
+    assert!(one.status.success() && !one.stdout.is_empty());
+    assert_eq!(one.stdout, run(3).stdout);
+}
+
+#[test]
+fn a_section_written_twice_is_the_same_and_leaves_others_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let docs = folder.path().display();
+    let command = format!(
+        "experiment stability --seeds 1 --minutes 0.05 --lags-s 0.2 --refreshes-s 0.2 --noises 0,0.01 \
+         --policies stepwise --output {docs}"
+    );
+    assert!(ballast(&command).status.success());
+    let file = folder.path().join("experiments.md");
+    let plot = folder.path().join("experiments/stability.svg");
+    let (text, svg) = (fs::read_to_string(&file).unwrap(), fs::read_to_string(&plot).unwrap());
+    assert!(
+        text.contains("ballast experiment stability --seed 1") && !text.contains("/tmp"),
+        "{text}"
+    );
+    fs::write(&file, format!("{text}\nBy hand.\n")).unwrap();
+    assert!(ballast(&command).status.success());
+    assert_eq!(fs::read_to_string(&file).unwrap(), format!("{text}\nBy hand.\n"));
+    assert_eq!(fs::read_to_string(&plot).unwrap(), svg);
+}
+
+#[test]
+fn what_cannot_be_written_is_said_before_the_runs() {
+    // With the default lengths: runs would take hours in this build.
+    for args in ["server --plot /dev/null/f.svg", "chassis --output /dev/null/docs"] {
+        let output = ballast(&format!("experiment {args}"));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let said = args.split_once(' ').unwrap().1;
+        assert_eq!(output.status.code(), Some(1), "{args}: {stderr}");
+        assert!(stderr.contains(said) && output.stdout.is_empty(), "{args}: {stderr}");
+    }
+}
+
+#[test]
+fn wrong_values_are_refused_with_what_is_allowed() {
+    for (args, code, said) in [
+        ("server --caps-w 230,x", 2, "above 0"),
+        ("server --policies stepwise,fast", 2, "possible values: none, full-server, stepwise"),
+        ("server --batch-share 1.5", 2, "from 0 to 1"),
+        ("server --seeds 0", 2, "1..=1000"),
+        ("server --minutes 0", 2, "at most 1440"),
+        ("server --arrivals sometimes", 2, "steady, diurnal, bursty"),
+        ("chassis --placements both", 2, "balanced, imbalanced"),
+        ("chassis --shares odd", 2, "even, critical-first"),
+        ("chassis --budget-w 0", 2, "above 0"),
+        ("stability --refreshes-s 0", 2, "from 0.01 to 10"),
+        ("tradeoff --margins-share 2", 2, "from 0 to 0.5"),
+        ("server --caps-w -5", 2, "above 0"),
+        ("server --seeds -1", 2, "1..=1000"),
+        ("stability --noises -0.1", 2, "from 0 to 0.2"),
+        ("server --caps-w 50", 1, "caps_w = 50: 111 to 310 W"),
+        ("server --full-w 100", 1, "allowed is idle < half frequency full < full"),
+    ] {
+        let output = ballast(&format!("experiment {args}"));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args}: {stderr}");
+        assert!(stderr.contains(said), "{args}: {stderr}");
+    }
+}

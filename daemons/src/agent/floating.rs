@@ -1,0 +1,113 @@
+//! Floating VMs (`cpu-max`): none is bound to cores, and their quotas go where they go.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::{MutexGuard, PoisonError};
+
+use ballast_agent_core::Vm;
+use ballast_hw::{Bandwidth, Cgroup, HwError};
+use ballast_types::wire::VmSpec;
+use ballast_types::{CoreId, OnExtreme, VmClass, VmId};
+
+use super::vms::Vms;
+
+/// Every VM with as many cores as it has; which ones does not matter. No VM is wider than the server, but
+/// together they may have more cores than there are.
+pub(super) fn set(cores: &[CoreId], specs: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<Vec<Vm>> {
+    let vm = |(id, spec): (&VmId, &VmSpec)| -> anyhow::Result<Vm> {
+        let count = usize::from(spec.cores);
+        let Some(cores) = cores.get(..count) else {
+            anyhow::bail!("VM {id}: cores = {count}: at most the server's {}", cores.len());
+        };
+        Ok(Vm {
+            id: id.clone(),
+            class: spec.class,
+            throttle_order: spec.throttle_order,
+            cores: cores.to_vec(),
+            on_extreme: spec.on_extreme,
+        })
+    };
+    specs.iter().map(vm).collect()
+}
+
+impl Vms {
+    fn bandwidth(&self) -> Option<MutexGuard<'_, Bandwidth>> {
+        Some(self.floating.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Knows a VM's group, and what is on it.
+    pub(super) fn follow(&self, path: &str, vm: &Vm) -> Result<Cgroup, HwError> {
+        let group = Cgroup::at(&self.root, path)?;
+        if vm.class == VmClass::NonUserFacing
+            && let Some(mut bandwidth) = self.bandwidth()
+        {
+            bandwidth.know(&vm.id, path, vm.cores.len() as u16)?;
+        }
+        Ok(group)
+    }
+
+    /// Every VM that floats is known: what is on their groups is journalled before the controller hears
+    /// of them.
+    pub(super) fn followed(&mut self, mut set: Vec<Vm>) -> Vec<Vm> {
+        if self.floating.is_none() {
+            return set;
+        }
+        for path in self.originals.cpusets.keys().cloned().collect::<Vec<_>>() {
+            // Of an earlier life that bound VMs to cores.
+            self.give_back(&path)
+                .unwrap_or_else(|error| tracing::warn!(%error, "cores not given back"));
+        }
+        self.forget_others(&set);
+        if let Err(error) = self.settle() {
+            tracing::error!(%error, "quotas not journalled: every VM counts as user-facing");
+            for vm in &mut set {
+                (vm.class, vm.on_extreme) = (VmClass::UserFacing, OnExtreme::None);
+            }
+        }
+        set
+    }
+
+    /// Who is not limited any more gets back what it had.
+    fn forget_others(&self, set: &[Vm]) {
+        let Some(mut bandwidth) = self.bandwidth() else { return };
+        let limited =
+            |id: &VmId| set.iter().any(|vm| vm.id == *id && vm.class == VmClass::NonUserFacing);
+        let others: Vec<_> =
+            bandwidth.originals().into_values().map(|it| it.vm).filter(|id| !limited(id)).collect();
+        for vm in others {
+            if let Err(error) = bandwidth.forget(&vm) {
+                tracing::warn!(%vm, %error, "its bandwidth is not given back");
+            }
+        }
+    }
+
+    /// Journals what is on the groups, then sets quotas on those that came anew.
+    fn settle(&mut self) -> Result<(), HwError> {
+        let Some(quotas) = self.bandwidth().map(|bandwidth| bandwidth.originals()) else {
+            return Ok(());
+        };
+        if quotas != self.originals.quotas {
+            let before = mem::replace(&mut self.originals.quotas, quotas);
+            if let Some(journal) = &mut self.journal
+                && let Err(error) = journal.begin(&self.originals)
+            {
+                // Not on disk: the next call must try again.
+                self.originals.quotas = before;
+                return Err(error);
+            }
+        }
+        if let Some(mut bandwidth) = self.bandwidth() {
+            bandwidth.settle();
+        }
+        Ok(())
+    }
+
+    /// Looks at what others do with the groups.
+    pub(super) fn look(&mut self) {
+        if self.bandwidth().is_some_and(|mut bandwidth| bandwidth.look())
+            && let Err(error) = self.settle()
+        {
+            tracing::error!(%error, "quotas not journalled");
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! The CPU bandwidth of VMs: `cpu.max` of their cgroups (version 2), `"QUOTA PERIOD"` in microseconds or
+//! `"max PERIOD"`.
+//!
+//! Traps that shape this module (Linux 6.12, `kernel/sched/core.c`, Documentation/admin-guide/cgroup-v2.rst):
+//! - The file is there only where the parent's `cgroup.subtree_control` has `cpu`. Nothing is enabled
+//!   here: the hierarchy belongs to systemd or to whoever was delegated it.
+//! - Quotas below 1 ms are refused, so a small share gets a longer period.
+//! - A `cpu.max.burst` above the quota makes the write fail (EINVAL), and below it breaks the quota.
+//! - The limit of a parent holds as well, so a quota may be looser than what the VM can use.
+//!
+//! A limit that the operator has set is never raised and is put back at the end. Whoever else writes the
+//! file while a quota of ours is on it is told of, not fought: the file is then theirs.
+
+mod cpu_max;
+#[cfg(test)]
+mod tests;
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+
+use ballast_types::VmId;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use crate::error::{HwError, Operation};
+use crate::root::{optional, read_value, write_value};
+use crate::{Cgroup, Root};
+use cpu_max::CPU_MAX;
+pub use cpu_max::{CpuMax, CpuMaxError};
+
+/// The bandwidth of a VM's cgroup as it was before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaOriginal {
+    /// Whose group it is.
+    pub vm: VmId,
+    /// How many cores that VM has.
+    pub cores: u16,
+    /// What to write back.
+    pub cpu_max: CpuMax,
+}
+
+/// One VM's group.
+#[derive(Debug)]
+struct Limited {
+    path: String,
+    file: PathBuf,
+    /// The folder's inode: a VM that was started anew has another group, though by the same name.
+    inode: u64,
+    cores: u16,
+    original: CpuMax,
+    /// What the controller wants, in thousandths of a core.
+    wanted: Option<u32>,
+    /// What we have put there, or an earlier life of ours.
+    written: Option<CpuMax>,
+    /// Somebody else's value over ours.
+    foreign: Option<CpuMax>,
+    /// The VM is known, not only left over from an earlier life.
+    known: bool,
+}
+
+/// The bandwidth of every VM that may be limited.
+#[derive(Debug)]
+pub struct Bandwidth {
+    root: Root,
+    period: Duration,
+    vms: BTreeMap<VmId, Limited>,
+    /// By cgroup path: what an earlier life has left where it could not be read.
+    unread: BTreeMap<String, QuotaOriginal>,
+}
+
+impl Bandwidth {
+    /// Knows of no VM yet; quotas are set in periods of `period`.
+    #[must_use]
+    pub fn new(root: &Root, period: Duration) -> Self {
+        Self { root: root.clone(), period, vms: BTreeMap::new(), unread: BTreeMap::new() }
+    }
+
+    /// Takes over what an earlier life had found, by cgroup path, and tells which VMs it left limited:
+    /// with their cores, and to how many thousandths of a core.
+    ///
+    /// A VM counts as limited if its limit is stricter than its original. One that is not was changed by
+    /// somebody else since, or is gone.
+    ///
+    /// One whose file cannot be read is warned of and stays among the originals. Nothing is done to it until
+    /// it can be put back, which every call that concerns it tries again.
+    pub fn adopt(&mut self, saved: &BTreeMap<String, QuotaOriginal>) -> Vec<(VmId, u16, u32)> {
+        let mut found = Vec::new();
+        for (path, original) in saved {
+            match self.left_over(path, original) {
+                Ok(Some((group, millicores))) => {
+                    found.push((original.vm.clone(), original.cores, millicores));
+                    self.vms.insert(original.vm.clone(), group);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    warn!(vm = %original.vm, %error, "left by an earlier life, and not adopted");
+                    self.unread.insert(path.clone(), original.clone());
+                }
+            }
+        }
+        found
+    }
+
+    /// A group that an earlier life left limited, and to how many thousandths of a core.
+    fn left_over(
+        &self,
+        path: &str,
+        saved: &QuotaOriginal,
+    ) -> Result<Option<(Limited, u32)>, HwError> {
+        let Some(group) = optional(self.open(path, saved.cores))? else { return Ok(None) };
+        let now = group.original;
+        let limit = now.millicores().filter(|_| now.compare(saved.cpu_max).is_lt());
+        Ok(limit.map(|millicores| {
+            let (wanted, written) = (Some(millicores), Some(now));
+            let original = saved.cpu_max;
+            (Limited { original, wanted, written, known: false, ..group }, millicores)
+        }))
+    }
+
+    /// Puts back what could not be read before: of this VM, or on this group.
+    fn reclaim(&mut self, vm: &VmId, path: Option<&str>) -> Result<(), HwError> {
+        let concerns = |(at, it): &(&String, &QuotaOriginal)| it.vm == *vm || path == Some(at);
+        let due: Vec<_> =
+            self.unread.iter().filter(concerns).map(|(at, it)| (at.clone(), it.clone())).collect();
+        for (at, saved) in due {
+            if let Some((mut group, _)) = self.left_over(&at, &saved)? {
+                group.put_back()?;
+            }
+            self.unread.remove(&at);
+        }
+        Ok(())
+    }
+
+    fn open(&self, path: &str, cores: u16) -> Result<Limited, HwError> {
+        let group = Cgroup::at(&self.root, path)?;
+        let file = group.dir().join("cpu.max");
+        let inode = group.inode()?;
+        let original = read_value(&file, CPU_MAX)?;
+        let (wanted, written, foreign) = (None, None, None);
+        let path = path.to_owned();
+        Ok(Limited { path, file, inode, cores, original, wanted, written, foreign, known: true })
+    }
+
+    /// Has to do with `vm` from now on. Its original must be on disk before [`Bandwidth::settle`].
+    ///
+    /// # Errors
+    /// If the group is not there, has no bandwidth control, or lets bursts exceed a quota.
+    pub fn know(&mut self, vm: &VmId, path: &str, cores: u16) -> Result<(), HwError> {
+        self.reclaim(vm, Some(path))?;
+        let group = self.open(path, cores).map_err(|e| HwError {
+            allowed: if e.is_missing() {
+                "a group with cpu.max: its parent's cgroup.subtree_control has \"cpu\"".to_owned()
+            } else {
+                e.allowed.clone()
+            },
+            ..e
+        })?;
+        let burst = group.file.with_file_name("cpu.max.burst");
+        let bursts = optional(read_value::<u64>(&burst, "a whole number of us"))?.unwrap_or(0);
+        if bursts > 0 {
+            let allowed = "0: bursts would exceed the quota";
+            return Err(HwError::value(&burst, Operation::Read, bursts, allowed));
+        }
+        match self.vms.get_mut(vm) {
+            Some(old) if old.path == group.path && old.inode == group.inode => {
+                (old.cores, old.known) = (cores, true);
+            }
+            // The quota moves with the VM.
+            Some(_) => {
+                self.free(vm, false)?;
+                let wanted = self.vms.get(vm).and_then(|old| old.wanted);
+                self.vms.insert(vm.clone(), Limited { wanted, ..group });
+            }
+            None => drop(self.vms.insert(vm.clone(), group)),
+        }
+        Ok(())
+    }
+
+    /// Has nothing to do with `vm` any more: its limit is put back.
+    ///
+    /// # Errors
+    /// If that cannot be done; the VM then stays known.
+    pub fn forget(&mut self, vm: &VmId) -> Result<(), HwError> {
+        self.free(vm, true)?;
+        self.vms.remove(vm);
+        Ok(())
+    }
+
+    /// What must be put back at the end, by cgroup path.
+    #[must_use]
+    pub fn originals(&self) -> BTreeMap<String, QuotaOriginal> {
+        let original = |(vm, it): (&VmId, &Limited)| {
+            let original = QuotaOriginal { vm: vm.clone(), cores: it.cores, cpu_max: it.original };
+            (it.path.clone(), original)
+        };
+        self.unread.clone().into_iter().chain(self.vms.iter().map(original)).collect()
+    }
+
+    /// Limits a VM. One that is not known, or whose group is gone, has ended: nothing is to be done.
+    ///
+    /// # Errors
+    /// If the kernel refuses, or somebody else has written the file.
+    pub fn set(&mut self, vm: &VmId, millicores: u32) -> Result<(), HwError> {
+        let period = self.period;
+        let Some(it) = self.vms.get_mut(vm) else { return Ok(()) };
+        it.wanted = Some(millicores);
+        it.apply(millicores, period)
+    }
+
+    /// Puts back what a VM had.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn release(&mut self, vm: &VmId) -> Result<(), HwError> {
+        self.free(vm, true)?;
+        if self.vms.get(vm).is_some_and(|it| !it.known) {
+            self.vms.remove(vm);
+        }
+        Ok(())
+    }
+
+    /// The same for every VM.
+    ///
+    /// # Errors
+    /// One for each that could not be put back.
+    pub fn release_all(&mut self) -> Vec<HwError> {
+        let unread = self.unread.values().map(|it| &it.vm);
+        let vms: BTreeSet<_> = self.vms.keys().chain(unread).cloned().collect();
+        vms.iter().filter_map(|vm| self.release(vm).err()).collect()
+    }
+
+    fn free(&mut self, vm: &VmId, unwanted: bool) -> Result<(), HwError> {
+        self.reclaim(vm, None)?;
+        let Some(it) = self.vms.get_mut(vm) else { return Ok(()) };
+        it.put_back()?;
+        if unwanted {
+            it.wanted = None;
+        }
+        Ok(())
+    }
+
+    /// Looks at every group. True if an original has changed: somebody else set another limit while none
+    /// of ours was on, or the VM was started anew. It must then be on disk before [`Bandwidth::settle`].
+    pub fn look(&mut self) -> bool {
+        let mut changed = false;
+        for (vm, it) in &mut self.vms {
+            // A group that is gone, or comes as this looks, is looked at the next time.
+            let Ok(dir) = it.dir().metadata() else { continue };
+            let Ok(now) = read_value::<CpuMax>(&it.file, CPU_MAX) else { continue };
+            if dir.ino() != it.inode {
+                (it.inode, it.original, it.written, it.foreign) = (dir.ino(), now, None, None);
+                changed = true;
+            } else if let Some(written) = it.written {
+                let foreign = (now != written).then_some(now);
+                if foreign.is_some() && foreign != it.foreign {
+                    warn!(%vm, file = %it.file.display(), is = %now, ours = %written, "somebody else writes it");
+                }
+                it.foreign = foreign;
+            } else if now != it.original {
+                it.original = now;
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// Sets the quotas that are wanted on groups that have come anew.
+    pub fn settle(&mut self) {
+        let period = self.period;
+        for (vm, it) in &mut self.vms {
+            if let (Some(millicores), None) = (it.wanted, it.written)
+                && let Err(error) = it.apply(millicores, period)
+            {
+                warn!(%vm, %error, "quota");
+            }
+        }
+    }
+
+    /// One line for every VM whose limit somebody else has changed.
+    #[must_use]
+    pub fn alarms(&self) -> Vec<String> {
+        let alarm = |(vm, it): (&VmId, &Limited)| {
+            let (foreign, written) = (it.foreign?, it.written?);
+            let file = it.file.display();
+            Some(format!(
+                "VM {vm}: {file} = \"{foreign}\", not \"{written}\": somebody else writes it"
+            ))
+        };
+        self.vms.iter().filter_map(alarm).collect()
+    }
+}
+
+impl Limited {
+    fn dir(&self) -> &std::path::Path {
+        self.file.parent().unwrap_or(&self.file)
+    }
+
+    /// What the file says; `None` if the group is gone.
+    fn read(&self) -> Result<Option<CpuMax>, HwError> {
+        optional(read_value(&self.file, CPU_MAX))
+    }
+
+    fn apply(&mut self, millicores: u32, period: Duration) -> Result<(), HwError> {
+        let Some(now) = self.read()? else {
+            self.written = None;
+            return Ok(());
+        };
+        if let Some(written) = self.written.filter(|written| *written != now) {
+            self.foreign = Some(now);
+            let allowed = format!("{written}, as written: somebody else writes this file");
+            return Err(HwError::value(&self.file, Operation::Verify, now, allowed));
+        }
+        if self.written.is_none() {
+            // Newer than the one on disk, if it differs: the next look has it written down.
+            self.original = now;
+        }
+        self.foreign = None;
+        let ours = CpuMax::share(millicores, period);
+        // Never looser than what the operator allows.
+        let target = if ours.compare(self.original).is_lt() { ours } else { self.original };
+        if target != now {
+            // Said first: if the write is refused half-way it must be put back all the same.
+            self.written = Some(now);
+            self.write(target)?;
+        }
+        self.written = (target != self.original).then_some(target);
+        Ok(())
+    }
+
+    fn put_back(&mut self) -> Result<(), HwError> {
+        let Some(written) = self.written else { return Ok(()) };
+        match self.read()? {
+            Some(now) if now == written && now != self.original => self.write(self.original)?,
+            Some(now) if now != self.original => {
+                warn!(file = %self.file.display(), is = %now, ours = %written, "somebody else's limit is left");
+                self.original = now;
+            }
+            _ => {}
+        }
+        (self.written, self.foreign) = (None, None);
+        Ok(())
+    }
+
+    /// Writes, and reads back.
+    fn write(&self, value: CpuMax) -> Result<(), HwError> {
+        match write_value(&self.file, value) {
+            Err(e) if e.is_missing() => return Ok(()),
+            done => done?,
+        }
+        match self.read()? {
+            Some(now) if now != value => {
+                let allowed = format!("{value}, as written");
+                Err(HwError::value(&self.file, Operation::Verify, now, allowed))
+            }
+            _ => Ok(()),
+        }
+    }
+}

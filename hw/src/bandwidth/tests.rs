@@ -1,0 +1,221 @@
+//! Quotas on folders that look like cgroups.
+
+use super::*;
+use crate::testing::Tree;
+
+const DIR: &str = "sys/fs/cgroup/machine.slice/b.scope";
+const FILE: &str = "sys/fs/cgroup/machine.slice/b.scope/cpu.max";
+const PATH: &str = "machine.slice/b.scope";
+const PERIOD: Duration = Duration::from_millis(20);
+
+fn tree(cpu_max: &str) -> Tree {
+    let tree = Tree::new();
+    tree.folder(DIR, &[("cpu.max", cpu_max), ("cpu.max.burst", "0")]);
+    tree
+}
+fn vm() -> VmId {
+    VmId::new("b").unwrap()
+}
+fn known(tree: &Tree) -> Bandwidth {
+    let mut bandwidth = Bandwidth::new(tree.root(), PERIOD);
+    bandwidth.know(&vm(), PATH, 4).unwrap();
+    bandwidth
+}
+
+#[test]
+fn a_quota_is_set_and_what_was_there_is_put_back() {
+    for before in ["max 100000", "300000 100000"] {
+        let tree = tree(before);
+        let mut bandwidth = known(&tree);
+        bandwidth.set(&vm(), 2000).unwrap();
+        assert_eq!(tree.read(FILE), "40000 20000\n");
+        bandwidth.set(&vm(), 1500).unwrap();
+        assert_eq!(tree.read(FILE), "30000 20000\n");
+        assert_eq!(bandwidth.originals()[PATH].cpu_max.to_string(), before);
+        bandwidth.release(&vm()).unwrap();
+        assert_eq!(tree.read(FILE).trim(), before);
+    }
+}
+
+#[test]
+fn a_stricter_limit_of_the_operator_is_never_raised() {
+    let tree = tree("100000 100000");
+    let mut bandwidth = known(&tree);
+    bandwidth.set(&vm(), 2000).unwrap();
+    assert_eq!(tree.read(FILE).trim(), "100000 100000");
+    bandwidth.set(&vm(), 500).unwrap();
+    bandwidth.set(&vm(), 2000).unwrap();
+    assert_eq!(tree.read(FILE).trim(), "100000 100000");
+    assert!(bandwidth.release_all().is_empty());
+    assert_eq!(tree.read(FILE).trim(), "100000 100000");
+}
+
+#[test]
+fn a_foreign_value_is_told_of_and_left() {
+    let tree = tree("max 100000");
+    let mut bandwidth = known(&tree);
+    bandwidth.set(&vm(), 2000).unwrap();
+    assert!(!bandwidth.look() && bandwidth.alarms().is_empty());
+    tree.write(FILE, "70000 100000\n");
+    assert!(!bandwidth.look(), "the original is what it was");
+    let alarms = bandwidth.alarms().join("");
+    assert!(alarms.contains("cpu.max = \"70000 100000\", not \"40000 20000\""), "{alarms}");
+    let e = bandwidth.set(&vm(), 1500).unwrap_err();
+    assert!(e.to_string().contains("somebody else") && !e.is_transient(), "{e}");
+    bandwidth.release(&vm()).unwrap();
+    assert_eq!((&*tree.read(FILE), bandwidth.alarms().len()), ("70000 100000\n", 0));
+    // It is the original from now on.
+    bandwidth.set(&vm(), 500).unwrap();
+    bandwidth.release(&vm()).unwrap();
+    assert_eq!(tree.read(FILE).trim(), "70000 100000");
+    // A value of ours that comes back is ours again.
+    bandwidth.set(&vm(), 500).unwrap();
+    tree.write(FILE, "max 100000\n");
+    bandwidth.look();
+    tree.write(FILE, "10000 20000\n");
+    bandwidth.look();
+    assert!(bandwidth.alarms().is_empty());
+    bandwidth.set(&vm(), 600).unwrap();
+}
+
+#[test]
+fn a_limit_that_changes_while_none_of_ours_is_on_becomes_the_original() {
+    let tree = tree("max 100000");
+    let mut bandwidth = known(&tree);
+    tree.write(FILE, "300000 100000\n");
+    assert!(bandwidth.look() && !bandwidth.look());
+    assert_eq!(bandwidth.originals()[PATH].cpu_max.quota_us, Some(300_000));
+    // Even if nobody has looked.
+    tree.write(FILE, "200000 100000\n");
+    bandwidth.set(&vm(), 1000).unwrap();
+    bandwidth.release(&vm()).unwrap();
+    assert_eq!(tree.read(FILE).trim(), "200000 100000");
+}
+
+#[test]
+fn a_vm_that_ended_is_done_and_one_that_starts_anew_gets_its_quota_again() {
+    let tree = tree("max 100000");
+    let mut bandwidth = known(&tree);
+    bandwidth.set(&vm(), 1000).unwrap();
+    tree.remove(DIR);
+    bandwidth.set(&vm(), 800).unwrap();
+    bandwidth.release(&vm()).unwrap();
+    bandwidth.set(&vm(), 1000).unwrap();
+    // The old folder's inode must not be used again at once.
+    tree.write("other/x", "");
+    tree.folder(DIR, &[("cpu.max", "max 50000")]);
+    assert!(bandwidth.look());
+    assert_eq!(tree.read(FILE).trim(), "max 50000", "not before it is on disk");
+    bandwidth.settle();
+    assert_eq!(tree.read(FILE).trim(), "20000 20000");
+    assert!(bandwidth.release_all().is_empty());
+    assert_eq!(tree.read(FILE).trim(), "max 50000");
+    bandwidth.set(&VmId::new("nobody").unwrap(), 5).unwrap();
+}
+
+#[test]
+fn a_quota_moves_with_its_vm() {
+    let tree = tree("max 100000");
+    tree.folder("sys/fs/cgroup/n.scope", &[("cpu.max", "max 30000")]);
+    let mut bandwidth = known(&tree);
+    bandwidth.set(&vm(), 1000).unwrap();
+    bandwidth.know(&vm(), PATH, 2).unwrap();
+    assert_eq!(bandwidth.originals()[PATH].cores, 2);
+    bandwidth.know(&vm(), "n.scope", 4).unwrap();
+    assert_eq!(tree.read(FILE).trim(), "max 100000");
+    bandwidth.settle();
+    assert_eq!(tree.read("sys/fs/cgroup/n.scope/cpu.max"), "20000 20000\n");
+    bandwidth.forget(&vm()).unwrap();
+    assert_eq!(tree.read("sys/fs/cgroup/n.scope/cpu.max").trim(), "max 30000");
+    assert!(bandwidth.originals().is_empty());
+}
+
+#[test]
+fn a_group_without_bandwidth_control_or_with_bursts_is_refused_by_name() {
+    let missing = tree("max 100000");
+    missing.remove(FILE);
+    let burst = tree("max 100000");
+    burst.write(&format!("{DIR}/cpu.max.burst"), "5000\n");
+    let garbage = tree("lots");
+    let gone = Tree::new();
+    for (tree, says) in [
+        (&missing, "cgroup.subtree_control"),
+        (&burst, "cpu.max.burst"),
+        (&garbage, "\"max\" or a quota"),
+        (&gone, "b.scope"),
+    ] {
+        let mut bandwidth = Bandwidth::new(tree.root(), PERIOD);
+        let e = bandwidth.know(&vm(), PATH, 4).unwrap_err();
+        assert!(e.to_string().contains(says), "{e}");
+        assert!(bandwidth.originals().is_empty());
+    }
+}
+
+#[test]
+fn a_restart_adopts_its_quotas_and_nobody_elses() {
+    // (found, adopted as, after release)
+    for (now, adopted, after) in [
+        ("40000 20000", Some(2000), "300000 100000"),
+        ("300000 100000", None, "300000 100000"),
+        ("max 100000", None, "max 100000"),
+    ] {
+        let tree = tree("300000 100000");
+        let saved = known(&tree).originals();
+        tree.write(FILE, now);
+        let mut bandwidth = Bandwidth::new(tree.root(), PERIOD);
+        let found = bandwidth.adopt(&saved);
+        let expected: Vec<_> = adopted.map(|m| (vm(), 4, m)).into_iter().collect();
+        assert_eq!(found, expected, "{now}");
+        // The VM is configured as before, or not at all any more.
+        for known in [true, false] {
+            tree.write(FILE, now);
+            let mut bandwidth = Bandwidth::new(tree.root(), PERIOD);
+            bandwidth.adopt(&saved);
+            if known {
+                bandwidth.know(&vm(), PATH, 4).unwrap();
+            }
+            bandwidth.release(&vm()).unwrap();
+            assert_eq!(tree.read(FILE).trim(), after, "{now} {known}");
+            assert_eq!(bandwidth.originals().len(), usize::from(known));
+        }
+    }
+    let saved = known(&tree("max 100000")).originals();
+    assert_eq!(Bandwidth::new(Tree::new().root(), PERIOD).adopt(&saved), []);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_stays_journalled_until_it_is_put_back() {
+    type Again = fn(&mut Bandwidth) -> Result<(), HwError>;
+    let renamed = VmId::new("c").unwrap();
+    let again: [(&str, Again); 5] = [
+        ("known", |it| it.know(&vm(), PATH, 4)),
+        ("known by another name", |it| it.know(&VmId::new("c").unwrap(), PATH, 4)),
+        ("forgotten", |it| it.forget(&vm())),
+        ("released", |it| it.release(&vm())),
+        ("all released", |it| it.release_all().pop().map_or(Ok(()), Err)),
+    ];
+    for (what, again) in again {
+        let tree = tree("300000 100000");
+        tree.folder("sys/fs/cgroup/n.scope", &[("cpu.max", "20000 20000")]);
+        let mut saved = known(&tree).originals();
+        let other = QuotaOriginal { vm: VmId::new("n").unwrap(), ..saved[PATH].clone() };
+        saved.insert("n.scope".to_owned(), other.clone());
+        tree.write(FILE, "garbage");
+        let mut bandwidth = Bandwidth::new(tree.root(), PERIOD);
+        assert_eq!(bandwidth.adopt(&saved), [(other.vm, 4, 1000)], "the other is adopted");
+        assert_eq!(bandwidth.originals(), saved, "{what}");
+        let error = again(&mut bandwidth).unwrap_err();
+        assert!(error.to_string().contains("cpu.max = \"garbage\""), "{what}: {error}");
+        assert_eq!(bandwidth.originals().get(PATH), saved.get(PATH), "{what}");
+        tree.write(FILE, "40000 20000");
+        again(&mut bandwidth).unwrap();
+        assert_eq!(tree.read(FILE).trim(), "300000 100000", "{what}");
+        let now = bandwidth.originals().remove(PATH).map(|it| it.vm);
+        let expected = match what {
+            "known" => Some(vm()),
+            "known by another name" => Some(renamed.clone()),
+            _ => None,
+        };
+        assert_eq!(now, expected, "{what}");
+    }
+}

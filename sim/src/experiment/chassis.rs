@@ -1,0 +1,380 @@
+//! Twelve servers that share a budget: the paper's Figure 6.
+
+use core::time::Duration;
+
+use ballast_agent_core::Policy;
+pub use ballast_types::wire::SharePolicy as Shares;
+use ballast_types::{PowerModel, VmClass, Watts};
+use serde::{Deserialize, Serialize};
+
+use super::baseline::{Baseline, FullServer, Thunderbolt};
+use super::course::{self, Judged, LONGEST, Measured, Stage};
+use super::load::{self, Kind, Work};
+use super::{Arrivals, Contender, OptionError, Shape, Spread, watts, within};
+use crate::plant::{Plant, PlantSpec, SensorSpec};
+use crate::world::{Checks, Setup, Violation, World};
+
+/// Servers of the paper's chassis.
+const SERVERS: usize = 12;
+/// Cores of one user-facing VM.
+const USER_FACING_CORES: u16 = 4;
+/// Cores of one batch VM.
+const BATCH_CORES: u16 = 6;
+
+/// For how long batch VMs are calm before they all begin in full at once, in seconds. Controllers see the
+/// draw from the start: a load that is there from the start is no surprise to them, a rise is.
+const CALM_S: f64 = 20.0;
+
+/// Which VMs are on which server: always 36 user-facing VMs of 4 cores and 36 batch VMs of 6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// Three of each kind on every server.
+    Balanced,
+    /// Nine user-facing on each of four servers; batch on the other eight, five on four of them and four
+    /// on the rest.
+    Imbalanced,
+}
+
+impl Placement {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Balanced, Self::Imbalanced];
+
+    /// Its name in options and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Balanced => "balanced",
+            Self::Imbalanced => "imbalanced",
+        }
+    }
+}
+
+/// What to measure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Options {
+    /// Every server.
+    pub shape: Shape,
+    /// How requests come.
+    pub arrivals: Arrivals,
+    /// The share of the batch work that scales with the clock (0.6).
+    pub batch_share: f64,
+    /// Where VMs are.
+    pub placements: Vec<Placement>,
+    /// Who is compared.
+    pub contenders: Vec<Contender>,
+    /// How the budget is split, for contenders with agents.
+    pub shares: Vec<Shares>,
+    /// The budget, in watts (2450).
+    pub budget_w: f64,
+    /// How long the batch work takes when nobody is in its way (26). It begins in full 20 s into the run.
+    pub minutes: f64,
+    /// One run of everything for each.
+    pub seeds: Vec<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            shape: Shape::default(),
+            arrivals: Arrivals::default(),
+            batch_share: 0.6,
+            placements: Placement::ALL.to_vec(),
+            contenders: Contender::ALL.to_vec(),
+            shares: Shares::ALL.to_vec(),
+            budget_w: 2450.0,
+            minutes: 26.0,
+            seeds: (1..=3).collect(),
+        }
+    }
+}
+
+/// One run to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    plan: Plan,
+    asked: Asked,
+    seed: u64,
+}
+
+/// What all runs have in common.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Plan {
+    model: PowerModel,
+    arrivals: Arrivals,
+    batch_share: f64,
+    batch_s: f64,
+    budget: Watts,
+}
+
+impl Plan {
+    /// A run ends at the latest here, in seconds.
+    fn longest_s(&self) -> f64 {
+        LONGEST * (CALM_S + self.batch_s)
+    }
+}
+
+/// What one row is about.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Asked {
+    placement: Placement,
+    contender: Contender,
+    /// `None` where nobody shares.
+    shares: Option<Shares>,
+}
+
+/// What one run came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    asked: Asked,
+    seed: u64,
+    measured: Measured,
+}
+
+/// One contender under one placement. Values are medians over the seeds; `_norm` is against `none` of the
+/// same placement and seed; power is true power.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Where VMs are.
+    pub placement: &'static str,
+    /// Who kept the draw down.
+    pub policy: &'static str,
+    /// How the budget was split; `null` where nobody splits it.
+    pub shares: Option<&'static str>,
+    /// P95 latency over the requests of all user-facing VMs.
+    pub user_facing_p95_norm: f64,
+    /// The lowest of the seeds.
+    pub user_facing_p95_norm_min: f64,
+    /// The highest of the seeds.
+    pub user_facing_p95_norm_max: f64,
+    /// Mean run time of the batch VMs, from when they begin in full.
+    pub batch_runtime_norm: f64,
+    /// The lowest of the seeds.
+    pub batch_runtime_norm_min: f64,
+    /// The highest of the seeds.
+    pub batch_runtime_norm_max: f64,
+    /// Lost batch run time less the oracle's, as a share of the run time without a budget.
+    pub excess: f64,
+    /// The highest draw of any 100 ms, in watts.
+    pub max_power_w: f64,
+    /// The mean draw, in watts; the first 20 s, with batch VMs still calm, are part of it.
+    pub mean_power_w: f64,
+    /// The longest stretch above the budget, by means over 100 ms, in seconds.
+    pub over_budget_s_max: f64,
+    /// The lowest of the seeds.
+    pub over_budget_s_max_min: f64,
+    /// The highest of the seeds.
+    pub over_budget_s_max_max: f64,
+    /// The share of the time above the budget, by means over 100 ms.
+    pub over_budget_fraction: f64,
+    /// The lowest of the seeds.
+    pub over_budget_fraction_min: f64,
+    /// The highest of the seeds.
+    pub over_budget_fraction_max: f64,
+    /// The same by the plant's own steps of 10 ms.
+    pub over_budget_fraction_10ms: f64,
+    /// Core-seconds that user-facing cores were held down, by any cause.
+    pub user_facing_throttled_core_s: f64,
+    /// P-state changes of a batch core in a minute, as a mean over them.
+    pub pstate_changes_per_core_min: f64,
+    /// Seconds in which some server's own hardware limit was on beside its agent.
+    pub server_limit_s: f64,
+    /// How many seeds.
+    pub seeds: usize,
+}
+
+/// Every row of `contenders` under `placement`, in order.
+fn asked(options: &Options, placement: Placement) -> Vec<Asked> {
+    let mut all = Vec::new();
+    for contender in options.contenders.iter().copied() {
+        let asked = |shares| Asked { placement, contender, shares };
+        match contender {
+            Contender::Stepwise | Contender::Predictive => {
+                all.extend(options.shares.iter().map(|shares| asked(Some(*shares))));
+            }
+            _ => all.push(asked(None)),
+        }
+    }
+    all
+}
+
+/// All runs that [`rows`] needs: `none` and `oracle` are always among them.
+///
+/// # Errors
+/// Names the first option that no run can be made of.
+pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
+    let model = options.shape.model()?;
+    let (idle_w, full_w) = (SERVERS as f64 * model.half_idle_w, SERVERS as f64 * model.full_w);
+    let plan = Plan {
+        model,
+        arrivals: options.arrivals,
+        batch_share: within("batch_share", options.batch_share, 0.0, 1.0)?,
+        batch_s: 60.0 * within("minutes", options.minutes, 0.01, 10_000.0)?,
+        budget: watts("budget_w", options.budget_w, idle_w, full_w)?,
+    };
+    let mut jobs = Vec::new();
+    for seed in options.seeds.iter().copied() {
+        for placement in options.placements.iter().copied() {
+            let mut all = asked(options, placement);
+            for contender in [Contender::None, Contender::Oracle] {
+                let judge = Asked { placement, contender, shares: None };
+                if !all.contains(&judge) {
+                    all.push(judge);
+                }
+            }
+            jobs.extend(all.into_iter().map(|asked| Job { plan, asked, seed }));
+        }
+    }
+    Ok(jobs)
+}
+
+/// The plant of a run under `placement`.
+#[cfg(test)]
+pub(super) fn plant_of(placement: Placement) -> PlantSpec {
+    let options = Options { placements: vec![placement], seeds: vec![1], ..Options::default() };
+    jobs(&options).expect("the defaults are fine")[0].plant()
+}
+
+/// The VMs of server `n`.
+fn vms(placement: Placement, n: usize) -> Vec<Kind> {
+    let (user_facing, batch) = match (placement, n) {
+        (Placement::Balanced, _) => (3, 3),
+        (Placement::Imbalanced, 0..4) => (9, 0),
+        (Placement::Imbalanced, 4..8) => (0, 5),
+        (Placement::Imbalanced, _) => (0, 4),
+    };
+    let kind = |class, cores| Kind { class, cores };
+    let mut vms = vec![kind(VmClass::UserFacing, USER_FACING_CORES); user_facing];
+    vms.extend(vec![kind(VmClass::NonUserFacing, BATCH_CORES); batch]);
+    vms
+}
+
+impl Job {
+    /// Makes the run.
+    ///
+    /// # Errors
+    /// When a controller breaks a promise that holds for every contender.
+    pub fn run(&self) -> Result<Run, Violation> {
+        let budget_w = self.plan.budget.as_f64();
+        let measured = course::run(&mut self.stage(), &[budget_w], CALM_S, self.plan.batch_s)?;
+        Ok(Run { asked: self.asked, seed: self.seed, measured })
+    }
+
+    fn plant(&self) -> PlantSpec {
+        let Self { plan, asked, seed } = self;
+        let work = Work {
+            arrivals: plan.arrivals,
+            batch_share: plan.batch_share,
+            service_ms: load::SERVICE_MS,
+            batch_s: plan.batch_s,
+            calm_s: CALM_S,
+            length_s: plan.longest_s(),
+            seed: *seed,
+        };
+        let server = |n| work.server(n, plan.model, &vms(asked.placement, n));
+        let servers = (0..SERVERS).map(server).collect();
+        load::plant(servers, SensorSpec::default(), plan.budget)
+    }
+
+    fn stage(&self) -> Stage {
+        let Self { plan, asked, seed } = self;
+        let spec = self.plant();
+        let policy = match asked.contender {
+            Contender::Stepwise => Policy::Stepwise,
+            Contender::Predictive => Policy::Predictive,
+            _ => return self.without_agents(Plant::new(spec, *seed)),
+        };
+        let length = Duration::from_secs_f64(plan.longest_s());
+        let mut setup = Setup::new(spec, policy, *seed, length);
+        setup.checks = Checks::NONE;
+        // Its budget is that of the servers alone, and the manager is told so.
+        setup.chassis.shared_floor = Some(Watts::ZERO);
+        setup.chassis.shares = asked.shares.unwrap_or_default();
+        Stage::World(Box::new(World::new(setup)))
+    }
+
+    fn without_agents(&self, mut plant: Plant) -> Stage {
+        let budget = self.plan.budget;
+        let baseline = match self.asked.contender {
+            Contender::FullServer => Baseline::FullServer(FullServer::new(budget)),
+            Contender::Thunderbolt => {
+                Baseline::Thunderbolt(Box::new(Thunderbolt::new(budget, &plant, self.seed)))
+            }
+            Contender::Oracle => {
+                plant.set_oracle(Some(budget));
+                Baseline::Nobody
+            }
+            _ => Baseline::Nobody,
+        };
+        Stage::Plant(Box::new(plant), baseline)
+    }
+
+    /// Where VMs are.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        self.asked.placement
+    }
+    /// Who keeps the draw down.
+    #[must_use]
+    pub fn contender(&self) -> Contender {
+        self.asked.contender
+    }
+    /// How the budget is split.
+    #[must_use]
+    pub fn shares(&self) -> Option<Shares> {
+        self.asked.shares
+    }
+    /// The seed.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+}
+
+/// What the runs came to: by placement as in the options, then by contender, then by shares.
+#[must_use]
+pub fn rows(options: &Options, runs: &[Run]) -> Vec<Row> {
+    let all = options.placements.iter().flat_map(|placement| asked(options, *placement));
+    all.map(|asked| row(asked, &options.seeds, runs)).collect()
+}
+
+fn row(asked: Asked, seeds: &[u64], runs: &[Run]) -> Row {
+    let find = |asked: Asked, seed: u64| {
+        runs.iter().find(|r| r.asked == asked && r.seed == seed).map(|r| &r.measured)
+    };
+    let judge = |contender| Asked { contender, shares: None, ..asked };
+    let seeds = seeds.iter().filter_map(|seed| {
+        let none = find(judge(Contender::None), *seed)?;
+        let oracle = find(judge(Contender::Oracle), *seed)?;
+        Some(find(asked, *seed)?.judge(0, none, oracle))
+    });
+    let seeds: Vec<Judged> = seeds.collect();
+    let over = |f: fn(&Judged) -> f64| Spread::of(seeds.iter().map(f));
+    let (p95, runtime) = (over(|j| j.p95_norm), over(|j| j.batch_norm));
+    let (longest, share) = (over(|j| j.over_s_max), over(|j| j.over_fraction));
+    Row {
+        placement: asked.placement.name(),
+        policy: asked.contender.name(),
+        shares: asked.shares.map(Shares::name),
+        user_facing_p95_norm: p95.median,
+        user_facing_p95_norm_min: p95.min,
+        user_facing_p95_norm_max: p95.max,
+        batch_runtime_norm: runtime.median,
+        batch_runtime_norm_min: runtime.min,
+        batch_runtime_norm_max: runtime.max,
+        excess: over(|j| j.excess).median,
+        max_power_w: over(|j| j.max_w).median,
+        mean_power_w: over(|j| j.mean_w).median,
+        over_budget_s_max: longest.median,
+        over_budget_s_max_min: longest.min,
+        over_budget_s_max_max: longest.max,
+        over_budget_fraction: share.median,
+        over_budget_fraction_min: share.min,
+        over_budget_fraction_max: share.max,
+        over_budget_fraction_10ms: over(|j| j.over_fraction_10ms).median,
+        user_facing_throttled_core_s: over(|j| j.user_facing_throttled).median,
+        pstate_changes_per_core_min: over(|j| j.pstate_changes).median,
+        server_limit_s: over(|j| j.server_limit_s).median,
+        seeds: seeds.len(),
+    }
+}

@@ -1,0 +1,207 @@
+//! The paper's measurements as experiments in virtual time, with the real controllers.
+//!
+//! [`server`] is its Figures 4 and 5: one server under a fixed cap. [`chassis`] is its Figure 6: twelve
+//! servers, a budget, two placements. [`tradeoff`] and [`stability`] ask what the paper does not show.
+//!
+//! Everything is a list of jobs that do not know of each other, and a fold over what they came to: the
+//! caller may run them on as many threads as it likes. The same seed gives the same result.
+//!
+//! Source: Kumbhare et al., arXiv 2010.15388, Sections IV-C and IV-D.
+
+mod baseline;
+pub mod chassis;
+mod course;
+mod load;
+pub mod server;
+pub mod stability;
+pub mod tradeoff;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
+use core::fmt;
+
+use ballast_types::{PowerModel, Watts};
+use serde::{Deserialize, Serialize};
+
+/// What a server of 2 × 20 cores draws.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Idle, in watts.
+    pub idle_w: f64,
+    /// At full load and the highest frequency, in watts.
+    pub full_w: f64,
+    /// At full load and half of the highest frequency, in watts.
+    pub half_frequency_full_w: f64,
+}
+
+impl Default for Shape {
+    /// The paper's server.
+    fn default() -> Self {
+        Self { idle_w: 112.0, full_w: 310.0, half_frequency_full_w: 169.0 }
+    }
+}
+
+impl Shape {
+    /// The model of such a server. Idle at half frequency it draws as much less as the paper's does.
+    ///
+    /// # Errors
+    /// Says which relation between the watts does not hold.
+    pub fn model(&self) -> Result<PowerModel, OptionError> {
+        let paper = PowerModel::PAPER;
+        let model = PowerModel {
+            idle_w: self.idle_w,
+            full_w: self.full_w,
+            half_idle_w: self.idle_w * paper.half_idle_w / paper.idle_w,
+            half_full_w: self.half_frequency_full_w,
+        };
+        let Self { idle_w, full_w, half_frequency_full_w } = self;
+        let all = format_args!("{idle_w}, {full_w}, {half_frequency_full_w}").to_string();
+        model
+            .check()
+            .map(|()| model)
+            .map_err(|what| OptionError::new("idle_w, full_w, half_frequency_full_w", all, what))
+    }
+}
+
+/// An option that no run can be made of.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{key} = {value}: {allowed}")]
+pub struct OptionError {
+    /// Which option.
+    pub key: &'static str,
+    /// As asked.
+    pub value: String,
+    /// What is allowed.
+    pub allowed: String,
+}
+
+impl OptionError {
+    fn new(key: &'static str, value: impl fmt::Display, allowed: impl Into<String>) -> Self {
+        Self { key, value: value.to_string(), allowed: allowed.into() }
+    }
+}
+
+/// A number that must lie between two others.
+fn within(key: &'static str, value: f64, low: f64, high: f64) -> Result<f64, OptionError> {
+    if (low..=high).contains(&value) {
+        Ok(value)
+    } else {
+        Err(OptionError::new(key, value, format!("{low} to {high}{}", unit(key))))
+    }
+}
+
+/// The unit that the key ends in, as it stands behind a number; nothing for plain numbers.
+fn unit(key: &str) -> &'static str {
+    match key.rsplit('_').next() {
+        Some("w") => " W",
+        Some("s") => " s",
+        Some("ms") => " ms",
+        Some("minutes") => " minutes",
+        _ => "",
+    }
+}
+
+/// Watts that a server of this shape can be asked to keep.
+fn watts(key: &'static str, value: f64, low: f64, high: f64) -> Result<Watts, OptionError> {
+    let value = within(key, value, low, high)?;
+    Watts::from_f64(value).ok_or_else(|| OptionError::new(key, value, "watts"))
+}
+
+/// Who keeps the draw down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Contender {
+    /// Nobody.
+    None,
+    /// Hardware, every core alike: the paper's baseline.
+    FullServer,
+    /// The agent with the paper's steps.
+    Stepwise,
+    /// The agent with its model.
+    Predictive,
+    /// Two thresholds and a cut of the batch VMs' CPU time, as Thunderbolt does it.
+    Thunderbolt,
+    /// The highest p-states that fit at every instant, knowing the load: the physical limit.
+    Oracle,
+}
+
+impl Contender {
+    /// All of them, in the order of reports.
+    pub const ALL: [Self; 6] = [
+        Self::None,
+        Self::FullServer,
+        Self::Stepwise,
+        Self::Predictive,
+        Self::Thunderbolt,
+        Self::Oracle,
+    ];
+
+    /// Its name in options and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::FullServer => "full-server",
+            Self::Stepwise => "stepwise",
+            Self::Predictive => "predictive",
+            Self::Thunderbolt => "thunderbolt",
+            Self::Oracle => "oracle",
+        }
+    }
+}
+
+/// How the user-facing VMs' requests come.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arrivals {
+    /// At one mean rate.
+    #[default]
+    Steady,
+    /// With one day's swing, compressed into the run.
+    Diurnal,
+    /// In seeded bursts of a few seconds.
+    Bursty,
+}
+
+impl Arrivals {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Steady, Self::Diurnal, Self::Bursty];
+
+    /// Its name in options and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Steady => "steady",
+            Self::Diurnal => "diurnal",
+            Self::Bursty => "bursty",
+        }
+    }
+}
+
+/// One figure over the seeds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+impl Spread {
+    /// Of no values: NaN.
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
+        let mut all: Vec<f64> = values.into_iter().collect();
+        all.sort_by(f64::total_cmp);
+        let at = |n: usize| all.get(n).copied().unwrap_or(f64::NAN);
+        let middle = all.len() / 2;
+        let median = if all.len().is_multiple_of(2) && middle > 0 {
+            0.5 * (at(middle - 1) + at(middle))
+        } else {
+            at(middle)
+        };
+        Self { median, min: at(0), max: at(all.len().saturating_sub(1)) }
+    }
+}

@@ -1,0 +1,393 @@
+//! One server under a fixed cap: the paper's Figures 4 and 5.
+
+use core::time::Duration;
+
+use ballast_agent_core::{self as agent, Policy};
+use ballast_types::{PowerModel, VmClass, Watts};
+use serde::Serialize;
+
+use super::baseline::{Baseline, Thunderbolt};
+use super::course::{self, Judged, LONGEST, Measured, Stage};
+use super::load::{self, CORES, Kind, Work, plant};
+use super::{Arrivals, Contender, OptionError, Shape, Spread, watts, within};
+use crate::plant::{Plant, PlantSpec, SensorSpec};
+use crate::world::{Checks, Setup, Violation, World};
+
+/// What to measure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Options {
+    /// The server.
+    pub shape: Shape,
+    /// How requests come.
+    pub arrivals: Arrivals,
+    /// The share of the batch work that scales with the clock (0.6).
+    pub batch_share: f64,
+    /// Mean service time of one request, in milliseconds (0.5).
+    pub service_ms: f64,
+    /// The caps, in watts.
+    pub caps_w: Vec<f64>,
+    /// Who is compared.
+    pub contenders: Vec<Contender>,
+    /// One run of everything for each.
+    pub seeds: Vec<u64>,
+    /// How long the batch work takes when nobody is in its way (10).
+    pub minutes: f64,
+    /// `stepwise`: the margin under the cap as a share of it; `None` for the agent's own.
+    pub margin_share: Option<f64>,
+    /// `predictive`: the margin in standard deviations of what its forecasts miss; `None` for the agent's.
+    pub margin_sigmas: Option<f64>,
+    /// The server's own meter.
+    pub sensor: SensorSpec,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            shape: Shape::default(),
+            arrivals: Arrivals::default(),
+            batch_share: 0.6,
+            service_ms: load::SERVICE_MS,
+            caps_w: vec![250.0, 240.0, 230.0, 220.0, 210.0],
+            contenders: Contender::ALL.to_vec(),
+            seeds: (1..=10).collect(),
+            minutes: 10.0,
+            margin_share: None,
+            margin_sigmas: None,
+            sensor: SensorSpec::default(),
+        }
+    }
+}
+
+/// One run to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    pub(super) plan: Plan,
+    contender: Contender,
+    cap: Option<Watts>,
+    seed: u64,
+}
+
+/// What all runs have in common.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Plan {
+    model: PowerModel,
+    arrivals: Arrivals,
+    batch_share: f64,
+    service_ms: f64,
+    batch_s: f64,
+    caps_w: Vec<f64>,
+    pub(super) margin_share: Option<f64>,
+    pub(super) margin_sigmas: Option<f64>,
+    pub(super) sensor: SensorSpec,
+}
+
+/// What one run came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    pub(super) contender: Contender,
+    pub(super) cap: Option<Watts>,
+    pub(super) seed: u64,
+    pub(super) measured: Measured,
+}
+
+/// One contender under one cap. Values are medians over the seeds; `_norm` is against `none` of the same
+/// seed; power is true power.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The cap, in watts.
+    pub cap_w: f64,
+    /// Who kept the draw down.
+    pub policy: &'static str,
+    /// P95 latency of the user-facing VM.
+    pub user_facing_p95_norm: f64,
+    /// The lowest of the seeds.
+    pub user_facing_p95_norm_min: f64,
+    /// The highest of the seeds.
+    pub user_facing_p95_norm_max: f64,
+    /// Run time of the batch VM.
+    pub batch_runtime_norm: f64,
+    /// The lowest of the seeds.
+    pub batch_runtime_norm_min: f64,
+    /// The highest of the seeds.
+    pub batch_runtime_norm_max: f64,
+    /// Lost batch run time less the oracle's, as a share of the run time without a cap.
+    pub excess: f64,
+    /// The highest draw of any 100 ms, in watts.
+    pub max_power_w: f64,
+    /// The mean draw, in watts.
+    pub mean_power_w: f64,
+    /// The longest stretch above the cap, by means over 100 ms, in seconds.
+    pub over_cap_s_max: f64,
+    /// The lowest of the seeds.
+    pub over_cap_s_max_min: f64,
+    /// The highest of the seeds.
+    pub over_cap_s_max_max: f64,
+    /// The share of the time above the cap, by means over 100 ms.
+    pub over_cap_fraction: f64,
+    /// The lowest of the seeds.
+    pub over_cap_fraction_min: f64,
+    /// The highest of the seeds.
+    pub over_cap_fraction_max: f64,
+    /// The same by the plant's own steps of 10 ms.
+    pub over_cap_fraction_10ms: f64,
+    /// Core-seconds that user-facing cores were held down, by any cause.
+    pub user_facing_throttled_core_s: f64,
+    /// P-state changes of a batch core in a minute, as a mean over them.
+    pub pstate_changes_per_core_min: f64,
+    /// Seconds in which the server's own hardware limit was on beside the agent.
+    pub server_limit_s: f64,
+    /// How many seeds.
+    pub seeds: usize,
+}
+
+/// The draw and the frequencies of one run over time: Figure 4.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Trace {
+    /// Who kept the draw down.
+    pub policy: &'static str,
+    /// The cap, in watts; `null` where there is none.
+    pub cap_w: Option<f64>,
+    /// The seed.
+    pub seed: u64,
+    /// Every 100 ms.
+    pub points: Vec<Point>,
+}
+
+/// One moment of a [`Trace`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// Seconds since the start.
+    pub t_s: f64,
+    /// Mean draw over the 100 ms before, in watts.
+    pub power_w: f64,
+    /// Frequency of the lowest batch core, as a share of the highest.
+    pub batch_frequency_ratio_min: f64,
+}
+
+/// All runs that [`rows`] needs: `none` and `oracle` are always among them.
+///
+/// # Errors
+/// Names the first option that no run can be made of.
+pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
+    let plan = Plan::new(options)?;
+    let caps = plan.caps_w.iter().map(|w| watts("caps_w", *w, 1.0, 1e5));
+    let caps = caps.collect::<Result<Vec<_>, _>>()?;
+    let mut jobs = Vec::new();
+    for seed in options.seeds.iter().copied() {
+        let job = |contender, cap| Job { plan: plan.clone(), contender, cap, seed };
+        jobs.push(job(Contender::None, None));
+        for cap in &caps {
+            let asked = |c: &Contender| options.contenders.contains(c) || *c == Contender::Oracle;
+            let capped = Contender::ALL.into_iter().filter(|c| *c != Contender::None && asked(c));
+            jobs.extend(capped.map(|contender| job(contender, Some(*cap))));
+        }
+    }
+    Ok(jobs)
+}
+
+impl Plan {
+    pub(super) fn new(options: &Options) -> Result<Self, OptionError> {
+        let model = options.shape.model()?;
+        for cap_w in &options.caps_w {
+            within("caps_w", *cap_w, model.half_idle_w, model.full_w)?;
+        }
+        if let Some(share) = options.margin_share {
+            within("margin_share", share, 0.0, 0.5)?;
+        }
+        if let Some(sigmas) = options.margin_sigmas {
+            within("margin_sigmas", sigmas, 0.0, 100.0)?;
+        }
+        Ok(Self {
+            model,
+            arrivals: options.arrivals,
+            batch_share: within("batch_share", options.batch_share, 0.0, 1.0)?,
+            service_ms: within("service_ms", options.service_ms, 0.05, 1000.0)?,
+            batch_s: 60.0 * within("minutes", options.minutes, 0.01, 10_000.0)?,
+            caps_w: options.caps_w.clone(),
+            margin_share: options.margin_share,
+            margin_sigmas: options.margin_sigmas,
+            sensor: options.sensor,
+        })
+    }
+
+    /// One server; the supplies lose nothing, so that their input is the server's draw.
+    fn plant(&self, seed: u64, cap: Option<Watts>) -> PlantSpec {
+        let budget = cap.or(Watts::from_f64(self.model.full_w)).unwrap_or(Watts::MAX);
+        let work = Work {
+            arrivals: self.arrivals,
+            batch_share: self.batch_share,
+            service_ms: self.service_ms,
+            batch_s: self.batch_s,
+            calm_s: 0.0,
+            length_s: LONGEST * self.batch_s,
+            seed,
+        };
+        let kinds = [VmClass::UserFacing, VmClass::NonUserFacing];
+        let kinds = kinds.map(|class| Kind { class, cores: CORES / 2 });
+        plant(vec![work.server(0, self.model, &kinds)], self.sensor, budget)
+    }
+
+    /// The agent for this meter. Its deadband is twice the meter's noise, as the daemon's configuration
+    /// advises and does not do by itself.
+    fn tune(&self, agent: &mut agent::Params) {
+        let SensorSpec { lag, refresh, noise_ppm, .. } = self.sensor;
+        agent.sample_period = refresh;
+        agent.settle = lag + refresh;
+        let noise = 2.0 * f64::from(noise_ppm) * 1e-6 * self.model.power(0.5, 1.0).as_f64();
+        agent.deadband = agent.deadband.max(Watts::from_f64(noise).unwrap_or(Watts::ZERO));
+        if let Some(share) = self.margin_share {
+            agent.margin_ppm = libm::round(share * 1e6) as u32;
+        }
+        if let Some(sigmas) = self.margin_sigmas {
+            agent.margin_sigmas = sigmas;
+        }
+    }
+}
+
+impl Job {
+    /// Makes the run.
+    ///
+    /// # Errors
+    /// When a controller breaks a promise that holds for every contender.
+    pub fn run(&self) -> Result<Run, Violation> {
+        let limits = self.cap.map_or_else(|| self.plan.caps_w.clone(), |cap| vec![cap.as_f64()]);
+        let measured = course::run(&mut self.stage(), &limits, 0.0, self.plan.batch_s)?;
+        Ok(Run { contender: self.contender, cap: self.cap, seed: self.seed, measured })
+    }
+
+    /// Makes the run and gives its course until batch work would be done unhindered.
+    ///
+    /// # Errors
+    /// As [`Job::run`].
+    pub fn trace(&self) -> Result<Trace, Violation> {
+        let mut points = Vec::new();
+        course::watch(&mut self.stage(), &[], self.plan.batch_s, |plant, t_s, power_w| {
+            let batch_frequency_ratio_min = plant.batch_frequency_ratio_min();
+            points.push(Point { t_s, power_w, batch_frequency_ratio_min });
+        })?;
+        let (policy, cap_w) = (self.contender.name(), self.cap.map(Watts::as_f64));
+        Ok(Trace { policy, cap_w, seed: self.seed, points })
+    }
+
+    /// The plant as it starts.
+    #[cfg(test)]
+    pub(super) fn plant(&self) -> Plant {
+        Plant::new(self.plan.plant(self.seed, self.cap), self.seed)
+    }
+
+    fn stage(&self) -> Stage {
+        let Self { plan, contender, seed, .. } = self;
+        let spec = plan.plant(*seed, self.cap);
+        let policy = match contender {
+            Contender::Stepwise => Policy::Stepwise,
+            Contender::Predictive => Policy::Predictive,
+            _ => return self.without_agent(Plant::new(spec, *seed)),
+        };
+        let length = Duration::from_secs_f64(LONGEST * plan.batch_s);
+        let mut setup = Setup::new(spec, policy, *seed, length);
+        setup.checks = Checks::NONE;
+        setup.fixed_cap = self.cap;
+        setup.agents.iter_mut().for_each(|agent| plan.tune(agent));
+        Stage::World(Box::new(World::new(setup)))
+    }
+
+    fn without_agent(&self, mut plant: Plant) -> Stage {
+        let baseline = match (self.contender, self.cap) {
+            (Contender::FullServer, cap) => {
+                plant.set_slot_cap(0, cap);
+                Baseline::Nobody
+            }
+            (Contender::Oracle, cap) => {
+                plant.set_oracle(cap);
+                Baseline::Nobody
+            }
+            (Contender::Thunderbolt, Some(cap)) => {
+                Baseline::Thunderbolt(Box::new(Thunderbolt::new(cap, &plant, self.seed)))
+            }
+            _ => Baseline::Nobody,
+        };
+        Stage::Plant(Box::new(plant), baseline)
+    }
+
+    /// Who keeps the draw down.
+    #[must_use]
+    pub fn contender(&self) -> Contender {
+        self.contender
+    }
+    /// The cap; `None` for the run without one.
+    #[must_use]
+    pub fn cap(&self) -> Option<Watts> {
+        self.cap
+    }
+    /// The seed.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+}
+
+/// What the runs came to: by cap as in the options, and then by contender.
+#[must_use]
+pub fn rows(options: &Options, runs: &[Run]) -> Vec<Row> {
+    let runs: Vec<_> = runs.iter().collect();
+    let mut rows = Vec::new();
+    for (n, cap_w) in options.caps_w.iter().enumerate() {
+        for contender in options.contenders.iter().copied() {
+            rows.push(row(Asked { n, cap_w: *cap_w, contender, seeds: &options.seeds }, &runs));
+        }
+    }
+    rows
+}
+
+/// What one row is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    /// The cap's place in the options.
+    pub(super) n: usize,
+    pub(super) cap_w: f64,
+    pub(super) contender: Contender,
+    pub(super) seeds: &'a [u64],
+}
+
+pub(super) fn row(asked: Asked<'_>, runs: &[&Run]) -> Row {
+    let cap = Watts::from_f64(asked.cap_w);
+    let find = |contender, seed| {
+        let cap = cap.filter(|_| contender != Contender::None);
+        let mut all = runs.iter();
+        all.find(|r| (r.contender, r.cap, r.seed) == (contender, cap, seed)).map(|r| &r.measured)
+    };
+    let seeds = asked.seeds.iter().filter_map(|seed| {
+        let own = find(asked.contender, *seed)?;
+        let (none, oracle) = (find(Contender::None, *seed)?, find(Contender::Oracle, *seed)?);
+        let limit = if asked.contender == Contender::None { asked.n } else { 0 };
+        Some(own.judge(limit, none, oracle))
+    });
+    let seeds: Vec<Judged> = seeds.collect();
+    let over = |f: fn(&Judged) -> f64| Spread::of(seeds.iter().map(f));
+    let (p95, runtime) = (over(|j| j.p95_norm), over(|j| j.batch_norm));
+    let (longest, share) = (over(|j| j.over_s_max), over(|j| j.over_fraction));
+    Row {
+        cap_w: asked.cap_w,
+        policy: asked.contender.name(),
+        user_facing_p95_norm: p95.median,
+        user_facing_p95_norm_min: p95.min,
+        user_facing_p95_norm_max: p95.max,
+        batch_runtime_norm: runtime.median,
+        batch_runtime_norm_min: runtime.min,
+        batch_runtime_norm_max: runtime.max,
+        excess: over(|j| j.excess).median,
+        max_power_w: over(|j| j.max_w).median,
+        mean_power_w: over(|j| j.mean_w).median,
+        over_cap_s_max: longest.median,
+        over_cap_s_max_min: longest.min,
+        over_cap_s_max_max: longest.max,
+        over_cap_fraction: share.median,
+        over_cap_fraction_min: share.min,
+        over_cap_fraction_max: share.max,
+        over_cap_fraction_10ms: over(|j| j.over_fraction_10ms).median,
+        user_facing_throttled_core_s: over(|j| j.user_facing_throttled).median,
+        pstate_changes_per_core_min: over(|j| j.pstate_changes).median,
+        server_limit_s: over(|j| j.server_limit_s).median,
+        seeds: seeds.len(),
+    }
+}

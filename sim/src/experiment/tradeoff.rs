@@ -1,0 +1,188 @@
+//! Watts against safety: how much batch run time a policy loses for how little time above the cap, as its
+//! margin moves.
+
+use serde::Serialize;
+
+use super::{Contender, OptionError, server};
+use crate::world::Violation;
+
+/// What to measure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Options {
+    /// The runs; its contenders and margins are not looked at.
+    pub server: server::Options,
+    /// Margins of `stepwise`, as shares of the cap.
+    pub margins_share: Vec<f64>,
+    /// Margins of `predictive`, in standard deviations of what its forecasts miss.
+    pub margins_sigmas: Vec<f64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let caps_w = vec![250.0, 240.0, 230.0, 220.0];
+        let seeds = (1..=5).collect();
+        let arrivals = super::Arrivals::Bursty;
+        Self {
+            server: server::Options { caps_w, seeds, arrivals, ..server::Options::default() },
+            margins_share: vec![0.0, 0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08],
+            margins_sigmas: vec![0.5, 1.0, 1.5, 2.0, 2.2, 2.5, 3.0],
+        }
+    }
+}
+
+/// One margin of one policy under one cap; medians over the seeds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The cap, in watts.
+    pub cap_w: f64,
+    /// `stepwise` or `predictive`.
+    pub policy: &'static str,
+    /// The margin, as a share of the cap or in standard deviations.
+    pub margin: f64,
+    /// The share of the time above the cap, by means over 100 ms.
+    pub over_cap_fraction: f64,
+    /// The longest stretch above the cap, in seconds.
+    pub over_cap_s_max: f64,
+    /// Lost batch run time less the oracle's.
+    pub excess: f64,
+    /// Run time of the batch VM against the one without a cap.
+    pub batch_runtime_norm: f64,
+    /// P95 latency of the user-facing VM against the one without a cap.
+    pub user_facing_p95_norm: f64,
+    /// How many seeds.
+    pub seeds: usize,
+}
+
+/// A policy with a margin.
+type Setting = (Contender, f64);
+
+/// One run to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// `None` for what the others are judged against.
+    setting: Option<Setting>,
+    job: server::Job,
+}
+
+/// What one run came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    setting: Option<Setting>,
+    run: server::Run,
+}
+
+fn settings(options: &Options) -> impl Iterator<Item = Setting> + '_ {
+    let stepwise = options.margins_share.iter().map(|m| (Contender::Stepwise, *m));
+    let predictive = options.margins_sigmas.iter().map(|m| (Contender::Predictive, *m));
+    stepwise.chain(predictive)
+}
+
+/// All runs that [`rows`] needs.
+///
+/// # Errors
+/// Names the first option that no run can be made of.
+pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
+    let of = |setting: Option<Setting>| {
+        let mut server = options.server.clone();
+        (server.margin_share, server.margin_sigmas) = match setting {
+            Some((Contender::Stepwise, margin)) => (Some(margin), None),
+            Some((_, margin)) => (None, Some(margin)),
+            None => (None, None),
+        };
+        server.contenders = setting.iter().map(|(contender, _)| *contender).collect();
+        let mut jobs = server::jobs(&server)?;
+        jobs.retain(|job| match setting {
+            Some((contender, _)) => job.contender() == contender,
+            None => true,
+        });
+        Ok(jobs.into_iter().map(|job| Job { setting, job }).collect::<Vec<_>>())
+    };
+    let mut jobs = of(None)?;
+    for setting in settings(options) {
+        jobs.extend(of(Some(setting))?);
+    }
+    Ok(jobs)
+}
+
+impl Job {
+    /// Makes the run.
+    ///
+    /// # Errors
+    /// As [`server::Job::run`].
+    pub fn run(&self) -> Result<Run, Violation> {
+        Ok(Run { setting: self.setting, run: self.job.run()? })
+    }
+
+    /// The run of one server that it is.
+    #[must_use]
+    pub fn server(&self) -> &server::Job {
+        &self.job
+    }
+}
+
+/// What the runs came to: by cap, then by policy, then by margin, as in the options.
+#[must_use]
+pub fn rows(options: &Options, runs: &[Run]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for cap_w in options.server.caps_w.iter().copied() {
+        for setting in settings(options) {
+            let mine = |run: &&Run| run.setting.is_none_or(|own| own == setting);
+            let runs: Vec<_> = runs.iter().filter(mine).map(|run| &run.run).collect();
+            let seeds = &options.server.seeds;
+            let row =
+                server::row(server::Asked { n: 0, cap_w, contender: setting.0, seeds }, &runs);
+            rows.push(Row {
+                cap_w,
+                policy: setting.0.name(),
+                margin: setting.1,
+                over_cap_fraction: row.over_cap_fraction,
+                over_cap_s_max: row.over_cap_s_max,
+                excess: row.excess,
+                batch_runtime_norm: row.batch_runtime_norm,
+                user_facing_p95_norm: row.user_facing_p95_norm,
+                seeds: row.seeds,
+            });
+        }
+    }
+    rows
+}
+
+/// Less time above the cap than this is not comparable: a run of ten minutes has six such means of 100 ms,
+/// and which margin has one more of them is chance.
+pub const COMPARABLE_FRACTION: f64 = 0.001;
+
+/// The excess that a policy can have while above one cap for no more than `over_cap_fraction` of the time.
+///
+/// Read off the lower envelope of its curve in `rows`: margins that lose more run time than another one
+/// that is above the cap no longer are left out, and straight lines join the rest. `None` outside of the
+/// curve and below [`COMPARABLE_FRACTION`].
+#[must_use]
+pub fn excess_at(
+    rows: &[Row],
+    cap_w: f64,
+    policy: Contender,
+    over_cap_fraction: f64,
+) -> Option<f64> {
+    let mine = rows.iter().filter(|row| row.cap_w == cap_w && row.policy == policy.name());
+    let finite = mine.filter(|row| row.over_cap_fraction.is_finite() && row.excess.is_finite());
+    let mut curve: Vec<_> = finite.map(|row| (row.over_cap_fraction, row.excess)).collect();
+    curve.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    let x = over_cap_fraction;
+    let longest = curve.last()?.0;
+    if !(COMPARABLE_FRACTION..=longest).contains(&x) {
+        return None;
+    }
+    let mut least = f64::INFINITY;
+    // What is left falls strictly, and no two have the same time above the cap.
+    curve.retain(|(_, y)| {
+        *y < least && {
+            least = *y;
+            true
+        }
+    });
+    let (before, after) = curve.split_at(curve.partition_point(|(at, _)| *at <= x));
+    let (x0, y0) = *before.last()?;
+    // Behind the envelope's end more time above the cap gains nothing.
+    let Some((x1, y1)) = after.first() else { return Some(y0) };
+    Some(y0 + (x - x0) / (x1 - x0) * (y1 - y0))
+}

@@ -1,0 +1,51 @@
+//! One cap for every server instead of a chassis manager: what the agents are told, again and again.
+
+use ballast_types::wire::{Alert, Level};
+use ballast_types::{BootId, ChassisId, Epoch, Seq, Watts};
+
+/// Longer than any two messages are apart, so that the lease never ends.
+const VALID_FOR_MS: u64 = 2000;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct FixedCap {
+    chassis_id: ChassisId,
+    watts: Watts,
+    seq: u64,
+    /// The newest report of every server: its boot and its clock.
+    heard: Vec<Option<(BootId, u64)>>,
+}
+
+impl FixedCap {
+    pub(crate) fn new(chassis_id: ChassisId, watts: Watts, servers: usize) -> Self {
+        Self { chassis_id, watts, seq: 0, heard: vec![None; servers] }
+    }
+
+    pub(crate) fn heard(&mut self, server: usize, boot_id: &BootId, agent_ms: u64) {
+        if let Some(heard) = self.heard.get_mut(server) {
+            *heard = Some((boot_id.clone(), agent_ms));
+        }
+    }
+
+    /// The next message for every server.
+    pub(crate) fn round(&mut self) -> Vec<(usize, Alert)> {
+        self.seq += 1;
+        let alert = |(server, heard): (usize, &Option<(BootId, u64)>)| {
+            let alert = Alert {
+                chassis_id: self.chassis_id.clone(),
+                epoch: Epoch(1),
+                seq: Seq(self.seq),
+                level: Level::Cap,
+                echo_boot_id: heard.as_ref().map(|(boot, _)| boot.clone()),
+                echo_agent_ms: heard.as_ref().map(|(_, ms)| *ms),
+                chassis_power_w: None,
+                chassis_limit_w: self.heard.iter().map(|_| self.watts).sum(),
+                cap_w: Some(self.watts),
+                fallback_w: self.watts,
+                valid_for_ms: VALID_FOR_MS,
+            };
+            (server, alert)
+        };
+        self.heard.iter().enumerate().map(alert).collect()
+    }
+}

@@ -1,0 +1,44 @@
+//! Real daemons with `policy = "predictive"` and `shares = "critical-first"`.
+
+use ballast_tests::{Lab, steady};
+use ballast_types::wire::{AgentState, SharePolicy};
+
+/// The rig's counters move every 10 ms, so its windows are longer than a real server's.
+const PREDICTIVE: &str = "policy = \"predictive\"\n[predictive]\nperiod_ms = 100\n";
+
+/// Two servers that would draw some 500 W on a budget of 440 W.
+fn overloaded() -> Lab {
+    let shares = "shares = \"critical-first\"";
+    Lab::with(steady(2, 440, (0.3, 0.95)), shares, PREDICTIVE)
+}
+
+/// Whether every agent's model chooses the p-states, and some are restricted.
+fn predicts(lab: &Lab) -> bool {
+    lab.servers().iter().all(|name| {
+        lab.agent(name).is_some_and(|agent| {
+            let trusted = agent.recovery.is_some_and(|recovery| recovery.doubt.is_none());
+            trusted && agent.report.state == AgentState::Recovering
+        })
+    })
+}
+
+#[test]
+fn the_model_is_learnt_from_the_files_and_holds_the_budget() {
+    let mut lab = overloaded();
+    let before = lab.limits();
+    lab.start_all();
+    lab.wait("the models are trusted", predicts);
+    lab.wait("the budget holds", Lab::holds);
+    assert_eq!(lab.chassis().map(|chassis| chassis.shares), Some(SharePolicy::CriticalFirst));
+    let (_, metrics) = lab.get("s01", "/metrics");
+    assert!(metrics.contains("ballast_agent_model_trusted 1"), "{metrics}");
+    assert!(metrics.contains("ballast_agent_model_margin_watts"), "{metrics}");
+
+    // Every window is in the recording, and so is every choice.
+    lab.end_all();
+    for name in ["chassis", "s01"] {
+        lab.replay(name);
+    }
+    lab.wait_restored(&before, "");
+    assert_eq!(lab.end_rig().plant().truth().user_facing_throttled_core_s.total(), 0.0);
+}
