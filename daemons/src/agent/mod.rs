@@ -2,7 +2,6 @@
 
 mod api;
 mod fast;
-mod floating;
 mod hand;
 mod kill;
 mod sampler;

@@ -9,7 +9,7 @@ use ballast_hw::{Bandwidth, Cgroup, HwError};
 use ballast_types::wire::VmSpec;
 use ballast_types::{CoreId, OnExtreme, VmClass, VmId};
 
-use super::vms::Vms;
+use super::Vms;
 
 /// Every VM with as many cores as it has; which ones does not matter. No VM is wider than the server, but
 /// together they may have more cores than there are.

@@ -1,0 +1,50 @@
+//! How busy every VM is.
+
+use std::collections::BTreeMap;
+
+use ballast_agent_core::VmUsage;
+use ballast_hw::CpuUse;
+use ballast_hw::cgroup::{Cgroup, UsageMeter};
+use ballast_types::{Instant, VmId};
+
+/// How busy one VM is, between two looks of each of those who look.
+struct Meter {
+    cores: usize,
+    slow: UsageMeter,
+    fast: UsageMeter,
+}
+
+/// How busy every VM is that has a cgroup.
+#[derive(Default)]
+pub(super) struct Meters(BTreeMap<VmId, Meter>);
+
+impl Meters {
+    /// Measures `vm` on `cores` cores in its group from now on; an older one of it goes on in `before`.
+    pub(super) fn measure(&mut self, vm: &VmId, cores: usize, group: Cgroup, before: &mut Self) {
+        let old = before.0.remove(vm).map(|old| Meter { cores, ..old });
+        let meter = old.unwrap_or_else(|| {
+            let meter = UsageMeter::new(group);
+            Meter { cores, slow: meter.clone(), fast: meter }
+        });
+        self.0.insert(vm.clone(), meter);
+    }
+
+    /// CPU use of every VM since the last call; a VM whose use is not known is left out.
+    pub(super) fn slow(&mut self, now: Instant) -> Vec<VmUsage> {
+        self.sample(now, |meter| &mut meter.slow)
+    }
+
+    /// The same for fast windows.
+    pub(super) fn fast(&mut self, now: Instant) -> Vec<VmUsage> {
+        self.sample(now, |meter| &mut meter.fast)
+    }
+
+    fn sample(&mut self, now: Instant, of: impl Fn(&mut Meter) -> &mut UsageMeter) -> Vec<VmUsage> {
+        let sample = |(vm, meter): (&VmId, &mut Meter)| {
+            let cores = meter.cores;
+            let CpuUse { utilisation, stopped } = of(meter).sample(now, cores).ok().flatten()?;
+            Some(VmUsage { vm: vm.clone(), utilisation, throttled: stopped })
+        };
+        self.0.iter_mut().filter_map(sample).collect()
+    }
+}
