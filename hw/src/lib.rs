@@ -1,4 +1,4 @@
-//! This machine, as the kernel shows it: cpufreq, RAPL, hwmon, cgroup v2.
+//! This machine, as the kernel shows it: CPUs and their clocks, RAPL, hwmon, cgroup v2.
 //!
 //! Everything hangs below a [`Root`]: `/` on a server, a folder in tests and on the rig. Only this
 //! crate opens the kernel's files, and the kernel's raw integers stay inside it. It decides nothing:
@@ -19,13 +19,14 @@ pub mod powercap;
 mod root;
 pub mod slots;
 pub mod supplies;
+mod topology;
 
 #[cfg(test)]
 mod testing;
 
 pub use bandwidth::{Bandwidth, CpuMax, QuotaOriginal};
 pub use cgroup::{Cgroup, CpuUse, UsageMeter};
-pub use cpufreq::{Cpufreq, Floor};
+pub use cpufreq::{Cpufreq, Driver, Floor};
 pub use error::{HwError, Operation};
 pub use hwmon::MatchSpec;
 pub use journal::{Journal, Opened, Originals};
@@ -35,3 +36,4 @@ pub use powercap::{RaplMeter, ServerLimit};
 pub use root::{Root, boot_id};
 pub use slots::SlotCap;
 pub use supplies::{Supplies, SupplyRead, SupplyState};
+pub use topology::{Domain, Topology};

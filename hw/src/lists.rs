@@ -35,6 +35,11 @@ impl CpuList {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+    /// Whether this CPU is in it.
+    #[must_use]
+    pub fn contains(&self, cpu: u32) -> bool {
+        self.0.contains(&cpu)
+    }
     /// Whether every CPU of this list is in `other`.
     #[must_use]
     pub fn is_subset(&self, other: &Self) -> bool {
@@ -45,6 +50,12 @@ impl CpuList {
 impl FromIterator<u32> for CpuList {
     fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
         Self(cpus.into_iter().collect())
+    }
+}
+
+impl Extend<u32> for CpuList {
+    fn extend<I: IntoIterator<Item = u32>>(&mut self, cpus: I) {
+        self.0.extend(cpus);
     }
 }
 

@@ -43,6 +43,8 @@ const MAX_FILE: u64 = 64 * 1024;
 pub(crate) fn read_text(path: &Path) -> Result<String, HwError> {
     let allowed = "a readable text file of at most 64 KiB";
     let failed = |e| HwError::io(path, Operation::Read, allowed, e);
+    #[cfg(test)]
+    crate::testing::on_read(path).map_err(failed)?;
     let mut text = String::new();
     File::open(path)
         .and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text))
@@ -85,6 +87,10 @@ pub(crate) fn write_value(path: &Path, value: impl Display) -> Result<(), HwErro
             source,
         )
     };
+    #[cfg(test)]
+    if crate::testing::on_write(path, line.trim_end()).map_err(failed)? {
+        return Ok(());
+    }
     let mut file = OpenOptions::new().write(true).truncate(true).open(path).map_err(failed)?;
     let written = file.write(line.as_bytes()).map_err(failed)?;
     if written != line.len() {

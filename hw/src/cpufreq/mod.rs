@@ -1,0 +1,293 @@
+//! Frequency caps through `scaling_max_freq`, the only file that caps and follows no governor.
+//!
+//! What is capped is a clock [`Domain`]: one physical core with all its threads, or more where hardware
+//! ties them together. It may have several policies (one per thread on Intel), and a policy may have
+//! several CPUs.
+//!
+//! Traps that shape this module (Linux 6.12, `drivers/cpufreq/cpufreq.c`):
+//! a value out of range is clamped silently, so every value is checked before it is written;
+//! reading shows the least of all limits, not our request; the change is applied after the write
+//! returns, so [`Cpufreq::read_back`] tells the truth some 10 to 50 ms later.
+
+mod driver;
+mod ladder;
+mod policy;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use ballast_types::{Core, CoreId, KiloHertz, Ladder};
+use nix::errno::Errno;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+pub use driver::Driver;
+pub use ladder::ReferenceSource;
+pub use policy::PolicyFacts;
+
+use crate::error::{HwError, Operation};
+use crate::root::{numbered, read_value};
+use crate::{Domain, Root, Topology};
+use ladder::common;
+use policy::Policy;
+
+/// "No user limit": `FREQ_QOS_MAX_DEFAULT_VALUE`. Unlike `cpuinfo_max_freq` it survives a later boost.
+const NO_LIMIT_KHZ: u32 = 2_147_483_647;
+/// What a frequency file must hold.
+const FREQUENCY: &str = "a whole number of kHz from 1 to 100000000";
+/// A hundred gigahertz: beyond it the unit is wrong.
+const MAX_KHZ: u32 = 100_000_000;
+
+/// How low software may throttle a core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Floor {
+    /// The lowest p-state at or above half of the reference frequency.
+    #[default]
+    Half,
+    /// The lowest p-state at or above this frequency.
+    At(KiloHertz),
+}
+
+/// What was there before anything was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpufreqOriginals {
+    /// `scaling_driver`; another driver has other limits, and has dropped ours.
+    pub driver: String,
+    /// `scaling_max_freq` per policy.
+    pub max_khz: BTreeMap<CoreId, KiloHertz>,
+}
+
+/// Every clock domain of this machine that can be capped.
+#[derive(Debug)]
+pub struct Cpufreq {
+    driver: Driver,
+    /// Ascending by id.
+    domains: Vec<Domain>,
+    /// What each of them is capped by.
+    clocks: Vec<Clock>,
+}
+
+/// How one domain is capped.
+#[derive(Debug)]
+struct Clock {
+    /// What all its policies can be capped to.
+    ladder: Ladder,
+    policies: Vec<Policy>,
+}
+
+impl Cpufreq {
+    /// Reads every policy and works out what it can be capped to. Changes nothing.
+    ///
+    /// A policy whose CPUs are all offline (EBUSY) is left out, and so is a domain without a policy.
+    ///
+    /// # Errors
+    /// If there is no policy, a file of one is missing or garbage, or the policies of a domain have no
+    /// step in common.
+    pub fn discover(root: &Root, floor: Floor) -> Result<Self, HwError> {
+        let dir = root.path("sys/devices/system/cpu/cpufreq");
+        let topology = Topology::read(root)?;
+        let mut driver = None;
+        let mut clocks = BTreeMap::<CoreId, Clock>::new();
+        for (number, path) in numbered(&dir, "policy")? {
+            let id = u16::try_from(number).map_err(|_| {
+                HwError::value(&path, Operation::Read, number, "a policy number up to 65535")
+            })?;
+            let policy = match Policy::read(root, &path, CoreId(id), floor) {
+                Ok(policy) => policy,
+                Err(e) if e.is(&[Errno::EBUSY]) => {
+                    warn!(%e, "policy is offline: left out");
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
+            let Some(domain) = topology.of(number) else {
+                warn!(policy = %path.display(), "none of its CPUs is online: left out");
+                continue;
+            };
+            driver.get_or_insert_with(|| policy.facts.driver.clone());
+            match clocks.get_mut(&domain.id) {
+                Some(clock) => clock.join(policy).map_err(|policy| {
+                    let steps = format!("{:?}", policy.facts.ladder);
+                    let allowed = "a step that the core's other policies have as well";
+                    HwError::value(&path, Operation::Read, steps, allowed)
+                })?,
+                None => {
+                    let ladder = policy.facts.ladder.clone();
+                    clocks.insert(domain.id, Clock { ladder, policies: vec![policy] });
+                }
+            }
+        }
+        let driver = driver.ok_or_else(|| {
+            HwError::value(&dir, Operation::Read, "no policy", "at least one online policyN")
+        })?;
+        let capped = |domain: &&Domain| clocks.contains_key(&domain.id);
+        let domains = topology.domains().iter().filter(capped).cloned().collect();
+        Ok(Self { driver, domains, clocks: clocks.into_values().collect() })
+    }
+
+    /// The domains that can be capped, ascending by id.
+    #[must_use]
+    pub fn domains(&self) -> &[Domain] {
+        &self.domains
+    }
+
+    /// One core per domain, ascending by id.
+    #[must_use]
+    pub fn cores(&self) -> Vec<Core> {
+        let both = self.domains.iter().zip(&self.clocks);
+        both.map(|(domain, clock)| Core { id: domain.id, ladder: clock.ladder.clone() }).collect()
+    }
+
+    /// One core per CPU, ascending by id: for what follows threads and caps no clock.
+    #[must_use]
+    pub fn cpus(&self) -> Vec<Core> {
+        let both = self.domains.iter().zip(&self.clocks);
+        let cpus = both.flat_map(|(domain, clock)| {
+            let core = |cpu: u32| Core { id: CoreId(cpu as u16), ladder: clock.ladder.clone() };
+            domain.cpus.iter().map(core)
+        });
+        let mut cpus: Vec<_> = cpus.collect();
+        cpus.sort_unstable_by_key(|core| core.id);
+        cpus
+    }
+
+    /// The driver.
+    #[must_use]
+    pub fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// What was found of every policy.
+    pub fn policies(&self) -> impl Iterator<Item = &PolicyFacts> {
+        self.clocks.iter().flat_map(|clock| &clock.policies).map(|policy| &policy.facts)
+    }
+
+    /// What must be put back at the end.
+    #[must_use]
+    pub fn originals(&self) -> CpufreqOriginals {
+        let max_khz = self.policies().map(|policy| (policy.id, policy.original)).collect();
+        CpufreqOriginals { driver: self.driver.name().to_owned(), max_khz }
+    }
+
+    /// Takes over what an earlier life of the agent had found, and tells which cores it left capped.
+    ///
+    /// A core counts as capped if it stands below its original, within its ladder. One that stands
+    /// at or above its original was changed by somebody else since: the present value is kept.
+    ///
+    /// # Errors
+    /// If a policy cannot be read.
+    pub fn adopt(&mut self, saved: &CpufreqOriginals) -> Result<Vec<(CoreId, KiloHertz)>, HwError> {
+        if saved.driver != self.driver.name() {
+            warn!(
+                was = saved.driver,
+                is = %self.driver,
+                "cpufreq driver changed: saved limits dropped"
+            );
+            return Ok(Vec::new());
+        }
+        let mut capped = Vec::new();
+        for (domain, clock) in self.domains.iter().zip(&mut self.clocks) {
+            let top = clock.ladder.max();
+            let (mut any, mut highest) = (false, KiloHertz::default());
+            for policy in &mut clock.policies {
+                let original = saved.max_khz.get(&policy.facts.id);
+                let ours = original.map_or(Ok(None), |khz| policy.adopt(*khz))?;
+                any |= ours.is_some();
+                // The clock follows the highest request of its threads.
+                highest = highest.max(ours.unwrap_or(top).min(top));
+            }
+            // Lower than our lowest is a stronger limit of the kernel; ours may be hidden behind it.
+            if any && highest >= clock.ladder.floor() {
+                capped.push((domain.id, highest));
+            }
+        }
+        Ok(capped)
+    }
+
+    /// Caps one core, all its policies. Never raises one above what it was limited to before.
+    ///
+    /// # Errors
+    /// If there is no such core, the frequency is outside its ladder, or the kernel refuses; then all
+    /// policies were tried.
+    pub fn set(&mut self, core: CoreId, khz: KiloHertz) -> Result<(), HwError> {
+        let clock = self.clock_mut(core)?;
+        let (low, high) = (clock.ladder.floor(), clock.ladder.max());
+        if !(low..=high).contains(&khz) {
+            let allowed = format!("{} to {high}", low.get());
+            return Err(HwError::value(&name(core), Operation::Write, khz, allowed));
+        }
+        clock.each(|policy| policy.cap(khz))
+    }
+
+    /// Takes our cap off one core; does nothing if there is none.
+    ///
+    /// Where nobody had limited it before, it is left without any user limit; otherwise the limit of
+    /// before is put back.
+    ///
+    /// # Errors
+    /// If there is no such core, or the kernel refuses; then all policies were tried.
+    pub fn release(&mut self, core: CoreId) -> Result<(), HwError> {
+        self.clock_mut(core)?.each(Policy::release)
+    }
+
+    /// The limit in force: the highest of its policies, each of which has the least of our limit and the
+    /// kernel's own.
+    ///
+    /// # Errors
+    /// If there is no such core, or a file of it is unreadable or garbage.
+    pub fn read_back(&self, core: CoreId) -> Result<KiloHertz, HwError> {
+        let at = self.index(core)?;
+        let highest = |max: KiloHertz, policy: &Policy| Ok(max.max(policy.read_back()?));
+        self.clocks[at].policies.iter().try_fold(KiloHertz::default(), highest)
+    }
+
+    fn index(&self, core: CoreId) -> Result<usize, HwError> {
+        self.domains.binary_search_by_key(&core, |domain| domain.id).map_err(|_| {
+            HwError::value(&name(core), Operation::Read, core, "a core that was found at start")
+        })
+    }
+
+    fn clock_mut(&mut self, core: CoreId) -> Result<&mut Clock, HwError> {
+        let at = self.index(core)?;
+        Ok(&mut self.clocks[at])
+    }
+}
+
+impl Clock {
+    /// Does something to every policy; gives the first error.
+    fn each(&mut self, act: impl Fn(&mut Policy) -> Result<(), HwError>) -> Result<(), HwError> {
+        let mut result = Ok(());
+        for policy in &mut self.policies {
+            result = result.and(act(policy));
+        }
+        result
+    }
+
+    /// Takes in one more policy; gives it back if there is no step for all.
+    fn join(&mut self, policy: Policy) -> Result<(), Policy> {
+        let Some(ladder) = common(&self.ladder, &policy.facts.ladder) else { return Err(policy) };
+        self.ladder = ladder;
+        self.policies.push(policy);
+        Ok(())
+    }
+}
+
+/// How a core is named where no single file is to blame.
+fn name(core: CoreId) -> PathBuf {
+    PathBuf::from(format!("sys/devices/system/cpu/cpu{core}/cpufreq"))
+}
+
+fn valid(khz: KiloHertz) -> bool {
+    (1..=MAX_KHZ).contains(&khz.get())
+}
+
+fn read_khz(path: &Path) -> Result<KiloHertz, HwError> {
+    let khz = KiloHertz::new(read_value(path, FREQUENCY)?);
+    // `scaling_max_freq` may show the "no limit" value itself on some kernels.
+    if !valid(khz) && khz.get() != NO_LIMIT_KHZ {
+        return Err(HwError::value(path, Operation::Read, khz, FREQUENCY));
+    }
+    Ok(khz)
+}

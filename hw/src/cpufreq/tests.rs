@@ -1,0 +1,202 @@
+//! What caps do, on a folder.
+
+use super::*;
+use crate::testing::Tree;
+
+const P0: &str = "sys/devices/system/cpu/cpufreq/policy0";
+const MAX: &str = "sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq";
+
+fn mhz(n: u32) -> KiloHertz {
+    KiloHertz::from_mhz(n)
+}
+fn tree() -> Tree {
+    let tree = Tree::new();
+    tree.policy(0);
+    tree
+}
+fn found(tree: &Tree) -> Cpufreq {
+    Cpufreq::discover(tree.root(), Floor::Half).unwrap()
+}
+
+#[test]
+fn the_ladder_follows_what_the_driver_offers() {
+    // (files beside the policy's own, floor, steps, top), in MHz
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str], u32, usize, u32);
+    let cases: &[Case<'_>] = &[
+        (&[], &[], 1200, 13, 2400),
+        (&[("cpuinfo_min_freq", "1500000")], &[], 1500, 10, 2400),
+        (&[("base_frequency", "2500000")], &[], 1300, 13, 2500),
+        (&[], &["base_frequency"], 1800, 18, 3500),
+        (&[("base_frequency", "9900000")], &[], 1800, 18, 3500),
+        (&[("amd_pstate_lowest_nonlinear_freq", "1700000")], &[], 1700, 8, 2400),
+        // EPYC under acpi-cpufreq: three p-states.
+        (
+            &[
+                ("scaling_available_frequencies", "2400000 1900000 1500000 "),
+                ("cpuinfo_min_freq", "1500000"),
+            ],
+            &["base_frequency"],
+            1500,
+            3,
+            2400,
+        ),
+        // Turbo as one entry 1 MHz above.
+        (
+            &[("scaling_available_frequencies", "2401000 2400000 1800000 1200000 1000000")],
+            &["base_frequency"],
+            1200,
+            3,
+            2400,
+        ),
+    ];
+    for (files, removed, floor, len, top) in cases {
+        let tree = tree();
+        tree.folder(P0, files);
+        for file in *removed {
+            tree.remove(&format!("{P0}/{file}"));
+        }
+        let ladder = found(&tree).cores().remove(0).ladder;
+        assert_eq!(
+            (ladder.floor(), ladder.len(), ladder.max()),
+            (mhz(*floor), *len, mhz(*top)),
+            "{files:?}"
+        );
+    }
+}
+
+#[test]
+fn nominal_frequency_stands_in_for_a_missing_base() {
+    let tree = tree();
+    tree.remove(&format!("{P0}/base_frequency"));
+    let file = "sys/devices/system/cpu/cpu0/acpi_cppc/nominal_freq";
+    tree.write(file, "2000\n");
+    assert_eq!(found(&tree).cores()[0].ladder.max(), mhz(2000));
+    tree.write(file, "0\n");
+    assert_eq!(found(&tree).cores()[0].ladder.max(), mhz(3500));
+}
+
+#[test]
+fn a_chosen_floor_is_kept_or_refused() {
+    let tree = tree();
+    let ladder = |floor| Cpufreq::discover(tree.root(), floor).map(|c| c.cores().remove(0).ladder);
+    assert_eq!(ladder(Floor::At(mhz(1650))).unwrap().floor(), mhz(1700));
+    assert_eq!(ladder(Floor::At(mhz(100))).unwrap().floor(), mhz(1000));
+    assert!(ladder(Floor::At(mhz(2500))).is_err());
+}
+
+#[test]
+fn every_file_missing_or_garbage_is_an_error_that_names_it() {
+    for file in ["scaling_driver", "cpuinfo_min_freq", "cpuinfo_max_freq", "scaling_max_freq"] {
+        let tree = tree();
+        tree.remove(&format!("{P0}/{file}"));
+        let e = Cpufreq::discover(tree.root(), Floor::Half).unwrap_err();
+        assert!(e.to_string().contains(file), "{e}");
+    }
+    for file in [
+        "cpuinfo_min_freq",
+        "cpuinfo_max_freq",
+        "scaling_max_freq",
+        "base_frequency",
+        "scaling_available_frequencies",
+    ] {
+        for bad in ["<unknown>", "-5", "0", "1e6", "99999999999", "2.4"] {
+            let tree = tree();
+            tree.write(&format!("{P0}/{file}"), bad);
+            let e = Cpufreq::discover(tree.root(), Floor::Half).unwrap_err();
+            assert!(e.to_string().contains(file) && e.to_string().contains("allowed"), "{e}");
+        }
+    }
+    let tree = Tree::new();
+    assert!(Cpufreq::discover(tree.root(), Floor::Half).is_err());
+    tree.write("sys/devices/system/cpu/cpufreq/boost", "1\n");
+    assert!(Cpufreq::discover(tree.root(), Floor::Half).is_err());
+}
+
+#[test]
+fn a_cap_outside_the_ladder_never_reaches_the_kernel() {
+    let tree = tree();
+    let mut cpufreq = found(&tree);
+    for bad in
+        [KiloHertz::new(0), KiloHertz::new(2400), mhz(1199), mhz(2401), KiloHertz::new(u32::MAX)]
+    {
+        assert!(cpufreq.set(CoreId(0), bad).is_err(), "{bad}");
+    }
+    assert!(cpufreq.set(CoreId(7), mhz(1200)).is_err());
+    assert_eq!(tree.read(MAX), "3500000\n");
+    cpufreq.set(CoreId(0), mhz(1200)).unwrap();
+    assert_eq!(tree.read(MAX), "1200000\n");
+    assert_eq!(cpufreq.read_back(CoreId(0)).unwrap(), mhz(1200));
+}
+
+#[test]
+fn a_release_puts_back_what_was_there() {
+    for (before, written) in
+        [("3500000", "2147483647\n"), ("2147483647", "2147483647\n"), ("2000000", "2000000\n")]
+    {
+        let tree = tree();
+        tree.write(MAX, before);
+        let mut cpufreq = found(&tree);
+        cpufreq.set(CoreId(0), mhz(1300)).unwrap();
+        cpufreq.release(CoreId(0)).unwrap();
+        assert_eq!(tree.read(MAX), written, "{before}");
+    }
+}
+
+#[test]
+fn a_core_that_we_did_not_cap_is_left_to_others() {
+    let tree = tree();
+    let mut cpufreq = found(&tree);
+    tree.write(MAX, "1800000\n");
+    cpufreq.release(CoreId(0)).unwrap();
+    assert_eq!(tree.read(MAX), "1800000\n");
+    // Once released, it is theirs again.
+    cpufreq.set(CoreId(0), mhz(1300)).unwrap();
+    cpufreq.release(CoreId(0)).unwrap();
+    tree.write(MAX, "1800000\n");
+    cpufreq.release(CoreId(0)).unwrap();
+    assert_eq!(tree.read(MAX), "1800000\n");
+}
+
+#[test]
+fn a_cap_never_lifts_a_limit_of_somebody_else() {
+    let tree = tree();
+    tree.write(MAX, "1500000");
+    let mut cpufreq = found(&tree);
+    cpufreq.set(CoreId(0), mhz(2400)).unwrap();
+    assert_eq!(tree.read(MAX), "1500000\n");
+}
+
+#[test]
+fn a_restart_adopts_caps_and_never_takes_one_for_the_original() {
+    // (value found, listed as capped, value after release)
+    for (now, capped, after) in [
+        ("1200000", Some(1200), "2147483647\n"),
+        ("2400000", Some(2400), "2147483647\n"),
+        ("3500000", None, "3500000"),
+        ("1000000", None, "2147483647\n"),
+    ] {
+        let tree = tree();
+        let saved = found(&tree).originals();
+        tree.write(MAX, now);
+        let mut cpufreq = found(&tree);
+        let expected: Vec<_> = capped.map(|m| (CoreId(0), mhz(m))).into_iter().collect();
+        assert_eq!(cpufreq.adopt(&saved).unwrap(), expected, "{now}");
+        cpufreq.release(CoreId(0)).unwrap();
+        assert_eq!(tree.read(MAX), after, "{now}");
+    }
+}
+
+#[test]
+fn another_driver_or_a_foreign_raise_is_not_adopted() {
+    let tree = tree();
+    tree.write(MAX, "2000000");
+    let saved = found(&tree).originals();
+    tree.write(MAX, "2400000");
+    let mut cpufreq = found(&tree);
+    assert!(cpufreq.adopt(&saved).unwrap().is_empty());
+    assert_eq!(cpufreq.originals().max_khz[&CoreId(0)], mhz(2400));
+
+    let other = CpufreqOriginals { driver: "acpi-cpufreq".into(), ..saved };
+    tree.write(MAX, "1200000");
+    assert!(found(&tree).adopt(&other).unwrap().is_empty());
+}
