@@ -92,8 +92,8 @@ pub struct Vm {
     pub class: VmClass,
     /// Lower is throttled first.
     pub throttle_order: u8,
-    /// Its cores. A core that a user-facing VM also has counts as high-priority. With `cpu-max` only
-    /// their number matters: a floating VM runs on any core.
+    /// Its physical cores. A core that a user-facing VM also has counts as high-priority. With `cpu-max`
+    /// only their number matters, and it counts CPUs: a floating VM runs on any of them.
     pub cores: Vec<CoreId>,
     /// What may be done to it when throttling is not enough.
     #[serde(default)]

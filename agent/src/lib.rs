@@ -33,6 +33,6 @@ mod status;
 mod throttle;
 
 pub use agent::Agent;
-pub use groups::{GroupError, core_groups};
+pub use groups::{GroupError, Place, core_groups};
 pub use io::*;
 pub use params::{Actuator, Params, Policy};

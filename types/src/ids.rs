@@ -105,7 +105,7 @@ macro_rules! number_id {
 }
 
 number_id! {
-    /// One core that is clocked by itself: a cpufreq policy, named by its lowest CPU number.
+    /// One core that is clocked by itself, named by its lowest CPU number.
     CoreId(u16)
 }
 number_id! {

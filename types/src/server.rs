@@ -102,10 +102,10 @@ impl From<Ladder> for Vec<KiloHertz> {
     }
 }
 
-/// One core that is clocked by itself.
+/// One core that is clocked by itself: all its threads, or whatever else hardware clocks together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Core {
-    /// Its cpufreq policy.
+    /// Which one.
     pub id: CoreId,
     /// What it can be capped to.
     pub ladder: Ladder,

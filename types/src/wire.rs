@@ -147,7 +147,7 @@ pub struct VmSpec {
     /// Lower is throttled first; VMs with the same number are throttled together.
     #[serde(default)]
     pub throttle_order: u8,
-    /// How many physical cores it gets.
+    /// How many CPUs it has. It gets whole physical cores with at least as many threads.
     pub cores: u16,
     /// Its cgroup, relative to the cgroup root; without one its cores are not moved.
     #[serde(default)]
@@ -316,7 +316,7 @@ pub struct VmStatus {
     pub vm: VmId,
     /// Who it works for.
     pub class: VmClass,
-    /// How many cores it has.
+    /// How many physical cores it has; CPUs, if it floats.
     pub cores: u16,
     /// The lowest frequency cap on its cores; `null` when none is capped.
     pub min_khz: Option<KiloHertz>,

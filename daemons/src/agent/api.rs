@@ -129,19 +129,16 @@ mod tests {
     use std::thread;
 
     use axum::http::Request;
-    use ballast_hw::{Journal, Originals, Root};
+    use ballast_hw::{Domain, Journal, Originals, Root};
     use ballast_types::wire::{Refusal, RefusalReason};
-    use ballast_types::{BootId, Core, CoreId, Epoch, KiloHertz, Ladder, Seq};
+    use ballast_types::{BootId, CoreId, Epoch, Seq};
     use tower::ServiceExt as _;
 
     use super::*;
 
     /// An agent's HTTP whose control thread refuses every alert; gives back the other inputs.
     fn agent(folder: &tempfile::TempDir) -> (Router, thread::JoinHandle<Vec<Input>>) {
-        let mhz = KiloHertz::from_mhz;
-        let ladder = Ladder::new(&[mhz(1200), mhz(2400)]).unwrap();
-        let cores: Vec<_> =
-            (0..4).map(|id| Core { id: CoreId(id), ladder: ladder.clone() }).collect();
+        let cores: Vec<_> = (0..4).map(|id| Domain::from(CoreId(id))).collect();
         let boot = BootId::new("boot").unwrap();
         let (journal, _) = Journal::open(folder.path(), &boot).unwrap();
         let (root, path) = (Root::at(folder.path()), folder.path().join("vms.json"));

@@ -130,9 +130,9 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use ballast_hw::{Bandwidth, Journal, Originals};
+    use ballast_hw::{Bandwidth, Domain, Journal, Originals};
     use ballast_types::wire::VmSpec;
-    use ballast_types::{BootId, Core, CoreId, KiloHertz, Ladder, OnExtreme, VmClass};
+    use ballast_types::{BootId, CoreId, OnExtreme, VmClass};
 
     use super::*;
 
@@ -179,9 +179,7 @@ mod tests {
     }
 
     fn start(root: &Path, specs: &[VmSpec], floating: bool) -> (Vms, Vec<Vm>) {
-        let ladder = Ladder::new(&[KiloHertz::from_mhz(1200), KiloHertz::from_mhz(2400)]).unwrap();
-        let cores: Vec<_> =
-            (0..4).map(|id| Core { id: CoreId(id), ladder: ladder.clone() }).collect();
+        let cores: Vec<_> = (0..4).map(|id| Domain::from(CoreId(id))).collect();
         let state = root.join("state");
         let (journal, _) = Journal::open(&state, &BootId::new("boot").unwrap()).unwrap();
         let specs = specs.iter().map(|spec| (id(), spec.clone())).collect();

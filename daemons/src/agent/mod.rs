@@ -79,7 +79,12 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         found.quotas = bandwidth.adopt(&saved.quotas).into_iter().map(quota).collect();
         originals = *saved;
     }
-    let cores = cpufreq.cores();
+    let domains = cpufreq.domains().to_vec();
+    let cores = match config.actuator {
+        Actuator::Pstate => cpufreq.cores(),
+        // Bandwidth is CPU time, so what counts is CPUs and not physical cores.
+        Actuator::CpuMax => cpufreq.cpus(),
+    };
     originals.cpufreq = Some(cpufreq.originals());
     originals.powercap = limit.as_ref().map(ServerLimit::originals).unwrap_or_default();
     let params = params(config, boot_id, cores, limit.is_some());
@@ -99,15 +104,8 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let vms_path = place.state_dir.join("vms.json");
     let bandwidth = Arc::new(Mutex::new(bandwidth));
     let floating = (config.actuator == Actuator::CpuMax).then(|| Arc::clone(&bandwidth));
-    let (vms, vm_set) = Vms::start(
-        &root,
-        &params.cores,
-        config.vms.clone(),
-        vms_path,
-        journal,
-        originals,
-        floating,
-    )?;
+    let (vms, vm_set) =
+        Vms::start(&root, &domains, config.vms.clone(), vms_path, journal, originals, floating)?;
     let killable = vms.killable();
     let vms = Arc::new(Mutex::new(vms));
     let (letters, inbox) = mpsc::channel();

@@ -2,18 +2,12 @@
 
 use ballast_hw::cgroup::Cgroup;
 use ballast_hw::{CpuList, HwError};
-use ballast_types::CoreId;
 
 use super::Vms;
 
 impl Vms {
-    /// The CPUs of these cores.
-    fn cpus(cores: &[CoreId]) -> CpuList {
-        cores.iter().map(|core| u32::from(core.0)).collect()
-    }
-
-    /// Confines a VM's group to these cores; what it had is journalled first.
-    pub(super) fn confine(&mut self, path: &str, cores: &[CoreId]) -> Result<Cgroup, HwError> {
+    /// Confines a VM's group to these CPUs; what it had is journalled first.
+    pub(super) fn confine(&mut self, path: &str, cpus: &CpuList) -> Result<Cgroup, HwError> {
         let group = Cgroup::at(&self.root, path)?;
         if !self.originals.cpusets.contains_key(path) {
             self.originals.cpusets.insert(path.to_owned(), group.original()?);
@@ -25,9 +19,8 @@ impl Vms {
                 return Err(error);
             }
         }
-        let cpus = Self::cpus(cores);
-        if group.effective()? != cpus {
-            group.confine(&cpus)?;
+        if group.effective()? != *cpus {
+            group.confine(cpus)?;
         }
         Ok(group)
     }

@@ -11,13 +11,13 @@ use ballast_types::{CoreId, OnExtreme, VmClass, VmId};
 
 use super::Vms;
 
-/// Every VM with as many cores as it has; which ones does not matter. No VM is wider than the server, but
-/// together they may have more cores than there are.
-pub(super) fn set(cores: &[CoreId], specs: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<Vec<Vm>> {
+/// Every VM with as many CPUs as it has; which ones does not matter. No VM is wider than the server, but
+/// together they may have more than there are.
+pub(super) fn set(cpus: &[CoreId], specs: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<Vec<Vm>> {
     let vm = |(id, spec): (&VmId, &VmSpec)| -> anyhow::Result<Vm> {
         let count = usize::from(spec.cores);
-        let Some(cores) = cores.get(..count) else {
-            anyhow::bail!("VM {id}: cores = {count}: at most the server's {}", cores.len());
+        let Some(cores) = cpus.get(..count) else {
+            anyhow::bail!("VM {id}: cores = {count}: at most the server's {}", cpus.len());
         };
         Ok(Vm {
             id: id.clone(),

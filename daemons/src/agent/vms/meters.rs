@@ -9,7 +9,8 @@ use ballast_types::{Instant, VmId};
 
 /// How busy one VM is, between two looks of each of those who look.
 struct Meter {
-    cores: usize,
+    /// How many CPUs it may use.
+    cpus: usize,
     slow: UsageMeter,
     fast: UsageMeter,
 }
@@ -19,12 +20,12 @@ struct Meter {
 pub(super) struct Meters(BTreeMap<VmId, Meter>);
 
 impl Meters {
-    /// Measures `vm` on `cores` cores in its group from now on; an older one of it goes on in `before`.
-    pub(super) fn measure(&mut self, vm: &VmId, cores: usize, group: Cgroup, before: &mut Self) {
-        let old = before.0.remove(vm).map(|old| Meter { cores, ..old });
+    /// Measures `vm` on `cpus` CPUs in its group from now on; an older one of it goes on in `before`.
+    pub(super) fn measure(&mut self, vm: &VmId, cpus: usize, group: Cgroup, before: &mut Self) {
+        let old = before.0.remove(vm).map(|old| Meter { cpus, ..old });
         let meter = old.unwrap_or_else(|| {
             let meter = UsageMeter::new(group);
-            Meter { cores, slow: meter.clone(), fast: meter }
+            Meter { cpus, slow: meter.clone(), fast: meter }
         });
         self.0.insert(vm.clone(), meter);
     }
@@ -41,8 +42,8 @@ impl Meters {
 
     fn sample(&mut self, now: Instant, of: impl Fn(&mut Meter) -> &mut UsageMeter) -> Vec<VmUsage> {
         let sample = |(vm, meter): (&VmId, &mut Meter)| {
-            let cores = meter.cores;
-            let CpuUse { utilisation, stopped } = of(meter).sample(now, cores).ok().flatten()?;
+            let cpus = meter.cpus;
+            let CpuUse { utilisation, stopped } = of(meter).sample(now, cpus).ok().flatten()?;
             Some(VmUsage { vm: vm.clone(), utilisation, throttled: stopped })
         };
         self.0.iter_mut().filter_map(sample).collect()

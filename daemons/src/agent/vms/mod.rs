@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::bail;
 use ballast_agent_core::{Vm, VmUsage};
-use ballast_hw::{Bandwidth, Journal, Originals, Root};
+use ballast_hw::{Bandwidth, Domain, Journal, Originals, Root};
 use ballast_types::wire::VmSpec;
-use ballast_types::{Core, Instant, OnExtreme, VmClass, VmId};
+use ballast_types::{Instant, OnExtreme, VmClass, VmId};
 
 use super::kill::{Killable, Target};
 use meters::Meters;
@@ -42,15 +42,14 @@ impl Vms {
     /// cannot be written; then nothing has changed.
     pub(super) fn start(
         root: &Root,
-        cores: &[Core],
+        domains: &[Domain],
         config: BTreeMap<VmId, VmSpec>,
         changes_path: PathBuf,
         mut journal: Journal,
         originals: Originals,
         floating: Option<Arc<Mutex<Bandwidth>>>,
     ) -> anyhow::Result<(Self, Vec<Vm>)> {
-        let cores = cores.iter().map(|core| core.id).collect();
-        let specs = Specs::read(config, changes_path, cores, floating.is_some())?;
+        let specs = Specs::read(config, changes_path, domains.to_vec(), floating.is_some())?;
         let set = specs.groups()?;
         journal.begin(&originals)?;
         let mut vms = Self {
@@ -104,14 +103,15 @@ impl Vms {
         let mut moved = Vec::with_capacity(set.len());
         for mut vm in set {
             if let Some(path) = self.specs.cgroup(&vm.id) {
+                let cpus = self.specs.cpus(&vm);
                 let placed = match self.floating {
                     Some(_) => self.follow(&path, &vm),
-                    None => self.confine(&path, &vm.cores),
+                    None => self.confine(&path, &cpus),
                 };
                 match placed.and_then(|group| Ok((group.inode()?, group))) {
                     Ok((inode, group)) => {
                         targets.insert(vm.id.clone(), Target { path, group: group.clone(), inode });
-                        meters.measure(&vm.id, vm.cores.len(), group, &mut self.meters);
+                        meters.measure(&vm.id, cpus.len(), group, &mut self.meters);
                     }
                     Err(error) => {
                         tracing::warn!(vm = %vm.id, %error, "cannot be throttled: counted as user-facing");

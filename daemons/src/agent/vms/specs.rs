@@ -5,8 +5,8 @@ use std::io;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-use ballast_agent_core::{Vm, core_groups};
-use ballast_hw::Cgroup;
+use ballast_agent_core::{Place, Vm, core_groups};
+use ballast_hw::{Cgroup, CpuList, Domain};
 use ballast_types::wire::VmSpec;
 use ballast_types::{CoreId, OnExtreme, VmId};
 use thiserror::Error;
@@ -36,7 +36,7 @@ pub(super) struct Specs {
     /// What the API added (`Some`) or removed (`None`) since the config file was written.
     changes: BTreeMap<VmId, Option<VmSpec>>,
     changes_path: PathBuf,
-    cores: Vec<CoreId>,
+    domains: Vec<Domain>,
     floating: bool,
 }
 
@@ -48,7 +48,7 @@ impl Specs {
     pub(super) fn read(
         config: BTreeMap<VmId, VmSpec>,
         changes_path: PathBuf,
-        cores: Vec<CoreId>,
+        domains: Vec<Domain>,
         floating: bool,
     ) -> io::Result<Self> {
         let changes: BTreeMap<VmId, Option<VmSpec>> =
@@ -62,7 +62,7 @@ impl Specs {
                 spec.on_extreme = OnExtreme::None;
             }
         }
-        Ok(Self { all, configured, changes, changes_path, cores, floating })
+        Ok(Self { all, configured, changes, changes_path, domains, floating })
     }
 
     /// Every VM.
@@ -75,6 +75,15 @@ impl Specs {
         self.all.get(vm)?.cgroup.clone()
     }
 
+    /// The CPUs that a VM may use: all of its cores', or as many as it has where it floats.
+    pub(super) fn cpus(&self, vm: &Vm) -> CpuList {
+        if self.floating {
+            return vm.cores.iter().map(|cpu| u32::from(cpu.0)).collect();
+        }
+        let its = self.domains.iter().filter(|domain| vm.cores.contains(&domain.id));
+        its.flat_map(|domain| domain.cpus.iter()).collect()
+    }
+
     /// Cores for every VM.
     ///
     /// # Errors
@@ -82,7 +91,7 @@ impl Specs {
     pub(super) fn groups(&self) -> anyhow::Result<Vec<Vm>> {
         let from =
             || format!("the config's VMs with the changes of {}", self.changes_path.display());
-        groups(&self.cores, &self.all, self.floating).with_context(from)
+        groups(&self.domains, &self.all, self.floating).with_context(from)
     }
 
     /// Adds, replaces or (`None`) removes one VM; gives the whole new set.
@@ -108,7 +117,7 @@ impl Specs {
             None if all.remove(&id).is_none() => return Err(VmsError::Unknown(id)),
             None => {}
         }
-        let set = groups(&self.cores, &all, self.floating)
+        let set = groups(&self.domains, &all, self.floating)
             .map_err(|error| VmsError::Refused(error.to_string()))?;
         let mut changes = self.changes.clone();
         if spec.is_none() && !self.configured.contains(&id) {
@@ -138,7 +147,7 @@ fn merged(
 /// Cores for every VM; no two of them in one cgroup, or one inside the other's: moving one would move
 /// both.
 fn groups(
-    cores: &[CoreId],
+    domains: &[Domain],
     specs: &BTreeMap<VmId, VmSpec>,
     floating: bool,
 ) -> anyhow::Result<Vec<Vm>> {
@@ -152,8 +161,17 @@ fn groups(
         }
     }
     if floating {
-        return floating::set(cores, specs);
+        let mut cpus: Vec<_> = domains.iter().flat_map(|domain| domain.cpus.iter()).collect();
+        cpus.sort_unstable();
+        let cpus: Vec<_> = cpus.into_iter().map(|cpu| CoreId(cpu as u16)).collect();
+        return floating::set(&cpus, specs);
     }
     let specs: Vec<_> = specs.iter().map(|(id, spec)| (id.clone(), spec.clone())).collect();
-    Ok(core_groups(cores, &specs)?)
+    let place = |domain: &Domain| Place {
+        core: domain.id,
+        cpus: domain.cpus.len() as u16,
+        node: domain.node,
+    };
+    let places: Vec<_> = domains.iter().map(place).collect();
+    Ok(core_groups(&places, &specs)?)
 }
