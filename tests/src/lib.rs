@@ -29,7 +29,7 @@ const CHANGED: [&str; 5] =
     ["scaling_max_freq", "power_limit_uw", "power1_cap", "cpuset.cpus", "cpu.max"];
 
 /// Nothing in these tests takes longer, however busy the machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The `ballast` binary, built if it is not up to date.
 ///

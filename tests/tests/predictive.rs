@@ -12,13 +12,11 @@ fn overloaded() -> Lab {
     Lab::with(steady(2, 440, (0.3, 0.95)), shares, PREDICTIVE)
 }
 
-/// Whether every agent's model chooses the p-states, and some are restricted.
-fn predicts(lab: &Lab) -> bool {
-    lab.servers().iter().all(|name| {
-        lab.agent(name).is_some_and(|agent| {
-            let trusted = agent.recovery.is_some_and(|recovery| recovery.doubt.is_none());
-            trusted && agent.report.state == AgentState::Recovering
-        })
+/// Whether this agent's model chooses the p-states, and some are restricted.
+fn predicts(lab: &Lab, name: &str) -> bool {
+    lab.agent(name).is_some_and(|agent| {
+        let trusted = agent.recovery.is_some_and(|recovery| recovery.doubt.is_none());
+        trusted && agent.report.state == AgentState::Recovering
     })
 }
 
@@ -27,12 +25,17 @@ fn the_model_is_learnt_from_the_files_and_holds_the_budget() {
     let mut lab = overloaded();
     let before = lab.limits();
     lab.start_all();
-    lab.wait("the models are trusted", predicts);
+    // One after the other: on a busy machine a late window makes a model doubt for a while.
+    for name in lab.servers() {
+        lab.wait("the model is trusted", |lab| predicts(lab, &name));
+    }
     lab.wait("the budget holds", Lab::holds);
     assert_eq!(lab.chassis().map(|chassis| chassis.shares), Some(SharePolicy::CriticalFirst));
-    let (_, metrics) = lab.get("s01", "/metrics");
-    assert!(metrics.contains("ballast_agent_model_trusted 1"), "{metrics}");
-    assert!(metrics.contains("ballast_agent_model_margin_watts"), "{metrics}");
+    lab.wait("its metrics say so", |lab| {
+        let (_, metrics) = lab.get("s01", "/metrics");
+        metrics.contains("ballast_agent_model_trusted 1")
+            && metrics.contains("ballast_agent_model_margin_watts")
+    });
 
     // Every window is in the recording, and so is every choice.
     lab.end_all();
