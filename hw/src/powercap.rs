@@ -10,10 +10,10 @@
 mod limit;
 mod meter;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub use limit::{LimitOriginal, ServerLimit};
-pub use meter::{Energy, RaplMeter};
+pub use meter::{Energy, RaplMeter, RaplSensor};
 
 use crate::Root;
 use crate::error::{HwError, Operation};
@@ -31,6 +31,15 @@ struct Zone {
     dir: PathBuf,
     name: String,
     kind: Kind,
+}
+
+impl Zone {
+    /// Whether the zone in `dir` is a part of this one: `intel-rapl:0:1` is one of `intel-rapl:0`.
+    fn holds(&self, dir: &Path) -> bool {
+        let name = |path: &Path| path.file_name().map(|n| n.to_string_lossy().into_owned());
+        let parent = name(dir).and_then(|n| n.rsplit_once(':').map(|(up, _)| up.to_owned()));
+        parent.is_some() && parent == name(&self.dir)
+    }
 }
 
 /// Every package and memory zone, in order of folder names; empty where there is no RAPL.
@@ -52,10 +61,16 @@ fn zones(root: &Root) -> Result<Vec<Zone>, HwError> {
         }
     }
     dirs.sort_unstable();
-    let mut zones = Vec::new();
+    let mut zones: Vec<Zone> = Vec::new();
     for dir in dirs {
         let name = read_text(&dir.join("name"))?.trim().to_owned();
-        if let Some(kind) = kind(&name) {
+        // A package counts once, though two drivers may show it; memory counts with its package.
+        let counts = match kind(&name) {
+            None => continue,
+            Some(Kind::Package) => zones.iter().all(|zone| zone.name != name),
+            Some(Kind::Dram) => zones.iter().any(|zone| zone.holds(&dir)),
+        };
+        if let (true, Some(kind)) = (counts, kind(&name)) {
             zones.push(Zone { dir, name, kind });
         }
     }

@@ -83,7 +83,19 @@ impl Tree {
     }
     pub(crate) fn remove(&self, relative: &str) {
         let path = self.root.path(relative);
-        if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
+        if path.is_dir() && !path.is_symlink() {
+            fs::remove_dir_all(path)
+        } else {
+            fs::remove_file(path)
+        }
+        .unwrap();
+    }
+
+    /// A symbolic link at `relative`.
+    pub(crate) fn link(&self, target: &str, relative: &str) {
+        let path = self.root.path(relative);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(target, path).unwrap();
     }
 
     /// From now on every read or write of this file ends with this error.

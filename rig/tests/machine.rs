@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use ballast_hw::{
-    Bandwidth, Cgroup, Cpufreq, Floor, MatchSpec, PowerMeter, RaplMeter, Root, ServerLimit,
-    SlotCap, Supplies, SupplyState, UsageMeter, boot_id, powercap::Energy,
+    Bandwidth, Cgroup, Cpufreq, Floor, HwmonSensor, MatchSpec, PmbusSupply, PowerMeter, RaplMeter,
+    Root, ServerLimit, SlotCap, SupplyMeter, SupplyState, UsageMeter, boot_id, powercap::Energy,
 };
 use ballast_rig::{
     METER_LABEL, METER_NAME, Rig, chassis_root, server_root, slot_label, supply_hwmon, truth_file,
@@ -182,7 +182,7 @@ fn the_kernels_ways_with_odd_values() {
 fn the_meters_show_the_plant() {
     let mut bench = Bench::new();
     let spec = MatchSpec { name: METER_NAME.into(), label: Some(METER_LABEL.into()) };
-    let mut meter = PowerMeter::hwmon(&bench.server(), spec, W(600));
+    let mut meter = PowerMeter::new(HwmonSensor::new(&bench.server(), spec), W(600));
     let mut rapl = RaplMeter::find(&bench.server(), W(600)).unwrap();
     let mut fresh = 0;
     let mut last = Instant::ZERO;
@@ -232,9 +232,12 @@ fn a_lost_feed_shows_at_the_supplies() {
     use SupplyState::{Active, Failed, Standby};
     let mut bench = Bench::new();
     bench.run(600);
-    let names: Vec<_> = (0..2).map(supply_hwmon).collect();
-    let mut supplies = Supplies::new(&bench.chassis(), &names);
-    let (reads, _) = supplies.poll(bench.now);
+    let root = bench.chassis();
+    let mut supplies = [0, 1].map(|n| {
+        let name = supply_hwmon(n);
+        SupplyMeter::new(&name, PmbusSupply::new(&root, &name))
+    });
+    let reads = supplies.each_mut().map(|supply| supply.poll(bench.now).0);
     let draw = bench.rig.plant().power().as_f64();
     assert_eq!([reads[0].state, reads[1].state], [Active, Standby]);
     let seen: Watts = reads.iter().filter_map(|read| read.input).sum();
@@ -242,10 +245,10 @@ fn a_lost_feed_shows_at_the_supplies() {
 
     bench.rig.plant_mut().fail_supply(0, true);
     bench.run(800);
-    let (reads, taken_at) = supplies.poll(bench.now);
-    assert_eq!([reads[0].state, reads[1].state], [Failed, Active]);
-    assert_eq!(reads[0].input, Some(Watts::ZERO));
-    assert_eq!(taken_at, bench.now);
+    let [lost, other] = supplies.each_mut().map(|supply| supply.poll(bench.now));
+    assert_eq!([lost.0.state, other.0.state], [Failed, Active]);
+    assert_eq!(lost.0.input, Some(Watts::ZERO));
+    assert!(lost.1 && other.1, "both have moved");
 }
 
 #[test]

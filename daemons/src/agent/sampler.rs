@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use ballast_agent_core::{Input, Reading, SensorFault};
 use ballast_hw::powercap::Energy;
-use ballast_hw::{MatchSpec, PowerMeter, RaplMeter, Root, SensorError};
+use ballast_hw::{HwmonSensor, MatchSpec, PowerMeter, RaplMeter, RaplSensor, Root, SensorError};
 use ballast_types::{Instant, Watts};
 
 use super::Letter;
@@ -46,9 +46,11 @@ pub(super) fn start(
     let meter = match &config.source {
         MeterSource::Hwmon { name, label } => {
             let spec = MatchSpec { name: name.clone(), label: label.clone() };
-            PowerMeter::hwmon(root, spec, config.max)
+            PowerMeter::new(HwmonSensor::new(root, spec), config.max)
         }
-        MeterSource::Rapl { offset } => PowerMeter::rapl(root, *offset, config.max),
+        MeterSource::Rapl { offset } => {
+            PowerMeter::new(RaplSensor::new(root, *offset, config.max), config.max)
+        }
     };
     // Without RAPL there is no server limit either, and nothing to learn.
     let packages = RaplMeter::packages(root, config.max).ok();
@@ -92,7 +94,9 @@ impl Sampler {
             Err(error) => {
                 tracing::debug!(%error, "meter");
                 Reading::Fault(match error {
-                    SensorError::Unreadable(_) => SensorFault::Unreadable,
+                    SensorError::Unreadable(_) | SensorError::Device(_) | SensorError::Started => {
+                        SensorFault::Unreadable
+                    }
                     SensorError::Absurd { .. } => SensorFault::Absurd,
                     SensorError::Frozen { .. } => SensorFault::Frozen,
                 })

@@ -1,6 +1,7 @@
 //! `ballast-chassis`: polls the power supplies, alerts the agents, falls back to hardware caps.
 
 mod api;
+mod polling;
 pub mod sender;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,12 +14,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ballast_chassis_core::{Chassis, Input, Ledger, Output, Poll, Supply, SupplyState};
-use ballast_hw::{Root, SlotCap, Supplies, SupplyRead};
+use ballast_chassis_core::{Chassis, Input, Ledger, Output};
+use ballast_hw::{PmbusSupply, Root, SlotCap, SupplyMeter};
 use ballast_types::wire::{ChassisStatus, Event, EventKind};
 use ballast_types::{ActionId, Instant, ServerId, Watts};
 
-use crate::config::{ChassisConfig, ServerConfig};
+use crate::config::{ChassisConfig, ServerConfig, SupplyConfig};
 use crate::control::{self, Hand, Snapshot};
 use crate::events::Events;
 use crate::recorder::Recorder;
@@ -71,7 +72,11 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         outboxes.insert(server.id.clone(), outbox);
         runtime.spawn(task);
     }
-    start_polling(config, &root, letters.clone())?;
+    let supply = |supply: &SupplyConfig| {
+        SupplyMeter::new(&supply.hwmon, PmbusSupply::new(&root, &supply.hwmon))
+    };
+    let supplies = config.supplies.iter().map(supply).collect();
+    polling::start(supplies, config.params.poll_period, letters.clone())?;
     let slots = start_slots(&config.servers, &root, letters.clone())?;
 
     let at = clock::now();
@@ -151,43 +156,6 @@ fn adopt_slots(servers: &[ServerConfig], root: &Root, ledger: &mut Ledger) {
             Err(error) => tracing::warn!(server = %server.id, %error, "slot cap not read"),
         }
     }
-}
-
-/// Polls the supplies on a thread of its own: a slow bus delays nobody, and its silence is noticed.
-fn start_polling(
-    config: &ChassisConfig,
-    root: &Root,
-    letters: Sender<Letter>,
-) -> anyhow::Result<()> {
-    let names: Vec<_> = config.supplies.iter().map(|supply| supply.hwmon.clone()).collect();
-    let mut supplies = Supplies::new(root, &names);
-    let period = config.params.poll_period;
-    thread::Builder::new().name("supplies".into()).spawn(move || {
-        let mut next = clock::now();
-        loop {
-            let now = clock::now();
-            let (reads, taken_at) = supplies.poll(now);
-            let supplies = reads.iter().map(supply).collect();
-            if letters.send(Letter::Input(Input::Psu(Poll { supplies, taken_at }))).is_err() {
-                return;
-            }
-            next = (next + period).max(now);
-            thread::sleep(next - clock::now());
-        }
-    })?;
-    Ok(())
-}
-
-fn supply(read: &SupplyRead) -> Supply {
-    use ballast_hw::SupplyState as Seen;
-    let state = match read.state {
-        Seen::Active => SupplyState::Active,
-        Seen::Standby => SupplyState::Standby,
-        Seen::Failed => SupplyState::Failed,
-        Seen::Absent => SupplyState::Absent,
-        Seen::Unknown => SupplyState::Unknown,
-    };
-    Supply { state, input: read.input }
 }
 
 /// An order to the slot controllers: cap, or release (`None`).

@@ -2,29 +2,44 @@ use core::time::Duration;
 use std::path::Path;
 
 use ballast_types::{Instant, Microjoules, Watts};
+use nix::errno::Errno;
 
 use super::{Kind, Zone, zones};
 use crate::Root;
 use crate::error::{HwError, Operation};
 use crate::root::read_value;
+use crate::sensor::{Sampled, Sensor, SensorError};
 
 /// What a counter must hold.
 const ENERGY: &str = "a whole number of microjoules";
+/// Why a counter may be there and yet not be readable.
+const ROOT_ONLY: &str = "energy counters are readable by root alone since Linux 5.10: run as root, or \
+                         with CAP_DAC_READ_SEARCH";
+/// A package that comes or goes with its CPUs is noticed within this time.
+const RESCAN: Duration = Duration::from_secs(30);
 
 /// The power of all packages and memory, from their energy counters.
 #[derive(Debug)]
 pub struct RaplMeter {
+    root: Root,
+    /// Packages alone, without memory.
+    packages_only: bool,
     zones: Vec<Counter>,
     /// More than this cannot be: such a difference is refused.
     max: Watts,
-    /// When the counters were last read, with their values; `None` before the first read.
-    last: Option<(Instant, Vec<Microjoules>)>,
+    /// When the counters were last read; `None` before the first read.
+    last: Option<Instant>,
+    scanned_at: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Counter {
     zone: Zone,
     range: Microjoules,
+    /// The newest value.
+    value: Microjoules,
+    /// Whether it has ever moved: some machines have a memory counter that never does.
+    alive: bool,
 }
 
 /// What two reads of the counters give.
@@ -32,9 +47,10 @@ struct Counter {
 pub enum Energy {
     /// The mean power between them.
     Power(Watts),
-    /// This was the first read, or the last one is too old to tell how often a counter wrapped.
+    /// This was the first read, or the last one is too old to tell how often a counter wrapped, or
+    /// another package has come.
     Started,
-    /// A package's counter has not moved.
+    /// A counter has not moved.
     Stale,
     /// More than the packages can draw.
     Absurd(Watts),
@@ -46,7 +62,7 @@ impl RaplMeter {
     /// # Errors
     /// If there is no package zone, or a file of one is unreadable or garbage.
     pub fn find(root: &Root, max: Watts) -> Result<Self, HwError> {
-        Self::of(root, max, |_| true)
+        Self::of(root, max, false)
     }
 
     /// Finds the packages alone, without memory: what a package limit acts on.
@@ -54,60 +70,70 @@ impl RaplMeter {
     /// # Errors
     /// As [`Self::find`].
     pub fn packages(root: &Root, max: Watts) -> Result<Self, HwError> {
-        Self::of(root, max, |kind| kind == Kind::Package)
+        Self::of(root, max, true)
     }
 
-    fn of(root: &Root, max: Watts, wanted: impl Fn(Kind) -> bool) -> Result<Self, HwError> {
-        let mut found = Vec::new();
-        for zone in zones(root)?.into_iter().filter(|zone| wanted(zone.kind)) {
-            let path = zone.dir.join("max_energy_range_uj");
-            let range = read_value(&path, ENERGY)?;
-            if range == 0 {
-                return Err(HwError::value(
-                    &path,
-                    Operation::Read,
-                    range,
-                    "more than 0 microjoules",
-                ));
-            }
-            found.push(Counter { zone, range: Microjoules::new(range) });
-        }
-        if !found.iter().any(|c| c.zone.kind == Kind::Package) {
-            let dir = root.path("sys/class/powercap");
-            let allowed = "at least one intel-rapl zone named package-N";
-            return Err(HwError::value(&dir, Operation::Read, "no package zone", allowed));
-        }
-        Ok(Self { zones: found, max, last: None })
+    fn of(root: &Root, max: Watts, packages_only: bool) -> Result<Self, HwError> {
+        let zones = counters(root, packages_only)?;
+        Ok(Self { root: root.clone(), packages_only, zones, max, last: None, scanned_at: None })
     }
 
     /// The mean power since the last read. `now` must be taken just before the call.
     ///
     /// # Errors
-    /// If a counter is unreadable or garbage; the last good read is kept.
+    /// If a counter is unreadable or garbage, or a zone has vanished; the last good read is kept, so
+    /// that a zone that comes back is measured over the whole time.
     pub fn sample(&mut self, now: Instant) -> Result<Energy, HwError> {
+        self.rescan(now)?;
         let values = self.zones.iter().map(Counter::read).collect::<Result<Vec<_>, _>>()?;
-        let Some((then, before)) = &self.last else {
-            self.last = Some((now, values));
-            return Ok(Energy::Started);
-        };
-        let span = now.since(*then);
+        let Some(then) = self.last else { return Ok(self.start(now, &values)) };
+        let span = now.since(then);
         let mut sum = Microjoules::default();
-        for ((counter, value), before) in self.zones.iter().zip(&values).zip(before) {
-            if value == before && counter.zone.kind == Kind::Package {
+        for (counter, value) in self.zones.iter().zip(&values) {
+            if *value == counter.value && (counter.alive || counter.zone.kind == Kind::Package) {
                 return Ok(Energy::Stale);
             }
-            sum = sum + value.since_wrapping(*before, counter.range);
+            sum = sum + value.since_wrapping(counter.value, counter.range);
         }
         if span >= self.longest_span() {
-            self.last = Some((now, values));
-            return Ok(Energy::Started);
+            return Ok(self.start(now, &values));
         }
         // Two reads at one instant tell nothing.
         let Some(watts) = sum.over(span) else {
             return Ok(Energy::Stale);
         };
-        self.last = Some((now, values));
+        self.start(now, &values);
         Ok(if watts > self.max { Energy::Absurd(watts) } else { Energy::Power(watts) })
+    }
+
+    /// Counts from these values on.
+    fn start(&mut self, now: Instant, values: &[Microjoules]) -> Energy {
+        for (counter, value) in self.zones.iter_mut().zip(values) {
+            counter.alive |= self.last.is_some() && *value != counter.value;
+            counter.value = *value;
+        }
+        self.last = Some(now);
+        Energy::Started
+    }
+
+    /// Looks for packages that came since, and refuses to go on without one that went: what it still
+    /// draws would be missing from the sum.
+    fn rescan(&mut self, now: Instant) -> Result<(), HwError> {
+        if now.since(*self.scanned_at.get_or_insert(now)) < RESCAN {
+            return Ok(());
+        }
+        let found = counters(&self.root, self.packages_only)?;
+        let gone = self.zones.iter().find(|old| !found.iter().any(|new| new.zone == old.zone));
+        if let Some(Counter { zone, .. }) = gone {
+            let gone = std::io::ErrorKind::NotFound.into();
+            return Err(HwError::io(&zone.dir, Operation::Read, &zone.name, gone));
+        }
+        self.scanned_at = Some(now);
+        if found.len() != self.zones.len() {
+            self.zones = found;
+            self.last = None;
+        }
+        Ok(())
     }
 
     /// Within this time no counter can wrap more than once.
@@ -119,10 +145,31 @@ impl RaplMeter {
     }
 }
 
+/// Every counter that is wanted, not read yet.
+fn counters(root: &Root, packages_only: bool) -> Result<Vec<Counter>, HwError> {
+    let mut found = Vec::new();
+    for zone in zones(root)?.into_iter().filter(|z| !packages_only || z.kind == Kind::Package) {
+        let path = zone.dir.join("max_energy_range_uj");
+        let range = read_value(&path, ENERGY)?;
+        if range == 0 {
+            let allowed = "more than 0 microjoules";
+            return Err(HwError::value(&path, Operation::Read, range, allowed));
+        }
+        let range = Microjoules::new(range);
+        found.push(Counter { zone, range, value: Microjoules::default(), alive: false });
+    }
+    if !found.iter().any(|c| c.zone.kind == Kind::Package) {
+        let dir = root.path("sys/class/powercap");
+        let allowed = "at least one intel-rapl zone named package-N";
+        return Err(HwError::value(&dir, Operation::Read, "no package zone", allowed));
+    }
+    Ok(found)
+}
+
 impl Counter {
     fn read(&self) -> Result<Microjoules, HwError> {
         let path: &Path = &self.zone.dir.join("energy_uj");
-        let value: u64 = read_value(path, ENERGY)?;
+        let value: u64 = read_value(path, ENERGY).map_err(remedied)?;
         if value > self.range.get() {
             let allowed = format!("0 to max_energy_range_uj, {}", self.range.get());
             return Err(HwError::value(path, Operation::Read, value, allowed));
@@ -131,120 +178,53 @@ impl Counter {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::Tree;
+/// The error, with what to do about a counter that may not be read.
+fn remedied(error: HwError) -> HwError {
+    let hidden = error.is(&[Errno::EACCES, Errno::EPERM]);
+    if hidden { HwError { allowed: ROOT_ONLY.to_owned(), ..error } } else { error }
+}
 
-    const PKG: &str = "sys/class/powercap/intel-rapl:0";
-    const DRAM: &str = "sys/class/powercap/intel-rapl:0:0";
+/// RAPL as a power meter: packages and memory, plus a fixed offset for the rest of the server.
+#[derive(Debug)]
+pub struct RaplSensor {
+    root: Root,
+    offset: Watts,
+    max: Watts,
+    meter: Option<RaplMeter>,
+    /// Reads in a row in which no counter has moved.
+    stale: u32,
+    /// Measurements so far: each is a fresh one, whatever its watts.
+    count: u64,
+}
 
-    fn tree() -> Tree {
-        let tree = Tree::new();
-        for (dir, name) in [
-            (PKG, "package-0"),
-            (DRAM, "dram"),
-            ("sys/class/powercap/intel-rapl:0:1", "core"),
-            ("sys/class/powercap/intel-rapl:1", "psys"),
-            ("sys/class/powercap/intel-rapl-mmio:0", "package-0"),
-        ] {
-            tree.folder(
-                dir,
-                &[
-                    ("name", name),
-                    ("energy_uj", "1000000"),
-                    ("max_energy_range_uj", "262143328850"),
-                ],
-            );
-        }
-        tree
-    }
-    fn meter(tree: &Tree) -> RaplMeter {
-        RaplMeter::find(tree.root(), Watts::from_whole(500)).unwrap()
-    }
-    fn energy(tree: &Tree, dir: &str, uj: u64) {
-        tree.write(&format!("{dir}/energy_uj"), &format!("{uj}\n"));
-    }
-
-    #[test]
-    fn power_is_package_and_memory_energy_over_time() {
-        let tree = tree();
-        let mut meter = meter(&tree);
-        assert_eq!(meter.sample(Instant::ZERO).unwrap(), Energy::Started);
-        energy(&tree, PKG, 41_000_000);
-        energy(&tree, DRAM, 5_000_000);
-        energy(&tree, "sys/class/powercap/intel-rapl:1", 99_000_000);
-        assert_eq!(
-            meter.sample(Instant::from_millis(200)).unwrap(),
-            Energy::Power(Watts::from_whole(220))
-        );
-    }
-
-    #[test]
-    fn a_counter_may_wrap_once() {
-        let tree = tree();
-        energy(&tree, PKG, 262_143_328_850 - 9_999_999);
-        let mut meter = meter(&tree);
-        meter.sample(Instant::ZERO).unwrap();
-        energy(&tree, PKG, 10_000_000);
-        assert_eq!(
-            meter.sample(Instant::from_millis(200)).unwrap(),
-            Energy::Power(Watts::from_whole(100))
-        );
-    }
-
-    #[test]
-    fn a_counter_that_stands_still_is_stale_and_never_zero_watts() {
-        let tree = tree();
-        let mut meter = meter(&tree);
-        meter.sample(Instant::ZERO).unwrap();
-        assert_eq!(meter.sample(Instant::from_millis(200)).unwrap(), Energy::Stale);
-        // The next real difference is spread over the whole time.
-        energy(&tree, PKG, 41_000_000);
-        assert_eq!(
-            meter.sample(Instant::from_millis(400)).unwrap(),
-            Energy::Power(Watts::from_whole(100))
-        );
-    }
-
-    #[test]
-    fn absurd_differences_and_long_gaps_are_refused() {
-        let tree = tree();
-        let mut meter = meter(&tree);
-        meter.sample(Instant::ZERO).unwrap();
-        energy(&tree, PKG, 201_000_000);
-        assert_eq!(
-            meter.sample(Instant::from_millis(200)).unwrap(),
-            Energy::Absurd(Watts::from_whole(1000))
-        );
-        // A reset looks like a wrap, and is absurd too.
-        energy(&tree, PKG, 5);
-        assert!(matches!(meter.sample(Instant::from_millis(400)).unwrap(), Energy::Absurd(_)));
-        // After 524 s at 500 W the counter may have wrapped twice.
-        energy(&tree, PKG, 9_000_000);
-        assert_eq!(meter.sample(Instant::from_millis(600_000)).unwrap(), Energy::Started);
-    }
-
-    #[test]
-    fn every_file_missing_or_garbage_is_an_error_that_names_it() {
-        for bad in ["", "-1", "x", "99999999999999999999999", "262143328851"] {
-            let tree = tree();
-            let mut meter = meter(&tree);
-            tree.write(&format!("{PKG}/energy_uj"), bad);
-            assert!(
-                meter.sample(Instant::ZERO).unwrap_err().to_string().contains("energy_uj"),
-                "{bad:?}"
-            );
-        }
-        for file in ["name", "max_energy_range_uj"] {
-            let tree = tree();
-            tree.remove(&format!("{PKG}/{file}"));
-            let e = RaplMeter::find(tree.root(), Watts::from_whole(500)).unwrap_err();
-            assert!(e.to_string().contains(file), "{e}");
-        }
-        let tree = tree();
-        tree.write(&format!("{PKG}/max_energy_range_uj"), "0");
-        assert!(RaplMeter::find(tree.root(), Watts::from_whole(500)).is_err());
-        assert!(RaplMeter::find(Tree::new().root(), Watts::from_whole(500)).is_err());
+impl RaplSensor {
+    /// The zones are looked for at the first read, which only starts the counters.
+    #[must_use]
+    pub fn new(root: &Root, offset: Watts, max: Watts) -> Self {
+        Self { root: root.clone(), offset, max, meter: None, stale: 0, count: 0 }
     }
 }
+
+impl Sensor for RaplSensor {
+    fn read(&mut self, now: Instant) -> Result<Sampled, SensorError> {
+        let max = self.max;
+        let meter = match &mut self.meter {
+            Some(meter) => meter,
+            none => none.insert(RaplMeter::find(&self.root, max)?),
+        };
+        let energy = meter.sample(now)?;
+        self.stale = if energy == Energy::Stale { self.stale.saturating_add(1) } else { 0 };
+        match energy {
+            Energy::Power(watts) => {
+                self.count += 1;
+                Ok(Sampled { watts: watts + self.offset, mark: Some(self.count) })
+            }
+            Energy::Started => Err(SensorError::Started),
+            Energy::Absurd(watts) => Err(SensorError::Absurd { watts, max }),
+            Energy::Stale => Err(SensorError::Frozen { watts: Watts::ZERO, reads: self.stale }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
