@@ -1,5 +1,7 @@
 //! A laboratory: real daemons as processes, around a rig in this process. See `tests/`.
 
+pub mod bmc;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;

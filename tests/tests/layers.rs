@@ -33,9 +33,10 @@ fn every_crate_imports_downwards_only() {
         (agent, &[types]),
         (chassis, &[types]),
         ("ballast-hw", &[types]),
+        ("ballast-bmc", &[types]),
         ("ballast-sim", &[agent, chassis, types]),
         ("ballast-rig", &[agent, chassis, "ballast-sim", types]),
-        ("ballast-daemons", &[agent, chassis, "ballast-hw", types]),
+        ("ballast-daemons", &[agent, chassis, "ballast-hw", "ballast-bmc", types]),
     ] {
         for name in own(package) {
             assert!(allowed.contains(&name.as_str()), "{package} must not import {name}");

@@ -3,6 +3,7 @@
 //! This crate is pure and small. Quantities are private integers inside newtypes, so that watts are
 //! never added to kilohertz, and a difference is only taken where it means something.
 
+pub mod cap;
 pub mod ids;
 mod impact;
 mod instant;
@@ -13,6 +14,7 @@ pub mod server;
 mod units;
 pub mod wire;
 
+pub use cap::{Cap, CapError};
 pub use ids::{ActionId, BootId, ChassisId, CoreId, Epoch, IdError, Seq, ServerId, VmId};
 pub use instant::Instant;
 pub use machine::{Cause, Machine, Shell, Turn, Why, turn};

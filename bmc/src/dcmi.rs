@@ -1,0 +1,81 @@
+//! IPMI DCMI: this server's own BMC, in band.
+//!
+//! A round trip takes 5 to 100 ms, seconds while the BMC is busy, and what it says changes about once a
+//! second. A limit survives reboots of the server.
+
+mod cap;
+mod device;
+mod message;
+
+use std::path::Path;
+use std::time::Duration;
+
+pub use cap::DcmiCap;
+pub use message::{Command, HARD_POWER_OFF, LOG_EVENT, NETFN, NO_ACTION, PowerLimit, PowerReading};
+pub use message::{activate, get_limit, get_reading, set_limit};
+pub use message::{take_done, take_limit, take_reading};
+
+use crate::BmcError;
+
+/// Carries one request to a BMC and brings its answer.
+pub trait Transport: Send {
+    /// Sends `body` as a `command` of [`NETFN`]; gives the answer, completion code first.
+    ///
+    /// # Errors
+    /// If there is no way to the BMC, or no answer in time.
+    fn call(&mut self, command: Command, body: &[u8]) -> Result<Vec<u8>, BmcError>;
+}
+
+/// The power commands of one BMC.
+pub struct Dcmi {
+    transport: Box<dyn Transport>,
+}
+
+impl Dcmi {
+    /// The BMC behind `transport`.
+    #[must_use]
+    pub fn new(transport: Box<dyn Transport>) -> Self {
+        Self { transport }
+    }
+
+    /// This machine's BMC: `dev/ipmi0` below `root`. It is opened at the first call, and again after an error.
+    /// `deadline` is for one request.
+    #[must_use]
+    pub fn open(root: &Path, deadline: Duration) -> Self {
+        Self::new(Box::new(device::Device::new(root.join("dev/ipmi0"), deadline)))
+    }
+
+    /// What the server draws.
+    ///
+    /// # Errors
+    /// If there is no usable reading.
+    pub fn reading(&mut self) -> Result<PowerReading, BmcError> {
+        take_reading(&self.transport.call(Command::GetReading, &get_reading())?)
+    }
+
+    /// The limit as it stands.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn limit(&mut self) -> Result<PowerLimit, BmcError> {
+        take_limit(&self.transport.call(Command::GetLimit, &get_limit())?)
+    }
+
+    /// Writes the limit's values, never with an action that switches off; then activates or deactivates it.
+    ///
+    /// # Errors
+    /// If the BMC refuses either.
+    pub fn set_limit(&mut self, limit: &PowerLimit) -> Result<(), BmcError> {
+        let answer = self.transport.call(Command::SetLimit, &set_limit(limit))?;
+        take_done(Command::SetLimit, &answer)?;
+        self.activate(limit.active)
+    }
+
+    /// Activates or deactivates the limit.
+    ///
+    /// # Errors
+    /// If the BMC refuses.
+    pub fn activate(&mut self, on: bool) -> Result<(), BmcError> {
+        take_done(Command::Activate, &self.transport.call(Command::Activate, &activate(on))?)
+    }
+}

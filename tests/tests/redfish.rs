@@ -1,0 +1,321 @@
+//! The Redfish client against a BMC with faults: one row is one fault, and what comes of it.
+
+use std::time::{Duration, Instant};
+
+use ballast_bmc::BmcError;
+use ballast_bmc::redfish::{
+    Auth, Credentials, LimitState, Redfish, RedfishCap, Settings, SupplyState,
+};
+use ballast_tests::bmc::{Generation, MockBmc, Model, PASSWORD, USERNAME};
+use ballast_types::{Cap as _, Watts};
+use serde_json::{Value, json};
+
+const CAP: Watts = Watts::from_whole(180);
+const GENERATIONS: [Generation; 3] = [Generation::Older, Generation::Newer, Generation::Both];
+
+fn settings(bmc: &MockBmc) -> Settings {
+    Settings {
+        url: bmc.url(),
+        credentials: Credentials { username: USERNAME.into(), password: PASSWORD.into() },
+        auth: Auth::Session,
+        ca_file: None,
+        timeout: Duration::from_millis(400),
+        chassis: None,
+    }
+}
+fn client(bmc: &MockBmc) -> Redfish {
+    Redfish::new(settings(bmc)).expect("a client")
+}
+fn cap(bmc: &MockBmc) -> RedfishCap {
+    RedfishCap::new(client(bmc))
+}
+fn bmc(generation: Generation, change: impl FnOnce(&mut Model)) -> MockBmc {
+    let mut model = Model::new(generation);
+    change(&mut model);
+    MockBmc::start(model)
+}
+/// A model with the limit on, whatever the generation.
+fn on(model: &mut Model, watts: Value) {
+    model.limit = watts;
+    model.mode = json!("Automatic");
+}
+
+#[test]
+fn draw_supplies_and_power_state_are_read_in_every_generation() {
+    for generation in GENERATIONS {
+        let bmc = bmc(generation, |model| model.power = json!(230.25));
+        let mut redfish = client(&bmc);
+        assert_eq!(redfish.power().unwrap(), Watts::from_milli(230_250), "{generation:?}");
+        let supplies = redfish.supplies().unwrap();
+        let seen: Vec<_> = supplies.iter().map(|s| (s.state, s.input)).collect();
+        let first = (SupplyState::Active, Some(Watts::from_milli(131_500)));
+        assert_eq!(seen, [first, (SupplyState::Standby, Some(Watts::ZERO))], "{generation:?}");
+        assert_eq!(redfish.powered().unwrap(), Some(true));
+        for (state, expected) in
+            [(json!("Off"), Some(false)), (json!("PoweringOn"), None), (Value::Null, None)]
+        {
+            bmc.model().powered = state;
+            assert_eq!(redfish.powered().unwrap(), expected);
+        }
+        assert_eq!(bmc.model().sessions.len(), 1, "one login for all of it");
+        drop(redfish);
+        assert!(bmc.model().sessions.is_empty(), "the session is left open");
+    }
+}
+
+#[test]
+fn a_cap_is_set_verified_and_put_back_in_every_generation() {
+    for (generation, limit, mode, exception) in [
+        (Generation::Older, Value::Null, json!("Automatic"), json!("NoAction")),
+        (Generation::Older, json!(300), json!("Automatic"), json!("LogEventOnly")),
+        (Generation::Older, json!(300), json!("Automatic"), Value::Null),
+        (Generation::Newer, json!(300), json!("Disabled"), Value::Null),
+        (Generation::Newer, json!(300.5), json!("Automatic"), Value::Null),
+        (Generation::Newer, json!(300), json!("Manual"), Value::Null),
+        (Generation::Newer, Value::Null, json!("Disabled"), Value::Null),
+        (Generation::Newer, Value::Null, Value::Null, Value::Null),
+        (Generation::Both, json!(300), json!("Disabled"), json!("NoAction")),
+    ] {
+        let bmc = bmc(generation, |model| {
+            (model.limit, model.mode, model.exception) = (limit.clone(), mode.clone(), exception);
+            model.faults.refused_while_disabled = generation == Generation::Both;
+        });
+        let before = bmc.model().in_force();
+        let mut cap = cap(&bmc);
+        let original = cap.read().unwrap();
+        cap.set(CAP, &original).unwrap();
+        assert_eq!(bmc.model().in_force(), Some(180.0), "{generation:?} {limit} {mode}");
+        let now = cap.read().unwrap();
+        assert!(RedfishCap::is_on(&now, &original) && !RedfishCap::is_on(&original, &original));
+        // What is saved is enough for another life.
+        let text = serde_json::to_string(&original).unwrap();
+        let original: LimitState = serde_json::from_str(&text).unwrap();
+        for _ in 0..2 {
+            cap.put_back(&original).unwrap();
+            assert_eq!(bmc.model().in_force(), before, "{generation:?} {limit} {mode}");
+        }
+        if limit.as_f64().is_some() {
+            assert_eq!(bmc.model().limit.as_f64(), limit.as_f64(), "the set point is another one");
+        }
+        assert!(bmc.model().requests.iter().all(|(_, _, body)| !body.contains("PowerOff")));
+    }
+}
+
+#[test]
+fn a_cap_never_raises_a_lower_limit_of_before() {
+    let bmc = bmc(Generation::Older, |model| model.limit = json!(150));
+    let mut cap = cap(&bmc);
+    let original = cap.read().unwrap();
+    cap.set(CAP, &original).unwrap();
+    assert_eq!(bmc.model().in_force(), Some(150.0));
+}
+
+/// Readings that are not one.
+#[test]
+fn a_missing_reading_is_missing_and_never_low() {
+    type Row = (Generation, fn(&mut Model), &'static str);
+    let rows: [Row; 15] = [
+        (Generation::Older, |m| m.power = Value::Null, "PowerConsumedWatts = null"),
+        (Generation::Newer, |m| m.power = Value::Null, "PowerWatts.Reading = null"),
+        (Generation::Older, |m| m.power = json!(0), "above 0"),
+        (Generation::Newer, |m| m.power = json!(0.0), "above 0"),
+        (Generation::Newer, |m| m.power = json!(-230), "above 0"),
+        (Generation::Older, |m| m.power = json!(1e12), "above 0"),
+        (Generation::Older, |m| m.power = json!("230"), "invalid type"),
+        (Generation::Newer, |m| m.power = json!({"x": 1}), "invalid type"),
+        (Generation::Older, |m| m.faults.garbage = true, "X-Auth-Token|status 200"),
+        (Generation::Older, |m| m.faults.huge = true, "at most 524288 bytes"),
+        (Generation::Older, |m| m.faults.redirect = true, "redirects are not followed"),
+        (Generation::Older, |m| m.faults.status = (9, 500), "500"),
+        (Generation::Newer, |m| m.faults.status = (9, 503), "told to fail"),
+        (Generation::Newer, |m| m.faults.status = (9, 403), "may not do this"),
+        (Generation::Newer, |m| m.faults.delay = Duration::from_secs(2), "within 400 ms"),
+    ];
+    for (n, (generation, fault, says)) in rows.into_iter().enumerate() {
+        let bmc = bmc(generation, fault);
+        let began = Instant::now();
+        let error = client(&bmc).power().unwrap_err().to_string();
+        assert!(says.split('|').any(|says| error.contains(says)), "row {n}: {error}");
+        assert!(began.elapsed() < Duration::from_secs(4), "row {n}");
+        assert!(!error.contains(PASSWORD), "{error}");
+    }
+}
+
+/// Garbage after the login: the session is there, the resources are not.
+#[test]
+fn garbage_instead_of_a_resource_is_named() {
+    let bmc = bmc(Generation::Older, |_| {});
+    let mut redfish = client(&bmc);
+    redfish.power().unwrap();
+    bmc.model().faults.garbage = true;
+    let error = redfish.power().unwrap_err().to_string();
+    assert!(error.contains("/Power") && error.contains("<html>"), "{error}");
+    bmc.model().faults.garbage = false;
+    assert!(redfish.power().is_ok(), "it recovers by itself");
+}
+
+/// Caps that are refused before, or by, the BMC; none leaves a limit on.
+#[test]
+fn caps_that_cannot_or_must_not_be_set_are_refused_with_the_reason() {
+    type Row = (Generation, fn(&mut Model), i64, &'static str, bool);
+    let rows: [Row; 17] = [
+        (
+            Generation::Older,
+            |m| m.exception = json!("HardPowerOff"),
+            180,
+            "switch the server off",
+            false,
+        ),
+        (Generation::Older, |m| m.exception = json!("Oem"), 180, "LimitException = \"Oem\"", false),
+        (Generation::Newer, |m| m.units = json!("%"), 180, "SetPointUnits = \"%\"", false),
+        (Generation::Newer, |m| m.units = json!("Percent"), 180, "only watts", false),
+        (
+            Generation::Newer,
+            |m| m.mode = json!("Override"),
+            180,
+            "ControlMode = \"Override\"",
+            false,
+        ),
+        (Generation::Newer, |_| {}, 99, "100 to 600 W", false),
+        (Generation::Newer, |_| {}, 601, "100 to 600 W", false),
+        (Generation::Older, |_| {}, 0, "allowed", false),
+        (Generation::Older, |_| {}, -180, "allowed", false),
+        (Generation::Older, |m| m.faults.forgetful = true, 180, "reads no limit after 180 W", true),
+        (Generation::Newer, |m| m.faults.forgetful = true, 180, "reads no limit after 180 W", true),
+        (Generation::Newer, |m| m.faults.stale = 9, 180, "412", true),
+        (Generation::Older, |m| m.faults.stale = 9, 180, "412", true),
+        (Generation::Newer, |m| m.faults.status = (9, 500), 180, "500", true),
+        (Generation::Newer, |m| m.faults.status = (9, 429), 180, "429", true),
+        (Generation::Newer, |m| m.faults.status = (9, 401), 180, "username", false),
+        (
+            Generation::Newer,
+            |m| m.faults.delay = Duration::from_secs(2),
+            180,
+            "within 400 ms",
+            true,
+        ),
+    ];
+    for (n, (generation, fault, watts, says, transient)) in rows.into_iter().enumerate() {
+        let bmc = bmc(generation, |_| {});
+        let mut cap = cap(&bmc);
+        let original = cap.read().unwrap();
+        fault(&mut bmc.model());
+        let error = cap.set(Watts::from_whole(watts), &original).unwrap_err();
+        assert!(error.reason.contains(says), "row {n}: {error}");
+        assert_eq!(error.transient, transient, "row {n}: {error}");
+        assert_eq!(bmc.model().in_force(), None, "row {n}");
+    }
+}
+
+/// Faults that pass: the cap is set all the same.
+#[test]
+fn what_passes_is_got_over() {
+    type Row = (Generation, fn(&mut Model));
+    let rows: [Row; 6] = [
+        (Generation::Older, |m| m.faults.expire = 1),
+        (Generation::Newer, |m| m.faults.expire = 1),
+        (Generation::Older, |m| m.faults.stale = 1),
+        (Generation::Newer, |m| m.faults.stale = 1),
+        (Generation::Newer, |m| m.faults.must_match = true),
+        (Generation::Newer, |m| m.faults.delay = Duration::from_millis(100)),
+    ];
+    for (n, (generation, fault)) in rows.into_iter().enumerate() {
+        let bmc = bmc(generation, |_| {});
+        let mut cap = cap(&bmc);
+        let original = cap.read().unwrap();
+        fault(&mut bmc.model());
+        cap.set(CAP, &original).unwrap_or_else(|error| panic!("row {n}: {error}"));
+        assert_eq!(bmc.model().in_force(), Some(180.0), "row {n}");
+    }
+}
+
+#[test]
+fn a_put_back_that_is_not_kept_is_an_error_until_it_is() {
+    for generation in [Generation::Older, Generation::Newer] {
+        let bmc = bmc(generation, |_| {});
+        let mut cap = cap(&bmc);
+        let original = cap.read().unwrap();
+        cap.set(CAP, &original).unwrap();
+        bmc.model().faults.forgetful = true;
+        let error = cap.put_back(&original).unwrap_err();
+        assert!(error.transient && error.reason.contains("reads 180 W"), "{error}");
+        bmc.model().faults.forgetful = false;
+        cap.put_back(&original).unwrap();
+        assert_eq!(bmc.model().in_force(), None);
+    }
+}
+
+#[test]
+fn a_bmc_that_changes_its_generation_keeps_its_limit_and_says_so() {
+    let bmc = bmc(Generation::Older, |_| {});
+    let mut cap = cap(&bmc);
+    let original = cap.read().unwrap();
+    cap.set(CAP, &original).unwrap();
+    // Updated: the older resource is gone.
+    {
+        let mut model = bmc.model();
+        model.generation = Generation::Newer;
+        on(&mut model, json!(180));
+    }
+    cap.put_back(&original).unwrap_err();
+    let error = cap.put_back(&original).unwrap_err();
+    assert!(error.reason.contains("another generation"), "{error}");
+}
+
+#[test]
+fn openbmcs_older_resource_is_left_alone_where_there_is_a_newer_one() {
+    let bmc = bmc(Generation::Both, |model| model.limit = json!(300));
+    let mut cap = cap(&bmc);
+    let original = cap.read().unwrap();
+    cap.set(CAP, &original).unwrap();
+    let model = bmc.model();
+    assert_eq!(
+        (model.count("PATCH", "/EnvironmentMetrics"), model.count("PATCH", "/Power")),
+        (1, 0)
+    );
+}
+
+#[test]
+fn accounts_that_are_not_let_in_are_told_and_no_password_is_shown() {
+    let bmc = bmc(Generation::Older, |_| {});
+    for auth in [Auth::Session, Auth::Basic] {
+        let mut redfish = Redfish::new(Settings { auth, ..settings(&bmc) }).unwrap();
+        assert!(redfish.power().is_ok(), "{auth:?}");
+        let credentials = Credentials { username: USERNAME.into(), password: "wrong-word".into() };
+        let mut redfish = Redfish::new(Settings { auth, credentials, ..settings(&bmc) }).unwrap();
+        let error = redfish.power().unwrap_err();
+        assert!(error.to_string().contains("wrong username or password"), "{auth:?}: {error}");
+        assert!(!format!("{error:?}").contains("wrong-word"));
+    }
+    let model = bmc.model();
+    assert!(model.count("POST", "Sessions") <= 2, "a refused login is not tried in a loop");
+}
+
+#[test]
+fn a_chassis_is_named_where_several_would_do() {
+    let bmc = bmc(Generation::Older, |_| {});
+    let named = |name: &str| {
+        let chassis = Some(name.to_owned());
+        Redfish::new(Settings { chassis, ..settings(&bmc) }).unwrap().power()
+    };
+    assert!(named("1").is_ok());
+    for name in ["2", "Bay"] {
+        let error = named(name).unwrap_err();
+        assert!(matches!(error, BmcError::Unusable { .. }), "{error}");
+        assert!(error.to_string().contains("name one of 1, Bay"), "{error}");
+    }
+}
+
+#[test]
+fn nobody_at_the_address_and_a_certificate_file_without_one_are_errors() {
+    let url = MockBmc::start(Model::new(Generation::Older)).url();
+    let bmc = bmc(Generation::Older, |_| {});
+    let mut redfish = Redfish::new(Settings { url: url.clone(), ..settings(&bmc) }).unwrap();
+    let error = redfish.power().unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains(&url), "{error}");
+    for file in ["/nonexistent/ca.pem", "/dev/null"] {
+        let ca_file = Some(file.into());
+        let error = Redfish::new(Settings { ca_file, ..settings(&bmc) }).err().unwrap();
+        assert!(error.to_string().contains(file), "{error}");
+    }
+}

@@ -1,0 +1,57 @@
+//! The one way to cap power by hardware: read, save what was there, set, verify, put back.
+
+use core::fmt;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::Watts;
+
+/// A power cap of some hardware: RAPL, a hwmon `power1_cap`, DCMI, Redfish.
+///
+/// The device keeps no memory: what was there before is the caller's to save, on disk before the first
+/// change, and is handed back to every call that needs it.
+pub trait Cap: Send {
+    /// All that must be put back.
+    type State: Clone + fmt::Debug + PartialEq + Serialize + DeserializeOwned + Send + 'static;
+
+    /// The cap as it stands. Changes nothing.
+    ///
+    /// # Errors
+    /// If it cannot be read, or says what it must not say.
+    fn read(&mut self) -> Result<Self::State, CapError>;
+
+    /// Caps at `watts`, never higher than `original` does, and reads it back.
+    ///
+    /// # Errors
+    /// If the cap is refused, out of range, or not there when it is read back.
+    fn set(&mut self, watts: Watts, original: &Self::State) -> Result<(), CapError>;
+
+    /// Puts `original` back, and reads it back. Doing it twice is doing it once.
+    ///
+    /// # Errors
+    /// If any part of it could not be put back; every part is tried.
+    fn put_back(&mut self, original: &Self::State) -> Result<(), CapError>;
+
+    /// Whether `now` caps lower than `original` does.
+    fn is_on(now: &Self::State, original: &Self::State) -> bool
+    where
+        Self: Sized;
+}
+
+/// Why a cap could not be read, set or put back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CapError {
+    /// What failed: which device, which value, what is allowed.
+    pub reason: String,
+    /// Whether trying again may help.
+    pub transient: bool,
+}
+
+impl fmt::Display for CapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl core::error::Error for CapError {}
