@@ -175,6 +175,23 @@ pub enum Output {
     Event(Event),
 }
 
+impl Output {
+    /// The number of the action, if this changes the machine: it is answered by [`Input::Applied`].
+    #[must_use]
+    pub fn action(&self) -> Option<ActionId> {
+        match self {
+            Self::SetPstate { id, .. }
+            | Self::Lift { id, .. }
+            | Self::SetQuota { id, .. }
+            | Self::LiftQuota { id, .. }
+            | Self::SetServerLimit { id, .. }
+            | Self::LiftServerLimit { id }
+            | Self::KillVm { id, .. } => Some(*id),
+            Self::Report(_) | Self::Refuse(_) | Self::Remember(_) | Self::Event(_) => None,
+        }
+    }
+}
+
 /// What an agent keeps over a restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Memory {

@@ -99,6 +99,11 @@ pub struct Params {
     /// default).
     #[serde(default)]
     pub kill_after: Option<Duration>,
+    /// Why the shell around the controller writes nothing, and only logs what would be done; `None` when it
+    /// acts (the default). The controller works as ever, on what it would have done, but reports that
+    /// nothing can be shed, nothing is restricted and no cap is respected.
+    #[serde(default)]
+    pub dry_run: Option<String>,
     /// Tries of one action before it is given up (3).
     pub actuator_tries: u8,
     /// Between two tries (50 ms).
@@ -133,6 +138,7 @@ impl Params {
             server_limit_hold: Duration::from_secs(2),
             server_limit_floor: Some(Watts::from_whole(150)),
             kill_after: None,
+            dry_run: None,
             actuator_tries: 3,
             retry_after: Duration::from_millis(50),
         }

@@ -76,7 +76,8 @@ pub(crate) struct Shed {
 impl Shed {
     pub(crate) fn new(params: &Params) -> Self {
         Self {
-            after: params.kill_after,
+            // What cannot be done again is not pretended either.
+            after: params.kill_after.filter(|_| params.dry_run.is_none()),
             tries: params.actuator_tries.max(1),
             retry_after: params.retry_after,
             serial: 0,

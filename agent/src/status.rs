@@ -1,9 +1,24 @@
 //! The agent's view of itself.
 
-use ballast_types::Instant;
 use ballast_types::wire::{AgentStatus, Report};
+use ballast_types::{Instant, Watts};
 
 use crate::agent::Agent;
+
+/// What a report says where nothing is written: whatever the controller believes that it restricts, it
+/// does not, and no watt of this server may be counted on.
+fn nothing_done(report: Report) -> Report {
+    Report {
+        enforced_seq: None,
+        sheddable_w: Watts::ZERO,
+        restorable_w: Watts::ZERO,
+        low_cores: 0,
+        min_khz: None,
+        min_share_percent: None,
+        server_limit: false,
+        ..report
+    }
+}
 
 impl Agent {
     /// Everything that an operator may ask.
@@ -14,10 +29,14 @@ impl Agent {
         if let Some(alarm) = self.floor_alarm(now) {
             alarms.push(alarm);
         }
+        if let Some(why) = &self.params.dry_run {
+            alarms.push(format!("dry run: nothing is written on this server ({why})"));
+        }
         AgentStatus {
             role: "agent".to_owned(),
             chassis_id: self.params.chassis_id.clone(),
             policy: self.params.policy.name().to_owned(),
+            dry_run: self.params.dry_run.clone(),
             recovery: self.recovery_status(now),
             report: self.report(now),
             fallback_w: self.orders.memory().fallback_w,
@@ -38,7 +57,7 @@ impl Agent {
         let (epoch_seen, seq_seen) = self.orders.newest();
         let draw = self.meter.draw(now);
         let (throttle, actuators, fleet) = (&self.throttle, &self.actuators, &self.fleet);
-        Report {
+        let report = Report {
             server: self.params.server.clone(),
             boot_id: self.params.boot_id.clone(),
             agent_ms: now.as_millis(),
@@ -56,7 +75,9 @@ impl Agent {
             server_limit: actuators.limit_on(),
             leaving: self.leaving,
             actuator_failures: actuators.failures().saturating_add(self.shed.failures()),
-        }
+            dry_run: self.params.dry_run.is_some(),
+        };
+        if report.dry_run { nothing_done(report) } else { report }
     }
 
     /// The one thing that this agent cannot mend: too much draw, and nothing left to lower.

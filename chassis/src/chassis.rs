@@ -159,10 +159,10 @@ impl Chassis {
         let (mut absent, mut returning) = (Watts::ZERO, Watts::ZERO);
         let (mut present, mut answering) = (0, 0);
         for agent in &self.agents {
-            let managed = agent.slot == Slot::Managed;
-            present += usize::from(managed);
+            let shares = agent.shares();
+            present += usize::from(shares);
             match agent.reserve(self.shares.even) {
-                Some(watts) if managed => returning += watts,
+                Some(watts) if shares => returning += watts,
                 Some(watts) => absent += watts,
                 None => answering += 1,
             }
@@ -179,6 +179,7 @@ impl Chassis {
     /// What a server is granted.
     pub(crate) fn share(&self, agent: &Agent) -> Watts {
         match self.params.shares {
+            _ if agent.is_dry() => self.shares.even,
             SharePolicy::Even if agent.is_returning() => self.shares.returning,
             SharePolicy::Even => self.shares.granted,
             SharePolicy::CriticalFirst => agent.share,

@@ -27,7 +27,6 @@
 
 use core::time::Duration;
 
-use ballast_types::wire::Slot;
 use ballast_types::{Instant, Watts};
 
 use crate::chassis::Chassis;
@@ -162,9 +161,8 @@ impl Chassis {
         let (even, pool) = (self.shares.even, (self.sharable() - reserved).at_least_zero());
         // Before one, too: these are the caps that it would begin with.
         let young = self.state.episode().is_none_or(|e| now - e.began < YOUNG);
-        let answering = |slot| slot == Slot::Managed;
         let (mut wished, mut places) = (Vec::new(), Vec::new());
-        for agent in self.agents.iter().filter(|a| answering(a.slot)) {
+        for agent in self.agents.iter().filter(|a| a.shares()) {
             let need = agent.needs.need();
             wished.push(levels(need, even, young));
             places.push(Place {
@@ -181,8 +179,7 @@ impl Chassis {
         for agent in &mut self.agents {
             // Whoever does not answer is not raised: nobody would know what came of it.
             let kept = agent.cap.map_or(even, |_| agent.share.min(even));
-            agent.share =
-                if answering(agent.slot) { caps.next().unwrap_or(Watts::ZERO) } else { kept };
+            agent.share = if agent.shares() { caps.next().unwrap_or(Watts::ZERO) } else { kept };
         }
     }
 }

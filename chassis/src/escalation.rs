@@ -95,7 +95,7 @@ impl Chassis {
     /// first those that draw more than it, or do not say.
     pub(crate) fn escalate(&mut self, now: Instant) {
         let share = |a: &Agent| match self.params.shares {
-            SharePolicy::CriticalFirst if a.slot == Slot::Managed => a.share,
+            SharePolicy::CriticalFirst if a.shares() => a.share,
             _ => self.shares.even,
         };
         let mut wanted: Vec<_> = self.wanted_caps(|a| (a.slot != Slot::Off).then(|| share(a)));
@@ -171,6 +171,7 @@ impl Chassis {
         let next = self.agents.iter().position(|a| {
             a.out_of_band.is_wanted()
                 && match a.slot {
+                    Slot::Managed if a.is_dry() => calm,
                     Slot::Managed => held(a.since) && a.fresh(now, silent_after).is_some(),
                     Slot::Silent => false,
                     Slot::Off | Slot::Maintenance | Slot::Unmanaged => calm,

@@ -104,6 +104,7 @@ mod tests {
             server_limit: false,
             leaving: false,
             actuator_failures: 0,
+            dry_run: false,
         }
     }
     fn need(base: i64, demand: i64, sheds: bool) -> Option<Need> {

@@ -158,7 +158,7 @@ impl Agent {
     /// What it may hold although it does not answer: the higher of its last grant and the fallback.
     pub(crate) fn hold(&mut self, fallback: Watts) {
         let before = self.held.map_or(Watts::ZERO, |h| h.watts);
-        let watts = self.cap.unwrap_or(fallback).max(fallback).max(before);
+        let watts = self.cap.unwrap_or(fallback).max(fallback).max(before).max(self.dry_peak());
         self.held = Some(Held { watts, until: None });
     }
 
@@ -168,9 +168,29 @@ impl Agent {
         self.holds.most().map(|most| self.held.map_or(most, |h| h.watts.max(most)))
     }
 
+    /// Whether its agent answers but only watches: it draws what it draws, whatever it is told.
+    pub(crate) fn is_dry(&self) -> bool {
+        self.slot == Slot::Managed && self.reports_dry()
+    }
+
+    fn reports_dry(&self) -> bool {
+        self.report.as_ref().is_some_and(|r| r.dry_run)
+    }
+
+    /// What a dry server lately drew at most; nothing where that is not known, or it acts.
+    fn dry_peak(&self) -> Watts {
+        let need = self.needs.need().filter(|_| self.reports_dry());
+        need.map_or(Watts::ZERO, |need| need.demand)
+    }
+
+    /// Whether it takes its share of what is granted.
+    pub(crate) fn shares(&self) -> bool {
+        self.slot == Slot::Managed && !self.is_dry()
+    }
+
     /// Whether it answers again, but may still hold what it had.
     pub(crate) fn is_returning(&self) -> bool {
-        self.slot == Slot::Managed && self.held.is_some()
+        self.shares() && self.held.is_some()
     }
 
     /// It answers again: what it held is freed once the next message's cap is respected.
@@ -194,12 +214,17 @@ impl Agent {
         respected
     }
 
-    /// What is reserved for it when it does not answer, or holds more than it was granted since.
+    /// What is reserved for it when it does not answer, runs dry, or holds more than it was granted since.
     /// `None`: it answers, and takes its share of what is granted.
+    ///
+    /// A dry server counts with its recent peak, which others must leave it, and not under its even share.
     pub(crate) fn reserve(&self, even: Watts) -> Option<Watts> {
         let held = self.held.map(|h| h.watts.max(even));
         let capped = self.out_of_band.certain();
         match self.slot {
+            Slot::Managed if self.is_dry() => {
+                Some(capped.unwrap_or_else(|| self.dry_peak()).max(even))
+            }
             Slot::Managed => held,
             Slot::Silent => Some(capped.or(held).unwrap_or(even)),
             Slot::Off | Slot::Maintenance | Slot::Unmanaged => {

@@ -17,6 +17,7 @@ impl Chassis {
             chassis_id: self.params.chassis_id.clone(),
             epoch: self.epoch,
             state: self.state.name(),
+            dry_run: false,
             now_ms: now.as_millis(),
             power_w: self.reading(now),
             budget_w: self.budget_in_force(),
@@ -102,6 +103,9 @@ impl Chassis {
                     "{id} is silent in a capping episode and cannot be capped out of band"
                 ));
             }
+        }
+        if agent.is_dry() {
+            alarms.push(format!("{id} runs dry: its agent only watches, the others make room"));
         }
         if let Some(watts) = agent.out_of_band.watts() {
             alarms.push(format!("{id} is capped out of band at {watts}"));

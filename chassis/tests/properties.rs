@@ -308,6 +308,7 @@ impl Fuzz {
             server_limit: false,
             leaving: shape.leaving,
             actuator_failures: 0,
+            dry_run: false,
         }
     }
 

@@ -214,6 +214,9 @@ fn report_notes(report: &Report) -> Vec<String> {
     if report.server_limit {
         notes.push("server limit on".to_owned());
     }
+    if report.dry_run {
+        notes.push("dry run".to_owned());
+    }
     if report.leaving {
         notes.push("leaving".to_owned());
     }

@@ -68,6 +68,8 @@ pub(crate) fn agent(status: &AgentStatus) -> String {
         let margin = recovery.margin_w.as_f64();
         scrape.gauge("model_margin", "How far under the cap the draw is kept", watts(), margin);
     }
+    let dry = f64::from(u8::from(status.dry_run.is_some()));
+    scrape.gauge("dry_run", "1 while nothing is written on this server", None, dry);
     scrape.gauge(
         "cap",
         "The cap in force; absent when uncapped",
@@ -154,6 +156,8 @@ pub(crate) fn chassis(status: &ChassisStatus) -> String {
     let mut scrape = Scrape(Registry::with_prefix("ballast_chassis"));
     scrape.gauge("power", "The chassis's draw", watts(), status.power_w.map(|w| w.as_f64()));
     scrape.gauge("budget", "The budget in force", watts(), status.budget_w.as_f64());
+    let dry = f64::from(u8::from(status.dry_run));
+    scrape.gauge("dry_run", "1 while nobody is alerted and nothing capped", None, dry);
     let help = "The least of the budget and what the supplies can carry";
     scrape.gauge("limit", help, watts(), status.limit_w.as_f64());
     let help = "What no agent's meter sees: fans, conversion loss, switch";

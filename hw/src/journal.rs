@@ -68,6 +68,8 @@ pub enum Opened {
 pub struct Journal {
     dir: PathBuf,
     boot_id: BootId,
+    /// Nothing will be changed, so nothing is written down; what is on disk stays.
+    idle: bool,
     _lock: Flock<File>,
 }
 
@@ -87,9 +89,23 @@ impl Journal {
             .map_err(failed("a folder that can be written"))?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
             .map_err(|(_, e)| failed("a folder that no other agent uses")(e.into()))?;
-        let journal = Self { dir: state_dir.to_owned(), boot_id: boot_id.clone(), _lock: lock };
+        let journal =
+            Self { dir: state_dir.to_owned(), boot_id: boot_id.clone(), idle: false, _lock: lock };
         let opened = journal.read()?;
         Ok((journal, opened))
+    }
+
+    /// For one who will change nothing (a dry run): holds the lock alone. What an earlier life wrote down
+    /// stays for one who may put it back.
+    #[must_use]
+    pub fn idle(self) -> Self {
+        Self { idle: true, ..self }
+    }
+
+    /// Whether nothing may be changed under it.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.idle
     }
 
     fn read(&self) -> Result<Opened, HwError> {
@@ -125,6 +141,9 @@ impl Journal {
     /// # Errors
     /// If the folder cannot be written: then nothing may be changed.
     pub fn begin(&mut self, originals: &Originals) -> Result<(), HwError> {
+        if self.idle {
+            return Ok(());
+        }
         let record = Record {
             version: VERSION,
             boot_id: self.boot_id.clone(),
@@ -141,7 +160,7 @@ impl Journal {
     /// # Errors
     /// If the file cannot be removed.
     pub fn finish(self) -> Result<(), HwError> {
-        self.remove()
+        if self.idle { Ok(()) } else { self.remove() }
     }
 
     fn remove(&self) -> Result<(), HwError> {
@@ -250,6 +269,21 @@ mod tests {
         fs::write(dir.path().join("journal.json.tmp"), "{\"ver").unwrap();
         drop(journal);
         assert!(matches!(Journal::open(dir.path(), &boot(1)).unwrap().1, Opened::Adopted(_)));
+    }
+
+    #[test]
+    fn an_idle_journal_keeps_what_an_earlier_life_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, _) = Journal::open(dir.path(), &boot(1)).unwrap();
+        let mut journal = journal.idle();
+        journal.begin(&originals()).unwrap();
+        assert!(!dir.path().join("journal.json").exists());
+        drop(journal);
+        Journal::open(dir.path(), &boot(1)).unwrap().0.begin(&originals()).unwrap();
+        let (journal, opened) = Journal::open(dir.path(), &boot(1)).unwrap();
+        assert!(matches!(opened, Opened::Adopted(_)));
+        journal.idle().finish().unwrap();
+        assert!(dir.path().join("journal.json").exists());
     }
 
     #[test]

@@ -55,6 +55,15 @@ pub(crate) fn read_text(path: &Path) -> Result<String, HwError> {
     Ok(text)
 }
 
+/// The first 64 KiB of a text file that may be larger, such as `/proc/cpuinfo`.
+pub(crate) fn read_start(path: &Path) -> Result<String, HwError> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes))
+        .map_err(|e| HwError::io(path, Operation::Read, "a readable text file", e))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// One value that fills a file; `allowed` says what it must be.
 pub(crate) fn read_value<T: FromStr>(path: &Path, allowed: &str) -> Result<T, HwError> {
     let text = read_text(path)?;
@@ -70,6 +79,11 @@ pub(crate) fn optional<T>(result: Result<T, HwError>) -> Result<Option<T>, HwErr
         Err(e) => Err(e),
     }
 }
+
+/// Where every write of a kernel file is told, at level TRACE, once it has succeeded: `file` and `value`.
+///
+/// `RUST_LOG=info,ballast_hw::writes=trace` shows them all, in order.
+pub const WRITES: &str = "ballast_hw::writes";
 
 /// Writes one value with a trailing newline, in a single write call.
 ///
@@ -96,6 +110,7 @@ pub(crate) fn write_value(path: &Path, value: impl Display) -> Result<(), HwErro
     if written != line.len() {
         return Err(failed(io::ErrorKind::WriteZero.into()));
     }
+    tracing::trace!(target: WRITES, file = %path.display(), value = line.trim_end());
     Ok(())
 }
 

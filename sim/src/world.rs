@@ -84,12 +84,15 @@ impl World {
         let Setup { seed, plant, chassis, fixed_cap, agents, timing, faults, .. } = setup;
         let Setup { checks, record, length, points, .. } = setup;
         let mut clocks = Chance::new(seed, 0xC1);
-        let hosts: Vec<_> = (plant.servers.iter())
+        let mut hosts: Vec<_> = (plant.servers.iter())
             .map(|s| {
                 Host::new(s, clocks.span(Duration::from_secs(100_000)), record.then(Tape::default))
             })
             .collect();
         let servers = hosts.len().min(agents.len());
+        for (host, agent) in hosts.iter_mut().zip(&agents) {
+            host.dry = agent.dry_run.is_some();
+        }
         let tally = Tally::new(length, points);
         let plant = Plant::new(plant, seed);
         let trip = chassis.trip_time;

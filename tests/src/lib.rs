@@ -205,6 +205,16 @@ impl Lab {
         self.dir.path().join(format!("{name}.toml"))
     }
 
+    /// Adds top-level keys to the config of one daemon; it takes them when it is started.
+    ///
+    /// # Panics
+    /// When the config cannot be written.
+    pub fn configure(&self, name: &str, keys: &str) {
+        let path = self.config(name);
+        let text = fs::read_to_string(&path).expect("a config");
+        fs::write(path, format!("{keys}{text}")).expect("a config");
+    }
+
     /// Every server's name.
     #[must_use]
     pub fn servers(&self) -> Vec<String> {

@@ -268,3 +268,60 @@ fn a_demo_that_is_interrupted_ends_cleanly() {
         assert!(alive.is_err(), "process {pid} was left running");
     }
 }
+
+#[test]
+fn of_a_server_that_runs_dry_nothing_is_written_and_nothing_counted_on() {
+    // Three servers that would draw some 750 W. The two others can make room; s02 only watches.
+    let mut lab = Lab::new(steady(3, 660, (0.3, 0.95)), "");
+    lab.configure("s02", "dry_run = true\n");
+    let before = lab.limits();
+    lab.start_all();
+    lab.wait("the two others are capped", |lab| {
+        let capped = |name| lab.agent(name).is_some_and(|a| a.report.min_khz.is_some());
+        capped("s01") && capped("s03")
+    });
+    lab.wait("the budget holds", Lab::holds);
+
+    let dry = lab.agent("s02").unwrap();
+    assert_eq!(dry.dry_run.as_deref(), Some("dry_run = true"));
+    assert!(dry.report.dry_run && dry.report.cap_w.is_some(), "{dry:?}");
+    assert_eq!(dry.report.sheddable_w, ballast_types::Watts::ZERO);
+    assert!(lab.get("s02", "/metrics").1.contains("ballast_agent_dry_run 1"));
+    assert!(lab.log("s02").contains("dry run: would cap core"), "{}", lab.log("s02"));
+    let chassis = lab.chassis().unwrap();
+    assert!(chassis.alarms.iter().any(|alarm| alarm.starts_with("s02 runs dry")), "{chassis:?}");
+
+    let written: Vec<_> = (lab.limits().into_iter())
+        .filter(|(path, text)| before.get(path) != Some(text))
+        .map(|(path, _)| path)
+        .collect();
+    let of =
+        |name: &str| written.iter().filter(|path| path.iter().any(|part| part == name)).count();
+    assert_eq!(of("s02"), 0, "{written:?}");
+    assert!(of("s01") > 0 && of("s03") > 0, "{written:?}");
+    lab.end_all();
+    lab.wait_restored(&before, "");
+}
+
+#[test]
+fn a_manager_that_runs_dry_alerts_nobody_and_caps_nothing() {
+    let mut lab = overloaded();
+    lab.configure("chassis", "dry_run = true\n");
+    let before = lab.limits();
+    lab.start_all();
+    lab.wait("an episode begins", |lab| {
+        lab.chassis().is_some_and(|chassis| chassis.state == ChassisState::Alerting)
+    });
+    // Longer than the trip time.
+    std::thread::sleep(Duration::from_secs(6));
+    let chassis = lab.chassis().unwrap();
+    assert!(chassis.dry_run && chassis.power_w > Some(chassis.limit_w), "{chassis:?}");
+    assert!(chassis.servers.iter().all(|s| s.report.is_none() && s.out_of_band_w.is_none()));
+    assert!(lab.log("chassis").contains("dry run: would alert"), "{}", lab.log("chassis"));
+    assert!(!lab.home("chassis").join("state/ledger.json").exists());
+    for name in lab.servers() {
+        assert_eq!(lab.agent(&name).unwrap().report.cap_w, None, "{name} was told something");
+    }
+    lab.end_all();
+    lab.wait_restored(&before, "");
+}

@@ -35,6 +35,12 @@ fn reports_and_refusals() {
         r#""sheddable_w":5.2,"restorable_w":31.4,"low_cores":18,"min_khz":1300000,"#,
         r#""server_limit":false,"leaving":false,"actuator_failures":0}"#
     ));
+    pinned::<Report>(concat!(
+        r#"{"server":"s01","boot_id":"b-1","agent_ms":123456,"epoch_seen":3,"seq_seen":17,"#,
+        r#""enforced_seq":null,"state":"throttled","power_w":211.8,"cap_w":182.3,"#,
+        r#""sheddable_w":0.0,"restorable_w":0.0,"low_cores":0,"min_khz":null,"#,
+        r#""server_limit":false,"leaving":false,"actuator_failures":0,"dry_run":true}"#
+    ));
     for state in ["boot", "uncapped", "throttled", "recovering", "shedding", "blind"] {
         pinned::<ballast_types::wire::AgentState>(&format!("\"{state}\""));
     }

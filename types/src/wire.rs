@@ -106,6 +106,10 @@ pub struct Report {
     pub leaving: bool,
     /// Actions given up after the last retry.
     pub actuator_failures: u64,
+    /// Whether nothing is written on this server: what the agent would do it only logs. Then nothing of it
+    /// can be shed, and no cap is respected but by chance. Absent when it acts.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub dry_run: bool,
 }
 
 /// Why an alert was not obeyed.
@@ -282,6 +286,9 @@ pub struct ChassisStatus {
     pub epoch: Epoch,
     /// What it is doing.
     pub state: ChassisState,
+    /// Whether it only watches: alerts nobody, caps nothing. Absent when it acts.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub dry_run: bool,
     /// Its clock, in milliseconds since boot.
     pub now_ms: u64,
     /// The chassis's draw; `null` when there is no usable reading.
@@ -361,6 +368,9 @@ pub struct AgentStatus {
     pub chassis_id: ChassisId,
     /// The policy in force.
     pub policy: String,
+    /// Why nothing is written on this server, and what would be done is only logged; absent when it acts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dry_run: Option<String>,
     /// The model of `predictive`; `null` under another policy.
     #[serde(default)]
     pub recovery: Option<RecoveryStatus>,

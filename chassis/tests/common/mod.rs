@@ -259,6 +259,7 @@ pub(crate) fn report(server: &ServerId, now: Instant, alert: &Alert, agent: &Age
         server_limit: false,
         leaving: agent.leaving,
         actuator_failures: 0,
+        dry_run: false,
     }
 }
 

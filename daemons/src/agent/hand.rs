@@ -14,9 +14,9 @@ use ballast_types::wire::{AgentStatus, Refusal, Report};
 use ballast_types::{ActionId, CoreId, Instant, KiloHertz, VmId, Watts};
 use tokio::sync::oneshot;
 
-use super::Letter;
 use super::kill::Killer;
 use super::sampler::Rest;
+use super::{Letter, dry};
 use crate::control::Hand;
 use crate::events::Events;
 use crate::state;
@@ -31,6 +31,8 @@ pub(super) struct AgentHand {
     rest: Arc<Rest>,
     keeper: Keeper,
     events: Events,
+    /// Nothing is written: what would be done is said.
+    dry: bool,
     waiting: Option<oneshot::Sender<Result<Report, Refusal>>>,
 }
 
@@ -44,7 +46,12 @@ impl AgentHand {
         keeper: Keeper,
         events: Events,
     ) -> Self {
-        Self { cpufreq, bandwidth, limit, killer, rest, keeper, events, waiting: None }
+        Self { cpufreq, bandwidth, limit, killer, rest, keeper, events, dry: false, waiting: None }
+    }
+
+    /// The same, with nothing ever written.
+    pub(super) fn dry(self) -> Self {
+        Self { dry: true, ..self }
     }
 
     fn answer(&mut self, answer: Result<Report, Refusal>) {
@@ -86,6 +93,9 @@ impl AgentHand {
     /// # Errors
     /// Names all that could not be put back; the journal then stays for the next start.
     pub(super) fn restore(mut self) -> anyhow::Result<()> {
+        if self.dry {
+            return Ok(());
+        }
         let cores: Vec<_> = self.cpufreq.cores().iter().map(|core| core.id).collect();
         let mut failed = vec![];
         for core in cores {
@@ -125,6 +135,10 @@ impl Hand<Agent> for AgentHand {
 
     fn perform(&mut self, _: Instant, output: Output, answers: &mut VecDeque<Input>) {
         let mut applied = |id: ActionId, result| answers.push_back(Input::Applied { id, result });
+        if let Some(id) = output.action().filter(|_| self.dry) {
+            dry::tell(&output);
+            return applied(id, Ok(()));
+        }
         match output {
             Output::SetPstate { id, core, khz } => applied(id, self.set_core(core, Some(khz))),
             Output::Lift { id, core } => applied(id, self.set_core(core, None)),

@@ -1,6 +1,7 @@
 //! `ballast-agent`: throttles the low-priority cores of one server when its chassis says so.
 
 mod api;
+mod dry;
 mod fast;
 mod hand;
 mod kill;
@@ -60,6 +61,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let memory: Memory = state::read(&memory_path)?.unwrap_or_default();
 
     let mut cpufreq = Cpufreq::discover(&root, Floor::Half)?;
+    let mut dry = dry::reason(config, &root, cpufreq.driver());
     let mut limit = match config.server_limit_floor {
         Some(floor) => ServerLimit::find(&root, floor)?,
         None => None,
@@ -67,7 +69,10 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let mut bandwidth = Bandwidth::new(&root, config.quota_period);
     let mut found = Found { memory, ..Found::default() };
     let mut originals = Originals::default();
-    if let Opened::Adopted(saved) = opened {
+    let journal = if dry.is_some() { journal.idle() } else { journal };
+    if let (Opened::Adopted(_), Some(why)) = (&opened, &mut dry) {
+        why.push_str("; an earlier life has left restrictions on, which stay");
+    } else if let Opened::Adopted(saved) = opened {
         tracing::warn!("an earlier life was not ended cleanly: adopting what it had restricted");
         if let Some(saved) = &saved.cpufreq {
             found.capped = cpufreq.adopt(saved)?;
@@ -87,7 +92,11 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     };
     originals.cpufreq = Some(cpufreq.originals());
     originals.powercap = limit.as_ref().map(ServerLimit::originals).unwrap_or_default();
-    let params = params(config, boot_id, cores, limit.is_some());
+    if let Some(why) = &dry {
+        tracing::warn!(why, "dry run: nothing is written to this machine");
+    }
+    let params = Params { dry_run: dry, ..params(config, boot_id, cores, limit.is_some()) };
+    let dry = params.dry_run.is_some();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listener = runtime.block_on(http::bind(place.listen))?;
     let at = clock::now();
@@ -120,6 +129,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let snapshot = Arc::new(Snapshot::<AgentStatus>::default());
     let machine = Agent::new(params, found, at);
     let hand = AgentHand::new(cpufreq, bandwidth, limit, killer, rest, keeper, events.clone());
+    let hand = if dry { hand.dry() } else { hand };
     let control = control::start("control", machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
 
     tracing::info!(

@@ -1,6 +1,7 @@
 //! `ballast-chassis`: polls the power supplies, alerts the agents, falls back to hardware caps.
 
 mod api;
+mod dry;
 mod polling;
 pub mod sender;
 
@@ -53,6 +54,11 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     let mut ledger: Ledger = state::read(&ledger_path)?.unwrap_or_default();
     let root = Root::at(&place.root);
     adopt_slots(&config.servers, &root, &mut ledger);
+    let params = if config.dry_run {
+        dry::watch_only(&config.params, &mut ledger)
+    } else {
+        config.params.clone()
+    };
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (letters, inbox) = mpsc::channel();
@@ -83,13 +89,15 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     let recorder = place
         .record_dir
         .as_deref()
-        .map(|dir| Recorder::start(dir, "chassis", at, config.params.clone(), ledger.clone()))
+        .map(|dir| Recorder::start(dir, "chassis", at, params.clone(), ledger.clone()))
         .transpose()
         .with_context(|| format!("record_dir = {:?}", place.record_dir))?;
-    let machine = Chassis::new(config.params.clone(), ledger, at);
+    let machine = Chassis::new(params, ledger, at);
     let written = Arc::new(AtomicBool::new(true));
     let ledger_written = Arc::clone(&written);
-    let hand = ChassisHand { outboxes, slots, ledger_path, ledger_written, events: events.clone() };
+    let (events_out, dry) = (events.clone(), config.dry_run);
+    let hand =
+        ChassisHand { outboxes, slots, ledger_path, ledger_written, events: events_out, dry };
     let control = control::start("control", machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
 
     tracing::info!(
@@ -201,6 +209,8 @@ struct ChassisHand {
     /// Whether the newest ledger is on disk.
     ledger_written: Arc<AtomicBool>,
     events: Events,
+    /// It only watches.
+    dry: bool,
 }
 
 impl Hand<Chassis> for ChassisHand {
@@ -215,6 +225,9 @@ impl Hand<Chassis> for ChassisHand {
     }
 
     fn perform(&mut self, now: Instant, output: Output, answers: &mut VecDeque<Input>) {
+        if self.dry && dry::withheld(&output) {
+            return;
+        }
         let mut order = |id, server, cap| {
             if self.slots.send(SlotOrder { id, server, cap }).is_err() {
                 let result = Err("the slot thread has ended".to_owned());
@@ -243,6 +256,7 @@ impl Hand<Chassis> for ChassisHand {
     }
 
     fn status(&self, machine: &Chassis, now: Instant) -> ChassisStatus {
-        machine.status(now)
+        let status = machine.status(now);
+        if self.dry { dry::say_so(status) } else { status }
     }
 }

@@ -22,6 +22,10 @@ pub struct AgentConfig {
     pub server: ServerId,
     /// The one chassis that is obeyed.
     pub chassis: ChassisId,
+    /// Everything runs, nothing is written to the machine.
+    pub dry_run: bool,
+    /// Whether to act on a virtual machine; without, it runs dry there.
+    pub actuate_in_vm: bool,
     /// How to throttle.
     pub policy: Policy,
     /// The server's power meter.
@@ -111,6 +115,8 @@ impl AgentConfig {
         let chassis = root.required("chassis", "the id of its chassis", |value| {
             ChassisId::new(value.as_str()?).ok()
         });
+        let dry_run = root.or("dry_run", false, "true or false", flag);
+        let actuate_in_vm = root.or("actuate_in_vm", false, "true or false", flag);
         let policies = [Policy::Stepwise, Policy::Predictive, Policy::FullServer, Policy::None];
         let policies = policies.map(|policy| (policy.name(), policy));
         let policy = root.or(
@@ -208,6 +214,8 @@ impl AgentConfig {
             place,
             server,
             chassis,
+            dry_run,
+            actuate_in_vm,
             policy,
             meter,
             actuator,
@@ -372,7 +380,7 @@ mod tests {
                 "agent.toml:1: chassis is missing: the id of its chassis",
                 "agent.toml:1: server = \"a/b\": an id of this server",
                 "agent.toml:2: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
-                "agent.toml:3: typo: no such key; there are chassis, listen, meter, model, policy, \
+                "agent.toml:3: typo: no such key; there are actuate_in_vm, chassis, dry_run, listen, meter, model, policy, \
                  predictive, record_dir, root, server, server_limit, shedding, state_dir, throttle, vm",
                 "agent.toml:5: throttle.step_cores = 0: 1 to 1024 cores",
                 "agent.toml:8: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",

@@ -7,7 +7,7 @@ use ballast_chassis_core::{LiftRule, Mode, Params, Server};
 use ballast_types::wire::SharePolicy;
 use ballast_types::{ChassisId, ServerId, Watts};
 
-use super::reader::{ConfigError, Problems, Section, number, text, word};
+use super::reader::{ConfigError, Problems, Section, flag, number, text, word};
 use super::{Place, WATTS, load, millis, percent, watts};
 
 /// The whole of `chassis.toml`, checked.
@@ -15,6 +15,8 @@ use super::{Place, WATTS, load, millis, percent, watts};
 pub struct ChassisConfig {
     /// Where the daemon lives.
     pub place: Place,
+    /// Watches, alerts nobody, caps nothing.
+    pub dry_run: bool,
     /// The controller's parameters.
     pub params: Params,
     /// The power supplies, in the controller's order.
@@ -68,6 +70,8 @@ impl ChassisConfig {
         });
         let budget = root.required("budget_w", WATTS, watts);
 
+        let dry_run = root.or("dry_run", false, "true or false", flag);
+
         let mut supplies = vec![];
         for mut section in root.sections("supply") {
             let hwmon = section.required("hwmon", "the hwmon name of the power supply", text);
@@ -108,7 +112,7 @@ impl ChassisConfig {
             }
         }
         root.finish();
-        let config = params.map(|params| Self { place, params, supplies, servers });
+        let config = params.map(|params| Self { place, dry_run, params, supplies, servers });
         problems
             .finish(config)
             .and_then(|config| config.ok_or_else(|| ConfigError::whole(file, "chassis is missing")))

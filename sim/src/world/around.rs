@@ -63,6 +63,8 @@ pub(crate) struct Envelope {
 /// What an agent's actuator is told.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
+    /// What a dry agent wanted: it only logs it.
+    Nothing,
     Cap(CoreId, KiloHertz),
     Lift(CoreId),
     /// A VM, by its place on the server, and its bandwidth in millicores.
@@ -340,6 +342,7 @@ impl Around {
         }
         let host = &mut self.hosts[server];
         match action {
+            Action::Nothing => {}
             Action::Cap(core, khz) => {
                 host.wrote(core, Some(khz));
                 self.plant.set_core_cap(server, core, khz);

@@ -21,6 +21,8 @@ pub(crate) struct Host {
     /// Its agent's clock is this far ahead of the world's: no clocks are shared.
     pub(crate) ahead: Duration,
     pub(crate) life: u32,
+    /// Its agent only watches: nothing of what it wants is done.
+    pub(crate) dry: bool,
     pub(crate) memory: Memory,
     pub(crate) vms: Vec<Vm>,
     /// By VM: it was killed.
@@ -95,6 +97,7 @@ impl Host {
             id: spec.id.clone(),
             ahead,
             life: 0,
+            dry: false,
             memory: Memory::default(),
             quotas: vec![QuotaState::default(); vms.len()],
             gone: vec![false; vms.len()],

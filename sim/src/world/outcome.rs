@@ -120,6 +120,12 @@ impl World {
         }
     }
 
+    /// Cores of one server that are capped now, below their maximum.
+    #[must_use]
+    pub fn capped_cores(&self, server: usize) -> usize {
+        self.around.hosts.get(server).map_or(0, Host::capped)
+    }
+
     /// P-state changes so far of the core that had the most, or quota changes of the VM.
     #[must_use]
     pub fn pstate_changes_max(&self) -> u32 {

@@ -78,6 +78,9 @@ impl Shell<agent::Agent> for AgentShell<'_> {
         if let Some(tape) = self.around.tape(server) {
             tape.performed(output.clone());
         }
+        if let Some(id) = output.action().filter(|_| self.around.hosts[server].dry) {
+            return self.act(id, Action::Nothing);
+        }
         match output {
             Output::SetPstate { id, core, khz } => {
                 let fair = self.around.hosts[server].journal(core, khz);

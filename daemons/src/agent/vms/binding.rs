@@ -1,7 +1,7 @@
 //! Which CPUs every VM's cgroup is bound to, and what was there before.
 
 use ballast_hw::cgroup::Cgroup;
-use ballast_hw::{CpuList, HwError};
+use ballast_hw::{CpuList, HwError, Journal};
 
 use super::Vms;
 
@@ -9,6 +9,12 @@ impl Vms {
     /// Confines a VM's group to these CPUs; what it had is journalled first.
     pub(super) fn confine(&mut self, path: &str, cpus: &CpuList) -> Result<Cgroup, HwError> {
         let group = Cgroup::at(&self.root, path)?;
+        if self.journal.as_ref().is_some_and(Journal::is_idle) {
+            if group.effective()? != *cpus {
+                tracing::info!("dry run: would confine {path} to the CPUs {cpus}");
+            }
+            return Ok(group);
+        }
         if !self.originals.cpusets.contains_key(path) {
             self.originals.cpusets.insert(path.to_owned(), group.original()?);
             if let Some(journal) = &mut self.journal

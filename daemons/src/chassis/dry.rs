@@ -1,0 +1,47 @@
+//! Dry runs: the manager watches and logs, alerts nobody, caps nothing, and leaves its ledger alone.
+
+use ballast_chassis_core::{Ledger, Mode, Output, Params, Server};
+use ballast_types::wire::{ChassisState, ChassisStatus, EventKind};
+
+/// What a manager works by that only watches: no server has an agent, and none a path for caps. Caps that
+/// an earlier life has left on stay, in the ledger too.
+pub(super) fn watch_only(params: &Params, ledger: &mut Ledger) -> Params {
+    tracing::warn!("dry run: nobody is alerted, nothing is capped");
+    for (server, watts) in ledger.out_of_band.drain(..) {
+        tracing::warn!(%server, watts = watts.as_f64(), "dry run: its out-of-band cap stays on");
+    }
+    let server = |server: &Server| {
+        let mode = match server.mode {
+            Mode::Managed => Mode::Unmanaged,
+            other => other,
+        };
+        Server { mode, out_of_band_floor: None, ..server.clone() }
+    };
+    Params { servers: params.servers.iter().map(server).collect(), ..params.clone() }
+}
+
+/// Whether this is not done, and says what would be.
+pub(super) fn withheld(output: &Output) -> bool {
+    match output {
+        Output::Event(event) => {
+            if let EventKind::ChassisState { from, to, cause } = &event.kind {
+                tracing::info!(?from, ?to, cause, "dry run: the chassis's state");
+                if *to == ChassisState::Alerting {
+                    tracing::warn!("dry run: would alert every server");
+                }
+            }
+            false
+        }
+        Output::Ledger(_)
+        | Output::Alert { .. }
+        | Output::OutOfBandCap { .. }
+        | Output::OutOfBandLift { .. } => true,
+    }
+}
+
+/// The status of a manager that only watches.
+pub(super) fn say_so(status: ChassisStatus) -> ChassisStatus {
+    let mut alarms = vec!["dry run: nobody is alerted, nothing is capped".to_owned()];
+    alarms.extend(status.alarms);
+    ChassisStatus { dry_run: true, alarms, ..status }
+}
