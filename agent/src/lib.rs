@@ -20,6 +20,7 @@ mod enforced;
 mod estimate;
 mod fleet;
 mod floating;
+mod fusion;
 mod groups;
 mod impact;
 mod io;
@@ -33,6 +34,7 @@ mod status;
 mod throttle;
 
 pub use agent::Agent;
+pub use fusion::Fused;
 pub use groups::{GroupError, Place, core_groups};
 pub use io::*;
 pub use params::{Actuator, Params, Policy};

@@ -17,8 +17,6 @@
 //! aside for the paper's steps, and says why.
 
 mod forecast;
-mod fusion;
-mod line;
 
 use core::time::Duration;
 
@@ -26,12 +24,11 @@ use ballast_types::wire::RecoveryStatus;
 use ballast_types::{Instant, Watts};
 
 use crate::agent::Agent;
+use crate::fusion::{Fusion, Line};
 use crate::meter::{Sample, plausible};
 use crate::state::State;
 use crate::{Fast, Params, Policy};
 use forecast::Forecast;
-use fusion::Fusion;
-use line::Line;
 
 /// Windows older than this many periods are stale.
 const STALE: u32 = 4;

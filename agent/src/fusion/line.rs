@@ -10,7 +10,7 @@ const SLOPES: (f64, f64) = (0.5, 2.0);
 /// is learnt of the slope: `prior` is the variance of `x`, in its unit squared, that weighs as much as
 /// the belief in 1.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(crate) struct Line {
     level_over: f64,
     slope_over: f64,
     prior: f64,
@@ -22,7 +22,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(level_over: f64, slope_over: f64, prior: f64) -> Self {
+    pub(crate) fn new(level_over: f64, slope_over: f64, prior: f64) -> Self {
         Self {
             level_over,
             slope_over,
@@ -35,11 +35,11 @@ impl Line {
         }
     }
 
-    pub(super) fn points(&self) -> u32 {
+    pub(crate) fn points(&self) -> u32 {
         self.points
     }
 
-    pub(super) fn add(&mut self, x: f64, y: f64) {
+    pub(crate) fn add(&mut self, x: f64, y: f64) {
         self.points = self.points.saturating_add(1);
         let n = f64::from(self.points);
         let (level, slope) = (1.0 / n.min(self.level_over), 1.0 / n.min(self.slope_over));
@@ -52,13 +52,19 @@ impl Line {
         self.covariance = (1.0 - slope) * (self.covariance + slope * dx * dy);
     }
 
-    pub(super) fn slope(&self) -> f64 {
+    pub(crate) fn slope(&self) -> f64 {
         let slope = (self.covariance + self.prior) / (self.variance + self.prior);
         slope.clamp(SLOPES.0, SLOPES.1)
     }
 
-    pub(super) fn at(&self, x: f64) -> f64 {
+    pub(crate) fn at(&self, x: f64) -> f64 {
         self.level.1 + self.slope() * (x - self.level.0)
+    }
+
+    /// The most that `y` can be at `x`, by whatever slope is believed possible.
+    pub(super) fn steepest(&self, x: f64) -> f64 {
+        let dx = x - self.level.0;
+        self.level.1 + if dx > 0.0 { SLOPES.1 } else { SLOPES.0 } * dx
     }
 }
 

@@ -4,12 +4,17 @@
 //! RAPL is prompt and sees only part of the server. So every meter reading is compared with RAPL's mean
 //! over the very same stretch of time, and the line through those pairs carries RAPL up to the server.
 
+mod fused;
+mod line;
+
 use core::time::Duration;
 use std::collections::VecDeque;
 
 use ballast_types::Instant;
 
-use super::line::Line;
+pub use fused::Fused;
+pub(crate) use line::Line;
+
 use crate::meter::Sample;
 
 /// Windows that are kept: more than the longest lag and refresh, at the shortest period.
@@ -37,7 +42,7 @@ struct Window {
 
 /// The line between RAPL and the meter.
 #[derive(Clone, Debug)]
-pub(super) struct Fusion {
+pub(crate) struct Fusion {
     /// From the end of the meter's averaging to its reading.
     lag: Duration,
     /// What the meter averages over.
@@ -46,23 +51,26 @@ pub(super) struct Fusion {
     line: Line,
     /// Mean square of what the line missed the meter by, in W².
     error: f64,
+    /// What the newest reading was above the line.
+    missed: f64,
     newest: f64,
 }
 
 impl Fusion {
-    pub(super) fn new(lag: Duration, refresh: Duration) -> Self {
+    pub(crate) fn new(lag: Duration, refresh: Duration) -> Self {
         Self {
             lag,
             refresh,
             windows: VecDeque::with_capacity(KEPT),
             line: Line::new(LEVEL_OVER, SLOPE_OVER, PRIOR),
             error: 0.0,
+            missed: 0.0,
             newest: 0.0,
         }
     }
 
     /// Takes a window of RAPL.
-    pub(super) fn window(&mut self, from: Instant, to: Instant, watts: f64) {
+    pub(crate) fn window(&mut self, from: Instant, to: Instant, watts: f64) {
         let oldest = to.saturating_sub(self.lag + self.refresh.saturating_mul(3));
         while self.windows.len() >= KEPT || self.windows.front().is_some_and(|w| w.to < oldest) {
             self.windows.pop_front();
@@ -71,7 +79,7 @@ impl Fusion {
     }
 
     /// Takes a reading of the meter.
-    pub(super) fn meter(&mut self, sample: Sample) {
+    pub(crate) fn meter(&mut self, sample: Sample) {
         let to = sample.taken_at.saturating_sub(self.lag);
         let from = to.saturating_sub(self.refresh);
         let Some(rapl) = self.mean(from, to) else { return };
@@ -81,6 +89,7 @@ impl Fusion {
             let missed = watts - self.line.at(rapl);
             let weight = 1.0 / f64::from(self.line.points()).min(ERROR_OVER);
             self.error += weight * (missed * missed - self.error);
+            self.missed = missed;
         }
         self.line.add(rapl, watts);
     }
@@ -97,23 +106,36 @@ impl Fusion {
     }
 
     /// The server's draw when RAPL counts `rapl` watts.
-    pub(super) fn draw(&self, rapl: f64) -> f64 {
+    pub(crate) fn draw(&self, rapl: f64) -> f64 {
         self.line.at(rapl)
     }
 
     /// Root mean square of what the line missed the meter by, in watts: the meter's noise, and what
     /// moves without RAPL seeing it.
-    pub(super) fn error_w(&self) -> f64 {
+    pub(crate) fn error_w(&self) -> f64 {
         self.error.sqrt()
     }
 
     /// How far the line itself may be off, in watts: the error less what averaging takes away.
-    pub(super) fn bias_w(&self) -> f64 {
+    pub(crate) fn bias_w(&self) -> f64 {
         self.error_w() / f64::from(self.line.points().max(1)).min(LEVEL_OVER).sqrt()
     }
 
+    /// The most that the server draws when RAPL counts `rapl` watts: the line, raised by what the newest
+    /// reading was above it. With `doubted`, by twice its error too, and before there are enough
+    /// comparisons for a slope by the steepest that can be. `None` before the first comparison.
+    fn bound(&self, rapl: f64, doubted: bool) -> Option<f64> {
+        let line = match self.line.points() {
+            0 => return None,
+            few if few < LEAST => self.line.steepest(rapl),
+            _ => self.line.at(rapl),
+        };
+        let error = if doubted { 2.0 * self.error_w() } else { 0.0 };
+        Some(line + self.missed.max(0.0) + error)
+    }
+
     /// Why the line is not to be believed, if it is not.
-    pub(super) fn doubt(&self) -> Option<&'static str> {
+    pub(crate) fn doubt(&self) -> Option<&'static str> {
         if self.line.points() < LEAST {
             return Some("too few meter readings to compare RAPL with");
         }
