@@ -83,7 +83,7 @@ impl Agent {
             cap: orders.cap(),
             orders,
             episode: Episode::new(&params, now),
-            meter: Meter::new(params.sample_period, now),
+            meter: Meter::new(params.sample_period, params.stale_after, now),
             enforced: Enforced::new(params.sample_period),
             actuators,
             fleet: Fleet::new(size, now),

@@ -25,14 +25,18 @@ pub(crate) struct Sample {
 #[derive(Clone, Debug)]
 pub(crate) struct Meter {
     period: Duration,
+    stale: Duration,
     started: Instant,
     newest: Option<Sample>,
     faults: u64,
 }
 
 impl Meter {
-    pub(crate) fn new(period: Duration, started: Instant) -> Self {
-        Self { period, started, newest: None, faults: 0 }
+    /// A meter that is read every `period`; a reading older than `stale`, or three periods, says
+    /// nothing any more.
+    pub(crate) fn new(period: Duration, stale: Option<Duration>, started: Instant) -> Self {
+        let stale = stale.unwrap_or(period.saturating_mul(3));
+        Self { period, stale, started, newest: None, faults: 0 }
     }
 
     /// Takes a reading; `Some` if it is valid, fresh and not too old to tell anything.
@@ -56,7 +60,7 @@ impl Meter {
 
     /// From this instant on, without a newer sample, the server is blind.
     pub(crate) fn silent_at(&self) -> Instant {
-        self.newest.map_or(self.started, |sample| sample.taken_at) + self.period.saturating_mul(3)
+        self.newest.map_or(self.started, |sample| sample.taken_at) + self.stale
     }
 
     /// The newest sample, if it is current: at most two periods old.
@@ -88,7 +92,7 @@ mod tests {
 
     #[test]
     fn only_fresh_plausible_readings_count() {
-        let mut meter = Meter::new(Duration::from_millis(200), ms(0));
+        let mut meter = Meter::new(Duration::from_millis(200), None, ms(0));
         assert_eq!(meter.silent_at(), ms(600));
         for (now, reading, fresh) in [
             (100, sample(0, 100), false),
@@ -110,5 +114,14 @@ mod tests {
             (Some(Watts::from_whole(270)), None)
         );
         assert!(meter.current(ms(900)).is_some() && meter.current(ms(901)).is_none());
+    }
+
+    #[test]
+    fn a_meter_that_may_stand_still_is_believed_for_longer_but_is_not_current() {
+        let stale = Duration::from_secs(5);
+        let mut meter = Meter::new(Duration::from_millis(200), Some(stale), ms(0));
+        assert!(meter.take(ms(200), sample(250, 200)).is_some());
+        assert!(meter.draw(ms(5199)).is_some() && meter.draw(ms(5200)).is_none());
+        assert!(meter.current(ms(601)).is_none(), "an alert does not rest on it");
     }
 }

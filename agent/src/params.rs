@@ -76,6 +76,9 @@ pub struct Params {
     pub model: PowerModel,
     /// How often the meter is read (200 ms).
     pub sample_period: Duration,
+    /// Without a fresh reading for this long the server is blind; `None` after three sample periods.
+    #[serde(default)]
+    pub stale_after: Option<Duration>,
     /// Between two steps: the meter's lag plus one sample (400 ms).
     pub settle: Duration,
     /// At the floor and above the cap for this long: the server's own limit (600 ms).
@@ -128,6 +131,7 @@ impl Params {
             cores,
             model: PowerModel::PAPER,
             sample_period: Duration::from_millis(200),
+            stale_after: None,
             settle: Duration::from_millis(400),
             escalate_after: Duration::from_millis(600),
             step_cores: 4,

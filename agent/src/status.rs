@@ -48,6 +48,8 @@ impl Agent {
                 .status(now, &self.throttle, self.params.floating(), |vm| self.shed.killed(vm)),
             vm_kills: self.shed.kills(),
             last_vm_kills: self.shed.last_kills(),
+            // Only the shell knows them.
+            sensors: Vec::new(),
             alarms,
         }
     }

@@ -16,6 +16,7 @@ mod events;
 mod http;
 mod metrics;
 mod recorder;
+mod sensors;
 mod state;
 
 use std::future::Future;

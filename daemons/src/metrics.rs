@@ -2,7 +2,7 @@
 
 use ballast_types::VmClass;
 use ballast_types::wire::{
-    AgentState, AgentStatus, ChassisState, ChassisStatus, Report, Slot, VmStatus,
+    AgentState, AgentStatus, ChassisState, ChassisStatus, Report, SensorStatus, Slot, VmStatus,
 };
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -93,6 +93,7 @@ pub(crate) fn agent(status: &AgentStatus) -> String {
     let help = "Actions given up after the last retry";
     scrape.counter("actuator_failures", help, status.report.actuator_failures);
     scrape.counter("vm_kills", "VMs killed since start", status.vm_kills);
+    sensors(&mut scrape, &status.sensors);
     impact(&mut scrape, &status.vms);
     let quotas = Labelled::default();
     for (vm, quota) in status.vms.iter().filter_map(|vm| Some((&vm.vm, vm.quota_millicores?))) {
@@ -101,6 +102,25 @@ pub(crate) fn agent(status: &AgentStatus) -> String {
     let help = "The VM's CPU bandwidth limit; absent when it has none";
     scrape.0.register("vm_quota_cores", help, quotas);
     scrape.text()
+}
+
+/// The power sensors.
+fn sensors(scrape: &mut Scrape, sensors: &[SensorStatus]) {
+    let [refresh, age, faults] = [(); 3].map(|()| Labelled::default());
+    for sensor in sensors {
+        let label = vec![("sensor", sensor.sensor.clone())];
+        for (family, ms) in [(&refresh, sensor.refresh_ms), (&age, sensor.age_ms)] {
+            if let Some(ms) = ms {
+                family.get_or_create(&label).set(ms as f64 / 1000.0);
+            }
+        }
+        faults.get_or_create(&label).set(sensor.faults as f64);
+    }
+    let help = "Measured time between two values of a sensor; absent before it is measured";
+    scrape.0.register("sensor_refresh_seconds", help, refresh);
+    scrape.0.register("sensor_age_seconds", "Age of a sensor's newest value", age);
+    let help = "Readings of a sensor that were missing, absurd or refused";
+    scrape.0.register("sensor_faults", help, faults);
 }
 
 /// Name and help of every figure of a VM, in the order of [`figures`].
@@ -171,6 +191,7 @@ pub(crate) fn chassis(status: &ChassisStatus) -> String {
     scrape.gauge("out_of_band", "Time with hardware caps on", Some(Unit::Seconds), seconds);
     let alarms = status.alarms.len() as f64;
     scrape.gauge("alarms", "What an operator should look at", None, alarms);
+    sensors(&mut scrape, &status.sensors);
     let [power, granted, managed] = [(); 3].map(|()| Labelled::default());
     for server in &status.servers {
         let label = vec![("server", server.server.to_string())];

@@ -24,6 +24,15 @@ pub trait Sensor: Send {
     }
 }
 
+impl<S: Sensor + ?Sized> Sensor for Box<S> {
+    fn read(&mut self, now: Instant) -> Result<Sampled, SensorError> {
+        (**self).read(now)
+    }
+    fn averaged_over(&self) -> Option<Duration> {
+        (**self).averaged_over()
+    }
+}
+
 /// What a device answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampled {

@@ -275,6 +275,22 @@ pub struct ServerStatus {
     pub last_error: Option<String>,
 }
 
+/// One power sensor, in [`AgentStatus`] and [`ChassisStatus`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SensorStatus {
+    /// What it is: source, driver name, label.
+    pub sensor: String,
+    /// Its measured refresh: the median time between two changes, once 20 were seen; never shorter
+    /// than the period of reading.
+    pub refresh_ms: Option<u64>,
+    /// How old its newest value is; `null` before the first.
+    pub age_ms: Option<u64>,
+    /// Readings that were missing, absurd or refused since start.
+    pub faults: u64,
+    /// Why there is no usable reading now, or why one is doubted.
+    pub problem: Option<String>,
+}
+
 /// `GET /v1/status` of a chassis.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChassisStatus {
@@ -312,6 +328,9 @@ pub struct ChassisStatus {
     pub refused_inputs: u64,
     /// Every server, in configured order.
     pub servers: Vec<ServerStatus>,
+    /// Every power sensor.
+    #[serde(default)]
+    pub sensors: Vec<SensorStatus>,
     /// What an operator should look at.
     pub alarms: Vec<String>,
 }
@@ -392,6 +411,9 @@ pub struct AgentStatus {
     /// The newest of them, at most 16, oldest first.
     #[serde(default)]
     pub last_vm_kills: Vec<VmKill>,
+    /// Every power sensor.
+    #[serde(default)]
+    pub sensors: Vec<SensorStatus>,
     /// What an operator should look at.
     pub alarms: Vec<String>,
 }

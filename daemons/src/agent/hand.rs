@@ -15,7 +15,7 @@ use ballast_types::{ActionId, CoreId, Instant, KiloHertz, VmId, Watts};
 use tokio::sync::oneshot;
 
 use super::kill::Killer;
-use super::sampler::Rest;
+use super::sampler::Sensors;
 use super::{Letter, dry};
 use crate::control::Hand;
 use crate::events::Events;
@@ -27,8 +27,7 @@ pub(super) struct AgentHand {
     bandwidth: Arc<Mutex<Bandwidth>>,
     limit: Option<ServerLimit>,
     killer: Killer,
-    /// What the server draws beside its packages.
-    rest: Arc<Rest>,
+    sensors: Sensors,
     keeper: Keeper,
     events: Events,
     /// Nothing is written: what would be done is said.
@@ -42,11 +41,21 @@ impl AgentHand {
         bandwidth: Arc<Mutex<Bandwidth>>,
         limit: Option<ServerLimit>,
         killer: Killer,
-        rest: Arc<Rest>,
+        sensors: Sensors,
         keeper: Keeper,
         events: Events,
     ) -> Self {
-        Self { cpufreq, bandwidth, limit, killer, rest, keeper, events, dry: false, waiting: None }
+        Self {
+            cpufreq,
+            bandwidth,
+            limit,
+            killer,
+            sensors,
+            keeper,
+            events,
+            dry: false,
+            waiting: None,
+        }
     }
 
     /// The same, with nothing ever written.
@@ -82,7 +91,9 @@ impl AgentHand {
         let limit = self.limit.as_mut().ok_or(ActuatorError::Permanent)?;
         let done = match watts {
             // RAPL limits the packages: the rest of the server draws on beside them.
-            Some(watts) => limit.set(watts - self.rest.get().ok_or(ActuatorError::Transient)?),
+            Some(watts) => {
+                limit.set(watts - self.sensors.rest.get().ok_or(ActuatorError::Transient)?)
+            }
             None => limit.release(),
         };
         done.map_err(|error| refused(&error))
@@ -160,6 +171,10 @@ impl Hand<Agent> for AgentHand {
         let mut status = machine.status(now);
         let bandwidth = self.bandwidth.lock().unwrap_or_else(PoisonError::into_inner);
         status.alarms.extend(bandwidth.alarms());
+        for gauge in &self.sensors.gauges {
+            status.sensors.push(gauge.status(now));
+            status.alarms.extend(gauge.alarms(now));
+        }
         status
     }
 }

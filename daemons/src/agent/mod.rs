@@ -121,14 +121,15 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let killer = Killer::start(&root, killable, Arc::clone(&vms), letters.clone())?;
     // Fails only when the control thread has ended.
     let _ = letters.send(Letter::Input(Input::Vms(vm_set)));
-    let rest = sampler::start(&config.meter, &root, Arc::clone(&vms), letters.clone())?;
+    let sensors =
+        sampler::start(&config.meter, config.settle, &root, Arc::clone(&vms), letters.clone())?;
     if config.policy == Policy::Predictive {
         fast::start(config, &root, Arc::clone(&vms), letters.clone())?;
     }
     let events = Events::default();
     let snapshot = Arc::new(Snapshot::<AgentStatus>::default());
     let machine = Agent::new(params, found, at);
-    let hand = AgentHand::new(cpufreq, bandwidth, limit, killer, rest, keeper, events.clone());
+    let hand = AgentHand::new(cpufreq, bandwidth, limit, killer, sensors, keeper, events.clone());
     let hand = if dry { hand.dry() } else { hand };
     let control = control::start("control", machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
 
@@ -201,6 +202,7 @@ fn params(config: &AgentConfig, boot_id: BootId, cores: Vec<Core>, has_limit: bo
         actuator: config.actuator,
         model: config.model,
         sample_period: config.meter.sample,
+        stale_after: config.meter.reading_stale(),
         settle: config.settle,
         escalate_after: config.escalate_after,
         kill_after: config.kill_after,

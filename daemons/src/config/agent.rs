@@ -10,6 +10,7 @@ use ballast_types::wire::VmSpec;
 use ballast_types::{ChassisId, OnExtreme, PowerModel, ServerId, VmClass, VmId, Watts};
 use toml::de::DeValue;
 
+use super::meter::MeterConfig;
 use super::reader::{ConfigError, Problems, Section, flag, number, text, whole, word};
 use super::{Place, WATTS, load, millis, percent, watts};
 
@@ -58,36 +59,6 @@ pub struct AgentConfig {
     pub model: PowerModel,
     /// VMs known from the start; more come by `PUT /v1/vms/{id}`.
     pub vms: BTreeMap<VmId, VmSpec>,
-}
-
-/// The server's power meter.
-#[derive(Clone, Debug)]
-pub struct MeterConfig {
-    /// What kind it is.
-    pub source: MeterSource,
-    /// How often it is read.
-    pub sample: Duration,
-    /// How far its readings lag behind the draw.
-    pub lag: Duration,
-    /// More than this is absurd.
-    pub max: Watts,
-}
-
-/// What kind of meter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MeterSource {
-    /// A hwmon device, by driver name and label.
-    Hwmon {
-        /// The device's `name`.
-        name: String,
-        /// The channel's `powerN_label`, where it has labels.
-        label: Option<String>,
-    },
-    /// RAPL packages and memory, plus a fixed offset for the rest of the server.
-    Rapl {
-        /// What RAPL does not see.
-        offset: Watts,
-    },
 }
 
 impl AgentConfig {
@@ -153,13 +124,13 @@ impl AgentConfig {
         let deadband = throttle.or("deadband_w", Watts::from_whole(4), "0 to 1000 W", |value| {
             number(0.0..=1000.0)(value).and_then(Watts::from_f64)
         });
-        let least = meter.lag + meter.sample;
+        let least = meter.least_settle();
         let settle =
             throttle.or("settle_ms", least, "whole milliseconds, 1 to 60000", millis(1, 60_000));
         if settle < least {
             throttle.refuse_key(
                 "settle_ms",
-                format_args!("at least meter.lag_ms + meter.sample_ms = {}", least.as_millis()),
+                format_args!("at least {} = {}", meter.settle_of(), least.as_millis()),
             );
         }
         let escalate_after = throttle.or(
@@ -239,48 +210,6 @@ impl AgentConfig {
     }
 }
 
-impl MeterConfig {
-    fn read(mut section: Section<'_, '_>) -> Self {
-        #[derive(Clone, Copy)]
-        enum Kind {
-            Hwmon,
-            Rapl,
-        }
-        let kinds = [("hwmon", Kind::Hwmon), ("rapl", Kind::Rapl)];
-        let kind = section.or("source", Kind::Rapl, "\"hwmon\" or \"rapl\"", word(&kinds));
-        let source = match kind {
-            Kind::Hwmon => MeterSource::Hwmon {
-                name: section.required("name", "the device's hwmon name", text).unwrap_or_default(),
-                label: section.optional("label", "the channel's label", text),
-            },
-            Kind::Rapl => MeterSource::Rapl {
-                offset: section.or("offset_w", Watts::ZERO, "0 to 10000 W", |value| {
-                    number(0.0..=10_000.0)(value).and_then(Watts::from_f64)
-                }),
-            },
-        };
-        let allowed = "whole milliseconds, 20 to 10000";
-        let meter = Self {
-            source,
-            sample: section.or(
-                "sample_ms",
-                Duration::from_millis(200),
-                allowed,
-                millis(20, 10_000),
-            ),
-            lag: section.or(
-                "lag_ms",
-                Duration::from_millis(200),
-                "whole milliseconds, 0 to 10000",
-                millis(0, 10_000),
-            ),
-            max: section.or("max_w", Watts::from_whole(1000), WATTS, watts),
-        };
-        section.finish();
-        meter
-    }
-}
-
 fn read_model(mut section: Section<'_, '_>) -> PowerModel {
     let paper = PowerModel::PAPER;
     let mut curve = |key, default| section.or(key, default, WATTS, number(0.001..=1e6));
@@ -341,6 +270,7 @@ pub(crate) fn has_nothing_to_limit(spec: &VmSpec) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::MeterSource;
 
     const LEAST: &str = "server = \"s01\"\nchassis = \"c1\"\n";
 

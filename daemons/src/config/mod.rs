@@ -5,6 +5,7 @@
 
 mod agent;
 mod chassis;
+mod meter;
 mod reader;
 
 use std::net::SocketAddr;
@@ -14,9 +15,10 @@ use std::time::Duration;
 use ballast_types::Watts;
 use toml::de::DeValue;
 
+pub use agent::AgentConfig;
 pub(crate) use agent::has_nothing_to_limit;
-pub use agent::{AgentConfig, MeterConfig, MeterSource};
 pub use chassis::{ChassisConfig, ServerConfig, SupplyConfig};
+pub use meter::{FuseConfig, MeterConfig, MeterSource};
 pub use reader::ConfigError;
 use reader::{Section, number, text, whole};
 
