@@ -54,10 +54,10 @@ enum Command {
     #[command(
         after_help = "Example: ballast agent --config /etc/ballast/agent.toml --check-config"
     )]
-    Agent(Child<ballast_daemons::DaemonArgs>),
+    Agent(Child<ballast_daemons::agent::AgentArgs>),
     /// Run the manager of one chassis
     #[command(after_help = "Example: ballast chassis --config /etc/ballast/chassis.toml")]
-    Chassis(Child<ballast_daemons::DaemonArgs>),
+    Chassis(Child<ballast_daemons::chassis::ChassisArgs>),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),

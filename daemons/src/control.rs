@@ -17,8 +17,9 @@ use std::thread::{self, JoinHandle};
 use ballast_types::recording::Step;
 use ballast_types::{Cause, Instant, Machine, Shell, Turn, turn};
 
-use crate::clock;
 use crate::recorder::Recorder;
+use crate::watchdog::Watchdog;
+use crate::{clock, realtime};
 
 /// What does a machine's outputs.
 pub trait Hand<M: Machine>: Send + 'static {
@@ -33,6 +34,8 @@ pub trait Hand<M: Machine>: Send + 'static {
     fn perform(&mut self, now: Instant, output: M::Output, answers: &mut VecDeque<M::Input>);
     /// The machine as everybody may see it.
     fn status(&self, machine: &M, now: Instant) -> Self::Status;
+    /// Whether the machine has fresh data, or knows that it has none and acts on that.
+    fn in_hand(status: &Self::Status) -> bool;
 }
 
 /// Sensors wake the control thread several times a second; this long without a turn and it is dead.
@@ -75,6 +78,7 @@ struct Control<M: Machine, H: Hand<M>> {
     inbox: Receiver<H::Letter>,
     answers: VecDeque<M::Input>,
     hand: H,
+    watchdog: Watchdog,
     recorder: Option<Recorder<M::Input, M::Output>>,
     step: Option<Step<M::Input, M::Output>>,
 }
@@ -92,7 +96,7 @@ where
         if let Some(answer) = self.answers.pop_front() {
             return Turn::Input(answer);
         }
-        let letter = match deadline {
+        let letter = match self.watchdog.wake(clock::now(), deadline) {
             Some(at) => self.inbox.recv_timeout(at - clock::now()),
             None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
@@ -117,12 +121,13 @@ where
     }
 }
 
-/// Runs `machine` on a thread of its own until its hand is told to stop; gives the hand back.
+/// Runs `machine` on a thread of its own, before all others if `realtime`, until its hand is told to stop;
+/// gives the hand back.
 ///
 /// # Errors
 /// When the thread cannot be started.
 pub fn start<M, H>(
-    name: &str,
+    realtime: bool,
     mut machine: M,
     inbox: Receiver<H::Letter>,
     hand: H,
@@ -135,15 +140,21 @@ where
     M::Output: Clone + serde::Serialize + Send + 'static,
     H: Hand<M>,
 {
-    thread::Builder::new().name(name.into()).spawn(move || {
-        let mut control = Control { inbox, answers: VecDeque::new(), hand, recorder, step: None };
+    thread::Builder::new().name("control".into()).spawn(move || {
+        if realtime {
+            realtime::enter();
+        }
+        let (watchdog, answers) = (Watchdog::of_systemd(), VecDeque::new());
+        let mut control = Control { inbox, answers, hand, watchdog, recorder, step: None };
         while turn(&mut machine, &mut control) {
             if let (Some(recorder), Some(step)) = (&control.recorder, control.step.take()) {
                 recorder.record(step);
             }
             if control.answers.is_empty() {
                 let now = clock::now();
-                snapshot.set(control.hand.status(&machine, now), now);
+                let status = control.hand.status(&machine, now);
+                control.watchdog.turned(now, H::in_hand(&status));
+                snapshot.set(status, now);
             }
         }
         control.hand

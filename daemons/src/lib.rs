@@ -15,9 +15,11 @@ pub mod control;
 mod events;
 mod http;
 mod metrics;
+mod realtime;
 mod recorder;
 mod sensors;
 mod state;
+mod watchdog;
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -34,13 +36,16 @@ use tokio::net::TcpListener;
 
 pub use clock::now;
 
+/// Exit code of an order that a running daemon stands against: `EX_TEMPFAIL` of sysexits.h.
+pub const EXIT_LIVE: u8 = 75;
+
 /// What both daemons take on the command line.
 #[derive(Args, Clone, Debug)]
 pub struct DaemonArgs {
-    /// The TOML file to run by.
+    /// The TOML file to run by
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
-    /// Check the file, say what is wrong with it, and end: exit code 0 or 78.
+    /// Check the file, say what is wrong with it, and end: exit code 0 or 78
     #[arg(long)]
     pub check_config: bool,
 }

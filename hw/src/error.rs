@@ -83,6 +83,12 @@ impl HwError {
         }
     }
 
+    /// Whether another process holds the lock that was asked for.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.is(&[Errno::EWOULDBLOCK])
+    }
+
     /// Whether trying again may help: EBUSY, EAGAIN, EINTR, too many open files, or a timeout.
     #[must_use]
     pub fn is_transient(&self) -> bool {

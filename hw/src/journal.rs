@@ -108,6 +108,12 @@ impl Journal {
         self.idle
     }
 
+    /// Whether an agent has left a journal in `state_dir`. One that cannot be looked for counts as left.
+    #[must_use]
+    pub fn exists(state_dir: &Path) -> bool {
+        !matches!(state_dir.join("journal.json").try_exists(), Ok(false))
+    }
+
     fn read(&self) -> Result<Opened, HwError> {
         let path = self.file();
         let bytes = match fs::read(&path) {

@@ -226,12 +226,21 @@ impl Lab {
     /// # Panics
     /// When it cannot be started.
     pub fn start(&mut self, name: &str) {
+        self.start_with(name, &[]);
+    }
+
+    /// The same, with more in its environment.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn start_with(&mut self, name: &str, env: &[(&str, &str)]) {
         fs::create_dir_all(self.home(name)).expect("a folder");
         let log = fs::File::options().create(true).append(true).open(self.home(name).join("log"));
         let role = if name == "chassis" { "chassis" } else { "agent" };
         let child = Command::new(ballast())
             .args([role, "--config"])
             .arg(self.config(name))
+            .envs(env.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log.expect("a log"))

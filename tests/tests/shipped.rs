@@ -1,7 +1,9 @@
 //! What is shipped beside the binaries: example configs and systemd units.
 
 use std::fs;
+use std::process::Command;
 
+use ballast_daemons::EXIT_LIVE;
 use ballast_daemons::config::{AgentConfig, ChassisConfig, EXIT_CONFIG};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -64,6 +66,7 @@ fn the_units_start_the_shipped_binaries_and_never_loop_on_a_refused_config() {
         has(&format!("StateDirectory=ballast-{name}"));
         has("Type=notify");
         has("Restart=always");
+        has("WatchdogSec=5s");
         // Both write below /sys.
         has("ProtectKernelTunables=no");
         let default = format!("# state_dir = \"/var/lib/ballast-{name}\"");
@@ -72,5 +75,59 @@ fn the_units_start_the_shipped_binaries_and_never_loop_on_a_refused_config() {
             config.lines().any(|l| l == default),
             "{name}.toml: state_dir is not StateDirectory"
         );
+    }
+}
+
+#[test]
+fn an_agent_that_does_not_come_back_is_released_by_the_orphan_unit() {
+    let agent = read("systemd/ballast-agent.service");
+    let orphan = read("systemd/ballast-agent-orphan.service");
+    let config = "--config /etc/ballast/agent.toml";
+    for (unit, line) in [
+        (&agent, format!("ExecStopPost=/usr/bin/ballast-agent stop-post {config}")),
+        (
+            &agent,
+            "ExecStartPost=-systemctl --quiet --no-block stop ballast-agent-orphan.timer".into(),
+        ),
+        (&orphan, format!("ExecStart=/usr/bin/ballast-agent release {config}")),
+        (&orphan, format!("SuccessExitStatus={EXIT_LIVE}")),
+        (&orphan, "Restart=on-failure".into()),
+    ] {
+        assert!(unit.lines().any(|l| l == line), "no {line}");
+    }
+}
+
+/// Runs `systemd-analyze`; `None`, with a word to the reader, where there is none.
+#[expect(clippy::print_stderr, reason = "a test that was skipped must say so")]
+fn analyze(args: &[&str]) -> Option<String> {
+    match Command::new("systemd-analyze").args(args).current_dir(ROOT).output() {
+        Ok(output) => Some(
+            String::from_utf8_lossy(&output.stdout).into_owned()
+                + &String::from_utf8_lossy(&output.stderr),
+        ),
+        Err(error) => {
+            eprintln!("SKIPPED: systemd-analyze: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn the_units_are_sound_and_as_locked_up_as_their_writes_allow() {
+    // Exposure as systemd-analyze reckons it, 0 to 10.
+    for (name, most) in [("agent", 2.6), ("agent-orphan", 2.4), ("chassis", 1.7)] {
+        let unit = format!("systemd/ballast-{name}.service");
+        let security = ["security", "--offline=true", "--no-pager", &unit];
+        let Some(text) = analyze(&security) else { return };
+        let level = text.lines().last().and_then(|line| line.split(": ").nth(1)).unwrap_or(&text);
+        let level: f64 = level.split(' ').next().and_then(|n| n.parse().ok()).expect(&text);
+        assert!(level <= most, "{unit}: {level}, not {most}\n{text}");
+        // What is not installed here is no fault of the unit.
+        let Some(text) = analyze(&["verify", "--man=no", "--recursive-errors=no", &unit]) else {
+            return;
+        };
+        let faults: Vec<_> =
+            text.lines().filter(|line| !line.contains("/usr/bin/ballast-")).collect();
+        assert!(faults.is_empty(), "{faults:#?}");
     }
 }

@@ -62,6 +62,9 @@ pub(crate) fn agent(
          # \"stepwise\", \"predictive\", \"full-server\" or \"none\".\n\
          policy = {policy}\n\
          {home}\n\
+         # One machine plays all servers here: none of them goes before the others.\n\
+         [realtime]\n\
+         enabled = false\n\n\
          # The server's own power meter.\n\
          [meter]\n\
          source = \"hwmon\"\n\
@@ -131,6 +134,9 @@ pub(crate) fn chassis(
          # What the chassis may draw from its feeds.\n\
          budget_w = {:?}\n\
          {}\n\
+         # One machine plays all servers here: none of them goes before the others.\n\
+         [realtime]\n\
+         enabled = false\n\n\
          [alert]\n\
          # A capping episode ends after the draw, and what would come back, stayed below the\n\
          # threshold for this long. The default is 30000; a demo has less time to show it.\n\
@@ -187,6 +193,7 @@ mod tests {
             agent(&at(Some("/dev/shm/rec")), server, &plant.meter, ("full-server", "pstate"));
         let config = AgentConfig::parse("agent.toml", &text).unwrap();
         assert_eq!((config.server, config.model), (server.id.clone(), server.model));
+        assert!(!config.place.realtime);
         assert_eq!(config.place.root, Path::new("/dev/shm/a \"quoted\" root"));
         assert_eq!(config.place.record_dir.as_deref(), Some(Path::new("/dev/shm/rec")));
         assert_eq!(config.policy.name(), "full-server");

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use anyhow::bail;
 use ballast_agent_core::{ActuatorError, Agent, Input, Memory, Output};
 use ballast_hw::{Bandwidth, Cpufreq, HwError, ServerLimit};
-use ballast_types::wire::{AgentStatus, Refusal, Report};
+use ballast_types::wire::{AgentState, AgentStatus, Refusal, Report};
 use ballast_types::{ActionId, CoreId, Instant, KiloHertz, VmId, Watts};
 use tokio::sync::oneshot;
 
@@ -176,6 +176,10 @@ impl Hand<Agent> for AgentHand {
             status.alarms.extend(gauge.alarms(now));
         }
         status
+    }
+
+    fn in_hand(status: &AgentStatus) -> bool {
+        status.report.power_w.is_some() || status.report.state == AgentState::Blind
     }
 }
 

@@ -5,6 +5,7 @@ mod dry;
 mod fast;
 mod hand;
 mod kill;
+mod release;
 mod sampler;
 mod vms;
 
@@ -20,6 +21,7 @@ use ballast_hw::{
 };
 use ballast_types::wire::{AgentStatus, Alert, Refusal, Report};
 use ballast_types::{BootId, Core};
+use clap::{Args, Subcommand};
 use tokio::sync::oneshot;
 
 use crate::config::AgentConfig;
@@ -29,6 +31,7 @@ use crate::recorder::Recorder;
 use crate::{DaemonArgs, clock, http, state};
 use hand::{AgentHand, Keeper};
 use kill::Killer;
+use release::ReleaseArgs;
 use vms::Vms;
 
 /// Between two looks at whether a stopping controller is done.
@@ -36,10 +39,37 @@ const TURN: Duration = Duration::from_millis(20);
 /// How long a stopping agent goes on answering, so that its chassis hears `leaving`.
 const LEAVE_WITHIN: Duration = Duration::from_millis(700);
 
-/// Runs the daemon until SIGTERM or SIGINT.
+/// What the agent takes on the command line: what to run by, or one of the orders.
+#[derive(Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct AgentArgs {
+    #[command(flatten)]
+    run: Option<DaemonArgs>,
+    #[command(subcommand)]
+    order: Option<Order>,
+}
+
+/// What is done instead of running.
+#[derive(Subcommand, Clone, Debug)]
+enum Order {
+    /// Put back what an agent that died has left restricted, by its journal alone
+    #[command(after_help = release::EXIT_CODES)]
+    Release(ReleaseArgs),
+    /// For systemd's ExecStopPost: release after a clean end, otherwise hold and arm the orphan timer
+    #[command(after_help = release::EXIT_CODES)]
+    StopPost(ReleaseArgs),
+}
+
+/// Runs the daemon until SIGTERM or SIGINT, or obeys one order.
 #[must_use]
-pub fn main(args: &DaemonArgs) -> ExitCode {
-    crate::run(args, AgentConfig::load(&args.config), run)
+pub fn main(args: &AgentArgs) -> ExitCode {
+    match (&args.order, &args.run) {
+        (Some(Order::Release(args)), _) => release::main(args),
+        (Some(Order::StopPost(args)), _) => release::stop_post(args),
+        (None, Some(args)) => crate::run(args, AgentConfig::load(&args.config), run),
+        // The command line has refused it.
+        (None, None) => ExitCode::from(2),
+    }
 }
 
 /// What arrives at the control thread.
@@ -131,7 +161,8 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let machine = Agent::new(params, found, at);
     let hand = AgentHand::new(cpufreq, bandwidth, limit, killer, sensors, keeper, events.clone());
     let hand = if dry { hand.dry() } else { hand };
-    let control = control::start("control", machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
+    let realtime = config.place.realtime;
+    let control = control::start(realtime, machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
 
     tracing::info!(
         listen = %place.listen,

@@ -2,15 +2,15 @@
 
 use std::process::ExitCode;
 
-use ballast_daemons::DaemonArgs;
+use ballast_daemons::agent::AgentArgs;
 use clap::Parser;
 
 /// Throttles only the low-priority cores of this server when its chassis says so.
 #[derive(Parser)]
-#[command(version)]
+#[command(version, arg_required_else_help = true)]
 struct Command {
     #[command(flatten)]
-    args: DaemonArgs,
+    args: AgentArgs,
 }
 
 fn main() -> ExitCode {

@@ -2,15 +2,15 @@
 
 use std::process::ExitCode;
 
-use ballast_daemons::DaemonArgs;
+use ballast_daemons::chassis::ChassisArgs;
 use clap::Parser;
 
 /// Keeps a chassis of servers under its power budget.
 #[derive(Parser)]
-#[command(version)]
+#[command(version, arg_required_else_help = true)]
 struct Command {
     #[command(flatten)]
-    args: DaemonArgs,
+    args: ChassisArgs,
 }
 
 fn main() -> ExitCode {

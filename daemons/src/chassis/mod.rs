@@ -3,6 +3,7 @@
 mod api;
 mod dry;
 mod polling;
+mod release;
 pub mod sender;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -17,8 +18,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ballast_chassis_core::{Chassis, Input, Ledger, Output};
 use ballast_hw::{PmbusSupply, Root, SlotCap, SupplyMeter};
-use ballast_types::wire::{ChassisStatus, Event, EventKind};
+use ballast_types::wire::{ChassisState, ChassisStatus, Event, EventKind};
 use ballast_types::{ActionId, Instant, ServerId, Watts};
+use clap::{Args, Subcommand};
+use release::ReleaseArgs;
 
 use crate::config::{ChassisConfig, ServerConfig, SupplyConfig};
 use crate::control::{self, Hand, Snapshot};
@@ -31,10 +34,33 @@ const TURN: Duration = Duration::from_millis(20);
 /// How long a stopping manager waits for its out-of-band caps to be lifted.
 const LIFT_WITHIN: Duration = Duration::from_secs(2);
 
-/// Runs the daemon until SIGTERM or SIGINT.
+/// What the manager takes on the command line: what to run by, or an order.
+#[derive(Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct ChassisArgs {
+    #[command(flatten)]
+    run: Option<DaemonArgs>,
+    #[command(subcommand)]
+    order: Option<Order>,
+}
+
+/// What is done instead of running.
+#[derive(Subcommand, Clone, Debug)]
+enum Order {
+    /// Tell which out-of-band caps a manager that ended has left on; lift them if ordered to
+    #[command(after_help = release::EXIT_CODES)]
+    Release(ReleaseArgs),
+}
+
+/// Runs the daemon until SIGTERM or SIGINT, or obeys an order.
 #[must_use]
-pub fn main(args: &DaemonArgs) -> ExitCode {
-    crate::run(args, ChassisConfig::load(&args.config), run)
+pub fn main(args: &ChassisArgs) -> ExitCode {
+    match (&args.order, &args.run) {
+        (Some(Order::Release(args)), _) => release::main(args),
+        (None, Some(args)) => crate::run(args, ChassisConfig::load(&args.config), run),
+        // The command line has refused it.
+        (None, None) => ExitCode::from(2),
+    }
 }
 
 /// What arrives at the control thread.
@@ -98,7 +124,8 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     let (events_out, dry) = (events.clone(), config.dry_run);
     let hand =
         ChassisHand { outboxes, slots, ledger_path, ledger_written, events: events_out, dry };
-    let control = control::start("control", machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
+    let realtime = config.place.realtime;
+    let control = control::start(realtime, machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
 
     tracing::info!(
         listen = %place.listen,
@@ -258,5 +285,10 @@ impl Hand<Chassis> for ChassisHand {
     fn status(&self, machine: &Chassis, now: Instant) -> ChassisStatus {
         let status = machine.status(now);
         if self.dry { dry::say_so(status) } else { status }
+    }
+
+    fn in_hand(status: &ChassisStatus) -> bool {
+        let knows = matches!(status.state, ChassisState::Blind | ChassisState::Fenced);
+        status.power_w.is_some() || knows
     }
 }

@@ -19,6 +19,8 @@ use super::{Place, WATTS, load, millis, percent, watts};
 pub struct AgentConfig {
     /// Where the daemon lives.
     pub place: Place,
+    /// How long restrictions are held for an agent that has died, until they are put back without it.
+    pub orphan_hold: Duration,
     /// This server.
     pub server: ServerId,
     /// The one chassis that is obeyed.
@@ -70,6 +72,17 @@ impl AgentConfig {
         load(path, Self::parse)
     }
 
+    /// What a release must know, as far as the file tells: where the agent lived, and how long its
+    /// restrictions are held. A file that is refused, damaged or gone must not keep a server throttled:
+    /// what cannot be read has its default.
+    #[must_use]
+    pub fn remains(path: &Path) -> (Place, Duration) {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let problems = Problems::new("", &text);
+        let table = problems.parse();
+        read_life(&mut Section::root(&problems, &table))
+    }
+
     /// Checks a text; `file` is its name in problems.
     ///
     /// # Errors
@@ -79,7 +92,7 @@ impl AgentConfig {
         let table = problems.parse();
         let mut root = Section::root(&problems, &table);
 
-        let place = Place::read(&mut root, "127.0.0.1:7101", "/var/lib/ballast-agent");
+        let (place, orphan_hold) = read_life(&mut root);
         let server = root.required("server", "an id of this server", |value| {
             ServerId::new(value.as_str()?).ok()
         });
@@ -183,6 +196,7 @@ impl AgentConfig {
 
         let config = server.zip(chassis).map(|(server, chassis)| Self {
             place,
+            orphan_hold,
             server,
             chassis,
             dry_run,
@@ -208,6 +222,14 @@ impl AgentConfig {
             config.ok_or_else(|| ConfigError::whole(file, "server and chassis are missing"))
         })
     }
+}
+
+fn read_life(root: &mut Section<'_, '_>) -> (Place, Duration) {
+    let place = Place::read(root, "127.0.0.1:7101", "/var/lib/ballast-agent");
+    let seconds = |value: &DeValue<'_>| whole(5..=3600)(value).map(Duration::from_secs);
+    let hold =
+        root.or("orphan_hold_s", Duration::from_secs(60), "whole seconds, 5 to 3600", seconds);
+    (place, hold)
 }
 
 fn read_model(mut section: Section<'_, '_>) -> PowerModel {
@@ -269,6 +291,8 @@ pub(crate) fn has_nothing_to_limit(spec: &VmSpec) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
     use crate::config::MeterSource;
 
@@ -285,6 +309,26 @@ mod tests {
         assert_eq!(config.meter.source, MeterSource::Rapl { offset: Watts::ZERO });
         assert_eq!(config.server_limit_floor, Some(Watts::from_whole(150)));
         assert_eq!(config.kill_after, None, "nobody is killed by default");
+    }
+
+    #[test]
+    fn what_a_release_must_know_is_read_of_any_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("agent.toml");
+        let default = (PathBuf::from("/"), PathBuf::from("/var/lib/ballast-agent"), 60);
+        let own = (PathBuf::from("/r"), PathBuf::from("/s"), 9);
+        for (text, expected) in [
+            ("root = \"/r\"\nstate_dir = \"/s\"\norphan_hold_s = 9\ntypo = 1\n", own.clone()),
+            ("state_dir = \"/s\"\nroot = \"/r\"\norphan_hold_s = 9\n[meter\nx ==\n", own),
+            ("root = 3\nstate_dir = \"\"\norphan_hold_s = 1\n", default.clone()),
+            ("\u{0}{{{", default.clone()),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let (place, hold) = AgentConfig::remains(&file);
+            assert_eq!((place.root, place.state_dir, hold.as_secs()), expected, "{text:?}");
+        }
+        let (place, hold) = AgentConfig::remains(&folder.path().join("none"));
+        assert_eq!((place.root, place.state_dir, hold.as_secs()), default);
     }
 
     #[test]
@@ -310,8 +354,9 @@ mod tests {
                 "agent.toml:1: chassis is missing: the id of its chassis",
                 "agent.toml:1: server = \"a/b\": an id of this server",
                 "agent.toml:2: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
-                "agent.toml:3: typo: no such key; there are actuate_in_vm, chassis, dry_run, listen, meter, model, policy, \
-                 predictive, record_dir, root, server, server_limit, shedding, state_dir, throttle, vm",
+                "agent.toml:3: typo: no such key; there are actuate_in_vm, chassis, dry_run, listen, meter, model, \
+                 orphan_hold_s, policy, predictive, realtime, record_dir, root, server, server_limit, \
+                 shedding, state_dir, throttle, vm",
                 "agent.toml:5: throttle.step_cores = 0: 1 to 1024 cores",
                 "agent.toml:8: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",
             ]

@@ -20,7 +20,7 @@ pub(crate) use agent::has_nothing_to_limit;
 pub use chassis::{ChassisConfig, ServerConfig, SupplyConfig};
 pub use meter::{FuseConfig, MeterConfig, MeterSource};
 pub use reader::ConfigError;
-use reader::{Section, number, text, whole};
+use reader::{Section, flag, number, text, whole};
 
 /// Exit code of a refused configuration: `EX_CONFIG` of sysexits.h. The units do not restart on it.
 pub const EXIT_CONFIG: u8 = 78;
@@ -36,6 +36,8 @@ pub struct Place {
     pub state_dir: PathBuf,
     /// Where it records its inputs and outputs, if at all.
     pub record_dir: Option<PathBuf>,
+    /// Whether its control thread runs before all normal ones, with its memory locked.
+    pub realtime: bool,
 }
 
 impl Place {
@@ -48,8 +50,12 @@ impl Place {
             address(value).filter(|at| at.ip().is_loopback())
         });
         let folder = |value: &DeValue<'_>| text(value).map(PathBuf::from);
+        let mut realtime = section.section("realtime");
+        let enabled = realtime.or("enabled", true, "true or false", flag);
+        realtime.finish();
         Self {
             listen,
+            realtime: enabled,
             root: section.or("root", "/".into(), "a folder", folder),
             state_dir: section.or("state_dir", state_dir.into(), "a folder", folder),
             record_dir: section.optional("record_dir", "a folder", folder),

@@ -1,0 +1,265 @@
+//! Life cycle, end to end: what is left when an agent dies, who puts it back, and who is told that it lives.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use ballast_daemons::EXIT_LIVE;
+use ballast_tests::{Lab, ballast, steady};
+use ballast_types::wire::AgentState;
+
+/// Servers that would draw some 250 W each on a budget of 210 W each; at the floor they draw some 185 W.
+fn overloaded(servers: usize) -> Lab {
+    Lab::new(steady(servers, 210 * servers as i64, (0.3, 0.95)), "")
+}
+
+fn capped(lab: &Lab, name: &str) -> bool {
+    lab.agent(name).is_some_and(|status| status.report.min_khz.is_some())
+}
+
+/// systemd's two commands, as far as `stop-post` calls them: a timer is armed by the first call.
+struct Systemd {
+    dir: tempfile::TempDir,
+}
+
+impl Systemd {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let armed = dir.path().join("armed");
+        let program = |name: &str, text: String| {
+            let file = dir.path().join(name);
+            fs::write(&file, text).unwrap();
+            fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        program("systemctl", format!("#!/bin/sh\ntest -e {armed:?}\n"));
+        program("systemd-run", format!("#!/bin/sh\necho \"$@\" >>{armed:?}\n"));
+        Self { dir }
+    }
+
+    fn armed(&self) -> Option<String> {
+        fs::read_to_string(self.dir.path().join("armed")).ok()
+    }
+
+    /// What systemd does when the agent has ended with `result`.
+    fn stop_post(&self, config: &Path, result: &str) -> Output {
+        order(
+            &["agent", "stop-post", "--config", config.to_str().unwrap()],
+            &[("SERVICE_RESULT", result), ("PATH", &format!("{}:/bin", self.dir.path().display()))],
+        )
+    }
+}
+
+fn order(args: &[&str], env: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(ballast());
+    command.args(args).env_remove("SERVICE_RESULT").envs(env.iter().copied());
+    command.output().unwrap()
+}
+
+fn release(config: &Path) -> Output {
+    order(&["agent", "release", "--config", config.to_str().unwrap()], &[])
+}
+
+/// The exit code, with stderr beside it for a failed assertion.
+fn code(output: &Output) -> (Option<i32>, String) {
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn assert_code(output: &Output, expected: i32, says: &str) {
+    let (code, text) = code(output);
+    assert_eq!(code, Some(expected), "{text}");
+    assert!(text.contains(says), "{says:?} is not in {text}");
+}
+
+#[test]
+fn a_server_whose_agent_died_is_held_first_and_released_when_none_comes_back() {
+    let mut lab = overloaded(1);
+    let before = lab.limits();
+    lab.start_all();
+    lab.wait("its cores are capped", |lab| capped(lab, "s01"));
+    let (config, journal) = (lab.config("s01"), lab.home("s01").join("state/journal.json"));
+
+    // A live agent is never worked against.
+    assert_code(&release(&config), i32::from(EXIT_LIVE), "nothing was done");
+    assert!(capped(&lab, "s01") && journal.exists());
+
+    // No slot cap, which only a manager may lift, shall hide what the agent leaves.
+    lab.kill("chassis");
+    lab.kill("s01");
+    let left = lab.limits();
+    assert!(left != before, "the kill must leave caps behind for this test to mean anything");
+
+    // The config is broken as well, so that no agent can start: exit code 78.
+    let broken = fs::read_to_string(&config).unwrap() + "\n[throttle]\nstep_cores = 0\n[meter\n";
+    fs::write(&config, format!("orphan_hold_s = 7\n{broken}")).unwrap();
+    assert_code(&order(&["agent", "--config", config.to_str().unwrap()], &[]), 78, "step_cores");
+
+    let systemd = Systemd::new();
+    for result in ["signal", "exit-code", "watchdog"] {
+        assert_code(&systemd.stop_post(&config, result), 0, "held");
+        assert!(journal.exists() && lab.limits() == left, "{result}: not held");
+    }
+    let armed = systemd.armed().unwrap();
+    assert_eq!(armed.lines().count(), 1, "a timer that runs was put off: {armed}");
+    assert!(armed.contains("--on-active=7s"), "{armed}");
+    assert!(armed.contains("--unit=ballast-agent-orphan.service"), "{armed}");
+
+    // What the timer starts.
+    assert_code(&release(&config), 0, "everything is as it was");
+    lab.wait_restored(&before, "");
+    assert!(!journal.exists());
+    let released = lab.limits();
+    assert_code(&release(&config), 0, "nothing was left");
+    assert!(lab.limits() == released);
+}
+
+#[test]
+fn a_release_needs_no_config_at_all() {
+    let mut lab = overloaded(1);
+    let before = lab.limits();
+    lab.start_all();
+    lab.wait("its cores are capped", |lab| capped(lab, "s01"));
+    lab.kill("chassis");
+    lab.kill("s01");
+    // What is left of the file: where the machine is. That is `/`, but not in a test.
+    let root = fs::read_to_string(lab.config("s01")).unwrap();
+    let root = root.lines().find(|line| line.starts_with("root = ")).unwrap().to_owned();
+    fs::write(lab.config("s01"), root).unwrap();
+    let state = lab.home("s01").join("state");
+    let config = lab.config("s01");
+    let args = ["agent", "release", "--config", config.to_str().unwrap()];
+    let args = [&args[..], &["--state-dir", state.to_str().unwrap()]].concat();
+    assert_code(&order(&args, &[]), 0, "everything is as it was");
+    lab.wait_restored(&before, "");
+}
+
+#[test]
+fn after_a_clean_end_nothing_is_armed_and_nothing_is_left() {
+    let mut lab = overloaded(1);
+    let before = lab.limits();
+    lab.start_all();
+    lab.wait("its cores are capped", |lab| capped(lab, "s01"));
+    lab.end_all();
+    let systemd = Systemd::new();
+    assert_code(&systemd.stop_post(&lab.config("s01"), "success"), 0, "nothing was left");
+    // Nor after a start that was refused before anything changed.
+    assert_code(&systemd.stop_post(&lab.config("s01"), "exit-code"), 0, "");
+    assert_eq!(systemd.armed(), None);
+    lab.wait_restored(&before, "");
+    let no_result = order(&["agent", "stop-post", "--config", "/dev/null"], &[]);
+    assert_code(&no_result, 2, "SERVICE_RESULT");
+}
+
+#[test]
+fn what_cannot_be_put_back_is_named_and_tried_again() {
+    let mut lab = overloaded(1);
+    let before = lab.limits();
+    lab.start_all();
+    lab.wait("its cores are capped", |lab| capped(lab, "s01"));
+    lab.kill("chassis");
+    lab.kill("s01");
+    lab.end_rig();
+    let cpuset = before.keys().find(|path| path.ends_with("cpuset.cpus")).unwrap();
+    let kept = cpuset.with_extension("kept");
+    fs::rename(cpuset, &kept).unwrap();
+    fs::create_dir(cpuset).unwrap();
+    let config = lab.config("s01");
+    assert_code(&release(&config), 1, "cpuset.cpus");
+    assert!(
+        lab.home("s01").join("state/journal.json").exists(),
+        "there is nothing to try again by"
+    );
+    let khz = |text: &str| text.trim().parse::<u32>().unwrap();
+    let lifted = |(file, was): (&PathBuf, &String)| {
+        !file.ends_with("scaling_max_freq") || khz(&fs::read_to_string(file).unwrap()) >= khz(was)
+    };
+    assert!(before.iter().all(lifted), "one failure stood in the way of others");
+    fs::remove_dir(cpuset).unwrap();
+    fs::rename(&kept, cpuset).unwrap();
+    // The rig, which grants what is written, is at its end.
+    fs::write(cpuset.with_extension("cpus.effective"), &before[cpuset]).unwrap();
+    assert_code(&release(&config), 0, "everything is as it was");
+}
+
+#[test]
+fn out_of_band_caps_are_lifted_on_explicit_order_alone() {
+    let mut lab = overloaded(1);
+    let before = lab.limits();
+    lab.start("chassis");
+    lab.wait("the silent server is capped out of band", |lab| {
+        lab.chassis().is_some_and(|chassis| chassis.servers[0].out_of_band_w.is_some())
+    });
+    let config = lab.config("chassis");
+    let args = ["chassis", "release", "--config", config.to_str().unwrap()];
+    let lift = [&args[..], &["--lift"]].concat();
+    assert_code(&order(&lift, &[]), i32::from(EXIT_LIVE), "nothing was done");
+    lab.kill("chassis");
+    assert_code(&order(&args, &[]), 1, "s01: capped to");
+    assert!(lab.limits() != before, "lifted without an order");
+    assert_code(&order(&lift, &[]), 0, "lifted");
+    lab.wait_restored(&before, "");
+    assert_code(&order(&args, &[]), 0, "no out-of-band cap");
+}
+
+/// How often the watchdog was fed within `time`.
+fn fed(socket: &UnixDatagram, time: Duration) -> usize {
+    let until = Instant::now() + time;
+    let mut fed = 0;
+    while Instant::now() < until {
+        let mut text = [0; 256];
+        match socket.recv(&mut text) {
+            Ok(n) if String::from_utf8_lossy(&text[..n]).contains("WATCHDOG=1") => fed += 1,
+            _ => {}
+        }
+    }
+    fed
+}
+
+#[test]
+fn the_watchdog_is_fed_by_finished_turns_alone() {
+    let mut lab = Lab::new(steady(1, 300, (0.3, 0.95)), "");
+    let path = lab.home("s01").with_extension("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let env = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "1200000")];
+    lab.start_with("s01", &env);
+    lab.wait("ready", |lab| lab.get("s01", "/readyz").0 == 200);
+    // A quarter of systemd's patience, and not with every turn: there are ten a second, and more.
+    let often = fed(&socket, Duration::from_secs(3));
+    assert!((2..=10).contains(&often), "fed {often} times in 3 s");
+
+    // A meter that stands still: the agent is blind, knows it, and obeys alerts all the same.
+    lab.end_rig();
+    lab.wait("blind", |lab| {
+        lab.agent("s01").is_some_and(|status| status.report.state == AgentState::Blind)
+    });
+    fed(&socket, Duration::from_millis(200));
+    assert!(fed(&socket, Duration::from_secs(3)) >= 2, "a blind agent is killed");
+
+    // A write that does not come back: a pipe without a reader in place of every core's limit.
+    for file in lab.limits().keys().filter(|path| path.ends_with("scaling_max_freq")) {
+        fs::remove_file(file).unwrap();
+        nix::unistd::mkfifo(file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    }
+    let alert = r#"{"chassis_id":"lab","epoch":5,"seq":5,"level":"cap","echo_boot_id":null,
+        "echo_agent_ms":null,"chassis_power_w":300,"chassis_limit_w":300,"cap_w":120,
+        "fallback_w":120,"valid_for_ms":2000}"#;
+    let address = lab.url("s01", "").replace("http://", "");
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(
+        stream,
+        "POST /v1/alert HTTP/1.1\r\nHost: agent\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{alert}",
+        alert.len()
+    )
+    .unwrap();
+    fed(&socket, Duration::from_secs(1));
+    assert_eq!(fed(&socket, Duration::from_secs(3)), 0, "fed although the control thread hangs");
+    // HTTP, on its own thread, still answers: it is not what feeds.
+    assert_eq!(lab.get("s01", "/metrics").0, 200);
+    lab.kill("s01");
+}
