@@ -29,12 +29,12 @@ struct Systemd {
 
 impl Systemd {
     fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().expect("a folder");
         let armed = dir.path().join("armed");
         let program = |name: &str, text: String| {
             let file = dir.path().join(name);
-            fs::write(&file, text).unwrap();
-            fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+            fs::write(&file, text).expect("a script");
+            fs::set_permissions(file, fs::Permissions::from_mode(0o755)).expect("a script");
         };
         program("systemctl", format!("#!/bin/sh\ntest -e {armed:?}\n"));
         program("systemd-run", format!("#!/bin/sh\necho \"$@\" >>{armed:?}\n"));
@@ -48,20 +48,24 @@ impl Systemd {
     /// What systemd does when the agent has ended with `result`.
     fn stop_post(&self, config: &Path, result: &str) -> Output {
         order(
-            &["agent", "stop-post", "--config", config.to_str().unwrap()],
+            &["agent", "stop-post", "--config", text(config)],
             &[("SERVICE_RESULT", result), ("PATH", &format!("{}:/bin", self.dir.path().display()))],
         )
     }
 }
 
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path in UTF-8")
+}
+
 fn order(args: &[&str], env: &[(&str, &str)]) -> Output {
     let mut command = Command::new(ballast());
     command.args(args).env_remove("SERVICE_RESULT").envs(env.iter().copied());
-    command.output().unwrap()
+    command.output().expect("ballast runs")
 }
 
 fn release(config: &Path) -> Output {
-    order(&["agent", "release", "--config", config.to_str().unwrap()], &[])
+    order(&["agent", "release", "--config", text(config)], &[])
 }
 
 /// The exit code, with stderr beside it for a failed assertion.
@@ -96,7 +100,7 @@ fn a_server_whose_agent_died_is_held_first_and_released_when_none_comes_back() {
     // The config is broken as well, so that no agent can start: exit code 78.
     let broken = fs::read_to_string(&config).unwrap() + "\n[throttle]\nstep_cores = 0\n[meter\n";
     fs::write(&config, format!("orphan_hold_s = 7\n{broken}")).unwrap();
-    assert_code(&order(&["agent", "--config", config.to_str().unwrap()], &[]), 78, "step_cores");
+    assert_code(&order(&["agent", "--config", text(&config)], &[]), 78, "step_cores");
 
     let systemd = Systemd::new();
     for result in ["signal", "exit-code", "watchdog"] {
@@ -131,8 +135,8 @@ fn a_release_needs_no_config_at_all() {
     fs::write(lab.config("s01"), root).unwrap();
     let state = lab.home("s01").join("state");
     let config = lab.config("s01");
-    let args = ["agent", "release", "--config", config.to_str().unwrap()];
-    let args = [&args[..], &["--state-dir", state.to_str().unwrap()]].concat();
+    let args = ["agent", "release", "--config", text(&config)];
+    let args = [&args[..], &["--state-dir", text(&state)]].concat();
     assert_code(&order(&args, &[]), 0, "everything is as it was");
     lab.wait_restored(&before, "");
 }
@@ -194,7 +198,7 @@ fn out_of_band_caps_are_lifted_on_explicit_order_alone() {
         lab.chassis().is_some_and(|chassis| chassis.servers[0].out_of_band_w.is_some())
     });
     let config = lab.config("chassis");
-    let args = ["chassis", "release", "--config", config.to_str().unwrap()];
+    let args = ["chassis", "release", "--config", text(&config)];
     let lift = [&args[..], &["--lift"]].concat();
     assert_code(&order(&lift, &[]), i32::from(EXIT_LIVE), "nothing was done");
     lab.kill("chassis");
@@ -225,7 +229,7 @@ fn the_watchdog_is_fed_by_finished_turns_alone() {
     let path = lab.home("s01").with_extension("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    let env = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "1200000")];
+    let env = [("NOTIFY_SOCKET", text(&path)), ("WATCHDOG_USEC", "1200000")];
     lab.start_with("s01", &env);
     lab.wait("ready", |lab| lab.get("s01", "/readyz").0 == 200);
     // A quarter of systemd's patience, and not with every turn: there are ten a second, and more.
