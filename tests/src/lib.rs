@@ -99,6 +99,8 @@ impl Lab {
     /// When anything cannot be set up.
     #[must_use]
     pub fn with(spec: PlantSpec, chassis: &str, agents: &str) -> Self {
+        // Fails when another laboratory of this process was first.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().expect("a temporary folder");
         let tree = dir.path().join("rig");
         let mut rig = Rig::create(&tree, Plant::new(spec.clone(), 7)).expect("a rig");
