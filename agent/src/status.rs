@@ -50,6 +50,7 @@ impl Agent {
             last_vm_kills: self.shed.last_kills(),
             // Only the shell knows them.
             sensors: Vec::new(),
+            tls: None,
             alarms,
         }
     }

@@ -32,6 +32,7 @@ impl Chassis {
             servers: self.agents.iter().map(|a| self.server_status(now, a)).collect(),
             // Only the shell knows them.
             sensors: Vec::new(),
+            tls: None,
             alarms: self.alarms(),
         }
     }

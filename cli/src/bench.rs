@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ballast_chassis_core::Answer;
-use ballast_daemons::chassis::sender;
+use ballast_daemons::chassis::sender::{self, Line};
 use ballast_types::wire::{AgentState, Alert, EventKind, Level, Report};
 use ballast_types::{ChassisId, Epoch, Instant, Seq, ServerId, Watts};
 use clap::Args;
@@ -56,6 +56,9 @@ pub(crate) struct AlertsArgs {
     /// Alerts, each to all agents
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     alerts: u32,
+    /// Alert by mutual TLS, as beyond loopback
+    #[arg(long)]
+    tls: bool,
     /// Print one JSON object, alone on stdout
     #[arg(long)]
     json: bool,
@@ -66,6 +69,7 @@ pub(crate) struct AlertsArgs {
 struct Measured {
     agents: usize,
     alerts: u32,
+    tls: bool,
     alert_to_floor_ms: Quantiles,
     target_p99_ms: f64,
     rest_s: f64,
@@ -80,11 +84,12 @@ impl Measured {
         let ms =
             |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.3} ms"));
         format!(
-            "alert to the floor of the slowest of {} agents, {} alerts\n\
+            "alert to the floor of the slowest of {} agents, {} alerts{}\n\
              p50 {}   p99 {} (target {} ms)   longest {}\n\
              an agent at rest over {:.0} s: {:.2} % of a core at most, {:.2} % mean, {:.1} MiB at most",
             self.agents,
             self.alerts,
+            if self.tls { " by mutual TLS" } else { "" },
             ms(q.p50),
             ms(q.p99),
             self.target_p99_ms,
@@ -121,6 +126,7 @@ async fn measure(args: &AlertsArgs) -> anyhow::Result<Measured> {
         actuator: "pstate",
         chassis_lift_hold_ms: None,
         record: false,
+        tls: args.tls,
     };
     tell(&format!("starting a rig and {} agents", args.agents));
     let mut stage = Stage::new(Folder::make(None)?);
@@ -156,6 +162,7 @@ async fn measure(args: &AlertsArgs) -> anyhow::Result<Measured> {
     Ok(Measured {
         agents: usize::from(args.agents),
         alerts: args.alerts,
+        tls: args.tls,
         alert_to_floor_ms: Quantiles::of(took_ms),
         target_p99_ms: TARGET_P99_MS,
         rest_s: REST.as_secs_f64(),
@@ -186,12 +193,16 @@ impl Caller {
         let reports = Reports::default();
         let heard = Heard::default();
         let mut tasks = JoinSet::new();
-        let (sending, following) = (sender::client()?, client()?);
+        let following = client()?;
         let mut outboxes = vec![];
-        for (id, url) in &stage.agents {
+        for (n, (id, url)) in stage.agents.iter().enumerate() {
             tasks.spawn(follow(following.clone(), url.clone(), Some(id.clone()), heard.clone()));
             let (reports, from) = (Arc::clone(&reports), id.clone());
-            let (outbox, task) = sender::carry(sending.clone(), url, move |_, answer| {
+            let line = match &stage.secret {
+                Some((urls, tls)) => Line::new(&urls[n], id, Some(Arc::clone(tls)))?,
+                None => Line::new(url, id, None)?,
+            };
+            let (outbox, task) = sender::carry(line, move |_, answer| {
                 let report = match answer {
                     Answer::Report(report) => Ok(report),
                     Answer::Refused(refusal) => Err(format!("refused: {refusal:?}")),

@@ -139,6 +139,7 @@ async fn begin(args: &DemoArgs, hold_ms: u64) -> anyhow::Result<(Stage, Plan, Tr
             actuator: args.actuator.name(),
             chassis_lift_hold_ms: Some(hold_ms),
             record: args.keep.is_some(),
+            tls: false,
         };
         stage.start(&play).await?;
         let now = Truth::read(&stage.truth())?.elapsed_s;

@@ -1,6 +1,7 @@
 //! `ballast`: one program for the demonstration, the tools and the daemons.
 
 mod bench;
+mod certs;
 mod demo;
 mod experiment;
 mod parent;
@@ -58,6 +59,12 @@ enum Command {
     /// Run the manager of one chassis
     #[command(after_help = "Example: ballast chassis --config /etc/ballast/chassis.toml")]
     Chassis(Child<ballast_daemons::chassis::ChassisArgs>),
+    /// Make certificates: a small authority for trials, tests and small sites
+    #[command(
+        after_help = "Example: ballast certs --dir certs --chassis rack3-c1 --server s01=10.0.0.11 \
+                      --operator ann"
+    )]
+    Certs(certs::CertsArgs),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -89,6 +96,7 @@ impl<A: Args> Child<A> {
 }
 
 fn main() -> ExitCode {
+    ballast_daemons::tls::install_provider();
     match run(Cli::parse().command) {
         Ok(code) => code,
         Err(error) => {
@@ -107,6 +115,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Status(args) => status::run(&args),
         Command::Agent(child) => Ok(ballast_daemons::agent::main(&child.tied()?)),
         Command::Chassis(child) => Ok(ballast_daemons::chassis::main(&child.tied()?)),
+        Command::Certs(args) => certs::run(&args),
         Command::Bench(Bench::Alerts(args)) => bench::run(&args),
     }
 }

@@ -2,14 +2,18 @@
 
 mod vms;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
+use ballast_daemons::tls::{self, Peer, Tls, TlsConfig};
 use ballast_types::wire::{
     AgentState, AgentStatus, ChassisState, ChassisStatus, Report, ServerStatus, Slot,
 };
-use ballast_types::{KiloHertz, Watts};
+use ballast_types::{KiloHertz, Role, Watts};
 use clap::Args;
+use reqwest::tls::TlsInfo;
 use serde::Serialize;
 use tabled::builder::Builder;
 use tabled::settings::Style;
@@ -22,12 +26,39 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// Arguments of `ballast status`.
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
-    /// Daemons to ask: chassis managers or agents, as http://ADDRESS:PORT
+    /// Daemons to ask: chassis managers or agents, as http://ADDRESS:PORT or https://ADDRESS:PORT
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:7100")]
     urls: Vec<String>,
     /// Print a JSON array with one object per URL: {url, status} or {url, error}
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    tls: TlsArgs,
+}
+
+/// Who we are for https: three PEM files.
+#[derive(Args, Debug, Default)]
+pub(crate) struct TlsArgs {
+    /// This client's certificate, for https
+    #[arg(long, value_name = "FILE", requires_all = ["key", "ca"])]
+    cert: Option<PathBuf>,
+    /// Its private key
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// The authorities to trust
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    ca: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    fn open(&self) -> anyhow::Result<Option<Arc<Tls>>> {
+        let TlsArgs { cert: Some(cert), key: Some(key), ca: Some(ca) } = self else {
+            return Ok(None);
+        };
+        let (cert, key, ca) = (cert.clone(), key.clone(), ca.clone());
+        let config = TlsConfig { cert, key, ca, warn_before: Duration::ZERO };
+        Tls::open(&config, None).map(Some).map_err(anyhow::Error::msg)
+    }
 }
 
 /// What one URL said.
@@ -51,7 +82,7 @@ enum Said {
 /// Asks every URL and prints the answers; exit code 1 if one of them gave none.
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let answers = runtime.block_on(ask_all(&args.urls))?;
+    let answers = runtime.block_on(ask_all(&args.urls, args.tls.open()?.as_deref()))?;
     let text =
         if args.json { serde_json::to_string_pretty(&answers)? } else { for_people(&answers) };
     say(&text)?;
@@ -59,8 +90,9 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(failed)))
 }
 
-async fn ask_all(urls: &[String]) -> anyhow::Result<Vec<Answer>> {
-    let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build()?;
+async fn ask_all(urls: &[String], tls: Option<&Tls>) -> anyhow::Result<Vec<Answer>> {
+    let client = tls::http_client(tls.map(|tls| (tls, Peer::Daemon)));
+    let client = client.tls_info(true).timeout(TIMEOUT).build()?;
     let asked: Vec<_> = urls
         .iter()
         .map(|url| {
@@ -81,21 +113,18 @@ async fn ask_all(urls: &[String]) -> anyhow::Result<Vec<Answer>> {
 async fn ask(client: &reqwest::Client, url: &str) -> Result<Said, String> {
     let base = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
     let at = format!("{}/v1/status", base.trim_end_matches('/'));
-    let answer = client.get(&at).send().await.map_err(|error| cause(&error))?;
+    let answer = client.get(&at).send().await.map_err(|error| tls::cause(&error))?;
     if !answer.status().is_success() {
         return Err(format!("GET /v1/status: {}", answer.status()));
     }
-    let body = answer.bytes().await.map_err(|error| cause(&error))?;
-    parse(&body)
-}
-
-/// The innermost reason of an error: "Connection refused", not "error sending request".
-fn cause(error: &reqwest::Error) -> String {
-    let mut inner: &dyn std::error::Error = error;
-    while let Some(source) = inner.source() {
-        inner = source;
+    let shown = answer.extensions().get::<TlsInfo>().and_then(TlsInfo::peer_certificate);
+    let shown = shown.and_then(tls::role_in);
+    let body = answer.bytes().await.map_err(|error| tls::cause(&error))?;
+    let said = parse(&body)?;
+    match shown.filter(|shown| Some(shown) != said.role().as_ref()) {
+        None => Ok(said),
+        Some(shown) => Err(format!("its certificate is {shown}'s, its status is not")),
     }
-    inner.to_string()
 }
 
 fn parse(body: &[u8]) -> Result<Said, String> {
@@ -108,6 +137,17 @@ fn parse(body: &[u8]) -> Result<Said, String> {
         "chassis" => serde_json::from_slice(body).map(Said::Chassis).map_err(wrong),
         "agent" => serde_json::from_slice(body).map(Said::Agent).map_err(wrong),
         other => Err(format!("role = {other:?}: \"chassis\" or \"agent\"")),
+    }
+}
+
+impl Said {
+    /// Who says this.
+    fn role(&self) -> Option<Role> {
+        match self {
+            Self::Chassis(chassis) => Some(Role::Chassis(chassis.chassis_id.clone())),
+            Self::Agent(agent) => Some(Role::Agent(agent.report.server.clone())),
+            Self::Error(_) => None,
+        }
     }
 }
 
@@ -409,7 +449,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn an_unreachable_daemon_is_an_answer() {
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let answers = ask_all(&[closed.to_string()]).await.unwrap();
+        let answers = ask_all(&[closed.to_string()], None).await.unwrap();
         assert!(matches!(&answers[0].said, Said::Error(why) if why.contains("refused")));
     }
 }

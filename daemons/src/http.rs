@@ -1,42 +1,32 @@
-//! What both daemons serve alike, and the bounds on what they read.
+//! What both daemons serve alike. [`listen`]: connections; [`bounds`]: how many and how much;
+//! [`roles`]: who may do what.
+
+mod bounds;
+mod listen;
+mod roles;
 
 use std::convert::Infallible;
-use std::future::Future;
-use std::io;
-use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn};
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use ballast_types::wire::{ErrorBody, Event};
 use serde::de::DeserializeOwned;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, Sleep};
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::{Stream, StreamExt as _};
 
 use crate::control::Snapshot;
 use crate::events::Events;
 
-/// No message of the wire comes near this.
-const BODY_BYTES_MAX: usize = 64 << 10;
-
-/// More connections wait: what they hold must never starve the files that throttle cores.
-const CONNECTIONS_MAX: usize = 128;
-
-/// A connection on which nothing has moved for this long is closed. Chassis managers speak several
-/// times a second, and event streams are kept alive every 15 s.
-const IDLE_MAX: Duration = Duration::from_secs(30);
+pub(crate) use bounds::Refusals;
+pub(crate) use listen::{Door, bind, serve};
+pub(crate) use roles::{Gate, Right, only};
 
 /// An error answer: status, and what is wrong.
 pub(crate) struct Refused(pub StatusCode, pub String);
@@ -108,123 +98,23 @@ pub(crate) fn metrics_text(text: String) -> Response {
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
 
-/// Bounds every body and answers unknown paths in JSON.
-pub(crate) fn bounded(routes: Router) -> Router {
+/// Lets requests in by the `gate`'s rules, and answers unknown paths in JSON.
+pub(crate) fn guarded(routes: Router, gate: Arc<Gate>) -> Router {
     routes
         .fallback(async || Refused(StatusCode::NOT_FOUND, "no such path".into()))
         .method_not_allowed_fallback(async || {
             Refused(StatusCode::METHOD_NOT_ALLOWED, "no such method here".into())
         })
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn(move |request: Request, next: Next| {
+            roles::admit(Arc::clone(&gate), request, next)
+        }))
 }
 
-/// Binds the address, with a clear error.
-///
-/// # Errors
-/// When it is taken or not ours.
-pub(crate) async fn bind(at: SocketAddr) -> io::Result<TcpListener> {
-    TcpListener::bind(at)
-        .await
-        .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {at}: {error}")))
+/// What the listener says of a request from this machine.
+#[cfg(test)]
+pub(crate) fn local() -> (roles::Caller, bounds::Party) {
+    (roles::Caller::LOCAL, bounds::Party::Local)
 }
 
-/// Serves until `stop` ends; open streams are cut half a second later.
-///
-/// # Errors
-/// When the listener breaks.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    routes: Router,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
-    let (stopping, mut stopped) = tokio::sync::watch::channel(());
-    let stop = async move {
-        stop.await;
-        drop(stopping);
-    };
-    let listener = Bounded { listener, free: Arc::new(Semaphore::new(CONNECTIONS_MAX)) };
-    let server = axum::serve(listener, routes).with_graceful_shutdown(stop);
-    tokio::select! {
-        served = server => served,
-        () = async {
-            let _ = stopped.changed().await;
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        } => Ok(()),
-    }
-}
-
-/// A listener with a bound on its connections.
-struct Bounded {
-    listener: TcpListener,
-    free: Arc<Semaphore>,
-}
-
-impl axum::serve::Listener for Bounded {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        // The semaphore is never closed; without a permit a connection would only not be counted.
-        let permit = Arc::clone(&self.free).acquire_owned().await.ok();
-        let (stream, from) = axum::serve::Listener::accept(&mut self.listener).await;
-        let idle = Box::pin(tokio::time::sleep(IDLE_MAX));
-        (Connection { stream, idle, _permit: permit }, from)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-/// A counted connection that ends when it idles.
-struct Connection {
-    stream: TcpStream,
-    idle: Pin<Box<Sleep>>,
-    _permit: Option<OwnedSemaphorePermit>,
-}
-
-impl Connection {
-    /// Passes on what the stream says; notes that something moved, or that nothing did for too long.
-    fn watched<T>(
-        &mut self,
-        cx: &mut Context<'_>,
-        polled: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if polled.is_ready() {
-            self.idle.as_mut().reset(Instant::now() + IDLE_MAX);
-        } else if self.idle.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        polled
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        self.watched(cx, polled)
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.watched(cx, polled)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -19,11 +19,13 @@ mod realtime;
 mod recorder;
 mod sensors;
 mod state;
+pub mod tls;
 mod watchdog;
 
 use std::future::Future;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -32,7 +34,6 @@ use axum::Router;
 use clap::Args;
 use config::{ConfigError, EXIT_CONFIG};
 use sd_notify::NotifyState;
-use tokio::net::TcpListener;
 
 pub use clock::now;
 
@@ -59,6 +60,7 @@ fn run<C>(
     config: Result<C, ConfigError>,
     run: impl FnOnce(&C) -> anyhow::Result<()>,
 ) -> ExitCode {
+    tls::install_provider();
     let config = match config {
         Ok(config) => config,
         Err(error) => {
@@ -117,8 +119,9 @@ const STOP_WITHIN: Duration = Duration::from_secs(5);
 /// # Errors
 /// When the listener or the control thread ends before the signal, or the latter not at all.
 async fn serve<H: Send + 'static>(
-    listener: TcpListener,
+    doors: Vec<http::Door>,
     routes: Router,
+    gate: Arc<http::Gate>,
     control: JoinHandle<H>,
     leave: impl AsyncFnOnce(),
 ) -> anyhow::Result<H> {
@@ -126,13 +129,13 @@ async fn serve<H: Send + 'static>(
     let mut control = tokio::task::spawn_blocking(move || control.join());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let stopped = async move { drop(stopped.await) };
-    let mut server = tokio::spawn(http::serve(listener, routes, stopped));
+    let mut server = tokio::spawn(http::serve(doors, routes, gate, stopped));
     notify(NotifyState::Ready);
     tokio::select! {
         name = signal => tracing::info!(signal = name, "stopping"),
         _ = &mut control => bail!("the control thread has ended"),
         served = &mut server => {
-            served?.context("HTTP")?;
+            served.context("HTTP")?;
             bail!("HTTP has ended");
         }
     }
@@ -141,7 +144,7 @@ async fn serve<H: Send + 'static>(
     let ended = tokio::time::timeout(STOP_WITHIN, control).await;
     let hand = ended.context("the control thread does not end")??;
     drop(stop);
-    server.await?.context("HTTP")?;
+    server.await.context("HTTP")?;
     hand.map_err(|_| anyhow!("the control thread has panicked"))
 }
 

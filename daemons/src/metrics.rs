@@ -2,14 +2,17 @@
 
 use ballast_types::VmClass;
 use ballast_types::wire::{
-    AgentState, AgentStatus, ChassisState, ChassisStatus, Report, SensorStatus, Slot, VmStatus,
+    AgentState, AgentStatus, ChassisState, ChassisStatus, Report, SensorStatus, Slot, TlsStatus,
+    VmStatus,
 };
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::http::Refusals;
 
 type Number = Gauge<f64, AtomicU64>;
 type Labelled = Family<Vec<(&'static str, String)>, Number>;
@@ -42,6 +45,27 @@ impl Scrape {
         self.0.register("state", help, family);
     }
 
+    /// What was refused at the door, and when this daemon's certificate ends.
+    fn door(&mut self, refusals: &Refusals, tls: Option<&TlsStatus>) {
+        let Refusals { evicted, handshakes, unauthorised, too_many } = refusals;
+        for (name, help, count) in [
+            ("evicted_connections", "Connections that made room for others", evicted),
+            ("failed_handshakes", "TLS handshakes refused, too slow or too many", handshakes),
+            ("unauthorised_requests", "Requests without the role they need", unauthorised),
+            ("limited_requests", "Requests that came too often", too_many),
+        ] {
+            self.counter(name, help, count.load(Ordering::Relaxed));
+        }
+        if let Some(tls) = tls {
+            let (end, left) = (tls.not_after_s as f64, tls.expires_in_s as f64);
+            let unit = || Some(Unit::Seconds);
+            self.gauge("certificate_not_after", "The certificate's end since 1970", unit(), end);
+            self.gauge("certificate_expires_in", "How long that still is", unit(), left);
+            let broken = f64::from(u8::from(tls.problem.is_some()));
+            self.gauge("certificate_reload_failed", "1: newer files are not used", None, broken);
+        }
+    }
+
     fn text(&self) -> String {
         let mut text = String::new();
         // Writing into a string cannot fail.
@@ -55,9 +79,10 @@ fn watts() -> Option<Unit> {
 }
 
 /// The metrics of an agent.
-pub(crate) fn agent(status: &AgentStatus) -> String {
+pub(crate) fn agent(status: &AgentStatus, refusals: &Refusals) -> String {
     use AgentState::{Blind, Boot, Recovering, Shedding, Throttled, Uncapped};
     let mut scrape = Scrape(Registry::with_prefix("ballast_agent"));
+    scrape.door(refusals, status.tls.as_ref());
     let Report { power_w, cap_w, sheddable_w, restorable_w, low_cores, .. } = status.report;
     scrape.gauge("power", "The server's draw", watts(), power_w.map(|w| w.as_f64()));
     if let Some(recovery) = &status.recovery {
@@ -171,9 +196,10 @@ fn impact(scrape: &mut Scrape, vms: &[VmStatus]) {
 }
 
 /// The metrics of a chassis manager.
-pub(crate) fn chassis(status: &ChassisStatus) -> String {
+pub(crate) fn chassis(status: &ChassisStatus, refusals: &Refusals) -> String {
     use ChassisState::{Alerting, Blind, Boot, Fenced, Normal, OutOfBand};
     let mut scrape = Scrape(Registry::with_prefix("ballast_chassis"));
+    scrape.door(refusals, status.tls.as_ref());
     scrape.gauge("power", "The chassis's draw", watts(), status.power_w.map(|w| w.as_f64()));
     scrape.gauge("budget", "The budget in force", watts(), status.budget_w.as_f64());
     let dry = f64::from(u8::from(status.dry_run));

@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use ballast_daemons::tls;
 use ballast_rig::{METER_LABEL, METER_NAME, Rig, chassis_root, server_root, slot_label};
 use ballast_rig::{supply_hwmon, vm_cgroup};
 use ballast_sim::load::Profile;
@@ -120,9 +121,8 @@ impl Lab {
                 .enable_all()
                 .build()
                 .expect("a runtime"),
-            client: Client::builder()
+            client: tls::http_client(None)
                 .timeout(Duration::from_secs(10))
-                .no_proxy()
                 .build()
                 .expect("a client"),
             spec,

@@ -36,6 +36,7 @@ fn every_crate_imports_downwards_only() {
         ("ballast-bmc", &[types]),
         ("ballast-sim", &[agent, chassis, types]),
         ("ballast-rig", &[agent, chassis, "ballast-sim", types]),
+        ("ballast-certs", &[types]),
         ("ballast-daemons", &[agent, chassis, "ballast-hw", "ballast-bmc", types]),
     ] {
         for name in own(package) {

@@ -43,6 +43,7 @@ fn the_agents_example_is_accepted_and_its_comments_tell_the_defaults() {
         .join("\n");
     let mut all = AgentConfig::parse("agent.toml", &all).unwrap();
     assert!(all.place.record_dir.take().is_some(), "record_dir is not switched on");
+    assert!(all.place.tls.take().is_some(), "[tls] is not switched on");
     assert_eq!(comparable(all), comparable(shipped));
 }
 
@@ -52,6 +53,7 @@ fn the_chassiss_example_is_accepted_and_its_comments_tell_the_defaults() {
     let shipped = ChassisConfig::parse("chassis.toml", &text).unwrap();
     let mut all = ChassisConfig::parse("chassis.toml", &with_defaults_switched_on(&text)).unwrap();
     assert!(all.place.record_dir.take().is_some(), "record_dir is not switched on");
+    assert!(all.place.tls.take().is_some(), "[tls] is not switched on");
     assert!(all.params.shared_floor.take().is_some(), "shared_w is not told");
     assert_eq!(comparable(all), comparable(shipped));
 }

@@ -76,6 +76,10 @@ text_id! {
     VmId
 }
 text_id! {
+    /// An operator's name, or that of an outside power source, in its certificate.
+    PeerName
+}
+text_id! {
     /// One boot of one machine: `/proc/sys/kernel/random/boot_id`.
     BootId
 }

@@ -10,14 +10,16 @@ mod instant;
 pub mod machine;
 mod power_model;
 pub mod recording;
+mod role;
 pub mod server;
 mod units;
 pub mod wire;
 
 pub use cap::{Cap, CapError};
-pub use ids::{ActionId, BootId, ChassisId, CoreId, Epoch, IdError, Seq, ServerId, VmId};
+pub use ids::{ActionId, BootId, ChassisId, CoreId, Epoch, IdError, PeerName, Seq, ServerId, VmId};
 pub use instant::Instant;
 pub use machine::{Cause, Machine, Shell, Turn, Why, turn};
 pub use power_model::PowerModel;
+pub use role::{Role, RoleError};
 pub use server::{Core, Ladder, LadderError, OnExtreme, VmClass};
 pub use units::{KiloHertz, Microjoules, Utilisation, Watts};

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 pub use crate::impact::{VmImpact, VmKill};
 
 use crate::{
-    BootId, ChassisId, Epoch, Instant, KiloHertz, OnExtreme, Seq, ServerId, VmClass, VmId, Watts,
+    BootId, ChassisId, Epoch, Instant, KiloHertz, OnExtreme, Role, Seq, ServerId, VmClass, VmId,
+    Watts,
 };
 
 /// How urgent an alert is.
@@ -291,6 +292,20 @@ pub struct SensorStatus {
     pub problem: Option<String>,
 }
 
+/// A daemon's own certificate, in its status.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsStatus {
+    /// Who it says that the daemon is.
+    pub role: Role,
+    /// When it ends, in seconds since 1970.
+    pub not_after_s: u64,
+    /// How long that still is; negative when it has ended.
+    pub expires_in_s: i64,
+    /// Why newer files are not in force, if they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
 /// `GET /v1/status` of a chassis.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChassisStatus {
@@ -331,6 +346,9 @@ pub struct ChassisStatus {
     /// Every power sensor.
     #[serde(default)]
     pub sensors: Vec<SensorStatus>,
+    /// The manager's certificate; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsStatus>,
     /// What an operator should look at.
     pub alarms: Vec<String>,
 }
@@ -414,6 +432,9 @@ pub struct AgentStatus {
     /// Every power sensor.
     #[serde(default)]
     pub sensors: Vec<SensorStatus>,
+    /// The agent's certificate; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsStatus>,
     /// What an operator should look at.
     pub alarms: Vec<String>,
 }

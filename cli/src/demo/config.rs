@@ -19,6 +19,15 @@ pub(crate) struct Home<'a> {
     pub(crate) state: &'a Path,
     /// Where it records, if it does.
     pub(crate) record: Option<&'a Path>,
+    /// Its certificate, if it also serves TLS: the path of its files without their endings.
+    pub(crate) tls: Option<&'a Path>,
+}
+
+impl Home<'_> {
+    /// Where it serves TLS, if it does: beside its plain listener.
+    pub(crate) fn secret(&self) -> Option<SocketAddr> {
+        self.tls.map(|_| SocketAddr::from(([127, 0, 0, 2], self.listen.port())))
+    }
 }
 
 /// A text as TOML writes it.
@@ -33,14 +42,24 @@ fn home(home: &Home<'_>) -> String {
             quoted(&record.display())
         )
     });
+    let (mut listen, mut tls) = (quoted(&home.listen), String::new());
+    if let (Some(stem), Some(at)) = (home.tls, home.secret()) {
+        listen = format!("[{listen}, {}]", quoted(&format!("https://{at}")));
+        let file = |path: &Path| quoted(&path.display());
+        tls = format!(
+            "\n[tls]\ncert = {}\nkey = {}\nca = {}\n",
+            file(&stem.with_added_extension("crt")),
+            file(&stem.with_added_extension("key")),
+            file(&stem.with_file_name("ca.crt")),
+        );
+    }
     format!(
-        "# Where to serve HTTP: loopback only, there are no certificates.\n\
-         listen = {}\n\
+        "# Where to serve: plain HTTP on loopback only, TLS elsewhere.\n\
+         listen = {listen}\n\
          # The machine: \"/\" on a real server; here the rig's tree of kernel-format files.\n\
          root = {}\n\
          # What must survive a restart.\n\
-         state_dir = {}\n{record}",
-        quoted(&home.listen),
+         state_dir = {}\n{record}{tls}",
         quoted(&home.root.display()),
         quoted(&home.state.display()),
     )
@@ -182,6 +201,7 @@ mod tests {
             root: Path::new("/dev/shm/a \"quoted\" root"),
             state: Path::new("/dev/shm/state"),
             record: record.map(Path::new),
+            tls: None,
         }
     }
 

@@ -4,16 +4,20 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use ballast_certs::Authority;
+use ballast_daemons::tls::{self, Tls, TlsConfig};
 use ballast_rig::{chassis_root, server_root, truth_file};
 use ballast_sim::plant::PlantSpec;
-use ballast_types::ServerId;
+use ballast_types::{ChassisId, Role, ServerId};
 use tempfile::TempDir;
 
 use super::config::{self, Home};
 use super::processes::{Fleet, Process, free_addresses};
+use crate::certs;
 
 /// How long everything may take to start.
 const READY_WITHIN: Duration = Duration::from_secs(20);
@@ -21,6 +25,8 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(50);
 /// Another program may take a free port before a daemon does; then everything starts again.
 const TRIES: u32 = 3;
+/// How long a stage's certificates are valid.
+const CERTIFIED: Duration = Duration::from_secs(86_400);
 /// A daemon's complaint then.
 const PORT_TAKEN: &str = "cannot listen on";
 /// How long a daemon may take to put everything back.
@@ -73,13 +79,17 @@ pub(crate) struct Play<'a> {
     pub(crate) chassis_lift_hold_ms: Option<u64>,
     /// Whether the daemons record.
     pub(crate) record: bool,
+    /// Whether the agents get their alerts by mutual TLS.
+    pub(crate) tls: bool,
 }
 
 /// Everything that runs. Dropping it ends every process, then removes the folder.
 pub(crate) struct Stage {
     pub(crate) fleet: Fleet,
-    /// The agents, in the servers' order.
+    /// The agents, in the servers' order, with where they serve plain HTTP.
     pub(crate) agents: Vec<(ServerId, String)>,
+    /// Where each of them serves TLS, if they do, and the certificate to speak with them as chassis.
+    pub(crate) secret: Option<(Vec<String>, Arc<Tls>)>,
     /// The chassis manager.
     pub(crate) chassis: Option<String>,
     /// What daemons may change, as it was before they started.
@@ -95,6 +105,7 @@ impl Stage {
         Self {
             fleet: Fleet::default(),
             agents: vec![],
+            secret: None,
             chassis: None,
             before: BTreeMap::new(),
             tree: folder.path().join("tree"),
@@ -119,7 +130,7 @@ impl Stage {
     /// Ends whatever runs and removes what it left: an empty stage again.
     pub(crate) fn clear(&mut self) -> anyhow::Result<()> {
         self.fleet = Fleet::default();
-        for name in ["tree", "config", "state", "recordings", "logs"] {
+        for name in ["tree", "config", "state", "recordings", "logs", "certs"] {
             match fs::remove_dir_all(self.home().join(name)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(error.into());
@@ -153,15 +164,22 @@ impl Stage {
         let servers = &play.plant.servers;
         let addresses = free_addresses(servers.len() + 1)?;
         self.agents.clear();
+        let authority = play.tls.then(|| Certs::make(&home)).transpose()?;
+        let mut secret = vec![];
         for (server, listen) in servers.iter().zip(&addresses) {
             let name = format!("agent-{}", server.id);
-            let places =
+            let mut places =
                 Places::of(&home, &name, &server_root(&self.tree, &server.id), play.record);
+            if let Some(authority) = &authority {
+                places.tls = Some(authority.issue(&Role::Agent(server.id.clone()))?);
+            }
+            secret.extend(places.home(*listen).secret().map(|at| format!("https://{at}")));
             let how = (play.policy, play.actuator);
             let text = config::agent(&places.home(*listen), server, &play.plant.meter, how);
             self.fleet.agents.push(places.start("agent", &name, &text, &logs)?);
             self.agents.push((server.id.clone(), format!("http://{listen}")));
         }
+        self.secret = authority.map(|it| anyhow::Ok((secret, it.chassis()?))).transpose()?;
         for (_, url) in self.agents.clone() {
             self.ready(client, &url, deadline).await?;
         }
@@ -224,7 +242,43 @@ impl Stage {
 
 /// A client for loopback.
 pub(crate) fn client() -> reqwest::Result<reqwest::Client> {
-    reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(2)).build()
+    tls::http_client(None).connect_timeout(Duration::from_secs(2)).build()
+}
+
+/// The authority of one stage.
+struct Certs {
+    authority: Authority,
+    dir: PathBuf,
+}
+
+impl Certs {
+    fn make(home: &Path) -> anyhow::Result<Self> {
+        let dir = home.join("certs");
+        fs::create_dir_all(&dir)?;
+        let (authority, pair) = Authority::new(CERTIFIED)?;
+        certs::write(&dir, "ca", &pair)?;
+        Ok(Self { authority, dir })
+    }
+
+    /// Writes a pair; gives its files' path without their endings.
+    fn issue(&self, role: &Role) -> anyhow::Result<PathBuf> {
+        let stem = format!("{}-{}", role.kind(), role.id());
+        let pair = self.authority.issue(std::slice::from_ref(role), &[], CERTIFIED)?;
+        certs::write(&self.dir, &stem, &pair)?;
+        Ok(self.dir.join(stem))
+    }
+
+    /// The certificate of the chassis.
+    fn chassis(&self) -> anyhow::Result<Arc<Tls>> {
+        let stem = self.issue(&Role::Chassis(ChassisId::new(config::CHASSIS)?))?;
+        let config = TlsConfig {
+            cert: stem.with_added_extension("crt"),
+            key: stem.with_added_extension("key"),
+            ca: self.dir.join("ca.crt"),
+            warn_before: Duration::ZERO,
+        };
+        Tls::open(&config, None).map_err(anyhow::Error::msg)
+    }
 }
 
 /// One daemon's folders.
@@ -233,6 +287,8 @@ struct Places {
     root: PathBuf,
     state: PathBuf,
     record: Option<PathBuf>,
+    /// Its certificate's files, without their endings.
+    tls: Option<PathBuf>,
 }
 
 impl Places {
@@ -242,11 +298,18 @@ impl Places {
             root: root.to_owned(),
             state: home.join("state").join(name),
             record: record.then(|| home.join("recordings").join(name)),
+            tls: None,
         }
     }
 
     fn home(&self, listen: SocketAddr) -> Home<'_> {
-        Home { listen, root: &self.root, state: &self.state, record: self.record.as_deref() }
+        Home {
+            listen,
+            root: &self.root,
+            state: &self.state,
+            record: self.record.as_deref(),
+            tls: self.tls.as_deref(),
+        }
     }
 
     fn start(&self, command: &str, name: &str, text: &str, logs: &Path) -> anyhow::Result<Process> {

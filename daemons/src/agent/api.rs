@@ -18,8 +18,9 @@ use super::Letter;
 use super::vms::{Vms, VmsError};
 use crate::control::Snapshot;
 use crate::events::Events;
-use crate::http::{self, Health, Refused};
+use crate::http::{self, Gate, Health, Refused, Right, only};
 use crate::metrics;
+use crate::tls::Tls;
 
 /// What the handlers share.
 #[derive(Clone)]
@@ -32,6 +33,20 @@ pub(super) struct Api {
     pub events: Events,
     /// Every VM.
     pub vms: Arc<Mutex<Vms>>,
+    /// The agent's certificate, if it has one.
+    pub tls: Option<Arc<Tls>>,
+    /// Who may do what.
+    pub gate: Arc<Gate>,
+}
+
+impl Api {
+    /// The newest status.
+    fn status(&self) -> Result<AgentStatus, Refused> {
+        let mut status = AgentStatus::clone(&*http::newest(&self.snapshot)?);
+        status.tls = self.tls.as_ref().map(|tls| tls.status());
+        status.alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
+        Ok(status)
+    }
 }
 
 impl Health for Api {
@@ -47,15 +62,16 @@ impl Health for Api {
 
 /// Every path that an agent serves.
 pub(super) fn routes(api: Api) -> Router {
+    let gate = Arc::clone(&api.gate);
     let routes = http::health_routes()
-        .route("/v1/alert", post(alert))
+        .route("/v1/alert", only(Right::Alert, post(alert)))
         .route("/v1/vms", get(list_vms))
-        .route("/v1/vms/{id}", put(put_vm).delete(delete_vm))
+        .route("/v1/vms/{id}", only(Right::Operate, put(put_vm).delete(delete_vm)))
         .route("/v1/status", get(status))
         .route("/v1/events", get(async |State(api): State<Api>| http::event_stream(&api.events)))
         .route("/metrics", get(scrape))
         .with_state(api);
-    http::bounded(routes)
+    http::guarded(routes, gate)
 }
 
 fn stopping<T>(_: T) -> Refused {
@@ -73,11 +89,11 @@ async fn alert(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
 }
 
 async fn status(State(api): State<Api>) -> Result<Response, Refused> {
-    Ok(Json(http::newest(&api.snapshot)?.as_ref()).into_response())
+    Ok(Json(api.status()?).into_response())
 }
 
 async fn scrape(State(api): State<Api>) -> Result<Response, Refused> {
-    Ok(http::metrics_text(metrics::agent(http::newest(&api.snapshot)?.as_ref())))
+    Ok(http::metrics_text(metrics::agent(&api.status()?, &api.gate.bounds.refusals)))
 }
 
 async fn list_vms(State(api): State<Api>) -> Result<Response, Refused> {
@@ -131,7 +147,7 @@ mod tests {
     use axum::http::Request;
     use ballast_hw::{Domain, Journal, Originals, Root};
     use ballast_types::wire::{Refusal, RefusalReason};
-    use ballast_types::{BootId, CoreId, Epoch, Seq};
+    use ballast_types::{BootId, ChassisId, CoreId, Epoch, Seq};
     use tower::ServiceExt as _;
 
     use super::*;
@@ -169,6 +185,8 @@ mod tests {
             snapshot: Arc::default(),
             events: Events::default(),
             vms: Arc::new(Mutex::new(vms)),
+            tls: None,
+            gate: Gate::new(ChassisId::new("c1").ok(), false),
         };
         (routes(api), control)
     }
@@ -177,6 +195,7 @@ mod tests {
         let request = Request::builder()
             .method(method)
             .uri(path)
+            .extension(http::local())
             .body(axum::body::Body::from(body.to_owned()));
         let answer = routes.clone().oneshot(request.unwrap()).await.unwrap();
         let status = answer.status().as_u16();

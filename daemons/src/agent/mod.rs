@@ -27,8 +27,9 @@ use tokio::sync::oneshot;
 use crate::config::AgentConfig;
 use crate::control::{self, Snapshot};
 use crate::events::Events;
+use crate::http::{self, Gate};
 use crate::recorder::Recorder;
-use crate::{DaemonArgs, clock, http, state};
+use crate::{DaemonArgs, clock, state};
 use hand::{AgentHand, Keeper};
 use kill::Killer;
 use release::ReleaseArgs;
@@ -84,6 +85,7 @@ pub enum Letter {
 
 fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let place = config.place.clone();
+    let tls = place.certificates(&config.role())?;
     let root = Root::at(&place.root);
     let boot_id = boot_id(&root)?;
     let (journal, opened) = Journal::open(&place.state_dir, &boot_id)?;
@@ -128,7 +130,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let params = Params { dry_run: dry, ..params(config, boot_id, cores, limit.is_some()) };
     let dry = params.dry_run.is_some();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let listener = runtime.block_on(http::bind(place.listen))?;
+    let doors = runtime.block_on(http::bind(&place.listen, tls.as_ref()))?;
     let at = clock::now();
     let recorder = place
         .record_dir
@@ -165,13 +167,24 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let control = control::start(realtime, machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
 
     tracing::info!(
-        listen = %place.listen,
+        listen = ?place.listen,
         server = %config.server,
         chassis = %config.chassis,
         policy = config.policy.name(),
         "agent runs"
     );
-    let api = api::Api { letters: letters.clone(), snapshot, events, vms: Arc::clone(&vms) };
+    if let Some(tls) = &tls {
+        tls.watch(events.clone())?;
+    }
+    let gate = Gate::new(Some(config.chassis.clone()), place.serves_tls());
+    let api = api::Api {
+        letters: letters.clone(),
+        snapshot,
+        events,
+        vms: Arc::clone(&vms),
+        tls,
+        gate: Arc::clone(&gate),
+    };
     let seen = Arc::clone(&api.snapshot);
     let leave = async || {
         // Sending fails only when the control thread has ended, and then nothing waits.
@@ -190,7 +203,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         let _ = tokio::time::timeout(LEAVE_WITHIN, waiting).await;
         let _ = letters.send(Letter::Stop);
     };
-    let hand = runtime.block_on(crate::serve(listener, api::routes(api), control, leave))?;
+    let hand = runtime.block_on(crate::serve(doors, api::routes(api), gate, control, leave))?;
     // Both, whatever comes of the first.
     let cores = hand.restore();
     let groups = vms.lock().unwrap_or_else(PoisonError::into_inner).restore(cores.is_ok());

@@ -19,8 +19,9 @@ use serde_json::json;
 use super::Letter;
 use crate::control::Snapshot;
 use crate::events::Events;
-use crate::http::{self, Health, Refused};
+use crate::http::{self, Gate, Health, Refused, Right, only};
 use crate::metrics;
+use crate::tls::Tls;
 
 /// How long a lower budget may take to be enforced before the answer says that it is not yet.
 const ENFORCE_WITHIN: Duration = Duration::from_secs(5);
@@ -40,6 +41,20 @@ pub(super) struct Api {
     pub budget_max: Watts,
     /// What the servers draw idle: a budget must be above it.
     pub idle: Watts,
+    /// The manager's certificate, if it has one.
+    pub tls: Option<Arc<Tls>>,
+    /// Who may do what.
+    pub gate: Arc<Gate>,
+}
+
+impl Api {
+    /// The newest status.
+    fn status(&self) -> Result<ChassisStatus, Refused> {
+        let mut status = ChassisStatus::clone(&*http::newest(&self.snapshot)?);
+        status.tls = self.tls.as_ref().map(|tls| tls.status());
+        status.alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
+        Ok(status)
+    }
 }
 
 impl Health for Api {
@@ -55,21 +70,22 @@ impl Health for Api {
 
 /// Every path that a chassis manager serves.
 pub(super) fn routes(api: Api) -> Router {
+    let gate = Arc::clone(&api.gate);
     let routes = http::health_routes()
         .route("/v1/status", get(status))
         .route("/v1/events", get(async |State(api): State<Api>| http::event_stream(&api.events)))
-        .route("/v1/budget", put(set_budget).delete(reset_budget))
+        .route("/v1/budget", only(Right::Operate, put(set_budget).delete(reset_budget)))
         .route("/metrics", get(scrape))
         .with_state(api);
-    http::bounded(routes)
+    http::guarded(routes, gate)
 }
 
 async fn status(State(api): State<Api>) -> Result<Response, Refused> {
-    Ok(Json(http::newest(&api.snapshot)?.as_ref()).into_response())
+    Ok(Json(api.status()?).into_response())
 }
 
 async fn scrape(State(api): State<Api>) -> Result<Response, Refused> {
-    Ok(http::metrics_text(metrics::chassis(http::newest(&api.snapshot)?.as_ref())))
+    Ok(http::metrics_text(metrics::chassis(&api.status()?, &api.gate.bounds.refusals)))
 }
 
 async fn set_budget(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
@@ -139,6 +155,8 @@ mod tests {
             ledger_written: Arc::default(),
             budget_max: Watts::from_whole(2450),
             idle: Watts::from_whole(1344),
+            tls: None,
+            gate: Gate::new(None, false),
         };
         let routes = routes(api);
         for (body, says) in [
@@ -150,8 +168,10 @@ mod tests {
             (r#"{"budget_w":1344}"#, "above 1344"),
             (r#"{"budget_w":2451}"#, "at most 2450"),
         ] {
-            let request =
-                Request::put("/v1/budget").body(axum::body::Body::from(body.to_owned())).unwrap();
+            let request = Request::put("/v1/budget")
+                .extension(http::local())
+                .body(axum::body::Body::from(body.to_owned()))
+                .unwrap();
             let answer = routes.clone().oneshot(request).await.unwrap();
             assert_eq!(answer.status(), 400, "{body}");
             let text = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();

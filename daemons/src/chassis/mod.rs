@@ -26,8 +26,9 @@ use release::ReleaseArgs;
 use crate::config::{ChassisConfig, ServerConfig, SupplyConfig};
 use crate::control::{self, Hand, Snapshot};
 use crate::events::Events;
+use crate::http::{self, Gate};
 use crate::recorder::Recorder;
-use crate::{DaemonArgs, clock, http, state};
+use crate::{DaemonArgs, clock, state};
 
 /// Between two looks at whether a stopping controller is done.
 const TURN: Duration = Duration::from_millis(20);
@@ -73,6 +74,7 @@ pub enum Letter {
 
 fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     let place = config.place.clone();
+    let tls = place.certificates(&config.role())?;
     std::fs::create_dir_all(&place.state_dir)
         .with_context(|| format!("state_dir {}", place.state_dir.display()))?;
     let _lock = state::lock(&place.state_dir.join("lock"))?;
@@ -92,12 +94,12 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     let snapshot = Arc::new(Snapshot::<ChassisStatus>::default());
 
     // Everything that can fail to start does so before the first message is sent.
-    let listener = runtime.block_on(http::bind(place.listen))?;
-    let client = sender::client()?;
+    let doors = runtime.block_on(http::bind(&place.listen, tls.as_ref()))?;
     let mut outboxes = BTreeMap::new();
     for server in &config.servers {
         let (letters, id) = (letters.clone(), server.id.clone());
-        let (outbox, task) = sender::carry(client.clone(), &server.url, move |seq, answer| {
+        let line = sender::Line::new(&server.url, &server.id, tls.clone())?;
+        let (outbox, task) = sender::carry(line, move |seq, answer| {
             // Fails only when the control thread has ended.
             let _ = letters.send(Letter::Input(Input::Answer { server: id.clone(), seq, answer }));
         });
@@ -128,12 +130,16 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     let control = control::start(realtime, machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
 
     tracing::info!(
-        listen = %place.listen,
+        listen = ?place.listen,
         chassis = %config.params.chassis_id,
         budget_w = config.params.budget.as_f64(),
         servers = config.servers.len(),
         "chassis manager runs"
     );
+    if let Some(tls) = &tls {
+        tls.watch(events.clone())?;
+    }
+    let gate = Gate::new(None, place.serves_tls());
     let api = api::Api {
         letters: letters.clone(),
         snapshot,
@@ -141,6 +147,8 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         ledger_written: written,
         budget_max: config.params.budget,
         idle: config.servers.iter().map(|server| server.idle).sum(),
+        tls,
+        gate: Arc::clone(&gate),
     };
     let seen = Arc::clone(&api.snapshot);
     let leave = async || {
@@ -170,7 +178,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         }
         let _ = letters.send(Letter::Stop);
     };
-    runtime.block_on(crate::serve(listener, api::routes(api), control, leave))?;
+    runtime.block_on(crate::serve(doors, api::routes(api), gate, control, leave))?;
     Ok(())
 }
 

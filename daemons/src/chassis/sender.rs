@@ -4,13 +4,16 @@
 //! under way a newer message replaces the one that waits.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_chassis_core::Answer;
-use ballast_types::Seq;
 use ballast_types::wire::{Alert, Refusal, Report};
+use ballast_types::{Role, Seq, ServerId};
 use reqwest::{Client, StatusCode};
 use tokio::sync::watch;
+
+use crate::tls::{self, Peer, Tls};
 
 /// An agent that has not answered by then gets its next message instead.
 const DEADLINE: Duration = Duration::from_millis(500);
@@ -20,49 +23,74 @@ const ANSWER_BYTES_MAX: u64 = 64 << 10;
 /// Where messages to one agent are left.
 pub type Outbox = watch::Sender<Option<Alert>>;
 
-/// Makes the HTTP client that all tasks share.
-///
-/// # Errors
-/// When the client cannot be built.
-pub fn client() -> reqwest::Result<Client> {
-    Client::builder()
+/// The line to one agent: where it is, who it must be, and the connection.
+pub struct Line {
+    url: String,
+    agent: Role,
+    tls: Option<Arc<Tls>>,
+    client: Client,
+    /// Under which certificates the client was made.
+    generation: Option<u64>,
+}
+
+impl Line {
+    /// The line to the agent of `server` at `url`. Over https it must show that server's certificate.
+    ///
+    /// # Errors
+    /// When the client cannot be built.
+    pub fn new(url: &str, server: &ServerId, tls: Option<Arc<Tls>>) -> reqwest::Result<Self> {
+        let agent = Role::Agent(server.clone());
+        let client = client(tls.as_deref(), &agent)?;
+        let generation = tls.as_ref().map(|tls| tls.generation());
+        Ok(Self { url: format!("{url}/v1/alert"), agent, tls, client, generation })
+    }
+
+    /// Makes a new connection with the next message when there are new certificates.
+    fn renew(&mut self) -> reqwest::Result<()> {
+        let generation = self.tls.as_ref().map(|tls| tls.generation());
+        if generation != self.generation {
+            self.client = client(self.tls.as_deref(), &self.agent)?;
+            self.generation = generation;
+        }
+        Ok(())
+    }
+
+    async fn post(&mut self, alert: &Alert) -> reqwest::Result<Answer> {
+        self.renew()?;
+        let answer = self.client.post(&self.url).json(alert).send().await?;
+        if answer.content_length().is_none_or(|length| length > ANSWER_BYTES_MAX) {
+            return Ok(Answer::Nothing("an answer without length, or too long".into()));
+        }
+        match answer.status() {
+            StatusCode::OK => Ok(Answer::Report(answer.json::<Report>().await?)),
+            StatusCode::CONFLICT => Ok(Answer::Refused(answer.json::<Refusal>().await?)),
+            status => Ok(Answer::Nothing(format!("HTTP status {status}"))),
+        }
+    }
+}
+
+fn client(tls: Option<&Tls>, agent: &Role) -> reqwest::Result<Client> {
+    tls::http_client(tls.map(|tls| (tls, Peer::Only(agent.clone()))))
         .timeout(DEADLINE)
         .tcp_nodelay(true)
-        .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
         .build()
 }
 
-/// The task that carries messages to the agent at `url`, and hands every answer to `deliver`.
+/// The task that carries messages over a `line`, and hands every answer to `deliver`.
 ///
 /// It ends when the outbox is dropped.
 pub fn carry(
-    client: Client,
-    url: &str,
+    mut line: Line,
     deliver: impl Fn(Seq, Answer) + Send + 'static,
 ) -> (Outbox, impl Future<Output = ()> + Send + 'static) {
     let (outbox, mut inbox) = watch::channel(None::<Alert>);
-    let url = format!("{url}/v1/alert");
     let task = async move {
         while inbox.changed().await.is_ok() {
             let Some(alert) = inbox.borrow_and_update().clone() else { continue };
-            let answer = post(&client, &url, &alert)
-                .await
-                .unwrap_or_else(|error| Answer::Nothing(error.without_url().to_string()));
+            let answer =
+                line.post(&alert).await.unwrap_or_else(|error| Answer::Nothing(tls::cause(&error)));
             deliver(alert.seq, answer);
         }
     };
     (outbox, task)
-}
-
-async fn post(client: &Client, url: &str, alert: &Alert) -> reqwest::Result<Answer> {
-    let answer = client.post(url).json(alert).send().await?;
-    if answer.content_length().is_none_or(|length| length > ANSWER_BYTES_MAX) {
-        return Ok(Answer::Nothing("an answer without length, or too long".into()));
-    }
-    match answer.status() {
-        StatusCode::OK => Ok(Answer::Report(answer.json::<Report>().await?)),
-        StatusCode::CONFLICT => Ok(Answer::Refused(answer.json::<Refusal>().await?)),
-        status => Ok(Answer::Nothing(format!("HTTP status {status}"))),
-    }
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use ballast_agent_core::{Actuator, Policy};
 use ballast_hw::Cgroup;
 use ballast_types::wire::VmSpec;
-use ballast_types::{ChassisId, OnExtreme, PowerModel, ServerId, VmClass, VmId, Watts};
+use ballast_types::{ChassisId, OnExtreme, PowerModel, Role, ServerId, VmClass, VmId, Watts};
 use toml::de::DeValue;
 
 use super::meter::MeterConfig;
 use super::reader::{ConfigError, Problems, Section, flag, number, text, whole, word};
-use super::{Place, WATTS, load, millis, percent, watts};
+use super::{Place, WATTS, listen, load, millis, percent, watts};
 
 /// The whole of `agent.toml`, checked.
 #[derive(Clone, Debug)]
@@ -64,12 +64,21 @@ pub struct AgentConfig {
 }
 
 impl AgentConfig {
-    /// Reads and checks a file.
+    /// Reads and checks a file, and the certificates that it names.
     ///
     /// # Errors
     /// Every problem, one a line.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        load(path, Self::parse)
+        let config = load(path, Self::parse)?;
+        let file = path.display().to_string();
+        listen::check(&file, config.place.tls.as_ref(), &config.role())?;
+        Ok(config)
+    }
+
+    /// Who this daemon is, in certificates.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        Role::Agent(self.server.clone())
     }
 
     /// What a release must know, as far as the file tells: where the agent lived, and how long its
@@ -356,7 +365,7 @@ mod tests {
                 "agent.toml:2: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
                 "agent.toml:3: typo: no such key; there are actuate_in_vm, chassis, dry_run, listen, meter, model, \
                  orphan_hold_s, policy, predictive, realtime, record_dir, root, server, server_limit, \
-                 shedding, state_dir, throttle, vm",
+                 shedding, state_dir, throttle, tls, vm",
                 "agent.toml:5: throttle.step_cores = 0: 1 to 1024 cores",
                 "agent.toml:8: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",
             ]

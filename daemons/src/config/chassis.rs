@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use ballast_chassis_core::{LiftRule, Mode, Params, Server};
 use ballast_types::wire::SharePolicy;
-use ballast_types::{ChassisId, ServerId, Watts};
+use ballast_types::{ChassisId, Role, ServerId, Watts};
 
 use super::reader::{ConfigError, Problems, Section, flag, number, text, word};
-use super::{Place, WATTS, load, millis, percent, watts};
+use super::{Listen, Place, WATTS, listen, load, millis, percent, watts};
 
 /// The whole of `chassis.toml`, checked.
 #[derive(Clone, Debug)]
@@ -48,12 +48,21 @@ pub struct ServerConfig {
 }
 
 impl ChassisConfig {
-    /// Reads and checks a file.
+    /// Reads and checks a file, and the certificates that it names.
     ///
     /// # Errors
     /// Every problem, one a line.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        load(path, Self::parse)
+        let config = load(path, Self::parse)?;
+        let file = path.display().to_string();
+        listen::check(&file, config.place.tls.as_ref(), &config.role())?;
+        Ok(config)
+    }
+
+    /// Who this daemon is, in certificates.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        Role::Chassis(self.params.chassis_id.clone())
     }
 
     /// Checks a text; `file` is its name in problems.
@@ -85,7 +94,7 @@ impl ChassisConfig {
         let mut servers = vec![];
         let mut slots = vec![];
         for section in root.sections("server") {
-            if let Some((server, core)) = read_server(section, &servers) {
+            if let Some((server, core)) = read_server(section, &servers, place.tls.is_some()) {
                 servers.push(server);
                 slots.push(core);
             }
@@ -122,6 +131,7 @@ impl ChassisConfig {
 fn read_server(
     mut section: Section<'_, '_>,
     others: &[ServerConfig],
+    tls: bool,
 ) -> Option<(ServerConfig, Server)> {
     let id = section.required("id", "the server's id", |value| ServerId::new(value.as_str()?).ok());
     let modes = [
@@ -135,11 +145,15 @@ fn read_server(
         "\"managed\", \"maintenance\" or \"unmanaged\"",
         word(&modes),
     );
-    let url = section.required("url", "http://address:port on loopback", |value| {
-        let url = value.as_str()?;
-        let address: std::net::SocketAddr = url.strip_prefix("http://")?.parse().ok()?;
-        address.ip().is_loopback().then(|| url.to_owned())
+    let allowed = "http://address:port on loopback, or https://address:port";
+    let url = section.required("url", allowed, |value| {
+        // An address: the alert's way must not depend on a name server.
+        let url = value.as_str().filter(|url| url.starts_with("http"))?;
+        Listen::parse(url).map(|_| url.to_owned())
     });
+    if !tls && url.as_ref().is_some_and(|url| url.starts_with("https")) {
+        section.refuse_key("url", "only with [tls]: cert, key and ca");
+    }
     let idle = section.required("idle_w", WATTS, watts);
     let slot = section.optional("slot", "the label of the server's slot controller", text);
     let floor = section.or("slot_floor_w", Watts::from_whole(150), WATTS, watts);
@@ -275,5 +289,9 @@ mod tests {
     fn agents_beyond_loopback_are_refused() {
         let text = config("250", "").replace("127.0.0.1:7101", "192.0.2.7:7101");
         assert!(problems(&text).contains("on loopback"), "{}", problems(&text));
+        let text = text.replace("http:", "https:");
+        assert!(problems(&text).contains("only with [tls]"), "{}", problems(&text));
+        let tls = "[tls]\ncert = \"/c\"\nkey = \"/k\"\nca = \"/a\"\n";
+        assert!(ChassisConfig::parse("chassis.toml", &format!("{text}{tls}")).is_ok());
     }
 }

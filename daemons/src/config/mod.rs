@@ -5,19 +5,24 @@
 
 mod agent;
 mod chassis;
+mod listen;
 mod meter;
 mod reader;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_types::Watts;
+use ballast_types::{Role, Watts};
 use toml::de::DeValue;
+
+use crate::tls::{Tls, TlsConfig};
 
 pub use agent::AgentConfig;
 pub(crate) use agent::has_nothing_to_limit;
 pub use chassis::{ChassisConfig, ServerConfig, SupplyConfig};
+pub use listen::Listen;
 pub use meter::{FuseConfig, MeterConfig, MeterSource};
 pub use reader::ConfigError;
 use reader::{Section, flag, number, text, whole};
@@ -28,8 +33,10 @@ pub const EXIT_CONFIG: u8 = 78;
 /// Where a daemon lives: the keys that both have.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// Where it serves HTTP; loopback only.
-    pub listen: SocketAddr,
+    /// Where it serves.
+    pub listen: Vec<Listen>,
+    /// Its certificates, if it has any.
+    pub tls: Option<TlsConfig>,
     /// The machine: `/`, or a folder that looks like one.
     pub root: PathBuf,
     /// What it keeps over a restart.
@@ -42,13 +49,8 @@ pub struct Place {
 
 impl Place {
     fn read(section: &mut Section<'_, '_>, listen: &str, state_dir: &str) -> Self {
-        let address = |value: &DeValue<'_>| value.as_str()?.parse::<SocketAddr>().ok();
-        let loopback = "address:port on loopback, as in \"127.0.0.1:7100\": anything else needs \
-                        certificates, which this version cannot use";
         let default = listen.parse().unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
-        let listen = section.or("listen", default, loopback, |value| {
-            address(value).filter(|at| at.ip().is_loopback())
-        });
+        let (listen, tls) = Listen::read(section, default);
         let folder = |value: &DeValue<'_>| text(value).map(PathBuf::from);
         let mut realtime = section.section("realtime");
         let enabled = realtime.or("enabled", true, "true or false", flag);
@@ -56,10 +58,22 @@ impl Place {
         Self {
             listen,
             realtime: enabled,
+            tls,
             root: section.or("root", "/".into(), "a folder", folder),
             state_dir: section.or("state_dir", state_dir.into(), "a folder", folder),
             record_dir: section.optional("record_dir", "a folder", folder),
         }
+    }
+
+    /// Opens the certificates; they must say that this is `own`.
+    pub(crate) fn certificates(&self, own: &Role) -> anyhow::Result<Option<Arc<Tls>>> {
+        let open = |tls| Tls::open(tls, Some(own)).map_err(anyhow::Error::msg);
+        self.tls.as_ref().map(open).transpose()
+    }
+
+    /// Whether any of its listeners is TLS.
+    pub(crate) fn serves_tls(&self) -> bool {
+        self.listen.iter().any(|listen| listen.tls)
     }
 }
 

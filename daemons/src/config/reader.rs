@@ -162,6 +162,13 @@ impl<'p, 't> Section<'p, 't> {
         }
     }
 
+    /// The table `[key]`, if it is there.
+    pub(crate) fn table(&mut self, key: &'static str) -> Option<Section<'p, 't>> {
+        let there = self.table.is_some_and(|table| table.contains_key(key));
+        self.known.push(key);
+        there.then(|| self.section(key)).filter(|section| section.table.is_some())
+    }
+
     /// The tables `[[key]]`, in order.
     pub(crate) fn sections(&mut self, key: &'static str) -> Vec<Section<'p, 't>> {
         let Some(value) = self.get(key) else { return vec![] };

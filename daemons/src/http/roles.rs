@@ -1,0 +1,242 @@
+//! Who asks, and what he may.
+//!
+//! Reading is for everybody who was let in: any certificate of the authority, and this machine over
+//! plain HTTP. Every route that changes something names the [`Right`] that it needs, with [`only`].
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody as _, to_bytes};
+use axum::extract::Request;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::MethodRouter;
+use ballast_types::{ChassisId, Role};
+use rustls::pki_types::CertificateDer;
+use tokio::time::{Instant, timeout};
+
+use super::Refused;
+use super::bounds::{Bounds, Party};
+use crate::tls::{Tls, role_of};
+
+/// No message of the wire comes near this.
+const BODY_BYTES_MAX: usize = 64 << 10;
+/// A body must be whole by then.
+const BODY_WITHIN: Duration = Duration::from_secs(5);
+/// A certificate is looked at again after this, and whenever the trusted authorities change.
+const TRUST_FOR: Duration = Duration::from_secs(60);
+
+/// What a route that changes something asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Right {
+    /// To alert: this agent's chassis.
+    Alert,
+    /// To set budgets and VMs: an operator.
+    Operate,
+    /// To post power readings: a power source.
+    #[allow(dead_code, reason = "named by the route that takes readings")]
+    ReportPower,
+}
+
+/// What this daemon asks of its callers.
+pub(crate) struct Gate {
+    /// The chassis that may alert; a chassis manager takes alerts from nobody.
+    chassis: Option<Role>,
+    /// Whether this machine may change things without a certificate: only while every listener is
+    /// plain, and so on loopback.
+    plain_writes: bool,
+    pub(crate) bounds: Arc<Bounds>,
+}
+
+impl Gate {
+    /// For a daemon that obeys `chassis`, and serves TLS or does not.
+    pub(crate) fn new(chassis: Option<ChassisId>, tls: bool) -> Arc<Self> {
+        let chassis = chassis.map(Role::Chassis);
+        let bounds = Arc::new(Bounds::new(chassis.clone()));
+        Arc::new(Self { chassis, plain_writes: !tls, bounds })
+    }
+
+    /// Whether `caller` has the right.
+    ///
+    /// # Errors
+    /// 403, with what is needed and who this is.
+    fn check(&self, caller: &Caller, right: Right) -> Result<(), Refused> {
+        let has = match (&caller.0, right) {
+            (Kind::Local, _) => self.plain_writes,
+            (Kind::Certified(_), Right::Alert) => {
+                caller.role().is_some() && caller.role() == self.chassis.as_ref()
+            }
+            (Kind::Certified(_), Right::Operate) => {
+                matches!(caller.role(), Some(Role::Operator(_)))
+            }
+            (Kind::Certified(_), Right::ReportPower) => {
+                matches!(caller.role(), Some(Role::Power(_)))
+            }
+        };
+        if has {
+            return Ok(());
+        }
+        let needed = match (right, &self.chassis) {
+            (Right::Alert, Some(chassis)) => chassis.to_string(),
+            (Right::Alert, None) => "a chassis's agent".into(),
+            (Right::Operate, _) => "ballast://operator/NAME".into(),
+            (Right::ReportPower, _) => "ballast://power/SOURCE".into(),
+        };
+        let is = match (&caller.0, caller.role()) {
+            (Kind::Local, _) => "this came without one".to_owned(),
+            (_, None) => "this one has no role".to_owned(),
+            (_, Some(role)) => format!("this is {role}"),
+        };
+        Err(Refused(StatusCode::FORBIDDEN, format!("needs the certificate of {needed}: {is}")))
+    }
+}
+
+/// Who asks.
+#[derive(Clone)]
+pub(crate) struct Caller(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    /// This machine, over plain HTTP on loopback.
+    Local,
+    Certified(Arc<Certified>),
+}
+
+struct Certified {
+    role: Option<Role>,
+    chain: Vec<CertificateDer<'static>>,
+    tls: Arc<Tls>,
+    since: Instant,
+    /// Under which generation, and when in ms after `since`, the chain was last found good.
+    generation: AtomicU64,
+    checked_ms: AtomicU64,
+}
+
+impl Caller {
+    /// This machine.
+    pub(crate) const LOCAL: Self = Self(Kind::Local);
+
+    /// Who showed this chain in a handshake that succeeded under `generation`.
+    pub(super) fn certified(
+        tls: &Arc<Tls>,
+        generation: u64,
+        chain: Vec<CertificateDer<'static>>,
+    ) -> Self {
+        Self(Kind::Certified(Arc::new(Certified {
+            role: chain.first().and_then(role_of),
+            chain,
+            tls: Arc::clone(tls),
+            since: Instant::now(),
+            generation: AtomicU64::new(generation),
+            checked_ms: AtomicU64::new(0),
+        })))
+    }
+
+    /// By its certificate; `None` without one, or when it has none of Ballast's roles.
+    #[must_use]
+    pub(crate) fn role(&self) -> Option<&Role> {
+        match &self.0 {
+            Kind::Local => None,
+            Kind::Certified(certified) => certified.role.as_ref(),
+        }
+    }
+
+    /// Whose room and tokens it uses, when it is known by `address`.
+    pub(super) fn party(&self, address: Party) -> Party {
+        match &self.0 {
+            Kind::Local => Party::Local,
+            Kind::Certified(it) => it.role.clone().map_or(address, Party::Named),
+        }
+    }
+
+    /// Whether it would be let in now: certificates end, and authorities are taken out of the files.
+    fn is_still_good(&self) -> bool {
+        let Kind::Certified(it) = &self.0 else { return true };
+        let (generation, now_ms) = (it.tls.generation(), it.since.elapsed().as_millis() as u64);
+        let age_ms = now_ms.saturating_sub(it.checked_ms.load(Ordering::Relaxed));
+        let known = it.generation.load(Ordering::Relaxed) == generation;
+        if known && u128::from(age_ms) < TRUST_FOR.as_millis() {
+            return true;
+        }
+        let good = it.tls.still_trusts(&it.chain);
+        if good {
+            it.generation.store(generation, Ordering::Relaxed);
+            it.checked_ms.store(now_ms, Ordering::Relaxed);
+        }
+        good
+    }
+}
+
+/// Lets only callers with `right` reach these methods of a route.
+pub(crate) fn only<S>(right: Right, methods: MethodRouter<S>) -> MethodRouter<S, Infallible>
+where
+    S: Clone + Send + Sync + 'static,
+{
+    methods.route_layer(from_fn(move |request, next| hold_to(right, request, next)))
+}
+
+async fn hold_to(right: Right, request: Request, next: Next) -> Response {
+    let extensions = request.extensions();
+    let known = extensions.get::<Arc<Gate>>().zip(extensions.get::<Caller>());
+    // Nobody comes here past the gate: then nobody has a right.
+    let Some((gate, caller)) = known else { return nobody() };
+    if let Err(refused) = gate.check(caller, right) {
+        gate.bounds.refusals.unauthorised.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(path = request.uri().path(), "{}", refused.1);
+        return refused.into_response();
+    }
+    next.run(request).await
+}
+
+fn nobody() -> Response {
+    Refused(StatusCode::FORBIDDEN, "nobody was let in".into()).into_response()
+}
+
+/// What every request passes: its certificate is still good, its peer does not ask too often, and
+/// its body is there, whole, in time and not too long.
+pub(super) async fn admit(gate: Arc<Gate>, mut request: Request, next: Next) -> Response {
+    let Some((caller, party)) = request.extensions().get::<(Caller, Party)>().cloned() else {
+        return nobody();
+    };
+    if !caller.is_still_good() {
+        let why = "the certificate is no longer good".into();
+        return closing(Refused(StatusCode::UNAUTHORIZED, why).into_response());
+    }
+    // Nothing that others do, or that it did itself, may hold an alert back.
+    let alert = request.uri().path() == "/v1/alert" && gate.check(&caller, Right::Alert).is_ok();
+    if !alert && !gate.bounds.may_ask(&party) {
+        gate.bounds.refusals.too_many.fetch_add(1, Ordering::Relaxed);
+        let mut answer =
+            Refused(StatusCode::TOO_MANY_REQUESTS, "too many requests".into()).into_response();
+        answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        return answer;
+    }
+    let (parts, body) = request.into_parts();
+    let too_long = || {
+        let why = format!("no whole body of at most {BODY_BYTES_MAX} bytes");
+        closing(Refused(StatusCode::PAYLOAD_TOO_LARGE, why).into_response())
+    };
+    if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
+        return too_long();
+    }
+    request = match timeout(BODY_WITHIN, to_bytes(body, BODY_BYTES_MAX)).await {
+        Ok(Ok(bytes)) => Request::from_parts(parts, Body::from(bytes)),
+        Ok(Err(_)) => return too_long(),
+        Err(_) => {
+            let why = format!("the body was not there within {} s", BODY_WITHIN.as_secs());
+            return closing(Refused(StatusCode::REQUEST_TIMEOUT, why).into_response());
+        }
+    };
+    request.extensions_mut().insert(caller);
+    request.extensions_mut().insert(gate);
+    next.run(request).await
+}
+
+/// This was the connection's last answer.
+fn closing(mut answer: Response) -> Response {
+    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    answer
+}
