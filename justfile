@@ -39,6 +39,10 @@ experiments *ARGS:
 deny:
     cargo deny check bans licenses sources
 
+# Debian packages of CLI, agent and chassis manager, into target/debian.
+deb *PROFILE:
+    packaging/deb {{PROFILE}}
+
 # All of CI, as it runs on a clean clone.
 ci:
     bash .ci/run

@@ -4,6 +4,7 @@ mod bench;
 mod certs;
 mod demo;
 mod experiment;
+mod man;
 mod parent;
 mod plot;
 mod replay;
@@ -68,6 +69,9 @@ enum Command {
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
+    /// Write manual pages and shell completions, for packages
+    #[command(hide = true, after_help = "Example: ballast man --dir target/docs")]
+    Man(man::ManArgs),
 }
 
 #[derive(Subcommand, Debug)]
@@ -117,6 +121,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Chassis(child) => Ok(ballast_daemons::chassis::main(&child.tied()?)),
         Command::Certs(args) => certs::run(&args),
         Command::Bench(Bench::Alerts(args)) => bench::run(&args),
+        Command::Man(args) => man::run(&args).map(|()| ExitCode::SUCCESS),
     }
 }
 

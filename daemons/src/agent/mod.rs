@@ -21,7 +21,7 @@ use ballast_hw::{
 };
 use ballast_types::wire::{AgentStatus, Alert, Refusal, Report};
 use ballast_types::{BootId, Core};
-use clap::{Args, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use tokio::sync::oneshot;
 
 use crate::config::AgentConfig;
@@ -39,6 +39,24 @@ use vms::Vms;
 const TURN: Duration = Duration::from_millis(20);
 /// How long a stopping agent goes on answering, so that its chassis hears `leaving`.
 const LEAVE_WITHIN: Duration = Duration::from_millis(700);
+
+/// Throttles only the low-priority cores of this server when its chassis says so
+#[derive(Parser, Debug)]
+#[command(
+    name = "ballast-agent",
+    version,
+    arg_required_else_help = true,
+    after_help = "Example: ballast-agent --config /etc/ballast/agent.toml --check-config\n\n\
+        Exit codes: 0 ended when told to; 1 could not start, or broke; 2 wrong usage; 78 the \
+        configuration is refused.\n\n\
+        Files: /etc/ballast/agent.toml, /etc/default/ballast-agent, /var/lib/ballast-agent. More in \
+        /usr/share/doc/ballast-agent/operations.md."
+)]
+pub struct Program {
+    /// What it is told.
+    #[command(flatten)]
+    pub args: AgentArgs,
+}
 
 /// What the agent takes on the command line: what to run by, or one of the orders.
 #[derive(Args, Clone, Debug)]

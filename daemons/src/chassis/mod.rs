@@ -20,7 +20,7 @@ use ballast_chassis_core::{Chassis, Input, Ledger, Output};
 use ballast_hw::{PmbusSupply, Root, SlotCap, SupplyMeter};
 use ballast_types::wire::{ChassisState, ChassisStatus, Event, EventKind};
 use ballast_types::{ActionId, Instant, ServerId, Watts};
-use clap::{Args, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use release::ReleaseArgs;
 
 use crate::config::{ChassisConfig, ServerConfig, SupplyConfig};
@@ -34,6 +34,24 @@ use crate::{DaemonArgs, clock, state};
 const TURN: Duration = Duration::from_millis(20);
 /// How long a stopping manager waits for its out-of-band caps to be lifted.
 const LIFT_WITHIN: Duration = Duration::from_secs(2);
+
+/// Keeps a chassis of servers under its power budget
+#[derive(Parser, Debug)]
+#[command(
+    name = "ballast-chassis",
+    version,
+    arg_required_else_help = true,
+    after_help = "Example: ballast-chassis --config /etc/ballast/chassis.toml --check-config\n\n\
+        Exit codes: 0 ended when told to; 1 could not start, or broke; 2 wrong usage; 78 the \
+        configuration is refused.\n\n\
+        Files: /etc/ballast/chassis.toml, /etc/default/ballast-chassis, /var/lib/ballast-chassis. More in \
+        /usr/share/doc/ballast-chassis/operations.md."
+)]
+pub struct Program {
+    /// What it is told.
+    #[command(flatten)]
+    pub args: ChassisArgs,
+}
 
 /// What the manager takes on the command line: what to run by, or an order.
 #[derive(Args, Clone, Debug)]

@@ -1,0 +1,42 @@
+//! `ballast man`: manual pages and shell completions of all three programs, for the packages.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use ballast_daemons::{agent, chassis};
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+/// Where they go.
+#[derive(Args, Debug)]
+pub(crate) struct ManArgs {
+    /// The folder, made if it is not there: man1, man8 and completions below it
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+}
+
+/// Writes them all.
+pub(crate) fn run(args: &ManArgs) -> anyhow::Result<()> {
+    let folder = |name: &str| {
+        let folder = args.dir.join(name);
+        fs::create_dir_all(&folder).with_context(|| folder.display().to_string()).map(|()| folder)
+    };
+    let (man1, man8, completions) = (folder("man1")?, folder("man8")?, folder("completions")?);
+    let mut ballast = crate::Cli::command();
+    clap_mangen::generate_to(ballast.clone(), &man1)?;
+    let mut daemons = [agent::Program::command(), chassis::Program::command()];
+    for command in &daemons {
+        let page = man8.join(format!("{}.8", command.get_name()));
+        let mut text = vec![];
+        clap_mangen::Man::new(command.clone()).section("8").render(&mut text)?;
+        fs::write(&page, text).with_context(|| page.display().to_string())?;
+    }
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        for command in std::iter::once(&mut ballast).chain(&mut daemons) {
+            let name = command.get_name().to_owned();
+            clap_complete::generate_to(shell, command, name, &completions)?;
+        }
+    }
+    Ok(())
+}
