@@ -51,6 +51,7 @@ impl Agent {
             // Only the shell knows them.
             sensors: Vec::new(),
             tls: None,
+            cores: None,
             alarms,
         }
     }

@@ -19,6 +19,12 @@ pub fn now() -> Instant {
     })
 }
 
+/// How long this machine has been suspended since boot, to a few microseconds.
+pub(crate) fn suspended() -> Duration {
+    let awake = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
+    Duration::from_nanos(now().as_nanos()).saturating_sub(awake)
+}
+
 /// Calls `turn` once a `period` on a thread of its own, until it gives `false`. Turns that a slow one left
 /// no time for are not made up for.
 ///

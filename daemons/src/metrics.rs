@@ -119,6 +119,16 @@ pub(crate) fn agent(status: &AgentStatus, refusals: &Refusals) -> String {
     scrape.counter("actuator_failures", help, status.report.actuator_failures);
     scrape.counter("vm_kills", "VMs killed since start", status.vm_kills);
     sensors(&mut scrape, &status.sensors);
+    if let Some(cores) = &status.cores {
+        let help = "Physical cores that are offline";
+        scrape.gauge("cores_offline", help, None, f64::from(cores.offline));
+        let help = "Cores that somebody else has raised above their cap";
+        scrape.gauge("cores_raised", help, None, f64::from(cores.raised));
+        let help = "Cores that somebody stronger limits below their cap";
+        scrape.gauge("cores_limited", help, None, f64::from(cores.limited));
+        let help = "Caps that somebody else has raised";
+        scrape.counter("foreign_writes", help, cores.foreign_writes);
+    }
     impact(&mut scrape, &status.vms);
     let quotas = Labelled::default();
     for (vm, quota) in status.vms.iter().filter_map(|vm| Some((&vm.vm, vm.quota_millicores?))) {

@@ -145,7 +145,7 @@ impl Clocks {
 }
 
 /// The CPU numbers in a file; `None` if there is no such file, or the CPUs that it is about are offline.
-fn cpus(path: &Path) -> Result<Option<CpuList>, HwError> {
+pub(crate) fn cpus(path: &Path) -> Result<Option<CpuList>, HwError> {
     let text = match optional(read_text(path)) {
         Ok(Some(text)) => text,
         Ok(None) => return Ok(None),

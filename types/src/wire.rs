@@ -396,6 +396,23 @@ pub struct RecoveryStatus {
     pub scale: f64,
 }
 
+/// How an agent's cores obey, in [`AgentStatus`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoresStatus {
+    /// The cpufreq driver.
+    pub driver: String,
+    /// How many physical cores can be capped.
+    pub cores: u16,
+    /// How many of them are offline.
+    pub offline: u16,
+    /// How many somebody else has raised above their cap.
+    pub raised: u16,
+    /// How many somebody stronger (firmware, heat, an operator) limits below their cap.
+    pub limited: u16,
+    /// How often somebody else has raised a cap, since start.
+    pub foreign_writes: u64,
+}
+
 /// `GET /v1/status` of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentStatus {
@@ -435,6 +452,9 @@ pub struct AgentStatus {
     /// The agent's certificate; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsStatus>,
+    /// How the cores obey; `null` if nobody looks after them.
+    #[serde(default)]
+    pub cores: Option<CoresStatus>,
     /// What an operator should look at.
     pub alarms: Vec<String>,
 }

@@ -9,11 +9,12 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::bail;
 use ballast_agent_core::{ActuatorError, Agent, Input, Memory, Output};
-use ballast_hw::{Bandwidth, Cpufreq, HwError, ServerLimit};
+use ballast_hw::{Bandwidth, HwError, ServerLimit};
 use ballast_types::wire::{AgentState, AgentStatus, Refusal, Report};
 use ballast_types::{ActionId, CoreId, Instant, KiloHertz, VmId, Watts};
 use tokio::sync::oneshot;
 
+use super::cores::Cores;
 use super::kill::Killer;
 use super::sampler::Sensors;
 use super::{Letter, dry};
@@ -23,7 +24,7 @@ use crate::state;
 
 /// The agent's hand: cores, the server's own limit, and the answer to the chassis.
 pub(super) struct AgentHand {
-    cpufreq: Cpufreq,
+    cores: Cores,
     bandwidth: Arc<Mutex<Bandwidth>>,
     limit: Option<ServerLimit>,
     killer: Killer,
@@ -37,7 +38,7 @@ pub(super) struct AgentHand {
 
 impl AgentHand {
     pub(super) fn new(
-        cpufreq: Cpufreq,
+        cores: Cores,
         bandwidth: Arc<Mutex<Bandwidth>>,
         limit: Option<ServerLimit>,
         killer: Killer,
@@ -45,17 +46,7 @@ impl AgentHand {
         keeper: Keeper,
         events: Events,
     ) -> Self {
-        Self {
-            cpufreq,
-            bandwidth,
-            limit,
-            killer,
-            sensors,
-            keeper,
-            events,
-            dry: false,
-            waiting: None,
-        }
+        Self { cores, bandwidth, limit, killer, sensors, keeper, events, dry: false, waiting: None }
     }
 
     /// The same, with nothing ever written.
@@ -70,12 +61,8 @@ impl AgentHand {
         }
     }
 
-    fn set_core(&mut self, core: CoreId, khz: Option<KiloHertz>) -> Result<(), ActuatorError> {
-        let done = match khz {
-            Some(khz) => self.cpufreq.set(core, khz),
-            None => self.cpufreq.release(core),
-        };
-        done.map_err(|error| refused(&error))
+    fn set_core(&self, core: CoreId, khz: Option<KiloHertz>) -> Result<(), ActuatorError> {
+        self.cores.set(core, khz).map_err(|error| refused(&error))
     }
 
     fn set_quota(&self, vm: &VmId, millicores: Option<u32>) -> Result<(), ActuatorError> {
@@ -107,11 +94,7 @@ impl AgentHand {
         if self.dry {
             return Ok(());
         }
-        let cores: Vec<_> = self.cpufreq.cores().iter().map(|core| core.id).collect();
-        let mut failed = vec![];
-        for core in cores {
-            failed.extend(self.cpufreq.release(core).err().map(|error| error.to_string()));
-        }
+        let mut failed = self.cores.lock().release_all();
         let mut bandwidth = self.bandwidth.lock().unwrap_or_else(PoisonError::into_inner);
         failed.extend(bandwidth.release_all().iter().map(ToString::to_string));
         if let Some(limit) = &mut self.limit {
@@ -169,6 +152,9 @@ impl Hand<Agent> for AgentHand {
 
     fn status(&self, machine: &Agent, now: Instant) -> AgentStatus {
         let mut status = machine.status(now);
+        let cores = self.cores.lock();
+        status.cores = Some(cores.status());
+        status.alarms.extend(cores.alarms());
         let bandwidth = self.bandwidth.lock().unwrap_or_else(PoisonError::into_inner);
         status.alarms.extend(bandwidth.alarms());
         for gauge in &self.sensors.gauges {

@@ -1,6 +1,7 @@
 //! `ballast-agent`: throttles the low-priority cores of one server when its chassis says so.
 
 mod api;
+mod cores;
 mod dry;
 mod fast;
 mod hand;
@@ -30,6 +31,7 @@ use crate::events::Events;
 use crate::http::{self, Gate};
 use crate::recorder::Recorder;
 use crate::{DaemonArgs, clock, state};
+use cores::Cores;
 use hand::{AgentHand, Keeper};
 use kill::Killer;
 use release::ReleaseArgs;
@@ -179,7 +181,8 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let events = Events::default();
     let snapshot = Arc::new(Snapshot::<AgentStatus>::default());
     let machine = Agent::new(params, found, at);
-    let hand = AgentHand::new(cpufreq, bandwidth, limit, killer, sensors, keeper, events.clone());
+    let cores = Cores::start(cpufreq, &root, Arc::clone(&vms), letters.clone())?;
+    let hand = AgentHand::new(cores, bandwidth, limit, killer, sensors, keeper, events.clone());
     let hand = if dry { hand.dry() } else { hand };
     let realtime = config.place.realtime;
     let control = control::start(realtime, machine, inbox, hand, recorder, Arc::clone(&snapshot))?;

@@ -132,12 +132,7 @@ fn put_back(root: &Root, left: &Originals) -> Vec<String> {
         match Cpufreq::discover(root, Floor::Half) {
             Ok(mut cpufreq) => {
                 failed.extend(cpufreq.adopt(saved).err().map(|error| error.to_string()));
-                for core in saved.max_khz.keys() {
-                    // An offline policy keeps its limit and must be tried again; one that is gone has none.
-                    let dir = root.path(&format!("sys/devices/system/cpu/cpufreq/policy{core}"));
-                    let done = if dir.exists() { cpufreq.release(*core) } else { Ok(()) };
-                    failed.extend(done.err().map(|error| error.to_string()));
-                }
+                failed.extend(cpufreq.release_all());
             }
             Err(error) => failed.push(error.to_string()),
         }

@@ -10,10 +10,12 @@
 //! returns, so [`Cpufreq::read_back`] tells the truth some 10 to 50 ms later.
 
 mod driver;
+mod hold;
 mod ladder;
 mod policy;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,10 +28,11 @@ use tracing::warn;
 pub use driver::Driver;
 pub use ladder::ReferenceSource;
 pub use policy::PolicyFacts;
+pub use watch::{Changed, Look, Scan};
 
 use crate::error::{HwError, Operation};
 use crate::root::{numbered, read_value};
-use crate::{Domain, Root, Topology};
+use crate::{CpuList, Domain, Root, Topology};
 use ladder::common;
 use policy::Policy;
 
@@ -62,11 +65,21 @@ pub struct CpufreqOriginals {
 /// Every clock domain of this machine that can be capped.
 #[derive(Debug)]
 pub struct Cpufreq {
+    root: Root,
+    floor: Floor,
     driver: Driver,
+    /// The driver at start, if there is another one now.
+    former: Option<Driver>,
     /// Ascending by id.
     domains: Vec<Domain>,
     /// What each of them is capped by.
     clocks: Vec<Clock>,
+    /// What an earlier life saved of policies that are offline since the start.
+    absent: BTreeMap<CoreId, KiloHertz>,
+    /// How often somebody else raised a cap.
+    foreign_writes: u64,
+    /// A write found a policy away.
+    unsure: bool,
 }
 
 /// How one domain is capped.
@@ -74,6 +87,10 @@ pub struct Cpufreq {
 struct Clock {
     /// What all its policies can be capped to.
     ladder: Ladder,
+    /// Every CPU that it was seen with.
+    cpus: CpuList,
+    /// The cap in force, or meant to be.
+    wanted: Option<KiloHertz>,
     policies: Vec<Policy>,
 }
 
@@ -108,14 +125,19 @@ impl Cpufreq {
             };
             driver.get_or_insert_with(|| policy.facts.driver.clone());
             match clocks.get_mut(&domain.id) {
-                Some(clock) => clock.join(policy).map_err(|policy| {
-                    let steps = format!("{:?}", policy.facts.ladder);
-                    let allowed = "a step that the core's other policies have as well";
-                    HwError::value(&path, Operation::Read, steps, allowed)
-                })?,
+                Some(clock) => {
+                    clock.ladder =
+                        common(&clock.ladder, &policy.facts.ladder).ok_or_else(|| {
+                            let steps = format!("{:?}", policy.facts.ladder);
+                            let allowed = "a step that the core's other policies have as well";
+                            HwError::value(&path, Operation::Read, steps, allowed)
+                        })?;
+                    clock.policies.push(policy);
+                }
                 None => {
-                    let ladder = policy.facts.ladder.clone();
-                    clocks.insert(domain.id, Clock { ladder, policies: vec![policy] });
+                    let (ladder, cpus) = (policy.facts.ladder.clone(), domain.cpus.clone());
+                    let clock = Clock { ladder, cpus, wanted: None, policies: vec![policy] };
+                    clocks.insert(domain.id, clock);
                 }
             }
         }
@@ -124,10 +146,21 @@ impl Cpufreq {
         })?;
         let capped = |domain: &&Domain| clocks.contains_key(&domain.id);
         let domains = topology.domains().iter().filter(capped).cloned().collect();
-        Ok(Self { driver, domains, clocks: clocks.into_values().collect() })
+        Ok(Self {
+            root: root.clone(),
+            floor,
+            driver,
+            former: None,
+            domains,
+            clocks: clocks.into_values().collect(),
+            absent: BTreeMap::new(),
+            foreign_writes: 0,
+            unsure: false,
+        })
     }
 
-    /// The domains that can be capped, ascending by id.
+    /// The domains that could be capped at start, ascending by id. One whose CPUs are all offline by now has
+    /// no CPU.
     #[must_use]
     pub fn domains(&self) -> &[Domain] {
         &self.domains
@@ -161,13 +194,14 @@ impl Cpufreq {
 
     /// What was found of every policy.
     pub fn policies(&self) -> impl Iterator<Item = &PolicyFacts> {
-        self.clocks.iter().flat_map(|clock| &clock.policies).map(|policy| &policy.facts)
+        self.all().map(|policy| &policy.facts)
     }
 
     /// What must be put back at the end.
     #[must_use]
     pub fn originals(&self) -> CpufreqOriginals {
-        let max_khz = self.policies().map(|policy| (policy.id, policy.original)).collect();
+        let present = self.policies().map(|policy| (policy.id, policy.original));
+        let max_khz = self.absent.clone().into_iter().chain(present).collect();
         CpufreqOriginals { driver: self.driver.name().to_owned(), max_khz }
     }
 
@@ -187,60 +221,93 @@ impl Cpufreq {
             );
             return Ok(Vec::new());
         }
+        self.absent = saved.max_khz.clone();
         let mut capped = Vec::new();
         for (domain, clock) in self.domains.iter().zip(&mut self.clocks) {
             let top = clock.ladder.max();
             let (mut any, mut highest) = (false, KiloHertz::default());
             for policy in &mut clock.policies {
-                let original = saved.max_khz.get(&policy.facts.id);
-                let ours = original.map_or(Ok(None), |khz| policy.adopt(*khz))?;
+                let original = self.absent.remove(&policy.facts.id);
+                let ours = original.map_or(Ok(None), |khz| policy.adopt(khz))?;
                 any |= ours.is_some();
                 // The clock follows the highest request of its threads.
                 highest = highest.max(ours.unwrap_or(top).min(top));
             }
             // Lower than our lowest is a stronger limit of the kernel; ours may be hidden behind it.
             if any && highest >= clock.ladder.floor() {
+                clock.wanted = Some(highest);
                 capped.push((domain.id, highest));
             }
         }
         Ok(capped)
     }
 
-    /// Caps one core, all its policies. Never raises one above what it was limited to before.
+    /// Caps one core, all its policies. Never raises one above what it was limited to before. Where its
+    /// CPUs are offline nothing has to be done, until they are back.
     ///
     /// # Errors
     /// If there is no such core, the frequency is outside its ladder, or the kernel refuses; then all
     /// policies were tried.
     pub fn set(&mut self, core: CoreId, khz: KiloHertz) -> Result<(), HwError> {
-        let clock = self.clock_mut(core)?;
+        let at = self.index(core)?;
+        let clock = &mut self.clocks[at];
         let (low, high) = (clock.ladder.floor(), clock.ladder.max());
         if !(low..=high).contains(&khz) {
             let allowed = format!("{} to {high}", low.get());
             return Err(HwError::value(&name(core), Operation::Write, khz, allowed));
         }
-        clock.each(|policy| policy.cap(khz))
+        clock.wanted = Some(khz);
+        let done = clock.each(|policy| policy.cap(&self.root, khz));
+        self.unsure |= clock.policies.iter().any(|policy| policy.away);
+        done
     }
 
     /// Takes our cap off one core; does nothing if there is none.
     ///
     /// Where nobody had limited it before, it is left without any user limit; otherwise the limit of
-    /// before is put back.
+    /// before is put back. What somebody else has raised above our cap since is theirs, and stays.
     ///
     /// # Errors
     /// If there is no such core, or the kernel refuses; then all policies were tried.
     pub fn release(&mut self, core: CoreId) -> Result<(), HwError> {
-        self.clock_mut(core)?.each(Policy::release)
+        let at = self.index(core)?;
+        let clock = &mut self.clocks[at];
+        clock.wanted = None;
+        clock.each(|policy| policy.release(&self.root))
+    }
+
+    /// Takes our caps off every core; tells what is left. A policy that is offline keeps its limit, so one
+    /// that is or may be ours is left on it; a policy that is gone has none.
+    pub fn release_all(&mut self) -> Vec<String> {
+        let mut left = Vec::new();
+        for at in 0..self.domains.len() {
+            left.extend(self.release(self.domains[at].id).err().map(|error| error.to_string()));
+        }
+        let away = self.all().filter(|policy| policy.away && policy.hold.is_some());
+        let mut offline: Vec<_> = away.map(Policy::file).collect();
+        let file = |id: &CoreId| {
+            self.root.path(&format!("sys/devices/system/cpu/cpufreq/policy{id}/scaling_max_freq"))
+        };
+        offline.extend(self.absent.keys().map(file));
+        offline.retain(|file| file.exists());
+        left.extend(offline.iter().map(|file| format!("{}: its CPUs are offline", file.display())));
+        left
     }
 
     /// The limit in force: the highest of its policies, each of which has the least of our limit and the
     /// kernel's own.
     ///
     /// # Errors
-    /// If there is no such core, or a file of it is unreadable or garbage.
+    /// If there is no such core, or a file of it is unreadable or garbage. Policies that are offline do
+    /// not count.
     pub fn read_back(&self, core: CoreId) -> Result<KiloHertz, HwError> {
         let at = self.index(core)?;
         let highest = |max: KiloHertz, policy: &Policy| Ok(max.max(policy.read_back()?));
-        self.clocks[at].policies.iter().try_fold(KiloHertz::default(), highest)
+        self.clocks[at]
+            .policies
+            .iter()
+            .filter(|policy| !policy.away)
+            .try_fold(KiloHertz::default(), highest)
     }
 
     fn index(&self, core: CoreId) -> Result<usize, HwError> {
@@ -249,9 +316,8 @@ impl Cpufreq {
         })
     }
 
-    fn clock_mut(&mut self, core: CoreId) -> Result<&mut Clock, HwError> {
-        let at = self.index(core)?;
-        Ok(&mut self.clocks[at])
+    fn all(&self) -> impl Iterator<Item = &Policy> {
+        self.clocks.iter().flat_map(|clock| &clock.policies)
     }
 }
 
@@ -263,14 +329,6 @@ impl Clock {
             result = result.and(act(policy));
         }
         result
-    }
-
-    /// Takes in one more policy; gives it back if there is no step for all.
-    fn join(&mut self, policy: Policy) -> Result<(), Policy> {
-        let Some(ladder) = common(&self.ladder, &policy.facts.ladder) else { return Err(policy) };
-        self.ladder = ladder;
-        self.policies.push(policy);
-        Ok(())
     }
 }
 

@@ -4,19 +4,26 @@ use std::path::{Path, PathBuf};
 
 use ballast_types::{CoreId, KiloHertz, Ladder};
 use nix::errno::Errno;
-use tracing::warn;
+use tracing::{info, warn};
 
+use super::hold::{Hold, Verdict, above};
 use super::ladder::{ReferenceSource, steps};
 use super::{Driver, Floor, NO_LIMIT_KHZ, read_khz};
-use crate::Root;
 use crate::error::{HwError, Operation};
 use crate::root::{read_text, write_value};
+use crate::topology::{self, online};
+use crate::{CpuList, Root};
+
+/// Errors of a file whose CPUs, or whose driver, went away: a policy without an online CPU answers EBUSY.
+pub(super) const GONE: [Errno; 4] = [Errno::EBUSY, Errno::ENODEV, Errno::ENXIO, Errno::ENOENT];
 
 /// What was found of one cpufreq policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyFacts {
     /// Its number, that of its lowest CPU.
     pub id: CoreId,
+    /// Its CPUs, offline ones too: `related_cpus`.
+    pub cpus: CpuList,
     /// Its driver.
     pub driver: Driver,
     /// The lowest frequency that its hardware has.
@@ -40,25 +47,20 @@ pub struct PolicyFacts {
 /// One policy, and what we did to it.
 #[derive(Debug)]
 pub(super) struct Policy {
-    max_file: PathBuf,
+    dir: PathBuf,
     pub(super) facts: PolicyFacts,
-    /// Whether a cap of ours is on it, or may be.
-    pub(super) touched: bool,
+    /// What of ours is on it, or may be.
+    pub(super) hold: Option<Hold>,
+    /// All its CPUs are offline, or its driver is gone: it takes no values until it is back.
+    pub(super) away: bool,
 }
 
 impl Policy {
     pub(super) fn read(root: &Root, dir: &Path, id: CoreId, floor: Floor) -> Result<Self, HwError> {
-        let driver = read_text(&dir.join("scaling_driver"))?;
-        let driver = driver.trim().parse().unwrap_or_else(|never| match never {});
-        let cpuinfo_min = read_khz(&dir.join("cpuinfo_min_freq"))?;
-        let max_path = dir.join("cpuinfo_max_freq");
-        let cpuinfo_max = read_khz(&max_path)?;
-        if cpuinfo_max < cpuinfo_min {
-            let allowed = format!("at least cpuinfo_min_freq, {cpuinfo_min}");
-            return Err(HwError::value(&max_path, Operation::Read, cpuinfo_max, allowed));
-        }
-        let range = (cpuinfo_min, cpuinfo_max);
-        let steps = steps(root, dir, id.0.into(), &driver, range, floor)?;
+        let driver = driver(dir)?;
+        let cpus = topology::cpus(&dir.join("related_cpus"))?;
+        let (cpuinfo_min, cpuinfo_max) = range(dir)?;
+        let steps = steps(root, dir, id.0.into(), &driver, (cpuinfo_min, cpuinfo_max), floor)?;
         let max_file = dir.join("scaling_max_freq");
         let original = read_khz(&max_file)?;
         if original < cpuinfo_max {
@@ -66,6 +68,7 @@ impl Policy {
         }
         let facts = PolicyFacts {
             id,
+            cpus: cpus.unwrap_or_else(|| [u32::from(id.0)].into_iter().collect()),
             driver,
             cpuinfo_min,
             cpuinfo_max,
@@ -76,49 +79,151 @@ impl Policy {
             ladder: steps.ladder,
             original,
         };
-        Ok(Self { max_file, facts, touched: false })
+        Ok(Self { dir: dir.to_owned(), facts, hold: None, away: false })
+    }
+
+    /// Its `scaling_max_freq`.
+    pub(super) fn file(&self) -> PathBuf {
+        self.dir.join("scaling_max_freq")
     }
 
     /// The limit in force: the least of ours and the kernel's own.
     pub(super) fn read_back(&self) -> Result<KiloHertz, HwError> {
-        read_khz(&self.max_file)
+        read_khz(&self.file())
     }
 
-    /// Caps it; never above what it was limited to before.
-    pub(super) fn cap(&mut self, khz: KiloHertz) -> Result<(), HwError> {
-        self.touched = true;
-        write_value(&self.max_file, khz.min(self.facts.original).get())
+    /// Caps it; never above what it was limited to before. One that is away is capped when it is back.
+    pub(super) fn cap(&mut self, root: &Root, khz: KiloHertz) -> Result<(), HwError> {
+        let khz = khz.min(self.facts.original);
+        self.hold = Some(Hold::after(self.hold, khz));
+        let written = write_value(&self.file(), khz.get()).map_err(|e| self.below_min(e, khz));
+        self.unless_away(root, written)
     }
 
-    /// Takes our cap off, if there is one.
-    pub(super) fn release(&mut self) -> Result<(), HwError> {
-        if self.touched {
-            self.restore()?;
-            self.touched = false;
+    /// Takes our cap off, if there is one. What somebody else has raised since stays as it is; one that is
+    /// away is released when it is back.
+    pub(super) fn release(&mut self, root: &Root) -> Result<(), HwError> {
+        let Some(hold) = self.hold else { return Ok(()) };
+        if hold.seen
+            && let Ok(now) = self.read_back()
+            && above(now, hold.khz)
+        {
+            let file = self.file();
+            warn!(file = %file.display(), khz = now.get(), "raised by somebody else: left as it is");
+            self.hold = None;
+            return Ok(());
+        }
+        let restored = self.restore();
+        self.unless_away(root, restored)?;
+        if !self.away {
+            self.hold = None;
         }
         Ok(())
     }
 
-    fn restore(&self) -> Result<(), HwError> {
+    /// Writes what was there before.
+    pub(super) fn restore(&self) -> Result<(), HwError> {
         let PolicyFacts { original, cpuinfo_max, .. } = self.facts;
         if original < cpuinfo_max {
-            return write_value(&self.max_file, original.get());
+            return write_value(&self.file(), original.get());
         }
-        match write_value(&self.max_file, NO_LIMIT_KHZ) {
+        match write_value(&self.file(), NO_LIMIT_KHZ) {
             // Kernels without frequency QoS take nothing above the maximum.
             Err(e) if e.is(&[Errno::EINVAL, Errno::ERANGE]) => {
-                write_value(&self.max_file, cpuinfo_max.get())
+                write_value(&self.file(), cpuinfo_max.get())
             }
             result => result,
+        }
+    }
+
+    /// Nothing can be done to a policy whose CPUs are offline, and nothing has to: they draw nothing. Where
+    /// one is online, an error is an error.
+    fn unless_away(&mut self, root: &Root, result: Result<(), HwError>) -> Result<(), HwError> {
+        self.away = match &result {
+            Err(e) if e.is(&GONE) => match online(root) {
+                Ok(Some(online)) => !self.facts.cpus.iter().any(|cpu| online.contains(cpu)),
+                _ => e.is(&[Errno::EBUSY]),
+            },
+            _ => false,
+        };
+        if self.away { Ok(()) } else { result }
+    }
+
+    /// Kernels before frequency QoS refuse a maximum below `scaling_min_freq`; later ones lower that.
+    fn below_min(&self, e: HwError, khz: KiloHertz) -> HwError {
+        match read_khz(&self.dir.join("scaling_min_freq")) {
+            Ok(min) if e.is(&[Errno::EINVAL]) && khz < min => HwError {
+                allowed: format!("at least scaling_min_freq, {min}, with this kernel"),
+                ..e
+            },
+            _ => e,
         }
     }
 
     /// Takes over what an earlier life had found. A limit at or above that was set by somebody else since
     /// and is the original now; one below it is ours, and is given back.
     pub(super) fn adopt(&mut self, original: KiloHertz) -> Result<Option<KiloHertz>, HwError> {
-        let current = self.read_back()?;
-        self.touched = current < original;
-        self.facts.original = if self.touched { original } else { current };
-        Ok(self.touched.then_some(current))
+        let current = match self.read_back() {
+            Ok(current) => current,
+            Err(e) if e.is(&GONE) => {
+                // Went since it was found: when it is back it is capped or released.
+                self.away = true;
+                self.facts.ladder.floor()
+            }
+            Err(e) => return Err(e),
+        };
+        let ours = (current < original).then_some(current);
+        self.hold = ours.map(|khz| Hold { seen: true, ..Hold::after(None, khz) });
+        self.facts.original = if ours.is_some() { original } else { current };
+        Ok(ours)
     }
+
+    /// Takes in what was read from it; true if somebody else has raised it.
+    pub(super) fn judge(&mut self, read: Result<KiloHertz, HwError>) -> bool {
+        let Some(before) = self.hold else { return false };
+        let mut hold = before;
+        match read {
+            Ok(khz) => hold.judge(khz),
+            Err(e) => self.away |= e.is(&GONE),
+        }
+        self.hold = Some(hold);
+        let (file, wrote) = (self.file(), hold.khz.get());
+        let file = file.display();
+        match hold.verdict {
+            verdict if verdict == before.verdict => {}
+            Verdict::Obeyed => info!(%file, wrote, "obeyed again"),
+            Verdict::Limited(to) => {
+                info!(%file, wrote, to = to.get(), "limited by somebody stronger");
+            }
+            Verdict::Raised(to) => warn!(%file, wrote, to = to.get(), "raised by somebody else"),
+        }
+        hold.raised > before.raised
+    }
+
+    /// It has another driver: what was asked of the old one is gone, and nobody has asked the new one.
+    pub(super) fn driver_changed(&mut self) -> Result<(), HwError> {
+        self.facts.driver = driver(&self.dir)?;
+        (self.facts.cpuinfo_min, self.facts.cpuinfo_max) = range(&self.dir)?;
+        let fresh = self.facts.cpuinfo_max;
+        self.facts.original = if self.hold.is_some() { fresh } else { self.read_back()? };
+        self.hold = self.hold.map(|hold| Hold { push: true, ..Hold::after(None, hold.khz) });
+        Ok(())
+    }
+}
+
+/// The driver of the policy in `dir`.
+pub(super) fn driver(dir: &Path) -> Result<Driver, HwError> {
+    let name = read_text(&dir.join("scaling_driver"))?;
+    Ok(name.trim().parse().unwrap_or_else(|never| match never {}))
+}
+
+fn range(dir: &Path) -> Result<(KiloHertz, KiloHertz), HwError> {
+    let min = read_khz(&dir.join("cpuinfo_min_freq"))?;
+    let path = dir.join("cpuinfo_max_freq");
+    let max = read_khz(&path)?;
+    if max < min {
+        let allowed = format!("at least cpuinfo_min_freq, {min}");
+        return Err(HwError::value(&path, Operation::Read, max, allowed));
+    }
+    Ok((min, max))
 }

@@ -1,5 +1,8 @@
 //! What caps do, on a folder.
 
+mod drivers;
+mod faults;
+
 use super::*;
 use crate::testing::Tree;
 

@@ -12,18 +12,17 @@ use ballast_types::{CoreId, OnExtreme, VmClass, VmId};
 use super::Vms;
 
 /// Every VM with as many CPUs as it has; which ones does not matter. No VM is wider than the server, but
-/// together they may have more than there are.
-pub(super) fn set(cpus: &[CoreId], specs: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<Vec<Vm>> {
+/// together they may have more than its `cpus`.
+pub(super) fn set(cpus: u16, specs: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<Vec<Vm>> {
     let vm = |(id, spec): (&VmId, &VmSpec)| -> anyhow::Result<Vm> {
-        let count = usize::from(spec.cores);
-        let Some(cores) = cpus.get(..count) else {
-            anyhow::bail!("VM {id}: cores = {count}: at most the server's {}", cpus.len());
-        };
+        if spec.cores > cpus {
+            anyhow::bail!("VM {id}: cores = {}: at most the server's {cpus}", spec.cores);
+        }
         Ok(Vm {
             id: id.clone(),
             class: spec.class,
             throttle_order: spec.throttle_order,
-            cores: cores.to_vec(),
+            cores: (0..spec.cores).map(CoreId).collect(),
             on_extreme: spec.on_extreme,
         })
     };

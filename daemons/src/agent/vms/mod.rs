@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::bail;
 use ballast_agent_core::{Vm, VmUsage};
-use ballast_hw::{Bandwidth, Domain, Journal, Originals, Root};
+use ballast_hw::cpufreq::CpufreqOriginals;
+use ballast_hw::{Bandwidth, Domain, HwError, Journal, Originals, Root};
 use ballast_types::wire::VmSpec;
 use ballast_types::{Instant, OnExtreme, VmClass, VmId};
 
@@ -49,7 +50,7 @@ impl Vms {
         originals: Originals,
         floating: Option<Arc<Mutex<Bandwidth>>>,
     ) -> anyhow::Result<(Self, Vec<Vm>)> {
-        let specs = Specs::read(config, changes_path, domains.to_vec(), floating.is_some())?;
+        let specs = Specs::read(config, changes_path, domains, floating.is_some())?;
         let set = specs.groups()?;
         journal.begin(&originals)?;
         let mut vms = Self {
@@ -92,6 +93,25 @@ impl Vms {
                 .unwrap_or_else(|error| tracing::warn!(%error, "cores not given back"));
         }
         Ok(self.move_all(set))
+    }
+
+    /// CPUs went or came: gives the whole new set.
+    ///
+    /// # Errors
+    /// Does not fail for what fitted before.
+    pub(super) fn hotplug(&mut self, domains: &[Domain]) -> anyhow::Result<Vec<Vm>> {
+        self.specs.hotplug(domains);
+        let set = self.specs.groups()?;
+        Ok(self.move_all(set))
+    }
+
+    /// What the cores were before has changed: writes it down.
+    ///
+    /// # Errors
+    /// When the journal cannot be written.
+    pub(super) fn journal_cores(&mut self, originals: CpufreqOriginals) -> Result<(), HwError> {
+        self.originals.cpufreq = Some(originals);
+        self.journal.as_mut().map_or(Ok(()), |journal| journal.begin(&self.originals))
     }
 
     /// Confines every VM to its cores, or follows it where it floats. One that could not be confined may

@@ -36,7 +36,10 @@ pub(super) struct Specs {
     /// What the API added (`Some`) or removed (`None`) since the config file was written.
     changes: BTreeMap<VmId, Option<VmSpec>>,
     changes_path: PathBuf,
-    domains: Vec<Domain>,
+    /// Every core as it was at start: who gets which does not change when CPUs go and come.
+    places: Vec<Place>,
+    /// The CPUs of every core that are online now.
+    online: BTreeMap<CoreId, CpuList>,
     floating: bool,
 }
 
@@ -48,7 +51,7 @@ impl Specs {
     pub(super) fn read(
         config: BTreeMap<VmId, VmSpec>,
         changes_path: PathBuf,
-        domains: Vec<Domain>,
+        domains: &[Domain],
         floating: bool,
     ) -> io::Result<Self> {
         let changes: BTreeMap<VmId, Option<VmSpec>> =
@@ -62,7 +65,16 @@ impl Specs {
                 spec.on_extreme = OnExtreme::None;
             }
         }
-        Ok(Self { all, configured, changes, changes_path, domains, floating })
+        let place = |domain: &Domain| Place {
+            core: domain.id,
+            cpus: domain.cpus.len() as u16,
+            node: domain.node,
+        };
+        let places = domains.iter().map(place).collect();
+        let online = BTreeMap::new();
+        let mut specs = Self { all, configured, changes, changes_path, places, online, floating };
+        specs.hotplug(domains);
+        Ok(specs)
     }
 
     /// Every VM.
@@ -80,8 +92,13 @@ impl Specs {
         if self.floating {
             return vm.cores.iter().map(|cpu| u32::from(cpu.0)).collect();
         }
-        let its = self.domains.iter().filter(|domain| vm.cores.contains(&domain.id));
-        its.flat_map(|domain| domain.cpus.iter()).collect()
+        vm.cores.iter().filter_map(|core| self.online.get(core)).flat_map(CpuList::iter).collect()
+    }
+
+    /// CPUs went or came.
+    pub(super) fn hotplug(&mut self, domains: &[Domain]) {
+        let online = domains.iter().filter(|domain| !domain.cpus.is_empty());
+        self.online = online.map(|domain| (domain.id, domain.cpus.clone())).collect();
     }
 
     /// Cores for every VM.
@@ -91,7 +108,7 @@ impl Specs {
     pub(super) fn groups(&self) -> anyhow::Result<Vec<Vm>> {
         let from =
             || format!("the config's VMs with the changes of {}", self.changes_path.display());
-        groups(&self.domains, &self.all, self.floating).with_context(from)
+        self.groups_of(&self.all).with_context(from)
     }
 
     /// Adds, replaces or (`None`) removes one VM; gives the whole new set.
@@ -117,8 +134,7 @@ impl Specs {
             None if all.remove(&id).is_none() => return Err(VmsError::Unknown(id)),
             None => {}
         }
-        let set = groups(&self.domains, &all, self.floating)
-            .map_err(|error| VmsError::Refused(error.to_string()))?;
+        let set = self.groups_of(&all).map_err(|error| VmsError::Refused(error.to_string()))?;
         let mut changes = self.changes.clone();
         if spec.is_none() && !self.configured.contains(&id) {
             changes.remove(&id);
@@ -127,6 +143,17 @@ impl Specs {
         }
         state::write(&self.changes_path, &changes).map_err(VmsError::Io)?;
         (self.changes, self.all) = (changes, all);
+        Ok(set)
+    }
+
+    /// Cores for these VMs. A core that is offline is nobody's until it is back.
+    fn groups_of(&self, specs: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<Vec<Vm>> {
+        let mut set = groups(&self.places, specs, self.floating)?;
+        if !self.floating {
+            for vm in &mut set {
+                vm.cores.retain(|core| self.online.contains_key(core));
+            }
+        }
         Ok(set)
     }
 }
@@ -147,7 +174,7 @@ fn merged(
 /// Cores for every VM; no two of them in one cgroup, or one inside the other's: moving one would move
 /// both.
 fn groups(
-    domains: &[Domain],
+    places: &[Place],
     specs: &BTreeMap<VmId, VmSpec>,
     floating: bool,
 ) -> anyhow::Result<Vec<Vm>> {
@@ -161,17 +188,8 @@ fn groups(
         }
     }
     if floating {
-        let mut cpus: Vec<_> = domains.iter().flat_map(|domain| domain.cpus.iter()).collect();
-        cpus.sort_unstable();
-        let cpus: Vec<_> = cpus.into_iter().map(|cpu| CoreId(cpu as u16)).collect();
-        return floating::set(&cpus, specs);
+        return floating::set(places.iter().map(|place| place.cpus).sum(), specs);
     }
     let specs: Vec<_> = specs.iter().map(|(id, spec)| (id.clone(), spec.clone())).collect();
-    let place = |domain: &Domain| Place {
-        core: domain.id,
-        cpus: domain.cpus.len() as u16,
-        node: domain.node,
-    };
-    let places: Vec<_> = domains.iter().map(place).collect();
-    Ok(core_groups(&places, &specs)?)
+    Ok(core_groups(places, &specs)?)
 }
