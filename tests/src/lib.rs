@@ -1,6 +1,7 @@
 //! A laboratory: real daemons as processes, around a rig in this process. See `tests/`.
 
 pub mod bmc;
+pub mod site;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -100,8 +101,7 @@ impl Lab {
     /// When anything cannot be set up.
     #[must_use]
     pub fn with(spec: PlantSpec, chassis: &str, agents: &str) -> Self {
-        // Fails when another laboratory of this process was first.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        tls::install_provider();
         let dir = tempfile::tempdir().expect("a temporary folder");
         let tree = dir.path().join("rig");
         let mut rig = Rig::create(&tree, Plant::new(spec.clone(), 7)).expect("a rig");

@@ -1,0 +1,174 @@
+//! Mutual TLS for a laboratory: an authority, everybody's certificates, and clients of every kind.
+
+use std::fs::{self, Permissions};
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ballast_certs::{Authority, Pair};
+use ballast_daemons::tls::{self, Peer, Tls, TlsConfig};
+use ballast_sim::plant::PlantSpec;
+use ballast_types::Role;
+use reqwest::Client;
+
+use crate::Lab;
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// Where the daemons of a secure laboratory serve TLS, on the port of their plain listener.
+pub const SECRET: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+/// An authority and the folder of its files.
+pub struct Site {
+    authority: Authority,
+    /// Its own certificate.
+    pub ca: String,
+    dir: PathBuf,
+}
+
+impl Site {
+    /// One whose files go to `name` in the laboratory's folder.
+    ///
+    /// # Panics
+    /// When anything cannot be made.
+    #[must_use]
+    pub fn new(lab: &Lab, name: &str) -> Self {
+        let (authority, ca) = Authority::new(365 * DAY).expect("an authority");
+        let dir = lab.home(name);
+        fs::create_dir_all(&dir).expect("a folder");
+        Self { authority, ca: ca.certificate, dir }
+    }
+
+    /// A certificate of `roles`.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[must_use]
+    pub fn issue(&self, roles: &[&str], days: u32) -> Pair {
+        let roles: Vec<_> = roles.iter().map(|uri| role(uri)).collect();
+        self.authority.issue(&roles, &[SECRET.into()], DAY * days).expect("a pair")
+    }
+
+    /// One that has expired.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[must_use]
+    pub fn issue_expired(&self, uri: &str) -> Pair {
+        self.authority.issue_expired(&role(uri)).expect("a pair")
+    }
+
+    /// The files `name.crt`, `name.key` and `name.ca`; the key last, as a careful copy would.
+    #[must_use]
+    pub fn files(&self, name: &str) -> TlsConfig {
+        let at = |end: &str| self.dir.join(format!("{name}.{end}"));
+        TlsConfig { cert: at("crt"), key: at("key"), ca: at("ca"), warn_before: 14 * DAY }
+    }
+
+    /// Writes a pair, and whom its owner shall trust.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn put(&self, name: &str, pair: &Pair, ca: &str) -> TlsConfig {
+        let files = self.files(name);
+        fs::write(&files.ca, ca).expect("a file");
+        fs::write(&files.cert, &pair.certificate).expect("a file");
+        fs::write(&files.key, &pair.key).expect("a file");
+        fs::set_permissions(&files.key, Permissions::from_mode(0o600)).expect("a mode");
+        files
+    }
+
+    /// A client that shows this pair, trusts this site, and speaks with any daemon.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[must_use]
+    pub fn client(&self, pair: &Pair) -> Client {
+        let tls = self.open("client", pair);
+        let client = tls::http_client(Some((&tls, Peer::Daemon)));
+        client.timeout(Duration::from_secs(10)).build().expect("a client")
+    }
+
+    /// The same, from an address of its own, as another machine's.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[must_use]
+    pub fn client_from(&self, address: [u8; 4], pair: &Pair) -> Client {
+        let tls = self.open("client", pair);
+        let client = tls::http_client(Some((&tls, Peer::Daemon)));
+        client.local_address(IpAddr::from(address)).build().expect("a client")
+    }
+
+    fn open(&self, name: &str, pair: &Pair) -> Arc<Tls> {
+        Tls::open(&self.put(name, pair, &self.ca), None).expect("a good pair")
+    }
+
+    /// A client that shows nothing.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[must_use]
+    pub fn nobody(&self) -> Client {
+        let ca = reqwest::Certificate::from_pem(self.ca.as_bytes()).expect("a certificate");
+        Client::builder().no_proxy().tls_certs_only([ca]).build().expect("a client")
+    }
+}
+
+fn role(uri: &str) -> Role {
+    uri.parse().expect("a role")
+}
+
+/// Who a daemon of the laboratory is.
+#[must_use]
+pub fn role_of(name: &str) -> String {
+    match name {
+        "chassis" => "ballast://chassis/lab".to_owned(),
+        server => format!("ballast://agent/{server}"),
+    }
+}
+
+impl Lab {
+    /// One whose chassis manager speaks with its agents by mutual TLS; plain HTTP stays for reading.
+    ///
+    /// # Panics
+    /// When anything cannot be set up.
+    #[must_use]
+    pub fn secure(spec: PlantSpec, chassis: &str) -> (Self, Site) {
+        let lab = Self::new(spec, chassis);
+        let site = Site::new(&lab, "certs");
+        for name in lab.daemons() {
+            let files = site.put(&name, &site.issue(&[&role_of(&name)], 90), &site.ca);
+            let plain = lab.url(&name, "").replace("http://", "");
+            let (_, port) = plain.split_once(':').expect("a port");
+            let TlsConfig { cert, key, ca, .. } = files;
+            let mut text = fs::read_to_string(lab.config(&name)).expect("a config");
+            text = text.replace(
+                &format!("listen = {plain:?}"),
+                &format!(
+                    "listen = [{plain:?}, \"https://{SECRET}:{port}\"]\n\
+                     tls = {{ cert = {cert:?}, key = {key:?}, ca = {ca:?} }}"
+                ),
+            );
+            fs::write(
+                lab.config(&name),
+                text.replace("http://127.0.0.1", &format!("https://{SECRET}")),
+            )
+            .expect("a config");
+        }
+        (lab, site)
+    }
+
+    /// Every daemon's name.
+    #[must_use]
+    pub fn daemons(&self) -> Vec<String> {
+        self.servers().into_iter().chain(["chassis".into()]).collect()
+    }
+
+    /// The URL of a daemon's path by TLS.
+    #[must_use]
+    pub fn secret_url(&self, name: &str, path: &str) -> String {
+        self.url(name, path).replace("http://127.0.0.1", &format!("https://{SECRET}"))
+    }
+}
