@@ -188,6 +188,10 @@ async fn hold_to(right: Right, request: Request, next: Next) -> Response {
         tracing::warn!(path = request.uri().path(), "{}", refused.1);
         return refused.into_response();
     }
+    if right == Right::Operate {
+        let who = caller.role().map_or_else(|| "this machine".to_owned(), Role::to_string);
+        tracing::info!(who, method = %request.method(), path = request.uri().path(), "order");
+    }
     next.run(request).await
 }
 
