@@ -1,0 +1,172 @@
+//! `guest`: Ballast's agent on a real kernel, in a Debian guest under QEMU's software emulation.
+//!
+//! The kernel drives p-states through acpi-cpufreq; their registers are a device of QEMU, so what hardware
+//! is really told is read from outside. A plant on the host works out the power and shows it in the guest's
+//! ACPI power meter. See docs/guest.md.
+
+mod agent;
+mod bmc;
+mod image;
+mod lab;
+mod machine;
+mod plant;
+mod report;
+mod scenario;
+mod shell;
+
+use std::io::{self, BufRead as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::Parser;
+
+use lab::Lab;
+use report::{Notes, Outcome, Summary};
+use scenario::{ALL, Scenario};
+
+/// Nothing was tested: QEMU or the image could not be made.
+const NOT_RUN: u8 = 77;
+
+/// Runs the agent on a real kernel, under emulation.
+#[derive(Parser, Debug)]
+#[command(
+    after_help = "Exit codes: 0 all passed; 1 a scenario failed; 2 wrong usage; 77 not run, because QEMU \
+                        or the guest's image is not to be had here."
+)]
+struct Args {
+    /// Scenarios to run, in their usual order; all of them if none is named
+    scenarios: Vec<String>,
+    /// Name every scenario and stop
+    #[arg(long)]
+    list: bool,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+    /// Install the agent, then run commands from stdin in the guest
+    #[arg(long)]
+    shell: bool,
+    /// Measure times without judging them: for a busy host
+    #[arg(long)]
+    busy: bool,
+    /// Keep the built image here
+    #[arg(long, default_value = "target/guest")]
+    cache: PathBuf,
+    /// The folder with ballast-agent and ballast-chassis
+    #[arg(long, default_value = "target/release")]
+    binaries: PathBuf,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(code) => code,
+        Err(e) => {
+            say(io::stderr(), &format!("guest: {e:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes a line; a closed pipe is nobody's concern.
+fn say(mut to: impl io::Write, line: &str) {
+    let _ = writeln!(to, "{line}");
+}
+
+fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.list {
+        for scenario in &ALL {
+            say(io::stdout(), &format!("{:<16} {}", scenario.name, scenario.about));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let chosen = choose(&args.scenarios)?;
+    let began = Instant::now();
+    let image = match image::ready(&args.cache) {
+        Ok(image) => image,
+        Err(e) => {
+            say(io::stderr(), &format!("guest: NOT RUN, nothing was tested: {e:#}"));
+            return Ok(ExitCode::from(NOT_RUN));
+        }
+    };
+    let dir = tempfile::Builder::new().prefix("ballast-guest-").tempdir()?;
+    let mut outcomes = Vec::new();
+    let mut lab = None;
+    let boot = outcome("boot", |notes| {
+        let mut booted = Lab::boot(&image, &args.binaries, dir.path(), notes)?;
+        let installing = Instant::now();
+        booted.judge = !args.busy;
+        booted.install()?;
+        notes.put("install_s", installing.elapsed().as_secs_f64());
+        lab = Some(booted);
+        Ok(())
+    });
+    report(args, &boot);
+    outcomes.push(boot);
+    let Some(mut lab) = lab else { return finish(args, began, outcomes) };
+    if args.shell {
+        talk(&mut lab)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for scenario in chosen {
+        let done = outcome(scenario.name, |notes| (scenario.run)(&mut lab, notes));
+        report(args, &done);
+        outcomes.push(done);
+    }
+    finish(args, began, outcomes)
+}
+
+fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Scenario>> {
+    for name in names {
+        if !ALL.iter().any(|scenario| scenario.name == name) {
+            bail!("there is no scenario {name:?}; --list names them");
+        }
+    }
+    let wanted =
+        |scenario: &&Scenario| names.is_empty() || names.iter().any(|n| n == scenario.name);
+    Ok(ALL.iter().filter(wanted).collect())
+}
+
+fn outcome(scenario: &'static str, run: impl FnOnce(&mut Notes) -> anyhow::Result<()>) -> Outcome {
+    let began = Instant::now();
+    let mut measured = Notes::default();
+    let why = run(&mut measured).err().map(|e| format!("{e:#}"));
+    let took_s = (began.elapsed().as_secs_f64() * 10.0).round() / 10.0;
+    Outcome { scenario, passed: why.is_none(), why, took_s, measured }
+}
+
+/// Text comes as it happens; JSON in the end.
+fn report(args: &Args, outcome: &Outcome) {
+    if args.json {
+        say(io::stderr(), &outcome.text());
+    } else {
+        say(io::stdout(), &outcome.text());
+    }
+}
+
+fn finish(args: &Args, began: Instant, scenarios: Vec<Outcome>) -> anyhow::Result<ExitCode> {
+    let passed = scenarios.iter().all(|outcome| outcome.passed);
+    let took_s = began.elapsed().as_secs_f64().round();
+    let count = scenarios.iter().filter(|outcome| outcome.passed).count();
+    let line = format!("guest: {count} of {} passed in {took_s} s", scenarios.len());
+    if args.json {
+        let summary = Summary { passed, took_s, scenarios };
+        say(io::stdout(), &serde_json::to_string_pretty(&summary)?);
+    } else {
+        say(io::stdout(), &line);
+    }
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A root shell, line by line, until stdin ends.
+fn talk(lab: &mut Lab) -> anyhow::Result<()> {
+    say(io::stderr(), "a root shell in the guest; each line runs by itself, Ctrl-D ends it");
+    for line in io::stdin().lock().lines() {
+        let said = lab.shell.try_run(&line.context("stdin")?, Duration::from_secs(600))?;
+        write!(io::stdout(), "{}", said.text)?;
+        if said.code != 0 {
+            say(io::stderr(), &format!("exit code {}", said.code));
+        }
+    }
+    Ok(())
+}

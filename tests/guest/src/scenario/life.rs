@@ -1,0 +1,84 @@
+//! The agent's own end, wanted or not.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use ballast_types::wire::Level;
+
+use crate::lab::{Lab, PATIENCE};
+use crate::plant::FLOOR;
+use crate::report::Notes;
+
+/// Agents killed at random instants.
+const KILLS: u32 = 20;
+/// An instant lies at most this long after an alert: the floor, and the first steps back up.
+const KILL_WITHIN_MS: u64 = 1500;
+
+pub(super) fn killed(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
+    lab.fresh()?;
+    lab.to_floor(Level::Emergency, Some(205))?;
+    let pid = lab.agent_pid()?;
+    let dead = Instant::now();
+    lab.shell.run(&format!("kill -9 {pid}"))?;
+    let status = lab.status_when("an agent that answers again", |_| true)?;
+    notes.put_ms("killed_to_answer", dead.elapsed());
+    if lab.agent_pid()? == pid {
+        bail!("process {pid} was not killed");
+    }
+    if status.report.min_khz.is_none() {
+        bail!("what was capped was not adopted: {:?}", status.report);
+    }
+    for sample in lab.plant.since(dead) {
+        if lab.low.iter().any(|cpu| sample.registers[*cpu] < FLOOR) {
+            bail!("raised while the agent was dead: {:?}", sample.registers);
+        }
+    }
+    notes.put_ms("release", lab.release()?);
+    notes.put_ms("killed_to_released", dead.elapsed());
+    Ok(())
+}
+
+pub(super) fn kill_random(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
+    let mut seed = 7_u64;
+    let mut restored = 0;
+    let mut times = vec![];
+    for n in 0..KILLS {
+        lab.fresh()?;
+        // Some files are Ballast's as long as it runs.
+        let running = lab.dump()?;
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let delay = Duration::from_millis((seed >> 33) % KILL_WITHIN_MS);
+        let pid = lab.agent_pid()?;
+        let cap = if n % 2 == 0 { 205 } else { 225 };
+        lab.agent.alert(Level::Cap, Some(cap))?;
+        thread::sleep(delay);
+        let dead = Instant::now();
+        lab.shell.run(&format!("kill -9 {pid}"))?;
+        lab.status_when("an agent that answers again", |_| true)?;
+        lab.release().with_context(|| format!("kill {n}, {delay:?} after the alert"))?;
+        times.push(dead.elapsed());
+        let now = lab.dump()?;
+        if now != running {
+            bail!("kill {n}, {delay:?} after the alert: {now:?} instead of {running:?}");
+        }
+        restored += 1;
+    }
+    notes.put("restored", f64::from(restored));
+    notes.put_spread("killed_to_released", &mut times);
+    Ok(())
+}
+
+pub(super) fn stop(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
+    lab.fresh()?;
+    lab.to_floor(Level::Emergency, Some(205))?;
+    let stopping = Instant::now();
+    lab.shell.try_run("systemctl stop ballast-agent", PATIENCE)?;
+    notes.put_ms("stop", stopping.elapsed());
+    lab.restored()?;
+    let result = lab.shell.run("systemctl show -p Result --value ballast-agent")?;
+    if result.trim() != "success" {
+        bail!("systemctl stop ended with {result}");
+    }
+    Ok(())
+}
