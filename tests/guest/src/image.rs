@@ -67,19 +67,19 @@ pub(crate) fn pack(binaries: &Path, stage: &Path, payload: &Path) -> anyhow::Res
         fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
         Ok(())
     };
+    let units = "usr/lib/systemd/system";
     let unit = include_bytes!("../../../systemd/ballast-agent.service");
-    put("usr/lib/systemd/system/ballast-agent.service", 0o644, unit)?;
+    put(&format!("{units}/ballast-agent.service"), 0o644, unit)?;
+    let orphan = include_bytes!("../../../systemd/ballast-agent-orphan.service");
+    put(&format!("{units}/ballast-agent-orphan.service"), 0o644, orphan)?;
     put("etc/ballast/agent.toml", 0o644, include_bytes!("../recipe/agent.toml"))?;
     let vms = include_bytes!("../recipe/guest-vms.service");
     put("etc/systemd/system/guest-vms.service", 0o644, vms)?;
     put("usr/local/sbin/guest-vms", 0o755, include_bytes!("../recipe/guest-vms"))?;
-    for name in ["ballast-agent"] {
-        let from = binaries.join(name);
-        put(&format!("usr/bin/{name}"), 0o755, b"")?;
-        // Without debug information it is a third of the size, and the guest reads it through emulation.
-        let to = stage.join("usr/bin").join(name);
-        run(Command::new("strip").arg("-o").arg(&to).arg(&from))?;
-    }
+    // Without debug information it is a third of the size, and the guest reads it through emulation.
+    put("usr/bin/ballast-agent", 0o755, b"")?;
+    let to = stage.join("usr/bin/ballast-agent");
+    run(Command::new("strip").arg("-o").arg(to).arg(binaries.join("ballast-agent")))?;
     let tar = ["--owner=0", "--group=0", "--numeric-owner", "-cf"];
     run(Command::new("tar").arg("-C").arg(stage).args(tar).arg(payload).args(["etc", "usr"]))
 }

@@ -128,7 +128,7 @@ impl Lab {
     }
 
     /// Sends an alert and gives the time until the last low-priority register is at the floor, or below.
-    pub(crate) fn to_floor(
+    pub(crate) fn throttle(
         &mut self,
         level: Level,
         cap_w: Option<i64>,

@@ -59,6 +59,8 @@ struct Args {
 }
 
 fn main() -> ExitCode {
+    // Fails only if there is one already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     match run(&Args::parse()) {
         Ok(code) => code,
         Err(e) => {

@@ -16,7 +16,7 @@ const CAP_W: i64 = 225;
 pub(super) fn cap(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     lab.fresh()?;
     let began = Instant::now();
-    notes.put_ms("alert_to_floor", lab.to_floor(Level::Cap, Some(CAP_W))?);
+    notes.put_ms("alert_to_floor", lab.throttle(Level::Cap, Some(CAP_W))?);
     let under = |sample: &Sample| sample.watts <= CAP_W as f64;
     let met = lab.plant.wait(&"the draw under the cap", began, PATIENCE, under)?;
     notes.put_ms("alert_to_under_cap", met.at - began);
@@ -62,7 +62,7 @@ fn under_schedutil(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     let low = lab.low.clone();
     let wants = |sample: &Sample| low.iter().all(|cpu| sample.registers[*cpu] == TOP);
     lab.plant.wait(&"the governor at the highest p-state", busy, PATIENCE, wants)?;
-    notes.put_ms("alert_to_floor", lab.to_floor(Level::Emergency, Some(CAP_W))?);
+    notes.put_ms("alert_to_floor", lab.throttle(Level::Emergency, Some(CAP_W))?);
     let capped = Instant::now();
     thread::sleep(Duration::from_secs(2));
     for sample in lab.plant.since(capped) {

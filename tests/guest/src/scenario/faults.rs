@@ -12,12 +12,12 @@ use crate::report::Notes;
 
 pub(super) fn sensor_gone(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     lab.fresh()?;
-    lab.to_floor(Level::Cap, Some(225))?;
+    lab.throttle(Level::Cap, Some(225))?;
     let gone = Instant::now();
     lab.plant.set(|knobs| knobs.meter_gone = true);
     notes.put_ms("meter_gone_to_blind", lab.state(AgentState::Blind, gone)?);
     // Nothing rises while blind, and an alert is still obeyed.
-    lab.to_floor(Level::Emergency, Some(225))?;
+    lab.throttle(Level::Emergency, Some(225))?;
     let blind = Instant::now();
     thread::sleep(Duration::from_secs(3));
     for sample in lab.plant.since(blind) {
@@ -35,7 +35,7 @@ pub(super) fn sensor_gone(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()
 
 pub(super) fn foreign(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     lab.fresh()?;
-    lab.to_floor(Level::Emergency, Some(205))?;
+    lab.throttle(Level::Emergency, Some(205))?;
     let cpu = lab.low[0];
     let file = format!("/sys/devices/system/cpu/cpufreq/policy{cpu}/scaling_max_freq");
     let wrote = Instant::now();
@@ -59,7 +59,7 @@ pub(super) fn foreign(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
 
 pub(super) fn hotplug(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     lab.fresh()?;
-    lab.to_floor(Level::Emergency, Some(205))?;
+    lab.throttle(Level::Emergency, Some(205))?;
     let cpu = lab.low[1];
     let online = format!("/sys/devices/system/cpu/cpu{cpu}/online");
     lab.shell.run(&format!("echo 0 >{online}"))?;

@@ -25,7 +25,7 @@ pub(super) fn alerts(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
         if registers != [TOP; CPUS] {
             bail!("before alert {n} the registers are {registers:?}");
         }
-        times.push(lab.to_floor(Level::Emergency, Some(205))?);
+        times.push(lab.throttle(Level::Emergency, Some(205))?);
         lab.release()?;
     }
     notes.put_spread("alert_to_floor", &mut times);

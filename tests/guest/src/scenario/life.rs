@@ -17,7 +17,7 @@ const KILL_WITHIN_MS: u64 = 1500;
 
 pub(super) fn killed(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     lab.fresh()?;
-    lab.to_floor(Level::Emergency, Some(205))?;
+    lab.throttle(Level::Emergency, Some(205))?;
     let pid = lab.agent_pid()?;
     let dead = Instant::now();
     lab.shell.run(&format!("kill -9 {pid}"))?;
@@ -71,7 +71,7 @@ pub(super) fn kill_random(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()
 
 pub(super) fn stop(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     lab.fresh()?;
-    lab.to_floor(Level::Emergency, Some(205))?;
+    lab.throttle(Level::Emergency, Some(205))?;
     let stopping = Instant::now();
     lab.shell.try_run("systemctl stop ballast-agent", PATIENCE)?;
     notes.put_ms("stop", stopping.elapsed());
