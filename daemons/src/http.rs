@@ -26,7 +26,7 @@ use crate::events::Events;
 
 pub(crate) use bounds::Refusals;
 pub(crate) use listen::{Door, bind, serve};
-pub(crate) use roles::{Gate, Right, only};
+pub(crate) use roles::{Caller, Gate, Right, only};
 
 /// An error answer: status, and what is wrong.
 pub(crate) struct Refused(pub StatusCode, pub String);

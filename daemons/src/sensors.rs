@@ -67,6 +67,16 @@ impl Gauge {
         });
     }
 
+    /// A read has ended with the value that was there before.
+    pub(crate) fn unmoved(&self) {
+        self.with(|state| (state.asked_at, state.problem) = (None, None));
+    }
+
+    /// A reading was refused; what is known stays.
+    pub(crate) fn refused(&self) {
+        self.with(|state| state.faults = state.faults.saturating_add(1));
+    }
+
     /// Why its readings are worth less than they could be, if they are; logged when that changes.
     pub(crate) fn advise(&self, advice: Option<String>) {
         self.with(|state| {

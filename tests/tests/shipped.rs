@@ -55,6 +55,8 @@ fn the_chassiss_example_is_accepted_and_its_comments_tell_the_defaults() {
     assert!(all.place.record_dir.take().is_some(), "record_dir is not switched on");
     assert!(all.place.tls.take().is_some(), "[tls] is not switched on");
     assert!(all.params.shared_floor.take().is_some(), "shared_w is not told");
+    assert!(all.power_input.take().is_some(), "power_input is not switched on");
+    assert!(all.params.supply_rated.pop().is_some(), "power_input is no supply");
     assert_eq!(comparable(all), comparable(shipped));
 }
 

@@ -196,6 +196,25 @@ pub struct BudgetRequest {
     pub budget_w: Watts,
 }
 
+/// `POST /v1/power`, to a chassis: its draw, as somebody else measures it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PowerReading {
+    /// Who reports; the one that is configured.
+    pub source: String,
+    /// The boot of the source's machine, or any id that it takes anew at every start.
+    pub source_boot_id: BootId,
+    /// The source's clock when it sent this, in milliseconds from an origin of its own; ascending
+    /// within a boot.
+    pub source_ms: u64,
+    /// How old the reading was then.
+    pub age_ms: u64,
+    /// The draw, at the supplies' input.
+    pub watts: Watts,
+    /// The reading's number, ascending within a boot.
+    pub seq: u64,
+}
+
 /// What a chassis manager is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

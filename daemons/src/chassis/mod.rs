@@ -3,15 +3,16 @@
 mod api;
 mod dry;
 mod polling;
+mod power_input;
 mod release;
 pub mod sender;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -28,7 +29,10 @@ use crate::control::{self, Hand, Snapshot};
 use crate::events::Events;
 use crate::http::{self, Gate};
 use crate::recorder::Recorder;
+use crate::sensors::Gauge;
 use crate::{DaemonArgs, clock, state};
+use polling::Polling;
+use power_input::PowerInput;
 
 /// Between two looks at whether a stopping controller is done.
 const TURN: Duration = Duration::from_millis(20);
@@ -128,7 +132,15 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         SupplyMeter::new(&supply.hwmon, PmbusSupply::new(&root, &supply.hwmon))
     };
     let supplies = config.supplies.iter().map(supply).collect();
-    polling::start(supplies, config.params.poll_period, letters.clone())?;
+    let power_input =
+        config.power_input.clone().map(|config| Arc::new(Mutex::new(PowerInput::new(config))));
+    let polling = Polling::start(
+        supplies,
+        power_input.clone(),
+        config.params.poll_period,
+        config.supply_refresh,
+        letters.clone(),
+    )?;
     let slots = start_slots(&config.servers, &root, letters.clone())?;
 
     let at = clock::now();
@@ -142,8 +154,16 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     let written = Arc::new(AtomicBool::new(true));
     let ledger_written = Arc::clone(&written);
     let (events_out, dry) = (events.clone(), config.dry_run);
-    let hand =
-        ChassisHand { outboxes, slots, ledger_path, ledger_written, events: events_out, dry };
+    let gauges = polling.gauges;
+    let hand = ChassisHand {
+        outboxes,
+        slots,
+        ledger_path,
+        ledger_written,
+        gauges,
+        events: events_out,
+        dry,
+    };
     let realtime = config.place.realtime;
     let control = control::start(realtime, machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
 
@@ -163,6 +183,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         snapshot,
         events,
         ledger_written: written,
+        power: power_input.map(|input| (input, polling.words)),
         budget_max: config.params.budget,
         idle: config.servers.iter().map(|server| server.idle).sum(),
         tls,
@@ -261,6 +282,8 @@ struct ChassisHand {
     ledger_path: PathBuf,
     /// Whether the newest ledger is on disk.
     ledger_written: Arc<AtomicBool>,
+    /// Every power sensor.
+    gauges: Vec<Gauge>,
     events: Events,
     /// It only watches.
     dry: bool,
@@ -309,7 +332,11 @@ impl Hand<Chassis> for ChassisHand {
     }
 
     fn status(&self, machine: &Chassis, now: Instant) -> ChassisStatus {
-        let status = machine.status(now);
+        let mut status = machine.status(now);
+        for gauge in &self.gauges {
+            status.sensors.push(gauge.status(now));
+            status.alarms.extend(gauge.alarms(now));
+        }
         if self.dry { dry::say_so(status) } else { status }
     }
 

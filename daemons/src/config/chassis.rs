@@ -21,8 +21,23 @@ pub struct ChassisConfig {
     pub params: Params,
     /// The power supplies, in the controller's order.
     pub supplies: Vec<SupplyConfig>,
+    /// Who may report the draw from outside, if anybody may; the controller's last supply.
+    pub power_input: Option<PowerInputConfig>,
+    /// How often the supplies make a value, as told.
+    pub supply_refresh: Duration,
     /// The servers, in the controller's order.
     pub servers: Vec<ServerConfig>,
+}
+
+/// The outside source of power readings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PowerInputConfig {
+    /// Its name; readings of no other are accepted.
+    pub source: String,
+    /// What the feed it measures can carry; more is absurd.
+    pub max: Watts,
+    /// How long a reading is good.
+    pub good_for: Duration,
 }
 
 /// One power supply.
@@ -99,18 +114,50 @@ impl ChassisConfig {
                 slots.push(core);
             }
         }
-        if supplies.is_empty() {
-            root.refuse("supply: at least one [[supply]] is needed");
+        let mut power_input = root.section("power_input");
+        let outside = power_input.given();
+        if supplies.is_empty() && !outside {
+            root.refuse("supply: at least one [[supply]] is needed, or [power_input]");
         }
         if servers.is_empty() {
             root.refuse("server: at least one [[server]] is needed");
         }
 
         let id = chassis.or_else(|| ChassisId::new("unnamed").ok());
-        let rated = supplies.iter().map(|supply| supply.rated).collect();
+        let mut rated: Vec<_> = supplies.iter().map(|supply| supply.rated).collect();
+        let source = "the name of the source: 1 to 64 of A-Z a-z 0-9 . _ - : @";
+        let source = power_input
+            .required_if(outside, "source", source, |value| ServerId::new(value.as_str()?).ok());
+        let max = power_input.required_if(outside, "max_w", WATTS, watts);
+        rated.extend(max);
+        if let (Some(max), Some(budget), true) = (max, budget, supplies.is_empty())
+            && max <= budget
+        {
+            power_input
+                .refuse_key("max_w", "above budget_w: a draw over the budget must be readable");
+        }
         let defaults =
             id.map(|id| Params::defaults(id, budget.unwrap_or(Watts::MAX), rated, slots));
-        let params = defaults.map(|defaults| read_params(&mut root, defaults));
+        let mut supply_refresh = Duration::from_millis(200);
+        let params = defaults.map(|defaults| read_params(&mut root, defaults, &mut supply_refresh));
+        let (period, trip) = params.as_ref().map_or((supply_refresh, supply_refresh), |params| {
+            (params.poll_period, params.trip_time)
+        });
+        let allowed = "whole milliseconds, 1 to 3600000";
+        let good_for =
+            power_input.or("good_for_ms", (period * 3).min(trip), allowed, millis(1, 3_600_000));
+        if outside && !(period..=trip).contains(&good_for) {
+            let (least, most) = (period.as_millis(), trip.as_millis());
+            power_input.refuse_key(
+                "good_for_ms",
+                format_args!("poll.period_ms to trip_time_ms, {least} to {most}"),
+            );
+        }
+        power_input.finish();
+        let power_input = source.zip(max).map(|(source, max)| {
+            let source = source.to_string();
+            PowerInputConfig { source, max, good_for }
+        });
         if let Some(budget) = budget {
             let idle: Watts = servers.iter().map(|server| server.idle).sum();
             if budget <= idle {
@@ -121,7 +168,15 @@ impl ChassisConfig {
             }
         }
         root.finish();
-        let config = params.map(|params| Self { place, dry_run, params, supplies, servers });
+        let config = params.map(|params| Self {
+            place,
+            dry_run,
+            params,
+            supplies,
+            power_input,
+            supply_refresh,
+            servers,
+        });
         problems
             .finish(config)
             .and_then(|config| config.ok_or_else(|| ConfigError::whole(file, "chassis is missing")))
@@ -172,7 +227,7 @@ fn read_server(
     Some((ServerConfig { id, url: url?, idle: idle?, slot }, core))
 }
 
-fn read_params(root: &mut Section<'_, '_>, mut params: Params) -> Params {
+fn read_params(root: &mut Section<'_, '_>, mut params: Params, refresh: &mut Duration) -> Params {
     let allowed = "whole milliseconds, 1 to 3600000";
     let span = |section: &mut Section<'_, '_>, key, default: &mut Duration| {
         *default = section.or(key, *default, allowed, millis(1, 3_600_000));
@@ -188,9 +243,8 @@ fn read_params(root: &mut Section<'_, '_>, mut params: Params) -> Params {
     let mut poll = root.section("poll");
     span(&mut poll, "period_ms", &mut params.poll_period);
     let mut lag = Duration::from_millis(200);
-    let mut refresh = Duration::from_millis(200);
     span(&mut poll, "lag_ms", &mut lag);
-    span(&mut poll, "refresh_ms", &mut refresh);
+    span(&mut poll, "refresh_ms", refresh);
     poll.finish();
 
     let mut alert = root.section("alert");
@@ -224,7 +278,7 @@ fn read_params(root: &mut Section<'_, '_>, mut params: Params) -> Params {
     span(&mut out_of_band, "hold_ms", &mut params.out_of_band_hold);
     span(&mut out_of_band, "stagger_ms", &mut params.out_of_band_stagger);
     out_of_band.finish();
-    let needed = params.reaction_time(lag, refresh);
+    let needed = params.reaction_time(lag, *refresh);
     if needed > params.trip_time {
         root.refuse_key(
             "trip_time_ms",
@@ -283,6 +337,32 @@ mod tests {
         let text = problems(&format!("{}{supply}{server}", config("250", "")));
         assert!(text.contains("supply[1].hwmon = \"pmbus\": every supply once"), "{text}");
         assert!(text.contains("server[1].url"), "{text}");
+    }
+
+    #[test]
+    fn an_outside_source_may_be_the_only_supply_or_one_more() {
+        let supply = "[[supply]]\nhwmon = \"pmbus\"\nrated_w = 3000\n";
+        let input = "[power_input]\nsource = \"shelf-1\"\nmax_w = 3000\n";
+        let both = config("250", input);
+        let parsed = ChassisConfig::parse("chassis.toml", &both).unwrap();
+        assert_eq!(parsed.params.supply_rated, [Watts::from_whole(3000); 2]);
+        let only = ChassisConfig::parse("chassis.toml", &both.replace(supply, "")).unwrap();
+        assert_eq!(only.params.supply_rated, [Watts::from_whole(3000)]);
+        assert_eq!(only.power_input.unwrap().good_for, Duration::from_millis(600));
+        for (was, is, said) in [
+            ("source = \"shelf-1\"\n", "", "power_input.source is missing"),
+            ("\"shelf-1\"", "\"a b\"", "power_input.source = \"a b\": the name of the source"),
+            ("max_w = 3000\n", "", "power_input.max_w is missing"),
+            ("max_w = 3000", "max_w = 0", "power_input.max_w = 0"),
+            ("max_w = 3000", "max_w = 250", "power_input.max_w = 250: above budget_w"),
+            ("[[server]]", "good_for_ms = 100\n[[server]]", "good_for_ms = 100: poll.period_ms to"),
+            ("[[server]]", "good_for_ms = 9000\n[[server]]", "trip_time_ms, 200 to 5000"),
+            (input, "", "supply: at least one [[supply]] is needed, or [power_input]"),
+            ("max_w", "maximum_w", "maximum_w: no such key"),
+        ] {
+            let text = problems(&both.replace(supply, "").replacen(was, is, 1));
+            assert!(text.contains(said), "{said}: {text}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::tls::{Tls, TlsConfig};
 
 pub use agent::AgentConfig;
 pub(crate) use agent::has_nothing_to_limit;
-pub use chassis::{ChassisConfig, ServerConfig, SupplyConfig};
+pub use chassis::{ChassisConfig, PowerInputConfig, ServerConfig, SupplyConfig};
 pub use listen::Listen;
 pub use meter::{FuseConfig, MeterConfig, MeterSource};
 pub use reader::ConfigError;

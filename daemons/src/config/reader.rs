@@ -138,6 +138,22 @@ impl<'p, 't> Section<'p, 't> {
         self.optional(key, allowed, read)
     }
 
+    /// As [`Self::required`] where the key is `needed`, and as [`Self::optional`] where not.
+    pub(crate) fn required_if<T>(
+        &mut self,
+        needed: bool,
+        key: &'static str,
+        allowed: &str,
+        read: impl FnOnce(&DeValue<'_>) -> Option<T>,
+    ) -> Option<T> {
+        if needed { self.required(key, allowed, read) } else { self.optional(key, allowed, read) }
+    }
+
+    /// Whether the table is there.
+    pub(crate) fn given(&self) -> bool {
+        self.table.is_some()
+    }
+
     fn missing(&self, key: &str, allowed: &str) {
         self.problems
             .add(self.span.start, format_args!("{}{key} is missing: {allowed}", self.prefix));

@@ -37,7 +37,6 @@ pub(crate) enum Right {
     /// To set budgets and VMs: an operator.
     Operate,
     /// To post power readings: a power source.
-    #[allow(dead_code, reason = "named by the route that takes readings")]
     ReportPower,
 }
 

@@ -1,0 +1,193 @@
+//! Real daemons with sensors that are slow, hang, or are elsewhere.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ballast_rig::{METER_LABEL, METER_NAME, chassis_root, server_root, supply_hwmon};
+use ballast_tests::{Lab, steady};
+use ballast_types::ServerId;
+use ballast_types::wire::{AgentState, ChassisState};
+use reqwest::Client;
+
+/// Changes a daemon's config before it is started.
+fn reconfigure(lab: &Lab, name: &str, change: impl FnOnce(String) -> String) {
+    let file = lab.config(name);
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, change(text)).unwrap();
+}
+
+/// Posts what the rig's supplies draw, as somebody else's meter would.
+struct Feeder<'a> {
+    lab: &'a Lab,
+    url: String,
+    began: Instant,
+    seq: u64,
+}
+
+impl Feeder<'_> {
+    /// One reading; the answer's status.
+    fn post(&mut self) -> u16 {
+        self.seq += 1;
+        let class = chassis_root(&self.lab.tree()).join("sys/class/hwmon");
+        let microwatts = |dir: fs::DirEntry| -> Option<u64> {
+            let name = fs::read_to_string(dir.path().join("name")).ok()?;
+            let is_supply = name.trim() == supply_hwmon(0).split('@').next()?;
+            let input = fs::read_to_string(dir.path().join("power1_input")).ok()?;
+            is_supply.then(|| input.trim().parse().ok())?
+        };
+        let sum: u64 = fs::read_dir(class).unwrap().flatten().filter_map(microwatts).sum();
+        let body = serde_json::json!({
+            "source": "shelf-1",
+            "source_boot_id": "feeder",
+            "source_ms": self.began.elapsed().as_millis() as u64 + 1,
+            "age_ms": 0,
+            "watts": sum as f64 / 1e6,
+            "seq": self.seq,
+        });
+        let (status, _) =
+            self.lab.call(|client: &Client| client.post(&self.url).body(body.to_string()));
+        status
+    }
+}
+
+#[test]
+fn a_chassis_that_sees_no_supply_holds_its_budget_by_what_it_is_told() {
+    let power_input = "[power_input]\nsource = \"shelf-1\"\nmax_w = 5000\n";
+    let mut lab = Lab::new(steady(2, 420, (0.3, 0.95)), power_input);
+    // The same supplies, but not the manager's any more.
+    reconfigure(&lab, "chassis", |text| {
+        let (before, rest) = text.split_once("[[supply]]").unwrap();
+        format!("{before}{}", &rest[rest.find("[[server]]").unwrap()..])
+    });
+    for name in ["s01", "s02", "chassis"] {
+        lab.start(name);
+    }
+    let mut feeder =
+        Feeder { lab: &lab, url: lab.url("chassis", "/v1/power"), began: Instant::now(), seq: 0 };
+    let until = |feeder: &mut Feeder<'_>, what: &str, done: &dyn Fn(&Lab) -> bool| {
+        let began = Instant::now();
+        while !done(feeder.lab) {
+            assert!(began.elapsed() < ballast_tests::PATIENCE, "never: {what}");
+            assert_eq!(feeder.post(), 204);
+            thread::sleep(Duration::from_millis(100));
+        }
+    };
+    until(&mut feeder, "ready", &|lab| lab.get("chassis", "/readyz").0 == 200);
+    until(&mut feeder, "the budget holds", &Lab::holds);
+    // A repeated reading is refused, and the manager goes on.
+    feeder.seq -= 1;
+    assert_eq!(feeder.post(), 409);
+    let status = lab.chassis().unwrap();
+    let sensor = &status.sensors[0];
+    assert_eq!((sensor.sensor.as_str(), sensor.problem.as_deref()), ("power input shelf-1", None));
+
+    // The feeder stops: the manager is blind, and no server may draw more than its share.
+    lab.wait("blind", |lab| lab.chassis().is_some_and(|c| c.state == ChassisState::Blind));
+    let status = lab.chassis().unwrap();
+    let granted: f64 = status.servers.iter().map(|s| s.granted_w.unwrap().as_f64()).sum();
+    assert!(granted <= status.limit_w.as_f64(), "{granted}");
+    assert!(status.power_w.is_none() && status.alarms.iter().any(|a| a.contains("no reading")));
+    let mut feeder = Feeder {
+        lab: &lab,
+        url: lab.url("chassis", "/v1/power"),
+        began: feeder.began,
+        seq: 10_000,
+    };
+    until(&mut feeder, "it sees again", &|lab| {
+        lab.chassis().is_some_and(|c| c.state != ChassisState::Blind && c.power_w.is_some())
+    });
+    lab.end_all();
+    lab.replay("chassis");
+}
+
+#[test]
+fn a_meter_that_hangs_holds_up_nothing_but_itself() {
+    let mut lab = Lab::new(steady(1, 300, (0.3, 0.95)), "");
+    // A file that blocks its reader, as a BMC does that does not answer.
+    let root = server_root(&lab.tree(), &ServerId::new("s01").unwrap());
+    let dir = root.join("sys/class/hwmon/hwmon9");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("name"), "slow\n").unwrap();
+    let file = dir.join("power1_average");
+    nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let rig = format!("name = {METER_NAME:?}\nlabel = {METER_LABEL:?}\n");
+    reconfigure(&lab, "s01", |text| {
+        assert!(text.contains(&rig));
+        text.replace(&rig, "name = \"slow\"\ndeadline_ms = 300\nsample_ms = 1000\n")
+    });
+    lab.start("s01");
+    let alarmed = |lab: &Lab, what: &str| {
+        lab.agent("s01").is_some_and(|agent| agent.alarms.iter().any(|a| a.contains(what)))
+    };
+    lab.wait("the hang is told of", |lab| alarmed(lab, "hwmon slow: no answer for"));
+
+    // An alert is obeyed meanwhile: without a reading, by the floor.
+    let url = lab.url("s01", "/v1/alert");
+    let alert = r#"{"chassis_id":"lab","epoch":1,"seq":1,"level":"cap","echo_boot_id":null,
+        "echo_agent_ms":null,"chassis_power_w":300,"chassis_limit_w":300,"cap_w":120,
+        "fallback_w":120,"valid_for_ms":2000}"#;
+    assert_eq!(lab.call(|client: &Client| client.post(&url).body(alert)).0, 200);
+    lab.wait("its cores are at the floor", |lab| {
+        lab.agent("s01").is_some_and(|agent| agent.report.min_khz.is_some())
+    });
+
+    // What the device answers at last was asked long ago: it is not a reading of now.
+    thread::sleep(Duration::from_secs(4));
+    fs::write(&file, "230000000\n").unwrap();
+    thread::sleep(Duration::from_millis(500));
+    let agent = lab.agent("s01").unwrap();
+    assert_eq!((agent.report.state, agent.report.power_w), (AgentState::Blind, None));
+    assert!(agent.sensors[0].age_ms.is_some_and(|ms| ms >= 4000), "{:?}", agent.sensors);
+
+    // It is well again: the agent sees.
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0.. {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                // Waits for the reader.
+                fs::write(&file, format!("{}\n", 230_000_000 + n)).unwrap();
+            }
+        });
+        lab.wait("it sees", |lab| {
+            lab.agent("s01").is_some_and(|agent| agent.report.power_w.is_some())
+        });
+        stop.store(true, Ordering::Relaxed);
+        // Whoever still waits for a reader or a writer is let go.
+        lab.end("s01");
+        drop(fs::File::options().read(true).write(true).open(&file));
+    });
+}
+
+#[test]
+fn a_slow_meter_with_rapl_beside_it_holds_the_budget() {
+    let mut spec = steady(2, 420, (0.3, 0.95));
+    spec.meter.lag = Duration::from_secs(1);
+    spec.meter.refresh = Duration::from_secs(1);
+    let mut lab = Lab::new(spec, "");
+    let rig = format!("label = {METER_LABEL:?}\n");
+    for name in ["s01", "s02"] {
+        let fused = format!("{rig}lag_ms = 1000\nrefresh_ms = 1000\nfuse_rapl = true\n");
+        reconfigure(&lab, name, |text| text.replace(&rig, &fused));
+    }
+    let before = lab.limits();
+    lab.start_all();
+    lab.wait("the budget holds", Lab::holds);
+    lab.wait("the line is learnt and the meter's refresh is measured", |lab| {
+        lab.agent("s01").is_some_and(|agent| {
+            let [meter, fused] = &agent.sensors[..] else { panic!("{:?}", agent.sensors) };
+            let measured = meter.refresh_ms.is_some_and(|ms| (900..=1100).contains(&ms));
+            measured && fused.problem.is_none() && agent.report.state == AgentState::Recovering
+        })
+    });
+    let (_, metrics) = lab.get("s01", "/metrics");
+    assert!(metrics.contains("ballast_agent_sensor_refresh_seconds{sensor=\"hwmon "), "{metrics}");
+    lab.wait("the budget holds", Lab::holds);
+    lab.end_all();
+    lab.replay("s01");
+    lab.wait_restored(&before, "");
+}
