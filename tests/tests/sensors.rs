@@ -14,8 +14,8 @@ use reqwest::Client;
 /// Changes a daemon's config before it is started.
 fn reconfigure(lab: &Lab, name: &str, change: impl FnOnce(String) -> String) {
     let file = lab.config(name);
-    let text = fs::read_to_string(&file).unwrap();
-    fs::write(&file, change(text)).unwrap();
+    let text = fs::read_to_string(&file).expect("a config");
+    fs::write(&file, change(text)).expect("a config");
 }
 
 /// Posts what the rig's supplies draw, as somebody else's meter would.
@@ -37,7 +37,7 @@ impl Feeder<'_> {
             let input = fs::read_to_string(dir.path().join("power1_input")).ok()?;
             is_supply.then(|| input.trim().parse().ok())?
         };
-        let sum: u64 = fs::read_dir(class).unwrap().flatten().filter_map(microwatts).sum();
+        let sum: u64 = fs::read_dir(class).expect("a tree").flatten().filter_map(microwatts).sum();
         let body = serde_json::json!({
             "source": "shelf-1",
             "source_boot_id": "feeder",
@@ -64,6 +64,7 @@ fn a_chassis_that_sees_no_supply_holds_its_budget_by_what_it_is_told() {
     for name in ["s01", "s02", "chassis"] {
         lab.start(name);
     }
+    lab.wait("the manager answers", |lab| lab.get("chassis", "/readyz").0 != 0);
     let mut feeder =
         Feeder { lab: &lab, url: lab.url("chassis", "/v1/power"), began: Instant::now(), seq: 0 };
     let until = |feeder: &mut Feeder<'_>, what: &str, done: &dyn Fn(&Lab) -> bool| {
@@ -84,11 +85,14 @@ fn a_chassis_that_sees_no_supply_holds_its_budget_by_what_it_is_told() {
     assert_eq!((sensor.sensor.as_str(), sensor.problem.as_deref()), ("power input shelf-1", None));
 
     // The feeder stops: the manager is blind, and no server may draw more than its share.
-    lab.wait("blind", |lab| lab.chassis().is_some_and(|c| c.state == ChassisState::Blind));
+    let told = |alarms: &[String]| alarms.iter().any(|alarm| alarm.contains("no reading"));
+    lab.wait("blind", |lab| {
+        lab.chassis().is_some_and(|c| c.state == ChassisState::Blind && told(&c.alarms))
+    });
     let status = lab.chassis().unwrap();
     let granted: f64 = status.servers.iter().map(|s| s.granted_w.unwrap().as_f64()).sum();
     assert!(granted <= status.limit_w.as_f64(), "{granted}");
-    assert!(status.power_w.is_none() && status.alarms.iter().any(|a| a.contains("no reading")));
+    assert_eq!(status.power_w, None);
     let mut feeder = Feeder {
         lab: &lab,
         url: lab.url("chassis", "/v1/power"),
