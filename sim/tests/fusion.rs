@@ -64,8 +64,10 @@ fn run(seed: u64, lag: Duration, refresh: Duration) -> (Missed, Missed) {
             fused.slow(reading.watts, plant.now());
         }
         let (to, after) = (plant.now(), energy(&plant));
-        let rapl =
-            after.since_wrapping(before, Microjoules::new(u64::MAX)).over(to - from).unwrap();
+        let rapl = after
+            .since_wrapping(before, Microjoules::new(u64::MAX))
+            .over(to - from)
+            .expect("a window");
         if let Reading::Sample { watts, taken_at } = fused.fast(from, to, rapl) {
             assert_eq!(taken_at, to);
             let missed = watts.as_f64() - joules / steps;
