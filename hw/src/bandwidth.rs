@@ -8,6 +8,9 @@
 //! - A `cpu.max.burst` above the quota makes the write fail (EINVAL), and below it breaks the quota.
 //! - The limit of a parent holds as well, so a quota may be looser than what the VM can use.
 //!
+//! A unit's group is limited through systemd (`CPUQuotaPerSecUSec`), whose next change of the unit would
+//! undo what is written into its file.
+//!
 //! A limit that the operator has set is never raised and is put back at the end. Whoever else writes the
 //! file while a quota of ours is on it is told of, not fought: the file is then theirs.
 
@@ -19,16 +22,22 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
+use std::thread;
 
 use ballast_types::VmId;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
+use crate::binding::{refuse_systemds, unit_at};
 use crate::error::{HwError, Operation};
 use crate::root::{optional, read_value, write_value};
+use crate::systemd::Systemd;
 use crate::{Cgroup, Root};
 use cpu_max::CPU_MAX;
 pub use cpu_max::{CpuMax, CpuMaxError};
+
+/// Between two looks at what systemd did.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The bandwidth of a VM's cgroup as it was before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +48,21 @@ pub struct QuotaOriginal {
     pub cores: u16,
     /// What to write back.
     pub cpu_max: CpuMax,
+    /// The unit that systemd is told to limit; without one the file is written.
+    #[serde(default)]
+    pub unit: Option<String>,
+}
+
+/// Who limits VMs.
+#[derive(Clone, Debug)]
+pub enum Through {
+    /// The agent, by writing `cpu.max`; in groups of systemd's units only if told so.
+    Files {
+        /// Units' groups too.
+        even_units: bool,
+    },
+    /// systemd.
+    Systemd(Systemd),
 }
 
 /// One VM's group.
@@ -49,11 +73,15 @@ struct Limited {
     /// The folder's inode: a VM that was started anew has another group, though by the same name.
     inode: u64,
     cores: u16,
+    /// Who is told to limit it, and by what name.
+    unit: Option<(Systemd, String)>,
     original: CpuMax,
     /// What the controller wants, in thousandths of a core.
     wanted: Option<u32>,
     /// What we have put there, or an earlier life of ours.
     written: Option<CpuMax>,
+    /// What systemd was told and has not answered: it may still come.
+    pending: Option<CpuMax>,
     /// Somebody else's value over ours.
     foreign: Option<CpuMax>,
     /// The VM is known, not only left over from an earlier life.
@@ -65,6 +93,7 @@ struct Limited {
 pub struct Bandwidth {
     root: Root,
     period: Duration,
+    through: Through,
     vms: BTreeMap<VmId, Limited>,
     /// By cgroup path: what an earlier life has left where it could not be read.
     unread: BTreeMap<String, QuotaOriginal>,
@@ -74,7 +103,28 @@ impl Bandwidth {
     /// Knows of no VM yet; quotas are set in periods of `period`.
     #[must_use]
     pub fn new(root: &Root, period: Duration) -> Self {
-        Self { root: root.clone(), period, vms: BTreeMap::new(), unread: BTreeMap::new() }
+        let (vms, unread) = (BTreeMap::new(), BTreeMap::new());
+        Self {
+            root: root.clone(),
+            period,
+            through: Through::Files { even_units: true },
+            vms,
+            unread,
+        }
+    }
+
+    /// From now on VMs that become known are limited through `through`.
+    #[must_use]
+    pub fn through(self, through: Through) -> Self {
+        Self { through, ..self }
+    }
+
+    /// systemd: the one that is told anyway, or the one of this machine.
+    fn systemd(&self) -> Result<Systemd, HwError> {
+        match &self.through {
+            Through::Systemd(systemd) => Ok(systemd.clone()),
+            Through::Files { .. } => Systemd::start(&self.root),
+        }
     }
 
     /// Takes over what an earlier life had found, by cgroup path, and tells which VMs it left limited:
@@ -109,7 +159,17 @@ impl Bandwidth {
         path: &str,
         saved: &QuotaOriginal,
     ) -> Result<Option<(Limited, u32)>, HwError> {
-        let Some(group) = optional(self.open(path, saved.cores))? else { return Ok(None) };
+        let unit = match &saved.unit {
+            Some(unit) => Some((self.systemd()?, unit.clone())),
+            None => None,
+        };
+        let Some(group) = optional(self.open(path, saved.cores, unit.clone()))? else {
+            if let Some((systemd, unit)) = unit {
+                // What systemd was told outlives the unit's group.
+                optional(systemd.limit_cpu(&unit, saved.cpu_max))?;
+            }
+            return Ok(None);
+        };
         let now = group.original;
         let limit = now.millicores().filter(|_| now.compare(saved.cpu_max).is_lt());
         Ok(limit.map(|millicores| {
@@ -133,23 +193,49 @@ impl Bandwidth {
         Ok(())
     }
 
-    fn open(&self, path: &str, cores: u16) -> Result<Limited, HwError> {
+    fn open(
+        &self,
+        path: &str,
+        cores: u16,
+        unit: Option<(Systemd, String)>,
+    ) -> Result<Limited, HwError> {
         let group = Cgroup::at(&self.root, path)?;
         let file = group.dir().join("cpu.max");
         let inode = group.inode()?;
         let original = read_value(&file, CPU_MAX)?;
-        let (wanted, written, foreign) = (None, None, None);
-        let path = path.to_owned();
-        Ok(Limited { path, file, inode, cores, original, wanted, written, foreign, known: true })
+        Ok(Limited {
+            path: path.to_owned(),
+            file,
+            inode,
+            cores,
+            unit,
+            original,
+            wanted: None,
+            written: None,
+            pending: None,
+            foreign: None,
+            known: true,
+        })
     }
 
     /// Has to do with `vm` from now on. Its original must be on disk before [`Bandwidth::settle`].
     ///
     /// # Errors
-    /// If the group is not there, has no bandwidth control, or lets bursts exceed a quota.
+    /// If the group is not there, has no bandwidth control, lets bursts exceed a quota, or belongs to
+    /// somebody who is not asked.
     pub fn know(&mut self, vm: &VmId, path: &str, cores: u16) -> Result<(), HwError> {
         self.reclaim(vm, Some(path))?;
-        let group = self.open(path, cores).map_err(|e| HwError {
+        let unit = match &self.through {
+            Through::Systemd(systemd) => {
+                let unit = unit_at(&Cgroup::at(&self.root, path)?, path)?;
+                Some((systemd.clone(), unit.to_owned()))
+            }
+            Through::Files { even_units } => {
+                refuse_systemds(&self.root, path, "cpu.max", *even_units)?;
+                None
+            }
+        };
+        let group = self.open(path, cores, unit).map_err(|e| HwError {
             allowed: if e.is_missing() {
                 "a group with cpu.max: its parent's cgroup.subtree_control has \"cpu\"".to_owned()
             } else {
@@ -192,7 +278,9 @@ impl Bandwidth {
     #[must_use]
     pub fn originals(&self) -> BTreeMap<String, QuotaOriginal> {
         let original = |(vm, it): (&VmId, &Limited)| {
-            let original = QuotaOriginal { vm: vm.clone(), cores: it.cores, cpu_max: it.original };
+            let unit = it.unit.as_ref().map(|(_, unit)| unit.clone());
+            let original =
+                QuotaOriginal { vm: vm.clone(), cores: it.cores, cpu_max: it.original, unit };
             (it.path.clone(), original)
         };
         self.unread.clone().into_iter().chain(self.vms.iter().map(original)).collect()
@@ -249,7 +337,11 @@ impl Bandwidth {
             // A group that is gone, or comes as this looks, is looked at the next time.
             let Ok(dir) = it.dir().metadata() else { continue };
             let Ok(now) = read_value::<CpuMax>(&it.file, CPU_MAX) else { continue };
-            if dir.ino() != it.inode {
+            it.arrived(now);
+            if dir.ino() != it.inode && it.unit.is_some() && it.written == Some(now) {
+                // The unit was started anew, and what systemd was told still holds.
+                it.inode = dir.ino();
+            } else if dir.ino() != it.inode {
                 (it.inode, it.original, it.written, it.foreign) = (dir.ino(), now, None, None);
                 changed = true;
             } else if let Some(written) = it.written {
@@ -307,6 +399,7 @@ impl Limited {
             self.written = None;
             return Ok(());
         };
+        self.arrived(now);
         if let Some(written) = self.written.filter(|written| *written != now) {
             self.foreign = Some(now);
             let allowed = format!("{written}, as written: somebody else writes this file");
@@ -323,15 +416,31 @@ impl Limited {
         if target != now {
             // Said first: if the write is refused half-way it must be put back all the same.
             self.written = Some(now);
+            self.pending = self.unit.is_some().then_some(target);
             self.write(target)?;
+            self.pending = None;
         }
         self.written = (target != self.original).then_some(target);
         Ok(())
     }
 
+    /// What systemd was told and did not answer has come.
+    fn arrived(&mut self, now: CpuMax) {
+        if self.pending == Some(now) {
+            (self.written, self.pending) = (Some(now), None);
+        }
+    }
+
     fn put_back(&mut self) -> Result<(), HwError> {
+        if self.written.is_none() && self.pending.is_none() {
+            return Ok(());
+        }
+        let now = self.read()?;
+        now.into_iter().for_each(|now| self.arrived(now));
         let Some(written) = self.written else { return Ok(()) };
-        match self.read()? {
+        match now {
+            // What systemd was told outlives the unit's group.
+            None if self.unit.is_some() => self.write(self.original)?,
             Some(now) if now == written && now != self.original => self.write(self.original)?,
             Some(now) if now != self.original => {
                 warn!(file = %self.file.display(), is = %now, ours = %written, "somebody else's limit is left");
@@ -345,16 +454,26 @@ impl Limited {
 
     /// Writes, and reads back.
     fn write(&self, value: CpuMax) -> Result<(), HwError> {
-        match write_value(&self.file, value) {
+        let done = match &self.unit {
+            Some((systemd, unit)) => systemd.limit_cpu(unit, value),
+            None => write_value(&self.file, value),
+        };
+        match done {
             Err(e) if e.is_missing() => return Ok(()),
             done => done?,
         }
-        match self.read()? {
-            Some(now) if now != value => {
-                let allowed = format!("{value}, as written");
-                Err(HwError::value(&self.file, Operation::Verify, now, allowed))
+        // systemd may take a moment; a file has it at once.
+        let tries = if self.unit.is_some() { 20 } else { 1 };
+        for n in 1.. {
+            match self.read()? {
+                Some(now) if now != value && n < tries => thread::sleep(PAUSE),
+                Some(now) if now != value => {
+                    let allowed = format!("{value}, as written");
+                    return Err(HwError::value(&self.file, Operation::Verify, now, allowed));
+                }
+                _ => break,
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 }

@@ -114,6 +114,11 @@ impl HwError {
         self.source.as_ref().is_some_and(|e| e.kind() == io::ErrorKind::NotFound)
     }
 
+    /// Whether a cgroup is there, but the controller that was asked for is not enabled in it.
+    pub(crate) fn has_no_controller(&self) -> bool {
+        self.is(&[Errno::EOPNOTSUPP])
+    }
+
     /// Whether the kernel gave one of these errors.
     pub(crate) fn is(&self, errors: &[Errno]) -> bool {
         let raw = self.source.as_ref().and_then(io::Error::raw_os_error);

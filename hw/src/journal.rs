@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::bandwidth::QuotaOriginal;
-use crate::cgroup::CpusetOriginal;
+use crate::binding::CpusetOriginal;
 use crate::cpufreq::CpufreqOriginals;
 use crate::durable;
 use crate::error::{HwError, Operation};
@@ -187,6 +187,7 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::binding::Via;
     use ballast_types::{CoreId, KiloHertz, VmId};
 
     fn boot(n: u8) -> BootId {
@@ -207,13 +208,21 @@ mod tests {
                 LimitOriginal { limit_uw: 165_000_000, enabled: true },
             )]
             .into(),
-            cpusets: BTreeMap::new(),
+            cpusets: [(
+                "machine.slice/b.scope".into(),
+                CpusetOriginal {
+                    cpus: "0-7".into(),
+                    via: Via::Systemd { unit: "b.scope".into(), allowed: String::new() },
+                },
+            )]
+            .into(),
             quotas: [(
                 "machine.slice/b.scope".into(),
                 QuotaOriginal {
                     vm: VmId::new("b").unwrap(),
                     cores: 4,
                     cpu_max: "max 100000".parse().unwrap(),
+                    unit: Some("b.scope".into()),
                 },
             )]
             .into(),
@@ -246,6 +255,15 @@ mod tests {
         assert_eq!(opened, Opened::OtherBoot);
         drop(journal);
         assert_eq!(Journal::open(dir.path(), &boot(1)).unwrap().1, Opened::Clean);
+    }
+
+    #[test]
+    fn a_journal_of_a_version_that_only_wrote_files_is_read() {
+        let old = r#"{"cpus":"0-7"}"#;
+        let read: CpusetOriginal = serde_json::from_str(old).unwrap();
+        assert_eq!((read.cpus.as_str(), read.via), ("0-7", Via::Cgroup { inode: None }));
+        let old = r#"{"vm":"b","cores":4,"cpu_max":"max 100000"}"#;
+        assert_eq!(serde_json::from_str::<QuotaOriginal>(old).unwrap().unit, None);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! A restriction is undone by putting back what was there. [`journal`] keeps that over a crash.
 
 pub mod bandwidth;
+pub mod binding;
 pub mod cgroup;
 pub mod cpufreq;
 pub mod durable;
@@ -14,6 +15,7 @@ mod error;
 mod freshness;
 pub mod hwmon;
 pub mod journal;
+mod libvirt;
 pub mod lists;
 pub mod meter;
 pub mod powercap;
@@ -22,12 +24,14 @@ mod root;
 pub mod sensor;
 pub mod slots;
 pub mod supplies;
+pub mod systemd;
 mod topology;
 
 #[cfg(test)]
 mod testing;
 
-pub use bandwidth::{Bandwidth, CpuMax, QuotaOriginal};
+pub use bandwidth::{Bandwidth, CpuMax, QuotaOriginal, Through};
+pub use binding::{Binders, By, CpusetOriginal};
 pub use cgroup::{Cgroup, CpuUse, UsageMeter};
 pub use cpufreq::{Cpufreq, Driver, Floor};
 pub use error::{HwError, Operation};

@@ -47,6 +47,30 @@ impl CpuList {
     }
 }
 
+impl CpuList {
+    /// As a bit mask, CPU `n` in bit `n % 8` of byte `n / 8`: systemd's `AllowedCPUs`.
+    #[must_use]
+    pub fn to_mask(&self) -> Vec<u8> {
+        let bytes = self.0.last().map_or(0, |last| *last as usize / 8 + 1);
+        let mut mask = vec![0; bytes];
+        for cpu in &self.0 {
+            mask[*cpu as usize / 8] |= 1 << (cpu % 8);
+        }
+        mask
+    }
+
+    /// What such a mask says; `None` if it has CPUs beyond what Linux supports.
+    #[must_use]
+    pub fn from_mask(mask: &[u8]) -> Option<Self> {
+        let bit = |(byte, bits): (usize, &u8)| {
+            let bits = *bits;
+            (0..8u32).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| byte as u32 * 8 + bit)
+        };
+        let cpus: BTreeSet<_> = mask.iter().enumerate().flat_map(bit).collect();
+        cpus.last().is_none_or(|last| *last <= MAX_CPU).then_some(Self(cpus))
+    }
+}
+
 impl FromIterator<u32> for CpuList {
     fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
         Self(cpus.into_iter().collect())
@@ -138,7 +162,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_mask_has_the_lowest_cpu_in_the_lowest_bit() {
+        for (list, mask) in [("", &[][..]), ("0", &[1]), ("1,9", &[2, 2]), ("0-8", &[255, 1])] {
+            let list: CpuList = list.parse().unwrap();
+            assert_eq!(list.to_mask(), mask);
+            assert_eq!(CpuList::from_mask(mask), Some(list));
+        }
+        assert_eq!(CpuList::from_mask(&[1, 0, 0]).unwrap().to_string(), "0");
+        assert_eq!(CpuList::from_mask(&[1; 1025]), None);
+    }
+
     proptest! {
+        #[test]
+        fn a_list_survives_its_mask(cpus in proptest::collection::btree_set(0u32..=MAX_CPU, 0..200)) {
+            let list: CpuList = cpus.into_iter().collect();
+            prop_assert_eq!(CpuList::from_mask(&list.to_mask()), Some(list));
+        }
+
         #[test]
         fn a_list_survives_its_text(cpus in proptest::collection::btree_set(0u32..=MAX_CPU, 0..200)) {
             let list: CpuList = cpus.into_iter().collect();

@@ -23,6 +23,12 @@ impl Root {
     pub fn path(&self, relative: &str) -> PathBuf {
         self.0.join(relative.trim_start_matches('/'))
     }
+
+    /// Whether this is the machine itself, not a folder that looks like one.
+    #[must_use]
+    pub fn is_machine(&self) -> bool {
+        self.0 == Path::new("/")
+    }
 }
 
 /// This boot of this machine: `/proc/sys/kernel/random/boot_id`.

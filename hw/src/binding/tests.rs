@@ -1,0 +1,361 @@
+//! Each way to bind a VM, and what can go wrong with it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+
+use super::*;
+use crate::systemd::mock::Mock;
+use crate::testing::Tree;
+
+const PLAIN: &str = "vms/web";
+const UNIT: &str = "batch.slice/web.service";
+const SCOPE: &str = r"machine.slice/machine-qemu\x2d3\x2dweb.scope";
+
+fn list(text: &str) -> CpuList {
+    text.parse().unwrap()
+}
+fn dir(path: &str) -> String {
+    format!("sys/fs/cgroup/{path}")
+}
+
+fn machine() -> Tree {
+    let tree = Tree::new();
+    tree.write("sys/fs/cgroup/cgroup.controllers", "cpuset cpu");
+    tree.write("sys/fs/cgroup/cpuset.cpus.effective", "0-15\n");
+    tree
+}
+fn group(tree: &Tree, path: &str, effective: &str) {
+    tree.folder(&dir(path), &[("cpuset.cpus", ""), ("cpuset.cpus.effective", effective)]);
+}
+fn bound_by(tree: &Tree, by: By) -> (Binders, Box<dyn Binder>) {
+    let mut binders = Binders::new(tree.root(), by);
+    let binder = binders.binder().unwrap();
+    (binders, binder)
+}
+/// A domain with two vCPUs and one I/O thread, and a virsh.
+fn domain(tree: &Tree) -> (Binders, Box<dyn Binder>) {
+    group(tree, SCOPE, "0-15");
+    for (thread, cpus) in
+        [("vcpu0", "0-7"), ("vcpu1", "0-7"), ("emulator", "0-15"), ("iothread1", "4")]
+    {
+        group(tree, &format!("{SCOPE}/libvirt/{thread}"), cpus);
+    }
+    tree.write("usr/bin/virsh", include_str!("virsh.sh"));
+    let program = tree.root().path("usr/bin/virsh");
+    fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+    bound_by(tree, By::Libvirt(LIBVIRT_URI.into()))
+}
+fn threads(tree: &Tree) -> Vec<String> {
+    let thread = |name| tree.read(&format!("{}/libvirt/{name}/cpuset.cpus.effective", dir(SCOPE)));
+    ["vcpu0", "vcpu1", "emulator", "iothread1"].map(|name| thread(name).trim().to_owned()).into()
+}
+
+#[test]
+fn a_file_is_written_and_put_back_with_an_explicit_list() {
+    for (own, effective, back) in [("", "0-15", "0-15"), ("4-7", "4-7", "4-7")] {
+        let tree = machine();
+        group(&tree, PLAIN, effective);
+        tree.write(&format!("{}/cpuset.cpus", dir(PLAIN)), own);
+        let (mut binders, binder) = bound_by(&tree, By::Cgroup);
+        let original = binder.original(PLAIN).unwrap();
+        let file = format!("{}/cpuset.cpus.effective", dir(PLAIN));
+        tree.write(&file, "2-3");
+        binder.bind(PLAIN, &list("2-3")).unwrap();
+        assert_eq!(binder.effective(PLAIN).unwrap(), list("2-3"));
+        tree.write(&file, back);
+        binders.restore(PLAIN, &original).unwrap();
+        assert_eq!(tree.read(&format!("{}/cpuset.cpus", dir(PLAIN))).trim(), back);
+    }
+}
+
+#[test]
+fn a_units_file_is_left_to_systemd_unless_told() {
+    let tree = machine();
+    for path in [UNIT, SCOPE, "batch.slice", "system.slice/vmm.service/vm1", PLAIN] {
+        group(&tree, path, "0-15");
+    }
+    let may = |by: By, path| bound_by(&tree, by).1.original(path);
+    may(By::Cgroup, UNIT).expect("no systemd, no owner");
+    fs::create_dir_all(tree.root().path("run/systemd/system")).unwrap();
+    for path in [UNIT, SCOPE, "batch.slice"] {
+        let text = may(By::Cgroup, path).unwrap_err().to_string();
+        assert!(text.contains("groups.by = \"systemd\"") && text.contains("Delegate="), "{text}");
+        may(By::CgroupEvenUnits, path).unwrap();
+    }
+    for path in ["system.slice/vmm.service/vm1", PLAIN] {
+        may(By::Cgroup, path).unwrap();
+    }
+    assert!(tree.written().is_empty());
+}
+
+#[test]
+fn a_unit_is_bound_by_its_property_and_no_file_is_written() {
+    for (allowed, before) in [("", "0-7"), ("0-3", "0-3")] {
+        let tree = machine();
+        let systemd = Mock::start(tree.root());
+        systemd.unit(UNIT);
+        let (mut binders, binder) = bound_by(&tree, By::Systemd);
+        if !allowed.is_empty() {
+            binders.systemd().unwrap().allow_cpus("web.service", &list(allowed)).unwrap();
+        }
+        let original = binder.original(UNIT).unwrap();
+        assert_eq!(original.cpus, before);
+        systemd.log();
+        binder.bind(UNIT, &list("4-5")).unwrap();
+        assert_eq!(binder.effective(UNIT).unwrap(), list("4-5"));
+        // By a life that binds otherwise, too.
+        let (mut binders, _) = bound_by(&tree, By::Cgroup);
+        binders.restore(UNIT, &original).unwrap();
+        assert_eq!(binder.effective(UNIT).unwrap(), list(before));
+        let mut log =
+            vec!["web.service AllowedCPUs=4-5", &*format!("web.service AllowedCPUs={before}")]
+                .into_iter()
+                .map(str::to_owned)
+                .collect::<Vec<_>>();
+        if allowed.is_empty() {
+            // Only after the kernel has the explicit list.
+            log.push("web.service AllowedCPUs=".into());
+        }
+        assert_eq!(systemd.log(), log);
+        assert_eq!(systemd.get("web.service").allowed, list(allowed).to_mask());
+        assert!(tree.written().is_empty(), "the files are systemd's");
+    }
+}
+
+#[test]
+fn a_unit_is_put_back_even_when_it_has_stopped() {
+    let tree = machine();
+    let systemd = Mock::start(tree.root());
+    systemd.unit(UNIT);
+    let (mut binders, binder) = bound_by(&tree, By::Systemd);
+    let original = binder.original(UNIT).unwrap();
+    binder.bind(UNIT, &list("1")).unwrap();
+    // Its next start must not find our CPUs.
+    tree.remove(&dir(UNIT));
+    binders.restore(UNIT, &original).unwrap();
+    assert!(systemd.get("web.service").allowed.is_empty());
+    // A scope ends with its group.
+    systemd.forget("web.service");
+    binders.restore(UNIT, &original).unwrap();
+}
+
+#[test]
+fn a_units_set_is_its_parents_until_it_has_one() {
+    let tree = machine();
+    let systemd = Mock::start(tree.root());
+    systemd.unit(UNIT);
+    let (_, binder) = bound_by(&tree, By::Systemd);
+    tree.remove(&format!("{}/cpuset.cpus.effective", dir(UNIT)));
+    assert_eq!(binder.effective(UNIT).unwrap(), list("0-15"), "that of the root");
+    tree.write("sys/fs/cgroup/batch.slice/cpuset.cpus.effective", "8-11\n");
+    assert_eq!(binder.original(UNIT).unwrap().cpus, "8-11");
+    tree.remove("sys/fs/cgroup/batch.slice");
+    assert!(binder.effective(UNIT).unwrap_err().is_missing(), "it has ended");
+}
+
+#[test]
+fn every_thread_of_a_domain_is_pinned_and_goes_back_to_where_it_was() {
+    let tree = machine();
+    let (mut binders, binder) = domain(&tree);
+    let before = threads(&tree);
+    let original = binder.original(SCOPE).unwrap();
+    binder.bind(SCOPE, &list("8-9,12")).unwrap();
+    assert_eq!(threads(&tree), ["8-9,12"; 4]);
+    assert_eq!(binder.effective(SCOPE).unwrap(), list("8-9,12"));
+    let log = tree.read("virsh.log");
+    assert!(log.contains("--connect qemu:///system vcpupin 3 1 8-9,12 --live\n"), "{log}");
+    // A vCPU that came while it was bound goes where QEMU's own threads were.
+    group(&tree, &format!("{SCOPE}/libvirt/vcpu2"), "8-9,12");
+    binders.restore(SCOPE, &original).unwrap();
+    assert_eq!(threads(&tree), before);
+    assert_eq!(
+        tree.read(&format!("{}/libvirt/vcpu2/cpuset.cpus.effective", dir(SCOPE))).trim(),
+        "0-15"
+    );
+    // A domain that has ended needs nothing.
+    tree.remove(&dir(SCOPE));
+    binders.restore(SCOPE, &original).unwrap();
+    assert!(tree.written().is_empty(), "the files are libvirt's");
+}
+
+#[test]
+fn a_virsh_that_hangs_is_ended() {
+    let tree = machine();
+    domain(&tree);
+    tree.write("virsh.slow", "");
+    let virsh = Virsh::new(tree.root().path("usr/bin/virsh"), LIBVIRT_URI.into());
+    let began = Instant::now();
+    let error = virsh.within(Duration::from_millis(100)).pins(3).unwrap_err();
+    assert!(error.is_transient() && !error.is_missing(), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+}
+
+/// What is wrong, with what way and group, and what the operator reads.
+#[test]
+fn what_cannot_be_bound_is_refused_with_the_remedy_and_nothing_is_written() {
+    type Wrong = fn(&Tree);
+    let rows: [(&str, By, &str, Wrong, &str, bool); 17] = [
+        ("no such group", By::Cgroup, "vms/other", |_| {}, "a VM that runs", true),
+        ("kubelet's", By::Cgroup, "kubepods.slice/x", |_| {}, "kubepods", false),
+        ("kubelet's unit", By::Systemd, "kubepods.slice/a.scope", |_| {}, "kubepods", false),
+        (
+            "controller off",
+            By::Cgroup,
+            PLAIN,
+            |tree| tree.remove(&format!("{}/cpuset.cpus", dir(PLAIN))),
+            "subtree_control must have",
+            false,
+        ),
+        (
+            "a partition",
+            By::Cgroup,
+            PLAIN,
+            |tree| tree.write(&format!("{}/cpuset.cpus.partition", dir(PLAIN)), "isolated\n"),
+            "partitions are left alone",
+            false,
+        ),
+        (
+            "a unit's partition",
+            By::Systemd,
+            UNIT,
+            |tree| tree.write(&format!("{}/cpuset.cpus.partition", dir(UNIT)), "root\n"),
+            "partitions are left alone",
+            false,
+        ),
+        (
+            "garbage",
+            By::Cgroup,
+            PLAIN,
+            |tree| tree.write(&format!("{}/cpuset.cpus", dir(PLAIN)), "3-1\n"),
+            "a CPU list",
+            false,
+        ),
+        (
+            "no CPUs at all",
+            By::Cgroup,
+            PLAIN,
+            |tree| tree.write(&format!("{}/cpuset.cpus.effective", dir(PLAIN)), "\n"),
+            "a CPU list",
+            false,
+        ),
+        (
+            "unreadable",
+            By::Cgroup,
+            PLAIN,
+            |tree| {
+                tree.fail(&format!("{}/cpuset.cpus", dir(PLAIN)), Operation::Read, Errno::EACCES)
+            },
+            "runs as root",
+            false,
+        ),
+        ("not a unit", By::Systemd, PLAIN, |_| {}, "groups.by = \"cgroup\"", false),
+        ("no such unit", By::Systemd, "batch.slice/b.service", |_| {}, "b.service", true),
+        (
+            "another's unit of that name",
+            By::Systemd,
+            "other.slice/web.service",
+            |tree| group(tree, "other.slice/web.service", "0-15"),
+            "that is where its cgroup is, says systemd",
+            false,
+        ),
+        ("not a domain", By::Libvirt(LIBVIRT_URI.into()), UNIT, |_| {}, "a libvirt domain", false),
+        (
+            "no virsh",
+            By::Libvirt(LIBVIRT_URI.into()),
+            SCOPE,
+            |tree| tree.remove("usr/bin/virsh"),
+            "libvirt-clients",
+            false,
+        ),
+        (
+            "libvirt refuses",
+            By::Libvirt(LIBVIRT_URI.into()),
+            SCOPE,
+            |tree| tree.write("virsh.fails", "error: authentication unavailable"),
+            "authentication unavailable",
+            false,
+        ),
+        (
+            "an answer that is none",
+            By::Libvirt(LIBVIRT_URI.into()),
+            SCOPE,
+            |tree| tree.write(&format!("{}/libvirt/vcpu0/cpuset.cpus.effective", dir(SCOPE)), "x"),
+            "a CPU list",
+            false,
+        ),
+        (
+            "an old libvirt",
+            By::Libvirt(LIBVIRT_URI.into()),
+            SCOPE,
+            |tree| tree.remove(&format!("{}/libvirt", dir(SCOPE))),
+            "libvirt 7.1",
+            false,
+        ),
+    ];
+    for (what, by, path, wrong, says, missing) in rows {
+        let tree = machine();
+        let systemd = Mock::start(tree.root());
+        systemd.unit(UNIT);
+        domain(&tree);
+        group(&tree, PLAIN, "0-15");
+        wrong(&tree);
+        let error = bound_by(&tree, by).1.original(path).unwrap_err();
+        assert!(error.to_string().contains(says), "{what}: {error}");
+        assert_eq!(error.is_missing(), missing, "{what}: {error}");
+        assert!(tree.written().is_empty() && systemd.log().is_empty(), "{what}");
+        assert!(
+            !tree.root().path("virsh.log").exists() || !tree.read("virsh.log").contains("0-15")
+        );
+    }
+}
+
+#[test]
+fn a_grant_that_is_not_the_wish_is_an_error_whatever_the_way() {
+    type Deaf = fn(&Tree, &Mock);
+    let rows: [(By, &str, Deaf); 3] = [
+        (By::Cgroup, PLAIN, |tree, _| tree.ignores(&format!("{}/cpuset.cpus", dir(PLAIN)))),
+        (By::Systemd, UNIT, |_, systemd| systemd.ignores()),
+        (By::Libvirt(LIBVIRT_URI.into()), SCOPE, |tree, _| tree.write("virsh.ignores", "")),
+    ];
+    for (by, path, deaf) in rows {
+        let tree = machine();
+        let systemd = Mock::start(tree.root());
+        systemd.unit(UNIT);
+        domain(&tree);
+        group(&tree, PLAIN, "0-15");
+        let (mut binders, binder) = bound_by(&tree, by.clone());
+        let original = binder.original(path).unwrap();
+        deaf(&tree, &systemd);
+        let error = binder.bind(path, &list("1-2")).unwrap_err();
+        assert_eq!(error.operation, Operation::Verify, "{by:?}: {error}");
+        assert!(binder.bind(path, &list("")).is_err(), "{by:?}");
+        // Nothing was granted, so it is where it was.
+        binders.restore(path, &original).unwrap();
+    }
+}
+
+#[test]
+fn a_group_made_anew_is_not_given_what_the_old_one_had() {
+    let tree = machine();
+    group(&tree, PLAIN, "0-15");
+    let (mut binders, binder) = bound_by(&tree, By::Cgroup);
+    let original = binder.original(PLAIN).unwrap();
+    fs::rename(tree.root().path(&dir(PLAIN)), tree.root().path("ended")).unwrap();
+    binders.restore(PLAIN, &original).unwrap();
+    group(&tree, PLAIN, "0-3");
+    binders.restore(PLAIN, &original).unwrap();
+    assert!(tree.written().is_empty());
+}
+
+#[test]
+fn nothing_is_bound_where_cgroups_are_not_unified() {
+    let tree = Tree::new();
+    tree.write("sys/fs/cgroup/unified/cgroup.controllers", "");
+    for by in [By::Cgroup, By::Systemd, By::Libvirt(LIBVIRT_URI.into())] {
+        let error = Binders::new(tree.root(), by).binder().err().expect("refused");
+        assert!(error.to_string().contains("hybrid"), "{error}");
+    }
+}

@@ -1,0 +1,86 @@
+//! By systemd: `AllowedCPUs` of the unit whose group it is.
+
+use super::{Binder, CpusetOriginal, Via};
+use crate::error::{HwError, Operation};
+use crate::root::optional;
+use crate::systemd::{Systemd, unit};
+use crate::{Cgroup, CpuList, Root};
+
+/// The unit whose group this is.
+///
+/// # Errors
+/// If it is none: then it says what else can be done.
+pub(crate) fn unit_at<'a>(group: &Cgroup, path: &'a str) -> Result<&'a str, HwError> {
+    unit::unit_of(path).ok_or_else(|| {
+        let allowed = "the group of a slice, scope or service; others with groups.by = \"cgroup\"";
+        HwError::value(group.dir(), Operation::Read, path, allowed)
+    })
+}
+
+pub(super) struct Units {
+    pub(super) root: Root,
+    pub(super) systemd: Systemd,
+}
+
+impl Binder for Units {
+    fn original(&self, path: &str) -> Result<CpusetOriginal, HwError> {
+        let group = Cgroup::at(&self.root, path)?;
+        let unit = unit_at(&group, path)?;
+        group.inode()?;
+        let state = self.systemd.unit(unit)?;
+        if state.cgroup != path {
+            let allowed = format!("{path}: that is where its cgroup is, says systemd");
+            return Err(HwError::value(group.dir(), Operation::Read, state.cgroup, allowed));
+        }
+        group.is_member()?;
+        let cpus =
+            if state.allowed.is_empty() { self.effective(path)? } else { state.allowed.clone() };
+        let via = Via::Systemd { unit: unit.to_owned(), allowed: state.allowed.to_string() };
+        let original = CpusetOriginal { cpus: cpus.to_string(), via };
+        original.list(&group)?;
+        Ok(original)
+    }
+
+    fn bind(&self, path: &str, cpus: &CpuList) -> Result<(), HwError> {
+        let group = Cgroup::at(&self.root, path)?;
+        if cpus.is_empty() {
+            // systemd would take the property away, and the VM would stay where it is.
+            return Err(HwError::value(group.dir(), Operation::Write, "", "at least one CPU"));
+        }
+        self.systemd.allow_cpus(unit_at(&group, path)?, cpus)?;
+        group.granted(cpus)
+    }
+
+    /// The explicit list first: emptied at once, the kernel would keep the old one (ENOSPC, of which systemd
+    /// only writes in its log). Then, where there was none, the property is taken away, so that the unit
+    /// is not held there for good. It outlives the unit's group: one that is stopped is put back as well.
+    fn restore(&self, path: &str, original: &CpusetOriginal) -> Result<(), HwError> {
+        let group = Cgroup::at(&self.root, path)?;
+        let Via::Systemd { unit, allowed } = &original.via else { return Ok(()) };
+        let cpus = original.list(&group)?;
+        if optional(self.systemd.allow_cpus(unit, &cpus))?.is_none() {
+            return Ok(());
+        }
+        optional(group.granted(&cpus))?;
+        if allowed.is_empty() {
+            optional(self.systemd.allow_cpus(unit, &CpuList::default()))?;
+        }
+        Ok(())
+    }
+
+    /// Before the first `AllowedCPUs` in its slice the unit has no CPU set of its own: its parent's holds.
+    fn effective(&self, path: &str) -> Result<CpuList, HwError> {
+        let group = Cgroup::at(&self.root, path)?;
+        group.inode()?;
+        let mut above = path;
+        loop {
+            match (Cgroup::at(&self.root, above)?.effective(), above.rsplit_once('/')) {
+                (Err(error), Some((parent, _))) if error.has_no_controller() => above = parent,
+                (Err(error), None) if error.has_no_controller() => {
+                    return Cgroup::top(&self.root).effective();
+                }
+                (done, _) => return done,
+            }
+        }
+    }
+}

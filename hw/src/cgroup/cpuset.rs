@@ -1,0 +1,225 @@
+//! The CPUs that a group may use.
+//!
+//! Moving CPU sets takes a global lock and migrates tasks: it belongs to placement, not to the
+//! capping loop. `cpuset.cpus` of a populated group cannot be emptied (ENOSPC), so nothing is ever put
+//! back by emptying it. A write that cannot be granted succeeds all the same and falls back to the
+//! parent's set, so `cpuset.cpus.effective` is checked. `cpuset.mems` is not touched: that would move
+//! memory.
+//!
+//! Source: Documentation/admin-guide/cgroup-v2.rst; `kernel/cgroup/cpuset.c`.
+
+use core::time::Duration;
+use std::thread;
+
+use nix::errno::Errno;
+
+use super::Cgroup;
+use crate::error::{HwError, Operation};
+use crate::lists::CpuList;
+use crate::root::{optional, read_text, read_value, write_value};
+
+const LIST: &str = "a CPU list such as 0-3,8";
+/// How often, and after what pause, the grant is looked at again.
+const TRIES: u32 = 40;
+const PAUSE: Duration = Duration::from_millis(5);
+
+impl Cgroup {
+    /// The CPUs it may use now: `cpuset.cpus.effective`.
+    ///
+    /// # Errors
+    /// If the file is unreadable or garbage; `is_missing` only if the group is gone.
+    pub fn effective(&self) -> Result<CpuList, HwError> {
+        let file = self.dir().join("cpuset.cpus.effective");
+        read_value(&file, LIST).map_err(|error| self.explain(error))
+    }
+
+    /// The CPUs that it was given itself, empty when none were: `cpuset.cpus`.
+    ///
+    /// # Errors
+    /// As [`Cgroup::effective`].
+    pub fn own_cpus(&self) -> Result<CpuList, HwError> {
+        read_value(&self.dir().join("cpuset.cpus"), LIST).map_err(|error| self.explain(error))
+    }
+
+    /// Gives it `cpus`, and checks the grant.
+    ///
+    /// # Errors
+    /// If the list is empty, the kernel refuses, or it grants another set.
+    pub fn confine(&self, cpus: &CpuList) -> Result<(), HwError> {
+        let file = self.dir().join("cpuset.cpus");
+        if cpus.is_empty() {
+            return Err(HwError::value(&file, Operation::Write, "", "at least one CPU"));
+        }
+        write_value(&file, cpus).map_err(|error| self.explain(error))?;
+        self.granted(cpus)
+    }
+
+    /// Checks that exactly these CPUs were granted; whoever was told to do it may take a moment.
+    ///
+    /// # Errors
+    /// If others were, or the file is unreadable.
+    pub fn granted(&self, cpus: &CpuList) -> Result<(), HwError> {
+        let mut granted = self.effective()?;
+        for _ in 1..TRIES {
+            if granted == *cpus {
+                return Ok(());
+            }
+            thread::sleep(PAUSE);
+            granted = self.effective()?;
+        }
+        let effective = self.dir().join("cpuset.cpus.effective");
+        let allowed = format!("{cpus}, as written: CPUs that are online and its parent's");
+        Err(HwError::value(&effective, Operation::Verify, granted, allowed))
+    }
+
+    /// Checks that it is an ordinary member of its parent's partition. A partition root takes its CPUs
+    /// away from its neighbours, an isolated one even from the load balancer: both are somebody's
+    /// decision.
+    ///
+    /// # Errors
+    /// If it is anything else.
+    pub fn is_member(&self) -> Result<(), HwError> {
+        let file = self.dir().join("cpuset.cpus.partition");
+        match optional(read_text(&file))? {
+            Some(text) if text.trim() != "member" => {
+                let allowed = "member: partitions are left alone";
+                Err(HwError::value(&file, Operation::Read, text.trim(), allowed))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Says what the operator can do about it. A group that vanishes while it is used shows as ENODEV,
+    /// and one without the controller as if its files were gone.
+    fn explain(&self, error: HwError) -> HwError {
+        let errno = error.source.as_ref().and_then(std::io::Error::raw_os_error);
+        let allowed = match errno.map(Errno::from_raw) {
+            Some(Errno::ENODEV) => {
+                return HwError { source: Some(Errno::ENOENT.into()), ..error };
+            }
+            Some(Errno::ENOENT) if self.dir().is_dir() => {
+                let allowed = "a group with the cpuset controller: the parent's \
+                               cgroup.subtree_control must have \"cpuset\" (systemd enables it where \
+                               AllowedCPUs= is set, or below Delegate=cpuset)";
+                // Not «missing»: the group is there.
+                let source = Some(Errno::EOPNOTSUPP.into());
+                return HwError { allowed: allowed.into(), source, ..error };
+            }
+            Some(Errno::ENOSPC) => "CPUs that it can have: a populated group cannot be without any",
+            Some(Errno::EBUSY) => "CPUs that carry the deadline tasks in it",
+            Some(Errno::EINVAL) => "CPUs that no exclusive neighbour or partition has",
+            Some(Errno::EACCES | Errno::EPERM) => {
+                "a file that the agent may write: it runs as root"
+            }
+            Some(Errno::EROFS) => {
+                "a writable /sys/fs/cgroup: ProtectControlGroups=no in the agent's unit"
+            }
+            _ => return error,
+        };
+        HwError { allowed: allowed.into(), ..error }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Tree;
+
+    const DIR: &str = "sys/fs/cgroup/vms/vm1";
+
+    fn tree(cpus: &str, effective: &str) -> Tree {
+        let tree = Tree::new();
+        tree.folder(DIR, &[("cpuset.cpus", cpus), ("cpuset.cpus.effective", effective)]);
+        tree
+    }
+    fn group(tree: &Tree) -> Cgroup {
+        Cgroup::at(tree.root(), "vms/vm1").unwrap()
+    }
+    fn list(text: &str) -> CpuList {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_grant_that_differs_from_the_wish_is_an_error() {
+        let tree = tree("0-7", "0-7");
+        let error = group(&tree).confine(&list("0-3")).unwrap_err();
+        assert!(error.to_string().contains("0-3, as written"), "{error}");
+        assert_eq!(tree.read(&format!("{DIR}/cpuset.cpus")), "0-3\n");
+        tree.write(&format!("{DIR}/cpuset.cpus.effective"), "0-3\n");
+        group(&tree).confine(&list("0-3")).unwrap();
+        assert!(group(&tree).confine(&CpuList::default()).is_err());
+        assert_eq!(tree.read(&format!("{DIR}/cpuset.cpus")), "0-3\n");
+    }
+
+    /// What the kernel answers, what the operator reads, whether it may pass, whether the VM has ended.
+    #[test]
+    fn every_refusal_of_a_write_says_what_to_do() {
+        for (errno, says, transient, missing) in [
+            (Errno::ENOSPC, "cannot be without any", false, false),
+            (Errno::EBUSY, "deadline tasks", true, false),
+            (Errno::EINVAL, "exclusive neighbour or partition", false, false),
+            (Errno::EACCES, "runs as root", false, false),
+            (Errno::EPERM, "runs as root", false, false),
+            (Errno::EROFS, "ProtectControlGroups=no", false, false),
+            (Errno::ENODEV, "", false, true),
+            (Errno::ENOENT, "subtree_control must have \"cpuset\"", false, false),
+            (Errno::EIO, "a writable kernel file", false, false),
+        ] {
+            let tree = tree("0-7", "0-7");
+            tree.fail(&format!("{DIR}/cpuset.cpus"), Operation::Write, errno);
+            let error = group(&tree).confine(&list("1")).unwrap_err();
+            assert!(error.to_string().contains(says), "{errno}: {error}");
+            assert_eq!((error.is_transient(), error.is_missing()), (transient, missing), "{errno}");
+            assert!(tree.written().is_empty(), "{errno}");
+        }
+    }
+
+    #[test]
+    fn a_group_that_is_gone_between_two_looks_is_gone() {
+        let tree = tree("0-7", "0-7");
+        let group = group(&tree);
+        group.effective().unwrap();
+        tree.remove(DIR);
+        assert!(group.effective().unwrap_err().is_missing());
+        assert!(group.confine(&list("1")).unwrap_err().is_missing());
+        // Or the write succeeds, and it is gone before it is read back.
+        let tree = self::tree("0-7", "0-7");
+        let group = self::group(&tree);
+        tree.fail(&format!("{DIR}/cpuset.cpus.effective"), Operation::Read, Errno::ENODEV);
+        assert!(group.confine(&list("1")).unwrap_err().is_missing());
+    }
+
+    #[test]
+    fn partitions_are_told_from_members() {
+        let tree = tree("0-7", "0-7");
+        group(&tree).is_member().unwrap();
+        tree.write(&format!("{DIR}/cpuset.cpus.partition"), "member\n");
+        group(&tree).is_member().unwrap();
+        for other in
+            ["root", "isolated", "isolated invalid (Cpu list in cpuset.cpus not exclusive)"]
+        {
+            tree.write(&format!("{DIR}/cpuset.cpus.partition"), other);
+            let error = group(&tree).is_member().unwrap_err();
+            assert!(error.to_string().contains("partitions are left alone"), "{error}");
+        }
+    }
+
+    #[test]
+    fn files_that_are_missing_or_garbage_are_errors_that_name_them() {
+        type Look = fn(&Cgroup) -> Result<CpuList, HwError>;
+        let looks: [(&str, Look); 2] =
+            [("cpuset.cpus", Cgroup::own_cpus), ("cpuset.cpus.effective", Cgroup::effective)];
+        for (file, look) in looks {
+            for bad in ["x", "3-1", "0-99999999"] {
+                let tree = tree("", "0");
+                tree.write(&format!("{DIR}/{file}"), bad);
+                assert!(look(&group(&tree)).unwrap_err().to_string().contains(file));
+            }
+            let tree = tree("", "0");
+            tree.remove(&format!("{DIR}/{file}"));
+            let error = look(&group(&tree)).unwrap_err();
+            assert!(error.to_string().contains("cpuset controller"), "{error}");
+            assert!(!error.is_missing(), "the VM has not ended");
+        }
+    }
+}
