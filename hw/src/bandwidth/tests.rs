@@ -1,6 +1,7 @@
 //! Quotas on folders that look like cgroups.
 
 use super::*;
+use crate::systemd::mock::Mock;
 use crate::testing::Tree;
 
 const DIR: &str = "sys/fs/cgroup/machine.slice/b.scope";
@@ -218,4 +219,99 @@ fn a_file_that_cannot_be_read_stays_journalled_until_it_is_put_back() {
         };
         assert_eq!(now, expected, "{what}");
     }
+}
+
+/// The same group as a unit of systemd's, which is told.
+fn unit(tree: &Tree) -> (Mock, Bandwidth) {
+    let systemd = Mock::start(tree.root());
+    systemd.unit(PATH);
+    let through = Through::Systemd(Systemd::start(tree.root()).unwrap());
+    let mut bandwidth = Bandwidth::new(tree.root(), PERIOD).through(through);
+    bandwidth.know(&vm(), PATH, 4).unwrap();
+    (systemd, bandwidth)
+}
+
+#[test]
+fn a_unit_is_limited_through_systemd_and_no_file_is_written() {
+    let tree = Tree::new();
+    let (systemd, mut bandwidth) = unit(&tree);
+    bandwidth.set(&vm(), 2000).unwrap();
+    assert_eq!(tree.read(FILE), "40000 20000\n");
+    let told = ["b.scope CPUQuotaPeriodUSec=20000", "b.scope CPUQuotaPerSecUSec=2000000"];
+    assert_eq!(systemd.log(), told);
+    assert_eq!(bandwidth.originals()[PATH].unit.as_deref(), Some("b.scope"));
+    // A reload writes the same again: nothing to tell of.
+    assert!(!bandwidth.look() && bandwidth.alarms().is_empty());
+    bandwidth.release(&vm()).unwrap();
+    assert_eq!(tree.read(FILE), "max 100000\n");
+    assert_eq!((systemd.get("b.scope").quota, systemd.get("b.scope").period), (None, None));
+    assert!(tree.written().is_empty());
+}
+
+#[test]
+fn a_unit_that_stops_or_starts_anew_is_put_back_all_the_same() {
+    let tree = Tree::new();
+    let (systemd, mut bandwidth) = unit(&tree);
+    bandwidth.set(&vm(), 2000).unwrap();
+    // Its next life is born with what systemd was told: that is not its original.
+    let dir = tree.root().path(DIR);
+    std::fs::rename(&dir, tree.root().path("ended")).unwrap();
+    tree.folder(DIR, &[("cpu.max", "40000 20000")]);
+    assert!(!bandwidth.look());
+    bandwidth.set(&vm(), 1500).unwrap();
+    assert_eq!(tree.read(FILE), "30000 20000\n");
+    tree.remove(DIR);
+    bandwidth.release(&vm()).unwrap();
+    assert_eq!(systemd.get("b.scope").quota, None);
+    // The same by the next life of the agent, which writes files.
+    for stopped in [false, true] {
+        let tree = Tree::new();
+        let (systemd, mut bandwidth) = unit(&tree);
+        bandwidth.set(&vm(), 2000).unwrap();
+        let saved = bandwidth.originals();
+        if stopped {
+            tree.remove(DIR);
+        }
+        let mut next = Bandwidth::new(tree.root(), PERIOD);
+        assert_eq!(next.adopt(&saved).len(), usize::from(!stopped));
+        assert!(next.release_all().is_empty());
+        assert_eq!(systemd.get("b.scope").quota, None, "stopped: {stopped}");
+    }
+}
+
+#[test]
+fn what_systemd_does_late_is_not_taken_for_somebody_elses() {
+    let tree = Tree::new();
+    let (systemd, mut bandwidth) = unit(&tree);
+    systemd.slow(crate::systemd::DEADLINE + Duration::from_millis(100));
+    let e = bandwidth.set(&vm(), 2000).unwrap_err();
+    assert!(e.is_transient(), "{e}");
+    systemd.slow(Duration::ZERO);
+    for _ in 0..200 {
+        if tree.read(FILE) == "40000 20000\n" {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(tree.read(FILE), "40000 20000\n");
+    bandwidth.look();
+    assert!(bandwidth.alarms().is_empty(), "{:?}", bandwidth.alarms());
+    bandwidth.set(&vm(), 1500).unwrap();
+    assert!(bandwidth.release_all().is_empty());
+    assert_eq!(tree.read(FILE), "max 100000\n");
+}
+
+#[test]
+fn who_owns_a_group_is_asked_or_it_is_left() {
+    let tree = tree("max 100000");
+    std::fs::create_dir_all(tree.root().path("run/systemd/system")).unwrap();
+    let files =
+        |even_units| Bandwidth::new(tree.root(), PERIOD).through(Through::Files { even_units });
+    let e = files(false).know(&vm(), PATH, 4).unwrap_err();
+    assert!(e.to_string().contains("groups.by = \"systemd\""), "{e}");
+    files(true).know(&vm(), PATH, 4).unwrap();
+    let mut systemd = Bandwidth::new(tree.root(), PERIOD)
+        .through(Through::Systemd(Systemd::start(tree.root()).unwrap()));
+    let e = systemd.know(&vm(), "vms/b", 4).unwrap_err();
+    assert!(e.to_string().contains("groups.by = \"cgroup\""), "{e}");
 }

@@ -181,15 +181,12 @@ impl Manager {
         let path = format!("/org/freedesktop/systemd1/unit/{hex}");
         let (name, state) = (name.to_owned(), Arc::clone(&self.state));
         let path = OwnedObjectPath::try_from(path).unwrap();
-        match name.rsplit('.').next() {
-            Some("slice") => {
-                drop(server.at(&path, Slice { name, state }).await.map_err(fdo::Error::from)?)
-            }
-            Some("scope") => {
-                drop(server.at(&path, Scope { name, state }).await.map_err(fdo::Error::from)?)
-            }
-            _ => drop(server.at(&path, Service { name, state }).await.map_err(fdo::Error::from)?),
-        }
+        let added = match name.rsplit('.').next() {
+            Some("slice") => server.at(&path, Slice { name, state }).await.map(|_| ()),
+            Some("scope") => server.at(&path, Scope { name, state }).await.map(|_| ()),
+            _ => server.at(&path, Service { name, state }).await.map(|_| ()),
+        };
+        added.map_err(fdo::Error::from)?;
         Ok(path)
     }
 
