@@ -10,6 +10,7 @@ pub mod bandwidth;
 pub mod binding;
 pub mod cgroup;
 pub mod cpufreq;
+pub mod discovery;
 pub mod durable;
 mod error;
 mod freshness;

@@ -246,7 +246,7 @@ fn what_cannot_be_bound_is_refused_with_the_remedy_and_nothing_is_written() {
             By::Cgroup,
             PLAIN,
             |tree| {
-                tree.fail(&format!("{}/cpuset.cpus", dir(PLAIN)), Operation::Read, Errno::EACCES)
+                tree.fail(&format!("{}/cpuset.cpus", dir(PLAIN)), Operation::Read, Errno::EACCES);
             },
             "runs as root",
             false,
