@@ -321,6 +321,7 @@ impl Fleet {
                 quota_millicores: member.quota(throttle).filter(|_| floating),
                 throttle_order: member.vm.throttle_order,
                 on_extreme: member.vm.on_extreme,
+                origin: None,
                 killed: killed(&member.vm.id),
                 impact: member.impact.status(now, span, floating),
             }

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bandwidth::Through;
 use crate::cgroup::check_mode;
 use crate::error::{HwError, Operation};
 pub use crate::libvirt::Pins;
@@ -43,18 +44,6 @@ pub enum By {
     /// libvirt at this URI: `virsh vcpupin` and the like. `CPUQuota` goes through systemd, which made the
     /// scope.
     Libvirt(String),
-}
-
-impl By {
-    /// Its name, as in the config.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Cgroup | Self::CgroupEvenUnits => "cgroup",
-            Self::Systemd => "systemd",
-            Self::Libvirt(_) => "libvirt",
-        }
-    }
 }
 
 /// The CPUs of a VM as they were before, and how they are put back.
@@ -86,6 +75,8 @@ pub enum Via {
     },
     /// Its domain.
     Libvirt {
+        /// Whose.
+        uri: String,
         /// Which one, in this boot.
         domain: u32,
         /// Where its threads were.
@@ -154,6 +145,18 @@ impl Binders {
         Ok(self.systemd.insert(Systemd::start(&self.root)?).clone())
     }
 
+    /// Who limits VMs' bandwidth then: whoever keeps a record of their groups. A domain's scope is a unit.
+    ///
+    /// # Errors
+    /// As [`Binders::systemd`].
+    pub fn through(&mut self) -> Result<Through, HwError> {
+        Ok(match self.by {
+            By::Cgroup => Through::Files { even_units: false },
+            By::CgroupEvenUnits => Through::Files { even_units: true },
+            By::Systemd | By::Libvirt(_) => Through::Systemd(self.systemd()?),
+        })
+    }
+
     /// Binds VMs as the config says.
     ///
     /// # Errors
@@ -161,6 +164,17 @@ impl Binders {
     pub fn binder(&mut self) -> Result<Box<dyn Binder>, HwError> {
         check_mode(&self.root)?;
         self.way(&self.by.clone())
+    }
+
+    /// Whether a VM would be bound so today.
+    #[must_use]
+    pub fn would_be(&self, via: &Via) -> bool {
+        matches!(
+            (via, &self.by),
+            (Via::Cgroup { .. }, By::Cgroup | By::CgroupEvenUnits)
+                | (Via::Systemd { .. }, By::Systemd)
+                | (Via::Libvirt { .. }, By::Libvirt(_))
+        )
     }
 
     fn way(&mut self, by: &By) -> Result<Box<dyn Binder>, HwError> {
@@ -180,11 +194,10 @@ impl Binders {
     /// # Errors
     /// If it is refused, or another set is granted.
     pub fn restore(&mut self, path: &str, original: &CpusetOriginal) -> Result<(), HwError> {
-        let by = match (&original.via, &self.by) {
-            (Via::Cgroup { .. }, _) => By::CgroupEvenUnits,
-            (Via::Systemd { .. }, _) => By::Systemd,
-            (Via::Libvirt { .. }, By::Libvirt(uri)) => By::Libvirt(uri.clone()),
-            (Via::Libvirt { .. }, _) => By::Libvirt(LIBVIRT_URI.to_owned()),
+        let by = match &original.via {
+            Via::Cgroup { .. } => By::CgroupEvenUnits,
+            Via::Systemd { .. } => By::Systemd,
+            Via::Libvirt { uri, .. } => By::Libvirt(uri.clone()),
         };
         self.way(&by)?.restore(path, original)
     }

@@ -67,7 +67,7 @@ impl HwError {
     }
 
     /// The value is not one of those allowed.
-    pub(crate) fn value(
+    pub fn value(
         path: &Path,
         operation: Operation,
         value: impl fmt::Display,

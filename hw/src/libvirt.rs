@@ -60,6 +60,10 @@ impl Virsh {
         Self { program, uri, deadline: DEADLINE }
     }
 
+    pub(crate) fn uri(&self) -> &str {
+        &self.uri
+    }
+
     #[cfg(test)]
     pub(crate) fn within(self, deadline: Duration) -> Self {
         Self { deadline, ..self }

@@ -392,6 +392,9 @@ pub struct VmStatus {
     /// What may be done to it when throttling is not enough.
     #[serde(default)]
     pub on_extreme: OnExtreme,
+    /// Where it comes from: `config`, `api`, or `found by` a pattern.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
     /// Whether it was killed, and its cgroup has not been seen empty yet.
     #[serde(default)]
     pub killed: bool,

@@ -145,22 +145,26 @@ mod tests {
     use std::thread;
 
     use axum::http::Request;
-    use ballast_hw::{Domain, Journal, Originals, Root};
+    use ballast_hw::{Binders, By, Domain, Journal, Originals, Root};
     use ballast_types::wire::{Refusal, RefusalReason};
     use ballast_types::{BootId, ChassisId, CoreId, Epoch, Seq};
     use tower::ServiceExt as _;
 
+    use super::super::vms::Asked;
     use super::*;
+    use crate::config::GroupsConfig;
 
     /// An agent's HTTP whose control thread refuses every alert; gives back the other inputs.
     fn agent(folder: &tempfile::TempDir) -> (Router, thread::JoinHandle<Vec<Input>>) {
         let cores: Vec<_> = (0..4).map(|id| Domain::from(CoreId(id))).collect();
         let boot = BootId::new("boot").unwrap();
         let (journal, _) = Journal::open(folder.path(), &boot).unwrap();
-        let (root, path) = (Root::at(folder.path()), folder.path().join("vms.json"));
-        let empty = BTreeMap::new();
+        let (root, changes_path) = (Root::at(folder.path()), folder.path().join("vms.json"));
+        let groups = GroupsConfig::default();
+        let asked = Asked { vms: BTreeMap::new(), groups, changes_path };
+        let binders = Binders::new(&root, By::Cgroup);
         let (vms, _) =
-            Vms::start(&root, &cores, empty, path, journal, Originals::default(), None).unwrap();
+            Vms::start(&root, &cores, asked, binders, journal, Originals::default(), None).unwrap();
         let (letters, inbox) = mpsc::channel();
         let control = thread::spawn(move || {
             let mut inputs = vec![];

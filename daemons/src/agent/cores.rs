@@ -146,11 +146,11 @@ impl Watch {
             tracing::error!(%error, "cores not journalled");
         }
         if changed.cpus {
-            match lock(&self.vms).hotplug(&domains) {
-                // Fails only when the control thread has ended.
-                Ok(set) => drop(self.letters.send(Letter::Input(Input::Vms(set)))),
-                Err(error) => tracing::error!(%error, "VMs stay as they are"),
-            }
+            // Sent under the lock, so that no older set comes after a newer one.
+            let mut vms = lock(&self.vms);
+            let set = vms.hotplug(&domains);
+            // Fails only when the control thread has ended.
+            let _ = self.letters.send(Letter::Input(Input::Vms(set)));
         }
     }
 }

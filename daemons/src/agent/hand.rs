@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use super::cores::Cores;
 use super::kill::Killer;
 use super::sampler::Sensors;
+use super::vms::Notes;
 use super::{Letter, dry};
 use crate::control::Hand;
 use crate::events::Events;
@@ -31,6 +32,7 @@ pub(super) struct AgentHand {
     sensors: Sensors,
     keeper: Keeper,
     events: Events,
+    notes: Notes,
     /// Nothing is written: what would be done is said.
     dry: bool,
     waiting: Option<oneshot::Sender<Result<Report, Refusal>>>,
@@ -46,7 +48,13 @@ impl AgentHand {
         keeper: Keeper,
         events: Events,
     ) -> Self {
-        Self { cores, bandwidth, limit, killer, sensors, keeper, events, dry: false, waiting: None }
+        let (notes, dry, waiting) = (Notes::default(), false, None);
+        Self { cores, bandwidth, limit, killer, sensors, keeper, events, notes, dry, waiting }
+    }
+
+    /// The same, with what the status says of VMs.
+    pub(super) fn noting(self, notes: Notes) -> Self {
+        Self { notes, ..self }
     }
 
     /// The same, with nothing ever written.
@@ -161,6 +169,7 @@ impl Hand<Agent> for AgentHand {
             status.sensors.push(gauge.status(now));
             status.alarms.extend(gauge.alarms(now));
         }
+        self.notes.add_to(&mut status);
         status
     }
 

@@ -47,6 +47,11 @@ impl Killable {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = groups;
     }
 
+    #[cfg(test)]
+    pub(super) fn inode(&self, vm: &VmId) -> Option<u64> {
+        self.get(vm).map(|target| target.inode)
+    }
+
     fn get(&self, vm: &VmId) -> Option<Target> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(vm).cloned()
     }
@@ -122,7 +127,7 @@ fn remove(vms: &mut Vms, vm: &VmId, dead: &Target) -> Result<Option<Vec<Vm>>, Vm
         }
         None => false,
     };
-    if lives { Ok(None) } else { vms.change(vm.clone(), None).map(Some) }
+    if lives { Ok(None) } else { vms.bury(vm.clone()) }
 }
 
 #[cfg(test)]
@@ -130,11 +135,13 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use ballast_hw::{Bandwidth, Domain, Journal, Originals};
+    use ballast_hw::{Bandwidth, Binders, By, Domain, Journal, Originals};
     use ballast_types::wire::VmSpec;
     use ballast_types::{BootId, CoreId, OnExtreme, VmClass};
 
+    use super::super::vms::Asked;
     use super::*;
+    use crate::config::GroupsConfig;
 
     const PATH: &str = "machine.slice/b.scope";
 
@@ -156,6 +163,7 @@ mod tests {
     fn make(root: &Path, path: &str, populated: u8) {
         let dir = root.join("sys/fs/cgroup").join(path);
         fs::create_dir_all(&dir).unwrap();
+        fs::write(root.join("sys/fs/cgroup/cgroup.controllers"), "cpuset cpu").unwrap();
         for (file, text) in [
             ("cpu.max", "max 100000\n"),
             // Already on the cores that it gets.
@@ -182,12 +190,14 @@ mod tests {
         let cores: Vec<_> = (0..4).map(|id| Domain::from(CoreId(id))).collect();
         let state = root.join("state");
         let (journal, _) = Journal::open(&state, &BootId::new("boot").unwrap()).unwrap();
-        let specs = specs.iter().map(|spec| (id(), spec.clone())).collect();
+        let vms = specs.iter().map(|spec| (id(), spec.clone())).collect();
         let hw = Root::at(root);
         let bandwidth = Bandwidth::new(&hw, Duration::from_millis(20));
         let bandwidth = floating.then(|| Arc::new(Mutex::new(bandwidth)));
-        let (changes, originals) = (root.join("state/vms.json"), Originals::default());
-        Vms::start(&hw, &cores, specs, changes, journal, originals, bandwidth).unwrap()
+        let changes_path = root.join("state/vms.json");
+        let asked = Asked { vms, groups: GroupsConfig::default(), changes_path };
+        let (binders, originals) = (Binders::new(&hw, By::Cgroup), Originals::default());
+        Vms::start(&hw, &cores, asked, binders, journal, originals, bandwidth).unwrap()
     }
 
     #[test]

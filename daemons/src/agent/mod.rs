@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use ballast_agent_core::{Actuator, Agent, Found, FoundQuota, Input, Memory, Params, Policy};
 use ballast_hw::{
-    Bandwidth, Cpufreq, Floor, Journal, Opened, Originals, Root, ServerLimit, boot_id,
+    Bandwidth, Binders, Cpufreq, Floor, Journal, Opened, Originals, Root, ServerLimit, boot_id,
 };
 use ballast_types::wire::{AgentStatus, Alert, Refusal, Report};
 use ballast_types::{BootId, Core};
@@ -35,7 +35,7 @@ use cores::Cores;
 use hand::{AgentHand, Keeper};
 use kill::Killer;
 use release::ReleaseArgs;
-use vms::Vms;
+use vms::{Asked, Vms, discovery};
 
 /// Between two looks at whether a stopping controller is done.
 const TURN: Duration = Duration::from_millis(20);
@@ -118,7 +118,8 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         Some(floor) => ServerLimit::find(&root, floor)?,
         None => None,
     };
-    let mut bandwidth = Bandwidth::new(&root, config.quota_period);
+    let mut binders = Binders::new(&root, config.groups.by.clone());
+    let mut bandwidth = Bandwidth::new(&root, config.quota_period).through(binders.through()?);
     let mut found = Found { memory, ..Found::default() };
     let mut originals = Originals::default();
     let journal = if dry.is_some() { journal.idle() } else { journal };
@@ -162,12 +163,15 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
 
     // All that can fail has not: from here on things change.
     leave_to_the_other(config.actuator, &found, &mut cpufreq, &mut bandwidth, &mut originals);
-    let vms_path = place.state_dir.join("vms.json");
+    let asked = Asked {
+        vms: config.vms.clone(),
+        groups: config.groups.clone(),
+        changes_path: place.state_dir.join("vms.json"),
+    };
     let bandwidth = Arc::new(Mutex::new(bandwidth));
     let floating = (config.actuator == Actuator::CpuMax).then(|| Arc::clone(&bandwidth));
-    let (vms, vm_set) =
-        Vms::start(&root, &domains, config.vms.clone(), vms_path, journal, originals, floating)?;
-    let killable = vms.killable();
+    let (vms, vm_set) = Vms::start(&root, &domains, asked, binders, journal, originals, floating)?;
+    let (killable, notes) = (vms.killable(), vms.notes());
     let vms = Arc::new(Mutex::new(vms));
     let (letters, inbox) = mpsc::channel();
     let killer = Killer::start(&root, killable, Arc::clone(&vms), letters.clone())?;
@@ -175,6 +179,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let _ = letters.send(Letter::Input(Input::Vms(vm_set)));
     let sensors =
         sampler::start(&config.meter, config.settle, &root, Arc::clone(&vms), letters.clone())?;
+    discovery::start(config.groups.rescan, Arc::clone(&vms), letters.clone())?;
     if config.policy == Policy::Predictive {
         fast::start(config, &root, Arc::clone(&vms), letters.clone())?;
     }
@@ -183,6 +188,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let machine = Agent::new(params, found, at);
     let cores = Cores::start(cpufreq, &root, Arc::clone(&vms), letters.clone())?;
     let hand = AgentHand::new(cores, bandwidth, limit, killer, sensors, keeper, events.clone());
+    let hand = hand.noting(notes);
     let hand = if dry { hand.dry() } else { hand };
     let realtime = config.place.realtime;
     let control = control::start(realtime, machine, inbox, hand, recorder, Arc::clone(&snapshot))?;

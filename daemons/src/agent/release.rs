@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use ballast_hw::{
-    Bandwidth, Cgroup, Cpufreq, Floor, Journal, Opened, Originals, Root, ServerLimit, boot_id,
+    Bandwidth, Binders, By, Cpufreq, Floor, Journal, Opened, Originals, Root, ServerLimit, boot_id,
 };
 use ballast_types::Watts;
 use clap::Args;
@@ -152,12 +152,9 @@ fn put_back(root: &Root, left: &Originals) -> Vec<String> {
     let mut bandwidth = Bandwidth::new(root, Duration::from_millis(20));
     bandwidth.adopt(&left.quotas);
     failed.extend(bandwidth.release_all().iter().map(ToString::to_string));
+    let mut binders = Binders::new(root, By::default());
     for (path, original) in &left.cpusets {
-        match Cgroup::at(root, path).and_then(|group| group.restore(original)) {
-            // A VM that has ended took its cgroup with it.
-            Err(error) if !error.is_missing() => failed.push(error.to_string()),
-            _ => {}
-        }
+        failed.extend(binders.restore(path, original).err().map(|error| error.to_string()));
     }
     failed
 }

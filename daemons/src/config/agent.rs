@@ -12,7 +12,7 @@ use toml::de::DeValue;
 
 use super::meter::MeterConfig;
 use super::reader::{ConfigError, Problems, Section, flag, number, text, whole, word};
-use super::{Place, WATTS, listen, load, millis, percent, watts};
+use super::{CLASSES, EXTREMES, GroupsConfig, Place, WATTS, listen, load, millis, percent, watts};
 
 /// The whole of `agent.toml`, checked.
 #[derive(Clone, Debug)]
@@ -59,6 +59,8 @@ pub struct AgentConfig {
     pub server_limit_floor: Option<Watts>,
     /// The server's power model, for estimates in reports.
     pub model: PowerModel,
+    /// Who binds VMs to cores, and which VMs are found.
+    pub groups: GroupsConfig,
     /// VMs known from the start; more come by `PUT /v1/vms/{id}`.
     pub vms: BTreeMap<VmId, VmSpec>,
 }
@@ -195,6 +197,7 @@ impl AgentConfig {
         limit.finish();
 
         let model = read_model(root.section("model"));
+        let groups = GroupsConfig::read(&mut root);
         let mut vms = BTreeMap::new();
         for section in root.sections("vm") {
             if let Some((id, spec)) = read_vm(section, &vms, floating) {
@@ -225,6 +228,7 @@ impl AgentConfig {
             server_limit_hold,
             server_limit_floor: enabled.then_some(floor),
             model,
+            groups,
             vms,
         });
         problems.finish(config).and_then(|config| {
@@ -263,17 +267,13 @@ fn read_vm(
     floating: bool,
 ) -> Option<(VmId, VmSpec)> {
     let id = section.required("id", "the VM's id", |value| VmId::new(value.as_str()?).ok());
-    let classes =
-        [("user-facing", VmClass::UserFacing), ("non-user-facing", VmClass::NonUserFacing)];
-    let class = section.required("class", "\"user-facing\" or \"non-user-facing\"", word(&classes));
+    let class = section.required("class", CLASSES.0, word(&CLASSES.1));
     let cores = section.required("cores", "1 to 4096 cores", whole(1..=4096));
     let throttle_order = section.or("throttle_order", 0, "0 to 255", whole(0..=255)) as u8;
     let cgroup = section.optional("cgroup", Cgroup::PATHS, |value: &DeValue<'_>| {
         text(value).filter(|path| Cgroup::is_path(path))
     });
-    let extremes = [("none", OnExtreme::None), ("kill", OnExtreme::Kill)];
-    let on_extreme =
-        section.or("on_extreme", OnExtreme::None, "\"none\" or \"kill\"", word(&extremes));
+    let on_extreme = section.or("on_extreme", OnExtreme::None, EXTREMES.0, word(&EXTREMES.1));
     if id.as_ref().is_some_and(|id| others.contains_key(id)) {
         section.refuse_key("id", "every VM has an id of its own");
     }
@@ -363,8 +363,8 @@ mod tests {
                 "agent.toml:1: chassis is missing: the id of its chassis",
                 "agent.toml:1: server = \"a/b\": an id of this server",
                 "agent.toml:2: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
-                "agent.toml:3: typo: no such key; there are actuate_in_vm, chassis, dry_run, listen, meter, model, \
-                 orphan_hold_s, policy, predictive, realtime, record_dir, root, server, server_limit, \
+                "agent.toml:3: typo: no such key; there are actuate_in_vm, chassis, discover, dry_run, groups, \
+                 listen, meter, model, orphan_hold_s, policy, predictive, realtime, record_dir, root, server, server_limit, \
                  shedding, state_dir, throttle, tls, vm",
                 "agent.toml:5: throttle.step_cores = 0: 1 to 1024 cores",
                 "agent.toml:8: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",

@@ -5,6 +5,7 @@
 
 mod agent;
 mod chassis;
+mod groups;
 mod listen;
 mod meter;
 mod reader;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_types::{Role, Watts};
+use ballast_types::{OnExtreme, Role, VmClass, Watts};
 use toml::de::DeValue;
 
 use crate::tls::{Tls, TlsConfig};
@@ -22,6 +23,7 @@ use crate::tls::{Tls, TlsConfig};
 pub use agent::AgentConfig;
 pub(crate) use agent::has_nothing_to_limit;
 pub use chassis::{ChassisConfig, PowerInputConfig, ServerConfig, SupplyConfig};
+pub use groups::{DiscoverConfig, GroupsConfig};
 pub use listen::Listen;
 pub use meter::{FuseConfig, MeterConfig, MeterSource};
 pub use reader::ConfigError;
@@ -86,6 +88,15 @@ fn load<T>(
         .map_err(|error| ConfigError::whole(&file, &error.to_string()))?;
     parse(&file, &text)
 }
+
+/// The classes of VMs, in words and by name.
+const CLASSES: (&str, [(&str, VmClass); 2]) = (
+    "\"user-facing\" or \"non-user-facing\"",
+    [("user-facing", VmClass::UserFacing), ("non-user-facing", VmClass::NonUserFacing)],
+);
+/// What may be done to a VM when throttling is not enough.
+const EXTREMES: (&str, [(&str, OnExtreme); 2]) =
+    ("\"none\" or \"kill\"", [("none", OnExtreme::None), ("kill", OnExtreme::Kill)]);
 
 /// A number of watts above zero.
 fn watts(value: &DeValue<'_>) -> Option<Watts> {

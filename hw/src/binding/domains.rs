@@ -30,8 +30,8 @@ impl Binder for Domains {
         group.is_member()?;
         let cpus = self.effective(path)?;
         let pins = self.virsh.pins(domain)?;
-        let original =
-            CpusetOriginal { cpus: cpus.to_string(), via: Via::Libvirt { domain, pins } };
+        let via = Via::Libvirt { uri: self.virsh.uri().to_owned(), domain, pins };
+        let original = CpusetOriginal { cpus: cpus.to_string(), via };
         original.list(&group)?;
         Ok(original)
     }
@@ -52,7 +52,7 @@ impl Binder for Domains {
     }
 
     fn restore(&self, path: &str, original: &CpusetOriginal) -> Result<(), HwError> {
-        let Via::Libvirt { domain, pins: before } = &original.via else { return Ok(()) };
+        let Via::Libvirt { domain, pins: before, .. } = &original.via else { return Ok(()) };
         let Some(now) = optional(self.virsh.pins(*domain))? else { return Ok(()) };
         // What has come since was never anywhere else: it goes where QEMU's own threads were.
         let back = |now: &std::collections::BTreeMap<u32, String>,

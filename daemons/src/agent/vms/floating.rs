@@ -5,6 +5,7 @@ use std::mem;
 use std::sync::{MutexGuard, PoisonError};
 
 use ballast_agent_core::Vm;
+use ballast_hw::cgroup::check_mode;
 use ballast_hw::{Bandwidth, Cgroup, HwError};
 use ballast_types::wire::VmSpec;
 use ballast_types::{CoreId, OnExtreme, VmClass, VmId};
@@ -36,6 +37,7 @@ impl Vms {
 
     /// Knows a VM's group, and what is on it.
     pub(super) fn follow(&self, path: &str, vm: &Vm) -> Result<Cgroup, HwError> {
+        check_mode(&self.root)?;
         let group = Cgroup::at(&self.root, path)?;
         if vm.class == VmClass::NonUserFacing
             && let Some(mut bandwidth) = self.bandwidth()

@@ -9,6 +9,8 @@ use ballast_types::{Instant, VmId};
 
 /// How busy one VM is, between two looks of each of those who look.
 struct Meter {
+    /// The inode of its group: what another one counts is not what this one did.
+    inode: u64,
     /// How many CPUs it may use.
     cpus: usize,
     slow: UsageMeter,
@@ -21,11 +23,18 @@ pub(super) struct Meters(BTreeMap<VmId, Meter>);
 
 impl Meters {
     /// Measures `vm` on `cpus` CPUs in its group from now on; an older one of it goes on in `before`.
-    pub(super) fn measure(&mut self, vm: &VmId, cpus: usize, group: Cgroup, before: &mut Self) {
-        let old = before.0.remove(vm).map(|old| Meter { cpus, ..old });
+    pub(super) fn measure(
+        &mut self,
+        vm: &VmId,
+        cpus: usize,
+        (group, inode): (Cgroup, u64),
+        before: &mut Self,
+    ) {
+        let old = before.0.remove(vm).filter(|old| old.inode == inode);
+        let old = old.map(|old| Meter { cpus, ..old });
         let meter = old.unwrap_or_else(|| {
             let meter = UsageMeter::new(group);
-            Meter { cpus, slow: meter.clone(), fast: meter }
+            Meter { inode, cpus, slow: meter.clone(), fast: meter }
         });
         self.0.insert(vm.clone(), meter);
     }

@@ -1,9 +1,13 @@
 //! The VMs of this server: which there are, on disk; which cores they have, in cgroups; how busy they are.
 
 mod binding;
+pub(super) mod discovery;
 mod floating;
 mod meters;
+mod notes;
 mod specs;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,12 +16,16 @@ use std::sync::{Arc, Mutex};
 use anyhow::bail;
 use ballast_agent_core::{Vm, VmUsage};
 use ballast_hw::cpufreq::CpufreqOriginals;
-use ballast_hw::{Bandwidth, Domain, HwError, Journal, Originals, Root};
+use ballast_hw::{Bandwidth, Binders, Domain, HwError, Journal, Originals, Root};
 use ballast_types::wire::VmSpec;
 use ballast_types::{Instant, OnExtreme, VmClass, VmId};
 
 use super::kill::{Killable, Target};
+use crate::config::GroupsConfig;
+use binding::Bound;
+use discovery::Discovery;
 use meters::Meters;
+pub(super) use notes::Notes;
 use specs::Specs;
 pub(super) use specs::VmsError;
 
@@ -25,8 +33,19 @@ pub(super) use specs::VmsError;
 pub(super) struct Vms {
     root: Root,
     specs: Specs,
+    discovery: Discovery,
     meters: Meters,
+    binders: Binders,
+    /// By cgroup path: where VMs were bound.
+    bound: BTreeMap<String, Bound>,
+    /// By cgroup path: the inodes of the groups that were bound or followed.
+    inodes: BTreeMap<String, u64>,
+    /// Why VMs cannot be throttled.
+    troubles: BTreeMap<VmId, String>,
+    /// The set that the controller was last told of.
+    set: Vec<Vm>,
     killable: Killable,
+    notes: Notes,
     originals: Originals,
     /// `None` once everything has been put back.
     journal: Option<Journal>,
@@ -34,39 +53,58 @@ pub(super) struct Vms {
     floating: Option<Arc<Mutex<Bandwidth>>>,
 }
 
+/// What the config says of VMs.
+pub(super) struct Asked {
+    /// Those that it names.
+    pub(super) vms: BTreeMap<VmId, VmSpec>,
+    /// Where others are found, and who binds them.
+    pub(super) groups: GroupsConfig,
+    /// What the API has changed, on disk.
+    pub(super) changes_path: PathBuf,
+}
+
 impl Vms {
-    /// The VMs of config and of earlier calls of the API, each moved to cores of its own. What the
-    /// machine was before, `originals`, is in the journal first.
+    /// The VMs of config, of earlier calls of the API and those that are found, each moved to cores of its
+    /// own. What the machine was before, `originals`, is in the journal first.
     ///
     /// # Errors
-    /// When the changes on disk cannot be read, the VMs need more cores than there are, or the journal
-    /// cannot be written; then nothing has changed.
+    /// When the changes on disk cannot be read, the VMs that were asked for need more cores than there
+    /// are, or the journal cannot be written; then nothing has changed.
     pub(super) fn start(
         root: &Root,
         domains: &[Domain],
-        config: BTreeMap<VmId, VmSpec>,
-        changes_path: PathBuf,
+        asked: Asked,
+        binders: Binders,
         mut journal: Journal,
         originals: Originals,
         floating: Option<Arc<Mutex<Bandwidth>>>,
     ) -> anyhow::Result<(Self, Vec<Vm>)> {
-        let specs = Specs::read(config, changes_path, domains, floating.is_some())?;
-        let set = specs.groups()?;
+        let Asked { vms, groups, changes_path } = asked;
+        let mut specs = Specs::read(vms, changes_path, domains, floating.is_some())?;
+        let mut discovery = Discovery::new(groups.discover);
+        specs.find(discovery.look(root, &originals));
         journal.begin(&originals)?;
         let mut vms = Self {
             root: root.clone(),
             specs,
+            discovery,
             meters: Meters::default(),
+            binders,
+            bound: BTreeMap::new(),
+            inodes: BTreeMap::new(),
+            troubles: BTreeMap::new(),
+            set: vec![],
             killable: Killable::default(),
+            notes: Notes::default(),
             originals,
             journal: Some(journal),
             floating,
         };
-        let set = vms.move_all(set);
+        let set = vms.move_all();
         Ok((vms, set))
     }
 
-    /// Every VM as it was asked for.
+    /// Every VM as it was asked for, or found.
     pub(super) fn specs(&self) -> BTreeMap<VmId, VmSpec> {
         self.specs.all().clone()
     }
@@ -74,6 +112,11 @@ impl Vms {
     /// The cgroups of those that may be killed, as they are at any time.
     pub(super) fn killable(&self) -> Killable {
         self.killable.clone()
+    }
+
+    /// What an operator should know of them, as it is at any time.
+    pub(super) fn notes(&self) -> Notes {
+        self.notes.clone()
     }
 
     /// Adds, replaces or (`None`) removes one VM; gives the whole new set.
@@ -84,25 +127,15 @@ impl Vms {
         if self.journal.is_none() {
             return Err(VmsError::Refused("the agent stops".into()));
         }
-        let left = self.specs.cgroup(&id);
-        let set = self.specs.change(id, spec)?;
-        // A VM that is gone, or in another cgroup now, gives its old cores back.
-        let used = self.specs.all().values().any(|spec| spec.cgroup == left);
-        if let Some(path) = left.filter(|_| !used) {
-            self.give_back(&path)
-                .unwrap_or_else(|error| tracing::warn!(%error, "cores not given back"));
-        }
-        Ok(self.move_all(set))
+        let left = self.specs.change(id, spec)?;
+        self.give_all_back(&left);
+        Ok(self.move_all())
     }
 
     /// CPUs went or came: gives the whole new set.
-    ///
-    /// # Errors
-    /// Does not fail for what fitted before.
-    pub(super) fn hotplug(&mut self, domains: &[Domain]) -> anyhow::Result<Vec<Vm>> {
+    pub(super) fn hotplug(&mut self, domains: &[Domain]) -> Vec<Vm> {
         self.specs.hotplug(domains);
-        let set = self.specs.groups()?;
-        Ok(self.move_all(set))
+        self.move_all()
     }
 
     /// What the cores were before has changed: writes it down.
@@ -114,41 +147,72 @@ impl Vms {
         self.journal.as_mut().map_or(Ok(()), |journal| journal.begin(&self.originals))
     }
 
-    /// Confines every VM to its cores, or follows it where it floats. One that could not be confined may
+    /// Takes a VM out of the set that has died; gives the new set.
+    ///
+    /// # Errors
+    /// As [`Vms::change`].
+    pub(super) fn bury(&mut self, id: VmId) -> Result<Option<Vec<Vm>>, VmsError> {
+        // One that was found is found no more.
+        if self.specs.is_found(&id) { Ok(self.rescan()) } else { self.change(id, None).map(Some) }
+    }
+
+    /// A VM that is gone, or in another cgroup now, gives its old cores back.
+    fn give_all_back(&mut self, paths: &[String]) {
+        for path in paths {
+            self.give_back(path)
+                .unwrap_or_else(|error| tracing::warn!(%error, "cores not given back"));
+        }
+    }
+
+    /// Binds every VM to its cores, or follows it where it floats. One that could not be bound may
     /// run anywhere: it and its cores count as user-facing, so that nothing is throttled on a wrong
     /// belief. So does one that floats and could not be limited.
-    fn move_all(&mut self, set: Vec<Vm>) -> Vec<Vm> {
+    fn move_all(&mut self) -> Vec<Vm> {
         let mut meters = Meters::default();
         let mut targets = BTreeMap::new();
-        let mut moved = Vec::with_capacity(set.len());
-        for mut vm in set {
-            if let Some(path) = self.specs.cgroup(&vm.id) {
-                let cpus = self.specs.cpus(&vm);
-                let placed = match self.floating {
-                    Some(_) => self.follow(&path, &vm),
-                    None => self.confine(&path, &cpus),
-                };
-                match placed.and_then(|group| Ok((group.inode()?, group))) {
-                    Ok((inode, group)) => {
-                        targets.insert(vm.id.clone(), Target { path, group: group.clone(), inode });
-                        meters.measure(&vm.id, cpus.len(), group, &mut self.meters);
+        let mut troubles = BTreeMap::new();
+        let mut set = self.specs.groups();
+        self.inodes.clear();
+        for vm in &mut set {
+            let Some(path) = self.specs.cgroup(&vm.id) else { continue };
+            let cpus = self.specs.cpus(vm);
+            let placed = match self.floating {
+                Some(_) => self.follow(&path, vm),
+                None => self.confine(&path, &cpus),
+            };
+            match placed.and_then(|group| Ok((group.inode()?, group))) {
+                Ok((inode, group)) => {
+                    self.inodes.insert(path.clone(), inode);
+                    meters.measure(&vm.id, cpus.len(), (group.clone(), inode), &mut self.meters);
+                    targets.insert(vm.id.clone(), Target { path, group, inode });
+                }
+                Err(error) => {
+                    let error = error.to_string();
+                    if self.troubles.get(&vm.id) != Some(&error) {
+                        tracing::warn!(vm = %vm.id, error, "cannot be throttled: counted as user-facing");
                     }
-                    Err(error) => {
-                        tracing::warn!(vm = %vm.id, %error, "cannot be throttled: counted as user-facing");
-                        vm.class = VmClass::UserFacing;
-                        vm.on_extreme = OnExtreme::None;
-                    }
+                    troubles.insert(vm.id.clone(), error);
+                    (vm.class, vm.on_extreme) = (VmClass::UserFacing, OnExtreme::None);
                 }
             }
-            moved.push(vm);
         }
-        self.meters = meters;
-        let set = self.followed(moved);
+        (self.meters, self.troubles) = (meters, troubles);
+        let set = self.followed(set);
         // Last: only who is still low-priority may be killed.
         let may = |vm: &&Vm| vm.class == VmClass::NonUserFacing && vm.on_extreme == OnExtreme::Kill;
         let target = |vm: &Vm| Some((vm.id.clone(), targets.remove(&vm.id)?));
         self.killable.replace(set.iter().filter(may).filter_map(target).collect());
+        self.set.clone_from(&set);
+        self.note();
         set
+    }
+
+    /// Tells the status what an operator should know.
+    fn note(&self) {
+        let of_vm = |(id, why): (&VmId, &String)| format!("VM {id} counts as user-facing: {why}");
+        let alarms = self.troubles.iter().map(of_vm).chain(self.specs.left_out());
+        let alarms = alarms.chain(self.discovery.troubles().cloned()).collect();
+        self.notes.replace(self.specs.origins(), alarms);
     }
 
     /// CPU use of every VM since the last call; a VM whose use is not known is left out.

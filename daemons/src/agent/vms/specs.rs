@@ -11,6 +11,7 @@ use ballast_types::wire::VmSpec;
 use ballast_types::{CoreId, OnExtreme, VmId};
 use thiserror::Error;
 
+use super::discovery::Found;
 use super::floating;
 use crate::config::has_nothing_to_limit;
 use crate::state;
@@ -29,13 +30,19 @@ pub(in crate::agent) enum VmsError {
     Io(io::Error),
 }
 
-/// Every VM as it was asked for.
+/// Every VM as it was asked for, or found.
 pub(super) struct Specs {
-    all: BTreeMap<VmId, VmSpec>,
+    /// Those of config and API.
+    explicit: BTreeMap<VmId, VmSpec>,
     configured: BTreeSet<VmId>,
     /// What the API added (`Some`) or removed (`None`) since the config file was written.
     changes: BTreeMap<VmId, Option<VmSpec>>,
     changes_path: PathBuf,
+    found: Vec<Found>,
+    /// Those of `explicit`, and of `found` as many as fit.
+    all: BTreeMap<VmId, VmSpec>,
+    /// Why others that were found are not among them.
+    left_out: BTreeMap<VmId, String>,
     /// Every core as it was at start: who gets which does not change when CPUs go and come.
     places: Vec<Place>,
     /// The CPUs of every core that are online now.
@@ -47,18 +54,18 @@ impl Specs {
     /// The VMs of config and of earlier calls of the API.
     ///
     /// # Errors
-    /// When the changes on disk cannot be read.
+    /// When the changes on disk cannot be read, or the VMs need more cores than there are.
     pub(super) fn read(
         config: BTreeMap<VmId, VmSpec>,
         changes_path: PathBuf,
         domains: &[Domain],
         floating: bool,
-    ) -> io::Result<Self> {
+    ) -> anyhow::Result<Self> {
         let changes: BTreeMap<VmId, Option<VmSpec>> =
             state::read(&changes_path)?.unwrap_or_default();
         let configured = config.keys().cloned().collect();
-        let mut all = merged(config, &changes);
-        for (id, spec) in &mut all {
+        let mut explicit = merged(config, &changes);
+        for (id, spec) in &mut explicit {
             // Written down by a version that allowed it.
             if let Err(why) = spec.check() {
                 tracing::warn!(vm = %id, cgroup = ?spec.cgroup, why, "not killed, whatever happens");
@@ -70,10 +77,22 @@ impl Specs {
             cpus: domain.cpus.len() as u16,
             node: domain.node,
         };
-        let places = domains.iter().map(place).collect();
-        let online = BTreeMap::new();
-        let mut specs = Self { all, configured, changes, changes_path, places, online, floating };
+        let mut specs = Self {
+            all: explicit.clone(),
+            explicit,
+            configured,
+            changes,
+            changes_path,
+            found: vec![],
+            left_out: BTreeMap::new(),
+            places: domains.iter().map(place).collect(),
+            online: BTreeMap::new(),
+            floating,
+        };
         specs.hotplug(domains);
+        let from =
+            || format!("the config's VMs with the changes of {}", specs.changes_path.display());
+        groups(&specs.places, &specs.all, floating).with_context(from)?;
         Ok(specs)
     }
 
@@ -85,6 +104,28 @@ impl Specs {
     /// Where one VM runs.
     pub(super) fn cgroup(&self, vm: &VmId) -> Option<String> {
         self.all.get(vm)?.cgroup.clone()
+    }
+
+    /// Whether a VM is there only because it was found.
+    pub(super) fn is_found(&self, vm: &VmId) -> bool {
+        !self.explicit.contains_key(vm) && self.all.contains_key(vm)
+    }
+
+    /// Where every VM comes from.
+    pub(super) fn origins(&self) -> BTreeMap<VmId, String> {
+        let origin = |id: &VmId| match self.found.iter().find(|it| it.id == *id) {
+            _ if matches!(self.changes.get(id), Some(Some(_))) => "api".to_owned(),
+            Some(found) if !self.explicit.contains_key(id) => format!("found by {}", found.by),
+            _ => "config".to_owned(),
+        };
+        self.all.keys().map(|id| (id.clone(), origin(id))).collect()
+    }
+
+    /// Why VMs that were found are left out.
+    pub(super) fn left_out(&self) -> impl Iterator<Item = String> {
+        self.left_out
+            .iter()
+            .map(|(id, why)| format!("VM {id} is left out and runs anywhere: {why}"))
     }
 
     /// The CPUs that a VM may use: all of its cores', or as many as it has where it floats.
@@ -102,20 +143,27 @@ impl Specs {
     }
 
     /// Cores for every VM.
-    ///
-    /// # Errors
-    /// When they need more than there are.
-    pub(super) fn groups(&self) -> anyhow::Result<Vec<Vm>> {
-        let from =
-            || format!("the config's VMs with the changes of {}", self.changes_path.display());
-        self.groups_of(&self.all).with_context(from)
+    /// A core that is offline is nobody's until it is back.
+    pub(super) fn groups(&self) -> Vec<Vm> {
+        // Whatever is in the set was checked to fit.
+        let mut set = groups(&self.places, &self.all, self.floating).unwrap_or_default();
+        if !self.floating {
+            for vm in &mut set {
+                vm.cores.retain(|core| self.online.contains_key(core));
+            }
+        }
+        set
     }
 
-    /// Adds, replaces or (`None`) removes one VM; gives the whole new set.
+    /// Adds, replaces or (`None`) removes one VM; gives the cgroups that are no VM's any more.
     ///
     /// # Errors
     /// When the VM is unknown or asks for too much; then nothing has changed.
-    pub(super) fn change(&mut self, id: VmId, spec: Option<VmSpec>) -> Result<Vec<Vm>, VmsError> {
+    pub(super) fn change(
+        &mut self,
+        id: VmId,
+        spec: Option<VmSpec>,
+    ) -> Result<Vec<String>, VmsError> {
         let refused = |why: String| Err(VmsError::Refused(why));
         if let Some(spec) = &spec {
             if let Some(path) = spec.cgroup.as_deref().filter(|path| !Cgroup::is_path(path)) {
@@ -128,13 +176,18 @@ impl Specs {
                 return refused(why.into());
             }
         }
-        let mut all = self.all.clone();
+        let mut explicit = self.explicit.clone();
         match &spec {
-            Some(spec) => drop(all.insert(id.clone(), spec.clone())),
-            None if all.remove(&id).is_none() => return Err(VmsError::Unknown(id)),
-            None => {}
+            Some(spec) => drop(explicit.insert(id.clone(), spec.clone())),
+            None if explicit.remove(&id).is_some() => {}
+            None if self.all.contains_key(&id) => {
+                return refused(format!("VM {id} was found by its cgroup, and leaves with it"));
+            }
+            None => return Err(VmsError::Unknown(id)),
         }
-        let set = self.groups_of(&all).map_err(|error| VmsError::Refused(error.to_string()))?;
+        if let Err(error) = groups(&self.places, &explicit, self.floating) {
+            return refused(error.to_string());
+        }
         let mut changes = self.changes.clone();
         if spec.is_none() && !self.configured.contains(&id) {
             changes.remove(&id);
@@ -142,19 +195,49 @@ impl Specs {
             changes.insert(id, spec);
         }
         state::write(&self.changes_path, &changes).map_err(VmsError::Io)?;
-        (self.changes, self.all) = (changes, all);
-        Ok(set)
+        (self.changes, self.explicit) = (changes, explicit);
+        Ok(self.refit())
     }
 
-    /// Cores for these VMs. A core that is offline is nobody's until it is back.
-    fn groups_of(&self, specs: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<Vec<Vm>> {
-        let mut set = groups(&self.places, specs, self.floating)?;
-        if !self.floating {
-            for vm in &mut set {
-                vm.cores.retain(|core| self.online.contains_key(core));
+    /// Takes what was found now; gives the cgroups that are no VM's any more, or `None` if nothing changed.
+    pub(super) fn find(&mut self, found: Vec<Found>) -> Option<Vec<String>> {
+        (found != self.found).then(|| {
+            self.found = found;
+            self.refit()
+        })
+    }
+
+    /// Puts what was found beside what was asked for, which comes first. A VM that was asked for without a
+    /// cgroup has that of the one that was found by its name.
+    fn refit(&mut self) -> Vec<String> {
+        let mut all = self.explicit.clone();
+        let mut left_out = BTreeMap::new();
+        for Found { id, spec, .. } in &self.found {
+            let mut more = all.clone();
+            match more.get_mut(id) {
+                Some(asked) if asked.cgroup.is_some() => continue,
+                Some(asked) => asked.cgroup.clone_from(&spec.cgroup),
+                None => drop(more.insert(id.clone(), spec.clone())),
+            }
+            let known = |path| self.explicit.values().any(|it| it.cgroup.as_deref() == path);
+            if known(spec.cgroup.as_deref()) {
+                // The same VM, by another name.
+                continue;
+            }
+            match groups(&self.places, &more, self.floating) {
+                Ok(_) => all = more,
+                Err(why) => drop(left_out.insert(id.clone(), why.to_string())),
             }
         }
-        Ok(set)
+        for (id, why) in &left_out {
+            if self.left_out.get(id) != Some(why) {
+                tracing::warn!(vm = %id, why, "left out: it runs anywhere");
+            }
+        }
+        self.left_out = left_out;
+        let before = std::mem::replace(&mut self.all, all);
+        let used = |path: &String| self.all.values().any(|it| it.cgroup.as_ref() == Some(path));
+        before.into_values().filter_map(|spec| spec.cgroup).filter(|path| !used(path)).collect()
     }
 }
 

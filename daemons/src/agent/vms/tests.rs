@@ -1,0 +1,272 @@
+//! VMs that are found, moved by others, or started anew, on folders that look like cgroups.
+
+use std::fs;
+use std::path::Path;
+
+use ballast_hw::{Binders, By, Opened};
+use ballast_types::{BootId, CoreId};
+
+use super::*;
+use crate::config::AgentConfig;
+
+const BATCH: &str = "batch.slice/b.service";
+
+/// A server of eight cores.
+struct Server {
+    folder: tempfile::TempDir,
+}
+
+impl Server {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().join("sys/fs/cgroup");
+        fs::create_dir_all(&top).unwrap();
+        fs::write(top.join("cgroup.controllers"), "cpuset cpu").unwrap();
+        Self { folder }
+    }
+    fn dir(&self, path: &str) -> std::path::PathBuf {
+        self.folder.path().join("sys/fs/cgroup").join(path)
+    }
+    fn write(&self, path: &str, file: &str, text: &str) {
+        fs::write(self.dir(path).join(file), format!("{text}\n")).unwrap();
+    }
+    fn read(&self, path: &str, file: &str) -> String {
+        fs::read_to_string(self.dir(path).join(file)).unwrap().trim().to_owned()
+    }
+    /// A VM's group that has `cpus` CPUs' time, and whose CPUs read as the ones it will get: a folder
+    /// grants nothing by itself.
+    fn make(&self, path: &str, cpus: u32, granted: &str) {
+        fs::create_dir_all(self.dir(path)).unwrap();
+        self.write(path, "cgroup.events", "populated 1");
+        self.write(path, "cpuset.cpus", "");
+        self.write(path, "cpuset.cpus.effective", granted);
+        self.write(path, "cpu.max", &format!("{} 100000", cpus * 100_000));
+    }
+    /// Its folder is kept, so that its inode is not used again at once.
+    fn end(&self, path: &str) {
+        let aside = tempfile::tempdir_in(self.folder.path()).unwrap().keep();
+        fs::rename(self.dir(path), aside.join("ended")).unwrap();
+    }
+    fn start(&self, config: &str) -> (Vms, Vec<Vm>) {
+        self.try_start(config, By::Cgroup).unwrap()
+    }
+    fn try_start(&self, config: &str, by: By) -> anyhow::Result<(Vms, Vec<Vm>)> {
+        let text = format!("server = \"s\"\nchassis = \"c\"\n{config}");
+        let AgentConfig { vms, groups, .. } = AgentConfig::parse("agent.toml", &text)?;
+        let root = Root::at(self.folder.path());
+        let domains: Vec<_> = (0..8).map(|id| Domain::from(CoreId(id))).collect();
+        let state: &Path = &self.folder.path().join("state");
+        let (journal, opened) = Journal::open(state, &BootId::new("boot").unwrap())?;
+        let originals = match opened {
+            Opened::Adopted(saved) => *saved,
+            _ => Originals::default(),
+        };
+        let asked = Asked { vms, groups, changes_path: state.join("vms.json") };
+        let binders = Binders::new(&root, by);
+        Vms::start(&root, &domains, asked, binders, journal, originals, None)
+    }
+}
+
+fn id(name: &str) -> VmId {
+    VmId::new(name).unwrap()
+}
+fn spec(class: VmClass, cores: u16, cgroup: Option<&str>) -> VmSpec {
+    let cgroup = cgroup.map(str::to_owned);
+    VmSpec { class, throttle_order: 0, cores, cgroup, on_extreme: OnExtreme::None }
+}
+fn shown(set: &[Vm]) -> Vec<(&str, VmClass, usize)> {
+    set.iter().map(|vm| (vm.id.as_str(), vm.class, vm.cores.len())).collect()
+}
+fn alarms(vms: &Vms) -> String {
+    vms.notes.alarms().join("\n")
+}
+
+const RULES: &str = "[[discover]]\npattern = \"batch.slice/*.service\"\nclass = \"non-user-facing\"\n\
+                     on_extreme = \"kill\"\n[[discover]]\npattern = \"new.slice/*\"\n";
+use VmClass::{NonUserFacing, UserFacing};
+
+#[test]
+fn vms_come_and_go_with_their_cgroups() {
+    let server = Server::new();
+    let (mut vms, set) = server.start(RULES);
+    assert!(set.is_empty() && vms.rescan().is_none());
+    server.make(BATCH, 2, "6-7");
+    let set = vms.rescan().expect("a newcomer");
+    assert_eq!(shown(&set), [("b", NonUserFacing, 2)]);
+    assert_eq!(set[0].on_extreme, OnExtreme::Kill);
+    assert_eq!(vms.specs.origins()[&id("b")], "found by batch.slice/*.service");
+    assert!(vms.rescan().is_none(), "nothing is new");
+    // Nobody says what this one is, so it is not touched.
+    server.make("new.slice/web.service", 1, "1");
+    assert_eq!(shown(&vms.rescan().unwrap()), [("web", UserFacing, 1), ("b", NonUserFacing, 2)]);
+    // One without processes is none.
+    server.write(BATCH, "cgroup.events", "populated 0");
+    assert_eq!(shown(&vms.rescan().unwrap()), [("web", UserFacing, 1)]);
+    server.end("new.slice/web.service");
+    assert!(vms.rescan().unwrap().is_empty());
+    assert!(alarms(&vms).is_empty(), "{}", alarms(&vms));
+}
+
+#[test]
+fn what_was_asked_for_wins_over_what_is_found() {
+    let config = format!(
+        "{RULES}[[vm]]\nid = \"mine\"\nclass = \"user-facing\"\ncores = 1\ncgroup = {BATCH:?}\n"
+    );
+    let server = Server::new();
+    server.make(BATCH, 2, "1");
+    server.make("new.slice/web.service", 1, "2");
+    let (mut vms, set) = server.start(&config);
+    assert_eq!(shown(&set), [("mine", UserFacing, 1), ("web", UserFacing, 1)]);
+    // The API names what was found, and needs no cgroup for that.
+    server.write("new.slice/web.service", "cpuset.cpus.effective", "5-7");
+    let set = vms.change(id("web"), Some(spec(NonUserFacing, 3, None))).unwrap();
+    assert_eq!(shown(&set), [("mine", UserFacing, 1), ("web", NonUserFacing, 3)]);
+    assert_eq!(vms.specs.cgroup(&id("web")).unwrap(), "new.slice/web.service");
+    assert_eq!(vms.specs.origins()[&id("web")], "api");
+    // Taken back, it is what was found again; and what was found only leaves with its group.
+    server.write("new.slice/web.service", "cpuset.cpus.effective", "2");
+    let set = vms.change(id("web"), None).unwrap();
+    assert_eq!(shown(&set), [("mine", UserFacing, 1), ("web", UserFacing, 1)]);
+    let error = vms.change(id("web"), None).unwrap_err().to_string();
+    assert!(error.contains("leaves with it"), "{error}");
+    assert!(matches!(vms.change(id("other"), None), Err(VmsError::Unknown(_))));
+}
+
+#[test]
+fn what_does_not_fit_is_left_out_and_told_of() {
+    let server = Server::new();
+    server.make(BATCH, 2, "6-7");
+    server.make("batch.slice/huge.service", 20, "0-7");
+    server.make("batch.slice/sizeless.service", 1, "0-7");
+    server.write("batch.slice/sizeless.service", "cpu.max", "max 100000");
+    server.make("new.slice/b.service", 1, "0-7");
+    let (mut vms, set) = server.start(RULES);
+    assert_eq!(shown(&set), [("b", NonUserFacing, 2)]);
+    let said = alarms(&vms);
+    for part in ["VM huge is left out", "sizeless.service: no vCPUs", "another VM is called b"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(said.lines().count(), 3, "{said}");
+    // What is asked for makes room for itself.
+    let set = vms.change(id("web"), Some(spec(UserFacing, 7, None))).unwrap();
+    assert_eq!(shown(&set), [("web", UserFacing, 7)]);
+    assert!(alarms(&vms).contains("VM b is left out"), "{}", alarms(&vms));
+    let error = vms.change(id("more"), Some(spec(UserFacing, 2, None))).unwrap_err().to_string();
+    assert!(error.contains("VM web: cores = 7") || error.contains("VM more"), "{error}");
+    assert_eq!(shown(&vms.change(id("web"), None).unwrap()), [("b", NonUserFacing, 2)]);
+}
+
+#[test]
+fn the_size_is_that_of_the_first_look() {
+    let server = Server::new();
+    server.make(BATCH, 2, "6-7");
+    let (mut vms, _) = server.start(RULES);
+    // As a quota of ours would.
+    server.write(BATCH, "cpu.max", "10000 20000");
+    server.write(BATCH, "cpuset.cpus", "6");
+    assert!(vms.rescan().is_none());
+    assert_eq!(vms.specs()[&id("b")].cores, 2);
+}
+
+#[test]
+fn a_group_made_anew_is_bound_anew_and_leaves_the_old_ones_cpus_alone() {
+    let server = Server::new();
+    server.make(BATCH, 2, "6-7");
+    let (mut vms, _) = server.start(RULES);
+    let before = vms.killable().inode(&id("b")).unwrap();
+    server.end(BATCH);
+    server.make(BATCH, 2, "6-7");
+    server.write(BATCH, "cpuset.cpus", "0-5");
+    assert!(vms.rescan().is_none(), "to the controller it is the same");
+    assert_ne!(
+        vms.killable().inode(&id("b")),
+        Some(before),
+        "it is the new one that may be killed"
+    );
+    assert_eq!(vms.originals.cpusets[BATCH].cpus, "0-5");
+    server.write(BATCH, "cpuset.cpus.effective", "0-5");
+    vms.restore(true).unwrap();
+    assert_eq!(server.read(BATCH, "cpuset.cpus"), "0-5");
+}
+
+#[test]
+fn a_vm_that_is_not_where_it_should_be_is_user_facing() {
+    let server = Server::new();
+    server.make(BATCH, 2, "6-7");
+    let (mut vms, _) = server.start(RULES);
+    server.write(BATCH, "cpuset.cpus.effective", "0-7");
+    // It is bound again, and the kernel does not grant it.
+    assert_eq!(vms.rescan().map(|set| set[0].class), Some(UserFacing));
+    assert_eq!(server.read(BATCH, "cpuset.cpus"), "6-7");
+    assert!(alarms(&vms).contains("VM b counts as user-facing: read back"), "{}", alarms(&vms));
+    server.write(BATCH, "cpuset.cpus.effective", "6-7");
+    assert_eq!(vms.rescan().map(|set| set[0].class), Some(NonUserFacing));
+    assert!(alarms(&vms).is_empty());
+}
+
+#[test]
+fn a_vm_that_somebody_moves_is_bound_again_until_it_is_his() {
+    let server = Server::new();
+    server.make(BATCH, 2, "");
+    // A kernel that grants what is written.
+    fs::remove_file(server.dir(BATCH).join("cpuset.cpus.effective")).unwrap();
+    std::os::unix::fs::symlink("cpuset.cpus", server.dir(BATCH).join("cpuset.cpus.effective"))
+        .unwrap();
+    server.write(BATCH, "cpuset.cpus", "0-7");
+    let (mut vms, _) = server.start(RULES);
+    for _ in 0..3 {
+        server.write(BATCH, "cpuset.cpus", "0-3");
+        assert!(vms.rescan().is_none(), "it is where it was");
+        assert_eq!(server.read(BATCH, "cpuset.cpus"), "6-7");
+    }
+    server.write(BATCH, "cpuset.cpus", "0-3");
+    assert_eq!(vms.rescan().map(|set| set[0].class), Some(UserFacing));
+    assert!(alarms(&vms).contains("somebody else moves it"), "{}", alarms(&vms));
+    assert!(vms.rescan().is_none());
+    assert_eq!(server.read(BATCH, "cpuset.cpus"), "0-3", "no fight");
+    vms.restore(true).unwrap();
+    assert_eq!(server.read(BATCH, "cpuset.cpus"), "0-7");
+}
+
+#[test]
+fn a_vm_that_comes_later_is_bound_when_it_does() {
+    let config =
+        format!("[[vm]]\nid = \"b\"\nclass = \"non-user-facing\"\ncores = 2\ncgroup = {BATCH:?}\n");
+    let server = Server::new();
+    let (mut vms, set) = server.start(&config);
+    assert_eq!(shown(&set), [("b", UserFacing, 2)], "it may run anywhere");
+    assert!(vms.rescan().is_none());
+    server.make(BATCH, 2, "6-7");
+    assert_eq!(shown(&vms.rescan().unwrap()), [("b", NonUserFacing, 2)]);
+}
+
+#[test]
+fn a_life_that_binds_otherwise_puts_back_what_an_earlier_one_left() {
+    let server = Server::new();
+    server.make(BATCH, 2, "6-7");
+    server.write(BATCH, "cpuset.cpus", "0-7");
+    let (vms, _) = server.start(RULES);
+    assert_eq!(vms.originals.cpusets[BATCH].cpus, "0-7");
+    // Killed; the next life asks systemd, which is not there.
+    drop(vms);
+    server.write(BATCH, "cpuset.cpus", "6-7");
+    server.write(BATCH, "cpuset.cpus.effective", "0-7");
+    let (mut vms, set) = server.try_start(RULES, By::Systemd).unwrap();
+    assert_eq!(server.read(BATCH, "cpuset.cpus"), "0-7");
+    assert_eq!(shown(&set)[0].1, UserFacing);
+    assert!(alarms(&vms).contains("system bus"), "{}", alarms(&vms));
+    vms.restore(true).unwrap();
+}
+
+#[test]
+fn a_machine_with_hybrid_cgroups_throttles_nobody_and_says_why() {
+    let server = Server::new();
+    fs::remove_file(server.dir("cgroup.controllers")).unwrap();
+    fs::create_dir(server.dir("unified")).unwrap();
+    server.write("unified", "cgroup.controllers", "");
+    server.make(BATCH, 2, "6-7");
+    let (vms, set) = server.start(RULES);
+    assert_eq!(shown(&set), [("b", UserFacing, 2)]);
+    assert!(alarms(&vms).contains("systemd.unified_cgroup_hierarchy=1"), "{}", alarms(&vms));
+    assert_eq!(server.read(BATCH, "cpuset.cpus"), "");
+}
