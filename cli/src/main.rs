@@ -2,6 +2,7 @@
 
 mod bench;
 mod certs;
+mod check;
 mod demo;
 mod experiment;
 mod man;
@@ -46,6 +47,12 @@ enum Command {
     /// Measure the controllers in virtual time: the paper's figures, and ours beside them
     #[command(subcommand)]
     Experiment(experiment::Experiment),
+    /// Say what this machine can do: drivers, sensors, caps, rivals; why not more, and what would help
+    #[command(after_help = "Example: ballast check\nExample: ballast check --json --seconds 10\n\
+        Example: ballast check --record machine && ballast check --root machine\n\n\
+        Exit codes: 0 all that is needed works; 1 it will do, with drawbacks; 2 there is no way to \
+        throttle, or no meter; 64 wrong usage; 130 ended by Ctrl-C.")]
+    Check(check::CheckArgs),
     /// Ask daemons how they are
     #[command(
         after_help = "Example: ballast status http://127.0.0.1:7100 http://127.0.0.1:7101\n\n\
@@ -101,7 +108,15 @@ impl<A: Args> Child<A> {
 
 fn main() -> ExitCode {
     ballast_daemons::tls::install_provider();
-    match run(Cli::parse().command) {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() && std::env::args().nth(1).as_deref() == Some("check") => {
+            tell(error.to_string().trim_end());
+            return check::EXIT_USAGE.into();
+        }
+        Err(error) => error.exit(),
+    };
+    match run(cli.command) {
         Ok(code) => code,
         Err(error) => {
             tell(&format!("error: {error:#}"));
@@ -116,6 +131,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Rig(child) => rig::run(&child.tied()?),
         Command::Replay(args) => replay::run(&args),
         Command::Experiment(experiment) => experiment::run(&experiment),
+        Command::Check(args) => check::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Agent(child) => Ok(ballast_daemons::agent::main(&child.tied()?)),
         Command::Chassis(child) => Ok(ballast_daemons::chassis::main(&child.tied()?)),

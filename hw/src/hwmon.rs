@@ -45,6 +45,14 @@ pub(crate) struct Device {
 }
 
 impl Device {
+    /// Its name in a [`MatchSpec`] that means this device alone: `name@device` where it has a device.
+    pub(crate) fn full_name(&self) -> String {
+        match self.at.as_deref().and_then(Path::file_name) {
+            Some(id) => format!("{}@{}", self.name, id.to_string_lossy()),
+            None => self.name.clone(),
+        }
+    }
+
     /// Whether this is `name` or `name@device`.
     pub(crate) fn is(&self, wanted: &str) -> bool {
         match wanted.split_once('@') {
@@ -95,7 +103,7 @@ impl Device {
 
     /// The channels that tell a power: as the driver computes it or, where it knows volts and amperes
     /// only (INA3221), as their product.
-    fn powers(&self) -> Result<Vec<Channel>, HwError> {
+    pub(crate) fn powers(&self) -> Result<Vec<Channel>, HwError> {
         let mut found = self.channels("power")?;
         if !found.is_empty() {
             return Ok(found);

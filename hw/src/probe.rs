@@ -1,7 +1,104 @@
-//! What this machine is, for those who must know before they act on it.
+//! What this machine is and has, read without changing anything: for the agent before it acts, and for
+//! operators who ask what this machine can do.
+//!
+//! Facts only; what they are good for is judged elsewhere. A fact that cannot be read is missing, and
+//! where it matters why, the kernel's error stands in its place.
+
+mod cgroups;
+mod cpus;
+mod meters;
+mod process;
+mod rapl;
+mod record;
+mod refresh;
+mod rivals;
+mod write_test;
+
+use std::path::Path;
+
+use nix::unistd::{AccessFlags, access};
+use serde::Serialize;
+
+pub use cgroups::{CgroupMode, Cgroups};
+pub use cpus::{Cpus, PolicyGroup, Scaling};
+pub use meters::{Bmc, MeterFacts, meters};
+pub use process::{Process, Services};
+pub use rapl::{Constraint, RaplZone};
+pub use record::{Manifest, record};
+pub use refresh::{Refresh, Source, refresh};
+pub use rivals::{Rival, Rivalry};
+pub use write_test::{Written, write_test};
 
 use crate::Root;
-use crate::root::read_start;
+use crate::error::HwError;
+use crate::root::{boot_id, read_start, read_text};
+
+/// Everything that can be read of a machine without waiting.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    /// The kernel's release, as `uname -r` says it.
+    pub kernel: Option<String>,
+    /// This boot.
+    pub boot_id: Option<String>,
+    /// Whether the CPU says that it is a virtual one.
+    pub virtual_machine: bool,
+    /// The CPUs, and who shares what with whom.
+    pub cpus: Cpus,
+    /// Who scales their frequencies, and how far.
+    pub scaling: Scaling,
+    /// RAPL's zones, in the order of their folders.
+    pub rapl: Vec<RaplZone>,
+    /// Every power channel of hwmon.
+    pub meters: Vec<MeterFacts>,
+    /// The management controller.
+    pub bmc: Bmc,
+    /// The cgroup hierarchy.
+    pub cgroups: Cgroups,
+    /// What else sets frequencies, limits or CPU sets here.
+    pub rivals: Vec<Rival>,
+    /// Who asks: this process.
+    pub process: Process,
+    /// Services that Ballast can work with.
+    pub services: Services,
+}
+
+impl Machine {
+    /// Reads it all.
+    #[must_use]
+    pub fn read(root: &Root) -> Self {
+        Self {
+            kernel: line(root, "proc/sys/kernel/osrelease"),
+            boot_id: boot_id(root).ok().map(|id| id.as_str().to_owned()),
+            virtual_machine: in_vm(root),
+            cpus: Cpus::read(root),
+            scaling: Scaling::read(root),
+            rapl: rapl::zones(root),
+            meters: meters(root),
+            bmc: Bmc::read(root),
+            cgroups: Cgroups::read(root),
+            rivals: rivals::find(root),
+            process: Process::read(root),
+            services: Services::read(root),
+        }
+    }
+}
+
+/// A file of one line; nothing if it cannot be read or is empty.
+fn line(root: &Root, path: &str) -> Option<String> {
+    let text = read_text(&root.path(path)).ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// An error as it is told: with paths below the root.
+fn told(root: &Root, error: &HwError) -> String {
+    error.to_string().replace(&*root.path("").to_string_lossy(), "/")
+}
+
+/// Whether this process could open the file for writing; a read-only mount says no to root as well.
+fn writable(path: &Path) -> bool {
+    access(path, AccessFlags::W_OK).is_ok()
+}
 
 /// Whether this is a virtual machine: the CPU's `hypervisor` flag, which only x86 has.
 ///

@@ -3,6 +3,8 @@
 pub mod bmc;
 pub mod site;
 
+pub mod machines;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;

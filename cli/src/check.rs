@@ -1,0 +1,163 @@
+//! `ballast check`: what this machine can do, why not more, and what to do about it.
+
+mod findings;
+mod fragment;
+mod functions;
+mod text;
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ballast_hw::Root;
+use ballast_hw::probe::{self, Machine, Refresh, Source, Written};
+use clap::Args;
+use nix::sys::signal::{SigSet, Signal};
+use serde::Serialize;
+
+use crate::{say, tell};
+use findings::Finding;
+use functions::Function;
+
+/// Wrong usage, as `sysexits.h` has it: 2 means something else here.
+pub(crate) const EXIT_USAGE: u8 = 64;
+
+/// Arguments of `ballast check`.
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// The machine: a folder that looks like one, such as a recording
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+    /// How long sensors are watched for their refresh; 0 leaves that out. The default is 6, and 0 with --root
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=600))]
+    seconds: Option<u64>,
+    /// Print one JSON object instead of tables; docs/check.md describes it
+    #[arg(long)]
+    json: bool,
+    /// Write to what could be written, look whether it took, and put it back. Refused while an agent runs
+    #[arg(long)]
+    write_test: bool,
+    /// The agent's state folder, whose lock tells whether it runs
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/ballast-agent")]
+    state_dir: PathBuf,
+    /// Copy what is read to a new folder, for --root and for reports; serial numbers and names are left out
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["json", "write_test", "seconds"])]
+    record: Option<PathBuf>,
+}
+
+/// How good something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// As it should be.
+    Works,
+    /// It serves, with the drawback that the reason names.
+    Degraded,
+    /// It is not there, or of no use.
+    Missing,
+    /// It is there, and whether it works shows only when it is used.
+    Untested,
+}
+
+/// All that is printed.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// The format of this object.
+    version: u32,
+    /// What can be done here.
+    functions: Vec<Function>,
+    /// What was found.
+    findings: Vec<Finding>,
+    /// What was written, if that was asked for.
+    write_test: Option<Vec<Written>>,
+    /// How sensors behaved, if they were watched.
+    sensors: Vec<Watched>,
+    /// The bare facts.
+    machine: Machine,
+    /// What agent.toml could say here.
+    agent_toml: String,
+    /// The code that this command ends with.
+    exit_code: u8,
+}
+
+/// One sensor that was watched.
+#[derive(Debug, Serialize)]
+struct Watched {
+    /// Its zone or channel.
+    sensor: String,
+    #[serde(flatten)]
+    refresh: Refresh,
+}
+
+/// Looks, judges, prints.
+pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    if !args.root.is_dir() {
+        tell(&format!("error: --root {}: a folder that is there", args.root.display()));
+        return Ok(EXIT_USAGE.into());
+    }
+    let root = Root::at(&args.root);
+    if let Some(dir) = &args.record {
+        let manifest = probe::record(&root, dir)?;
+        let (files, links) = (manifest.files.len(), manifest.links.len());
+        let unreadable = manifest.unreadable.len();
+        say(&format!("{}: {files} files, {links} links, {unreadable} unreadable", dir.display()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let report = report(&root, args)?;
+    let exit_code = report.exit_code;
+    if args.json {
+        say(&serde_json::to_string_pretty(&report)?)?;
+    } else {
+        say(&text::text(&report, std::io::stdout().is_terminal()))?;
+    }
+    Ok(exit_code.into())
+}
+
+fn report(root: &Root, args: &CheckArgs) -> anyhow::Result<Report> {
+    let machine = Machine::read(root);
+    // A folder's values do not move by themselves.
+    let seconds = args.seconds.unwrap_or(if args.root.as_os_str() == "/" { 6 } else { 0 });
+    let sensors = watch(root, &machine, Duration::from_secs(seconds));
+    let written = args.write_test.then(|| write_test(root, &args.state_dir)).transpose()?;
+    let findings = findings::all(&machine, &sensors);
+    let functions = functions::all(&machine, &sensors, written.as_deref());
+    let agent_toml = fragment::agent_toml(&machine, &sensors, &functions);
+    let exit_code = functions::exit_code(&functions);
+    Ok(Report {
+        version: 1,
+        functions,
+        findings,
+        write_test: written,
+        sensors,
+        machine,
+        agent_toml,
+        exit_code,
+    })
+}
+
+fn watch(root: &Root, machine: &Machine, time: Duration) -> Vec<Watched> {
+    if time.is_zero() {
+        return vec![];
+    }
+    let zones = machine.rapl.iter().filter(|zone| zone.energy_error.is_none());
+    let zones = zones.map(|zone| (zone.name.clone(), Source::zone(zone)));
+    let meters = machine.meters.iter().filter(|meter| meter.error.is_none());
+    let meters = meters.map(|meter| (findings::channel(meter), Source::meter(meter)));
+    let (names, sources): (Vec<_>, Vec<_>) = zones.chain(meters).unzip();
+    let seen = probe::refresh(root, &sources, time);
+    names.into_iter().zip(seen).map(|(sensor, refresh)| Watched { sensor, refresh }).collect()
+}
+
+/// The write test with signals held back: Ctrl-C ends it when everything is back, a moment later.
+fn write_test(root: &Root, state_dir: &std::path::Path) -> anyhow::Result<Vec<Written>> {
+    let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
+    signals.thread_block()?;
+    let written = probe::write_test(root, state_dir);
+    signals.thread_unblock()?;
+    written.context("write test")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! What agent.toml could say on this machine.
+
+use ballast_hw::probe::Machine;
+
+use super::functions::{Function, best, inputs};
+use super::{State, Watched};
+
+/// A part of agent.toml that fits; `server` and `chassis` are left to the operator.
+pub(super) fn agent_toml(machine: &Machine, sensors: &[Watched], functions: &[Function]) -> String {
+    let state = |id| functions.iter().find(|f| f.id == id).map_or(State::Missing, |f| f.state);
+    let mut lines =
+        vec!["# For this machine, by ballast check. Yours to add: server, chassis.".to_owned()];
+    if machine.virtual_machine {
+        lines.push(
+            "# actuate_in_vm = true   # a virtual machine: without, the agent runs dry".into(),
+        );
+    }
+    match best(machine) {
+        Some(meter) => {
+            lines.extend(["[meter]".into(), "source = \"hwmon\"".into()]);
+            lines.push(format!("name = {:?}", meter.name));
+            lines.extend(meter.label.iter().map(|label| format!("label = {label:?}")));
+            if inputs(machine) > 1 {
+                lines.push("# one supply's input of several: their sum is the server's".into());
+            }
+            let name = super::findings::channel(meter);
+            let watched = sensors.iter().find(|watched| watched.sensor == name);
+            if let Some(ms) = watched.and_then(|watched| watched.refresh.refresh_ms) {
+                // Twice the refresh, so that every sample is a fresh one.
+                let lag = (ms.ceil() as u64).clamp(1, 5000);
+                lines.push(format!("sample_ms = {}", (2 * lag).clamp(200, 10_000)));
+                lines.push(format!("lag_ms = {}", lag.max(200)));
+            }
+        }
+        None if state("fast_loop") == State::Works => {
+            lines.extend(["[meter]".into(), "source = \"rapl\"".into()]);
+            lines.push(
+                "offset_w = 0   # what fans, disks and losses draw: RAPL does not see them".into(),
+            );
+        }
+        None => lines.push("# [meter]: there is no sensor that the agent could read".into()),
+    }
+    if state("pstate") == State::Missing && state("cpu_max") != State::Missing {
+        lines.extend(["[throttle]".into(), "actuator = \"cpu-max\"".into()]);
+    }
+    if state("server_limit") == State::Missing {
+        lines.extend(["[server_limit]".into(), "enabled = false   # there is none to set".into()]);
+    }
+    lines.join("\n") + "\n"
+}

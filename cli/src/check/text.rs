@@ -1,0 +1,93 @@
+//! The report for people.
+
+use tabled::builder::Builder;
+use tabled::settings::Style;
+
+use super::{Report, State};
+
+/// A column with sentences is no wider than this.
+const WIDTH: usize = 60;
+
+/// Tables of functions and findings, and the fragment; colours where a terminal shows them.
+pub(super) fn text(report: &Report, colours: bool) -> String {
+    let mut functions = Builder::new();
+    functions.push_record(["function", "", "because"]);
+    for function in &report.functions {
+        let reason = wrapped(&function.reason);
+        functions.push_record([name(function.id), mark(function.state), &reason]);
+    }
+    let mut findings = Builder::new();
+    findings.push_record(["probe", "", "found", "why, and what to do"]);
+    for finding in &report.findings {
+        let remedy = finding.remedy.as_ref().map(|remedy| format!("→ {remedy}"));
+        let advice: Vec<_> =
+            finding.reason.iter().chain(&remedy).map(|line| wrapped(line)).collect();
+        let (found, advice) = (wrapped(&finding.found), advice.join("\n"));
+        findings.push_record([&finding.id, mark(finding.state), &found, &advice]);
+    }
+    let table = |builder: Builder| builder.build().with(Style::rounded()).to_string();
+    let mut text = format!("{}\n{}\n", table(functions), table(findings));
+    for written in report.write_test.iter().flatten() {
+        let result = written.error.as_deref().unwrap_or("obeyed, and put back");
+        text.push_str(&format!("write test: {}: {result}\n", written.what));
+    }
+    text.push_str(&format!("\n{}\n{}", report.agent_toml, verdict(report.exit_code)));
+    if colours { coloured(&text) } else { text }
+}
+
+/// The text in lines of at most [`WIDTH`] characters, broken between words.
+fn wrapped(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().map(|line| line.chars().count()).unwrap_or_default();
+        if line > 0 && line + 1 + word.chars().count() > WIDTH {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines.join("\n")
+}
+
+fn verdict(exit_code: u8) -> &'static str {
+    match exit_code {
+        0 => "All that is needed works (exit code 0).",
+        1 => "It will do, with the drawbacks above (exit code 1).",
+        _ => "Something needed is missing: a way to throttle, or a meter (exit code 2).",
+    }
+}
+
+fn name(function: &str) -> &str {
+    match function {
+        "pstate" => "throttle by p-state",
+        "cpu_max" => "throttle by cpu.max",
+        "meter" => "server's meter",
+        "server_limit" => "server's own limit",
+        "fast_loop" => "fast loop",
+        "core_groups" => "core groups",
+        other => other,
+    }
+}
+
+fn mark(state: State) -> &'static str {
+    match state {
+        State::Works => "works",
+        State::Degraded => "degraded",
+        State::Missing => "missing",
+        State::Untested => "untested",
+    }
+}
+
+/// Colours the verdicts, each of which stands alone in its cell.
+fn coloured(text: &str) -> String {
+    let states = [State::Works, State::Degraded, State::Missing, State::Untested];
+    let colours = ["32", "33", "31", "36"];
+    states.into_iter().zip(colours).fold(text.to_owned(), |text, (state, colour)| {
+        let word = mark(state);
+        text.replace(&format!("│ {word} "), &format!("│ \x1b[{colour}m{word}\x1b[0m "))
+    })
+}

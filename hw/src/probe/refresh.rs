@@ -1,0 +1,152 @@
+use core::time::Duration;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::{MeterFacts, RaplZone};
+use crate::Root;
+use crate::hwmon::{HwmonSensor, MatchSpec};
+use crate::root::read_value;
+use crate::sensor::Sensor;
+
+/// Between two reads of one sensor: what refreshes faster is fast enough for anything here.
+const EVERY: Duration = Duration::from_millis(5);
+/// How much longer than told a sensor may block before it is given up: ACPI's IPMI takes 5 s.
+const PATIENCE: Duration = Duration::from_secs(6);
+
+/// What is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A zone of RAPL, by its folder.
+    Rapl(String),
+    /// A channel of hwmon, by name and label.
+    Hwmon(String, Option<String>),
+}
+
+impl Source {
+    /// The energy counter of a zone.
+    #[must_use]
+    pub fn zone(zone: &RaplZone) -> Self {
+        Self::Rapl(zone.folder.clone())
+    }
+
+    /// A channel.
+    #[must_use]
+    pub fn meter(meter: &MeterFacts) -> Self {
+        Self::Hwmon(meter.name.clone(), meter.label.clone())
+    }
+}
+
+/// How a sensor behaved while it was watched.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Refresh {
+    /// Successful reads.
+    pub reads: u32,
+    /// Failed reads.
+    pub failures: u32,
+    /// How often the value moved.
+    pub changes: u32,
+    /// The median time between two changes; `None` with fewer than two.
+    pub refresh_ms: Option<f64>,
+    /// The longest that one read took.
+    pub slowest_read_ms: f64,
+    /// Whether a read was still blocked long after the time was over.
+    pub blocked: bool,
+}
+
+/// Watches sensors for a while, each on a thread of its own: one that blocks holds up no other.
+#[must_use]
+pub fn refresh(root: &Root, sources: &[Source], time: Duration) -> Vec<Refresh> {
+    let watched: Vec<_> = (sources.iter().cloned())
+        .map(|source| {
+            let (answer, told) = mpsc::channel();
+            let root = root.clone();
+            let started = thread::Builder::new().name("refresh".into()).spawn(move || {
+                // Fails only when nobody waits any more.
+                let _ = answer.send(watch(reader(&root, source), time));
+            });
+            (started, told)
+        })
+        .collect();
+    let until = Instant::now() + time + PATIENCE;
+    let result = |(_, told): (_, mpsc::Receiver<Refresh>)| {
+        let left = until.saturating_duration_since(Instant::now());
+        told.recv_timeout(left).unwrap_or(Refresh { blocked: true, ..Refresh::default() })
+    };
+    watched.into_iter().map(result).collect()
+}
+
+/// One read of a source: a number that moves with every value.
+fn reader(root: &Root, source: Source) -> Box<dyn FnMut() -> Option<u64>> {
+    match source {
+        Source::Rapl(folder) => {
+            let file = root.path(&format!("sys/class/powercap/{folder}/energy_uj"));
+            Box::new(move || read_value(&file, "a whole number of microjoules").ok())
+        }
+        Source::Hwmon(name, label) => {
+            let mut sensor = HwmonSensor::new(root, MatchSpec { name, label });
+            Box::new(move || sensor.read(ballast_types::Instant::ZERO).ok()?.mark)
+        }
+    }
+}
+
+fn watch(mut read: impl FnMut() -> Option<u64>, time: Duration) -> Refresh {
+    let start = Instant::now();
+    let mut seen = Refresh::default();
+    let mut last: Option<(u64, Option<Instant>)> = None;
+    let mut intervals = Vec::new();
+    while start.elapsed() < time {
+        let before = Instant::now();
+        let value = read();
+        let took = before.elapsed();
+        seen.slowest_read_ms = seen.slowest_read_ms.max(millis(took));
+        match (value, last) {
+            (None, _) => seen.failures += 1,
+            (Some(value), Some((old, changed))) if value != old => {
+                seen.reads += 1;
+                seen.changes += 1;
+                intervals.extend(changed.map(|at| before.duration_since(at)));
+                last = Some((value, Some(before)));
+            }
+            (Some(value), known) => {
+                seen.reads += 1;
+                last = known.or(Some((value, None)));
+            }
+        }
+        thread::sleep(EVERY.saturating_sub(took));
+    }
+    intervals.sort_unstable();
+    seen.refresh_ms = intervals.get(intervals.len() / 2).copied().map(millis);
+    seen
+}
+
+/// In milliseconds, to a tenth.
+fn millis(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e4).round() / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_refresh_is_the_time_between_changes_and_failures_are_counted() {
+        let start = Instant::now();
+        let mut reads = 0_u32;
+        let seen = watch(
+            || {
+                reads += 1;
+                (!reads.is_multiple_of(10)).then(|| start.elapsed().as_millis() as u64 / 50)
+            },
+            Duration::from_millis(600),
+        );
+        assert!(seen.failures > 0 && seen.reads > seen.failures && seen.changes >= 3, "{seen:?}");
+        // A busy machine makes it longer, nothing makes it shorter.
+        assert!(seen.refresh_ms.unwrap() >= 40.0, "{seen:?}");
+        let still = watch(|| Some(7), Duration::from_millis(60));
+        assert_eq!((still.changes, still.refresh_ms), (0, None));
+        assert!(still.reads > 0);
+    }
+}
