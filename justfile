@@ -48,6 +48,10 @@ deny:
 deb *PROFILE:
     packaging/deb {{PROFILE}}
 
+# Install, upgrade, remove and purge them in a Debian root of its own: nothing may be left. Needs root.
+deb-check:
+    packaging/check target/debian/*.deb
+
 # All of CI, as it runs on a clean clone.
 ci:
     bash .ci/run
