@@ -8,7 +8,7 @@ mod validity;
 mod verify;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_types::Role;
@@ -132,26 +132,33 @@ impl Tls {
     /// Gives what is wrong, once, if it still is at the second look.
     pub(crate) fn look(&self) -> Option<String> {
         let stamp = Stamp::of(&self.config);
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        let moved = stamp != watched.seen;
-        if !moved && (watched.problem.is_none() || watched.lasting) {
-            return None;
-        }
-        watched.seen = stamp;
-        watched.lasting = false;
-        match load(&self.config, self.own.as_ref(), self.generation() + 1) {
+        let moved = {
+            let watched = self.watched();
+            let moved = stamp != watched.seen;
+            if !moved && (watched.problem.is_none() || watched.lasting) {
+                return None;
+            }
+            moved
+        };
+        // Without a lock: a slow file system must not hold up who asks for the status.
+        let problem = match load(&self.config, self.own.as_ref(), self.generation() + 1) {
             Ok(loaded) => {
                 tracing::info!(role = %loaded.role, not_after_s = loaded.not_after, "new certificates");
                 *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(loaded);
-                watched.problem = None;
+                None
             }
             Err(why) => {
-                let why = format!("the new certificates cannot be used, the old ones stay: {why}");
-                watched.problem = Some(why);
-                watched.lasting = !moved;
+                Some(format!("the new certificates cannot be used, the old ones stay: {why}"))
             }
-        }
-        watched.problem.clone().filter(|_| watched.lasting)
+        };
+        let lasting = problem.is_some() && !moved;
+        let told = problem.clone().filter(|_| lasting);
+        *self.watched() = Watched { seen: stamp, problem, lasting };
+        told
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How this daemon speaks with clients.
@@ -178,7 +185,7 @@ impl Tls {
     #[must_use]
     pub(crate) fn status(&self) -> TlsStatus {
         let Loaded { role, not_after, .. } = &*self.loaded();
-        let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let watched = self.watched();
         let problem = watched.problem.clone().filter(|_| watched.lasting);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         TlsStatus {

@@ -209,6 +209,27 @@ fn an_operators_budget_reaches_the_cores_beside_128_stuck_clients() {
 }
 
 #[test]
+fn only_an_operator_sets_the_budget() {
+    let (mut lab, site) = Lab::secure(steady(1, 300, (0.2, 0.2)), "");
+    lab.start_all();
+    let (plain, secret) =
+        (lab.url("chassis", "/v1/budget"), lab.secret_url("chassis", "/v1/budget"));
+    let body = r#"{"budget_w":250}"#;
+    assert_eq!(lab.call(|client: &Client| client.put(&plain).body(body)).0, 403);
+    assert_eq!(lab.call(|_| site.nobody().put(&secret).body(body)).0, 0);
+    for uri in ["ballast://agent/s01", "ballast://chassis/lab", "ballast://power/pdu"] {
+        let client = site.client(&site.issue(&[uri], 1));
+        assert_eq!(lab.call(|_| client.put(&secret).body(body)).0, 403, "{uri}");
+        assert_eq!(lab.call(|_| client.delete(&secret)).0, 403, "{uri}");
+    }
+    assert_eq!(lab.chassis().unwrap().budget_w.as_f64(), 300.0);
+    let ann = site.client(&site.issue(&["ballast://operator/ann"], 1));
+    assert_eq!(lab.call(|_| ann.put(&secret).body(body)).0, 200);
+    assert_eq!(lab.chassis().unwrap().budget_w.as_f64(), 250.0);
+    assert!(lab.log("chassis").contains("ballast://operator/ann"), "{}", lab.log("chassis"));
+}
+
+#[test]
 fn certificates_that_cannot_be_used_end_with_78() {
     let (lab, site) = Lab::secure(steady(1, 300, (0.2, 0.2)), "");
     let start = |says: &str| {

@@ -4,9 +4,9 @@
 //! plain HTTP. Every route that changes something names the [`Right`] that it needs, with [`only`].
 
 use std::convert::Infallible;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, HttpBody as _, to_bytes};
 use axum::extract::Request;
@@ -16,7 +16,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use ballast_types::{ChassisId, Role};
 use rustls::pki_types::CertificateDer;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::Refused;
 use super::bounds::{Bounds, Party};
@@ -108,10 +108,8 @@ struct Certified {
     role: Option<Role>,
     chain: Vec<CertificateDer<'static>>,
     tls: Arc<Tls>,
-    since: Instant,
-    /// Under which generation, and when in ms after `since`, the chain was last found good.
-    generation: AtomicU64,
-    checked_ms: AtomicU64,
+    /// Under which generation, and when, the chain was last found good.
+    checked: Mutex<(u64, Instant)>,
 }
 
 impl Caller {
@@ -128,9 +126,7 @@ impl Caller {
             role: chain.first().and_then(role_of),
             chain,
             tls: Arc::clone(tls),
-            since: Instant::now(),
-            generation: AtomicU64::new(generation),
-            checked_ms: AtomicU64::new(0),
+            checked: Mutex::new((generation, Instant::now())),
         })))
     }
 
@@ -154,16 +150,14 @@ impl Caller {
     /// Whether it would be let in now: certificates end, and authorities are taken out of the files.
     fn is_still_good(&self) -> bool {
         let Kind::Certified(it) = &self.0 else { return true };
-        let (generation, now_ms) = (it.tls.generation(), it.since.elapsed().as_millis() as u64);
-        let age_ms = now_ms.saturating_sub(it.checked_ms.load(Ordering::Relaxed));
-        let known = it.generation.load(Ordering::Relaxed) == generation;
-        if known && u128::from(age_ms) < TRUST_FOR.as_millis() {
+        let mut checked = it.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = it.tls.generation();
+        if checked.0 == generation && checked.1.elapsed() < TRUST_FOR {
             return true;
         }
         let good = it.tls.still_trusts(&it.chain);
         if good {
-            it.generation.store(generation, Ordering::Relaxed);
-            it.checked_ms.store(now_ms, Ordering::Relaxed);
+            *checked = (generation, Instant::now());
         }
         good
     }
