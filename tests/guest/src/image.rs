@@ -57,9 +57,9 @@ pub(crate) fn ready(cache: &Path) -> anyhow::Result<PathBuf> {
     Ok(image)
 }
 
-/// Packs what is installed in the guest into the tar file `payload`: the daemons from the folder `binaries`,
-/// their units, and a config.
-pub(crate) fn pack(binaries: &Path, stage: &Path, payload: &Path) -> anyhow::Result<()> {
+/// Packs what goes into the guest into the tar file `payload`: the packages from the folder `packages`,
+/// and what stands for VMs. The chassis manager is unpacked below `stage`; gives its program.
+pub(crate) fn pack(packages: &Path, stage: &Path, payload: &Path) -> anyhow::Result<PathBuf> {
     let put = |to: &str, mode: u32, bytes: &[u8]| -> anyhow::Result<()> {
         let path = stage.join(to);
         fs::create_dir_all(path.parent().unwrap_or(stage))?;
@@ -67,21 +67,34 @@ pub(crate) fn pack(binaries: &Path, stage: &Path, payload: &Path) -> anyhow::Res
         fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
         Ok(())
     };
-    let units = "usr/lib/systemd/system";
-    let unit = include_bytes!("../../../systemd/ballast-agent.service");
-    put(&format!("{units}/ballast-agent.service"), 0o644, unit)?;
-    let orphan = include_bytes!("../../../systemd/ballast-agent-orphan.service");
-    put(&format!("{units}/ballast-agent-orphan.service"), 0o644, orphan)?;
-    put("etc/ballast/agent.toml", 0o644, include_bytes!("../recipe/agent.toml"))?;
     let vms = include_bytes!("../recipe/guest-vms.service");
     put("etc/systemd/system/guest-vms.service", 0o644, vms)?;
     put("usr/local/sbin/guest-vms", 0o755, include_bytes!("../recipe/guest-vms"))?;
-    // Without debug information it is a third of the size, and the guest reads it through emulation.
-    put("usr/bin/ballast-agent", 0o755, b"")?;
-    let to = stage.join("usr/bin/ballast-agent");
-    run(Command::new("strip").arg("-o").arg(to).arg(binaries.join("ballast-agent")))?;
+    for name in ["ballast", "ballast-agent"] {
+        fs::copy(package(packages, name)?, stage.join(format!("root/{name}.deb")))?;
+    }
+    let chassis = stage.join("chassis");
+    let deb = package(packages, "ballast-chassis")?;
+    run(Command::new("dpkg-deb").arg("--extract").arg(deb).arg(&chassis))?;
     let tar = ["--owner=0", "--group=0", "--numeric-owner", "-cf"];
-    run(Command::new("tar").arg("-C").arg(stage).args(tar).arg(payload).args(["etc", "usr"]))
+    let what = ["etc", "root", "usr"];
+    run(Command::new("tar").arg("-C").arg(stage).args(tar).arg(payload).args(what))?;
+    Ok(chassis.join("usr/bin/ballast-chassis"))
+}
+
+/// The file of a package; there must be one version of it.
+fn package(packages: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    let files = fs::read_dir(packages).with_context(|| format!("{}", packages.display()))?;
+    let paths = files.filter_map(|file| Some(file.ok()?.path()));
+    let is = |path: &PathBuf| {
+        let file = path.file_name().and_then(|file| file.to_str()).unwrap_or_default();
+        file.ends_with(".deb") && file.split('_').next() == Some(name)
+    };
+    let found: Vec<_> = paths.filter(is).collect();
+    match <[PathBuf; 1]>::try_from(found) {
+        Ok([path]) => Ok(path),
+        Err(found) => bail!("{} packages {name} in {}, not one", found.len(), packages.display()),
+    }
 }
 
 fn run(command: &mut Command) -> anyhow::Result<()> {

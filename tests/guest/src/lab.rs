@@ -1,6 +1,6 @@
 //! The guest with everything around it: plant, BMC, shell, and the agent inside.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,6 +15,8 @@ use crate::plant::{FLOOR, Plant, Sample, TOP};
 use crate::shell::Shell;
 use crate::{image, report::Notes};
 
+/// The agent's usual config.
+const CONFIG: &str = include_str!("../recipe/agent.toml");
 /// A guest boots within this, however busy the host is.
 const BOOTS_WITHIN: Duration = Duration::from_secs(300);
 /// Whatever must happen soon, but for which no time is promised.
@@ -42,8 +44,10 @@ pub(crate) struct Lab {
     pub(crate) high: Vec<usize>,
     /// The files before anything of Ballast ran.
     pub(crate) before: BTreeMap<String, String>,
-    /// The folder with the daemons.
-    pub(crate) binaries: PathBuf,
+    /// The chassis manager's program, on the host.
+    pub(crate) manager: PathBuf,
+    /// Every file of the guest before the packages were installed.
+    pub(crate) without: BTreeSet<String>,
     /// Whether times beyond the figures to reach are failures.
     pub(crate) judge: bool,
     /// Dropped last: the others talk to it.
@@ -54,13 +58,13 @@ impl Lab {
     /// Boots a guest and takes the dump; nothing of Ballast is in it yet.
     pub(crate) fn boot(
         image: &Path,
-        binaries: &Path,
+        packages: &Path,
         dir: &Path,
         notes: &mut Notes,
     ) -> anyhow::Result<Self> {
         let stage = dir.join("stage");
         let payload = dir.join("payload.tar");
-        image::pack(binaries, &stage, &payload)?;
+        let manager = image::pack(packages, &stage, &payload)?;
         let bmc = Bmc::start(&dir.join("bmc.sock"))?;
         let began = Instant::now();
         let mut machine = Machine::start(image, &payload, dir)?;
@@ -73,8 +77,9 @@ impl Lab {
         let agent = Agent::new(machine.agent_port)?;
         let before = BTreeMap::new();
         let (low, high) = (vec![], vec![]);
-        let (binaries, judge) = (binaries.to_owned(), true);
-        let mut lab = Self { shell, plant, agent, low, high, before, binaries, judge, machine };
+        let without = BTreeSet::new();
+        let mut lab =
+            Self { shell, plant, agent, low, high, before, manager, without, judge: true, machine };
         // Drivers come while systemd is still at work.
         let ready = "for i in $(seq 600); do [ -e /dev/ipmi0 ] && \
             ls /sys/devices/system/cpu/cpufreq/policy3 /sys/class/hwmon/hwmon0 && exit; \
@@ -83,25 +88,61 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Installs the agent as a package does, takes the dump, and starts it.
-    pub(crate) fn install(&mut self) -> anyhow::Result<()> {
+    /// Installs the packages as an operator does, takes the dump, and starts the agent.
+    pub(crate) fn install(&mut self, notes: &mut Notes) -> anyhow::Result<()> {
         self.shell.run("tar -C / -xf /dev/vdb && systemctl daemon-reload")?;
         self.shell.run("systemctl start guest-vms && sleep 1")?;
         self.governor("performance")?;
         self.before = self.dump()?;
-        self.shell.run("systemctl start ballast-agent")?;
-        self.status_when("an agent that answers", |_| true)?;
-        self.low = self.cpus_of("batch-1")?;
-        self.high = self.cpus_of("web-1")?;
+        self.without = self.files()?;
+        self.shell.run("dpkg -i /root/ballast.deb /root/ballast-agent.deb")?;
+        self.shell.run("systemctl enable ballast-agent")?;
+        self.configure(CONFIG)?;
+        let resident = "awk '/VmRSS/ {print $2}' /proc/$(systemctl show -p MainPID --value ballast-agent)/status";
+        notes.put("agent_rss_kib", self.shell.run(resident)?.trim().parse()?);
+        self.low = self.cpus_of("guest-vms.service/batch-1")?;
+        self.high = self.cpus_of("guest-vms.service/web-1")?;
         if self.low.len() != 2 || self.low.iter().any(|cpu| self.high.contains(cpu)) {
             bail!("two CPUs each: batch-1 has {:?}, web-1 {:?}", self.low, self.high);
         }
         Ok(())
     }
 
-    /// The CPUs that a VM was given, as the kernel grants them.
-    fn cpus_of(&mut self, vm: &str) -> anyhow::Result<Vec<usize>> {
-        let file = format!("system.slice/guest-vms.service/{vm}/cpuset.cpus.effective");
+    /// Runs `test` with an agent whose config has texts replaced by others and `more` at its end; then the
+    /// usual config is back.
+    pub(crate) fn with_config(
+        &mut self,
+        replace: &[(&str, &str)],
+        more: &str,
+        test: impl FnOnce(&mut Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let text = CONFIG.to_owned() + more;
+        let text = replace.iter().fold(text, |text, (from, to)| text.replace(from, to));
+        let result = self.configure(&text).and_then(|()| test(self));
+        self.configure(CONFIG).context("the usual config")?;
+        result
+    }
+
+    fn configure(&mut self, text: &str) -> anyhow::Result<()> {
+        self.shell.run(&format!(
+            "systemctl stop ballast-agent; cat >/etc/ballast/agent.toml <<'END'\n{text}\nEND\n\
+             ballast-agent --check-config --config /etc/ballast/agent.toml && \
+             systemctl reset-failed ballast-agent; systemctl start ballast-agent"
+        ))?;
+        self.status_when("an agent that answers", |_| true).map(drop)
+    }
+
+    /// Every file on the guest's disk, without what any program leaves behind: logs, caches, and the
+    /// records of dpkg and systemd.
+    pub(crate) fn files(&mut self) -> anyhow::Result<BTreeSet<String>> {
+        let find = "find / -xdev '(' -path /var/log -o -path /var/cache -o -path /var/lib/dpkg \
+            -o -path /var/lib/systemd -o -path /tmp -o -path /var/tmp -o -path /root ')' -prune -o -print";
+        Ok(self.shell.run(find)?.lines().map(str::to_owned).collect())
+    }
+
+    /// The CPUs that the kernel grants to a group below `system.slice`.
+    pub(crate) fn cpus_of(&mut self, group: &str) -> anyhow::Result<Vec<usize>> {
+        let file = format!("system.slice/{group}/cpuset.cpus.effective");
         let list = self.shell.run(&format!("cat /sys/fs/cgroup/{file}"))?;
         parse_list(list.trim()).with_context(|| format!("{file}: {list}"))
     }

@@ -53,9 +53,9 @@ struct Args {
     /// Keep the built image here
     #[arg(long, default_value = "target/guest")]
     cache: PathBuf,
-    /// The folder with ballast-agent and ballast-chassis
-    #[arg(long, default_value = "target/release")]
-    binaries: PathBuf,
+    /// The folder with the packages, as `just deb` makes them
+    #[arg(long, default_value = "target/debian")]
+    packages: PathBuf,
 }
 
 fn main() -> ExitCode {
@@ -95,10 +95,10 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut outcomes = Vec::new();
     let mut lab = None;
     let boot = outcome("boot", |notes| {
-        let mut booted = Lab::boot(&image, &args.binaries, dir.path(), notes)?;
+        let mut booted = Lab::boot(&image, &args.packages, dir.path(), notes)?;
         let installing = Instant::now();
         booted.judge = !args.busy;
-        booted.install()?;
+        booted.install(notes)?;
         notes.put("install_s", installing.elapsed().as_secs_f64());
         lab = Some(booted);
         Ok(())

@@ -89,3 +89,50 @@ pub(super) fn groups(lab: &mut Lab, _: &mut Notes) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+/// VMs that are systemd's own services, bound by `AllowedCPUs` over D-Bus.
+pub(super) fn systemd(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
+    for vm in ["web-1", "batch-1"] {
+        lab.shell.run(&format!("systemd-run -q --unit={vm} sleep infinity"))?;
+    }
+    let groups = [
+        ("guest-vms.service/web-1", "web-1.service"),
+        ("guest-vms.service/batch-1", "batch-1.service"),
+    ];
+    let usual = (lab.low.clone(), lab.high.clone());
+    let result = lab.with_config(&groups, "[groups]\nby = \"systemd\"\n", |lab| bound(lab, notes));
+    (lab.low, lab.high) = usual;
+    // Back among all CPUs, by systemd's own word too.
+    for vm in ["web-1", "batch-1"] {
+        let cpus = lab.cpus_of(&format!("{vm}.service"));
+        lab.shell.run(&format!("systemctl stop {vm}"))?;
+        if result.is_ok() && cpus? != [0, 1, 2, 3] {
+            bail!("{vm} is still bound after the agent's end");
+        }
+    }
+    result
+}
+
+fn bound(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
+    lab.status_when("VMs that are bound", |status| status.report.low_cores == 2)?;
+    let sets = |lab: &mut Lab| -> anyhow::Result<_> {
+        Ok((lab.cpus_of("batch-1.service")?, lab.cpus_of("web-1.service")?))
+    };
+    (lab.low, lab.high) = sets(lab)?;
+    if lab.low.len() != 2 || lab.low.iter().any(|cpu| lab.high.contains(cpu)) {
+        bail!("two CPUs each: batch-1 has {:?}, web-1 {:?}", lab.low, lab.high);
+    }
+    let allowed = lab.shell.run("systemctl show --property AllowedCPUs --value batch-1")?;
+    if allowed.trim().is_empty() {
+        bail!("systemd knows of no AllowedCPUs of batch-1");
+    }
+    lab.shell.run("systemctl daemon-reload")?;
+    let after = sets(lab)?;
+    if after != (lab.low.clone(), lab.high.clone()) {
+        bail!("after systemctl daemon-reload the CPUs are {after:?}");
+    }
+    lab.fresh()?;
+    let began = Instant::now();
+    notes.put_ms("alert_to_floor", lab.throttle(Level::Emergency, Some(CAP_W))?);
+    lab.high_untouched(began)
+}

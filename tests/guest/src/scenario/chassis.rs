@@ -69,7 +69,7 @@ fn manager(lab: &Lab) -> anyhow::Result<(Manager, u16)> {
     fs::write(&file, config)?;
     let child = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "--"])
-        .arg(lab.binaries.join("ballast-chassis"))
+        .arg(&lab.manager)
         .arg("--config")
         .arg(&file)
         .stdin(Stdio::null())

@@ -7,7 +7,8 @@ use anyhow::{Context as _, bail};
 use ballast_types::wire::Level;
 
 use crate::lab::{Lab, PATIENCE};
-use crate::plant::FLOOR;
+use crate::machine::CPUS;
+use crate::plant::{FLOOR, Sample, TOP};
 use crate::report::Notes;
 
 /// Agents killed at random instants.
@@ -69,16 +70,53 @@ pub(super) fn kill_random(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()
     Ok(())
 }
 
+/// The agent dies and cannot come back: its config is refused.
+pub(super) fn orphan(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
+    lab.fresh()?;
+    lab.throttle(Level::Emergency, Some(205))?;
+    let pid = lab.agent_pid()?;
+    lab.shell.run("sed -i '1i orphan_hold_s = 5\\nno_such_key = 1' /etc/ballast/agent.toml")?;
+    let dead = Instant::now();
+    lab.shell.run(&format!("kill -9 {pid}"))?;
+    let all = |sample: &Sample| sample.at > dead && sample.registers == [TOP; CPUS];
+    let released = lab.plant.wait(&"released without an agent", dead, PATIENCE, all)?;
+    notes.put_ms("killed_to_released", released.at - dead);
+    let alone = lab.shell.try_run("systemctl is-active ballast-agent", PATIENCE)?.code != 0;
+    lab.with_config(&[], "", |_| Ok(()))?;
+    if !alone {
+        bail!("the agent ran with a config that must be refused");
+    }
+    lab.fresh()
+}
+
 pub(super) fn stop(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     lab.fresh()?;
     lab.throttle(Level::Emergency, Some(205))?;
     let stopping = Instant::now();
-    lab.shell.try_run("systemctl stop ballast-agent", PATIENCE)?;
+    lab.shell.run("systemctl stop ballast-agent")?;
     notes.put_ms("stop", stopping.elapsed());
-    lab.restored()?;
+    lab.restored().context("after systemctl stop")?;
     let result = lab.shell.run("systemctl show -p Result --value ballast-agent")?;
     if result.trim() != "success" {
         bail!("systemctl stop ended with {result}");
+    }
+    Ok(())
+}
+
+pub(super) fn purge(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
+    lab.fresh()?;
+    lab.throttle(Level::Emergency, Some(205))?;
+    let purging = Instant::now();
+    lab.shell.run("dpkg --purge ballast ballast-agent")?;
+    notes.put_ms("purge", purging.elapsed());
+    lab.restored().context("after dpkg --purge")?;
+    let left: Vec<_> = lab.files()?.difference(&lab.without).cloned().collect();
+    if !left.is_empty() {
+        bail!("left behind: {}", left.join(" "));
+    }
+    let failed = lab.shell.run("systemctl list-units --all --no-legend 'ballast*'")?;
+    if !failed.trim().is_empty() {
+        bail!("systemd still knows {failed}");
     }
     Ok(())
 }

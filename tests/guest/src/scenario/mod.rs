@@ -26,19 +26,27 @@ const fn of(
     Scenario { name, about, run }
 }
 
-/// All of them, in the order in which they run. The last one takes the agent away.
-pub(crate) const ALL: [Scenario; 13] = [
+/// All of them, in the order in which they run. The last one takes the packages away.
+pub(crate) const ALL: [Scenario; 17] = [
     of("cap", "a cap is met by low-priority cores alone, and released", capping::cap),
     of("schedutil", "a cap holds under the governor that Debian ships", capping::schedutil),
     of("groups", "VMs have disjoint CPUs, also after systemctl daemon-reload", capping::groups),
+    of("systemd", "VMs that are services, bound by AllowedCPUs over D-Bus", capping::systemd),
     of("killed", "an agent killed at the floor comes back, adopts, and releases", life::killed),
     of("sensor-gone", "no reading of the meter is no low reading", faults::sensor_gone),
     of("foreign", "another writer of scaling_max_freq is told of and not fought", faults::foreign),
     of("hotplug", "a CPU goes offline and comes back while it is capped", faults::hotplug),
     of("silent", "a chassis that falls silent: leases end", faults::silent),
     of("outside", "power1_cap and a DCMI limit are obeyed", outside::caps),
+    of(
+        "own-limit",
+        "at the floor and above the cap: the agent caps by hardware",
+        outside::own_limit,
+    ),
     of("latency", "100 alerts: from alert to the last register at the floor", latency::alerts),
     of("chassis", "a real chassis manager: over the budget and under it again", chassis::budget),
     of("kill-random", "20 agents killed at random instants end restored", life::kill_random),
-    of("stop", "stop and purge put back every file", life::stop),
+    of("orphan", "an agent that cannot come back: all is released without it", life::orphan),
+    of("stop", "systemctl stop puts back every file", life::stop),
+    of("purge", "dpkg --purge puts back every file and leaves none", life::purge),
 ];

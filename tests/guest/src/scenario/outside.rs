@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use ballast_types::wire::Level;
 
-use crate::lab::Lab;
+use crate::lab::{Lab, PATIENCE};
 use crate::plant::Sample;
 use crate::report::Notes;
 
@@ -31,6 +32,42 @@ pub(super) fn caps(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
         ipmitool raw 0x2c 0x05 0xdc 1 0 0";
     held(lab, notes, "dcmi", set)?;
     lab.shell.run("ipmitool raw 0x2c 0x05 0xdc 0 0 0")?;
+    free(lab)
+}
+
+/// The agent's own last resort: the floor is not enough, so it caps by hardware, and takes that off again.
+pub(super) fn own_limit(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
+    for by in ["power1-cap", "dcmi"] {
+        let more = format!("[server_limit]\nby = {by:?}\nfloor_w = 150\nhold_ms = 500\n");
+        lab.with_config(&[], &more, |lab| shed(lab, notes, by)).context(by)?;
+        lab.fresh()?;
+        let off = lab.shell.try_run("ipmitool raw 0x2c 0x03 0xdc 0 0", PATIENCE)?;
+        if off.code == 0 {
+            bail!("{by}: the BMC's limit is still active: {}", off.text);
+        }
+    }
+    Ok(())
+}
+
+fn shed(lab: &mut Lab, notes: &mut Notes, by: &str) -> anyhow::Result<()> {
+    lab.fresh()?;
+    let caps = "cat /sys/class/hwmon/hwmon*/device/power1_cap";
+    let before = lab.shell.run(caps)?;
+    // The floor draws 239 W of this load.
+    lab.load(1.0, 1.0);
+    let from = Instant::now();
+    lab.throttle(Level::Cap, Some(CAP_W as i64))?;
+    let under = |sample: &Sample| sample.watts <= CAP_W;
+    let sample = lab.plant.wait(&"under the cap by hardware", from, PATIENCE, under)?;
+    notes.put_ms(&format!("{by}_alert_to_under_cap"), sample.at - from);
+    lab.status_when("the server's own limit", |status| status.report.server_limit)?;
+    lab.load(0.6, 1.0);
+    lab.release()?;
+    lab.status_when("no limit of its own", |status| !status.report.server_limit)?;
+    let after = lab.shell.run(caps)?;
+    if before != after {
+        bail!("power1_cap was {before}, is {after}");
+    }
     free(lab)
 }
 
