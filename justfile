@@ -36,8 +36,7 @@ experiments *ARGS:
     cargo run --release --bin ballast -- experiment all --output docs {{ARGS}}
 
 # The agent on a real kernel, in a Debian guest under QEMU's emulation: docs/guest.md.
-guest *ARGS:
-    cargo build --release --locked --package ballast-daemons
+guest *ARGS: deb
     cargo run --release --locked --package ballast-guest -- {{ARGS}}
 
 # Licences, sources, banned crates.

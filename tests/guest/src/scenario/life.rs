@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use ballast_types::wire::Level;
+use serde_json::Value;
 
 use crate::lab::{Lab, PATIENCE};
 use crate::machine::CPUS;
@@ -68,6 +69,35 @@ pub(super) fn kill_random(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()
     notes.put("restored", f64::from(restored));
     notes.put_spread("killed_to_released", &mut times);
     Ok(())
+}
+
+/// What `ballast check` says of this machine; its write test puts everything back.
+pub(super) fn check(lab: &mut Lab, _: &mut Notes) -> anyhow::Result<()> {
+    lab.shell.run("systemctl stop ballast-agent")?;
+    let said = lab.shell.try_run("ballast check --json --seconds 3 --write-test", PATIENCE)?;
+    // 1: not everything is there, such as RAPL.
+    if !(0..=1).contains(&said.code) {
+        bail!("exit code {}: {}", said.code, said.text);
+    }
+    let from = said.text.find('{').context("no JSON")?;
+    let report: Value = serde_json::from_str(&said.text[from..]).context("JSON")?;
+    let functions = report["functions"].as_array().context("functions")?;
+    for id in ["pstate", "meter", "core_groups"] {
+        let function = functions.iter().find(|function| function["id"] == id);
+        match function.and_then(|function| function["state"].as_str()) {
+            Some("works" | "degraded") => {}
+            _ => bail!("{id}: {function:?}"),
+        }
+    }
+    if !report.to_string().contains("acpi-cpufreq") {
+        bail!("the driver is not named: {report}");
+    }
+    let written = report["write_test"].as_array().context("write_test")?;
+    match written.iter().find(|written| !written["error"].is_null()) {
+        _ if written.is_empty() => bail!("nothing was written"),
+        Some(failed) => bail!("{failed}"),
+        None => lab.restored(),
+    }
 }
 
 /// The agent dies and cannot come back: its config is refused.

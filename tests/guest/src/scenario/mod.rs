@@ -27,7 +27,8 @@ const fn of(
 }
 
 /// All of them, in the order in which they run. The last one takes the packages away.
-pub(crate) const ALL: [Scenario; 17] = [
+pub(crate) const ALL: [Scenario; 18] = [
+    of("check", "what ballast check says, and its write test", life::check),
     of("cap", "a cap is met by low-priority cores alone, and released", capping::cap),
     of("schedutil", "a cap holds under the governor that Debian ships", capping::schedutil),
     of("groups", "VMs have disjoint CPUs, also after systemctl daemon-reload", capping::groups),
