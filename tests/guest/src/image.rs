@@ -70,6 +70,7 @@ pub(crate) fn pack(packages: &Path, stage: &Path, payload: &Path) -> anyhow::Res
     let vms = include_bytes!("../recipe/guest-vms.service");
     put("etc/systemd/system/guest-vms.service", 0o644, vms)?;
     put("usr/local/sbin/guest-vms", 0o755, include_bytes!("../recipe/guest-vms"))?;
+    fs::create_dir_all(stage.join("root"))?;
     for name in ["ballast", "ballast-agent"] {
         fs::copy(package(packages, name)?, stage.join(format!("root/{name}.deb")))?;
     }
