@@ -67,4 +67,6 @@ impl PowerMeter {
 }
 
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod tests;
