@@ -2,6 +2,7 @@
 
 mod api;
 mod cores;
+mod dcmi;
 mod dry;
 mod fast;
 mod hand;

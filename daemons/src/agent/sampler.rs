@@ -12,11 +12,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ballast_agent_core::{Fused, Input, Reading, SensorFault};
+use ballast_bmc::dcmi::Dcmi;
 use ballast_hw::powercap::Energy;
 use ballast_hw::{HwmonSensor, MatchSpec, PowerMeter, RaplMeter, RaplSensor, Root, SensorError};
 use ballast_types::{Instant, Watts};
 
 use super::Letter;
+use super::dcmi::DcmiMeter;
 use super::vms::Vms;
 use crate::clock;
 use crate::config::{MeterConfig, MeterSource};
@@ -64,6 +66,10 @@ fn meter(config: &MeterConfig, root: &Root) -> PowerMeter {
         }
         MeterSource::Rapl { offset } => {
             PowerMeter::new(RaplSensor::new(root, *offset, config.max), config.max)
+        }
+        MeterSource::Dcmi => {
+            let dcmi = Dcmi::open(&root.path(""), config.deadline);
+            PowerMeter::new(DcmiMeter(dcmi), config.max)
         }
     }
 }

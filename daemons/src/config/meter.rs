@@ -51,6 +51,8 @@ pub enum MeterSource {
         /// What RAPL does not see.
         offset: Watts,
     },
+    /// The server's own BMC: DCMI through `/dev/ipmi0`.
+    Dcmi,
 }
 
 impl MeterConfig {
@@ -59,9 +61,11 @@ impl MeterConfig {
         enum Kind {
             Hwmon,
             Rapl,
+            Dcmi,
         }
-        let kinds = [("hwmon", Kind::Hwmon), ("rapl", Kind::Rapl)];
-        let kind = section.or("source", Kind::Rapl, "\"hwmon\" or \"rapl\"", word(&kinds));
+        let kinds = [("hwmon", Kind::Hwmon), ("rapl", Kind::Rapl), ("dcmi", Kind::Dcmi)];
+        let allowed = "\"hwmon\", \"rapl\" or \"dcmi\"";
+        let kind = section.or("source", Kind::Rapl, allowed, word(&kinds));
         let source = match kind {
             Kind::Hwmon => MeterSource::Hwmon {
                 name: section.required("name", "the device's hwmon name", text).unwrap_or_default(),
@@ -72,6 +76,7 @@ impl MeterConfig {
                     number(0.0..=10_000.0)(value).and_then(Watts::from_f64)
                 }),
             },
+            Kind::Dcmi => MeterSource::Dcmi,
         };
         let mut span = |key, default, least, most: u64| {
             let allowed = format!("whole milliseconds, {least} to {most}");
@@ -128,10 +133,11 @@ impl MeterConfig {
     }
 
     /// How often the meter itself is read: fused, a quarter of its refresh tells well enough when a
-    /// value is new.
+    /// value is new. A BMC works for every question: half.
     #[must_use]
     pub fn read_period(&self) -> Duration {
-        self.fuse_rapl.map_or(self.sample, |fuse| (fuse.refresh / 4).max(self.sample))
+        let parts = if self.source == MeterSource::Dcmi { 2 } else { 4 };
+        self.fuse_rapl.map_or(self.sample, |fuse| (fuse.refresh / parts).max(self.sample))
     }
 
     /// Without a fresh reading for this long the controller is blind; `None` after three samples.
@@ -147,6 +153,7 @@ impl MeterConfig {
             MeterSource::Hwmon { name, label: Some(label) } => format!("hwmon {name} {label}"),
             MeterSource::Hwmon { name, label: None } => format!("hwmon {name}"),
             MeterSource::Rapl { .. } => "rapl".to_owned(),
+            MeterSource::Dcmi => "dcmi".to_owned(),
         }
     }
 
@@ -223,6 +230,8 @@ mod tests {
         assert_eq!((plain.settle, plain.meter.read_period()), (MS(1200), MS(200)));
         let fused = parse(&format!("{slow}fuse_rapl = true\n")).unwrap();
         assert_eq!((fused.settle, fused.meter.read_period()), (MS(200), MS(250)));
+        let bmc = parse("source = \"dcmi\"\nfuse_rapl = true\n").unwrap().meter;
+        assert_eq!((bmc.source.clone(), bmc.read_period()), (MeterSource::Dcmi, MS(500)));
         assert_eq!((plain.meter.reading_stale(), plain.meter.stale), (Some(MS(600)), MS(600)));
         assert_eq!((fused.meter.reading_stale(), fused.meter.stale), (None, MS(5000)));
         assert_eq!(fused.meter.name(), "hwmon power_meter");

@@ -251,7 +251,7 @@ fn supplies() {
                 t.folder(
                     SUPPLY,
                     &[("power1_input", "0"), ("power2_input", "0"), ("in1_input", "0")],
-                )
+                );
             },
             Failed,
             w(0),
