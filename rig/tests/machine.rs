@@ -285,7 +285,7 @@ fn a_vm_moves_to_other_cores() {
     let (root, dir, mut rig) = (bench.server(), bench.dir, bench.rig);
     let vm = VmId::new("batch").unwrap();
     let group = Cgroup::at(&root, &vm_cgroup(&vm)).unwrap();
-    let original = group.original().unwrap();
+    let original = group.own_cpus().unwrap();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let running = scope.spawn(|| rig.run(&stop));
@@ -299,7 +299,7 @@ fn a_vm_moves_to_other_cores() {
         running.join().unwrap().unwrap();
     });
     assert_eq!(rig.plant().spec().servers[0].vms[0].cores.len(), 10);
-    assert_eq!(original.cpus, "0-29");
+    assert_eq!(original, "0-29".parse().unwrap());
     // The final truth is there, in one piece.
     let truth: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(truth_file(dir.path())).unwrap()).unwrap();
