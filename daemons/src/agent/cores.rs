@@ -1,8 +1,8 @@
 //! The cores' caps, and the thread that looks after them.
 //!
 //! ```text
-//!   hand ── set, release ──▶ caps ◀── looked, loosen, tighten ── watch: 25 ms after a write, then once a
-//!                                                                second; every 30 s: which CPUs there are
+//!   hand ── set, release ──▶ caps ◀── looked, loosen, tighten ── watch: what was written, 25 ms later; all
+//!                                     that is capped, once a second; which CPUs there are, every 30 s
 //! ```
 //! An alert is written by the control thread alone, one write a policy, and waits for no look: files are
 //! read without holding the caps.
@@ -55,6 +55,7 @@ impl Cores {
             vms,
             letters,
             slept: clock::suspended(),
+            look_at: clock::now() + LOOK,
             scan_at: clock::now() + SCAN,
         };
         let watch = thread::Builder::new().name("cores".into()).spawn(move || watch.run())?;
@@ -86,16 +87,18 @@ struct Watch {
     letters: Sender<Letter>,
     /// How long the machine had slept by the last turn.
     slept: Duration,
+    look_at: Instant,
     scan_at: Instant,
 }
 
 impl Watch {
     fn run(mut self) {
         while let Some(caps) = self.caps.upgrade() {
-            let capped = lock(&caps).to_look().is_some();
+            let capped = lock(&caps).capped();
             drop(caps);
             let until_scan = self.scan_at - clock::now();
-            thread::park_timeout(if capped { until_scan.min(LOOK) } else { until_scan });
+            let until_look = if capped { self.look_at - clock::now() } else { SCAN };
+            thread::park_timeout(until_scan.min(until_look));
             thread::sleep(SETTLE);
             if let Some(caps) = self.caps.upgrade() {
                 self.turn(&caps);
@@ -111,11 +114,13 @@ impl Watch {
             self.slept = slept;
             lock(caps).resumed();
         }
-        let look = lock(caps).to_look();
-        let unsure = look.is_some_and(|look| {
-            let look = look.read();
-            lock(caps).looked(look)
-        });
+        let all = clock::now() >= self.look_at;
+        if all {
+            self.look_at = clock::now() + LOOK;
+        }
+        let look = lock(caps).to_look(all);
+        let look = look.read();
+        let unsure = lock(caps).looked(look);
         if resumed || unsure || clock::now() >= self.scan_at {
             self.scan(caps);
         }
@@ -148,9 +153,10 @@ impl Watch {
         if changed.cpus {
             // Sent under the lock, so that no older set comes after a newer one.
             let mut vms = lock(&self.vms);
-            let set = vms.hotplug(&domains);
-            // Fails only when the control thread has ended.
-            let _ = self.letters.send(Letter::Input(Input::Vms(set)));
+            if let Some(set) = vms.hotplug(&domains) {
+                // Fails only when the control thread has ended.
+                let _ = self.letters.send(Letter::Input(Input::Vms(set)));
+            }
         }
     }
 }

@@ -160,9 +160,11 @@ impl Hand<Agent> for AgentHand {
 
     fn status(&self, machine: &Agent, now: Instant) -> AgentStatus {
         let mut status = machine.status(now);
-        let cores = self.cores.lock();
-        status.cores = Some(cores.status());
-        status.alarms.extend(cores.alarms());
+        {
+            let cores = self.cores.lock();
+            status.cores = Some(cores.status());
+            status.alarms.extend(cores.alarms());
+        }
         let bandwidth = self.bandwidth.lock().unwrap_or_else(PoisonError::into_inner);
         status.alarms.extend(bandwidth.alarms());
         for gauge in &self.sensors.gauges {

@@ -178,12 +178,13 @@ impl Policy {
         Ok(ours)
     }
 
-    /// Takes in what was read from it; true if somebody else has raised it.
-    pub(super) fn judge(&mut self, read: Result<KiloHertz, HwError>) -> bool {
+    /// Takes in what was read from it; true if somebody else has raised it. A look that `counts` wears out
+    /// the patience with a cap that is late.
+    pub(super) fn judge(&mut self, read: Result<KiloHertz, HwError>, counts: bool) -> bool {
         let Some(before) = self.hold else { return false };
         let mut hold = before;
         match read {
-            Ok(khz) => hold.judge(khz),
+            Ok(khz) => hold.judge(khz, counts),
             Err(e) => self.away |= e.is(&GONE),
         }
         self.hold = Some(hold);

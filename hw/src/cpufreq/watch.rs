@@ -19,7 +19,11 @@ use crate::{CpuList, Domain, Root, Topology};
 
 /// What is to be read of the policies with a cap of ours.
 #[derive(Debug)]
-pub struct Look(Vec<Item>);
+pub struct Look {
+    items: Vec<Item>,
+    /// Everything that is capped is looked at.
+    all: bool,
+}
 
 #[derive(Debug)]
 struct Item {
@@ -36,7 +40,7 @@ impl Look {
     /// after the write returns.
     #[must_use]
     pub fn read(mut self) -> Self {
-        for item in &mut self.0 {
+        for item in &mut self.items {
             item.read = Some(read_khz(&item.file));
         }
         self
@@ -87,28 +91,34 @@ pub struct Changed {
 }
 
 impl Cpufreq {
-    /// What to look at; `None` if nothing is capped.
+    /// Whether anything is capped.
     #[must_use]
-    pub fn to_look(&self) -> Option<Look> {
+    pub fn capped(&self) -> bool {
+        self.clocks.iter().any(|clock| clock.wanted.is_some())
+    }
+
+    /// What to look at: `all` that is capped, once a second or so; or just what was not seen in force yet.
+    #[must_use]
+    pub fn to_look(&self, all: bool) -> Look {
         let mut items = Vec::new();
-        for (c, clock) in self.clocks.iter().enumerate() {
-            for (p, policy) in clock.policies.iter().enumerate() {
-                if let Some(hold) = policy.hold.filter(|_| !policy.away) {
+        for (c, clock) in self.clocks.iter().enumerate().filter(|(_, it)| it.wanted.is_some()) {
+            for (p, policy) in clock.policies.iter().enumerate().filter(|(_, it)| !it.away) {
+                if let Some(hold) = policy.hold.filter(|hold| all || !hold.seen) {
                     items.push(Item { at: (c, p), file: policy.file(), khz: hold.khz, read: None });
                 }
             }
         }
-        (!items.is_empty()).then_some(Look(items))
+        Look { items, all }
     }
 
     /// Takes in what was seen; true if a scan should follow before anything is pushed.
     pub fn looked(&mut self, look: Look) -> bool {
         let mut scan = std::mem::take(&mut self.unsure);
-        for Item { at: (c, p), khz, read, .. } in look.0 {
+        for Item { at: (c, p), khz, read, .. } in look.items {
             let policy = &mut self.clocks[c].policies[p];
             let same = policy.hold.is_some_and(|hold| hold.khz == khz);
             let Some(read) = read.filter(|_| same) else { continue };
-            let raised = policy.judge(read);
+            let raised = policy.judge(read, look.all);
             self.foreign_writes += u64::from(raised);
             scan |= raised || policy.away;
         }
@@ -117,7 +127,7 @@ impl Cpufreq {
 
     /// The machine slept: firmware may have forgotten every cap, and the kernel believes they are in force.
     pub fn resumed(&mut self) {
-        for policy in self.clocks.iter_mut().flat_map(|clock| &mut clock.policies) {
+        for policy in self.wanted() {
             policy.hold = policy.hold.map(|hold| Hold { push: true, ..hold });
         }
     }
@@ -125,9 +135,9 @@ impl Cpufreq {
     /// Takes the caps off that must be written anew; true if there are any. Some 10 to 50 ms later
     /// [`Self::tighten`] writes them: a value that the kernel believes to be in force does nothing.
     pub fn loosen(&mut self) -> bool {
-        let due = |policy: &&Policy| !policy.away && policy.hold.is_some_and(|hold| hold.push);
+        let due = |policy: &&mut Policy| !policy.away && policy.hold.is_some_and(|hold| hold.push);
         let mut any = false;
-        for policy in self.all().filter(due) {
+        for policy in self.wanted().filter(due) {
             any = true;
             if let Err(error) = policy.restore() {
                 warn!(%error, "not written anew yet");
@@ -139,7 +149,7 @@ impl Cpufreq {
     /// Writes them again.
     pub fn tighten(&mut self) {
         let root = self.root.clone();
-        for policy in self.clocks.iter_mut().flat_map(|clock| &mut clock.policies) {
+        for policy in self.wanted() {
             if let Some(mut hold) = policy.hold.filter(|hold| hold.push && !policy.away) {
                 hold.pushed();
                 if let Err(error) = policy.cap(&root, hold.khz) {
@@ -225,6 +235,12 @@ impl Cpufreq {
         };
         clock.policies.push(policy);
         true
+    }
+
+    /// The policies of the cores that are to be capped.
+    fn wanted(&mut self) -> impl Iterator<Item = &mut Policy> {
+        let wanted = self.clocks.iter_mut().filter(|clock| clock.wanted.is_some());
+        wanted.flat_map(|clock| &mut clock.policies)
     }
 
     fn driver_changed(&mut self, to: &Driver) {

@@ -132,10 +132,11 @@ impl Vms {
         Ok(self.move_all())
     }
 
-    /// CPUs went or came: gives the whole new set.
-    pub(super) fn hotplug(&mut self, domains: &[Domain]) -> Vec<Vm> {
+    /// CPUs went or came: gives the whole new set; `None` once everything has been put back.
+    pub(super) fn hotplug(&mut self, domains: &[Domain]) -> Option<Vec<Vm>> {
+        self.journal.as_ref()?;
         self.specs.hotplug(domains);
-        self.move_all()
+        Some(self.move_all())
     }
 
     /// What the cores were before has changed: writes it down.

@@ -276,3 +276,64 @@ fn groups(
     let specs: Vec<_> = specs.iter().map(|(id, spec)| (id.clone(), spec.clone())).collect();
     Ok(core_groups(places, &specs)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use ballast_types::VmClass;
+
+    use super::*;
+
+    /// Four cores with two threads each, two on every node: 0,4 1,5 | 2,6 3,7.
+    fn domains(offline: &[u32]) -> Vec<Domain> {
+        let domain = |n: u32| Domain {
+            id: CoreId(n as u16),
+            cpus: [n, n + 4].into_iter().filter(|cpu| !offline.contains(cpu)).collect(),
+            node: (n / 2) as u16,
+            package: (n / 2) as u16,
+        };
+        (0..4).map(domain).collect()
+    }
+    fn spec(class: VmClass, cores: u16) -> VmSpec {
+        VmSpec { class, throttle_order: 0, cores, cgroup: None, on_extreme: OnExtreme::None }
+    }
+    fn specs(
+        dir: &tempfile::TempDir,
+        vms: &[(&str, VmSpec)],
+        floating: bool,
+    ) -> anyhow::Result<Specs> {
+        let vms = vms.iter().map(|(id, spec)| (VmId::new(id).unwrap(), spec.clone())).collect();
+        Specs::read(vms, dir.path().join("vms.json"), &domains(&[]), floating)
+    }
+    fn shown(specs: &Specs) -> Vec<(String, String)> {
+        let show = |vm: &Vm| (vm.id.to_string(), specs.cpus(vm).to_string());
+        specs.groups().iter().map(show).collect()
+    }
+    fn want(vms: &[(&str, &str)]) -> Vec<(String, String)> {
+        vms.iter().map(|(id, cpus)| ((*id).to_owned(), (*cpus).to_owned())).collect()
+    }
+    use VmClass::{NonUserFacing as Nuf, UserFacing as Uf};
+
+    #[test]
+    fn a_vm_gets_both_threads_of_its_cores_and_keeps_its_cores_over_hotplug() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut specs =
+            specs(&dir, &[("web", spec(Uf, 2)), ("batch", spec(Nuf, 3))], false).unwrap();
+        assert_eq!(shown(&specs), want(&[("web", "1,5"), ("batch", "2-3,6-7")]));
+        specs.hotplug(&domains(&[6]));
+        assert_eq!(shown(&specs), want(&[("web", "1,5"), ("batch", "2-3,7")]));
+        specs.hotplug(&domains(&[2, 6, 3]));
+        assert_eq!(shown(&specs), want(&[("web", "1,5"), ("batch", "7")]));
+        assert_eq!(specs.groups()[1].cores, [CoreId(3)], "an offline core is nobody's");
+        specs.hotplug(&domains(&[]));
+        assert_eq!(shown(&specs), want(&[("web", "1,5"), ("batch", "2-3,6-7")]));
+    }
+
+    #[test]
+    fn what_floats_counts_cpus_and_not_cores() {
+        let dir = tempfile::tempdir().unwrap();
+        let set = |cores| Ok(specs(&dir, &[("batch", spec(Nuf, cores))], true)?.groups());
+        assert_eq!(set(8).unwrap()[0].cores.len(), 8);
+        let error: anyhow::Error = set(9).unwrap_err();
+        assert!(format!("{error:#}").contains("at most the server's 8"), "{error:#}");
+    }
+}
