@@ -8,6 +8,7 @@
 //! thread can delay an alert.
 
 pub mod agent;
+mod caps;
 pub mod chassis;
 mod clock;
 pub mod config;

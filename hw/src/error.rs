@@ -54,6 +54,12 @@ impl fmt::Display for HwError {
     }
 }
 
+impl From<HwError> for ballast_types::CapError {
+    fn from(error: HwError) -> Self {
+        Self { reason: error.to_string(), transient: error.is_transient() }
+    }
+}
+
 impl HwError {
     /// The kernel refused, or the file is not there.
     pub(crate) fn io(path: &Path, operation: Operation, allowed: &str, source: io::Error) -> Self {

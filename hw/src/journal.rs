@@ -205,7 +205,12 @@ mod tests {
             }),
             powercap: [(
                 "package-0".into(),
-                LimitOriginal { limit_uw: 165_000_000, enabled: true },
+                LimitOriginal {
+                    limit_uw: 165_000_000,
+                    window_us: Some(999_424),
+                    short_uw: None,
+                    enabled: true,
+                },
             )]
             .into(),
             cpusets: [(

@@ -12,7 +12,7 @@ mod meter;
 
 use std::path::{Path, PathBuf};
 
-pub use limit::{LimitOriginal, ServerLimit};
+pub use limit::{LimitOriginal, RaplCap};
 pub use meter::{Energy, RaplMeter, RaplSensor};
 
 use crate::Root;

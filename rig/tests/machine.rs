@@ -11,8 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use ballast_hw::{
-    Bandwidth, Cgroup, Cpufreq, Floor, HwmonSensor, MatchSpec, PmbusSupply, PowerMeter, RaplMeter,
-    Root, ServerLimit, SlotCap, SupplyMeter, SupplyState, UsageMeter, boot_id, powercap::Energy,
+    Bandwidth, CapSpec, Cgroup, Cpufreq, Floor, HwmonSensor, MatchSpec, PmbusSupply, PowerCap,
+    PowerMeter, RaplCap, RaplMeter, Root, SupplyMeter, SupplyState, UsageMeter, boot_id,
+    powercap::Energy,
 };
 use ballast_rig::{
     METER_LABEL, METER_NAME, Rig, chassis_root, server_root, slot_label, supply_hwmon, truth_file,
@@ -23,7 +24,8 @@ use ballast_sim::plant::{
     VmLoad,
 };
 use ballast_types::{
-    Core, CoreId, Instant, KiloHertz, Ladder, OnExtreme, PowerModel, ServerId, VmClass, VmId, Watts,
+    Cap as _, Core, CoreId, Instant, KiloHertz, Ladder, OnExtreme, PowerModel, ServerId, VmClass,
+    VmId, Watts,
 };
 use tempfile::TempDir;
 
@@ -207,21 +209,24 @@ fn the_servers_own_limit_and_its_slots_cap_act_on_it() {
     let mut bench = Bench::new();
     bench.run(1000);
     let before = all_writable(&bench);
-    let mut limit = ServerLimit::find(&bench.server(), W(60)).unwrap().unwrap();
-    limit.set(W(180)).unwrap();
+    let mut limit = RaplCap::find(&bench.server(), W(60)).unwrap().unwrap();
+    let original = limit.read().unwrap();
+    limit.set(W(180), &original).unwrap();
     bench.run(3000);
     // Two packages at 90 W as RAPL counts, 191.5 W in truth; the rest of the server draws 62 W.
     assert!((245.0..=255.0).contains(&bench.power()), "{}", bench.power());
-    assert!(limit.is_on().unwrap());
-    limit.release().unwrap();
+    assert!(RaplCap::is_on(&limit.read().unwrap(), &original));
+    limit.put_back(&original).unwrap();
     bench.run(3000);
     assert!((bench.power() - 310.0).abs() < 0.5, "{}", bench.power());
 
-    let slot = SlotCap::find(&bench.chassis(), &slot_label(&ServerId::new("s0").unwrap())).unwrap();
-    slot.set(W(200)).unwrap();
+    let label = slot_label(&ServerId::new("s0").unwrap());
+    let mut slot = PowerCap::new(&bench.chassis(), CapSpec::Slot(label));
+    let original = slot.read().unwrap();
+    slot.set(W(200), &original).unwrap();
     bench.run(5000);
     assert!((195.0..=201.0).contains(&bench.power()), "{}", bench.power());
-    slot.release().unwrap();
+    slot.put_back(&original).unwrap();
     bench.run(5000);
     assert!((bench.power() - 310.0).abs() < 0.5, "{}", bench.power());
     assert_eq!(all_writable(&bench), before);

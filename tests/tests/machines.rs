@@ -4,9 +4,9 @@ use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use ballast_hw::{CpuList, Cpufreq, Floor, HwError, Root, ServerLimit, WRITES};
+use ballast_hw::{CpuList, Cpufreq, Floor, RaplCap, Root, WRITES};
 use ballast_tests::{Lab, machines};
-use ballast_types::{Core, Watts};
+use ballast_types::{Cap as _, Core, Watts};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
@@ -72,7 +72,7 @@ fn discovered(cpufreq: &Cpufreq, said: &mut String) {
 }
 
 /// Caps all to the floor, one a step up, lifts; caps again, and a new life adopts and lifts.
-fn scenario(root: &Root, writes: &Writes) -> Result<(), HwError> {
+fn scenario(root: &Root, writes: &Writes) -> Result<(), Box<dyn std::error::Error>> {
     let mut cpufreq = Cpufreq::discover(root, Floor::Half)?;
     discovered(&cpufreq, &mut writes.log.lock().expect("no panic"));
     let originals = cpufreq.originals();
@@ -98,12 +98,13 @@ fn scenario(root: &Root, writes: &Writes) -> Result<(), HwError> {
     for core in &cores {
         cpufreq.release(core.id)?;
     }
-    match ServerLimit::find(root, Watts::from_whole(50))? {
+    match RaplCap::find(root, Watts::from_whole(50))? {
         None => writes.say("no limit of the server's own"),
         Some(mut limit) => {
             writes.say("the server's own limit at 80 W, and lifted:");
-            limit.set(Watts::from_whole(80))?;
-            limit.release()?;
+            let original = limit.read()?;
+            limit.set(Watts::from_whole(80), &original)?;
+            limit.put_back(&original)?;
         }
     }
     Ok(())

@@ -78,11 +78,6 @@ impl RedfishCap {
         Self(redfish)
     }
 
-    /// The BMC, for all else.
-    pub fn bmc(&mut self) -> &mut Redfish {
-        &mut self.0
-    }
-
     fn see(&mut self) -> Result<Seen, BmcError> {
         let bmc = &mut self.0;
         let found = bmc.found()?;

@@ -237,6 +237,6 @@ mod tests {
             plant.supplies.iter().map(|s| s.rated).collect::<Vec<_>>()
         );
         assert_eq!(config.servers[11].url, "http://127.0.0.1:7211");
-        assert!(config.servers.iter().all(|server| server.slot.is_some()));
+        assert!(config.servers.iter().all(|server| server.cap.is_some()));
     }
 }

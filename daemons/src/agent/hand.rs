@@ -9,13 +9,14 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::bail;
 use ballast_agent_core::{ActuatorError, Agent, Input, Memory, Output};
-use ballast_hw::{Bandwidth, HwError, ServerLimit};
+use ballast_hw::{Bandwidth, HwError};
 use ballast_types::wire::{AgentState, AgentStatus, Refusal, Report};
 use ballast_types::{ActionId, CoreId, Instant, KiloHertz, VmId, Watts};
 use tokio::sync::oneshot;
 
 use super::cores::Cores;
 use super::kill::Killer;
+use super::limit::Worker;
 use super::sampler::Sensors;
 use super::vms::Notes;
 use super::{Letter, dry};
@@ -27,7 +28,7 @@ use crate::state;
 pub(super) struct AgentHand {
     cores: Cores,
     bandwidth: Arc<Mutex<Bandwidth>>,
-    limit: Option<ServerLimit>,
+    limit: Option<Worker>,
     killer: Killer,
     sensors: Sensors,
     keeper: Keeper,
@@ -42,7 +43,7 @@ impl AgentHand {
     pub(super) fn new(
         cores: Cores,
         bandwidth: Arc<Mutex<Bandwidth>>,
-        limit: Option<ServerLimit>,
+        limit: Option<Worker>,
         killer: Killer,
         sensors: Sensors,
         keeper: Keeper,
@@ -82,31 +83,32 @@ impl AgentHand {
         done.map_err(|error| refused(&error))
     }
 
-    fn set_limit(&mut self, watts: Option<Watts>) -> Result<(), ActuatorError> {
-        let limit = self.limit.as_mut().ok_or(ActuatorError::Permanent)?;
-        let done = match watts {
-            // RAPL limits the packages: the rest of the server draws on beside them.
-            Some(watts) => {
-                limit.set(watts - self.sensors.rest.get().ok_or(ActuatorError::Transient)?)
+    /// Orders the server's limit, or its end; what keeps it from being ordered.
+    fn order_limit(&self, id: ActionId, watts: Option<Watts>) -> Result<(), ActuatorError> {
+        let limit = self.limit.as_ref().ok_or(ActuatorError::Permanent)?;
+        let watts = match watts {
+            // The rest of the server draws on beside its packages.
+            Some(watts) if limit.packages_only => {
+                Some(watts - self.sensors.rest.get().ok_or(ActuatorError::Transient)?)
             }
-            None => limit.release(),
+            watts => watts,
         };
-        done.map_err(|error| refused(&error))
+        limit.order(id, watts)
     }
 
     /// Puts every core, every VM's bandwidth and the server's limit back, whatever the controller believes.
     ///
     /// # Errors
     /// Names all that could not be put back; the journal then stays for the next start.
-    pub(super) fn restore(mut self) -> anyhow::Result<()> {
+    pub(super) fn restore(self) -> anyhow::Result<()> {
         if self.dry {
             return Ok(());
         }
         let mut failed = self.cores.lock().release_all();
         let mut bandwidth = self.bandwidth.lock().unwrap_or_else(PoisonError::into_inner);
         failed.extend(bandwidth.release_all().iter().map(ToString::to_string));
-        if let Some(limit) = &mut self.limit {
-            failed.extend(limit.release().err().map(|error| error.to_string()));
+        if let Some(limit) = self.limit {
+            failed.extend(limit.put_back().err().map(|error| error.to_string()));
         }
         if !failed.is_empty() {
             bail!("not put back: {}", failed.join("; "));
@@ -144,8 +146,12 @@ impl Hand<Agent> for AgentHand {
         match output {
             Output::SetPstate { id, core, khz } => applied(id, self.set_core(core, Some(khz))),
             Output::Lift { id, core } => applied(id, self.set_core(core, None)),
-            Output::SetServerLimit { id, watts } => applied(id, self.set_limit(Some(watts))),
-            Output::LiftServerLimit { id } => applied(id, self.set_limit(None)),
+            Output::SetServerLimit { id, watts } => {
+                self.order_limit(id, Some(watts)).unwrap_or_else(|error| applied(id, Err(error)));
+            }
+            Output::LiftServerLimit { id } => {
+                self.order_limit(id, None).unwrap_or_else(|error| applied(id, Err(error)));
+            }
             Output::SetQuota { id, vm, millicores } => {
                 applied(id, self.set_quota(&vm, Some(millicores)));
             }

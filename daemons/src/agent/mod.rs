@@ -7,6 +7,7 @@ mod dry;
 mod fast;
 mod hand;
 mod kill;
+mod limit;
 mod release;
 mod sampler;
 mod vms;
@@ -18,9 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use ballast_agent_core::{Actuator, Agent, Found, FoundQuota, Input, Memory, Params, Policy};
-use ballast_hw::{
-    Bandwidth, Binders, Cpufreq, Floor, Journal, Opened, Originals, Root, ServerLimit, boot_id,
-};
+use ballast_hw::{Bandwidth, Binders, Cpufreq, Floor, Journal, Opened, Originals, Root, boot_id};
 use ballast_types::wire::{AgentStatus, Alert, Refusal, Report};
 use ballast_types::{BootId, Core};
 use clap::{Args, Parser, Subcommand};
@@ -35,6 +34,7 @@ use crate::{DaemonArgs, clock, state};
 use cores::Cores;
 use hand::{AgentHand, Keeper};
 use kill::Killer;
+use limit::Worker;
 use release::ReleaseArgs;
 use vms::{Asked, Vms, discovery};
 
@@ -115,10 +115,6 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
 
     let mut cpufreq = Cpufreq::discover(&root, Floor::Half)?;
     let mut dry = dry::reason(config, &root, cpufreq.driver());
-    let mut limit = match config.server_limit_floor {
-        Some(floor) => ServerLimit::find(&root, floor)?,
-        None => None,
-    };
     let mut binders = Binders::new(&root, config.groups.by.clone());
     let mut bandwidth = Bandwidth::new(&root, config.quota_period).through(binders.through()?);
     let mut found = Found { memory, ..Found::default() };
@@ -131,13 +127,19 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         if let Some(saved) = &saved.cpufreq {
             found.capped = cpufreq.adopt(saved)?;
         }
-        if let Some(limit) = &mut limit {
-            found.server_limit = limit.adopt(&saved.powercap)?;
-        }
         let quota = |(vm, cores, millicores)| FoundQuota { vm, cores, millicores };
         found.quotas = bandwidth.adopt(&saved.quotas).into_iter().map(quota).collect();
         originals = *saved;
     }
+    let by = &config.server_limit_by;
+    if dry.is_none() {
+        limit::leave_to_the_other(by, &root, &place.state_dir)?;
+    }
+    let limit = match config.server_limit_floor {
+        Some(floor) => limit::find(by, floor, &root, &place.state_dir, &originals.powercap)?,
+        None => None,
+    };
+    found.server_limit = dry.is_none() && limit.as_ref().is_some_and(|limit| limit.is_on);
     let domains = cpufreq.domains().to_vec();
     let cores = match config.actuator {
         Actuator::Pstate => cpufreq.cores(),
@@ -145,7 +147,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         Actuator::CpuMax => cpufreq.cpus(),
     };
     originals.cpufreq = Some(cpufreq.originals());
-    originals.powercap = limit.as_ref().map(ServerLimit::originals).unwrap_or_default();
+    originals.powercap = limit.as_ref().map(|limit| limit.originals.clone()).unwrap_or_default();
     if let Some(why) = &dry {
         tracing::warn!(why, "dry run: nothing is written to this machine");
     }
@@ -188,6 +190,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let snapshot = Arc::new(Snapshot::<AgentStatus>::default());
     let machine = Agent::new(params, found, at);
     let cores = Cores::start(cpufreq, &root, Arc::clone(&vms), letters.clone())?;
+    let limit = limit.map(|limit| Worker::start(limit, letters.clone())).transpose()?;
     let hand = AgentHand::new(cores, bandwidth, limit, killer, sensors, keeper, events.clone());
     let hand = hand.noting(notes);
     let hand = if dry { hand.dry() } else { hand };

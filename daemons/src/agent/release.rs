@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use anyhow::bail;
 use ballast_hw::{
-    Bandwidth, Binders, By, Cpufreq, Floor, Journal, Opened, Originals, Root, ServerLimit, boot_id,
+    Bandwidth, Binders, By, Cpufreq, Floor, Journal, Opened, Originals, RaplCap, Root, boot_id,
 };
-use ballast_types::Watts;
+use ballast_types::{Cap as _, CapError, Watts};
 use clap::Args;
 
+use super::limit;
 use crate::EXIT_LIVE;
 use crate::config::AgentConfig;
 
@@ -65,7 +66,7 @@ pub(super) fn stop_post(args: &ReleaseArgs) -> ExitCode {
     if result == "success" {
         return finish(release(&root, &state_dir));
     }
-    if !Journal::exists(&state_dir) {
+    if !is_left(&state_dir) {
         return ExitCode::SUCCESS;
     }
     tracing::warn!(result, hold_s = hold.as_secs(), "the agent died: what it restricted is held");
@@ -96,9 +97,14 @@ fn finish(released: anyhow::Result<Released>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Whether an agent has left anything restricted.
+fn is_left(state_dir: &Path) -> bool {
+    Journal::exists(state_dir) || limit::exists(state_dir)
+}
+
 /// Puts back what the journal in `state_dir` names, unless a live agent holds the folder.
 fn release(root: &Root, state_dir: &Path) -> anyhow::Result<Released> {
-    if !Journal::exists(state_dir) {
+    if !is_left(state_dir) {
         return Ok(Released::Nothing);
     }
     let (mut journal, opened) = match Journal::open(state_dir, &boot_id(root)?) {
@@ -106,7 +112,8 @@ fn release(root: &Root, state_dir: &Path) -> anyhow::Result<Released> {
         opened => opened?,
     };
     let left = match opened {
-        Opened::Clean | Opened::OtherBoot => return Ok(Released::Nothing),
+        // No reboot clears the limit of a BMC.
+        Opened::Clean | Opened::OtherBoot => Box::default(),
         Opened::Adopted(left) => left,
         Opened::SetAside(aside) => bail!(
             "the journal cannot be understood and is now {}: nothing was put back. If caps are left, a \
@@ -114,7 +121,10 @@ fn release(root: &Root, state_dir: &Path) -> anyhow::Result<Released> {
             aside.display()
         ),
     };
-    let failed = put_back(root, &left);
+    let mut failed = put_back(root, &left);
+    if let Some((by, mut limiter)) = limit::left(root, state_dir)? {
+        failed.extend(limiter.put_back_for_good().err().map(|error| format!("{by}: {error}")));
+    }
     if !failed.is_empty() {
         // As it was: the next call tries all of it again.
         journal.begin(&left)?;
@@ -140,12 +150,9 @@ fn put_back(root: &Root, left: &Originals) -> Vec<String> {
     if !left.powercap.is_empty() {
         // Nothing is set here, so that the floor does not matter.
         let any_floor = Watts::from_whole(1000);
-        let done = ServerLimit::find(root, any_floor).and_then(|limit| {
-            limit.map_or(Ok(()), |mut limit| {
-                limit.adopt(&left.powercap)?;
-                limit.release()
-            })
-        });
+        let done = RaplCap::find(root, any_floor)
+            .map_err(CapError::from)
+            .and_then(|limit| limit.map_or(Ok(()), |mut limit| limit.put_back(&left.powercap)));
         failed.extend(done.err().map(|error| error.to_string()));
     }
     // Quotas are set in no period here.

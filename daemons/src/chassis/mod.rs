@@ -2,6 +2,7 @@
 
 mod api;
 mod dry;
+mod out_of_band;
 mod polling;
 mod power_input;
 mod release;
@@ -11,28 +12,28 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use ballast_chassis_core::{Chassis, Input, Ledger, Output};
-use ballast_hw::{PmbusSupply, Root, SlotCap, SupplyMeter};
+use ballast_hw::{PmbusSupply, Root, SupplyMeter};
 use ballast_types::wire::{ChassisState, ChassisStatus, Event, EventKind};
-use ballast_types::{ActionId, Instant, ServerId, Watts};
+use ballast_types::{Instant, ServerId};
 use clap::{Args, Parser, Subcommand};
-use release::ReleaseArgs;
 
-use crate::config::{ChassisConfig, ServerConfig, SupplyConfig};
+use crate::config::{ChassisConfig, SupplyConfig};
 use crate::control::{self, Hand, Snapshot};
 use crate::events::Events;
 use crate::http::{self, Gate};
 use crate::recorder::Recorder;
 use crate::sensors::Gauge;
 use crate::{DaemonArgs, clock, state};
+use out_of_band::{Orders, OutOfBand};
 use polling::Polling;
 use power_input::PowerInput;
+use release::ReleaseArgs;
 
 /// Between two looks at whether a stopping controller is done.
 const TURN: Duration = Duration::from_millis(20);
@@ -103,7 +104,8 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     let ledger_path = place.state_dir.join("ledger.json");
     let mut ledger: Ledger = state::read(&ledger_path)?.unwrap_or_default();
     let root = Root::at(&place.root);
-    adopt_slots(&config.servers, &root, &mut ledger);
+    let out_of_band =
+        OutOfBand::open(&config.servers, &config.redfish, &root, &place.state_dir, &mut ledger)?;
     let params = if config.dry_run {
         dry::watch_only(&config.params, &mut ledger)
     } else {
@@ -141,7 +143,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         config.supply_refresh,
         letters.clone(),
     )?;
-    let slots = start_slots(&config.servers, &root, letters.clone())?;
+    let caps = out_of_band.start(&letters)?;
 
     let at = clock::now();
     let recorder = place
@@ -157,7 +159,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     let gauges = polling.gauges;
     let hand = ChassisHand {
         outboxes,
-        slots,
+        caps,
         ledger_path,
         ledger_written,
         gauges,
@@ -221,64 +223,10 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes over slot caps that are on and not in the ledger: it may have been lost or damaged.
-fn adopt_slots(servers: &[ServerConfig], root: &Root, ledger: &mut Ledger) {
-    for server in servers {
-        let Some(label) = &server.slot else { continue };
-        let known = ledger.out_of_band.iter().any(|(id, _)| *id == server.id);
-        match SlotCap::find(root, label).and_then(|slot| slot.cap()) {
-            Ok(Some(watts)) if !known => {
-                tracing::warn!(
-                    server = %server.id, watts = watts.as_f64(),
-                    "its slot is capped, and the ledger does not know: adopted"
-                );
-                ledger.out_of_band.push((server.id.clone(), watts));
-            }
-            Ok(_) => {}
-            Err(error) => tracing::warn!(server = %server.id, %error, "slot cap not read"),
-        }
-    }
-}
-
-/// An order to the slot controllers: cap, or release (`None`).
-struct SlotOrder {
-    id: ActionId,
-    server: ServerId,
-    cap: Option<Watts>,
-}
-
-/// Writes slot caps on a thread of its own: a BMC may take seconds.
-fn start_slots(
-    servers: &[ServerConfig],
-    root: &Root,
-    letters: Sender<Letter>,
-) -> anyhow::Result<Sender<SlotOrder>> {
-    let (orders, inbox): (_, Receiver<SlotOrder>) = mpsc::channel();
-    let labels: BTreeMap<_, _> =
-        servers.iter().filter_map(|s| Some((s.id.clone(), s.slot.clone()?))).collect();
-    let root = root.clone();
-    thread::Builder::new().name("slots".into()).spawn(move || {
-        for SlotOrder { id, server, cap } in inbox {
-            let result = labels
-                .get(&server)
-                .ok_or_else(|| format!("{server} has no slot controller"))
-                .and_then(|label| {
-                    let slot = SlotCap::find(&root, label).map_err(|error| error.to_string())?;
-                    let done = cap.map_or_else(|| slot.release(), |watts| slot.set(watts));
-                    done.map_err(|error| error.to_string())
-                });
-            if letters.send(Letter::Input(Input::Applied { id, result })).is_err() {
-                return;
-            }
-        }
-    })?;
-    Ok(orders)
-}
-
 /// Does what the controller wants.
 struct ChassisHand {
     outboxes: BTreeMap<ServerId, sender::Outbox>,
-    slots: Sender<SlotOrder>,
+    caps: Orders,
     ledger_path: PathBuf,
     /// Whether the newest ledger is on disk.
     ledger_written: Arc<AtomicBool>,
@@ -304,10 +252,9 @@ impl Hand<Chassis> for ChassisHand {
         if self.dry && dry::withheld(&output) {
             return;
         }
-        let mut order = |id, server, cap| {
-            if self.slots.send(SlotOrder { id, server, cap }).is_err() {
-                let result = Err("the slot thread has ended".to_owned());
-                answers.push_back(Input::Applied { id, result });
+        let mut order = |id, server: ServerId, cap| {
+            if let Err(why) = self.caps.order(id, &server, cap) {
+                answers.push_back(Input::Applied { id, result: Err(why) });
             }
         };
         match output {

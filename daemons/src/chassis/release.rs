@@ -8,11 +8,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use ballast_chassis_core::Ledger;
-use ballast_hw::{Root, SlotCap};
+use ballast_hw::Root;
 use ballast_types::{ServerId, Watts};
 use clap::Args;
 
-use super::adopt_slots;
+use super::out_of_band::OutOfBand;
 use crate::config::{ChassisConfig, EXIT_CONFIG};
 use crate::{EXIT_LIVE, state};
 
@@ -65,16 +65,15 @@ fn release(config: &ChassisConfig, lift: bool) -> anyhow::Result<()> {
     let root = Root::at(&config.place.root);
     let path = config.place.state_dir.join("ledger.json");
     let mut ledger: Ledger = state::read(&path)?.unwrap_or_default();
-    adopt_slots(&config.servers, &root, &mut ledger);
+    let place = &config.place;
+    let mut caps =
+        OutOfBand::open(&config.servers, &config.redfish, &root, &place.state_dir, &mut ledger)?;
     let (mut failed, mut lifted) = (vec![], false);
-    let lift_one = |(server, watts): &(ServerId, Watts)| {
+    let mut lift_one = |(server, watts): &(ServerId, Watts)| {
         if !lift {
             bail!("{server}: capped to {} W out of band", watts.as_f64());
         }
-        let config = config.servers.iter().find(|config| config.id == *server);
-        let slot = config.and_then(|config| config.slot.as_ref());
-        let slot = slot.with_context(|| format!("{server}: the config names no slot for it"))?;
-        SlotCap::find(&root, slot)?.release().with_context(|| server.to_string())
+        caps.put_back(server).with_context(|| server.to_string())
     };
     ledger.out_of_band.retain(|cap| match lift_one(cap) {
         Ok(()) => {

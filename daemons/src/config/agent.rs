@@ -57,12 +57,30 @@ pub struct AgentConfig {
     pub server_limit_hold: Duration,
     /// The lowest limit of the server's own hardware; `None` when it is not to be used.
     pub server_limit_floor: Option<Watts>,
+    /// What the server's own limit is.
+    pub server_limit_by: LimitBy,
     /// The server's power model, for estimates in reports.
     pub model: PowerModel,
     /// Who binds VMs to cores, and which VMs are found.
     pub groups: GroupsConfig,
     /// VMs known from the start; more come by `PUT /v1/vms/{id}`.
     pub vms: BTreeMap<VmId, VmSpec>,
+}
+
+/// What the server's own limit is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LimitBy {
+    /// RAPL's package limits.
+    Rapl,
+    /// A hwmon device's `powerN_cap`.
+    PowerCap {
+        /// The device's `name`.
+        name: String,
+        /// The channel's `powerN_label`, where it has labels.
+        label: Option<String>,
+    },
+    /// The BMC's, by IPMI DCMI.
+    Dcmi,
 }
 
 impl AgentConfig {
@@ -187,6 +205,7 @@ impl AgentConfig {
 
         let mut limit = root.section("server_limit");
         let enabled = limit.or("enabled", true, "true or false", flag);
+        let server_limit_by = LimitBy::read(&mut limit);
         let floor = limit.or("floor_w", Watts::from_whole(150), WATTS, watts);
         let server_limit_hold = limit.or(
             "hold_ms",
@@ -227,6 +246,7 @@ impl AgentConfig {
             kill_after: allow_kill.then_some(kill_after),
             server_limit_hold,
             server_limit_floor: enabled.then_some(floor),
+            server_limit_by,
             model,
             groups,
             vms,
@@ -243,6 +263,30 @@ fn read_life(root: &mut Section<'_, '_>) -> (Place, Duration) {
     let hold =
         root.or("orphan_hold_s", Duration::from_secs(60), "whole seconds, 5 to 3600", seconds);
     (place, hold)
+}
+
+impl LimitBy {
+    fn read(section: &mut Section<'_, '_>) -> Self {
+        let by = [
+            ("rapl", Self::Rapl),
+            ("power1-cap", Self::PowerCap { name: String::new(), label: None }),
+            ("dcmi", Self::Dcmi),
+        ];
+        let allowed = "\"rapl\", \"power1-cap\" or \"dcmi\"";
+        let by = by.each_ref().map(|(word, by)| (*word, by));
+        match section.or("by", &Self::Rapl, allowed, word(&by)) {
+            Self::PowerCap { .. } => Self::PowerCap {
+                name: section.or(
+                    "name",
+                    "power_meter".into(),
+                    "the device's hwmon name",
+                    |value| text(value).filter(|name| !name.contains(char::is_whitespace)),
+                ),
+                label: section.optional("label", "the channel's label", text),
+            },
+            by => by.clone(),
+        }
+    }
 }
 
 fn read_model(mut section: Section<'_, '_>) -> PowerModel {
@@ -370,6 +414,33 @@ mod tests {
                 "agent.toml:8: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",
             ]
         );
+    }
+
+    #[test]
+    fn the_servers_own_limit_is_one_of_three() {
+        let power_cap = |name: &str, label: Option<&str>| LimitBy::PowerCap {
+            name: name.into(),
+            label: label.map(str::to_owned),
+        };
+        for (more, expected) in [
+            ("", LimitBy::Rapl),
+            ("by = \"rapl\"", LimitBy::Rapl),
+            ("by = \"dcmi\"", LimitBy::Dcmi),
+            ("by = \"power1-cap\"", power_cap("power_meter", None)),
+            ("by = \"power1-cap\"\nname = \"a\"\nlabel = \"b\"", power_cap("a", Some("b"))),
+        ] {
+            let text = format!("{LEAST}[server_limit]\n{more}\n");
+            let config = AgentConfig::parse("agent.toml", &text).unwrap();
+            assert_eq!(config.server_limit_by, expected);
+        }
+        for (bad, says) in [
+            ("by = \"redfish\"", "\"rapl\", \"power1-cap\" or \"dcmi\""),
+            ("by = \"power1-cap\"\nname = \"a b\"", "the device's hwmon name"),
+            ("name = \"a\"", "server_limit.name: no such key"),
+        ] {
+            let said = problems(&format!("{LEAST}[server_limit]\n{bad}\n"));
+            assert!(said.contains(says), "{said}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use ballast_types::wire::SharePolicy;
 use ballast_types::{ChassisId, Role, ServerId, Watts};
 
 use super::reader::{ConfigError, Problems, Section, flag, number, text, word};
+use super::redfish::{BMC_URL, BmcAddress, RedfishConfig, bmc_url};
 use super::{Listen, Place, WATTS, listen, load, millis, percent, watts};
 
 /// The whole of `chassis.toml`, checked.
@@ -27,6 +28,8 @@ pub struct ChassisConfig {
     pub supply_refresh: Duration,
     /// The servers, in the controller's order.
     pub servers: Vec<ServerConfig>,
+    /// How BMCs are reached.
+    pub redfish: RedfishConfig,
 }
 
 /// The outside source of power readings.
@@ -58,8 +61,19 @@ pub struct ServerConfig {
     pub url: String,
     /// What it draws idle.
     pub idle: Watts,
-    /// The label of its slot controller's `power1_cap`, if it has one.
-    pub slot: Option<String>,
+    /// How it is capped without its own software, if it can be.
+    pub cap: Option<CapPath>,
+    /// The lowest such cap.
+    pub cap_floor: Watts,
+}
+
+/// How a server is capped without its own software.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CapPath {
+    /// By the slot controller whose `powerN_label` this is.
+    Slot(String),
+    /// By its BMC.
+    Redfish(BmcAddress),
 }
 
 impl ChassisConfig {
@@ -114,6 +128,9 @@ impl ChassisConfig {
                 slots.push(core);
             }
         }
+        let by_redfish = |server: &ServerConfig| matches!(server.cap, Some(CapPath::Redfish(_)));
+        let used = servers.iter().any(by_redfish);
+        let redfish = RedfishConfig::read(root.section("redfish"), used);
         let mut power_input = root.section("power_input");
         let outside = power_input.given();
         if supplies.is_empty() && !outside {
@@ -176,6 +193,7 @@ impl ChassisConfig {
             power_input,
             supply_refresh,
             servers,
+            redfish,
         });
         problems
             .finish(config)
@@ -211,6 +229,19 @@ fn read_server(
     }
     let idle = section.required("idle_w", WATTS, watts);
     let slot = section.optional("slot", "the label of the server's slot controller", text);
+    let url_of_bmc = section.optional("redfish", BMC_URL, bmc_url);
+    let chassis = section.optional("redfish_chassis", "a member of its Redfish Chassis", text);
+    if slot.is_some() && url_of_bmc.is_some() {
+        section.refuse_key("redfish", "a server has a slot or a BMC, not both");
+    }
+    if chassis.is_some() && url_of_bmc.is_none() {
+        section.refuse_key("redfish_chassis", "only with redfish");
+    }
+    let cap = match (slot, url_of_bmc) {
+        (Some(label), _) => Some(CapPath::Slot(label)),
+        (None, Some(url)) => Some(CapPath::Redfish(BmcAddress { url, chassis })),
+        (None, None) => None,
+    };
     let floor = section.or("slot_floor_w", Watts::from_whole(150), WATTS, watts);
     if others.iter().any(|other| Some(&other.id) == id.as_ref()) {
         section.refuse_key("id", "every server has an id of its own");
@@ -218,13 +249,14 @@ fn read_server(
     if others.iter().any(|other| Some(&other.url) == url.as_ref()) {
         section.refuse_key("url", "every server has an agent of its own");
     }
-    if slot.is_some() && others.iter().any(|other| other.slot == slot) {
-        section.refuse_key("slot", "every server has a slot of its own");
+    if cap.is_some() && others.iter().any(|other| other.cap == cap) {
+        let key = if matches!(cap, Some(CapPath::Slot(_))) { "slot" } else { "redfish" };
+        section.refuse_key(key, "every server has one of its own");
     }
     section.finish();
     let id = id?;
-    let core = Server { id: id.clone(), mode, out_of_band_floor: slot.is_some().then_some(floor) };
-    Some((ServerConfig { id, url: url?, idle: idle?, slot }, core))
+    let core = Server { id: id.clone(), mode, out_of_band_floor: cap.is_some().then_some(floor) };
+    Some((ServerConfig { id, url: url?, idle: idle?, cap, cap_floor: floor }, core))
 }
 
 fn read_params(root: &mut Section<'_, '_>, mut params: Params, refresh: &mut Duration) -> Params {
@@ -311,7 +343,7 @@ mod tests {
         let config = ChassisConfig::parse("chassis.toml", &config("250", "")).unwrap();
         assert_eq!(config.params.budget, Watts::from_whole(250));
         assert_eq!(config.params.poll_period, Duration::from_millis(200));
-        assert_eq!(config.servers[0].slot, None);
+        assert_eq!(config.servers[0].cap, None);
     }
 
     #[test]
@@ -362,6 +394,55 @@ mod tests {
         ] {
             let text = problems(&both.replace(supply, "").replacen(was, is, 1));
             assert!(text.contains(said), "{said}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_bmc_is_reached_safely_or_not_at_all() {
+        let bmc = |url: &str| format!("{}redfish = {url:?}\n", config("250", ""));
+        let with = |url: &str| format!("{}[redfish]\ncredentials_file = \"/etc/bmc\"\n", bmc(url));
+        for good in
+            ["https://bmc1", "https://bmc1:8443/", "https://[2001:db8::7]", "http://127.0.0.1:80"]
+        {
+            let config = ChassisConfig::parse("chassis.toml", &with(good)).unwrap();
+            let url = good.trim_end_matches('/').to_owned();
+            let address = BmcAddress { url, chassis: None };
+            assert_eq!(config.servers[0].cap, Some(CapPath::Redfish(address)));
+            assert_eq!(config.redfish.timeout, Duration::from_secs(3));
+            assert!(config.params.servers[0].out_of_band_floor.is_some());
+        }
+        for bad in [
+            "http://bmc1",
+            "http://192.0.2.7:80",
+            "https://",
+            "bmc1",
+            "https://bmc1/redfish/v1",
+            "https://user:word@bmc1",
+            "ftp://bmc1",
+            "",
+        ] {
+            assert!(problems(&with(bad)).contains(BMC_URL), "{bad}");
+        }
+        let text = problems(&bmc("https://bmc1"));
+        assert!(text.contains("redfish.credentials_file is missing"), "{text}");
+        let text = problems(&format!("{}slot = \"s01\"\n", bmc("https://bmc1")));
+        assert!(text.contains("a slot or a BMC, not both"), "{text}");
+        let server = "[[server]]\nid = \"s02\"\nurl = \"http://127.0.0.1:7102\"\nidle_w = 50\n";
+        let text =
+            problems(&format!("{}{server}redfish = \"https://bmc1\"\n", bmc("https://bmc1")));
+        assert!(
+            text.contains("server[1].redfish = \"https://bmc1\": every server has one"),
+            "{text}"
+        );
+        let text = problems(&format!("{}redfish_chassis = \"1\"\n", config("250", "")));
+        assert!(text.contains("only with redfish"), "{text}");
+        for (bad, says) in [
+            ("timeout_ms = 50", "100 to 30000"),
+            ("auth = \"none\"", "\"session\" or"),
+            ("password = \"x\"", "no such key"),
+        ] {
+            let text = problems(&format!("{}{bad}\n", with("https://bmc1")));
+            assert!(text.contains(says), "{text}");
         }
     }
 

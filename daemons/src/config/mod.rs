@@ -9,6 +9,7 @@ mod groups;
 mod listen;
 mod meter;
 mod reader;
+mod redfish;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,14 +21,15 @@ use toml::de::DeValue;
 
 use crate::tls::{Tls, TlsConfig};
 
-pub use agent::AgentConfig;
 pub(crate) use agent::has_nothing_to_limit;
-pub use chassis::{ChassisConfig, PowerInputConfig, ServerConfig, SupplyConfig};
+pub use agent::{AgentConfig, LimitBy};
+pub use chassis::{CapPath, ChassisConfig, PowerInputConfig, ServerConfig, SupplyConfig};
 pub use groups::{DiscoverConfig, GroupsConfig};
 pub use listen::Listen;
 pub use meter::{FuseConfig, MeterConfig, MeterSource};
 pub use reader::ConfigError;
 use reader::{Section, flag, number, text, whole};
+pub use redfish::{BmcAddress, RedfishConfig};
 
 /// Exit code of a refused configuration: `EX_CONFIG` of sysexits.h. The units do not restart on it.
 pub const EXIT_CONFIG: u8 = 78;

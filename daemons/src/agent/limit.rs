@@ -1,0 +1,273 @@
+//! The server's own limit: RAPL, a hwmon `power1_cap`, or its BMC's by DCMI. It is set on a thread of its
+//! own, because a BMC takes its time.
+//!
+//! What a reboot clears (RAPL) is in the journal; what it does not is in `server-limit.json`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use ballast_agent_core::{ActuatorError, Input};
+use ballast_bmc::dcmi::{Dcmi, DcmiCap};
+use ballast_hw::powercap::LimitOriginal;
+use ballast_hw::{CapSpec, MatchSpec, PowerCap, RaplCap, Root};
+use ballast_types::{ActionId, Cap, CapError, Watts};
+
+use super::Letter;
+use crate::caps::{Kept, Limiter};
+use crate::config::LimitBy;
+
+const FILE: &str = "server-limit.json";
+/// One request to the server's own BMC. It is given up before the controller takes it for failed.
+const BMC_WITHIN: Duration = Duration::from_millis(800);
+
+/// RAPL's original, by zone.
+type Originals = BTreeMap<String, LimitOriginal>;
+
+/// The server's limit as it was found.
+pub(super) struct Found {
+    limiter: Box<dyn Limiter>,
+    /// Whether it limits the packages alone, and not the whole server.
+    packages_only: bool,
+    /// Whether an earlier life left it on.
+    pub(super) is_on: bool,
+    /// What the journal must hold.
+    pub(super) originals: Originals,
+}
+
+/// Finds the server's limit; `None` if it has none. `saved` is what the journal holds. Changes nothing.
+///
+/// # Errors
+/// If its files cannot be read, or hold garbage.
+pub(super) fn find(
+    by: &LimitBy,
+    floor: Watts,
+    root: &Root,
+    state_dir: &Path,
+    saved: &Originals,
+) -> anyhow::Result<Option<Found>> {
+    if *by == LimitBy::Rapl {
+        let Some(mut cap) = RaplCap::find(root, floor)? else { return Ok(None) };
+        let now = cap.read()?;
+        let mut originals = now.clone();
+        originals.extend(saved.iter().map(|(zone, was)| (zone.clone(), *was)));
+        let is_on = RaplCap::is_on(&now, &originals);
+        let limiter = Box::new(Kept::with(cap, originals.clone()));
+        return Ok(Some(Found { limiter, packages_only: true, is_on, originals }));
+    }
+    let (mut limiter, is_on) = kept(by, root, state_dir)?;
+    if let Err(error) = limiter.probe() {
+        tracing::warn!(%by, %error, "the server's own limit does not answer");
+        if !error.transient && !is_on {
+            return Ok(None);
+        }
+    }
+    Ok(Some(Found { limiter, packages_only: false, is_on, originals: Originals::new() }))
+}
+
+/// Whether an earlier life has left a limit in `state_dir`. One that cannot be looked for counts as left.
+pub(super) fn exists(state_dir: &Path) -> bool {
+    !matches!(state_dir.join(FILE).try_exists(), Ok(false))
+}
+
+/// What an earlier life has left in `state_dir`, whatever the config says now.
+///
+/// # Errors
+/// If the file cannot be read.
+pub(super) fn left(
+    root: &Root,
+    state_dir: &Path,
+) -> anyhow::Result<Option<(LimitBy, Box<dyn Limiter>)>> {
+    let Some(by) = crate::caps::left(&state_dir.join(FILE))?.and_then(|of| of.parse().ok()) else {
+        return Ok(None);
+    };
+    let limiter = kept(&by, root, state_dir)?.0;
+    Ok(Some((by, limiter)))
+}
+
+/// Puts back what an earlier life with another `by` has left; if that fails, it is named.
+///
+/// # Errors
+/// If what it has left cannot be read.
+pub(super) fn leave_to_the_other(
+    by: &LimitBy,
+    root: &Root,
+    state_dir: &Path,
+) -> anyhow::Result<()> {
+    if let Some((was, mut limiter)) = left(root, state_dir)?.filter(|(was, _)| was != by) {
+        match limiter.put_back_for_good() {
+            Ok(()) => tracing::info!(%was, "a limit of an earlier life is put back"),
+            Err(error) => tracing::error!(%was, %error, "a limit of an earlier life stays on"),
+        }
+    }
+    Ok(())
+}
+
+fn kept(by: &LimitBy, root: &Root, state_dir: &Path) -> std::io::Result<(Box<dyn Limiter>, bool)> {
+    fn open<C: Cap + 'static>(
+        cap: C,
+        file: &Path,
+        of: &str,
+    ) -> std::io::Result<(Box<dyn Limiter>, bool)> {
+        let kept = Kept::open(cap, file, of)?;
+        let is_on = kept.is_adopted();
+        Ok((Box::new(kept), is_on))
+    }
+    let (file, of) = (state_dir.join(FILE), by.to_string());
+    match by {
+        LimitBy::PowerCap { name, label } => {
+            let spec = MatchSpec { name: name.clone(), label: label.clone() };
+            open(PowerCap::new(root, CapSpec::Device(spec)), &file, &of)
+        }
+        LimitBy::Dcmi | LimitBy::Rapl => {
+            open(DcmiCap::new(Dcmi::open(&root.path(""), BMC_WITHIN)), &file, &of)
+        }
+    }
+}
+
+impl fmt::Display for LimitBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rapl => f.write_str("rapl"),
+            Self::Dcmi => f.write_str("dcmi"),
+            Self::PowerCap { name, label: None } => write!(f, "power1-cap {name}"),
+            Self::PowerCap { name, label: Some(label) } => write!(f, "power1-cap {name} {label}"),
+        }
+    }
+}
+
+impl FromStr for LimitBy {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        // A hwmon name has no space in it (Documentation/hwmon/sysfs-interface.rst).
+        let mut words = text.splitn(3, ' ');
+        match (words.next(), words.next(), words.next()) {
+            (Some("dcmi"), None, None) => Ok(Self::Dcmi),
+            (Some("power1-cap"), Some(name), label) => {
+                Ok(Self::PowerCap { name: name.into(), label: label.map(str::to_owned) })
+            }
+            _ => Err(()),
+        }
+    }
+}
+
+/// The thread that sets the limit.
+pub(super) struct Worker {
+    /// Whether it limits the packages alone, and not the whole server.
+    pub(super) packages_only: bool,
+    orders: Sender<(ActionId, Option<Watts>)>,
+    thread: JoinHandle<Box<dyn Limiter>>,
+}
+
+impl Worker {
+    /// Starts it; it ends when dropped, or stopped, or when the control thread has ended.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub(super) fn start(limit: Found, letters: Sender<Letter>) -> std::io::Result<Self> {
+        let Found { mut limiter, packages_only, .. } = limit;
+        let (orders, inbox) = mpsc::channel::<(ActionId, Option<Watts>)>();
+        let thread = thread::Builder::new().name("limit".into()).spawn(move || {
+            while let Ok(order) = inbox.recv() {
+                // Only the newest is still wanted; nobody waits for the answer to another.
+                let (id, watts) = inbox.try_iter().last().unwrap_or(order);
+                let done = match watts {
+                    Some(watts) => limiter.set(watts),
+                    None => limiter.put_back(),
+                };
+                let result = done.map_err(|error| refused(&error));
+                if letters.send(Letter::Input(Input::Applied { id, result })).is_err() {
+                    break;
+                }
+            }
+            limiter
+        })?;
+        Ok(Self { packages_only, orders, thread })
+    }
+
+    /// Orders a limit, or its end. Answered by [`Input::Applied`].
+    pub(super) fn order(&self, id: ActionId, watts: Option<Watts>) -> Result<(), ActuatorError> {
+        self.orders.send((id, watts)).map_err(|_| ActuatorError::Permanent)
+    }
+
+    /// Ends it and puts back what was there.
+    ///
+    /// # Errors
+    /// If that fails each time it is tried.
+    pub(super) fn put_back(self) -> anyhow::Result<()> {
+        drop(self.orders);
+        let mut limiter =
+            self.thread.join().map_err(|_| anyhow::anyhow!("the limit's thread has panicked"))?;
+        Ok(limiter.put_back_for_good()?)
+    }
+}
+
+fn refused(error: &CapError) -> ActuatorError {
+    tracing::warn!(%error, "actuator");
+    if error.transient { ActuatorError::Transient } else { ActuatorError::Permanent }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_down_tells_which_device_it_was() {
+        let power_cap = |label: Option<&str>| LimitBy::PowerCap {
+            name: "power_meter".into(),
+            label: label.map(str::to_owned),
+        };
+        for by in [LimitBy::Dcmi, power_cap(None), power_cap(Some("input power 1"))] {
+            assert_eq!(by.to_string().parse(), Ok(by));
+        }
+        for bad in ["", "rapl", "power1-cap", "redfish https://bmc", "dcmi 1"] {
+            assert_eq!(bad.parse::<LimitBy>(), Err(()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_cap_that_outlived_its_agent_is_found_whatever_the_config_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("sys/class/hwmon/hwmon0/device");
+        std::fs::create_dir_all(&dir).unwrap();
+        for (file, text) in
+            [("name", "power_meter"), ("power1_average", "1"), ("power1_cap", "500000000")]
+        {
+            std::fs::write(dir.join(file), text).unwrap();
+        }
+        let cap = || std::fs::read_to_string(dir.join("power1_cap")).unwrap();
+        let (root, state) = (Root::at(folder.path()), folder.path());
+        let by = LimitBy::PowerCap { name: "power_meter".into(), label: None };
+        let floor = Watts::from_whole(150);
+        let find = || find(&by, floor, &root, state, &Originals::new()).unwrap().unwrap();
+        assert!(left(&root, state).unwrap().is_none());
+        let mut found = find();
+        assert!(!found.is_on && found.originals.is_empty());
+        found.limiter.set(Watts::from_whole(180)).unwrap();
+        assert_eq!(cap(), "180000000\n");
+        drop(found);
+        assert!(find().is_on);
+        let (was, mut limiter) = left(&root, state).unwrap().unwrap();
+        assert_eq!(was, by);
+        limiter.put_back_for_good().unwrap();
+        assert_eq!(cap(), "500000000\n");
+        assert!(left(&root, state).unwrap().is_none() && !find().is_on);
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_no_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        for by in
+            [LimitBy::Dcmi, LimitBy::Rapl, LimitBy::PowerCap { name: "x".into(), label: None }]
+        {
+            let found = find(&by, Watts::from_whole(150), &root, folder.path(), &Originals::new());
+            assert!(found.unwrap().is_none(), "{by}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Caps whose originals outlive this process, and the machine: written down before the first change, put
+//! back from there by this life or the next.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use ballast_types::{Cap, CapError, Watts};
+use serde::{Deserialize, Serialize};
+
+use crate::state;
+
+/// Tries to put back at an end; what fails each time is named, and stays written down.
+const TRIES: u32 = 3;
+
+/// A cap that knows what was there before.
+pub(crate) trait Limiter: Send {
+    /// Caps at `watts`; the original is safe first.
+    fn set(&mut self, watts: Watts) -> Result<(), CapError>;
+    /// Puts back what was there; nothing to do where nothing was set.
+    fn put_back(&mut self) -> Result<(), CapError>;
+    /// Whether a cap is in force that was not there before.
+    fn is_on(&mut self) -> Result<bool, CapError>;
+    /// Whether the device answers at all.
+    fn probe(&mut self) -> Result<(), CapError>;
+
+    /// As [`Self::put_back`], tried a few times.
+    fn put_back_for_good(&mut self) -> Result<(), CapError> {
+        let mut done = self.put_back();
+        for _ in 1..TRIES {
+            if done.is_ok() {
+                break;
+            }
+            done = self.put_back();
+        }
+        done
+    }
+}
+
+/// A cap with its original in a file, or kept by the caller.
+pub(crate) struct Kept<C: Cap> {
+    cap: C,
+    original: Option<C::State>,
+    /// Where the original is written down, and of which device it is.
+    file: Option<(PathBuf, String)>,
+}
+
+/// What is on disk.
+#[derive(Serialize, Deserialize)]
+struct Record<S> {
+    /// Which device's.
+    of: String,
+    original: S,
+}
+
+impl<C: Cap> Kept<C> {
+    /// A cap whose original somebody else has written down.
+    pub(crate) fn with(cap: C, original: C::State) -> Self {
+        Self { cap, original: Some(original), file: None }
+    }
+
+    /// A cap whose original is kept in `file`, which a reboot does not make worthless. If an earlier life left
+    /// one, it is taken over; one of another device is set aside and named.
+    ///
+    /// # Errors
+    /// When the file is there and cannot be read.
+    pub(crate) fn open(cap: C, file: &Path, of: &str) -> io::Result<Self> {
+        let record: Option<Record<C::State>> = state::read(file)?;
+        let original = match record {
+            Some(record) if record.of != of => {
+                let aside = file.with_extension("bad");
+                tracing::error!(
+                    file = %aside.display(), was = record.of, is = of,
+                    "an earlier life capped by another device: that cap may still be on; set aside"
+                );
+                fs::rename(file, aside)?;
+                None
+            }
+            record => record.map(|record| record.original),
+        };
+        Ok(Self { cap, original, file: Some((file.to_owned(), of.to_owned())) })
+    }
+
+    /// Whether an earlier life may have left a cap on.
+    pub(crate) fn is_adopted(&self) -> bool {
+        self.original.is_some()
+    }
+}
+
+impl<C: Cap> Limiter for Kept<C> {
+    fn set(&mut self, watts: Watts) -> Result<(), CapError> {
+        let original = match &self.original {
+            Some(original) => original.clone(),
+            None => {
+                let original = self.cap.read()?;
+                if let Some((path, of)) = &self.file {
+                    let record = Record { of: of.clone(), original: original.clone() };
+                    state::write(path, &record).map_err(|error| unwritten(&error))?;
+                }
+                self.original.insert(original).clone()
+            }
+        };
+        self.cap.set(watts, &original)
+    }
+
+    fn put_back(&mut self) -> Result<(), CapError> {
+        let Some(original) = &self.original else { return Ok(()) };
+        self.cap.put_back(original)?;
+        if let Some((path, _)) = &self.file {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(unwritten(&error)),
+                _ => self.original = None,
+            }
+        }
+        Ok(())
+    }
+
+    fn is_on(&mut self) -> Result<bool, CapError> {
+        let Some(original) = &self.original else { return Ok(false) };
+        Ok(C::is_on(&self.cap.read()?, original))
+    }
+
+    fn probe(&mut self) -> Result<(), CapError> {
+        self.cap.read().map(|_| ())
+    }
+}
+
+/// Of which device an earlier life has left the original in `file`, if it has.
+///
+/// # Errors
+/// When the file is there and cannot be read.
+pub(crate) fn left(file: &Path) -> io::Result<Option<String>> {
+    Ok(state::read::<Record<serde::de::IgnoredAny>>(file)?.map(|record| record.of))
+}
+
+/// Without its original on disk nothing is capped.
+fn unwritten(error: &io::Error) -> CapError {
+    CapError { reason: format!("the original is not written down: {error}"), transient: true }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    /// A device with a limit in watts, which refuses so many changes.
+    #[derive(Clone, Default)]
+    struct Device(Arc<Mutex<(i64, u32)>>);
+
+    impl Device {
+        fn change(&self, watts: i64) -> Result<(), CapError> {
+            let mut device = self.0.lock().unwrap();
+            if device.1 > 0 {
+                device.1 -= 1;
+                return Err(CapError { reason: "busy".into(), transient: true });
+            }
+            device.0 = watts;
+            Ok(())
+        }
+        fn limit(&self) -> i64 {
+            self.0.lock().unwrap().0
+        }
+        fn refuse(&self, times: u32) {
+            self.0.lock().unwrap().1 = times;
+        }
+    }
+
+    impl Cap for Device {
+        type State = i64;
+        fn read(&mut self) -> Result<i64, CapError> {
+            Ok(self.limit())
+        }
+        fn set(&mut self, watts: Watts, _: &i64) -> Result<(), CapError> {
+            self.change(watts.milli() / 1000)
+        }
+        fn put_back(&mut self, original: &i64) -> Result<(), CapError> {
+            self.change(*original)
+        }
+        fn is_on(now: &i64, original: &i64) -> bool {
+            now < original
+        }
+    }
+
+    const CAP: Watts = Watts::from_whole(180);
+
+    fn device() -> Device {
+        Device(Arc::new(Mutex::new((300, 0))))
+    }
+
+    #[test]
+    fn the_original_is_on_disk_from_before_the_first_change_until_it_is_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("cap.json");
+        let device = device();
+        let open = || Kept::open(device.clone(), &file, "dcmi").unwrap();
+        let mut first = open();
+        assert!(!first.is_adopted() && !first.is_on().unwrap());
+        first.put_back().unwrap();
+        device.refuse(1);
+        assert!(first.set(CAP).is_err());
+        assert!(file.exists() && device.limit() == 300);
+        first.set(CAP).unwrap();
+        first.set(Watts::from_whole(150)).unwrap();
+        drop(first);
+        // The machine was rebooted, its BMC was not.
+        let mut second = open();
+        assert!(second.is_adopted() && second.is_on().unwrap());
+        second.set(Watts::from_whole(170)).unwrap();
+        device.refuse(TRIES);
+        assert_eq!(second.put_back_for_good().unwrap_err().reason, "busy");
+        assert!(file.exists());
+        device.refuse(TRIES - 1);
+        second.put_back_for_good().unwrap();
+        assert!(!file.exists() && device.limit() == 300);
+        assert!(!open().is_adopted());
+    }
+
+    #[test]
+    fn nothing_is_capped_whose_original_cannot_be_written_down() {
+        let folder = tempfile::tempdir().unwrap();
+        let device = device();
+        let mut cap =
+            Kept::open(device.clone(), &folder.path().join("gone/cap.json"), "dcmi").unwrap();
+        assert!(cap.set(CAP).unwrap_err().reason.contains("not written down"));
+        assert_eq!(device.limit(), 300);
+    }
+
+    #[test]
+    fn another_devices_original_is_never_put_back_here() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("cap.json");
+        let device = device();
+        Kept::open(device.clone(), &file, "slot s01").unwrap().set(CAP).unwrap();
+        let mut other = Kept::open(device.clone(), &file, "redfish https://bmc1").unwrap();
+        assert!(!other.is_adopted());
+        other.put_back().unwrap();
+        assert_eq!(device.limit(), 180);
+        assert!(file.with_extension("bad").exists() && !file.exists());
+    }
+}
