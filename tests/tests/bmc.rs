@@ -33,7 +33,7 @@ fn bmc(lab: &Lab, name: &str, model: Model) -> MockBmc {
 /// Two servers that would draw some 500 W on a budget of 420 W, each capped through its BMC: one of the older
 /// generation without a limit, one of the newer with a limit that is off.
 fn lab() -> (Lab, [MockBmc; 2]) {
-    let more = "[out_of_band]\nhold_ms = 2000\nstagger_ms = 500\n[redfish]\ntimeout_ms = 500\n\
+    let more = "[out_of_band]\nhold_ms = 2000\nstagger_ms = 500\n[redfish]\ntimeout_ms = 3000\n\
                 credentials_file = \"CREDENTIALS\"\n";
     let lab = Lab::new(steady(2, 420, (0.3, 0.95)), more);
     let mut newer = Model::new(Generation::Newer);
@@ -108,7 +108,7 @@ fn one_bmc_that_never_answers_holds_up_nobody_elses_cap() {
     assert!(!caps(&bmcs)[0]);
     lab.wait("its failure is told", |lab| {
         let failed = |c: ballast_types::wire::ChassisStatus| {
-            c.alarms.iter().any(|alarm| alarm.contains("s01") && alarm.contains("within 500 ms"))
+            c.alarms.iter().any(|alarm| alarm.contains("s01") && alarm.contains("within 3000 ms"))
         };
         lab.chassis().is_some_and(failed)
     });

@@ -19,7 +19,7 @@ fn settings(bmc: &MockBmc) -> Settings {
         credentials: Credentials { username: USERNAME.into(), password: PASSWORD.into() },
         auth: Auth::Session,
         ca_file: None,
-        timeout: Duration::from_millis(400),
+        timeout: Duration::from_secs(2),
         chassis: None,
     }
 }
@@ -129,14 +129,14 @@ fn a_missing_reading_is_missing_and_never_low() {
         (Generation::Older, |m| m.faults.status = (9, 500), "500"),
         (Generation::Newer, |m| m.faults.status = (9, 503), "told to fail"),
         (Generation::Newer, |m| m.faults.status = (9, 403), "may not do this"),
-        (Generation::Newer, |m| m.faults.delay = Duration::from_secs(2), "within 400 ms"),
+        (Generation::Newer, |m| m.faults.delay = Duration::from_secs(20), "within 2000 ms"),
     ];
     for (n, (generation, fault, says)) in rows.into_iter().enumerate() {
         let bmc = bmc(generation, fault);
         let began = Instant::now();
         let error = client(&bmc).power().unwrap_err().to_string();
         assert!(says.split('|').any(|says| error.contains(says)), "row {n}: {error}");
-        assert!(began.elapsed() < Duration::from_secs(4), "row {n}");
+        assert!(began.elapsed() < Duration::from_secs(10), "row {n}");
         assert!(!error.contains(PASSWORD), "{error}");
     }
 }
@@ -189,9 +189,9 @@ fn caps_that_cannot_or_must_not_be_set_are_refused_with_the_reason() {
         (Generation::Newer, |m| m.faults.status = (9, 401), 180, "username", false),
         (
             Generation::Newer,
-            |m| m.faults.delay = Duration::from_secs(2),
+            |m| m.faults.delay = Duration::from_secs(20),
             180,
-            "within 400 ms",
+            "within 2000 ms",
             true,
         ),
     ];

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ballast_daemons::config::EXIT_CONFIG;
 use ballast_tests::site::{Site, role_of};
@@ -197,14 +197,12 @@ fn an_operators_budget_reaches_the_cores_beside_128_stuck_clients() {
     }
     // The bucket of this address is empty now: an operator elsewhere, and the standing connections, go on.
     let elsewhere = site.client_from([127, 0, 9, 1], &site.issue(&["ballast://operator/ann"], 1));
-    let begun = Instant::now();
     let url = lab.secret_url("chassis", "/v1/budget");
     let (status, text) = lab.call(|_| elsewhere.put(&url).body("{\"budget_w\":200}"));
     assert!(matches!(status, 200 | 202), "{status} {text}");
     lab.wait("its cores are capped", |lab| {
         report(lab).is_some_and(|report| report.min_khz.is_some() && report.actuator_failures == 0)
     });
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     drop(stuck);
 }
 
