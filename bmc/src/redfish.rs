@@ -41,7 +41,7 @@ pub enum Auth {
 /// One power supply as a BMC sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SupplyReading {
-    /// Its id, or its place in the older resource's list.
+    /// Its id: in the older resource `MemberId`, or its place in the list where there is none.
     pub id: String,
     /// How it is.
     pub state: SupplyState,
@@ -131,14 +131,7 @@ impl Redfish {
             return Err(self.missing("PowerSupplies"));
         };
         let power: Power = self.get(path)?.value;
-        let supplies = power.power_supplies.iter().enumerate();
-        Ok(supplies
-            .map(|(n, supply)| SupplyReading {
-                id: n.to_string(),
-                state: state(supply.status.as_ref()),
-                input: input(supply.power_input_watts),
-            })
-            .collect())
+        Ok(older(power))
     }
 
     fn supply(&mut self, member: &Link) -> Result<SupplyReading, BmcError> {
@@ -196,7 +189,9 @@ impl Redfish {
                 continue;
             };
             let chassis: Chassis = self.get(path)?.value;
-            if chassis.power.is_some() || chassis.environment_metrics.is_some() {
+            // A shelf of supplies may have no draw of its own; it must be named.
+            let shelf = wanted.is_some() && chassis.power_subsystem.is_some();
+            if chassis.power.is_some() || chassis.environment_metrics.is_some() || shelf {
                 with_power.push((member.id().to_owned(), chassis));
             }
         }
@@ -254,6 +249,18 @@ impl Drop for Redfish {
     }
 }
 
+/// The supplies of the older resource. A place in the list is the last resort: it shifts when one is pulled.
+fn older(power: Power) -> Vec<SupplyReading> {
+    let supplies = power.power_supplies.into_iter().take(MEMBERS_MAX).enumerate();
+    supplies
+        .map(|(n, supply)| SupplyReading {
+            state: state(supply.status.as_ref()),
+            input: input(supply.power_input_watts),
+            id: supply.member_id.unwrap_or_else(|| n.to_string()),
+        })
+        .collect()
+}
+
 fn state(status: Option<&Status>) -> SupplyState {
     let Some(status) = status else { return SupplyState::Unknown };
     match (status.state.as_deref(), status.health.as_deref()) {
@@ -297,6 +304,17 @@ mod tests {
             assert_eq!(state(Some(&status(s, h))), expected, "{s} {h}");
         }
         assert_eq!(state(None), SupplyState::Unknown);
+    }
+
+    #[test]
+    fn an_older_supply_keeps_its_id_when_another_one_is_pulled() {
+        let ids = |text: &str| -> Vec<String> {
+            let power = serde_json::from_str(text).unwrap();
+            older(power).into_iter().map(|supply| supply.id).collect()
+        };
+        assert_eq!(ids(r#"{"PowerSupplies":[{"MemberId":"a"},{"MemberId":"b"}]}"#), ["a", "b"]);
+        assert_eq!(ids(r#"{"PowerSupplies":[{"MemberId":"b"}]}"#), ["b"]);
+        assert_eq!(ids(r#"{"PowerSupplies":[{},{"MemberId":null}]}"#), ["0", "1"]);
     }
 
     #[test]

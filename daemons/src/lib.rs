@@ -18,6 +18,7 @@ mod http;
 mod metrics;
 mod realtime;
 mod recorder;
+pub mod redfish;
 mod sensors;
 mod state;
 pub mod tls;

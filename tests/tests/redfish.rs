@@ -1,11 +1,16 @@
 //! The Redfish client against a BMC with faults: one row is one fault, and what comes of it.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
 use ballast_bmc::BmcError;
 use ballast_bmc::redfish::{
     Auth, Credentials, LimitState, Redfish, RedfishCap, Settings, SupplyState,
 };
+use ballast_daemons::config::{BmcAddress, RedfishConfig};
+use ballast_daemons::redfish::Bmcs;
+use ballast_hw::{PowerMeter, SensorError, SupplyMeter, SupplyRead, SupplyState as Seen};
 use ballast_tests::bmc::{Generation, MockBmc, Model, PASSWORD, USERNAME};
 use ballast_types::{Cap as _, Watts};
 use serde_json::{Value, json};
@@ -317,5 +322,149 @@ fn nobody_at_the_address_and_a_certificate_file_without_one_are_errors() {
         let ca_file = Some(file.into());
         let error = Redfish::new(Settings { ca_file, ..settings(&bmc) }).err().unwrap();
         assert!(error.to_string().contains(file), "{error}");
+    }
+}
+
+/// What the daemons read BMCs by, and the folder of its credentials.
+fn bmcs() -> (Bmcs, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("bmc.toml");
+    fs::write(&file, format!("username = {USERNAME:?}\npassword = {PASSWORD:?}\n"))
+        .expect("a file");
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("a mode");
+    let config = RedfishConfig {
+        credentials_file: Some(file),
+        ca_file: None,
+        timeout: Duration::from_millis(400),
+        auth: Auth::Session,
+    };
+    (Bmcs::new(&config), folder)
+}
+fn address(bmc: &MockBmc) -> BmcAddress {
+    BmcAddress { url: bmc.url(), chassis: None }
+}
+fn at(ms: u64) -> ballast_types::Instant {
+    ballast_types::Instant::from_millis(ms)
+}
+
+/// One row: what a BMC says of a supply, and what the manager is told of it.
+#[test]
+fn a_supply_is_what_its_bmc_says_and_without_a_value_it_is_missing() {
+    const NONE: SupplyRead = SupplyRead { state: Seen::Unknown, input: None };
+    let read =
+        |state, watts: Option<i64>| SupplyRead { state, input: watts.map(Watts::from_whole) };
+    type Row = (Value, Value, Value, SupplyRead);
+    let rows: [Row; 15] = [
+        (json!("Enabled"), json!("OK"), json!(412), read(Seen::Active, Some(412))),
+        (json!("Enabled"), json!("Warning"), json!(412.0), read(Seen::Active, Some(412))),
+        // The manager takes one that is active and has no value for missing.
+        (json!("Enabled"), json!("OK"), Value::Null, read(Seen::Active, None)),
+        (json!("Enabled"), json!("OK"), json!(-1), read(Seen::Active, None)),
+        (json!("Enabled"), json!("OK"), json!(1e9), read(Seen::Active, None)),
+        (json!("StandbySpare"), json!("OK"), json!(0), read(Seen::Standby, Some(0))),
+        (json!("Enabled"), json!("Critical"), json!(0), read(Seen::Failed, Some(0))),
+        (json!("Enabled"), json!("Critical"), json!(90), read(Seen::Failed, Some(90))),
+        (json!("Enabled"), json!("Critical"), Value::Null, NONE),
+        (json!("UnavailableOffline"), json!("Critical"), json!(0), read(Seen::Failed, Some(0))),
+        (json!("UnavailableOffline"), Value::Null, Value::Null, NONE),
+        (json!("Absent"), Value::Null, Value::Null, read(Seen::Absent, Some(0))),
+        (json!("Starting"), json!("OK"), json!(412), NONE),
+        (Value::Null, Value::Null, Value::Null, NONE),
+        // A type that is none fails the whole answer.
+        (json!(7), json!("OK"), json!(412), NONE),
+    ];
+    for generation in GENERATIONS {
+        let bmc = bmc(generation, |_| {});
+        let (mut bmcs, _folder) = bmcs();
+        let mut meter = SupplyMeter::new("s", bmcs.supply(&address(&bmc), "1").unwrap());
+        for (n, (state, health, input, expected)) in rows.iter().enumerate() {
+            bmc.model().supplies[1] = [state.clone(), health.clone(), input.clone()];
+            let (found, _) = meter.poll(at(n as u64));
+            assert_eq!(found, *expected, "{generation:?} row {n}");
+        }
+        assert!(meter.problem().is_some_and(|why| why.contains("invalid type")));
+    }
+}
+
+#[test]
+fn a_supply_that_is_not_listed_is_missing_and_the_others_are_named() {
+    let bmc = bmc(Generation::Newer, |_| {});
+    let (mut bmcs, _folder) = bmcs();
+    let mut meter = SupplyMeter::new("s", bmcs.supply(&address(&bmc), "PSU2").unwrap());
+    assert_eq!(meter.poll(at(1)).0.state, Seen::Unknown);
+    assert_eq!(meter.problem(), Some("the BMC has no supply \"PSU2\", but 0, 1"));
+    // One that was there and is no longer listed is not "draws nothing" either.
+    let mut meter = SupplyMeter::new("s", bmcs.supply(&address(&bmc), "1").unwrap());
+    assert_eq!(meter.poll(at(2)).0.state, Seen::Standby);
+    bmc.model().supplies.pop();
+    assert_eq!(meter.poll(at(3)).0, SupplyRead { state: Seen::Unknown, input: None });
+}
+
+#[test]
+fn supplies_of_one_bmc_share_its_answer_and_its_one_session_which_is_ended() {
+    let bmc = bmc(Generation::Older, |_| {});
+    let (mut bmcs, _folder) = bmcs();
+    let meters = ["0", "1"].map(|id| bmcs.supply(&address(&bmc), id).unwrap());
+    let mut meters = meters.map(|supply| SupplyMeter::new("s", supply));
+    for (asked_at, asked) in [(1, 1), (2, 2)] {
+        let states = meters.each_mut().map(|meter| meter.poll(at(asked_at)).0.state);
+        assert_eq!(states, [Seen::Active, Seen::Standby]);
+        assert_eq!(bmc.model().count("GET", "/Power"), asked, "one question for both");
+    }
+    // What one of them cannot have, the other one need not wait for.
+    bmc.model().faults.status = (1, 503);
+    let states = meters.each_mut().map(|meter| meter.poll(at(3)).0.state);
+    assert_eq!(states, [Seen::Unknown; 2]);
+    assert_eq!(meters[0].poll(at(4)).0.state, Seen::Active, "it recovers by itself");
+    assert_eq!(bmc.model().sessions.len(), 1);
+    drop(bmcs);
+    assert!(bmc.model().sessions.is_empty(), "the session is left open");
+    assert_eq!(meters[0].poll(at(5)).0.state, Seen::Unknown);
+}
+
+#[test]
+fn a_bmc_that_answers_too_late_is_missing_and_holds_up_no_longer_than_told() {
+    let bmc = bmc(Generation::Older, |_| {});
+    let (mut bmcs, _folder) = bmcs();
+    let mut supply = SupplyMeter::new("s", bmcs.supply(&address(&bmc), "0").unwrap());
+    let most = Watts::from_whole(500);
+    let mut meter = PowerMeter::new(bmcs.meter(&address(&bmc)).unwrap(), most);
+    assert_eq!(supply.poll(at(1)).0.state, Seen::Active);
+    assert_eq!(meter.sample(at(1)).unwrap().0, Watts::from_whole(230));
+    bmc.model().faults.delay = Duration::from_secs(5);
+    let began = Instant::now();
+    assert_eq!(supply.poll(at(2)).0, SupplyRead { state: Seen::Unknown, input: None });
+    let late = meter.sample(at(2)).unwrap_err();
+    assert!(began.elapsed() < Duration::from_secs(4));
+    assert!(matches!(&late, SensorError::Device(why) if why.contains("within 400 ms")), "{late}");
+    assert!(supply.problem().is_some_and(|why| why.contains("within 400 ms")));
+    // An end does not wait for it either.
+    drop(bmcs);
+    assert!(began.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_servers_draw_is_read_in_every_generation_and_null_zero_and_absurd_are_missing() {
+    for generation in GENERATIONS {
+        let bmc = bmc(generation, |_| {});
+        let (mut bmcs, _folder) = bmcs();
+        let most = Watts::from_whole(500);
+        let mut meter = PowerMeter::new(bmcs.meter(&address(&bmc)).unwrap(), most);
+        let taken = |s: u64| (Watts::from_whole(230), at(s));
+        assert_eq!(meter.sample(at(1)).unwrap(), taken(1));
+        assert_eq!(meter.sample(at(2)).unwrap(), taken(1), "the same value");
+        for (power, says) in [
+            (Value::Null, "= null"),
+            (json!(0), "above 0"),
+            (json!(-3), "above 0"),
+            (json!("230"), "invalid type"),
+            (json!(501), "at most 500.0 W"),
+        ] {
+            bmc.model().power = power;
+            let error = meter.sample(at(3)).unwrap_err().to_string();
+            assert!(error.contains(says), "{generation:?}: {error}");
+        }
+        bmc.model().power = json!(231);
+        assert!(meter.sample(at(4)).is_ok());
     }
 }

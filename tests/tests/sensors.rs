@@ -1,15 +1,19 @@
 //! Real daemons with sensors that are slow, hang, or are elsewhere.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ballast_rig::{METER_LABEL, METER_NAME, chassis_root, server_root, supply_hwmon};
+use ballast_tests::bmc::{Generation, MockBmc, Model, PASSWORD, USERNAME};
 use ballast_tests::{Lab, steady};
 use ballast_types::ServerId;
 use ballast_types::wire::{AgentState, AgentStatus, ChassisState};
 use reqwest::Client;
+use serde_json::{Value, json};
 
 /// Changes a daemon's config before it is started.
 fn reconfigure(lab: &Lab, name: &str, change: impl FnOnce(String) -> String) {
@@ -197,4 +201,87 @@ fn a_slow_meter_with_rapl_beside_it_holds_the_budget() {
     lab.end_all();
     lab.replay("s01");
     lab.wait_restored(&before, "");
+}
+
+/// What a hwmon tree's devices of one driver draw, by the order of their folders.
+fn draws(root: &Path, driver: &str) -> Vec<f64> {
+    let class = fs::read_dir(root.join("sys/class/hwmon")).expect("a tree");
+    let mut dirs: Vec<_> = class.flatten().map(|dir| dir.path()).collect();
+    dirs.sort();
+    let text = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+    dirs.retain(|dir| text(&dir.join("name")).trim() == driver);
+    let microwatts = |dir: &Path| text(&dir.join("power1_input")).trim().parse::<f64>().ok();
+    dirs.iter().filter_map(|dir| microwatts(dir)).map(|uw| uw / 1e6).collect()
+}
+
+#[test]
+fn supplies_and_a_meter_that_only_bmcs_see_hold_the_budget_and_null_is_blind() {
+    let mut lab = Lab::new(steady(2, 420, (0.3, 0.95)), "");
+    let [shelf, server] =
+        [Generation::Older, Generation::Newer].map(|g| MockBmc::start(Model::new(g)));
+    let credentials = lab.tree().with_file_name("bmc.toml");
+    let text = format!("username = {USERNAME:?}\npassword = {PASSWORD:?}\n");
+    fs::write(&credentials, text).unwrap();
+    fs::set_permissions(&credentials, Permissions::from_mode(0o600)).unwrap();
+    let access = format!("[redfish]\ncredentials_file = {credentials:?}\n");
+    let mut supplies = 0;
+    reconfigure(&lab, "chassis", |mut text| {
+        while text.contains(&supply_hwmon(supplies)) {
+            let by_bmc = format!("redfish = {:?}\nredfish_supply = \"{supplies}\"", shelf.url());
+            text = text.replace(&format!("hwmon = {:?}", supply_hwmon(supplies)), &by_bmc);
+            supplies += 1;
+        }
+        format!("{text}{access}")
+    });
+    let rig = format!("source = \"hwmon\"\nname = {METER_NAME:?}\nlabel = {METER_LABEL:?}\n");
+    reconfigure(&lab, "s01", |text| {
+        assert!(text.contains(&rig));
+        let by_bmc =
+            format!("source = \"redfish\"\nredfish = {:?}\nsample_ms = 200\n", server.url());
+        format!("{}{access}", text.replace(&rig, &by_bmc))
+    });
+    let (chassis, s01) =
+        (chassis_root(&lab.tree()), server_root(&lab.tree(), &ServerId::new("s01").unwrap()));
+    let driver = METER_NAME.split('@').next().unwrap();
+    let (stop, nothing) = (AtomicBool::new(false), AtomicBool::new(false));
+    thread::scope(|scope| {
+        // The BMCs see what the rig's sensors do.
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let told = |watts: f64| match nothing.load(Ordering::Relaxed) {
+                    true => Value::Null,
+                    false => json!(watts),
+                };
+                let inputs = draws(&chassis, "pmbus").into_iter().map(told);
+                let supply = |watts| [json!("Enabled"), json!("OK"), watts];
+                shelf.model().supplies = inputs.map(supply).collect();
+                server.model().power =
+                    draws(&s01, driver).first().copied().map_or(json!(null), told);
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        lab.start_all();
+        lab.wait("the budget holds", Lab::holds);
+        let status = lab.chassis().unwrap();
+        assert_eq!(status.sensors.len(), supplies);
+        assert_eq!(status.sensors[0].sensor, format!("{} 0", shelf.url()));
+        let meter = lab.agent("s01").unwrap().sensors.remove(0);
+        assert_eq!(meter.sensor, format!("redfish {}", server.url()));
+        nothing.store(true, Ordering::Relaxed);
+        lab.wait("both are blind", |lab| {
+            let agent = lab.agent("s01").is_some_and(|a| a.report.state == AgentState::Blind);
+            agent && lab.chassis().is_some_and(|c| c.state == ChassisState::Blind)
+        });
+        nothing.store(false, Ordering::Relaxed);
+        lab.wait("both see again", |lab| {
+            let agent = lab.agent("s01").is_some_and(|a| a.report.power_w.is_some());
+            agent && lab.chassis().is_some_and(|c| c.power_w.is_some())
+        });
+        lab.end_all();
+        stop.store(true, Ordering::Relaxed);
+    });
+    for bmc in [shelf, server] {
+        assert!(bmc.model().sessions.is_empty(), "a session is left open");
+    }
+    lab.replay("chassis");
 }

@@ -99,6 +99,7 @@ pub(super) struct PowerLimit {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct LegacySupply {
+    pub(super) member_id: Option<String>,
     pub(super) power_input_watts: Option<f64>,
     pub(super) status: Option<Status>,
 }

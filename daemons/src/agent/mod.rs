@@ -30,6 +30,7 @@ use crate::control::{self, Snapshot};
 use crate::events::Events;
 use crate::http::{self, Gate};
 use crate::recorder::Recorder;
+use crate::redfish::Bmcs;
 use crate::{DaemonArgs, clock, state};
 use cores::Cores;
 use hand::{AgentHand, Keeper};
@@ -163,6 +164,8 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         .transpose()
         .with_context(|| format!("record_dir = {:?}", place.record_dir))?;
     let keeper = Keeper::start(memory_path)?;
+    let mut bmcs = Bmcs::new(&config.redfish);
+    let meter = sampler::meter(&config.meter, &root, &mut bmcs)?;
 
     // All that can fail has not: from here on things change.
     leave_to_the_other(config.actuator, &found, &mut cpufreq, &mut bandwidth, &mut originals);
@@ -180,8 +183,8 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let killer = Killer::start(&root, killable, Arc::clone(&vms), letters.clone())?;
     // Fails only when the control thread has ended.
     let _ = letters.send(Letter::Input(Input::Vms(vm_set)));
-    let sensors =
-        sampler::start(&config.meter, config.settle, &root, Arc::clone(&vms), letters.clone())?;
+    let (settle, of_vms) = (config.settle, Arc::clone(&vms));
+    let sensors = sampler::start(&config.meter, meter, settle, &root, of_vms, letters.clone())?;
     discovery::start(config.groups.rescan, Arc::clone(&vms), letters.clone())?;
     if config.policy == Policy::Predictive {
         fast::start(config, &root, Arc::clone(&vms), letters.clone())?;

@@ -22,6 +22,7 @@ use super::dcmi::DcmiMeter;
 use super::vms::Vms;
 use crate::clock;
 use crate::config::{MeterConfig, MeterSource};
+use crate::redfish::Bmcs;
 use crate::sensors::Gauge;
 
 /// What the server draws beside its packages: learnt from the meter and RAPL together.
@@ -58,8 +59,15 @@ pub(super) struct Sensors {
 type Newest = Arc<Mutex<Option<Watts>>>;
 
 /// The sensor that is configured: the one place that knows every kind.
-fn meter(config: &MeterConfig, root: &Root) -> PowerMeter {
-    match &config.source {
+///
+/// # Errors
+/// If a BMC's credentials or its authority's file cannot be used.
+pub(super) fn meter(
+    config: &MeterConfig,
+    root: &Root,
+    bmcs: &mut Bmcs,
+) -> anyhow::Result<PowerMeter> {
+    Ok(match &config.source {
         MeterSource::Hwmon { name, label } => {
             let spec = MatchSpec { name: name.clone(), label: label.clone() };
             PowerMeter::new(HwmonSensor::new(root, spec), config.max)
@@ -71,12 +79,14 @@ fn meter(config: &MeterConfig, root: &Root) -> PowerMeter {
             let dcmi = Dcmi::open(&root.path(""), config.deadline);
             PowerMeter::new(DcmiMeter(dcmi), config.max)
         }
-    }
+        MeterSource::Redfish(bmc) => PowerMeter::new(bmcs.meter(bmc)?, config.max),
+    })
 }
 
 /// Starts sampling; ends when the control thread does. `settle` is the time between two steps.
 pub(super) fn start(
     config: &MeterConfig,
+    meter: PowerMeter,
     settle: Duration,
     root: &Root,
     vms: Arc<Mutex<Vms>>,
@@ -88,7 +98,7 @@ pub(super) fn start(
         .map(|fuse| Arc::new(Mutex::new(Fused::new(config.lag, fuse.refresh, config.stale))));
     let newest = Newest::default();
     let mut reader = Reader {
-        meter: meter(config, root),
+        meter,
         gauge: gauge.clone(),
         config: config.clone(),
         settle,

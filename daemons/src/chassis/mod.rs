@@ -23,11 +23,12 @@ use ballast_types::wire::{ChassisState, ChassisStatus, Event, EventKind};
 use ballast_types::{Instant, ServerId};
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{ChassisConfig, SupplyConfig};
+use crate::config::{ChassisConfig, SupplyConfig, SupplySource};
 use crate::control::{self, Hand, Snapshot};
 use crate::events::Events;
 use crate::http::{self, Gate};
 use crate::recorder::Recorder;
+use crate::redfish::Bmcs;
 use crate::sensors::Gauge;
 use crate::{DaemonArgs, clock, state};
 use out_of_band::{Orders, OutOfBand};
@@ -130,10 +131,15 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         outboxes.insert(server.id.clone(), outbox);
         runtime.spawn(task);
     }
-    let supply = |supply: &SupplyConfig| {
-        SupplyMeter::new(&supply.hwmon, PmbusSupply::new(&root, &supply.hwmon))
+    let mut bmcs = Bmcs::new(&config.redfish);
+    let supply = |supply: &SupplyConfig| -> anyhow::Result<SupplyMeter> {
+        let name = supply.name();
+        Ok(match &supply.source {
+            SupplySource::Hwmon(device) => SupplyMeter::new(&name, PmbusSupply::new(&root, device)),
+            SupplySource::Redfish(bmc, id) => SupplyMeter::new(&name, bmcs.supply(bmc, id)?),
+        })
     };
-    let supplies = config.supplies.iter().map(supply).collect();
+    let supplies = config.supplies.iter().map(supply).collect::<Result<_, _>>()?;
     let power_input =
         config.power_input.clone().map(|config| Arc::new(Mutex::new(PowerInput::new(config))));
     let polling = Polling::start(

@@ -10,22 +10,21 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
-use ballast_bmc::redfish::{Credentials, Redfish, RedfishCap, Settings};
+use ballast_bmc::redfish::RedfishCap;
 use ballast_chassis_core::{Input, Ledger};
 use ballast_hw::{CapSpec, PowerCap, Root};
 use ballast_types::{ActionId, CapError, ServerId, Watts};
 
 use super::Letter;
 use crate::caps::{Kept, Limiter};
-use crate::config::{BmcAddress, CapPath, RedfishConfig, ServerConfig};
+use crate::config::{CapPath, RedfishConfig, ServerConfig};
+use crate::redfish::wait_for_end;
 
 /// How often a BMC is asked whether its server is on, and a cap is looked at that should be.
 const LOOK: Duration = Duration::from_secs(5);
-/// How long an ending manager waits for sessions to be ended.
-const END_WITHIN: Duration = Duration::from_secs(1);
 
 /// The way to one server's cap.
 struct Way {
@@ -131,13 +130,9 @@ impl Orders {
 }
 
 impl Drop for Orders {
-    /// Waits a little: a BMC that does not answer must not hold up an end.
     fn drop(&mut self) {
         self.inboxes.clear();
-        let until = Instant::now() + END_WITHIN;
-        while Instant::now() < until && !self.threads.iter().all(JoinHandle::is_finished) {
-            thread::sleep(Duration::from_millis(20));
-        }
+        wait_for_end(&self.threads);
     }
 }
 
@@ -206,11 +201,11 @@ fn way(
             Way { server, limiter: Box::new(kept), powered: Box::new(|| None), is_on }
         }
         CapPath::Redfish(address) => {
-            let cap = RedfishCap::new(redfish(address, config)?);
+            let cap = RedfishCap::new(config.client(address)?);
             let kept = Kept::open(cap, file, &format!("redfish {}", address.url))?;
             let is_on = kept.is_adopted();
             // A second client: what the cap's one is about to do is none of its business.
-            let mut asked = redfish(address, config)?;
+            let mut asked = config.client(address)?;
             let powered = move || {
                 asked.powered().unwrap_or_else(|error| {
                     tracing::debug!(%error, "power state not read");
@@ -220,20 +215,4 @@ fn way(
             Way { server, limiter: Box::new(kept), powered: Box::new(powered), is_on }
         }
     })
-}
-
-/// A client for one BMC.
-///
-/// # Errors
-/// If the credentials or the authority's file cannot be used.
-pub(super) fn redfish(address: &BmcAddress, config: &RedfishConfig) -> anyhow::Result<Redfish> {
-    let file = config.credentials_file.as_deref().context("redfish.credentials_file is missing")?;
-    Ok(Redfish::new(Settings {
-        url: address.url.clone(),
-        credentials: Credentials::read(file)?,
-        auth: config.auth,
-        ca_file: config.ca_file.clone(),
-        timeout: config.timeout,
-        chassis: address.chassis.clone(),
-    })?)
 }

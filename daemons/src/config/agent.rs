@@ -10,8 +10,9 @@ use ballast_types::wire::VmSpec;
 use ballast_types::{ChassisId, OnExtreme, PowerModel, Role, ServerId, VmClass, VmId, Watts};
 use toml::de::DeValue;
 
-use super::meter::MeterConfig;
+use super::meter::{MeterConfig, MeterSource};
 use super::reader::{ConfigError, Problems, Section, flag, number, text, whole, word};
+use super::redfish::RedfishConfig;
 use super::{CLASSES, EXTREMES, GroupsConfig, Place, WATTS, listen, load, millis, percent, watts};
 
 /// The whole of `agent.toml`, checked.
@@ -33,6 +34,8 @@ pub struct AgentConfig {
     pub policy: Policy,
     /// The server's power meter.
     pub meter: MeterConfig,
+    /// How its BMC is reached, where that is the meter.
+    pub redfish: RedfishConfig,
     /// What throttling acts on.
     pub actuator: Actuator,
     /// With `cpu-max`: the period in which a VM's CPU time is limited.
@@ -139,6 +142,8 @@ impl AgentConfig {
             word(&policies),
         );
         let meter = MeterConfig::read(root.section("meter"));
+        let by_redfish = matches!(meter.source, MeterSource::Redfish(_));
+        let redfish = RedfishConfig::read(root.section("redfish"), by_redfish);
 
         let mut throttle = root.section("throttle");
         let actuators = [Actuator::Pstate, Actuator::CpuMax].map(|it| (it.name(), it));
@@ -234,6 +239,7 @@ impl AgentConfig {
             actuate_in_vm,
             policy,
             meter,
+            redfish,
             actuator,
             quota_period,
             step_cores,
@@ -347,7 +353,6 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::config::MeterSource;
 
     const LEAST: &str = "server = \"s01\"\nchassis = \"c1\"\n";
 
@@ -408,8 +413,8 @@ mod tests {
                 "agent.toml:1: server = \"a/b\": an id of this server",
                 "agent.toml:2: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
                 "agent.toml:3: typo: no such key; there are actuate_in_vm, chassis, discover, dry_run, groups, \
-                 listen, meter, model, orphan_hold_s, policy, predictive, realtime, record_dir, root, server, server_limit, \
-                 shedding, state_dir, throttle, tls, vm",
+                 listen, meter, model, orphan_hold_s, policy, predictive, realtime, record_dir, redfish, root, server, \
+                 server_limit, shedding, state_dir, throttle, tls, vm",
                 "agent.toml:5: throttle.step_cores = 0: 1 to 1024 cores",
                 "agent.toml:8: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",
             ]

@@ -8,7 +8,7 @@ use ballast_types::wire::SharePolicy;
 use ballast_types::{ChassisId, Role, ServerId, Watts};
 
 use super::reader::{ConfigError, Problems, Section, flag, number, text, word};
-use super::redfish::{BMC_URL, BmcAddress, RedfishConfig, bmc_url};
+use super::redfish::{BmcAddress, RedfishConfig};
 use super::{Listen, Place, WATTS, listen, load, millis, percent, watts};
 
 /// The whole of `chassis.toml`, checked.
@@ -46,10 +46,33 @@ pub struct PowerInputConfig {
 /// One power supply.
 #[derive(Clone, Debug)]
 pub struct SupplyConfig {
-    /// Its hwmon device: the driver's name, or `name@device` where several have the same name.
-    pub hwmon: String,
+    /// Who tells of it.
+    pub source: SupplySource,
     /// What it can carry at its input.
     pub rated: Watts,
+}
+
+/// Who tells of a power supply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SupplySource {
+    /// A hwmon device: the driver's name, or `name@device` where several have the same name.
+    Hwmon(String),
+    /// A BMC, by the id that it gives the supply.
+    Redfish(BmcAddress, String),
+}
+
+impl SupplyConfig {
+    /// What operators call it.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match &self.source {
+            SupplySource::Hwmon(name) => name.clone(),
+            SupplySource::Redfish(BmcAddress { url, chassis: None }, id) => format!("{url} {id}"),
+            SupplySource::Redfish(BmcAddress { url, chassis: Some(chassis) }, id) => {
+                format!("{url} {chassis} {id}")
+            }
+        }
+    }
 }
 
 /// One server.
@@ -111,14 +134,8 @@ impl ChassisConfig {
         let dry_run = root.or("dry_run", false, "true or false", flag);
 
         let mut supplies = vec![];
-        for mut section in root.sections("supply") {
-            let hwmon = section.required("hwmon", "the hwmon name of the power supply", text);
-            let rated = section.required("rated_w", WATTS, watts);
-            if supplies.iter().any(|other: &SupplyConfig| Some(&other.hwmon) == hwmon.as_ref()) {
-                section.refuse_key("hwmon", "every supply once: two would count its draw twice");
-            }
-            section.finish();
-            supplies.extend(hwmon.zip(rated).map(|(hwmon, rated)| SupplyConfig { hwmon, rated }));
+        for section in root.sections("supply") {
+            supplies.extend(read_supply(section, &supplies));
         }
         let mut servers = vec![];
         let mut slots = vec![];
@@ -129,7 +146,8 @@ impl ChassisConfig {
             }
         }
         let by_redfish = |server: &ServerConfig| matches!(server.cap, Some(CapPath::Redfish(_)));
-        let used = servers.iter().any(by_redfish);
+        let told = |supply: &SupplyConfig| matches!(supply.source, SupplySource::Redfish(..));
+        let used = servers.iter().any(by_redfish) || supplies.iter().any(told);
         let redfish = RedfishConfig::read(root.section("redfish"), used);
         let mut power_input = root.section("power_input");
         let outside = power_input.given();
@@ -201,6 +219,31 @@ impl ChassisConfig {
     }
 }
 
+fn read_supply(mut section: Section<'_, '_>, others: &[SupplyConfig]) -> Option<SupplyConfig> {
+    let hwmon = section.optional("hwmon", "the hwmon name of the power supply", text);
+    let bmc = BmcAddress::read(&mut section, false);
+    let allowed = "the id that the BMC gives the power supply";
+    let (by_hwmon, by_bmc) = (section.has("hwmon"), section.has("redfish"));
+    let id = section.required_if(by_bmc, "redfish_supply", allowed, text);
+    let rated = section.required("rated_w", WATTS, watts);
+    match (by_hwmon, by_bmc) {
+        (true, true) => section.refuse_key("redfish", "a supply has hwmon or redfish, not both"),
+        (false, false) => section.refuse("hwmon is missing: one of hwmon and redfish"),
+        _ => {}
+    }
+    if !by_bmc && id.is_some() {
+        section.refuse_key("redfish_supply", "only with redfish");
+    }
+    let by_bmc = bmc.zip(id).map(|(bmc, id)| SupplySource::Redfish(bmc, id));
+    let source = hwmon.map(SupplySource::Hwmon).or(by_bmc);
+    if source.is_some() && others.iter().any(|other| Some(&other.source) == source.as_ref()) {
+        let key = if by_hwmon { "hwmon" } else { "redfish_supply" };
+        section.refuse_key(key, "every supply once: two would count its draw twice");
+    }
+    section.finish();
+    source.zip(rated).map(|(source, rated)| SupplyConfig { source, rated })
+}
+
 fn read_server(
     mut section: Section<'_, '_>,
     others: &[ServerConfig],
@@ -229,19 +272,11 @@ fn read_server(
     }
     let idle = section.required("idle_w", WATTS, watts);
     let slot = section.optional("slot", "the label of the server's slot controller", text);
-    let url_of_bmc = section.optional("redfish", BMC_URL, bmc_url);
-    let chassis = section.optional("redfish_chassis", "a member of its Redfish Chassis", text);
-    if slot.is_some() && url_of_bmc.is_some() {
+    let bmc = BmcAddress::read(&mut section, false);
+    if slot.is_some() && bmc.is_some() {
         section.refuse_key("redfish", "a server has a slot or a BMC, not both");
     }
-    if chassis.is_some() && url_of_bmc.is_none() {
-        section.refuse_key("redfish_chassis", "only with redfish");
-    }
-    let cap = match (slot, url_of_bmc) {
-        (Some(label), _) => Some(CapPath::Slot(label)),
-        (None, Some(url)) => Some(CapPath::Redfish(BmcAddress { url, chassis })),
-        (None, None) => None,
-    };
+    let cap = slot.map(CapPath::Slot).or(bmc.map(CapPath::Redfish));
     let floor = section.or("slot_floor_w", Watts::from_whole(150), WATTS, watts);
     if others.iter().any(|other| Some(&other.id) == id.as_ref()) {
         section.refuse_key("id", "every server has an id of its own");
@@ -326,6 +361,7 @@ fn read_params(root: &mut Section<'_, '_>, mut params: Params, refresh: &mut Dur
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::redfish::BMC_URL;
 
     fn config(budget: &str, more: &str) -> String {
         format!(
@@ -444,6 +480,49 @@ mod tests {
             let text = problems(&format!("{}{bad}\n", with("https://bmc1")));
             assert!(text.contains(says), "{text}");
         }
+    }
+
+    #[test]
+    fn a_supply_is_told_of_by_hwmon_or_by_a_bmc() {
+        let supply = "hwmon = \"pmbus\"\nrated_w = 3000\n";
+        let by_bmc = "redfish = \"https://shelf\"\nredfish_supply = \"PSU1\"\nrated_w = 3000\n";
+        let access = "[redfish]\ncredentials_file = \"/etc/bmc\"\n";
+        let with = |keys: &str| format!("{}{access}", config("250", "").replace(supply, keys));
+        let another = |id: &str| format!("{by_bmc}[[supply]]\n{}", by_bmc.replace("PSU1", id));
+        let parsed = ChassisConfig::parse("chassis.toml", &with(&another("PSU2"))).unwrap();
+        let bmc = BmcAddress { url: "https://shelf".to_owned(), chassis: None };
+        assert_eq!(parsed.supplies[0].source, SupplySource::Redfish(bmc, "PSU1".to_owned()));
+        assert_eq!(parsed.supplies[1].name(), "https://shelf PSU2");
+        assert_eq!(parsed.params.supply_rated, [Watts::from_whole(3000); 2]);
+        let of_bay = format!("redfish_chassis = \"Bay\"\n{by_bmc}");
+        let parsed = ChassisConfig::parse("chassis.toml", &with(&of_bay)).unwrap();
+        assert_eq!(parsed.supplies[0].name(), "https://shelf Bay PSU1");
+        for (keys, said) in [
+            ("rated_w = 3000\n", "supply[0].hwmon is missing: one of hwmon and redfish"),
+            (&format!("hwmon = \"pmbus\"\n{by_bmc}"), "hwmon or redfish, not both"),
+            (&by_bmc.replace("redfish_supply", "# "), "supply[0].redfish_supply is missing"),
+            (&by_bmc.replace("\"PSU1\"", "\"\""), "redfish_supply = \"\": the id that the BMC"),
+            (&by_bmc.replace("\"PSU1\"", "1"), "supply[0].redfish_supply = 1: the id that"),
+            (
+                &by_bmc.replace("https", "http"),
+                "supply[0].redfish = \"http://shelf\": https://host",
+            ),
+            (
+                &format!("redfish_supply = \"1\"\n{supply}"),
+                "redfish_supply = \"1\": only with redfish",
+            ),
+            (
+                &format!("redfish_chassis = \"1\"\n{supply}"),
+                "redfish_chassis = \"1\": only with redfish",
+            ),
+            (&another("PSU1"), "supply[1].redfish_supply = \"PSU1\": every supply once"),
+            (&format!("supply = \"1\"\n{supply}"), "supply[0].supply: no such key"),
+        ] {
+            let text = problems(&with(keys));
+            assert!(text.contains(said), "{said}: {text}");
+        }
+        let text = problems(&with(by_bmc).replace(access, ""));
+        assert!(text.contains("redfish.credentials_file is missing"), "{text}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ballast_types::Watts;
 
 use super::reader::{Section, flag, number, text, word};
+use super::redfish::BmcAddress;
 use super::{WATTS, millis, watts};
 
 /// RAPL windows that fusion can keep for one comparison.
@@ -53,6 +54,8 @@ pub enum MeterSource {
     },
     /// The server's own BMC: DCMI through `/dev/ipmi0`.
     Dcmi,
+    /// The server's own BMC over the network.
+    Redfish(BmcAddress),
 }
 
 impl MeterConfig {
@@ -62,9 +65,15 @@ impl MeterConfig {
             Hwmon,
             Rapl,
             Dcmi,
+            Redfish,
         }
-        let kinds = [("hwmon", Kind::Hwmon), ("rapl", Kind::Rapl), ("dcmi", Kind::Dcmi)];
-        let allowed = "\"hwmon\", \"rapl\" or \"dcmi\"";
+        let kinds = [
+            ("hwmon", Kind::Hwmon),
+            ("rapl", Kind::Rapl),
+            ("dcmi", Kind::Dcmi),
+            ("redfish", Kind::Redfish),
+        ];
+        let allowed = "\"hwmon\", \"rapl\", \"dcmi\" or \"redfish\"";
         let kind = section.or("source", Kind::Rapl, allowed, word(&kinds));
         let source = match kind {
             Kind::Hwmon => MeterSource::Hwmon {
@@ -77,16 +86,23 @@ impl MeterConfig {
                 }),
             },
             Kind::Dcmi => MeterSource::Dcmi,
+            Kind::Redfish => {
+                let none = BmcAddress { url: String::new(), chassis: None };
+                MeterSource::Redfish(BmcAddress::read(&mut section, true).unwrap_or(none))
+            }
         };
+        let fused = section.or("fuse_rapl", false, "true or false", flag);
+        // A BMC averages over seconds, takes some more to say so, and is kept from its work by questions.
+        let slow = kind == Kind::Redfish;
+        let of = |usual, of_slow| Duration::from_millis(if slow { of_slow } else { usual });
         let mut span = |key, default, least, most: u64| {
             let allowed = format!("whole milliseconds, {least} to {most}");
             section.or(key, default, &allowed, millis(least, most))
         };
-        let sample = span("sample_ms", Duration::from_millis(200), 20, 10_000);
-        let lag = span("lag_ms", Duration::from_millis(200), 0, 10_000);
-        let deadline = span("deadline_ms", Duration::from_millis(1500), 20, 60_000);
-        let refresh = span("refresh_ms", Duration::from_secs(1), 20, 10_000);
-        let fused = section.or("fuse_rapl", false, "true or false", flag);
+        let sample = span("sample_ms", of(200, if fused { 200 } else { 2000 }), 20, 10_000);
+        let lag = span("lag_ms", of(200, 1000), 0, 10_000);
+        let deadline = span("deadline_ms", of(1500, 5000), 20, 60_000);
+        let refresh = span("refresh_ms", of(1000, 2000), 20, 10_000);
         let (of, least, default) = if fused {
             ("2 * refresh_ms", refresh * 2, refresh * 5)
         } else {
@@ -136,7 +152,8 @@ impl MeterConfig {
     /// value is new. A BMC works for every question: half.
     #[must_use]
     pub fn read_period(&self) -> Duration {
-        let parts = if self.source == MeterSource::Dcmi { 2 } else { 4 };
+        let bmc = matches!(self.source, MeterSource::Dcmi | MeterSource::Redfish(_));
+        let parts = if bmc { 2 } else { 4 };
         self.fuse_rapl.map_or(self.sample, |fuse| (fuse.refresh / parts).max(self.sample))
     }
 
@@ -154,6 +171,7 @@ impl MeterConfig {
             MeterSource::Hwmon { name, label: None } => format!("hwmon {name}"),
             MeterSource::Rapl { .. } => "rapl".to_owned(),
             MeterSource::Dcmi => "dcmi".to_owned(),
+            MeterSource::Redfish(bmc) => format!("redfish {}", bmc.url),
         }
     }
 
@@ -217,6 +235,15 @@ mod tests {
                 "(lag_ms + 3 * refresh_ms) / 500 = 61",
             ),
             ("source = \"psys\"", "meter.source = \"psys\""),
+            ("source = \"redfish\"", "meter.redfish is missing: https://host"),
+            ("source = \"redfish\"\nredfish = \"http://bmc1\"", "meter.redfish = \"http://bmc1\""),
+            (
+                "source = \"redfish\"\nredfish = \"https://b\"",
+                "redfish.credentials_file is missing",
+            ),
+            ("source = \"redfish\"\nname = \"bmc\"", "meter.name: no such key"),
+            ("source = \"dcmi\"\nredfish = \"https://b\"", "meter.redfish: no such key"),
+            ("source = \"redfish\"\nredfish_chassis = \"1\"", "redfish_chassis = \"1\": only with"),
         ] {
             let problem = parse(meter).unwrap_err();
             assert!(problem.contains(said), "{meter}: {problem}");
@@ -235,6 +262,30 @@ mod tests {
         assert_eq!((plain.meter.reading_stale(), plain.meter.stale), (Some(MS(600)), MS(600)));
         assert_eq!((fused.meter.reading_stale(), fused.meter.stale), (None, MS(5000)));
         assert_eq!(fused.meter.name(), "hwmon power_meter");
+    }
+
+    #[test]
+    fn a_bmc_over_the_network_is_taken_for_slow_unless_told_otherwise() {
+        let access = "[redfish]\ncredentials_file = \"/etc/bmc\"\n";
+        let read = |more: &str| {
+            let bmc = "source = \"redfish\"\nredfish = \"https://bmc1/\"\n";
+            parse(&format!("{bmc}{more}{access}")).unwrap()
+        };
+        let plain = read("");
+        let address = BmcAddress { url: "https://bmc1".to_owned(), chassis: None };
+        assert_eq!(plain.meter.source, MeterSource::Redfish(address));
+        assert_eq!((plain.meter.read_period(), plain.meter.lag), (MS(2000), MS(1000)));
+        assert_eq!((plain.meter.stale, plain.settle), (MS(6000), MS(3000)));
+        assert_eq!(
+            (plain.meter.deadline, plain.meter.too_fast_for(MS(2000), MS(3000))),
+            (MS(5000), None)
+        );
+        let fused = read("fuse_rapl = true\nredfish_chassis = \"1\"\n");
+        assert_eq!((fused.meter.sample, fused.meter.read_period()), (MS(200), MS(1000)));
+        assert_eq!((fused.meter.stale, fused.settle), (MS(10_000), MS(200)));
+        assert_eq!(fused.meter.name(), "redfish https://bmc1");
+        assert_eq!(read("sample_ms = 500\nlag_ms = 0\n").settle, MS(500));
+        assert_eq!(fused.redfish.timeout, MS(3000));
     }
 
     #[test]

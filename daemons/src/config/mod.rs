@@ -23,7 +23,9 @@ use crate::tls::{Tls, TlsConfig};
 
 pub(crate) use agent::has_nothing_to_limit;
 pub use agent::{AgentConfig, LimitBy};
-pub use chassis::{CapPath, ChassisConfig, PowerInputConfig, ServerConfig, SupplyConfig};
+pub use chassis::{
+    CapPath, ChassisConfig, PowerInputConfig, ServerConfig, SupplyConfig, SupplySource,
+};
 pub use groups::{DiscoverConfig, GroupsConfig};
 pub use listen::Listen;
 pub use meter::{FuseConfig, MeterConfig, MeterSource};

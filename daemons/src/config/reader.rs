@@ -154,6 +154,11 @@ impl<'p, 't> Section<'p, 't> {
         self.table.is_some()
     }
 
+    /// Whether `key` is there, with whatever value.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.table.is_some_and(|table| table.contains_key(key))
+    }
+
     fn missing(&self, key: &str, allowed: &str) {
         self.problems
             .add(self.span.start, format_args!("{}{key} is missing: {allowed}", self.prefix));
@@ -180,7 +185,7 @@ impl<'p, 't> Section<'p, 't> {
 
     /// The table `[key]`, if it is there.
     pub(crate) fn table(&mut self, key: &'static str) -> Option<Section<'p, 't>> {
-        let there = self.table.is_some_and(|table| table.contains_key(key));
+        let there = self.has(key);
         self.known.push(key);
         there.then(|| self.section(key)).filter(|section| section.table.is_some())
     }

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ballast_bmc::redfish::Auth;
+use anyhow::Context as _;
+use ballast_bmc::redfish::{Auth, Credentials, Redfish, Settings};
 use toml::de::DeValue;
 
 use super::millis;
@@ -32,7 +33,36 @@ pub struct RedfishConfig {
     pub auth: Auth,
 }
 
+impl BmcAddress {
+    /// `redfish`, and `redfish_chassis` which goes with it; `None` without.
+    pub(super) fn read(section: &mut Section<'_, '_>, needed: bool) -> Option<Self> {
+        let url = section.required_if(needed, "redfish", BMC_URL, bmc_url);
+        let chassis = section.optional("redfish_chassis", "a member of its Redfish Chassis", text);
+        if chassis.is_some() && !section.has("redfish") {
+            section.refuse_key("redfish_chassis", "only with redfish");
+        }
+        url.map(|url| Self { url, chassis })
+    }
+}
+
 impl RedfishConfig {
+    /// A client for one BMC; it connects at the first call.
+    ///
+    /// # Errors
+    /// If the credentials or the authority's file cannot be used.
+    pub(crate) fn client(&self, address: &BmcAddress) -> anyhow::Result<Redfish> {
+        let file = self.credentials_file.as_deref();
+        let file = file.context("redfish.credentials_file is missing")?;
+        Ok(Redfish::new(Settings {
+            url: address.url.clone(),
+            credentials: Credentials::read(file)?,
+            auth: self.auth,
+            ca_file: self.ca_file.clone(),
+            timeout: self.timeout,
+            chassis: address.chassis.clone(),
+        })?)
+    }
+
     pub(super) fn read(mut section: Section<'_, '_>, used: bool) -> Self {
         let file = |value: &DeValue<'_>| text(value).map(PathBuf::from);
         let auths = [("session", Auth::Session), ("basic", Auth::Basic)];
@@ -57,7 +87,7 @@ impl RedfishConfig {
 }
 
 /// A BMC's address. Plain HTTP goes nowhere but loopback: the password would be read on the way.
-pub(super) fn bmc_url(value: &DeValue<'_>) -> Option<String> {
+fn bmc_url(value: &DeValue<'_>) -> Option<String> {
     let url = value.as_str()?.trim_end_matches('/');
     let (scheme, host) = url.split_once("://")?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
