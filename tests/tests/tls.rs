@@ -3,7 +3,6 @@
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
-use std::time::Duration;
 
 use ballast_daemons::config::EXIT_CONFIG;
 use ballast_tests::site::{Site, role_of};
