@@ -127,18 +127,19 @@ impl Tls {
         })
     }
 
-    /// Loads the files if they changed; a pair that cannot be used leaves the old one in force.
+    /// Loads the files if they changed or were broken; a pair that cannot be used leaves the old one in force.
     ///
     /// Gives what is wrong, once, if it still is at the second look.
     pub(crate) fn look(&self) -> Option<String> {
         let stamp = Stamp::of(&self.config);
-        let moved = {
+        let (moved, known) = {
             let watched = self.watched();
             let moved = stamp != watched.seen;
-            if !moved && (watched.problem.is_none() || watched.lasting) {
+            // What is broken is read again even so: a repair may look the same from outside.
+            if !moved && watched.problem.is_none() {
                 return None;
             }
-            moved
+            (moved, !moved && watched.lasting)
         };
         // Without a lock: a slow file system must not hold up who asks for the status.
         let problem = match load(&self.config, self.own.as_ref(), self.generation() + 1) {
@@ -152,7 +153,7 @@ impl Tls {
             }
         };
         let lasting = problem.is_some() && !moved;
-        let told = problem.clone().filter(|_| lasting);
+        let told = problem.clone().filter(|_| lasting && !known);
         *self.watched() = Watched { seen: stamp, problem, lasting };
         told
     }

@@ -81,14 +81,20 @@ fn contents(
 
 /// What the files look like from outside: differs when one was written or replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stamp([Option<(u64, u64, i64, i64)>; 3]);
+pub(super) struct Stamp([Option<Look>; 3]);
+
+/// One of them: device, inode, size, and the seconds and nanoseconds of its change and of its text's.
+type Look = ([u64; 3], [(i64, i64); 2]);
 
 impl Stamp {
-    /// Of all three, links followed. The change time moves with every write, chmod and rename.
+    /// Of all three, links followed. The change time moves with every write, chmod and rename,
+    /// but by no less than a tick of the kernel's clock: most writes within one show in the size.
     pub(super) fn of(config: &TlsConfig) -> Self {
         let look = |path: &Path| {
             let found = fs::metadata(path).ok()?;
-            Some((found.dev(), found.ino(), found.ctime(), found.ctime_nsec()))
+            let changed = (found.ctime(), found.ctime_nsec());
+            let written = (found.mtime(), found.mtime_nsec());
+            Some(([found.dev(), found.ino(), found.size()], [changed, written]))
         };
         Self([look(&config.cert), look(&config.key), look(&config.ca)])
     }
