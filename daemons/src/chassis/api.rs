@@ -243,7 +243,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reading_is_taken_or_refused_with_the_reason() {
-        let good_for = Duration::from_millis(600);
+        let good_for = Duration::from_secs(60);
         let max = Watts::from_whole(3000);
         let config = PowerInputConfig { source: "shelf-1".into(), max, good_for };
         let input = Arc::new(Mutex::new(PowerInput::new(config)));
@@ -254,7 +254,7 @@ mod tests {
         for (body, status, said) in [
             (body("shelf-2", 8, 0, "1000"), 403, "source = "),
             (body("shelf-1", 7, 0, "1000"), 409, "seq = 7: above 7"),
-            (body("shelf-1", 8, 601, "1000"), 409, "601 ms old"),
+            (body("shelf-1", 8, 60_001, "1000"), 409, "60001 ms old"),
             (body("shelf-1", 8, 0, "0"), 400, "watts = 0: above 0, at most 3000"),
             (body("shelf-1", 8, 0, "3001"), 400, "watts = 3001"),
             (body("shelf-1", 8, 0, "NaN"), 400, "body is not valid"),
