@@ -35,7 +35,7 @@ impl Cap for DcmiCap {
     }
 
     fn set(&mut self, watts: Watts, original: &PowerLimit) -> Result<(), CapError> {
-        let before = if original.active { original.limit_w } else { u16::MAX };
+        let before = if limits(original) { original.limit_w } else { u16::MAX };
         let limit_w = u16::try_from(watts.milli() / 1000).ok().filter(|limit| *limit > 0);
         let limit_w =
             limit_w.ok_or_else(|| BmcError::malformed("DCMI limit", watts, "1 to 65535 W"))?;
@@ -49,22 +49,28 @@ impl Cap for DcmiCap {
             warn!("the DCMI limit had the action to switch the server off: put back without it");
         }
         // What never was in force need not be written: many BMCs refuse a limit of 0.
-        let done = if original.limit_w == 0 {
-            self.0.activate(original.active)
+        let none = PowerLimit { active: false, ..*original };
+        let (wanted, done) = if original.limit_w == 0 {
+            (&none, self.0.activate(false))
         } else {
-            self.0.set_limit(original)
+            (original, self.0.set_limit(original))
         };
         // A refusal matters only if the limit now stands otherwise: deactivating twice is one.
-        match self.verify(original) {
+        match self.verify(wanted) {
             Ok(()) => Ok(()),
             Err(unlike) => Err(done.err().unwrap_or(unlike).into()),
         }
     }
 
     fn is_on(now: &PowerLimit, original: &PowerLimit) -> bool {
-        now.active
-            && (!original.active || now.limit_w.saturating_add(ROUNDING_W) < original.limit_w)
+        limits(now)
+            && (!limits(original) || now.limit_w.saturating_add(ROUNDING_W) < original.limit_w)
     }
+}
+
+/// Whether anything is limited: 0 W in force is how some BMCs say that there is no limit.
+fn limits(limit: &PowerLimit) -> bool {
+    limit.active && limit.limit_w > 0
 }
 
 fn text(limit: &PowerLimit) -> String {
@@ -169,6 +175,7 @@ mod tests {
             (OFF, true, 180),
             (ON, true, 180),
             (bare, false, 180),
+            (PowerLimit { limit_w: 0, ..ON }, true, 180),
             (PowerLimit { limit_w: 150, ..ON }, true, 150),
         ] {
             let fake = Fake::new(original);
@@ -183,7 +190,7 @@ mod tests {
             for _ in 0..2 {
                 fake.cap().put_back(&saved).unwrap();
                 let now = fake.model().limit;
-                assert_eq!(now.active, original.active);
+                assert_eq!(now.active, limits(&original));
                 if original.limit_w != 0 {
                     assert_eq!(now, original);
                 }

@@ -36,15 +36,16 @@ pub enum LimitState {
 }
 
 impl LimitState {
-    /// The limit in force, in watts.
+    /// The limit in force, in watts. 0 is how some BMCs say that there is none.
     #[must_use]
     pub fn in_force(&self) -> Option<f64> {
-        match self {
+        let watts = match self {
             Self::Power { limit_w, .. } => *limit_w,
             Self::Environment { set_point_w, mode } => {
                 set_point_w.filter(|_| mode.as_deref() != Some("Disabled"))
             }
-        }
+        };
+        watts.filter(|watts| *watts > 0.0)
     }
 
     /// Whether this is `wanted`, but for rounding.
@@ -311,6 +312,10 @@ mod tests {
             (Some(300.0), Some(300.0), false),
             (None, Some(300.0), false),
             (None, None, false),
+            // 0 W is no limit.
+            (Some(180.0), Some(0.0), true),
+            (Some(0.0), Some(300.0), false),
+            (Some(0.0), None, false),
         ] {
             assert_eq!(
                 RedfishCap::is_on(&state(now), &state(original)),
