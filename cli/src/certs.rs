@@ -1,9 +1,9 @@
 //! `ballast certs`: a small authority on disk.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{ErrorKind, Write as _};
 use std::net::IpAddr;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -84,8 +84,10 @@ pub(crate) fn run(args: &CertsArgs) -> anyhow::Result<ExitCode> {
         bail!("nobody to make a certificate for: --chassis, --server, --operator or --power");
     }
     // The folder holds the authority's key.
-    fs::create_dir_all(&args.dir).with_context(|| args.dir.display().to_string())?;
-    fs::set_permissions(&args.dir, Permissions::from_mode(0o700))
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&args.dir)
         .with_context(|| args.dir.display().to_string())?;
     let stems: Vec<_> =
         all.iter().map(|(role, _)| format!("{}-{}", role.kind(), role.id())).collect();
@@ -201,7 +203,10 @@ mod tests {
     fn nothing_is_overwritten_and_the_authority_signs_again() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path();
+        fs::set_permissions(dir, Permissions::from_mode(0o750)).unwrap();
         certs(dir, &["--server", "s01"]).unwrap();
+        let mode = fs::metadata(dir).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o750, "a folder that was there is somebody's");
         let before = fs::read(certificate(dir, "agent-s01")).unwrap();
         let error = certs(dir, &["--server", "s02", "--server", "s01"]).unwrap_err();
         assert!(error.to_string().contains("agent-s01.crt is there already"), "{error}");
