@@ -446,9 +446,11 @@ impl Limited {
                 warn!(file = %self.file.display(), is = %now, ours = %written, "somebody else's limit is left");
                 self.original = now;
             }
+            // What systemd was told and has not answered may still come: it is told anew.
+            Some(_) if self.pending.is_some() => self.write(self.original)?,
             _ => {}
         }
-        (self.written, self.foreign) = (None, None);
+        (self.written, self.pending, self.foreign) = (None, None, None);
         Ok(())
     }
 

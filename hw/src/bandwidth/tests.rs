@@ -302,6 +302,20 @@ fn what_systemd_does_late_is_not_taken_for_somebody_elses() {
 }
 
 #[test]
+fn what_systemd_may_still_do_is_undone() {
+    let tree = Tree::new();
+    let (systemd, mut bandwidth) = unit(&tree);
+    systemd.slow(crate::systemd::DEADLINE + Duration::from_millis(100));
+    bandwidth.set(&vm(), 2000).unwrap_err();
+    systemd.slow(Duration::ZERO);
+    // Nothing of ours shows yet, unless this machine is slow.
+    assert!(bandwidth.release_all().is_empty());
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(systemd.get("b.scope").quota, None);
+    assert_eq!(tree.read(FILE).trim(), "max 100000");
+}
+
+#[test]
 fn who_owns_a_group_is_asked_or_it_is_left() {
     let tree = tree("max 100000");
     std::fs::create_dir_all(tree.root().path("run/systemd/system")).unwrap();
