@@ -205,8 +205,8 @@ impl Constraint {
                 Err(e) if e.is_missing() || e.is(&[nix::errno::Errno::ENODATA]) => None,
                 told => Some(told?).filter(|most| *most >= LEAST_UW),
             };
-            let is = read_value(&limit_file, LIMIT)?;
-            let most_uw = told.unwrap_or(if is >= LEAST_UW { is } else { MOST_UW }).min(MOST_UW);
+            // Never the limit as it stands: it may be a cap that an earlier life has left.
+            let most_uw = told.unwrap_or(MOST_UW).min(MOST_UW);
             return Ok(Some(Self { limit_file, window_file: file("time_window_us"), most_uw }));
         }
         Ok(None)

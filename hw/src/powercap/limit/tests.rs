@@ -206,3 +206,18 @@ fn garbage_is_an_error_that_names_its_file() {
         assert!(e.to_string().contains(file), "{e}");
     }
 }
+
+#[test]
+fn a_cap_of_an_earlier_life_is_no_maximum() {
+    let tree = tree();
+    for package in 0..2 {
+        tree.write(&format!("{}/constraint_1_max_power_uw", dir(package)), "0");
+    }
+    let mut before = cap(&tree);
+    let original = before.read().unwrap();
+    before.set(Watts::from_whole(120), &original).unwrap();
+    let mut next = cap(&tree);
+    next.set(Watts::from_whole(240), &original).unwrap();
+    assert_eq!(read(&tree, LONG), ["120000000", "120000000"]);
+    assert_eq!(read(&tree, SHORT), ["120000000", "120000000"]);
+}
