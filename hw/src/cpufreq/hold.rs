@@ -28,6 +28,8 @@ pub(super) enum Verdict {
 pub(super) struct Hold {
     /// What was written.
     pub(super) khz: KiloHertz,
+    /// An earlier life wrote it, and `khz` is only what the file showed: it may be more, behind heat.
+    pub(super) guessed: bool,
     /// Whether it was in force when it was last looked at, or stronger than that.
     pub(super) seen: bool,
     pub(super) verdict: Verdict,
@@ -44,7 +46,8 @@ impl Hold {
     pub(super) fn after(old: Option<Self>, khz: KiloHertz) -> Self {
         let push = old.is_some_and(|old| old.push && old.khz == khz);
         let raised = old.map_or(0, |old| old.raised);
-        Self { khz, seen: false, verdict: Verdict::Obeyed, push, raised, late: 0 }
+        let verdict = Verdict::Obeyed;
+        Self { khz, guessed: false, seen: false, verdict, push, raised, late: 0 }
     }
 
     /// Takes in what the file shows some time after the write. Only looks that `count` (one a second) wear
@@ -70,7 +73,7 @@ impl Hold {
 
     /// It was written anew.
     pub(super) fn pushed(&mut self) {
-        (self.push, self.seen, self.late) = (false, false, 0);
+        (self.push, self.guessed, self.seen, self.late) = (false, false, false, 0);
     }
 }
 

@@ -207,7 +207,7 @@ impl Cpufreq {
 
     /// Takes over what an earlier life of the agent had found, and tells which cores it left capped.
     ///
-    /// A core counts as capped if it stands below its original, within its ladder. One that stands
+    /// A core counts as capped if it stands below its original; to its floor, if below that. One that stands
     /// at or above its original was changed by somebody else since: the present value is kept.
     ///
     /// # Errors
@@ -233,10 +233,11 @@ impl Cpufreq {
                 // The clock follows the highest request of its threads.
                 highest = highest.max(ours.unwrap_or(top).min(top));
             }
-            // Lower than our lowest is a stronger limit of the kernel; ours may be hidden behind it.
-            if any && highest >= clock.ladder.floor() {
-                clock.wanted = Some(highest);
-                capped.push((domain.id, highest));
+            // Lower than our lowest is a stronger limit of the kernel, and ours may be hidden behind it.
+            if any {
+                let khz = highest.max(clock.ladder.floor());
+                clock.wanted = Some(khz);
+                capped.push((domain.id, khz));
             }
         }
         Ok(capped)

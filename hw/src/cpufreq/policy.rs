@@ -104,9 +104,11 @@ impl Policy {
     /// away is released when it is back.
     pub(super) fn release(&mut self, root: &Root) -> Result<(), HwError> {
         let Some(hold) = self.hold else { return Ok(()) };
+        // Ours was never above the original.
+        let at_most = if hold.guessed { self.facts.original } else { hold.khz };
         if hold.seen
             && let Ok(now) = self.read_back()
-            && above(now, hold.khz)
+            && above(now, at_most)
         {
             let file = self.file();
             warn!(file = %file.display(), khz = now.get(), "raised by somebody else: left as it is");
@@ -173,7 +175,7 @@ impl Policy {
             Err(e) => return Err(e),
         };
         let ours = (current < original).then_some(current);
-        self.hold = ours.map(|khz| Hold { seen: true, ..Hold::after(None, khz) });
+        self.hold = ours.map(|khz| Hold { guessed: true, seen: true, ..Hold::after(None, khz) });
         self.facts.original = if ours.is_some() { original } else { current };
         Ok(ours)
     }
@@ -184,7 +186,12 @@ impl Policy {
         let Some(before) = self.hold else { return false };
         let mut hold = before;
         match read {
-            Ok(khz) => hold.judge(khz, counts),
+            Ok(khz) => {
+                if hold.guessed && above(khz, hold.khz) && !above(khz, self.facts.original) {
+                    hold.khz = khz;
+                }
+                hold.judge(khz, counts);
+            }
             Err(e) => self.away |= e.is(&GONE),
         }
         self.hold = Some(hold);

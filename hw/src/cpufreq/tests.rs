@@ -176,7 +176,8 @@ fn a_restart_adopts_caps_and_never_takes_one_for_the_original() {
         ("1200000", Some(1200), "2147483647\n"),
         ("2400000", Some(2400), "2147483647\n"),
         ("3500000", None, "3500000"),
-        ("1000000", None, "2147483647\n"),
+        // A stronger limit than ours ever is: ours may be hidden behind it.
+        ("1000000", Some(1200), "2147483647\n"),
     ] {
         let tree = tree();
         let saved = found(&tree).originals();
@@ -186,6 +187,29 @@ fn a_restart_adopts_caps_and_never_takes_one_for_the_original() {
         assert_eq!(cpufreq.adopt(&saved).unwrap(), expected, "{now}");
         cpufreq.release(CoreId(0)).unwrap();
         assert_eq!(tree.read(MAX), after, "{now}");
+    }
+}
+
+#[test]
+fn an_adopted_cap_behind_heat_is_still_ours_when_that_ends() {
+    // (shown once the heat is over, alarmed as raised, value after release)
+    for (shown, raised, after) in [
+        ("1000000", 0, "2147483647\n"),
+        ("1200000", 0, "2147483647\n"),
+        ("2400000", 0, "2147483647\n"),
+    ] {
+        let tree = tree();
+        let saved = found(&tree).originals();
+        tree.write(MAX, "1000000");
+        let mut cpufreq = found(&tree);
+        cpufreq.adopt(&saved).unwrap();
+        tree.write(MAX, shown);
+        for _ in 0..4 {
+            cpufreq.looked(cpufreq.to_look(true).read());
+        }
+        assert_eq!(cpufreq.foreign_writes, raised, "{shown}");
+        cpufreq.release(CoreId(0)).unwrap();
+        assert_eq!(tree.read(MAX), after, "{shown}");
     }
 }
 
