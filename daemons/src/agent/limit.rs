@@ -39,7 +39,8 @@ pub(super) struct Found {
     pub(super) originals: Originals,
 }
 
-/// Finds the server's limit; `None` if it has none. `saved` is what the journal holds. Changes nothing.
+/// Finds the server's limit; `None` if it has none, or if an earlier life has left another one on. `saved` is
+/// what the journal holds. Changes nothing.
 ///
 /// # Errors
 /// If its files cannot be read, or hold garbage.
@@ -50,6 +51,11 @@ pub(super) fn find(
     state_dir: &Path,
     saved: &Originals,
 ) -> anyhow::Result<Option<Found>> {
+    let left = crate::caps::left(&state_dir.join(FILE))?.and_then(|of| of.parse().ok());
+    if let Some(was) = left.filter(|was: &LimitBy| was != by) {
+        tracing::error!(%was, %by, "none is set by another while a limit of an earlier life stays on");
+        return Ok(None);
+    }
     if *by == LimitBy::Rapl {
         let Some(mut cap) = RaplCap::find(root, floor)? else { return Ok(None) };
         let now = cap.read()?;
@@ -89,16 +95,43 @@ pub(super) fn left(
     Ok(Some((by, limiter)))
 }
 
-/// Puts back what an earlier life with another `by` has left; if that fails, it is named.
+/// Puts back RAPL's limits of an earlier life.
+///
+/// # Errors
+/// If one cannot be put back, or its zone is not there; then all others were tried.
+pub(super) fn put_back_rapl(root: &Root, saved: &Originals) -> Result<(), CapError> {
+    if saved.is_empty() {
+        return Ok(());
+    }
+    // Nothing is set here, so that the floor does not matter.
+    let any_floor = Watts::from_whole(1000);
+    let found = match RaplCap::find(root, any_floor)? {
+        Some(mut cap) => {
+            cap.put_back(saved)?;
+            cap.read()?
+        }
+        None => Originals::new(),
+    };
+    match saved.keys().find(|zone| !found.contains_key(*zone)) {
+        None => Ok(()),
+        Some(zone) => {
+            let reason = format!("RAPL zone {zone} is not there: its limit is not put back");
+            Err(CapError { reason, transient: false })
+        }
+    }
+}
+
+/// Puts back what an earlier life has left with another `by`, or with any if there is none now; if that
+/// fails, it is named.
 ///
 /// # Errors
 /// If what it has left cannot be read.
 pub(super) fn leave_to_the_other(
-    by: &LimitBy,
+    by: Option<&LimitBy>,
     root: &Root,
     state_dir: &Path,
 ) -> anyhow::Result<()> {
-    if let Some((was, mut limiter)) = left(root, state_dir)?.filter(|(was, _)| was != by) {
+    if let Some((was, mut limiter)) = left(root, state_dir)?.filter(|(was, _)| Some(was) != by) {
         match limiter.put_back_for_good() {
             Ok(()) => tracing::info!(%was, "a limit of an earlier life is put back"),
             Err(error) => tracing::error!(%was, %error, "a limit of an earlier life stays on"),
@@ -257,6 +290,60 @@ mod tests {
         limiter.put_back_for_good().unwrap();
         assert_eq!(cap(), "500000000\n");
         assert!(left(&root, state).unwrap().is_none() && !find().is_on);
+    }
+
+    #[test]
+    fn none_is_set_by_another_while_one_of_an_earlier_life_stays_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("sys/class/hwmon/hwmon0/device");
+        std::fs::create_dir_all(&dir).unwrap();
+        for (file, text) in
+            [("name", "power_meter"), ("power1_average", "1"), ("power1_cap", "500000000")]
+        {
+            std::fs::write(dir.join(file), text).unwrap();
+        }
+        let (root, state) = (Root::at(folder.path()), folder.path());
+        let dcmi = r#"{"of":"dcmi","original":{"active":false,"action":0,"limit_w":0,"correction_ms":0,"sampling_s":0}}"#;
+        std::fs::write(state.join(FILE), dcmi).unwrap();
+        let by = LimitBy::PowerCap { name: "power_meter".into(), label: None };
+        let find = || find(&by, Watts::from_whole(150), &root, state, &Originals::new()).unwrap();
+        // Its BMC does not answer.
+        leave_to_the_other(Some(&by), &root, state).unwrap();
+        assert!(find().is_none());
+        assert_eq!(std::fs::read_to_string(state.join(FILE)).unwrap(), dcmi);
+        std::fs::remove_file(state.join(FILE)).unwrap();
+        find().unwrap().limiter.set(Watts::from_whole(180)).unwrap();
+        let cap = || std::fs::read_to_string(dir.join("power1_cap")).unwrap();
+        leave_to_the_other(Some(&by), &root, state).unwrap();
+        assert_eq!(cap(), "180000000\n");
+        // The same, with no limit wanted any more.
+        leave_to_the_other(None, &root, state).unwrap();
+        assert_eq!((cap().as_str(), exists(state)), ("500000000\n", false));
+    }
+
+    #[test]
+    fn rapl_of_an_earlier_life_is_put_back_whatever_is_in_use_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        let dir = folder.path().join("sys/class/powercap/intel-rapl:0");
+        let limit = dir.join("constraint_0_power_limit_uw");
+        let was =
+            LimitOriginal { limit_uw: 165_000_000, window_us: None, short_uw: None, enabled: true };
+        let saved = Originals::from([("package-0".to_owned(), was)]);
+        put_back_rapl(&root, &Originals::new()).unwrap();
+        assert!(put_back_rapl(&root, &saved).is_err(), "no zone");
+        std::fs::create_dir_all(&dir).unwrap();
+        for (file, text) in
+            [("name", "package-0"), ("enabled", "1"), ("constraint_0_name", "long_term")]
+        {
+            std::fs::write(dir.join(file), text).unwrap();
+        }
+        std::fs::write(&limit, "50000000").unwrap();
+        put_back_rapl(&root, &saved).unwrap();
+        assert_eq!(std::fs::read_to_string(&limit).unwrap().trim(), "165000000");
+        let two = Originals::from([("package-0".to_owned(), was), ("package-1".to_owned(), was)]);
+        let error = put_back_rapl(&root, &two).unwrap_err();
+        assert!(error.reason.contains("package-1"), "{error}");
     }
 
     #[test]

@@ -25,7 +25,7 @@ use ballast_types::{BootId, Core};
 use clap::{Args, Parser, Subcommand};
 use tokio::sync::oneshot;
 
-use crate::config::AgentConfig;
+use crate::config::{AgentConfig, LimitBy};
 use crate::control::{self, Snapshot};
 use crate::events::Events;
 use crate::http::{self, Gate};
@@ -132,12 +132,18 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         found.quotas = bandwidth.adopt(&saved.quotas).into_iter().map(quota).collect();
         originals = *saved;
     }
-    let by = &config.server_limit_by;
+    let by = config.server_limit_floor.map(|floor| (&config.server_limit_by, floor));
     if dry.is_none() {
-        limit::leave_to_the_other(by, &root, &place.state_dir)?;
+        limit::leave_to_the_other(by.map(|(by, _)| by), &root, &place.state_dir)?;
+        if by.is_none_or(|(by, _)| *by != LimitBy::Rapl) {
+            match limit::put_back_rapl(&root, &originals.powercap) {
+                Ok(()) => originals.powercap.clear(),
+                Err(error) => tracing::error!(%error, "RAPL limits of an earlier life stay on"),
+            }
+        }
     }
-    let limit = match config.server_limit_floor {
-        Some(floor) => limit::find(by, floor, &root, &place.state_dir, &originals.powercap)?,
+    let limit = match by {
+        Some((by, floor)) => limit::find(by, floor, &root, &place.state_dir, &originals.powercap)?,
         None => None,
     };
     found.server_limit = dry.is_none() && limit.as_ref().is_some_and(|limit| limit.is_on);
@@ -148,7 +154,15 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         Actuator::CpuMax => cpufreq.cpus(),
     };
     originals.cpufreq = Some(cpufreq.originals());
-    originals.powercap = limit.as_ref().map(|limit| limit.originals.clone()).unwrap_or_default();
+    // What could not be put back stays in the journal.
+    let mut rapl_left = std::mem::take(&mut originals.powercap);
+    match limit.as_ref().map(|limit| &limit.originals) {
+        Some(of) if !of.is_empty() => {
+            originals.powercap = of.clone();
+            rapl_left.retain(|zone, _| !of.contains_key(zone));
+        }
+        _ => originals.powercap = rapl_left.clone(),
+    }
     if let Some(why) = &dry {
         tracing::warn!(why, "dry run: nothing is written to this machine");
     }
@@ -168,7 +182,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let meter = sampler::meter(&config.meter, &root, &mut bmcs)?;
 
     // All that can fail has not: from here on things change.
-    leave_to_the_other(config.actuator, &found, &mut cpufreq, &mut bandwidth, &mut originals);
+    leave_to_the_other(config.actuator, &mut cpufreq, &mut bandwidth, &mut originals);
     let asked = Asked {
         vms: config.vms.clone(),
         groups: config.groups.clone(),
@@ -238,8 +252,9 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         let _ = letters.send(Letter::Stop);
     };
     let hand = runtime.block_on(crate::serve(doors, api::routes(api), gate, control, leave))?;
-    // Both, whatever comes of the first.
+    // All, whatever comes of the first.
     let cores = hand.restore();
+    let cores = cores.and(if dry { Ok(()) } else { Ok(limit::put_back_rapl(&root, &rapl_left)?) });
     let groups = vms.lock().unwrap_or_else(PoisonError::into_inner).restore(cores.is_ok());
     if let (Err(cores), Err(groups)) = (&cores, &groups) {
         bail!("{cores:#}; {groups:#}");
@@ -253,16 +268,14 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
 /// a later one take it for its own. What cannot be put back stays in the journal.
 fn leave_to_the_other(
     actuator: Actuator,
-    found: &Found,
     cpufreq: &mut Cpufreq,
     bandwidth: &mut Bandwidth,
     originals: &mut Originals,
 ) {
     let failed: Vec<_> = match actuator {
-        Actuator::Pstate => bandwidth.release_all(),
-        Actuator::CpuMax => {
-            found.capped.iter().filter_map(|(core, _)| cpufreq.release(*core).err()).collect()
-        }
+        Actuator::Pstate => bandwidth.release_all().iter().map(ToString::to_string).collect(),
+        // Those that are not told as capped too: a cap may be hidden behind a stronger limit.
+        Actuator::CpuMax => cpufreq.release_all(),
     };
     originals.quotas = bandwidth.originals();
     if actuator == Actuator::CpuMax && failed.is_empty() {

@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use anyhow::bail;
 use ballast_hw::{
-    Bandwidth, Binders, By, Cpufreq, Floor, Journal, Opened, Originals, RaplCap, Root, boot_id,
+    Bandwidth, Binders, By, Cpufreq, Floor, Journal, Opened, Originals, Root, boot_id,
 };
-use ballast_types::{Cap as _, CapError, Watts};
 use clap::Args;
 
 use super::limit;
@@ -64,7 +63,13 @@ pub(super) fn stop_post(args: &ReleaseArgs) -> ExitCode {
         return ExitCode::from(2);
     };
     if result == "success" {
-        return finish(release(&root, &state_dir));
+        let done = release(&root, &state_dir);
+        if done.is_err()
+            && let Err(error) = arm(hold)
+        {
+            tracing::error!("nothing tries again: {error:#}");
+        }
+        return finish(done);
     }
     if !is_left(&state_dir) {
         return ExitCode::SUCCESS;
@@ -147,14 +152,8 @@ fn put_back(root: &Root, left: &Originals) -> Vec<String> {
             Err(error) => failed.push(error.to_string()),
         }
     }
-    if !left.powercap.is_empty() {
-        // Nothing is set here, so that the floor does not matter.
-        let any_floor = Watts::from_whole(1000);
-        let done = RaplCap::find(root, any_floor)
-            .map_err(CapError::from)
-            .and_then(|limit| limit.map_or(Ok(()), |mut limit| limit.put_back(&left.powercap)));
-        failed.extend(done.err().map(|error| error.to_string()));
-    }
+    let rapl = limit::put_back_rapl(root, &left.powercap);
+    failed.extend(rapl.err().map(|error| error.to_string()));
     // Quotas are set in no period here.
     let mut bandwidth = Bandwidth::new(root, Duration::from_millis(20));
     bandwidth.adopt(&left.quotas);
