@@ -1,9 +1,9 @@
 //! `ballast certs`: a small authority on disk.
 
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Write as _};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -159,6 +159,9 @@ pub(crate) fn write(dir: &Path, stem: &str, pair: &Pair) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
     use ballast_daemons::tls::{Tls, TlsConfig};
     use clap::Parser;
