@@ -9,7 +9,7 @@ mod credentials;
 mod http;
 mod schema;
 
-use ballast_types::Watts;
+use ballast_types::{SupplyState, Watts};
 use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 
@@ -47,21 +47,6 @@ pub struct SupplyReading {
     pub state: SupplyState,
     /// What it draws from its feed; `None` if there is no usable value.
     pub input: Option<Watts>,
-}
-
-/// How a power supply is, by its `Status`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SupplyState {
-    /// `Enabled`, and not critical.
-    Active,
-    /// `StandbySpare` or `StandbyOffline`.
-    Standby,
-    /// `Critical`, or `UnavailableOffline`.
-    Failed,
-    /// `Absent`.
-    Absent,
-    /// Anything else.
-    Unknown,
 }
 
 /// One server's BMC. Every call blocks, by a bounded number of requests, each within
@@ -261,6 +246,7 @@ fn older(power: Power) -> Vec<SupplyReading> {
         .collect()
 }
 
+/// `Enabled` and not critical carries load; what no other value tells is unknown.
 fn state(status: Option<&Status>) -> SupplyState {
     let Some(status) = status else { return SupplyState::Unknown };
     match (status.state.as_deref(), status.health.as_deref()) {

@@ -1,7 +1,7 @@
 //! What the chassis's controller is told, and what it wants done.
 
 use ballast_types::wire::{Alert, Event, Refusal, Report};
-use ballast_types::{ActionId, Epoch, Instant, Seq, ServerId, Watts};
+use ballast_types::{ActionId, Epoch, Instant, Seq, ServerId, Supply, Watts};
 use serde::{Deserialize, Serialize};
 
 /// What the chassis's controller is told.
@@ -46,31 +46,6 @@ pub struct Poll {
     pub supplies: Vec<Supply>,
     /// When the newest of the readings was produced. One that has not moved is not fresh.
     pub taken_at: Instant,
-}
-
-/// One power supply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Supply {
-    /// How it is.
-    pub state: SupplyState,
-    /// What it draws from its feed; `None` when there is no usable value.
-    pub input: Option<Watts>,
-}
-
-/// How a power supply is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SupplyState {
-    /// Carries load. A zero reading is then a missing one.
-    Active,
-    /// Ready, carries nothing. Zero is a valid reading.
-    Standby,
-    /// Broken, or its feed is lost. Zero is a valid reading; it can carry nothing.
-    Failed,
-    /// Not there; it can carry nothing.
-    Absent,
-    /// Cannot be told: its reading is missing.
-    Unknown,
 }
 
 /// What came of one message to an agent.

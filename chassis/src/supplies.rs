@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
-use ballast_types::{Instant, Watts};
+use ballast_types::{Instant, Supply, SupplyState, Watts};
 
-use crate::{Poll, Supply, SupplyState};
+use crate::Poll;
 
 /// Polls for which a supply that cannot be told keeps the state it had.
 const UNKNOWN_POLLS: u32 = 3;

@@ -1,9 +1,9 @@
 //! Episodes: how they begin, what they tell, how they end.
 mod common;
 
-use ballast_chassis_core::{Input, LiftRule, Mode, Output, Poll, Supply, SupplyState};
+use ballast_chassis_core::{Input, LiftRule, Mode, Output, Poll};
 use ballast_types::wire::{ChassisState, EventKind, Level, Slot};
-use ballast_types::{Epoch, Watts};
+use ballast_types::{Epoch, Supply, SupplyState, Watts};
 use common::{W, World, ms, name, params};
 
 #[test]

@@ -3,9 +3,9 @@ mod common;
 
 use std::time::Duration;
 
-use ballast_chassis_core::{Answer, Input, Ledger, Output, Params, Poll, Supply, SupplyState};
+use ballast_chassis_core::{Answer, Input, Ledger, Output, Params, Poll};
 use ballast_types::wire::{ChassisState, EventKind, Level, Refusal, RefusalReason, Slot};
-use ballast_types::{BootId, Epoch, Machine, Seq, Watts};
+use ballast_types::{BootId, Epoch, Machine, Seq, Supply, SupplyState, Watts};
 use common::{W, World, action_ids, check_ledger_first, ms, name, params};
 
 /// A chassis that has escalated out of band.

@@ -4,14 +4,14 @@ mod common;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ballast_chassis_core::{
-    Answer, Chassis, Input, Ledger, Mode, Output, Params, Poll, Supply, SupplyState,
-};
+use ballast_chassis_core::{Answer, Chassis, Input, Ledger, Mode, Output, Params, Poll};
 use ballast_types::wire::{
     AgentState, Alert, ChassisState, ChassisStatus, Level, Refusal, RefusalReason, Report,
     SharePolicy, Slot,
 };
-use ballast_types::{ActionId, BootId, Epoch, Instant, Machine, Seq, ServerId, Watts};
+use ballast_types::{
+    ActionId, BootId, Epoch, Instant, Machine, Seq, ServerId, Supply, SupplyState, Watts,
+};
 use common::{W, World, check_ledger_first, ms, name, params};
 use proptest::prelude::*;
 

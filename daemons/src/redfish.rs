@@ -8,9 +8,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ballast_bmc::BmcError;
-use ballast_bmc::redfish::{Redfish, SupplyReading, SupplyState as Told};
-use ballast_hw::{Sampled, Sensor, SensorError, SupplyRead, SupplySensor, SupplyState};
-use ballast_types::{Instant, Watts};
+use ballast_bmc::redfish::{Redfish, SupplyReading};
+use ballast_hw::{Sampled, Sensor, SensorError, SupplySensor};
+use ballast_types::{Instant, Supply, SupplyState, Watts};
 
 use crate::config::{BmcAddress, RedfishConfig};
 
@@ -126,7 +126,7 @@ impl Sensor for RedfishMeter {
 
 impl SupplySensor for RedfishSupply {
     /// Supplies of one BMC that are asked for at once share its answer.
-    fn read(&mut self, now: Instant) -> Result<(SupplyRead, Option<u64>), SensorError> {
+    fn read(&mut self, now: Instant) -> Result<(Supply, Option<u64>), SensorError> {
         let mut bmc = self.bmc.lock();
         let all = match bmc.supplies.take() {
             Some((at, all)) if at >= now => bmc.supplies.insert((at, all)),
@@ -146,19 +146,15 @@ impl SupplySensor for RedfishSupply {
     }
 }
 
-fn read(told: &SupplyReading) -> Result<SupplyRead, SensorError> {
+fn read(told: &SupplyReading) -> Result<Supply, SensorError> {
     let missing = |why: &str| Err(SensorError::Device(why.to_owned()));
-    let state = match told.state {
-        Told::Active => SupplyState::Active,
-        Told::Standby => SupplyState::Standby,
-        Told::Failed if told.input.is_none() => {
+    let input = match told.state {
+        SupplyState::Failed if told.input.is_none() => {
             return missing("it has failed and has no input power: it may carry load all the same");
         }
-        Told::Failed => SupplyState::Failed,
-        Told::Absent => {
-            return Ok(SupplyRead { state: SupplyState::Absent, input: Some(Watts::ZERO) });
-        }
-        Told::Unknown => return missing("its Status does not tell how it is"),
+        SupplyState::Absent => Some(Watts::ZERO),
+        SupplyState::Unknown => return missing("its Status does not tell how it is"),
+        _ => told.input,
     };
-    Ok(SupplyRead { state, input: told.input })
+    Ok(Supply { state: told.state, input })
 }

@@ -44,5 +44,5 @@ pub use power_cap::{CapSpec, PowerCap, PowerCapState};
 pub use powercap::{RaplCap, RaplMeter, RaplSensor};
 pub use root::{Root, WRITES, boot_id};
 pub use sensor::{Sampled, Sensor, SensorError};
-pub use supplies::{PmbusSupply, SupplyMeter, SupplyRead, SupplySensor, SupplyState};
+pub use supplies::{PmbusSupply, SupplyMeter, SupplySensor};
 pub use topology::{Domain, Topology};

@@ -5,41 +5,13 @@ mod pmbus;
 use core::fmt;
 use core::time::Duration;
 
-use ballast_types::{Instant, Watts};
+use ballast_types::{Instant, Supply, SupplyState};
 use tracing::{info, warn};
 
 pub use pmbus::PmbusSupply;
 
 use crate::freshness::Freshness;
 use crate::sensor::SensorError;
-
-/// How a power supply is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SupplyState {
-    /// Carries load.
-    Active,
-    /// Ready, carries nothing.
-    Standby,
-    /// Broken, or its feed is lost.
-    Failed,
-    /// Not there.
-    Absent,
-    /// Cannot be told.
-    Unknown,
-}
-
-/// One reading of one supply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SupplyRead {
-    /// How it is.
-    pub state: SupplyState,
-    /// What it draws from its feed; `None` when there is no usable value.
-    pub input: Option<Watts>,
-}
-
-impl SupplyRead {
-    const UNKNOWN: Self = Self { state: SupplyState::Unknown, input: None };
-}
 
 /// Something that tells how one power supply is, and what it draws: PMBus in hwmon, Redfish.
 pub trait SupplySensor: Send {
@@ -49,7 +21,7 @@ pub trait SupplySensor: Send {
     ///
     /// # Errors
     /// If the device does not answer. That is never "draws nothing".
-    fn read(&mut self, now: Instant) -> Result<(SupplyRead, Option<u64>), SensorError>;
+    fn read(&mut self, now: Instant) -> Result<(Supply, Option<u64>), SensorError>;
 }
 
 /// One supply, believed only as far as it deserves.
@@ -83,7 +55,7 @@ impl SupplyMeter {
 
     /// Reads the supply, and says whether its value or its state has moved. `now` must be taken just
     /// before.
-    pub fn poll(&mut self, now: Instant) -> (SupplyRead, bool) {
+    pub fn poll(&mut self, now: Instant) -> (Supply, bool) {
         let mut moved = false;
         let read = match self.sensor.read(now) {
             Ok((read, mark)) => {
@@ -98,12 +70,12 @@ impl SupplyMeter {
                     problem = "it is gone".to_owned();
                 }
                 self.say(problem);
-                if frozen { SupplyRead::UNKNOWN } else { read }
+                if frozen { Supply::UNKNOWN } else { read }
             }
             Err(error) => {
                 self.freshness.missed();
                 self.say(error.to_string());
-                SupplyRead::UNKNOWN
+                Supply::UNKNOWN
             }
         };
         moved |= self.state.is_some_and(|state| state != read.state);

@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use ballast_hw::{
     Bandwidth, CapSpec, Cgroup, Cpufreq, Floor, HwmonSensor, MatchSpec, PmbusSupply, PowerCap,
-    PowerMeter, RaplCap, RaplMeter, Root, SupplyMeter, SupplyState, UsageMeter, boot_id,
-    powercap::Energy,
+    PowerMeter, RaplCap, RaplMeter, Root, SupplyMeter, UsageMeter, boot_id, powercap::Energy,
 };
 use ballast_rig::{
     METER_LABEL, METER_NAME, Rig, chassis_root, server_root, slot_label, supply_hwmon, truth_file,
@@ -24,8 +23,8 @@ use ballast_sim::plant::{
     VmLoad,
 };
 use ballast_types::{
-    Cap as _, Core, CoreId, Instant, KiloHertz, Ladder, OnExtreme, PowerModel, ServerId, VmClass,
-    VmId, Watts,
+    Cap as _, Core, CoreId, Instant, KiloHertz, Ladder, OnExtreme, PowerModel, ServerId,
+    SupplyState, VmClass, VmId, Watts,
 };
 use tempfile::TempDir;
 

@@ -32,7 +32,7 @@ use core::time::Duration;
 
 use ballast_agent_core as agent;
 use ballast_chassis_core as chassis;
-use ballast_types::{Instant, Machine, Watts, turn};
+use ballast_types::{Instant, Machine, Supply, SupplyState as Told, Watts, turn};
 
 pub use checks::{Checks, Violation};
 pub use faults::{Disorder, Extent, Fault, FaultPlan, MeterFault, Window};
@@ -333,16 +333,16 @@ impl World {
         let supplies = (0..count)
             .map(|n| {
                 if self.around.active.has(Fault::SupplyUnreadable(n)) {
-                    return chassis::Supply { state: chassis::SupplyState::Unknown, input: None };
+                    return Supply::UNKNOWN;
                 }
                 let meter = self.around.plant.supply_meter(n);
                 taken_at = taken_at.max(meter.refreshed_at);
                 let state = match meter.state {
-                    SupplyState::Active => chassis::SupplyState::Active,
-                    SupplyState::Standby => chassis::SupplyState::Standby,
-                    SupplyState::Failed => chassis::SupplyState::Failed,
+                    SupplyState::Active => Told::Active,
+                    SupplyState::Standby => Told::Standby,
+                    SupplyState::Failed => Told::Failed,
                 };
-                chassis::Supply { state, input: Some(meter.input) }
+                Supply { state, input: Some(meter.input) }
             })
             .collect();
         chassis::Poll { supplies, taken_at: taken_at + self.around.manager.ahead }

@@ -5,14 +5,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
 use ballast_bmc::BmcError;
-use ballast_bmc::redfish::{
-    Auth, Credentials, LimitState, Redfish, RedfishCap, Settings, SupplyState,
-};
+use ballast_bmc::redfish::{Auth, Credentials, LimitState, Redfish, RedfishCap, Settings};
 use ballast_daemons::config::{BmcAddress, RedfishConfig};
 use ballast_daemons::redfish::Bmcs;
-use ballast_hw::{PowerMeter, SensorError, SupplyMeter, SupplyRead, SupplyState as Seen};
+use ballast_hw::{PowerMeter, SensorError, SupplyMeter};
 use ballast_tests::bmc::{Generation, MockBmc, Model, PASSWORD, USERNAME};
-use ballast_types::{Cap as _, Watts};
+use ballast_types::{Cap as _, Supply, SupplyState, Watts};
 use serde_json::{Value, json};
 
 const CAP: Watts = Watts::from_whole(180);
@@ -350,28 +348,31 @@ fn at(ms: u64) -> ballast_types::Instant {
 /// One row: what a BMC says of a supply, and what the manager is told of it.
 #[test]
 fn a_supply_is_what_its_bmc_says_and_without_a_value_it_is_missing() {
-    const NONE: SupplyRead = SupplyRead { state: Seen::Unknown, input: None };
-    let read =
-        |state, watts: Option<i64>| SupplyRead { state, input: watts.map(Watts::from_whole) };
-    type Row = (Value, Value, Value, SupplyRead);
+    let read = |state, watts: Option<i64>| Supply { state, input: watts.map(Watts::from_whole) };
+    type Row = (Value, Value, Value, Supply);
     let rows: [Row; 15] = [
-        (json!("Enabled"), json!("OK"), json!(412), read(Seen::Active, Some(412))),
-        (json!("Enabled"), json!("Warning"), json!(412.0), read(Seen::Active, Some(412))),
+        (json!("Enabled"), json!("OK"), json!(412), read(SupplyState::Active, Some(412))),
+        (json!("Enabled"), json!("Warning"), json!(412.0), read(SupplyState::Active, Some(412))),
         // The manager takes one that is active and has no value for missing.
-        (json!("Enabled"), json!("OK"), Value::Null, read(Seen::Active, None)),
-        (json!("Enabled"), json!("OK"), json!(-1), read(Seen::Active, None)),
-        (json!("Enabled"), json!("OK"), json!(1e9), read(Seen::Active, None)),
-        (json!("StandbySpare"), json!("OK"), json!(0), read(Seen::Standby, Some(0))),
-        (json!("Enabled"), json!("Critical"), json!(0), read(Seen::Failed, Some(0))),
-        (json!("Enabled"), json!("Critical"), json!(90), read(Seen::Failed, Some(90))),
-        (json!("Enabled"), json!("Critical"), Value::Null, NONE),
-        (json!("UnavailableOffline"), json!("Critical"), json!(0), read(Seen::Failed, Some(0))),
-        (json!("UnavailableOffline"), Value::Null, Value::Null, NONE),
-        (json!("Absent"), Value::Null, Value::Null, read(Seen::Absent, Some(0))),
-        (json!("Starting"), json!("OK"), json!(412), NONE),
-        (Value::Null, Value::Null, Value::Null, NONE),
+        (json!("Enabled"), json!("OK"), Value::Null, read(SupplyState::Active, None)),
+        (json!("Enabled"), json!("OK"), json!(-1), read(SupplyState::Active, None)),
+        (json!("Enabled"), json!("OK"), json!(1e9), read(SupplyState::Active, None)),
+        (json!("StandbySpare"), json!("OK"), json!(0), read(SupplyState::Standby, Some(0))),
+        (json!("Enabled"), json!("Critical"), json!(0), read(SupplyState::Failed, Some(0))),
+        (json!("Enabled"), json!("Critical"), json!(90), read(SupplyState::Failed, Some(90))),
+        (json!("Enabled"), json!("Critical"), Value::Null, Supply::UNKNOWN),
+        (
+            json!("UnavailableOffline"),
+            json!("Critical"),
+            json!(0),
+            read(SupplyState::Failed, Some(0)),
+        ),
+        (json!("UnavailableOffline"), Value::Null, Value::Null, Supply::UNKNOWN),
+        (json!("Absent"), Value::Null, Value::Null, read(SupplyState::Absent, Some(0))),
+        (json!("Starting"), json!("OK"), json!(412), Supply::UNKNOWN),
+        (Value::Null, Value::Null, Value::Null, Supply::UNKNOWN),
         // A type that is none fails the whole answer.
-        (json!(7), json!("OK"), json!(412), NONE),
+        (json!(7), json!("OK"), json!(412), Supply::UNKNOWN),
     ];
     for generation in GENERATIONS {
         let bmc = bmc(generation, |_| {});
@@ -391,13 +392,13 @@ fn a_supply_that_is_not_listed_is_missing_and_the_others_are_named() {
     let bmc = bmc(Generation::Newer, |_| {});
     let (mut bmcs, _folder) = bmcs();
     let mut meter = SupplyMeter::new("s", bmcs.supply(&address(&bmc), "PSU2").unwrap());
-    assert_eq!(meter.poll(at(1)).0.state, Seen::Unknown);
+    assert_eq!(meter.poll(at(1)).0.state, SupplyState::Unknown);
     assert_eq!(meter.problem(), Some("the BMC has no supply \"PSU2\", but 0, 1"));
     // One that was there and is no longer listed is not "draws nothing" either.
     let mut meter = SupplyMeter::new("s", bmcs.supply(&address(&bmc), "1").unwrap());
-    assert_eq!(meter.poll(at(2)).0.state, Seen::Standby);
+    assert_eq!(meter.poll(at(2)).0.state, SupplyState::Standby);
     bmc.model().supplies.pop();
-    assert_eq!(meter.poll(at(3)).0, SupplyRead { state: Seen::Unknown, input: None });
+    assert_eq!(meter.poll(at(3)).0, Supply::UNKNOWN);
 }
 
 #[test]
@@ -408,18 +409,18 @@ fn supplies_of_one_bmc_share_its_answer_and_its_one_session_which_is_ended() {
     let mut meters = meters.map(|supply| SupplyMeter::new("s", supply));
     for (asked_at, asked) in [(1, 1), (2, 2)] {
         let states = meters.each_mut().map(|meter| meter.poll(at(asked_at)).0.state);
-        assert_eq!(states, [Seen::Active, Seen::Standby]);
+        assert_eq!(states, [SupplyState::Active, SupplyState::Standby]);
         assert_eq!(bmc.model().count("GET", "/Power"), asked, "one question for both");
     }
     // What one of them cannot have, the other one need not wait for.
     bmc.model().faults.status = (1, 503);
     let states = meters.each_mut().map(|meter| meter.poll(at(3)).0.state);
-    assert_eq!(states, [Seen::Unknown; 2]);
-    assert_eq!(meters[0].poll(at(4)).0.state, Seen::Active, "it recovers by itself");
+    assert_eq!(states, [SupplyState::Unknown; 2]);
+    assert_eq!(meters[0].poll(at(4)).0.state, SupplyState::Active, "it recovers by itself");
     assert_eq!(bmc.model().sessions.len(), 1);
     drop(bmcs);
     assert!(bmc.model().sessions.is_empty(), "the session is left open");
-    assert_eq!(meters[0].poll(at(5)).0.state, Seen::Unknown);
+    assert_eq!(meters[0].poll(at(5)).0.state, SupplyState::Unknown);
 }
 
 #[test]
@@ -429,11 +430,11 @@ fn a_bmc_that_answers_too_late_is_missing_and_holds_up_no_longer_than_told() {
     let mut supply = SupplyMeter::new("s", bmcs.supply(&address(&bmc), "0").unwrap());
     let most = Watts::from_whole(500);
     let mut meter = PowerMeter::new(bmcs.meter(&address(&bmc)).unwrap(), most);
-    assert_eq!(supply.poll(at(1)).0.state, Seen::Active);
+    assert_eq!(supply.poll(at(1)).0.state, SupplyState::Active);
     assert_eq!(meter.sample(at(1)).unwrap().0, Watts::from_whole(230));
     bmc.model().faults.delay = Duration::from_secs(5);
     let began = Instant::now();
-    assert_eq!(supply.poll(at(2)).0, SupplyRead { state: Seen::Unknown, input: None });
+    assert_eq!(supply.poll(at(2)).0, Supply::UNKNOWN);
     let late = meter.sample(at(2)).unwrap_err();
     assert!(began.elapsed() < Duration::from_secs(4));
     assert!(matches!(&late, SensorError::Device(why) if why.contains("within 400 ms")), "{late}");

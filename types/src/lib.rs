@@ -12,6 +12,7 @@ mod power_model;
 pub mod recording;
 mod role;
 pub mod server;
+mod supply;
 mod units;
 pub mod wire;
 
@@ -22,4 +23,5 @@ pub use machine::{Cause, Machine, Shell, Turn, Why, turn};
 pub use power_model::PowerModel;
 pub use role::{Role, RoleError};
 pub use server::{Core, Ladder, LadderError, OnExtreme, VmClass};
+pub use supply::{Supply, SupplyState};
 pub use units::{KiloHertz, Microjoules, Utilisation, Watts};

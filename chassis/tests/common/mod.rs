@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ballast_chassis_core::{
-    Answer, Chassis, Input, Ledger, Mode, Output, Params, Poll, Server, Supply, SupplyState,
-};
+use ballast_chassis_core::{Answer, Chassis, Input, Ledger, Mode, Output, Params, Poll, Server};
 use ballast_types::wire::{AgentState, Alert, ChassisState, EventKind, Level, Report};
-use ballast_types::{ActionId, BootId, ChassisId, Epoch, Instant, Machine, Seq, ServerId, Watts};
+use ballast_types::{
+    ActionId, BootId, ChassisId, Epoch, Instant, Machine, Seq, ServerId, Supply, SupplyState, Watts,
+};
 
 pub(crate) const W: fn(i64) -> Watts = Watts::from_whole;
 

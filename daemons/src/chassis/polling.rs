@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use ballast_chassis_core::{Input, Poll, Supply, SupplyState};
-use ballast_hw::{SupplyMeter, SupplyRead};
-use ballast_types::Instant;
+use ballast_chassis_core::{Input, Poll};
+use ballast_hw::SupplyMeter;
+use ballast_types::{Instant, Supply, SupplyState};
 
 use super::Letter;
 use super::power_input::PowerInput;
@@ -37,7 +37,7 @@ pub(super) enum Word {
 pub(super) struct Answer {
     index: usize,
     asked_at: Instant,
-    read: SupplyRead,
+    read: Supply,
     /// Whether its value or state has moved since the one before.
     moved: bool,
 }
@@ -55,7 +55,7 @@ struct Worker {
     orders: Sender<Instant>,
     busy: bool,
     /// What it said in the poll under way.
-    read: Option<SupplyRead>,
+    read: Option<Supply>,
 }
 
 /// The polling thread.
@@ -178,7 +178,9 @@ impl Poller {
 
     fn send(&mut self) -> bool {
         let now = clock::now();
-        let mut supplies: Vec<_> = self.workers.iter().map(|worker| supply(worker.read)).collect();
+        // One that did not answer cannot be told.
+        let read = |worker: &Worker| worker.read.unwrap_or(Supply::UNKNOWN);
+        let mut supplies: Vec<_> = self.workers.iter().map(read).collect();
         if let Some(outside) = &self.outside {
             let outside = outside.lock().unwrap_or_else(PoisonError::into_inner).newest(now);
             let input = outside.map(|(watts, _)| watts);
@@ -193,22 +195,9 @@ impl Poller {
     }
 }
 
-/// A supply's reading as the controller takes it; one that did not answer cannot be told.
-fn supply(read: Option<SupplyRead>) -> Supply {
-    use ballast_hw::SupplyState as Seen;
-    let state = match read.map_or(Seen::Unknown, |read| read.state) {
-        Seen::Active => SupplyState::Active,
-        Seen::Standby => SupplyState::Standby,
-        Seen::Failed => SupplyState::Failed,
-        Seen::Absent => SupplyState::Absent,
-        Seen::Unknown => SupplyState::Unknown,
-    };
-    Supply { state, input: read.and_then(|read| read.input) }
-}
-
 #[cfg(test)]
 mod tests {
-    use ballast_hw::{SensorError, SupplySensor, SupplyState as Seen};
+    use ballast_hw::{SensorError, SupplySensor};
     use ballast_types::Watts;
 
     use super::*;
@@ -217,10 +206,10 @@ mod tests {
     struct Held(Receiver<i64>);
 
     impl SupplySensor for Held {
-        fn read(&mut self, _: Instant) -> Result<(SupplyRead, Option<u64>), SensorError> {
+        fn read(&mut self, _: Instant) -> Result<(Supply, Option<u64>), SensorError> {
             let watts = self.0.recv().map_err(|e| SensorError::Device(e.to_string()))?;
             let input = Some(Watts::from_whole(watts));
-            Ok((SupplyRead { state: Seen::Active, input }, None))
+            Ok((Supply { state: SupplyState::Active, input }, None))
         }
     }
 
@@ -228,10 +217,10 @@ mod tests {
     struct Prompt(i64);
 
     impl SupplySensor for Prompt {
-        fn read(&mut self, _: Instant) -> Result<(SupplyRead, Option<u64>), SensorError> {
+        fn read(&mut self, _: Instant) -> Result<(Supply, Option<u64>), SensorError> {
             self.0 += 1;
             let input = Some(Watts::from_whole(self.0));
-            Ok((SupplyRead { state: Seen::Active, input }, None))
+            Ok((Supply { state: SupplyState::Active, input }, None))
         }
     }
 

@@ -2,11 +2,11 @@
 
 use std::os::unix::net::UnixListener;
 
+use ballast_types::{Supply, SupplyState};
+
 use super::*;
 use crate::testing::Tree;
-use crate::{
-    HwmonSensor, MatchSpec, PmbusSupply, RaplSensor, SupplyMeter, SupplyRead, SupplyState,
-};
+use crate::{HwmonSensor, MatchSpec, PmbusSupply, RaplSensor, SupplyMeter};
 
 /// What a fault must lead to. Nothing of it is ever "low power".
 #[derive(Clone, Copy, Debug)]
@@ -294,11 +294,11 @@ fn supplies() {
         tree.link(&format!("../../../../{at}"), &format!("{SUPPLY}/device"));
         let name = "pmbus@3-0058";
         let mut supply = SupplyMeter::new(name, PmbusSupply::new(tree.root(), name));
-        let good = SupplyRead { state: Active, input: w(500) };
+        let good = Supply { state: Active, input: w(500) };
         assert_eq!(supply.poll(Instant::ZERO).0, good, "{fault}");
         inject(&tree);
         let read = supply.poll(Instant::from_millis(200)).0;
-        assert_eq!(read, SupplyRead { state: *state, input: *input }, "{fault}");
+        assert_eq!(read, Supply { state: *state, input: *input }, "{fault}");
         let silent = input.is_none() && *state == Unknown;
         assert_eq!(silent || *state == Absent, supply.problem().is_some(), "{fault}");
     }

@@ -17,9 +17,9 @@
 //!
 //! Source: Documentation/hwmon/pmbus.rst and pmbus-core.rst.
 
-use ballast_types::{Instant, Watts};
+use ballast_types::{Instant, Supply, SupplyState, Watts};
 
-use super::{SupplyRead, SupplySensor, SupplyState};
+use super::SupplySensor;
 use crate::Root;
 use crate::error::HwError;
 use crate::hwmon::{Channel, Device, devices};
@@ -73,9 +73,9 @@ impl PmbusSupply {
 }
 
 impl SupplySensor for PmbusSupply {
-    fn read(&mut self, _: Instant) -> Result<(SupplyRead, Option<u64>), SensorError> {
+    fn read(&mut self, _: Instant) -> Result<(Supply, Option<u64>), SensorError> {
         let Some(device) = self.find()? else {
-            let absent = SupplyRead { state: SupplyState::Absent, input: Some(Watts::ZERO) };
+            let absent = Supply { state: SupplyState::Absent, input: Some(Watts::ZERO) };
             return Ok((absent, None));
         };
         Ok(read(device)?)
@@ -83,7 +83,7 @@ impl SupplySensor for PmbusSupply {
 }
 
 /// The reading, and the raw input power if there is one.
-fn read(device: &Device) -> Result<(SupplyRead, Option<u64>), HwError> {
+fn read(device: &Device) -> Result<(Supply, Option<u64>), HwError> {
     let powers = device.channels("power")?;
     let volts = device.channels("in")?;
     let value = |channels: &[Channel], label| {
@@ -114,7 +114,7 @@ fn read(device: &Device) -> Result<(SupplyRead, Option<u64>), HwError> {
     let least = if state == SupplyState::Active { 1 } else { 0 };
     let plausible = input.filter(|uw| (least..=ABSURD_UW).contains(uw));
     let watts = plausible.map(|uw| Watts::from_milli(uw / 1000));
-    Ok((SupplyRead { state, input: watts }, input.map(i64::unsigned_abs)))
+    Ok((Supply { state, input: watts }, input.map(i64::unsigned_abs)))
 }
 
 /// Whether the feed is too low, or the output is not what it should be.

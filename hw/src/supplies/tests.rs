@@ -1,3 +1,5 @@
+use ballast_types::Watts;
+
 use super::*;
 use crate::testing::Tree;
 
@@ -24,7 +26,7 @@ fn tree(values: &[(&str, &str)]) -> Tree {
 fn supply(tree: &Tree, name: &str) -> SupplyMeter {
     SupplyMeter::new(name, PmbusSupply::new(tree.root(), name))
 }
-fn poll(tree: &Tree) -> SupplyRead {
+fn poll(tree: &Tree) -> Supply {
     supply(tree, "psu").poll(at(1)).0
 }
 
@@ -71,7 +73,7 @@ fn the_state_follows_from_what_pmbus_shows() {
         (&[(pin, "1"), (pout, "1"), (vin, "<unknown>")], Unknown, None),
     ];
     for (values, state, input) in cases {
-        assert_eq!(poll(&tree(values)), SupplyRead { state: *state, input: *input }, "{values:?}");
+        assert_eq!(poll(&tree(values)), Supply { state: *state, input: *input }, "{values:?}");
     }
 }
 
@@ -94,14 +96,14 @@ fn a_pulled_supply_is_absent_and_a_lost_driver_is_unknown() {
     tree.remove("sys/devices/3-0059");
     assert_eq!(states(2), [SupplyState::Absent, unknown, unknown]);
     tree.remove(DIR);
-    assert_eq!(poll(&tree), SupplyRead::UNKNOWN);
+    assert_eq!(poll(&tree), Supply::UNKNOWN);
 }
 
 #[test]
 fn two_devices_that_cannot_be_told_apart_are_unknown() {
     let tree = tree(&[("power1_input", "5000000")]);
     tree.folder("sys/class/hwmon/hwmon3", &[("name", "psu"), ("power1_input", "6000000")]);
-    assert_eq!(poll(&tree), SupplyRead::UNKNOWN);
+    assert_eq!(poll(&tree), Supply::UNKNOWN);
 }
 
 #[test]
