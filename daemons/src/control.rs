@@ -11,12 +11,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use ballast_types::recording::Step;
 use ballast_types::{Cause, Instant, Machine, Shell, Turn, turn};
 
+use crate::lock;
 use crate::recorder::Recorder;
 use crate::watchdog::Watchdog;
 use crate::{clock, realtime};
@@ -57,11 +58,11 @@ impl<T> Snapshot<T> {
     /// The newest status; `None` before the first turn.
     #[must_use]
     pub fn get(&self) -> Option<Arc<T>> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.status).clone()
     }
 
     fn set(&self, status: T, now: Instant) {
-        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(status));
+        *lock(&self.status) = Some(Arc::new(status));
         self.moved_ms.store(now.as_millis(), Ordering::Relaxed);
     }
 

@@ -1,8 +1,9 @@
 //! What happened: logged, kept for late readers, streamed to whoever listens.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use crate::lock;
 use ballast_types::wire::{Event, EventKind};
 use tokio::sync::broadcast;
 
@@ -32,7 +33,7 @@ impl Events {
             }
             kind => tracing::info!(event = ?kind),
         }
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.kept);
         if kept.len() == KEPT {
             kept.pop_front();
         }
@@ -44,7 +45,7 @@ impl Events {
     /// The newest events, oldest first, and a stream of those to come.
     #[must_use]
     pub(crate) fn subscribe(&self) -> (Vec<Event>, broadcast::Receiver<Event>) {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = lock(&self.kept);
         (kept.iter().cloned().collect(), self.live.subscribe())
     }
 }

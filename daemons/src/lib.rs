@@ -27,7 +27,7 @@ mod watchdog;
 use std::future::Future;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -111,6 +111,11 @@ fn stop_signal() -> std::io::Result<impl Future<Output = &'static str> + Send + 
             _ = interrupt.recv() => "SIGINT",
         }
     })
+}
+
+/// A mutex's value, whoever panicked while holding it: no value here is ever left half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How long the control thread may take to end once it is told to.

@@ -3,7 +3,7 @@
 //! One client for each BMC, however many of its sensors are used: BMCs have room for few sessions, and
 //! answer one question at a time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use ballast_hw::{Sampled, Sensor, SensorError, SupplySensor};
 use ballast_types::{Instant, Supply, SupplyState, Watts};
 
 use crate::config::{BmcAddress, RedfishConfig};
+use crate::lock;
 
 /// How long an ending daemon waits for sessions to be ended.
 const END_WITHIN: Duration = Duration::from_secs(1);
@@ -103,7 +104,7 @@ pub(crate) fn wait_for_end(threads: &[JoinHandle<()>]) {
 
 impl Bmc {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

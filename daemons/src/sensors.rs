@@ -1,8 +1,9 @@
 //! Power sensors on threads of their own, and what operators see of them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::lock;
 use ballast_types::Instant;
 use ballast_types::wire::SensorStatus;
 
@@ -44,7 +45,7 @@ impl Gauge {
     }
 
     fn with<T>(&self, what: impl FnOnce(&mut State) -> T) -> T {
-        what(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        what(&mut lock(&self.0))
     }
 
     /// A read begins.

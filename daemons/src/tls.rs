@@ -23,6 +23,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::clock;
 use crate::events::Events;
+use crate::lock;
 use files::{Read, Stamp};
 pub(crate) use verify::role_of;
 use verify::{Expected, ServerVerifier};
@@ -159,7 +160,7 @@ impl Tls {
     }
 
     fn watched(&self) -> MutexGuard<'_, Watched> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.watched)
     }
 
     /// How this daemon speaks with clients.

@@ -1,7 +1,7 @@
 //! The agent's HTTP.
 
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -19,6 +19,7 @@ use super::vms::{Vms, VmsError};
 use crate::control::Snapshot;
 use crate::events::Events;
 use crate::http::{self, Gate, Health, Refused, Right, only};
+use crate::lock;
 use crate::metrics;
 use crate::tls::Tls;
 
@@ -98,9 +99,7 @@ async fn scrape(State(api): State<Api>) -> Result<Response, Refused> {
 
 async fn list_vms(State(api): State<Api>) -> Result<Response, Refused> {
     // A change holds the lock while it moves cores: not to be waited for on this thread.
-    let listed = tokio::task::spawn_blocking(move || {
-        api.vms.lock().unwrap_or_else(PoisonError::into_inner).specs()
-    });
+    let listed = tokio::task::spawn_blocking(move || lock(&api.vms).specs());
     Ok(Json(listed.await.map_err(stopping)?).into_response())
 }
 
@@ -130,7 +129,7 @@ async fn change_vms(api: Api, id: &str, spec: Option<VmSpec>) -> Result<Response
     let id = VmId::new(id).map_err(|error| Refused(StatusCode::BAD_REQUEST, error.to_string()))?;
     // Moving cores takes milliseconds in the kernel: not on the thread that answers alerts.
     let changed = tokio::task::spawn_blocking(move || {
-        let mut vms = api.vms.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut vms = lock(&api.vms);
         let set = vms.change(id, spec)?;
         Ok(api.letters.send(Letter::Input(Input::Vms(set))))
     });

@@ -9,7 +9,7 @@
 
 use std::io;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use ballast_types::{CoreId, Instant, KiloHertz};
 use super::Letter;
 use super::vms::Vms;
 use crate::clock;
+use crate::lock;
 
 /// From a write until the kernel has applied it.
 const SETTLE: Duration = Duration::from_millis(25);
@@ -74,10 +75,6 @@ impl Cores {
     pub(super) fn lock(&self) -> MutexGuard<'_, Cpufreq> {
         lock(&self.caps)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Watch {

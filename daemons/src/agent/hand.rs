@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use anyhow::bail;
@@ -22,6 +22,7 @@ use super::vms::Notes;
 use super::{Letter, dry};
 use crate::control::Hand;
 use crate::events::Events;
+use crate::lock;
 use crate::state;
 
 /// The agent's hand: cores, the server's own limit, and the answer to the chassis.
@@ -75,7 +76,7 @@ impl AgentHand {
     }
 
     fn set_quota(&self, vm: &VmId, millicores: Option<u32>) -> Result<(), ActuatorError> {
-        let mut bandwidth = self.bandwidth.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bandwidth = lock(&self.bandwidth);
         let done = match millicores {
             Some(millicores) => bandwidth.set(vm, millicores),
             None => bandwidth.release(vm),
@@ -105,7 +106,7 @@ impl AgentHand {
             return Ok(());
         }
         let mut failed = self.cores.lock().release_all();
-        let mut bandwidth = self.bandwidth.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bandwidth = lock(&self.bandwidth);
         failed.extend(bandwidth.release_all().iter().map(ToString::to_string));
         if let Some(limit) = self.limit {
             failed.extend(limit.put_back().err().map(|error| error.to_string()));
@@ -171,7 +172,7 @@ impl Hand<Agent> for AgentHand {
             status.cores = Some(cores.status());
             status.alarms.extend(cores.alarms());
         }
-        let bandwidth = self.bandwidth.lock().unwrap_or_else(PoisonError::into_inner);
+        let bandwidth = lock(&self.bandwidth);
         status.alarms.extend(bandwidth.alarms());
         for gauge in &self.sensors.gauges {
             status.sensors.push(gauge.status(now));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use ballast_types::VmId;
 use super::Letter;
 use super::hand::refused;
 use super::vms::{Vms, VmsError};
+use crate::lock;
 
 /// Between two looks at whether a killed VM's cgroup is empty.
 const LOOK: Duration = Duration::from_millis(100);
@@ -44,7 +45,7 @@ pub(super) struct Killable(Arc<Mutex<BTreeMap<VmId, Target>>>);
 
 impl Killable {
     pub(super) fn replace(&self, groups: BTreeMap<VmId, Target>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = groups;
+        *lock(&self.0) = groups;
     }
 
     #[cfg(test)]
@@ -53,7 +54,7 @@ impl Killable {
     }
 
     fn get(&self, vm: &VmId) -> Option<Target> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(vm).cloned()
+        lock(&self.0).get(vm).cloned()
     }
 }
 
@@ -108,7 +109,7 @@ fn bury(dead: &Receiver<(VmId, Target)>, vms: &Mutex<Vms>, letters: &Sender<Lett
             tracing::warn!(%vm, "its cgroup is not empty: somebody has started it again");
             continue;
         }
-        match remove(&mut vms.lock().unwrap_or_else(PoisonError::into_inner), &vm, &target) {
+        match remove(&mut lock(vms), &vm, &target) {
             // Fails only when the control thread has ended.
             Ok(Some(set)) => drop(letters.send(Letter::Input(Input::Vms(set)))),
             Ok(None) => tracing::info!(%vm, "not removed: it has been started anew, or has moved"),

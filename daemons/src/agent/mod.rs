@@ -14,7 +14,7 @@ mod vms;
 
 use std::process::ExitCode;
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -29,6 +29,7 @@ use crate::config::{AgentConfig, LimitBy};
 use crate::control::{self, Snapshot};
 use crate::events::Events;
 use crate::http::{self, Gate};
+use crate::lock;
 use crate::recorder::Recorder;
 use crate::redfish::Bmcs;
 use crate::{DaemonArgs, clock, state};
@@ -255,7 +256,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     // All, whatever comes of the first.
     let cores = hand.restore();
     let cores = cores.and(if dry { Ok(()) } else { Ok(limit::put_back_rapl(&root, &rapl_left)?) });
-    let groups = vms.lock().unwrap_or_else(PoisonError::into_inner).restore(cores.is_ok());
+    let groups = lock(&vms).restore(cores.is_ok());
     if let (Err(cores), Err(groups)) = (&cores, &groups) {
         bail!("{cores:#}; {groups:#}");
     }

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ballast_agent_core::{Fused, Input, Reading, SensorFault};
@@ -22,6 +22,7 @@ use super::dcmi::DcmiMeter;
 use super::vms::Vms;
 use crate::clock;
 use crate::config::{MeterConfig, MeterSource};
+use crate::lock;
 use crate::redfish::Bmcs;
 use crate::sensors::Gauge;
 
@@ -166,14 +167,14 @@ impl Reader {
         };
         match (&self.fused, reading) {
             (Some(fused), Reading::Sample { watts, taken_at }) => {
-                fused.lock().unwrap_or_else(PoisonError::into_inner).slow(watts, taken_at);
+                lock(fused).slow(watts, taken_at);
                 Arc::strong_count(fused) > 1
             }
             // Its silence is enough: what was learnt holds for a while.
             (Some(fused), Reading::Fault(_)) => Arc::strong_count(fused) > 1,
             (None, reading) => {
                 if let Reading::Sample { watts, .. } = reading {
-                    *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(watts);
+                    *lock(&self.newest) = Some(watts);
                 }
                 self.letters.send(Letter::Input(Input::Power(reading))).is_ok()
             }
@@ -204,7 +205,7 @@ impl Windows {
     /// Ends one window, and begins the next; `None` while there is none yet.
     fn reading(&mut self, now: Instant, root: &Root, max: Watts) -> Option<Reading> {
         let reading = self.window(now, root, max)?;
-        let doubt = self.fused.lock().unwrap_or_else(PoisonError::into_inner).doubt(now);
+        let doubt = lock(&self.fused).doubt(now);
         match reading {
             Reading::Sample { taken_at, .. } => self.gauge.answered(Ok(taken_at), None),
             Reading::Fault(_) => {
@@ -229,7 +230,7 @@ impl Windows {
         };
         match (energy, from) {
             (Ok(Energy::Power(rapl)), Some(from)) => {
-                let mut fused = self.fused.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut fused = lock(&self.fused);
                 Some(fused.fast(from, now, rapl))
             }
             (Ok(Energy::Absurd(_)), _) => Some(Reading::Fault(SensorFault::Absurd)),
@@ -269,7 +270,7 @@ impl Sampler {
         let fresh = match reading {
             Some(Reading::Sample { watts, .. }) => Some(watts),
             Some(Reading::Fault(_)) => None,
-            None => self.newest.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            None => lock(&self.newest).take(),
         };
         let packages = self.packages.as_mut().and_then(|meter| match meter.sample(now) {
             Ok(Energy::Power(watts)) => Some(watts),

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -23,6 +23,7 @@ use crate::clock;
 use crate::control::Snapshot;
 use crate::events::Events;
 use crate::http::{self, Caller, Gate, Health, Refused, Right, only};
+use crate::lock;
 use crate::metrics;
 use crate::tls::Tls;
 
@@ -111,7 +112,7 @@ async fn power(
         let why = format!("source = {:?}: the certificate is that of {role}", reading.source);
         return Err(Refused(StatusCode::FORBIDDEN, why));
     }
-    let taken = input.lock().unwrap_or_else(PoisonError::into_inner).take(clock::now(), &reading);
+    let taken = lock(input).take(clock::now(), &reading);
     taken.map_err(|why| {
         let code = match why {
             PowerRefusal::Foreign(..) => StatusCode::FORBIDDEN,

@@ -12,7 +12,7 @@
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use ballast_types::{Instant, Supply, SupplyState};
 use super::Letter;
 use super::power_input::PowerInput;
 use crate::clock;
+use crate::lock;
 use crate::sensors::Gauge;
 
 /// What reaches the polling thread.
@@ -90,7 +91,7 @@ impl Polling {
             workers.push(Worker::start(index, supply, gauge, refresh, words.clone())?);
         }
         if let Some(outside) = &outside {
-            gauges.push(outside.lock().unwrap_or_else(PoisonError::into_inner).gauge());
+            gauges.push(lock(outside).gauge());
         }
         let taken_at = Instant::ZERO;
         let mut poller = Poller { workers, outside, words: inbox, period, letters, taken_at };
@@ -182,7 +183,7 @@ impl Poller {
         let read = |worker: &Worker| worker.read.unwrap_or(Supply::UNKNOWN);
         let mut supplies: Vec<_> = self.workers.iter().map(read).collect();
         if let Some(outside) = &self.outside {
-            let outside = outside.lock().unwrap_or_else(PoisonError::into_inner).newest(now);
+            let outside = lock(outside).newest(now);
             let input = outside.map(|(watts, _)| watts);
             let state = if input.is_some() { SupplyState::Active } else { SupplyState::Unknown };
             supplies.push(Supply { state, input });

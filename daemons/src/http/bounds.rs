@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::lock;
 use ballast_types::Role;
 use tokio::sync::Notify;
 
@@ -136,10 +137,6 @@ impl Bounds {
     pub(super) fn may_ask(&self, party: &Party) -> bool {
         lock(&self.requests).take(party, Instant::now())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One connection's room, until it is dropped.

@@ -5,7 +5,7 @@
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, HttpBody as _, to_bytes};
@@ -20,6 +20,7 @@ use tokio::time::timeout;
 
 use super::Refused;
 use super::bounds::{Bounds, Party};
+use crate::lock;
 use crate::tls::{Tls, role_of};
 
 /// No message of the wire comes near this.
@@ -150,7 +151,7 @@ impl Caller {
     /// Whether it would be let in now: certificates end, and authorities are taken out of the files.
     fn is_still_good(&self) -> bool {
         let Kind::Certified(it) = &self.0 else { return true };
-        let mut checked = it.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut checked = lock(&it.checked);
         let generation = it.tls.generation();
         if checked.0 == generation && checked.1.elapsed() < TRUST_FOR {
             return true;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{io, mem};
 
@@ -16,6 +16,7 @@ use super::Vms;
 use crate::agent::Letter;
 use crate::clock;
 use crate::config::DiscoverConfig;
+use crate::lock;
 
 /// A VM that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,7 +135,7 @@ pub(in crate::agent) fn start(
 ) -> io::Result<()> {
     clock::every("discovery", period, move || {
         // Sent under the lock, so that no older set comes after a newer one.
-        let mut vms = vms.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut vms = lock(&vms);
         match vms.rescan() {
             Some(set) => letters.send(Letter::Input(Input::Vms(set))).is_ok(),
             None => true,

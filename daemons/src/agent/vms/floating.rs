@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::mem;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use ballast_agent_core::Vm;
 use ballast_hw::cgroup::check_mode;
@@ -11,6 +11,7 @@ use ballast_types::wire::VmSpec;
 use ballast_types::{CoreId, OnExtreme, VmClass, VmId};
 
 use super::Vms;
+use crate::lock;
 
 /// Every VM with as many CPUs as it has; which ones does not matter. No VM is wider than the server, but
 /// together they may have more than its `cpus`.
@@ -32,7 +33,7 @@ pub(super) fn set(cpus: u16, specs: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<V
 
 impl Vms {
     fn bandwidth(&self) -> Option<MutexGuard<'_, Bandwidth>> {
-        Some(self.floating.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(lock(self.floating.as_ref()?))
     }
 
     /// Knows a VM's group, and what is on it.

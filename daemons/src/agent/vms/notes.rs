@@ -1,8 +1,9 @@
 //! What the status says of VMs beside what the controller knows.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use crate::lock;
 use ballast_types::VmId;
 use ballast_types::wire::AgentStatus;
 
@@ -19,17 +20,17 @@ pub(in crate::agent) struct Notes(Arc<Mutex<Said>>);
 
 impl Notes {
     pub(super) fn replace(&self, origins: BTreeMap<VmId, String>, alarms: Vec<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Said { origins, alarms };
+        *lock(&self.0) = Said { origins, alarms };
     }
 
     #[cfg(test)]
     pub(super) fn alarms(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).alarms.clone()
+        lock(&self.0).alarms.clone()
     }
 
     /// Adds them to the status.
     pub(in crate::agent) fn add_to(&self, status: &mut AgentStatus) {
-        let said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = lock(&self.0);
         for vm in &mut status.vms {
             vm.origin = said.origins.get(&vm.vm).cloned();
         }
