@@ -32,12 +32,26 @@ fn every_crate_imports_downwards_only() {
         (types, &[][..]),
         (agent, &[types]),
         (chassis, &[types]),
+        ("ballast-forest", &[]),
+        ("ballast-predict", &["ballast-forest", types]),
+        ("ballast-placement", &["ballast-forest", "ballast-predict", types]),
         ("ballast-hw", &[types]),
         ("ballast-bmc", &[types]),
         ("ballast-sim", &[agent, chassis, types]),
         ("ballast-rig", &[agent, chassis, "ballast-sim", types]),
         ("ballast-certs", &[types]),
-        ("ballast-daemons", &[agent, chassis, "ballast-hw", "ballast-bmc", types]),
+        (
+            "ballast-daemons",
+            &[
+                agent,
+                chassis,
+                "ballast-predict",
+                "ballast-forest",
+                "ballast-hw",
+                "ballast-bmc",
+                types,
+            ],
+        ),
     ] {
         for name in own(package) {
             assert!(allowed.contains(&name.as_str()), "{package} must not import {name}");
@@ -49,7 +63,14 @@ fn every_crate_imports_downwards_only() {
 fn pure_crates_reach_no_runtime_no_system_and_no_network() {
     let banned =
         ["tokio", "axum", "hyper", "reqwest", "nix", "libc", "procfs", "tracing", "async-std"];
-    for package in ["ballast-types", "ballast-agent-core", "ballast-chassis-core"] {
+    for package in [
+        "ballast-types",
+        "ballast-agent-core",
+        "ballast-chassis-core",
+        "ballast-forest",
+        "ballast-predict",
+        "ballast-placement",
+    ] {
         let reached = reaches(package);
         for name in banned {
             assert!(!reached.contains(name), "{package} must not reach {name}");
@@ -67,7 +88,7 @@ fn pure_crates_ban_clocks_and_files() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let read = |name: &str| std::fs::read_to_string(format!("{root}/{name}/clippy.toml")).unwrap();
     let agent = read("agent");
-    for name in ["types", "chassis", "sim"] {
+    for name in ["types", "chassis", "sim", "forest", "predict", "placement"] {
         assert_eq!(read(name), agent, "{name}/clippy.toml and agent/clippy.toml differ");
     }
     for path in ["std::time::Instant::now", "std::fs::read", "std::thread::sleep", "HashMap::iter"]

@@ -1,0 +1,1 @@
+//! Where the next VM goes: constraints filter, preferences rank.

@@ -1,0 +1,1 @@
+//! Predictions about a VM before it runs: is it user-facing, and how busy will it be.
