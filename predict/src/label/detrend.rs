@@ -1,0 +1,116 @@
+//! A week on a level: every value over the mean of the 24 hours before it, and over the series' deviation.
+
+use serde::{Deserialize, Serialize};
+
+use super::Reason;
+use crate::week::{DAY, SLOTS, Week};
+
+/// The smallest mean that a value is divided by, in percent.
+const FLOOR_PCT: f64 = 0.1;
+/// Below this standard deviation of the de-trended series it is flat.
+const FLAT: f64 = 1e-9;
+
+/// What the first day, which has no day before it, is divided by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FirstDay {
+    /// The working day before it where that is known, else its own mean.
+    #[default]
+    WarmUp,
+    /// Its own mean.
+    Own,
+    /// Nothing: it is left out, and four days are looked at.
+    Drop,
+}
+
+/// A de-trended and normalised series. Missing values are NaN; so is a first day that was dropped.
+#[derive(Clone, Debug)]
+pub struct Series {
+    values: [f64; SLOTS],
+    /// Its values are in this range.
+    first: usize,
+    /// Standard deviation of the de-trended values, before they were divided by it.
+    deviation: f64,
+}
+
+impl Series {
+    /// De-trends and normalises a week (III-B, step 1).
+    ///
+    /// # Errors
+    /// `TooManyGaps`, or `Flat` if the de-trended series never changes.
+    pub fn new(week: &Week, first_day: FirstDay) -> Result<Self, Reason> {
+        week.check()?;
+        let (mut values, first) = scaled(week, first_day);
+        let deviation = deviation(&values);
+        if deviation < FLAT {
+            return Err(Reason::Flat);
+        }
+        for value in &mut values {
+            *value /= deviation;
+        }
+        Ok(Self { values, first, deviation })
+    }
+
+    /// The values, half hour by half hour; missing ones are NaN.
+    pub fn values(&self) -> &[f64; SLOTS] {
+        &self.values
+    }
+
+    /// The half hour it begins with: 0, or 48 where the first day was dropped.
+    pub fn first(&self) -> usize {
+        self.first
+    }
+
+    /// Standard deviation of the de-trended values, as a share of the mean use.
+    pub fn deviation(&self) -> f64 {
+        self.deviation
+    }
+}
+
+/// Every value over the mean of the 24 hours before it.
+fn scaled(week: &Week, first_day: FirstDay) -> ([f64; SLOTS], usize) {
+    let x = week.values();
+    let mut scaled = [f64::NAN; SLOTS];
+    let mut first = 0;
+    let day: &[f64] = &x[..DAY];
+    match (first_day, week.warm_up()) {
+        (FirstDay::Drop, _) => first = DAY,
+        (FirstDay::WarmUp, Some(before)) => {
+            let mut both = [0.0; 2 * DAY];
+            both[..DAY].copy_from_slice(before);
+            both[DAY..].copy_from_slice(day);
+            for (i, y) in scaled[..DAY].iter_mut().enumerate() {
+                *y = over_mean(both[DAY + i], &both[i..DAY + i]);
+            }
+        }
+        _ => {
+            for (y, value) in scaled.iter_mut().zip(day) {
+                *y = over_mean(*value, day);
+            }
+        }
+    }
+    for i in DAY..SLOTS {
+        scaled[i] = over_mean(x[i], &x[i - DAY..i]);
+    }
+    (scaled, first)
+}
+
+/// NaN if the value is missing, or all of the window is.
+fn over_mean(value: f64, window: &[f64]) -> f64 {
+    let (mut sum, mut count) = (0.0, 0u32);
+    for x in window {
+        if !x.is_nan() {
+            sum += x;
+            count += 1;
+        }
+    }
+    value / (sum / f64::from(count)).max(if count == 0 { f64::NAN } else { FLOOR_PCT })
+}
+
+/// Population standard deviation of what is there.
+fn deviation(values: &[f64]) -> f64 {
+    let there = || values.iter().filter(|v| !v.is_nan());
+    let count = there().count() as f64;
+    let mean = there().sum::<f64>() / count;
+    (there().map(|v| (v - mean) * (v - mean)).sum::<f64>() / count).sqrt()
+}

@@ -1,0 +1,46 @@
+//! The baselines: autocorrelation and Fourier transform, on the same series and with the same guard against
+//! shorter periods (8 hours).
+
+use super::detrend::Series;
+use crate::week::{DAY, SLOTS};
+
+/// `(1 - r(24 h)) / (1 - r(8 h))`, with `r` the sample autocorrelation; near 0 for user-facing VMs. Of pairs
+/// of values only those count that are both there.
+pub fn autocorrelation_score(series: &Series) -> f64 {
+    let centred = centred(series);
+    let r = |lag: usize| -> f64 {
+        let pairs = centred[..SLOTS - lag].iter().zip(&centred[lag..]);
+        pairs.map(|(a, b)| a * b).sum::<f64>() / centred.iter().map(|v| v * v).sum::<f64>()
+    };
+    ratio(1.0 - r(DAY), 1.0 - r(DAY / 3))
+}
+
+/// Power at a period of 8 hours over that at 24 hours; near 0 for user-facing VMs. Missing values count as
+/// the mean.
+pub fn fourier_score(series: &Series) -> f64 {
+    let centred = centred(series);
+    ratio(power(&centred, DAY / 3), power(&centred, DAY))
+}
+
+/// Squared magnitude of the Fourier transform at a period of so many half hours.
+pub(super) fn power(centred: &[f64; SLOTS], period: usize) -> f64 {
+    let (mut re, mut im) = (0.0, 0.0);
+    for place in 0..period {
+        let sum: f64 = centred[place..].iter().step_by(period).sum();
+        let angle = core::f64::consts::TAU * place as f64 / period as f64;
+        re += sum * libm::cos(angle);
+        im += sum * libm::sin(angle);
+    }
+    re * re + im * im
+}
+
+/// The series less its mean; 0 where a value is missing.
+pub(super) fn centred(series: &Series) -> [f64; SLOTS] {
+    let there = || series.values().iter().filter(|v| !v.is_nan());
+    let mean = there().sum::<f64>() / there().count() as f64;
+    series.values().map(|v| if v.is_nan() { 0.0 } else { v - mean })
+}
+
+fn ratio(above: f64, below: f64) -> f64 {
+    if above == below { 1.0 } else { above / below }
+}
