@@ -4,7 +4,7 @@ use ballast_types::wire::{EventKind, SharePolicy, Slot};
 use ballast_types::{Instant, Watts};
 
 use crate::chassis::Chassis;
-use crate::episode::{Episode, State, Trigger};
+use crate::episode::{Episode, Excess, State, Trigger};
 use crate::{LiftRule, Mode};
 
 impl Chassis {
@@ -21,7 +21,7 @@ impl Chassis {
                 episode.high_at = now;
             }
             episode.emergency &= total > threshold;
-            episode.over_since = (total > limit).then(|| episode.over_since.unwrap_or(now));
+            episode.over = Excess::after(episode.over, now, total, threshold, limit);
         }
         self.escalate_if_due(now);
         if measured {
@@ -147,7 +147,7 @@ impl Chassis {
         let (emergency_after, out_of_band_after) =
             (self.params.emergency_after, self.params.out_of_band_after);
         let Some(episode) = self.state.episode_mut() else { return };
-        let Some(over) = episode.over_since.map(|since| now - since) else { return };
+        let Some(over) = episode.over.map(|over| now - over.since) else { return };
         if over >= emergency_after {
             episode.emergency = true;
         }

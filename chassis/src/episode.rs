@@ -15,8 +15,8 @@
 //! An episode is independent of out-of-band caps: the cap of a dead server stays while the others
 //! are calm. So `OutOfBand` and `Blind` hold an episode, or none.
 
-use ballast_types::Instant;
 use ballast_types::wire::ChassisState;
+use ballast_types::{Instant, Watts};
 
 /// One capping episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub(crate) struct Episode {
     pub(crate) began: Instant,
     /// When the draw last was at or over the alert threshold.
     pub(crate) high_at: Instant,
-    /// Since when the draw is over the limit, as far as is known. A missing reading does not end it.
-    pub(crate) over_since: Option<Instant>,
+    /// The draw is over the limit, as far as is known. A missing reading does not end it.
+    pub(crate) over: Option<Excess>,
     /// Whether agents are told `emergency`.
     pub(crate) emergency: bool,
 }
@@ -34,7 +34,38 @@ pub(crate) struct Episode {
 impl Episode {
     /// One that begins now.
     pub(crate) fn new(now: Instant) -> Self {
-        Self { began: now, high_at: now, over_since: None, emergency: false }
+        Self { began: now, high_at: now, over: None, emergency: false }
+    }
+}
+
+/// A draw over the limit.
+///
+/// One reading at or under the limit does not end it: under a draw a little above the limit a meter's
+/// noise gives such readings all the time, and software would never be found wanting. It ends with a
+/// reading at or under the alert threshold, or when the running mean is half-way down to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Excess {
+    /// Since when.
+    pub(crate) since: Instant,
+    /// Of about the last four readings.
+    mean: Watts,
+}
+
+impl Excess {
+    /// What is known after the reading `total`.
+    pub(crate) fn after(
+        before: Option<Self>,
+        now: Instant,
+        total: Watts,
+        threshold: Watts,
+        limit: Watts,
+    ) -> Option<Self> {
+        let Some(before) = before else {
+            return (total > limit).then_some(Self { since: now, mean: total });
+        };
+        let mean = before.mean + (total - before.mean).per(4);
+        let ended = total <= threshold || mean - threshold <= (limit - threshold).per(2);
+        (!ended).then_some(Self { mean, ..before })
     }
 }
 
@@ -136,6 +167,28 @@ fn settled(episode: Option<Episode>, caps_on: bool) -> State {
 mod tests {
     use super::*;
     use State::{Alerting, Blind, Boot, Fenced, Normal, OutOfBand};
+
+    #[test]
+    fn an_excess_is_not_ended_by_one_reading_at_the_limit() {
+        let (threshold, limit) = (Watts::from_whole(980), Watts::from_whole(1000));
+        let ends_after = |readings: &[i64]| {
+            let mut over = None;
+            for (n, w) in (0..).zip(readings) {
+                let was = over;
+                let now = Instant::from_millis(200 * n);
+                over = Excess::after(over, now, Watts::from_whole(*w), threshold, limit);
+                if was.is_some() && over.is_none() {
+                    return Some(n);
+                }
+            }
+            assert_eq!(over.map_or(Instant::ZERO, |over| over.since), Instant::ZERO);
+            None
+        };
+        assert_eq!(ends_after(&[1000, 1000]), None, "at the limit is not over it");
+        assert_eq!(ends_after(&[1001, 999, 996, 1003, 997, 1002]), None);
+        assert_eq!(ends_after(&[1020, 980]), Some(1), "the threshold ends it at once");
+        assert_eq!(ends_after(&[1001, 985, 985, 985, 985, 985]), Some(5), "so does a mean of 990");
+    }
 
     #[test]
     fn every_transition() {

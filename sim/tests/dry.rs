@@ -63,6 +63,18 @@ fn what_the_others_cannot_pay_the_hardware_caps_hold() {
 }
 
 #[test]
+fn a_draw_just_over_the_limit_does_not_hide_in_the_meters_noise() {
+    // What the two others draw at their floors leaves the total less than 1 % over these budgets, and the
+    // meters' noise is 1 %. The run itself watches the trip time.
+    for (seed, budget, batch) in
+        [(312, 593, 0.9728), (326, 591, 0.9594), (327, 592, 0.9513), (355, 588, 0.9245)]
+    {
+        let world = run(budget, batch, seed, SharePolicy::Even, Policy::Stepwise);
+        assert!(world.outcome().out_of_band_s > 0.0, "{budget} W: {:?}", world.outcome());
+    }
+}
+
+#[test]
 fn a_dry_agent_says_so_and_claims_nothing() {
     let world = run(640, 0.9, 1, SharePolicy::CriticalFirst, Policy::Stepwise);
     let lives = world.agent_tape(1).expect("recorded").lives();
