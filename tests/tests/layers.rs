@@ -35,6 +35,7 @@ fn every_crate_imports_downwards_only() {
         ("ballast-forest", &[]),
         ("ballast-predict", &["ballast-forest", types]),
         ("ballast-placement", &["ballast-forest", "ballast-predict", types]),
+        ("ballast-planner", &[types]),
         ("ballast-hw", &[types]),
         ("ballast-bmc", &[types]),
         ("ballast-sim", &[agent, chassis, types]),
@@ -70,6 +71,7 @@ fn pure_crates_reach_no_runtime_no_system_and_no_network() {
         "ballast-forest",
         "ballast-predict",
         "ballast-placement",
+        "ballast-planner",
     ] {
         let reached = reaches(package);
         for name in banned {
@@ -88,7 +90,7 @@ fn pure_crates_ban_clocks_and_files() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let read = |name: &str| std::fs::read_to_string(format!("{root}/{name}/clippy.toml")).unwrap();
     let agent = read("agent");
-    for name in ["types", "chassis", "sim", "forest", "predict", "placement"] {
+    for name in ["types", "chassis", "sim", "forest", "predict", "placement", "planner"] {
         assert_eq!(read(name), agent, "{name}/clippy.toml and agent/clippy.toml differ");
     }
     for path in ["std::time::Instant::now", "std::fs::read", "std::thread::sleep", "HashMap::iter"]

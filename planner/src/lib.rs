@@ -1,0 +1,29 @@
+//! How low a chassis budget may be set: the lowest one whose capping events stay as rare and as shallow as
+//! the operator accepts, from the history of draws.
+//!
+//! ```text
+//!   readings ──▶ Histogram ──┐
+//!   Chassis (curves, load) ──┼─ reductions ─┐
+//!   Policy (rates, floors) ──┴──────────────┴─▶ lowest() ──buffer──▶ Plan ──▶ what it would have done
+//! ```
+//! | module | what it knows |
+//! |---|---|
+//! | `histogram` | draws, exact at the meter's resolution, mergeable |
+//! | `chassis` | what a chassis can shed at a frequency floor |
+//! | `policy` | accepted rates and floors; the approaches of the paper's Table IV |
+//! | `lowest` | the lowest admissible budget: closed form, and the paper's walk |
+//! | `plan` | buffer, savings, and the events that the history would have had |
+//!
+//! Source: Kumbhare et al., arXiv 2010.15388, Section III-E and IV-F.
+
+mod chassis;
+mod histogram;
+mod lowest;
+mod plan;
+mod policy;
+
+pub use chassis::{Chassis, ChassisError, Reductions};
+pub use histogram::{Histogram, HistogramError};
+pub use lowest::{Binding, Lowest, lowest, walk};
+pub use plan::{Events, Plan, Terms, TermsError};
+pub use policy::{Approach, Policy, PolicyError, Treated};
