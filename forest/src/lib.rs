@@ -1,1 +1,45 @@
 //! Tree ensembles over histograms: random forest and gradient boosting, with fast single rows.
+//!
+//! ```
+//! use ballast_forest::{ForestOptions, Table, Target, train_forest};
+//! use std::num::NonZeroUsize;
+//!
+//! let table = Table::from_columns(vec![(0..100).map(|n| n as f32).collect()])?;
+//! let labels: Vec<u32> = (0..100).map(|n| u32::from(n >= 50)).collect();
+//! let target = Target::Classes { labels: &labels, classes: 2 };
+//! let threads = NonZeroUsize::MIN;
+//! let forest = train_forest(&table, target, None, &ForestOptions::default(), 1, threads)?;
+//! let mut shares = [0.0; 2];
+//! forest.predict(&[80.0], &mut shares);
+//! assert!(shares[1] > 0.9);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Features are put in at most 255 bins and one for missing values (`NaN`), which learn at every split which
+//! way to go. All sums are exact, and every random draw has a name, so a model depends on its input and seed
+//! alone: not on threads, and not on the machine.
+
+mod bins;
+mod boost;
+mod ensemble;
+mod forest;
+mod grow;
+mod loss;
+mod parallel;
+mod rng;
+mod score;
+mod split;
+mod sums;
+mod table;
+mod train;
+mod tree;
+mod walk;
+
+pub use boost::{BoostOptions, EarlyStopping, train_boosted, train_with_loss};
+pub use ensemble::{DamagedModel, Ensemble, Link, MAX_CLASSES, MAX_TREES};
+pub use forest::{ForestOptions, train_forest, train_forest_out_of_bag};
+pub use loss::{Gradient, Loss};
+pub use score::{auc, log_loss};
+pub use table::{MAX_FEATURES, Table, TableError};
+pub use train::{Features, Target, TrainError};
+pub use tree::MAX_DEPTH;

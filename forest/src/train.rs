@@ -1,0 +1,194 @@
+//! What every training needs: its input checked, and errors that say what is wrong.
+
+use core::fmt;
+
+use crate::sums::fixed_point;
+use crate::{MAX_CLASSES, Table};
+
+/// What a model learns to say about a row.
+#[derive(Clone, Copy, Debug)]
+pub enum Target<'a> {
+    /// Its class.
+    Classes {
+        /// The class of every row, from 0.
+        labels: &'a [u32],
+        /// How many there are: 2 to [`MAX_CLASSES`].
+        classes: u32,
+    },
+    /// Its value.
+    Values(&'a [f32]),
+}
+
+/// How many features are tried at a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Features {
+    /// All of them.
+    All,
+    /// So many as the square root of their number, rounded down, at least one; chosen anew for every node.
+    Sqrt,
+    /// So many, at least one; all where there are not more.
+    Count(usize),
+}
+
+impl Features {
+    /// How many of `all`.
+    pub(crate) fn of(self, all: usize) -> usize {
+        match self {
+            Self::All => all,
+            Self::Sqrt => all.isqrt(),
+            Self::Count(count) => count,
+        }
+    }
+}
+
+/// Why nothing was trained.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TrainError {
+    /// Labels, values or weights are not one for every row.
+    Length {
+        /// Which of them.
+        what: &'static str,
+        /// How many there are.
+        found: usize,
+        /// Rows of the table.
+        rows: usize,
+    },
+    /// A row's label is not below the number of classes.
+    Label {
+        /// Which row, from 0.
+        row: usize,
+        /// Its label.
+        label: u32,
+        /// How many classes there are.
+        classes: u32,
+    },
+    /// A row's value is not finite, or its weight is negative or not finite.
+    Value {
+        /// Value or weight.
+        what: &'static str,
+        /// Which row, from 0.
+        row: usize,
+        /// What it is.
+        value: f32,
+    },
+    /// No row has any weight, or none is left to learn from.
+    NoRows,
+    /// An option is out of its range.
+    Option {
+        /// Its name.
+        name: &'static str,
+        /// Its value.
+        value: f64,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+    /// The model that came out is not sound: a loss of one's own gave numbers that are not finite.
+    Unsound(String),
+}
+
+impl fmt::Display for TrainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length { what, found, rows } => write!(f, "{found} {what} for {rows} rows"),
+            Self::Label { row, label, classes } => {
+                write!(f, "row {row}: class {label}; allowed: 0 to {}", i64::from(*classes) - 1)
+            }
+            Self::Value { what, row, value } => {
+                let allowed = if *what == "weight" { "finite, not negative" } else { "finite" };
+                write!(f, "row {row}: {what} {value}; allowed: {allowed}")
+            }
+            Self::NoRows => write!(f, "no row with a weight above 0 to learn from"),
+            Self::Option { name, value, allowed } => {
+                write!(f, "{name} = {value}; allowed: {allowed}")
+            }
+            Self::Unsound(error) => write!(f, "training gave no sound model: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for TrainError {}
+
+/// Refuses an option that is not within its range.
+pub(crate) fn within(
+    name: &'static str,
+    value: f64,
+    range: impl core::ops::RangeBounds<f64>,
+    allowed: &'static str,
+) -> Result<(), TrainError> {
+    match range.contains(&value) {
+        true => Ok(()),
+        false => Err(TrainError::Option { name, value, allowed }),
+    }
+}
+
+/// Refuses a target that does not fit the table.
+pub(crate) fn check_target(table: &Table, target: Target<'_>) -> Result<(), TrainError> {
+    match target {
+        Target::Classes { labels, classes } => {
+            let range = 2.0..=f64::from(MAX_CLASSES);
+            within("classes", f64::from(classes), range, "2 to 32")?;
+            check_length("labels", labels.len(), table)?;
+            match labels.iter().position(|label| *label >= classes) {
+                Some(row) => Err(TrainError::Label { row, label: labels[row], classes }),
+                None => Ok(()),
+            }
+        }
+        Target::Values(values) => {
+            check_length("values", values.len(), table)?;
+            match values.iter().position(|value| !value.is_finite()) {
+                Some(row) => Err(TrainError::Value { what: "value", row, value: values[row] }),
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+fn check_length(what: &'static str, found: usize, table: &Table) -> Result<(), TrainError> {
+    match found == table.rows() {
+        true => Ok(()),
+        false => Err(TrainError::Length { what, found, rows: table.rows() }),
+    }
+}
+
+/// Weights in fixed point.
+pub(crate) struct Weights {
+    /// Of every row; 0 where a row does not count.
+    pub(crate) rows: Vec<i32>,
+    /// What weight 1 is.
+    pub(crate) one: f64,
+}
+
+impl Weights {
+    /// Bits of the largest weight: a row may be drawn a thousand times.
+    const BITS: i32 = 20;
+
+    pub(crate) fn new(table: &Table, weights: Option<&[f32]>) -> Result<Self, TrainError> {
+        let Some(weights) = weights else {
+            let one = fixed_point(1.0, Self::BITS);
+            return Ok(Self { rows: vec![one as i32; table.rows()], one });
+        };
+        check_length("weights", weights.len(), table)?;
+        let wrong = |weight: &f32| !(*weight >= 0.0 && weight.is_finite());
+        if let Some(row) = weights.iter().position(wrong) {
+            return Err(TrainError::Value { what: "weight", row, value: weights[row] });
+        }
+        let one = fixed_point(weights.iter().copied().fold(0.0, f32::max), Self::BITS);
+        let rows: Vec<i32> =
+            weights.iter().map(|weight| libm::rint(f64::from(*weight) * one) as i32).collect();
+        match rows.iter().any(|weight| *weight > 0) {
+            true => Ok(Self { rows, one }),
+            false => Err(TrainError::NoRows),
+        }
+    }
+
+    /// A row's weight.
+    pub(crate) fn of(&self, row: usize) -> f64 {
+        f64::from(self.rows[row]) / self.one
+    }
+
+    /// The least weight of a leaf, in fixed point.
+    pub(crate) fn min_leaf(&self, min_leaf: u32) -> i64 {
+        // A cast of what is too large gives the largest number.
+        ((f64::from(min_leaf) * self.one) as i64).max(1)
+    }
+}

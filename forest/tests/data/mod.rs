@@ -1,0 +1,65 @@
+//! Generated rows with a known law.
+
+use ballast_forest::Table;
+
+/// Rows, and what is true about them.
+pub(crate) struct Data {
+    pub(crate) table: Table,
+    pub(crate) labels: Vec<u32>,
+    pub(crate) classes: u32,
+    /// Of every row, the true probability of each class.
+    pub(crate) law: Vec<f32>,
+    /// Of every row, a value with noise.
+    pub(crate) values: Vec<f32>,
+}
+
+/// A linear congruential generator: good enough for data.
+pub(crate) struct Draws(pub(crate) u64);
+
+impl Draws {
+    pub(crate) fn uniform(&mut self) -> f64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// J. Friedman's first function (*Multivariate adaptive regression splines*, 1991) of five of seven features.
+/// A tenth of the last useful feature is missing, and that counts as 0.5. The class is drawn: of two by the
+/// logistic function of the value, of more with the value's distance to the class.
+pub(crate) fn friedman(rows: usize, classes: u32, seed: u64) -> Data {
+    let mut draws = Draws(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut columns = vec![Vec::new(); 7];
+    let (mut labels, mut law, mut values) = (vec![], vec![], vec![]);
+    for _ in 0..rows {
+        let mut x: Vec<f64> = (0..7).map(|_| draws.uniform()).collect();
+        if draws.uniform() < 0.1 {
+            x[4] = f64::NAN;
+        }
+        columns.iter_mut().zip(&x).for_each(|(column, x)| column.push(*x as f32));
+        let last = if x[4].is_nan() { 0.5 } else { x[4] };
+        let sine = 10.0 * libm::sin(core::f64::consts::PI * x[0] * x[1]);
+        let value = sine + 20.0 * (x[2] - 0.5) * (x[2] - 0.5) + 10.0 * x[3] + 5.0 * last;
+        let weights: Vec<f64> = match classes {
+            2 => vec![1.0, libm::exp((value - 14.4) / 2.0)],
+            _ => (0..classes)
+                .map(|class| {
+                    let middle = 5.0 + 20.0 * (f64::from(class) + 0.5) / f64::from(classes);
+                    libm::exp(-(value - middle) * (value - middle) / 10.0)
+                })
+                .collect(),
+        };
+        let all: f64 = weights.iter().sum();
+        let mut left = draws.uniform() * all;
+        let label = weights.iter().position(|weight| {
+            left -= weight;
+            left < 0.0
+        });
+        labels.push(label.unwrap_or(0) as u32);
+        law.extend(weights.iter().map(|weight| (weight / all) as f32));
+        // The sum of twelve uniform draws: nearly normal.
+        let noise = (0..12).map(|_| draws.uniform()).sum::<f64>() - 6.0;
+        values.push((value + noise) as f32);
+    }
+    Data { table: Table::from_columns(columns).unwrap(), labels, classes, law, values }
+}
