@@ -22,7 +22,6 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
-use std::thread;
 
 use ballast_types::VmId;
 use serde::{Deserialize, Serialize};
@@ -30,14 +29,11 @@ use tracing::warn;
 
 use crate::binding::{refuse_systemds, unit_at};
 use crate::error::{HwError, Operation};
-use crate::root::{optional, read_value, write_value};
+use crate::root::{look_until, optional, read_value, write_value};
 use crate::systemd::Systemd;
 use crate::{Cgroup, Root};
 use cpu_max::CPU_MAX;
 pub use cpu_max::{CpuMax, CpuMaxError};
-
-/// Between two looks at what systemd did.
-const PAUSE: Duration = Duration::from_millis(5);
 
 /// The bandwidth of a VM's cgroup as it was before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -465,17 +461,14 @@ impl Limited {
             done => done?,
         }
         // systemd may take a moment; a file has it at once.
-        let tries = if self.unit.is_some() { 20 } else { 1 };
-        for n in 1.. {
-            match self.read()? {
-                Some(now) if now != value && n < tries => thread::sleep(PAUSE),
-                Some(now) if now != value => {
-                    let allowed = format!("{value}, as written");
-                    return Err(HwError::value(&self.file, Operation::Verify, now, allowed));
-                }
-                _ => break,
+        let looks = if self.unit.is_some() { 20 } else { 1 };
+        let is_so = |now: &Option<CpuMax>| now.is_none_or(|now| now == value);
+        match look_until(looks, || self.read(), is_so)?.filter(|now| *now != value) {
+            Some(now) => {
+                let allowed = format!("{value}, as written");
+                Err(HwError::value(&self.file, Operation::Verify, now, allowed))
             }
+            None => Ok(()),
         }
-        Ok(())
     }
 }

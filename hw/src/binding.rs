@@ -23,7 +23,7 @@ use crate::cgroup::check_mode;
 use crate::error::{HwError, Operation};
 pub use crate::libvirt::Pins;
 use crate::libvirt::Virsh;
-use crate::systemd::Systemd;
+use crate::systemd::{Curfew, Systemd};
 use crate::{Cgroup, CpuList, Root};
 use domains::Domains;
 use files::Files;
@@ -124,6 +124,7 @@ pub struct Binders {
     by: By,
     systemd: Option<Systemd>,
     virsh: PathBuf,
+    curfew: Curfew,
 }
 
 impl Binders {
@@ -131,7 +132,13 @@ impl Binders {
     #[must_use]
     pub fn new(root: &Root, by: By) -> Self {
         let virsh = if root.is_machine() { "virsh".into() } else { root.path("usr/bin/virsh") };
-        Self { root: root.clone(), by, systemd: None, virsh }
+        Self { root: root.clone(), by, systemd: None, virsh, curfew: Curfew::default() }
+    }
+
+    /// After it neither systemd nor libvirt is waited for.
+    #[must_use]
+    pub fn curfew(&self) -> Curfew {
+        self.curfew.clone()
     }
 
     /// systemd on this machine; the thread is started when it is first asked for.
@@ -142,7 +149,7 @@ impl Binders {
         if let Some(systemd) = &self.systemd {
             return Ok(systemd.clone());
         }
-        Ok(self.systemd.insert(Systemd::start(&self.root)?).clone())
+        Ok(self.systemd.insert(Systemd::until(&self.root, self.curfew())?).clone())
     }
 
     /// Who limits VMs' bandwidth then: whoever keeps a record of their groups. A domain's scope is a unit.
@@ -184,7 +191,8 @@ impl Binders {
             By::CgroupEvenUnits => Box::new(Files { root, even_units: true }),
             By::Systemd => Box::new(Units { root, systemd: self.systemd()? }),
             By::Libvirt(uri) => {
-                Box::new(Domains { root, virsh: Virsh::new(self.virsh.clone(), uri.clone()) })
+                let virsh = Virsh::new(self.virsh.clone(), uri.clone(), self.curfew());
+                Box::new(Domains { root, virsh })
             }
         })
     }

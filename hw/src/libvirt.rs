@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Instant;
 
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{HwError, Operation};
 use crate::lists::CpuList;
+use crate::systemd::Curfew;
 
 /// How long one command may take.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -53,11 +55,12 @@ pub(crate) struct Virsh {
     program: PathBuf,
     uri: String,
     deadline: Duration,
+    curfew: Curfew,
 }
 
 impl Virsh {
-    pub(crate) fn new(program: PathBuf, uri: String) -> Self {
-        Self { program, uri, deadline: DEADLINE }
+    pub(crate) fn new(program: PathBuf, uri: String, curfew: Curfew) -> Self {
+        Self { program, uri, deadline: DEADLINE, curfew }
     }
 
     pub(crate) fn uri(&self) -> &str {
@@ -141,7 +144,8 @@ impl Virsh {
             })?;
         // Read beside the waiting: an answer that fills a pipe must not hold the command up.
         let (out, err) = (drain(child.stdout.take()), drain(child.stderr.take()));
-        let until = Instant::now() + self.deadline;
+        let until = Instant::now() + self.curfew.left(self.deadline);
+        let late = || failed(io::ErrorKind::TimedOut.into(), "an answer in time");
         let status = loop {
             match child.try_wait() {
                 Ok(Some(status)) => break status,
@@ -150,12 +154,16 @@ impl Virsh {
                     // Ours, and it does not end by itself.
                     let _ = child.kill();
                     let _ = child.wait();
-                    let why = other.err().unwrap_or_else(|| io::ErrorKind::TimedOut.into());
-                    return Err(failed(why, "an answer in time"));
+                    let why = other.err().map(|error| failed(error, "a command that ends"));
+                    return Err(why.unwrap_or_else(late));
                 }
             }
         };
-        let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
+        // Whoever the command has left behind may hold its output open for ever.
+        let all = |pipe: Receiver<String>| {
+            pipe.recv_timeout(until.saturating_duration_since(Instant::now())).map_err(|_| late())
+        };
+        let (out, err) = (all(out)?, all(err)?);
         if status.success() {
             return Ok(out);
         }
@@ -167,15 +175,18 @@ impl Virsh {
     }
 }
 
-fn drain(pipe: Option<impl io::Read + Send + 'static>) -> thread::JoinHandle<String> {
+fn drain(pipe: Option<impl io::Read + Send + 'static>) -> Receiver<String> {
+    let (answer, all) = mpsc::sync_channel(1);
     thread::spawn(move || {
         let mut bytes = vec![];
         if let Some(pipe) = pipe {
             // What was read before an error is all there is.
             let _ = pipe.take(MAX_ANSWER).read_to_end(&mut bytes);
         }
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+        // Fails only when nobody waits any more.
+        let _ = answer.send(String::from_utf8_lossy(&bytes).into_owned());
+    });
+    all
 }
 
 /// The rows of a table of numbers and CPU lists; `None` if one says something else.

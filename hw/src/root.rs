@@ -3,6 +3,8 @@ use core::str::FromStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use ballast_types::BootId;
 
@@ -84,6 +86,26 @@ pub(crate) fn optional<T>(result: Result<T, HwError>) -> Result<Option<T>, HwErr
         Err(e) if e.is_missing() => Ok(None),
         Err(e) => Err(e),
     }
+}
+
+/// Between two looks at what others were told to do.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Looks until `done`, `looks` times at most; gives what was seen last.
+pub(crate) fn look_until<T>(
+    looks: u32,
+    mut look: impl FnMut() -> Result<T, HwError>,
+    done: impl Fn(&T) -> bool,
+) -> Result<T, HwError> {
+    let mut seen = look()?;
+    for _ in 1..looks {
+        if done(&seen) {
+            break;
+        }
+        thread::sleep(PAUSE);
+        seen = look()?;
+    }
+    Ok(seen)
 }
 
 /// Where every write of a kernel file is told, at level TRACE, once it has succeeded: `file` and `value`.

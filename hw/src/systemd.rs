@@ -17,6 +17,7 @@ use core::time::Duration;
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Instant;
 
@@ -67,11 +68,30 @@ struct Request {
     answer: SyncSender<Result<Option<UnitState>, HwError>>,
 }
 
+/// When nobody is waited for any more. At an end everything that is put back by others shares one span of
+/// time, however many VMs there are: what does not come back in it is for the next life. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Curfew(Arc<OnceLock<Instant>>);
+
+impl Curfew {
+    /// From now on there is so much time left. A second call changes nothing.
+    pub fn set(&self, within: Duration) {
+        self.0.get_or_init(|| Instant::now() + within);
+    }
+
+    /// How long to wait for something that may take up to `usual`.
+    pub(crate) fn left(&self, usual: Duration) -> Duration {
+        let left = |end: &Instant| end.saturating_duration_since(Instant::now()).min(usual);
+        self.0.get().map_or(usual, left)
+    }
+}
+
 /// The manager of this machine. Clones share a thread, which ends with the last of them.
 #[derive(Clone, Debug)]
 pub struct Systemd {
     requests: Sender<Request>,
     deadline: Duration,
+    curfew: Curfew,
 }
 
 impl Systemd {
@@ -86,10 +106,18 @@ impl Systemd {
     /// # Errors
     /// If the thread cannot be started.
     pub fn start(root: &Root) -> Result<Self, HwError> {
-        Self::with_deadline(root, DEADLINE)
+        Self::until(root, Curfew::default())
     }
 
-    fn with_deadline(root: &Root, deadline: Duration) -> Result<Self, HwError> {
+    /// The same; after the curfew nobody is waited for.
+    ///
+    /// # Errors
+    /// As [`Systemd::start`].
+    pub fn until(root: &Root, curfew: Curfew) -> Result<Self, HwError> {
+        Self::with_deadline(root, DEADLINE, curfew)
+    }
+
+    fn with_deadline(root: &Root, deadline: Duration, curfew: Curfew) -> Result<Self, HwError> {
         let (requests, inbox) = mpsc::channel();
         let socket = root.path("run/dbus/system_bus_socket");
         let failed = |e| HwError::io(&socket, Operation::Read, "one more thread", e);
@@ -98,7 +126,7 @@ impl Systemd {
             .name("systemd".into())
             .spawn(move || serve(&inbox, &bus, deadline))
             .map_err(failed)?;
-        Ok(Self { requests, deadline })
+        Ok(Self { requests, deadline, curfew })
     }
 
     /// What a unit is like.
@@ -148,14 +176,15 @@ impl Systemd {
         call: Call,
     ) -> Result<Option<UnitState>, HwError> {
         let (answer, waiting) = mpsc::sync_channel(1);
-        let until = Instant::now() + self.deadline;
+        let within = self.curfew.left(self.deadline);
+        let until = Instant::now() + within;
         let late = |_| {
-            let allowed = format!("an answer within {} ms", self.deadline.as_millis());
+            let allowed = format!("an answer in time: within {} ms", within.as_millis());
             failed(unit, operation, io::ErrorKind::TimedOut.into(), &allowed)
         };
         // Fails only when the thread has panicked, and then nobody answers either.
         let _ = self.requests.send(Request { unit: unit.to_owned(), call, until, answer });
-        waiting.recv_timeout(self.deadline).map_err(late)?
+        waiting.recv_timeout(within).map_err(late)?
     }
 }
 
@@ -369,12 +398,36 @@ mod tests {
         systemd.unit(UNIT).unwrap();
     }
 
+    /// It takes connections and says nothing.
+    #[test]
+    fn after_the_curfew_nobody_waits_however_many_units_there_are() {
+        let tree = Tree::new();
+        std::fs::create_dir_all(tree.root().path("run/dbus")).unwrap();
+        let socket = tree.root().path("run/dbus/system_bus_socket");
+        let _silent = std::os::unix::net::UnixListener::bind(socket).unwrap();
+        let (curfew, hour) = (Curfew::default(), Duration::from_secs(3600));
+        let systemd = Systemd::with_deadline(tree.root(), hour, curfew.clone()).unwrap();
+        curfew.set(Duration::from_millis(100));
+        curfew.set(hour);
+        let (done, all) = mpsc::channel();
+        thread::spawn(move || {
+            for _ in 0..100 {
+                let error = systemd.allow_cpus(UNIT, &list("1")).unwrap_err();
+                assert!(error.is_transient() && !error.is_missing(), "{error}");
+            }
+            done.send(()).unwrap();
+        });
+        all.recv_timeout(Duration::from_secs(60)).unwrap();
+    }
+
     #[test]
     fn nobody_waits_longer_than_the_deadline_and_what_is_late_is_not_begun() {
         let tree = Tree::new();
         let mock = Mock::start(tree.root());
         mock.unit("batch.slice/a.service");
-        let systemd = Systemd::with_deadline(tree.root(), Duration::from_secs(2)).unwrap();
+        let systemd =
+            Systemd::with_deadline(tree.root(), Duration::from_secs(2), Curfew::default());
+        let systemd = systemd.unwrap();
         // Nobody waits for this one when its turn comes; the next answer comes after it.
         let hurried = Systemd { deadline: Duration::ZERO, ..systemd.clone() };
         let error = hurried.allow_cpus(UNIT, &list("1")).unwrap_err();

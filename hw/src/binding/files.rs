@@ -61,7 +61,7 @@ impl Binder for Files {
         if original.is_of_another(inode) {
             return Ok(());
         }
-        optional(group.confine(&original.list(&group)?)).map(drop)
+        optional(group.give_back(&original.list(&group)?)).map(drop)
     }
 
     fn effective(&self, path: &str) -> Result<CpuList, HwError> {

@@ -186,11 +186,54 @@ fn a_virsh_that_hangs_is_ended() {
     let tree = machine();
     domain(&tree);
     tree.write("virsh.slow", "");
-    let virsh = Virsh::new(tree.root().path("usr/bin/virsh"), LIBVIRT_URI.into());
+    let virsh = || {
+        let program = tree.root().path("usr/bin/virsh");
+        Virsh::new(program, LIBVIRT_URI.into(), Curfew::default())
+    };
+    let hurried = |virsh: &Virsh| {
+        let error = virsh.pins(3).unwrap_err();
+        assert!(error.is_transient() && !error.is_missing(), "{error}");
+    };
     let began = Instant::now();
-    let error = virsh.within(Duration::from_millis(100)).pins(3).unwrap_err();
-    assert!(error.is_transient() && !error.is_missing(), "{error}");
+    hurried(&virsh().within(Duration::from_millis(100)));
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    let curfew = Curfew::default();
+    curfew.set(Duration::ZERO);
+    hurried(&Virsh::new(tree.root().path("usr/bin/virsh"), LIBVIRT_URI.into(), curfew));
+    // It ends, and leaves somebody behind who never closes its output.
+    tree.remove("virsh.slow");
+    tree.write("virsh.leaves", "");
+    hurried(&virsh().within(Duration::from_secs(1)));
+}
+
+/// A CPU went offline while a VM was bound.
+#[test]
+fn what_went_offline_meanwhile_does_not_keep_a_vm_from_being_put_back() {
+    for (by, path) in [(By::Cgroup, PLAIN), (By::Systemd, UNIT)] {
+        let tree = machine();
+        let systemd = Mock::start(tree.root());
+        systemd.unit(UNIT);
+        group(&tree, PLAIN, "0-7");
+        let (mut binders, binder) = bound_by(&tree, by.clone());
+        let original = binder.original(path).unwrap();
+        assert_eq!(original.cpus, "0-7");
+        systemd.online("0-4,6-15");
+        let parent = path.rsplit_once('/').unwrap().0;
+        tree.write(&format!("{}/cpuset.cpus.effective", dir(parent)), "0-4,6-15\n");
+        let granted = format!("{}/cpuset.cpus.effective", dir(path));
+        if by == By::Cgroup {
+            tree.write(&granted, "0-4,6-7\n");
+        }
+        binders.restore(path, &original).unwrap();
+        assert_eq!(tree.read(&granted).trim(), "0-4,6-7", "{by:?}");
+        // It must be all of it.
+        systemd.online("0-3");
+        if by == By::Cgroup {
+            tree.write(&granted, "0-3\n");
+        }
+        let error = binders.restore(path, &original).unwrap_err();
+        assert_eq!(error.operation, Operation::Verify, "{by:?}: {error}");
+    }
 }
 
 /// What is wrong, with what way and group, and what the operator reads.

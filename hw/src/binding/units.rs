@@ -61,7 +61,7 @@ impl Binder for Units {
         if optional(self.systemd.allow_cpus(unit, &cpus))?.is_none() {
             return Ok(());
         }
-        optional(group.granted(&cpus))?;
+        optional(group.returned(&cpus))?;
         if allowed.is_empty() {
             optional(self.systemd.allow_cpus(unit, &CpuList::default()))?;
         }

@@ -4,6 +4,7 @@
 root=$(dirname "$0")/../..
 echo "$*" >>"$root/virsh.log"
 if [ -e "$root/virsh.slow" ]; then sleep 5; fi
+if [ -e "$root/virsh.leaves" ]; then sleep 20 & fi
 if [ -e "$root/virsh.fails" ]; then
     cat "$root/virsh.fails" >&2
     exit 1

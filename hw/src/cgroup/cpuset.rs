@@ -8,20 +8,16 @@
 //!
 //! Source: Documentation/admin-guide/cgroup-v2.rst; `kernel/cgroup/cpuset.c`.
 
-use core::time::Duration;
-use std::thread;
-
 use nix::errno::Errno;
 
 use super::Cgroup;
 use crate::error::{HwError, Operation};
 use crate::lists::CpuList;
-use crate::root::{optional, read_text, read_value, write_value};
+use crate::root::{look_until, optional, read_text, read_value, write_value};
 
 const LIST: &str = "a CPU list such as 0-3,8";
-/// How often, and after what pause, the grant is looked at again.
-const TRIES: u32 = 40;
-const PAUSE: Duration = Duration::from_millis(5);
+/// How often the grant is looked at.
+const LOOKS: u32 = 40;
 
 impl Cgroup {
     /// The CPUs it may use now: `cpuset.cpus.effective`.
@@ -46,12 +42,25 @@ impl Cgroup {
     /// # Errors
     /// If the list is empty, the kernel refuses, or it grants another set.
     pub fn confine(&self, cpus: &CpuList) -> Result<(), HwError> {
+        self.write_cpus(cpus)?;
+        self.granted(cpus)
+    }
+
+    /// The same with what it had before, as [`Cgroup::returned`] checks.
+    ///
+    /// # Errors
+    /// If the list is empty, the kernel refuses, or it grants another set.
+    pub fn give_back(&self, cpus: &CpuList) -> Result<(), HwError> {
+        self.write_cpus(cpus)?;
+        self.returned(cpus)
+    }
+
+    fn write_cpus(&self, cpus: &CpuList) -> Result<(), HwError> {
         let file = self.dir().join("cpuset.cpus");
         if cpus.is_empty() {
             return Err(HwError::value(&file, Operation::Write, "", "at least one CPU"));
         }
-        write_value(&file, cpus).map_err(|error| self.explain(error))?;
-        self.granted(cpus)
+        write_value(&file, cpus).map_err(|error| self.explain(error))
     }
 
     /// Checks that exactly these CPUs were granted; whoever was told to do it may take a moment.
@@ -59,17 +68,44 @@ impl Cgroup {
     /// # Errors
     /// If others were, or the file is unreadable.
     pub fn granted(&self, cpus: &CpuList) -> Result<(), HwError> {
-        let mut granted = self.effective()?;
-        for _ in 1..TRIES {
-            if granted == *cpus {
-                return Ok(());
-            }
-            thread::sleep(PAUSE);
-            granted = self.effective()?;
+        let granted = look_until(LOOKS, || self.effective(), |granted| granted == cpus)?;
+        self.check_grant(&granted, cpus, cpus)
+    }
+
+    /// Checks that of these CPUs, which it had before, it was granted all that there still are: what went
+    /// offline meanwhile, or was taken from its parent, cannot be granted, and comes back by itself. Of a
+    /// list of which nothing is left the kernel makes all that the parent has.
+    ///
+    /// # Errors
+    /// If others were granted, or a file is unreadable.
+    pub fn returned(&self, cpus: &CpuList) -> Result<(), HwError> {
+        let look = || {
+            let parent = self.dir().parent().map(|dir| dir.join("cpuset.cpus.effective"));
+            let parent: Option<CpuList> = match parent {
+                Some(file) => optional(read_value(&file, LIST))?,
+                None => None,
+            };
+            let still = parent.map_or_else(
+                || cpus.clone(),
+                |parent| {
+                    let both: CpuList = cpus.iter().filter(|cpu| parent.contains(*cpu)).collect();
+                    if both.is_empty() { parent } else { both }
+                },
+            );
+            Ok((self.effective()?, still))
+        };
+        let (granted, still) = look_until(LOOKS, look, |(granted, still)| granted == still)?;
+        self.check_grant(&granted, &still, cpus)
+    }
+
+    fn check_grant(&self, is: &CpuList, must: &CpuList, told: &CpuList) -> Result<(), HwError> {
+        if is == must {
+            return Ok(());
         }
         let effective = self.dir().join("cpuset.cpus.effective");
-        let allowed = format!("{cpus}, as written: CPUs that are online and its parent's");
-        Err(HwError::value(&effective, Operation::Verify, granted, allowed))
+        let allowed =
+            format!("{must}: of {told}, as written, those that are online and its parent's");
+        Err(HwError::value(&effective, Operation::Verify, is, allowed))
     }
 
     /// Checks that it is an ordinary member of its parent's partition. A partition root takes its CPUs
@@ -143,12 +179,35 @@ mod tests {
     fn a_grant_that_differs_from_the_wish_is_an_error() {
         let tree = tree("0-7", "0-7");
         let error = group(&tree).confine(&list("0-3")).unwrap_err();
-        assert!(error.to_string().contains("0-3, as written"), "{error}");
+        assert!(error.to_string().contains("of 0-3, as written"), "{error}");
         assert_eq!(tree.read(&format!("{DIR}/cpuset.cpus")), "0-3\n");
         tree.write(&format!("{DIR}/cpuset.cpus.effective"), "0-3\n");
         group(&tree).confine(&list("0-3")).unwrap();
         assert!(group(&tree).confine(&CpuList::default()).is_err());
         assert_eq!(tree.read(&format!("{DIR}/cpuset.cpus")), "0-3\n");
+    }
+
+    /// CPUs it had, that its parent has, that it is granted; whether it is back.
+    #[test]
+    fn what_it_had_is_back_when_all_that_there_still_is_was_granted() {
+        for (had, parent, granted, back) in [
+            ("0-7", Some("0-7"), "0-7", true),
+            ("0-7", None, "0-7", true),
+            // CPU 5 went offline.
+            ("0-7", Some("0-4,6-15"), "0-4,6-7", true),
+            ("0-7", Some("0-4,6-15"), "0-4", false),
+            ("4-5", Some("0-3"), "0-3", true),
+            ("4-5", Some("0-5"), "4", false),
+            ("0-7", None, "0-6", false),
+        ] {
+            let tree = tree("4-5", granted);
+            if let Some(parent) = parent {
+                tree.write("sys/fs/cgroup/vms/cpuset.cpus.effective", parent);
+            }
+            let done = group(&tree).give_back(&list(had));
+            assert_eq!(done.is_ok(), back, "{had} {parent:?} {granted}: {done:?}");
+            assert_eq!(tree.read(&format!("{DIR}/cpuset.cpus")).trim(), had);
+        }
     }
 
     /// What the kernel answers, what the operator reads, whether it may pass, whether the VM has ended.

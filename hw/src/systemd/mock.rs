@@ -37,6 +37,8 @@ struct State {
     refuse: Option<fdo::Error>,
     /// Takes what is set, and the kernel grants something else.
     ignores: bool,
+    /// What the kernel grants at most; everything without.
+    online: Option<CpuList>,
 }
 
 /// A systemd that runs until it is dropped.
@@ -97,6 +99,10 @@ impl Mock {
     }
     pub(crate) fn ignores(&self) {
         self.state.lock().unwrap().ignores = true;
+    }
+    /// From now on no other CPUs are granted.
+    pub(crate) fn online(&self, cpus: &str) {
+        self.state.lock().unwrap().online = Some(cpus.parse().unwrap());
     }
     /// What was set since the last call.
     pub(crate) fn log(&self) -> Vec<String> {
@@ -224,10 +230,12 @@ impl Manager {
         }
         let dir = self.root.path("sys/fs/cgroup").join(&unit.cgroup);
         if !ignores && dir.is_dir() {
-            let cpus = CpuList::from_mask(&unit.allowed).unwrap().to_string();
+            let cpus = CpuList::from_mask(&unit.allowed).unwrap();
             if !cpus.is_empty() {
+                let online = |cpu: &u32| state.online.as_ref().is_none_or(|it| it.contains(*cpu));
+                let granted: CpuList = cpus.iter().filter(online).collect();
                 fs::write(dir.join("cpuset.cpus"), format!("{cpus}\n")).unwrap();
-                fs::write(dir.join("cpuset.cpus.effective"), format!("{cpus}\n")).unwrap();
+                fs::write(dir.join("cpuset.cpus.effective"), format!("{granted}\n")).unwrap();
             }
             let period = unit.period.unwrap_or(100_000);
             let quota = unit.quota.map(|quota| (quota * period / 1_000_000).max(1000));
