@@ -4,66 +4,44 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use anyhow::bail;
 use ballast_agent_core::{ActuatorError, Agent, Input, Memory, Output};
-use ballast_hw::{Bandwidth, HwError};
+use ballast_hw::HwError;
 use ballast_types::wire::{AgentState, AgentStatus, Refusal, Report};
-use ballast_types::{ActionId, CoreId, Instant, KiloHertz, VmId, Watts};
+use ballast_types::{ActionId, CoreId, Instant, KiloHertz, Watts};
 use tokio::sync::oneshot;
 
 use super::cores::Cores;
 use super::kill::Killer;
-use super::limit::Worker;
 use super::sampler::Sensors;
 use super::vms::Notes;
-use super::{Letter, dry};
+use super::{Letter, dry, limit, quota};
 use crate::control::Hand;
 use crate::events::Events;
-use crate::lock;
 use crate::state;
 
-/// The agent's hand: cores, the server's own limit, and the answer to the chassis.
+/// The agent's hand: cores, quotas, the server's own limit, and the answer to the chassis.
 pub(super) struct AgentHand {
-    cores: Cores,
-    bandwidth: Arc<Mutex<Bandwidth>>,
-    limit: Option<Worker>,
-    killer: Killer,
-    sensors: Sensors,
-    keeper: Keeper,
-    events: Events,
-    notes: Notes,
+    pub(super) cores: Cores,
+    pub(super) quotas: quota::Worker,
+    pub(super) limit: Option<limit::Worker>,
+    pub(super) killer: Killer,
+    pub(super) sensors: Sensors,
+    pub(super) keeper: Keeper,
+    pub(super) events: Events,
+    /// What the status says of VMs.
+    pub(super) notes: Notes,
     /// Nothing is written: what would be done is said.
-    dry: bool,
-    waiting: Option<oneshot::Sender<Result<Report, Refusal>>>,
+    pub(super) dry: bool,
+    pub(super) waiting: Waiting,
 }
 
+/// Who waits for the answer to the newest alert.
+pub(super) type Waiting = Option<oneshot::Sender<Result<Report, Refusal>>>;
+
 impl AgentHand {
-    pub(super) fn new(
-        cores: Cores,
-        bandwidth: Arc<Mutex<Bandwidth>>,
-        limit: Option<Worker>,
-        killer: Killer,
-        sensors: Sensors,
-        keeper: Keeper,
-        events: Events,
-    ) -> Self {
-        let (notes, dry, waiting) = (Notes::default(), false, None);
-        Self { cores, bandwidth, limit, killer, sensors, keeper, events, notes, dry, waiting }
-    }
-
-    /// The same, with what the status says of VMs.
-    pub(super) fn noting(self, notes: Notes) -> Self {
-        Self { notes, ..self }
-    }
-
-    /// The same, with nothing ever written.
-    pub(super) fn dry(self) -> Self {
-        Self { dry: true, ..self }
-    }
-
     fn answer(&mut self, answer: Result<Report, Refusal>) {
         if let Some(waiting) = self.waiting.take() {
             // Fails only when the chassis has hung up.
@@ -73,15 +51,6 @@ impl AgentHand {
 
     fn set_core(&self, core: CoreId, khz: Option<KiloHertz>) -> Result<(), ActuatorError> {
         self.cores.set(core, khz).map_err(|error| refused(&error))
-    }
-
-    fn set_quota(&self, vm: &VmId, millicores: Option<u32>) -> Result<(), ActuatorError> {
-        let mut bandwidth = lock(&self.bandwidth);
-        let done = match millicores {
-            Some(millicores) => bandwidth.set(vm, millicores),
-            None => bandwidth.release(vm),
-        };
-        done.map_err(|error| refused(&error))
     }
 
     /// Orders the server's limit, or its end; what keeps it from being ordered.
@@ -106,8 +75,7 @@ impl AgentHand {
             return Ok(());
         }
         let mut failed = self.cores.lock().release_all();
-        let mut bandwidth = lock(&self.bandwidth);
-        failed.extend(bandwidth.release_all().iter().map(ToString::to_string));
+        failed.extend(self.quotas.put_back());
         if let Some(limit) = self.limit {
             failed.extend(limit.put_back().err().map(|error| error.to_string()));
         }
@@ -154,9 +122,13 @@ impl Hand<Agent> for AgentHand {
                 self.order_limit(id, None).unwrap_or_else(|error| applied(id, Err(error)));
             }
             Output::SetQuota { id, vm, millicores } => {
-                applied(id, self.set_quota(&vm, Some(millicores)));
+                let ordered = self.quotas.order(id, vm, Some(millicores));
+                ordered.unwrap_or_else(|error| applied(id, Err(error)));
             }
-            Output::LiftQuota { id, vm } => applied(id, self.set_quota(&vm, None)),
+            Output::LiftQuota { id, vm } => {
+                let ordered = self.quotas.order(id, vm, None);
+                ordered.unwrap_or_else(|error| applied(id, Err(error)));
+            }
             Output::KillVm { id, vm } => applied(id, self.killer.kill(&vm)),
             Output::Report(report) => self.answer(Ok(report)),
             Output::Refuse(refusal) => self.answer(Err(refusal)),
@@ -172,8 +144,7 @@ impl Hand<Agent> for AgentHand {
             status.cores = Some(cores.status());
             status.alarms.extend(cores.alarms());
         }
-        let bandwidth = lock(&self.bandwidth);
-        status.alarms.extend(bandwidth.alarms());
+        status.alarms.extend(self.quotas.alarms());
         for gauge in &self.sensors.gauges {
             status.sensors.push(gauge.status(now));
             status.alarms.extend(gauge.alarms(now));

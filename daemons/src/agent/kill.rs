@@ -142,6 +142,7 @@ mod tests {
 
     use super::super::vms::Asked;
     use super::*;
+    use crate::agent::quota::Quotas;
     use crate::config::GroupsConfig;
 
     const PATH: &str = "machine.slice/b.scope";
@@ -194,7 +195,7 @@ mod tests {
         let vms = specs.iter().map(|spec| (id(), spec.clone())).collect();
         let hw = Root::at(root);
         let bandwidth = Bandwidth::new(&hw, Duration::from_millis(20));
-        let bandwidth = floating.then(|| Arc::new(Mutex::new(bandwidth)));
+        let bandwidth = floating.then(|| Quotas::new(bandwidth));
         let changes_path = root.join("state/vms.json");
         let asked = Asked { vms, groups: GroupsConfig::default(), changes_path };
         let (binders, originals) = (Binders::new(&hw, By::Cgroup), Originals::default());

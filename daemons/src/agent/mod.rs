@@ -8,6 +8,7 @@ mod fast;
 mod hand;
 mod kill;
 mod limit;
+mod quota;
 mod release;
 mod sampler;
 mod vms;
@@ -36,7 +37,7 @@ use crate::{DaemonArgs, clock, state};
 use cores::Cores;
 use hand::{AgentHand, Keeper};
 use kill::Killer;
-use limit::Worker;
+use quota::Quotas;
 use release::ReleaseArgs;
 use vms::{Asked, Vms, discovery};
 
@@ -44,6 +45,9 @@ use vms::{Asked, Vms, discovery};
 const TURN: Duration = Duration::from_millis(20);
 /// How long a stopping agent goes on answering, so that its chassis hears `leaving`.
 const LEAVE_WITHIN: Duration = Duration::from_millis(700);
+/// How long systemd and libvirt are waited for at the end, all calls together: less than the unit's
+/// TimeoutStopSec leaves. What is not back by then is in the journal.
+const RESTORE_WITHIN: Duration = Duration::from_secs(4);
 
 /// Throttles only the low-priority cores of this server when its chassis says so
 #[derive(Parser, Debug)]
@@ -189,8 +193,9 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         groups: config.groups.clone(),
         changes_path: place.state_dir.join("vms.json"),
     };
-    let bandwidth = Arc::new(Mutex::new(bandwidth));
-    let floating = (config.actuator == Actuator::CpuMax).then(|| Arc::clone(&bandwidth));
+    let curfew = binders.curfew();
+    let quotas = Quotas::new(bandwidth);
+    let floating = (config.actuator == Actuator::CpuMax).then(|| Arc::clone(&quotas));
     let (vms, vm_set) = Vms::start(&root, &domains, asked, binders, journal, originals, floating)?;
     let (killable, notes) = (vms.killable(), vms.notes());
     let vms = Arc::new(Mutex::new(vms));
@@ -208,10 +213,20 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let snapshot = Arc::new(Snapshot::<AgentStatus>::default());
     let machine = Agent::new(params, found, at);
     let cores = Cores::start(cpufreq, &root, Arc::clone(&vms), letters.clone())?;
-    let limit = limit.map(|limit| Worker::start(limit, letters.clone())).transpose()?;
-    let hand = AgentHand::new(cores, bandwidth, limit, killer, sensors, keeper, events.clone());
-    let hand = hand.noting(notes);
-    let hand = if dry { hand.dry() } else { hand };
+    let quotas = quota::Worker::start(quotas, letters.clone())?;
+    let limit = limit.map(|limit| limit::Worker::start(limit, letters.clone())).transpose()?;
+    let hand = AgentHand {
+        cores,
+        quotas,
+        limit,
+        killer,
+        sensors,
+        keeper,
+        events: events.clone(),
+        notes,
+        dry,
+        waiting: None,
+    };
     let realtime = config.place.realtime;
     let control = control::start(realtime, machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
 
@@ -253,6 +268,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         let _ = letters.send(Letter::Stop);
     };
     let hand = runtime.block_on(crate::serve(doors, api::routes(api), gate, control, leave))?;
+    curfew.set(RESTORE_WITHIN);
     // All, whatever comes of the first.
     let cores = hand.restore();
     let cores = cores.and(if dry { Ok(()) } else { Ok(limit::put_back_rapl(&root, &rapl_left)?) });

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use anyhow::bail;
 use ballast_hw::{
-    Bandwidth, Binders, By, Cpufreq, Floor, Journal, Opened, Originals, Root, boot_id,
+    Bandwidth, Binders, By, Cpufreq, Floor, Journal, Opened, Originals, Root, Through, boot_id,
 };
 use clap::Args;
 
-use super::limit;
+use super::{RESTORE_WITHIN, limit};
 use crate::EXIT_LIVE;
 use crate::config::AgentConfig;
 
@@ -155,10 +155,17 @@ fn put_back(root: &Root, left: &Originals) -> Vec<String> {
     let rapl = limit::put_back_rapl(root, &left.powercap);
     failed.extend(rapl.err().map(|error| error.to_string()));
     // Quotas are set in no period here.
-    let mut bandwidth = Bandwidth::new(root, Duration::from_millis(20));
-    bandwidth.adopt(&left.quotas);
-    failed.extend(bandwidth.release_all().iter().map(ToString::to_string));
     let mut binders = Binders::new(root, By::default());
+    binders.curfew().set(RESTORE_WITHIN);
+    match binders.systemd() {
+        Ok(systemd) => {
+            let bandwidth = Bandwidth::new(root, Duration::from_millis(20));
+            let mut bandwidth = bandwidth.through(Through::Systemd(systemd));
+            bandwidth.adopt(&left.quotas);
+            failed.extend(bandwidth.release_all().iter().map(ToString::to_string));
+        }
+        Err(error) => failed.push(error.to_string()),
+    }
     for (path, original) in &left.cpusets {
         failed.extend(binders.restore(path, original).err().map(|error| error.to_string()));
     }

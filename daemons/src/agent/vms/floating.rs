@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::mem;
-use std::sync::MutexGuard;
 
 use ballast_agent_core::Vm;
 use ballast_hw::cgroup::check_mode;
@@ -11,7 +10,6 @@ use ballast_types::wire::VmSpec;
 use ballast_types::{CoreId, OnExtreme, VmClass, VmId};
 
 use super::Vms;
-use crate::lock;
 
 /// Every VM with as many CPUs as it has; which ones does not matter. No VM is wider than the server, but
 /// together they may have more than its `cpus`.
@@ -32,18 +30,14 @@ pub(super) fn set(cpus: u16, specs: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<V
 }
 
 impl Vms {
-    fn bandwidth(&self) -> Option<MutexGuard<'_, Bandwidth>> {
-        Some(lock(self.floating.as_ref()?))
-    }
-
     /// Knows a VM's group, and what is on it.
     pub(super) fn follow(&self, path: &str, vm: &Vm) -> Result<Cgroup, HwError> {
         check_mode(&self.root)?;
         let group = Cgroup::at(&self.root, path)?;
         if vm.class == VmClass::NonUserFacing
-            && let Some(mut bandwidth) = self.bandwidth()
+            && let Some(quotas) = &self.floating
         {
-            bandwidth.know(&vm.id, path, vm.cores.len() as u16)?;
+            quotas.with(|bandwidth| bandwidth.know(&vm.id, path, vm.cores.len() as u16))?;
         }
         Ok(group)
     }
@@ -71,13 +65,12 @@ impl Vms {
 
     /// Who is not limited any more gets back what it had.
     fn forget_others(&self, set: &[Vm]) {
-        let Some(mut bandwidth) = self.bandwidth() else { return };
+        let Some(quotas) = &self.floating else { return };
         let limited =
             |id: &VmId| set.iter().any(|vm| vm.id == *id && vm.class == VmClass::NonUserFacing);
-        let others: Vec<_> =
-            bandwidth.originals().into_values().map(|it| it.vm).filter(|id| !limited(id)).collect();
-        for vm in others {
-            if let Err(error) = bandwidth.forget(&vm) {
+        let known = quotas.with(|bandwidth| bandwidth.originals()).into_values().map(|it| it.vm);
+        for vm in known.filter(|id| !limited(id)) {
+            if let Err(error) = quotas.with(|bandwidth| bandwidth.forget(&vm)) {
                 tracing::warn!(%vm, %error, "its bandwidth is not given back");
             }
         }
@@ -85,11 +78,10 @@ impl Vms {
 
     /// Journals what is on the groups, then sets quotas on those that came anew.
     fn settle(&mut self) -> Result<(), HwError> {
-        let Some(quotas) = self.bandwidth().map(|bandwidth| bandwidth.originals()) else {
-            return Ok(());
-        };
-        if quotas != self.originals.quotas {
-            let before = mem::replace(&mut self.originals.quotas, quotas);
+        let Some(quotas) = &self.floating else { return Ok(()) };
+        let now = quotas.with(|bandwidth| bandwidth.originals());
+        if now != self.originals.quotas {
+            let before = mem::replace(&mut self.originals.quotas, now);
             if let Some(journal) = &mut self.journal
                 && let Err(error) = journal.begin(&self.originals)
             {
@@ -98,15 +90,13 @@ impl Vms {
                 return Err(error);
             }
         }
-        if let Some(mut bandwidth) = self.bandwidth() {
-            bandwidth.settle();
-        }
+        quotas.with(Bandwidth::settle);
         Ok(())
     }
 
     /// Looks at what others do with the groups.
     pub(super) fn look(&mut self) {
-        if self.bandwidth().is_some_and(|mut bandwidth| bandwidth.look())
+        if self.floating.as_ref().is_some_and(|quotas| quotas.with(Bandwidth::look))
             && let Err(error) = self.settle()
         {
             tracing::error!(%error, "quotas not journalled");

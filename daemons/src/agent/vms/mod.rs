@@ -11,16 +11,17 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::bail;
 use ballast_agent_core::{Vm, VmUsage};
 use ballast_hw::cpufreq::CpufreqOriginals;
-use ballast_hw::{Bandwidth, Binders, Domain, HwError, Journal, Originals, Root};
+use ballast_hw::{Binders, Domain, HwError, Journal, Originals, Root};
 use ballast_types::wire::VmSpec;
 use ballast_types::{Instant, OnExtreme, VmClass, VmId};
 
 use super::kill::{Killable, Target};
+use super::quota::Quotas;
 use crate::config::GroupsConfig;
 use binding::Bound;
 use discovery::Discovery;
@@ -50,7 +51,7 @@ pub(super) struct Vms {
     /// `None` once everything has been put back.
     journal: Option<Journal>,
     /// With `cpu-max`: what limits them, instead of cores of their own.
-    floating: Option<Arc<Mutex<Bandwidth>>>,
+    floating: Option<Arc<Quotas>>,
 }
 
 /// What the config says of VMs.
@@ -77,7 +78,7 @@ impl Vms {
         binders: Binders,
         mut journal: Journal,
         originals: Originals,
-        floating: Option<Arc<Mutex<Bandwidth>>>,
+        floating: Option<Arc<Quotas>>,
     ) -> anyhow::Result<(Self, Vec<Vm>)> {
         let Asked { vms, groups, changes_path } = asked;
         let mut specs = Specs::read(vms, changes_path, domains, floating.is_some())?;
