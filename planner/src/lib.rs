@@ -9,6 +9,7 @@
 //! | module | what it knows |
 //! |---|---|
 //! | `histogram` | draws, exact at the meter's resolution, mergeable |
+//! | `readings` | telemetry as it comes, into histograms; the longest event |
 //! | `chassis` | what a chassis can shed at a frequency floor |
 //! | `policy` | accepted rates and floors; the approaches of the paper's Table IV |
 //! | `lowest` | the lowest admissible budget: closed form, and the paper's walk |
@@ -21,9 +22,11 @@ mod histogram;
 mod lowest;
 mod plan;
 mod policy;
+mod readings;
 
 pub use chassis::{Chassis, ChassisError, Reductions};
 pub use histogram::{Histogram, HistogramError};
 pub use lowest::{Binding, Lowest, lowest, walk};
 pub use plan::{Events, Plan, Terms, TermsError};
 pub use policy::{Approach, Policy, PolicyError, Treated};
+pub use readings::{ChassisIndex, Intake, Longest, Readings, ReadingsError, Rejected};
