@@ -1,9 +1,13 @@
 //! A small authority for Ballast's certificates: for trials, for tests, and for chassis without one.
 //!
 //! Keys are ECDSA P-256. A certificate names its [`Role`] as URI, and its id as DNS name where that is
-//! one. Nothing here touches files.
+//! one.
 
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write as _};
 use std::net::IpAddr;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
 use std::time::Duration;
 
 use ballast_types::Role;
@@ -27,6 +31,20 @@ pub struct Pair {
     pub certificate: String,
     /// Its private key.
     pub key: String,
+}
+
+impl Pair {
+    /// Replaces what is in these files; the key last, as a careful copy would, and only for its owner.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn put(&self, certificate: &Path, key: &Path) -> io::Result<()> {
+        fs::write(certificate, &self.certificate)?;
+        let mut file =
+            File::options().write(true).create(true).truncate(true).mode(0o600).open(key)?;
+        file.write_all(self.key.as_bytes())?;
+        file.set_permissions(Permissions::from_mode(0o600))
+    }
 }
 
 /// An authority that signs certificates.

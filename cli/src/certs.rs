@@ -91,7 +91,10 @@ pub(crate) fn run(args: &CertsArgs) -> anyhow::Result<ExitCode> {
         .with_context(|| args.dir.display().to_string())?;
     let stems: Vec<_> =
         all.iter().map(|(role, _)| format!("{}-{}", role.kind(), role.id())).collect();
-    for stem in &stems {
+    for (n, stem) in stems.iter().enumerate() {
+        if stems[..n].contains(stem) {
+            bail!("{} is asked for twice", all[n].0);
+        }
         for path in [certificate(&args.dir, stem), key(&args.dir, stem)] {
             if path.try_exists()? {
                 bail!("{} is there already: move it away first", path.display());
@@ -219,6 +222,16 @@ mod tests {
         opens(dir, "agent-s02", "ballast://agent/s02").unwrap();
         assert_eq!(fs::read(certificate(dir, "agent-s01")).unwrap(), before);
         assert_eq!(fs::read(certificate(dir, "ca")).unwrap(), authority);
+    }
+
+    #[test]
+    fn who_is_asked_for_twice_is_named_and_nothing_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let words =
+            ["--server", "s02", "--server", "s01", "--operator", "s01", "--server", "s01=::1"];
+        let error = certs(folder.path(), &words).unwrap_err();
+        assert_eq!(error.to_string(), "ballast://agent/s01 is asked for twice");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

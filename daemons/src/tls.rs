@@ -15,6 +15,8 @@ use ballast_types::Role;
 use ballast_types::wire::{Event, EventKind, TlsStatus};
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+use rustls::pki_types::PrivateKeyDer;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -25,10 +27,16 @@ use crate::clock;
 use crate::events::Events;
 use crate::lock;
 use files::{Read, Stamp};
+pub(crate) use validity::not_after;
 pub(crate) use verify::role_of;
 use verify::{Expected, ServerVerifier};
 
 pub use verify::Peer;
+
+/// The header in which a daemon gives out its pass, and the beginning of the ALPN name that shows it.
+pub(crate) const PASS: &str = "ballast-pass";
+/// Hexadecimal digits of a pass.
+const PASS_DIGITS: usize = 32;
 
 /// Between two looks at the files.
 const LOOK: Duration = Duration::from_secs(1);
@@ -66,6 +74,8 @@ struct Loaded {
     key: Arc<CertifiedKey>,
     role: Role,
     not_after: u64,
+    /// What shows that a client has been here before.
+    pass: String,
 }
 
 /// This daemon's certificate and trust; follows the files.
@@ -177,10 +187,27 @@ impl Tls {
         self.loaded().clients.verify_client_cert(own, between, now).is_ok()
     }
 
-    /// How to speak with `peer`, and with nobody else.
-    fn client(&self, peer: Peer) -> ClientConfig {
+    /// What a client that was let in may show at its next handshake, in the clear: it proves nothing but
+    /// that it, or somebody on the wire between, has been here before. It outlives this process, for it is
+    /// worked out from the private key.
+    pub(crate) fn pass(&self) -> String {
+        self.loaded().pass.clone()
+    }
+
+    /// Whether a name in a client's ALPN is that pass.
+    pub(crate) fn is_pass(&self, name: &[u8]) -> bool {
+        pass_name(&self.loaded().pass) == name
+    }
+
+    /// How to speak with `peer`, and with nobody else, showing its `pass`.
+    fn client(&self, peer: Peer, pass: Option<&str>) -> ClientConfig {
         let Loaded { roots, key, .. } = &*self.loaded();
-        client_config(Some(Expected { roots: Arc::clone(roots), peer }), Some(key))
+        let mut config =
+            client_config(Some(Expected { roots: Arc::clone(roots), peer }), Some(key));
+        if let Some(pass) = pass {
+            config.alpn_protocols = vec![b"http/1.1".to_vec(), pass_name(pass)];
+        }
+        config
     }
 
     /// The certificate's state, for status and metrics.
@@ -218,7 +245,16 @@ impl Tls {
 ///
 /// With `tls` its https goes to that peer alone; without, there is none.
 pub fn http_client(tls: Option<(&Tls, Peer)>) -> reqwest::ClientBuilder {
-    let config = tls.map_or_else(|| client_config(None, None), |(tls, peer)| tls.client(peer));
+    passing_client(tls, None)
+}
+
+/// The same, showing the pass that the peer has given out before.
+pub(crate) fn passing_client(
+    tls: Option<(&Tls, Peer)>,
+    pass: Option<&str>,
+) -> reqwest::ClientBuilder {
+    let config =
+        tls.map_or_else(|| client_config(None, None), |(tls, peer)| tls.client(peer, pass));
     reqwest::Client::builder()
         .tls_backend_preconfigured(config)
         .no_proxy()
@@ -259,6 +295,25 @@ fn client_config(expected: Option<Expected>, key: Option<&Arc<CertifiedKey>>) ->
     config
 }
 
+/// The pass of whoever has this private key: nobody else can work it out, nor the key from it.
+fn pass_of(key: &PrivateKeyDer<'_>) -> String {
+    #[expect(clippy::expect_used, reason = "its name says so")]
+    let suite = TLS13_AES_128_GCM_SHA256.tls13().expect("a suite of TLS 1.3");
+    let hkdf = suite.hkdf_provider.extract_from_secret(Some(PASS.as_bytes()), key.secret_der());
+    let block = hkdf.expand_block(&[PASS.as_bytes()]);
+    block.as_ref().iter().take(PASS_DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether a peer's header is a pass, and no more than that.
+pub(crate) fn is_a_pass(text: &str) -> bool {
+    text.len() == PASS_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// How a pass is shown: as the name of a protocol that nobody speaks.
+fn pass_name(pass: &str) -> Vec<u8> {
+    format!("{PASS}/{pass}").into_bytes()
+}
+
 /// Reads and checks the files: they must go together, and say that this is `own`.
 fn load(config: &TlsConfig, own: Option<&Role>, generation: u64) -> Result<Loaded, String> {
     let Read { chain, key, roots } = files::read(config)?;
@@ -270,9 +325,9 @@ fn load(config: &TlsConfig, own: Option<&Role>, generation: u64) -> Result<Loade
     if let Some(own) = own.filter(|own| **own != role) {
         return Err(cert(format!("it says {role}, and this is {own}")));
     }
-    let not_after = validity::not_after(leaf)
-        .ok_or_else(|| cert("its end of validity cannot be read".into()))?;
-    let provider = provider();
+    let not_after =
+        not_after(leaf).ok_or_else(|| cert("its end of validity cannot be read".into()))?;
+    let (provider, pass) = (provider(), pass_of(&key));
     let key = CertifiedKey::from_der(chain, key, &provider)
         .map_err(|error| format!("tls.key = {:?}: of another certificate: {error}", config.key))?;
     let (key, roots) = (Arc::new(key), Arc::new(roots));
@@ -290,7 +345,8 @@ fn load(config: &TlsConfig, own: Option<&Role>, generation: u64) -> Result<Loade
     server.session_storage = Arc::new(NoServerSessionStorage {});
     server.send_tls13_tickets = 0;
     server.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Loaded { generation, server: Arc::new(server), clients, roots, key, role, not_after })
+    let server = Arc::new(server);
+    Ok(Loaded { generation, server, clients, roots, key, role, not_after, pass })
 }
 
 #[cfg(test)]

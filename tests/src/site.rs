@@ -1,8 +1,7 @@
 //! Mutual TLS for a laboratory: an authority, everybody's certificates, and clients of every kind.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,9 +72,7 @@ impl Site {
     pub fn put(&self, name: &str, pair: &Pair, ca: &str) -> TlsConfig {
         let files = self.files(name);
         fs::write(&files.ca, ca).expect("a file");
-        fs::write(&files.cert, &pair.certificate).expect("a file");
-        fs::write(&files.key, &pair.key).expect("a file");
-        fs::set_permissions(&files.key, Permissions::from_mode(0o600)).expect("a mode");
+        pair.put(&files.cert, &files.key).expect("files");
         files
     }
 

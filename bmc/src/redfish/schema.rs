@@ -28,10 +28,12 @@ impl Link {
 /// Whether a text from a BMC is a plain path below Redfish's root: no other host, no way up, no query.
 pub(super) fn is_path(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/-_.~%:#@$+,=!*()'".contains(c);
+    // URL parsers take %2e for a dot, in these two names too (WHATWG URL, 4.1).
+    let leads_up = |part: &str| part.to_ascii_lowercase().replace("%2e", ".") == "..";
     text.starts_with("/redfish/")
         && text.len() <= 512
         && text.chars().all(plain)
-        && !text.split('/').any(|part| part == "..")
+        && !text.split('/').any(leads_up)
 }
 
 #[derive(Debug, Deserialize)]
@@ -175,6 +177,8 @@ mod tests {
             ("/redfish/v1/Chassis/1", true),
             ("/redfish/v1/Chassis/System.Embedded.1/Power#/PowerControl/0", true),
             ("/redfish/v1/../../etc", false),
+            ("/redfish/v1/%2e%2E/.%2e/etc", false),
+            ("/redfish/v1/Chassis/a%2eb%2F..c", true),
             ("https://elsewhere/redfish/v1", false),
             ("//elsewhere/redfish/v1", false),
             ("/other", false),

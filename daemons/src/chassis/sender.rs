@@ -31,6 +31,9 @@ pub struct Line {
     client: Client,
     /// Under which certificates the client was made.
     generation: Option<u64>,
+    /// What the agent gave us that we may come in by again, and whether the client shows it.
+    pass: Option<String>,
+    shown: bool,
 }
 
 impl Line {
@@ -40,24 +43,34 @@ impl Line {
     /// When the client cannot be built.
     pub fn new(url: &str, server: &ServerId, tls: Option<Arc<Tls>>) -> reqwest::Result<Self> {
         let agent = Role::Agent(server.clone());
-        let client = client(tls.as_deref(), &agent)?;
+        let client = client(tls.as_deref(), &agent, None)?;
         let generation = tls.as_ref().map(|tls| tls.generation());
-        Ok(Self { url: format!("{url}/v1/alert"), agent, tls, client, generation })
+        let (url, pass) = (format!("{url}/v1/alert"), None);
+        Ok(Self { url, agent, tls, client, generation, pass, shown: true })
     }
 
-    /// Makes a new connection with the next message when there are new certificates.
-    fn renew(&mut self) -> reqwest::Result<()> {
+    /// Makes a new connection with the next message when there are new certificates, and shows a new pass
+    /// once the old connection is of no use.
+    fn renew(&mut self, is_broken: bool) -> reqwest::Result<()> {
         let generation = self.tls.as_ref().map(|tls| tls.generation());
-        if generation != self.generation {
-            self.client = client(self.tls.as_deref(), &self.agent)?;
-            self.generation = generation;
+        if generation != self.generation || (is_broken && !self.shown) {
+            self.client = client(self.tls.as_deref(), &self.agent, self.pass.as_deref())?;
+            (self.generation, self.shown) = (generation, true);
         }
         Ok(())
     }
 
     async fn post(&mut self, alert: &Alert) -> reqwest::Result<Answer> {
-        self.renew()?;
-        let answer = self.client.post(&self.url).json(alert).send().await?;
+        self.renew(false)?;
+        let answer = match self.client.post(&self.url).json(alert).send().await {
+            Ok(answer) => answer,
+            Err(error) => return self.renew(true).and(Err(error)),
+        };
+        let pass = answer.headers().get(tls::PASS).and_then(|pass| pass.to_str().ok());
+        let new = |pass: &&str| tls::is_a_pass(pass) && self.pass.as_deref() != Some(*pass);
+        if let Some(pass) = pass.filter(new) {
+            (self.pass, self.shown) = (Some(pass.to_owned()), false);
+        }
         if answer.content_length().is_none_or(|length| length > ANSWER_BYTES_MAX) {
             return Ok(Answer::Nothing("an answer without length, or too long".into()));
         }
@@ -69,8 +82,8 @@ impl Line {
     }
 }
 
-fn client(tls: Option<&Tls>, agent: &Role) -> reqwest::Result<Client> {
-    tls::http_client(tls.map(|tls| (tls, Peer::Only(agent.clone()))))
+fn client(tls: Option<&Tls>, agent: &Role, pass: Option<&str>) -> reqwest::Result<Client> {
+    tls::passing_client(tls.map(|tls| (tls, Peer::Only(agent.clone()))), pass)
         .timeout(DEADLINE)
         .tcp_nodelay(true)
         .build()

@@ -1,8 +1,12 @@
 //! How much of a daemon one peer, and all of them together, can have.
 //!
-//! Connections: where there is no room, the one that has gone longest without a request makes room.
-//! So stuck clients, slow ones and half-open handshakes never keep out one that speaks. Requests: a
-//! token bucket for every peer.
+//! Connections: where there is no room, the one that has gone longest without a request makes room, and
+//! first of all one that has not proven who it is. So stuck clients, slow ones and half-open handshakes
+//! never keep out one that speaks. Requests: a token bucket for every peer.
+//!
+//! Handshakes cost the most, and whoever asks for one is nobody yet. So there are three shares, and a flood
+//! on one leaves the others alone: the peer that must come through shows a pass, which it was given on an
+//! earlier connection; addresses where somebody with a role was lately; everybody else.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -21,6 +25,12 @@ const CONNECTIONS_MAX: usize = 128;
 const CONNECTIONS_OF_ONE: usize = 16;
 /// Handshakes that one address may begin: they are the dearest thing to ask for.
 const HANDSHAKES: Rate = Rate { burst: 40, each: Duration::from_millis(50) };
+/// Those of all addresses of a share together: some 3 % of a core.
+const HANDSHAKES_OF_ALL: Rate = Rate { burst: 400, each: Duration::from_millis(5) };
+/// Addresses that are known at most; the one that has not been heard from longest is forgotten.
+const ADDRESSES_KNOWN: usize = 256;
+/// Between two lines in the log about refusals.
+const TELL_EACH: Duration = Duration::from_secs(10);
 /// Requests of one peer.
 const REQUESTS: Rate = Rate { burst: 200, each: Duration::from_millis(5) };
 
@@ -31,6 +41,9 @@ pub(crate) enum Party {
     Local,
     /// Somebody who has not said who he is, or has no role: an address, or its IPv6 /64.
     Address(IpAddr),
+    /// Somebody in his handshake who has shown the first peer's pass. Passes are shown in the clear: this is
+    /// not yet that peer, and has nothing of its.
+    Passed,
     /// Somebody with a role.
     Named(Role),
 }
@@ -45,6 +58,11 @@ impl Party {
             }
             short => short,
         })
+    }
+
+    /// Whether anybody at all could be this.
+    fn is_unproven(&self) -> bool {
+        matches!(self, Self::Address(_))
     }
 }
 
@@ -64,10 +82,12 @@ pub(crate) struct Refusals {
 /// The bounds of one daemon.
 pub(crate) struct Bounds {
     held: Mutex<Held>,
-    handshakes: Mutex<Buckets<Party>>,
+    handshakes: Mutex<Handshakes>,
     requests: Mutex<Buckets<Party>>,
     /// Who always keeps its connections: the one whose alerts must come through.
-    first: Option<Role>,
+    pub(super) first: Option<Role>,
+    /// When the log was last told of refusals.
+    told: Mutex<Option<Instant>>,
     pub(crate) refusals: Refusals,
 }
 
@@ -88,9 +108,10 @@ impl Bounds {
     pub(crate) fn new(first: Option<Role>) -> Self {
         Self {
             held: Mutex::default(),
-            handshakes: Mutex::new(Buckets::new(HANDSHAKES)),
+            handshakes: Mutex::new(Handshakes::new()),
             requests: Mutex::new(Buckets::new(REQUESTS)),
             first,
+            told: Mutex::default(),
             refusals: Refusals::default(),
         }
     }
@@ -116,10 +137,11 @@ impl Bounds {
         let first = self.first.clone().map(Party::Named);
         let may_go = |holder: &Holder| match full {
             true => holder.party == *party,
-            false => Some(&holder.party) != first.as_ref(),
+            false => holder.party != Party::Passed && Some(&holder.party) != first.as_ref(),
         };
+        let order = |holder: &Holder| (!holder.party.is_unproven(), holder.spoke);
         let silent = held.rooms.iter().filter(|(_, holder)| may_go(holder));
-        let Some(id) = silent.min_by_key(|(_, holder)| holder.spoke).map(|(id, _)| *id) else {
+        let Some(id) = silent.min_by_key(|(_, holder)| order(holder)).map(|(id, _)| *id) else {
             return;
         };
         if let Some(holder) = held.rooms.remove(&id) {
@@ -128,9 +150,24 @@ impl Bounds {
         }
     }
 
-    /// Whether this address may begin a handshake.
-    pub(super) fn may_shake_hands(&self, party: &Party) -> bool {
-        lock(&self.handshakes).take(party, Instant::now())
+    /// Whether one who comes from this address, with the first peer's pass or without, may begin a handshake.
+    pub(super) fn may_shake_hands(&self, from: IpAddr, pass: bool) -> bool {
+        lock(&self.handshakes).take(from.to_canonical(), pass, Instant::now())
+    }
+
+    /// Somebody with a role has come from there.
+    pub(super) fn knows(&self, from: IpAddr) {
+        lock(&self.handshakes).knows(from.to_canonical(), Instant::now());
+    }
+
+    /// Whether a refusal is to be told in the log: what anybody can provoke must not fill it. All are counted.
+    pub(super) fn is_told(&self) -> bool {
+        let (now, mut told) = (Instant::now(), lock(&self.told));
+        let due = told.is_none_or(|at| now.duration_since(at) >= TELL_EACH);
+        if due {
+            *told = Some(now);
+        }
+        due
     }
 
     /// Whether this peer may ask for one thing more.
@@ -174,6 +211,58 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         lock(&self.bounds.held).rooms.remove(&self.id);
+    }
+}
+
+/// Who may begin a handshake.
+struct Handshakes {
+    /// Who shows the pass. Somebody who has read it on the wire can use this up, and then is one of the others.
+    passed: Buckets<()>,
+    known: Share,
+    others: Share,
+    /// Where somebody with a role was, and when.
+    addresses: HashMap<IpAddr, Instant>,
+}
+
+/// So many for each address, and so many for all of them.
+struct Share {
+    of_one: Buckets<Party>,
+    of_all: Buckets<()>,
+}
+
+impl Share {
+    fn new() -> Self {
+        Self { of_one: Buckets::new(HANDSHAKES), of_all: Buckets::new(HANDSHAKES_OF_ALL) }
+    }
+
+    fn take(&mut self, party: &Party, now: Instant) -> bool {
+        self.of_one.take(party, now) && self.of_all.take(&(), now)
+    }
+}
+
+impl Handshakes {
+    fn new() -> Self {
+        let (passed, addresses) = (Buckets::new(HANDSHAKES), HashMap::new());
+        Self { passed, known: Share::new(), others: Share::new(), addresses }
+    }
+
+    fn take(&mut self, from: IpAddr, pass: bool, now: Instant) -> bool {
+        if pass && self.passed.take(&(), now) {
+            return true;
+        }
+        if self.addresses.contains_key(&from) {
+            // Its very own: neighbours in its network are no concern of its.
+            return self.known.take(&Party::Address(from), now);
+        }
+        self.others.take(&Party::at(from), now)
+    }
+
+    fn knows(&mut self, from: IpAddr, now: Instant) {
+        if self.addresses.len() >= ADDRESSES_KNOWN && !self.addresses.contains_key(&from) {
+            let oldest = self.addresses.iter().min_by_key(|(_, at)| **at).map(|(from, _)| *from);
+            oldest.and_then(|from| self.addresses.remove(&from));
+        }
+        self.addresses.insert(from, now);
     }
 }
 
@@ -272,6 +361,91 @@ mod tests {
         }
         assert!(buckets.full_at.len() <= BUCKETS_KEPT);
         assert!(buckets.take(&0, now) && buckets.take(&0, now) && !buckets.take(&0, now));
+    }
+
+    /// Handshakes under a flood: 10,000 a second from `flood`, for a second; how many of ten tries from `from`,
+    /// spread over it, come through.
+    fn admitted(
+        known: Option<&str>,
+        flood: impl Fn(u32) -> IpAddr,
+        from: &str,
+        pass: bool,
+    ) -> (u32, u32) {
+        let (start, from) = (Instant::now(), from.parse().unwrap());
+        let mut handshakes = Handshakes::new();
+        if let Some(known) = known {
+            handshakes.knows(known.parse().unwrap(), start);
+        }
+        let (mut own, mut theirs) = (0, 0);
+        for n in 0..20_000 {
+            let now = start + Duration::from_micros(100) * n;
+            theirs += u32::from(handshakes.take(flood(n), false, now));
+            // The first second uses up every burst.
+            if n >= 10_000 && n % 1000 == 500 {
+                own += u32::from(handshakes.take(from, pass, now));
+            }
+        }
+        (own, theirs)
+    }
+
+    #[test]
+    fn a_flood_of_handshakes_does_not_keep_out_who_was_there_before() {
+        let manager = "2001:db8::7";
+        let at = |text: &str| text.parse::<IpAddr>().unwrap();
+        let own = |_| at(manager);
+        let neighbours = |n: u32| IpAddr::V6(Ipv6Addr::from(u128::from(n) + (0x2001_0db8 << 96)));
+        let everybody = |n: u32| IpAddr::from(n.to_be_bytes());
+        type Flood<'a> = &'a dyn Fn(u32) -> IpAddr;
+        let floods: [(&str, Flood<'_>, u32); 3] = [
+            ("its own address", &own, 80),
+            ("its network", &neighbours, 80),
+            ("everywhere", &everybody, 800),
+        ];
+        for (what, flood, most) in floods {
+            let (passed, theirs) = admitted(Some(manager), flood, manager, true);
+            assert_eq!(passed, 10, "{what}: with the pass");
+            assert!(theirs <= most, "{what}: {theirs}");
+            let (known, _) = admitted(Some(manager), flood, manager, false);
+            // On its very address nothing tells it from the flood.
+            assert_eq!(known == 10, what != "its own address", "{what}: by its address: {known}");
+            let (stranger, _) = admitted(None, flood, manager, false);
+            assert!(stranger < 10, "{what}: a stranger");
+        }
+    }
+
+    #[test]
+    fn a_pass_that_was_read_on_the_wire_takes_nothing_from_the_others() {
+        let (start, mut handshakes) = (Instant::now(), Handshakes::new());
+        let thief = IpAddr::from([10, 0, 0, 66]);
+        let taken = (0..10_000).filter(|_| handshakes.take(thief, true, start)).count();
+        assert_eq!(taken, 2 * HANDSHAKES.burst as usize, "the pass's, and its own");
+        assert!(handshakes.take(IpAddr::from([10, 0, 0, 7]), true, start), "as one of the others");
+        for n in 0..100_000u32 {
+            handshakes.knows(IpAddr::from(n.to_be_bytes()), start + Duration::from_secs(n.into()));
+        }
+        assert_eq!(handshakes.addresses.len(), ADDRESSES_KNOWN);
+        assert!(handshakes.addresses.contains_key(&IpAddr::from(99_999u32.to_be_bytes())));
+    }
+
+    #[test]
+    fn who_has_not_proven_who_he_is_makes_room_first() {
+        let bounds = bounds();
+        let operator = bounds.enter(address(1));
+        operator.belongs_to(Party::Named(role("ballast://operator/ann")));
+        let passed = bounds.enter(address(1));
+        passed.belongs_to(Party::Passed);
+        let flood: Vec<_> = (0..1000u32)
+            .map(|n| bounds.enter(Party::at(IpAddr::from((n << 8).to_be_bytes()))))
+            .collect();
+        assert!(!gone(&operator) && !gone(&passed));
+        assert!(gone(&flood[0]) && !gone(&flood[999]));
+        assert_eq!(lock(&bounds.held).rooms.len(), CONNECTIONS_MAX);
+    }
+
+    #[test]
+    fn the_log_is_told_seldom() {
+        let bounds = bounds();
+        assert_eq!((0..1000).filter(|_| bounds.is_told()).count(), 1);
     }
 
     #[test]

@@ -16,14 +16,16 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::server::Acceptor;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, timeout};
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::server::TlsStream;
 use tower::ServiceExt as _;
 
-use super::bounds::{Party, Room};
+use super::bounds::{Bounds, Party, Room};
 use super::roles::{Caller, Gate};
 use crate::config::Listen;
 use crate::tls::Tls;
@@ -121,12 +123,7 @@ async fn welcome(door: Door, mut house: House) {
             None => Party::Local,
             Some(_) => Party::at(from.ip()),
         };
-        let bounds = &house.gate.bounds;
-        if door.tls.is_some() && !bounds.may_shake_hands(&party) {
-            bounds.refusals.handshakes.fetch_add(1, Ordering::Relaxed);
-            continue;
-        }
-        let room = bounds.enter(party.clone());
+        let room = house.gate.bounds.enter(party.clone());
         let (house, tls) = (house.clone(), door.tls.clone());
         tokio::spawn(async move {
             tokio::select! {
@@ -151,14 +148,21 @@ async fn attend(
     let stream = Watched::new(stream);
     let Some(tls) = tls else { return speak(stream, Caller::LOCAL, party, room, house).await };
     let generation = tls.generation();
-    let shaking = TlsAcceptor::from(tls.server()).accept(stream);
-    let stream = match timeout(HANDSHAKE_WITHIN, shaking).await {
+    let bounds = Arc::clone(&house.gate.bounds);
+    let stream = match timeout(HANDSHAKE_WITHIN, shake_hands(stream, from, &tls, room, &bounds))
+        .await
+    {
         Ok(Ok(stream)) => stream,
         failed => {
-            house.gate.bounds.refusals.handshakes.fetch_add(1, Ordering::Relaxed);
-            match failed {
-                Ok(Err(error)) => tracing::info!(%from, %error, "handshake refused"),
-                _ => tracing::info!(%from, "handshake not done in time"),
+            bounds.refusals.handshakes.fetch_add(1, Ordering::Relaxed);
+            let why = match failed {
+                Ok(Err(error)) => error.to_string(),
+                _ => "not done in time".to_owned(),
+            };
+            if bounds.is_told() {
+                tracing::info!(%from, why, "handshake refused; of others only the count is told");
+            } else {
+                tracing::debug!(%from, why, "handshake refused");
             }
             return;
         }
@@ -166,8 +170,30 @@ async fn attend(
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
     let caller = Caller::certified(&tls, generation, chain);
     let party = caller.party(party);
+    if caller.role().is_some() {
+        bounds.knows(from.ip());
+    }
     room.belongs_to(party.clone());
     speak(stream, caller, party, room, house).await;
+}
+
+/// What a client says first costs nothing to read; the handshake that it asks for does.
+async fn shake_hands(
+    stream: Watched,
+    from: SocketAddr,
+    tls: &Tls,
+    room: &Room,
+    bounds: &Bounds,
+) -> io::Result<TlsStream<Watched>> {
+    let asked = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+    let pass = asked.client_hello().alpn().is_some_and(|mut all| all.any(|it| tls.is_pass(it)));
+    if pass {
+        room.belongs_to(Party::Passed);
+    }
+    if !bounds.may_shake_hands(from.ip(), pass) {
+        return Err(io::Error::other("too many"));
+    }
+    asked.into_stream(tls.server()).await
 }
 
 /// HTTP/1.1 with one caller.
@@ -194,6 +220,8 @@ async fn speak<S: AsyncRead + AsyncWrite + Unpin>(
     // How a connection ends is its peer's business.
     tokio::select! {
         _ = serving.as_mut() => return,
+        // At once, and in the middle of a stream: it would go on for ever.
+        () = caller.is_out() => return tracing::debug!("its certificate is no longer good"),
         _ = house.stopped.changed() => serving.as_mut().graceful_shutdown(),
     }
     let _ = serving.await;

@@ -15,19 +15,21 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use ballast_types::{ChassisId, Role};
-use rustls::pki_types::CertificateDer;
-use tokio::time::timeout;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use tokio::time::{sleep, timeout};
 
 use super::Refused;
 use super::bounds::{Bounds, Party};
 use crate::lock;
-use crate::tls::{Tls, role_of};
+use crate::tls::{PASS, Tls, not_after, role_of};
 
 /// No message of the wire comes near this.
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// A body must be whole by then.
 const BODY_WITHIN: Duration = Duration::from_secs(5);
-/// A certificate is looked at again after this, and whenever the trusted authorities change.
+/// Between two looks at whether a connection's certificate is still good.
+const LOOK: Duration = Duration::from_secs(1);
+/// A certificate's chain is verified again after this, and whenever the trusted authorities change.
 const TRUST_FOR: Duration = Duration::from_secs(60);
 
 /// What a route that changes something asks for.
@@ -111,6 +113,8 @@ struct Certified {
     tls: Arc<Tls>,
     /// Under which generation, and when, the chain was last found good.
     checked: Mutex<(u64, Instant)>,
+    /// The first end of validity in the chain, in seconds since 1970.
+    ends: u64,
 }
 
 impl Caller {
@@ -123,8 +127,11 @@ impl Caller {
         generation: u64,
         chain: Vec<CertificateDer<'static>>,
     ) -> Self {
+        // One whose end cannot be read was let in by a check that reads it: it is looked at as before.
+        let ends = chain.iter().filter_map(|it| not_after(it)).min().unwrap_or(u64::MAX);
         Self(Kind::Certified(Arc::new(Certified {
             role: chain.first().and_then(role_of),
+            ends,
             chain,
             tls: Arc::clone(tls),
             checked: Mutex::new((generation, Instant::now())),
@@ -148,9 +155,19 @@ impl Caller {
         }
     }
 
+    /// What makes its next handshake come through, if it is the one that must.
+    fn pass(&self, gate: &Gate) -> Option<HeaderValue> {
+        let Kind::Certified(it) = &self.0 else { return None };
+        let is_first = it.role.is_some() && it.role == gate.bounds.first;
+        is_first.then(|| HeaderValue::from_str(&it.tls.pass()).ok()).flatten()
+    }
+
     /// Whether it would be let in now: certificates end, and authorities are taken out of the files.
     fn is_still_good(&self) -> bool {
         let Kind::Certified(it) = &self.0 else { return true };
+        if UnixTime::now().as_secs() > it.ends {
+            return false;
+        }
         let mut checked = lock(&it.checked);
         let generation = it.tls.generation();
         if checked.0 == generation && checked.1.elapsed() < TRUST_FOR {
@@ -161,6 +178,13 @@ impl Caller {
             *checked = (generation, Instant::now());
         }
         good
+    }
+
+    /// Ends when it would not be let in any more.
+    pub(super) async fn is_out(&self) {
+        while self.is_still_good() {
+            sleep(LOOK).await;
+        }
     }
 }
 
@@ -179,7 +203,12 @@ async fn hold_to(right: Right, request: Request, next: Next) -> Response {
     let Some((gate, caller)) = known else { return nobody() };
     if let Err(refused) = gate.check(caller, right) {
         gate.bounds.refusals.unauthorised.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(path = request.uri().path(), "{}", refused.1);
+        let path = request.uri().path();
+        if gate.bounds.is_told() {
+            tracing::warn!(path, "{}; of others only the count is told", refused.1);
+        } else {
+            tracing::debug!(path, "{}", refused.1);
+        }
         return refused.into_response();
     }
     if right == Right::Operate {
@@ -228,9 +257,14 @@ pub(super) async fn admit(gate: Arc<Gate>, mut request: Request, next: Next) -> 
             return closing(Refused(StatusCode::REQUEST_TIMEOUT, why).into_response());
         }
     };
+    let pass = caller.pass(&gate);
     request.extensions_mut().insert(caller);
     request.extensions_mut().insert(gate);
-    next.run(request).await
+    let mut answer = next.run(request).await;
+    if let Some(pass) = pass {
+        answer.headers_mut().insert(PASS, pass);
+    }
+    answer
 }
 
 /// This was the connection's last answer.

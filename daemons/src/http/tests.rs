@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -50,10 +49,8 @@ impl Site {
     fn files(&self, name: &str, pair: &Pair) -> TlsConfig {
         let at = |end: &str| self.dir.path().join(format!("{name}.{end}"));
         let config = TlsConfig { cert: at("crt"), key: at("key"), ca: at("ca"), warn_before: DAY };
-        fs::write(&config.cert, &pair.certificate).unwrap();
         fs::write(&config.ca, &self.ca.certificate).unwrap();
-        fs::write(&config.key, &pair.key).unwrap();
-        fs::set_permissions(&config.key, fs::Permissions::from_mode(0o600)).unwrap();
+        pair.put(&config.cert, &config.key).unwrap();
         config
     }
 
@@ -83,9 +80,10 @@ struct House {
 impl House {
     async fn open(tls: Option<&Arc<Tls>>) -> Self {
         let gate = Gate::new(ChassisId::new("c1").ok(), tls.is_some());
-        let done = async || "done";
+        let (done, events) = (async || "done", Events::default());
         let routes = Router::new()
             .route("/v1/status", get(async || "fine"))
+            .route("/v1/events", get(move || std::future::ready(event_stream(&events))))
             .route("/v1/alert", only(Right::Alert, post(async |body: Bytes| body)))
             .route("/v1/budget", only(Right::Operate, post(done)))
             .route("/v1/power", only(Right::ReportPower, post(done)));
@@ -384,8 +382,95 @@ async fn trust_ends_with_the_authority_even_on_a_connection_that_stands() {
     fs::write(&files.ca, &next.ca.certificate).unwrap();
     tls.look();
     assert_eq!(tls.generation(), 2);
-    assert_eq!(house.post(&chassis, "/v1/alert").await, 401);
+    // Told so, or its connection was ended already.
+    let told = house.post(&chassis, "/v1/alert").await;
+    assert!(matches!(told, 401 | 0), "{told}");
     assert_eq!(house.post(&chassis, "/v1/alert").await, 0);
+}
+
+/// Opens the stream of events; `None` when the certificate is refused.
+async fn stream_of(house: &House, client: &reqwest::Client) -> Option<reqwest::Response> {
+    let answer = client.get(house.url("/v1/events")).send().await.ok()?;
+    (answer.status().as_u16() == 200).then_some(answer)
+}
+
+async fn ends(mut stream: reqwest::Response) -> bool {
+    let end = async { while let Ok(Some(_)) = stream.chunk().await {} };
+    timeout(PATIENCE, end).await.is_ok()
+}
+
+#[tokio::test]
+async fn a_stream_of_events_ends_with_the_certificate_that_it_was_begun_with() {
+    let (site, next) = (Site::new(), Site::new());
+    let files = site.files("agent", &site.issue(&[AGENT]));
+    let tls = Tls::open(&files, None).unwrap();
+    let house = House::open(Some(&tls)).await;
+
+    // It expires. However slow this machine is, one of them is open before it does.
+    let brief = |seconds| {
+        let role = [role("ballast://operator/ann")];
+        let pair = site.authority.issue(&role, &[], Duration::from_secs(seconds)).unwrap();
+        let tls = Tls::open(&site.files("ann", &pair), None).unwrap();
+        client(&tls, Peer::Only(self::role(AGENT)))
+    };
+    let mut open = None;
+    for seconds in [2, 4, 8] {
+        open = stream_of(&house, &brief(seconds)).await;
+        if open.is_some() {
+            break;
+        }
+    }
+    assert!(ends(open.expect("a stream")).await, "expired");
+
+    // Its authority is taken out.
+    let mut lasting = stream_of(&house, &site.client("ballast://operator/bob")).await.unwrap();
+    let quiet = timeout(Duration::from_millis(1), lasting.chunk()).await;
+    assert!(quiet.is_err(), "{quiet:?}");
+    fs::write(&files.ca, &next.ca.certificate).unwrap();
+    tls.look();
+    assert!(ends(lasting).await, "no longer trusted");
+}
+
+#[tokio::test]
+async fn who_was_here_before_comes_back_through_a_flood_from_its_own_address() {
+    let site = Site::new();
+    let house = House::open(Some(&site.tls(AGENT))).await;
+    let chassis = site.tls("ballast://chassis/c1");
+    let pass_of = async |client: &reqwest::Client, path: &str| {
+        let answer = client.post(house.url(path)).send().await.unwrap();
+        answer.headers().get(tls::PASS).map(|pass| pass.to_str().unwrap().to_owned())
+    };
+    let pass = pass_of(&site.client("ballast://chassis/c1"), "/v1/alert").await.unwrap();
+    assert!(tls::is_a_pass(&pass), "{pass}");
+    for other in ["ballast://chassis/c2", "ballast://operator/ann", AGENT] {
+        assert_eq!(pass_of(&site.client(other), "/v1/budget").await, None, "{other}");
+    }
+    // Whatever its address may do is used up, again and again.
+    let (bounds, (stop, stopped)) =
+        (Arc::clone(&house.gate.bounds), std::sync::mpsc::channel::<()>());
+    let flood = std::thread::spawn(move || {
+        let from = std::net::IpAddr::from([127, 0, 0, 1]);
+        while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            bounds.may_shake_hands(from, false);
+        }
+    });
+    let peer = || Some((&*chassis, Peer::Only(role(AGENT))));
+    let mut came_back = false;
+    let begun = Instant::now();
+    // Each in a handshake of its own: the first may come before the flood.
+    while !came_back && begun.elapsed() < PATIENCE {
+        let client = tls::passing_client(peer(), Some(&pass)).timeout(PATIENCE).build().unwrap();
+        came_back = house.post(&client, "/v1/alert").await == 200;
+    }
+    let wrong = "0".repeat(32);
+    let mut kept_out = false;
+    while !kept_out && begun.elapsed() < PATIENCE {
+        let client = tls::passing_client(peer(), Some(&wrong)).timeout(PATIENCE).build().unwrap();
+        kept_out = house.post(&client, "/v1/alert").await == 0;
+    }
+    drop(stop);
+    flood.join().unwrap();
+    assert!(came_back && kept_out, "{came_back} {kept_out}");
 }
 
 /// A handshake by a client that checks nothing of what it shows.

@@ -28,10 +28,8 @@ fn folder(pair: &Pair, ca: &str) -> (TempDir, TlsConfig) {
 }
 
 fn put(config: &TlsConfig, pair: &Pair, ca: &str) {
-    fs::write(&config.cert, &pair.certificate).unwrap();
     fs::write(&config.ca, ca).unwrap();
-    fs::write(&config.key, &pair.key).unwrap();
-    chmod(&config.key, 0o600);
+    pair.put(&config.cert, &config.key).unwrap();
 }
 
 fn chmod(path: &Path, mode: u32) {

@@ -9,7 +9,7 @@ const GENERALIZED_TIME: u8 = 0x18;
 const VERSION: u8 = 0xa0;
 
 /// The end of validity in seconds since 1970; `None` when this is no certificate.
-pub(super) fn not_after(certificate: &[u8]) -> Option<u64> {
+pub(crate) fn not_after(certificate: &[u8]) -> Option<u64> {
     let (certificate, _) = tagged(certificate, SEQUENCE)?;
     let (mut fields, _) = tagged(certificate, SEQUENCE)?;
     if fields.first() == Some(&VERSION) {
