@@ -23,6 +23,8 @@ pub(crate) trait Limiter: Send {
     fn is_on(&mut self) -> Result<bool, CapError>;
     /// Whether the device answers at all.
     fn probe(&mut self) -> Result<(), CapError>;
+    /// Why nothing can be set or put back before an operator has decided, if it is so.
+    fn problem(&self) -> Option<String>;
 
     /// As [`Self::put_back`], tried a few times.
     fn put_back_for_good(&mut self) -> Result<(), CapError> {
@@ -43,6 +45,8 @@ pub(crate) struct Kept<C: Cap> {
     original: Option<C::State>,
     /// Where the original is written down, and of which device it is.
     file: Option<(PathBuf, String)>,
+    /// What is wrong, if the original in the file is of a device that goes by another name.
+    problem: Option<String>,
 }
 
 /// What is on disk.
@@ -56,39 +60,61 @@ struct Record<S> {
 impl<C: Cap> Kept<C> {
     /// A cap whose original somebody else has written down.
     pub(crate) fn with(cap: C, original: C::State) -> Self {
-        Self { cap, original: Some(original), file: None }
+        Self { cap, original: Some(original), file: None, problem: None }
     }
 
     /// A cap whose original is kept in `file`, which a reboot does not make worthless. If an earlier life left
-    /// one, it is taken over; one of another device is set aside and named.
+    /// one, it is taken over. One of another name stays as it is, and nothing is set meanwhile: it may be the
+    /// same device, and what it shows now our own cap, which must never be taken for the original.
     ///
     /// # Errors
     /// When the file is there and cannot be read.
     pub(crate) fn open(cap: C, file: &Path, of: &str) -> io::Result<Self> {
         let record: Option<Record<C::State>> = state::read(file)?;
+        let mut problem = None;
         let original = match record {
-            Some(record) if record.of != of => {
-                let aside = file.with_extension("bad");
-                tracing::error!(
-                    file = %aside.display(), was = record.of, is = of,
-                    "an earlier life capped by another device: that cap may still be on; set aside"
+            Some(record) if !is_same(&record.of, of) => {
+                let why = format!(
+                    "an earlier life capped by {:?}, and the config now says {of:?}: nothing is set or put \
+                     back here. Lift it under the old name, or remove {} if that cap is off",
+                    record.of,
+                    file.display()
                 );
-                fs::rename(file, aside)?;
+                tracing::error!("{why}");
+                problem = Some(why);
                 None
             }
             record => record.map(|record| record.original),
         };
-        Ok(Self { cap, original, file: Some((file.to_owned(), of.to_owned())) })
+        Ok(Self { cap, original, file: Some((file.to_owned(), of.to_owned())), problem })
     }
 
     /// Whether an earlier life may have left a cap on.
     pub(crate) fn is_adopted(&self) -> bool {
-        self.original.is_some()
+        self.original.is_some() || self.problem.is_some()
     }
+
+    fn usable(&self) -> Result<(), CapError> {
+        let refused = |why: &String| CapError { reason: why.clone(), transient: false };
+        self.problem.as_ref().map_or(Ok(()), |why| Err(refused(why)))
+    }
+}
+
+/// Whether two names are of one device. A BMC's may be spelled in several ways (RFC 3986, 6.2): host in capitals,
+/// its scheme's own port, a slash at the end.
+fn is_same(one: &str, other: &str) -> bool {
+    let plain = |name: &str| {
+        let Some(url) = name.strip_prefix("redfish ") else { return name.to_owned() };
+        let url = url.trim_end_matches('/').to_ascii_lowercase();
+        let port = if url.starts_with("https:") { ":443" } else { ":80" };
+        url.strip_suffix(port).unwrap_or(&url).to_owned()
+    };
+    plain(one) == plain(other)
 }
 
 impl<C: Cap> Limiter for Kept<C> {
     fn set(&mut self, watts: Watts) -> Result<(), CapError> {
+        self.usable()?;
         let original = match &self.original {
             Some(original) => original.clone(),
             None => {
@@ -104,6 +130,7 @@ impl<C: Cap> Limiter for Kept<C> {
     }
 
     fn put_back(&mut self) -> Result<(), CapError> {
+        self.usable()?;
         let Some(original) = &self.original else { return Ok(()) };
         self.cap.put_back(original)?;
         if let Some((path, _)) = &self.file {
@@ -116,12 +143,17 @@ impl<C: Cap> Limiter for Kept<C> {
     }
 
     fn is_on(&mut self) -> Result<bool, CapError> {
+        self.usable()?;
         let Some(original) = &self.original else { return Ok(false) };
         Ok(C::is_on(&self.cap.read()?, original))
     }
 
     fn probe(&mut self) -> Result<(), CapError> {
         self.cap.read().map(|_| ())
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.problem.clone()
     }
 }
 
@@ -226,15 +258,27 @@ mod tests {
     }
 
     #[test]
-    fn another_devices_original_is_never_put_back_here() {
+    fn an_original_under_another_name_is_kept_and_nothing_is_set_meanwhile() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("cap.json");
         let device = device();
-        Kept::open(device.clone(), &file, "slot s01").unwrap().set(CAP).unwrap();
-        let mut other = Kept::open(device.clone(), &file, "redfish https://bmc1").unwrap();
-        assert!(!other.is_adopted());
-        other.put_back().unwrap();
-        assert_eq!(device.limit(), 180);
-        assert!(file.with_extension("bad").exists() && !file.exists());
+        let open = |of: &str| Kept::open(device.clone(), &file, of).unwrap();
+        open("redfish https://bmc1").set(CAP).unwrap();
+        let kept = fs::read(&file).unwrap();
+        // The same BMC by its address: what it shows now is our own cap.
+        for of in ["redfish https://10.0.0.9", "redfish http://bmc1", "slot bmc1"] {
+            let mut other = open(of);
+            assert!(other.is_adopted(), "a cap may be on");
+            for done in [other.set(CAP), other.put_back_for_good(), other.is_on().map(drop)] {
+                let why = done.unwrap_err().reason;
+                assert!(why.contains("\"redfish https://bmc1\"") && why.contains(of), "{why}");
+            }
+            assert!(other.problem().unwrap().contains(of));
+            assert_eq!((device.limit(), &fs::read(&file).unwrap()), (180, &kept));
+        }
+        let mut same = open("redfish https://BMC1:443/");
+        assert!(same.is_on().unwrap() && same.problem().is_none());
+        same.put_back().unwrap();
+        assert!(device.limit() == 300 && !file.exists());
     }
 }

@@ -15,6 +15,7 @@ pub mod config;
 pub mod control;
 mod events;
 mod http;
+mod log;
 mod metrics;
 mod realtime;
 mod recorder;
@@ -74,7 +75,7 @@ fn run<C>(
         println!("{}: ok", args.config.display());
         return ExitCode::SUCCESS;
     }
-    log();
+    let _flush = log::start();
     match run(&config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -82,19 +83,6 @@ fn run<C>(
             ExitCode::FAILURE
         }
     }
-}
-
-/// Logs to stderr, which systemd keeps. `RUST_LOG` chooses the level; `info` is the default.
-fn log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    // Fails only when a logger is there already, as in tests.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_target(false)
-        .try_init();
 }
 
 /// Ends with the first SIGTERM or SIGINT.

@@ -13,6 +13,7 @@ use prometheus_client::registry::{Registry, Unit};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::http::Refusals;
+use crate::log;
 
 type Number = Gauge<f64, AtomicU64>;
 type Labelled = Family<Vec<(&'static str, String)>, Number>;
@@ -56,6 +57,7 @@ impl Scrape {
         ] {
             self.counter(name, help, count.load(Ordering::Relaxed));
         }
+        self.counter("dropped_log_lines", "Log lines that found no room", log::dropped());
         if let Some(tls) = tls {
             let (end, left) = (tls.not_after_s as f64, tls.expires_in_s as f64);
             let unit = || Some(Unit::Seconds);

@@ -1,12 +1,20 @@
 //! Files that must survive a crash whole.
+//!
+//! Root may write into a folder that belongs to a daemon's own user, as when an operator orders a release.
+//! What it writes there becomes that user's, who must read it afterwards; and no link that this user has laid
+//! leads it elsewhere.
 
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{MetadataExt as _, fchown, lchown};
 use std::path::Path;
+
+use nix::unistd::geteuid;
 
 /// Replaces a file, so that a reader, or a crash, sees the old or the new text, never half.
 ///
-/// On return it is on disk: temporary file beside it, fsync, rename, fsync of the folder.
+/// On return it is on disk: temporary file beside it, fsync, rename, fsync of the folder. Root's file
+/// belongs to the owner of the folder.
 ///
 /// # Errors
 /// What the file system says.
@@ -14,9 +22,78 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
-    let mut file = File::create(&temporary)?;
+    // One that is there is a crash's, or a link that must not be followed.
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = File::create_new(&temporary)?;
+    if let Some((user, group)) = owner_for(folder)? {
+        fchown(&file, Some(user), Some(group))?;
+    }
     file.write_all(text)?;
     file.sync_all()?;
     fs::rename(&temporary, path)?;
     File::open(folder)?.sync_all()
+}
+
+/// Makes a folder if it is not there; root's belongs to the owner of the one that it is in.
+///
+/// # Errors
+/// What the file system says.
+pub fn folder(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => return Ok(()),
+        made => made?,
+    }
+    match path.parent().map(owner_for).transpose()?.flatten() {
+        Some((user, group)) => lchown(path, Some(user), Some(group)),
+        None => Ok(()),
+    }
+}
+
+/// To whom root must give what it makes in `folder`.
+fn owner_for(folder: &Path) -> io::Result<Option<(u32, u32)>> {
+    let found = fs::metadata(folder)?;
+    Ok((geteuid().is_root() && found.uid() != 0).then(|| (found.uid(), found.gid())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_replaced_whole_and_a_link_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, victim) = (dir.path().join("a.json"), dir.path().join("victim"));
+        fs::write(&victim, "untouched").unwrap();
+        std::os::unix::fs::symlink(&victim, dir.path().join("a.json.tmp")).unwrap();
+        replace(&path, b"one").unwrap();
+        replace(&path, b"two").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched");
+        folder(&dir.path().join("caps")).unwrap();
+        folder(&dir.path().join("caps")).unwrap();
+        assert!(folder(&victim).is_err(), "a file is no folder");
+    }
+
+    #[test]
+    fn what_root_writes_belongs_to_the_owner_of_the_folder() {
+        if !geteuid().is_root() {
+            println!("skipped: only root can give files away");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        lchown(dir.path(), Some(4321), Some(1234)).unwrap();
+        let (file, caps) = (dir.path().join("ledger.json"), dir.path().join("caps"));
+        folder(&caps).unwrap();
+        let inside = caps.join("s01.json");
+        for path in [&file, &inside] {
+            replace(path, b"{}").unwrap();
+        }
+        for path in [&file, &caps, &inside] {
+            let found = fs::metadata(path).unwrap();
+            assert_eq!((found.uid(), found.gid()), (4321, 1234), "{}", path.display());
+        }
+    }
 }

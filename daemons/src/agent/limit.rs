@@ -59,8 +59,11 @@ pub(super) fn find(
     if *by == LimitBy::Rapl {
         let Some(mut cap) = RaplCap::find(root, floor)? else { return Ok(None) };
         let now = cap.read()?;
+        // A zone that is not there any more is not this limit's to put back, nor to forget.
         let mut originals = now.clone();
-        originals.extend(saved.iter().map(|(zone, was)| (zone.clone(), *was)));
+        for (zone, original) in &mut originals {
+            *original = saved.get(zone).copied().unwrap_or(*original);
+        }
         let is_on = RaplCap::is_on(&now, &originals);
         let limiter = Box::new(Kept::with(cap, originals.clone()));
         return Ok(Some(Found { limiter, packages_only: true, is_on, originals }));
@@ -93,6 +96,18 @@ pub(super) fn left(
     };
     let limiter = kept(&by, root, state_dir)?.0;
     Ok(Some((by, limiter)))
+}
+
+/// Adds the zones that are `in_use` to the `journal`'s; gives those that are left to the end, since this life
+/// does not set them.
+pub(super) fn left_to_the_end(journal: &mut Originals, in_use: &Originals) -> Originals {
+    let left = journal
+        .iter()
+        .filter(|(zone, _)| !in_use.contains_key(*zone))
+        .map(|(z, o)| (z.clone(), *o));
+    let left = left.collect();
+    journal.extend(in_use.iter().map(|(zone, original)| (zone.clone(), *original)));
+    left
 }
 
 /// Puts back RAPL's limits of an earlier life.
@@ -344,6 +359,18 @@ mod tests {
         let two = Originals::from([("package-0".to_owned(), was), ("package-1".to_owned(), was)]);
         let error = put_back_rapl(&root, &two).unwrap_err();
         assert!(error.reason.contains("package-1"), "{error}");
+
+        // In use, with one zone gone: that one is neither forgotten nor passed over in silence.
+        std::fs::write(dir.join("constraint_0_max_power_uw"), "400000000").unwrap();
+        std::fs::write(&limit, "50000000").unwrap();
+        let floor = Watts::from_whole(150);
+        let found = find(&LimitBy::Rapl, floor, &root, folder.path(), &two).unwrap().unwrap();
+        assert_eq!((found.is_on, &found.originals), (true, &saved));
+        let mut journal = two.clone();
+        let left = left_to_the_end(&mut journal, &found.originals);
+        assert_eq!(journal, two);
+        assert_eq!(left.keys().collect::<Vec<_>>(), ["package-1"]);
+        assert!(put_back_rapl(&root, &left).unwrap_err().reason.contains("package-1"));
     }
 
     #[test]

@@ -160,14 +160,8 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     };
     originals.cpufreq = Some(cpufreq.originals());
     // What could not be put back stays in the journal.
-    let mut rapl_left = std::mem::take(&mut originals.powercap);
-    match limit.as_ref().map(|limit| &limit.originals) {
-        Some(of) if !of.is_empty() => {
-            originals.powercap = of.clone();
-            rapl_left.retain(|zone, _| !of.contains_key(zone));
-        }
-        _ => originals.powercap = rapl_left.clone(),
-    }
+    let in_use = limit.as_ref().map(|limit| limit.originals.clone()).unwrap_or_default();
+    let rapl_left = limit::left_to_the_end(&mut originals.powercap, &in_use);
     if let Some(why) = &dry {
         tracing::warn!(why, "dry run: nothing is written to this machine");
     }

@@ -290,6 +290,7 @@ impl Hand<Chassis> for ChassisHand {
             status.sensors.push(gauge.status(now));
             status.alarms.extend(gauge.alarms(now));
         }
+        status.alarms.extend(self.caps.alarms.iter().cloned());
         if self.dry { dry::say_so(status) } else { status }
     }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ballast_bmc::redfish::RedfishCap;
 use ballast_chassis_core::{Input, Ledger};
-use ballast_hw::{CapSpec, PowerCap, Root};
+use ballast_hw::{CapSpec, PowerCap, Root, durable};
 use ballast_types::{ActionId, CapError, ServerId, Watts};
 
 use super::Letter;
@@ -51,6 +51,8 @@ pub(super) struct OutOfBand {
 pub(super) struct Orders {
     inboxes: BTreeMap<ServerId, Sender<Order>>,
     threads: Vec<JoinHandle<()>>,
+    /// What an operator must decide before a server can be capped.
+    pub(super) alarms: Vec<String>,
 }
 
 impl OutOfBand {
@@ -67,7 +69,7 @@ impl OutOfBand {
         ledger: &mut Ledger,
     ) -> anyhow::Result<Self> {
         let folder = state_dir.join("caps");
-        std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        durable::folder(&folder).with_context(|| folder.display().to_string())?;
         let mut ways = vec![];
         for server in servers {
             let Some(path) = &server.cap else { continue };
@@ -99,8 +101,10 @@ impl OutOfBand {
     /// # Errors
     /// When a thread cannot be started.
     pub(super) fn start(self, letters: &Sender<Letter>) -> anyhow::Result<Orders> {
-        let mut orders = Orders { inboxes: BTreeMap::new(), threads: vec![] };
+        let mut orders = Orders { inboxes: BTreeMap::new(), threads: vec![], alarms: vec![] };
         for way in self.ways {
+            let problem = way.limiter.problem().map(|why| format!("server {}: {why}", way.server));
+            orders.alarms.extend(problem);
             let (sender, inbox) = mpsc::channel();
             orders.inboxes.insert(way.server.clone(), sender);
             let letters = letters.clone();

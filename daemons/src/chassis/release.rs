@@ -33,7 +33,7 @@ pub(super) struct ReleaseArgs {
 
 /// `ballast-chassis release`.
 pub(super) fn main(args: &ReleaseArgs) -> ExitCode {
-    crate::log();
+    let _flush = crate::log::start();
     let config = match ChassisConfig::load(&args.config) {
         Ok(config) => config,
         Err(error) => {
@@ -62,6 +62,9 @@ pub(super) fn main(args: &ReleaseArgs) -> ExitCode {
 }
 
 fn release(config: &ChassisConfig, lift: bool) -> anyhow::Result<()> {
+    if !config.place.state_dir.try_exists()? {
+        return Ok(());
+    }
     let root = Root::at(&config.place.root);
     let path = config.place.state_dir.join("ledger.json");
     let mut ledger: Ledger = state::read(&path)?.unwrap_or_default();
