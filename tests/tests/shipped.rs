@@ -88,15 +88,36 @@ fn the_units_start_the_shipped_binaries_and_never_loop_on_a_refused_config() {
 fn an_agent_that_does_not_come_back_is_released_by_the_orphan_unit() {
     let agent = read("systemd/ballast-agent.service");
     let orphan = read("systemd/ballast-agent-orphan.service");
+    let arm = read("systemd/ballast-agent-arm.service");
     let config = "--config /etc/ballast/agent.toml";
     for (unit, line) in [
         (&agent, format!("ExecStopPost=/usr/bin/ballast-agent stop-post {config}")),
         (&agent, "ExecStartPost=-sh -c 'systemctl --no-block stop ballast-agent-orphan.timer 2>/dev/null'".into()),
+        // Where that was killed before it had armed anything.
+        (&agent, "OnFailure=ballast-agent-arm.service".into()),
+        (&arm, "Environment=SERVICE_RESULT=failed".into()),
+        (&arm, format!("ExecStart=/usr/bin/ballast-agent stop-post {config}")),
+        (&arm, "Restart=on-failure".into()),
         (&orphan, format!("ExecStart=/usr/bin/ballast-agent release {config}")),
         (&orphan, format!("SuccessExitStatus={EXIT_LIVE}")),
         (&orphan, "Restart=on-failure".into()),
     ] {
         assert!(unit.lines().any(|l| l == line), "no {line}");
+    }
+}
+
+/// `DeviceAllow=` is looked up as a service starts: before that its driver must be there.
+#[test]
+fn the_bmc_s_device_is_allowed_once_its_driver_is_there() {
+    for name in ["agent", "agent-orphan"] {
+        let unit = read(&format!("systemd/ballast-{name}.service"));
+        let has = |key: &str, value: &str| {
+            let values = unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+            assert!(values.flat_map(str::split_whitespace).any(|v| v == value), "{name}: {key}");
+        };
+        has("DeviceAllow", "char-ipmidev");
+        has("After", "modprobe@ipmi_devintf.service");
+        has("Wants", "modprobe@ipmi_devintf.service");
     }
 }
 
@@ -118,7 +139,8 @@ fn analyze(args: &[&str]) -> Option<String> {
 #[test]
 fn the_units_are_sound_and_as_locked_up_as_their_writes_allow() {
     // Exposure as systemd-analyze reckons it, 0 to 10.
-    for (name, most) in [("agent", 2.3), ("agent-orphan", 2.1), ("chassis", 1.4)] {
+    let most = [("agent", 2.3), ("agent-arm", 1.1), ("agent-orphan", 2.1), ("chassis", 1.4)];
+    for (name, most) in most {
         let unit = format!("systemd/ballast-{name}.service");
         let security = ["security", "--offline=true", "--no-pager", &unit];
         let Some(text) = analyze(&security) else { return };
