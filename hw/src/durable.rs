@@ -78,9 +78,10 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::print_stderr, reason = "a test that was skipped must say so")]
     fn what_root_writes_belongs_to_the_owner_of_the_folder() {
         if !geteuid().is_root() {
-            println!("skipped: only root can give files away");
+            eprintln!("SKIPPED: only root can give files away");
             return;
         }
         let dir = tempfile::tempdir().unwrap();
