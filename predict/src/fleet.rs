@@ -1,0 +1,436 @@
+//! A fleet made up from a seed, where public data has no subscriptions.
+//!
+//! # What is made
+//! * **Subscriptions** have activity of a heavy tail; a third of them appears while the fleet is watched, so
+//!   that some arrivals have no past. Each has one to three **workloads**.
+//! * A **workload** is a habit: a class, a usual P95 bucket and how strictly it is kept, a usual VM type and
+//!   size, and a share of lasting VMs.
+//! * A **deployment** belongs to one workload and brings as many VMs as the paper's Table I says
+//!   (papers-spec A7); sizes and lifetimes are those of the table as well, drawn for every VM.
+//! * What a **VM** turns out to be is drawn from its workload: its bucket, its use within it, and its label,
+//!   which the labeller gets wrong now and then.
+//!
+//! # The ceiling
+//! Nobody can predict what is drawn after the arrival. [`Made::odds`] are the probabilities of class and
+//! bucket given the subscription's true habits and all that is visible of the VM, computed from the very laws
+//! that it is drawn from; whoever answers with the likeliest is right as often as anybody can be. A model sees
+//! less: how the subscription's past VMs turned out.
+
+use ballast_types::VmClass;
+
+use crate::rng::Stream;
+use crate::vm::{Bucket, DAY_S, Vm};
+
+/// What fleet is made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// The seed of all that is random.
+    pub seed: u64,
+    /// How many VMs arrive.
+    pub vms: usize,
+    /// Over how many days, 10 at least; what runs then runs on.
+    pub days: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { seed: 1, vms: 300_000, days: 75 }
+    }
+}
+
+/// A made fleet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Made {
+    /// Its VMs, in the order of arrival.
+    pub vms: Vec<Vm>,
+    /// What could be known of each at its arrival.
+    pub odds: Vec<Odds>,
+}
+
+/// The true probabilities of one VM.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Odds {
+    /// Of its label being user-facing, if it lives long enough to be labelled.
+    pub user_facing: f64,
+    /// Of its P95 lying in each bucket.
+    pub buckets: [f64; 4],
+}
+
+impl Odds {
+    /// How often the likeliest class is the right one.
+    #[must_use]
+    pub fn class_ceiling(&self) -> f64 {
+        self.user_facing.max(1.0 - self.user_facing)
+    }
+
+    /// How often the likeliest bucket is the right one.
+    #[must_use]
+    pub fn bucket_ceiling(&self) -> f64 {
+        self.buckets.iter().copied().fold(0.0, f64::max)
+    }
+}
+
+/// The day on which it begins: Monday, 1 April 2019, midnight UTC. The paper's data is of that month.
+pub const START_S: i64 = 17_987 * DAY_S;
+/// VMs per subscription, in the mean.
+const VMS_PER_SUBSCRIPTION: usize = 150;
+/// The share of subscriptions that appears while the fleet is watched.
+const LATE: f64 = 0.35;
+/// Share of workloads that are user-facing. The paper's 4:6 of cores.
+const USER_FACING: f64 = 0.4;
+/// How often the second and third workload of a subscription are of the same class as the first.
+const SAME_CLASS: f64 = 0.75;
+/// How often a batch VM is labelled user-facing, and the other way round.
+const MISLABELLED: (f64, f64) = (0.02, 0.002);
+/// CPUs of a VM, and how often (Table I).
+const CORES: [(u32, f64); 7] =
+    [(1, 0.33), (2, 0.27), (4, 0.21), (8, 0.10), (16, 0.05), (24, 0.03), (32, 0.01)];
+/// VMs of a deployment, from and to, and how often (Table I; the last is open in the paper).
+const DEPLOYMENT: [(f64, f64, f64); 7] = [
+    (1.0, 1.0, 0.39),
+    (2.0, 2.0, 0.14),
+    (3.0, 5.0, 0.16),
+    (6.0, 10.0, 0.09),
+    (11.0, 15.0, 0.08),
+    (16.0, 25.0, 0.05),
+    (26.0, 60.0, 0.09),
+];
+/// Hours that a passing VM lives, from and to, and how often (Table I).
+const PASSING: [(f64, f64, f64); 5] =
+    [(0.1, 1.0, 0.52), (1.0, 2.0, 0.05), (2.0, 5.0, 0.10), (5.0, 10.0, 0.09), (10.0, 25.0, 0.07)];
+/// The same of a lasting one; the last is open in the paper.
+const LASTING: [(f64, f64, f64); 2] = [(25.0, 720.0, 0.08), (720.0, 2160.0, 0.09)];
+/// Usual buckets of a class (papers-spec A7: the paper's means of 65 % and 44 %).
+const BUCKETS: [[f64; 4]; 2] = [[0.05, 0.20, 0.35, 0.40], [0.31, 0.30, 0.21, 0.18]];
+/// Shares of lasting VMs that a workload may have, and how often by class: 17 % of all VMs, as in Table I.
+const LASTING_SHARES: [f64; 3] = [0.03, 0.35, 0.95];
+const LASTING_KINDS: [[f64; 3]; 2] = [[0.55, 0.22, 0.23], [0.88, 0.10, 0.02]];
+/// VM types: name, GB per CPU, and how often a workload of each class prefers it.
+const TYPES: [(&str, f64, [f64; 2]); 6] = [
+    ("burst", 4.0, [0.22, 0.10]),
+    ("compute", 2.0, [0.12, 0.34]),
+    ("general", 4.0, [0.34, 0.26]),
+    ("memory", 8.0, [0.22, 0.08]),
+    ("spot", 3.5, [0.02, 0.18]),
+    ("storage", 7.5, [0.08, 0.04]),
+];
+/// How often a VM has its workload's usual type, and size; otherwise any.
+const USUAL: f64 = 0.9;
+/// How strictly a workload keeps to its bucket, at least and at most.
+const STRICT: (f64, f64) = (0.84, 0.98);
+/// How often what leaves the bucket goes to a neighbour and no further.
+const NEIGHBOUR: f64 = 0.8;
+
+/// A habit of a subscription.
+#[derive(Clone, Debug)]
+struct Workload {
+    weight: f64,
+    class: VmClass,
+    buckets: [f64; 4],
+    vm_type: usize,
+    size: usize,
+    lasting: f64,
+    /// Mean utilisation as a share of the P95.
+    level: f64,
+}
+
+/// Index of a class in the tables.
+fn column(class: VmClass) -> usize {
+    usize::from(class == VmClass::NonUserFacing)
+}
+
+impl Workload {
+    fn draw(random: &mut Stream, class: VmClass) -> Self {
+        let usual = random.pick(&BUCKETS[column(class)]);
+        let strict = random.between(STRICT.0, STRICT.1);
+        let sizes = CORES.map(|(_, share)| share);
+        Self {
+            weight: random.between(0.2, 1.0),
+            class,
+            buckets: law(usual, strict),
+            vm_type: random.pick(&TYPES.map(|(_, _, shares)| shares[column(class)])),
+            size: random.pick(&sizes),
+            lasting: LASTING_SHARES[random.pick(&LASTING_KINDS[column(class)])],
+            level: match class {
+                VmClass::UserFacing => random.between(0.3, 0.6),
+                VmClass::NonUserFacing => random.between(0.5, 0.9),
+            },
+        }
+    }
+
+    /// How often a VM of it has this type and size.
+    fn shows(&self, vm_type: usize, size: usize) -> f64 {
+        let kept = |usual: bool| if usual { USUAL } else { 0.0 };
+        let any_type = (1.0 - USUAL) / TYPES.len() as f64;
+        (kept(vm_type == self.vm_type) + any_type)
+            * (kept(size == self.size) + (1.0 - USUAL) * CORES[size].1)
+    }
+
+    /// How often one of its VMs is labelled user-facing.
+    fn labelled_user_facing(&self) -> f64 {
+        match self.class {
+            VmClass::UserFacing => 1.0 - MISLABELLED.1,
+            VmClass::NonUserFacing => MISLABELLED.0,
+        }
+    }
+}
+
+/// The bucket's own share, and what of the rest goes where.
+fn law(usual: usize, strict: f64) -> [f64; 4] {
+    let near = |bucket: usize| bucket.abs_diff(usual) == 1;
+    let neighbours = (0..4).filter(|bucket| near(*bucket)).count() as f64;
+    let far = 3.0 - neighbours;
+    std::array::from_fn(|bucket| {
+        let rest = 1.0 - strict;
+        match bucket {
+            _ if bucket == usual => strict,
+            _ if near(bucket) => rest * NEIGHBOUR / neighbours,
+            _ => rest * (1.0 - NEIGHBOUR) / far,
+        }
+    })
+}
+
+struct Subscription {
+    from_s: f64,
+    activity: f64,
+    workloads: Vec<Workload>,
+}
+
+impl Subscription {
+    fn draw(seed: u64, number: u64, days: f64) -> Self {
+        let mut random = Stream::new(seed, number + 1);
+        let late = random.chance(LATE);
+        let from_s = if late { random.uniform() * days * DAY_S as f64 } else { 0.0 };
+        // Pareto, cut off so that nobody is most of the fleet.
+        let activity = libm::pow(random.between(0.01, 1.0), -0.6);
+        let user_facing = random.chance(USER_FACING);
+        let workloads = (0..=random.pick(&[0.65, 0.25, 0.10]))
+            .map(|n| {
+                let same = n == 0 || random.chance(SAME_CLASS);
+                let class =
+                    if user_facing == same { VmClass::UserFacing } else { VmClass::NonUserFacing };
+                Workload::draw(&mut random, class)
+            })
+            .collect();
+        Self { from_s, activity, workloads }
+    }
+
+    /// What could be known of a VM that looks like this.
+    fn odds(&self, vm_type: usize, size: usize) -> Odds {
+        let mut odds = Odds { user_facing: 0.0, buckets: [0.0; 4] };
+        let shown = |w: &Workload| w.weight * w.shows(vm_type, size);
+        let total: f64 = self.workloads.iter().map(shown).sum();
+        // Who is labelled lasts: workloads of passing VMs have little part in the classes.
+        let lasting: f64 = self.workloads.iter().map(|w| shown(w) * w.lasting).sum();
+        for workload in &self.workloads {
+            let share = shown(workload) / total;
+            odds.user_facing +=
+                shown(workload) * workload.lasting / lasting * workload.labelled_user_facing();
+            for (sum, part) in odds.buckets.iter_mut().zip(workload.buckets) {
+                *sum += share * part;
+            }
+        }
+        odds
+    }
+}
+
+/// Makes a fleet. The same options make the same fleet, on every machine.
+#[must_use]
+pub fn make(options: &Options) -> Made {
+    let days = f64::from(options.days.max(10));
+    let horizon_s = START_S + i64::from(options.days.max(10)) * DAY_S;
+    let count = (options.vms / VMS_PER_SUBSCRIPTION).max(1);
+    let subscriptions: Vec<_> =
+        (0..count).map(|n| Subscription::draw(options.seed, n as u64, days)).collect();
+    // Cumulated activity: a deployment's subscription is found by bisection.
+    let mut sum = 0.0;
+    let cumulated: Vec<f64> = subscriptions
+        .iter()
+        .map(|s| {
+            sum += s.activity * (1.0 - s.from_s / (days * DAY_S as f64));
+            sum
+        })
+        .collect();
+    let mut random = Stream::new(options.seed, 0);
+    let mut made: Vec<(Vm, Odds)> = Vec::with_capacity(options.vms);
+    while made.len() < options.vms {
+        let at = random.uniform() * sum;
+        let number = cumulated.partition_point(|end| *end <= at).min(count - 1);
+        let subscription = &subscriptions[number];
+        let arrival = random.between(subscription.from_s, days * DAY_S as f64) as i64;
+        let weights: Vec<f64> = subscription.workloads.iter().map(|w| w.weight).collect();
+        let workload = &subscription.workloads[random.pick(&weights)];
+        let vms = ranged(&mut random, &DEPLOYMENT, false) as usize;
+        for _ in 0..vms.min(options.vms - made.len()) {
+            let (vm_type, size) = looks(&mut random, workload);
+            let vm = Vm {
+                id: String::new(),
+                subscription: format!("sub-{number:05}"),
+                ..born(&mut random, workload, START_S + arrival, horizon_s, vm_type, size)
+            };
+            made.push((vm, subscription.odds(vm_type, size)));
+        }
+    }
+    made.sort_by_key(|(vm, _)| vm.arrival_s);
+    let (mut vms, odds): (Vec<_>, Vec<_>) = made.into_iter().unzip();
+    for (number, vm) in vms.iter_mut().enumerate() {
+        vm.id = format!("vm-{number:07}");
+    }
+    Made { vms, odds }
+}
+
+/// A type and a size.
+fn looks(random: &mut Stream, workload: &Workload) -> (usize, usize) {
+    let any_type = |random: &mut Stream| random.pick(&[1.0; TYPES.len()]);
+    let vm_type = if random.chance(USUAL) { workload.vm_type } else { any_type(random) };
+    let sizes = CORES.map(|(_, share)| share);
+    let size = if random.chance(USUAL) { workload.size } else { random.pick(&sizes) };
+    (vm_type, size)
+}
+
+/// What a VM turns out to be; without names.
+fn born(
+    random: &mut Stream,
+    workload: &Workload,
+    arrival_s: i64,
+    horizon_s: i64,
+    vm_type: usize,
+    size: usize,
+) -> Vm {
+    let lasting = random.chance(workload.lasting);
+    let hours = ranged(random, if lasting { &LASTING } else { &PASSING }, true);
+    let end_s = arrival_s + (hours * 3600.0) as i64;
+    let bucket = Bucket::ALL[random.pick(&workload.buckets)];
+    let p95 = f64::from(bucket.upper_percent()) - 25.0 * random.uniform();
+    let avg = p95 * (workload.level * random.between(0.8, 1.2)).min(1.0);
+    let user_facing = random.chance(workload.labelled_user_facing());
+    let label = if user_facing { VmClass::UserFacing } else { VmClass::NonUserFacing };
+    let (name, gb_per_core, _) = TYPES[vm_type];
+    let cores = CORES[size].0;
+    let vm = Vm {
+        id: String::new(),
+        subscription: String::new(),
+        arrival_s,
+        end_s: (end_s < horizon_s).then_some(end_s),
+        cores,
+        memory_gb: gb_per_core * f64::from(cores),
+        vm_type: name.to_owned(),
+        class: Some(label),
+        avg_cpu: Some(avg),
+        p95_cpu: Some(p95),
+    };
+    // Who has not lived five weekdays yet cannot be labelled.
+    let class = vm.class.filter(|_| vm.aged_s().is_some_and(|aged| aged <= horizon_s));
+    Vm { class, ..vm }
+}
+
+/// A number from one of these ranges: log-uniform inside, or a whole number, uniform, ends included.
+fn ranged(random: &mut Stream, ranges: &[(f64, f64, f64)], logarithmic: bool) -> f64 {
+    let shares: Vec<f64> = ranges.iter().map(|(_, _, share)| *share).collect();
+    let (low, high, _) = ranges[random.pick(&shares)];
+    if logarithmic {
+        low * libm::exp(random.uniform() * libm::log(high / low))
+    } else {
+        libm::floor(random.between(low, high + 1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made() -> Made {
+        make(&Options { vms: 60_000, ..Options::default() })
+    }
+
+    fn mean(values: impl Iterator<Item = f64>) -> f64 {
+        let (sum, n) = values.fold((0.0, 0.0), |(sum, n), v| (sum + v, n + 1.0));
+        sum / n
+    }
+
+    #[test]
+    fn a_seed_makes_one_fleet_and_another_seed_another() {
+        let options = Options { vms: 500, ..Options::default() };
+        assert_eq!(make(&options), make(&options));
+        assert_ne!(make(&options), make(&Options { seed: 2, ..options }));
+    }
+
+    #[test]
+    fn its_vms_are_possible_and_in_order() {
+        let vms = make(&Options { vms: 3000, ..Options::default() }).vms;
+        assert_eq!(vms.len(), 3000);
+        assert!(vms.iter().all(|vm| vm.check().is_ok()));
+        assert!(vms.is_sorted_by_key(|vm| vm.arrival_s));
+        assert_eq!(crate::vm::overlap(&vms), None);
+        let horizon = START_S + 75 * DAY_S;
+        assert!(
+            vms.iter().all(|vm| vm.arrival_s < horizon && vm.end_s.is_none_or(|e| e < horizon))
+        );
+    }
+
+    #[test]
+    fn the_mix_is_that_of_the_paper() {
+        let made = made();
+        let vms = &made.vms;
+        let share = |test: &dyn Fn(&Vm) -> bool| mean(vms.iter().map(|vm| f64::from(test(vm))));
+        assert!((share(&|vm| vm.cores == 1) - 0.33).abs() < 0.08);
+        let short = share(&|vm| vm.end_s.is_some_and(|end| end - vm.arrival_s <= 3600));
+        assert!((short - 0.52).abs() < 0.06, "{short}");
+        let labelled = share(&|vm| vm.class.is_some());
+        assert!((0.07..0.18).contains(&labelled), "{labelled}");
+        let cores = |vm: &Vm| f64::from(vm.cores);
+        let all: f64 = vms.iter().map(cores).sum();
+        let uf: f64 = vms.iter().zip(&made.odds).map(|(vm, o)| cores(vm) * o.user_facing).sum();
+        assert!((uf / all - 0.4).abs() < 0.1, "{}", uf / all);
+    }
+
+    #[test]
+    fn the_ceiling_is_where_it_was_meant_to_be_and_the_likeliest_reaches_it() {
+        for seed in [1, 2, 3] {
+            let made = make(&Options { seed, vms: 60_000, ..Options::default() });
+            let ceiling = mean(made.odds.iter().map(Odds::bucket_ceiling));
+            assert!((0.86..=0.90).contains(&ceiling), "seed {seed}: {ceiling}");
+            let likeliest = |o: &Odds| {
+                let best = (0..4).max_by(|a, b| o.buckets[*a].total_cmp(&o.buckets[*b]));
+                Bucket::ALL[best.unwrap()]
+            };
+            let right = |(vm, o): (&Vm, &Odds)| f64::from(vm.bucket() == Some(likeliest(o)));
+            let reached = mean(made.vms.iter().zip(&made.odds).map(right));
+            assert!((reached - ceiling).abs() < 0.01, "seed {seed}: {reached} of {ceiling}");
+        }
+    }
+
+    #[test]
+    fn odds_are_the_shares_that_are_drawn() {
+        // Many VMs of one mixed subscription, told apart by their looks alone.
+        let subscription = (0..)
+            .map(|n| Subscription::draw(5, n, 75.0))
+            .find(|s| s.workloads.len() == 3 && s.workloads[0].class != s.workloads[1].class)
+            .unwrap();
+        let weights: Vec<f64> = subscription.workloads.iter().map(|w| w.weight).collect();
+        let mut random = Stream::new(9, 9);
+        let mut seen = std::collections::BTreeMap::<_, ([f64; 2], [f64; 4])>::new();
+        for _ in 0..200_000 {
+            let workload = &subscription.workloads[random.pick(&weights)];
+            let (vm_type, size) = looks(&mut random, workload);
+            let (from, to) = (START_S, START_S + 5000 * DAY_S);
+            let vm = born(&mut random, workload, from, to, vm_type, size);
+            let (classes, buckets) = seen.entry((vm_type, size)).or_default();
+            if let Some(class) = vm.class {
+                classes[column(class)] += 1.0;
+            }
+            buckets[vm.bucket().unwrap().index()] += 1.0;
+        }
+        for ((vm_type, size), (classes, buckets)) in seen {
+            let odds = subscription.odds(vm_type, size);
+            let close = |count: f64, counts: &[f64], p: f64| {
+                let n = counts.iter().sum::<f64>();
+                n < 100.0 || (count / n - p).abs() < 5.0 * (0.25 / n).sqrt()
+            };
+            assert!(close(classes[0], &classes, odds.user_facing), "{classes:?} {odds:?}");
+            for (count, p) in buckets.iter().zip(odds.buckets) {
+                assert!(close(*count, &buckets, p), "{buckets:?} {odds:?}");
+            }
+        }
+    }
+}
