@@ -225,7 +225,7 @@ mod tests {
     fn what_was_not_measured_is_no_zero() {
         let dark = Vm { end_s: Some(1), avg_cpu: None, p95_cpu: None, ..vm() };
         let lit = Vm { end_s: Some(1), ..vm() };
-        let past = past_at(&[dark.clone()], 9).unwrap();
+        let past = past_at(std::slice::from_ref(&dark), 9).unwrap();
         assert_eq!((past.vms, past.mean_p95_cpu, past.bucket_shares), (1, None, None));
         let past = past_at(&[dark, lit], 9).unwrap();
         assert_eq!((past.vms, past.mean_avg_cpu), (2, Some(10.0)));

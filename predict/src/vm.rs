@@ -52,7 +52,7 @@ pub struct VmError {
 }
 
 impl VmError {
-    fn new(field: &'static str, value: impl ToString, allowed: impl Into<String>) -> Self {
+    fn new(field: &'static str, value: &dyn ToString, allowed: impl Into<String>) -> Self {
         Self { field, value: value.to_string(), allowed: allowed.into() }
     }
 }
@@ -64,27 +64,27 @@ impl Vm {
     /// The first that is not.
     pub fn check(&self) -> Result<(), VmError> {
         let name = |field, value: &str| match value {
-            "" => Err(VmError::new(field, "\"\"", "a name is needed")),
+            "" => Err(VmError::new(field, &"\"\"", "a name is needed")),
             _ => Ok(()),
         };
         name("vm_id", &self.id)?;
         name("subscription", &self.subscription)?;
         if !(-FAR_S..=FAR_S).contains(&self.arrival_s) {
             let allowed = format!("Unix seconds, at most {FAR_S} from 1970");
-            return Err(VmError::new("arrival_s", self.arrival_s, allowed));
+            return Err(VmError::new("arrival_s", &self.arrival_s, allowed));
         }
         if let Some(end) = self.end_s
             && !(self.arrival_s..=FAR_S).contains(&end)
         {
             let allowed = format!("Unix seconds, not before arrival_s = {}", self.arrival_s);
-            return Err(VmError::new("end_s", end, allowed));
+            return Err(VmError::new("end_s", &end, allowed));
         }
         size(f64::from(self.cores), self.memory_gb)?;
         for (field, value) in [("avg_cpu", self.avg_cpu), ("p95_cpu", self.p95_cpu)] {
             if let Some(value) = value
                 && !(0.0..=100.0).contains(&value)
             {
-                return Err(VmError::new(field, value, "a percentage from 0 to 100, or blank"));
+                return Err(VmError::new(field, &value, "a percentage from 0 to 100, or blank"));
             }
         }
         Ok(())
@@ -114,10 +114,10 @@ impl Vm {
 /// Whether a VM may have this size.
 pub(crate) fn size(cores: f64, memory_gb: f64) -> Result<(), VmError> {
     if !(1.0..=65_536.0).contains(&cores) {
-        return Err(VmError::new("cores", cores, "1 to 65536"));
+        return Err(VmError::new("cores", &cores, "1 to 65536"));
     }
     if !(memory_gb > 0.0 && memory_gb <= 1e6) {
-        return Err(VmError::new("memory_gb", memory_gb, "above 0, at most 1000000"));
+        return Err(VmError::new("memory_gb", &memory_gb, "above 0, at most 1000000"));
     }
     Ok(())
 }

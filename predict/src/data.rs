@@ -1,0 +1,212 @@
+//! What of the past is learnt from, what the threshold is chosen on, and what is held out. Split by time.
+//!
+//! ```text
+//! first arrival   warm-up    fit          tune    until_s      hold-out      horizon_s
+//!       ├─────────────┼────────────────────┼─────────┼────────────────────────────┤
+//! ```
+//! Nothing that became known at `until_s` or later is learnt from. Arrivals of the warm-up make history but
+//! are not learnt from: there every subscription looks new.
+
+use ballast_types::VmClass;
+use thiserror::Error;
+
+use crate::features::{Row, Types};
+use crate::history::{self, Arrival};
+use crate::vm::{Bucket, DAY_S, Vm};
+
+/// The hold-out's share of the time.
+const HOLDOUT: f64 = 0.25;
+/// The warm-up's, at most.
+const WARM_UP: f64 = 0.25;
+/// And no longer than this.
+const WARM_UP_S: i64 = 14 * DAY_S;
+/// Of the rows that may be learnt from, so many at the end choose the threshold and stop the boosting.
+const TUNE: f64 = 0.2;
+/// Fewer rows of a class or side than this are not learnt from, or scored on.
+const LEAST: usize = 20;
+
+/// When what begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// The first arrival that is learnt from or later, in Unix seconds.
+    pub from_s: i64,
+    /// The hold-out begins.
+    pub until_s: i64,
+    /// The last thing that is known.
+    pub horizon_s: i64,
+}
+
+/// Too little to learn from.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{what}: {found} VMs; at least {LEAST} are needed")]
+pub struct TooFew {
+    /// What there is too little of.
+    pub what: String,
+    /// How many there are.
+    pub found: usize,
+}
+
+/// Rows with their answers; the first of two answers is `false`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rows<A> {
+    /// The features.
+    pub rows: Vec<Row>,
+    /// The answers.
+    pub answers: Vec<A>,
+    /// Which VM each is.
+    pub vms: Vec<usize>,
+}
+
+impl<A: Copy> Rows<A> {
+    fn none() -> Self {
+        Self { rows: Vec::new(), answers: Vec::new(), vms: Vec::new() }
+    }
+
+    fn push(&mut self, arrival: &Arrival, answer: A) {
+        self.rows.push(arrival.row);
+        self.answers.push(answer);
+        self.vms.push(arrival.vm);
+    }
+
+    /// Takes what stands from `at` on.
+    fn split_off(&mut self, at: usize) -> Self {
+        let Self { rows, answers, vms } = self;
+        Self { rows: rows.split_off(at), answers: answers.split_off(at), vms: vms.split_off(at) }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+}
+
+/// One question's rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question<A> {
+    /// What is learnt from.
+    pub fit: Rows<A>,
+    /// What thresholds are chosen on.
+    pub tune: Rows<A>,
+}
+
+impl Split {
+    /// Splits the time of these VMs.
+    #[must_use]
+    pub fn of(vms: &[Vm]) -> Self {
+        let first = vms.iter().map(|vm| vm.arrival_s).min().unwrap_or(0);
+        let last = |vm: &Vm| vm.end_s.unwrap_or(vm.arrival_s);
+        let horizon_s = vms.iter().map(last).max().unwrap_or(0);
+        let span = (horizon_s - first) as f64;
+        let warm_up = ((span * WARM_UP) as i64).min(WARM_UP_S);
+        Self { from_s: first + warm_up, until_s: horizon_s - (span * HOLDOUT) as i64, horizon_s }
+    }
+
+    /// What the class is learnt from: VMs that were five weekdays old before the hold-out. `true` is batch.
+    ///
+    /// # Errors
+    /// When it is too little.
+    pub fn class(self, vms: &[Vm], arrivals: &[Arrival]) -> Result<Question<bool>, TooFew> {
+        let known = |vm: &Vm| vm.aged_s().filter(|_| vm.class.is_some());
+        let rows = self.past(vms, arrivals, known, |vm| vm.class == Some(VmClass::NonUserFacing));
+        for (batch, what) in [(false, "user-facing"), (true, "non-user-facing")] {
+            for (rows, part) in
+                [(&rows.fit, "to learn from"), (&rows.tune, "to choose a threshold on")]
+            {
+                let found = rows.answers.iter().filter(|answer| **answer == batch).count();
+                enough(&format!("{what}, five weekdays old, {part}"), found)?;
+            }
+        }
+        Ok(rows)
+    }
+
+    /// What the P95 is learnt from: VMs that had ended or were five weekdays old before the hold-out.
+    ///
+    /// # Errors
+    /// When it is too little.
+    pub fn p95(self, vms: &[Vm], arrivals: &[Arrival]) -> Result<Question<Bucket>, TooFew> {
+        let known = |vm: &Vm| vm.bucket().map(|_| vm.known_s());
+        let rows = self.past(vms, arrivals, known, |vm| vm.bucket().unwrap_or(Bucket::HIGHEST));
+        for bucket in Bucket::ALL {
+            let found = rows.fit.answers.iter().filter(|answer| **answer == bucket).count();
+            enough(&format!("P95 bucket {} to learn from", bucket.number()), found)?;
+        }
+        Ok(rows)
+    }
+
+    /// What the class is scored on: VMs that arrived in the hold-out and are five weekdays old by now.
+    ///
+    /// # Errors
+    /// When it is too little.
+    pub fn class_held_out(self, vms: &[Vm], arrivals: &[Arrival]) -> Result<Rows<bool>, TooFew> {
+        let rows = self.held_out(vms, arrivals, |vm| {
+            let aged = vm.aged_s().is_some_and(|aged| aged <= self.horizon_s);
+            vm.class.filter(|_| aged).map(|class| class == VmClass::NonUserFacing)
+        });
+        enough("with a class to score on", rows.len())?;
+        Ok(rows)
+    }
+
+    /// What the P95 is scored on: VMs that arrived in the hold-out and have ended or aged by now.
+    ///
+    /// # Errors
+    /// When it is too little.
+    pub fn p95_held_out(self, vms: &[Vm], arrivals: &[Arrival]) -> Result<Rows<Bucket>, TooFew> {
+        let rows = self
+            .held_out(vms, arrivals, |vm| vm.bucket().filter(|_| vm.known_s() <= self.horizon_s));
+        enough("with a P95 to score on", rows.len())?;
+        Ok(rows)
+    }
+
+    fn past<A: Copy>(
+        self,
+        vms: &[Vm],
+        arrivals: &[Arrival],
+        known_s: impl Fn(&Vm) -> Option<i64>,
+        answer: impl Fn(&Vm) -> A,
+    ) -> Question<A> {
+        let mut fit = Rows::none();
+        for arrival in arrivals {
+            let vm = &vms[arrival.vm];
+            if vm.arrival_s >= self.from_s && known_s(vm).is_some_and(|at| at < self.until_s) {
+                fit.push(arrival, answer(vm));
+            }
+        }
+        let tune = fit.split_off(fit.len() - (fit.len() as f64 * TUNE) as usize);
+        Question { fit, tune }
+    }
+
+    fn held_out<A: Copy>(
+        self,
+        vms: &[Vm],
+        arrivals: &[Arrival],
+        answer: impl Fn(&Vm) -> Option<A>,
+    ) -> Rows<A> {
+        let mut rows = Rows::none();
+        for arrival in arrivals.iter().filter(|a| vms[a.vm].arrival_s >= self.until_s) {
+            if let Some(answer) = answer(&vms[arrival.vm]) {
+                rows.push(arrival, answer);
+            }
+        }
+        rows
+    }
+}
+
+/// All arrivals with their features, and the numbers of the VM types: those that arrived before the hold-out.
+#[must_use]
+pub fn prepared(vms: &[Vm], split: Split) -> (Types, Vec<Arrival>) {
+    let before = vms.iter().filter(|vm| vm.arrival_s < split.until_s);
+    let types = Types::among(before.map(|vm| vm.vm_type.as_str()));
+    let arrivals = history::arrivals(vms, &types);
+    (types, arrivals)
+}
+
+fn enough(what: &str, found: usize) -> Result<(), TooFew> {
+    if found < LEAST { Err(TooFew { what: what.to_owned(), found }) } else { Ok(()) }
+}

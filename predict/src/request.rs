@@ -1,0 +1,92 @@
+//! A question about an arriving VM, as the command line and the network put it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::answer::Prediction;
+use crate::features::Features;
+use crate::file::ModelFile;
+use crate::vm::VmError;
+
+/// An arriving VM. Its past may be told; otherwise it is looked up by its subscription.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    /// Its name, which the answer repeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm_id: Option<String>,
+    /// Its subscription, whose past VMs the model file knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subscription: Option<String>,
+    /// What is known of it.
+    #[serde(flatten)]
+    pub features: Features,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reply {
+    /// The name of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm_id: Option<String>,
+    /// What to reckon with.
+    #[serde(flatten)]
+    pub prediction: Prediction,
+}
+
+impl ModelFile {
+    /// Answers a request.
+    ///
+    /// # Errors
+    /// When a value of it is impossible.
+    pub fn answer(&self, request: &Request) -> Result<Reply, VmError> {
+        let Request { vm_id, subscription, features } = request;
+        features.check()?;
+        let known = subscription.as_deref().filter(|_| features.past.is_none());
+        let prediction = match known.and_then(|name| self.history.past(name)) {
+            None => self.model.predict(features),
+            past => self.model.predict(&Features { past, ..features.clone() }),
+        };
+        Ok(Reply { vm_id: vm_id.clone(), prediction })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::tests::small;
+
+    fn ask(json: &str) -> Request {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn the_past_is_looked_up_unless_it_is_told() {
+        let file = small();
+        let size = r#""cores":2,"memory_gb":8,"vm_type":"general""#;
+        let name = (0..99).map(|n| format!("sub-{n:05}")).find(|n| file.history.past(n).is_some());
+        let name = name.unwrap();
+        let by_name = ask(&format!(r#"{{"vm_id":"a","subscription":"{name}",{size}}}"#));
+        let past = serde_json::to_string(&file.history.past(&name)).unwrap();
+        let told = ask(&format!(r#"{{"vm_id":"a",{size},"past":{past}}}"#));
+        let reply = file.answer(&by_name).unwrap();
+        assert_eq!(reply, file.answer(&told).unwrap());
+        assert_eq!(reply.vm_id.as_deref(), Some("a"));
+        let nobody = ask(&format!(r#"{{"subscription":"nobody",{size}}}"#));
+        let unnamed = ask(&format!("{{{size}}}"));
+        assert_eq!(file.answer(&nobody).unwrap(), file.answer(&unnamed).unwrap());
+    }
+
+    #[test]
+    fn a_reply_has_the_names_that_are_documented() {
+        let reply = Reply { vm_id: Some("a".into()), prediction: Prediction::unknown() };
+        assert_eq!(
+            serde_json::to_string(&reply).unwrap(),
+            r#"{"vm_id":"a","class":"user-facing","class_confidence":0.0,"class_confident":false,"p95_bucket":4,"p95_percent":100,"p95_confidence":0.0,"p95_confident":false}"#,
+        );
+    }
+
+    #[test]
+    fn impossible_requests_are_refused_by_field() {
+        let error = small().answer(&ask(r#"{"cores":0,"memory_gb":8}"#)).unwrap_err();
+        assert_eq!(error.field, "cores");
+    }
+}
