@@ -1,1 +1,31 @@
-//! Where the next VM goes: constraints filter, preferences rank.
+//! Where the next VM goes: constraints filter, preferences rank, the best host wins.
+//!
+//! * [`Cluster`]: the hosts, what is free on each, and which VM is where.
+//! * [`Fit`]: a constraint. [`Rule`]: a preference. Both own what they keep per host, and learn of
+//!   changes by [`Event`]s.
+//! * [`Ranking`]: tiers of rules, compared one after the other; the rules of one tier are weighed by
+//!   rank. What still ties goes to the lowest host id.
+//! * [`Scheduler`]: all of it together: score, place, remove, migrate, and why.
+//!
+//! Quantities are integers, so that removing a VM undoes exactly what placing it did. Hosts, VMs and
+//! deployments are numbers here; the caller keeps their names. The crate is pure: time is an argument.
+//!
+//! Source: Kumbhare et al., arXiv 2010.15388, Sections II-C and III-C.
+
+mod cluster;
+mod error;
+pub mod fits;
+mod ranking;
+mod request;
+mod rule;
+pub mod rules;
+mod scheduler;
+mod units;
+
+pub use cluster::{Cluster, Host, HostState, Resident};
+pub use error::PlacementError;
+pub use ranking::{Ranking, Tier};
+pub use request::{ChassisId, Demand, DeploymentId, HostId, TenantId, VmKey, VmRequest};
+pub use rule::{Ask, Event, Fit, Rule, Search};
+pub use scheduler::{Scheduler, Scored, Scores, Verdict};
+pub use units::{MemoryKb, MilliCores, Resources, Totals};

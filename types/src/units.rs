@@ -217,6 +217,11 @@ impl Utilisation {
     pub fn from_ratio(ratio: f64) -> Option<Self> {
         (!ratio.is_nan()).then(|| Self(libm::round(ratio.clamp(0.0, 1.0) * 1e4) as u16))
     }
+    /// In ten-thousandths, for sums that must be exact.
+    #[must_use]
+    pub const fn ten_thousandths(self) -> u16 {
+        self.0
+    }
     /// As a ratio from 0 to 1.
     #[must_use]
     pub fn ratio(self) -> f64 {

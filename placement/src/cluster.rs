@@ -1,0 +1,307 @@
+//! The hosts, what is free on each, and which VM is where.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::Totals;
+use crate::{ChassisId, HostId, PlacementError, Resources, VmKey, VmRequest};
+
+/// One server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// Where it stands.
+    pub chassis: ChassisId,
+    /// What it has.
+    pub capacity: Resources,
+}
+
+/// Whether VMs may come to a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostState {
+    /// They may.
+    #[default]
+    Open,
+    /// They may not; those there stay.
+    Cordoned,
+    /// They may not, and those there are to leave.
+    Draining,
+}
+
+/// A VM and its place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Resident {
+    /// As it was asked for, or resized, or predicted anew.
+    pub vm: VmRequest,
+    /// Where it is.
+    pub host: HostId,
+}
+
+/// What is kept of a host.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    host: Host,
+    state: HostState,
+    free: Resources,
+    vms: u32,
+}
+
+/// The inventory. Every change is checked whole before anything is changed.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    slots: Vec<Slot>,
+    residents: HashMap<VmKey, Resident>,
+    /// What hosts can have: each size once.
+    sizes: Vec<Resources>,
+    /// Free on hosts that are open.
+    open: Totals,
+    /// Of all hosts that hold a VM.
+    used_hosts: u32,
+    used_capacity: Totals,
+    allocated: Totals,
+}
+
+impl Cluster {
+    /// Empty hosts, all open; their ids are their places in the list.
+    #[must_use]
+    pub fn new(hosts: &[Host]) -> Self {
+        let slot =
+            |host: &Host| Slot { host: *host, state: HostState::Open, free: host.capacity, vms: 0 };
+        let mut sizes: Vec<Resources> = Vec::new();
+        for host in hosts {
+            if !sizes.contains(&host.capacity) {
+                sizes.push(host.capacity);
+            }
+        }
+        Self {
+            slots: hosts.iter().map(slot).collect(),
+            residents: HashMap::new(),
+            sizes,
+            open: hosts.iter().fold(Totals::default(), |sum, host| sum + host.capacity),
+            used_hosts: 0,
+            used_capacity: Totals::default(),
+            allocated: Totals::default(),
+        }
+    }
+
+    /// How many hosts there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+    /// Every host's id.
+    pub fn ids(&self) -> impl Iterator<Item = HostId> + use<> {
+        (0..self.slots.len() as u32).map(HostId)
+    }
+    /// A host that is known to exist.
+    ///
+    /// # Panics
+    /// Where it does not; [`Cluster::check`] asks.
+    #[must_use]
+    pub fn host(&self, host: HostId) -> Host {
+        self.slots[host.0 as usize].host
+    }
+    /// What is left of a host that is known to exist.
+    #[must_use]
+    pub fn free(&self, host: HostId) -> Resources {
+        self.slots[host.0 as usize].free
+    }
+    /// Whether VMs may come to a host that is known to exist.
+    #[must_use]
+    pub fn state(&self, host: HostId) -> HostState {
+        self.slots[host.0 as usize].state
+    }
+    /// How many VMs a host has that is known to exist.
+    #[must_use]
+    pub fn vms(&self, host: HostId) -> u32 {
+        self.slots[host.0 as usize].vms
+    }
+    /// How many hosts hold a VM.
+    #[must_use]
+    pub fn used_hosts(&self) -> u32 {
+        self.used_hosts
+    }
+    /// What the hosts that hold a VM have together.
+    #[must_use]
+    pub fn used_capacity(&self) -> Totals {
+        self.used_capacity
+    }
+    /// What all VMs take.
+    #[must_use]
+    pub fn allocated(&self) -> Totals {
+        self.allocated
+    }
+    /// What is left on hosts that VMs may come to.
+    #[must_use]
+    pub fn open(&self) -> Totals {
+        self.open
+    }
+    /// A VM and its place.
+    #[must_use]
+    pub fn resident(&self, vm: VmKey) -> Option<&Resident> {
+        self.residents.get(&vm)
+    }
+    /// How many VMs there are.
+    #[must_use]
+    pub fn residents(&self) -> usize {
+        self.residents.len()
+    }
+    /// The VMs of a host, by id. It looks at all VMs.
+    #[must_use]
+    pub fn residents_of(&self, host: HostId) -> Vec<Resident> {
+        self.sorted(|resident| resident.host == host)
+    }
+    /// All VMs, by id.
+    #[must_use]
+    pub fn all(&self) -> Vec<Resident> {
+        self.sorted(|_| true)
+    }
+    #[expect(clippy::disallowed_methods, reason = "sorted before anybody sees it")]
+    fn sorted(&self, wanted: impl Fn(&Resident) -> bool) -> Vec<Resident> {
+        let mut found: Vec<_> = self.residents.values().filter(|r| wanted(r)).copied().collect();
+        found.sort_unstable_by_key(|r| r.vm.id);
+        found
+    }
+
+    /// Whether there is such a host.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn check(&self, host: HostId) -> Result<(), PlacementError> {
+        let hosts = self.slots.len();
+        if (host.0 as usize) < hosts {
+            Ok(())
+        } else {
+            Err(PlacementError::UnknownHost { host, hosts })
+        }
+    }
+
+    /// Whether a VM could be placed, were the hosts empty.
+    ///
+    /// # Errors
+    /// Where it is placed already, takes nothing, or is larger than every host.
+    pub fn check_request(&self, vm: &VmRequest) -> Result<(), PlacementError> {
+        let asked = vm.resources;
+        if let Some(Resident { host, .. }) = self.residents.get(&vm.id) {
+            return Err(PlacementError::AlreadyPlaced { vm: vm.id, host: *host });
+        }
+        self.check_size(vm.id, asked)
+    }
+
+    fn check_size(&self, vm: VmKey, asked: Resources) -> Result<(), PlacementError> {
+        if asked.cores.milli() == 0 {
+            return Err(PlacementError::Empty { vm });
+        }
+        if self.sizes.iter().any(|size| size.hold(asked)) {
+            return Ok(());
+        }
+        let largest = self.sizes.iter().max_by_key(|s| (s.cores.min(asked.cores), s.memory));
+        Err(PlacementError::TooLarge { vm, asked, largest: largest.copied().unwrap_or_default() })
+    }
+
+    /// Says whether VMs may come to a host.
+    pub(crate) fn set_state(
+        &mut self,
+        host: HostId,
+        state: HostState,
+    ) -> Result<(), PlacementError> {
+        self.check(host)?;
+        let slot = &mut self.slots[host.0 as usize];
+        match (slot.state == HostState::Open, state == HostState::Open) {
+            (true, false) => self.open -= slot.free,
+            (false, true) => self.open += slot.free,
+            _ => {}
+        }
+        slot.state = state;
+        Ok(())
+    }
+
+    pub(crate) fn add(&mut self, vm: &VmRequest, host: HostId) -> Result<(), PlacementError> {
+        self.check(host)?;
+        self.check_request(vm)?;
+        self.check_room(vm.id, vm.resources, host)?;
+        self.take(host, vm.resources);
+        self.residents.insert(vm.id, Resident { vm: *vm, host });
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, vm: VmKey) -> Result<Resident, PlacementError> {
+        let resident = self.residents.remove(&vm).ok_or(PlacementError::NotPlaced { vm })?;
+        self.give_back(resident.host, resident.vm.resources);
+        Ok(resident)
+    }
+
+    /// Moves a VM; says what it was.
+    pub(crate) fn migrate(&mut self, vm: VmKey, to: HostId) -> Result<Resident, PlacementError> {
+        self.check(to)?;
+        let before = self.known(vm)?;
+        if before.host != to {
+            self.check_room(vm, before.vm.resources, to)?;
+            self.give_back(before.host, before.vm.resources);
+            self.take(to, before.vm.resources);
+            self.residents.insert(vm, Resident { host: to, ..before });
+        }
+        Ok(before)
+    }
+
+    /// Makes a VM what `after` says, on its host; says what it was.
+    pub(crate) fn change(&mut self, after: &VmRequest) -> Result<Resident, PlacementError> {
+        let before = self.known(after.id)?;
+        let host = before.host;
+        self.check_size(after.id, after.resources)?;
+        let room = self.free(host).checked_add(before.vm.resources).unwrap_or_default();
+        if !room.hold(after.resources) {
+            let (vm, asked, free) = (after.id, after.resources, room);
+            return Err(PlacementError::Full { vm, asked, host, free });
+        }
+        self.give_back(host, before.vm.resources);
+        self.take(host, after.resources);
+        self.residents.insert(after.id, Resident { vm: *after, host });
+        Ok(before)
+    }
+
+    fn known(&self, vm: VmKey) -> Result<Resident, PlacementError> {
+        self.residents.get(&vm).copied().ok_or(PlacementError::NotPlaced { vm })
+    }
+
+    fn check_room(&self, vm: VmKey, asked: Resources, host: HostId) -> Result<(), PlacementError> {
+        let free = self.free(host);
+        if free.hold(asked) { Ok(()) } else { Err(PlacementError::Full { vm, asked, host, free }) }
+    }
+
+    /// There is room: it was checked.
+    fn take(&mut self, host: HostId, taken: Resources) {
+        let slot = &mut self.slots[host.0 as usize];
+        slot.free = slot.free.checked_sub(taken).unwrap_or_default();
+        if slot.state == HostState::Open {
+            self.open -= taken;
+        }
+        self.allocated += taken;
+        slot.vms += 1;
+        if slot.vms == 1 {
+            self.used_hosts += 1;
+            self.used_capacity += slot.host.capacity;
+        }
+    }
+
+    /// It was taken before.
+    fn give_back(&mut self, host: HostId, given: Resources) {
+        let slot = &mut self.slots[host.0 as usize];
+        slot.free = slot.free.checked_add(given).unwrap_or(slot.host.capacity);
+        if slot.state == HostState::Open {
+            self.open += given;
+        }
+        self.allocated -= given;
+        slot.vms -= 1;
+        if slot.vms == 0 {
+            self.used_hosts -= 1;
+            self.used_capacity -= slot.host.capacity;
+        }
+    }
+}

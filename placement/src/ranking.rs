@@ -1,0 +1,181 @@
+//! Tiers of rules, and what their scores come to.
+
+use ballast_types::Instant;
+
+use crate::rule::{Ask, Event, Rule, Search};
+use crate::{Cluster, HostId};
+
+/// Rules that are weighed against each other.
+///
+/// A rule's rank of a host is 1 more than the number of candidates that it likes better; equal scores share the
+/// best rank. The tier prefers the least sum of weight × rank, which is the paper's greatest sum of
+/// weight × (candidates − rank).
+#[derive(Debug)]
+pub struct Tier {
+    rules: Vec<(u32, Box<dyn Rule>)>,
+}
+
+impl Tier {
+    /// One rule alone: its scores decide.
+    #[must_use]
+    pub fn one(rule: impl Rule + 'static) -> Self {
+        Self::weighted(vec![(1, Box::new(rule))])
+    }
+
+    /// Several rules, each with its weight.
+    #[must_use]
+    pub fn weighted(rules: Vec<(u32, Box<dyn Rule>)>) -> Self {
+        Self { rules }
+    }
+
+    /// The rules with their weights.
+    pub fn rules(&self) -> impl Iterator<Item = (u32, &dyn Rule)> {
+        self.rules.iter().map(|(weight, rule)| (*weight, &**rule))
+    }
+
+    /// The sum of weight × rank of every host: lower is better.
+    fn values(&self, ask: &Ask<'_>, hosts: &[HostId]) -> Vec<u64> {
+        let mut sums = vec![0; hosts.len()];
+        let mut scores = Vec::with_capacity(hosts.len());
+        for (weight, rule) in &self.rules {
+            scores.clear();
+            rule.scores(ask, hosts, &mut scores);
+            add_ranks(&scores, u64::from(*weight), &mut sums);
+        }
+        sums
+    }
+}
+
+/// Adds weight × rank to every sum.
+fn add_ranks(scores: &[i64], weight: u64, sums: &mut [u64]) {
+    let (Some(best), Some(worst)) = (scores.iter().max(), scores.iter().min()) else { return };
+    let span = best.abs_diff(*worst);
+    // Scores and places fit one word nearly always, and words sort twice as fast as pairs.
+    if span < 1 << 48 && scores.len() <= 1 << 16 {
+        let word = |(place, score): (usize, &i64)| best.abs_diff(*score) << 16 | place as u64;
+        let mut words: Vec<u64> = scores.iter().enumerate().map(word).collect();
+        words.sort_unstable();
+        add_sorted(words.iter().map(|word| (word >> 16, (word & 0xFFFF) as usize)), weight, sums);
+    } else {
+        let pair = |(place, score): (usize, &i64)| (best.abs_diff(*score), place);
+        let mut pairs: Vec<(u64, usize)> = scores.iter().enumerate().map(pair).collect();
+        pairs.sort_unstable();
+        add_sorted(pairs.into_iter(), weight, sums);
+    }
+}
+
+fn add_sorted(sorted: impl Iterator<Item = (u64, usize)>, weight: u64, sums: &mut [u64]) {
+    let (mut rank, mut last) = (1, 0);
+    for (nth, (behind, place)) in (1..).zip(sorted) {
+        if behind != last {
+            (rank, last) = (nth, behind);
+        }
+        sums[place] += weight * rank;
+    }
+}
+
+/// Tiers, compared one after the other: a later one decides only among hosts that tie on all before it,
+/// and ranks these alone. What ties on all goes to the lowest id.
+#[derive(Debug, Default)]
+pub struct Ranking {
+    tiers: Vec<Tier>,
+}
+
+impl Ranking {
+    /// The first tier decides first. Without any, the lowest id wins: first fit.
+    #[must_use]
+    pub fn new(tiers: Vec<Tier>) -> Self {
+        Self { tiers }
+    }
+
+    /// The tiers in their order.
+    #[must_use]
+    pub fn tiers(&self) -> &[Tier] {
+        &self.tiers
+    }
+
+    /// The best host without scoring all, where there is one rule only and it can.
+    pub(crate) fn search(&self, ask: &Ask<'_>, admits: &mut dyn FnMut(HostId) -> bool) -> Search {
+        match &*self.tiers {
+            [Tier { rules }] => match &**rules {
+                [(_, rule)] => rule.search(ask, admits),
+                _ => Search::Unordered,
+            },
+            _ => Search::Unordered,
+        }
+    }
+
+    /// The best of these hosts.
+    pub(crate) fn best(&self, ask: &Ask<'_>, mut hosts: Vec<HostId>) -> Option<HostId> {
+        for tier in &self.tiers {
+            if hosts.len() < 2 {
+                break;
+            }
+            let values = tier.values(ask, &hosts);
+            let least = values.iter().min().copied();
+            let mut values = values.into_iter();
+            hosts.retain(|_| values.next() == least);
+        }
+        hosts.into_iter().min()
+    }
+
+    /// Brings the best `top` of these hosts to the front, in order; the rest has none.
+    pub(crate) fn order(&self, ask: &Ask<'_>, hosts: &mut [HostId], top: usize) {
+        order(&self.tiers, ask, hosts, top);
+    }
+
+    pub(crate) fn handle_event(&mut self, now: Instant, cluster: &Cluster, event: &Event<'_>) {
+        for (_, rule) in self.tiers.iter_mut().flat_map(|tier| &mut tier.rules) {
+            rule.handle_event(now, cluster, event);
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let rules = self.tiers.iter().flat_map(Tier::rules);
+        rules.filter_map(|(_, rule)| rule.poll_timeout()).min()
+    }
+}
+
+fn order(tiers: &[Tier], ask: &Ask<'_>, hosts: &mut [HostId], top: usize) {
+    let Some((tier, later)) = tiers.split_first() else {
+        hosts.sort_unstable();
+        return;
+    };
+    if hosts.len() < 2 || top == 0 {
+        return;
+    }
+    let mut keyed: Vec<_> =
+        tier.values(ask, hosts).into_iter().zip(hosts.iter().copied()).collect();
+    keyed.sort_unstable();
+    let mut done = 0;
+    for group in keyed.chunk_by(|a, b| a.0 == b.0) {
+        let ties = &mut hosts[done..done + group.len()];
+        ties.iter_mut().zip(group).for_each(|(host, (_, tied))| *host = *tied);
+        order(later, ask, ties, top.saturating_sub(done));
+        done += group.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranks(scores: &[i64]) -> Vec<u64> {
+        let mut sums = vec![0; scores.len()];
+        add_ranks(scores, 1, &mut sums);
+        sums
+    }
+
+    #[test]
+    fn ties_share_the_best_rank() {
+        assert_eq!(ranks(&[5, 9, 5, 1, 9, 0]), [3, 1, 3, 5, 1, 6]);
+        assert_eq!(ranks(&[7]), [1]);
+        assert_eq!(ranks(&[]), [0; 0]);
+    }
+
+    #[test]
+    fn scores_that_fill_the_word_rank_alike() {
+        assert_eq!(ranks(&[i64::MAX, i64::MIN, 0, i64::MAX]), [1, 4, 3, 1]);
+        assert_eq!(ranks(&[i64::MAX, i64::MAX - 2, i64::MAX - 1]), [1, 3, 2]);
+    }
+}

@@ -1,0 +1,101 @@
+//! What is asked for: one VM, and what is known or predicted of it.
+
+use core::fmt;
+use core::time::Duration;
+
+use ballast_types::{Utilisation, VmClass};
+use serde::{Deserialize, Serialize};
+
+use crate::Resources;
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
+        #[serde(transparent)]
+        pub struct $name(pub $inner);
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+number! {
+    /// A host, by its place in the [`crate::Cluster`].
+    HostId(u32)
+}
+number! {
+    /// A chassis: hosts that share a power budget.
+    ChassisId(u32)
+}
+number! {
+    /// A VM.
+    VmKey(u64)
+}
+number! {
+    /// VMs that were asked for together.
+    DeploymentId(u64)
+}
+number! {
+    /// Whose VM it is.
+    TenantId(u64)
+}
+
+/// CPU demand over time, in cores.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Demand {
+    /// Its mean, in cores.
+    pub mean: f64,
+    /// Its variance, in cores².
+    pub variance: f64,
+}
+
+/// One VM to be placed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VmRequest {
+    /// Which.
+    pub id: VmKey,
+    /// What it was asked for with.
+    pub deployment: Option<DeploymentId>,
+    /// Whose it is.
+    pub tenant: Option<TenantId>,
+    /// What it takes of a host.
+    pub resources: Resources,
+    /// Who it works for, as predicted.
+    pub class: VmClass,
+    /// The 95th percentile of its CPU utilisation, as predicted.
+    pub p95: Utilisation,
+    /// Its CPU demand, where known.
+    pub demand: Option<Demand>,
+    /// How long it will live from now on, where predicted.
+    pub lifetime: Option<Duration>,
+    /// No two VMs of its deployment on one host.
+    pub spread: bool,
+}
+
+impl VmRequest {
+    /// A VM of which nothing is predicted: user-facing, at full utilisation, of unknown lifetime.
+    #[must_use]
+    pub const fn new(id: VmKey, resources: Resources) -> Self {
+        Self {
+            id,
+            deployment: None,
+            tenant: None,
+            resources,
+            class: VmClass::UserFacing,
+            p95: Utilisation::FULL,
+            demand: None,
+            lifetime: None,
+            spread: false,
+        }
+    }
+
+    /// The cores that it is expected to use at its 95th percentile, in 10⁻⁷ cores.
+    pub(crate) fn p95_load(&self) -> i64 {
+        i64::from(self.resources.cores.milli()) * i64::from(self.p95.ten_thousandths())
+    }
+}

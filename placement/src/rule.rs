@@ -1,0 +1,119 @@
+//! What constraints and preferences are.
+
+use core::fmt;
+
+use ballast_types::Instant;
+
+use crate::{Cluster, HostId, VmRequest};
+
+/// One question: where should this VM go, now?
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// When.
+    pub now: Instant,
+    /// Which VM.
+    pub vm: &'a VmRequest,
+    /// The inventory as it is.
+    pub cluster: &'a Cluster,
+}
+
+/// What happened. The cluster is already as it is afterwards.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// A VM came. One of a deployment that turns out not to fit is `Ended` at the same instant.
+    Placed {
+        /// Which.
+        vm: &'a VmRequest,
+        /// Where.
+        host: HostId,
+    },
+    /// A VM has gone.
+    Ended {
+        /// Which.
+        vm: &'a VmRequest,
+        /// Where it was.
+        host: HostId,
+    },
+    /// A VM has moved.
+    Migrated {
+        /// Which.
+        vm: &'a VmRequest,
+        /// Where it was.
+        from: HostId,
+        /// Where it is.
+        to: HostId,
+    },
+    /// A VM takes more or less than before.
+    Resized {
+        /// As it was.
+        before: &'a VmRequest,
+        /// As it is.
+        after: &'a VmRequest,
+        /// Where it is.
+        host: HostId,
+    },
+    /// Something else is predicted of a VM than before.
+    Repredicted {
+        /// As it was.
+        before: &'a VmRequest,
+        /// As it is.
+        after: &'a VmRequest,
+        /// Where it is.
+        host: HostId,
+    },
+    /// The instant that `poll_timeout` named has come.
+    Deadline,
+}
+
+/// A constraint: it refuses hosts.
+pub trait Fit: fmt::Debug + Send + Sync {
+    /// Its name in reports.
+    fn name(&self) -> &'static str;
+    /// Why the host may not have the VM; `None` where it may.
+    fn refusal(&self, ask: &Ask<'_>, host: HostId) -> Option<String>;
+    /// Whether the host may have the VM: what [`Fit::refusal`] says, without the words.
+    fn admits(&self, ask: &Ask<'_>, host: HostId) -> bool;
+    /// Keeps the hosts that may.
+    fn retain(&self, ask: &Ask<'_>, hosts: &mut Vec<HostId>) {
+        hosts.retain(|host| self.admits(ask, *host));
+    }
+    /// Learns what happened.
+    fn handle_event(&mut self, _now: Instant, _cluster: &Cluster, _event: &Event<'_>) {}
+    /// When it wants [`Event::Deadline`].
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+}
+
+/// What a rule found that keeps its hosts in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Search {
+    /// It keeps no order: score every host.
+    Unordered,
+    /// The host of the highest score among the admitted ones, the lowest id on a tie.
+    Best(Option<HostId>),
+}
+
+/// A preference: it scores hosts, higher is better.
+pub trait Rule: fmt::Debug + Send + Sync {
+    /// Its name in reports.
+    fn name(&self) -> &'static str;
+    /// How much it likes the host for this VM. Only the order matters. The host fits.
+    fn score(&self, ask: &Ask<'_>, host: HostId) -> i64;
+    /// Why: one line for people.
+    fn explain(&self, ask: &Ask<'_>, host: HostId) -> String;
+    /// Scores many.
+    fn scores(&self, ask: &Ask<'_>, hosts: &[HostId], scores: &mut Vec<i64>) {
+        scores.extend(hosts.iter().map(|host| self.score(ask, *host)));
+    }
+    /// The best host without scoring all of them, where the rule can.
+    fn search(&self, _ask: &Ask<'_>, _admits: &mut dyn FnMut(HostId) -> bool) -> Search {
+        Search::Unordered
+    }
+    /// Learns what happened.
+    fn handle_event(&mut self, _now: Instant, _cluster: &Cluster, _event: &Event<'_>) {}
+    /// When it wants [`Event::Deadline`].
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+}

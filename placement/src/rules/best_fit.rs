@@ -1,0 +1,190 @@
+//! The packing rule: the host that the VM leaves the least of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ballast_types::Instant;
+
+use crate::rule::{Ask, Event, Rule, Search};
+use crate::{Cluster, HostId, Resources};
+
+/// Best fit: the smallest max(free core share, free memory share) after placement.
+///
+/// Hosts of one size are kept in order: rows by free cores, each by free memory and id. A search goes up the
+/// rows from the first that has the cores, looks in each for the first that has the memory, and ends
+/// at the row whose cores alone leave more than the best host found: it sees few rows, and its cost grows
+/// with the logarithm of the number of hosts.
+#[derive(Clone, Debug)]
+pub struct BestFit {
+    sizes: Vec<Size>,
+    /// By host: its size, and where it stands in that.
+    places: Vec<Place>,
+}
+
+/// Hosts of one size.
+#[derive(Clone, Debug)]
+struct Size {
+    capacity: Resources,
+    /// By free thousandths of a core, then by free kB and id.
+    rows: BTreeMap<u32, BTreeSet<(u64, u32)>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    size: u32,
+    free: Resources,
+}
+
+/// The larger of two free shares, as a fraction.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    numerator: u64,
+    denominator: u64,
+}
+
+impl Cost {
+    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
+        if self.denominator == other.denominator {
+            return self.numerator.cmp(&other.numerator);
+        }
+        let cross = |a: &Self, b: &Self| u128::from(a.numerator) * u128::from(b.denominator);
+        cross(self, other).cmp(&cross(other, self))
+    }
+}
+
+/// Thousandths of a core and kB; 1 for what a host has none of, since nothing of it is ever free.
+fn wide(capacity: Resources) -> (u64, u64) {
+    (u64::from(capacity.cores.milli()).max(1), capacity.memory.kb().max(1))
+}
+
+impl Size {
+    fn insert(&mut self, host: HostId, free: Resources) {
+        self.rows.entry(free.cores.milli()).or_default().insert((free.memory.kb(), host.0));
+    }
+
+    fn remove(&mut self, host: HostId, free: Resources) {
+        let cores = free.cores.milli();
+        if let Some(row) = self.rows.get_mut(&cores) {
+            row.remove(&(free.memory.kb(), host.0));
+            if row.is_empty() {
+                self.rows.remove(&cores);
+            }
+        }
+    }
+
+    /// The best admitted host, and what the VM would leave of it.
+    fn search(
+        &self,
+        asked: Resources,
+        admits: &mut dyn FnMut(HostId) -> bool,
+    ) -> Option<(u64, HostId)> {
+        let (cores_wide, memory_wide) = wide(self.capacity);
+        let (cores, memory) = (asked.cores.milli(), asked.memory.kb());
+        let mut best: Option<(u64, u32)> = None;
+        for (free_cores, row) in self.rows.range(cores..) {
+            let by_cores = u64::from(free_cores - cores) * memory_wide;
+            if best.is_some_and(|(cost, _)| cost < by_cores) {
+                break;
+            }
+            let mut from = (memory, 0);
+            while let Some((free_memory, id)) = row.range(from..).next() {
+                let cost = by_cores.max((free_memory - memory) * cores_wide);
+                match best {
+                    Some((best, _)) if best < cost => break,
+                    // Hosts of the same free memory come by id: the others are no better.
+                    Some((best, lowest)) if best == cost && lowest < *id => {
+                        from = (free_memory + 1, 0);
+                    }
+                    _ if admits(HostId(*id)) => {
+                        best = Some((cost, *id));
+                        from = (free_memory + 1, 0);
+                    }
+                    _ => from = (*free_memory, id + 1),
+                }
+            }
+        }
+        best.map(|(cost, id)| (cost, HostId(id)))
+    }
+}
+
+impl BestFit {
+    /// For a cluster as it is now.
+    #[must_use]
+    pub fn new(cluster: &Cluster) -> Self {
+        let mut this = Self { sizes: Vec::new(), places: Vec::with_capacity(cluster.len()) };
+        for host in cluster.ids() {
+            let capacity = cluster.host(host).capacity;
+            let known = this.sizes.iter().position(|size| size.capacity == capacity);
+            let size = known.unwrap_or_else(|| {
+                this.sizes.push(Size { capacity, rows: BTreeMap::new() });
+                this.sizes.len() - 1
+            });
+            let free = cluster.free(host);
+            this.sizes[size].insert(host, free);
+            this.places.push(Place { size: size as u32, free });
+        }
+        this
+    }
+
+    /// What is free on the host may have changed.
+    fn update(&mut self, cluster: &Cluster, host: HostId) {
+        let place = &mut self.places[host.0 as usize];
+        let free = cluster.free(host);
+        if place.free != free {
+            let size = &mut self.sizes[place.size as usize];
+            size.remove(host, place.free);
+            size.insert(host, free);
+            place.free = free;
+        }
+    }
+
+    /// Free core share and free memory share once the VM is there.
+    fn left(ask: &Ask<'_>, host: HostId) -> (f64, f64) {
+        let free = ask.cluster.free(host).checked_sub(ask.vm.resources).unwrap_or_default();
+        let (cores, memory) = wide(ask.cluster.host(host).capacity);
+        (f64::from(free.cores.milli()) / cores as f64, free.memory.kb() as f64 / memory as f64)
+    }
+}
+
+impl Rule for BestFit {
+    fn name(&self) -> &'static str {
+        "best-fit"
+    }
+
+    /// Minus the share that is left, in 2⁻⁴⁷: shares that differ by less tie here. The search compares them exactly.
+    fn score(&self, ask: &Ask<'_>, host: HostId) -> i64 {
+        let (cores, memory) = Self::left(ask, host);
+        -((cores.max(memory) * (1u64 << 47) as f64) as i64)
+    }
+
+    fn explain(&self, ask: &Ask<'_>, host: HostId) -> String {
+        let (cores, memory) = Self::left(ask, host);
+        format!("leaves {:.1} % of its cores, {:.1} % of its memory", cores * 100.0, memory * 100.0)
+    }
+
+    fn search(&self, ask: &Ask<'_>, admits: &mut dyn FnMut(HostId) -> bool) -> Search {
+        let asked = ask.vm.resources;
+        let mut best: Option<(Cost, HostId)> = None;
+        for size in self.sizes.iter().filter(|size| size.capacity.hold(asked)) {
+            let Some((numerator, host)) = size.search(asked, admits) else { continue };
+            let (cores, memory) = wide(size.capacity);
+            let cost = Cost { numerator, denominator: cores * memory };
+            if best.is_none_or(|(least, lowest)| cost.cmp(&least).then(host.cmp(&lowest)).is_lt()) {
+                best = Some((cost, host));
+            }
+        }
+        Search::Best(best.map(|(_, host)| host))
+    }
+
+    fn handle_event(&mut self, _now: Instant, cluster: &Cluster, event: &Event<'_>) {
+        match *event {
+            Event::Placed { host, .. }
+            | Event::Ended { host, .. }
+            | Event::Resized { host, .. } => self.update(cluster, host),
+            Event::Migrated { from, to, .. } => {
+                self.update(cluster, from);
+                self.update(cluster, to);
+            }
+            Event::Repredicted { .. } | Event::Deadline => {}
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Algorithm 1: expected power balanced over chassis, throttle-able power over servers.
+
+use ballast_types::{Instant, VmClass};
+
+use crate::rule::{Ask, Event, Rule};
+use crate::{Cluster, HostId, VmRequest};
+
+/// Shares are kept in 10⁻⁹.
+const ONE: i64 = 1_000_000_000;
+
+/// The weight of the chassis score against the server score, in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alpha(u16);
+
+impl Alpha {
+    /// The paper's: 0.8.
+    pub const PAPER: Self = Self(800);
+
+    /// From 0 to 1, to the next thousandth; `None` outside.
+    #[must_use]
+    pub fn new(alpha: f64) -> Option<Self> {
+        (0.0..=1.0).contains(&alpha).then(|| Self(libm::round(alpha * 1e3) as u16))
+    }
+    /// As a ratio.
+    #[must_use]
+    pub fn get(self) -> f64 {
+        f64::from(self.0) / 1e3
+    }
+}
+
+/// The power rule. Higher is better:
+///
+/// * chassis: `κ = 1 − Σ P95·cores of its VMs / its cores`;
+/// * server: `η = ½ (1 + (g_NUF − g_UF) / cores)` for a user-facing VM, and with the sign turned for
+///   another; `g` sums `P95·cores` over the server's VMs of a class;
+/// * score: `α κ + (1 − α) η`. The arriving VM is not counted.
+///
+/// Sums are integers of 10⁻⁷ cores, so that a VM that ends leaves nothing behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Power {
+    alpha: Alpha,
+    servers: Vec<Server>,
+    chassis: Vec<Chassis>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Server {
+    chassis: u32,
+    /// Cores in 10⁻⁷.
+    cores: i64,
+    user_facing: i64,
+    non_user_facing: i64,
+    /// `(g_NUF − g_UF) / cores`, in 10⁻⁹.
+    lean: i64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Chassis {
+    cores: i64,
+    load: i64,
+    /// κ, in 10⁻⁹.
+    score: i64,
+}
+
+/// `part / whole` in 10⁻⁹, towards zero, so that it is the same on both sides of it.
+fn share(part: i64, whole: i64) -> i64 {
+    // A server has at most 65,536 cores, 6.6e11 of 1e-7; a chassis of thousands of these needs more than 64 bits.
+    (i128::from(part) * i128::from(ONE) / i128::from(whole.max(1))) as i64
+}
+
+impl Power {
+    /// For this cluster, as if it were empty: the [`crate::Scheduler`] tells of the VMs that are there.
+    #[must_use]
+    pub fn new(cluster: &Cluster, alpha: Alpha) -> Self {
+        let servers: Vec<Server> = cluster
+            .ids()
+            .map(|id| {
+                let host = cluster.host(id);
+                let cores = i64::from(host.capacity.cores.milli()) * 10_000;
+                Server { chassis: host.chassis.0, cores, ..Server::default() }
+            })
+            .collect();
+        let count = servers.iter().map(|server| server.chassis as usize + 1).max().unwrap_or(0);
+        let mut chassis = vec![Chassis { score: ONE, ..Chassis::default() }; count];
+        for server in &servers {
+            chassis[server.chassis as usize].cores += server.cores;
+        }
+        Self { alpha, servers, chassis }
+    }
+
+    /// κ of the host's chassis, from its VMs' P95.
+    #[must_use]
+    pub fn chassis_score(&self, host: HostId) -> f64 {
+        self.chassis[self.servers[host.0 as usize].chassis as usize].score as f64 / ONE as f64
+    }
+
+    /// η of the host for a user-facing VM.
+    #[must_use]
+    pub fn server_score(&self, host: HostId) -> f64 {
+        0.5 + self.servers[host.0 as usize].lean as f64 / (2 * ONE) as f64
+    }
+
+    fn add(&mut self, vm: &VmRequest, host: HostId, sign: i64) {
+        let load = sign * vm.p95_load();
+        let server = &mut self.servers[host.0 as usize];
+        match vm.class {
+            VmClass::UserFacing => server.user_facing += load,
+            VmClass::NonUserFacing => server.non_user_facing += load,
+        }
+        server.lean = share(server.non_user_facing - server.user_facing, server.cores);
+        let chassis = &mut self.chassis[server.chassis as usize];
+        chassis.load += load;
+        chassis.score = ONE - share(chassis.load, chassis.cores);
+    }
+
+    /// `(κ, η)` in 10⁻⁹, both doubled, since η has a half in it.
+    fn parts(&self, class: VmClass, host: HostId) -> (i64, i64) {
+        let server = &self.servers[host.0 as usize];
+        let lean = match class {
+            VmClass::UserFacing => server.lean,
+            VmClass::NonUserFacing => -server.lean,
+        };
+        (2 * self.chassis[server.chassis as usize].score, ONE + lean)
+    }
+}
+
+impl Rule for Power {
+    fn name(&self) -> &'static str {
+        "power"
+    }
+
+    fn score(&self, ask: &Ask<'_>, host: HostId) -> i64 {
+        let (chassis, server) = self.parts(ask.vm.class, host);
+        let alpha = i64::from(self.alpha.0);
+        alpha * chassis + (1000 - alpha) * server
+    }
+
+    fn explain(&self, ask: &Ask<'_>, host: HostId) -> String {
+        let (chassis, server) = self.parts(ask.vm.class, host);
+        let ratio = |doubled: i64| doubled as f64 / (2 * ONE) as f64;
+        let towards = match ask.vm.class {
+            VmClass::UserFacing => "user-facing",
+            VmClass::NonUserFacing => "other",
+        };
+        format!(
+            "chassis score {:.3}: 1 less the P95 load of its cores; server score {:.3} for {towards} VMs: 0.5 is \
+             balanced",
+            ratio(chassis),
+            ratio(server),
+        )
+    }
+
+    fn handle_event(&mut self, _now: Instant, _cluster: &Cluster, event: &Event<'_>) {
+        match *event {
+            Event::Placed { vm, host } => self.add(vm, host, 1),
+            Event::Ended { vm, host } => self.add(vm, host, -1),
+            Event::Migrated { vm, from, to } => {
+                self.add(vm, from, -1);
+                self.add(vm, to, 1);
+            }
+            Event::Resized { before, after, host } | Event::Repredicted { before, after, host } => {
+                self.add(before, host, -1);
+                self.add(after, host, 1);
+            }
+            Event::Deadline => {}
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What holds after any sequence of events.
+
+use ballast_placement::fits::{AntiAffinity, Capacity, Open};
+use ballast_placement::rules::{Alpha, BestFit, Power};
+use ballast_placement::{
+    Ask, ChassisId, Cluster, DeploymentId, Event, Fit, Host, HostId, HostState, MemoryKb,
+    MilliCores, PlacementError, Ranking, Resources, Rule, Scheduler, Tier, VmKey, VmRequest,
+};
+use ballast_types::{Instant, Utilisation, VmClass};
+use proptest::prelude::*;
+
+const NOW: Instant = Instant::ZERO;
+
+fn size(milli: u64, kb: u64) -> Resources {
+    Resources {
+        cores: MilliCores::from_milli(milli).unwrap(),
+        memory: MemoryKb::from_kb(kb).unwrap(),
+    }
+}
+
+/// Hosts of three sizes, one of them without memory.
+fn hosts(count: u32) -> Vec<Host> {
+    let sizes = [size(8000, 12_000_000), size(6000, 16_000_000), size(8000, 0)];
+    let host = |n: u32| Host { chassis: ChassisId(n / 4), capacity: sizes[(n % 7 / 3) as usize] };
+    (0..count).map(host).collect()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Place { cores: u64, kb: u64, deployment: u64, spread: bool, class: bool, p95: u16 },
+    Remove(usize),
+    Migrate(usize, u32),
+    Resize(usize, u64),
+    Repredict(usize, u16),
+    State(u32, bool),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (1..9u64, 0..17u64, 0..4u64, any::<bool>(), any::<bool>(), 0..=10_000u16).prop_map(
+            |(c, m, deployment, spread, class, p95)| {
+                Step::Place { cores: c * 500, kb: m * 500_000, deployment, spread, class, p95 }
+            }
+        ),
+        2 => (0..64usize).prop_map(Step::Remove),
+        1 => (0..64usize, 0..14u32).prop_map(|(vm, to)| Step::Migrate(vm, to)),
+        1 => (0..64usize, 1..9u64).prop_map(|(vm, c)| Step::Resize(vm, c * 500)),
+        1 => (0..64usize, 0..=10_000u16).prop_map(|(vm, p95)| Step::Repredict(vm, p95)),
+        1 => (0..14u32, any::<bool>()).prop_map(|(host, open)| Step::State(host, open)),
+    ]
+}
+
+fn utilisation(ten_thousandths: u16) -> Utilisation {
+    Utilisation::from_ratio(f64::from(ten_thousandths) / 1e4).unwrap()
+}
+
+fn fits() -> Vec<Box<dyn Fit>> {
+    vec![Box::new(Capacity), Box::new(Open), Box::new(AntiAffinity::default())]
+}
+
+/// The best fit by looking at every host: shares compared as fractions.
+fn scan(scheduler: &Scheduler, vm: &VmRequest) -> Option<HostId> {
+    let cluster = scheduler.cluster();
+    let left = |host: &HostId| {
+        let free = cluster.free(*host).checked_sub(vm.resources).unwrap();
+        let capacity = cluster.host(*host).capacity;
+        let (cores, memory) = (capacity.cores.milli().max(1), capacity.memory.kb().max(1));
+        let by_cores = u128::from(free.cores.milli()) * u128::from(memory);
+        let by_memory = u128::from(free.memory.kb()) * u128::from(cores);
+        (by_cores.max(by_memory), u128::from(cores) * u128::from(memory))
+    };
+    let fitting = cluster.ids().filter(|h| scheduler.refusals(NOW, vm, *h).unwrap().is_empty());
+    fitting.min_by(|a, b| {
+        let ((a_up, a_down), (b_up, b_down)) = (left(a), left(b));
+        (a_up * b_down).cmp(&(b_up * a_down)).then(a.cmp(b))
+    })
+}
+
+/// Takes a step; the VMs that are placed stay in `vms`.
+fn take(scheduler: &mut Scheduler, vms: &mut Vec<VmKey>, id: u64, step: &Step) {
+    let known = |n: usize| vms.get(n % vms.len().max(1)).copied();
+    let of = |s: &Scheduler, vm| s.cluster().resident(vm).unwrap().vm;
+    match *step {
+        Step::Place { cores, kb, deployment, spread, class, p95 } => {
+            let vm = VmRequest {
+                deployment: Some(DeploymentId(deployment)),
+                spread,
+                class: if class { VmClass::UserFacing } else { VmClass::NonUserFacing },
+                p95: utilisation(p95),
+                ..VmRequest::new(VmKey(id), size(cores, kb))
+            };
+            if scheduler.place(NOW, &vm).is_ok() {
+                vms.push(vm.id);
+            }
+        }
+        Step::Remove(n) => {
+            if let Some(vm) = known(n) {
+                scheduler.remove(NOW, vm).unwrap();
+                vms.retain(|other| *other != vm);
+            }
+        }
+        // A move or a change may find no room: nothing has changed then.
+        Step::Migrate(n, to) => {
+            if let Some(vm) = known(n) {
+                let _ = scheduler.migrate(NOW, vm, HostId(to));
+            }
+        }
+        Step::Resize(n, cores) => {
+            if let Some(vm) = known(n) {
+                let before = of(scheduler, vm);
+                let resources = size(cores, before.resources.memory.kb());
+                let _ = scheduler.change(NOW, &VmRequest { resources, ..before });
+            }
+        }
+        Step::Repredict(n, p95) => {
+            if let Some(vm) = known(n) {
+                let after = VmRequest { p95: utilisation(p95), ..of(scheduler, vm) };
+                scheduler.change(NOW, &after).unwrap();
+            }
+        }
+        Step::State(host, open) => {
+            let state = if open { HostState::Open } else { HostState::Cordoned };
+            scheduler.set_state(HostId(host), state).unwrap();
+        }
+    }
+}
+
+/// The power rule as a test can look at it: a fresh one, told of the VMs that are there.
+fn fresh(cluster: &Cluster) -> Power {
+    let mut power = Power::new(cluster, Alpha::PAPER);
+    for resident in cluster.all() {
+        let event = Event::Placed { vm: &resident.vm, host: resident.host };
+        power.handle_event(NOW, cluster, &event);
+    }
+    power
+}
+
+proptest! {
+    #[test]
+    fn the_search_finds_what_a_full_scan_finds(steps in prop::collection::vec(step(), 1..120)) {
+        let cluster = Cluster::new(&hosts(14));
+        let ranking = Ranking::new(vec![Tier::one(BestFit::new(&cluster))]);
+        let mut scheduler = Scheduler::new(cluster, fits(), ranking, NOW);
+        let mut vms = Vec::new();
+        for (id, step) in steps.iter().enumerate() {
+            if let Step::Place { cores, kb, deployment, spread, .. } = *step {
+                let vm = VmRequest {
+                    deployment: Some(DeploymentId(deployment)),
+                    spread,
+                    ..VmRequest::new(VmKey(id as u64), size(cores, kb))
+                };
+                prop_assert_eq!(scheduler.choose(NOW, &vm).ok(), scan(&scheduler, &vm));
+                let scores = scheduler.score(NOW, &vm, 1).unwrap();
+                prop_assert_eq!(scores.hosts.first().map(|s| s.host), scan(&scheduler, &vm));
+            }
+            take(&mut scheduler, &mut vms, id as u64, step);
+        }
+    }
+
+    #[test]
+    fn sums_are_those_of_the_vms_that_are_there_and_nothing_is_left_of_the_others(
+        steps in prop::collection::vec(step(), 1..120)
+    ) {
+        let all = hosts(14);
+        let cluster = Cluster::new(&all);
+        let rules: Vec<(u32, Box<dyn Rule>)> = vec![
+            (1, Box::new(BestFit::new(&cluster))),
+            (1, Box::new(Power::new(&cluster, Alpha::PAPER))),
+        ];
+        let ranking = Ranking::new(vec![Tier::weighted(rules)]);
+        let mut scheduler = Scheduler::new(cluster, fits(), ranking, NOW);
+        let mut vms = Vec::new();
+        let probe = VmRequest::new(VmKey(u64::MAX), size(500, 0));
+        for (id, step) in steps.iter().enumerate() {
+            take(&mut scheduler, &mut vms, id as u64, step);
+            let cluster = scheduler.cluster();
+            prop_assert_eq!(cluster.residents(), vms.len());
+            let (mut allocated, mut used, mut open) = (0, 0, 0);
+            for host in cluster.ids() {
+                let here = cluster.residents_of(host);
+                let taken = here.iter().try_fold(Resources::ZERO, |sum, r| sum.checked_add(r.vm.resources));
+                prop_assert_eq!(cluster.free(host).checked_add(taken.unwrap()), Some(all[host.0 as usize].capacity));
+                prop_assert_eq!(cluster.vms(host) as usize, here.len());
+                allocated += u64::from(taken.unwrap().cores.milli());
+                used += u32::from(!here.is_empty());
+                if cluster.state(host) == HostState::Open {
+                    open += u64::from(cluster.free(host).cores.milli());
+                }
+            }
+            prop_assert_eq!(cluster.allocated().milli_cores, allocated);
+            prop_assert_eq!(cluster.open().milli_cores, open);
+            prop_assert_eq!(cluster.used_hosts(), used);
+            // What the rule kept by events is what a fresh one sums up.
+            let ask = Ask { now: NOW, vm: &probe, cluster };
+            let kept = scheduler.ranking().tiers()[0].rules().nth(1).unwrap().1;
+            let fresh = fresh(cluster);
+            for host in cluster.ids() {
+                prop_assert_eq!(kept.score(&ask, host), fresh.score(&ask, host));
+            }
+        }
+        for vm in vms {
+            scheduler.remove(NOW, vm).unwrap();
+        }
+        prop_assert_eq!(&fresh(scheduler.cluster()), &Power::new(&Cluster::new(&all), Alpha::PAPER));
+        prop_assert_eq!(scheduler.cluster().allocated().memory_kb, 0);
+    }
+
+    #[test]
+    fn a_deployment_goes_whole_or_not_at_all(
+        vms in prop::collection::vec((1..9u64, 0..17u64), 1..40)
+    ) {
+        let cluster = Cluster::new(&hosts(14));
+        let ranking = Ranking::new(vec![Tier::one(BestFit::new(&cluster))]);
+        let mut scheduler = Scheduler::new(cluster, fits(), ranking, NOW);
+        let request = |(id, (c, m)): (usize, &(u64, u64))| {
+            VmRequest::new(VmKey(id as u64), size(c * 500, m * 500_000))
+        };
+        let requests: Vec<_> = vms.iter().enumerate().map(request).collect();
+        match scheduler.place_all(NOW, &requests) {
+            Ok(hosts) => {
+                for (vm, host) in requests.iter().zip(hosts) {
+                    prop_assert_eq!(scheduler.cluster().resident(vm.id).unwrap().host, host);
+                }
+            }
+            Err(error) => {
+                prop_assert!(matches!(error, PlacementError::NoHost { .. }), "{}", error);
+                prop_assert_eq!(scheduler.cluster().residents(), 0);
+                prop_assert_eq!(scheduler.cluster().used_hosts(), 0);
+            }
+        }
+    }
+}
