@@ -28,18 +28,22 @@ fn own(package: &str) -> Vec<String> {
 #[test]
 fn every_crate_imports_downwards_only() {
     let (types, agent, chassis) = ("ballast-types", "ballast-agent-core", "ballast-chassis-core");
+    let placement = "ballast-placement";
     for (package, allowed) in [
         (types, &[][..]),
         (agent, &[types]),
         (chassis, &[types]),
         ("ballast-forest", &[]),
         ("ballast-predict", &["ballast-forest", types]),
-        ("ballast-placement", &["ballast-forest", "ballast-predict", types]),
+        (placement, &["ballast-forest", "ballast-predict", types]),
         ("ballast-planner", &[types]),
         ("ballast-hw", &[types]),
         ("ballast-bmc", &[types]),
-        ("ballast-sim", &[agent, chassis, types]),
-        ("ballast-rig", &[agent, chassis, "ballast-sim", types]),
+        ("ballast-sim", &[agent, chassis, placement, "ballast-predict", "ballast-forest", types]),
+        (
+            "ballast-rig",
+            &[agent, chassis, placement, "ballast-predict", "ballast-forest", "ballast-sim", types],
+        ),
         ("ballast-certs", &[types]),
         (
             "ballast-daemons",

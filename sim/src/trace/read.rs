@@ -14,22 +14,22 @@ const ZSTD: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 /// No stamp is further from zero than this, in milliseconds: thirty thousand years.
 const FAR_MS: f64 = 1e15;
 
-pub(super) fn read(
-    mut reader: impl Read,
+/// The text of a trace that may be compressed with zstd: that is seen by its first bytes.
+pub(crate) fn text<'r>(mut reader: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
+    let mut magic = Vec::with_capacity(4);
+    reader.by_ref().take(4).read_to_end(&mut magic)?;
+    let packed = magic == ZSTD;
+    let whole = io::Cursor::new(magic).chain(reader);
+    Ok(if packed { Box::new(zstd::Decoder::new(whole)?) } else { Box::new(whole) })
+}
+
+pub(super) fn read<'r>(
+    reader: impl Read + 'r,
     file: &str,
     options: &ReadOptions,
 ) -> Result<Trace, TraceError> {
-    let fail = |error| TraceError::Io { file: file.to_owned(), error };
-    let mut magic = Vec::with_capacity(4);
-    reader.by_ref().take(4).read_to_end(&mut magic).map_err(fail)?;
-    let packed = magic == ZSTD;
-    let whole = io::Cursor::new(magic).chain(reader);
-    if packed {
-        let plain = zstd::Decoder::new(whole).map_err(fail)?;
-        Table::new(file, plain).read(options)
-    } else {
-        Table::new(file, whole).read(options)
-    }
+    let plain = text(reader).map_err(|error| TraceError::Io { file: file.to_owned(), error })?;
+    Table::new(file, plain).read(options)
 }
 
 /// A file being read.
