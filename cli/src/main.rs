@@ -10,6 +10,7 @@ mod parent;
 mod plot;
 mod replay;
 mod rig;
+mod simulate;
 mod status;
 
 use std::io::{self, Write};
@@ -44,6 +45,12 @@ enum Command {
     /// Run the controllers in virtual time: on a daemon's recording, or on foreign telemetry
     #[command(after_help = "Example: ballast replay --telemetry draws.csv --budget-w 2450 --json")]
     Replay(replay::ReplayArgs),
+    /// Place the VMs of a recorded trace on a cluster, in virtual time
+    #[command(
+        after_help = "Example: ballast simulate --trace azure2017_dev.csv.zst --hosts 500 --host-cores 64 \
+                      --host-mem-gb 256 --until-s 86400 --json"
+    )]
+    Simulate(simulate::SimulateArgs),
     /// Measure the controllers in virtual time: the paper's figures, and ours beside them
     #[command(subcommand)]
     Experiment(experiment::Experiment),
@@ -130,6 +137,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => demo::run(&args),
         Command::Rig(child) => rig::run(&child.tied()?),
         Command::Replay(args) => replay::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Experiment(experiment) => experiment::run(&experiment),
         Command::Check(args) => check::run(&args),
         Command::Status(args) => status::run(&args),

@@ -1,4 +1,5 @@
 //! Single decisions, worked by hand.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use ballast_placement::fits::{AntiAffinity, Capacity, Open};
 use ballast_placement::rules::{Alpha, BestFit, Power};

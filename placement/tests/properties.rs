@@ -1,4 +1,5 @@
 //! What holds after any sequence of events.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use ballast_placement::fits::{AntiAffinity, Capacity, Open};
 use ballast_placement::rules::{Alpha, BestFit, Power};

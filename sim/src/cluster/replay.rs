@@ -225,7 +225,7 @@ impl<D: FnMut(u64, Option<HostId>)> Run<'_, D> {
         match placed {
             Ok(host) => self.placed(vm, offset, host),
             Err(PlacementError::NoHost { .. }) => self.failed(&[vm], offset),
-            Err(error) => return Err(self.wrong(vm, error)),
+            Err(error) => return Err(wrong(self.file, vm, error)),
         }
         Ok(())
     }
@@ -236,15 +236,7 @@ impl<D: FnMut(u64, Option<HostId>)> Run<'_, D> {
         match self.scheduler.place_all(now, &requests) {
             Ok(hosts) => batch.iter().zip(hosts).for_each(|(vm, h)| self.placed(vm, offset, h)),
             Err(PlacementError::NoHost { .. }) => self.failed(batch, offset),
-            Err(error) => {
-                // All are asked, since the one that is wrong may stand behind one that merely finds no room.
-                let cluster = self.scheduler.cluster();
-                let wrong = batch.iter().zip(&requests);
-                let wrong =
-                    wrong.filter_map(|(vm, r)| Some((*vm, cluster.check_request(r).err()?)));
-                let (vm, error) = wrong.min_by_key(|(vm, _)| vm.line).unwrap_or((batch[0], error));
-                return Err(self.wrong(vm, error));
-            }
+            Err(error) => return Err(wrong(self.file, batch[0], error)),
         }
         Ok(())
     }
@@ -267,8 +259,8 @@ impl<D: FnMut(u64, Option<HostId>)> Run<'_, D> {
             (self.decided)(vm.id + offset, None);
         }
     }
+}
 
-    fn wrong(&self, vm: &Arrival, error: PlacementError) -> ReplayError {
-        ReplayError::Record { file: self.file.to_owned(), line: vm.line, error }
-    }
+fn wrong(file: &str, vm: &Arrival, error: PlacementError) -> ReplayError {
+    ReplayError::Record { file: file.to_owned(), line: vm.line, error }
 }

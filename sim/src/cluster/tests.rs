@@ -136,7 +136,7 @@ fn a_trace_that_is_cut_short_is_no_trace() {
     assert_eq!(Arrivals::read(&*packed, "t.csv.zst").unwrap().vms.len(), 5000);
     let error = Arrivals::read(&packed[..packed.len() / 2], "t.csv.zst").unwrap_err();
     assert!(matches!(error, ArrivalsError::Io { .. }), "{error}");
-    let error = Arrivals::read(whole[..whole.len() - 5].as_bytes(), "t.csv").unwrap_err();
+    let error = Arrivals::read(&whole.as_bytes()[..whole.len() - 5], "t.csv").unwrap_err();
     assert!(error.to_string().starts_with("t.csv:5001: "), "{error}");
 }
 

@@ -1,0 +1,156 @@
+//! `ballast simulate`: a recorded trace of VMs, placed on a cluster in virtual time.
+
+mod policy;
+mod tape;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use ballast_placement::{ChassisId, Cluster, Host, MemoryKb, MilliCores, Resources};
+use ballast_sim::cluster::{Arrivals, Outcome, ReplayOptions, replay};
+use clap::Args;
+use nix::time::ClockId;
+use serde::Serialize;
+
+use crate::demo::positive;
+use crate::say;
+use policy::{PolicyArg, alpha};
+use tape::Tape;
+
+/// Arguments of `ballast simulate`.
+#[derive(Args, Debug)]
+pub(crate) struct SimulateArgs {
+    /// The trace (CSV, also .zst): `vm_id,batch_id,arrival_s,cores,mem_gb,dur_hi_s,censored`
+    #[arg(long, value_name = "FILE")]
+    trace: PathBuf,
+    /// Hosts in the cluster
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    hosts: u32,
+    /// Cores of each
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    host_cores: u16,
+    /// Memory of each, in GB as the trace has them
+    #[arg(long, value_name = "GB", allow_negative_numbers = true, value_parser = memory)]
+    host_mem_gb: MemoryKb,
+    /// How a host is chosen
+    #[arg(long, value_enum, default_value_t = PolicyArg::BestFit)]
+    policy: PolicyArg,
+    /// With `power`: weight of the chassis score against the server score, from 0 to 1
+    #[arg(long, value_name = "F", default_value = "0.8", allow_negative_numbers = true, value_parser = alpha)]
+    alpha: ballast_placement::rules::Alpha,
+    /// With `power`: hosts of one chassis
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..))]
+    chassis_hosts: u32,
+    /// VMs come for so many seconds from the first arrival, inclusive [default: all]
+    #[arg(long, value_name = "S", allow_negative_numbers = true, value_parser = seconds)]
+    until_s: Option<u64>,
+    /// Copies of the trace, played at the same time with ids of their own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    repeat: u32,
+    /// Place the VMs of a batch all or none, instead of one by one
+    #[arg(long)]
+    atomic_batches: bool,
+    /// Write a line `vm_id,host` for every VM in the order of decisions; no host where it failed
+    #[arg(long, value_name = "FILE")]
+    placements: Option<PathBuf>,
+    /// Print one JSON object, alone on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct Printed {
+    placed: u64,
+    failed: u64,
+    empty_host_ratio: f64,
+    packing_density: f64,
+    cpu_s: f64,
+    vms_per_cpu_s: f64,
+    placement_hash: String,
+}
+
+/// Plays the trace.
+pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
+    let cluster = args.cluster();
+    // What cannot be written is said before the work.
+    let mut tape = Tape::new(args.placements.as_deref())?;
+    let arrivals = read(&args.trace)?;
+    let mut scheduler = args.policy.scheduler(cluster, args.alpha);
+    let options = ReplayOptions {
+        until_ms: args.until_s.map(|s| s.saturating_mul(1000)),
+        repeat: args.repeat,
+        atomic_batches: args.atomic_batches,
+    };
+    let decided = |vm, host| tape.line(vm, host);
+    let outcome = replay(&arrivals, &mut scheduler, &options, decided)?;
+    let placement_hash = tape.finish()?;
+    let cpu_s = cpu_s()?;
+    let vms = outcome.placed + outcome.failed;
+    let Outcome { placed, failed, empty_host_ratio, packing_density, ref failures } = outcome;
+    let vms_per_cpu_s = vms as f64 / cpu_s;
+    let printed = Printed {
+        placed,
+        failed,
+        empty_host_ratio,
+        packing_density,
+        cpu_s,
+        vms_per_cpu_s,
+        placement_hash,
+    };
+    if args.json {
+        say(&serde_json::to_string_pretty(&printed)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let reasons: Vec<String> =
+        failures.iter().map(|(reason, n)| format!("{n} for {}", policy::words(*reason))).collect();
+    let reasons =
+        if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join(", ")) };
+    say(&format!(
+        "{vms} VMs on {} hosts: {placed} placed, {failed} failed{reasons}\n\
+         hosts without a VM {:.2} %, cores in use on the others {:.2} %\n\
+         {cpu_s:.3} s of CPU time, {vms_per_cpu_s:.0} VMs a second\n\
+         placements SHA-256 {}",
+        args.hosts,
+        empty_host_ratio * 100.0,
+        packing_density * 100.0,
+        printed.placement_hash,
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl SimulateArgs {
+    fn cluster(&self) -> Cluster {
+        let cores = MilliCores::from_cores(self.host_cores);
+        let capacity = Resources { cores, memory: self.host_mem_gb };
+        let host = |n| Host { chassis: ChassisId(n / self.chassis_hosts), capacity };
+        Cluster::new(&(0..self.hosts).map(host).collect::<Vec<_>>())
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<Arrivals> {
+    let name = path.display().to_string();
+    let file = File::open(path).with_context(|| format!("--trace {name}"))?;
+    if file.metadata().is_ok_and(|about| about.is_dir()) {
+        bail!("--trace {name}: a file is needed, this is a folder");
+    }
+    Ok(Arrivals::read(file, &name)?)
+}
+
+/// What this process has used so far, user and system.
+fn cpu_s() -> anyhow::Result<f64> {
+    let used = ClockId::CLOCK_PROCESS_CPUTIME_ID.now()?;
+    Ok(std::time::Duration::from(used).as_secs_f64())
+}
+
+fn memory(text: &str) -> Result<MemoryKb, String> {
+    let gb = positive(text)?;
+    MemoryKb::from_gb(gb).ok_or_else(|| "at most 100000 GB".to_owned())
+}
+
+/// Whole seconds.
+fn seconds(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "a whole number of seconds, 0 or above, is needed".to_owned())
+}

@@ -1,0 +1,104 @@
+//! `ballast simulate` as a user runs it.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const HEAD: &str = "vm_id,batch_id,arrival_s,cores,mem_gb,dur_lo_s,dur_hi_s,censored\n";
+
+fn simulate(trace: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ballast"));
+    command.args(["simulate", "--host-cores", "64", "--host-mem-gb", "256", "--trace"]);
+    command.arg(trace).args(args).output().unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The first day of the Azure file, as a scan over all hosts in double precision places it.
+#[test]
+fn the_azure_trace_is_placed_as_a_full_scan_places_it() {
+    let data = std::env::var_os("BALLAST_DATA").map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data")),
+        PathBuf::from,
+    );
+    let trace = data.join("azure2017_arrivals/azure2017_dev.csv.zst");
+    if !trace.exists() {
+        eprintln!("skipped: there is no {}", trace.display());
+        return;
+    }
+    for (hosts, placed, failed, hash) in [
+        ("500", 70_389, 0, "b1089526203608f1403b4c00a01f40854411c26a91f9c8d7f0f186824cef9312"),
+        ("300", 66_735, 3654, "874543a206b9f3ed4b760f213cc3f7ef093ffec579c6c5b8acf376572e6558a0"),
+    ] {
+        let said = json(&simulate(&trace, &["--hosts", hosts, "--until-s", "86400", "--json"]));
+        assert_eq!((&said["placed"], &said["failed"]), (&placed.into(), &failed.into()));
+        assert_eq!(said["placement_hash"], hash, "{hosts} hosts");
+    }
+}
+
+#[test]
+fn placements_are_written_in_the_order_of_decisions_and_hashed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, file) = (folder.path().join("t.csv"), folder.path().join("placements.csv"));
+    let rows = "7,0,0,64,16,300,300,0\n8,1,0,1,200,300,300,0\n9,2,300,64,1,300,300,0\n";
+    std::fs::write(&trace, format!("{HEAD}{rows}")).unwrap();
+    let args = ["--hosts", "1", "--json", "--placements", file.to_str().unwrap()];
+    let said = json(&simulate(&trace, &args));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "7,0\n8,\n9,0\n");
+    let keys: Vec<&String> = said.as_object().unwrap().keys().collect();
+    let mut expected = [
+        "placed",
+        "failed",
+        "empty_host_ratio",
+        "packing_density",
+        "cpu_s",
+        "vms_per_cpu_s",
+        "placement_hash",
+    ];
+    expected.sort_unstable();
+    assert_eq!(keys, expected);
+    assert_eq!((&said["placed"], &said["failed"]), (&2.into(), &1.into()));
+    assert_eq!((&said["empty_host_ratio"], &said["packing_density"]), (&0.0.into(), &1.0.into()));
+    // printf '7,0\n8,\n9,0\n' | sha256sum
+    assert_eq!(
+        said["placement_hash"],
+        "7ad7a30979749ae1a12195adb521a2f26cf1d2aefe8d4541cc7508ca22de06ca"
+    );
+    let power = json(&simulate(&trace, &["--hosts", "2", "--json", "--policy", "power"]));
+    assert_eq!(power["placed"], 3);
+}
+
+#[test]
+fn what_is_wrong_is_named_and_ends_with_a_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.csv");
+    for (rows, text) in [
+        (
+            "7,0,0,65,16,300,300,0\n",
+            "t.csv:2: VM 7 asks for 65 cores, 16 GB: the largest host has 64 cores, 256 GB",
+        ),
+        ("7,0,0,1,nan,300,300,0\n", "t.csv:2: VM 7: mem_gb = \"nan\": a number of GB from 0"),
+        ("7,0,0,1,1,300\n", "t.csv:2: 6 fields: the header has 8"),
+        ("7,0,0,1,1,1,1,0\n7,0,0,1,1,1,1,0\n", "t.csv:3: vm_id = 7: it stands in line 2 already"),
+    ] {
+        std::fs::write(&trace, format!("{HEAD}{rows}")).unwrap();
+        let output = simulate(&trace, &["--hosts", "1"]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains(text) && output.stdout.is_empty(), "{error}");
+    }
+    for args in [
+        &["--hosts", "0"][..],
+        &["--hosts", "1", "--until-s", "-1"],
+        &["--hosts", "1", "--alpha", "nan"],
+    ] {
+        assert_eq!(simulate(&trace, args).status.code(), Some(2), "{args:?}");
+    }
+    assert_eq!(simulate(&folder.path().join("none"), &["--hosts", "1"]).status.code(), Some(1));
+}
