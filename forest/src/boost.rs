@@ -18,7 +18,7 @@ use crate::tree::{MAX_DEPTH, Tree};
 use crate::{Ensemble, MAX_CLASSES, Table};
 
 /// How boosting is to go.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BoostOptions {
     /// The most rounds, 0 to 100,000 (trees altogether); one tree for every score in each. Default 100.
     pub rounds: u32,

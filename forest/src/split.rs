@@ -70,3 +70,138 @@ pub(crate) fn best<S: Sums>(
     }
     Some(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Table;
+    use crate::bins::{Column, MISSING, bin};
+    use crate::grow::{Entry, Grower, Plan};
+    use crate::rng::{Purpose, Stream};
+    use crate::sums::{GradientRow, GradientUnit, Gradients, VoteRow, Votes};
+
+    /// The highest gain that any split of these rows can have, by trying all of them on the rows themselves.
+    fn by_force<S: Sums>(
+        columns: &[Column],
+        rows: &[Entry<S::Row>],
+        demands: &Demands<S::Unit>,
+    ) -> f64 {
+        let score = |picked: &dyn Fn(&Entry<S::Row>) -> bool| {
+            let mut sums = S::default();
+            rows.iter().filter(|row| picked(row)).for_each(|row| sums.add_row(row.stat));
+            (sums.weight(), sums.score(demands.unit))
+        };
+        let whole = score(&|_| true).1;
+        let mut most = 0.0;
+        for column in columns {
+            for (last, missing_left) in
+                (0..column.count()).flat_map(|last| [(last, false), (last, true)])
+            {
+                let left = |row: &Entry<S::Row>| match column.bins[row.row as usize] {
+                    MISSING => missing_left,
+                    bin => usize::from(bin) <= last,
+                };
+                let (a, b) = (score(&left), score(&|row| !left(row)));
+                if a.0.min(b.0) >= demands.min_leaf {
+                    most = f64::max(most, a.1 + b.1 - whole);
+                }
+            }
+        }
+        most
+    }
+
+    /// Grows a whole tree; every inner node must have the split with the highest gain, and every leaf none.
+    fn check<S: Sums>(
+        columns: &[Column],
+        mut rows: Vec<Entry<S::Row>>,
+        demands: Demands<S::Unit>,
+        threads: usize,
+    ) {
+        let all = rows.clone();
+        let plan = Plan {
+            max_depth: 4,
+            demands,
+            features: columns.len(),
+            chance: Stream::new(1, Purpose::Features, 0, 0),
+            threads: NonZeroUsize::new(threads).unwrap(),
+        };
+        let grown = Grower::<S>::new(columns).grow(&mut rows, plan);
+        let tree = &grown.tree;
+        // Every row walks down; each node keeps its own.
+        let mut nodes = vec![Vec::new(); tree.slots.len()];
+        let mut leaves = vec![Vec::new(); tree.slots.len() + 1];
+        let mut depths = vec![0; leaves.len()];
+        for row in all {
+            let mut at = if tree.slots.is_empty() { -1 } else { 0 };
+            let mut depth = 0;
+            while at >= 0 {
+                let node = at as usize;
+                nodes[node].push(row);
+                let column = &columns[usize::from(tree.slots[node] / 2)];
+                let left = match column.bins[row.row as usize] {
+                    MISSING => tree.slots[node] % 2 == 1,
+                    bin => bin <= grown.bins[node],
+                };
+                at = if left { tree.left[node] } else { tree.right[node] };
+                depth += 1;
+            }
+            leaves[!at as usize].push(row);
+            depths[!at as usize] = depth;
+            assert_eq!(tree.leaf(&grown.bins, columns, row.row as usize), !at as usize);
+        }
+        let sum = |rows: &[Entry<S::Row>]| {
+            let mut sums = S::default();
+            rows.iter().for_each(|row| sums.add_row(row.stat));
+            sums
+        };
+        let mut gains = 0.0;
+        for (node, rows_here) in nodes.iter().enumerate() {
+            let most = by_force::<S>(columns, rows_here, &demands);
+            let part = |child: i32| match child {
+                0.. => sum(&nodes[child as usize]).score(demands.unit),
+                _ => sum(&leaves[!child as usize]).score(demands.unit),
+            };
+            let gain =
+                part(tree.left[node]) + part(tree.right[node]) - sum(rows_here).score(demands.unit);
+            assert!((gain - most).abs() <= 1e-9 * (1.0 + most), "{gain} {most}");
+            gains += gain;
+        }
+        assert!((gains - grown.gains.iter().sum::<f64>()).abs() <= 1e-9 * (1.0 + gains));
+        for ((leaf, (range, sums)), depth) in leaves.iter().zip(&grown.leaves).zip(depths) {
+            let own: Vec<u32> = rows[range.clone()].iter().map(|row| row.row).collect();
+            assert_eq!(own, leaf.iter().map(|row| row.row).collect::<Vec<_>>());
+            assert_eq!(sums.weight(), sum(leaf).weight());
+            let least = 1e-9 * (1.0 + sums.score(demands.unit).abs());
+            assert!(depth == 4 || by_force::<S>(columns, leaf, &demands) <= least);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_split_is_the_best_there_is(
+            rows in prop::collection::vec((prop::array::uniform3(0..8u8), -9..9i32, 1..4i32, 0..4u32), 1..60),
+            min_leaf in 1..6i64,
+            threads in 1..3usize,
+        ) {
+            let value = |x: u8| if x == 0 { f32::NAN } else { f32::from(x) };
+            let column = |feature: usize| rows.iter().map(|row| value(row.0[feature])).collect();
+            let table = Table::from_columns((0..3).map(column).collect()).unwrap();
+            let columns = bin(&table, NonZeroUsize::MIN);
+            let numbered = || rows.iter().enumerate();
+            let unit = GradientUnit { gradient: 0.5, curvature: 0.25, l2: 1.0 };
+            let entries = numbered().map(|(row, (_, gradient, weight, _))| {
+                let stat = GradientRow { gradient: *gradient, curvature: weight + 1, weight: *weight };
+                Entry { row: row as u32, stat }
+            });
+            check::<Gradients>(&columns, entries.collect(), Demands { unit, min_leaf, min_gain: 0.0 }, threads);
+            let entries = numbered().map(|(row, (_, _, weight, class))| {
+                Entry { row: row as u32, stat: VoteRow { class: *class, weight: *weight } }
+            });
+            check::<Votes<4>>(&columns, entries.collect(), Demands { unit: 1.0, min_leaf, min_gain: 0.0 }, threads);
+        }
+    }
+}

@@ -1,4 +1,6 @@
 //! Generated rows with a known law.
+#![allow(dead_code, reason = "tests, benchmark and example each use a part")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use ballast_forest::Table;
 
@@ -24,22 +26,28 @@ impl Draws {
     }
 }
 
-/// J. Friedman's first function (*Multivariate adaptive regression splines*, 1991) of five of seven features.
-/// A tenth of the last useful feature is missing, and that counts as 0.5. The class is drawn: of two by the
-/// logistic function of the value, of more with the value's distance to the class.
+/// Features of [`friedman`].
+pub(crate) const FEATURES: usize = 15;
+
+/// J. Friedman's first function (*Multivariate adaptive regression splines*, 1991) of the first five of 15
+/// features; a tenth of the fifth is missing, and that counts as 0.5. From the eighth on features are whole
+/// numbers of 0 to 7, and pairs of them add their product over 16. The class is drawn: of two by the logistic
+/// function of the value, of more by the value's distance to the class.
 pub(crate) fn friedman(rows: usize, classes: u32, seed: u64) -> Data {
     let mut draws = Draws(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let mut columns = vec![Vec::new(); 7];
+    let mut columns = vec![Vec::new(); FEATURES];
     let (mut labels, mut law, mut values) = (vec![], vec![], vec![]);
     for _ in 0..rows {
-        let mut x: Vec<f64> = (0..7).map(|_| draws.uniform()).collect();
+        let mut x: Vec<f64> = (0..FEATURES).map(|_| draws.uniform()).collect();
+        x[7..].iter_mut().for_each(|x| *x = libm::floor(8.0 * *x));
         if draws.uniform() < 0.1 {
             x[4] = f64::NAN;
         }
         columns.iter_mut().zip(&x).for_each(|(column, x)| column.push(*x as f32));
         let last = if x[4].is_nan() { 0.5 } else { x[4] };
         let sine = 10.0 * libm::sin(core::f64::consts::PI * x[0] * x[1]);
-        let value = sine + 20.0 * (x[2] - 0.5) * (x[2] - 0.5) + 10.0 * x[3] + 5.0 * last;
+        let pairs = x[7..].chunks(2).map(|pair| pair[0] * pair[1] / 16.0).sum::<f64>() - 3.0;
+        let value = sine + 20.0 * (x[2] - 0.5) * (x[2] - 0.5) + 10.0 * x[3] + 5.0 * last + pairs;
         let weights: Vec<f64> = match classes {
             2 => vec![1.0, libm::exp((value - 14.4) / 2.0)],
             _ => (0..classes)
