@@ -48,7 +48,7 @@ guest *ARGS: deb
 deny:
     cargo deny check bans licenses sources
 
-# Debian packages of CLI, agent and chassis manager, into target/debian.
+# Debian packages of CLI, agent, chassis manager and placement daemon, into target/debian.
 deb *PROFILE:
     packaging/deb {{PROFILE}}
 

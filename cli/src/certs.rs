@@ -33,6 +33,9 @@ pub(crate) struct CertsArgs {
     /// An outside power source, which may post readings
     #[arg(long, value_name = "SOURCE", value_parser = PeerName::new)]
     power: Vec<PeerName>,
+    /// A placement daemon, by its name
+    #[arg(long, value_name = "NAME[=ADDRESS]", value_parser = named::<PeerName>)]
+    place: Vec<Named<PeerName>>,
     /// How long the certificates are valid
     #[arg(long, value_name = "N", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=3650))]
     days: u32,
@@ -62,6 +65,12 @@ impl Id for ServerId {
     }
 }
 
+impl Id for PeerName {
+    fn of(text: &str) -> Result<Self, String> {
+        Self::new(text).map_err(|error| error.to_string())
+    }
+}
+
 impl CertsArgs {
     /// Who gets a certificate, and at which address he serves.
     fn all(&self) -> Vec<(Role, Option<IpAddr>)> {
@@ -69,7 +78,8 @@ impl CertsArgs {
         let servers = self.server.iter().map(|it| (Role::Agent(it.0.clone()), it.1));
         let operators = self.operator.iter().map(|name| (Role::Operator(name.clone()), None));
         let power = self.power.iter().map(|name| (Role::Power(name.clone()), None));
-        chassis.chain(servers).chain(operators).chain(power).collect()
+        let place = self.place.iter().map(|it| (Role::Place(it.0.clone()), it.1));
+        chassis.chain(servers).chain(operators).chain(power).chain(place).collect()
     }
 }
 
@@ -81,7 +91,9 @@ const AUTHORITY_DAYS: u32 = 3650;
 pub(crate) fn run(args: &CertsArgs) -> anyhow::Result<ExitCode> {
     let all = args.all();
     if all.is_empty() {
-        bail!("nobody to make a certificate for: --chassis, --server, --operator or --power");
+        bail!(
+            "nobody to make a certificate for: --chassis, --server, --operator, --power or --place"
+        );
     }
     // The folder holds the authority's key.
     DirBuilder::new()
@@ -115,6 +127,7 @@ pub(crate) fn run(args: &CertsArgs) -> anyhow::Result<ExitCode> {
             Role::Agent(_) => "to that server: /etc/ballast/tls, [tls] of its agent.toml",
             Role::Operator(_) => "to the operator: ballast status --cert --key --ca",
             Role::Power(_) => "to the power source",
+            Role::Place(_) => "to the placement daemon: /etc/ballast/tls, [tls] of place.toml",
         };
         text += &format!("{role}: {}/{stem}.crt and .key, {place}\n", args.dir.display());
     }

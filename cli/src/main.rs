@@ -74,6 +74,11 @@ enum Command {
     /// Run the manager of one chassis
     #[command(after_help = "Example: ballast chassis --config /etc/ballast/chassis.toml")]
     Chassis(Child<ballast_daemons::chassis::ChassisArgs>),
+    /// Run the placement daemon
+    #[command(
+        after_help = "Example: ballast place --config /etc/ballast/place.toml --check-config"
+    )]
+    Place(Child<ballast_daemons::DaemonArgs>),
     /// Make certificates: a small authority for trials, tests and small sites
     #[command(
         after_help = "Example: ballast certs --dir certs --chassis rack3-c1 --server s01=10.0.0.11 \
@@ -93,6 +98,9 @@ enum Bench {
     /// From an alert handed to the chassis's sender to the floor of the slowest agent
     #[command(after_help = "Example: ballast bench alerts --agents 12 --alerts 200 --json")]
     Alerts(bench::AlertsArgs),
+    /// Predictions a second from the placement daemon, and how long one takes
+    #[command(after_help = "Example: ballast bench predict --connections 8 --batch 1 --json")]
+    Predict(bench::predict::PredictArgs),
 }
 
 /// A command that others of ours start as a process.
@@ -143,8 +151,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Status(args) => status::run(&args),
         Command::Agent(child) => Ok(ballast_daemons::agent::main(&child.tied()?)),
         Command::Chassis(child) => Ok(ballast_daemons::chassis::main(&child.tied()?)),
+        Command::Place(child) => Ok(ballast_daemons::place::main(&child.tied()?)),
         Command::Certs(args) => certs::run(&args),
         Command::Bench(Bench::Alerts(args)) => bench::run(&args),
+        Command::Bench(Bench::Predict(args)) => bench::predict::run(&args),
         Command::Man(args) => man::run(&args).map(|()| ExitCode::SUCCESS),
     }
 }

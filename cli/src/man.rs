@@ -1,10 +1,10 @@
-//! `ballast man`: manual pages and shell completions of all three programs, for the packages.
+//! `ballast man`: manual pages and shell completions of all four programs, for the packages.
 
 use std::fs;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use ballast_daemons::{agent, chassis};
+use ballast_daemons::{agent, chassis, place};
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
@@ -25,7 +25,8 @@ pub(crate) fn run(args: &ManArgs) -> anyhow::Result<()> {
     let (man1, man8, completions) = (folder("man1")?, folder("man8")?, folder("completions")?);
     let mut ballast = crate::Cli::command();
     clap_mangen::generate_to(ballast.clone(), &man1)?;
-    let mut daemons = [agent::Program::command(), chassis::Program::command()];
+    let mut daemons =
+        [agent::Program::command(), chassis::Program::command(), place::Program::command()];
     for command in &daemons {
         let page = man8.join(format!("{}.8", command.get_name()));
         let mut text = vec![];

@@ -1,5 +1,6 @@
 //! `ballast status`: what the daemons say of themselves, for people and for programs.
 
+mod place;
 mod vms;
 
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use ballast_daemons::tls::{self, Peer, Tls, TlsConfig};
 use ballast_types::wire::{
-    AgentState, AgentStatus, ChassisState, ChassisStatus, Report, ServerStatus, Slot,
+    AgentState, AgentStatus, ChassisState, ChassisStatus, PlaceStatus, Report, ServerStatus, Slot,
 };
 use ballast_types::{KiloHertz, Role, Watts};
 use clap::Args;
@@ -26,7 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// Arguments of `ballast status`.
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
-    /// Daemons to ask: chassis managers or agents, as http://ADDRESS:PORT or https://ADDRESS:PORT
+    /// Daemons to ask: chassis managers, agents or placement daemons, as http://ADDRESS:PORT or https://ADDRESS:PORT
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:7100")]
     urls: Vec<String>,
     /// Print a JSON array with one object per URL: {url, status} or {url, error}
@@ -76,6 +77,8 @@ enum Said {
     Chassis(Box<ChassisStatus>),
     #[serde(rename = "status")]
     Agent(Box<AgentStatus>),
+    #[serde(rename = "status")]
+    Place(Box<PlaceStatus>),
     Error(String),
 }
 
@@ -136,7 +139,8 @@ fn parse(body: &[u8]) -> Result<Said, String> {
     match serde_json::from_slice::<Role>(body).map_err(wrong)?.role.as_str() {
         "chassis" => serde_json::from_slice(body).map(Said::Chassis).map_err(wrong),
         "agent" => serde_json::from_slice(body).map(Said::Agent).map_err(wrong),
-        other => Err(format!("role = {other:?}: \"chassis\" or \"agent\"")),
+        "place" => serde_json::from_slice(body).map(Said::Place).map_err(wrong),
+        other => Err(format!("role = {other:?}: \"chassis\", \"agent\" or \"place\"")),
     }
 }
 
@@ -146,6 +150,7 @@ impl Said {
         match self {
             Self::Chassis(chassis) => Some(Role::Chassis(chassis.chassis_id.clone())),
             Self::Agent(agent) => Some(Role::Agent(agent.report.server.clone())),
+            Self::Place(place) => Some(Role::Place(place.name.clone())),
             Self::Error(_) => None,
         }
     }
@@ -165,44 +170,46 @@ const HEAD: [&str; 10] = [
 ];
 
 fn for_people(answers: &[Answer]) -> String {
-    let mut head = String::new();
+    let mut lines = vec![];
     let mut table = Builder::new();
     table.push_record(HEAD);
     let mut alarms = vec![];
+    let mut alarm = |of: &str, all: &[String]| {
+        alarms.extend(all.iter().map(|alarm| format!("alarm: {of}: {alarm}")));
+    };
     for answer in answers {
         match &answer.said {
             Said::Chassis(chassis) => {
-                head.push_str(&chassis_line(chassis));
-                head.push('\n');
+                lines.push(chassis_line(chassis));
                 for server in &chassis.servers {
                     table.push_record(server_row(server));
                 }
-                let of = &chassis.chassis_id;
-                alarms.extend(chassis.alarms.iter().map(|alarm| format!("alarm: {of}: {alarm}")));
+                alarm(chassis.chassis_id.as_str(), &chassis.alarms);
             }
             Said::Agent(agent) => {
                 table.push_record(agent_row(agent));
-                let of = &agent.report.server;
-                alarms.extend(agent.alarms.iter().map(|alarm| format!("alarm: {of}: {alarm}")));
+                alarm(agent.report.server.as_str(), &agent.alarms);
+            }
+            Said::Place(place) => {
+                lines.push(place::line(place));
+                alarm(place.name.as_str(), &place.alarms);
             }
             Said::Error(why) => {
                 table.push_record(row(&answer.url, "unreachable", None, why.clone()));
             }
         }
     }
-    let mut text = head + &table.build().with(Style::rounded()).to_string();
+    // Placement daemons have no servers.
+    if answers.iter().any(|answer| !matches!(answer.said, Said::Place(_))) {
+        lines.push(table.build().with(Style::rounded()).to_string());
+    }
     let agents = answers.iter().filter_map(|answer| match &answer.said {
         Said::Agent(agent) => Some(&**agent),
         _ => None,
     });
-    if let Some(vms) = vms::table(agents) {
-        text = format!("{text}\n{vms}");
-    }
-    for alarm in alarms {
-        text.push('\n');
-        text.push_str(&alarm);
-    }
-    text
+    lines.extend(vms::table(agents));
+    lines.extend(alarms);
+    lines.join("\n")
 }
 
 fn chassis_line(chassis: &ChassisStatus) -> String {
@@ -428,6 +435,32 @@ mod tests {
     }
 
     #[test]
+    fn a_placement_daemon_has_a_line_of_its_own() {
+        let place = |model: serde_json::Value| {
+            let status = serde_json::json!({
+                "role": "place", "name": "p1", "now_ms": 5, "alarms": ["the model is old"],
+                "predict": {
+                    "model": model, "loads": 1, "failed_loads": 0,
+                    "requests": 12, "refused_requests": 1, "predictions": 40, "conservative": 3
+                }
+            });
+            let said = parse(&serde_json::to_vec(&status).unwrap()).unwrap();
+            for_people(&[Answer { url: "http://a".into(), said }])
+        };
+        assert_eq!(
+            place(serde_json::json!({
+                "file": "m", "version": 1, "checksum": "0123456789abcdef", "subscriptions": 7,
+                "history_until_s": 9, "age_s": 7300,
+                "class": {"vms": 9, "confident": 1.0, "accuracy": 0.5},
+                "p95": {"vms": 9, "confident": 0.0, "accuracy": null}
+            })),
+            "place p1: model 0123456789ab of 7 subscriptions, 2 h old; 12 requests, 1 refused; \
+             40 VMs, 3 conservative\nalarm: p1: the model is old"
+        );
+        assert!(place(serde_json::Value::Null).contains("no model (every answer is conservative)"));
+    }
+
+    #[test]
     fn json_keeps_the_daemons_own_words() {
         let answers = [Answer { url: "http://a".into(), said: parse(&chassis()).unwrap() }];
         let json: serde_json::Value =
@@ -438,8 +471,7 @@ mod tests {
 
     #[test]
     fn what_is_no_status_is_said_so() {
-        for (body, why) in
-            [("<html>", "not a status"), ("{\"role\":\"place\"}", "role = \"place\"")]
+        for (body, why) in [("<html>", "not a status"), ("{\"role\":\"king\"}", "role = \"king\"")]
         {
             let Err(said) = parse(body.as_bytes()) else { unreachable!("{body} was taken") };
             assert!(said.contains(why), "{said}");

@@ -1,4 +1,4 @@
-//! What both daemons serve alike. [`listen`]: connections; [`bounds`]: how many and how much;
+//! What the daemons serve alike. [`listen`]: connections; [`bounds`]: how many and how much;
 //! [`roles`]: who may do what.
 
 mod bounds;

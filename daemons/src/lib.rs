@@ -1,11 +1,11 @@
 //! Ballast's daemons: text → [`config`] → machine → shell around it → run → drain.
 //!
-//! `ballast-agent` and `ballast-chassis` are slim binaries over this library, and `ballast` carries
-//! them as subcommands, so that one build gives a whole demonstration.
+//! `ballast-agent`, `ballast-chassis` and `ballast-place` are slim binaries over this library, and
+//! `ballast` carries them as subcommands, so that one build gives a whole demonstration.
 //!
-//! Each daemon has one [control thread](control) that owns the machine and does what it wants, one
-//! sampling thread that reads sensors, and one thread for HTTP and signals. Nothing but the control
-//! thread can delay an alert.
+//! Agent and chassis manager have one [control thread](control) that owns the machine and does what it
+//! wants, one sampling thread that reads sensors, and one thread for HTTP and signals. Nothing but the
+//! control thread can delay an alert. [`place`] owns no machine: one thread answers, one follows files.
 
 pub mod agent;
 mod caps;
@@ -17,10 +17,12 @@ mod events;
 mod http;
 mod log;
 mod metrics;
+pub mod place;
 mod realtime;
 mod recorder;
 pub mod redfish;
 mod sensors;
+mod stamp;
 mod state;
 pub mod tls;
 mod watchdog;
@@ -43,7 +45,7 @@ pub use clock::now;
 /// Exit code of an order that a running daemon stands against: `EX_TEMPFAIL` of sysexits.h.
 pub const EXIT_LIVE: u8 = 75;
 
-/// What both daemons take on the command line.
+/// What every daemon takes on the command line.
 #[derive(Args, Clone, Debug)]
 pub struct DaemonArgs {
     /// The TOML file to run by

@@ -1,5 +1,7 @@
 //! Prometheus metrics, made from a status at every scrape.
 
+mod place;
+
 use ballast_types::VmClass;
 use ballast_types::wire::{
     AgentState, AgentStatus, ChassisState, ChassisStatus, Report, SensorStatus, Slot, TlsStatus,
@@ -14,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::http::Refusals;
 use crate::log;
+pub(crate) use place::place;
 
 type Number = Gauge<f64, AtomicU64>;
 type Labelled = Family<Vec<(&'static str, String)>, Number>;

@@ -151,6 +151,15 @@ pub fn is_ours(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)
 }
 
+/// The checksum that these bytes say they have, in hexadecimal; `None` where they are too few.
+///
+/// It names a model: [`ModelFile::decode`] refuses bytes that it does not fit.
+#[must_use]
+pub fn checksum_in(bytes: &[u8]) -> Option<String> {
+    let sum = bytes.get(SUMMED..HEAD)?;
+    Some(sum.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 /// A little-endian number; `None` where the bytes end before it does.
 fn number(bytes: &[u8], range: std::ops::Range<usize>) -> Option<u64> {
     let bytes = bytes.get(range)?;
@@ -179,6 +188,8 @@ mod tests {
         assert_eq!(back.encode().unwrap(), bytes);
         assert_eq!((&back.model, &back.history), (&file.model, &file.history));
         assert_eq!(back.about.features, COLUMN_NAMES);
+        let hex: String = checksum(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!((checksum_in(&bytes), checksum_in(&bytes[..40])), (Some(hex), None));
     }
 
     /// The checksum made good again, as another program would have written it.

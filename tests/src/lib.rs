@@ -4,6 +4,7 @@ pub mod bmc;
 pub mod site;
 
 pub mod machines;
+pub mod place;
 
 use std::collections::BTreeMap;
 use std::fs;

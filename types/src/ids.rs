@@ -76,7 +76,7 @@ text_id! {
     VmId
 }
 text_id! {
-    /// An operator's name, or that of an outside power source, in its certificate.
+    /// The name of an operator, an outside power source or a placement daemon, in its certificate.
     PeerName
 }
 text_id! {

@@ -28,10 +28,12 @@ pub enum Role {
     Operator(PeerName),
     /// `ballast://power/SOURCE`: may post power readings.
     Power(PeerName),
+    /// `ballast://place/NAME`: the placement daemon of this name.
+    Place(PeerName),
 }
 
 impl Role {
-    /// `"chassis"`, `"agent"`, `"operator"` or `"power"`.
+    /// `"chassis"`, `"agent"`, `"operator"`, `"power"` or `"place"`.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -39,6 +41,7 @@ impl Role {
             Self::Agent(_) => "agent",
             Self::Operator(_) => "operator",
             Self::Power(_) => "power",
+            Self::Place(_) => "place",
         }
     }
 
@@ -48,7 +51,7 @@ impl Role {
         match self {
             Self::Chassis(id) => id.as_str(),
             Self::Agent(id) => id.as_str(),
-            Self::Operator(name) | Self::Power(name) => name.as_str(),
+            Self::Operator(name) | Self::Power(name) | Self::Place(name) => name.as_str(),
         }
     }
 }
@@ -66,7 +69,10 @@ pub struct RoleError(String);
 impl fmt::Display for RoleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown: String = self.0.chars().take(100).collect();
-        write!(f, "{shown:?} is not ballast://chassis/ID, agent/ID, operator/NAME or power/SOURCE")
+        write!(
+            f,
+            "{shown:?} is not ballast://chassis/ID, agent/ID, operator/NAME, power/SOURCE or place/NAME"
+        )
     }
 }
 impl std::error::Error for RoleError {}
@@ -81,6 +87,7 @@ impl FromStr for Role {
                 "agent" => ServerId::new(id).ok().map(Self::Agent),
                 "operator" => PeerName::new(id).ok().map(Self::Operator),
                 "power" => PeerName::new(id).ok().map(Self::Power),
+                "place" => PeerName::new(id).ok().map(Self::Place),
                 _ => None,
             },
         );
@@ -110,6 +117,7 @@ mod tests {
             "ballast://agent/s-01.rack:3",
             "ballast://operator/ann@site",
             "ballast://power/pdu-7",
+            "ballast://place/cluster-2",
         ] {
             let role: Role = good.parse().unwrap();
             assert_eq!(role.to_string(), good);

@@ -4,7 +4,10 @@
 
 use serde::{Deserialize, Serialize};
 
+mod place;
+
 pub use crate::impact::{VmImpact, VmKill};
+pub use place::{HoldOut, ModelStatus, PlaceStatus, PredictStatus};
 
 use crate::{
     BootId, ChassisId, Epoch, Instant, KiloHertz, OnExtreme, Role, Seq, ServerId, VmClass, VmId,
@@ -534,6 +537,13 @@ pub enum EventKind {
         seq: Seq,
         /// How many cores were written; with `cpu-max`, VMs.
         cores: u16,
+    },
+    /// A placement daemon has taken a new model.
+    ModelLoaded {
+        /// From where.
+        file: String,
+        /// The file's checksum, in hexadecimal.
+        checksum: String,
     },
     /// An agent has killed a VM: its low-priority cores were at their floor, and that was not enough.
     VmKilled {

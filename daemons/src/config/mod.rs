@@ -8,6 +8,7 @@ mod chassis;
 mod groups;
 mod listen;
 mod meter;
+mod place;
 mod reader;
 mod redfish;
 
@@ -29,6 +30,7 @@ pub use chassis::{
 pub use groups::{DiscoverConfig, GroupsConfig};
 pub use listen::Listen;
 pub use meter::{FuseConfig, MeterConfig, MeterSource};
+pub use place::{PlaceConfig, PredictConfig};
 pub use reader::ConfigError;
 use reader::{Section, flag, number, text, whole};
 pub use redfish::{BmcAddress, RedfishConfig};

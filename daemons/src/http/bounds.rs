@@ -31,8 +31,10 @@ const HANDSHAKES_OF_ALL: Rate = Rate { burst: 400, each: Duration::from_millis(5
 const ADDRESSES_KNOWN: usize = 256;
 /// Between two lines in the log about refusals.
 const TELL_EACH: Duration = Duration::from_secs(10);
-/// Requests of one peer.
+/// Requests of one peer to a daemon that controls power.
 const REQUESTS: Rate = Rate { burst: 200, each: Duration::from_millis(5) };
+/// Requests of one peer to a daemon that is there to answer: above what one core answers.
+const QUERIES: Rate = Rate { burst: 50_000, each: Duration::from_micros(20) };
 
 /// Whose room and whose tokens are used.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,11 +107,21 @@ struct Holder {
 }
 
 impl Bounds {
+    /// Of a daemon that controls power.
     pub(crate) fn new(first: Option<Role>) -> Self {
+        Self::at_rate(REQUESTS, first)
+    }
+
+    /// Of a daemon that is there to answer.
+    pub(super) fn of_queries() -> Self {
+        Self::at_rate(QUERIES, None)
+    }
+
+    fn at_rate(requests: Rate, first: Option<Role>) -> Self {
         Self {
             held: Mutex::default(),
             handshakes: Mutex::new(Handshakes::new()),
-            requests: Mutex::new(Buckets::new(REQUESTS)),
+            requests: Mutex::new(Buckets::new(requests)),
             first,
             told: Mutex::default(),
             refusals: Refusals::default(),

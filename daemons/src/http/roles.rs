@@ -23,8 +23,10 @@ use super::bounds::{Bounds, Party};
 use crate::lock;
 use crate::tls::{PASS, Tls, not_after, role_of};
 
-/// No message of the wire comes near this.
+/// No message between agents and managers comes near this.
 const BODY_BYTES_MAX: usize = 64 << 10;
+/// A batch of a thousand questions, with room to spare.
+const BATCH_BYTES_MAX: usize = 1 << 20;
 /// A body must be whole by then.
 const BODY_WITHIN: Duration = Duration::from_secs(5);
 /// Between two looks at whether a connection's certificate is still good.
@@ -50,6 +52,7 @@ pub(crate) struct Gate {
     /// Whether this machine may change things without a certificate: only while every listener is
     /// plain, and so on loopback.
     plain_writes: bool,
+    body_bytes_max: usize,
     pub(crate) bounds: Arc<Bounds>,
 }
 
@@ -58,7 +61,14 @@ impl Gate {
     pub(crate) fn new(chassis: Option<ChassisId>, tls: bool) -> Arc<Self> {
         let chassis = chassis.map(Role::Chassis);
         let bounds = Arc::new(Bounds::new(chassis.clone()));
-        Arc::new(Self { chassis, plain_writes: !tls, bounds })
+        Arc::new(Self { chassis, plain_writes: !tls, body_bytes_max: BODY_BYTES_MAX, bounds })
+    }
+
+    /// For a daemon that obeys no chassis and answers many questions, some of them in batches.
+    pub(crate) fn of_queries(tls: bool) -> Arc<Self> {
+        let bounds = Arc::new(Bounds::of_queries());
+        let body_bytes_max = BATCH_BYTES_MAX;
+        Arc::new(Self { chassis: None, plain_writes: !tls, body_bytes_max, bounds })
     }
 
     /// Whether `caller` has the right.
@@ -243,13 +253,13 @@ pub(super) async fn admit(gate: Arc<Gate>, mut request: Request, next: Next) -> 
     }
     let (parts, body) = request.into_parts();
     let too_long = || {
-        let why = format!("no whole body of at most {BODY_BYTES_MAX} bytes");
+        let why = format!("no whole body of at most {} bytes", gate.body_bytes_max);
         closing(Refused(StatusCode::PAYLOAD_TOO_LARGE, why).into_response())
     };
-    if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
+    if body.size_hint().lower() > gate.body_bytes_max as u64 {
         return too_long();
     }
-    request = match timeout(BODY_WITHIN, to_bytes(body, BODY_BYTES_MAX)).await {
+    request = match timeout(BODY_WITHIN, to_bytes(body, gate.body_bytes_max)).await {
         Ok(Ok(bytes)) => Request::from_parts(parts, Body::from(bytes)),
         Ok(Err(_)) => return too_long(),
         Err(_) => {

@@ -11,6 +11,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::TlsConfig;
+use crate::stamp;
 
 /// No chain and no set of authorities comes near this.
 const BYTES_MAX: u64 = 1 << 20;
@@ -81,21 +82,11 @@ fn contents(
 
 /// What the files look like from outside: differs when one was written or replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stamp([Option<Look>; 3]);
-
-/// One of them: device, inode, size, and the seconds and nanoseconds of its change and of its text's.
-type Look = ([u64; 3], [(i64, i64); 2]);
+pub(super) struct Stamp([stamp::Stamp; 3]);
 
 impl Stamp {
-    /// Of all three, links followed. The change time moves with every write, chmod and rename,
-    /// but by no less than a tick of the kernel's clock: most writes within one show in the size.
+    /// Of all three.
     pub(super) fn of(config: &TlsConfig) -> Self {
-        let look = |path: &Path| {
-            let found = fs::metadata(path).ok()?;
-            let changed = (found.ctime(), found.ctime_nsec());
-            let written = (found.mtime(), found.mtime_nsec());
-            Some(([found.dev(), found.ino(), found.size()], [changed, written]))
-        };
-        Self([look(&config.cert), look(&config.key), look(&config.ca)])
+        Self([&config.cert, &config.key, &config.ca].map(|path| stamp::Stamp::of(path)))
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn role_of(certificate: &CertificateDer<'_>) -> Option<Role> {
 pub enum Peer {
     /// This one and no other.
     Only(Role),
-    /// Any chassis manager or agent.
+    /// Any chassis manager, agent or placement daemon.
     Daemon,
 }
 
@@ -37,7 +37,9 @@ impl Peer {
     fn is(&self, role: Option<&Role>) -> bool {
         match self {
             Self::Only(expected) => role == Some(expected),
-            Self::Daemon => matches!(role, Some(Role::Chassis(_) | Role::Agent(_))),
+            Self::Daemon => {
+                matches!(role, Some(Role::Chassis(_) | Role::Agent(_) | Role::Place(_)))
+            }
         }
     }
 }
@@ -82,7 +84,7 @@ impl ServerCertVerifier for ServerVerifier {
         let role = role.map_or_else(|| "nobody of Ballast's".to_owned(), |role| role.to_string());
         Err(Error::General(match peer {
             Peer::Only(expected) => format!("the peer is {role}, not {expected}"),
-            Peer::Daemon => format!("the peer is {role}, neither a chassis nor an agent"),
+            Peer::Daemon => format!("the peer is {role}, none of the daemons"),
         }))
     }
 

@@ -1,0 +1,47 @@
+//! A placement daemon's line in `ballast status`.
+
+use ballast_types::wire::PlaceStatus;
+
+/// One line: the model in force, its age, and what was asked.
+pub(super) fn line(place: &PlaceStatus) -> String {
+    let predict = &place.predict;
+    let model = predict.model.as_ref().map_or_else(
+        || "no model (every answer is conservative)".to_owned(),
+        |model| {
+            let checksum: String = model.checksum.chars().take(12).collect();
+            let age = age(model.age_s);
+            format!("model {checksum} of {} subscriptions, {age} old", model.subscriptions)
+        },
+    );
+    format!(
+        "place {}: {model}; {} requests, {} refused; {} VMs, {} conservative",
+        place.name,
+        predict.requests,
+        predict.refused_requests,
+        predict.predictions,
+        predict.conservative,
+    )
+}
+
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7_199 => format!("{} min", seconds / 60),
+        7_200..=172_799 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_told_in_one_unit() {
+        for (seconds, text) in
+            [(5, "5 s"), (120, "2 min"), (7_200, "2 h"), (86_400, "24 h"), (200_000, "2 days")]
+        {
+            assert_eq!(age(seconds), text);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! `place.toml`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ballast_types::{PeerName, Role};
+use toml::de::DeValue;
+
+use super::reader::{ConfigError, Problems, Section, flag, text, whole};
+use super::{Listen, listen, load};
+use crate::tls::TlsConfig;
+
+/// The whole of `place.toml`, checked.
+#[derive(Clone, Debug)]
+pub struct PlaceConfig {
+    /// Its name, in certificates and status.
+    pub name: PeerName,
+    /// Where it serves.
+    pub listen: Vec<Listen>,
+    /// Its certificates, if it has any.
+    pub tls: Option<TlsConfig>,
+    /// Predictions.
+    pub predict: PredictConfig,
+}
+
+/// `[predict]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PredictConfig {
+    /// The model's file. One that is not there yet is taken when it comes.
+    pub model: PathBuf,
+    /// Whether the daemon is ready only with a model.
+    pub require_model: bool,
+    /// A model that knows the past only up to longer ago is an alarm.
+    pub stale_after: Duration,
+}
+
+impl PlaceConfig {
+    /// Reads and checks a file, and the certificates that it names.
+    ///
+    /// # Errors
+    /// Every problem, one a line.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let config = load(path, Self::parse)?;
+        listen::check(&path.display().to_string(), config.tls.as_ref(), &config.role())?;
+        Ok(config)
+    }
+
+    /// Who this daemon is, in certificates.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        Role::Place(self.name.clone())
+    }
+
+    /// Checks a text; `file` is its name in problems.
+    ///
+    /// # Errors
+    /// Every problem, one a line.
+    pub fn parse(file: &str, source: &str) -> Result<Self, ConfigError> {
+        let problems = Problems::new(file, source);
+        let table = problems.parse();
+        let mut root = Section::root(&problems, &table);
+        let (listen, tls) = Listen::read(&mut root, SocketAddr::from(([127, 0, 0, 1], 7200)));
+        let allowed = "the name of this daemon: 1 to 64 of A-Z a-z 0-9 . _ - : @";
+        let name = root.required("name", allowed, |value| PeerName::new(value.as_str()?).ok());
+        let predict = PredictConfig::read(root.section("predict"));
+        root.finish();
+        match problems.finish(name)? {
+            Some(name) => Ok(Self { name, listen, tls, predict }),
+            None => Err(ConfigError::whole(file, "name is missing")),
+        }
+    }
+}
+
+impl PredictConfig {
+    fn read(mut section: Section<'_, '_>) -> Self {
+        let path = |value: &DeValue<'_>| text(value).map(PathBuf::from);
+        let default = PathBuf::from("/var/lib/ballast-place/model");
+        let hours = section.or("stale_after_h", 72, "1 to 8760 hours", whole(1..=8760));
+        let config = Self {
+            model: section.or("model", default, "the model's file", path),
+            require_model: section.or("require_model", false, "true or false", flag),
+            stale_after: Duration::from_secs(hours * 3600),
+        };
+        section.finish();
+        config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_problem_is_told_with_its_line() {
+        let text = "listen = \"10.0.0.1:7200\"\nnames = \"a\"\n[predict]\nmodel = 1\n\
+                    require_model = \"yes\"\nstale_after_h = 0\nthreshold = 0.6\n";
+        let problems = PlaceConfig::parse("place.toml", text).unwrap_err().to_string();
+        for says in [
+            "place.toml:1: name is missing",
+            "place.toml:1: listen = \"10.0.0.1:7200\": beyond loopback only with [tls]",
+            "place.toml:2: names: no such key; there are listen, name, predict, tls",
+            "place.toml:4: predict.model = 1",
+            "place.toml:5: predict.require_model = \"yes\"",
+            "place.toml:6: predict.stale_after_h = 0: 1 to 8760 hours",
+            "place.toml:7: predict.threshold: no such key",
+        ] {
+            assert!(problems.lines().any(|line| line.starts_with(says)), "{says}\n{problems}");
+        }
+        assert_eq!(problems.lines().count(), 7, "{problems}");
+    }
+}

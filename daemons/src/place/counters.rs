@@ -1,0 +1,90 @@
+//! What was asked and answered, counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ballast_predict::Prediction;
+use ballast_types::VmClass;
+use prometheus_client::metrics::histogram::Histogram;
+
+/// From 50 µs to 0.8 s, each twice the one before.
+const LATENCIES_S: [f64; 15] = [
+    0.000_05, 0.000_1, 0.000_2, 0.000_4, 0.000_8, 0.001_6, 0.003_2, 0.006_4, 0.012_8, 0.025_6,
+    0.051_2, 0.102_4, 0.204_8, 0.409_6, 0.819_2,
+];
+
+/// Answers that were not sure enough to act on, so that the careful one stands; and those that were.
+pub(crate) type Sure = [AtomicU64; 2];
+
+/// The counts of one daemon, since its start.
+pub(crate) struct Counters {
+    /// Requests answered.
+    pub(crate) requests: AtomicU64,
+    /// Requests refused for what was in them.
+    pub(crate) refused: AtomicU64,
+    /// VMs said to be user-facing, and not.
+    pub(crate) classes: [Sure; 2],
+    /// VMs by the bucket that was said of their P95.
+    pub(crate) buckets: [Sure; 4],
+    /// VMs answered for without a model.
+    pub(crate) unmodelled: AtomicU64,
+    /// VMs whose class or P95 was not sure enough to act on.
+    pub(crate) conservative: AtomicU64,
+    /// From a whole request to its answer.
+    pub(crate) latency: Histogram,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            requests: AtomicU64::default(),
+            refused: AtomicU64::default(),
+            classes: Default::default(),
+            buckets: Default::default(),
+            unmodelled: AtomicU64::default(),
+            conservative: AtomicU64::default(),
+            latency: Histogram::new(LATENCIES_S),
+        }
+    }
+}
+
+impl Counters {
+    /// A request was answered.
+    pub(super) fn answered(&self, took: Duration) {
+        add(&self.requests);
+        self.latency.observe(took.as_secs_f64());
+    }
+
+    /// A VM was answered for, `by_model` or without one.
+    pub(super) fn predicted(&self, by_model: bool, said: &Prediction) {
+        if !(said.class_confident && said.p95_confident) {
+            add(&self.conservative);
+        }
+        if by_model {
+            let class = usize::from(said.class == VmClass::NonUserFacing);
+            add(&self.classes[class][usize::from(said.class_confident)]);
+            add(&self.buckets[said.p95_bucket.index()][usize::from(said.p95_confident)]);
+        } else {
+            add(&self.unmodelled);
+        }
+    }
+
+    /// A request was refused.
+    pub(super) fn refused(&self) {
+        add(&self.refused);
+    }
+
+    /// VMs answered for.
+    pub(crate) fn predictions(&self) -> u64 {
+        self.classes.iter().flatten().map(count).sum::<u64>() + count(&self.unmodelled)
+    }
+}
+
+fn add(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A counter's value.
+pub(crate) fn count(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}

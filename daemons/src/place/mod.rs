@@ -1,0 +1,174 @@
+//! `ballast-place`: says what is expected of a VM before it runs, and what a scheduler is to assume.
+//!
+//! ```text
+//!   model's file ──▶ predictor ◀── HTTP: POST /v1/predict
+//! ```
+//!
+//! One thread answers; one reads the file and swaps what it has read. An answer never waits for the file.
+
+mod api;
+mod ask;
+mod counters;
+mod live;
+mod predictor;
+
+use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ballast_types::Instant;
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::PlaceConfig;
+use crate::events::Events;
+use crate::http::{self, Gate};
+use crate::tls::Tls;
+use crate::watchdog::Watchdog;
+use crate::{DaemonArgs, clock, lock};
+pub(crate) use counters::{Counters, Sure, count};
+use predictor::Predictor;
+
+/// Between two looks at the model's file.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Says what is expected of a VM before it runs: whether it is user-facing, and how busy it will be
+#[derive(Parser, Debug)]
+#[command(
+    name = "ballast-place",
+    version,
+    arg_required_else_help = true,
+    after_help = "Example: ballast-place --config /etc/ballast/place.toml --check-config\n\n\
+        Exit codes: 0 ended when told to; 1 could not start, or broke; 2 wrong usage; 78 the \
+        configuration is refused.\n\n\
+        SIGHUP: looks at the model's file at once; else once a second.\n\n\
+        Files: /etc/ballast/place.toml, /etc/default/ballast-place, /var/lib/ballast-place. More in \
+        /usr/share/doc/ballast-place/place.md."
+)]
+pub struct Program {
+    /// What it is told.
+    #[command(flatten)]
+    pub args: DaemonArgs,
+}
+
+/// Runs the daemon until SIGTERM or SIGINT.
+#[must_use]
+pub fn main(args: &DaemonArgs) -> ExitCode {
+    crate::run(args, PlaceConfig::load(&args.config), run)
+}
+
+/// What the thread that reads the file is told.
+enum Word {
+    /// Look now, whatever the file looks like.
+    Look,
+    /// End.
+    Stop,
+}
+
+fn run(config: &PlaceConfig) -> anyhow::Result<()> {
+    let tls = config.tls.as_ref().map(|tls| Tls::open(tls, Some(&config.role()))).transpose();
+    let tls = tls.map_err(anyhow::Error::msg)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let events = Events::default();
+    let doors = runtime.block_on(http::bind(&config.listen, tls.as_ref()))?;
+
+    // The first answer is given with the model, if there is one.
+    let predictor = Arc::new(Predictor::new(&config.predict));
+    predictor.look(&events, false);
+    let (words, inbox) = mpsc::channel();
+    let looked = Arc::new(Mutex::new(clock::now()));
+    let follower = {
+        let (predictor, events, looked) =
+            (Arc::clone(&predictor), events.clone(), Arc::clone(&looked));
+        thread::Builder::new().name("model".into()).spawn(move || {
+            follow(&inbox, |told| {
+                predictor.look(&events, told);
+                *lock(&looked) = clock::now();
+            });
+        })?
+    };
+
+    tracing::info!(
+        listen = ?config.listen,
+        name = %config.name,
+        model = %config.predict.model.display(),
+        "placement daemon runs"
+    );
+    if let Some(tls) = &tls {
+        tls.watch(events.clone())?;
+    }
+    let gate = Gate::of_queries(config.listen.iter().any(|listen| listen.tls));
+    let api = api::Api {
+        name: config.name.clone(),
+        require_model: config.predict.require_model,
+        predictor,
+        looked,
+        counters: Arc::default(),
+        events,
+        tls,
+        gate: Arc::clone(&gate),
+    };
+    let leave = async || {
+        // Fails only when the thread has ended.
+        let _ = words.send(Word::Stop);
+    };
+    runtime.block_on(async {
+        tokio::spawn(obey_hangups(words.clone())?);
+        tokio::spawn(feed(Watchdog::of_systemd()));
+        crate::serve(doors, api::routes(api), gate, follower, leave).await
+    })
+}
+
+/// Looks once a [`LOOK`], and when told to, until told to stop.
+fn follow(inbox: &Receiver<Word>, mut look: impl FnMut(bool)) {
+    loop {
+        match inbox.recv_timeout(LOOK) {
+            Ok(Word::Look) => look(true),
+            Err(RecvTimeoutError::Timeout) => look(false),
+            Ok(Word::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// Has the file looked at on every SIGHUP.
+fn obey_hangups(words: Sender<Word>) -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
+    let mut hangups = signal(SignalKind::hangup()).context("SIGHUP")?;
+    Ok(async move {
+        // Sending fails only when the daemon ends.
+        while hangups.recv().await.is_some() && words.send(Word::Look).is_ok() {}
+    })
+}
+
+/// Feeds systemd's watchdog from the thread that answers: one that hangs is killed and started anew. The
+/// other thread may wait for a slow disk; what it has read is still good.
+async fn feed(mut watchdog: Watchdog) {
+    while let Some(at) = watchdog.wake(clock::now(), None) {
+        tokio::time::sleep(at - clock::now().min(at)).await;
+        watchdog.turned(clock::now(), true);
+    }
+}
+
+/// How long ago `then` was.
+fn since(then: Instant) -> Duration {
+    let now = clock::now();
+    now - then.min(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_looks_when_told_and_the_thread_ends_when_told() {
+        let (words, inbox) = mpsc::channel();
+        for word in [Word::Look, Word::Look, Word::Stop, Word::Look] {
+            words.send(word).unwrap();
+        }
+        let mut looks = vec![];
+        follow(&inbox, |told| looks.push(told));
+        assert_eq!(looks, [true, true]);
+    }
+}

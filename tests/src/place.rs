@@ -1,0 +1,215 @@
+//! A real placement daemon, and models for it.
+
+use std::fs;
+use std::net::TcpListener;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ballast_daemons::tls;
+use ballast_predict::model::Algorithm;
+use ballast_predict::{fleet, train};
+use ballast_types::wire::PlaceStatus;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use reqwest::{Client, RequestBuilder};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use crate::{PATIENCE, ballast};
+
+/// A model file of a small made fleet. Another seed gives another model.
+///
+/// # Panics
+/// When that cannot be learnt.
+#[must_use]
+pub fn model(seed: u64) -> Vec<u8> {
+    let options = fleet::Options { seed, vms: 6_000, ..fleet::Options::default() };
+    let vms = fleet::make(&options).vms;
+    let options =
+        train::Options { algorithm: Algorithm::RandomForest, seed, threads: NonZeroUsize::MIN };
+    train::train(&vms, &options).expect("a model").encode().expect("a file")
+}
+
+/// A client that keeps its connections.
+pub struct Caller(Runtime, Client);
+
+impl Caller {
+    /// A new one.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[must_use]
+    pub fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let client = tls::http_client(None).timeout(Duration::from_secs(30)).build();
+        Self(runtime.expect("a runtime"), client.expect("a client"))
+    }
+
+    fn call(&self, request: impl FnOnce(&Client) -> RequestBuilder) -> (u16, String) {
+        self.0.block_on(async {
+            match request(&self.1).send().await {
+                Ok(answer) => (answer.status().as_u16(), answer.text().await.unwrap_or_default()),
+                Err(error) => (0, error.to_string()),
+            }
+        })
+    }
+
+    /// The answer to a GET; status 0 when nobody answers.
+    #[must_use]
+    pub fn get(&self, url: &str) -> (u16, String) {
+        self.call(|client| client.get(url))
+    }
+
+    /// The answer to a POST.
+    #[must_use]
+    pub fn post(&self, url: &str, body: &Value) -> (u16, String) {
+        self.call(|client| client.post(url).body(body.to_string()))
+    }
+}
+
+impl Default for Caller {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A placement daemon with its folder.
+pub struct PlaceLab {
+    dir: TempDir,
+    port: u16,
+    child: Child,
+    caller: Caller,
+}
+
+impl PlaceLab {
+    /// Starts one, with more TOML in `[predict]`, and waits until it answers.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[must_use]
+    pub fn start(predict: &str) -> Self {
+        tls::install_provider();
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = free.local_addr().expect("an address").port();
+        drop(free);
+        let config = dir.path().join("place.toml");
+        let text = format!(
+            "name = \"lab\"\nlisten = \"127.0.0.1:{port}\"\n[predict]\nmodel = {:?}\n{predict}",
+            dir.path().join("model")
+        );
+        fs::write(&config, text).expect("a config");
+        let log = fs::File::create(dir.path().join("log")).expect("a log");
+        let child = Command::new(ballast())
+            .args(["place", "--config"])
+            .arg(&config)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("a daemon");
+        let lab = Self { dir, port, child, caller: Caller::new() };
+        lab.wait("it answers", |lab| lab.get("/healthz").0 == 200);
+        lab
+    }
+
+    /// The URL of a path.
+    #[must_use]
+    pub fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
+    /// The answer to a GET; status 0 when nobody answers.
+    #[must_use]
+    pub fn get(&self, path: &str) -> (u16, String) {
+        self.caller.get(&self.url(path))
+    }
+
+    /// The answer to a question.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn predict(&self, question: &Value) -> (u16, Value) {
+        let (status, text) = self.caller.post(&self.url("/v1/predict"), question);
+        (status, serde_json::from_str(&text).expect("JSON"))
+    }
+
+    /// What it says of itself.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[must_use]
+    pub fn status(&self) -> PlaceStatus {
+        serde_json::from_str(&self.get("/v1/status").1).expect("a status")
+    }
+
+    /// The checksum of the model in force; `none` without one.
+    #[must_use]
+    pub fn checksum(&self) -> String {
+        self.status().predict.model.map_or_else(|| "none".into(), |model| model.checksum)
+    }
+
+    /// Replaces the model's file in one step, as `ballast train` does.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn put(&self, bytes: &[u8]) {
+        let next = self.path("model.next");
+        fs::write(&next, bytes).expect("a file");
+        fs::rename(next, self.path("model")).expect("a file");
+    }
+
+    /// A file in its folder.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).expect("a signal");
+    }
+
+    /// Ends it in order (SIGTERM), and says how it ended.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn end(&mut self) -> ExitStatus {
+        self.signal(Signal::SIGTERM);
+        self.child.wait().expect("an end")
+    }
+
+    /// What it has logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    /// Waits until `done`.
+    ///
+    /// # Panics
+    /// When that does not come within [`PATIENCE`].
+    pub fn wait(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !done(self) {
+            assert!(Instant::now() < until, "never: {what}\n{}", self.log());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for PlaceLab {
+    fn drop(&mut self) {
+        // A test has failed, or it has ended already: nothing may be left running.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

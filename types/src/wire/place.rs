@@ -1,0 +1,75 @@
+//! What a placement daemon says of itself.
+
+use serde::{Deserialize, Serialize};
+
+use super::TlsStatus;
+use crate::PeerName;
+
+/// `GET /v1/status` of a placement daemon.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlaceStatus {
+    /// Always `"place"`.
+    pub role: String,
+    /// Which of them.
+    pub name: PeerName,
+    /// Its clock, in milliseconds since boot.
+    pub now_ms: u64,
+    /// Predictions.
+    pub predict: PredictStatus,
+    /// Its certificate; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsStatus>,
+    /// What an operator should look at.
+    pub alarms: Vec<String>,
+}
+
+/// The state of predictions, in [`PlaceStatus`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PredictStatus {
+    /// The model in force; `null` when there is none, and every answer is conservative.
+    pub model: Option<ModelStatus>,
+    /// Models taken since start.
+    pub loads: u64,
+    /// Files since start that could not be used.
+    pub failed_loads: u64,
+    /// Requests answered.
+    pub requests: u64,
+    /// Requests refused for what was in them.
+    pub refused_requests: u64,
+    /// VMs answered for.
+    pub predictions: u64,
+    /// Those of them whose class or P95 was not sure enough to act on.
+    pub conservative: u64,
+}
+
+/// The model in force.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelStatus {
+    /// Where it came from.
+    pub file: String,
+    /// The file's checksum, in hexadecimal.
+    pub checksum: String,
+    /// The file's format.
+    pub version: u32,
+    /// How many subscriptions it knows the past of.
+    pub subscriptions: u64,
+    /// Up to when it knows them, in seconds since 1970.
+    pub history_until_s: i64,
+    /// How long ago that is.
+    pub age_s: u64,
+    /// How good its classes were on VMs that it was not trained on.
+    pub class: HoldOut,
+    /// How good its P95 buckets were.
+    pub p95: HoldOut,
+}
+
+/// How good a model was on VMs that it was not trained on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HoldOut {
+    /// How many VMs there were.
+    pub vms: u64,
+    /// The share of answers that were sure enough to act on, 0 to 1.
+    pub confident: Option<f64>,
+    /// The share of right ones among those, 0 to 1; `null` where there were none.
+    pub accuracy: Option<f64>,
+}
