@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use ballast_daemons::EXIT_LIVE;
-use ballast_daemons::config::{AgentConfig, ChassisConfig, EXIT_CONFIG};
+use ballast_daemons::config::{AgentConfig, ChassisConfig, EXIT_CONFIG, PlaceConfig};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -62,8 +62,18 @@ fn the_chassiss_example_is_accepted_and_its_comments_tell_the_defaults() {
 }
 
 #[test]
+fn the_placement_daemons_example_is_accepted_and_its_comments_tell_the_defaults() {
+    let text = read("config/place.toml");
+    let shipped = PlaceConfig::parse("place.toml", &text).unwrap();
+    let mut all = PlaceConfig::parse("place.toml", &with_defaults_switched_on(&text)).unwrap();
+    assert!(all.tls.take().is_some(), "[tls] is not switched on");
+    assert!(with_defaults_switched_on(&text).lines().any(|line| line.starts_with("[predict]")));
+    assert_eq!(comparable(all), comparable(shipped));
+}
+
+#[test]
 fn the_units_start_the_shipped_binaries_and_never_loop_on_a_refused_config() {
-    for name in ["agent", "chassis"] {
+    for name in ["agent", "chassis", "place"] {
         let unit = read(&format!("systemd/ballast-{name}.service"));
         let has = |line: &str| assert!(unit.lines().any(|l| l == line), "{name}: no {line}");
         has(&format!("ExecStart=/usr/bin/ballast-{name} --config /etc/ballast/{name}.toml"));
@@ -72,8 +82,11 @@ fn the_units_start_the_shipped_binaries_and_never_loop_on_a_refused_config() {
         has("Type=notify");
         has("Restart=always");
         has("WatchdogSec=5s");
-        // Both write below /sys, and only there.
         has("ProtectKernelTunables=yes");
+        if name == "place" {
+            continue;
+        }
+        // Both write below /sys, and only there.
         has("ReadWritePaths=/sys/devices");
         let default = format!("# state_dir = \"/var/lib/ballast-{name}\"");
         let config = read(&format!("config/{name}.toml"));
@@ -81,6 +94,24 @@ fn the_units_start_the_shipped_binaries_and_never_loop_on_a_refused_config() {
             config.lines().any(|l| l == default),
             "{name}.toml: state_dir is not StateDirectory"
         );
+    }
+}
+
+#[test]
+fn the_timer_trains_the_model_that_the_daemon_reads() {
+    let unit = read("systemd/ballast-train.service");
+    let starts = |line: &str| unit.lines().find(|l| l.starts_with(line)).map(str::to_owned);
+    let order = starts("ExecStart=/usr/bin/ballast train ").expect("it trains");
+    let shipped = PlaceConfig::parse("place.toml", &read("config/place.toml")).unwrap();
+    let model = shipped.predict.model.display().to_string();
+    assert!(order.contains(&format!("--output {model} ")), "{order}: not {model}");
+    assert!(model.starts_with("/var/lib/ballast-place/"), "{model} is not in StateDirectory");
+    for line in ["StateDirectory=ballast-place", "User=ballast-place", "PrivateNetwork=yes"] {
+        assert!(starts(line).is_some(), "no {line}");
+    }
+    let timer = read("systemd/ballast-train.timer");
+    for line in ["Persistent=yes", "RandomizedDelaySec=2h", "OnCalendar=*-*-* 03:00:00"] {
+        assert!(timer.lines().any(|l| l == line), "no {line}");
     }
 }
 
@@ -139,7 +170,14 @@ fn analyze(args: &[&str]) -> Option<String> {
 #[test]
 fn the_units_are_sound_and_as_locked_up_as_their_writes_allow() {
     // Exposure as systemd-analyze reckons it, 0 to 10.
-    let most = [("agent", 2.3), ("agent-arm", 1.1), ("agent-orphan", 2.1), ("chassis", 1.4)];
+    let most = [
+        ("agent", 2.3),
+        ("agent-arm", 1.1),
+        ("agent-orphan", 2.1),
+        ("chassis", 1.4),
+        ("place", 1.1),
+        ("train", 0.3),
+    ];
     for (name, most) in most {
         let unit = format!("systemd/ballast-{name}.service");
         let security = ["security", "--offline=true", "--no-pager", &unit];
@@ -152,7 +190,7 @@ fn the_units_are_sound_and_as_locked_up_as_their_writes_allow() {
             return;
         };
         let faults: Vec<_> =
-            text.lines().filter(|line| !line.contains("/usr/bin/ballast-")).collect();
+            text.lines().filter(|line| !line.contains("/usr/bin/ballast")).collect();
         assert!(faults.is_empty(), "{faults:#?}");
     }
 }
