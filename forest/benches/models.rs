@@ -37,7 +37,7 @@ fn main() {
             let run = || train_boosted(&train.table, target, None, &options, 1, threads).unwrap();
             report(&format!("{rows} rows, boosted, {rounds} x depth 6"), run, &test);
         }
-        for (trees, max_depth) in [(48, 10), (100, 12), (200, 16)] {
+        for (trees, max_depth) in [(48, 10), (100, 12), (200, 12)] {
             let options = ForestOptions { trees, max_depth, ..ForestOptions::default() };
             let run = || train_forest(&train.table, target, None, &options, 1, threads).unwrap();
             report(&format!("{rows} rows, forest, {trees} x depth {max_depth}"), run, &test);

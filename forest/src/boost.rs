@@ -6,7 +6,7 @@
 use std::num::NonZeroUsize;
 
 use crate::bins::{Column, bin};
-use crate::ensemble::{MAX_TREES, Parts};
+use crate::ensemble::{MAX_TREES, Parts, shares};
 use crate::grow::{Entry, Grower, Grown, Plan};
 use crate::loss::{Gradient, Logistic, Loss, Softmax, Squared};
 use crate::parallel::for_each;
@@ -172,8 +172,8 @@ pub fn train_with_loss(
         },
         link: loss.link(),
         start,
-        gains: gains.into_iter().map(|gain| gain as f32).collect(),
-        unseen_loss: unseen_loss.map(|loss| loss as f32),
+        gains: shares(&gains),
+        unseen_loss: unseen_loss.map(|loss| (loss as f32).min(f32::MAX)),
         trees,
     };
     Ensemble::try_from(parts).map_err(|error| TrainError::Unsound(error.to_string()))
@@ -321,7 +321,7 @@ impl Training<'_> {
             first = f64::max(first, a.abs());
             second = f64::max(second, b);
         }
-        let (first, second) = (fixed_point(first as f32, 30), fixed_point(second as f32, 30));
+        let (first, second) = (fixed_point(first, 30), fixed_point(second, 30));
         let entry = |(row, (a, b)): (&u32, (f64, f64))| {
             let stat = GradientRow {
                 gradient: libm::rint(-a * first) as i32,

@@ -51,7 +51,7 @@ pub(crate) struct Parts {
     pub(crate) link: Link,
     /// Where the sums begin; none for [`Link::Mean`].
     pub(crate) start: Vec<f32>,
-    /// What every feature's splits have gained.
+    /// Every feature's share of what all splits have gained.
     pub(crate) gains: Vec<f32>,
     pub(crate) unseen_loss: Option<f32>,
     pub(crate) trees: Vec<Tree>,
@@ -111,8 +111,8 @@ impl Parts {
         if !start.iter().chain(unseen_loss).all(|value| value.is_finite()) {
             return Err("a start value or loss that is not finite".into());
         }
-        if !gains.iter().all(|gain| gain.is_finite() && *gain >= 0.0) {
-            return Err("a gain that is negative or not finite".into());
+        if !gains.iter().all(|share| (0.0..=1.0).contains(share)) {
+            return Err("gains that are no shares of one".into());
         }
         let mut nodes = 1;
         for (number, tree) in trees.iter().enumerate() {
@@ -129,6 +129,12 @@ impl Parts {
         }
         within("nodes", nodes, 1, u32::MAX as usize)
     }
+}
+
+/// Every feature's share of all gains; all 0 where nothing was gained.
+pub(crate) fn shares(gains: &[f64]) -> Vec<f32> {
+    let all: f64 = gains.iter().sum();
+    gains.iter().map(|gain| if all > 0.0 { (gain / all) as f32 } else { 0.0 }).collect()
 }
 
 impl TryFrom<Parts> for Ensemble {
@@ -238,9 +244,7 @@ impl Ensemble {
     /// no tree has a split.
     #[must_use]
     pub fn importance(&self) -> Vec<f64> {
-        let gains = || self.parts.gains.iter().map(|gain| f64::from(*gain));
-        let all: f64 = gains().sum();
-        gains().map(|gain| if all > 0.0 { gain / all } else { 0.0 }).collect()
+        self.parts.gains.iter().map(|share| f64::from(*share)).collect()
     }
 
     /// The mean loss on rows that were not learnt from: out of bag (forest), or held out for early stopping

@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 
 use crate::bins::{Column, bin};
-use crate::ensemble::{Link, MAX_TREES, Parts};
+use crate::ensemble::{Link, MAX_TREES, Parts, shares};
 use crate::grow::{Entry, Grower, Plan};
 use crate::parallel::for_each;
 use crate::rng::{Purpose, Stream};
@@ -98,6 +98,12 @@ pub fn train_forest_out_of_bag(
     Ok((ensemble, unseen))
 }
 
+/// Bits that a fixed point leaves to the number of times a row is drawn.
+const DRAWN_BITS: i32 = 5;
+
+/// The most times a tree draws a row.
+const MAX_DRAWN: u8 = (1 << DRAWN_BITS) - 1;
+
 /// What all trees share.
 struct Common<'a> {
     columns: &'a [Column],
@@ -118,7 +124,7 @@ struct Kind<'a, S: Sums> {
     /// Values of a leaf.
     width: usize,
     /// The largest absolute value of a leaf.
-    most: f32,
+    most: f64,
 }
 
 /// What trees said about rows they did not learn from. Whole numbers, for trees end in any order.
@@ -160,7 +166,7 @@ impl Common<'_> {
         // A row's deviation times its weight, with room for rows that are drawn many times.
         let most =
             counted().map(|row| (f64::from(values[row]) - mean).abs() * self.weights.of(row));
-        let scale = fixed_point(most.fold(0.0, f64::max) as f32, 20);
+        let scale = fixed_point(most.fold(0.0, f64::max), 31 - DRAWN_BITS);
         let stat = |row: usize, weight: i32| {
             let deviation = (f64::from(values[row]) - mean) * (f64::from(weight) / one);
             let gradient = libm::rint(deviation * scale) as i32;
@@ -169,7 +175,7 @@ impl Common<'_> {
         let unit = GradientUnit { gradient: 1.0 / scale, curvature: 1.0 / one, l2: 0.0 };
         let leaf =
             |sums: &Gradients, values: &mut Vec<f32>| values.push((mean + sums.step(unit)) as f32);
-        let most = values.iter().fold(0.0, |most: f32, value| most.max(value.abs()));
+        let most = values.iter().fold(0.0, |most: f64, value| most.max(f64::from(value.abs())));
         let kind = Kind { stat: &stat, leaf: &leaf, unit, width: 1, most };
         let (mut parts, unseen) = self.train(&kind);
         let loss = |row: usize, answer: &[f32]| {
@@ -211,7 +217,7 @@ impl Common<'_> {
             outputs: 1,
             link: Link::Mean,
             start: Vec::new(),
-            gains: gains.into_iter().map(|gain| gain as f32).collect(),
+            gains: shares(&gains),
             unseen_loss: None,
             trees: trees.into_iter().map(|(tree, _)| tree).collect(),
         };
@@ -262,17 +268,17 @@ impl Common<'_> {
     }
 
     /// How often a tree draws each row. One that has no weight is not drawn.
-    fn draw(&self, number: u64) -> Vec<u16> {
+    fn draw(&self, number: u64) -> Vec<u8> {
         let rows = self.weights.rows.len();
         if !self.options.bootstrap {
             return vec![1; rows];
         }
-        let mut counts = vec![0u16; rows];
+        let mut counts = vec![0u8; rows];
         let mut chance = Stream::new(self.seed, Purpose::Bootstrap, number, 0);
         for _ in 0..rows {
             let row = chance.below(rows as u32) as usize;
-            // Never reached: a thousand draws of one row would not overflow the fixed point.
-            counts[row] = (counts[row] + 1).min(1000);
+            // Hardly ever reached: of 2³² rows one is drawn so often with a chance of 10⁻²⁶.
+            counts[row] = (counts[row] + 1).min(MAX_DRAWN);
         }
         counts
     }
@@ -289,6 +295,6 @@ impl Common<'_> {
             sum += self.weights.of(row) * loss(row, answer);
             weights += self.weights.of(row);
         }
-        (weights > 0.0).then_some((sum / weights) as f32)
+        (weights > 0.0).then_some(((sum / weights) as f32).min(f32::MAX))
     }
 }

@@ -143,9 +143,9 @@ impl<const N: usize> Sums for Votes<N> {
 }
 
 /// The power of two by which numbers up to `max` fit `bits` bits.
-pub(crate) fn fixed_point(max: f32, bits: i32) -> f64 {
+pub(crate) fn fixed_point(max: f64, bits: i32) -> f64 {
     match max > 0.0 && max.is_finite() {
-        true => libm::ldexp(1.0, bits - 1 - libm::ilogbf(max)),
+        true => libm::ldexp(1.0, bits - 1 - libm::ilogb(max)),
         false => 1.0,
     }
 }
@@ -177,10 +177,10 @@ mod tests {
 
     #[test]
     fn fixed_point_fills_the_bits_and_no_more() {
-        for max in [1.0, 0.75, 1.5, 1e-30, 3e38, 1e-45, f32::MAX] {
-            let scaled = f64::from(max) * fixed_point(max, 20);
+        for max in [1.0, 0.75, 1.5, 1e-30, 3e38, 1e-45, 1e100] {
+            let scaled = max * fixed_point(max, 20);
             assert!((524_288.0..1_048_576.0).contains(&scaled), "{max}: {scaled}");
         }
-        assert_eq!((fixed_point(0.0, 20), fixed_point(f32::INFINITY, 20)), (1.0, 1.0));
+        assert_eq!((fixed_point(0.0, 20), fixed_point(f64::INFINITY, 20)), (1.0, 1.0));
     }
 }

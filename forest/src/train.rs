@@ -159,7 +159,7 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    /// Bits of the largest weight: a row may be drawn a thousand times.
+    /// Bits of the largest weight: rows may be drawn many times.
     const BITS: i32 = 20;
 
     pub(crate) fn new(table: &Table, weights: Option<&[f32]>) -> Result<Self, TrainError> {
@@ -172,7 +172,8 @@ impl Weights {
         if let Some(row) = weights.iter().position(wrong) {
             return Err(TrainError::Value { what: "weight", row, value: weights[row] });
         }
-        let one = fixed_point(weights.iter().copied().fold(0.0, f32::max), Self::BITS);
+        let most = weights.iter().copied().fold(0.0, f32::max);
+        let one = fixed_point(f64::from(most), Self::BITS);
         let rows: Vec<i32> =
             weights.iter().map(|weight| libm::rint(f64::from(*weight) * one) as i32).collect();
         match rows.iter().any(|weight| *weight > 0) {

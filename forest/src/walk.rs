@@ -62,41 +62,43 @@ impl Walk {
         Node { threshold: f32::from_bits(payload), link: 2 * self.features as u32 }
     }
 
-    /// Appends a tree, level by level; its depth.
+    /// Appends a tree; its depth. The children of a node stand together, and what is below the larger of them
+    /// comes next: the way that most rows go crosses few cache lines.
     fn place(&mut self, tree: &Tree) -> u32 {
-        let root = if tree.slots.is_empty() { -1 } else { 0 };
-        let mut level = vec![(root, self.nodes.len())];
+        let mut sizes = vec![1usize; tree.slots.len()];
+        let below = |sizes: &[usize], child: i32| sizes.get(child as usize).copied().unwrap_or(0);
+        for node in (0..sizes.len()).rev() {
+            sizes[node] += below(&sizes, tree.left[node]) + below(&sizes, tree.right[node]);
+        }
+        let root = if sizes.is_empty() { -1 } else { 0 };
+        let mut open = vec![(root, self.nodes.len(), 0)];
         self.nodes.push(self.leaf_node(0));
-        for depth in 0.. {
-            let mut below = Vec::new();
-            for (child, place) in level {
-                if child >= 0 {
-                    let left = self.nodes.len();
-                    let node = child as usize;
-                    self.nodes[place] = Node {
-                        threshold: tree.thresholds[node],
-                        link: u32::from(tree.slots[node]) | (((left - place) as u32) << SLOT_BITS),
-                    };
-                    self.nodes.extend([self.leaf_node(0); 2]);
-                    below.extend([(tree.left[node], left), (tree.right[node], left + 1)]);
-                } else {
-                    let values = &tree.values[!child as usize * self.width..][..self.width];
-                    let payload = match values {
-                        [value] => value.to_bits(),
-                        _ => (self.wide.len() / self.width) as u32,
-                    };
-                    self.nodes[place] = self.leaf_node(payload);
-                    if self.width > 1 {
-                        self.wide.extend(values);
-                    }
+        let mut deepest = 0;
+        while let Some((child, place, depth)) = open.pop() {
+            deepest = deepest.max(depth);
+            if child >= 0 {
+                let node = child as usize;
+                let left = self.nodes.len();
+                self.nodes.extend([self.leaf_node(0); 2]);
+                let link = u32::from(tree.slots[node]) | (((left - place) as u32) << SLOT_BITS);
+                self.nodes[place] = Node { threshold: tree.thresholds[node], link };
+                let mut children =
+                    [(tree.left[node], left, depth + 1), (tree.right[node], left + 1, depth + 1)];
+                children.sort_by_key(|child| below(&sizes, child.0));
+                open.extend(children);
+            } else {
+                let values = &tree.values[!child as usize * self.width..][..self.width];
+                let payload = match values {
+                    [value] => value.to_bits(),
+                    _ => (self.wide.len() / self.width) as u32,
+                };
+                self.nodes[place] = self.leaf_node(payload);
+                if self.width > 1 {
+                    self.wide.extend(values);
                 }
             }
-            if below.is_empty() {
-                return depth;
-            }
-            level = below;
         }
-        0
+        deepest
     }
 
     /// Adds up what the trees say about a row.
@@ -136,6 +138,76 @@ impl Walk {
                     sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += f64::from(*value));
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A tree by numbers: each next node takes the place of a leaf.
+    fn tree(nodes: &[(u16, f32, usize)], width: usize) -> Tree {
+        let mut tree = Tree { values: vec![0.0; width * (nodes.len() + 1)], ..Tree::default() };
+        for (number, (slot, threshold, at)) in nodes.iter().enumerate() {
+            // Leaves so far: 0 to `number`. One becomes this node, with itself and a new one below.
+            let leaf = !((at % (number + 1)) as i32);
+            let sides = tree.left.iter_mut().chain(&mut tree.right);
+            sides.filter(|side| **side == leaf).for_each(|side| *side = number as i32);
+            tree.slots.push(*slot);
+            tree.thresholds.push(*threshold);
+            tree.left.push(leaf);
+            tree.right.push(!(number as i32 + 1));
+        }
+        tree.values.iter_mut().enumerate().for_each(|(n, value)| *value = n as f32 + 0.25);
+        tree
+    }
+
+    /// What a tree says, node by node.
+    fn plainly(tree: &Tree, row: &[f32], width: usize) -> Vec<f64> {
+        let mut at = if tree.slots.is_empty() { -1 } else { 0 };
+        while at >= 0 {
+            let node = at as usize;
+            let value = row[usize::from(tree.slots[node] / 2)];
+            let left = match value.is_nan() {
+                true => tree.slots[node] % 2 == 1,
+                false => value <= tree.thresholds[node],
+            };
+            at = if left { tree.left[node] } else { tree.right[node] };
+        }
+        tree.values[!at as usize * width..][..width].iter().map(|value| f64::from(*value)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_walk_is_what_the_trees_say(
+            trees in prop::collection::vec(prop::collection::vec((0..140u16, -3..4i8, any::<usize>()), 0..40), 1..20),
+            row in prop::collection::vec(prop_oneof![Just(f32::NAN), (-3..4i8).prop_map(f32::from)], 70),
+            features in prop::sample::select(vec![1u16, 15, 31, 32, 70]),
+            (kinds, width) in prop::sample::select(vec![(1usize, 1usize), (2, 1), (3, 1), (1, 2), (1, 3)]),
+        ) {
+            let trees: Vec<Tree> = trees
+                .chunks_exact(kinds)
+                .flatten()
+                .map(|nodes| {
+                    let node = |n: &(u16, i8, usize)| (n.0 % (2 * features), f32::from(n.1), n.2);
+                    tree(&nodes.iter().map(node).collect::<Vec<_>>(), width)
+                })
+                .collect();
+            let (features, outputs) = (usize::from(features), kinds * width);
+            prop_assume!(trees.iter().all(|tree| tree.depth(features, width).is_ok()));
+            let row = &row[..features];
+            let mut expected = vec![0.0; outputs];
+            for (n, tree) in trees.iter().enumerate() {
+                let sums = expected[n % kinds..].iter_mut();
+                sums.zip(plainly(tree, row, width)).for_each(|(sum, value)| *sum += value);
+            }
+            let mut sums = vec![0.0; outputs];
+            Walk::new(&trees, features, outputs, width).add(row, &mut sums);
+            // Small whole numbers and quarters: their sums are exact.
+            prop_assert_eq!(sums, expected);
         }
     }
 }

@@ -54,7 +54,7 @@ fn both_models_learn_two_classes_nearly_as_well_as_the_law_allows() {
     assert!(area > 0.85 && loss < law + 0.11, "{area} {loss}, {law}");
     // The useful features stand out; the sixth and seventh are noise.
     let importance = model.importance();
-    assert!((importance.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+    assert!((importance.iter().sum::<f64>() - 1.0).abs() < 1e-6);
     assert!(
         [0, 1, 3].iter().all(|useful| importance[*useful] > 2.0 * importance[5].max(importance[6]))
     );
@@ -65,12 +65,12 @@ fn both_models_learn_two_classes_nearly_as_well_as_the_law_allows() {
 #[test]
 fn both_models_learn_several_classes() {
     for kinds in [3, 5] {
-        let (train, test) = (friedman(6000, kinds, 1), friedman(3000, kinds, 2));
+        let (train, test) = (friedman(3000, kinds, 1), friedman(2000, kinds, 2));
         let law = log_loss(&test.law, kinds as usize, &test.labels).unwrap();
         let options = BoostOptions { rounds: 40, ..BoostOptions::default() };
         let forest = forest(&train, classes(&train), &ForestOptions::default());
         let boosted = boosted(&train, classes(&train), &options);
-        for (model, more) in [(forest, 0.5), (boosted, 0.3)] {
+        for (model, more) in [(forest, 0.6), (boosted, 0.4)] {
             let all = ask(&model, &test.table);
             assert!(all.chunks(kinds as usize).all(|s| (s.iter().sum::<f32>() - 1.0).abs() < 1e-5));
             let loss = log_loss(&all, kinds as usize, &test.labels).unwrap();
@@ -81,7 +81,7 @@ fn both_models_learn_several_classes() {
 
 #[test]
 fn both_models_learn_values() {
-    let (train, test) = (friedman(8000, 2, 3), friedman(4000, 2, 4));
+    let (train, test) = (friedman(5000, 2, 3), friedman(3000, 2, 4));
     let target = Target::Values(&train.values);
     let options = ForestOptions { features: Features::All, ..ForestOptions::default() };
     let error = squared_error(&forest(&train, target, &options), &test);
@@ -230,7 +230,7 @@ fn a_value_at_an_edge_goes_the_same_way_as_in_training() {
 
 #[test]
 fn rows_out_of_bag_score_as_rows_never_seen() {
-    let (train, test) = (friedman(6000, 2, 8), friedman(6000, 2, 9));
+    let (train, test) = (friedman(3000, 2, 8), friedman(3000, 2, 9));
     let run = |data: &Data, target: Target<'_>| {
         let options = ForestOptions::default();
         train_forest_out_of_bag(&data.table, target, None, &options, 1, threads(2)).unwrap()
@@ -243,7 +243,7 @@ fn rows_out_of_bag_score_as_rows_never_seen() {
     let (_, learnt) = score(&model, &train);
     assert!((told - fresh).abs() < 0.02 && learnt < fresh - 0.1, "{told} {fresh} {learnt}");
     let (model, unseen) = run(&train, Target::Values(&train.values));
-    assert_eq!(unseen.len(), 6000);
+    assert_eq!(unseen.len(), 3000);
     let (told, fresh) = (model.unseen_loss().unwrap(), squared_error(&model, &test));
     assert!((told / fresh - 1.0).abs() < 0.1, "{told} {fresh}");
     let options = ForestOptions { bootstrap: false, trees: 2, ..ForestOptions::default() };
@@ -256,12 +256,12 @@ fn rows_out_of_bag_score_as_rows_never_seen() {
 fn boosting_stops_where_held_out_rows_gain_nothing_more() {
     let (train, test) = (friedman(2000, 2, 12), friedman(4000, 2, 13));
     let long =
-        BoostOptions { rounds: 400, learning_rate: 0.3, min_leaf: 5, ..BoostOptions::default() };
+        BoostOptions { rounds: 200, learning_rate: 0.3, min_leaf: 5, ..BoostOptions::default() };
     let stop = EarlyStopping { hold_out: 0.2, patience: 10 };
     let stopping = BoostOptions { early_stopping: Some(stop), ..long };
     let (all, stopped) =
         (boosted(&train, classes(&train), &long), boosted(&train, classes(&train), &stopping));
-    assert_eq!((all.trees(), all.unseen_loss()), (400, None));
+    assert_eq!((all.trees(), all.unseen_loss()), (200, None));
     assert!((5..100).contains(&stopped.trees()), "{}", stopped.trees());
     let (over, fresh) = (score(&all, &test).1, score(&stopped, &test).1);
     assert!(fresh < over - 0.1, "{fresh} {over}");
@@ -290,6 +290,25 @@ fn without_anything_to_learn_the_prior_is_the_answer() {
     let mut out = [0.0; 3];
     boosted.predict(&[3.0, 4.0], &mut out);
     assert!(out[1] > 0.999, "{out:?}");
+}
+
+#[test]
+fn values_of_any_size_are_learnt() {
+    let table = Table::from_columns(vec![(0..100).map(|n| n as f32).collect()]).unwrap();
+    for size in [1e-38f32, 1.0, 1e15, 3e38] {
+        let values: Vec<f32> = (0..100).map(|n| if n < 50 { -size } else { size }).collect();
+        let target = Target::Values(&values);
+        let boost = BoostOptions { rounds: 300, ..BoostOptions::default() };
+        for model in [
+            train_forest(&table, target, None, &ForestOptions::default(), 1, threads(1)).unwrap(),
+            train_boosted(&table, target, None, &boost, 1, threads(1)).unwrap(),
+        ] {
+            let mut out = [0.0];
+            model.predict(&[99.0], &mut out);
+            assert!((out[0] / size - 1.0).abs() < 1e-3, "{size}: {out:?}");
+            assert_eq!(model.importance(), [1.0]);
+        }
+    }
 }
 
 #[test]
