@@ -15,6 +15,7 @@
 
 mod actuators;
 mod agent;
+mod auto_class;
 mod control;
 mod enforced;
 mod estimate;
@@ -32,9 +33,12 @@ mod shed;
 mod state;
 mod status;
 mod throttle;
+mod usage;
 
 pub use agent::Agent;
+pub use auto_class::AutoClass;
 pub use fusion::Fused;
 pub use groups::{GroupError, Place, core_groups};
 pub use io::*;
 pub use params::{Actuator, Params, Policy};
+pub use usage::{MemoryReading, UsageReading, UsageRecorder};

@@ -4,6 +4,7 @@
 
 mod cpuset;
 mod kill;
+mod memory;
 mod mode;
 mod usage;
 
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Root;
 use crate::error::{HwError, Operation};
+pub use memory::MemoryUse;
 pub use mode::check_mode;
 pub use usage::{CpuTimes, CpuUse, UsageMeter};
 

@@ -14,6 +14,7 @@ mod role;
 pub mod server;
 mod supply;
 mod units;
+pub mod usage;
 pub mod wire;
 
 pub use cap::{Cap, CapError};
@@ -25,3 +26,4 @@ pub use role::{Role, RoleError};
 pub use server::{Core, Ladder, LadderError, OnExtreme, VmClass};
 pub use supply::{Supply, SupplyState};
 pub use units::{KiloHertz, Microjoules, Utilisation, Watts};
+pub use usage::{Histogram, Slot, UsageRecord, VmStart};

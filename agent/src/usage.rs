@@ -1,0 +1,393 @@
+//! One-second readings of every VM's counters become five-minute records.
+//!
+//! A second is missing, and not zero, when its counter could not be read, went back (the group was made
+//! anew), was read late, or when more or less than about a second lies between two reads (a stall, suspend);
+//! and around a step of the wall clock.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use ballast_types::usage::FULL_PPM;
+use ballast_types::{Instant, Slot, UsageRecord, VmId, VmStart};
+
+/// Between two reads that make one second: less is waited for, more is missing.
+const WINDOW: core::ops::RangeInclusive<Duration> =
+    Duration::from_millis(500)..=Duration::from_millis(2000);
+/// A read that takes longer is missing: nobody knows when the counter had that value.
+const READ_WITHIN: Duration = Duration::from_millis(100);
+/// The wall clock was set, and not slewed, when it moved so much more or less than the clock since boot.
+const STEP: Duration = Duration::from_secs(2);
+/// 2020-01-01: a wall clock that is before this was never set.
+const UNSET_BEFORE: Duration = Duration::from_secs(1_577_836_800);
+/// More CPUs than any VM can have: a counter that moves faster is wrong.
+const MOST_CPUS: u64 = 4096;
+
+/// What was read of one VM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageReading {
+    /// Which VM.
+    pub vm: VmId,
+    /// Which life of it.
+    pub start: VmStart,
+    /// How many CPUs it has.
+    pub cores: u16,
+    /// When reading began.
+    pub from: Instant,
+    /// When it ended.
+    pub to: Instant,
+    /// CPU time used so far: `usage_usec` of `cpu.stat`; `None` if it could not be read.
+    pub used_us: Option<u64>,
+    /// Whether the agent throttled it at any time since the last reading.
+    pub throttled: bool,
+    /// Its memory; `None` between two looks at it.
+    pub memory: Option<MemoryReading>,
+}
+
+/// What a VM's cgroup says of its memory; what could not be read is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryReading {
+    /// In use now: `memory.current`.
+    pub current_bytes: Option<u64>,
+    /// The most that ever was in use: `memory.peak`.
+    pub peak_bytes: Option<u64>,
+    /// Processes killed for want of memory: `oom_kill` of `memory.events`.
+    pub oom_kills: Option<u64>,
+}
+
+/// Gathers readings into records.
+#[derive(Clone, Debug, Default)]
+pub struct UsageRecorder {
+    vms: BTreeMap<(VmId, VmStart), Open>,
+    slot: Slot,
+    /// The two clocks at the last look.
+    clocks: Option<(Instant, Duration)>,
+    counted: u64,
+}
+
+/// A record under way.
+#[derive(Clone, Debug)]
+struct Open {
+    record: UsageRecord,
+    /// The newest counter, and when it was read.
+    used: Option<(Instant, u64)>,
+    memory: MemoryReading,
+    /// Whether it was there at the last look.
+    seen: bool,
+}
+
+impl UsageRecorder {
+    /// Takes what was read of every VM about now, by the clock since boot and by the wall clock (since
+    /// 1970). Gives the records that are whole: in order of VM and start.
+    pub fn look(
+        &mut self,
+        now: Instant,
+        wall: Duration,
+        readings: Vec<UsageReading>,
+    ) -> Vec<UsageRecord> {
+        let stepped = self.clocks.replace((now, wall)).is_none_or(|(then, was)| {
+            (was + now.since(then)).abs_diff(wall) > STEP || wall < UNSET_BEFORE
+        });
+        let slot = Slot::of(wall.as_secs());
+        // Slewed back over the edge it is still the later one.
+        let done = if stepped || slot > self.slot { self.close(slot) } else { vec![] };
+        for open in self.vms.values_mut() {
+            open.seen = false;
+        }
+        for reading in readings {
+            let open = self.vms.entry((reading.vm.clone(), reading.start)).or_insert_with(|| {
+                let UsageReading { vm, start, cores, .. } = &reading;
+                let record = UsageRecord::empty(vm.clone(), *start, self.slot, *cores);
+                Open { record, used: None, memory: MemoryReading::default(), seen: true }
+            });
+            self.counted += u64::from(open.take(&reading, !stepped));
+        }
+        for gone in self.vms.values_mut().filter(|open| !open.seen) {
+            gone.used = None;
+        }
+        done
+    }
+
+    /// Seconds of VMs counted so far, those while throttled among them.
+    #[must_use]
+    pub fn counted(&self) -> u64 {
+        self.counted
+    }
+
+    /// Gives the records under way, as far as they are: the agent stops.
+    pub fn finish(mut self) -> Vec<UsageRecord> {
+        self.close(self.slot)
+    }
+
+    /// Ends what is under way and goes on with `slot`. VMs that have gone are forgotten, once told of.
+    fn close(&mut self, slot: Slot) -> Vec<UsageRecord> {
+        self.slot = slot;
+        let next = |open: &mut Open| {
+            let UsageRecord { vm, start, cores, .. } = &open.record;
+            let next = UsageRecord::empty(vm.clone(), *start, slot, *cores);
+            core::mem::replace(&mut open.record, next)
+        };
+        let done = self.vms.values_mut().map(next).filter(|record| !record.is_empty()).collect();
+        self.vms.retain(|_, open| open.seen);
+        done
+    }
+}
+
+impl Open {
+    /// Takes a reading; `counts` is false when nobody knows which second it belongs to.
+    /// Whether a second was counted.
+    fn take(&mut self, reading: &UsageReading, counts: bool) -> bool {
+        (self.seen, self.record.cores) = (true, reading.cores);
+        if let Some(memory) = reading.memory.filter(|_| counts) {
+            self.take_memory(memory);
+        }
+        let late = reading.to.since(reading.from) > READ_WITHIN;
+        let Some(used) = reading.used_us.filter(|_| !late) else {
+            self.used = None;
+            return false;
+        };
+        let Some((then, before)) = self.used else {
+            self.used = Some((reading.to, used));
+            return false;
+        };
+        let window = reading.to.since(then);
+        if window < *WINDOW.start() {
+            // The next one is long enough.
+            return false;
+        }
+        self.used = Some((reading.to, used));
+        let used = used.checked_sub(before).filter(|_| counts && WINDOW.contains(&window));
+        let window = window.as_micros() as u64;
+        let Some(used) = used.filter(|used| *used <= window * MOST_CPUS) else { return false };
+        if reading.throttled {
+            self.record.throttled_s += 1;
+            return true;
+        }
+        let offered = window * u64::from(reading.cores);
+        // Without cores there is no share.
+        let Some(ppm) = (used * u64::from(FULL_PPM)).checked_div(offered) else { return false };
+        self.record.add(ppm.min(FULL_PPM.into()) as u32);
+        true
+    }
+
+    /// `memory.peak` counts since the group was made: it is this record's where it has risen.
+    fn take_memory(&mut self, new: MemoryReading) {
+        let old = core::mem::replace(&mut self.memory, new);
+        if let Some(bytes) = new.current_bytes {
+            self.record.saw_memory(bytes);
+        }
+        if let (Some(bytes), Some(before)) = (new.peak_bytes, old.peak_bytes)
+            && bytes > before
+        {
+            self.record.saw_memory(bytes);
+        }
+        if let (Some(kills), Some(before)) = (new.oom_kills, old.oom_kills) {
+            let more = u32::try_from(kills.saturating_sub(before)).unwrap_or(u32::MAX);
+            self.record.oom_kills = self.record.oom_kills.saturating_add(more);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A Monday in 2026, at the beginning of a slot.
+    const T0: u64 = 1_795_392_000;
+
+    fn wall(ms: u64) -> Duration {
+        Duration::from_secs(T0) + Duration::from_millis(ms)
+    }
+    fn reading(ms: u64, used_us: impl Into<Option<u64>>) -> UsageReading {
+        let at = Instant::from_millis(ms);
+        UsageReading {
+            vm: VmId::new("v").unwrap(),
+            start: VmStart(1),
+            cores: 2,
+            from: at,
+            to: at,
+            used_us: used_us.into(),
+            throttled: false,
+            memory: None,
+        }
+    }
+    /// Reads at these milliseconds, with these counters; what has been counted then.
+    fn after(reads: &[(u64, Option<u64>)]) -> (u64, u64) {
+        let mut recorder = UsageRecorder::default();
+        for (ms, used) in reads {
+            let at = Instant::from_millis(*ms);
+            assert!(recorder.look(at, wall(*ms), vec![reading(*ms, *used)]).is_empty());
+        }
+        let done = recorder.finish();
+        done.first().map_or((0, 0), |record| (record.cpu.samples(), record.sum_ppm))
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_missing() {
+        let some = |ms, used| (ms, Some(used));
+        for (why, reads, counted) in [
+            (
+                "two seconds",
+                vec![some(0, 7), some(1000, 500_007), some(2000, 2_500_007)],
+                (2, 1_250_000),
+            ),
+            ("idle is a value", vec![some(0, 7), some(1000, 7)], (1, 0)),
+            (
+                "more than all counts as all",
+                vec![some(0, 0), some(1000, 9_000_000)],
+                (1, 1_000_000),
+            ),
+            ("one read is none", vec![some(0, 7)], (0, 0)),
+            (
+                "counter went back",
+                vec![some(0, 9), some(1000, 8), some(2000, 1_000_008)],
+                (1, 500_000),
+            ),
+            ("absurd counter", vec![some(0, 9), some(1000, u64::MAX), some(2000, 5)], (0, 0)),
+            (
+                "unreadable",
+                vec![some(0, 0), (1000, None), some(2000, 400), some(3000, 400)],
+                (1, 0),
+            ),
+            ("stall or suspend", vec![some(0, 0), some(2001, 1), some(3001, 1)], (1, 0)),
+            (
+                "too soon: one of 1.3 s",
+                vec![some(0, 0), some(300, 5), some(1300, 1_300_000)],
+                (1, 500_000),
+            ),
+        ] {
+            assert_eq!(after(&reads), counted, "{why}");
+        }
+        let mut recorder = UsageRecorder::default();
+        recorder.look(Instant::ZERO, wall(0), vec![reading(0, 0)]);
+        let late = UsageReading { to: Instant::from_millis(1101), ..reading(1000, 5) };
+        recorder.look(Instant::from_millis(1000), wall(1000), vec![late]);
+        recorder.look(Instant::from_millis(2000), wall(2000), vec![reading(2000, 5)]);
+        assert_eq!(recorder.finish(), []);
+    }
+
+    #[test]
+    fn a_vm_that_vanishes_or_starts_anew_leaves_a_gap() {
+        let mut recorder = UsageRecorder::default();
+        let mut look =
+            |ms: u64, readings| recorder.look(Instant::from_millis(ms), wall(ms), readings);
+        look(0, vec![reading(0, 0)]);
+        look(1000, vec![reading(1000, 1_000_000)]);
+        look(2000, vec![]);
+        look(3000, vec![reading(3000, 5_000_000)]);
+        let anew = |ms, used| UsageReading { start: VmStart(2), ..reading(ms, used) };
+        look(4000, vec![anew(4000, 100)]);
+        look(5000, vec![anew(5000, 2_000_100)]);
+        let mut done = look(300_000, vec![anew(300_000, 0)]);
+        done.extend(look(600_000, vec![]));
+        done.extend(look(900_000, vec![]));
+        let seen: Vec<_> =
+            done.iter().map(|it| (it.start.0, it.slot.0, it.cpu.samples(), it.mean())).collect();
+        let slot = Slot::of(T0).0;
+        assert_eq!(seen, [(1, slot, 1, Some(0.5)), (2, slot, 1, Some(1.0))]);
+        assert!(recorder.vms.is_empty(), "who has gone is forgotten");
+    }
+
+    #[test]
+    fn throttled_seconds_are_counted_apart() {
+        let mut recorder = UsageRecorder::default();
+        for n in 0..=10u64 {
+            let it = reading(n * 1000, n * 1_000_000);
+            let it = UsageReading { throttled: n >= 7, ..it };
+            recorder.look(Instant::from_millis(n * 1000), wall(n * 1000), vec![it]);
+        }
+        let done = recorder.finish();
+        assert_eq!((done[0].cpu.samples(), done[0].throttled_s), (6, 4));
+    }
+
+    #[test]
+    fn memory_is_the_most_of_this_record_and_kills_are_the_new_ones() {
+        let mut recorder = UsageRecorder::default();
+        let mut done = vec![];
+        let looks: [(u64, [Option<u64>; 3]); 6] = [
+            (0, [Some(50), Some(900), Some(3)]),
+            (10, [Some(70), Some(900), Some(3)]),
+            // It rose between two looks, and two processes were killed.
+            (20, [Some(60), Some(950), Some(5)]),
+            (300, [Some(40), Some(950), Some(5)]),
+            (310, [None, None, None]),
+            // The counters went back.
+            (320, [Some(45), Some(45), Some(0)]),
+        ];
+        for (s, [current_bytes, peak_bytes, oom_kills]) in looks {
+            let memory = Some(MemoryReading { current_bytes, peak_bytes, oom_kills });
+            let it = UsageReading { memory, ..reading(s * 1000, 0) };
+            done.extend(recorder.look(Instant::from_millis(s * 1000), wall(s * 1000), vec![it]));
+        }
+        done.extend(recorder.finish());
+        let seen: Vec<_> = done.iter().map(|it| (it.memory_peak_bytes, it.oom_kills)).collect();
+        // The first look is never counted: nobody knows what the clock did before.
+        assert_eq!(seen, [(Some(950), 2), (Some(45), 0)]);
+    }
+
+    #[test]
+    fn a_step_of_the_wall_clock_ends_the_record_and_a_slew_does_not() {
+        for (step_s, whole) in [(0, 1), (1, 1), (3, 2), (3600, 2), (-3600, 2), (-1, 1)] {
+            let mut recorder = UsageRecorder::default();
+            let mut done = vec![];
+            for n in 0..20u64 {
+                let step_s = if n < 10 { 0 } else { step_s };
+                let wall = wall(100_000 + n * 1000).as_secs().wrapping_add_signed(step_s);
+                let it = reading(n * 1000, n * 1_000_000);
+                let at = Instant::from_millis(n * 1000);
+                done.extend(recorder.look(at, Duration::from_secs(wall), vec![it]));
+            }
+            done.extend(recorder.finish());
+            assert_eq!(done.len(), whole, "{step_s}");
+            let seconds: u64 = done.iter().map(|it| it.cpu.samples()).sum();
+            assert_eq!(seconds, if whole == 1 { 19 } else { 18 }, "{step_s}");
+        }
+        let mut unset = UsageRecorder::default();
+        for n in 0..20u64 {
+            let it = reading(n * 1000, n);
+            unset.look(Instant::from_millis(n * 1000), Duration::from_secs(n), vec![it]);
+        }
+        assert_eq!(unset.finish(), []);
+    }
+
+    proptest! {
+        /// Whatever the clocks and counters do, records are of the VM's own seconds: none twice, none made up.
+        #[test]
+        fn seconds_are_counted_once_and_shares_are_shares(
+            steps in proptest::collection::vec(
+                (0u64..4000, -4000i64..4000, proptest::option::of(0u64..u64::MAX / 2),
+                 any::<bool>(), 0u64..3, 0u64..200),
+                1..120,
+            ),
+        ) {
+            let mut recorder = UsageRecorder::default();
+            let (mut ms, mut offset, mut done) = (0, 400_000i64, vec![]);
+            let mut reads = 0;
+            for (gap, step, used, throttled, start, took) in steps {
+                ms += gap;
+                // Mostly steady.
+                offset += if step.abs() > 3500 { step * 100 } else { 0 };
+                let it = UsageReading {
+                    start: VmStart(start),
+                    throttled,
+                    to: Instant::from_millis(ms + took),
+                    ..reading(ms, used.map(|used| if used % 3 == 0 { used } else { ms * 700 }))
+                };
+                reads += 1;
+                let wall = wall(0).as_millis() as i64 + ms as i64 + offset;
+                let wall = Duration::from_millis(wall as u64);
+                done.extend(recorder.look(Instant::from_millis(ms), wall, vec![it]));
+            }
+            done.extend(recorder.finish());
+            let counted: u64 =
+                done.iter().map(|it| it.cpu.samples() + u64::from(it.throttled_s)).sum();
+            prop_assert!(counted < reads.max(1));
+            for record in &done {
+                let samples = record.cpu.samples();
+                prop_assert!(record.sum_ppm <= samples * u64::from(FULL_PPM));
+                prop_assert!(record.peak_ppm <= FULL_PPM && !record.is_empty());
+                prop_assert!(record.mean().is_some() == (samples > 0));
+            }
+        }
+    }
+}
