@@ -322,6 +322,8 @@ impl Fleet {
                 throttle_order: member.vm.throttle_order,
                 on_extreme: member.vm.on_extreme,
                 origin: None,
+                advised_class: None,
+                advised_why: None,
                 killed: killed(&member.vm.id),
                 impact: member.impact.status(now, span, floating),
             }

@@ -63,7 +63,7 @@ pub fn core_groups(places: &[Place], vms: &[(VmId, VmSpec)]) -> Result<Vec<Vm>, 
     pool.sort_unstable_by_key(|place| (place.node, place.core));
     pool.dedup_by_key(|place| place.core);
     let mut order: Vec<&(VmId, VmSpec)> = vms.iter().collect();
-    order.sort_by_key(|(id, spec)| (spec.class, Reverse(spec.cores), id));
+    order.sort_by_key(|(id, spec)| (spec.class(), Reverse(spec.cores), id));
     let mut groups = match pool.get(1..).map(|spared| groups(spared, &order)) {
         Some(Ok(groups)) => groups,
         _ => groups(&pool, &order)?,
@@ -78,10 +78,10 @@ fn groups(pool: &[Place], vms: &[&(VmId, VmSpec)]) -> Result<Vec<Vm>, GroupError
         pool.chunk_by(|a, b| a.node == b.node).map(|node| node.to_vec().into()).collect();
     let place = |(id, spec): &&(VmId, VmSpec)| {
         let left = nodes.iter().map(room).sum();
-        let mut cores = take(&mut nodes, spec.class, spec.cores.into())
+        let mut cores = take(&mut nodes, spec.class(), spec.cores.into())
             .ok_or_else(|| GroupError { vm: id.clone(), wanted: spec.cores, left })?;
         cores.sort_unstable();
-        let (class, throttle_order) = (spec.class, spec.throttle_order);
+        let (class, throttle_order) = (spec.class(), spec.throttle_order);
         Ok(Vm { id: id.clone(), class, throttle_order, cores, on_extreme: spec.on_extreme })
     };
     vms.iter().map(place).collect()
@@ -132,8 +132,13 @@ mod tests {
         nodes.map(|(id, node)| Place { core: CoreId(id as u16), cpus: 2, node }).collect()
     }
     fn vm(id: &str, class: VmClass, cores: u16) -> (VmId, VmSpec) {
-        let spec =
-            VmSpec { class, throttle_order: 3, cores, cgroup: None, on_extreme: OnExtreme::None };
+        let spec = VmSpec {
+            class: Some(class),
+            throttle_order: 3,
+            cores,
+            cgroup: None,
+            on_extreme: OnExtreme::None,
+        };
         (VmId::new(id).unwrap(), spec)
     }
     fn ids(vm: &Vm) -> Vec<u16> {
@@ -261,7 +266,7 @@ mod tests {
         let mut pool = places.to_vec();
         pool.sort_unstable_by_key(|place| (place.node, place.core));
         let mut order: Vec<_> = vms.iter().collect();
-        order.sort_by_key(|(id, spec)| (spec.class, Reverse(spec.cores), id));
+        order.sort_by_key(|(id, spec)| (spec.class(), Reverse(spec.cores), id));
         groups(&pool, &order)
     }
 }

@@ -52,6 +52,7 @@ impl Agent {
             sensors: Vec::new(),
             tls: None,
             cores: None,
+            records: None,
             alarms,
         }
     }

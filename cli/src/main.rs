@@ -8,6 +8,7 @@ mod experiment;
 mod man;
 mod parent;
 mod plot;
+mod records;
 mod replay;
 mod rig;
 mod simulate;
@@ -66,6 +67,10 @@ enum Command {
         Exit codes: 0 all answered; 1 one did not."
     )]
     Status(status::StatusArgs),
+    /// Show what an agent has recorded of its VMs' use
+    #[command(after_help = "Example: ballast records\n\
+        Example: ballast records --dir usage --vm web-1 --output csv")]
+    Records(records::RecordsArgs),
     /// Run the agent of one server
     #[command(
         after_help = "Example: ballast agent --config /etc/ballast/agent.toml --check-config"
@@ -149,6 +154,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Experiment(experiment) => experiment::run(&experiment),
         Command::Check(args) => check::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Records(args) => records::run(&args),
         Command::Agent(child) => Ok(ballast_daemons::agent::main(&child.tied()?)),
         Command::Chassis(child) => Ok(ballast_daemons::chassis::main(&child.tied()?)),
         Command::Place(child) => Ok(ballast_daemons::place::main(&child.tied()?)),

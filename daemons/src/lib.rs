@@ -20,6 +20,7 @@ mod metrics;
 pub mod place;
 mod realtime;
 mod recorder;
+pub mod records;
 pub mod redfish;
 mod sensors;
 mod stamp;

@@ -135,6 +135,22 @@ pub(crate) fn agent(status: &AgentStatus, refusals: &Refusals) -> String {
         scrape.counter("foreign_writes", help, cores.foreign_writes);
     }
     impact(&mut scrape, &status.vms);
+    if let Some(records) = &status.records {
+        let help = "Seconds of VMs measured";
+        scrape.counter("records_measured_seconds", help, records.measured_s);
+        scrape.counter("records_written", "Usage records written", records.written);
+        let help = "Usage records lost: not written, or found damaged";
+        scrape.counter("records_dropped", help, records.dropped);
+        let help = "What all usage records take on disk";
+        scrape.gauge("records", help, Some(Unit::Bytes), records.bytes as f64);
+    }
+    let advised = Labelled::default();
+    for (vm, class) in status.vms.iter().filter_map(|vm| Some((&vm.vm, vm.advised_class?))) {
+        let label = vec![("vm", vm.to_string()), ("class", class_name(class).to_owned())];
+        advised.get_or_create(&label).set(1.0);
+    }
+    let help = "1 for the class that a VM without one has by its own use";
+    scrape.0.register("vm_advised_class", help, advised);
     let quotas = Labelled::default();
     for (vm, quota) in status.vms.iter().filter_map(|vm| Some((&vm.vm, vm.quota_millicores?))) {
         quotas.get_or_create(&vec![("vm", vm.to_string())]).set(f64::from(quota) / 1000.0);
@@ -190,15 +206,18 @@ fn figures(vm: &VmStatus) -> [Option<f64>; FIGURES.len()] {
     ]
 }
 
+fn class_name(class: VmClass) -> &'static str {
+    match class {
+        VmClass::UserFacing => "user-facing",
+        VmClass::NonUserFacing => "non-user-facing",
+    }
+}
+
 /// How long and how hard VMs are capped. Only of the present set, so that labels do not pile up.
 fn impact(scrape: &mut Scrape, vms: &[VmStatus]) {
     let families = [(); FIGURES.len()].map(|()| Labelled::default());
     for vm in vms {
-        let class = match vm.class {
-            VmClass::UserFacing => "user-facing",
-            VmClass::NonUserFacing => "non-user-facing",
-        };
-        let label = vec![("vm", vm.vm.to_string()), ("class", class.to_owned())];
+        let label = vec![("vm", vm.vm.to_string()), ("class", class_name(vm.class).to_owned())];
         for (family, value) in families.iter().zip(figures(vm)) {
             if let Some(value) = value {
                 family.get_or_create(&label).set(value);

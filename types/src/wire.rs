@@ -150,8 +150,9 @@ pub struct ErrorBody {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VmSpec {
-    /// Who the VM works for.
-    pub class: VmClass,
+    /// Who the VM works for. Untold it is user-facing, until its own use says otherwise (`auto_class`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<VmClass>,
     /// Lower is throttled first; VMs with the same number are throttled together.
     #[serde(default)]
     pub throttle_order: u8,
@@ -166,6 +167,12 @@ pub struct VmSpec {
 }
 
 impl VmSpec {
+    /// Who it counts as working for.
+    #[must_use]
+    pub fn class(&self) -> VmClass {
+        self.class.unwrap_or(VmClass::UserFacing)
+    }
+
     /// Whether what may be done to it goes together with what it is.
     ///
     /// # Errors
@@ -174,7 +181,7 @@ impl VmSpec {
         if self.on_extreme == OnExtreme::None {
             return Ok(());
         }
-        if self.class == VmClass::UserFacing {
+        if self.class() == VmClass::UserFacing {
             return Err("on_extreme = \"kill\": only for class \"non-user-facing\"");
         }
         match &self.cgroup {
@@ -395,9 +402,16 @@ pub struct VmStatus {
     /// What may be done to it when throttling is not enough.
     #[serde(default)]
     pub on_extreme: OnExtreme,
-    /// Where it comes from: `config`, `api`, or `found by` a pattern.
+    /// Where it comes from: `config`, `api`, or `found by` a pattern; `auto` where its own use has made it
+    /// non-user-facing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
+    /// What its own use says that it is; absent where somebody has told its class, or nobody looks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advised_class: Option<VmClass>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advised_why: Option<String>,
     /// Whether it was killed, and its cgroup has not been seen empty yet.
     #[serde(default)]
     pub killed: bool,
@@ -480,8 +494,24 @@ pub struct AgentStatus {
     /// How the cores obey; `null` if nobody looks after them.
     #[serde(default)]
     pub cores: Option<CoresStatus>,
+    /// Its records of what VMs use; `null` if none are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub records: Option<RecordsStatus>,
     /// What an operator should look at.
     pub alarms: Vec<String>,
+}
+
+/// An agent's usage records, in [`AgentStatus`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordsStatus {
+    /// Seconds of VMs measured since the agent started; those while throttled count.
+    pub measured_s: u64,
+    /// Written since the agent started.
+    pub written: u64,
+    /// Lost since then: not written, or found damaged.
+    pub dropped: u64,
+    /// What all of them take on disk.
+    pub bytes: u64,
 }
 
 /// One line of `GET /v1/events`.

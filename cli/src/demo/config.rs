@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(config.vms.len(), server.vms.len());
         for vm in &server.vms {
             let spec = &config.vms[&vm.id];
-            assert_eq!((spec.class, usize::from(spec.cores)), (vm.class, vm.cores.len()));
+            assert_eq!((spec.class(), usize::from(spec.cores)), (vm.class, vm.cores.len()));
             assert!(spec.cgroup.is_some());
         }
 

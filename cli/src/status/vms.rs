@@ -43,16 +43,16 @@ pub(super) fn table<'a>(agents: impl Iterator<Item = &'a AgentStatus>) -> Option
 fn row(server: &str, vm: &VmStatus) -> [String; 12] {
     let impact = &vm.impact;
     let seconds = |ms: u64| format!("{:.1} s", Duration::from_millis(ms).as_secs_f64());
-    let (class, order) = match vm.class {
-        VmClass::UserFacing => ("user-facing", "-".to_owned()),
-        VmClass::NonUserFacing => ("non-user-facing", vm.throttle_order.to_string()),
+    let order = match vm.class {
+        VmClass::UserFacing => "-".to_owned(),
+        VmClass::NonUserFacing => vm.throttle_order.to_string(),
     };
     let quota = vm.quota_millicores.map(|m| format!("{:.2} cores", f64::from(m) / 1000.0));
     let none = || "-".to_owned();
     [
         server.to_owned(),
         vm.vm.to_string(),
-        class.to_owned(),
+        class_name(vm.class).to_owned(),
         order,
         quota.or(vm.min_khz.map(mhz)).unwrap_or_else(none),
         seconds(impact.throttled_core_ms),
@@ -61,6 +61,23 @@ fn row(server: &str, vm: &VmStatus) -> [String; 12] {
         seconds(impact.limited_core_ms),
         format!("{} ({})", impact.throttled_periods, seconds(impact.longest_throttled_ms)),
         impact.min_khz_seen.map_or_else(none, mhz),
-        if vm.killed { "killed".to_owned() } else { String::new() },
+        notes(vm),
     ]
+}
+
+fn class_name(class: VmClass) -> &'static str {
+    match class {
+        VmClass::UserFacing => "user-facing",
+        VmClass::NonUserFacing => "non-user-facing",
+    }
+}
+
+/// What else there is to say: that it was killed, and what its own use says that it is.
+fn notes(vm: &VmStatus) -> String {
+    let killed = vm.killed.then(|| "killed".to_owned());
+    let advice = vm.advised_class.map(|class| {
+        let by = if vm.origin.as_deref() == Some("auto") { "auto" } else { "advised" };
+        format!("{by} {}: {}", class_name(class), vm.advised_why.as_deref().unwrap_or("-"))
+    });
+    killed.into_iter().chain(advice).collect::<Vec<_>>().join("; ")
 }

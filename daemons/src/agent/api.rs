@@ -160,7 +160,7 @@ mod tests {
         let (journal, _) = Journal::open(folder.path(), &boot).unwrap();
         let (root, changes_path) = (Root::at(folder.path()), folder.path().join("vms.json"));
         let groups = GroupsConfig::default();
-        let asked = Asked { vms: BTreeMap::new(), groups, changes_path };
+        let asked = Asked { vms: BTreeMap::new(), groups, changes_path, auto_path: None };
         let binders = Binders::new(&root, By::Cgroup);
         let (vms, _) =
             Vms::start(&root, &cores, asked, binders, journal, Originals::default(), None).unwrap();

@@ -153,7 +153,7 @@ mod tests {
 
     fn spec(path: &str) -> VmSpec {
         VmSpec {
-            class: VmClass::NonUserFacing,
+            class: Some(VmClass::NonUserFacing),
             throttle_order: 0,
             cores: 2,
             cgroup: Some(path.to_owned()),
@@ -197,7 +197,7 @@ mod tests {
         let bandwidth = Bandwidth::new(&hw, Duration::from_millis(20));
         let bandwidth = floating.then(|| Quotas::new(bandwidth));
         let changes_path = root.join("state/vms.json");
-        let asked = Asked { vms, groups: GroupsConfig::default(), changes_path };
+        let asked = Asked { vms, groups: GroupsConfig::default(), changes_path, auto_path: None };
         let (binders, originals) = (Binders::new(&hw, By::Cgroup), Originals::default());
         Vms::start(&hw, &cores, asked, binders, journal, originals, bandwidth).unwrap()
     }

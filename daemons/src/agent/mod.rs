@@ -11,6 +11,7 @@ mod limit;
 mod quota;
 mod release;
 mod sampler;
+mod usage;
 mod vms;
 
 use std::process::ExitCode;
@@ -26,7 +27,7 @@ use ballast_types::{BootId, Core};
 use clap::{Args, Parser, Subcommand};
 use tokio::sync::oneshot;
 
-use crate::config::{AgentConfig, LimitBy};
+use crate::config::{AgentConfig, AutoMode, LimitBy};
 use crate::control::{self, Snapshot};
 use crate::events::Events;
 use crate::http::{self, Gate};
@@ -186,6 +187,8 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         vms: config.vms.clone(),
         groups: config.groups.clone(),
         changes_path: place.state_dir.join("vms.json"),
+        auto_path: (config.records.auto_class == AutoMode::Act)
+            .then(|| place.state_dir.join("auto-class.json")),
     };
     let curfew = binders.curfew();
     let quotas = Quotas::new(bandwidth);
@@ -223,6 +226,8 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     };
     let realtime = config.place.realtime;
     let control = control::start(realtime, machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
+    // Until the end of this function; then what is under way is written down.
+    let _usage = usage::start(config, Arc::clone(&vms), Arc::clone(&snapshot), letters.clone())?;
 
     tracing::info!(
         listen = ?place.listen,

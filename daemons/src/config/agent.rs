@@ -13,7 +13,10 @@ use toml::de::DeValue;
 use super::meter::{MeterConfig, MeterSource};
 use super::reader::{ConfigError, Problems, Section, flag, number, text, whole, word};
 use super::redfish::RedfishConfig;
-use super::{CLASSES, EXTREMES, GroupsConfig, Place, WATTS, listen, load, millis, percent, watts};
+use super::{
+    CLASSES, EXTREMES, GroupsConfig, Place, RecordsConfig, WATTS, listen, load, millis, percent,
+    watts,
+};
 
 /// The whole of `agent.toml`, checked.
 #[derive(Clone, Debug)]
@@ -66,6 +69,8 @@ pub struct AgentConfig {
     pub model: PowerModel,
     /// Who binds VMs to cores, and which VMs are found.
     pub groups: GroupsConfig,
+    /// What is kept of the VMs' use, and what is made of it.
+    pub records: RecordsConfig,
     /// VMs known from the start; more come by `PUT /v1/vms/{id}`.
     pub vms: BTreeMap<VmId, VmSpec>,
 }
@@ -222,6 +227,7 @@ impl AgentConfig {
 
         let model = read_model(root.section("model"));
         let groups = GroupsConfig::read(&mut root);
+        let records = RecordsConfig::read(&mut root);
         let mut vms = BTreeMap::new();
         for section in root.sections("vm") {
             if let Some((id, spec)) = read_vm(section, &vms, floating) {
@@ -255,6 +261,7 @@ impl AgentConfig {
             server_limit_by,
             model,
             groups,
+            records,
             vms,
         });
         problems.finish(config).and_then(|config| {
@@ -317,7 +324,7 @@ fn read_vm(
     floating: bool,
 ) -> Option<(VmId, VmSpec)> {
     let id = section.required("id", "the VM's id", |value| VmId::new(value.as_str()?).ok());
-    let class = section.required("class", CLASSES.0, word(&CLASSES.1));
+    let class = section.optional("class", CLASSES.0, word(&CLASSES.1));
     let cores = section.required("cores", "1 to 4096 cores", whole(1..=4096));
     let throttle_order = section.or("throttle_order", 0, "0 to 255", whole(0..=255)) as u8;
     let cgroup = section.optional("cgroup", Cgroup::PATHS, |value: &DeValue<'_>| {
@@ -327,7 +334,7 @@ fn read_vm(
     if id.as_ref().is_some_and(|id| others.contains_key(id)) {
         section.refuse_key("id", "every VM has an id of its own");
     }
-    let spec = class.zip(cores).map(|(class, cores)| {
+    let spec = cores.map(|cores| {
         let spec = VmSpec { class, throttle_order, cores: cores as u16, cgroup, on_extreme };
         if let Err(why) = spec.check() {
             section.refuse(why);
@@ -343,7 +350,7 @@ fn read_vm(
 
 /// With `cpu-max`: what is missing of a VM for it to be limited.
 pub(crate) fn has_nothing_to_limit(spec: &VmSpec) -> Option<&'static str> {
-    let low = spec.class == VmClass::NonUserFacing;
+    let low = spec.class() == VmClass::NonUserFacing;
     (low && spec.cgroup.is_none())
         .then_some("cgroup is missing: with throttle.actuator = \"cpu-max\" it is what is limited")
 }
@@ -412,8 +419,9 @@ mod tests {
                 "agent.toml:1: chassis is missing: the id of its chassis",
                 "agent.toml:1: server = \"a/b\": an id of this server",
                 "agent.toml:2: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
-                "agent.toml:3: typo: no such key; there are actuate_in_vm, chassis, discover, dry_run, groups, \
-                 listen, meter, model, orphan_hold_s, policy, predictive, realtime, record_dir, redfish, root, server, \
+                "agent.toml:3: typo: no such key; there are actuate_in_vm, auto_class, chassis, discover, \
+                 dry_run, groups, listen, meter, model, orphan_hold_s, policy, predictive, realtime, record_dir, records, \
+                 redfish, root, server, \
                  server_limit, shedding, state_dir, throttle, tls, vm",
                 "agent.toml:5: throttle.step_cores = 0: 1 to 1024 cores",
                 "agent.toml:8: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",

@@ -10,6 +10,7 @@ mod listen;
 mod meter;
 mod place;
 mod reader;
+mod records;
 mod redfish;
 
 use std::net::SocketAddr;
@@ -33,6 +34,7 @@ pub use meter::{FuseConfig, MeterConfig, MeterSource};
 pub use place::{PlaceConfig, PredictConfig};
 pub use reader::ConfigError;
 use reader::{Section, flag, number, text, whole};
+pub use records::{AutoMode, RecordsConfig};
 pub use redfish::{BmcAddress, RedfishConfig};
 
 /// Exit code of a refused configuration: `EX_CONFIG` of sysexits.h. The units do not restart on it.

@@ -7,10 +7,9 @@ use std::time::Duration;
 use std::{io, mem};
 
 use ballast_agent_core::{Input, Vm};
-use ballast_hw::discovery::Group;
 use ballast_hw::{Originals, Root};
+use ballast_types::VmId;
 use ballast_types::wire::VmSpec;
-use ballast_types::{VmClass, VmId};
 
 use super::Vms;
 use crate::agent::Letter;
@@ -34,12 +33,6 @@ pub(super) struct Discovery {
     sizes: BTreeMap<(String, u64), u16>,
     /// What kept groups from being VMs, at the last look.
     troubles: Vec<String>,
-}
-
-/// Who a VM works for that nobody has told of: not known yet, so it counts as user-facing. Whoever can tell
-/// (a prediction) is asked here.
-fn class_of(rule: &DiscoverConfig, _group: &Group) -> VmClass {
-    rule.class.unwrap_or(VmClass::UserFacing)
 }
 
 impl Discovery {
@@ -85,7 +78,7 @@ impl Discovery {
                     continue;
                 }
                 let spec = VmSpec {
-                    class: class_of(rule, &group),
+                    class: rule.class,
                     throttle_order: rule.throttle_order,
                     cores,
                     cgroup: Some(group.path),

@@ -20,7 +20,7 @@ pub(super) fn set(cpus: u16, specs: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<V
         }
         Ok(Vm {
             id: id.clone(),
-            class: spec.class,
+            class: spec.class(),
             throttle_order: spec.throttle_order,
             cores: (0..spec.cores).map(CoreId).collect(),
             on_extreme: spec.on_extreme,

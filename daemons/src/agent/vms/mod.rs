@@ -8,6 +8,7 @@ mod notes;
 mod specs;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ use ballast_agent_core::{Vm, VmUsage};
 use ballast_hw::cpufreq::CpufreqOriginals;
 use ballast_hw::{Binders, Domain, HwError, Journal, Originals, Root};
 use ballast_types::wire::VmSpec;
-use ballast_types::{Instant, OnExtreme, VmClass, VmId};
+use ballast_types::{BootId, Instant, OnExtreme, VmClass, VmId};
 
 use super::kill::{Killable, Target};
 use super::quota::Quotas;
@@ -29,6 +30,7 @@ use meters::Meters;
 pub(super) use notes::Notes;
 use specs::Specs;
 pub(super) use specs::VmsError;
+pub(super) use usage::Measured;
 
 /// Every VM of this server.
 pub(super) struct Vms {
@@ -36,6 +38,10 @@ pub(super) struct Vms {
     specs: Specs,
     discovery: Discovery,
     meters: Meters,
+    /// Those whose use is recorded.
+    measured: Vec<Measured>,
+    /// Where a VM's life began counts from this; without, none is known.
+    boot_id: Option<BootId>,
     binders: Binders,
     /// By cgroup path: where VMs were bound.
     bound: BTreeMap<String, Bound>,
@@ -62,6 +68,8 @@ pub(super) struct Asked {
     pub(super) groups: GroupsConfig,
     /// What the API has changed, on disk.
     pub(super) changes_path: PathBuf,
+    /// Which are batch by their own use, on disk; `None` if that is not to count.
+    pub(super) auto_path: Option<PathBuf>,
 }
 
 impl Vms {
@@ -80,8 +88,8 @@ impl Vms {
         originals: Originals,
         floating: Option<Arc<Quotas>>,
     ) -> anyhow::Result<(Self, Vec<Vm>)> {
-        let Asked { vms, groups, changes_path } = asked;
-        let mut specs = Specs::read(vms, changes_path, domains, floating.is_some())?;
+        let Asked { vms, groups, changes_path, auto_path } = asked;
+        let mut specs = Specs::read(vms, changes_path, auto_path, domains, floating.is_some())?;
         let mut discovery = Discovery::new(groups.discover);
         specs.find(discovery.look(root, &originals));
         journal.begin(&originals)?;
@@ -90,6 +98,8 @@ impl Vms {
             specs,
             discovery,
             meters: Meters::default(),
+            measured: vec![],
+            boot_id: ballast_hw::boot_id(root).ok(),
             binders,
             bound: BTreeMap::new(),
             inodes: BTreeMap::new(),
@@ -173,8 +183,10 @@ impl Vms {
         let mut meters = Meters::default();
         let mut targets = BTreeMap::new();
         let mut troubles = BTreeMap::new();
+        self.forget_others_use();
         let mut set = self.specs.groups();
         self.inodes.clear();
+        self.measured.clear();
         for vm in &mut set {
             let Some(path) = self.specs.cgroup(&vm.id) else { continue };
             let cpus = self.specs.cpus(vm);
@@ -186,6 +198,7 @@ impl Vms {
                 Ok((inode, group)) => {
                     self.inodes.insert(path.clone(), inode);
                     meters.measure(&vm.id, cpus.len(), (group.clone(), inode), &mut self.meters);
+                    self.measured.extend(self.measure(&vm.id, &path, &group));
                     targets.insert(vm.id.clone(), Target { path, group, inode });
                 }
                 Err(error) => {

@@ -4,13 +4,25 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use crate::lock;
-use ballast_types::VmId;
-use ballast_types::wire::AgentStatus;
+use ballast_types::wire::{AgentStatus, RecordsStatus};
+use ballast_types::{VmClass, VmId};
 
 #[derive(Default)]
 struct Said {
     origins: BTreeMap<VmId, String>,
     alarms: Vec<String>,
+    usage: Usage,
+}
+
+/// What is told of the VMs' use.
+#[derive(Default)]
+pub(in crate::agent) struct Usage {
+    /// What became of the records.
+    pub(in crate::agent) records: RecordsStatus,
+    /// What is wrong with them.
+    pub(in crate::agent) alarms: Vec<String>,
+    /// What VMs without a class seem to be, and why.
+    pub(in crate::agent) advice: BTreeMap<VmId, (VmClass, String)>,
 }
 
 /// Where VMs come from, and what is wrong with them. The set of VMs writes it; its lock is held for a moment
@@ -20,7 +32,13 @@ pub(in crate::agent) struct Notes(Arc<Mutex<Said>>);
 
 impl Notes {
     pub(super) fn replace(&self, origins: BTreeMap<VmId, String>, alarms: Vec<String>) {
-        *lock(&self.0) = Said { origins, alarms };
+        let mut said = lock(&self.0);
+        (said.origins, said.alarms) = (origins, alarms);
+    }
+
+    /// Tells of the VMs' use.
+    pub(in crate::agent) fn usage(&self, tell: impl FnOnce(&mut Usage)) {
+        tell(&mut lock(&self.0).usage);
     }
 
     #[cfg(test)]
@@ -33,7 +51,9 @@ impl Notes {
         let said = lock(&self.0);
         for vm in &mut status.vms {
             vm.origin = said.origins.get(&vm.vm).cloned();
+            (vm.advised_class, vm.advised_why) = said.usage.advice.get(&vm.vm).cloned().unzip();
         }
-        status.alarms.extend_from_slice(&said.alarms);
+        status.records = Some(said.usage.records);
+        status.alarms.extend(said.alarms.iter().chain(&said.usage.alarms).cloned());
     }
 }

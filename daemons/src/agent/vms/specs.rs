@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use ballast_agent_core::{Place, Vm, core_groups};
 use ballast_hw::{Cgroup, CpuList, Domain};
 use ballast_types::wire::VmSpec;
-use ballast_types::{CoreId, OnExtreme, VmId};
+use ballast_types::{CoreId, OnExtreme, VmClass, VmId, VmStart};
 use thiserror::Error;
 
 use super::discovery::Found;
@@ -39,6 +39,10 @@ pub(super) struct Specs {
     changes: BTreeMap<VmId, Option<VmSpec>>,
     changes_path: PathBuf,
     found: Vec<Found>,
+    /// Those that are batch by their own use, each in this life of it alone.
+    auto: BTreeMap<VmId, VmStart>,
+    /// Where that is written down; `None` if their use does not count.
+    auto_path: Option<PathBuf>,
     /// Those of `explicit`, and of `found` as many as fit.
     all: BTreeMap<VmId, VmSpec>,
     /// Why others that were found are not among them.
@@ -58,11 +62,13 @@ impl Specs {
     pub(super) fn read(
         config: BTreeMap<VmId, VmSpec>,
         changes_path: PathBuf,
+        auto_path: Option<PathBuf>,
         domains: &[Domain],
         floating: bool,
     ) -> anyhow::Result<Self> {
         let changes: BTreeMap<VmId, Option<VmSpec>> =
             state::read(&changes_path)?.unwrap_or_default();
+        let auto = auto_path.as_deref().map(state::read).transpose()?.flatten().unwrap_or_default();
         let configured = config.keys().cloned().collect();
         let mut explicit = merged(config, &changes);
         for (id, spec) in &mut explicit {
@@ -84,6 +90,8 @@ impl Specs {
             changes,
             changes_path,
             found: vec![],
+            auto,
+            auto_path,
             left_out: BTreeMap::new(),
             places: domains.iter().map(place).collect(),
             online: BTreeMap::new(),
@@ -114,6 +122,7 @@ impl Specs {
     /// Where every VM comes from.
     pub(super) fn origins(&self) -> BTreeMap<VmId, String> {
         let origin = |id: &VmId| match self.found.iter().find(|it| it.id == *id) {
+            _ if self.is_auto(id) => "auto".to_owned(),
             _ if matches!(self.changes.get(id), Some(Some(_))) => "api".to_owned(),
             Some(found) if !self.explicit.contains_key(id) => format!("found by {}", found.by),
             _ => "config".to_owned(),
@@ -145,14 +154,52 @@ impl Specs {
     /// Cores for every VM.
     /// A core that is offline is nobody's until it is back.
     pub(super) fn groups(&self) -> Vec<Vm> {
+        let mut all = self.all.clone();
+        for (id, spec) in &mut all {
+            if self.is_auto(id) {
+                spec.class = Some(VmClass::NonUserFacing);
+            }
+        }
+        let fitted = |all| groups(&self.places, all, self.floating);
         // Whatever is in the set was checked to fit.
-        let mut set = groups(&self.places, &self.all, self.floating).unwrap_or_default();
+        let mut set = fitted(&all).or_else(|_| fitted(&self.all)).unwrap_or_default();
         if !self.floating {
             for vm in &mut set {
                 vm.cores.retain(|core| self.online.contains_key(core));
             }
         }
         set
+    }
+
+    /// Whether a VM's own use makes it batch: only while nobody has told its class.
+    fn is_auto(&self, vm: &VmId) -> bool {
+        self.auto.contains_key(vm) && self.all.get(vm).is_some_and(|spec| spec.class.is_none())
+    }
+
+    /// Those that are batch by their own use, and in which life.
+    pub(super) fn auto(&self) -> &BTreeMap<VmId, VmStart> {
+        &self.auto
+    }
+
+    /// Forgets that a VM was batch by its own use: it has been started anew.
+    pub(super) fn forget_auto(&mut self, vm: &VmId) {
+        self.auto.remove(vm);
+    }
+
+    /// Takes which VMs are batch by their own use. It is on disk first.
+    ///
+    /// # Errors
+    /// When it cannot be written: then nobody becomes batch, but who is it no more is it no more.
+    pub(super) fn take_auto(&mut self, auto: BTreeMap<VmId, VmStart>) -> io::Result<()> {
+        let Some(path) = self.auto_path.as_deref().filter(|_| auto != self.auto) else {
+            return Ok(());
+        };
+        let written = state::write(path, &auto);
+        match written {
+            Ok(()) => self.auto = auto,
+            Err(_) => self.auto.retain(|vm, start| auto.get(vm) == Some(start)),
+        }
+        written
     }
 
     /// Adds, replaces or (`None`) removes one VM; gives the cgroups that are no VM's any more.
@@ -216,7 +263,10 @@ impl Specs {
             let mut more = all.clone();
             match more.get_mut(id) {
                 Some(asked) if asked.cgroup.is_some() => continue,
-                Some(asked) => asked.cgroup.clone_from(&spec.cgroup),
+                Some(asked) => {
+                    asked.cgroup.clone_from(&spec.cgroup);
+                    asked.class = asked.class.or(spec.class);
+                }
                 None => drop(more.insert(id.clone(), spec.clone())),
             }
             let known = |path| self.explicit.values().any(|it| it.cgroup.as_deref() == path);
@@ -279,8 +329,6 @@ fn groups(
 
 #[cfg(test)]
 mod tests {
-    use ballast_types::VmClass;
-
     use super::*;
 
     /// Four cores with two threads each, two on every node: 0,4 1,5 | 2,6 3,7.
@@ -294,7 +342,13 @@ mod tests {
         (0..4).map(domain).collect()
     }
     fn spec(class: VmClass, cores: u16) -> VmSpec {
-        VmSpec { class, throttle_order: 0, cores, cgroup: None, on_extreme: OnExtreme::None }
+        VmSpec {
+            class: Some(class),
+            throttle_order: 0,
+            cores,
+            cgroup: None,
+            on_extreme: OnExtreme::None,
+        }
     }
     fn specs(
         dir: &tempfile::TempDir,
@@ -302,7 +356,7 @@ mod tests {
         floating: bool,
     ) -> anyhow::Result<Specs> {
         let vms = vms.iter().map(|(id, spec)| (VmId::new(id).unwrap(), spec.clone())).collect();
-        Specs::read(vms, dir.path().join("vms.json"), &domains(&[]), floating)
+        Specs::read(vms, dir.path().join("vms.json"), None, &domains(&[]), floating)
     }
     fn shown(specs: &Specs) -> Vec<(String, String)> {
         let show = |vm: &Vm| (vm.id.to_string(), specs.cpus(vm).to_string());

@@ -22,6 +22,9 @@ impl Server {
         let top = folder.path().join("sys/fs/cgroup");
         fs::create_dir_all(&top).unwrap();
         fs::write(top.join("cgroup.controllers"), "cpuset cpu").unwrap();
+        let random = folder.path().join("proc/sys/kernel/random");
+        fs::create_dir_all(&random).unwrap();
+        fs::write(random.join("boot_id"), "boot\n").unwrap();
         Self { folder }
     }
     fn dir(&self, path: &str) -> std::path::PathBuf {
@@ -61,7 +64,8 @@ impl Server {
             Opened::Adopted(saved) => *saved,
             _ => Originals::default(),
         };
-        let asked = Asked { vms, groups, changes_path: state.join("vms.json") };
+        let auto_path = Some(state.join("auto-class.json"));
+        let asked = Asked { vms, groups, changes_path: state.join("vms.json"), auto_path };
         let binders = Binders::new(&root, by);
         Vms::start(&root, &domains, asked, binders, journal, originals, None)
     }
@@ -72,7 +76,7 @@ fn id(name: &str) -> VmId {
 }
 fn spec(class: VmClass, cores: u16, cgroup: Option<&str>) -> VmSpec {
     let cgroup = cgroup.map(str::to_owned);
-    VmSpec { class, throttle_order: 0, cores, cgroup, on_extreme: OnExtreme::None }
+    VmSpec { class: Some(class), throttle_order: 0, cores, cgroup, on_extreme: OnExtreme::None }
 }
 fn shown(set: &[Vm]) -> Vec<(&str, VmClass, usize)> {
     set.iter().map(|vm| (vm.id.as_str(), vm.class, vm.cores.len())).collect()
@@ -269,4 +273,60 @@ fn a_machine_with_hybrid_cgroups_throttles_nobody_and_says_why() {
     assert_eq!(shown(&set), [("b", UserFacing, 2)]);
     assert!(alarms(&vms).contains("systemd.unified_cgroup_hierarchy=1"), "{}", alarms(&vms));
     assert_eq!(server.read(BATCH, "cpuset.cpus"), "");
+}
+
+#[test]
+fn a_class_by_its_own_use_ends_with_the_vms_life_and_yields_to_a_told_one() {
+    const VM: &str = "new.slice/v.service";
+    let server = Server::new();
+    // A kernel that grants what is written.
+    let make = |path: &str, cpus| {
+        server.make(path, cpus, "");
+        let effective = server.dir(path).join("cpuset.cpus.effective");
+        fs::remove_file(&effective).unwrap();
+        std::os::unix::fs::symlink("cpuset.cpus", effective).unwrap();
+        server.write(path, "cpuset.cpus", "0-7");
+    };
+    make(VM, 2);
+    make(BATCH, 1);
+    let (mut vms, set) = server.start(RULES);
+    assert_eq!(shown(&set), [("v", UserFacing, 2), ("b", NonUserFacing, 1)]);
+    let lives = |vms: &Vms| -> Vec<_> {
+        vms.measured().iter().map(|it| (it.vm.clone(), it.classless, it.start().unwrap())).collect()
+    };
+    let [(v, true, life), (b, false, other)] = &lives(&vms)[..] else { panic!() };
+    assert_eq!((v, b), (&id("v"), &id("b")));
+    // Of one whose class was told only the told one counts.
+    let batch = BTreeMap::from([(v.clone(), *life), (b.clone(), *other)]);
+    let set = vms.advise(batch.clone()).0.expect("another class");
+    assert_eq!(shown(&set), [("b", NonUserFacing, 1), ("v", NonUserFacing, 2)]);
+    assert_eq!(vms.specs.origins()[v], "auto");
+    assert!(vms.advise(batch).0.is_none(), "nothing is new");
+    // It outlives the agent.
+    vms.restore(true).unwrap();
+    drop(vms);
+    let (mut vms, set) = server.start(RULES);
+    assert_eq!(shown(&set), [("b", NonUserFacing, 1), ("v", NonUserFacing, 2)]);
+    let set = vms.change(v.clone(), Some(spec(UserFacing, 2, None))).unwrap();
+    assert_eq!(shown(&set)[0], ("v", UserFacing, 2));
+    let set = vms.change(v.clone(), None).unwrap();
+    assert_eq!(shown(&set)[1], ("v", NonUserFacing, 2));
+    // Started anew it is another VM.
+    server.end(VM);
+    make(VM, 2);
+    let set = vms.rescan().expect("another class");
+    assert_eq!(shown(&set)[0], ("v", UserFacing, 2));
+    assert_ne!(lives(&vms)[0].2, *life);
+    // What cannot be written down is not done.
+    let state = server.folder.path().join("state");
+    fs::remove_dir_all(&state).unwrap();
+    let now = BTreeMap::from([(v.clone(), lives(&vms)[0].2)]);
+    assert!(matches!(vms.advise(now.clone()), (None, Err(_))));
+    fs::create_dir_all(&state).unwrap();
+    assert_eq!(shown(&vms.advise(now).0.unwrap())[1], ("v", NonUserFacing, 2));
+    // And less is at once, even so.
+    fs::remove_dir_all(&state).unwrap();
+    let (set, written) = vms.advise(BTreeMap::new());
+    assert!(written.is_err());
+    assert_eq!(shown(&set.unwrap())[0], ("v", UserFacing, 2));
 }

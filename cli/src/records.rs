@@ -1,0 +1,314 @@
+//! `ballast records`: what an agent has recorded of its VMs' use.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use ballast_daemons::records;
+use ballast_types::usage::{FULL_PPM, SLOT_S};
+use ballast_types::{Histogram, Slot, UsageRecord, VmId, VmStart};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use tabled::builder::Builder;
+use tabled::settings::Style;
+
+use crate::{say, tell};
+
+/// Five minutes in half an hour.
+const OF_HALF_HOUR: u32 = 6;
+
+/// Whose records, and in which form.
+#[derive(Args, Debug)]
+pub(crate) struct RecordsArgs {
+    /// The agent's folder of records
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/ballast-agent/usage")]
+    dir: PathBuf,
+    /// This VM alone
+    #[arg(long, value_name = "ID", value_parser = |id: &str| VmId::new(id))]
+    vm: Option<VmId>,
+    /// text: one line for each VM, with its P95; csv: the means over time (vm,time,value), as `ballast
+    /// label` reads them; json: both
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+    /// What a mean is taken over
+    #[arg(long, value_enum, value_name = "MINUTES", default_value = "30")]
+    every_min: Every,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum Output {
+    Text,
+    Csv,
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum Every {
+    #[value(name = "5")]
+    Five,
+    #[value(name = "30")]
+    Thirty,
+}
+
+/// One life of a VM.
+#[derive(Debug, Default)]
+struct Life {
+    first: Option<Slot>,
+    last: Slot,
+    cores: u16,
+    records: u64,
+    cpu: Histogram,
+    sum_ppm: u64,
+    peak_ppm: u32,
+    throttled_s: u64,
+    memory_peak_bytes: Option<u64>,
+    oom_kills: u64,
+    /// Sum and number of the five-minute means, by the first slot of each mean.
+    means: BTreeMap<u32, (f64, u32)>,
+}
+
+impl Life {
+    fn take(&mut self, record: &UsageRecord, slots: u32) {
+        self.first = Some(self.first.map_or(record.slot, |first| first.min(record.slot)));
+        self.last = self.last.max(record.slot);
+        self.cores = record.cores;
+        self.records += 1;
+        self.cpu.merge(&record.cpu);
+        self.sum_ppm += record.sum_ppm;
+        self.peak_ppm = self.peak_ppm.max(record.peak_ppm);
+        self.throttled_s += u64::from(record.throttled_s);
+        self.memory_peak_bytes = self.memory_peak_bytes.max(record.memory_peak_bytes);
+        self.oom_kills += u64::from(record.oom_kills);
+        if let Some(mean) = record.steady_mean() {
+            let (sum, count) = self.means.entry(record.slot.0 / slots * slots).or_default();
+            *sum += mean;
+            *count += 1;
+        }
+    }
+
+    /// The means in percent; one that less than half of its time was measured for is missing.
+    fn series(&self, slots: u32) -> impl Iterator<Item = Point> {
+        let there = self.means.iter().filter(move |(_, (_, count))| count * 2 >= slots);
+        there.map(|(slot, (sum, count))| Point {
+            time: time(Slot(*slot)),
+            value: 100.0 * sum / f64::from(*count),
+        })
+    }
+
+    fn summary(&self, vm: String, start: VmStart) -> Summary {
+        let percent = |ppm: u32| f64::from(ppm) * 100.0 / f64::from(FULL_PPM);
+        let (first, seconds) = (self.first.unwrap_or_default(), self.cpu.samples());
+        let span = u64::from(self.last.0 - first.0 + 1) * SLOT_S;
+        let mean = self.sum_ppm as f64 / seconds as f64 * 100.0 / f64::from(FULL_PPM);
+        Summary {
+            vm,
+            start: format!("{:016x}", start.0),
+            first: time(first),
+            last: time(self.last),
+            cores: self.cores,
+            records: self.records,
+            measured_s: seconds,
+            throttled_s: self.throttled_s,
+            missing_s: span.saturating_sub(seconds + self.throttled_s),
+            mean_percent: (seconds > 0).then_some(mean),
+            p95_percent: self.cpu.quantile_ppm(950_000).map(percent),
+            peak_percent: (seconds > 0).then(|| percent(self.peak_ppm)),
+            memory_peak_bytes: self.memory_peak_bytes,
+            oom_kills: self.oom_kills,
+        }
+    }
+}
+
+/// A mean over time.
+#[derive(Debug, Serialize)]
+struct Point {
+    /// When it begins, in UTC.
+    time: String,
+    /// In percent of the VM's cores.
+    value: f64,
+}
+
+/// What there is of one life of a VM.
+#[derive(Debug, Serialize)]
+struct Summary {
+    vm: String,
+    start: String,
+    first: String,
+    last: String,
+    cores: u16,
+    records: u64,
+    measured_s: u64,
+    throttled_s: u64,
+    missing_s: u64,
+    mean_percent: Option<f64>,
+    p95_percent: Option<f64>,
+    peak_percent: Option<f64>,
+    memory_peak_bytes: Option<u64>,
+    oom_kills: u64,
+}
+
+#[derive(Serialize)]
+struct Report {
+    vms: Vec<Vm>,
+    dropped: u64,
+    problems: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Vm {
+    #[serde(flatten)]
+    summary: Summary,
+    series: Vec<Point>,
+}
+
+/// Reads and prints.
+pub(crate) fn run(args: &RecordsArgs) -> anyhow::Result<ExitCode> {
+    if !args.dir.is_dir() {
+        bail!("--dir {}: not a folder; an agent's is usage in its state_dir", args.dir.display());
+    }
+    let slots = if args.every_min == Every::Five { 1 } else { OF_HALF_HOUR };
+    let mut lives: BTreeMap<(VmId, VmStart), Life> = BTreeMap::new();
+    let seen = records::read(&args.dir, 0..=u32::MAX, |record| {
+        if args.vm.as_ref().is_none_or(|vm| *vm == record.vm) {
+            let life = lives.entry((record.vm.clone(), record.start)).or_default();
+            life.take(&record, slots);
+        }
+    })
+    .context("usage records")?;
+    if let Some(vm) = args.vm.as_ref().filter(|_| lives.is_empty()) {
+        bail!("--vm {vm}: nothing is recorded of it in {}", args.dir.display());
+    }
+    if seen.dropped > 0 {
+        tell(&format!("{} damaged pieces left out", seen.dropped));
+    }
+    seen.problems.iter().for_each(|problem| tell(&format!("left out: {problem}")));
+    let names = names(&lives);
+    let name = |life: &(VmId, VmStart)| names.get(life).cloned().unwrap_or_default();
+    let summary = |(key, life): (&(VmId, VmStart), &Life)| life.summary(name(key), key.1);
+    let text = match args.output {
+        Output::Text => table(lives.iter().map(summary)),
+        Output::Csv => {
+            let mut text = "vm,time,value".to_owned();
+            for (key, life) in &lives {
+                for Point { time, value } in life.series(slots) {
+                    write!(text, "\n{},{time},{value}", name(key))?;
+                }
+            }
+            text
+        }
+        Output::Json => {
+            let vm = |(key, life): (&(VmId, VmStart), &Life)| Vm {
+                summary: life.summary(name(key), key.1),
+                series: life.series(slots).collect(),
+            };
+            let vms = lives.iter().map(vm).collect();
+            let (dropped, problems) = (seen.dropped, seen.problems);
+            serde_json::to_string_pretty(&Report { vms, dropped, problems })?
+        }
+    };
+    say(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A VM's newest life has its id; earlier ones say which they are.
+fn names(lives: &BTreeMap<(VmId, VmStart), Life>) -> BTreeMap<(VmId, VmStart), String> {
+    let newest = |vm: &VmId| {
+        let of_vm = lives.iter().filter(|((id, _), _)| id == vm);
+        of_vm.max_by_key(|(_, life)| life.last).map(|((_, start), _)| *start)
+    };
+    let name = |(vm, start): &(VmId, VmStart)| {
+        if newest(vm) == Some(*start) { vm.to_string() } else { format!("{vm}@{:016x}", start.0) }
+    };
+    lives.keys().map(|life| (life.clone(), name(life))).collect()
+}
+
+fn time(slot: Slot) -> String {
+    let at = i64::try_from(slot.start_s()).ok().and_then(|s| jiff::Timestamp::from_second(s).ok());
+    at.unwrap_or(jiff::Timestamp::MAX).to_string()
+}
+
+fn table(summaries: impl Iterator<Item = Summary>) -> String {
+    let mut table = Builder::new();
+    table.push_record([
+        "VM",
+        "from",
+        "to",
+        "cores",
+        "measured",
+        "throttled",
+        "missing",
+        "mean",
+        "P95",
+        "peak",
+        "memory",
+        "OOM kills",
+    ]);
+    let hours = |s: u64| format!("{:.1} h", s as f64 / 3600.0);
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let percent = |value: Option<f64>| or_none(value.map(|value| format!("{value:.1} %")));
+    for it in summaries {
+        table.push_record([
+            it.vm,
+            it.first,
+            it.last,
+            it.cores.to_string(),
+            hours(it.measured_s),
+            hours(it.throttled_s),
+            hours(it.missing_s),
+            percent(it.mean_percent),
+            percent(it.p95_percent),
+            percent(it.peak_percent),
+            or_none(it.memory_peak_bytes.map(|b| format!("{:.2} GB", b as f64 / 1e9))),
+            it.oom_kills.to_string(),
+        ]);
+    }
+    if table.count_records() == 1 {
+        return "nothing is recorded yet".to_owned();
+    }
+    table.build().with(Style::rounded()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_hours_need_half_of_their_time_and_p95_is_of_all_seconds() {
+        let vm = VmId::new("v").unwrap();
+        let record = |slot: u32, seconds: u32, ppm: u32| {
+            let mut record = UsageRecord::empty(vm.clone(), VmStart(1), Slot(slot), 4);
+            (0..seconds).for_each(|_| record.add(ppm));
+            record
+        };
+        let mut life = Life::default();
+        // Three of six make a half hour, two do not; a thin one counts for P95 alone.
+        for slot in [6, 7, 8, 12, 13] {
+            life.take(&record(slot, 300, 200_000), OF_HALF_HOUR);
+        }
+        life.take(&record(14, 100, 900_000), OF_HALF_HOUR);
+        let series: Vec<_> = life.series(OF_HALF_HOUR).map(|it| (it.time, it.value)).collect();
+        assert_eq!(series.len(), 1);
+        assert_eq!(series[0].0, "1970-01-01T00:30:00Z");
+        assert!((series[0].1 - 20.0).abs() < 1e-9);
+        let summary = life.summary("v".into(), VmStart(1));
+        assert_eq!((summary.p95_percent, summary.peak_percent), (Some(92.0), Some(90.0)));
+        assert_eq!((summary.measured_s, summary.missing_s), (1600, 9 * 300 - 1600));
+    }
+
+    #[test]
+    fn only_the_newest_life_has_the_bare_name() {
+        let vm = VmId::new("v").unwrap();
+        let mut lives = BTreeMap::new();
+        for (start, slot) in [(1, 50), (2, 10)] {
+            let record = UsageRecord::empty(vm.clone(), VmStart(start), Slot(slot), 4);
+            lives
+                .entry((vm.clone(), VmStart(start)))
+                .or_insert_with(Life::default)
+                .take(&record, 1);
+        }
+        let names: Vec<_> = names(&lives).into_values().collect();
+        assert_eq!(names, ["v", "v@0000000000000002"]);
+    }
+}
