@@ -32,12 +32,14 @@ fn main() {
         let train = friedman(rows, 2, 1);
         let target = Target::Classes { labels: &train.labels, classes: 2 };
         let threads = NonZeroUsize::new(2).unwrap();
-        for rounds in [100, 200] {
+        let short = rows > 500_000;
+        for rounds in if short { vec![100] } else { vec![100, 200] } {
             let options = BoostOptions { rounds, ..BoostOptions::default() };
             let run = || train_boosted(&train.table, target, None, &options, 1, threads).unwrap();
             report(&format!("{rows} rows, boosted, {rounds} x depth 6"), run, &test);
         }
-        for (trees, max_depth) in [(48, 10), (100, 12), (200, 12)] {
+        let shapes = [(100, 12), (48, 10), (200, 12)];
+        for (trees, max_depth) in shapes.into_iter().take(if short { 1 } else { 3 }) {
             let options = ForestOptions { trees, max_depth, ..ForestOptions::default() };
             let run = || train_forest(&train.table, target, None, &options, 1, threads).unwrap();
             report(&format!("{rows} rows, forest, {trees} x depth {max_depth}"), run, &test);
