@@ -6,6 +6,7 @@ mod docs;
 mod paper;
 mod plot;
 mod report;
+mod scheduler;
 mod server;
 mod stability;
 mod table;
@@ -44,6 +45,10 @@ pub(crate) enum Experiment {
     #[command(after_help = "The default run takes about 2 minutes on 2 cores.\n\n\
         Example: ballast experiment stability --noises 0.01 --policies stepwise")]
     Stability(One<stability::Choice>),
+    /// A cluster's placements with and without the power rule, and what they mean for power (Figure 7)
+    #[command(after_help = "The default run takes about 2 minutes on 2 cores.\n\n\
+        Example: ballast experiment scheduler --alphas 0,0.8,1 --seeds 5 --json")]
+    Scheduler(One<scheduler::Choice>),
     /// All of them
     #[command(after_help = "The default run takes about 40 minutes on 2 cores.\n\n\
         Example: ballast experiment all --output docs")]
@@ -90,6 +95,7 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
         Experiment::Chassis(one) => one.run(chassis::report)?,
         Experiment::Tradeoff(one) => one.run(tradeoff::report)?,
         Experiment::Stability(one) => one.run(stability::report)?,
+        Experiment::Scheduler(one) => one.run(scheduler::report)?,
         Experiment::All(args) => all(args)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -148,6 +154,9 @@ fn all(args: &All) -> anyhow::Result<()> {
     done(chassis::report(&chassis::Choice::default(), &args.runs, wanted)?)?;
     done(tradeoff::report(&tradeoff::Choice::default(), &args.runs, wanted)?)?;
     done(stability::report(&stability::Choice::default(), &args.runs, wanted)?)?;
+    // It is measured in days.
+    let runs = Runs { minutes: None, ..args.runs.clone() };
+    done(scheduler::report(&scheduler::Choice::default(), &runs, wanted)?)?;
     if args.json {
         say(&serde_json::to_string_pretty(&Value::Array(reports))?)?;
     }

@@ -96,7 +96,7 @@ impl Cluster {
         self.slots.is_empty()
     }
     /// Every host's id.
-    pub fn ids(&self) -> impl Iterator<Item = HostId> + use<> {
+    pub fn ids(&self) -> impl Iterator<Item = HostId> + Clone + use<> {
         (0..self.slots.len() as u32).map(HostId)
     }
     /// A host that is known to exist.

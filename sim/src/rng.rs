@@ -15,6 +15,7 @@ pub(crate) enum Purpose {
     Generator = 5,
     Scenario = 6,
     Baseline = 7,
+    Cluster = 8,
 }
 
 /// One stream of random numbers.

@@ -19,7 +19,8 @@ pub(super) struct Runs {
     /// The first seed; the others follow it
     #[arg(long, value_name = "S", default_value_t = 1, allow_negative_numbers = true)]
     pub(super) seed: u64,
-    /// How many seeds [default: server 10, chassis 3, tradeoff 5, stability 1]
+    /// How many seeds [default: server 10, chassis 3, tradeoff and scheduler 5,
+    /// stability 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(super) seeds: Option<u16>,
     /// How long the batch work takes when nobody is in its way [default: server and tradeoff 10,
@@ -102,21 +103,26 @@ impl Runs {
             self.seed,
             seeds.len()
         );
-        let usual = Shape::default();
-        let shape = [
-            ("idle-w", self.idle_w, usual.idle_w),
-            ("full-w", self.full_w, usual.full_w),
-            ("half-frequency-full-w", self.half_frequency_full_w, usual.half_frequency_full_w),
-        ];
-        let shape = shape.iter().filter(|(_, value, usual)| value != usual);
-        let shape = shape.map(|(flag, value, _)| (*flag, value.to_string()));
-        for (flag, value) in shape.chain(others.iter().cloned()) {
+        command.push_str(&self.watts());
+        for (flag, value) in others {
             command.push_str(&format!(" --{flag} {value}"));
         }
         if wanted.document {
             command.push_str(" --output docs");
         }
         command
+    }
+
+    /// The server's watts as flags, where they are not the usual ones.
+    pub(super) fn watts(&self) -> String {
+        let usual = Shape::default();
+        let shape = [
+            ("idle-w", self.idle_w, usual.idle_w),
+            ("full-w", self.full_w, usual.full_w),
+            ("half-frequency-full-w", self.half_frequency_full_w, usual.half_frequency_full_w),
+        ];
+        let unusual = shape.iter().filter(|(_, value, usual)| value != usual);
+        unusual.map(|(flag, value, _)| format!(" --{flag} {value}")).collect()
     }
 
     /// Runs at a time.

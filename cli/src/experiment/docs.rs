@@ -11,7 +11,7 @@ const FILE: &str = "experiments.md";
 /// The folder of its plots, beside it.
 pub(super) const PLOTS: &str = "experiments";
 /// The order of the sections. What stands outside of their markers is never touched.
-const ORDER: [&str; 4] = ["server", "chassis", "tradeoff", "stability"];
+const ORDER: [&str; 5] = ["server", "chassis", "tradeoff", "stability", "scheduler"];
 /// What a new document begins with.
 const HEAD: &str = "# Experiments\n\n\
     Generated: `ballast experiment all --output docs` (or `just experiments`) writes all of it, \
@@ -94,7 +94,13 @@ mod tests {
 
     #[test]
     fn sections_find_their_place_whatever_the_order_of_writing() {
-        let sections = [("stability", "S"), ("server", "A"), ("tradeoff", "T"), ("chassis", "C")];
+        let sections = [
+            ("stability", "S"),
+            ("server", "A"),
+            ("tradeoff", "T"),
+            ("chassis", "C"),
+            ("scheduler", "P"),
+        ];
         let mut document = HEAD.to_owned();
         for (name, text) in sections {
             document = with_section(&document, name, text).unwrap();

@@ -1,6 +1,9 @@
 //! A cluster in virtual time: VMs come, are placed by real rules, and end.
 //!
 //! * [`Arrivals`] reads a recorded trace; [`replay`] plays it against a [`ballast_placement::Scheduler`].
+//! * [`Workload`] makes a month of deployments with the paper's statistics, and an [`Arm`] says what a scheduler
+//!   is told of them; [`run()`] plays the month and keeps score, hour by hour.
+//! * [`experiment`] compares arms and weights: the paper's Figure 7, and what they mean for power.
 //!
 //! # A trace's semantics
 //! * A VM lives `max(dur_hi_s, 300)` seconds; one that is censored never leaves.
@@ -8,9 +11,17 @@
 //! * `batch_id` groups the VMs that one tenant asked for at one time.
 
 mod arrivals;
+pub mod experiment;
+mod generate;
+mod power;
+mod predictor;
 mod replay;
+mod run;
 #[cfg(test)]
 mod tests;
 
 pub use arrivals::{Arrival, Arrivals, ArrivalsError};
+pub use generate::{Deployment, Vm, Workload};
+pub use predictor::Arm;
 pub use replay::{Outcome, Reason, ReplayError, ReplayOptions, replay};
+pub use run::{Month, Setup, Site, run};

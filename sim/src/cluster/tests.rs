@@ -156,3 +156,67 @@ fn a_vm_that_no_host_could_hold_is_named_by_its_record() {
     let error = replay(&read(rows).unwrap(), &mut scheduler(1), &options, |_, _| {});
     assert!(error.unwrap_err().to_string().starts_with("t.csv: 2 copies: "));
 }
+
+fn small() -> experiment::Options {
+    experiment::Options { chassis: 5, days: 3, seeds: vec![1, 2], ..experiment::Options::default() }
+}
+
+#[test]
+fn the_rule_balances_chassis_and_spares_user_facing_cores() {
+    let options = experiment::Options { alphas: vec![0.0, 0.8], ..small() };
+    let budget_w = experiment::calibrate(&options).unwrap();
+    let jobs = experiment::jobs(&options, budget_w).unwrap();
+    assert_eq!(jobs.len(), 2 * 7);
+    let done: Vec<_> = jobs.iter().map(experiment::Job::run).collect();
+    let rows = experiment::rows(&options, &done).unwrap();
+    let of =
+        |arm, alpha: Option<f64>| *rows.iter().find(|r| r.arm == arm && r.alpha == alpha).unwrap();
+    let (none, model) = (of(Arm::None, None), of(Arm::Model, Some(0.8)));
+    let oracle = of(Arm::Oracle, Some(0.8));
+    assert!(model.chassis_score_std < 0.5 * none.chassis_score_std, "{model:?} {none:?}");
+    assert!(model.chassis_score_std < 0.7 * of(Arm::Model, Some(0.0)).chassis_score_std);
+    assert!(oracle.server_score_std < model.server_score_std, "{oracle:?} {model:?}");
+    assert!(model.server_score_std < none.server_score_std, "{model:?} {none:?}");
+    assert!(model.capping_events_per_week <= none.capping_events_per_week);
+    // The same again gives the same, and in any order.
+    assert_eq!(jobs[3].run(), done[3]);
+}
+
+#[test]
+fn a_month_counts_every_request_and_every_hour() {
+    let site = Site {
+        chassis: 2,
+        servers: 3,
+        cores: 40,
+        model: ballast_types::PowerModel::PAPER,
+        load: 1.5,
+        days: 2,
+    };
+    let load = Workload::generate(5, 240, site.load, site.days);
+    let setup =
+        Setup { arm: Arm::None, alpha: ballast_placement::rules::Alpha::PAPER, weights: (1, 1) };
+    let free = run(&site, &setup, &load, None);
+    assert_eq!(free.requests as usize, load.deployments.len());
+    assert_eq!((free.draws_w.len(), free.capped_hours), (2 * 48, 0));
+    // More is asked for than there is.
+    assert!(free.failure_rate() > 0.0 && free.failures.contains_key(&Reason::Cores), "{free:?}");
+    // With a budget below idle every hour is capped, and nothing else changes.
+    let capped = run(&site, &setup, &load, Some(100.0));
+    assert_eq!((capped.capped_hours, &capped.draws_w), (2 * 48, &free.draws_w));
+    assert!(capped.user_facing_throttled_core_h > 0.0);
+    assert!(free.draws_w.iter().all(|w| (3.0 * 112.0..=3.0 * 310.0).contains(w)));
+}
+
+#[test]
+fn options_that_nothing_can_be_made_of_are_named() {
+    for (options, key) in [
+        (experiment::Options { chassis: 0, ..small() }, "chassis, servers"),
+        (experiment::Options { cores: 8, ..small() }, "cores"),
+        (experiment::Options { load: f64::NAN, ..small() }, "load"),
+        (experiment::Options { days: 0, ..small() }, "days"),
+        (experiment::Options { alphas: vec![1.5], ..small() }, "alphas"),
+        (experiment::Options { power_weight: 0, ..small() }, "packing_weight, power_weight"),
+    ] {
+        assert_eq!(experiment::jobs(&options, 1000.0).unwrap_err().key, key);
+    }
+}

@@ -78,7 +78,11 @@ pub struct OptionError {
 }
 
 impl OptionError {
-    fn new(key: &'static str, value: impl fmt::Display, allowed: impl Into<String>) -> Self {
+    pub(crate) fn new(
+        key: &'static str,
+        value: impl fmt::Display,
+        allowed: impl Into<String>,
+    ) -> Self {
         Self { key, value: value.to_string(), allowed: allowed.into() }
     }
 }

@@ -1,0 +1,147 @@
+//! How long a decision takes, beside a scan over all hosts.
+//!
+//! `cargo bench -p ballast-placement` prints medians over many decisions on clusters that are three quarters full: all rules
+//! over 720 servers, and best fit over ever more hosts.
+#![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+#![expect(clippy::unwrap_used, reason = "a benchmark ends where something is wrong")]
+
+use std::hint::black_box;
+use std::time::Instant as Clock;
+
+use ballast_placement::fits::{AntiAffinity, Capacity, Open};
+use ballast_placement::rules::{Alpha, BestFit, Power};
+use ballast_placement::{
+    ChassisId, Cluster, Fit, Host, HostId, MemoryKb, MilliCores, Ranking, Resources, Rule,
+    Scheduler, Tier, VmKey, VmRequest,
+};
+use ballast_types::{Instant, Utilisation, VmClass};
+
+const NOW: Instant = Instant::ZERO;
+/// Decisions that are timed.
+const DECISIONS: usize = 20_000;
+/// How full a cluster is.
+const FULL: f64 = 0.75;
+
+/// Numbers as good as random: the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+fn mix(n: u64) -> u64 {
+    let n = n.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let n = (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    n ^ (n >> 31)
+}
+
+fn vm(id: u64) -> VmRequest {
+    let chance = mix(id);
+    let cores = [1, 1, 1, 2, 2, 4, 4, 8][(chance % 8) as usize];
+    let gb = [1.75, 3.5, 7.0][(chance >> 8) as usize % 3] * f64::from(cores);
+    let p95 = Utilisation::from_ratio((chance >> 16 & 0xFFFF) as f64 / 65_536.0).unwrap();
+    let class = if chance >> 40 & 3 == 0 { VmClass::UserFacing } else { VmClass::NonUserFacing };
+    let resources =
+        Resources { cores: MilliCores::from_cores(cores), memory: MemoryKb::from_gb(gb).unwrap() };
+    VmRequest { class, p95, ..VmRequest::new(VmKey(id), resources) }
+}
+
+fn cluster(hosts: u32) -> Cluster {
+    let capacity =
+        Resources { cores: MilliCores::from_cores(40), memory: MemoryKb::from_gb(160.0).unwrap() };
+    let host = |n| Host { chassis: ChassisId(n / 12), capacity };
+    Cluster::new(&(0..hosts).map(host).collect::<Vec<_>>())
+}
+
+/// A scheduler whose cluster is as full as it should be, and how many VMs that took.
+fn filled(hosts: u32, ranking: impl Fn(&Cluster) -> Ranking) -> (Scheduler, u64) {
+    let cluster = cluster(hosts);
+    let ranking = ranking(&cluster);
+    let fits: Vec<Box<dyn Fit>> =
+        vec![Box::new(Capacity), Box::new(Open), Box::new(AntiAffinity::default())];
+    let mut scheduler = Scheduler::new(cluster, fits, ranking, NOW);
+    let goal = (FULL * f64::from(hosts) * 40e3) as u64;
+    let mut next = 0;
+    while scheduler.cluster().allocated().milli_cores < goal {
+        // Not by the ranking: hosts of a cluster that has long been in use are full to all degrees.
+        let host = HostId((mix(next ^ 0xABCD) % u64::from(hosts)) as u32);
+        let _ = scheduler.put(NOW, &vm(next), host);
+        next += 1;
+    }
+    (scheduler, next)
+}
+
+/// Median and 99th percentile of what `decide` takes, in microseconds.
+fn time(decisions: usize, mut decide: impl FnMut(u64)) -> (f64, f64) {
+    let mut took: Vec<f64> = (0..decisions as u64)
+        .map(|n| {
+            let start = Clock::now();
+            decide(n);
+            start.elapsed().as_secs_f64() * 1e6
+        })
+        .collect();
+    took.sort_by(f64::total_cmp);
+    (took[decisions / 2], took[decisions * 99 / 100])
+}
+
+fn line(what: &str, (median, p99): (f64, f64)) {
+    println!("{what:58} median {median:9.2} us   p99 {p99:9.2} us");
+}
+
+/// The best fit by looking at every host, in double precision.
+fn scan(cluster: &Cluster, vm: &VmRequest) -> Option<HostId> {
+    let mut best: Option<(f64, HostId)> = None;
+    for host in cluster.ids() {
+        let Some(left) = cluster.free(host).checked_sub(vm.resources) else { continue };
+        let capacity = cluster.host(host).capacity;
+        let cores = f64::from(left.cores.milli()) / f64::from(capacity.cores.milli());
+        let cost = cores.max(left.memory.kb() as f64 / capacity.memory.kb() as f64);
+        if best.is_none_or(|(least, _)| cost < least) {
+            best = Some((cost, host));
+        }
+    }
+    best.map(|(_, host)| host)
+}
+
+fn all_rules(cluster: &Cluster) -> Ranking {
+    let rules: Vec<(u32, Box<dyn Rule>)> = vec![
+        (1, Box::new(BestFit::new(cluster))),
+        (1, Box::new(Power::new(cluster, Alpha::PAPER))),
+    ];
+    Ranking::new(vec![Tier::weighted(rules)])
+}
+
+fn main() {
+    for hosts in [180, 720, 2880] {
+        let (scheduler, next) = filled(hosts, all_rules);
+        let took = time(DECISIONS, |n| {
+            let _ = black_box(scheduler.choose(NOW, &vm(next + n)));
+        });
+        line(&format!("all rules, {hosts} servers: choose"), took);
+        if hosts == 720 {
+            let took = time(DECISIONS, |n| {
+                let _ = black_box(scheduler.score(NOW, &vm(next + n), 10));
+            });
+            line("all rules, 720 servers: ten best with reasons", took);
+        }
+    }
+    for hosts in [500, 2000, 8000, 32_000] {
+        let best_fit = |c: &Cluster| Ranking::new(vec![Tier::one(BestFit::new(c))]);
+        let (mut scheduler, next) = filled(hosts, best_fit);
+        let took = time(DECISIONS, |n| {
+            let _ = black_box(scheduler.choose(NOW, &vm(next + n)));
+        });
+        line(&format!("best fit, {hosts} hosts: choose"), took);
+        let took = time(DECISIONS, |n| {
+            let request = vm(next + n);
+            if scheduler.place(NOW, &request).is_ok() {
+                let _ = black_box(scheduler.remove(NOW, request.id));
+            }
+        });
+        line(&format!("best fit, {hosts} hosts: place and remove"), took);
+        let took = time(DECISIONS / 10, |n| {
+            black_box(scan(scheduler.cluster(), &vm(next + n)));
+        });
+        line(&format!("a full scan, {hosts} hosts"), took);
+        for n in 0..2000 {
+            let request = vm(next + n);
+            assert_eq!(scheduler.choose(NOW, &request).ok(), scan(scheduler.cluster(), &request));
+        }
+    }
+}

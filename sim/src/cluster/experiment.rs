@@ -1,0 +1,222 @@
+//! Figure 7: the power rule's weight × who predicts; and what that means for power.
+//!
+//! Source: Kumbhare et al., arXiv 2010.15388, Section IV-E.
+
+use ballast_placement::rules::Alpha;
+use serde::Serialize;
+
+use super::generate::Workload;
+use super::power::exceeded;
+use super::predictor::Arm;
+use super::replay::Reason;
+use super::run::{Month, Setup, Site, run};
+use crate::experiment::{OptionError, Shape, Spread};
+
+/// Added to every seed for the calibration, which so never sees a load that is measured.
+const CALIBRATION: u64 = 1 << 32;
+/// The share of chassis-hours that the arm `none` is above the budget.
+const ABOVE: f64 = 0.01;
+
+/// What to measure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Options {
+    /// What a server draws.
+    pub shape: Shape,
+    /// Chassis in the cluster.
+    pub chassis: u32,
+    /// Servers of each chassis.
+    pub servers: u32,
+    /// Cores of each server.
+    pub cores: u16,
+    /// The share of cores that is asked for on average.
+    pub load: f64,
+    /// How long.
+    pub days: u16,
+    /// Who predicts.
+    pub arms: Vec<Arm>,
+    /// Weights of the chassis score against the server score; the arm `none` has none.
+    pub alphas: Vec<f64>,
+    /// The packing rule's weight.
+    pub packing_weight: u32,
+    /// The power rule's weight.
+    pub power_weight: u32,
+    /// One run each.
+    pub seeds: Vec<u64>,
+}
+
+impl Default for Options {
+    /// The paper's cluster: 20 racks of 3 chassis.
+    fn default() -> Self {
+        Self {
+            shape: Shape::default(),
+            chassis: 60,
+            servers: 12,
+            cores: 40,
+            load: 0.65,
+            days: 30,
+            arms: Arm::ALL.to_vec(),
+            alphas: vec![0.0, 0.2, 0.4, 0.6, 0.8, 1.0],
+            packing_weight: 4,
+            power_weight: 1,
+            seeds: vec![1, 2, 3, 4, 5],
+        }
+    }
+}
+
+impl Options {
+    fn site(&self) -> Result<Site, OptionError> {
+        let Self { chassis, servers, cores, load, days, .. } = *self;
+        let bad = |key, value: String, allowed: &str| Err(OptionError::new(key, value, allowed));
+        if !(1..=1000).contains(&chassis) || !(1..=1000).contains(&servers) {
+            return bad("chassis, servers", format!("{chassis}, {servers}"), "1 to 1000 each");
+        }
+        if !(32..=1024).contains(&cores) {
+            return bad("cores", cores.to_string(), "32 to 1024: the largest VM has 32");
+        }
+        if !(0.01..=2.0).contains(&load) {
+            return bad("load", load.to_string(), "0.01 to 2");
+        }
+        if !(1..=366).contains(&days) {
+            return bad("days", days.to_string(), "1 to 366");
+        }
+        if self.packing_weight > 1000 || !(1..=1000).contains(&self.power_weight) {
+            let both = format!("{}, {}", self.packing_weight, self.power_weight);
+            return bad("packing_weight, power_weight", both, "0 to 1000, 1 to 1000");
+        }
+        Ok(Site { chassis, servers, cores, load, days, model: self.shape.model()? })
+    }
+
+    fn setups(&self) -> Result<Vec<Setup>, OptionError> {
+        let alphas = self.alphas.iter().map(|alpha| {
+            Alpha::new(*alpha).ok_or_else(|| OptionError::new("alphas", alpha, "0 to 1"))
+        });
+        let alphas = alphas.collect::<Result<Vec<_>, _>>()?;
+        let weights = (self.packing_weight, self.power_weight);
+        let arm = |arm: &Arm| {
+            let alphas = if *arm == Arm::None { &[Alpha::PAPER][..] } else { &alphas };
+            let setup = |alpha: &Alpha| Setup { arm: *arm, alpha: *alpha, weights };
+            alphas.iter().map(setup).collect::<Vec<_>>()
+        };
+        Ok(self.arms.iter().flat_map(arm).collect())
+    }
+}
+
+/// A month to be played.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    site: Site,
+    setup: Setup,
+    seed: u64,
+    budget_w: f64,
+}
+
+/// What a job came to.
+pub type Done = Month;
+
+/// The budget of a chassis, in watts, that the arm `none` exceeds in 1 % of chassis-hours, on a load of its own.
+///
+/// # Errors
+/// Names the first option that nothing can be made of.
+pub fn calibrate(options: &Options) -> Result<f64, OptionError> {
+    let site = options.site()?;
+    let first = options.seeds.first().copied().unwrap_or(1);
+    let load = workload(&site, first.wrapping_add(CALIBRATION));
+    let setup = Setup { arm: Arm::None, alpha: Alpha::PAPER, weights: (1, 1) };
+    Ok(exceeded(run(&site, &setup, &load, None).draws_w, ABOVE))
+}
+
+fn workload(site: &Site, seed: u64) -> Workload {
+    let cores = site.chassis * site.servers * u32::from(site.cores);
+    Workload::generate(seed, cores, site.load, site.days)
+}
+
+/// All months that [`rows`] needs, under this budget.
+///
+/// # Errors
+/// Names the first option that nothing can be made of.
+pub fn jobs(options: &Options, budget_w: f64) -> Result<Vec<Job>, OptionError> {
+    let site = options.site()?;
+    let setups = options.setups()?;
+    let of = |setup: &Setup| {
+        let setup = *setup;
+        let job = move |seed: &u64| Job { site, setup, seed: *seed, budget_w };
+        options.seeds.iter().map(job).collect::<Vec<_>>()
+    };
+    Ok(setups.iter().flat_map(of).collect())
+}
+
+impl Job {
+    /// Plays it.
+    #[must_use]
+    pub fn run(&self) -> Done {
+        let load = workload(&self.site, self.seed);
+        let mut month = run(&self.site, &self.setup, &load, Some(self.budget_w));
+        // Nobody asks for these, and there are tens of thousands.
+        month.draws_w = Vec::new();
+        month
+    }
+}
+
+/// One arm with one weight; medians over the seeds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Who predicted.
+    pub arm: Arm,
+    /// The weight of the chassis score; `None` without the power rule.
+    pub alpha: Option<f64>,
+    /// Deployments refused, as a share of those asked for.
+    pub failure_rate: f64,
+    /// Servers without a VM, as a share of all.
+    pub empty_server_ratio: f64,
+    /// Standard deviation of the chassis scores.
+    pub chassis_score_std: f64,
+    /// Standard deviation of the server scores.
+    pub server_score_std: f64,
+    /// Chassis-hours above the budget, in the whole cluster.
+    pub capping_events_per_week: f64,
+    /// Hours of user-facing cores that a server's own limit would throttle in them, over all days.
+    pub user_facing_throttled_core_h: f64,
+    /// Watts that the low-priority cores of a server with VMs can shed, 10th percentile over server-hours.
+    pub sheddable_w_p10: f64,
+    /// Deployments refused because all servers together had too few cores.
+    pub failures_for_cores: f64,
+    /// Deployments refused although there were enough.
+    pub failures_for_fragmentation: f64,
+    /// The lowest and the highest of the seeds: chassis and server scores' deviations.
+    pub chassis_score_std_range: (f64, f64),
+    /// The same of the servers'.
+    pub server_score_std_range: (f64, f64),
+    /// How many seeds.
+    pub seeds: usize,
+}
+
+/// Puts the months together, which are in the order of [`jobs`].
+///
+/// # Errors
+/// Names the first option that nothing can be made of.
+pub fn rows(options: &Options, done: &[Done]) -> Result<Vec<Row>, OptionError> {
+    let (seeds, weeks) = (options.seeds.len(), f64::from(options.days) / 7.0);
+    let row = |(setup, months): (Setup, &[Done])| {
+        let over = |of: &dyn Fn(&Month) -> f64| Spread::of(months.iter().map(of));
+        let failures =
+            |reason| over(&|m: &Month| m.failures.get(&reason).copied().unwrap_or(0) as f64).median;
+        let (chassis, server) = (over(&|m| m.chassis_score_std), over(&|m| m.server_score_std));
+        Row {
+            arm: setup.arm,
+            alpha: (setup.arm != Arm::None).then(|| setup.alpha.get()),
+            failure_rate: over(&Month::failure_rate).median,
+            empty_server_ratio: over(&|m| m.empty_server_ratio).median,
+            chassis_score_std: chassis.median,
+            server_score_std: server.median,
+            capping_events_per_week: over(&|m| m.capped_hours as f64 / weeks).median,
+            user_facing_throttled_core_h: over(&|m| m.user_facing_throttled_core_h).median,
+            sheddable_w_p10: over(&|m| m.sheddable_w_p10).median,
+            failures_for_cores: failures(Reason::Cores),
+            failures_for_fragmentation: failures(Reason::Fragmentation),
+            chassis_score_std_range: (chassis.min, chassis.max),
+            server_score_std_range: (server.min, server.max),
+            seeds,
+        }
+    };
+    Ok(options.setups()?.into_iter().zip(done.chunks(seeds.max(1))).map(row).collect())
+}
