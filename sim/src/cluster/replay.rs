@@ -163,6 +163,11 @@ pub fn replay<D: FnMut(u64, Option<HostId>)>(
     if stride.checked_mul(u64::from(repeat)).is_none() {
         return Err(ReplayError::Ids { file: file.to_owned(), repeat, largest });
     }
+    // All are asked first: one that is too large may stand behind others of its batch that merely find no room.
+    for vm in vms {
+        let sound = scheduler.cluster().check_request(&request(vm, 0));
+        sound.map_err(|error| wrong(file, vm, error))?;
+    }
     let mut run =
         Run { scheduler, file, leaving: BTreeMap::new(), outcome: Outcome::default(), decided };
     let mut means = Means { at_ms: first_ms, ..Means::default() };
