@@ -113,7 +113,8 @@ fn a_model_is_replaced_under_load_without_losing_a_request() {
     });
     assert_eq!(seen.len(), 2, "both models, and nothing else: {seen:?}");
     let status = lab.status();
-    assert_eq!(status.predict.loads, 5);
+    // A SIGHUP that comes when the file was taken already has it read again.
+    assert!((5..=7).contains(&status.predict.loads), "{}", status.predict.loads);
     assert_eq!(status.predict.requests, seen.values().sum::<u64>());
     assert!(lab.end().success(), "{}", lab.log());
 }
@@ -132,7 +133,6 @@ fn a_damaged_model_leaves_the_old_one_in_force_and_is_an_alarm() {
         (&damaged[..], "does not fit"),
         (&next[..next.len() / 2], "truncated"),
         (b"not a model", "not a Ballast model file"),
-        (b"", "not a Ballast model file"),
     ] {
         lab.put(bytes);
         lab.wait("the alarm", |lab| {
@@ -146,8 +146,7 @@ fn a_damaged_model_leaves_the_old_one_in_force_and_is_an_alarm() {
     lab.wait("the alarm", |lab| lab.status().alarms.iter().any(|a| a.contains("No such file")));
     assert_eq!(lab.checksum(), before);
     let failed = lab.status().predict.failed_loads;
-    // The first look may have come before the first model.
-    assert!((5..=6).contains(&failed), "{failed}");
+    assert_eq!(failed, 5, "none at the start, three that were damaged, none at the end");
     let (_, metrics) = lab.get("/metrics");
     let line = format!("ballast_place_model_failed_loads_total {failed}");
     assert!(metrics.lines().any(|l| l == line), "{line}\n{metrics}");
