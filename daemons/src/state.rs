@@ -2,7 +2,9 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, JoinHandle};
 
 use ballast_hw::durable;
 use serde::Serialize;
@@ -63,6 +65,49 @@ pub(crate) fn lock(path: &Path) -> io::Result<File> {
         )
     })?;
     Ok(file)
+}
+
+/// Writes the newest of what a daemon remembers, on a thread of its own: an fsync must delay nothing.
+pub(crate) struct Keeper<T> {
+    newest: Option<Sender<T>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl<T: Serialize + Send + 'static> Keeper<T> {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) fn start(path: PathBuf) -> io::Result<Self> {
+        let (newest, inbox) = mpsc::channel::<T>();
+        let writer = thread::Builder::new().name("keeper".into()).spawn(move || {
+            while let Ok(value) = inbox.recv() {
+                let value = inbox.try_iter().last().unwrap_or(value);
+                if let Err(error) = write(&path, &value) {
+                    tracing::error!(%error, "not written");
+                }
+            }
+        })?;
+        Ok(Self { newest: Some(newest), writer: Some(writer) })
+    }
+
+    /// Leaves a newer value.
+    pub(crate) fn keep(&self, value: T) {
+        if let Some(newest) = &self.newest {
+            // Fails only when the writer has panicked.
+            let _ = newest.send(value);
+        }
+    }
+}
+
+impl<T> Drop for Keeper<T> {
+    /// Waits until the newest is on disk.
+    fn drop(&mut self) {
+        self.newest = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
 }
 
 #[cfg(test)]

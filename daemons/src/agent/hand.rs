@@ -1,10 +1,6 @@
 //! Does what the agent's controller wants.
 
 use std::collections::VecDeque;
-use std::io;
-use std::path::PathBuf;
-use std::sync::mpsc::{self, Sender};
-use std::thread::{self, JoinHandle};
 
 use anyhow::bail;
 use ballast_agent_core::{ActuatorError, Agent, Input, Memory, Output};
@@ -20,7 +16,7 @@ use super::vms::Notes;
 use super::{Letter, dry, limit, quota};
 use crate::control::Hand;
 use crate::events::Events;
-use crate::state;
+use crate::state::Keeper;
 
 /// The agent's hand: cores, quotas, the server's own limit, and the answer to the chassis.
 pub(super) struct AgentHand {
@@ -29,7 +25,7 @@ pub(super) struct AgentHand {
     pub(super) limit: Option<limit::Worker>,
     pub(super) killer: Killer,
     pub(super) sensors: Sensors,
-    pub(super) keeper: Keeper,
+    pub(super) keeper: Keeper<Memory>,
     pub(super) events: Events,
     /// What the status says of VMs.
     pub(super) notes: Notes,
@@ -155,43 +151,5 @@ impl Hand<Agent> for AgentHand {
 
     fn in_hand(status: &AgentStatus) -> bool {
         status.report.power_w.is_some() || status.report.state == AgentState::Blind
-    }
-}
-
-/// Writes what the agent remembers, on a thread of its own: an fsync must not delay an alert.
-pub(super) struct Keeper {
-    newest: Option<Sender<Memory>>,
-    writer: Option<JoinHandle<()>>,
-}
-
-impl Keeper {
-    pub(super) fn start(path: PathBuf) -> io::Result<Self> {
-        let (newest, inbox) = mpsc::channel::<Memory>();
-        let writer = thread::Builder::new().name("keeper".into()).spawn(move || {
-            while let Ok(memory) = inbox.recv() {
-                let memory = inbox.try_iter().last().unwrap_or(memory);
-                if let Err(error) = state::write(&path, &memory) {
-                    tracing::error!(%error, "memory not written");
-                }
-            }
-        })?;
-        Ok(Self { newest: Some(newest), writer: Some(writer) })
-    }
-
-    fn keep(&self, memory: Memory) {
-        if let Some(newest) = &self.newest {
-            // Fails only when the writer has panicked.
-            let _ = newest.send(memory);
-        }
-    }
-}
-
-impl Drop for Keeper {
-    /// Waits until the newest is on disk.
-    fn drop(&mut self) {
-        self.newest = None;
-        if let Some(writer) = self.writer.take() {
-            let _ = writer.join();
-        }
     }
 }

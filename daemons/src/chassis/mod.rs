@@ -18,12 +18,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ballast_chassis_core::{Chassis, Input, Ledger, Output};
-use ballast_hw::{PmbusSupply, Root, SupplyMeter};
+use ballast_hw::{PmbusSupply, Root, SupplyMeter, boot_id};
 use ballast_types::wire::{ChassisState, ChassisStatus, Event, EventKind};
 use ballast_types::{Instant, ServerId};
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{ChassisConfig, SupplyConfig, SupplySource};
+use crate::config::{ChassisConfig, PowerInputConfig, SupplyConfig, SupplySource};
 use crate::control::{self, Hand, Snapshot};
 use crate::events::Events;
 use crate::http::{self, Gate};
@@ -140,8 +140,12 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         })
     };
     let supplies = config.supplies.iter().map(supply).collect::<Result<_, _>>()?;
-    let power_input =
-        config.power_input.clone().map(|config| Arc::new(Mutex::new(PowerInput::new(config))));
+    let outside = |config: PowerInputConfig| -> anyhow::Result<_> {
+        let (state_dir, host_boot) = (&place.state_dir, boot_id(&root)?);
+        let input = PowerInput::new(config).remembering(state_dir, host_boot, clock::now())?;
+        Ok(Arc::new(Mutex::new(input)))
+    };
+    let power_input = config.power_input.clone().map(outside).transpose()?;
     let polling = Polling::start(
         supplies,
         power_input.clone(),

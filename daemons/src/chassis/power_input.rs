@@ -4,20 +4,34 @@
 //! what is foreign, repeated, out of order, too old or absurd is refused and changes nothing. No clocks
 //! are shared: a reading's age is what the source says plus what the message took longer than the fastest
 //! one lately.
+//!
+//! That is on disk too (`power-input.json`, every ten seconds at most): a manager that starts again has the
+//! difference between the clocks from its last life, so that what was said then is as old as it is. After
+//! a reboot of this host that difference is lost; only the numbers stay.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::time::Duration;
+use std::{fmt, io};
 
 use ballast_types::wire::PowerReading;
 use ballast_types::{BootId, Instant, Watts};
 
+use serde::{Deserialize, Serialize};
+
 use crate::config::PowerInputConfig;
 use crate::sensors::Gauge;
+use crate::state::{self, Keeper};
 
 /// Earlier boots of the source that are remembered: their messages may still be on the way.
 const RETIRED: usize = 16;
 /// The fastest message counts for one to two of these: clocks drift apart by 100 ppm, 60 ms in ten minutes.
 const FASTEST_OVER: Duration = Duration::from_secs(300);
+
+/// How far apart two clocks go while nothing is heard: 200 ppm.
+const DRIFT: u64 = 5000;
+/// Between two writes of what must be remembered.
+const KEEP_EACH: Duration = Duration::from_secs(10);
 
 /// Why a reading was refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -61,6 +75,36 @@ pub(super) struct PowerInput {
     life: Option<Life>,
     retired: VecDeque<BootId>,
     newest: Option<(Watts, Instant)>,
+    keeping: Option<Keeping>,
+}
+
+/// Where it is remembered.
+struct Keeping {
+    host_boot: BootId,
+    keeper: Keeper<Remembered>,
+    /// When, and of which boot of the source, it was last written.
+    written: Option<(Instant, BootId)>,
+}
+
+impl fmt::Debug for Keeping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeping").field("written", &self.written).finish_non_exhaustive()
+    }
+}
+
+/// What outlives a manager.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Remembered {
+    /// Whose clock `heard_ms` and `took_ms` are by.
+    host_boot: BootId,
+    source_boot_id: BootId,
+    seq: u64,
+    source_ms: u64,
+    /// When the newest came.
+    heard_ms: u64,
+    /// Our clock less the source's, by the fastest message.
+    took_ms: i64,
+    retired: VecDeque<BootId>,
 }
 
 /// One boot of the source.
@@ -69,7 +113,10 @@ struct Life {
     boot_id: BootId,
     seq: u64,
     source_ms: u64,
-    fastest: Fastest,
+    /// When the newest came.
+    heard: Instant,
+    /// `None` after a reboot of this host.
+    fastest: Option<Fastest>,
 }
 
 /// The least difference between our clock and the source's, lately: that of the fastest message.
@@ -101,7 +148,67 @@ impl PowerInput {
     /// Nothing has been reported yet.
     pub(super) fn new(config: PowerInputConfig) -> Self {
         let gauge = Gauge::new(format!("power input {}", config.source), config.good_for);
-        Self { config, gauge, life: None, retired: VecDeque::new(), newest: None }
+        Self { config, gauge, life: None, retired: VecDeque::new(), newest: None, keeping: None }
+    }
+
+    /// The same, going on from where an earlier life was, and remembering that itself.
+    ///
+    /// # Errors
+    /// When the file in `state_dir` is there and cannot be read, or the thread cannot be started.
+    pub(super) fn remembering(
+        mut self,
+        state_dir: &Path,
+        host_boot: BootId,
+        now: Instant,
+    ) -> io::Result<Self> {
+        let path = state_dir.join("power-input.json");
+        if let Some(was) = state::read::<Remembered>(&path)? {
+            self.go_on(was, &host_boot, now);
+        }
+        let keeper = Keeper::start(path)?;
+        self.keeping = Some(Keeping { host_boot, keeper, written: None });
+        Ok(self)
+    }
+
+    fn go_on(&mut self, was: Remembered, host_boot: &BootId, now: Instant) {
+        let Remembered { source_boot_id, seq, source_ms, heard_ms, took_ms, .. } = was;
+        let same = was.host_boot == *host_boot;
+        let took = i128::from(took_ms);
+        let heard = if same { Instant::from_millis(heard_ms) } else { now };
+        let fastest = same.then_some(Fastest { since: heard, earlier: took, now: took });
+        self.life = Some(Life { boot_id: source_boot_id, seq, source_ms, heard, fastest });
+        self.retired = was.retired;
+        self.retired.truncate(RETIRED);
+    }
+
+    /// What must outlive this manager; `None` before the first reading.
+    fn remembered(&self, host_boot: &BootId) -> Option<Remembered> {
+        let life = self.life.as_ref()?;
+        let fastest = life.fastest.as_ref()?;
+        Some(Remembered {
+            host_boot: host_boot.clone(),
+            source_boot_id: life.boot_id.clone(),
+            seq: life.seq,
+            source_ms: life.source_ms,
+            heard_ms: life.heard.as_millis(),
+            took_ms: i64::try_from(fastest.now.min(fastest.earlier)).ok()?,
+            retired: self.retired.clone(),
+        })
+    }
+
+    /// Writes it down if it is time, or if the source has begun anew.
+    fn keep(&mut self, now: Instant) {
+        let Some(life) = &self.life else { return };
+        let Some(mut keeping) = self.keeping.take() else { return };
+        let due = keeping
+            .written
+            .as_ref()
+            .is_none_or(|(at, boot_id)| now.since(*at) >= KEEP_EACH || *boot_id != life.boot_id);
+        if due && let Some(remembered) = self.remembered(&keeping.host_boot) {
+            keeping.written = Some((now, remembered.source_boot_id.clone()));
+            keeping.keeper.keep(remembered);
+        }
+        self.keeping = Some(keeping);
     }
 
     /// What operators see of it.
@@ -146,8 +253,12 @@ impl PowerInput {
         if *watts <= Watts::ZERO || *watts > config.max {
             return Err(PowerRefusal::Absurd(watts.as_f64(), config.max.as_f64()));
         }
-        let known = life.map(|life| &life.fastest);
+        let known = life.and_then(|life| life.fastest.as_ref());
         let (late, fastest) = Fastest::with(known, now, *source_ms);
+        // Clocks went apart while nothing was heard: that must not make all that follows old for ever.
+        let silent_ms =
+            life.map_or(0, |life| now.as_millis().saturating_sub(life.heard.as_millis()));
+        let late = late.saturating_sub(Duration::from_millis(silent_ms / DRIFT));
         let age = Duration::from_millis(*age_ms).saturating_add(late);
         if age > config.good_for {
             let ms = |span: Duration| span.as_millis();
@@ -155,7 +266,8 @@ impl PowerInput {
             return Err(PowerRefusal::Old { age_ms, late_ms, most_ms });
         }
         let (boot_id, seq, source_ms) = (source_boot_id.clone(), *seq, *source_ms);
-        let before = self.life.replace(Life { boot_id, seq, source_ms, fastest });
+        let fastest = Some(fastest);
+        let before = self.life.replace(Life { boot_id, seq, source_ms, heard: now, fastest });
         if let Some(Life { boot_id, .. }) = before.filter(|life| life.boot_id != *source_boot_id) {
             if self.retired.len() == RETIRED {
                 self.retired.pop_front();
@@ -163,6 +275,7 @@ impl PowerInput {
             self.retired.push_back(boot_id);
         }
         self.newest = Some((*watts, now.saturating_sub(age)));
+        self.keep(now);
         Ok(())
     }
 
@@ -282,5 +395,49 @@ mod tests {
         let why = input.take(MS(APART + 200), &reading("a", 501, 90_200, 900)).unwrap_err();
         assert!(matches!(why, PowerRefusal::Retired(_)), "{why}");
         assert_eq!(input.newest(MS(APART + 200)).unwrap().0, Watts::from_whole(2100));
+    }
+
+    #[test]
+    fn what_an_earlier_life_has_heard_is_not_fresh_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = |boot: &str| BootId::new(boot).unwrap();
+        let open = |boot: &str, now| input().remembering(dir.path(), host(boot), now).unwrap();
+        let mut first = open("h1", MS(APART));
+        first.take(MS(APART), &reading("z", 7, 0, 2000)).unwrap();
+        for n in 1..=100 {
+            first.take(MS(APART + 200 * n), &reading("a", n, 200 * n, 2000)).unwrap();
+        }
+        drop(first);
+        let now = MS(APART + 60_000);
+        let mut next = open("h1", now);
+        assert_eq!(next.newest(now), None, "nothing is taken over");
+        // Said in the earlier life: numbers that were written down, numbers that were not, and another boot.
+        for (seq, said) in [(1, "seq = 1"), (51, "seq = 51"), (100, "ms old")] {
+            let why = next.take(now, &reading("a", seq, 200 * seq, 900)).unwrap_err().to_string();
+            assert!(why.contains(said), "{seq}: {why}");
+        }
+        let why = next.take(now, &reading("z", 8, 60_000, 900)).unwrap_err();
+        assert!(matches!(why, PowerRefusal::Retired(_)), "{why}");
+        next.take(now, &reading("a", 300, 60_000, 2000)).unwrap();
+        assert_eq!(next.newest(now).unwrap(), (Watts::from_whole(2000), now));
+        drop(next);
+        // After a reboot of this host its clock begins anew.
+        let mut rebooted = open("h2", MS(5000));
+        let why = rebooted.take(MS(5000), &reading("a", 300, 60_000, 900)).unwrap_err();
+        assert!(matches!(why, PowerRefusal::Repeated { .. }), "{why}");
+        rebooted.take(MS(5000), &reading("a", 301, 60_200, 2000)).unwrap();
+    }
+
+    #[test]
+    fn a_source_that_was_silent_for_days_is_heard_again() {
+        let mut input = input();
+        input.take(MS(APART), &reading("a", 1, 0, 2000)).unwrap();
+        // Three days at 100 ppm: 26 s apart.
+        let days = 3 * 86_400_000;
+        let now = MS(APART + days);
+        input.take(now, &reading("a", 2, days - days / 10_000, 2100)).unwrap();
+        // And at once as strict as before.
+        let late = reading("a", 3, days - days / 10_000 + 100, 2100);
+        assert!(input.take(MS(APART + days + 1700), &late).is_err());
     }
 }

@@ -10,6 +10,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 const MESSAGE_END: u8 = 0xA0;
 const COMMAND_END: u8 = 0xA1;
@@ -46,8 +47,18 @@ struct State {
 }
 
 /// What the BMC knows.
-#[derive(Debug, Default)]
-pub(crate) struct Bmc(Mutex<State>);
+#[derive(Debug)]
+pub(crate) struct Bmc {
+    state: Mutex<State>,
+    /// Its clock counts from here, in seconds.
+    began: Instant,
+}
+
+impl Default for Bmc {
+    fn default() -> Self {
+        Self { state: Mutex::default(), began: Instant::now() }
+    }
+}
 
 impl Bmc {
     /// Listens for QEMU at `path`.
@@ -76,7 +87,7 @@ impl Bmc {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn serve(&self, mut stream: UnixStream) -> std::io::Result<()> {
@@ -152,7 +163,8 @@ impl Bmc {
             (0x02, [1, ..]) => {
                 let watts = (state.watts.round() as u16).to_le_bytes();
                 let mut body = watts.repeat(4);
-                body.extend([0; 4]);
+                let stamp = self.began.elapsed().as_secs() as u32;
+                body.extend(stamp.to_le_bytes());
                 body.extend(1000_u32.to_le_bytes());
                 body.push(0x40);
                 (OK, body)

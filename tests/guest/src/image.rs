@@ -19,8 +19,20 @@ const RECIPE: [(&str, &str); 6] = [
     ("ssdt.asl", include_str!("../recipe/ssdt.asl")),
 ];
 
-/// The folder of the image in `cache`, built if it is not there.
-pub(crate) fn ready(cache: &Path) -> anyhow::Result<PathBuf> {
+/// What there is to run a guest with.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ready {
+    /// The folder of the image.
+    Image(PathBuf),
+    /// Tools or a mirror are not to be had here, and why: nothing can be tested.
+    NotHere(String),
+}
+
+/// The image in `cache`, built if it is not there.
+///
+/// # Errors
+/// If it cannot be built although all that is needed is there: the recipe is wrong.
+pub(crate) fn ready(cache: &Path) -> anyhow::Result<Ready> {
     let mut hasher = SipHasher13::new();
     for (_, text) in RECIPE {
         hasher.write(text.as_bytes());
@@ -28,9 +40,13 @@ pub(crate) fn ready(cache: &Path) -> anyhow::Result<PathBuf> {
     }
     let image = cache.join(format!("image-{:016x}", hasher.finish()));
     // QEMU is checked even with a cached image: the machine may be another one.
-    let qemu = Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status();
-    if image.is_dir() && qemu.is_ok_and(|status| status.success()) {
-        return Ok(image);
+    let has_qemu = || {
+        let qemu =
+            Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status();
+        qemu.is_ok_and(|status| status.success())
+    };
+    if image.is_dir() && has_qemu() {
+        return Ok(Ready::Image(image));
     }
     fs::create_dir_all(cache)?;
     let work = tempfile::Builder::new().prefix("build-").tempdir_in(cache)?;
@@ -41,20 +57,31 @@ pub(crate) fn ready(cache: &Path) -> anyhow::Result<PathBuf> {
     }
     let out = work.path().join("image");
     fs::create_dir(&out)?;
-    // The summary has stdout for itself.
-    let status = Command::new(work.path().join("build-image"))
-        .arg(&out)
-        .stdin(Stdio::null())
-        .stdout(std::io::stderr())
-        .status()
-        .context("build-image does not start")?;
-    if !status.success() {
-        bail!("build-image failed: {status}");
+    if let Some(why) = build(&work.path().join("build-image"), &out)? {
+        return Ok(Ready::NotHere(why));
+    }
+    if !has_qemu() {
+        return Ok(Ready::NotHere("qemu-system-x86_64 does not start".into()));
     }
     if !image.is_dir() {
         fs::rename(&out, &image)?;
     }
-    Ok(image)
+    Ok(Ready::Image(image))
+}
+
+/// Runs the recipe; gives why it cannot be run here, if it cannot.
+fn build(recipe: &Path, out: &Path) -> anyhow::Result<Option<String>> {
+    let mut command = Command::new(recipe);
+    // The summary has stdout for itself.
+    let status = command.arg(out).stdin(Stdio::null()).stdout(std::io::stderr()).status();
+    let status = status.context("build-image does not start")?;
+    match status.code() {
+        Some(0) => Ok(None),
+        Some(code) if code == i32::from(crate::NOT_RUN) => {
+            Ok(Some("build-image: see above".to_owned()))
+        }
+        _ => bail!("build-image failed: {status}"),
+    }
 }
 
 /// Packs what goes into the guest into the tar file `payload`: the packages from the folder `packages`,
@@ -104,4 +131,70 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
         bail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder with the recipe and tools that do as they are told; `failing` ones fail.
+    fn recipe(failing: &[&str]) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |path: PathBuf, text: &str| {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        let tools = dir.path().join("tools");
+        fs::create_dir(&tools).unwrap();
+        let say = |text: &str| format!("#!/bin/sh\n{text}\n");
+        for (tool, does) in [
+            ("id", "echo 0"),
+            ("dpkg-query", "echo install ok installed"),
+            ("apt-get", "exit 0"),
+            ("iasl", "touch \"$2.aml\""),
+            // Told to simulate, it only looks for the mirror.
+            (
+                "mmdebstrap",
+                "for last; do :; done; mkdir -p \"$last\"; touch \"$work/vmlinuz\" \"$work/initramfs\"",
+            ),
+            ("mke2fs", "exit 0"),
+        ] {
+            put(tools.join(tool), &say(if failing.contains(&tool) { "exit 3" } else { does }));
+        }
+        if failing.contains(&"recipe") {
+            let real = "case \"$*\" in *--simulate*) exit 0;; *) exit 3;; esac";
+            put(tools.join("mmdebstrap"), &say(real));
+        }
+        if failing.contains(&"tools") {
+            put(tools.join("dpkg-query"), &say("echo deinstall ok config-files"));
+            put(tools.join("apt-get"), &say("exit 100"));
+        }
+        let (_, text) = RECIPE[0];
+        let path = format!("#!/bin/sh\nPATH={}:$PATH\n", tools.display());
+        put(dir.path().join("build-image"), &(path + text));
+        fs::write(dir.path().join("ssdt.asl"), "").unwrap();
+        fs::create_dir(dir.path().join("out")).unwrap();
+        let recipe = dir.path().join("build-image");
+        (dir, recipe)
+    }
+
+    #[test]
+    fn only_missing_tools_and_a_mirror_that_is_away_are_no_run() {
+        for (failing, here, wrong) in [
+            (&[][..], true, false),
+            (&["tools"], false, false),
+            (&["mmdebstrap"], false, false),
+            (&["recipe"], true, true),
+            (&["iasl"], true, true),
+            (&["mke2fs"], true, true),
+        ] {
+            let (dir, recipe) = recipe(failing);
+            match build(&recipe, &dir.path().join("out")) {
+                Ok(why) => {
+                    assert_eq!((why.is_none(), false), (here, wrong), "{failing:?}: {why:?}")
+                }
+                Err(error) => assert!(wrong, "{failing:?}: {error:#}"),
+            }
+        }
+    }
 }

@@ -260,12 +260,7 @@ impl Lab {
     pub(crate) fn dump(&mut self) -> anyhow::Result<BTreeMap<String, String>> {
         let text = self.shell.try_run(DUMP, PATIENCE)?.text;
         let pairs = text.lines().filter_map(|line| line.split_once(':'));
-        // An empty set is a full one, and a populated group's cannot be emptied again (ENOSPC).
-        let value = |path: &str, value: &str| match value {
-            "" if path.ends_with("cpuset.cpus") => format!("0-{}", CPUS - 1),
-            value => value.to_owned(),
-        };
-        Ok(pairs.map(|(path, text)| (path.to_owned(), value(path, text))).collect())
+        Ok(pairs.map(|(path, text)| (path.to_owned(), text.to_owned())).collect())
     }
 
     /// Fails if a file is not as it was before Ballast ran; names every one.
@@ -279,12 +274,18 @@ impl Lab {
     }
 }
 
-/// Every file whose value is another, or that came or went.
-fn differences(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> Vec<String> {
+/// Every file whose value is another, or that came or went. Where a group had no CPU set of its own, all CPUs
+/// are as good: a populated group's cannot be emptied again (ENOSPC). Not the other way round.
+pub(crate) fn differences(
+    before: &BTreeMap<String, String>,
+    now: &BTreeMap<String, String>,
+) -> Vec<String> {
     let mut wrong = Vec::new();
+    let all = format!("0-{}", CPUS - 1);
     for (path, value) in before {
         match now.get(path) {
             Some(new) if new == value => {}
+            Some(new) if path.ends_with("/cpuset.cpus") && value.is_empty() && *new == all => {}
             Some(new) => wrong.push(format!("{path} was {value:?}, is {new:?}")),
             None => wrong.push(format!("{path} is gone")),
         }
@@ -326,5 +327,9 @@ mod tests {
         assert!(differences(&before, &before).is_empty());
         let wrong = differences(&before, &map(&[("a", "1"), ("b", "9"), ("d", "4")]));
         assert_eq!(wrong, ["b was \"2\", is \"9\"", "c is gone", "d is new: \"4\""]);
+        for (was, is, good) in [("", "0-3", true), ("0-3", "", false), ("", "0-1", false)] {
+            let [was, is] = [was, is].map(|value| map(&[("/g/cpuset.cpus", value)]));
+            assert_eq!(differences(&was, &is).is_empty(), good, "{was:?} {is:?}");
+        }
     }
 }

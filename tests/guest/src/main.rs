@@ -22,18 +22,19 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::Parser;
 
+use image::Ready;
 use lab::Lab;
 use report::{Notes, Outcome, Summary};
 use scenario::{ALL, Scenario};
 
-/// Nothing was tested: QEMU or the image could not be made.
+/// Nothing was tested: QEMU, or what the image is made with, is not to be had.
 const NOT_RUN: u8 = 77;
 
 /// Runs the agent on a real kernel, under emulation.
 #[derive(Parser, Debug)]
 #[command(
-    after_help = "Exit codes: 0 all passed; 1 a scenario failed; 2 wrong usage; 77 not run, because QEMU \
-                        or the guest's image is not to be had here."
+    after_help = "Exit codes: 0 all passed; 1 a scenario failed; 2 wrong usage; 77 not run, because QEMU, \
+                        the tools that make the image, or a Debian mirror are not to be had here."
 )]
 struct Args {
     /// Scenarios to run, in their usual order; all of them if none is named
@@ -84,10 +85,10 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let chosen = choose(&args.scenarios)?;
     let began = Instant::now();
-    let image = match image::ready(&args.cache) {
-        Ok(image) => image,
-        Err(e) => {
-            say(io::stderr(), &format!("guest: NOT RUN, nothing was tested: {e:#}"));
+    let image = match image::ready(&args.cache)? {
+        Ready::Image(image) => image,
+        Ready::NotHere(why) => {
+            say(io::stderr(), &format!("guest: NOT RUN, nothing was tested: {why}"));
             return Ok(ExitCode::from(NOT_RUN));
         }
     };

@@ -4,10 +4,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use ballast_types::wire::Level;
+use ballast_types::wire::{AgentStatus, Level};
 use serde_json::Value;
 
-use crate::lab::{Lab, PATIENCE};
+use crate::lab::{Lab, PATIENCE, differences};
 use crate::machine::CPUS;
 use crate::plant::{FLOOR, Sample, TOP};
 use crate::report::Notes;
@@ -28,16 +28,74 @@ pub(super) fn killed(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     if lab.agent_pid()? == pid {
         bail!("process {pid} was not killed");
     }
+    adopted(lab, &status, dead)?;
+    notes.put_ms("release", lab.release()?);
+    notes.put_ms("killed_to_released", dead.elapsed());
+    Ok(())
+}
+
+/// Fails if the agent that came back does not know what was capped, or if anything was raised since `from`.
+fn adopted(lab: &Lab, status: &AgentStatus, from: Instant) -> anyhow::Result<()> {
     if status.report.min_khz.is_none() {
         bail!("what was capped was not adopted: {:?}", status.report);
     }
-    for sample in lab.plant.since(dead) {
+    for sample in lab.plant.since(from) {
         if lab.low.iter().any(|cpu| sample.registers[*cpu] < FLOOR) {
             bail!("raised while the agent was dead: {:?}", sample.registers);
         }
     }
+    Ok(())
+}
+
+/// The agent stands still at the floor: the watchdog kills it, and the next one adopts.
+pub(super) fn hung(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
+    lab.fresh()?;
+    lab.throttle(Level::Emergency, Some(205))?;
+    let pid = lab.agent_pid()?;
+    let hung = Instant::now();
+    lab.shell.run(&format!("kill -STOP {pid}"))?;
+    while matches!(lab.agent_pid(), Ok(now) if now == pid) {
+        if hung.elapsed() > PATIENCE {
+            bail!("process {pid} stands still and is not killed");
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    notes.put_ms("hung_to_killed", hung.elapsed());
+    let status = lab.status_when("an agent that answers again", |_| true)?;
+    notes.put_ms("hung_to_answer", hung.elapsed());
+    adopted(lab, &status, hung)?;
+    let said = lab.shell.run("journalctl -b -o cat -u ballast-agent")?;
+    if !said.contains("Watchdog timeout") {
+        bail!("it was not the watchdog that killed process {pid}: {said}");
+    }
     notes.put_ms("release", lab.release()?);
-    notes.put_ms("killed_to_released", dead.elapsed());
+    notes.put_ms("hung_to_released", hung.elapsed());
+    Ok(())
+}
+
+/// What LimitRTPRIO and LimitMEMLOCK of the shipped unit are for.
+pub(super) fn realtime(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
+    lab.fresh()?;
+    let pid = lab.agent_pid()?;
+    // rt_priority and policy of every thread (proc_pid_stat(5): fields 40 and 41; the name may hold spaces).
+    let threads = lab.shell.run(&format!(
+        "for task in /proc/{pid}/task/*; do \
+         echo \"$(sed 's/.*) //' $task/stat | cut -d' ' -f38,39) $(cat $task/comm)\"; done"
+    ))?;
+    if !threads.lines().any(|line| line == "10 1 control") {
+        bail!("the control thread is not SCHED_FIFO at 10: {threads}");
+    }
+    let others = threads.lines().filter(|line| !line.ends_with(" control"));
+    if let Some(other) = others.clone().find(|line| !line.starts_with("0 0 ")) {
+        bail!("another thread is not a normal one: {other}");
+    }
+    notes.put("normal_threads", others.count() as f64);
+    let locked = lab.shell.run(&format!("awk '/VmLck/ {{print $2}}' /proc/{pid}/status"))?;
+    let locked: f64 = locked.trim().parse().context("VmLck")?;
+    notes.put("locked_kib", locked);
+    if locked == 0.0 {
+        bail!("no memory is locked");
+    }
     Ok(())
 }
 
@@ -61,8 +119,9 @@ pub(super) fn kill_random(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()
         lab.release().with_context(|| format!("kill {n}, {delay:?} after the alert"))?;
         times.push(dead.elapsed());
         let now = lab.dump()?;
-        if now != running {
-            bail!("kill {n}, {delay:?} after the alert: {now:?} instead of {running:?}");
+        let wrong = differences(&running, &now);
+        if !wrong.is_empty() {
+            bail!("kill {n}, {delay:?} after the alert: {}", wrong.join("; "));
         }
         restored += 1;
     }
@@ -102,6 +161,22 @@ pub(super) fn check(lab: &mut Lab, _: &mut Notes) -> anyhow::Result<()> {
 
 /// The agent dies and cannot come back: its config is refused.
 pub(super) fn orphan(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
+    left_alone(lab, notes)
+}
+
+/// The same, and what shall arm the release hangs and is killed as well.
+pub(super) fn orphan_unarmed(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
+    let folder = "/run/systemd/system/ballast-agent.service.d";
+    lab.shell.run(&format!(
+        "mkdir -p {folder} && printf '[Service]\\nTimeoutStopSec=1s\\nExecStopPost=\\nExecStopPost=sleep 999\\n' \
+         >{folder}/hang.conf && systemctl daemon-reload"
+    ))?;
+    let done = left_alone(lab, notes);
+    lab.shell.run(&format!("rm -r {folder} && systemctl daemon-reload"))?;
+    done
+}
+
+fn left_alone(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     lab.fresh()?;
     lab.throttle(Level::Emergency, Some(205))?;
     let pid = lab.agent_pid()?;
@@ -109,10 +184,10 @@ pub(super) fn orphan(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     let dead = Instant::now();
     lab.shell.run(&format!("kill -9 {pid}"))?;
     let all = |sample: &Sample| sample.at > dead && sample.registers == [TOP; CPUS];
-    let released = lab.plant.wait(&"released without an agent", dead, PATIENCE, all)?;
-    notes.put_ms("killed_to_released", released.at - dead);
+    let released = lab.plant.wait(&"released without an agent", dead, PATIENCE, all);
     let alone = lab.shell.try_run("systemctl is-active ballast-agent", PATIENCE)?.code != 0;
     lab.with_config(&[], "", |_| Ok(()))?;
+    notes.put_ms("killed_to_released", released?.at - dead);
     if !alone {
         bail!("the agent ran with a config that must be refused");
     }

@@ -27,17 +27,20 @@ const fn of(
 }
 
 /// All of them, in the order in which they run. The last one takes the packages away.
-pub(crate) const ALL: [Scenario; 18] = [
+pub(crate) const ALL: [Scenario; 22] = [
     of("check", "what ballast check says, and its write test", life::check),
     of("cap", "a cap is met by low-priority cores alone, and released", capping::cap),
     of("schedutil", "a cap holds under the governor that Debian ships", capping::schedutil),
     of("groups", "VMs have disjoint CPUs, also after systemctl daemon-reload", capping::groups),
     of("systemd", "VMs that are services, bound by AllowedCPUs over D-Bus", capping::systemd),
     of("killed", "an agent killed at the floor comes back, adopts, and releases", life::killed),
+    of("hung", "an agent that stands still at the floor is killed by the watchdog", life::hung),
+    of("realtime", "the control thread alone is SCHED_FIFO, memory is locked", life::realtime),
     of("sensor-gone", "no reading of the meter is no low reading", faults::sensor_gone),
     of("foreign", "another writer of scaling_max_freq is told of and not fought", faults::foreign),
     of("hotplug", "a CPU goes offline and comes back while it is capped", faults::hotplug),
     of("silent", "a chassis that falls silent: leases end", faults::silent),
+    of("dcmi-meter", "the BMC as the agent's meter, by DCMI", faults::dcmi_meter),
     of("outside", "power1_cap and a DCMI limit are obeyed", outside::caps),
     of(
         "own-limit",
@@ -48,6 +51,11 @@ pub(crate) const ALL: [Scenario; 18] = [
     of("chassis", "a real chassis manager: over the budget and under it again", chassis::budget),
     of("kill-random", "20 agents killed at random instants end restored", life::kill_random),
     of("orphan", "an agent that cannot come back: all is released without it", life::orphan),
+    of(
+        "orphan-unarmed",
+        "the same, with an ExecStopPost that hangs and is killed",
+        life::orphan_unarmed,
+    ),
     of("stop", "systemctl stop puts back every file", life::stop),
     of("purge", "dpkg --purge puts back every file and leaves none", life::purge),
 ];
