@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use ballast_daemons::tls::{self, Peer, Tls, TlsConfig};
 use ballast_types::wire::{
-    AgentState, AgentStatus, ChassisState, ChassisStatus, PlaceStatus, Report, ServerStatus, Slot,
+    AgentState, AgentStatus, ChassisState, ChassisStatus, CoresStatus, PlaceStatus, Report,
+    ServerStatus, Slot,
 };
 use ballast_types::{KiloHertz, Role, Watts};
 use clap::Args;
@@ -250,10 +251,26 @@ fn agent_row(agent: &AgentStatus) -> [String; 10] {
         Some(doubt) => format!("policy {}, for now stepwise: {doubt}", agent.policy),
         None => format!("policy {}", agent.policy),
     });
+    notes.extend(agent.cores.as_ref().map(cores));
     if agent.vm_kills > 0 {
         notes.push(format!("{} VMs killed", agent.vm_kills));
     }
     row(agent.report.server.as_str(), "-", Some(&agent.report), notes.join("; "))
+}
+
+/// What can be capped, and what stands against that.
+fn cores(cores: &CoresStatus) -> String {
+    let mut text = format!("{} cores by {}", cores.cores, cores.driver);
+    for (count, what) in [
+        (cores.offline, "offline"),
+        (cores.raised, "raised by others"),
+        (cores.limited, "limited by others"),
+    ] {
+        if count > 0 {
+            text += &format!(", {count} {what}");
+        }
+    }
+    text
 }
 
 fn report_notes(report: &Report) -> Vec<String> {
@@ -393,14 +410,16 @@ mod tests {
             let status = serde_json::json!({
                 "role": "agent", "chassis_id": "c1", "policy": "stepwise", "report": report(),
                 "fallback_w": 190.0, "lease_ms": null, "refused_alerts": 0, "power_faults": 0,
-                "vms": vms, "vm_kills": 1, "alarms": []
+                "vms": vms, "vm_kills": 1, "alarms": [],
+                "cores": {"driver": "acpi-cpufreq", "cores": 40, "offline": 1, "raised": 2,
+                          "limited": 0, "foreign_writes": 3}
             });
             let said = parse(&serde_json::to_vec(&status).unwrap()).unwrap();
             for_people(&[Answer { url: "http://a".into(), said }])
         };
         let text = agent(serde_json::json!([
             {"vm": "web", "class": "user-facing", "cores": 4, "min_khz": null,
-             "throttled_core_ms": 0},
+             "throttled_core_ms": 0, "origin": "found by machine-qemu-*.scope"},
             {"vm": "batch", "class": "non-user-facing", "throttle_order": 2, "cores": 6,
              "min_khz": 1_300_000, "killed": true, "throttled_core_ms": 61_500,
              "lost_core_ms": 30_700, "floor_core_ms": 12_000, "throttled_periods": 3,
@@ -411,14 +430,16 @@ mod tests {
             line.split('│').map(|cell| cell.trim().to_owned()).collect()
         };
         assert_eq!(
-            row("web")[2..11],
-            ["web", "user-facing", "-", "-", "0.0 s", "0.0 s", "0.0 s", "0.0 s", "0 (0.0 s)"]
+            row("web")[2..12],
+            ["web", "user-facing", "4", "-", "-", "0.0 s", "0.0 s", "0.0 s", "0.0 s", "0 (0.0 s)"]
         );
+        assert_eq!(row("web")[13], "found by machine-qemu-*.scope");
         assert_eq!(
-            row("batch")[2..13],
+            row("batch")[2..14],
             [
                 "batch",
                 "non-user-facing",
+                "6",
                 "2",
                 "1300 MHz",
                 "61.5 s",
@@ -430,7 +451,8 @@ mod tests {
                 "killed"
             ]
         );
-        assert!(text.contains("policy stepwise; 1 VMs killed"), "{text}");
+        let notes = "policy stepwise; 40 cores by acpi-cpufreq, 1 offline, 2 raised by others; 1 VMs killed";
+        assert!(text.contains(notes), "{text}");
         assert!(!agent(serde_json::json!([])).contains("how long"));
     }
 

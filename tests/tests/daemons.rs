@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ballast_daemons::config::EXIT_CONFIG;
-use ballast_tests::{Lab, steady};
-use ballast_types::wire::{AgentState, ChassisState, Slot};
+use ballast_tests::{Lab, PATIENCE, steady};
+use ballast_types::wire::{AgentState, ChassisState, Report, Slot};
 use nix::sys::signal::Signal;
 use reqwest::Client;
 
@@ -77,12 +77,15 @@ fn a_chassis_manager_that_is_killed_comes_back_with_a_higher_epoch_and_no_agent_
     lab.wait("the budget holds", |lab| capped(lab) == 2 && lab.holds());
     let epoch = lab.chassis().unwrap().epoch;
     lab.kill("chassis");
-    // Longer than a lease: every agent now keeps its fallback by itself.
-    std::thread::sleep(Duration::from_secs(5));
+    // Once its lease has ended every agent keeps its fallback by itself.
     for name in lab.servers() {
-        let agent = lab.agent(&name).unwrap();
-        assert!(agent.report.cap_w.is_some(), "{name} runs uncapped without a manager");
-        assert!(agent.report.power_w <= agent.report.cap_w.map(|cap| cap + cap.ppm(30_000)));
+        let agent = |lab: &Lab| lab.agent(&name).expect("a status");
+        lab.wait("the lease has ended", |lab| agent(lab).lease_ms.is_none_or(|ms| ms == 0));
+        lab.wait("it is under its cap", |lab| {
+            let Report { power_w, cap_w, .. } = agent(lab).report;
+            assert!(cap_w.is_some(), "{name} runs uncapped without a manager");
+            power_w.is_some() && power_w <= cap_w.map(|cap| cap + cap.ppm(30_000))
+        });
     }
     lab.start("chassis");
     lab.wait("a new epoch is obeyed", |lab| {
@@ -251,16 +254,22 @@ fn a_demo_that_is_interrupted_ends_cleanly() {
         .stderr(std::process::Stdio::null())
         .spawn();
     let mut child = child.unwrap();
-    std::thread::sleep(Duration::from_secs(3));
-    let children = || {
+    let children = || -> Vec<i32> {
         let output = std::process::Command::new("pgrep")
             .args(["--parent", &child.id().to_string()])
-            .output();
-        output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+            .output()
+            .expect("pgrep runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines().filter_map(|pid| pid.parse().ok()).collect()
     };
-    let started: Vec<i32> = children()
-        .map(|text| text.lines().filter_map(|pid| pid.parse().ok()).collect())
-        .unwrap_or_default();
+    // Two agents and their manager.
+    let began = std::time::Instant::now();
+    let mut started = children();
+    while started.len() < 3 {
+        assert!(began.elapsed() < PATIENCE, "only {started:?} were started");
+        std::thread::sleep(Duration::from_millis(20));
+        started = children();
+    }
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
     child.wait().unwrap();
     for pid in started {

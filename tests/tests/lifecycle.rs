@@ -1,9 +1,10 @@
 //! Life cycle, end to end: what is left when an agent dies, who puts it back, and who is told that it lives.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -13,13 +14,30 @@ use ballast_daemons::EXIT_LIVE;
 use ballast_tests::{Lab, ballast, steady};
 use ballast_types::wire::AgentState;
 
-/// Servers that would draw some 250 W each on a budget of 210 W each; at the floor they draw some 185 W.
-fn overloaded(servers: usize) -> Lab {
-    Lab::new(steady(servers, 210 * servers as i64, (0.3, 0.95)), "")
+type Limits = BTreeMap<PathBuf, String>;
+
+/// A server that would draw some 250 W on a budget of 210 W; at the floor it draws some 185 W.
+fn overloaded() -> Lab {
+    Lab::new(steady(1, 210, (0.3, 0.95)), "")
 }
 
 fn capped(lab: &Lab, name: &str) -> bool {
     lab.agent(name).is_some_and(|status| status.report.min_khz.is_some())
+}
+
+/// One whose cores are capped, and what was there before.
+fn held() -> (Lab, Limits) {
+    let mut lab = overloaded();
+    let before = lab.limits();
+    lab.start_all();
+    lab.wait("its cores are capped", |lab| capped(lab, "s01"));
+    (lab, before)
+}
+
+/// Kills the agent, and first its manager: no slot cap, which only a manager may lift, shall hide what is left.
+fn abandon(lab: &mut Lab) {
+    lab.kill("chassis");
+    lab.kill("s01");
 }
 
 /// systemd's two commands, as far as `stop-post` calls them: a timer is armed by the first call.
@@ -81,19 +99,14 @@ fn assert_code(output: &Output, expected: i32, says: &str) {
 
 #[test]
 fn a_server_whose_agent_died_is_held_first_and_released_when_none_comes_back() {
-    let mut lab = overloaded(1);
-    let before = lab.limits();
-    lab.start_all();
-    lab.wait("its cores are capped", |lab| capped(lab, "s01"));
+    let (mut lab, before) = held();
     let (config, journal) = (lab.config("s01"), lab.home("s01").join("state/journal.json"));
 
     // A live agent is never worked against.
     assert_code(&release(&config), i32::from(EXIT_LIVE), "nothing was done");
     assert!(capped(&lab, "s01") && journal.exists());
 
-    // No slot cap, which only a manager may lift, shall hide what the agent leaves.
-    lab.kill("chassis");
-    lab.kill("s01");
+    abandon(&mut lab);
     let left = lab.limits();
     assert!(left != before, "the kill must leave caps behind for this test to mean anything");
 
@@ -103,7 +116,8 @@ fn a_server_whose_agent_died_is_held_first_and_released_when_none_comes_back() {
     assert_code(&order(&["agent", "--config", text(&config)], &[]), 78, "step_cores");
 
     let systemd = Systemd::new();
-    for result in ["signal", "exit-code", "watchdog"] {
+    // The last is by OnFailure=, in case the others were killed before they had armed anything.
+    for result in ["signal", "exit-code", "watchdog", "failed"] {
         assert_code(&systemd.stop_post(&config, result), 0, "held");
         assert!(journal.exists() && lab.limits() == left, "{result}: not held");
     }
@@ -123,12 +137,8 @@ fn a_server_whose_agent_died_is_held_first_and_released_when_none_comes_back() {
 
 #[test]
 fn a_release_needs_no_config_at_all() {
-    let mut lab = overloaded(1);
-    let before = lab.limits();
-    lab.start_all();
-    lab.wait("its cores are capped", |lab| capped(lab, "s01"));
-    lab.kill("chassis");
-    lab.kill("s01");
+    let (mut lab, before) = held();
+    abandon(&mut lab);
     // What is left of the file: where the machine is. That is `/`, but not in a test.
     let root = fs::read_to_string(lab.config("s01")).unwrap();
     let root = root.lines().find(|line| line.starts_with("root = ")).unwrap().to_owned();
@@ -143,10 +153,7 @@ fn a_release_needs_no_config_at_all() {
 
 #[test]
 fn after_a_clean_end_nothing_is_armed_and_nothing_is_left() {
-    let mut lab = overloaded(1);
-    let before = lab.limits();
-    lab.start_all();
-    lab.wait("its cores are capped", |lab| capped(lab, "s01"));
+    let (mut lab, before) = held();
     lab.end_all();
     let systemd = Systemd::new();
     assert_code(&systemd.stop_post(&lab.config("s01"), "success"), 0, "nothing was left");
@@ -160,12 +167,8 @@ fn after_a_clean_end_nothing_is_armed_and_nothing_is_left() {
 
 #[test]
 fn what_cannot_be_put_back_is_named_and_tried_again() {
-    let mut lab = overloaded(1);
-    let before = lab.limits();
-    lab.start_all();
-    lab.wait("its cores are capped", |lab| capped(lab, "s01"));
-    lab.kill("chassis");
-    lab.kill("s01");
+    let (mut lab, before) = held();
+    abandon(&mut lab);
     lab.end_rig();
     let cpuset = before.keys().find(|path| path.ends_with("cpuset.cpus")).unwrap();
     let kept = cpuset.with_extension("kept");
@@ -191,7 +194,7 @@ fn what_cannot_be_put_back_is_named_and_tried_again() {
 
 #[test]
 fn out_of_band_caps_are_lifted_on_explicit_order_alone() {
-    let mut lab = overloaded(1);
+    let mut lab = overloaded();
     let before = lab.limits();
     lab.start("chassis");
     lab.wait("the silent server is capped out of band", |lab| {
@@ -204,9 +207,16 @@ fn out_of_band_caps_are_lifted_on_explicit_order_alone() {
     lab.kill("chassis");
     assert_code(&order(&args, &[]), 1, "s01: capped to");
     assert!(lab.limits() != before, "lifted without an order");
+    // The packaged manager runs as a user of its own.
+    let state = lab.home("chassis").join("state");
+    if nix::unistd::geteuid().is_root() {
+        std::os::unix::fs::chown(&state, Some(4321), Some(4321)).unwrap();
+    }
     assert_code(&order(&lift, &[]), 0, "lifted");
     lab.wait_restored(&before, "");
     assert_code(&order(&args, &[]), 0, "no out-of-band cap");
+    let owner = |path: &Path| fs::metadata(path).unwrap().uid();
+    assert_eq!(owner(&state.join("ledger.json")), owner(&state), "the manager cannot read it");
 }
 
 /// How often the watchdog was fed within `time`.

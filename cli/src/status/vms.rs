@@ -9,10 +9,11 @@ use tabled::settings::Style;
 
 use super::mhz;
 
-const HEAD: [&str; 12] = [
+const HEAD: [&str; 13] = [
     "server",
     "VM",
     "class",
+    "cores",
     "order",
     "cap",
     "throttled",
@@ -40,7 +41,7 @@ pub(super) fn table<'a>(agents: impl Iterator<Item = &'a AgentStatus>) -> Option
     })
 }
 
-fn row(server: &str, vm: &VmStatus) -> [String; 12] {
+fn row(server: &str, vm: &VmStatus) -> [String; 13] {
     let impact = &vm.impact;
     let seconds = |ms: u64| format!("{:.1} s", Duration::from_millis(ms).as_secs_f64());
     let order = match vm.class {
@@ -53,6 +54,7 @@ fn row(server: &str, vm: &VmStatus) -> [String; 12] {
         server.to_owned(),
         vm.vm.to_string(),
         class_name(vm.class).to_owned(),
+        vm.cores.to_string(),
         order,
         quota.or(vm.min_khz.map(mhz)).unwrap_or_else(none),
         seconds(impact.throttled_core_ms),
@@ -72,12 +74,13 @@ fn class_name(class: VmClass) -> &'static str {
     }
 }
 
-/// What else there is to say: that it was killed, and what its own use says that it is.
+/// What else there is to say: where it comes from, that it was killed, and what its own use says that it is.
 fn notes(vm: &VmStatus) -> String {
     let killed = vm.killed.then(|| "killed".to_owned());
     let advice = vm.advised_class.map(|class| {
         let by = if vm.origin.as_deref() == Some("auto") { "auto" } else { "advised" };
         format!("{by} {}: {}", class_name(class), vm.advised_why.as_deref().unwrap_or("-"))
     });
-    killed.into_iter().chain(advice).collect::<Vec<_>>().join("; ")
+    let origin = vm.origin.clone().filter(|origin| origin != "auto" || advice.is_none());
+    origin.into_iter().chain(killed).chain(advice).collect::<Vec<_>>().join("; ")
 }

@@ -94,32 +94,51 @@ fn reader(root: &Root, source: Source) -> Box<dyn FnMut() -> Option<u64>> {
 
 fn watch(mut read: impl FnMut() -> Option<u64>, time: Duration) -> Refresh {
     let start = Instant::now();
-    let mut seen = Refresh::default();
-    let mut last: Option<(u64, Option<Instant>)> = None;
-    let mut intervals = Vec::new();
+    let mut seen = Seen::default();
     while start.elapsed() < time {
         let before = Instant::now();
         let value = read();
         let took = before.elapsed();
+        seen.take(before, took, value);
+        thread::sleep(EVERY.saturating_sub(took));
+    }
+    seen.done()
+}
+
+/// What was seen of one sensor so far.
+#[derive(Default)]
+struct Seen {
+    so_far: Refresh,
+    /// The newest value, and when it came; the first one's time is not known.
+    last: Option<(u64, Option<Instant>)>,
+    intervals: Vec<Duration>,
+}
+
+impl Seen {
+    /// A read that began at `at` and took so long.
+    fn take(&mut self, at: Instant, took: Duration, value: Option<u64>) {
+        let seen = &mut self.so_far;
         seen.slowest_read_ms = seen.slowest_read_ms.max(millis(took));
-        match (value, last) {
+        match (value, self.last) {
             (None, _) => seen.failures += 1,
             (Some(value), Some((old, changed))) if value != old => {
                 seen.reads += 1;
                 seen.changes += 1;
-                intervals.extend(changed.map(|at| before.duration_since(at)));
-                last = Some((value, Some(before)));
+                self.intervals.extend(changed.map(|then| at.duration_since(then)));
+                self.last = Some((value, Some(at)));
             }
             (Some(value), known) => {
                 seen.reads += 1;
-                last = known.or(Some((value, None)));
+                self.last = known.or(Some((value, None)));
             }
         }
-        thread::sleep(EVERY.saturating_sub(took));
     }
-    intervals.sort_unstable();
-    seen.refresh_ms = intervals.get(intervals.len() / 2).copied().map(millis);
-    seen
+
+    fn done(mut self) -> Refresh {
+        self.intervals.sort_unstable();
+        let median = self.intervals.get(self.intervals.len() / 2).copied().map(millis);
+        Refresh { refresh_ms: median, ..self.so_far }
+    }
 }
 
 /// In milliseconds, to a tenth.
@@ -134,19 +153,50 @@ mod tests {
     #[test]
     fn the_refresh_is_the_time_between_changes_and_failures_are_counted() {
         let start = Instant::now();
-        let mut reads = 0_u32;
-        let seen = watch(
-            || {
-                reads += 1;
-                (!reads.is_multiple_of(10)).then(|| start.elapsed().as_millis() as u64 / 50)
-            },
-            Duration::from_millis(600),
-        );
-        assert!(seen.failures > 0 && seen.reads > seen.failures && seen.changes >= 3, "{seen:?}");
-        // A busy machine makes it longer, nothing makes it shorter.
-        assert!(seen.refresh_ms.unwrap() >= 40.0, "{seen:?}");
-        let still = watch(|| Some(7), Duration::from_millis(60));
-        assert_eq!((still.changes, still.refresh_ms), (0, None));
-        assert!(still.reads > 0);
+        let mut seen = Seen::default();
+        // A value every 50 ms, read every 5 ms; every tenth read fails, and one takes 30 ms.
+        for n in 1..=120 {
+            let (at, took) = (Duration::from_millis(5 * n), if n == 7 { 30 } else { 1 });
+            let value = (!n.is_multiple_of(10)).then_some((5 * n + 5) / 50);
+            seen.take(start + at, Duration::from_millis(took), value);
+        }
+        let expected = Refresh {
+            reads: 108,
+            failures: 12,
+            changes: 12,
+            refresh_ms: Some(50.0),
+            slowest_read_ms: 30.0,
+            blocked: false,
+        };
+        assert_eq!(seen.done(), expected);
+        let mut still = Seen::default();
+        still.take(start, Duration::ZERO, Some(7));
+        still.take(start + EVERY, Duration::ZERO, Some(7));
+        let Refresh { reads, changes, refresh_ms, .. } = still.done();
+        assert_eq!((reads, changes, refresh_ms), (2, 0, None));
+    }
+
+    #[test]
+    fn a_value_that_moves_is_seen_to_move_however_slow_this_machine_is() {
+        let mut reads = 0_u64;
+        let mut time = Duration::from_millis(50);
+        loop {
+            let seen = watch(
+                || {
+                    Some({
+                        reads += 1;
+                        reads
+                    })
+                },
+                time,
+            );
+            if seen.changes >= 3 {
+                assert!(seen.refresh_ms.is_some() && seen.failures == 0, "{seen:?}");
+                return;
+            }
+            // It was not let run.
+            time *= 2;
+            assert!(time < Duration::from_secs(60), "{seen:?}");
+        }
     }
 }
