@@ -52,7 +52,11 @@ deny:
 deb *PROFILE:
     packaging/deb {{PROFILE}}
 
-# Install, upgrade, remove and purge them in a Debian root of its own: nothing may be left. Needs root.
+# RPM packages of the same files, into target/generate-rpm.
+rpm: deb
+    packaging/rpm
+
+# Install, upgrade, remove and purge the Debian packages in a root of its own: nothing may be left. Needs root.
 deb-check:
     packaging/check target/debian/*.deb
 
