@@ -191,7 +191,7 @@ mod tests {
             let (dir, recipe) = recipe(failing);
             match build(&recipe, &dir.path().join("out")) {
                 Ok(why) => {
-                    assert_eq!((why.is_none(), false), (here, wrong), "{failing:?}: {why:?}")
+                    assert_eq!((why.is_none(), false), (here, wrong), "{failing:?}: {why:?}");
                 }
                 Err(error) => assert!(wrong, "{failing:?}: {error:#}"),
             }
