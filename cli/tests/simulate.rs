@@ -23,6 +23,7 @@ fn json(output: &Output) -> Value {
 
 /// The first day of the Azure file, as a scan over all hosts in double precision places it.
 #[test]
+#[expect(clippy::print_stderr, reason = "a test that was skipped must say so")]
 fn the_azure_trace_is_placed_as_a_full_scan_places_it() {
     let data = std::env::var_os("BALLAST_DATA").map_or_else(
         || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data")),
