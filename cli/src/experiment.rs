@@ -3,6 +3,7 @@
 mod args;
 mod chassis;
 mod docs;
+mod labels;
 mod paper;
 mod plot;
 mod report;
@@ -49,6 +50,10 @@ pub(crate) enum Experiment {
     #[command(after_help = "The default run takes about 2 minutes on 2 cores.\n\n\
         Example: ballast experiment scheduler --alphas 0,0.8,1 --seeds 5 --json")]
     Scheduler(One<scheduler::Choice>),
+    /// Who is user-facing: pattern, autocorrelation, Fourier and ensemble at a chosen recall (Table II)
+    #[command(after_help = "Example: ballast experiment labels --data labelled.csv.zst --json\n\
+        Example: ballast experiment labels --data new.csv --fit-on labelled.csv.zst")]
+    Labels(Data<labels::Choice>),
     /// All of them
     #[command(after_help = "The default run takes about 40 minutes on 2 cores.\n\n\
         Example: ballast experiment all --output docs")]
@@ -62,6 +67,15 @@ pub(crate) struct One<C: Args> {
     choice: C,
     #[command(flatten)]
     runs: Runs,
+    #[command(flatten)]
+    results: Results,
+}
+
+/// One experiment on recorded data: what is chosen, where results go.
+#[derive(Args, Debug)]
+pub(crate) struct Data<C: Args> {
+    #[command(flatten)]
+    choice: C,
     #[command(flatten)]
     results: Results,
 }
@@ -96,6 +110,7 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
         Experiment::Tradeoff(one) => one.run(tradeoff::report)?,
         Experiment::Stability(one) => one.run(stability::report)?,
         Experiment::Scheduler(one) => one.run(scheduler::report)?,
+        Experiment::Labels(data) => data.results.write(|_| labels::report(&data.choice))?,
         Experiment::All(args) => all(args)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -103,7 +118,14 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
 
 impl<C: Args> One<C> {
     fn run(&self, report: fn(&C, &Runs, Wanted) -> anyhow::Result<Report>) -> anyhow::Result<()> {
-        let Results { json, plot, output } = &self.results;
+        self.results.write(|wanted| report(&self.choice, &self.runs, wanted))
+    }
+}
+
+impl Results {
+    /// Makes a report, and puts it where it is wanted.
+    fn write(&self, report: impl FnOnce(Wanted) -> anyhow::Result<Report>) -> anyhow::Result<()> {
+        let Self { json, plot, output } = self;
         let document = output.is_some();
         let wanted = Wanted { figures: document || plot.is_some(), document };
         // What cannot be written is said now, not after minutes of runs.
@@ -114,7 +136,7 @@ impl<C: Args> One<C> {
         if let Some(folder) = output {
             openable(folder)?;
         }
-        let report = report(&self.choice, &self.runs, wanted)?;
+        let report = report(wanted)?;
         let text =
             if *json { serde_json::to_string_pretty(&report.json()?)? } else { report.text() };
         say(&text)?;
@@ -157,6 +179,12 @@ fn all(args: &All) -> anyhow::Result<()> {
     // It is measured in days.
     let runs = Runs { minutes: None, ..args.runs.clone() };
     done(scheduler::report(&scheduler::Choice::default(), &runs, wanted)?)?;
+    let labels = labels::Choice::default();
+    match labels.missing() {
+        // Their section stays as it is.
+        Some(file) => tell(&format!("labels: skipped: {} is not there", file.display())),
+        None => done(labels::report(&labels)?)?,
+    }
     if args.json {
         say(&serde_json::to_string_pretty(&Value::Array(reports))?)?;
     }

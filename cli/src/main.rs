@@ -5,6 +5,7 @@ mod certs;
 mod check;
 mod demo;
 mod experiment;
+mod label;
 mod man;
 mod parent;
 mod plot;
@@ -61,6 +62,11 @@ enum Command {
         Exit codes: 0 all that is needed works; 1 it will do, with drawbacks; 2 there is no way to \
         throttle, or no meter; 64 wrong usage; 130 ended by Ctrl-C.")]
     Check(check::CheckArgs),
+    /// Say which VMs are user-facing, by their CPU use alone
+    #[command(after_help = "Example: ballast label --input use.csv.zst --output labels.csv\n\
+        Example: ballast label --input use.csv --timezone Europe/Berlin --plot figure3.svg --output -\n\
+        Example: ballast label --input use.csv --method ensemble --fit-on labelled.csv.zst")]
+    Label(label::LabelArgs),
     /// Ask daemons how they are
     #[command(
         after_help = "Example: ballast status http://127.0.0.1:7100 http://127.0.0.1:7101\n\n\
@@ -153,6 +159,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Simulate(args) => simulate::run(&args),
         Command::Experiment(experiment) => experiment::run(&experiment),
         Command::Check(args) => check::run(&args),
+        Command::Label(args) => label::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Records(args) => records::run(&args),
         Command::Agent(child) => Ok(ballast_daemons::agent::main(&child.tied()?)),

@@ -5,6 +5,9 @@
 //! [`Week`](crate::week::Week) and is conservative: what cannot be told is user-facing.
 
 mod detrend;
+pub mod ensemble;
+mod features;
+mod mask;
 mod median;
 mod pattern;
 mod spectrum;
@@ -16,6 +19,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use detrend::{FirstDay, Series};
+pub use features::features;
 pub use pattern::{Compare, Pattern, PatternOptions, THRESHOLD};
 pub use spectrum::{autocorrelation_score, fourier_score};
 

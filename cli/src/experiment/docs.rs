@@ -11,7 +11,7 @@ const FILE: &str = "experiments.md";
 /// The folder of its plots, beside it.
 pub(super) const PLOTS: &str = "experiments";
 /// The order of the sections. What stands outside of their markers is never touched.
-const ORDER: [&str; 5] = ["server", "chassis", "tradeoff", "stability", "scheduler"];
+const ORDER: [&str; 6] = ["server", "chassis", "tradeoff", "stability", "scheduler", "labels"];
 /// What a new document begins with.
 const HEAD: &str = "# Experiments\n\n\
     Generated: `ballast experiment all --output docs` (or `just experiments`) writes all of it, \

@@ -33,3 +33,10 @@ fn insertion_sort(values: &mut [f64]) {
         values[j] = value;
     }
 }
+
+/// The value that a share of the list is at most as large as, by the nearest rank; NaN of nothing. Sorts the list.
+pub(super) fn percentile(values: &mut [f64], share: f64) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let place = libm::round(share * values.len().saturating_sub(1) as f64) as usize;
+    values.get(place).copied().unwrap_or(f64::NAN)
+}

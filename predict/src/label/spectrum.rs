@@ -23,19 +23,23 @@ pub fn fourier_score(series: &Series) -> f64 {
 }
 
 /// Squared magnitude of the Fourier transform at a period of so many half hours.
-pub(super) fn power(centred: &[f64; SLOTS], period: usize) -> f64 {
+fn power(centred: &[f64; SLOTS], period: usize) -> f64 {
+    power_of(centred, SLOTS / period)
+}
+
+/// The same at so many periods in five days.
+pub(super) fn power_of(centred: &[f64; SLOTS], periods: usize) -> f64 {
     let (mut re, mut im) = (0.0, 0.0);
-    for place in 0..period {
-        let sum: f64 = centred[place..].iter().step_by(period).sum();
-        let angle = core::f64::consts::TAU * place as f64 / period as f64;
-        re += sum * libm::cos(angle);
-        im += sum * libm::sin(angle);
+    for (i, value) in centred.iter().enumerate() {
+        let angle = core::f64::consts::TAU * (i * periods % SLOTS) as f64 / SLOTS as f64;
+        re += value * libm::cos(angle);
+        im += value * libm::sin(angle);
     }
     re * re + im * im
 }
 
 /// The series less its mean; 0 where a value is missing.
-pub(super) fn centred(series: &Series) -> [f64; SLOTS] {
+fn centred(series: &Series) -> [f64; SLOTS] {
     let there = || series.values().iter().filter(|v| !v.is_nan());
     let mean = there().sum::<f64>() / there().count() as f64;
     series.values().map(|v| if v.is_nan() { 0.0 } else { v - mean })

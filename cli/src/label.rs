@@ -1,0 +1,230 @@
+//! `ballast label`: which VMs are user-facing, by their CPU use alone.
+
+mod args;
+mod input;
+mod picture;
+mod rows;
+mod traces;
+pub(crate) mod weeks;
+
+use std::io::{self, BufWriter, Write};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use ballast_predict::label::ensemble::Learnt;
+use ballast_predict::label::{
+    Compare, Label, Pattern, PatternOptions, Reason, Series, autocorrelation_score, fourier_score,
+};
+use ballast_predict::week::Week;
+use indicatif::{ProgressBar, ProgressStyle};
+
+pub(crate) use args::LabelArgs;
+use args::Method;
+use input::Layout;
+use picture::Picture;
+
+/// VMs that are read before they are labelled: enough for every core, little in memory.
+const BATCH: usize = 4096;
+
+/// Labels every VM of every file, in their order.
+pub(crate) fn run(args: &LabelArgs) -> anyhow::Result<ExitCode> {
+    let labeller = Labeller::new(args)?;
+    let calendar = args.days()?;
+    let sizes = args.input.iter().map(|file| {
+        std::fs::metadata(file).map(|m| m.len()).with_context(|| format!("{}", file.display()))
+    });
+    let bar = ProgressBar::new(sizes.sum::<anyhow::Result<u64>>()?);
+    let style = "{wide_bar} {bytes}/{total_bytes} {eta}";
+    bar.set_style(
+        ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    let mut picture = Picture::default();
+    let to_file = args.output != Path::new("-");
+    let folder = args.output.parent().filter(|p| !p.as_os_str().is_empty());
+    let output = || format!("--output {}", args.output.display());
+    // A file is complete or not there: a failed run leaves what was there before.
+    let mut file = match to_file {
+        true => Some(
+            tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))
+                .with_context(output)?,
+        ),
+        false => None,
+    };
+    let sink: Box<dyn Write + '_> = match &mut file {
+        Some(file) => Box::new(file),
+        None => Box::new(io::stdout().lock()),
+    };
+    let mut table =
+        Table { sink: BufWriter::new(sink), score: args.method != Method::Pattern, extra: None };
+    let done = args.input.iter().try_for_each(|path| -> anyhow::Result<()> {
+        let mut labelled = |extra: &[String], batch: Vec<Vm>| {
+            let labels = labeller.all(&batch);
+            batch.iter().zip(&labels).for_each(|(_, l)| picture.add(&l.0));
+            table.write(path, extra, &batch, &labels)
+        };
+        let text = input::open(path, &bar)?;
+        match input::layout(path, args.layout)? {
+            Layout::Row => rows::read(path, text, &mut labelled),
+            layout => traces::read(path, text, layout, &calendar, &mut labelled),
+        }
+    });
+    bar.finish_and_clear();
+    let flushed = done.and_then(|()| Ok(table.sink.flush()?));
+    drop(table);
+    match flushed {
+        Err(error) if broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
+        flushed => flushed?,
+    }
+    if let Some(file) = file {
+        file.persist(&args.output).with_context(output)?;
+    }
+    crate::tell(&picture.text());
+    if let Some(plot) = &args.plot {
+        std::fs::write(plot, picture.svg()?)
+            .with_context(|| format!("--plot {}", plot.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A reader that has gone away is no failure.
+fn broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// One VM to be labelled.
+pub(crate) struct Vm {
+    pub(crate) id: String,
+    /// Further columns of its row.
+    pub(crate) extra: Vec<String>,
+    /// Its week, or why there is none.
+    pub(crate) week: Result<Week, Reason>,
+}
+
+/// How a week becomes a label.
+struct Labeller {
+    method: Method,
+    options: PatternOptions,
+    learnt: Option<Learnt>,
+    threads: NonZeroUsize,
+}
+
+impl Labeller {
+    fn new(args: &LabelArgs) -> anyhow::Result<Self> {
+        let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let mut options = args.options();
+        let learnt = match (args.method, &args.fit_on) {
+            (Method::Ensemble, Some(file)) => {
+                let (learnt, threshold) = weeks::Labelled::read(file)?.learn(threads)?;
+                options.threshold = args.threshold.unwrap_or(threshold);
+                Some(learnt)
+            }
+            (Method::Ensemble, None) => {
+                bail!("--method ensemble learns from labelled weeks: name a file with --fit-on")
+            }
+            _ => None,
+        };
+        Ok(Self { method: args.method, options, learnt, threads })
+    }
+
+    /// Labels with the score that decided, in the VMs' order.
+    fn all(&self, vms: &[Vm]) -> Vec<(Label, Option<f64>)> {
+        let share = vms.len().div_ceil(self.threads.get()).max(1);
+        std::thread::scope(|scope| {
+            let parts: Vec<_> = vms
+                .chunks(share)
+                .map(|part| scope.spawn(|| part.iter().map(|vm| self.one(vm)).collect::<Vec<_>>()))
+                .collect();
+            let joined = parts
+                .into_iter()
+                .map(|part| part.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
+            joined.flatten().collect()
+        })
+    }
+
+    fn one(&self, vm: &Vm) -> (Label, Option<f64>) {
+        let week = match &vm.week {
+            Ok(week) => week,
+            Err(reason) => return (Label::unknown(*reason), None),
+        };
+        let label = Pattern::new(self.options).label(week);
+        let series = match Series::new(week, self.options.first_day) {
+            Ok(series) if self.method != Method::Pattern => series,
+            _ => return (label, None),
+        };
+        let (score, user_facing) = match (self.method, &self.learnt) {
+            (Method::Acf, _) => below(autocorrelation_score(&series), self.options.threshold),
+            (Method::Fft, _) => below(fourier_score(&series), self.options.threshold),
+            (_, Some(learnt)) => {
+                let score = learnt.score(week).unwrap_or(1.0);
+                (score, score >= self.options.threshold)
+            }
+            _ => return (label, None),
+        };
+        let Compare { compare8, compare12 } = Compare::of_series(&series);
+        let reason = if user_facing { Reason::Daily } else { Reason::NotDaily };
+        (
+            Label { compare8: Some(compare8), compare12: Some(compare12), user_facing, reason },
+            Some(score),
+        )
+    }
+}
+
+fn below(score: f64, threshold: f64) -> (f64, bool) {
+    (score, score < threshold)
+}
+
+/// What comes out: CSV, floats in the shortest form that reads back as the same.
+struct Table<W: Write> {
+    sink: W,
+    score: bool,
+    /// The further columns, once the header is written.
+    extra: Option<Vec<String>>,
+}
+
+impl<W: Write> Table<W> {
+    fn write(
+        &mut self,
+        file: &Path,
+        extra: &[String],
+        vms: &[Vm],
+        labels: &[(Label, Option<f64>)],
+    ) -> anyhow::Result<()> {
+        let score = if self.score { ",score" } else { "" };
+        match &self.extra {
+            None => {
+                write!(self.sink, "id,compare8,compare12,user_facing,reason{score}")?;
+                extra.iter().try_for_each(|name| write!(self.sink, ",{}", quoted(name)))?;
+                writeln!(self.sink)?;
+                self.extra = Some(extra.to_vec());
+            }
+            Some(first) if first == extra => {}
+            Some(first) => bail!(
+                "{}:1: further columns {extra:?}: the files before have {first:?}; label them apart",
+                file.display()
+            ),
+        }
+        let number = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
+        for (vm, (label, score)) in vms.iter().zip(labels) {
+            let Label { compare8, compare12, user_facing, reason } = label;
+            let (c8, c12) = (number(*compare8), number(*compare12));
+            write!(self.sink, "{},{c8},{c12},{user_facing},{reason}", quoted(&vm.id))?;
+            if self.score {
+                write!(self.sink, ",{}", number(*score))?;
+            }
+            vm.extra.iter().try_for_each(|cell| write!(self.sink, ",{}", quoted(cell)))?;
+            writeln!(self.sink)?;
+        }
+        Ok(())
+    }
+}
+
+/// A cell of CSV (RFC 4180).
+fn quoted(cell: &str) -> String {
+    if cell.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
+}

@@ -1,0 +1,129 @@
+//! Labelled weeks: what labellers learn from, and are scored by.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use ballast_predict::label::ensemble::{Learnt, out_of_fold};
+use ballast_predict::label::{Compare, autocorrelation_score, fourier_score};
+use ballast_predict::label::{FirstDay, Series, features};
+use ballast_predict::week::Week;
+use indicatif::ProgressBar;
+
+use super::{Vm, input, rows};
+
+/// Labels that count as user-facing, and those that do not.
+const POSITIVE: [&str; 2] = ["user-facing", "possibly-user-facing"];
+const NEGATIVE: [&str; 2] = ["non-user-facing", "machine-generated"];
+/// Draws of all learning.
+const SEED: u64 = 1;
+
+/// Labelled weeks of one file.
+pub(crate) struct Labelled {
+    weeks: Vec<Week>,
+    /// Whether each is user-facing.
+    pub(crate) truth: Vec<bool>,
+}
+
+impl Labelled {
+    /// Reads `id,label,u0…u239`; weeks that cannot be looked at are left out.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let file = path.display();
+        let (mut weeks, mut truth) = (Vec::new(), Vec::new());
+        let mut take = |extra: &[String], batch: Vec<Vm>| {
+            let Some(place) = extra.iter().position(|name| name == "label") else {
+                bail!("{file}:1: no column \"label\": needed are id, label and u0 to u239");
+            };
+            for vm in batch {
+                let label = vm.extra[place].as_str();
+                let user_facing = POSITIVE.contains(&label);
+                if !user_facing && !NEGATIVE.contains(&label) {
+                    bail!(
+                        "{file}: id {}: label = {label:?}: allowed are {POSITIVE:?} and {NEGATIVE:?}",
+                        vm.id
+                    );
+                }
+                weeks.extend(vm.week.ok());
+                truth.push(user_facing);
+            }
+            Ok(())
+        };
+        rows::read(path, input::open(path, &ProgressBar::hidden())?, &mut take)?;
+        if !truth.contains(&true) {
+            bail!("{file}: no user-facing week: needed is one at least");
+        }
+        Ok(Self { weeks, truth })
+    }
+
+    /// The scores of a method that needs no learning, larger ones for user-facing weeks. What cannot be told
+    /// scores highest, what never changes lowest.
+    pub(crate) fn scores(&self, score: fn(&Series) -> f64) -> Vec<f64> {
+        let one = |week: &Week| match Series::new(week, FirstDay::Own) {
+            Ok(series) => -score(&series),
+            Err(reason) => unlooked(reason),
+        };
+        self.weeks.iter().map(one).collect()
+    }
+
+    /// Features of weeks that have some, and whether each is user-facing.
+    fn table(&self) -> (Vec<Vec<f32>>, Vec<bool>) {
+        let known = |(week, truth): (&Week, &bool)| Some((features(week).ok()?, *truth));
+        self.weeks.iter().zip(&self.truth).filter_map(known).unzip()
+    }
+
+    /// Scores by models that did not learn from the scored week; lower truth counts only what has features.
+    pub(crate) fn out_of_fold(&self, threads: NonZeroUsize) -> anyhow::Result<Vec<f64>> {
+        let (rows, truth) = self.table();
+        let mut scores = out_of_fold(&rows, &truth, SEED, threads)?.into_iter();
+        let one = |week: &Week| match features(week) {
+            Ok(_) => scores.next().unwrap_or(1.0),
+            Err(reason) => unlooked(reason),
+        };
+        Ok(self.weeks.iter().map(one).collect())
+    }
+
+    /// What all of them teach.
+    pub(crate) fn train(&self, threads: NonZeroUsize) -> anyhow::Result<Learnt> {
+        let (rows, truth) = self.table();
+        Learnt::train(&rows, &truth, SEED, threads).context("learning from labelled weeks")
+    }
+
+    /// Scores by what was learnt elsewhere.
+    pub(crate) fn scored_by(&self, learnt: &Learnt) -> Vec<f64> {
+        self.weeks.iter().map(|week| learnt.score(week).unwrap_or_else(unlooked)).collect()
+    }
+
+    /// What all of them teach, and the threshold for 99 % recall by out-of-fold scores.
+    pub(crate) fn learn(&self, threads: NonZeroUsize) -> anyhow::Result<(Learnt, f64)> {
+        let threshold = wary_threshold(&self.out_of_fold(threads)?, &self.truth, 0.99);
+        Ok((self.train(threads)?, threshold))
+    }
+}
+
+/// Pattern, autocorrelation and Fourier scores, by the methods' names.
+pub(crate) const PLAIN: [(&str, fn(&Series) -> f64); 3] = [
+    ("pattern", |series| Compare::of_series(series).compare8),
+    ("acf", autocorrelation_score),
+    ("fft", fourier_score),
+];
+
+fn unlooked(reason: ballast_predict::label::Reason) -> f64 {
+    if reason == ballast_predict::label::Reason::Flat { f64::NEG_INFINITY } else { f64::INFINITY }
+}
+
+/// The highest score that enough user-facing weeks reach.
+pub(crate) fn threshold(scores: &[f64], truth: &[bool], recall: f64) -> f64 {
+    let mut positive: Vec<f64> =
+        scores.iter().zip(truth).filter(|(_, t)| **t).map(|(s, _)| *s).collect();
+    positive.sort_by(|a, b| b.total_cmp(a));
+    let needed = (recall * positive.len() as f64 - 1e-9).ceil() as usize;
+    positive.get(needed.saturating_sub(1)).copied().unwrap_or(f64::NEG_INFINITY)
+}
+
+/// The same for weeks that are yet to come: both these and those are draws, so two standard errors of their
+/// difference, for as many weeks as these, are added to the recall.
+pub(crate) fn wary_threshold(scores: &[f64], truth: &[bool], recall: f64) -> f64 {
+    let positive = truth.iter().filter(|t| **t).count().max(1) as f64;
+    let error = (2.0 * recall * (1.0 - recall) / positive).sqrt();
+    threshold(scores, truth, (recall + 2.0 * error).min(1.0))
+}

@@ -1,0 +1,153 @@
+//! A labeller that learns from labelled weeks: boosted trees and a forest over [`features`].
+
+use std::num::NonZeroUsize;
+
+use ballast_forest::{
+    BoostOptions, Ensemble, Features, ForestOptions, Table, TableError, Target, TrainError,
+    train_boosted, train_forest,
+};
+use thiserror::Error;
+
+use super::{Reason, features};
+use crate::week::Week;
+
+/// Parts that the weeks are dealt into for scores of weeks that were not learnt from.
+pub const FOLDS: usize = 5;
+
+/// Why nothing was learnt.
+#[derive(Debug, Error)]
+pub enum LearnError {
+    /// One class is missing, or has fewer weeks than there are folds.
+    #[error(
+        "{user_facing} user-facing and {other} other weeks: allowed are {FOLDS} or more of each"
+    )]
+    Few {
+        /// Weeks that can be looked at, by class.
+        user_facing: usize,
+        /// The others.
+        other: usize,
+    },
+    /// The features do not make a table.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// The training refused.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+}
+
+/// What was learnt: says how likely a week is user-facing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Learnt {
+    boosted: Ensemble,
+    forest: Ensemble,
+}
+
+impl Learnt {
+    /// Learns from weeks' features and whether each is user-facing. The same rows and seed give the same
+    /// answers, with however many threads.
+    ///
+    /// # Errors
+    /// If a class is missing.
+    pub fn train(
+        rows: &[Vec<f32>],
+        truth: &[bool],
+        seed: u64,
+        threads: NonZeroUsize,
+    ) -> Result<Self, LearnError> {
+        enough(truth)?;
+        let width = rows.first().map_or(0, Vec::len);
+        let column = |n: usize| rows.iter().map(|row| row[n]).collect();
+        let table = Table::from_columns((0..width).map(column).collect())?;
+        let labels: Vec<u32> = truth.iter().map(|t| u32::from(*t)).collect();
+        let target = Target::Classes { labels: &labels, classes: 2 };
+        let boosting = BoostOptions {
+            rounds: 300,
+            max_depth: 4,
+            learning_rate: 0.06,
+            min_leaf: 3,
+            subsample: 0.7,
+            features: Features::Count(width.div_ceil(4)),
+            ..BoostOptions::default()
+        };
+        let growing = ForestOptions {
+            trees: 200,
+            min_leaf: 2,
+            features: Features::Count(width.div_ceil(5)),
+            ..ForestOptions::default()
+        };
+        Ok(Self {
+            boosted: train_boosted(&table, target, None, &boosting, seed, threads)?,
+            forest: train_forest(&table, target, None, &growing, seed, threads)?,
+        })
+    }
+
+    /// How likely a week is user-facing, 0 to 1.
+    ///
+    /// # Errors
+    /// `TooManyGaps` or `Flat`.
+    pub fn score(&self, week: &Week) -> Result<f64, Reason> {
+        Ok(self.score_features(&features(week)?))
+    }
+
+    /// The same of a week's features.
+    pub fn score_features(&self, row: &[f32]) -> f64 {
+        let share = |model: &Ensemble| {
+            let mut out = [0.0; 2];
+            model.predict(row, &mut out);
+            f64::from(out[1])
+        };
+        f64::midpoint(share(&self.boosted), share(&self.forest))
+    }
+}
+
+/// Scores of weeks by models that did not learn from them, in the weeks' order.
+///
+/// The weeks of each class are dealt into [`FOLDS`] parts, and what was learnt from the other parts scores one.
+///
+/// # Errors
+/// If a class has too few weeks.
+pub fn out_of_fold(
+    rows: &[Vec<f32>],
+    truth: &[bool],
+    seed: u64,
+    threads: NonZeroUsize,
+) -> Result<Vec<f64>, LearnError> {
+    enough(truth)?;
+    let mut fold = vec![0; rows.len()];
+    for class in [false, true] {
+        // By a hash of place and seed: files are often sorted.
+        let mut members: Vec<usize> = (0..rows.len()).filter(|n| truth[*n] == class).collect();
+        members.sort_by_key(|n| mixed(*n as u64 ^ mixed(seed)));
+        for (place, n) in members.into_iter().enumerate() {
+            fold[n] = place % FOLDS;
+        }
+    }
+    let mut scores = vec![0.0; rows.len()];
+    for held_out in 0..FOLDS {
+        let learn = |n: &usize| fold[*n] != held_out;
+        let from: Vec<Vec<f32>> = (0..rows.len()).filter(learn).map(|n| rows[n].clone()).collect();
+        let to: Vec<bool> = (0..rows.len()).filter(learn).map(|n| truth[n]).collect();
+        let learnt = Learnt::train(&from, &to, seed, threads)?;
+        for n in (0..rows.len()).filter(|n| fold[*n] == held_out) {
+            scores[n] = learnt.score_features(&rows[n]);
+        }
+    }
+    Ok(scores)
+}
+
+fn enough(truth: &[bool]) -> Result<(), LearnError> {
+    let user_facing = truth.iter().filter(|t| **t).count();
+    let other = truth.len() - user_facing;
+    if user_facing < FOLDS || other < FOLDS {
+        return Err(LearnError::Few { user_facing, other });
+    }
+    Ok(())
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+fn mixed(n: u64) -> u64 {
+    let z = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
