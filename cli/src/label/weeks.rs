@@ -100,8 +100,11 @@ impl Labelled {
     }
 }
 
+/// A method's name, and its score of a series.
+type Method = (&'static str, fn(&Series) -> f64);
+
 /// Pattern, autocorrelation and Fourier scores, by the methods' names.
-pub(crate) const PLAIN: [(&str, fn(&Series) -> f64); 3] = [
+pub(crate) const PLAIN: [Method; 3] = [
     ("pattern", |series| Compare::of_series(series).compare8),
     ("acf", autocorrelation_score),
     ("fft", fourier_score),
