@@ -37,6 +37,13 @@ pub struct PowerCapState {
     pub cap_uw: u64,
 }
 
+impl PowerCapState {
+    /// The cap as it holds: 0 is none.
+    fn in_force(self) -> u64 {
+        if self.cap_uw == 0 { u64::MAX } else { self.cap_uw }
+    }
+}
+
 /// A `powerN_cap`. It is looked for at every call: hwmon devices renumber.
 #[derive(Clone, Debug)]
 pub struct PowerCap {
@@ -138,7 +145,7 @@ impl Cap for PowerCap {
             let allowed = format!("{} to {} uW", found.min_uw, found.max_uw);
             return Err(HwError::value(&found.file, Operation::Write, watts, allowed).into());
         };
-        Ok(found.write(uw.min(original.cap_uw))?)
+        Ok(found.write(uw.min(original.in_force()))?)
     }
 
     fn put_back(&mut self, original: &PowerCapState) -> Result<(), CapError> {
@@ -146,7 +153,7 @@ impl Cap for PowerCap {
     }
 
     fn is_on(now: &PowerCapState, original: &PowerCapState) -> bool {
-        now.cap_uw.saturating_add(ROUNDING_UW) < original.cap_uw
+        now.in_force().saturating_add(ROUNDING_UW) < original.in_force()
     }
 }
 
@@ -205,6 +212,23 @@ mod tests {
         assert_eq!(tree.read(CAP_FILE), "170000000\n");
         slot.put_back(&original).unwrap();
         assert_eq!(tree.read(CAP_FILE), "170000000\n");
+    }
+
+    #[test]
+    fn no_cap_at_all_is_one_that_is_set_and_put_back() {
+        let tree = tree();
+        tree.write(CAP_FILE, "0\n");
+        let mut slot = slot(&tree, "s3");
+        let original = slot.read().unwrap();
+        assert!(!PowerCap::is_on(&original, &original));
+        slot.set(Watts::from_whole(180), &original).unwrap();
+        assert_eq!(tree.read(CAP_FILE), "180000000\n");
+        assert!(PowerCap::is_on(&slot.read().unwrap(), &original));
+        slot.put_back(&original).unwrap();
+        assert_eq!(tree.read(CAP_FILE), "0\n");
+        // Somebody took a cap away: none is on.
+        let capped = PowerCapState { cap_uw: 400_000_000 };
+        assert!(!PowerCap::is_on(&slot.read().unwrap(), &capped));
     }
 
     #[test]

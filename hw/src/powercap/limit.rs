@@ -131,7 +131,7 @@ impl Cap for RaplCap {
         now.iter().any(|(name, now)| {
             original.get(name).is_some_and(|was| {
                 let newly_enabled = now.enabled && !was.enabled;
-                now.limit_uw.saturating_add(UNIT_UW) < was.limit_uw || newly_enabled
+                real(now.limit_uw).saturating_add(UNIT_UW) < real(was.limit_uw) || newly_enabled
             })
         })
     }
@@ -154,7 +154,7 @@ impl LimitZone {
     /// Limits both constraints, never above what was; the limits first, so that they are never enabled with
     /// others.
     fn limit(&self, uw: u64, was: &LimitOriginal) -> Result<(), HwError> {
-        let before = |limit: u64| if was.enabled && limit > 0 { limit } else { u64::MAX };
+        let before = |limit: u64| if was.enabled { real(limit) } else { u64::MAX };
         let uw = uw.min(self.long.most_uw).min(before(was.limit_uw));
         self.long.write(uw)?;
         if let (Some(short), Some(short_was)) = (&self.short, was.short_uw)
@@ -248,6 +248,11 @@ impl Constraint {
             _ => Ok(()),
         }
     }
+}
+
+/// A limit as it holds: 0 is how firmware says that there is none.
+fn real(uw: u64) -> u64 {
+    if uw == 0 { u64::MAX } else { uw }
 }
 
 /// ENODATA is how the powercap class reports every refused write.

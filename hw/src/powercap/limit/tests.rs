@@ -94,6 +94,31 @@ fn traps_of_the_registers() {
     }
 }
 
+/// What was there and what is there now, in watts (0: none) and whether switched on; whether ours is on.
+#[test]
+fn a_limit_of_0_is_none_before_and_now() {
+    let tree = tree();
+    let states = |(watts, enabled): (u64, bool)| {
+        let mut cap = cap(&tree);
+        let mut state = cap.read().unwrap();
+        let zone = state.get_mut("package-0").unwrap();
+        (zone.limit_uw, zone.enabled) = (watts * 1_000_000, enabled);
+        state
+    };
+    for (was, now, is_on) in [
+        ((165, true), (165, true), false),
+        ((165, true), (80, true), true),
+        ((0, true), (0, true), false),
+        ((0, true), (80, true), true),
+        ((165, true), (0, true), false),
+        ((165, false), (80, true), true),
+        ((0, false), (80, true), true),
+        ((165, false), (165, false), false),
+    ] {
+        assert_eq!(RaplCap::is_on(&states(now), &states(was)), is_on, "{was:?} {now:?}");
+    }
+}
+
 #[test]
 fn a_floor_that_would_be_masked_is_refused() {
     let tree = tree();
