@@ -35,7 +35,7 @@ pub(super) fn agent_toml(machine: &Machine, sensors: &[Watched], functions: &[Fu
         None if state("fast_loop") == State::Works => {
             lines.extend(["[meter]".into(), "source = \"rapl\"".into()]);
             lines.push(
-                "offset_w = 0   # what fans, disks and losses draw: RAPL does not see them".into(),
+                "# offset_w = …  # yours to measure, refused without: what fans, disks and losses draw".into(),
             );
         }
         None => lines.push("# [meter]: there is no sensor that the agent could read".into()),

@@ -361,17 +361,17 @@ mod tests {
 
     use super::*;
 
-    const LEAST: &str = "server = \"s01\"\nchassis = \"c1\"\n";
+    const LEAST: &str = "server = \"s01\"\nchassis = \"c1\"\nmeter.offset_w = 60\n";
 
     fn problems(text: &str) -> String {
         AgentConfig::parse("agent.toml", text).unwrap_err().to_string()
     }
 
     #[test]
-    fn two_keys_are_enough() {
+    fn three_keys_are_enough() {
         let config = AgentConfig::parse("agent.toml", LEAST).unwrap();
         assert_eq!(config.settle, Duration::from_millis(400));
-        assert_eq!(config.meter.source, MeterSource::Rapl { offset: Watts::ZERO });
+        assert_eq!(config.meter.source, MeterSource::Rapl { offset: Watts::from_whole(60) });
         assert_eq!(config.server_limit_floor, Some(Watts::from_whole(150)));
         assert_eq!(config.kill_after, None, "nobody is killed by default");
     }
@@ -411,20 +411,20 @@ mod tests {
 
     #[test]
     fn every_problem_is_named_at_once_with_its_line() {
-        let text = "server = \"a/b\"\npolicy = 3\ntypo = 1\n[throttle]\nstep_cores = 0\n\
+        let text = "server = \"a/b\"\nmeter.offset_w = 60\npolicy = 3\ntypo = 1\n[throttle]\nstep_cores = 0\n\
                     [[vm]]\nid = \"v\"\nclass = \"batch\"\ncores = 2\n";
         assert_eq!(
             problems(text).lines().collect::<Vec<_>>(),
             [
                 "agent.toml:1: chassis is missing: the id of its chassis",
                 "agent.toml:1: server = \"a/b\": an id of this server",
-                "agent.toml:2: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
-                "agent.toml:3: typo: no such key; there are actuate_in_vm, auto_class, chassis, discover, \
+                "agent.toml:3: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
+                "agent.toml:4: typo: no such key; there are actuate_in_vm, auto_class, chassis, discover, \
                  dry_run, groups, listen, meter, model, orphan_hold_s, policy, predictive, realtime, record_dir, records, \
                  redfish, root, server, \
                  server_limit, shedding, state_dir, throttle, tls, vm",
-                "agent.toml:5: throttle.step_cores = 0: 1 to 1024 cores",
-                "agent.toml:8: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",
+                "agent.toml:6: throttle.step_cores = 0: 1 to 1024 cores",
+                "agent.toml:9: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",
             ]
         );
     }
@@ -482,9 +482,9 @@ mod tests {
         let floating = "[throttle]\nactuator = \"cpu-max\"\n";
         assert_eq!(
             problems(&format!("{LEAST}policy = \"full-server\"\n{floating}{both}")),
-            "agent.toml:5: throttle.actuator = \"cpu-max\": with policy = \"full-server\" only \
+            "agent.toml:6: throttle.actuator = \"cpu-max\": with policy = \"full-server\" only \
              \"pstate\": every core alike\n\
-             agent.toml:10: vm[1].cgroup is missing: with throttle.actuator = \"cpu-max\" it is what \
+             agent.toml:11: vm[1].cgroup is missing: with throttle.actuator = \"cpu-max\" it is what \
              is limited"
         );
         let text = format!("{LEAST}{floating}quota_period_ms = 5\n");
@@ -500,7 +500,7 @@ mod tests {
         for bad in ["../x", "/x", "a//b", "kubepods.slice/x", "x/kubepods.slice/y", ""] {
             let vm = "[[vm]]\nid = \"v\"\nclass = \"user-facing\"\ncores = 2\n";
             let said = problems(&format!("{LEAST}{vm}cgroup = {bad:?}\n"));
-            let expected = format!("agent.toml:7: vm[0].cgroup = {bad:?}: {}", Cgroup::PATHS);
+            let expected = format!("agent.toml:8: vm[0].cgroup = {bad:?}: {}", Cgroup::PATHS);
             assert_eq!(said, expected);
         }
     }
@@ -520,7 +520,7 @@ mod tests {
             (vm("non-user-facing", "cgroup = \"docker\"\n"), "not one at the top"),
         ] {
             let said = problems(&text);
-            assert!(said.starts_with("agent.toml:3: vm[0]") && said.contains(why), "{said}");
+            assert!(said.starts_with("agent.toml:4: vm[0]") && said.contains(why), "{said}");
         }
         let config = AgentConfig::parse("agent.toml", &vm("non-user-facing", own)).unwrap();
         assert!(config.vms.values().all(|vm| vm.on_extreme == OnExtreme::Kill));

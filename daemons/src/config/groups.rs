@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use crate::config::AgentConfig;
 
-    const LEAST: &str = "server = \"s01\"\nchassis = \"c1\"\n";
+    const LEAST: &str = "server = \"s01\"\nchassis = \"c1\"\nmeter.offset_w = 60\n";
 
     fn read(more: &str) -> Result<GroupsConfig, String> {
         let config = AgentConfig::parse("agent.toml", &format!("{LEAST}{more}"));

@@ -8,6 +8,10 @@ use super::reader::{Section, flag, number, text, word};
 use super::redfish::BmcAddress;
 use super::{WATTS, millis, watts};
 
+/// Nobody but the operator knows it, and a meter that says too little lets a server exceed its cap.
+const NO_OFFSET: &str = "offset_w is missing: with source = \"rapl\" (the default), what the server draws beside \
+    packages and memory (fans, disks, losses), in watts, 0 to 10000. To measure: idle, then loaded, the draw \
+    at the plug or by the BMC less RAPL's (the agent's status with offset_w = 0); the larger of the two";
 /// RAPL windows that fusion can keep for one comparison.
 const WINDOWS: u32 = 500;
 
@@ -74,17 +78,23 @@ impl MeterConfig {
             ("redfish", Kind::Redfish),
         ];
         let allowed = "\"hwmon\", \"rapl\", \"dcmi\" or \"redfish\"";
-        let kind = section.or("source", Kind::Rapl, allowed, word(&kinds));
+        let named = section.optional("source", allowed, word(&kinds));
+        let kind = named.unwrap_or(Kind::Rapl);
         let source = match kind {
             Kind::Hwmon => MeterSource::Hwmon {
                 name: section.required("name", "the device's hwmon name", text).unwrap_or_default(),
                 label: section.optional("label", "the channel's label", text),
             },
-            Kind::Rapl => MeterSource::Rapl {
-                offset: section.or("offset_w", Watts::ZERO, "0 to 10000 W", |value| {
+            Kind::Rapl => {
+                let offset = section.or("offset_w", Watts::ZERO, "0 to 10000 W", |value| {
                     number(0.0..=10_000.0)(value).and_then(Watts::from_f64)
-                }),
-            },
+                });
+                // A source that is no word was refused already.
+                if !section.has("offset_w") && section.has("source") == named.is_some() {
+                    section.refuse(NO_OFFSET);
+                }
+                MeterSource::Rapl { offset }
+            }
             Kind::Dcmi => MeterSource::Dcmi,
             Kind::Redfish => {
                 let none = BmcAddress { url: String::new(), chassis: None };
@@ -248,6 +258,33 @@ mod tests {
             let problem = parse(meter).unwrap_err();
             assert!(problem.contains(said), "{meter}: {problem}");
         }
+    }
+
+    #[test]
+    fn what_rapl_does_not_see_must_be_told() {
+        let offset = |watts| MeterSource::Rapl { offset: Watts::from_whole(watts) };
+        for (meter, want) in [
+            ("offset_w = 0", Some(0)),
+            ("source = \"rapl\"\noffset_w = 65", Some(65)),
+            ("", None),
+            ("source = \"rapl\"", None),
+            ("sample_ms = 100", None),
+        ] {
+            match (parse(meter), want) {
+                (Ok(config), Some(watts)) => assert_eq!(config.meter.source, offset(watts)),
+                (Err(said), None) => {
+                    let missing = said.contains("meter.offset_w is missing");
+                    assert!(missing && said.contains("at the plug"), "{said}");
+                }
+                (got, _) => panic!("{meter}: {got:?}"),
+            }
+        }
+        let none = AgentConfig::parse("agent.toml", "server = \"s\"\nchassis = \"c\"\n");
+        assert!(none.unwrap_err().to_string().contains("meter.offset_w is missing"));
+        let bad = parse("offset_w = -1").unwrap_err();
+        assert!(bad.contains("offset_w = -1: 0 to 10000 W") && !bad.contains("missing"), "{bad}");
+        let other = parse("source = \"psys\"").unwrap_err();
+        assert!(!other.contains("offset_w"), "{other}");
     }
 
     #[test]

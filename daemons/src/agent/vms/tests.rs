@@ -54,7 +54,7 @@ impl Server {
         self.try_start(config, By::Cgroup).unwrap()
     }
     fn try_start(&self, config: &str, by: By) -> anyhow::Result<(Vms, Vec<Vm>)> {
-        let text = format!("server = \"s\"\nchassis = \"c\"\n{config}");
+        let text = format!("server = \"s\"\nchassis = \"c\"\nmeter.offset_w = 60\n{config}");
         let AgentConfig { vms, groups, .. } = AgentConfig::parse("agent.toml", &text)?;
         let root = Root::at(self.folder.path());
         let domains: Vec<_> = (0..8).map(|id| Domain::from(CoreId(id))).collect();
