@@ -87,7 +87,7 @@ impl Agent {
             enforced: Enforced::new(params.sample_period),
             actuators,
             fleet: Fleet::new(size, now),
-            estimate: Estimate::new(&params.model, &params.cores, params.floating()),
+            estimate: Estimate::new(&params),
             predictive: Predictive::new(&params),
             shed: Shed::new(&params),
             changed_at: None,

@@ -3,8 +3,9 @@
 //! A p-state lowers a core's dynamic power as `f^a`. A bandwidth limit stops a VM for part of the time
 //! and leaves the frequency alone, so it lowers power in proportion, and only once it bites.
 
-use ballast_types::{Core, Instant, Ladder, PowerModel, Watts};
+use ballast_types::{Instant, Ladder, Watts};
 
+use crate::Params;
 use crate::actuators::Actuators;
 use crate::fleet::Fleet;
 use crate::floating::bandwidths;
@@ -19,13 +20,17 @@ pub(crate) struct Estimate {
     tables: Vec<Vec<f64>>,
     /// Which table a core uses.
     table: Vec<u16>,
+    /// How many cores the model is of.
+    online: usize,
     /// With `cpu-max`: dynamic watts of one fully busy core, and how many cores there are.
     floating: Option<(f64, usize)>,
 }
 
 impl Estimate {
-    pub(crate) fn new(model: &PowerModel, cores: &[Core], floating: bool) -> Self {
-        let per_core = model.dynamic_w() / cores.len().max(1) as f64;
+    pub(crate) fn new(params: &Params) -> Self {
+        let Params { model, cores, .. } = params;
+        let online = cores.len().saturating_sub(params.offline_cores.into()).max(1);
+        let per_core = model.dynamic_w() / online as f64;
         let mut ladders: Vec<&Ladder> = Vec::new();
         let mut tables = Vec::new();
         let mut table = Vec::with_capacity(cores.len());
@@ -40,8 +45,9 @@ impl Estimate {
             }
         }
         let watts = |w| Watts::from_f64(w).unwrap_or(Watts::ZERO);
-        let floating = floating.then_some((per_core, cores.len()));
-        Self { full: watts(model.full_w), idle: watts(model.idle_w), tables, table, floating }
+        let floating = params.floating().then_some((per_core, cores.len()));
+        let (full, idle) = (watts(model.full_w), watts(model.idle_w));
+        Self { full, idle, tables, table, online, floating }
     }
 
     /// Dynamic watts that a low-priority core, or slot of a floating VM, would draw at another level, by
@@ -127,7 +133,7 @@ impl Estimate {
     ) -> Watts {
         if actuators.limit_on() {
             let unrestricted = match self.floating {
-                None => self.unrestricted(now, fleet, throttle.len()),
+                None => self.unrestricted(now, fleet),
                 Some(_) => self.unlimited(now, throttle, actuators, fleet),
             };
             return (unrestricted - draw.unwrap_or(self.idle)).at_least_zero();
@@ -153,10 +159,10 @@ impl Estimate {
     ///
     /// A core whose use is unknown counts as the others do on average; where none is known, the server
     /// counts as fully busy.
-    fn unrestricted(&self, now: Instant, fleet: &Fleet, cores: usize) -> Watts {
+    fn unrestricted(&self, now: Instant, fleet: &Fleet) -> Watts {
         let top = |core: usize| self.tables[usize::from(self.table[core])].last().copied();
-        let (mut known, mut watts) = (0u32, 0.0);
-        for core in 0..cores {
+        let (mut known, mut watts) = (0, 0.0);
+        for core in 0..self.table.len() {
             if let Some(used) = fleet.core_usage(now, core) {
                 known += 1;
                 watts += used * top(core).unwrap_or(0.0);
@@ -165,7 +171,7 @@ impl Estimate {
         if known == 0 {
             return self.full;
         }
-        self.with_dynamic(watts * cores as f64 / f64::from(known))
+        self.with_dynamic(watts * self.online.max(known) as f64 / known as f64)
     }
 
     /// The same for floating VMs: what they would use without quotas. Where a VM's use is unknown, the
@@ -200,26 +206,31 @@ impl Estimate {
 mod tests {
     use super::*;
     use crate::{Vm, VmUsage};
-    use ballast_types::{CoreId, KiloHertz, OnExtreme, Utilisation, VmClass, VmId};
+    use ballast_types::{
+        BootId, ChassisId, Core, CoreId, KiloHertz, OnExtreme, ServerId, Utilisation, VmClass, VmId,
+    };
 
     #[test]
     fn what_a_limit_holds_down_is_the_rise_to_the_unrestricted_draw() {
         let mhz = KiloHertz::from_mhz;
         let ladder = Ladder::new(&[mhz(1200), mhz(2400)]).unwrap();
+        // The last two are offline, and the model knows nothing of them.
         let cores: Vec<_> =
-            (0..4).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();
-        let estimate = Estimate::new(&PowerModel::PAPER, &cores, false);
+            (0..6).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();
+        let (server, chassis) = (ServerId::new("s").unwrap(), ChassisId::new("c").unwrap());
+        let defaults = Params::defaults(server, BootId::new("b").unwrap(), chassis, cores.clone());
+        let estimate = Estimate::new(&Params { offline_cores: 2, ..defaults });
         let now = Instant::from_millis(1000);
-        let mut fleet = Fleet::new(4, now);
+        let mut fleet = Fleet::new(6, now);
         let id = VmId::new("v").unwrap();
         let on = vec![CoreId(0), CoreId(1)];
         let class = VmClass::UserFacing;
         let on_extreme = OnExtreme::None;
         let vm = Vm { id: id.clone(), class, throttle_order: 0, cores: on, on_extreme };
         fleet.replace(vec![vm], &cores);
-        assert_eq!(estimate.unrestricted(now, &fleet, 4), Watts::from_whole(310), "nothing known");
+        assert_eq!(estimate.unrestricted(now, &fleet), Watts::from_whole(310), "nothing known");
         let utilisation = Utilisation::from_ratio(0.5).unwrap();
         fleet.usage(now, &[VmUsage { vm: id, utilisation, throttled: false }]);
-        assert_eq!(estimate.unrestricted(now, &fleet, 4), Watts::from_whole(112 + 99));
+        assert_eq!(estimate.unrestricted(now, &fleet), Watts::from_whole(112 + 99));
     }
 }

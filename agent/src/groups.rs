@@ -33,7 +33,7 @@ impl std::error::Error for GroupError {}
 pub struct Place {
     /// Which core.
     pub core: CoreId,
-    /// How many CPUs (threads) it has.
+    /// How many CPUs (threads) it has; none where it is offline, and then no VM gets it.
     pub cpus: u16,
     /// Its NUMA node.
     pub node: u16,
@@ -62,6 +62,7 @@ pub fn core_groups(places: &[Place], vms: &[(VmId, VmSpec)]) -> Result<Vec<Vm>, 
     let mut pool = places.to_vec();
     pool.sort_unstable_by_key(|place| (place.node, place.core));
     pool.dedup_by_key(|place| place.core);
+    pool.retain(|place| place.cpus > 0);
     let mut order: Vec<&(VmId, VmSpec)> = vms.iter().collect();
     order.sort_by_key(|(id, spec)| (spec.class(), Reverse(spec.cores), id));
     let mut groups = match pool.get(1..).map(|spared| groups(spared, &order)) {
@@ -148,6 +149,18 @@ mod tests {
         groups.iter().map(|vm| (vm.id.as_str(), ids(vm))).collect()
     }
     use VmClass::{NonUserFacing as Nuf, UserFacing as Uf};
+
+    #[test]
+    fn nobody_gets_a_core_without_a_cpu() {
+        let mut places = cores(6);
+        for offline in [0, 5] {
+            places[offline].cpus = 0;
+        }
+        let vms = [vm("web", Uf, 1), vm("batch", Nuf, 2)];
+        let groups = core_groups(&places, &vms).unwrap();
+        assert_eq!(shown(&groups), [("web", vec![2]), ("batch", vec![3, 4])]);
+        assert_eq!(core_groups(&places, &[vm("big", Uf, 5)]).unwrap_err().left, 4);
+    }
 
     #[test]
     fn classes_grow_towards_each_other_and_the_host_keeps_the_lowest_core() {

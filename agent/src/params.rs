@@ -72,6 +72,9 @@ pub struct Params {
     pub actuator: Actuator,
     /// Every core of the server, ascending by id, no duplicates.
     pub cores: Vec<Core>,
+    /// So many of them were offline from the start: the power model is of the others (0).
+    #[serde(default)]
+    pub offline_cores: u16,
     /// The server's power model: for estimates in reports, and for how fast the draw may rise.
     pub model: PowerModel,
     /// How often the meter is read (200 ms).
@@ -129,6 +132,7 @@ impl Params {
             policy: Policy::Stepwise,
             actuator: Actuator::Pstate,
             cores,
+            offline_cores: 0,
             model: PowerModel::PAPER,
             sample_period: Duration::from_millis(200),
             stale_after: None,

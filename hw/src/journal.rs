@@ -74,6 +74,9 @@ pub struct Journal {
 }
 
 impl Journal {
+    /// Its name in the state folder.
+    pub const FILE: &str = "journal.json";
+
     /// Opens the journal in `state_dir`, which is made if it is not there.
     ///
     /// # Errors
@@ -106,12 +109,6 @@ impl Journal {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.idle
-    }
-
-    /// Whether an agent has left a journal in `state_dir`. One that cannot be looked for counts as left.
-    #[must_use]
-    pub fn exists(state_dir: &Path) -> bool {
-        !matches!(state_dir.join("journal.json").try_exists(), Ok(false))
     }
 
     fn read(&self) -> Result<Opened, HwError> {
@@ -180,7 +177,7 @@ impl Journal {
     }
 
     fn file(&self) -> PathBuf {
-        self.dir.join("journal.json")
+        self.dir.join(Self::FILE)
     }
 }
 

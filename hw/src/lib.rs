@@ -27,6 +27,7 @@ pub mod sensor;
 pub mod supplies;
 pub mod systemd;
 mod topology;
+pub mod uevents;
 
 #[cfg(test)]
 mod testing;

@@ -28,7 +28,7 @@ const CPU: &str = "sys/devices/system/cpu";
 pub struct Domain {
     /// Its lowest CPU number, be that CPU online or not.
     pub id: CoreId,
-    /// Its CPUs that are online, at least one.
+    /// Its CPUs that are online.
     pub cpus: CpuList,
     /// The NUMA node of its lowest online CPU.
     pub node: u16,
@@ -47,6 +47,8 @@ impl From<CoreId> for Domain {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     domains: Vec<Domain>,
+    /// CPUs that are there and offline.
+    offline: CpuList,
     clocks: Clocks,
 }
 
@@ -97,13 +99,22 @@ impl Topology {
             let allowed = "at least one CPU in online, or a cpufreq/policyN";
             return Err(HwError::value(&dir, Operation::Read, "no CPU", allowed));
         }
-        Ok(Self { domains: domains.into_values().collect(), clocks })
+        let present = cpus(&dir.join("present"))?.unwrap_or_default();
+        let offline = present.iter().filter(|cpu| !online.contains(*cpu)).collect();
+        Ok(Self { domains: domains.into_values().collect(), offline, clocks })
     }
 
     /// Every domain with an online CPU, ascending by id.
     #[must_use]
     pub fn domains(&self) -> &[Domain] {
         &self.domains
+    }
+
+    /// The lowest CPU of every domain that is wholly offline, as far as is known: the kernel does not tell
+    /// whose sibling an offline CPU is.
+    pub(crate) fn absent(&self) -> impl Iterator<Item = CoreId> {
+        let lowest = |cpu: &u32| self.of(*cpu).is_none() && self.clocks.first(*cpu) == *cpu;
+        self.offline.iter().filter(lowest).map(|cpu| CoreId(cpu as u16))
     }
 
     /// The domain of a CPU, be it online or not; `None` if no CPU of the domain is online.

@@ -116,12 +116,6 @@ fn cpu_max(machine: &Machine) -> (State, String) {
     if !machine.cgroups.has("cpu") {
         return (Missing, "the cpu controller is not handed down".to_owned());
     }
-    if machine.scaling.error.is_some() {
-        return (
-            Missing,
-            "the agent measures bandwidth by the CPUs' frequencies: no cpufreq".to_owned(),
-        );
-    }
     let vm = machine.virtual_machine.then(|| "in a virtual machine the agent runs dry".to_owned());
     verdict(vm.as_slice(), || "cpu.max of the VMs' groups".to_owned())
 }

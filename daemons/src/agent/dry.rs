@@ -9,15 +9,15 @@ use crate::config::AgentConfig;
 ///
 /// An operator asks for it; a virtual machine has no frequency to give, and what its host shows is not
 /// ours; and of a driver that nobody knows nobody knows what a write does.
-pub(super) fn reason(config: &AgentConfig, root: &Root, driver: &Driver) -> Option<String> {
+pub(super) fn reason(config: &AgentConfig, root: &Root, driver: Option<&Driver>) -> Option<String> {
     if config.dry_run {
         return Some("dry_run = true".to_owned());
     }
     if !config.actuate_in_vm && probe::in_vm(root) {
         return Some("this is a virtual machine, and actuate_in_vm is not set".to_owned());
     }
-    let unknown = config.actuator == Actuator::Pstate && !driver.is_known();
-    unknown.then(|| format!("the cpufreq driver {:?} is not one of those known", driver.name()))
+    let unknown = driver.filter(|it| config.actuator == Actuator::Pstate && !it.is_known())?;
+    Some(format!("the cpufreq driver {:?} is not one of those known", unknown.name()))
 }
 
 /// Says what would be done.
@@ -54,17 +54,21 @@ mod tests {
             dir
         };
         for (keys, vm, driver, why) in [
-            ("", false, "intel_pstate", None),
-            ("dry_run = true", false, "intel_pstate", Some("dry_run = true")),
-            ("", true, "acpi-cpufreq", Some("actuate_in_vm")),
-            ("actuate_in_vm = true", true, "acpi-cpufreq", None),
-            ("", false, "cpufreq-dt", Some("\"cpufreq-dt\"")),
-            ("actuate_in_vm = true", true, "cpufreq-dt", Some("\"cpufreq-dt\"")),
+            ("", false, Some("intel_pstate"), None),
+            ("", false, None, None),
+            ("dry_run = true", false, Some("intel_pstate"), Some("dry_run = true")),
+            ("dry_run = true", false, None, Some("dry_run = true")),
+            ("", true, None, Some("actuate_in_vm")),
+            ("", true, Some("acpi-cpufreq"), Some("actuate_in_vm")),
+            ("actuate_in_vm = true", true, Some("acpi-cpufreq"), None),
+            ("", false, Some("cpufreq-dt"), Some("\"cpufreq-dt\"")),
+            ("actuate_in_vm = true", true, Some("cpufreq-dt"), Some("\"cpufreq-dt\"")),
         ] {
-            let text = format!("server = \"s\"\nchassis = \"c\"\n{keys}\n");
+            let text = format!("server = \"s\"\nchassis = \"c\"\nmeter.offset_w = 60\n{keys}\n");
             let config = AgentConfig::parse("agent.toml", &text).unwrap();
             let dir = machine(vm);
-            let said = reason(&config, &Root::at(dir.path()), &driver.parse().unwrap());
+            let driver = driver.map(|name| name.parse().unwrap());
+            let said = reason(&config, &Root::at(dir.path()), driver.as_ref());
             match why {
                 Some(why) => assert!(said.as_ref().unwrap().contains(why), "{keys}: {said:?}"),
                 None => assert_eq!(said, None, "{keys}"),

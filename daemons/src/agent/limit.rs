@@ -21,7 +21,8 @@ use super::Letter;
 use crate::caps::{Kept, Limiter};
 use crate::config::LimitBy;
 
-const FILE: &str = "server-limit.json";
+/// Its original, in the state folder.
+pub(super) const FILE: &str = "server-limit.json";
 /// One request to the server's own BMC. It is given up before the controller takes it for failed.
 const BMC_WITHIN: Duration = Duration::from_millis(800);
 
@@ -76,11 +77,6 @@ pub(super) fn find(
         }
     }
     Ok(Some(Found { limiter, packages_only: false, is_on, originals: Originals::new() }))
-}
-
-/// Whether an earlier life has left a limit in `state_dir`. One that cannot be looked for counts as left.
-pub(super) fn exists(state_dir: &Path) -> bool {
-    !matches!(state_dir.join(FILE).try_exists(), Ok(false))
 }
 
 /// What an earlier life has left in `state_dir`, whatever the config says now.
@@ -141,7 +137,7 @@ pub(super) fn put_back_rapl(root: &Root, saved: &Originals) -> Result<(), CapErr
 ///
 /// # Errors
 /// If what it has left cannot be read.
-pub(super) fn leave_to_the_other(
+pub(super) fn put_back_of_another(
     by: Option<&LimitBy>,
     root: &Root,
     state_dir: &Path,
@@ -323,17 +319,17 @@ mod tests {
         let by = LimitBy::PowerCap { name: "power_meter".into(), label: None };
         let find = || find(&by, Watts::from_whole(150), &root, state, &Originals::new()).unwrap();
         // Its BMC does not answer.
-        leave_to_the_other(Some(&by), &root, state).unwrap();
+        put_back_of_another(Some(&by), &root, state).unwrap();
         assert!(find().is_none());
         assert_eq!(std::fs::read_to_string(state.join(FILE)).unwrap(), dcmi);
         std::fs::remove_file(state.join(FILE)).unwrap();
         find().unwrap().limiter.set(Watts::from_whole(180)).unwrap();
         let cap = || std::fs::read_to_string(dir.join("power1_cap")).unwrap();
-        leave_to_the_other(Some(&by), &root, state).unwrap();
+        put_back_of_another(Some(&by), &root, state).unwrap();
         assert_eq!(cap(), "180000000\n");
         // The same, with no limit wanted any more.
-        leave_to_the_other(None, &root, state).unwrap();
-        assert_eq!((cap().as_str(), exists(state)), ("500000000\n", false));
+        put_back_of_another(None, &root, state).unwrap();
+        assert_eq!((cap().as_str(), state.join(FILE).exists()), ("500000000\n", false));
     }
 
     #[test]

@@ -121,8 +121,21 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let memory_path = place.state_dir.join("memory.json");
     let memory: Memory = state::read(&memory_path)?.unwrap_or_default();
 
-    let mut cpufreq = Cpufreq::discover(&root, Floor::Half)?;
-    let mut dry = dry::reason(config, &root, cpufreq.driver());
+    let cpufreq = match Cpufreq::is_there(&root)? {
+        true => Some(Cpufreq::discover(&root, Floor::Half)?),
+        false => None,
+    };
+    let has_pstates = cpufreq.is_some();
+    let mut dry = dry::reason(config, &root, cpufreq.as_ref().map(Cpufreq::driver));
+    let mut cpufreq = match cpufreq {
+        Some(cpufreq) => cpufreq.with_offline()?,
+        None if dry.is_some() || config.actuator == Actuator::CpuMax => Cpufreq::none(&root)?,
+        None => bail!(
+            "there is no policy in {}, so that no core has p-states to lower: load a cpufreq driver, or \
+             set throttle.actuator = \"cpu-max\" (bandwidth of VMs), or dry_run = true",
+            root.path("sys/devices/system/cpu/cpufreq").display()
+        ),
+    };
     let mut binders = Binders::new(&root, config.groups.by.clone());
     let mut bandwidth = Bandwidth::new(&root, config.quota_period).through(binders.through()?);
     let mut found = Found { memory, ..Found::default() };
@@ -141,7 +154,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     }
     let by = config.server_limit_floor.map(|floor| (&config.server_limit_by, floor));
     if dry.is_none() {
-        limit::leave_to_the_other(by.map(|(by, _)| by), &root, &place.state_dir)?;
+        limit::put_back_of_another(by.map(|(by, _)| by), &root, &place.state_dir)?;
         if by.is_none_or(|(by, _)| *by != LimitBy::Rapl) {
             match limit::put_back_rapl(&root, &originals.powercap) {
                 Ok(()) => originals.powercap.clear(),
@@ -160,14 +173,19 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         // Bandwidth is CPU time, so what counts is CPUs and not physical cores.
         Actuator::CpuMax => cpufreq.cpus(),
     };
-    originals.cpufreq = Some(cpufreq.originals());
+    originals.cpufreq = has_pstates.then(|| cpufreq.originals());
     // What could not be put back stays in the journal.
     let in_use = limit.as_ref().map(|limit| limit.originals.clone()).unwrap_or_default();
     let rapl_left = limit::left_to_the_end(&mut originals.powercap, &in_use);
     if let Some(why) = &dry {
         tracing::warn!(why, "dry run: nothing is written to this machine");
     }
-    let params = Params { dry_run: dry, ..params(config, boot_id, cores, limit.is_some()) };
+    let offline_cores = match config.actuator {
+        Actuator::Pstate => domains.iter().filter(|domain| domain.cpus.is_empty()).count() as u16,
+        Actuator::CpuMax => 0,
+    };
+    let params = params(config, boot_id, cores, limit.is_some());
+    let params = Params { dry_run: dry, offline_cores, ..params };
     let dry = params.dry_run.is_some();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let doors = runtime.block_on(http::bind(&place.listen, tls.as_ref()))?;

@@ -102,9 +102,10 @@ fn finish(released: anyhow::Result<Released>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Whether an agent has left anything restricted.
+/// Whether an agent has left anything restricted. What cannot be looked for counts as left.
 fn is_left(state_dir: &Path) -> bool {
-    Journal::exists(state_dir) || limit::exists(state_dir)
+    let there = |file| !matches!(state_dir.join(file).try_exists(), Ok(false));
+    there(Journal::FILE) || there(limit::FILE)
 }
 
 /// Puts back what the journal in `state_dir` names, unless a live agent holds the folder.

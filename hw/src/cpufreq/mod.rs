@@ -9,10 +9,12 @@
 //! reading shows the least of all limits, not our request; the change is applied after the write
 //! returns, so [`Cpufreq::read_back`] tells the truth some 10 to 50 ms later.
 
+mod bare;
 mod driver;
 mod hold;
 mod ladder;
 mod policy;
+mod scan;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -28,7 +30,8 @@ use tracing::warn;
 pub use driver::Driver;
 pub use ladder::ReferenceSource;
 pub use policy::PolicyFacts;
-pub use watch::{Changed, Look, Scan};
+pub use scan::{Changed, Known, Scan};
+pub use watch::{Look, Spot};
 
 use crate::error::{HwError, Operation};
 use crate::root::{numbered, read_value};
@@ -36,6 +39,8 @@ use crate::{CpuList, Domain, Root, Topology};
 use ladder::common;
 use policy::Policy;
 
+/// Where the policies are.
+const DIR: &str = "sys/devices/system/cpu/cpufreq";
 /// "No user limit": `FREQ_QOS_MAX_DEFAULT_VALUE`. Unlike `cpuinfo_max_freq` it survives a later boost.
 const NO_LIMIT_KHZ: u32 = 2_147_483_647;
 /// What a frequency file must hold.
@@ -58,7 +63,7 @@ pub enum Floor {
 pub struct CpufreqOriginals {
     /// `scaling_driver`; another driver has other limits, and has dropped ours.
     pub driver: String,
-    /// `scaling_max_freq` per policy.
+    /// `scaling_max_freq` per policy: what is written back, so 2147483647 where nobody had limited it.
     pub max_khz: BTreeMap<CoreId, KiloHertz>,
 }
 
@@ -89,6 +94,8 @@ struct Clock {
     ladder: Ladder,
     /// Every CPU that it was seen with.
     cpus: CpuList,
+    /// One of them was online once.
+    seen: bool,
     /// The cap in force, or meant to be.
     wanted: Option<KiloHertz>,
     policies: Vec<Policy>,
@@ -103,7 +110,7 @@ impl Cpufreq {
     /// If there is no policy, a file of one is missing or garbage, or the policies of a domain have no
     /// step in common.
     pub fn discover(root: &Root, floor: Floor) -> Result<Self, HwError> {
-        let dir = root.path("sys/devices/system/cpu/cpufreq");
+        let dir = root.path(DIR);
         let topology = Topology::read(root)?;
         let mut driver = None;
         let mut clocks = BTreeMap::<CoreId, Clock>::new();
@@ -136,7 +143,8 @@ impl Cpufreq {
                 }
                 None => {
                     let (ladder, cpus) = (policy.facts.ladder.clone(), domain.cpus.clone());
-                    let clock = Clock { ladder, cpus, wanted: None, policies: vec![policy] };
+                    let clock =
+                        Clock { ladder, cpus, seen: true, wanted: None, policies: vec![policy] };
                     clocks.insert(domain.id, clock);
                 }
             }
@@ -146,21 +154,31 @@ impl Cpufreq {
         })?;
         let capped = |domain: &&Domain| clocks.contains_key(&domain.id);
         let domains = topology.domains().iter().filter(capped).cloned().collect();
-        Ok(Self {
+        Ok(Self::made(root, floor, driver, domains, clocks.into_values().collect()))
+    }
+
+    fn made(
+        root: &Root,
+        floor: Floor,
+        driver: Driver,
+        domains: Vec<Domain>,
+        clocks: Vec<Clock>,
+    ) -> Self {
+        Self {
             root: root.clone(),
             floor,
             driver,
             former: None,
             domains,
-            clocks: clocks.into_values().collect(),
+            clocks,
             absent: BTreeMap::new(),
             foreign_writes: 0,
             unsure: false,
-        })
+        }
     }
 
-    /// The domains that could be capped at start, ascending by id. One whose CPUs are all offline by now has
-    /// no CPU.
+    /// The domains that can be capped, or will be once they are online, ascending by id. One whose CPUs are
+    /// all offline has no CPU.
     #[must_use]
     pub fn domains(&self) -> &[Domain] {
         &self.domains
@@ -200,7 +218,7 @@ impl Cpufreq {
     /// What must be put back at the end.
     #[must_use]
     pub fn originals(&self) -> CpufreqOriginals {
-        let present = self.policies().map(|policy| (policy.id, policy.original));
+        let present = self.policies().map(|policy| (policy.id, policy.put_back()));
         let max_khz = self.absent.clone().into_iter().chain(present).collect();
         CpufreqOriginals { driver: self.driver.name().to_owned(), max_khz }
     }
@@ -228,7 +246,8 @@ impl Cpufreq {
             let (mut any, mut highest) = (false, KiloHertz::default());
             for policy in &mut clock.policies {
                 let original = self.absent.remove(&policy.facts.id);
-                let ours = original.map_or(Ok(None), |khz| policy.adopt(khz))?;
+                let ours =
+                    original.map_or(Ok(None), |khz| policy.adopt(khz, policy.read_back()))?;
                 any |= ours.is_some();
                 // The clock follows the highest request of its threads.
                 highest = highest.max(ours.unwrap_or(top).min(top));
@@ -258,7 +277,9 @@ impl Cpufreq {
             return Err(HwError::value(&name(core), Operation::Write, khz, allowed));
         }
         clock.wanted = Some(khz);
-        let done = clock.each(|policy| policy.cap(&self.root, khz));
+        // One that came later may have another floor than its core was thought to have.
+        let done =
+            clock.each(|policy| policy.cap(&self.root, khz.max(policy.facts.ladder.floor())));
         self.unsure |= clock.policies.iter().any(|policy| policy.away);
         done
     }
@@ -286,9 +307,7 @@ impl Cpufreq {
         }
         let away = self.all().filter(|policy| policy.away && policy.hold.is_some());
         let mut offline: Vec<_> = away.map(Policy::file).collect();
-        let file = |id: &CoreId| {
-            self.root.path(&format!("sys/devices/system/cpu/cpufreq/policy{id}/scaling_max_freq"))
-        };
+        let file = |id: &CoreId| self.root.path(&format!("{DIR}/policy{id}/scaling_max_freq"));
         offline.extend(self.absent.keys().map(file));
         offline.retain(|file| file.exists());
         left.extend(offline.iter().map(|file| format!("{}: its CPUs are offline", file.display())));

@@ -44,6 +44,15 @@ pub struct PolicyFacts {
     pub original: KiloHertz,
 }
 
+impl PolicyFacts {
+    /// What is written at the end. A limit at the hardware's maximum is none: written as such, it would be one
+    /// once boost raises that maximum.
+    pub(super) fn put_back(&self) -> KiloHertz {
+        let is_limited = self.original < self.cpuinfo_max;
+        if is_limited { self.original } else { KiloHertz::new(NO_LIMIT_KHZ) }
+    }
+}
+
 /// One policy, and what we did to it.
 #[derive(Debug)]
 pub(super) struct Policy {
@@ -53,7 +62,14 @@ pub(super) struct Policy {
     pub(super) hold: Option<Hold>,
     /// All its CPUs are offline, or its driver is gone: it takes no values until it is back.
     pub(super) away: bool,
+    /// What was there before is on disk: without that it is not capped.
+    pub(super) journalled: bool,
+    /// A cap of ours may be on it that is not wanted.
+    pub(super) unwanted: bool,
 }
+
+/// What tells how a policy is driven.
+pub(super) type Driven = (Driver, (KiloHertz, KiloHertz), KiloHertz);
 
 impl Policy {
     pub(super) fn read(root: &Root, dir: &Path, id: CoreId, floor: Floor) -> Result<Self, HwError> {
@@ -79,7 +95,8 @@ impl Policy {
             ladder: steps.ladder,
             original,
         };
-        Ok(Self { dir: dir.to_owned(), facts, hold: None, away: false })
+        let (dir, hold) = (dir.to_owned(), None);
+        Ok(Self { dir, facts, hold, away: false, journalled: true, unwanted: false })
     }
 
     /// Its `scaling_max_freq`.
@@ -92,10 +109,16 @@ impl Policy {
         read_khz(&self.file())
     }
 
-    /// Caps it; never above what it was limited to before. One that is away is capped when it is back.
+    /// Caps it; never above what it was limited to before. One that is away is capped when it is back, and
+    /// one that came when what was there before is on disk.
     pub(super) fn cap(&mut self, root: &Root, khz: KiloHertz) -> Result<(), HwError> {
         let khz = khz.min(self.facts.original);
+        self.unwanted = false;
         self.hold = Some(Hold::after(self.hold, khz));
+        if !self.journalled {
+            self.hold = Some(Hold { push: true, ..Hold::after(None, khz) });
+            return Ok(());
+        }
         let written = write_value(&self.file(), khz.get()).map_err(|e| self.below_min(e, khz));
         self.unless_away(root, written)
     }
@@ -103,7 +126,13 @@ impl Policy {
     /// Takes our cap off, if there is one. What somebody else has raised since stays as it is; one that is
     /// away is released when it is back.
     pub(super) fn release(&mut self, root: &Root) -> Result<(), HwError> {
+        self.unwanted = false;
         let Some(hold) = self.hold else { return Ok(()) };
+        if !self.journalled {
+            // Nothing was written.
+            self.hold = None;
+            return Ok(());
+        }
         // Ours was never above the original.
         let at_most = if hold.guessed { self.facts.original } else { hold.khz };
         if hold.seen
@@ -125,14 +154,11 @@ impl Policy {
 
     /// Writes what was there before.
     pub(super) fn restore(&self) -> Result<(), HwError> {
-        let PolicyFacts { original, cpuinfo_max, .. } = self.facts;
-        if original < cpuinfo_max {
-            return write_value(&self.file(), original.get());
-        }
-        match write_value(&self.file(), NO_LIMIT_KHZ) {
+        let khz = self.facts.put_back().get();
+        match write_value(&self.file(), khz) {
             // Kernels without frequency QoS take nothing above the maximum.
-            Err(e) if e.is(&[Errno::EINVAL, Errno::ERANGE]) => {
-                write_value(&self.file(), cpuinfo_max.get())
+            Err(e) if khz == NO_LIMIT_KHZ && e.is(&[Errno::EINVAL, Errno::ERANGE]) => {
+                write_value(&self.file(), self.facts.cpuinfo_max.get())
             }
             result => result,
         }
@@ -164,8 +190,12 @@ impl Policy {
 
     /// Takes over what an earlier life had found. A limit at or above that was set by somebody else since
     /// and is the original now; one below it is ours, and is given back.
-    pub(super) fn adopt(&mut self, original: KiloHertz) -> Result<Option<KiloHertz>, HwError> {
-        let current = match self.read_back() {
+    pub(super) fn adopt(
+        &mut self,
+        original: KiloHertz,
+        shown: Result<KiloHertz, HwError>,
+    ) -> Result<Option<KiloHertz>, HwError> {
+        let current = match shown {
             Ok(current) => current,
             Err(e) if e.is(&GONE) => {
                 // Went since it was found: when it is back it is capped or released.
@@ -174,7 +204,8 @@ impl Policy {
             }
             Err(e) => return Err(e),
         };
-        let ours = (current < original).then_some(current);
+        // Where nobody had limited it the hardware's maximum is what it showed.
+        let ours = (current < original.min(self.facts.cpuinfo_max)).then_some(current);
         self.hold = ours.map(|khz| Hold { guessed: true, seen: true, ..Hold::after(None, khz) });
         self.facts.original = if ours.is_some() { original } else { current };
         Ok(ours)
@@ -209,14 +240,18 @@ impl Policy {
     }
 
     /// It has another driver: what was asked of the old one is gone, and nobody has asked the new one.
-    pub(super) fn driver_changed(&mut self) -> Result<(), HwError> {
-        self.facts.driver = driver(&self.dir)?;
-        (self.facts.cpuinfo_min, self.facts.cpuinfo_max) = range(&self.dir)?;
-        let fresh = self.facts.cpuinfo_max;
-        self.facts.original = if self.hold.is_some() { fresh } else { self.read_back()? };
+    pub(super) fn driver_changed(&mut self, (driver, (min, max), shown): Driven) {
+        let facts = &mut self.facts;
+        (facts.driver, facts.cpuinfo_min, facts.cpuinfo_max) = (driver, min, max);
+        facts.original = if self.hold.is_some() { max } else { shown };
         self.hold = self.hold.map(|hold| Hold { push: true, ..Hold::after(None, hold.khz) });
-        Ok(())
+        self.journalled = false;
     }
+}
+
+/// How the policy in `dir` is driven.
+pub(super) fn driven(dir: &Path) -> Result<Driven, HwError> {
+    Ok((driver(dir)?, range(dir)?, read_khz(&dir.join("scaling_max_freq"))?))
 }
 
 /// The driver of the policy in `dir`.

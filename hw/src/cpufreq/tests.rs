@@ -190,6 +190,26 @@ fn a_restart_adopts_caps_and_never_takes_one_for_the_original() {
     }
 }
 
+/// `cpuinfo_max_freq` rises when boost is switched on: then the old one would be a limit.
+#[test]
+fn a_boost_between_two_lives_is_not_limited_for_good() {
+    for (before, journalled, after) in
+        [("3500000", "2147483647", "2147483647\n"), ("2000000", "2000000", "2000000\n")]
+    {
+        let tree = tree();
+        tree.write(MAX, before);
+        let saved = found(&tree).originals();
+        assert_eq!(saved.max_khz[&CoreId(0)].get().to_string(), journalled);
+        tree.write(MAX, "1200000");
+        tree.write(&format!("{P0}/cpuinfo_max_freq"), "4200000\n");
+        let mut cpufreq = found(&tree);
+        assert_eq!(cpufreq.adopt(&saved).unwrap(), [(CoreId(0), mhz(1200))]);
+        assert_eq!(cpufreq.originals(), saved);
+        cpufreq.release(CoreId(0)).unwrap();
+        assert_eq!(tree.read(MAX), after);
+    }
+}
+
 #[test]
 fn an_adopted_cap_behind_heat_is_still_ours_when_that_ends() {
     // (shown once the heat is over, alarmed as raised, value after release)

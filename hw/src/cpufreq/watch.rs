@@ -1,21 +1,19 @@
-//! Looking after caps: whether they are obeyed, and which cores come and go.
+//! Looking after caps: whether they are obeyed.
 //!
-//! Nothing here may delay an alert, so the files are read without holding the caps: [`Cpufreq::to_look`]
-//! says what to read, [`Look::read`] reads, [`Cpufreq::looked`] takes it in; and the same with [`Scan`].
+//! Nothing here may delay an alert. So the files are read without holding the caps: [`Cpufreq::to_look`]
+//! says what to read, [`Look::read`] reads, [`Cpufreq::looked`] takes it in. What must be written is
+//! written one policy a call.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use ballast_types::KiloHertz;
 use ballast_types::wire::CoresStatus;
-use ballast_types::{CoreId, KiloHertz};
-use nix::errno::Errno;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::hold::{Hold, Verdict};
-use super::policy::{Policy, driver};
-use super::{Clock, Cpufreq, Driver, read_khz};
+use super::policy::Policy;
+use super::{Cpufreq, read_khz};
 use crate::error::HwError;
-use crate::root::{numbered, optional};
-use crate::{CpuList, Domain, Root, Topology};
 
 /// What is to be read of the policies with a cap of ours.
 #[derive(Debug)]
@@ -27,8 +25,7 @@ pub struct Look {
 
 #[derive(Debug)]
 struct Item {
-    /// Which policy of which clock; both only ever grow.
-    at: (usize, usize),
+    at: Spot,
     file: PathBuf,
     /// What was on it then; a cap that was written meanwhile is not judged by it.
     khz: KiloHertz,
@@ -47,48 +44,9 @@ impl Look {
     }
 }
 
-/// Which CPUs and policies there are now.
-#[derive(Debug)]
-pub struct Scan {
-    topology: Topology,
-    /// `None` if no policy tells.
-    driver: Option<Driver>,
-    policies: Vec<(CoreId, PathBuf)>,
-}
-
-impl Scan {
-    /// Reads it.
-    ///
-    /// # Errors
-    /// If the topology cannot be read.
-    pub fn read(root: &Root) -> Result<Self, HwError> {
-        let topology = Topology::read(root)?;
-        let dir = root.path("sys/devices/system/cpu/cpufreq");
-        let found = optional(numbered(&dir, "policy"))?.unwrap_or_default();
-        let driver = found.iter().find_map(|(_, path)| driver(path).ok());
-        let policies = found.into_iter();
-        let policies = policies.filter_map(|(n, path)| Some((CoreId(n.try_into().ok()?), path)));
-        Ok(Self { topology, driver, policies: policies.collect() })
-    }
-
-    fn online(&self, cpus: &CpuList) -> bool {
-        self.topology
-            .domains()
-            .iter()
-            .any(|domain| domain.cpus.iter().any(|cpu| cpus.contains(cpu)))
-    }
-}
-
-/// What a scan found changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Changed {
-    /// CPUs went or came: [`Cpufreq::domains`] says which are online.
-    pub cpus: bool,
-    /// What must be put back at the end is something else: journal it.
-    pub originals: bool,
-    /// A policy does not take values although its CPU is online: scan again soon.
-    pub unsettled: bool,
-}
+/// One policy of one clock; both only ever grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot(usize, usize);
 
 impl Cpufreq {
     /// Whether anything is capped.
@@ -102,9 +60,14 @@ impl Cpufreq {
     pub fn to_look(&self, all: bool) -> Look {
         let mut items = Vec::new();
         for (c, clock) in self.clocks.iter().enumerate().filter(|(_, it)| it.wanted.is_some()) {
-            for (p, policy) in clock.policies.iter().enumerate().filter(|(_, it)| !it.away) {
+            for (p, policy) in clock.policies.iter().enumerate().filter(|(_, it)| it.takes()) {
                 if let Some(hold) = policy.hold.filter(|hold| all || !hold.seen) {
-                    items.push(Item { at: (c, p), file: policy.file(), khz: hold.khz, read: None });
+                    items.push(Item {
+                        at: Spot(c, p),
+                        file: policy.file(),
+                        khz: hold.khz,
+                        read: None,
+                    });
                 }
             }
         }
@@ -114,13 +77,13 @@ impl Cpufreq {
     /// Takes in what was seen; true if a scan should follow before anything is pushed.
     pub fn looked(&mut self, look: Look) -> bool {
         let mut scan = std::mem::take(&mut self.unsure);
-        for Item { at: (c, p), khz, read, .. } in look.items {
-            let policy = &mut self.clocks[c].policies[p];
+        for Item { at, khz, read, .. } in look.items {
+            let policy = self.at(at);
             let same = policy.hold.is_some_and(|hold| hold.khz == khz);
             let Some(read) = read.filter(|_| same) else { continue };
             let raised = policy.judge(read, look.all);
-            self.foreign_writes += u64::from(raised);
             scan |= raised || policy.away;
+            self.foreign_writes += u64::from(raised);
         }
         scan
     }
@@ -132,108 +95,53 @@ impl Cpufreq {
         }
     }
 
-    /// Takes the caps off that must be written anew; true if there are any. Some 10 to 50 ms later
-    /// [`Self::tighten`] writes them: a value that the kernel believes to be in force does nothing.
-    pub fn loosen(&mut self) -> bool {
-        let due = |policy: &&mut Policy| !policy.away && policy.hold.is_some_and(|hold| hold.push);
-        let mut any = false;
-        for policy in self.wanted().filter(due) {
-            any = true;
-            if let Err(error) = policy.restore() {
+    /// The caps that must be written anew: [`Self::loosen`] each, and some 10 to 50 ms later
+    /// [`Self::tighten`] it, since a value that the kernel believes to be in force does nothing.
+    #[must_use]
+    pub fn to_push(&self) -> Vec<Spot> {
+        let mut due = Vec::new();
+        for (c, clock) in self.clocks.iter().enumerate().filter(|(_, it)| it.wanted.is_some()) {
+            let spots = clock.policies.iter().enumerate().filter(|(_, policy)| policy.is_due());
+            due.extend(spots.map(|(p, _)| Spot(c, p)));
+        }
+        due
+    }
+
+    /// Takes one of them off, unless it is not wanted any more.
+    pub fn loosen(&mut self, spot: Spot) {
+        if self.is_due(spot)
+            && let Err(error) = self.at(spot).restore()
+        {
+            warn!(%error, "not written anew yet");
+        }
+    }
+
+    /// Writes it again, unless it is not wanted any more.
+    pub fn tighten(&mut self, spot: Spot) {
+        let root = self.root.clone();
+        let is_due = self.is_due(spot);
+        let policy = self.at(spot);
+        if let Some(mut hold) = policy.hold.filter(|_| is_due) {
+            hold.pushed();
+            if let Err(error) = policy.cap(&root, hold.khz) {
                 warn!(%error, "not written anew yet");
             }
+            // One that did not take is found by the next looks.
+            policy.hold = Some(hold);
         }
-        any
     }
 
-    /// Writes them again.
-    pub fn tighten(&mut self) {
+    /// Takes one cap off that is not wanted on a policy that came or is back; false once there is none.
+    pub fn let_go(&mut self) -> bool {
         let root = self.root.clone();
-        for policy in self.wanted() {
-            if let Some(mut hold) = policy.hold.filter(|hold| hold.push && !policy.away) {
-                hold.pushed();
-                if let Err(error) = policy.cap(&root, hold.khz) {
-                    warn!(%error, "not written anew yet");
-                }
-                // One that did not take is found by the next looks.
-                policy.hold = Some(hold);
-            }
-        }
-    }
-
-    /// Takes in which CPUs and policies there are. Policies that came back are released, or marked to be
-    /// written anew; those of CPUs that came to a known core are capped as the core is. A core that was not
-    /// there at start is left alone.
-    pub fn rescan(&mut self, scan: &Scan) -> Changed {
-        let mut changed = Changed::default();
-        if let Some(driver) = scan.driver.as_ref().filter(|driver| **driver != self.driver) {
-            self.driver_changed(driver);
-            changed.originals = true;
-        }
-        for (domain, clock) in self.domains.iter_mut().zip(&mut self.clocks) {
-            let same = |other: &&Domain| other.cpus.iter().any(|cpu| clock.cpus.contains(cpu));
-            let cpus: CpuList =
-                scan.topology.domains().iter().filter(same).flat_map(|it| it.cpus.iter()).collect();
-            if cpus != domain.cpus {
-                info!(core = %domain.id, was = %domain.cpus, is = %cpus, "CPUs went or came");
-                clock.cpus.extend(cpus.iter());
-                domain.cpus = cpus;
-                changed.cpus = true;
-            }
-        }
-        for (id, path) in &scan.policies {
-            if !self.policies().any(|policy| policy.id == *id) {
-                changed.originals |= self.came(scan, *id, path);
-            }
-        }
-        let root = self.root.clone();
-        for clock in &mut self.clocks {
-            for policy in &mut clock.policies {
-                if !scan.online(&policy.facts.cpus) {
-                    policy.away = true;
-                } else if policy.away {
-                    back(policy, clock.wanted.is_some(), &root);
-                    changed.unsettled |= policy.away;
-                }
-            }
-        }
-        changed
-    }
-
-    /// A policy that was not there at start; true if it is watched from now on.
-    fn came(&mut self, scan: &Scan, id: CoreId, path: &Path) -> bool {
-        let mut policy = match Policy::read(&self.root, path, id, self.floor) {
-            Ok(policy) => policy,
-            // Still offline.
-            Err(e) if e.is(&[Errno::EBUSY]) => return false,
-            Err(error) => {
-                warn!(%error, "policy left out");
-                return false;
-            }
-        };
-        let left = self.absent.remove(&id);
-        if let Some(Err(error)) = left.map(|original| policy.adopt(original)) {
-            warn!(%error, "policy left out");
+        let due = |policy: &&mut Policy| policy.unwanted && !policy.away;
+        let Some(policy) = self.clocks.iter_mut().flat_map(|it| &mut it.policies).find(due) else {
             return false;
-        }
-        let known = scan.topology.of(id.0.into()).and_then(|domain| {
-            let same = |clock: &Clock| domain.cpus.iter().any(|cpu| clock.cpus.contains(cpu));
-            self.clocks.iter_mut().find(|clock| same(clock))
-        });
-        if let Some(khz) = known.as_ref().and_then(|clock| clock.wanted) {
-            // Not written before what was there is journalled.
-            let khz = khz.min(policy.facts.original);
-            policy.hold = Some(Hold { push: true, ..Hold::after(None, khz) });
-        } else if let Err(error) = policy.release(&self.root) {
-            // An earlier life may have left a cap on it.
+        };
+        policy.unwanted = false;
+        if let Err(error) = policy.release(&root) {
             warn!(%error, "policy that came");
         }
-        let Some(clock) = known else {
-            // Not a core of ours. What could not be released yet is tried at the next scan.
-            self.absent.extend(left.filter(|_| policy.hold.is_some()).map(|khz| (id, khz)));
-            return false;
-        };
-        clock.policies.push(policy);
         true
     }
 
@@ -243,24 +151,24 @@ impl Cpufreq {
         wanted.flat_map(|clock| &mut clock.policies)
     }
 
-    fn driver_changed(&mut self, to: &Driver) {
-        let was = std::mem::replace(&mut self.driver, to.clone());
-        self.former.get_or_insert(was);
-        self.absent.clear();
-        for policy in self.clocks.iter_mut().flat_map(|clock| &mut clock.policies) {
-            if let Err(error) = policy.driver_changed() {
-                warn!(%error, "policy of another driver");
-            }
-        }
+    fn at(&mut self, Spot(clock, policy): Spot) -> &mut Policy {
+        &mut self.clocks[clock].policies[policy]
+    }
+
+    fn is_due(&self, Spot(clock, policy): Spot) -> bool {
+        let clock = &self.clocks[clock];
+        clock.wanted.is_some() && clock.policies[policy].is_due()
     }
 
     /// How the cores obey.
     #[must_use]
     pub fn status(&self) -> CoresStatus {
+        let both = self.domains.iter().zip(&self.clocks);
+        let seen = both.filter(|(_, clock)| clock.seen).map(|(domain, _)| domain);
         CoresStatus {
             driver: self.driver.name().to_owned(),
-            cores: self.domains.len() as u16,
-            offline: self.domains.iter().filter(|domain| domain.cpus.is_empty()).count() as u16,
+            cores: seen.clone().count() as u16,
+            offline: seen.filter(|domain| domain.cpus.is_empty()).count() as u16,
             raised: self.with(|verdict| matches!(verdict, Verdict::Raised(_))).count() as u16,
             limited: self.with(|verdict| matches!(verdict, Verdict::Limited(_))).count() as u16,
             foreign_writes: self.foreign_writes,
@@ -295,20 +203,14 @@ impl Cpufreq {
     }
 }
 
-/// A policy whose CPUs are online takes values again.
-fn back(policy: &mut Policy, wanted: bool, root: &Root) {
-    // Its folder may come later than its CPU.
-    if policy.read_back().is_err() {
-        return;
+impl Policy {
+    /// Whether it may be written.
+    fn takes(&self) -> bool {
+        !self.away && self.journalled
     }
-    policy.away = false;
-    info!(file = %policy.file().display(), "policy is back");
-    match &mut policy.hold {
-        Some(hold) if wanted => hold.push = true,
-        _ => {
-            if let Err(error) = policy.release(root) {
-                warn!(%error, "policy that is back");
-            }
-        }
+
+    /// Whether its cap must be written anew.
+    fn is_due(&self) -> bool {
+        self.takes() && self.hold.is_some_and(|hold| hold.push)
     }
 }

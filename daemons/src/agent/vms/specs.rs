@@ -47,7 +47,8 @@ pub(super) struct Specs {
     all: BTreeMap<VmId, VmSpec>,
     /// Why others that were found are not among them.
     left_out: BTreeMap<VmId, String>,
-    /// Every core as it was at start: who gets which does not change when CPUs go and come.
+    /// Every core with the most CPUs that it has had: who gets which does not change when CPUs go and come
+    /// back, only when there are more than ever.
     places: Vec<Place>,
     /// The CPUs of every core that are online now.
     online: BTreeMap<CoreId, CpuList>,
@@ -145,8 +146,20 @@ impl Specs {
         vm.cores.iter().filter_map(|core| self.online.get(core)).flat_map(CpuList::iter).collect()
     }
 
-    /// CPUs went or came.
+    /// CPUs went or came. What was left out for want of CPUs may fit now.
     pub(super) fn hotplug(&mut self, domains: &[Domain]) {
+        let mut more = false;
+        for place in &mut self.places {
+            let of = |domain: &&Domain| domain.id == place.core;
+            let now = domains.iter().find(of).filter(|it| it.cpus.len() > place.cpus.into());
+            if let Some(domain) = now {
+                (place.cpus, place.node) = (domain.cpus.len() as u16, domain.node);
+                more = true;
+            }
+        }
+        if more {
+            self.refit();
+        }
         let online = domains.iter().filter(|domain| !domain.cpus.is_empty());
         self.online = online.map(|domain| (domain.id, domain.cpus.clone())).collect();
     }
@@ -380,6 +393,33 @@ mod tests {
         assert_eq!(specs.groups()[1].cores, [CoreId(3)], "an offline core is nobody's");
         specs.hotplug(&domains(&[]));
         assert_eq!(shown(&specs), want(&[("web", "1,5"), ("batch", "2-3,6-7")]));
+    }
+
+    #[test]
+    fn cpus_that_come_for_the_first_time_are_given_out_as_well() {
+        let dir = tempfile::tempdir().unwrap();
+        let vms = [("web", spec(Uf, 2)), ("batch", spec(Nuf, 4))];
+        let vms = vms.map(|(id, spec)| (VmId::new(id).unwrap(), spec));
+        // Node 1 is offline at start.
+        let start = domains(&[2, 3, 6, 7]);
+        let mut specs = Specs::read(
+            vms[..1].iter().cloned().collect(),
+            dir.path().join("vms.json"),
+            &start,
+            false,
+        )
+        .unwrap();
+        let (id, mut spec) = vms[1].clone();
+        spec.cgroup = Some("batch.slice/b.scope".into());
+        let found = Found { id, spec, by: "*".into() };
+        specs.find(vec![found]);
+        assert_eq!(shown(&specs), want(&[("web", "1,5")]));
+        assert!(specs.left_out().any(|it| it.contains("batch")));
+        specs.hotplug(&domains(&[]));
+        assert_eq!(shown(&specs), want(&[("web", "1,5"), ("batch", "2-3,6-7")]));
+        assert_eq!(specs.left_out().count(), 0);
+        specs.hotplug(&start);
+        assert_eq!(shown(&specs), want(&[("web", "1,5"), ("batch", "")]));
     }
 
     #[test]

@@ -77,12 +77,20 @@ impl Bench {
         changed
     }
     fn scan(&mut self) -> Changed {
-        self.cpufreq.rescan(&Scan::read(self.tree.root()).unwrap())
+        let changed = self.take_in();
+        self.cpufreq.journalled();
+        while self.cpufreq.let_go() {}
+        changed
+    }
+    /// A scan after which nothing was journalled yet.
+    fn take_in(&mut self) -> Changed {
+        let scan = Scan::read(self.tree.root(), &self.cpufreq.known()).unwrap();
+        self.cpufreq.rescan(scan)
     }
     fn push(&mut self) {
-        if self.cpufreq.loosen() {
-            self.cpufreq.tighten();
-        }
+        let due = self.cpufreq.to_push();
+        due.iter().for_each(|spot| self.cpufreq.loosen(*spot));
+        due.iter().for_each(|spot| self.cpufreq.tighten(*spot));
     }
     /// What policy 0 shows.
     fn shows(&self) -> String {
@@ -388,6 +396,202 @@ fn a_sibling_that_comes_later_is_capped_with_its_core() {
     assert_eq!(bench.tree.read(&max(4)).trim(), CAP);
     bench.cpufreq.release(CoreId(0)).unwrap();
     assert_eq!(bench.tree.read(&max(4)).trim(), FREE);
+}
+
+/// Write-ahead: whatever the controller wants meanwhile, what came is capped once its original is on disk.
+#[test]
+fn what_came_is_not_capped_before_it_is_journalled() {
+    let came = |capped: bool| {
+        let tree = machine();
+        online(&tree, "0-1,5");
+        offline(&tree, 4, EBUSY);
+        let mut bench = Bench::of(tree);
+        if capped {
+            bench.cpufreq.set(CoreId(0), mhz(1300)).unwrap();
+        }
+        online(&bench.tree, "0-1,4-5");
+        back(&bench.tree, 4);
+        assert!(bench.take_in().originals);
+        while bench.cpufreq.let_go() {}
+        bench
+    };
+    for capped in [true, false] {
+        let mut bench = came(capped);
+        bench.cpufreq.set(CoreId(0), mhz(1200)).unwrap();
+        bench.push();
+        bench.turn();
+        assert_eq!(bench.tree.read(&max(4)).trim(), "3500000", "capped before: {capped}");
+        assert!(bench.take_in().originals, "it goes on asking");
+        bench.cpufreq.journalled();
+        bench.push();
+        assert_eq!(bench.tree.read(&max(4)).trim(), CAP);
+        assert!(!bench.take_in().originals);
+        // What is released before it was journalled was never touched.
+        let mut bench = came(capped);
+        bench.tree.written();
+        bench.cpufreq.set(CoreId(0), mhz(1200)).unwrap();
+        bench.cpufreq.release(CoreId(0)).unwrap();
+        assert!(bench.writes(4).is_empty());
+    }
+    // The same where another driver came.
+    let mut bench = Bench::capped();
+    for policy in [0, 1, 4, 5] {
+        bench.tree.write(&of(policy, "scaling_driver"), "intel_cpufreq\n");
+        bench.tree.write(&max(policy), "3500000\n");
+    }
+    assert!(bench.take_in().originals);
+    bench.cpufreq.set(CoreId(1), mhz(1200)).unwrap();
+    bench.push();
+    assert!(bench.writes(0).is_empty() && bench.writes(1).is_empty());
+    bench.cpufreq.journalled();
+    bench.push();
+    assert_eq!((bench.shows(), bench.tree.read(&max(1)).trim()), (CAP.into(), CAP));
+}
+
+/// What the control thread wants between two calls of the one who looks after caps.
+#[test]
+fn whatever_is_wanted_between_two_writes_is_what_comes_of_it() {
+    type Row = (&'static str, fn(&mut Cpufreq), &'static str);
+    let rows: [Row; 3] = [
+        ("nothing", |_| {}, CAP),
+        ("another cap", |it| it.set(CoreId(0), mhz(1500)).unwrap(), "1500000"),
+        ("none", |it| it.release(CoreId(0)).unwrap(), FREE),
+    ];
+    for (what, wanted, shows) in rows {
+        for between in 0..4 {
+            let mut bench = Bench::capped();
+            bench.cpufreq.resumed();
+            let due = bench.cpufreq.to_push();
+            assert_eq!(due.len(), 2, "both threads");
+            for (n, spot) in due.iter().enumerate() {
+                (n == between).then(|| wanted(&mut bench.cpufreq));
+                bench.cpufreq.loosen(*spot);
+            }
+            for (n, spot) in due.iter().enumerate() {
+                (n + 2 == between).then(|| wanted(&mut bench.cpufreq));
+                bench.cpufreq.tighten(*spot);
+            }
+            let shown = [0, 4].map(|policy| bench.tree.read(&max(policy)).trim().to_owned());
+            assert_eq!(shown, [shows, shows], "{what} before write {between}");
+        }
+    }
+    // What came back and is to be let go is wanted again.
+    let mut bench = Bench::capped();
+    online(&bench.tree, "0-1,5");
+    offline(&bench.tree, 4, EBUSY);
+    bench.cpufreq.release(CoreId(0)).unwrap();
+    online(&bench.tree, "0-1,4-5");
+    back(&bench.tree, 4);
+    bench.take_in();
+    bench.cpufreq.set(CoreId(0), mhz(1200)).unwrap();
+    while bench.cpufreq.let_go() {}
+    assert_eq!(bench.tree.read(&max(4)).trim(), CAP);
+}
+
+/// Core 1 is offline at start; it is a core as any other when it comes.
+#[test]
+fn a_core_that_comes_later_is_capped_as_any_other() {
+    for (present, control, cores) in [
+        (Some("0-5"), None, [0, 1, 2, 3, 5].as_slice()),
+        (Some("0-5"), Some("on"), &[0, 1, 2, 3, 5]),
+        // What is offline are siblings.
+        (Some("0-5"), Some("off"), &[0]),
+        (None, None, &[0]),
+    ] {
+        let tree = machine();
+        online(&tree, "0,4");
+        for cpu in [1, 5] {
+            offline(&tree, cpu, EBUSY);
+            tree.remove(&format!("{CPU}/cpu{cpu}/topology"));
+        }
+        if let Some(present) = present {
+            tree.write(&format!("{CPU}/present"), present);
+        }
+        if let Some(control) = control {
+            tree.write(&format!("{CPU}/smt/control"), control);
+        }
+        let mut bench = Bench::of(tree);
+        bench.cpufreq = bench.cpufreq.with_offline().unwrap();
+        let ids = |cpufreq: &Cpufreq| {
+            cpufreq.domains().iter().map(|domain| domain.id.0).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(&bench.cpufreq), cores, "{present:?} {control:?}");
+        let status = bench.cpufreq.status();
+        assert_eq!((status.cores, status.offline), (1, 0), "what never was is not counted");
+        if cores.len() == 1 {
+            continue;
+        }
+        assert_eq!(bench.cpufreq.cores()[1].ladder, bench.cpufreq.cores()[0].ladder);
+        bench.cpufreq.set(CoreId(1), mhz(1200)).unwrap();
+        // It comes, with another range, and CPU 5 is its sibling.
+        online(&bench.tree, "0-1,4-5");
+        for cpu in [1, 5] {
+            back(&bench.tree, cpu);
+            siblings(&bench.tree, cpu, "1,5");
+            bench.tree.write(&of(cpu, "base_frequency"), "3000000\n");
+        }
+        bench.tree.write("sys/devices/system/node/node0/cpulist", "0,4\n");
+        bench.tree.write("sys/devices/system/node/node1/cpulist", "1,5\n");
+        let changed = bench.scan();
+        assert!(changed.cpus && changed.originals && !changed.unsettled, "{changed:?}");
+        let came = &bench.cpufreq.domains()[1];
+        assert_eq!((came.cpus.to_string().as_str(), came.node), ("1,5", 1));
+        let nobody = bench.cpufreq.domains().iter().filter(|domain| domain.cpus.is_empty());
+        assert_eq!(nobody.map(|domain| domain.id.0).collect::<Vec<_>>(), [2, 3, 5]);
+        let status = bench.cpufreq.status();
+        assert_eq!((status.cores, status.offline), (2, 0));
+        bench.push();
+        assert_eq!(bench.tree.read(&max(1)).trim(), "1500000", "its own floor");
+        bench.cpufreq.set(CoreId(1), mhz(1800)).unwrap();
+        assert_eq!(bench.tree.read(&max(5)).trim(), "1800000");
+        bench.cpufreq.release(CoreId(1)).unwrap();
+        assert_eq!(bench.tree.read(&max(1)).trim(), FREE);
+    }
+}
+
+#[test]
+fn a_thread_that_comes_later_is_its_siblings_and_no_core_of_its_own() {
+    let tree = machine();
+    online(&tree, "1,4-5");
+    offline(&tree, 0, EBUSY);
+    siblings(&tree, 4, "4");
+    tree.remove(&format!("{CPU}/cpu0/topology"));
+    tree.write(&format!("{CPU}/present"), "0-1,4-5");
+    let mut bench = Bench::of(tree);
+    bench.cpufreq = bench.cpufreq.with_offline().unwrap();
+    bench.cpufreq.set(CoreId(4), mhz(1200)).unwrap();
+    online(&bench.tree, "0-1,4-5");
+    back(&bench.tree, 0);
+    siblings(&bench.tree, 0, "0,4");
+    siblings(&bench.tree, 4, "0,4");
+    bench.scan();
+    let shown = bench.cpufreq.domains().iter();
+    let shown: Vec<_> = shown.map(|domain| (domain.id.0, domain.cpus.to_string())).collect();
+    let want = [(0, ""), (1, "1,5"), (4, "0,4")].map(|(id, cpus)| (id, cpus.to_owned()));
+    assert_eq!(shown, want);
+    bench.push();
+    assert_eq!(bench.shows(), CAP);
+}
+
+#[test]
+fn a_machine_without_cpufreq_has_cores_that_no_cap_slows() {
+    let tree = Tree::new();
+    online(&tree, "0-3");
+    tree.write(&format!("{CPU}/present"), "0-3\n");
+    assert!(!Cpufreq::is_there(tree.root()).unwrap());
+    let mut cpufreq = Cpufreq::none(tree.root()).unwrap().with_offline().unwrap();
+    let cores = cpufreq.cores();
+    assert_eq!((cores.len(), cpufreq.cpus().len(), cpufreq.status().cores), (4, 4, 4));
+    assert_eq!(cores[0].ladder.floor().get() * 2, cores[0].ladder.max().get());
+    assert!(cpufreq.originals().max_khz.is_empty() && cpufreq.status().driver == "none");
+    cpufreq.set(CoreId(0), cores[0].ladder.floor()).unwrap();
+    assert!(cpufreq.release_all().is_empty() && tree.written().is_empty());
+    // A driver that is loaded later.
+    tree.policy(0);
+    assert!(Cpufreq::is_there(tree.root()).unwrap());
+    let scan = Scan::read(tree.root(), &cpufreq.known()).unwrap();
+    cpufreq.rescan(scan);
+    assert!(cpufreq.alarms()[0].contains("restart the agent"), "{:?}", cpufreq.alarms());
 }
 
 #[test]
