@@ -78,7 +78,7 @@ mod tests {
     use crate::config::AgentConfig;
 
     fn read(more: &str) -> Result<RecordsConfig, String> {
-        let text = format!("server = \"s01\"\nchassis = \"c1\"\n{more}");
+        let text = format!("server = \"s01\"\nchassis = \"c1\"\nmeter.offset_w = 60\n{more}");
         let config = AgentConfig::parse("agent.toml", &text);
         config.map(|config| config.records).map_err(|error| error.to_string())
     }

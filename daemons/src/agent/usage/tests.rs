@@ -12,7 +12,7 @@ use crate::records::{Limits, Store};
 const MONDAY: i32 = 20_759;
 
 fn config(keys: &str) -> RecordsConfig {
-    let text = format!("server = \"s\"\nchassis = \"c\"\n{keys}");
+    let text = format!("server = \"s\"\nchassis = \"c\"\nmeter.offset_w = 60\n{keys}");
     AgentConfig::parse("agent.toml", &text).unwrap().records
 }
 

@@ -405,6 +405,7 @@ mod tests {
         let mut specs = Specs::read(
             vms[..1].iter().cloned().collect(),
             dir.path().join("vms.json"),
+            None,
             &start,
             false,
         )
