@@ -4,6 +4,7 @@ mod args;
 mod chassis;
 mod docs;
 mod labels;
+mod models;
 mod paper;
 mod plot;
 mod report;
@@ -54,6 +55,11 @@ pub(crate) enum Experiment {
     #[command(after_help = "Example: ballast experiment labels --data labelled.csv.zst --json\n\
         Example: ballast experiment labels --data new.csv --fit-on labelled.csv.zst")]
     Labels(Data<labels::Choice>),
+    /// Predictions of class and P95 on a made-up fleet and on real VMs (Table III)
+    #[command(after_help = "The default run takes about a minute on 2 cores.\n\n\
+        Example: ballast experiment models --json\n\
+        Example: ballast experiment models --seeds 3 --plot reliability.svg")]
+    Models(Data<models::Choice>),
     /// All of them
     #[command(after_help = "The default run takes about 40 minutes on 2 cores.\n\n\
         Example: ballast experiment all --output docs")]
@@ -111,6 +117,9 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
         Experiment::Stability(one) => one.run(stability::report)?,
         Experiment::Scheduler(one) => one.run(scheduler::report)?,
         Experiment::Labels(data) => data.results.write(|_| labels::report(&data.choice))?,
+        Experiment::Models(models) => {
+            models.results.write(|wanted| models::report(&models.choice, wanted))?;
+        }
         Experiment::All(args) => all(args)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -185,6 +194,7 @@ fn all(args: &All) -> anyhow::Result<()> {
         Some(file) => tell(&format!("labels: skipped: {} is not there", file.display())),
         None => done(labels::report(&labels)?)?,
     }
+    done(models::report(&models::Choice::default(), wanted)?)?;
     if args.json {
         say(&serde_json::to_string_pretty(&Value::Array(reports))?)?;
     }

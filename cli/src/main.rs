@@ -9,11 +9,13 @@ mod label;
 mod man;
 mod parent;
 mod plot;
+mod predict;
 mod records;
 mod replay;
 mod rig;
 mod simulate;
 mod status;
+mod train;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -53,6 +55,21 @@ enum Command {
                       --host-mem-gb 256 --until-s 86400 --json"
     )]
     Simulate(simulate::SimulateArgs),
+    /// Learn from past VMs which ones are user-facing and how busy they get
+    #[command(
+        after_help = "Example: ballast train --input vms.csv --output /var/lib/ballast/model \
+                      --replace-if-not-worse\n\
+        Example: ballast train --generate 300000 --output trial.model\n\n\
+        Exit codes: 0 the model is written; 1 failure; 2 wrong usage; 3 the new model is worse than the \
+        one that is there, which stays."
+    )]
+    Train(train::TrainArgs),
+    /// Say of arriving VMs whether they are user-facing, and how busy they will be
+    #[command(
+        after_help = "Example: ballast predict --model /var/lib/ballast/model --input vms.csv\n\
+        Example: ballast predict --model /var/lib/ballast/model --about"
+    )]
+    Predict(predict::PredictArgs),
     /// Measure the controllers in virtual time: the paper's figures, and ours beside them
     #[command(subcommand)]
     Experiment(experiment::Experiment),
@@ -157,6 +174,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Rig(child) => rig::run(&child.tied()?),
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Train(args) => train::run(&args),
+        Command::Predict(args) => predict::run(&args),
         Command::Experiment(experiment) => experiment::run(&experiment),
         Command::Check(args) => check::run(&args),
         Command::Label(args) => label::run(&args),

@@ -58,14 +58,14 @@ pub struct Rows<A> {
 }
 
 impl<A: Copy> Rows<A> {
-    fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self { rows: Vec::new(), answers: Vec::new(), vms: Vec::new() }
     }
 
-    fn push(&mut self, arrival: &Arrival, answer: A) {
-        self.rows.push(arrival.row);
+    pub(crate) fn push(&mut self, vm: usize, row: Row, answer: A) {
+        self.rows.push(row);
         self.answers.push(answer);
-        self.vms.push(arrival.vm);
+        self.vms.push(vm);
     }
 
     /// Takes what stands from `at` on.
@@ -175,7 +175,7 @@ impl Split {
         for arrival in arrivals {
             let vm = &vms[arrival.vm];
             if vm.arrival_s >= self.from_s && known_s(vm).is_some_and(|at| at < self.until_s) {
-                fit.push(arrival, answer(vm));
+                fit.push(arrival.vm, arrival.row, answer(vm));
             }
         }
         let tune = fit.split_off(fit.len() - (fit.len() as f64 * TUNE) as usize);
@@ -191,7 +191,7 @@ impl Split {
         let mut rows = Rows::none();
         for arrival in arrivals.iter().filter(|a| vms[a.vm].arrival_s >= self.until_s) {
             if let Some(answer) = answer(&vms[arrival.vm]) {
-                rows.push(arrival, answer);
+                rows.push(arrival.vm, arrival.row, answer);
             }
         }
         rows

@@ -83,7 +83,7 @@ const SAME_CLASS: f64 = 0.95;
 /// And how often they are as busy.
 const SAME_BUCKET: f64 = 0.6;
 /// How often a batch VM is labelled user-facing, and the other way round.
-const MISLABELLED: (f64, f64) = (0.01, 0.002);
+const MISLABELLED: (f64, f64) = (0.005, 0.002);
 /// CPUs of a VM, and how often (Table I).
 const CORES: [(u32, f64); 7] =
     [(1, 0.33), (2, 0.27), (4, 0.21), (8, 0.10), (16, 0.05), (24, 0.03), (32, 0.01)];

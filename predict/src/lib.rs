@@ -5,6 +5,7 @@
 //! the history to ask it with.
 
 pub mod answer;
+pub mod compare;
 pub mod data;
 pub mod features;
 pub mod file;
@@ -13,6 +14,7 @@ pub mod history;
 pub mod label;
 mod learn;
 pub mod model;
+pub mod month;
 pub mod request;
 mod rng;
 pub mod score;

@@ -1,6 +1,8 @@
 //! What the paper's text states of its figures. The figures' other values are not stated anywhere.
 //!
-//! Source: Kumbhare et al., arXiv 2010.15388, Sections IV-C and IV-D.
+//! Source: Kumbhare et al., arXiv 2010.15388, Sections IV-B (Table III), IV-C and IV-D.
+
+use ballast_predict::compare::Asked;
 
 /// P95 latency of the user-facing VM of one server, against no cap (Figure 5).
 pub(super) fn server_p95(cap_w: f64, policy: &str) -> Option<f64> {
@@ -24,6 +26,43 @@ pub(super) fn chassis_p95(placement: &str, policy: &str, shares: Option<&str>) -
     (placement == "balanced" && policy == "stepwise" && shares == Some("even")).then_some(1.0)
 }
 
+/// A row of Table III: shares of confident predictions.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Stated {
+    /// The share of predictions that is confident.
+    pub(super) confident: f64,
+    /// Recall and precision, user-facing before non-user-facing, or by bucket.
+    pub(super) each: Vec<(f64, f64)>,
+    /// The share of right ones.
+    pub(super) accuracy: f64,
+}
+
+/// Table III, by algorithm. The paper's bucket 1 of criticality is non-user-facing.
+pub(super) fn models(asked: Asked) -> Vec<(&'static str, Stated)> {
+    let row = |confident, each: &[(f64, f64)], accuracy| Stated {
+        confident,
+        each: each.to_vec(),
+        accuracy,
+    };
+    match asked {
+        Asked::Criticality => vec![
+            ("random-forest", row(0.99, &[(0.99, 0.99), (0.69, 0.78)], 0.98)),
+            ("gradient-boosting", row(0.99, &[(0.99, 0.99), (0.67, 0.77)], 0.98)),
+        ],
+        Asked::P95 => vec![
+            (
+                "random-forest",
+                row(0.73, &[(0.93, 0.87), (0.61, 0.76), (0.65, 0.81), (0.92, 0.83)], 0.84),
+            ),
+            (
+                "gradient-boosting",
+                row(0.68, &[(0.95, 0.85), (0.47, 0.77), (0.51, 0.79), (0.94, 0.80)], 0.82),
+            ),
+        ],
+        Asked::P95NextMonth => Vec::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -31,6 +70,8 @@ mod tests {
     #[test]
     fn nothing_is_stated_that_the_text_does_not_say() {
         assert_eq!(server_p95(230.0, "full-server"), Some(1.18));
+        assert_eq!(models(Asked::P95)[1].1.each[1], (0.47, 0.77));
+        assert!(models(Asked::P95NextMonth).is_empty());
         assert_eq!(server_p95(210.0, "stepwise"), None);
         assert_eq!(server_p95(230.0, "predictive"), None);
         assert_eq!(server_runtime(230.0, "stepwise"), Some(1.28));

@@ -1,0 +1,225 @@
+//! `ballast predict`: class and P95 bucket of arriving VMs.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use ballast_predict::request::{Reply, Request};
+use ballast_predict::{Features, ModelFile};
+use clap::{Args, ValueEnum};
+
+use crate::train::text::{self, Table};
+use crate::train::vms::class_name;
+use crate::{say, tell};
+
+/// Columns of a CSV of arriving VMs; each must be there, others are left alone.
+const COLUMNS: [&str; 5] = ["vm_id", "subscription", "cores", "memory_gb", "vm_type"];
+
+/// Arguments of `ballast predict`.
+#[derive(Args, Debug)]
+pub(crate) struct PredictArgs {
+    /// The model, from `ballast train`
+    #[arg(long, value_name = "FILE")]
+    model: PathBuf,
+    /// Arriving VMs: CSV with vm_id, subscription, cores, memory_gb, vm_type, or JSON lines with the same names;
+    /// plain or zstd; `-` is stdin
+    #[arg(long, value_name = "FILE", required_unless_present = "about")]
+    input: Option<PathBuf>,
+    /// Where the answers go; `-` is stdout
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    output: PathBuf,
+    /// What input and output are [default: JSON lines where the input's name contains .json, CSV otherwise]
+    #[arg(long, value_name = "NAME")]
+    format: Option<Format>,
+    /// Print what the model was learnt from and how good it is, as JSON, and end
+    #[arg(long, conflicts_with = "input")]
+    about: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Csv,
+    JsonLines,
+}
+
+/// Predicts.
+pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
+    let of_model = || format!("--model {}", args.model.display());
+    let bytes = std::fs::read(&args.model).with_context(of_model)?;
+    let model = ModelFile::decode(&bytes).with_context(of_model)?;
+    let Some(input) = &args.input else {
+        say(&serde_json::to_string_pretty(&model.about)?)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let name = input.display().to_string();
+    let guessed = if name.contains(".json") { Format::JsonLines } else { Format::Csv };
+    let reader = text::open(input)?;
+    let what = || format!("--output {}", args.output.display());
+    let output: Box<dyn Write> = if args.output == Path::new("-") {
+        Box::new(io::stdout().lock())
+    } else {
+        Box::new(File::create(&args.output).with_context(what)?)
+    };
+    let mut output = BufWriter::new(output);
+    let told = match args.format.unwrap_or(guessed) {
+        Format::Csv => csv(&model, reader, &name, &mut output),
+        Format::JsonLines => json_lines(&model, reader, &name, &mut output),
+    };
+    let count = match told.and_then(|count| Ok(output.flush().map(|()| count)?)) {
+        // A reader that has gone away is no failure.
+        Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
+        told => told?,
+    };
+    tell(&format!("{count} predictions"));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let plain = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    let in_csv = error.downcast_ref::<csv::Error>().and_then(|error| match error.kind() {
+        csv::ErrorKind::Io(error) => Some(error.kind()),
+        _ => None,
+    });
+    plain.or(in_csv) == Some(io::ErrorKind::BrokenPipe)
+}
+
+fn csv(
+    model: &ModelFile,
+    input: impl Read,
+    file: &str,
+    output: &mut impl Write,
+) -> anyhow::Result<u64> {
+    let mut table = Table::open(input, file)?;
+    let columns = table.columns(&COLUMNS)?;
+    let mut csv = csv::Writer::from_writer(output);
+    csv.write_record([
+        "vm_id",
+        "class",
+        "class_confidence",
+        "class_confident",
+        "p95_bucket",
+        "p95_percent",
+        "p95_confidence",
+        "p95_confident",
+    ])?;
+    let mut count = 0;
+    while let Some(record) = table.next()? {
+        let cell = |column: usize| record.get(columns[column]).unwrap_or_default().to_owned();
+        let number = |column: usize| {
+            let text = cell(column);
+            let parsed = text.parse::<f64>().ok();
+            parsed.with_context(|| {
+                format!("{}: {} = \"{text}\": a number is needed", table.place(), COLUMNS[column])
+            })
+        };
+        let named = |column: usize| Some(cell(column)).filter(|name| !name.is_empty());
+        let (cores, memory_gb) = (number(2)?, number(3)?);
+        let features = Features { cores, memory_gb, vm_type: named(4), past: None };
+        let request = Request { vm_id: named(0), subscription: named(1), features };
+        let reply = model.answer(&request).with_context(|| table.place())?;
+        let Reply { vm_id, prediction: p } = reply;
+        csv.write_record([
+            vm_id.unwrap_or_default(),
+            class_name(p.class).to_owned(),
+            p.class_confidence.to_string(),
+            p.class_confident.to_string(),
+            p.p95_bucket.number().to_string(),
+            p.p95_percent.to_string(),
+            p.p95_confidence.to_string(),
+            p.p95_confident.to_string(),
+        ])?;
+        count += 1;
+    }
+    csv.flush()?;
+    Ok(count)
+}
+
+fn json_lines(
+    model: &ModelFile,
+    input: impl Read,
+    file: &str,
+    output: &mut impl Write,
+) -> anyhow::Result<u64> {
+    let mut count = 0;
+    for (number, line) in BufReader::new(input).lines().enumerate() {
+        let place = || format!("{file}, line {}", number + 1);
+        let line = line.with_context(place)?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let request: Request = serde_json::from_str(&line).with_context(place)?;
+        let reply = model.answer(&request).with_context(place)?;
+        serde_json::to_writer(&mut *output, &reply)?;
+        writeln!(output)?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ballast_predict::{fleet, train};
+    use std::num::NonZeroUsize;
+    use std::sync::OnceLock;
+
+    fn model() -> &'static ModelFile {
+        static MODEL: OnceLock<ModelFile> = OnceLock::new();
+        MODEL.get_or_init(|| {
+            let options = fleet::Options { vms: 4000, ..fleet::Options::default() };
+            let algorithm = ballast_predict::model::Algorithm::GradientBoosting;
+            let how = train::Options { algorithm, seed: 1, threads: NonZeroUsize::MIN };
+            train::train(&fleet::make(&options).vms, &how).unwrap()
+        })
+    }
+
+    fn told(format: Format, input: &str) -> anyhow::Result<String> {
+        let mut output = Vec::new();
+        match format {
+            Format::Csv => csv(model(), input.as_bytes(), "vms", &mut output)?,
+            Format::JsonLines => json_lines(model(), input.as_bytes(), "vms", &mut output)?,
+        };
+        Ok(String::from_utf8(output)?)
+    }
+
+    #[test]
+    fn both_formats_say_the_same() {
+        let rows =
+            "subscription,note,vm_id,cores,memory_gb,vm_type\nsub-00001,x,\"a,b\",2,8,general\n";
+        let csv = told(Format::Csv, rows).unwrap();
+        let line = r#"{"vm_id":"a,b","subscription":"sub-00001","cores":2,"memory_gb":8,"vm_type":"general"}"#;
+        let json: serde_json::Value =
+            serde_json::from_str(&told(Format::JsonLines, &format!("{line}\n\n")).unwrap())
+                .unwrap();
+        let row = csv.lines().nth(1).unwrap();
+        assert!(row.starts_with("\"a,b\","), "{csv}");
+        let expected = format!(
+            ",{},{},{},{},{},{},{}",
+            json["class"].as_str().unwrap(),
+            json["class_confidence"].as_f64().unwrap() as f32,
+            json["class_confident"],
+            json["p95_bucket"],
+            json["p95_percent"],
+            json["p95_confidence"].as_f64().unwrap() as f32,
+            json["p95_confident"],
+        );
+        assert!(row.ends_with(&expected), "{row} {expected}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place() {
+        let head = "vm_id,subscription,cores,memory_gb,vm_type\n";
+        for (format, input, parts) in [
+            (Format::Csv, format!("{head}a,s,x,8,t\n"), ["record 1", "cores = \"x\""]),
+            (Format::Csv, format!("{head}a,s,1,8,t\nb,s,1,NaN,t\n"), ["record 2", "memory_gb"]),
+            (Format::Csv, "vm_id,cores\n".to_owned(), ["vms", "no column subscription"]),
+            (Format::JsonLines, "\n{\"cores\":1}\n".to_owned(), ["line 2", "memory_gb"]),
+            (Format::JsonLines, "{\"cores\":0,\"memory_gb\":1}".to_owned(), ["line 1", "cores"]),
+        ] {
+            let error = format!("{:#}", told(format, &input).unwrap_err());
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        }
+    }
+}

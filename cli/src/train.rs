@@ -1,0 +1,310 @@
+//! `ballast train`: from VMs of the past to a model file.
+
+pub(crate) mod text;
+pub(crate) mod vms;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+
+use anyhow::Context;
+use ballast_predict::file::{self, FileError};
+use ballast_predict::model::Algorithm;
+use ballast_predict::score::Scores;
+use ballast_predict::{ModelFile, Vm, fleet, train};
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use clap::builder::TypedValueParser as _;
+use serde_json::{Value, json};
+
+use crate::{say, tell};
+
+/// The new model is worse than the one that is there, which stays.
+const EXIT_WORSE: u8 = 3;
+/// Of user-facing VMs, so many shall be recognised; a new model may recognise fewer than the old one as long
+/// as it reaches this.
+const USER_FACING_RECALL: f64 = 0.99;
+
+/// Arguments of `ballast train`.
+#[derive(Args, Debug)]
+pub(crate) struct TrainArgs {
+    /// VMs of the past: CSV with vm_id, subscription, arrival_s, end_s, cores, memory_gb, vm_type, class, avg_cpu,
+    /// p95_cpu; plain or zstd; `-` is stdin
+    #[arg(long, value_name = "FILE", required_unless_present = "generate")]
+    input: Option<PathBuf>,
+    /// Classes from what `ballast label` wrote, by vm_id
+    #[arg(long, value_name = "FILE", requires = "input")]
+    labels: Option<PathBuf>,
+    /// Learn from a made-up fleet of so many VMs instead, for trials
+    #[arg(long, value_name = "VMS", conflicts_with = "input", value_parser = clap::value_parser!(u32).range(1000..=10_000_000))]
+    generate: Option<u32>,
+    /// Write the made-up VMs too, in the form that --input takes
+    #[arg(long, value_name = "FILE", requires = "generate")]
+    vms_output: Option<PathBuf>,
+    /// Where the model goes
+    #[arg(long, value_name = "FILE")]
+    output: PathBuf,
+    /// Replace the model that is there only by one that is not worse on the newest quarter of the input
+    #[arg(long)]
+    replace_if_not_worse: bool,
+    /// How to learn
+    #[arg(long, value_name = "NAME", default_value = Algorithm::default().name(), value_parser = algorithm())]
+    algorithm: Algorithm,
+    /// The seed of what is random in that, and of the made-up fleet
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Threads; they change no result [default: one for every core]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Print one JSON object, alone on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+fn algorithm() -> impl clap::builder::TypedValueParser<Value = Algorithm> {
+    PossibleValuesParser::new(Algorithm::ALL.map(Algorithm::name)).try_map(|text| {
+        let found = Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == text);
+        found.ok_or_else(|| format!("{text} is none of the names"))
+    })
+}
+
+/// Trains, and writes the model unless it is worse than the one that is there.
+pub(crate) fn run(args: &TrainArgs) -> anyhow::Result<ExitCode> {
+    Ok(if train_and_write(args)? { ExitCode::SUCCESS } else { EXIT_WORSE.into() })
+}
+
+/// The same; whether it was written.
+fn train_and_write(args: &TrainArgs) -> anyhow::Result<bool> {
+    // What would stop the writing is said before minutes of learning.
+    let old = old_model(&args.output)?;
+    let vms = vms(args)?;
+    let threads = args.threads.unwrap_or_else(all_cores);
+    let options = train::Options { algorithm: args.algorithm, seed: args.seed, threads };
+    let new = train::train(&vms, &options)?;
+    let old = match old.filter(|_| args.replace_if_not_worse) {
+        Some(old) => Some(train::score_on(&old.model, &vms)?),
+        None => None,
+    };
+    let about = &new.about;
+    let verdict = old.as_ref().and_then(|old| worse((&about.class, &about.p95), (&old.0, &old.1)));
+    if verdict.is_none() {
+        write(&args.output, &new.encode()?)?;
+    }
+    let report = json!({
+        "model": args.output.display().to_string(),
+        "written": verdict.is_none(),
+        "worse": verdict,
+        "vms": vms.len(),
+        "subscriptions": new.history.len(),
+        "about": about,
+        "old": old.map(|(class, p95)| json!({ "class": class, "p95": p95 })),
+    });
+    say(&if args.json { serde_json::to_string_pretty(&report)? } else { text(&report, &new) })?;
+    if let Some(why) = &verdict {
+        tell(&format!("the model stays as it was: {why}"));
+    }
+    Ok(verdict.is_none())
+}
+
+fn all_cores() -> NonZeroUsize {
+    thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+fn vms(args: &TrainArgs) -> anyhow::Result<Vec<Vm>> {
+    let Some(input) = &args.input else {
+        let vms = args.generate.unwrap_or_default() as usize;
+        let options = fleet::Options { seed: args.seed, vms, ..fleet::Options::default() };
+        let vms = fleet::make(&options).vms;
+        if let Some(path) = &args.vms_output {
+            let what = || format!("--vms-output {}", path.display());
+            vms::write(&vms, File::create(path).with_context(what)?).with_context(what)?;
+        }
+        return Ok(vms);
+    };
+    let mut vms = vms::read(text::open(input)?, &input.display().to_string())?;
+    if let Some(labels) = &args.labels {
+        let told = vms::label(&mut vms, text::open(labels)?, &labels.display().to_string())?;
+        tell(&format!("{told} of {} VMs have a label", vms.len()));
+    }
+    Ok(vms)
+}
+
+/// The model that is there, if it can be used. One that is damaged or of an older version is replaced; a file
+/// that is none of ours, or of a newer version, is never overwritten.
+fn old_model(path: &Path) -> anyhow::Result<Option<ModelFile>> {
+    let what = || format!("--output {}", path.display());
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(what),
+    };
+    match ModelFile::decode(&bytes) {
+        Ok(model) => Ok(Some(model)),
+        Err(error @ FileError::Foreign) => Err(error).with_context(what),
+        Err(error @ FileError::Version { found, .. }) if found > file::VERSION => {
+            Err(error).with_context(what)
+        }
+        Err(error) => {
+            tell(&format!("{}: {error}; it will be replaced", path.display()));
+            Ok(None)
+        }
+    }
+}
+
+/// Why the new scores (class, P95) are worse than the old ones, if they are.
+fn worse(new: (&Scores, &Scores), old: (&Scores, &Scores)) -> Option<String> {
+    let recall = |scores: &Scores| scores.each.first().map_or(f64::NAN, |each| each.recall);
+    let (now, before) = (recall(new.0), recall(old.0));
+    if now < USER_FACING_RECALL && now < before {
+        return Some(format!(
+            "user-facing recall {now:.4} is below {USER_FACING_RECALL}, and below the old model's {before:.4}"
+        ));
+    }
+    let loss = |scores: (&Scores, &Scores)| scores.0.loss + scores.1.loss;
+    let (now, before) = (loss(new), loss(old));
+    // Not the other way round: a loss that is no number is worse.
+    (!(now <= before))
+        .then(|| format!("loss {now:.5} on the hold-out is above the old model's {before:.5}"))
+}
+
+/// Writes a file whole or not at all.
+fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let written = || -> io::Result<()> {
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        // As a plain file would have it: whoever serves the model reads it under another name.
+        use std::os::unix::fs::PermissionsExt;
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        File::open(folder)?.sync_all()
+    };
+    written().with_context(|| format!("--output {}", path.display()))
+}
+
+fn text(report: &Value, file: &ModelFile) -> String {
+    let about = &file.about;
+    let (class, p95) = (&about.class, &about.p95);
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    let each = |scores: &Scores, n: usize| {
+        scores.each.get(n).map_or_else(String::new, |each| {
+            format!("{} / {}", percent(each.recall), percent(each.precision))
+        })
+    };
+    format!(
+        "{} by {}, seed {}\n\
+         learnt from {} VMs (class) and {} VMs (P95); {} subscriptions are known\n\
+         hold-out, class: {} VMs, confident {}, accuracy {}; user-facing recall / precision {}, \
+         non-user-facing {}\n\
+         hold-out, P95: {} VMs, confident {}, accuracy {}",
+        report["model"].as_str().unwrap_or_default(),
+        about.algorithm.name(),
+        about.seed,
+        about.rows[0],
+        about.rows[1],
+        file.history.len(),
+        class.rows,
+        percent(class.confident),
+        percent(class.accuracy),
+        each(class, 0),
+        each(class, 1),
+        p95.rows,
+        percent(p95.confident),
+        percent(p95.accuracy),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ballast_predict::score::Each;
+
+    fn scores(recall: f64, loss: f64) -> Scores {
+        let each = Each { rows: 1, recall, precision: 1.0 };
+        Scores { each: vec![each; 2], loss, ..Scores::of(0, &[]) }
+    }
+
+    #[test]
+    fn a_new_model_must_not_be_worse() {
+        let old = scores(0.995, 0.1);
+        let verdict = |recall, loss| worse((&scores(recall, loss), &old), (&old, &old));
+        assert_eq!(verdict(0.995, 0.1), None);
+        assert_eq!(verdict(0.991, 0.05), None);
+        assert!(verdict(0.989, 0.05).unwrap().contains("recall 0.9890"));
+        assert!(verdict(0.999, 0.11).unwrap().contains("loss 0.21"));
+        assert!(verdict(0.999, f64::NAN).is_some());
+    }
+
+    #[test]
+    fn what_is_no_model_of_ours_is_never_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model");
+        assert!(old_model(&path).unwrap().is_none());
+        std::fs::write(&path, "root:x:0:0").unwrap();
+        let error = format!("{:#}", old_model(&path).unwrap_err());
+        assert!(error.contains("not a Ballast model") && error.contains("model"), "{error}");
+        std::fs::write(&path, b"BALLAST\0\xff\0\0\0").unwrap();
+        assert!(old_model(&path).is_err() || old_model(&path).unwrap().is_none());
+        std::fs::write(&path, [&b"BALLAST\0\xff\0\0\0"[..], &[0; 40]].concat()).unwrap();
+        let error = format!("{:#}", old_model(&path).unwrap_err());
+        assert!(error.contains("version 255"), "{error}");
+        std::fs::write(&path, [&b"BALLAST\0\x01\0\0\0"[..], &[0; 40]].concat()).unwrap();
+        assert!(old_model(&path).unwrap().is_none());
+    }
+
+    fn args(folder: &Path, input: Option<&str>) -> TrainArgs {
+        TrainArgs {
+            input: input.map(|name| folder.join(name)),
+            labels: None,
+            generate: input.is_none().then_some(4000),
+            vms_output: input.is_none().then(|| folder.join("vms.csv")),
+            output: folder.join("model"),
+            replace_if_not_worse: true,
+            algorithm: Algorithm::GradientBoosting,
+            seed: 1,
+            threads: NonZeroUsize::new(1),
+            json: true,
+        }
+    }
+
+    #[test]
+    fn only_a_model_that_is_not_worse_replaces_the_one_that_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, model) = (folder.path(), folder.path().join("model"));
+        assert!(train_and_write(&args(path, None)).unwrap());
+        let first = std::fs::read(&model).unwrap();
+        // The same again is not worse, and is the same.
+        assert!(train_and_write(&args(path, Some("vms.csv"))).unwrap());
+        assert_eq!(std::fs::read(&model).unwrap(), first);
+        // What was learnt from is turned round, what is scored on is not.
+        let mut turned = vms::read(File::open(path.join("vms.csv")).unwrap(), "vms.csv").unwrap();
+        let split = ballast_predict::data::Split::of(&turned);
+        for vm in turned.iter_mut().filter(|vm| vm.arrival_s < split.until_s) {
+            vm.p95_cpu = vm.p95_cpu.map(|p95| 100.0 - p95);
+        }
+        vms::write(&turned, File::create(path.join("turned.csv")).unwrap()).unwrap();
+        assert!(!train_and_write(&args(path, Some("turned.csv"))).unwrap());
+        assert_eq!(std::fs::read(&model).unwrap(), first);
+        // Without the condition it is replaced.
+        let always = TrainArgs { replace_if_not_worse: false, ..args(path, Some("turned.csv")) };
+        assert!(train_and_write(&always).unwrap());
+        assert_ne!(std::fs::read(&model).unwrap(), first);
+    }
+
+    #[test]
+    fn a_file_is_written_whole_beside_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model");
+        write(&path, b"one").unwrap();
+        write(&path, b"two").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"two");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

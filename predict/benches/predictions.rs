@@ -1,0 +1,66 @@
+//! How long one prediction takes in process, by each model, beside the simplest answer there is.
+//!
+//! `cargo bench -p ballast-predict --bench predictions` prints medians; so does training and the history.
+
+#![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
+use std::hint::black_box;
+use std::num::NonZeroUsize;
+use std::time::Instant as Clock;
+
+use ballast_predict::model::Algorithm;
+use ballast_predict::train::{Options, TrainError, train};
+use ballast_predict::{Features, ModelFile, fleet, history};
+
+/// Arrivals that are predicted, one after the other.
+const ARRIVALS: usize = 20_000;
+
+fn main() -> Result<(), TrainError> {
+    let vms = fleet::make(&fleet::Options::default()).vms;
+    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    for algorithm in Algorithm::ALL {
+        let start = Clock::now();
+        let file = train(&vms, &Options { algorithm, seed: 1, threads })?;
+        let name = algorithm.name();
+        let seconds = start.elapsed().as_secs_f64();
+        println!("{name:18} training on {} VMs, both models      {seconds:8.1} s", vms.len());
+        predictions(name, &file, &vms);
+    }
+    let start = Clock::now();
+    let arrivals = history::arrivals(&vms, &ballast_predict::Types::default()).len();
+    let each = start.elapsed().as_secs_f64() * 1e6 / arrivals as f64;
+    println!("features of an arrival, history and all            {each:8.2} us");
+    Ok(())
+}
+
+fn predictions(name: &str, file: &ModelFile, vms: &[ballast_predict::Vm]) {
+    let features = |vm: &ballast_predict::Vm| {
+        let (cores, vm_type) = (f64::from(vm.cores), Some(vm.vm_type.as_str()));
+        file.history.features(&vm.subscription, cores, vm.memory_gb, vm_type)
+    };
+    // Spread over the fleet, so that neighbours do not share a subscription.
+    let arrivals: Vec<Features> =
+        vms.iter().step_by((vms.len() / ARRIVALS).max(1)).map(features).collect();
+    let model = &file.model;
+    let row = |features: &Features| model.row(features);
+    let by_share = |features: &Features| features.past.as_ref().and_then(|past| past.uf_share);
+    median(name, "baseline: the subscription's share alone", &arrivals, by_share);
+    median(name, "class", &arrivals, |features| model.class().answer(&row(features)));
+    median(name, "P95, two stages", &arrivals, |features| model.p95().answer(&row(features)));
+    median(name, "both", &arrivals, |features| model.predict(features));
+}
+
+/// The median over all arrivals of the time of one call. Reading the clock twice is in it.
+fn median<T>(name: &str, what: &str, arrivals: &[Features], call: impl Fn(&Features) -> T) {
+    let mut times: Vec<u128> = arrivals
+        .iter()
+        .map(|features| {
+            let start = Clock::now();
+            black_box(call(black_box(features)));
+            start.elapsed().as_nanos()
+        })
+        .collect();
+    times.sort_unstable();
+    println!("{name:18} {what:42} {:8.2} us, median", times[times.len() / 2] as f64 / 1000.0);
+}
