@@ -10,16 +10,22 @@
 //! * What a **VM** turns out to be is drawn from its workload: its bucket, its use within it, and its label,
 //!   which the labeller gets wrong now and then.
 //!
+//! [`week`] makes the series that a label could have been told from.
+//!
 //! # The ceiling
 //! Nobody can predict what is drawn after the arrival. [`Made::odds`] are the probabilities of class and
 //! bucket given the subscription's true habits and all that is visible of the VM, computed from the very laws
 //! that it is drawn from; whoever answers with the likeliest is right as often as anybody can be. A model sees
 //! less: how the subscription's past VMs turned out.
 
+mod used;
+
 use ballast_types::VmClass;
 
 use crate::rng::Stream;
 use crate::vm::{Bucket, DAY_S, Vm};
+
+pub use used::week;
 
 /// What fleet is made.
 #[derive(Clone, Debug, PartialEq)]

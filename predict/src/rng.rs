@@ -25,6 +25,12 @@ impl Stream {
         low + (high - low) * self.uniform()
     }
 
+    /// Standard normal (Box and Muller).
+    pub(crate) fn normal(&mut self) -> f64 {
+        let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.uniform()));
+        radius * libm::cos(2.0 * core::f64::consts::PI * self.uniform())
+    }
+
     /// True so often.
     pub(crate) fn chance(&mut self, share: f64) -> bool {
         self.uniform() < share
