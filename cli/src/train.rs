@@ -166,9 +166,9 @@ fn worse(new: (&Scores, &Scores), old: (&Scores, &Scores)) -> Option<String> {
     }
     let loss = |scores: (&Scores, &Scores)| scores.0.loss + scores.1.loss;
     let (now, before) = (loss(new), loss(old));
-    // Not the other way round: a loss that is no number is worse.
-    (!(now <= before))
-        .then(|| format!("loss {now:.5} on the hold-out is above the old model's {before:.5}"))
+    // A loss that is no number is worse, too.
+    let fine = now <= before;
+    (!fine).then(|| format!("loss {now:.5} on the hold-out is above the old model's {before:.5}"))
 }
 
 /// Writes a file whole or not at all.

@@ -85,7 +85,7 @@ const LATE: f64 = 0.15;
 /// Share of workloads that are user-facing. The paper's 4:6 of cores.
 const USER_FACING: f64 = 0.4;
 /// How often the second and third workload of a subscription are of the same class as the first.
-const SAME_CLASS: f64 = 0.95;
+const SAME_CLASS: f64 = 0.93;
 /// And how often they are as busy.
 const SAME_BUCKET: f64 = 0.6;
 /// How often a batch VM is labelled user-facing, and the other way round.
@@ -113,19 +113,20 @@ const BUCKETS: [[f64; 4]; 2] = [[0.05, 0.20, 0.35, 0.40], [0.31, 0.30, 0.21, 0.1
 /// Shares of lasting VMs that a workload may have, and how often by class: 17 % of all VMs, as in Table I.
 const LASTING_SHARES: [f64; 3] = [0.03, 0.35, 0.95];
 const LASTING_KINDS: [[f64; 3]; 2] = [[0.55, 0.22, 0.23], [0.88, 0.10, 0.02]];
-/// VM types: name, GB per CPU, and how often a workload of each class prefers it.
-const TYPES: [(&str, f64, [f64; 2]); 6] = [
-    ("burst", 4.0, [0.22, 0.10]),
-    ("compute", 2.0, [0.12, 0.34]),
-    ("general", 4.0, [0.34, 0.26]),
-    ("memory", 8.0, [0.22, 0.08]),
-    ("spot", 3.5, [0.02, 0.18]),
-    ("storage", 7.5, [0.08, 0.04]),
+/// VM types: name, GB per CPU, how often a workload of each class prefers it, and how much likelier each usual
+/// bucket is among those that do.
+const TYPES: [(&str, f64, [f64; 2], [f64; 4]); 6] = [
+    ("burst", 4.0, [0.10, 0.10], [4.0, 1.5, 0.3, 0.1]),
+    ("compute", 2.0, [0.06, 0.42], [0.3, 0.6, 1.2, 2.5]),
+    ("general", 4.0, [0.44, 0.06], [0.6, 1.0, 1.2, 1.0]),
+    ("memory", 8.0, [0.30, 0.04], [0.5, 1.2, 1.2, 0.8]),
+    ("spot", 3.5, [0.01, 0.33], [1.5, 1.5, 0.6, 0.3]),
+    ("storage", 7.5, [0.09, 0.05], [2.5, 1.2, 0.4, 0.2]),
 ];
 /// How often a VM has its workload's usual type, and size; otherwise any.
 const USUAL: f64 = 0.9;
 /// How strictly a workload keeps to its bucket, at least and at most.
-const STRICT: (f64, f64) = (0.82, 0.98);
+const STRICT: (f64, f64) = (0.81, 0.97);
 /// How often what leaves the bucket goes to a neighbour and no further.
 const NEIGHBOUR: f64 = 0.8;
 
@@ -148,15 +149,22 @@ fn column(class: VmClass) -> usize {
 }
 
 impl Workload {
-    /// One of this class that keeps to this bucket.
-    fn draw(random: &mut Stream, class: VmClass, usual: usize) -> Self {
+    /// One of this class; `shared` is the bucket that the subscription's workloads may have in common.
+    fn draw(random: &mut Stream, class: VmClass, shared: &mut Option<usize>) -> Self {
+        let vm_type = random.pick(&TYPES.map(|(_, _, shares, _)| shares[column(class)]));
+        let tilt = TYPES[vm_type].3;
+        let own =
+            random.pick(&std::array::from_fn::<_, 4, _>(|n| BUCKETS[column(class)][n] * tilt[n]));
+        let same = random.chance(SAME_BUCKET);
+        let first = *shared.get_or_insert(own);
+        let usual = if same { first } else { own };
         let strict = random.between(STRICT.0, STRICT.1);
         let sizes = CORES.map(|(_, share)| share);
         Self {
             weight: random.between(0.2, 1.0),
             class,
             buckets: law(usual, strict),
-            vm_type: random.pick(&TYPES.map(|(_, _, shares)| shares[column(class)])),
+            vm_type,
             size: random.pick(&sizes),
             lasting: LASTING_SHARES[random.pick(&LASTING_KINDS[column(class)])],
             level: match class {
@@ -212,16 +220,13 @@ impl Subscription {
         // Pareto, cut off so that nobody is most of the fleet.
         let activity = libm::pow(random.between(0.01, 1.0), -0.6);
         let user_facing = random.chance(USER_FACING);
-        let mut first = None;
+        let mut shared = None;
         let workloads = (0..=random.pick(&[0.65, 0.25, 0.10]))
             .map(|n| {
                 let same = n == 0 || random.chance(SAME_CLASS);
                 let class =
                     if user_facing == same { VmClass::UserFacing } else { VmClass::NonUserFacing };
-                let own = random.pick(&BUCKETS[column(class)]);
-                let same = random.chance(SAME_BUCKET);
-                let usual = *first.get_or_insert(own);
-                Workload::draw(&mut random, class, if same { usual } else { own })
+                Workload::draw(&mut random, class, &mut shared)
             })
             .collect();
         Self { from_s, activity, workloads }
@@ -317,7 +322,7 @@ fn born(
     let avg = p95 * (workload.level * random.between(0.8, 1.2)).min(1.0);
     let user_facing = random.chance(workload.labelled_user_facing());
     let label = if user_facing { VmClass::UserFacing } else { VmClass::NonUserFacing };
-    let (name, gb_per_core, _) = TYPES[vm_type];
+    let (name, gb_per_core, ..) = TYPES[vm_type];
     let cores = CORES[size].0;
     let vm = Vm {
         id: String::new(),

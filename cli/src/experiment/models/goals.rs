@@ -13,7 +13,7 @@ pub(super) fn goals(rows: &[Row]) -> Vec<Goal> {
         let name = algorithm.name();
         let class = of(rows, Asked::Criticality, name);
         let goal = |what: &str, least: f64, value: fn(&Row) -> f64| {
-            at_least(format!("criticality, {name}: {what}"), &class, least, value)
+            at_least(&format!("criticality, {name}: {what}"), &class, least, value)
         };
         goals.push(goal("user-facing recall", 0.99, |row| row.buckets[0].each.recall));
         goals.push(goal("non-user-facing recall", 0.69, |row| row.buckets[1].each.recall));
@@ -21,7 +21,7 @@ pub(super) fn goals(rows: &[Row]) -> Vec<Goal> {
         goals.push(goal("confident predictions", 0.95, |row| row.confident));
         let p95 = of(rows, Asked::P95, name);
         let goal = |what: &str, least: f64, value: fn(&Row) -> f64| {
-            at_least(format!("P95, {name}: {what}"), &p95, least, value)
+            at_least(&format!("P95, {name}: {what}"), &p95, least, value)
         };
         goals.push(goal("accuracy of confident predictions", 0.84, |row| row.accuracy));
         goals.push(goal("confident predictions", 0.73, |row| row.confident));
@@ -41,7 +41,7 @@ fn of<'a>(rows: &'a [Row], asked: Asked, arm: &str) -> Vec<&'a Row> {
     rows.iter().filter(|row| row.model == asked && row.arm == arm).collect()
 }
 
-fn at_least(what: String, rows: &[&Row], least: f64, value: fn(&Row) -> f64) -> Goal {
+fn at_least(what: &str, rows: &[&Row], least: f64, value: fn(&Row) -> f64) -> Goal {
     // A value that is no number is the worst of all.
     let worse = |a: f64, b: f64| if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) };
     let worst = rows.iter().map(|row| value(row)).reduce(worse);
