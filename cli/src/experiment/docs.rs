@@ -97,6 +97,7 @@ mod tests {
     fn sections_find_their_place_whatever_the_order_of_writing() {
         let sections = [
             ("models", "M"),
+            ("labels", "L"),
             ("stability", "S"),
             ("server", "A"),
             ("tradeoff", "T"),
