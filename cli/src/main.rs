@@ -8,6 +8,7 @@ mod experiment;
 mod label;
 mod man;
 mod parent;
+mod plan;
 mod plot;
 mod predict;
 mod records;
@@ -73,6 +74,13 @@ enum Command {
     /// Measure the controllers in virtual time: the paper's figures, and ours beside them
     #[command(subcommand)]
     Experiment(experiment::Experiment),
+    /// Say how low a chassis budget may be set, from the history of its draw
+    #[command(
+        after_help = "Example: ballast plan --telemetry draws-*.csv.zst --policy no-impact --json\n\
+        Example: ballast plan --histogram counts.csv --emax-uf 0.001 --emax-nuf 0.009 --fmin-uf 0.75 \
+        --fmin-nuf 0.5"
+    )]
+    Plan(Box<plan::PlanArgs>),
     /// Say what this machine can do: drivers, sensors, caps, rivals; why not more, and what would help
     #[command(after_help = "Example: ballast check\nExample: ballast check --json --seconds 10\n\
         Example: ballast check --record machine && ballast check --root machine\n\n\
@@ -177,6 +185,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Train(args) => train::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Experiment(experiment) => experiment::run(&experiment),
+        Command::Plan(args) => plan::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Label(args) => label::run(&args),
         Command::Status(args) => status::run(&args),

@@ -25,6 +25,14 @@ pub struct Intake {
     pub most: Watts,
 }
 
+impl Intake {
+    /// The draw that a reading of `watts` stands for; `None` where it cannot be one.
+    #[must_use]
+    pub fn draw(&self, watts: f64) -> Option<Watts> {
+        Watts::from_f64(watts).filter(|&draw| draw > Watts::ZERO && draw <= self.most)
+    }
+}
+
 /// Telemetry that cannot be taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadingsError {
@@ -151,19 +159,16 @@ impl Readings {
         t_s: i64,
         watts: f64,
     ) -> Result<(), ReadingsError> {
-        let Some(draw) = Watts::from_f64(watts).filter(|_| watts.is_finite()) else {
-            if watts.is_nan() {
-                self.rejected.missing += 1;
-            } else {
-                self.rejected.absurd += 1;
-            }
+        let Some(draw) = self.intake.draw(watts) else {
+            let reason = match watts {
+                w if w.is_nan() => &mut self.rejected.missing,
+                w if w <= self.intake.most.as_f64() => &mut self.rejected.not_above_zero,
+                _ => &mut self.rejected.absurd,
+            };
+            *reason += 1;
             return Ok(());
         };
-        if draw <= Watts::ZERO {
-            self.rejected.not_above_zero += 1;
-        } else if draw > self.intake.most {
-            self.rejected.absurd += 1;
-        } else if self.is_first(chassis, self.unit(t_s))? {
+        if self.is_first(chassis, self.unit(t_s))? {
             let generation = self.sources[chassis.0 as usize].generation;
             self.generations[generation].1.add(draw, 1);
             let (from, to) = self.span.unwrap_or((t_s, t_s));

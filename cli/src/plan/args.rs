@@ -1,0 +1,208 @@
+//! What is asked of a plan.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use ballast_planner::{Approach, Chassis, Intake, Policy, Terms, Treated};
+use ballast_types::{PowerModel, Watts};
+use clap::Args;
+use core::time::Duration;
+
+use crate::demo::positive;
+
+/// Arguments of `ballast plan`.
+#[derive(Args, Debug)]
+pub(crate) struct PlanArgs {
+    /// Draws of chassis (CSV, also .zst): time, chassis, watts and, where there are several, the hardware
+    /// generation. In any order; each chassis counts once in each period
+    #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "histogram")]
+    pub(super) telemetry: Vec<PathBuf>,
+    /// Counted draws instead (CSV, also .zst): generation, watts, count; parts are added up
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "telemetry")]
+    pub(super) histogram: Vec<PathBuf>,
+    /// What is accepted: full-server, no-impact, minimal-impact; the last two also with -internal (only the
+    /// provider's own VMs are capped first) and -non-premium
+    #[arg(long, value_name = "NAME", default_value = "no-impact")]
+    policy: String,
+    /// Instead of --policy's: how often user-facing VMs may be capped, as a share of all readings
+    #[arg(long, value_name = "SHARE", value_parser = share, requires_all = ["emax_nuf", "fmin_uf", "fmin_nuf"])]
+    emax_uf: Option<f64>,
+    /// How often only the others may be capped
+    #[arg(long, value_name = "SHARE", value_parser = share, requires = "emax_uf")]
+    emax_nuf: Option<f64>,
+    /// How deep user-facing VMs may go, as a share of the highest frequency
+    #[arg(long, value_name = "SHARE", value_parser = share, requires = "emax_uf")]
+    fmin_uf: Option<f64>,
+    /// How deep the others may go
+    #[arg(long, value_name = "SHARE", value_parser = share, requires = "emax_uf")]
+    fmin_nuf: Option<f64>,
+    /// Print the answer as one JSON object, alone on stdout
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Draw the sorted draws, the budget and the events into this file
+    #[arg(long, value_name = "FILE.svg")]
+    pub(super) plot: Option<PathBuf>,
+    #[command(flatten)]
+    site: SiteArgs,
+    #[command(flatten)]
+    pub(super) columns: Columns,
+}
+
+/// The chassis and its load.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Chassis and site")]
+struct SiteArgs {
+    /// What a chassis is provisioned for, in watts
+    #[arg(long, value_name = "W", default_value_t = 3720.0, value_parser = positive)]
+    provisioned_w: f64,
+    /// Servers in a chassis
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    servers: u32,
+    /// Allocated cores, as a share of the physical ones
+    #[arg(long, value_name = "SHARE", default_value_t = 0.51, value_parser = share)]
+    alloc: f64,
+    /// User-facing cores, as a share of the allocated ones
+    #[arg(long, value_name = "SHARE", default_value_t = 0.4, value_parser = share)]
+    beta: f64,
+    /// P95 utilisation of user-facing VMs
+    #[arg(long, value_name = "SHARE", default_value_t = 0.65, value_parser = share)]
+    util_uf: f64,
+    /// P95 utilisation of the others
+    #[arg(long, value_name = "SHARE", default_value_t = 0.44, value_parser = share)]
+    util_nuf: f64,
+    /// Room above the lowest budget for a future unlike the past, as a share of it
+    #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = share)]
+    buffer: f64,
+    /// What a server draws while idle, in watts
+    #[arg(long, value_name = "W", default_value_t = 112.0, value_parser = positive)]
+    idle_w: f64,
+    /// What a server draws at full load, in watts
+    #[arg(long, value_name = "W", default_value_t = 310.0, value_parser = positive)]
+    full_w: f64,
+    /// The same at half frequency, idle [default: as the paper's server, in proportion]
+    #[arg(long, value_name = "W", value_parser = positive)]
+    half_idle_w: Option<f64>,
+    /// The same at half frequency, full load [default: as the paper's server, in proportion]
+    #[arg(long, value_name = "W", value_parser = positive)]
+    half_full_w: Option<f64>,
+    /// The meter's resolution, in watts: draws count at the nearest step, and the budget is one
+    #[arg(long, value_name = "W", default_value_t = 1.0, value_parser = positive)]
+    resolution_w: f64,
+    /// What the site is provisioned for, in megawatts: for the savings
+    #[arg(long, value_name = "MW", default_value_t = 128.0, value_parser = positive)]
+    site_mw: f64,
+    /// What a provisioned watt costs, in dollars
+    #[arg(long, value_name = "USD", default_value_t = 10.0, value_parser = positive)]
+    usd_per_w: f64,
+}
+
+/// How the telemetry's columns are called.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Telemetry")]
+pub(super) struct Columns {
+    /// The time column: whole seconds
+    #[arg(long, value_name = "NAME", default_value = "t_s")]
+    pub(super) time_column: String,
+    /// The column that names the chassis
+    #[arg(long, value_name = "NAME", default_value = "chassis")]
+    pub(super) chassis_column: String,
+    /// The column with the draw, in watts
+    #[arg(long, value_name = "NAME", default_value = "watts")]
+    pub(super) watts_column: String,
+    /// The column with the hardware generation; without it all chassis are of one
+    #[arg(long, value_name = "NAME", default_value = "generation")]
+    pub(super) generation_column: String,
+    /// The unit of time, in seconds: one reading of a chassis counts in each
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    period_s: u32,
+    /// No chassis draws more than this, in watts: above stand sentinels [default: twice --provisioned-w]
+    #[arg(long, value_name = "W", value_parser = positive)]
+    most_w: Option<f64>,
+}
+
+/// What is asked, checked.
+pub(super) struct Asked {
+    pub(super) approach: Approach,
+    pub(super) chassis: Chassis,
+    pub(super) terms: Terms,
+    pub(super) intake: Intake,
+}
+
+impl PlanArgs {
+    /// Checks everything that was given.
+    pub(super) fn asked(&self) -> anyhow::Result<Asked> {
+        let approach = self.approach()?;
+        approach.policy.check()?;
+        let site = &self.site;
+        let paper = PowerModel::PAPER;
+        let scaled = |w: f64| w * site.full_w / paper.full_w;
+        let server = PowerModel {
+            idle_w: site.idle_w,
+            full_w: site.full_w,
+            half_idle_w: site.half_idle_w.unwrap_or(site.idle_w * paper.half_idle_w / paper.idle_w),
+            half_full_w: site.half_full_w.unwrap_or_else(|| scaled(paper.half_full_w)),
+        };
+        let chassis = Chassis {
+            servers: site.servers,
+            server,
+            alloc: site.alloc,
+            beta: site.beta,
+            util_user_facing: site.util_uf,
+            util_non_user_facing: site.util_nuf,
+            ..Chassis::default()
+        };
+        chassis.check()?;
+        let provisioned = watts("--provisioned-w", site.provisioned_w)?;
+        let terms = Terms {
+            provisioned,
+            buffer_ppm: ppm(site.buffer),
+            period: Duration::from_secs(self.columns.period_s.into()),
+            site: watts("--site-mw", site.site_mw * 1e6)?,
+            usd_per_w: site.usd_per_w,
+        };
+        terms.check()?;
+        let most =
+            self.columns.most_w.map_or(Ok(provisioned + provisioned), |w| watts("--most-w", w))?;
+        let resolution = watts("--resolution-w", site.resolution_w)?;
+        let intake = Intake { period_s: self.columns.period_s, resolution, most };
+        Ok(Asked { approach, chassis, terms, intake })
+    }
+
+    fn approach(&self) -> anyhow::Result<Approach> {
+        if let (Some(emax_uf), Some(emax_nuf), Some(fmin_uf), Some(fmin_nuf)) =
+            (self.emax_uf, self.emax_nuf, self.fmin_uf, self.fmin_nuf)
+        {
+            let policy = Policy::PerVm {
+                emax_user_facing_ppm: ppm(emax_uf),
+                emax_non_user_facing_ppm: ppm(emax_nuf),
+                fmin_user_facing_ppm: ppm(fmin_uf),
+                fmin_non_user_facing_ppm: ppm(fmin_nuf),
+            };
+            return Ok(Approach { name: "as given", policy, treated: Treated::All });
+        }
+        match Approach::named(&self.policy) {
+            Some(approach) => Ok(approach),
+            None => bail!("--policy = {:?}: one of {}", self.policy, names().join(", ")),
+        }
+    }
+}
+
+fn names() -> Vec<&'static str> {
+    Approach::ALL.iter().map(|approach| approach.name).collect()
+}
+
+fn watts(flag: &str, w: f64) -> anyhow::Result<Watts> {
+    let watts = Watts::from_f64(w).filter(|&watts| watts > Watts::ZERO);
+    watts.with_context(|| format!("{flag} = {w}: 0.001 to 1e9 watts"))
+}
+
+fn ppm(share: f64) -> u32 {
+    (share * 1e6).round() as u32
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
+        _ => Err("a share is needed, 0 to 1".to_owned()),
+    }
+}

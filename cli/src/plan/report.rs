@@ -1,0 +1,187 @@
+//! The answer, for people and for programs.
+
+use std::io::{self, Write};
+
+use ballast_planner::{Plan, Rejected};
+use serde::Serialize;
+use tabled::builder::Builder;
+use tabled::settings::Style;
+
+use super::args::Asked;
+
+/// What is planned for one hardware generation.
+pub(super) struct Answer {
+    /// Empty where the history names none.
+    pub(super) generation: String,
+    pub(super) plan: Plan,
+    /// `None` for a histogram: it does not know what came after what.
+    pub(super) longest_event_s: Option<u64>,
+    /// The approaches of the paper's Table IV.
+    pub(super) table: Vec<(&'static str, Plan)>,
+}
+
+/// Everything that is said.
+pub(super) struct Report<'a> {
+    pub(super) asked: &'a Asked,
+    pub(super) answers: &'a [Answer],
+    pub(super) rejected: Rejected,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    generation: &'a str,
+    policy: &'static str,
+    #[serde(flatten)]
+    plan: &'a Plan,
+    limited_by: &'static str,
+    longest_event_s: Option<u64>,
+    rejected_readings: u64,
+    rejected: Rejected,
+    approaches: Vec<Row>,
+    config: String,
+}
+
+#[derive(Serialize)]
+struct Row {
+    approach: &'static str,
+    #[serde(flatten)]
+    plan: Plan,
+}
+
+impl Report<'_> {
+    /// One object; with several hardware generations one that holds them.
+    pub(super) fn json(&self) -> anyhow::Result<()> {
+        let all: Vec<_> = self.answers.iter().map(|answer| self.object(answer)).collect();
+        let text = match &all[..] {
+            [one] => serde_json::to_string_pretty(one)?,
+            _ => serde_json::to_string_pretty(&serde_json::json!({
+                "generations": all,
+                "readings": self.answers.iter().map(|a| a.plan.readings).sum::<u64>(),
+                "rejected_readings": self.rejected.all(),
+            }))?,
+        };
+        writeln!(io::stdout(), "{text}")?;
+        Ok(())
+    }
+
+    fn object<'a>(&'a self, answer: &'a Answer) -> Json<'a> {
+        Json {
+            generation: &answer.generation,
+            policy: self.asked.approach.name,
+            plan: &answer.plan,
+            limited_by: answer.plan.binding.words(),
+            longest_event_s: answer.longest_event_s,
+            rejected_readings: self.rejected.all(),
+            rejected: self.rejected,
+            approaches: answer
+                .table
+                .iter()
+                .map(|&(approach, plan)| Row { approach, plan })
+                .collect(),
+            config: self.config(answer),
+        }
+    }
+
+    /// For people.
+    pub(super) fn text(&self) -> anyhow::Result<()> {
+        let mut out = io::stdout().lock();
+        for answer in self.answers {
+            self.answer(&mut out, answer)?;
+        }
+        if self.rejected.all() > 0 {
+            writeln!(out, "Readings that did not count: {}.", rejected(self.rejected))?;
+        }
+        Ok(())
+    }
+
+    fn answer(&self, out: &mut impl Write, answer: &Answer) -> anyhow::Result<()> {
+        let (plan, terms) = (&answer.plan, &self.asked.terms);
+        let of = if answer.generation.is_empty() {
+            String::new()
+        } else {
+            format!(" (generation {})", answer.generation)
+        };
+        writeln!(out, "Budget for policy {}{of}: {}", self.asked.approach.name, plan.budget)?;
+        writeln!(
+            out,
+            "  {:.1} % under the provisioned {}, {:.1} % more servers; limited by {}",
+            plan.delta_percent,
+            terms.provisioned,
+            plan.extra_servers_percent,
+            plan.binding.words()
+        )?;
+        writeln!(
+            out,
+            "  lowest without the buffer of {} %: {}; capping takes off up to {} of user-facing and {} of \
+             other VMs",
+            f64::from(terms.buffer_ppm) / 1e4,
+            plan.p_min,
+            plan.reductions.user_facing,
+            plan.reductions.first
+        )?;
+        let events = &plan.events;
+        write!(
+            out,
+            "  in this history: {} events in {} readings ({:.3} per chassis and week), {} of them with \
+             user-facing VMs, {} beyond what can be shed",
+            events.all(),
+            plan.readings,
+            plan.events_per_week,
+            events.user_facing,
+            events.unmet
+        )?;
+        if events.all() > 0 {
+            write!(out, "; the deepest {}", events.deepest)?;
+        }
+        match answer.longest_event_s {
+            Some(s) if s > 0 => writeln!(out, ", the longest {s} s")?,
+            _ => writeln!(out)?,
+        }
+        writeln!(out)?;
+        let mut table = Builder::default();
+        table.push_record([
+            "approach",
+            "budget",
+            "under %",
+            "servers %",
+            "saves $M",
+            "events/week",
+            "limited by",
+        ]);
+        for (name, plan) in &answer.table {
+            table.push_record([
+                (*name).to_owned(),
+                plan.budget.to_string(),
+                format!("{:.1}", plan.delta_percent),
+                format!("{:.1}", plan.extra_servers_percent),
+                format!("{:.1}", plan.savings_usd / 1e6),
+                format!("{:.3}", plan.events_per_week),
+                plan.binding.words().to_owned(),
+            ]);
+        }
+        writeln!(out, "{}\n", table.build().with(Style::blank()))?;
+        writeln!(out, "{}", self.config(answer))?;
+        Ok(())
+    }
+
+    /// The fragment of `chassis.toml` that sets the budget.
+    fn config(&self, answer: &Answer) -> String {
+        let plan = &answer.plan;
+        format!(
+            "# policy {}: {:.1} % under {}, from {} readings\nbudget_w = {}\n",
+            self.asked.approach.name,
+            plan.delta_percent,
+            self.asked.terms.provisioned,
+            plan.readings,
+            plan.budget.as_f64()
+        )
+    }
+}
+
+/// Why readings did not count.
+pub(super) fn rejected(rejected: Rejected) -> String {
+    format!(
+        "{} missing, {} not above 0 W, {} above what a chassis can draw, {} doubled",
+        rejected.missing, rejected.not_above_zero, rejected.absurd, rejected.doubled
+    )
+}

@@ -1,0 +1,49 @@
+//! CSV.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use csv::ByteRecord;
+
+pub(super) struct CsvRows {
+    reader: csv::Reader<Box<dyn Read>>,
+    record: ByteRecord,
+}
+
+impl CsvRows {
+    pub(super) fn open(path: &Path) -> anyhow::Result<(Self, Vec<String>)> {
+        let file = File::open(path)?;
+        let packed = path.extension().is_some_and(|extension| extension == "zst");
+        let source: Box<dyn Read> =
+            if packed { Box::new(zstd::Decoder::new(file)?) } else { Box::new(file) };
+        let mut reader = csv::ReaderBuilder::new().buffer_capacity(1 << 18).from_reader(source);
+        let headers = reader.byte_headers()?.iter();
+        let headers = headers.map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect();
+        Ok((Self { reader, record: ByteRecord::new() }, headers))
+    }
+
+    pub(super) fn next(&mut self) -> anyhow::Result<bool> {
+        Ok(self.reader.read_byte_record(&mut self.record)?)
+    }
+
+    fn field(&self, column: usize) -> &[u8] {
+        self.record.get(column).unwrap_or_default().trim_ascii()
+    }
+
+    pub(super) fn text(&self, column: usize) -> Cow<'_, str> {
+        String::from_utf8_lossy(self.field(column))
+    }
+
+    pub(super) fn number(&self, column: usize) -> Option<f64> {
+        match self.field(column) {
+            b"" | b"NA" | b"null" => Some(f64::NAN),
+            text => std::str::from_utf8(text).ok()?.parse().ok(),
+        }
+    }
+
+    pub(super) fn line(&self) -> u64 {
+        self.record.position().map_or(0, csv::Position::line)
+    }
+}
