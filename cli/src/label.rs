@@ -1,10 +1,8 @@
 //! `ballast label`: which VMs are user-facing, by their CPU use alone.
 
 mod args;
-mod input;
 mod picture;
-mod rows;
-mod traces;
+mod read;
 pub(crate) mod weeks;
 
 use std::io::{self, BufWriter, Write};
@@ -22,7 +20,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 pub(crate) use args::LabelArgs;
 use args::Method;
-use input::Layout;
 use picture::Picture;
 
 /// VMs that are read before they are labelled: enough for every core, little in memory.
@@ -58,18 +55,12 @@ pub(crate) fn run(args: &LabelArgs) -> anyhow::Result<ExitCode> {
     };
     let mut table =
         Table { sink: BufWriter::new(sink), score: args.method != Method::Pattern, extra: None };
-    let done = args.input.iter().try_for_each(|path| -> anyhow::Result<()> {
-        let mut labelled = |extra: &[String], batch: Vec<Vm>| {
-            let labels = labeller.all(&batch);
-            batch.iter().zip(&labels).for_each(|(_, l)| picture.add(&l.0));
-            table.write(path, extra, &batch, &labels)
-        };
-        let text = input::open(path, &bar)?;
-        match input::layout(path, args.layout)? {
-            Layout::Row => rows::read(path, text, &mut labelled),
-            layout => traces::read(path, text, layout, &calendar, &mut labelled),
-        }
-    });
+    let mut take = |extra: &[String], batch: Vec<Vm>| {
+        let labels = labeller.all(&batch);
+        batch.iter().zip(&labels).for_each(|(_, l)| picture.add(&l.0));
+        table.write(extra, &batch, &labels)
+    };
+    let done = read::vms(&args.input, &args.read, &calendar, &bar, &mut take);
     bar.finish_and_clear();
     let flushed = done.and_then(|()| Ok(table.sink.flush()?));
     drop(table);
@@ -186,7 +177,6 @@ struct Table<W: Write> {
 impl<W: Write> Table<W> {
     fn write(
         &mut self,
-        file: &Path,
         extra: &[String],
         vms: &[Vm],
         labels: &[(Label, Option<f64>)],
@@ -200,10 +190,11 @@ impl<W: Write> Table<W> {
                 self.extra = Some(extra.to_vec());
             }
             Some(first) if first == extra => {}
-            Some(first) => bail!(
-                "{}:1: further columns {extra:?}: the files before have {first:?}; label them apart",
-                file.display()
-            ),
+            Some(first) => {
+                bail!(
+                    "further columns {extra:?}: the files before have {first:?}; label them apart"
+                )
+            }
         }
         let number = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
         for (vm, (label, score)) in vms.iter().zip(labels) {

@@ -16,6 +16,7 @@ mod replay;
 mod rig;
 mod simulate;
 mod status;
+mod table;
 mod train;
 
 use std::io::{self, Write};

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
+use indicatif::ProgressBar;
 
 use csv_rows::CsvRows;
 use parquet_rows::ParquetRows;
@@ -24,13 +25,13 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Opens a file; `.parquet` by its name, everything else is CSV (`.zst` is unpacked).
-    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+    /// Opens a file; `.parquet` by its name, everything else is CSV, plain or zstd. `bar` moves by bytes.
+    pub(crate) fn open(path: &Path, bar: &ProgressBar) -> anyhow::Result<Self> {
         let (rows, headers) = if path.extension().is_some_and(|kind| kind == "parquet") {
-            let (rows, headers) = ParquetRows::open(path)?;
+            let (rows, headers) = ParquetRows::open(path, bar)?;
             (Rows::Parquet(Box::new(rows)), headers)
         } else {
-            let (rows, headers) = CsvRows::open(path)?;
+            let (rows, headers) = CsvRows::open(path, bar)?;
             (Rows::Csv(rows), headers)
         };
         Ok(Self { rows, headers })

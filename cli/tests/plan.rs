@@ -20,7 +20,8 @@ fn json(folder: &Path, args: &str) -> Value {
 }
 
 /// Upper quantiles as the paper's results imply them, in shares of 3720 W.
-const COUNTS: &str = "generation,watts,count\n,2046,98899\n,2972.65,1000\n,3172.04,100\n,3236.4,1\n";
+const COUNTS: &str =
+    "generation,watts,count\n,2046,98899\n,2972.65,1000\n,3172.04,100\n,3236.4,1\n";
 
 #[test]
 fn counted_draws_give_the_papers_budgets() {
@@ -55,8 +56,14 @@ fn telemetry_is_counted_once_a_unit_and_what_is_wrong_is_said() {
     let answer = json(folder.path(), &format!("plan --telemetry draws.csv {names} {given} --json"));
     assert_eq!((&answer["readings"], &answer["rejected_readings"]), (&2000.into(), &4.into()));
     // Three readings of 2000 are 0.15 %: more than user-facing VMs may be hit by, so 3000 W less 226 W.
-    assert_eq!((&answer["p_min_w"], &answer["binding"]), (&2774.0.into(), &"user-facing-rate".into()));
-    assert_eq!((&answer["longest_event_s"], &answer["events"]["deepest_w"]), (&180.into(), &226.0.into()));
+    assert_eq!(
+        (&answer["p_min_w"], &answer["binding"]),
+        (&2774.0.into(), &"user-facing-rate".into())
+    );
+    assert_eq!(
+        (&answer["longest_event_s"], &answer["events"]["deepest_w"]),
+        (&180.into(), &226.0.into())
+    );
     for key in ["budget_w", "delta_percent", "extra_servers_percent", "events_per_week"] {
         assert!(answer[key].is_number(), "{key}: {answer}");
     }
@@ -66,10 +73,16 @@ fn telemetry_is_counted_once_a_unit_and_what_is_wrong_is_said() {
     fs::write(folder.path().join("bad.csv"), &text).unwrap();
     for (args, said) in [
         (format!("plan --telemetry bad.csv {names}"), "line 2006: when = \"soon\": a whole number"),
-        ("plan --telemetry draws.csv".to_owned(), "no column is called \"t_s\"; there are when, name, w"),
+        (
+            "plan --telemetry draws.csv".to_owned(),
+            "no column is called \"t_s\"; there are when, name, w",
+        ),
         ("plan --telemetry none.csv".to_owned(), "cannot take none.csv"),
         (format!("plan --telemetry draws.csv {names} --most-w 1"), "no reading counts as a draw"),
-        (format!("plan --telemetry draws.csv {names} --policy brave"), "one of traditional, full-server"),
+        (
+            format!("plan --telemetry draws.csv {names} --policy brave"),
+            "one of traditional, full-server",
+        ),
     ] {
         let output = ballast(folder.path(), &args);
         let stderr = String::from_utf8_lossy(&output.stderr);

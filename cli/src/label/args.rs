@@ -6,10 +6,11 @@ use anyhow::Context;
 use ballast_predict::label::{FirstDay, PatternOptions, THRESHOLD};
 use ballast_predict::week::{Calendar, Choice};
 use clap::{Args, ValueEnum};
-use jiff::civil::Date;
+use jiff::Timestamp;
+use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 
-use super::input::Layout;
+use super::read::ReadArgs;
 
 /// Thresholds of the baselines that keep 99 % of the user-facing weeks of our made data set.
 const ACF: f64 = 1.4358;
@@ -18,7 +19,7 @@ const FFT: f64 = 0.3565;
 /// Arguments of `ballast label`.
 #[derive(Args, Debug)]
 pub(crate) struct LabelArgs {
-    /// CPU use of VMs: CSV, plain or compressed with zstd
+    /// CPU use of VMs in percent: CSV, plain or compressed with zstd, and .parquet
     #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
     pub(super) input: Vec<PathBuf>,
     /// Where the labels go; - is stdout
@@ -30,9 +31,6 @@ pub(crate) struct LabelArgs {
     /// Labelled weeks (`id,label,u0…u239`) that the ensemble learns from
     #[arg(long, value_name = "FILE")]
     pub(super) fit_on: Option<PathBuf>,
-    /// How VMs stand in the files [default: by the header]
-    #[arg(long, value_enum)]
-    pub(super) layout: Option<Layout>,
     /// Where the VMs' people live, as in the IANA database
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     timezone: String,
@@ -58,6 +56,8 @@ pub(crate) struct LabelArgs {
     /// Draw Compare8 x Compare12 into this file
     #[arg(long, value_name = "FILE.svg")]
     pub(super) plot: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) read: ReadArgs,
 }
 
 /// How a week becomes a label.
@@ -128,6 +128,22 @@ impl LabelArgs {
         };
         let holidays = self.holidays.iter().map(|date| day_number(*date)).collect();
         Ok(Days { zone, choice, calendar: Calendar { holidays, dateless: false } })
+    }
+}
+
+impl Days {
+    /// Local seconds of unix seconds.
+    pub(super) fn local_s(&self, unix_s: i64) -> anyhow::Result<i64> {
+        let instant = Timestamp::from_second(unix_s)?;
+        Ok(unix_s + i64::from(self.zone.to_offset(instant).seconds()))
+    }
+
+    /// Unix seconds of an instant as text: with an offset, or in local time.
+    pub(super) fn seconds(&self, text: &str) -> anyhow::Result<i64> {
+        if let Ok(instant) = text.parse::<Timestamp>() {
+            return Ok(instant.as_second());
+        }
+        Ok(text.parse::<DateTime>()?.to_zoned(self.zone.clone())?.timestamp().as_second())
     }
 }
 

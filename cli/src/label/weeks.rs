@@ -8,9 +8,8 @@ use ballast_predict::label::ensemble::{Learnt, out_of_fold};
 use ballast_predict::label::{Compare, autocorrelation_score, fourier_score};
 use ballast_predict::label::{FirstDay, Series, features};
 use ballast_predict::week::Week;
-use indicatif::ProgressBar;
 
-use super::{Vm, input, rows};
+use super::{Vm, read};
 
 /// Labels that count as user-facing, and those that do not.
 const POSITIVE: [&str; 2] = ["user-facing", "possibly-user-facing"];
@@ -48,7 +47,7 @@ impl Labelled {
             }
             Ok(())
         };
-        rows::read(path, input::open(path, &ProgressBar::hidden())?, &mut take)?;
+        read::rows(path, &mut take)?;
         if !truth.contains(&true) {
             bail!("{file}: no user-facing week: needed is one at least");
         }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use ballast_planner::{ChassisIndex, Histogram, Intake, Readings, ReadingsError};
 use ballast_types::Watts;
+use indicatif::ProgressBar;
 
 use super::args::Columns;
 use crate::table::Table;
@@ -44,7 +45,7 @@ fn one(
     readings: &mut Readings,
     then: &mut Each<'_>,
 ) -> anyhow::Result<()> {
-    let mut table = Table::open(file)?;
+    let mut table = Table::open(file, &ProgressBar::hidden())?;
     let time = table.column(&columns.time_column)?;
     let chassis = table.column(&columns.chassis_column)?;
     let watts = table.column(&columns.watts_column)?;
@@ -91,7 +92,7 @@ fn count(
 ) -> anyhow::Result<()> {
     const DRAW: &str = "above 0 W, up to 1e9 W,";
     const COUNT: &str = "how many readings, 0 or more,";
-    let mut table = Table::open(file)?;
+    let mut table = Table::open(file, &ProgressBar::hidden())?;
     let (watts, counts) = (table.column("watts")?, table.column("count")?);
     let generation = table.column("generation").ok();
     while table.next()? {

@@ -2,10 +2,14 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use csv::ByteRecord;
+use indicatif::ProgressBar;
+
+/// How a zstd stream begins (RFC 8878, section 3.1.1).
+const ZSTD: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
 pub(super) struct CsvRows {
     reader: csv::Reader<Box<dyn Read>>,
@@ -13,14 +17,16 @@ pub(super) struct CsvRows {
 }
 
 impl CsvRows {
-    pub(super) fn open(path: &Path) -> anyhow::Result<(Self, Vec<String>)> {
-        let file = File::open(path)?;
-        let packed = path.extension().is_some_and(|extension| extension == "zst");
+    pub(super) fn open(path: &Path, bar: &ProgressBar) -> anyhow::Result<(Self, Vec<String>)> {
+        let mut file = BufReader::with_capacity(1 << 16, bar.wrap_read(File::open(path)?));
+        let packed = file.fill_buf()?.starts_with(&ZSTD);
         let source: Box<dyn Read> =
-            if packed { Box::new(zstd::Decoder::new(file)?) } else { Box::new(file) };
+            if packed { Box::new(zstd::Decoder::with_buffer(file)?) } else { Box::new(file) };
         let mut reader = csv::ReaderBuilder::new().buffer_capacity(1 << 18).from_reader(source);
         let headers = reader.byte_headers()?.iter();
-        let headers = headers.map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect();
+        let headers = headers
+            .map(|name| String::from_utf8_lossy(name).trim_matches(is_blank).to_owned())
+            .collect();
         Ok((Self { reader, record: ByteRecord::new() }, headers))
     }
 
@@ -46,4 +52,9 @@ impl CsvRows {
     pub(super) fn line(&self) -> u64 {
         self.record.position().map_or(0, csv::Position::line)
     }
+}
+
+/// Around a column's name; some programs begin a file with a byte order mark.
+fn is_blank(c: char) -> bool {
+    c.is_whitespace() || c == '\u{feff}'
 }

@@ -10,6 +10,7 @@ use arrow_array::types::Float64Type;
 use arrow_array::{Array, ArrayRef, Float64Array, RecordBatch, StringArray};
 use arrow_cast::cast;
 use arrow_schema::{DataType, TimeUnit};
+use indicatif::ProgressBar;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 
 /// Rows that are decoded at a time.
@@ -22,6 +23,9 @@ enum Column {
 
 pub(super) struct ParquetRows {
     reader: ParquetRecordBatchReader,
+    bar: ProgressBar,
+    /// Bytes of the file, by its rows: the reader does not say where it reads.
+    per_row: f64,
     batch: Vec<Column>,
     rows: usize,
     /// In the batch.
@@ -31,11 +35,15 @@ pub(super) struct ParquetRows {
 }
 
 impl ParquetRows {
-    pub(super) fn open(path: &Path) -> anyhow::Result<(Self, Vec<String>)> {
+    pub(super) fn open(path: &Path, bar: &ProgressBar) -> anyhow::Result<(Self, Vec<String>)> {
+        let bytes = File::open(path)?.metadata()?.len();
         let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(path)?)?;
         let headers = builder.schema().fields().iter().map(|f| f.name().to_owned()).collect();
+        let rows = u64::try_from(builder.metadata().file_metadata().num_rows()).unwrap_or(0);
+        let per_row = bytes as f64 / rows.max(1) as f64;
         let reader = builder.with_batch_size(BATCH).build()?;
-        Ok((Self { reader, batch: vec![], rows: 0, at: 0, row: 0 }, headers))
+        let bar = bar.clone();
+        Ok((Self { bar, per_row, reader, batch: vec![], rows: 0, at: 0, row: 0 }, headers))
     }
 
     pub(super) fn next(&mut self) -> anyhow::Result<bool> {
@@ -45,6 +53,7 @@ impl ParquetRows {
             let batch = batch.with_context(|| format!("after row {}", self.row))?;
             (self.rows, self.at) = (batch.num_rows(), 0);
             self.batch = columns(&batch)?;
+            self.bar.inc((self.per_row * self.rows as f64) as u64);
         }
         self.row += 1;
         Ok(true)
