@@ -132,7 +132,7 @@ fn what_is_short_is_user_facing_and_what_is_wrong_is_said() {
         ("label --input torn.csv", "cannot take torn.csv"),
         ("label --input columns.csv dateless.csv", "stamps with and without dates"),
         ("label --input torn.parquet", "cannot take torn.parquet"),
-        ("label --input none.csv", "cannot take none.csv"),
+        ("label --input none.csv", "none.csv: No such file"),
         ("label --input rows.csv --layout long", "which column is it? say --time-column"),
         (
             "label --input columns.csv --period-s 700",

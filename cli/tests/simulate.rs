@@ -1,6 +1,5 @@
 //! `ballast simulate` as a user runs it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
-#![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
