@@ -1,4 +1,5 @@
 //! `ballast label` from outside: layouts, columns, what passes through, refusals.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
