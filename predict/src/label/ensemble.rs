@@ -27,6 +27,18 @@ pub enum LearnError {
         /// The others.
         other: usize,
     },
+    /// Not one row a week, or not all with the same features.
+    #[error(
+        "{rows} rows of {width} features or another number, for {weeks} weeks: allowed is one row a week, all of a length"
+    )]
+    Uneven {
+        /// Rows that were given.
+        rows: usize,
+        /// Features of the first.
+        width: usize,
+        /// Weeks whose label was given.
+        weeks: usize,
+    },
     /// The features do not make a table.
     #[error(transparent)]
     Table(#[from] TableError),
@@ -47,14 +59,23 @@ impl Learnt {
     /// answers, with however many threads.
     ///
     /// # Errors
-    /// If a class is missing.
+    /// If a class has too few weeks, or the rows make no table.
     pub fn train(
         rows: &[Vec<f32>],
         truth: &[bool],
         seed: u64,
         threads: NonZeroUsize,
     ) -> Result<Self, LearnError> {
-        enough(truth)?;
+        enough(rows, truth)?;
+        Self::grown(rows, truth, seed, threads)
+    }
+
+    fn grown(
+        rows: &[Vec<f32>],
+        truth: &[bool],
+        seed: u64,
+        threads: NonZeroUsize,
+    ) -> Result<Self, LearnError> {
         let width = rows.first().map_or(0, Vec::len);
         let column = |n: usize| rows.iter().map(|row| row[n]).collect();
         let table = Table::from_columns((0..width).map(column).collect())?;
@@ -105,14 +126,14 @@ impl Learnt {
 /// The weeks of each class are dealt into [`FOLDS`] parts, and what was learnt from the other parts scores one.
 ///
 /// # Errors
-/// If a class has too few weeks.
+/// Like [`Learnt::train`].
 pub fn out_of_fold(
     rows: &[Vec<f32>],
     truth: &[bool],
     seed: u64,
     threads: NonZeroUsize,
 ) -> Result<Vec<f64>, LearnError> {
-    enough(truth)?;
+    enough(rows, truth)?;
     let mut fold = vec![0; rows.len()];
     for class in [false, true] {
         // By a hash of place and seed: files are often sorted.
@@ -127,7 +148,7 @@ pub fn out_of_fold(
         let learn = |n: &usize| fold[*n] != held_out;
         let from: Vec<Vec<f32>> = (0..rows.len()).filter(learn).map(|n| rows[n].clone()).collect();
         let to: Vec<bool> = (0..rows.len()).filter(learn).map(|n| truth[n]).collect();
-        let learnt = Learnt::train(&from, &to, seed, threads)?;
+        let learnt = Learnt::grown(&from, &to, seed, threads)?;
         for n in (0..rows.len()).filter(|n| fold[*n] == held_out) {
             scores[n] = learnt.score_features(&rows[n]);
         }
@@ -135,7 +156,11 @@ pub fn out_of_fold(
     Ok(scores)
 }
 
-fn enough(truth: &[bool]) -> Result<(), LearnError> {
+fn enough(rows: &[Vec<f32>], truth: &[bool]) -> Result<(), LearnError> {
+    let width = rows.first().map_or(0, Vec::len);
+    if rows.len() != truth.len() || rows.iter().any(|row| row.len() != width) {
+        return Err(LearnError::Uneven { rows: rows.len(), width, weeks: truth.len() });
+    }
     let user_facing = truth.iter().filter(|t| **t).count();
     let other = truth.len() - user_facing;
     if user_facing < FOLDS || other < FOLDS {

@@ -1,8 +1,8 @@
 //! What the learnt labeller looks at.
 //!
 //! The same questions are put to three forms of a week: the paper's de-trended one, one with interruptions
-//! taken out, and that one smoothed. All of it is without dimension, and nothing depends on the hour at which
-//! a day begins, so that a time zone that was not told does no harm.
+//! taken out, and that one smoothed. All of it but the mean use is without dimension, and nothing depends on the
+//! hour at which a day begins, so that a time zone that was not told does no harm.
 
 use super::Reason;
 use super::detrend::{FirstDay, Series};
@@ -27,7 +27,7 @@ pub fn features(week: &Week) -> Result<Vec<f32>, Reason> {
     let masked = Masked::new(x);
     let clean = level(&masked.values);
     let smooth = smoothed(&clean);
-    let mut out = Vec::with_capacity(140);
+    let mut out = Vec::with_capacity(150);
 
     templates(&mut out, series.values(), 0.2);
     templates(&mut out, &clean, 0.1);

@@ -1,6 +1,8 @@
 //! The baselines: autocorrelation and Fourier transform, on the same series and with the same guard against
 //! shorter periods (8 hours).
 
+use std::sync::LazyLock;
+
 use super::detrend::Series;
 use crate::week::{DAY, SLOTS};
 
@@ -31,12 +33,20 @@ fn power(centred: &[f64; SLOTS], period: usize) -> f64 {
 pub(super) fn power_of(centred: &[f64; SLOTS], periods: usize) -> f64 {
     let (mut re, mut im) = (0.0, 0.0);
     for (i, value) in centred.iter().enumerate() {
-        let angle = core::f64::consts::TAU * (i * periods % SLOTS) as f64 / SLOTS as f64;
-        re += value * libm::cos(angle);
-        im += value * libm::sin(angle);
+        let (cos, sin) = CIRCLE[i * periods % SLOTS];
+        re += value * cos;
+        im += value * sin;
     }
     re * re + im * im
 }
+
+/// Cosine and sine of as many angles as there are half hours: a transform needs no others.
+static CIRCLE: LazyLock<[(f64, f64); SLOTS]> = LazyLock::new(|| {
+    core::array::from_fn(|i| {
+        let angle = core::f64::consts::TAU * i as f64 / SLOTS as f64;
+        (libm::cos(angle), libm::sin(angle))
+    })
+});
 
 /// The series less its mean; 0 where a value is missing.
 fn centred(series: &Series) -> [f64; SLOTS] {

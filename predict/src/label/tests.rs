@@ -1,5 +1,7 @@
 //! Golden values: made series with known answers, and an independent implementation's.
 
+mod features;
+mod learnt;
 mod made;
 
 use super::*;
