@@ -67,44 +67,39 @@ impl Series {
     }
 }
 
-/// Every value over the mean of the 24 hours before it.
+/// Every value over the mean of the 24 hours before it; NaN if the value is missing, or all of the hours are.
 fn scaled(week: &Week, first_day: FirstDay) -> ([f64; SLOTS], usize) {
     let x = week.values();
-    let mut scaled = [f64::NAN; SLOTS];
-    let mut first = 0;
-    let day: &[f64] = &x[..DAY];
-    match (first_day, week.warm_up()) {
-        (FirstDay::Drop, _) => first = DAY,
-        (FirstDay::WarmUp, Some(before)) => {
-            let mut both = [0.0; 2 * DAY];
-            both[..DAY].copy_from_slice(before);
-            both[DAY..].copy_from_slice(day);
-            for (i, y) in scaled[..DAY].iter_mut().enumerate() {
-                *y = over_mean(both[DAY + i], &both[i..DAY + i]);
-            }
-        }
-        _ => {
-            for (y, value) in scaled.iter_mut().zip(day) {
-                *y = over_mean(*value, day);
-            }
+    let warm_up = week.warm_up().filter(|_| first_day == FirstDay::WarmUp);
+    let mut known = [f64::NAN; DAY + SLOTS];
+    known[DAY..].copy_from_slice(x);
+    if let Some(before) = warm_up {
+        known[..DAY].copy_from_slice(before);
+    }
+    let there = known.map(|v| if v.is_nan() { 0.0 } else { 1.0 });
+    let known = known.map(|v| if v.is_nan() { 0.0 } else { v });
+    // All windows side by side: their sums do not wait for each other.
+    let (mut sums, mut counts) = ([0.0; SLOTS], [0.0; SLOTS]);
+    for back in 0..DAY {
+        for i in 0..SLOTS {
+            sums[i] += known[back + i];
+            counts[i] += there[back + i];
         }
     }
-    for i in DAY..SLOTS {
-        scaled[i] = over_mean(x[i], &x[i - DAY..i]);
+    if warm_up.is_none() {
+        // The window after the first day is that day.
+        let (sum, count) = (sums[DAY], counts[DAY]);
+        sums[..DAY].fill(sum);
+        counts[..DAY].fill(count);
     }
-    (scaled, first)
-}
-
-/// NaN if the value is missing, or all of the window is.
-fn over_mean(value: f64, window: &[f64]) -> f64 {
-    let (mut sum, mut count) = (0.0, 0u32);
-    for x in window {
-        if !x.is_nan() {
-            sum += x;
-            count += 1;
-        }
+    let mut scaled: [f64; SLOTS] = core::array::from_fn(|i| {
+        if counts[i] > 0.0 { x[i] / (sums[i] / counts[i]).max(FLOOR_PCT) } else { f64::NAN }
+    });
+    if first_day == FirstDay::Drop {
+        scaled[..DAY].fill(f64::NAN);
+        return (scaled, DAY);
     }
-    value / (sum / f64::from(count)).max(if count == 0 { f64::NAN } else { FLOOR_PCT })
+    (scaled, 0)
 }
 
 /// Population standard deviation of what is there.
