@@ -21,7 +21,8 @@ impl Chassis {
                 episode.high_at = now;
             }
             episode.emergency &= total > threshold;
-            episode.over = Excess::after(episode.over, now, total, threshold, limit);
+            episode.over_since = (total > limit).then(|| episode.over_since.unwrap_or(now));
+            episode.excess = Excess::after(episode.excess, now, total, threshold, limit);
         }
         self.escalate_if_due(now);
         if measured {
@@ -147,11 +148,12 @@ impl Chassis {
         let (emergency_after, out_of_band_after) =
             (self.params.emergency_after, self.params.out_of_band_after);
         let Some(episode) = self.state.episode_mut() else { return };
-        let Some(over) = episode.over.map(|over| now - over.since) else { return };
-        if over >= emergency_after {
+        let lasted = |since: Option<Instant>| since.map(|since| now - since);
+        if lasted(episode.over_since).is_some_and(|over| over >= emergency_after) {
             episode.emergency = true;
         }
-        if over >= out_of_band_after {
+        let excess = episode.excess.map(|excess| excess.since);
+        if lasted(excess).is_some_and(|over| over >= out_of_band_after) {
             self.escalate(now);
         }
     }

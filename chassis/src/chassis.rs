@@ -254,9 +254,8 @@ impl Chassis {
             let servers = self.reported(now);
             self.shared.compare(now, total, servers, self.limit());
             if servers.is_none() {
-                let over = self.state.episode().and_then(|episode| episode.over);
-                let stuck =
-                    over.is_some_and(|over| now - over.since >= self.params.emergency_after);
+                let over = self.state.episode().and_then(|episode| episode.over_since);
+                let stuck = over.is_some_and(|since| now - since >= self.params.emergency_after);
                 self.shared.correct(now, total, self.limit(), stuck);
             } else if self.recorded.as_ref().is_some_and(|l| l.shared_w != self.shared.remembered())
             {

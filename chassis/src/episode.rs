@@ -25,8 +25,10 @@ pub(crate) struct Episode {
     pub(crate) began: Instant,
     /// When the draw last was at or over the alert threshold.
     pub(crate) high_at: Instant,
-    /// The draw is over the limit, as far as is known. A missing reading does not end it.
-    pub(crate) over: Option<Excess>,
+    /// Since when every reading is over the limit. A missing one does not end it.
+    pub(crate) over_since: Option<Instant>,
+    /// The draw is over the limit, noise or not.
+    pub(crate) excess: Option<Excess>,
     /// Whether agents are told `emergency`.
     pub(crate) emergency: bool,
 }
@@ -34,11 +36,11 @@ pub(crate) struct Episode {
 impl Episode {
     /// One that begins now.
     pub(crate) fn new(now: Instant) -> Self {
-        Self { began: now, high_at: now, over: None, emergency: false }
+        Self { began: now, high_at: now, over_since: None, excess: None, emergency: false }
     }
 }
 
-/// A draw over the limit.
+/// A draw over the limit, as long as it may last.
 ///
 /// One reading at or under the limit does not end it: under a draw a little above the limit a meter's
 /// noise gives such readings all the time, and software would never be found wanting. It ends with a

@@ -122,10 +122,10 @@ pub(crate) fn threshold(scores: &[f64], truth: &[bool], recall: f64) -> f64 {
     positive.get(needed.saturating_sub(1)).copied().unwrap_or(f64::NEG_INFINITY)
 }
 
-/// The same for weeks that are yet to come: both these and those are draws, so two standard errors of their
-/// difference, for as many weeks as these, are added to the recall.
+/// The same for weeks that are yet to come: both these and those are draws, so the standard error of their
+/// difference, for as many weeks as these, is added to the recall.
 pub(crate) fn wary_threshold(scores: &[f64], truth: &[bool], recall: f64) -> f64 {
     let positive = truth.iter().filter(|t| **t).count().max(1) as f64;
     let error = (2.0 * recall * (1.0 - recall) / positive).sqrt();
-    threshold(scores, truth, (recall + 2.0 * error).min(1.0))
+    threshold(scores, truth, (recall + error).min(1.0))
 }
