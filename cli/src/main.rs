@@ -14,6 +14,7 @@ mod predict;
 mod records;
 mod replay;
 mod rig;
+mod server_args;
 mod simulate;
 mod status;
 mod table;

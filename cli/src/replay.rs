@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 use crate::demo::{PolicyArg, positive};
+use crate::server_args::ServerArgs;
 
 /// Arguments of `ballast replay`.
 #[derive(Args, Debug)]
@@ -64,18 +65,8 @@ struct TelemetryArgs {
     /// What the values mean, where the column's name does not say
     #[arg(long, value_enum)]
     unit: Option<UnitArg>,
-    /// What a server draws while idle, in watts
-    #[arg(long, value_name = "W", default_value_t = 112.0, value_parser = positive)]
-    idle_w: f64,
-    /// What a server draws at full load, in watts
-    #[arg(long, value_name = "W", default_value_t = 310.0, value_parser = positive)]
-    full_w: f64,
-    /// The same at half frequency, idle [default: as the paper's server, in proportion]
-    #[arg(long, value_name = "W", value_parser = positive)]
-    half_idle_w: Option<f64>,
-    /// The same at half frequency, full load [default: as the paper's server, in proportion]
-    #[arg(long, value_name = "W", value_parser = positive)]
-    half_full_w: Option<f64>,
+    #[command(flatten)]
+    server: ServerArgs,
     /// Draw power against budget, and frequencies, into this file
     #[arg(long, value_name = "FILE.svg", conflicts_with = "recording")]
     plot: Option<PathBuf>,

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use ballast_planner::{Approach, Chassis, Intake, Policy, Terms, Treated};
-use ballast_types::{PowerModel, Watts};
+use ballast_types::Watts;
 use clap::Args;
 use core::time::Duration;
 
 use crate::demo::positive;
+use crate::server_args::ServerArgs;
 
 /// Arguments of `ballast plan`.
 #[derive(Args, Debug)]
@@ -73,18 +74,8 @@ struct SiteArgs {
     /// Room above the lowest budget for a future unlike the past, as a share of it
     #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = share)]
     buffer: f64,
-    /// What a server draws while idle, in watts
-    #[arg(long, value_name = "W", default_value_t = 112.0, value_parser = positive)]
-    idle_w: f64,
-    /// What a server draws at full load, in watts
-    #[arg(long, value_name = "W", default_value_t = 310.0, value_parser = positive)]
-    full_w: f64,
-    /// The same at half frequency, idle [default: as the paper's server, in proportion]
-    #[arg(long, value_name = "W", value_parser = positive)]
-    half_idle_w: Option<f64>,
-    /// The same at half frequency, full load [default: as the paper's server, in proportion]
-    #[arg(long, value_name = "W", value_parser = positive)]
-    half_full_w: Option<f64>,
+    #[command(flatten)]
+    server: ServerArgs,
     /// The meter's resolution, in watts: draws count at the nearest step, and the budget is one
     #[arg(long, value_name = "W", default_value_t = 1.0, value_parser = positive)]
     resolution_w: f64,
@@ -134,17 +125,9 @@ impl PlanArgs {
         let approach = self.approach()?;
         approach.policy.check()?;
         let site = &self.site;
-        let paper = PowerModel::PAPER;
-        let scaled = |w: f64| w * site.full_w / paper.full_w;
-        let server = PowerModel {
-            idle_w: site.idle_w,
-            full_w: site.full_w,
-            half_idle_w: site.half_idle_w.unwrap_or(site.idle_w * paper.half_idle_w / paper.idle_w),
-            half_full_w: site.half_full_w.unwrap_or_else(|| scaled(paper.half_full_w)),
-        };
         let chassis = Chassis {
             servers: site.servers,
-            server,
+            server: site.server.model(),
             alloc: site.alloc,
             beta: site.beta,
             util_user_facing: site.util_uf,

@@ -9,7 +9,7 @@ use anyhow::Context;
 use ballast_agent_core::Policy;
 use ballast_sim::replay::{Meaning, Options, Telemetry, TelemetryReport};
 use ballast_sim::trace::{ReadOptions, Trace, Unit};
-use ballast_types::{PowerModel, Watts};
+use ballast_types::Watts;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -71,11 +71,6 @@ fn read_options(args: &TelemetryArgs) -> ReadOptions {
 }
 
 fn options(args: &TelemetryArgs) -> anyhow::Result<Options> {
-    let paper = PowerModel::PAPER;
-    let (idle_w, full_w) = (args.idle_w, args.full_w);
-    let half_idle_w = args.half_idle_w.unwrap_or(idle_w * paper.half_idle_w / paper.idle_w);
-    let at_half = (paper.half_full_w - paper.half_idle_w) / (paper.full_w - paper.idle_w);
-    let half_full_w = args.half_full_w.unwrap_or(half_idle_w + (full_w - idle_w) * at_half);
     let budget_w = args.budget_w.context("--budget-w is needed")?;
     Ok(Options {
         budget: Watts::from_f64(budget_w)
@@ -91,7 +86,7 @@ fn options(args: &TelemetryArgs) -> anyhow::Result<Options> {
             PolicyArg::None => Policy::None,
         },
         scale: args.scale,
-        model: PowerModel { idle_w, full_w, half_idle_w, half_full_w },
+        model: args.server.model(),
         points: if args.plot.is_some() { POINTS } else { 0 },
     })
 }
