@@ -259,6 +259,7 @@ fn refused(error: &CapError) -> ActuatorError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
 
     #[test]
     fn what_is_written_down_tells_which_device_it_was() {
@@ -274,8 +275,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_cap_that_outlived_its_agent_is_found_whatever_the_config_says() {
+    /// A machine with an ACPI power meter that caps, and the meter's folder.
+    fn power_meter() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("sys/class/hwmon/hwmon0/device");
         std::fs::create_dir_all(&dir).unwrap();
@@ -284,6 +285,12 @@ mod tests {
         {
             std::fs::write(dir.join(file), text).unwrap();
         }
+        (folder, dir)
+    }
+
+    #[test]
+    fn a_cap_that_outlived_its_agent_is_found_whatever_the_config_says() {
+        let (folder, dir) = power_meter();
         let cap = || std::fs::read_to_string(dir.join("power1_cap")).unwrap();
         let (root, state) = (Root::at(folder.path()), folder.path());
         let by = LimitBy::PowerCap { name: "power_meter".into(), label: None };
@@ -305,14 +312,7 @@ mod tests {
 
     #[test]
     fn none_is_set_by_another_while_one_of_an_earlier_life_stays_on() {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = folder.path().join("sys/class/hwmon/hwmon0/device");
-        std::fs::create_dir_all(&dir).unwrap();
-        for (file, text) in
-            [("name", "power_meter"), ("power1_average", "1"), ("power1_cap", "500000000")]
-        {
-            std::fs::write(dir.join(file), text).unwrap();
-        }
+        let (folder, dir) = power_meter();
         let (root, state) = (Root::at(folder.path()), folder.path());
         let dcmi = r#"{"of":"dcmi","original":{"active":false,"action":0,"limit_w":0,"correction_ms":0,"sampling_s":0}}"#;
         std::fs::write(state.join(FILE), dcmi).unwrap();
