@@ -7,12 +7,13 @@ pub(crate) mod predict;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ballast_chassis_core::Answer;
 use ballast_daemons::chassis::sender::{self, Line};
+use ballast_daemons::lock;
 use ballast_types::wire::{AgentState, Alert, EventKind, Level, Report};
 use ballast_types::{ChassisId, Epoch, Instant, Seq, ServerId, Watts};
 use clap::Args;
@@ -210,7 +211,7 @@ impl Caller {
                     Answer::Refused(refusal) => Err(format!("refused: {refusal:?}")),
                     Answer::Nothing(why) => Err(why),
                 };
-                reports.lock().unwrap_or_else(PoisonError::into_inner).insert(from.clone(), report);
+                lock(&reports).insert(from.clone(), report);
             });
             tasks.spawn(task);
             outboxes.push((id.clone(), outbox));
@@ -230,7 +231,7 @@ impl Caller {
     /// Hands one message for every agent to its sender, with a live echo; says when.
     fn send(&mut self, level: Level, cap_w: Option<Watts>) -> Instant {
         self.seq = self.seq.next();
-        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let reports = lock(&self.reports).clone();
         let alerts: Vec<Alert> = self
             .outboxes
             .iter()
@@ -309,7 +310,7 @@ impl Caller {
     }
 
     fn all_uncapped(&self) -> bool {
-        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let reports = lock(&self.reports);
         reports.len() == self.outboxes.len()
             && reports.values().all(|report| {
                 report.as_ref().is_ok_and(|report| {
@@ -334,7 +335,7 @@ impl Caller {
 
     /// What went wrong, by the agents' last answers.
     fn words(&self) -> String {
-        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let reports = lock(&self.reports);
         let words = reports.iter().map(|(id, report)| match report {
             Ok(report) => format!("{id} {:?} at message {}", report.state, report.seq_seen),
             Err(why) => format!("{id} {why}"),

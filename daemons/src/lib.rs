@@ -105,7 +105,7 @@ fn stop_signal() -> std::io::Result<impl Future<Output = &'static str> + Send + 
 }
 
 /// A mutex's value, whoever panicked while holding it: no value here is ever left half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,9 +1,10 @@
 //! Follows the daemons' events, and finds out how long alerts took to reach the floor.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ballast_daemons::lock;
 use ballast_types::wire::{AgentState, Event, EventKind, Level};
 use ballast_types::{Epoch, Instant, Seq, ServerId};
 use serde::Serialize;
@@ -22,12 +23,12 @@ pub(crate) struct Heard(Arc<Mutex<HashSet<Said>>>);
 
 impl Heard {
     fn add(&self, from: Option<&ServerId>, event: Event) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert((from.cloned(), event));
+        lock(&self.0).insert((from.cloned(), event));
     }
 
     /// What was heard since the last call.
     pub(crate) fn take(&self) -> HashSet<Said> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut lock(&self.0))
     }
 
     /// Every event, oldest first.
