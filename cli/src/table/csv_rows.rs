@@ -2,14 +2,12 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::path::Path;
 
+use ballast_sim::trace;
 use csv::ByteRecord;
 use indicatif::ProgressBar;
-
-/// How a zstd stream begins (RFC 8878, section 3.1.1).
-const ZSTD: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
 pub(super) struct CsvRows {
     reader: csv::Reader<Box<dyn Read>>,
@@ -18,10 +16,8 @@ pub(super) struct CsvRows {
 
 impl CsvRows {
     pub(super) fn open(path: &Path, bar: &ProgressBar) -> anyhow::Result<(Self, Vec<String>)> {
-        let mut file = BufReader::with_capacity(1 << 16, bar.wrap_read(File::open(path)?));
-        let packed = file.fill_buf()?.starts_with(&ZSTD);
-        let source: Box<dyn Read> =
-            if packed { Box::new(zstd::Decoder::with_buffer(file)?) } else { Box::new(file) };
+        let file = BufReader::with_capacity(1 << 16, bar.wrap_read(File::open(path)?));
+        let source = trace::text(file)?;
         let mut reader = csv::ReaderBuilder::new().buffer_capacity(1 << 18).from_reader(source);
         let headers = reader.byte_headers()?.iter();
         let headers = headers

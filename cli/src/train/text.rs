@@ -5,27 +5,17 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use ballast_sim::trace;
 use csv::StringRecord;
-
-/// How a zstd stream begins (RFC 8878, section 3.1.1).
-const ZSTD: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
 /// Opens a file, or stdin for `-`; what is compressed with zstd is unpacked.
 pub(crate) fn open(path: &Path) -> anyhow::Result<Box<dyn Read>> {
     let what = || path.display().to_string();
-    let mut raw: Box<dyn Read> = match path.to_str() {
+    let raw: Box<dyn Read> = match path.to_str() {
         Some("-") => Box::new(io::stdin()),
         _ => Box::new(BufReader::new(File::open(path).with_context(what)?)),
     };
-    let mut magic = Vec::with_capacity(ZSTD.len());
-    raw.by_ref().take(ZSTD.len() as u64).read_to_end(&mut magic).with_context(what)?;
-    let packed = magic == ZSTD;
-    let whole = io::Cursor::new(magic).chain(raw);
-    Ok(if packed {
-        Box::new(zstd::Decoder::new(whole).with_context(what)?)
-    } else {
-        Box::new(whole)
-    })
+    trace::text(raw).with_context(what)
 }
 
 /// A table being read.

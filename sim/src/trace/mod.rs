@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 
 pub use error::TraceError;
 pub use play::Played;
-pub(crate) use read::text;
+pub use read::text;
 
 /// Some machines' load or power over time, on one regular grid.
 #[derive(Clone, Debug, PartialEq, Serialize)]

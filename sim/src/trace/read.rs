@@ -14,8 +14,11 @@ const ZSTD: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 /// No stamp is further from zero than this, in milliseconds: thirty thousand years.
 const FAR_MS: f64 = 1e15;
 
-/// The text of a trace that may be compressed with zstd: that is seen by its first bytes.
-pub(crate) fn text<'r>(mut reader: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
+/// The text of a file that may be compressed with zstd: that is seen by its first bytes.
+///
+/// # Errors
+/// When it cannot be read, or not be unpacked.
+pub fn text<'r>(mut reader: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
     let mut magic = Vec::with_capacity(4);
     reader.by_ref().take(4).read_to_end(&mut magic)?;
     let packed = magic == ZSTD;
