@@ -5,7 +5,7 @@ mod picture;
 mod read;
 pub(crate) mod weeks;
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,11 +16,12 @@ use ballast_predict::label::{
     Compare, Label, Pattern, PatternOptions, Reason, Series, autocorrelation_score, fourier_score,
 };
 use ballast_predict::week::Week;
-use indicatif::{ProgressBar, ProgressStyle};
 
 pub(crate) use args::LabelArgs;
 use args::Method;
 use picture::Picture;
+
+use crate::{all_cores, is_broken_pipe, progress_bar};
 
 /// VMs that are read before they are labelled: enough for every core, little in memory.
 const BATCH: usize = 4096;
@@ -32,11 +33,8 @@ pub(crate) fn run(args: &LabelArgs) -> anyhow::Result<ExitCode> {
     let sizes = args.input.iter().map(|file| {
         std::fs::metadata(file).map(|m| m.len()).with_context(|| format!("{}", file.display()))
     });
-    let bar = ProgressBar::new(sizes.sum::<anyhow::Result<u64>>()?);
-    let style = "{wide_bar} {bytes}/{total_bytes} {eta}";
-    bar.set_style(
-        ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
+    let bytes = sizes.sum::<anyhow::Result<u64>>()?;
+    let bar = progress_bar(bytes, "{wide_bar} {bytes}/{total_bytes} {eta}");
     let mut picture = Picture::default();
     let to_file = args.output != Path::new("-");
     let folder = args.output.parent().filter(|p| !p.as_os_str().is_empty());
@@ -53,8 +51,11 @@ pub(crate) fn run(args: &LabelArgs) -> anyhow::Result<ExitCode> {
         Some(file) => Box::new(file),
         None => Box::new(io::stdout().lock()),
     };
-    let mut table =
-        Table { sink: BufWriter::new(sink), score: args.method != Method::Pattern, extra: None };
+    let mut table = Table {
+        csv: csv::Writer::from_writer(sink),
+        score: args.method != Method::Pattern,
+        extra: None,
+    };
     let mut take = |extra: &[String], batch: Vec<Vm>| {
         let labels = labeller.all(&batch);
         batch.iter().zip(&labels).for_each(|(_, l)| picture.add(&l.0));
@@ -62,10 +63,10 @@ pub(crate) fn run(args: &LabelArgs) -> anyhow::Result<ExitCode> {
     };
     let done = read::vms(&args.input, &args.read, &calendar, &bar, &mut take);
     bar.finish_and_clear();
-    let flushed = done.and_then(|()| Ok(table.sink.flush()?));
+    let flushed = done.and_then(|()| Ok(table.csv.flush()?));
     drop(table);
     match flushed {
-        Err(error) if broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
+        Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
         flushed => flushed?,
     }
     if let Some(file) = file {
@@ -77,11 +78,6 @@ pub(crate) fn run(args: &LabelArgs) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("--plot {}", plot.display()))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// A reader that has gone away is no failure.
-fn broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// One VM to be labelled.
@@ -103,7 +99,7 @@ struct Labeller {
 
 impl Labeller {
     fn new(args: &LabelArgs) -> anyhow::Result<Self> {
-        let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let threads = all_cores();
         let mut options = args.options();
         let learnt = match (args.method, &args.fit_on) {
             (Method::Ensemble, Some(file)) => {
@@ -139,26 +135,22 @@ impl Labeller {
             Ok(week) => week,
             Err(reason) => return (Label::unknown(*reason), None),
         };
-        let label = Pattern::new(self.options).label(week);
-        let series = match Series::new(week, self.options.first_day) {
-            Ok(series) if self.method != Method::Pattern => series,
-            _ => return (label, None),
+        let pattern = Pattern::new(self.options);
+        let Ok(series) = Series::new(week, self.options.first_day) else {
+            return (pattern.label(week), None);
         };
+        let label = pattern.decide(Compare::of_series(&series));
         let (score, user_facing) = match (self.method, &self.learnt) {
             (Method::Acf, _) => below(autocorrelation_score(&series), self.options.threshold),
             (Method::Fft, _) => below(fourier_score(&series), self.options.threshold),
-            (_, Some(learnt)) => {
+            (Method::Ensemble, Some(learnt)) => {
                 let score = learnt.score(week).unwrap_or(1.0);
                 (score, score >= self.options.threshold)
             }
             _ => return (label, None),
         };
-        let Compare { compare8, compare12 } = Compare::of_series(&series);
         let reason = if user_facing { Reason::Daily } else { Reason::NotDaily };
-        (
-            Label { compare8: Some(compare8), compare12: Some(compare12), user_facing, reason },
-            Some(score),
-        )
+        (Label { user_facing, reason, ..label }, Some(score))
     }
 }
 
@@ -168,7 +160,7 @@ fn below(score: f64, threshold: f64) -> (f64, bool) {
 
 /// What comes out: CSV, floats in the shortest form that reads back as the same.
 struct Table<W: Write> {
-    sink: W,
+    csv: csv::Writer<W>,
     score: bool,
     /// The further columns, once the header is written.
     extra: Option<Vec<String>>,
@@ -181,12 +173,10 @@ impl<W: Write> Table<W> {
         vms: &[Vm],
         labels: &[(Label, Option<f64>)],
     ) -> anyhow::Result<()> {
-        let score = if self.score { ",score" } else { "" };
         match &self.extra {
             None => {
-                write!(self.sink, "id,compare8,compare12,user_facing,reason{score}")?;
-                extra.iter().try_for_each(|name| write!(self.sink, ",{}", quoted(name)))?;
-                writeln!(self.sink)?;
+                let own = ["id", "compare8", "compare12", "user_facing", "reason"];
+                self.row(own.iter().chain(self.score.then_some(&"score")), extra)?;
                 self.extra = Some(extra.to_vec());
             }
             Some(first) if first == extra => {}
@@ -199,23 +189,23 @@ impl<W: Write> Table<W> {
         let number = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
         for (vm, (label, score)) in vms.iter().zip(labels) {
             let Label { compare8, compare12, user_facing, reason } = label;
-            let (c8, c12) = (number(*compare8), number(*compare12));
-            write!(self.sink, "{},{c8},{c12},{user_facing},{reason}", quoted(&vm.id))?;
-            if self.score {
-                write!(self.sink, ",{}", number(*score))?;
-            }
-            vm.extra.iter().try_for_each(|cell| write!(self.sink, ",{}", quoted(cell)))?;
-            writeln!(self.sink)?;
+            let numbers = [compare8, compare12].map(|value| number(*value));
+            let own =
+                [&vm.id, &numbers[0], &numbers[1], &user_facing.to_string(), &reason.to_string()];
+            let score = self.score.then(|| number(*score));
+            self.row(own.into_iter().chain(&score), &vm.extra)?;
         }
         Ok(())
     }
-}
 
-/// A cell of CSV (RFC 4180).
-fn quoted(cell: &str) -> String {
-    if cell.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", cell.replace('"', "\"\""))
-    } else {
-        cell.to_owned()
+    fn row(
+        &mut self,
+        own: impl Iterator<Item = impl AsRef<[u8]>>,
+        extra: &[String],
+    ) -> csv::Result<()> {
+        for cell in own {
+            self.csv.write_field(cell)?;
+        }
+        self.csv.write_record(extra)
     }
 }

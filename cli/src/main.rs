@@ -21,9 +21,12 @@ mod table;
 mod train;
 
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
+use std::thread;
 
 use clap::{Args, Parser, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
 
 /// Keeps a chassis of servers under one power budget.
 ///
@@ -208,6 +211,30 @@ pub(crate) fn say(text: &str) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
     }
+}
+
+/// Whether a result could not be written because its reader has gone away, which is no failure.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let plain = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    let in_csv = error.downcast_ref::<csv::Error>().and_then(|error| match error.kind() {
+        csv::ErrorKind::Io(error) => Some(error.kind()),
+        _ => None,
+    });
+    plain.or(in_csv) == Some(io::ErrorKind::BrokenPipe)
+}
+
+/// All cores of this machine: how many threads work where nobody says.
+pub(crate) fn all_cores() -> NonZeroUsize {
+    thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+/// A progress bar of that length; shown only where stderr is a terminal.
+pub(crate) fn progress_bar(length: u64, template: &str) -> ProgressBar {
+    let bar = ProgressBar::new(length);
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
 }
 
 /// A message, on stderr; there is nobody to tell when that fails.

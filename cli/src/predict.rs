@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 
 use crate::train::text::{self, Table};
 use crate::train::vms::class_name;
-use crate::{say, tell};
+use crate::{is_broken_pipe, say, tell};
 
 /// Columns of a CSV of arriving VMs; each must be there, others are left alone.
 const COLUMNS: [&str; 5] = ["vm_id", "subscription", "cores", "memory_gb", "vm_type"];
@@ -74,15 +74,6 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     };
     tell(&format!("{count} predictions"));
     Ok(ExitCode::SUCCESS)
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let plain = error.downcast_ref::<io::Error>().map(io::Error::kind);
-    let in_csv = error.downcast_ref::<csv::Error>().and_then(|error| match error.kind() {
-        csv::ErrorKind::Io(error) => Some(error.kind()),
-        _ => None,
-    });
-    plain.or(in_csv) == Some(io::ErrorKind::BrokenPipe)
 }
 
 fn csv(

@@ -9,7 +9,6 @@ use std::num::NonZeroUsize;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::thread;
 
 use anyhow::Context;
 use ballast_predict::file::{self, FileError};
@@ -21,7 +20,7 @@ use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser as _;
 use serde_json::{Value, json};
 
-use crate::{say, tell};
+use crate::{all_cores, say, tell};
 
 /// The new model is worse than the one that is there, which stays.
 const EXIT_WORSE: u8 = 3;
@@ -108,10 +107,6 @@ fn train_and_write(args: &TrainArgs) -> anyhow::Result<bool> {
         tell(&format!("the model stays as it was: {why}"));
     }
     Ok(verdict.is_none())
-}
-
-fn all_cores() -> NonZeroUsize {
-    thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 fn vms(args: &TrainArgs) -> anyhow::Result<Vec<Vm>> {

@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -24,7 +23,7 @@ use tokio::time::sleep;
 use crate::demo::events::Quantiles;
 use crate::demo::processes::{Process, free_addresses};
 use crate::demo::stop;
-use crate::{say, tell};
+use crate::{all_cores, say, tell};
 
 /// The daemon answers within this, or has failed.
 const READY_WITHIN: Duration = Duration::from_secs(20);
@@ -128,7 +127,7 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
 /// A model as daily training makes it, of a fleet that is not too large to wait for.
 fn made_model() -> anyhow::Result<Vec<u8>> {
     let vms = fleet::make(&fleet::Options { vms: 20_000, ..fleet::Options::default() }).vms;
-    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let threads = all_cores();
     let options = train::Options { algorithm: Algorithm::default(), seed: 1, threads };
     let model = train::train(&vms, &options).context("training")?;
     Ok(model.encode()?)

@@ -7,7 +7,7 @@ use ballast_sim::experiment::{Arrivals, Contender, Shape};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::{Wanted, work};
+use super::Wanted;
 use crate::demo::positive;
 
 /// Longer batch work than this is a slip.
@@ -127,7 +127,7 @@ impl Runs {
 
     /// Runs at a time.
     pub(super) fn threads(&self) -> usize {
-        self.threads.map_or_else(work::all_cores, usize::from)
+        self.threads.map_or_else(|| crate::all_cores().get(), usize::from)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Labels from use alone: precision at a chosen recall (Table II).
 
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -8,6 +7,7 @@ use serde::Serialize;
 
 use super::report::{Goal, Part, Report, number};
 use super::table::Table;
+use crate::all_cores;
 use crate::label::weeks::{Labelled, PLAIN, threshold, wary_threshold};
 
 /// Recall that thresholds are chosen for.
@@ -112,7 +112,7 @@ pub(super) fn report(choice: &Choice) -> anyhow::Result<Report> {
 }
 
 fn rows(data: &Labelled, fit: Option<&Labelled>) -> anyhow::Result<Vec<Row>> {
-    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let threads = all_cores();
     let mut rows = Vec::new();
     for (method, score) in PLAIN {
         let scores = data.scores(score);

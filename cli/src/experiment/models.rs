@@ -18,6 +18,7 @@ use super::plot::Figure;
 use super::report::{Part, Report, number, percent};
 use super::table::Table;
 use super::{Wanted, paper, work};
+use crate::all_cores;
 use crate::plot::{BLUE, GREEN, GREY, ORANGE, PURPLE, Panel, RED, legend, line, panel};
 
 /// Fewer answers than this make no point in the reliability plot.
@@ -125,7 +126,7 @@ impl Row {
 
 /// Runs it.
 pub(super) fn report(choice: &Choice, wanted: Wanted) -> anyhow::Result<Report> {
-    let threads = choice.threads.map_or_else(work::all_cores, NonZeroUsize::get);
+    let threads = choice.threads.unwrap_or_else(all_cores).get();
     let seeds: Vec<u64> = (choice.seed..choice.seed + u64::from(choice.seeds)).collect();
     let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
     // One fleet after the other: each of them keeps all threads busy.

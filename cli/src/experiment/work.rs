@@ -1,15 +1,9 @@
 //! Independent jobs on several threads, with a progress bar; results in the jobs' order.
 
-use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use indicatif::{ProgressBar, ProgressStyle};
-
-/// How many jobs run at a time where nobody says: all cores.
-pub(super) fn all_cores() -> usize {
-    thread::available_parallelism().map_or(1, NonZeroUsize::get)
-}
+use crate::progress_bar;
 
 /// Runs every job, at most `threads` at a time. The results are in the jobs' order, whatever the
 /// number of threads. The bar is shown only where stderr is a terminal.
@@ -19,7 +13,8 @@ pub(super) fn run<J: Sync, R: Send>(
     threads: usize,
     job: impl Fn(&J) -> R + Sync,
 ) -> Vec<R> {
-    let bar = bar(what, jobs.len());
+    let template = "{msg} {wide_bar} {pos} of {len} runs, {eta} left";
+    let bar = progress_bar(jobs.len() as u64, template).with_message(what.to_owned());
     let next = AtomicUsize::new(0);
     let worker = || {
         let mut done = Vec::new();
@@ -41,16 +36,6 @@ pub(super) fn run<J: Sync, R: Send>(
     bar.finish_and_clear();
     done.sort_by_key(|(index, _)| *index);
     done.into_iter().map(|(_, result)| result).collect()
-}
-
-fn bar(what: &str, jobs: usize) -> ProgressBar {
-    let bar = ProgressBar::new(jobs as u64);
-    let template = "{msg} {wide_bar} {pos} of {len} runs, {eta} left";
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-    bar.set_message(what.to_owned());
-    bar
 }
 
 #[cfg(test)]

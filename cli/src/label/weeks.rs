@@ -5,8 +5,9 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use ballast_predict::label::ensemble::{Learnt, out_of_fold};
-use ballast_predict::label::{Compare, autocorrelation_score, fourier_score};
-use ballast_predict::label::{FirstDay, Series, features};
+use ballast_predict::label::{
+    Compare, FirstDay, Reason, Series, autocorrelation_score, features, fourier_score,
+};
 use ballast_predict::week::Week;
 
 use super::{Vm, read};
@@ -20,6 +21,8 @@ const SEED: u64 = 1;
 /// Labelled weeks of one file.
 pub(crate) struct Labelled {
     weeks: Vec<Week>,
+    /// Each week's features, or why there are none: they take longer than everything else.
+    features: Vec<Result<Vec<f32>, Reason>>,
     /// Whether each is user-facing.
     pub(crate) truth: Vec<bool>,
 }
@@ -51,7 +54,8 @@ impl Labelled {
         if !truth.contains(&true) {
             bail!("{file}: no user-facing week: needed is one at least");
         }
-        Ok(Self { weeks, truth })
+        let features = weeks.iter().map(features).collect();
+        Ok(Self { weeks, features, truth })
     }
 
     /// The scores of a method that needs no learning, larger ones for user-facing weeks. What cannot be told
@@ -66,19 +70,20 @@ impl Labelled {
 
     /// Features of weeks that have some, and whether each is user-facing.
     fn table(&self) -> (Vec<Vec<f32>>, Vec<bool>) {
-        let known = |(week, truth): (&Week, &bool)| Some((features(week).ok()?, *truth));
-        self.weeks.iter().zip(&self.truth).filter_map(known).unzip()
+        let known =
+            |(row, truth): (&Result<_, _>, &bool)| Some((Vec::clone(row.as_ref().ok()?), *truth));
+        self.features.iter().zip(&self.truth).filter_map(known).unzip()
     }
 
     /// Scores by models that did not learn from the scored week; lower truth counts only what has features.
     pub(crate) fn out_of_fold(&self, threads: NonZeroUsize) -> anyhow::Result<Vec<f64>> {
         let (rows, truth) = self.table();
         let mut scores = out_of_fold(&rows, &truth, SEED, threads)?.into_iter();
-        let one = |week: &Week| match features(week) {
+        let one = |row: &Result<_, Reason>| match row {
             Ok(_) => scores.next().unwrap_or(1.0),
-            Err(reason) => unlooked(reason),
+            Err(reason) => unlooked(*reason),
         };
-        Ok(self.weeks.iter().map(one).collect())
+        Ok(self.features.iter().map(one).collect())
     }
 
     /// What all of them teach.
@@ -89,7 +94,11 @@ impl Labelled {
 
     /// Scores by what was learnt elsewhere.
     pub(crate) fn scored_by(&self, learnt: &Learnt) -> Vec<f64> {
-        self.weeks.iter().map(|week| learnt.score(week).unwrap_or_else(unlooked)).collect()
+        let one = |row: &Result<Vec<f32>, Reason>| match row {
+            Ok(row) => learnt.score_features(row),
+            Err(reason) => unlooked(*reason),
+        };
+        self.features.iter().map(one).collect()
     }
 
     /// What all of them teach, and the threshold for 99 % recall by out-of-fold scores.
@@ -109,8 +118,8 @@ pub(crate) const PLAIN: [Method; 3] = [
     ("fft", fourier_score),
 ];
 
-fn unlooked(reason: ballast_predict::label::Reason) -> f64 {
-    if reason == ballast_predict::label::Reason::Flat { f64::NEG_INFINITY } else { f64::INFINITY }
+fn unlooked(reason: Reason) -> f64 {
+    if reason == Reason::Flat { f64::NEG_INFINITY } else { f64::INFINITY }
 }
 
 /// The highest score that enough user-facing weeks reach.

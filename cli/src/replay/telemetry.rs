@@ -10,12 +10,11 @@ use ballast_agent_core::Policy;
 use ballast_sim::replay::{Meaning, Options, Telemetry, TelemetryReport};
 use ballast_sim::trace::{ReadOptions, Trace, Unit};
 use ballast_types::Watts;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::{TelemetryArgs, UnitArg, plot};
 use crate::demo::PolicyArg;
-use crate::{say, tell};
+use crate::{progress_bar, say, tell};
 
 /// Points of the plot.
 const POINTS: usize = 1200;
@@ -39,7 +38,8 @@ pub(super) fn run(path: &Path, args: &TelemetryArgs, json: bool) -> anyhow::Resu
     let trace = Trace::read(std::io::BufReader::new(file), &name, &read_options(args))?;
     let mut run = Telemetry::new(&trace, &options(args)?)?;
     drop(trace);
-    let bar = bar(run.length());
+    // Of the replayed seconds.
+    let bar = progress_bar(run.length().as_secs(), "{wide_bar} {percent} %  {eta} left");
     let begun = Instant::now();
     while !run.advance(CHUNK)? {
         bar.set_position(run.done().as_secs());
@@ -89,15 +89,6 @@ fn options(args: &TelemetryArgs) -> anyhow::Result<Options> {
         model: args.server.model(),
         points: if args.plot.is_some() { POINTS } else { 0 },
     })
-}
-
-/// Shown only where stderr is a terminal.
-fn bar(length: Duration) -> ProgressBar {
-    let bar = ProgressBar::new(length.as_secs());
-    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {percent} %  {eta} left") {
-        bar.set_style(style);
-    }
-    bar
 }
 
 fn text(timed: &Timed) -> String {

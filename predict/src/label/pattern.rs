@@ -68,8 +68,8 @@ impl Pattern {
         }
     }
 
-    /// Only Compare8 decides, and Compare12 where it may.
-    fn decide(&self, Compare { compare8, compare12 }: Compare) -> Label {
+    /// The label of a week that compares so: only Compare8 decides, and Compare12 where it may.
+    pub fn decide(&self, Compare { compare8, compare12 }: Compare) -> Label {
         let reason = match compare8 < self.options.threshold {
             false => Reason::NotDaily,
             true if self.options.guard12 && compare12 >= GUARD12 => Reason::HalfDaily,
