@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use ballast_planner::{Histogram, Longest, Plan, Readings, Rejected};
+use ballast_planner::{Approach, Histogram, Longest, Plan, Readings, Rejected};
 
 use args::Asked;
 pub(crate) use args::PlanArgs;
@@ -20,8 +20,6 @@ struct History {
     /// By hardware generation.
     draws: BTreeMap<String, Histogram>,
     rejected: Rejected,
-    /// Telemetry, not a histogram: there is more to ask of it.
-    readings: Option<Readings>,
 }
 
 /// Plans.
@@ -32,20 +30,27 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
             let readings = read::telemetry(&args.telemetry, &args.columns, asked.intake)?;
             let draws = readings.histograms().into_iter();
             let draws = draws.map(|(name, draws)| (name.to_owned(), draws.clone())).collect();
-            History { draws, rejected: readings.rejected(), readings: Some(readings) }
+            History { draws, rejected: readings.rejected() }
         }
         _ => {
             let draws = read::histograms(&args.histogram, asked.intake.resolution)?;
-            History { draws, rejected: Rejected::default(), readings: None }
+            History { draws, rejected: Rejected::default() }
         }
     };
     history.draws.retain(|_, draws| draws.readings() > 0);
     if history.draws.is_empty() {
         bail!("no reading counts as a draw: {}", report::rejected(history.rejected));
     }
-    let mut answers = vec![];
-    for (generation, draws) in &history.draws {
-        answers.push(answer(args, &asked, &history, generation, draws)?);
+    let plans = history.draws.iter().map(|(generation, draws)| {
+        let make = |approach| Plan::make(draws, approach, &asked.chassis, &asked.terms);
+        let table = Approach::ALL.iter();
+        let table = table.filter_map(|approach| Some((approach.name, make(approach)?))).collect();
+        let plan = make(&asked.approach).context("a history without readings")?;
+        Ok(Answer { generation: generation.clone(), plan, longest_event_s: None, table })
+    });
+    let mut answers: Vec<Answer> = plans.collect::<anyhow::Result<_>>()?;
+    if !args.telemetry.is_empty() {
+        longest(args, &asked, &mut answers)?;
     }
     if let Some(file) = &args.plot {
         plot::draw(file, &history.draws, &answers, asked.terms.provisioned)
@@ -60,34 +65,26 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The plan for one hardware generation.
-fn answer(
-    args: &PlanArgs,
-    asked: &Asked,
-    history: &History,
-    generation: &str,
-    draws: &Histogram,
-) -> anyhow::Result<Answer> {
-    let make = |approach| Plan::make(draws, approach, &asked.chassis, &asked.terms);
-    let plan = make(&asked.approach).context("a history without readings")?;
-    // A second look is needed only for what a histogram does not know.
-    let longest = match &history.readings {
-        None => None,
-        Some(_) if plan.events.all() == 0 => Some(0),
-        Some(readings) => {
-            let mut longest = Longest::default();
-            let mut again = Readings::new(asked.intake)?;
-            read::each(&args.telemetry, &args.columns, &mut again, |all, chassis, t_s, watts| {
-                let above = asked.intake.draw(watts).is_some_and(|draw| draw > plan.budget);
-                if above && all.generation(chassis) == generation {
-                    longest.above(chassis, readings.unit(t_s))?;
-                }
-                Ok(())
-            })?;
-            Some(longest.units() * u64::from(asked.intake.period_s))
-        }
-    };
-    let table = ballast_planner::Approach::ALL.iter();
-    let table = table.filter_map(|approach| Some((approach.name, make(approach)?))).collect();
-    Ok(Answer { generation: generation.to_owned(), plan, longest_event_s: longest, table })
+/// Finds the longest event of each plan. Where there is any it takes a second look at the telemetry: a
+/// histogram does not know what came after what.
+fn longest(args: &PlanArgs, asked: &Asked, answers: &mut [Answer]) -> anyhow::Result<()> {
+    let mut found = vec![Longest::default(); answers.len()];
+    if answers.iter().any(|answer| answer.plan.events.all() > 0) {
+        let mut again = Readings::new(asked.intake)?;
+        read::each(&args.telemetry, &args.columns, &mut again, |all, chassis, t_s, watts| {
+            let of = all.generation(chassis);
+            let Some(place) = answers.iter().position(|answer| answer.generation == of) else {
+                return Ok(());
+            };
+            let budget = answers[place].plan.budget;
+            if asked.intake.draw(watts).is_some_and(|draw| draw > budget) {
+                found[place].above(chassis, all.unit(t_s))?;
+            }
+            Ok(())
+        })?;
+    }
+    for (answer, longest) in answers.iter_mut().zip(found) {
+        answer.longest_event_s = Some(longest.units() * u64::from(asked.intake.period_s));
+    }
+    Ok(())
 }

@@ -13,11 +13,13 @@
 //! | `chassis` | what a chassis can shed at a frequency floor |
 //! | `policy` | accepted rates and floors; the approaches of the paper's Table IV |
 //! | `lowest` | the lowest admissible budget: closed form, and the paper's walk |
-//! | `plan` | buffer, savings, and the events that the history would have had |
+//! | `events` | what a budget would have done to the history |
+//! | `plan` | buffer and savings |
 //!
 //! Source: Kumbhare et al., arXiv 2010.15388, Section III-E and IV-F.
 
 mod chassis;
+mod events;
 mod histogram;
 mod lowest;
 mod plan;
@@ -25,8 +27,9 @@ mod policy;
 mod readings;
 
 pub use chassis::{Chassis, ChassisError, Reductions};
+pub use events::Events;
 pub use histogram::{Histogram, HistogramError};
 pub use lowest::{Binding, Lowest, lowest, walk};
-pub use plan::{Events, Plan, Terms, TermsError};
+pub use plan::{Plan, Terms, TermsError};
 pub use policy::{Approach, Policy, PolicyError, Treated};
 pub use readings::{ChassisIndex, Intake, Longest, Readings, ReadingsError, Rejected};

@@ -4,6 +4,7 @@ use ballast_types::Watts;
 use serde::{Deserialize, Serialize};
 
 use crate::chassis::Reductions;
+use crate::events::Events;
 use crate::histogram::Histogram;
 use crate::policy::Policy;
 
@@ -86,22 +87,12 @@ pub fn walk(draws: &Histogram, policy: &Policy, shed: Reductions) -> Option<Watt
 
 /// Whether `budget` keeps the policy: every event can be shed, and events are rare enough.
 fn is_admissible(draws: &Histogram, policy: &Policy, shed: Reductions, budget: Watts) -> bool {
-    let (mut events, mut user_facing) = (0_u64, 0_u64);
-    for (draw, count) in draws.iter().rev().take_while(|&(draw, _)| draw > budget) {
-        let need = draw - budget;
-        if need > shed.first + shed.user_facing {
-            return false;
-        }
-        events = events.saturating_add(count);
-        if need > shed.first {
-            user_facing = user_facing.saturating_add(count);
-        }
-    }
+    let events = Events::under(budget, draws, policy, shed);
     let rare = |n: u64, ppm: u32| {
         u128::from(n) * 1_000_000 <= u128::from(draws.readings()) * u128::from(ppm)
     };
     let (total_ppm, user_facing_ppm) = policy.rates_ppm();
-    rare(events, total_ppm) && rare(user_facing, user_facing_ppm)
+    events.unmet == 0 && rare(events.all(), total_ppm) && rare(events.user_facing, user_facing_ppm)
 }
 
 #[cfg(test)]

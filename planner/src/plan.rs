@@ -6,9 +6,10 @@ use ballast_types::Watts;
 use serde::{Deserialize, Serialize};
 
 use crate::chassis::{Chassis, Reductions};
+use crate::events::Events;
 use crate::histogram::Histogram;
 use crate::lowest::{Binding, lowest};
-use crate::policy::{Approach, Policy};
+use crate::policy::Approach;
 
 /// What the plan is made for, besides the history.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,52 +80,6 @@ impl Terms {
     }
 }
 
-/// What the history would have had under a budget. An event is a reading above it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Events {
-    /// Readings that capping non-user-facing VMs alone would have mended.
-    pub non_user_facing: u64,
-    /// Readings that would have hit user-facing VMs too; under full-server capping every event.
-    pub user_facing: u64,
-    /// Readings that no capping within the floors would have mended.
-    pub unmet: u64,
-    /// The most that one event would have had to shed.
-    #[serde(rename = "deepest_w")]
-    pub deepest: Watts,
-    /// What all events together would have shed, as watts times readings.
-    #[serde(rename = "shed_w_readings")]
-    pub shed: Watts,
-}
-
-impl Events {
-    /// Of the readings in `draws` under `budget`.
-    #[must_use]
-    pub fn under(budget: Watts, draws: &Histogram, shed: Reductions, full_server: bool) -> Self {
-        let mut events = Self::default();
-        for (draw, count) in draws.iter().rev().take_while(|&(draw, _)| draw > budget) {
-            let need = draw - budget;
-            events.deepest = events.deepest.max(need);
-            let watts = need.milli().saturating_mul(i64::try_from(count).unwrap_or(i64::MAX));
-            events.shed += Watts::from_milli(watts);
-            let which = if need > shed.first + shed.user_facing {
-                &mut events.unmet
-            } else if full_server || need > shed.first {
-                &mut events.user_facing
-            } else {
-                &mut events.non_user_facing
-            };
-            *which = which.saturating_add(count);
-        }
-        events
-    }
-
-    /// All of them.
-    #[must_use]
-    pub const fn all(&self) -> u64 {
-        self.non_user_facing.saturating_add(self.user_facing).saturating_add(self.unmet)
-    }
-}
-
 /// The budget to set for every chassis of one hardware generation, and what it rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -164,7 +119,6 @@ impl Plan {
         terms: &Terms,
     ) -> Option<Self> {
         draws.max()?;
-        let full_server = matches!(approach.policy, Policy::FullServer { .. });
         let reductions = chassis.reductions(&approach.policy, approach.treated);
         let found = lowest(draws, &approach.policy, reductions);
         let (p_min, mut binding) = found
@@ -178,7 +132,7 @@ impl Plan {
             binding = Binding::Provisioned;
             terms.provisioned
         };
-        let events = Events::under(budget, draws, reductions, full_server);
+        let events = Events::under(budget, draws, &approach.policy, reductions);
         let (budget_w, provisioned_w) = (budget.as_f64(), terms.provisioned.as_f64());
         let delta = 1.0 - budget_w / provisioned_w;
         let week = 7.0 * 24.0 * 3600.0 / terms.period.as_secs_f64();
@@ -233,26 +187,6 @@ mod tests {
             assert_eq!(plan.binding, binding, "{name}");
             assert_eq!(plan.events.unmet, 0, "{name}");
         }
-    }
-
-    #[test]
-    fn what_a_budget_would_have_done_is_counted() {
-        let mut draws = Histogram::new(Watts::from_whole(1)).unwrap();
-        for (w, times) in [(100, 90), (110, 5), (130, 3), (160, 2)] {
-            draws.add(Watts::from_whole(w), times);
-        }
-        let shed = Reductions { first: Watts::from_whole(15), user_facing: Watts::from_whole(20) };
-        let events = Events::under(Watts::from_whole(100), &draws, shed, false);
-        let expected = Events {
-            non_user_facing: 5,
-            user_facing: 3,
-            unmet: 2,
-            deepest: Watts::from_whole(60),
-            shed: Watts::from_whole(5 * 10 + 3 * 30 + 2 * 60),
-        };
-        assert_eq!((events, events.all()), (expected, 10));
-        let events = Events::under(Watts::from_whole(100), &draws, shed, true);
-        assert_eq!((events.non_user_facing, events.user_facing), (0, 8));
     }
 
     #[test]
