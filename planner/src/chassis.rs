@@ -58,7 +58,7 @@ pub struct ChassisError {
 }
 
 /// What capping can take off a chassis's draw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reductions {
     /// From non-user-facing VMs alone; under full-server capping from everyone.
     #[serde(rename = "first_w")]

@@ -15,12 +15,14 @@
 //! | `lowest` | the lowest admissible budget: closed form, and the paper's walk |
 //! | `events` | what a budget would have done to the history |
 //! | `plan` | buffer and savings |
+//! | `levels` | racks, rows, UPSs: budgets that every breaker can carry |
 //!
 //! Source: Kumbhare et al., arXiv 2010.15388, Section III-E and IV-F.
 
 mod chassis;
 mod events;
 mod histogram;
+mod levels;
 mod lowest;
 mod plan;
 mod policy;
@@ -29,6 +31,9 @@ mod readings;
 pub use chassis::{Chassis, ChassisError, Reductions};
 pub use events::Events;
 pub use histogram::{Histogram, HistogramError};
+pub use levels::{
+    ChassisBudget, Generation, Levels, LevelsError, Node, NodePlan, Series, Topology, TopologyError,
+};
 pub use lowest::{Binding, Lowest, lowest, walk};
 pub use plan::{Plan, Terms, TermsError};
 pub use policy::{Approach, Policy, PolicyError, Treated};

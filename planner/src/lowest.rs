@@ -86,7 +86,12 @@ pub fn walk(draws: &Histogram, policy: &Policy, shed: Reductions) -> Option<Watt
 }
 
 /// Whether `budget` keeps the policy: every event can be shed, and events are rare enough.
-fn is_admissible(draws: &Histogram, policy: &Policy, shed: Reductions, budget: Watts) -> bool {
+pub(crate) fn is_admissible(
+    draws: &Histogram,
+    policy: &Policy,
+    shed: Reductions,
+    budget: Watts,
+) -> bool {
     let events = Events::under(budget, draws, policy, shed);
     let rare = |n: u64, ppm: u32| {
         u128::from(n) * 1_000_000 <= u128::from(draws.readings()) * u128::from(ppm)

@@ -9,7 +9,7 @@ use crate::chassis::{Chassis, Reductions};
 use crate::events::Events;
 use crate::histogram::Histogram;
 use crate::lowest::{Binding, lowest};
-use crate::policy::Approach;
+use crate::policy::{Approach, Policy};
 
 /// What the plan is made for, besides the history.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -118,9 +118,19 @@ impl Plan {
         chassis: &Chassis,
         terms: &Terms,
     ) -> Option<Self> {
-        draws.max()?;
         let reductions = chassis.reductions(&approach.policy, approach.treated);
-        let found = lowest(draws, &approach.policy, reductions);
+        Self::with(draws, &approach.policy, reductions, terms)
+    }
+
+    /// The same where it is known what capping can take off.
+    pub(crate) fn with(
+        draws: &Histogram,
+        policy: &Policy,
+        reductions: Reductions,
+        terms: &Terms,
+    ) -> Option<Self> {
+        draws.max()?;
+        let found = lowest(draws, policy, reductions);
         let (p_min, mut binding) = found
             .map_or((terms.provisioned, Binding::Provisioned), |found| {
                 (found.budget, found.binding)
@@ -132,7 +142,7 @@ impl Plan {
             binding = Binding::Provisioned;
             terms.provisioned
         };
-        let events = Events::under(budget, draws, &approach.policy, reductions);
+        let events = Events::under(budget, draws, policy, reductions);
         let (budget_w, provisioned_w) = (budget.as_f64(), terms.provisioned.as_f64());
         let delta = 1.0 - budget_w / provisioned_w;
         let week = 7.0 * 24.0 * 3600.0 / terms.period.as_secs_f64();

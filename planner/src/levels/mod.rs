@@ -1,0 +1,343 @@
+//! Racks, rows, UPSs: budgets that respect every level.
+//!
+//! Chassis budgets are what Ballast enforces. Under the planned ones a node's breaker holds whatever happens if the
+//! budgets of all chassis that it feeds add up to no more than what it is provisioned for; where they do not, they are
+//! lowered until they do, and what that breaks is said. Chassis do not peak together, so the node's own sums admit less
+//! still: what the same five steps say of them is the lowest that a manager of that level could hold.
+
+mod series;
+mod topology;
+
+use std::collections::BTreeMap;
+
+use ballast_types::Watts;
+use serde::Serialize;
+
+use crate::chassis::Reductions;
+use crate::histogram::{Histogram, HistogramError};
+use crate::lowest::is_admissible;
+use crate::plan::{Plan, Terms};
+use crate::policy::Policy;
+use series::Trace;
+
+pub use series::Series;
+pub use topology::{Node, Topology, TopologyError};
+
+/// A node's own sums are judged only if all of its chassis were read in so large a share of the time.
+const LEAST_COMPLETE: f64 = 0.5;
+
+/// Levels that cannot be planned.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LevelsError {
+    /// The topology and the telemetry speak of different chassis.
+    #[error("chassis {0:?} is in the telemetry, and no node of the topology feeds it")]
+    NotFed(String),
+    /// The same the other way round.
+    #[error("node {node:?} feeds chassis {chassis:?}, which has no reading")]
+    NoReading {
+        /// Which node.
+        node: String,
+        /// Which chassis.
+        chassis: String,
+    },
+    /// No budgets are low enough for this breaker.
+    #[error(
+        "{level} {node:?} is provisioned for {provisioned}; with all that the policy may shed its chassis still draw up \
+         to {least}: accept deeper caps, or feed fewer chassis"
+    )]
+    Overloaded {
+        /// What it is.
+        level: String,
+        /// Which node.
+        node: String,
+        /// What its breaker is provisioned for.
+        provisioned: Watts,
+        /// The least that its chassis' budgets can add up to.
+        least: Watts,
+    },
+    /// Steps are counted in 16 bits.
+    #[error(
+        "a draw of {draw} in steps of {resolution}: levels need a resolution of which it has at most 65535"
+    )]
+    TooFine {
+        /// The draw.
+        draw: Watts,
+        /// The step.
+        resolution: Watts,
+    },
+    /// Too much to remember.
+    #[error(
+        "too many chassis and units of time for one machine's memory: plan the levels from less history"
+    )]
+    TooMuch,
+    /// No resolution.
+    #[error(transparent)]
+    Histogram(#[from] HistogramError),
+}
+
+/// What is known of the chassis of one hardware generation.
+#[derive(Clone, Copy, Debug)]
+pub struct Generation<'a> {
+    /// Their draws.
+    pub draws: &'a Histogram,
+    /// What is planned for each of them.
+    pub plan: &'a Plan,
+}
+
+/// One node, planned.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodePlan {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub level: String,
+    /// How many chassis it feeds, all in all.
+    pub chassis: usize,
+    /// What its breaker is provisioned for.
+    #[serde(rename = "provisioned_w")]
+    pub provisioned: Watts,
+    /// What the budgets of its chassis add up to: never more than `provisioned`.
+    #[serde(rename = "budget_w")]
+    pub budget: Watts,
+    /// What its breaker leaves for more chassis.
+    #[serde(rename = "headroom_w")]
+    pub headroom: Watts,
+    /// In how large a share of the time all of its chassis were read.
+    pub complete_share: f64,
+    /// What its own sums admit, together with those of all nodes like it; `None` where too few are complete.
+    pub alone: Option<Plan>,
+}
+
+/// The budget of one chassis under all levels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChassisBudget {
+    /// Which chassis.
+    pub chassis: String,
+    /// Its budget.
+    #[serde(rename = "budget_w")]
+    pub budget: Watts,
+    /// The node whose breaker lowers it under what its generation's plan says, if one does.
+    pub lowered_by: Option<String>,
+    /// Whether the policy would still have been kept.
+    pub kept: bool,
+}
+
+/// All levels, planned.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Levels {
+    /// Each after the node that feeds it.
+    pub nodes: Vec<NodePlan>,
+    /// By name.
+    pub chassis: Vec<ChassisBudget>,
+}
+
+impl Levels {
+    /// Plans every level. `generations` holds every generation that `series` names.
+    ///
+    /// # Errors
+    /// Where topology and telemetry do not fit together, or a breaker cannot be kept.
+    pub fn plan(
+        topology: &Topology,
+        series: &Series,
+        policy: &Policy,
+        generations: &BTreeMap<String, Generation<'_>>,
+        terms: &Terms,
+    ) -> Result<Self, LevelsError> {
+        let of = traces(topology, series)?;
+        let budgets = budgets(topology, &of, generations)?;
+        let nodes = nodes(topology, series, &of, &budgets, policy, generations, terms)?;
+        let chassis = budgets.into_iter().map(|(name, (budget, lowered_by))| {
+            let Generation { draws, plan } = generations[&of[name].generation];
+            // What stays as planned is kept as planned.
+            let kept =
+                lowered_by.is_none() || is_admissible(draws, policy, plan.reductions, budget);
+            let lowered_by = lowered_by.map(|at| topology.nodes[at].name.clone());
+            ChassisBudget { chassis: name.to_owned(), budget, lowered_by, kept }
+        });
+        Ok(Self { nodes, chassis: chassis.collect() })
+    }
+}
+
+/// The draws of every chassis that is fed.
+fn traces<'a>(
+    topology: &'a Topology,
+    series: &'a Series,
+) -> Result<BTreeMap<&'a str, &'a Trace>, LevelsError> {
+    let feeds = topology.feeds();
+    if let Some((name, _)) = series.chassis().find(|(name, _)| !feeds.contains_key(name)) {
+        return Err(LevelsError::NotFed(name.to_owned()));
+    }
+    let trace = |(chassis, at): (&'a str, usize)| {
+        let node = &topology.nodes[at].name;
+        let missing = || LevelsError::NoReading { node: node.clone(), chassis: chassis.to_owned() };
+        Ok((chassis, series.get(chassis).ok_or_else(missing)?))
+    };
+    feeds.into_iter().map(trace).collect()
+}
+
+/// What is planned for a part of the tree, and the least that it can be held to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Need {
+    least: Watts,
+    planned: Watts,
+}
+
+impl Need {
+    fn and(self, other: Self) -> Self {
+        Self { least: self.least + other.least, planned: self.planned + other.planned }
+    }
+
+    /// Its part of `given`, which is less than `all` parts need: what all can be held to, and an even share of what is
+    /// left over that. Rounded down to whole steps.
+    fn part(self, given: Watts, all: Self, step: Watts) -> Watts {
+        let over = |w: Watts, least: Watts| i128::from((w - least).milli());
+        let (left, wanted) = (over(given, all.least), over(all.planned, all.least).max(1));
+        let more = over(self.planned, self.least) * left / wanted;
+        let step = step.milli().max(1);
+        let more = i64::try_from(more).unwrap_or(0);
+        self.least + Watts::from_milli(more / step * step)
+    }
+}
+
+/// A chassis' budget, and the node whose breaker lowers it.
+type Budgets<'a> = BTreeMap<&'a str, (Watts, Option<usize>)>;
+
+/// The budgets that every breaker can carry: as planned, or lowered evenly.
+fn budgets<'a>(
+    topology: &'a Topology,
+    of: &BTreeMap<&'a str, &Trace>,
+    generations: &BTreeMap<String, Generation<'_>>,
+) -> Result<Budgets<'a>, LevelsError> {
+    let need = |chassis: &str| {
+        let Generation { draws, plan } = generations[&of[chassis].generation];
+        let shed = plan.reductions.first + plan.reductions.user_facing;
+        let least = draws.round_up(draws.max().map_or(plan.budget, |max| max - shed));
+        Need { least: least.min(plan.budget), planned: plan.budget }
+    };
+    // Up: what a node's chassis need.
+    let mut needs = vec![Need::default(); topology.nodes.len()];
+    for (at, node) in topology.nodes.iter().enumerate().rev() {
+        for chassis in &node.chassis {
+            needs[at] = needs[at].and(need(chassis));
+        }
+        let all = needs[at];
+        if all.least > node.provisioned {
+            return Err(LevelsError::Overloaded {
+                level: node.level.clone(),
+                node: node.name.clone(),
+                provisioned: node.provisioned,
+                least: all.least,
+            });
+        }
+        if let Some(parent) = topology.parents[at] {
+            let planned = all.planned.min(node.provisioned);
+            needs[parent] = needs[parent].and(Need { planned, ..all });
+        }
+    }
+    // Down: what it may have of what feeds it.
+    let mut given: Vec<_> = topology.nodes.iter().map(|node| node.provisioned).collect();
+    let mut lowered = vec![None; given.len()];
+    let mut budgets = BTreeMap::new();
+    for (at, node) in topology.nodes.iter().enumerate() {
+        if let Some(parent) = topology.parents[at] {
+            let all = needs[parent];
+            let own = Need { planned: needs[at].planned.min(node.provisioned), ..needs[at] };
+            if all.planned > given[parent] {
+                given[at] = own.part(given[parent], all, Watts::from_milli(1));
+                lowered[at] = lowered[parent];
+            }
+        }
+        let all = needs[at];
+        if all.planned > given[at] && given[at] == node.provisioned {
+            lowered[at] = Some(at);
+        }
+        for chassis in &node.chassis {
+            let need = need(chassis);
+            let step = generations[&of[chassis.as_str()].generation].draws.resolution();
+            let budget = if all.planned > given[at] {
+                (need.part(given[at], all, step), lowered[at])
+            } else {
+                (need.planned, None)
+            };
+            budgets.insert(chassis.as_str(), budget);
+        }
+    }
+    Ok(budgets)
+}
+
+/// Nodes that are alike: their draws are those of one population.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Kind<'a> {
+    level: &'a str,
+    provisioned: Watts,
+    /// How many chassis of each generation.
+    chassis: BTreeMap<&'a str, usize>,
+}
+
+/// Every node with what its own sums admit.
+fn nodes(
+    topology: &Topology,
+    series: &Series,
+    of: &BTreeMap<&str, &Trace>,
+    budgets: &Budgets<'_>,
+    policy: &Policy,
+    generations: &BTreeMap<String, Generation<'_>>,
+    terms: &Terms,
+) -> Result<Vec<NodePlan>, LevelsError> {
+    let mut fed: Vec<Vec<&str>> = vec![vec![]; topology.nodes.len()];
+    for (at, node) in topology.nodes.iter().enumerate().rev() {
+        fed[at].extend(node.chassis.iter().map(String::as_str));
+        if let Some(parent) = topology.parents[at] {
+            let under = fed[at].clone();
+            fed[parent].extend(under);
+        }
+    }
+    let mut kinds = BTreeMap::new();
+    let mut seen = vec![];
+    for (node, fed) in topology.nodes.iter().zip(&fed) {
+        let traces: Vec<_> = fed.iter().map(|chassis| of[chassis]).collect();
+        let mut chassis = BTreeMap::new();
+        for trace in &traces {
+            *chassis.entry(trace.generation.as_str()).or_insert(0) += 1;
+        }
+        let kind = Kind { level: &node.level, provisioned: node.provisioned, chassis };
+        let mut sums = series.none_yet()?;
+        let (complete, any) = series.sum(&traces, &mut sums);
+        let share = complete as f64 / any.max(1) as f64;
+        let all = kinds.entry(kind.clone()).or_insert(series.none_yet()?);
+        if share >= LEAST_COMPLETE {
+            all.merge(&sums)?;
+        }
+        seen.push((kind, share));
+    }
+    let alone = |(kind, sums): (&Kind<'_>, &Histogram)| {
+        let mut shed = Reductions::default();
+        for (&generation, &n) in &kind.chassis {
+            let each = generations[generation].plan.reductions;
+            (0..n).for_each(|_| {
+                shed.first += each.first;
+                shed.user_facing += each.user_facing;
+            });
+        }
+        Plan::with(sums, policy, shed, &Terms { provisioned: kind.provisioned, ..*terms })
+    };
+    let alone: BTreeMap<_, _> = kinds.iter().map(|all| (all.0.clone(), alone(all))).collect();
+    let all = topology.nodes.iter().zip(fed).zip(seen);
+    let plan = |((node, fed), (kind, complete_share)): ((&Node, Vec<&str>), _)| {
+        let budget: Watts = fed.iter().map(|chassis| budgets[chassis].0).sum();
+        NodePlan {
+            name: node.name.clone(),
+            level: node.level.clone(),
+            chassis: fed.len(),
+            provisioned: node.provisioned,
+            budget,
+            headroom: node.provisioned - budget,
+            complete_share,
+            alone: alone[&kind],
+        }
+    };
+    Ok(all.map(plan).collect())
+}
+
+#[cfg(test)]
+mod tests;
