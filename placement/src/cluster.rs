@@ -43,8 +43,19 @@ pub struct Resident {
 struct Slot {
     host: Host,
     state: HostState,
+    /// What its VMs take: more than it has, where somebody else put them there.
+    taken: Totals,
     free: Resources,
     vms: u32,
+}
+
+impl Slot {
+    /// Room for what is asked, once `given` is no longer taken.
+    fn holds(&self, asked: Resources, given: Resources) -> bool {
+        let taken = self.taken - given + asked;
+        taken.milli_cores <= u64::from(self.host.capacity.cores.milli())
+            && taken.memory_kb <= self.host.capacity.memory.kb()
+    }
 }
 
 /// The inventory. Every change is checked whole before anything is changed.
@@ -66,8 +77,13 @@ impl Cluster {
     /// Empty hosts, all open; their ids are their places in the list.
     #[must_use]
     pub fn new(hosts: &[Host]) -> Self {
-        let slot =
-            |host: &Host| Slot { host: *host, state: HostState::Open, free: host.capacity, vms: 0 };
+        let slot = |host: &Host| Slot {
+            host: *host,
+            state: HostState::Open,
+            taken: Totals::default(),
+            free: host.capacity,
+            vms: 0,
+        };
         let mut sizes: Vec<Resources> = Vec::new();
         for host in hosts {
             if !sizes.contains(&host.capacity) {
@@ -106,6 +122,11 @@ impl Cluster {
     #[must_use]
     pub fn host(&self, host: HostId) -> Host {
         self.slots[host.0 as usize].host
+    }
+    /// What the VMs of a host take that is known to exist: more than it has, where they were observed there.
+    #[must_use]
+    pub fn taken(&self, host: HostId) -> Totals {
+        self.slots[host.0 as usize].taken
     }
     /// What is left of a host that is known to exist.
     #[must_use]
@@ -226,6 +247,15 @@ impl Cluster {
         self.check(host)?;
         self.check_request(vm)?;
         self.check_room(vm.id, vm.resources, host)?;
+        self.observe(vm, host)
+    }
+
+    /// Adds a VM, whether or not there is room, and whatever its size.
+    pub(crate) fn observe(&mut self, vm: &VmRequest, host: HostId) -> Result<(), PlacementError> {
+        self.check(host)?;
+        if let Some(Resident { host, .. }) = self.residents.get(&vm.id) {
+            return Err(PlacementError::AlreadyPlaced { vm: vm.id, host: *host });
+        }
         self.take(host, vm.resources);
         self.residents.insert(vm.id, Resident { vm: *vm, host });
         Ok(())
@@ -255,9 +285,12 @@ impl Cluster {
         let before = self.known(after.id)?;
         let host = before.host;
         self.check_size(after.id, after.resources)?;
-        let room = self.free(host).checked_add(before.vm.resources).unwrap_or_default();
-        if !room.hold(after.resources) {
-            let (vm, asked, free) = (after.id, after.resources, room);
+        let slot = &self.slots[host.0 as usize];
+        // One that takes no more than before stays, however full its host was found.
+        if !before.vm.resources.hold(after.resources)
+            && !slot.holds(after.resources, before.vm.resources)
+        {
+            let (vm, asked, free) = (after.id, after.resources, slot.free);
             return Err(PlacementError::Full { vm, asked, host, free });
         }
         self.give_back(host, before.vm.resources);
@@ -275,15 +308,13 @@ impl Cluster {
         if free.hold(asked) { Ok(()) } else { Err(PlacementError::Full { vm, asked, host, free }) }
     }
 
-    /// There is room: it was checked.
     fn take(&mut self, host: HostId, taken: Resources) {
-        let slot = &mut self.slots[host.0 as usize];
-        slot.free = slot.free.checked_sub(taken).unwrap_or_default();
-        if slot.state == HostState::Open {
-            self.open -= taken;
-        }
+        self.retake(host, |slot| {
+            slot.taken += taken;
+            slot.vms += 1;
+        });
         self.allocated += taken;
-        slot.vms += 1;
+        let slot = &self.slots[host.0 as usize];
         if slot.vms == 1 {
             self.used_hosts += 1;
             self.used_capacity += slot.host.capacity;
@@ -292,16 +323,27 @@ impl Cluster {
 
     /// It was taken before.
     fn give_back(&mut self, host: HostId, given: Resources) {
-        let slot = &mut self.slots[host.0 as usize];
-        slot.free = slot.free.checked_add(given).unwrap_or(slot.host.capacity);
-        if slot.state == HostState::Open {
-            self.open += given;
-        }
+        self.retake(host, |slot| {
+            slot.taken -= given;
+            slot.vms -= 1;
+        });
         self.allocated -= given;
-        slot.vms -= 1;
+        let slot = &self.slots[host.0 as usize];
         if slot.vms == 0 {
             self.used_hosts -= 1;
             self.used_capacity -= slot.host.capacity;
+        }
+    }
+
+    /// Changes what is taken of a host, and what is free with it.
+    fn retake(&mut self, host: HostId, change: impl FnOnce(&mut Slot)) {
+        let slot = &mut self.slots[host.0 as usize];
+        let before = slot.free;
+        change(slot);
+        slot.free = slot.host.capacity.less(slot.taken);
+        if slot.state == HostState::Open {
+            self.open -= before;
+            self.open += slot.free;
         }
     }
 }

@@ -7,14 +7,18 @@
 //!   rank. What still ties goes to the lowest host id.
 //! * [`Scheduler`]: all of it together: score, place, remove, migrate, and why.
 //!
+//! * [`Policy`]: the rules that the simulator plays and the daemon serves; [`Inventory`]: hosts and VMs by name under them.
+//!
 //! Quantities are integers, so that removing a VM undoes exactly what placing it did. Hosts, VMs and
-//! deployments are numbers here; the caller keeps their names. The crate is pure: time is an argument.
+//! deployments are numbers in all but the [`Inventory`]. The crate is pure: time is an argument.
 //!
 //! Source: Kumbhare et al., arXiv 2010.15388, Sections II-C and III-C.
 
 mod cluster;
 mod error;
 pub mod fits;
+pub mod inventory;
+mod policy;
 mod ranking;
 mod request;
 mod rule;
@@ -24,6 +28,8 @@ mod units;
 
 pub use cluster::{Cluster, Host, HostState, Resident};
 pub use error::PlacementError;
+pub use inventory::{Inventory, InventoryError};
+pub use policy::Policy;
 pub use ranking::{Ranking, Tier};
 pub use request::{ChassisId, Demand, DeploymentId, HostId, TenantId, VmKey, VmRequest};
 pub use rule::{Ask, Event, Fit, Rule, Search};

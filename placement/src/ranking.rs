@@ -1,5 +1,7 @@
 //! Tiers of rules, and what their scores come to.
 
+use std::collections::BTreeMap;
+
 use ballast_types::Instant;
 
 use crate::rule::{Ask, Event, Rule, Search};
@@ -122,6 +124,29 @@ impl Ranking {
     /// Brings the best `top` of these hosts to the front, in order; the rest has none.
     pub(crate) fn order(&self, ask: &Ask<'_>, hosts: &mut [HostId], top: usize) {
         order(&self.tiers, ask, hosts, top);
+    }
+
+    /// Where each of these hosts stands among them; those that no tier tells apart stand alike.
+    pub(crate) fn standings(&self, ask: &Ask<'_>, hosts: &[HostId]) -> Vec<usize> {
+        let mut standing = vec![0; hosts.len()];
+        for tier in &self.tiers {
+            // What an earlier tier tells apart, the next ranks apart.
+            let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+            for (place, stands) in standing.iter().enumerate() {
+                groups.entry(*stands).or_default().push(place);
+            }
+            let mut next = 0;
+            for places in groups.into_values() {
+                let these: Vec<HostId> = places.iter().map(|place| hosts[*place]).collect();
+                let mut keyed: Vec<_> = tier.values(ask, &these).into_iter().zip(places).collect();
+                keyed.sort_unstable();
+                for alike in keyed.chunk_by(|a, b| a.0 == b.0) {
+                    alike.iter().for_each(|(_, place)| standing[*place] = next);
+                    next += 1;
+                }
+            }
+        }
+        standing
     }
 
     pub(crate) fn handle_event(&mut self, now: Instant, cluster: &Cluster, event: &Event<'_>) {

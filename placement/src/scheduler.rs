@@ -139,6 +139,13 @@ impl Scheduler {
         rules.map(verdict).collect()
     }
 
+    /// How these hosts stand for the VM: 0 is the best, the next is 1, hosts that no tier tells apart stand alike. Whether they
+    /// fit is not asked. In the order of `hosts`, each of which exists.
+    #[must_use]
+    pub fn standings(&self, now: Instant, vm: &VmRequest, hosts: &[HostId]) -> Vec<usize> {
+        self.ranking.standings(&Ask { now, vm, cluster: &self.cluster }, hosts)
+    }
+
     /// Why the host may not have the VM: each constraint that refuses, with its reason.
     ///
     /// # Errors
@@ -201,6 +208,22 @@ impl Scheduler {
         host: HostId,
     ) -> Result<(), PlacementError> {
         self.cluster.add(vm, host)?;
+        self.tell(now, &Event::Placed { vm, host });
+        Ok(())
+    }
+
+    /// Takes note of a VM that was found on a host: not even its room is checked. Where VMs take more than the host has,
+    /// nothing of it is free.
+    ///
+    /// # Errors
+    /// Where the host is unknown, or the VM is placed already.
+    pub fn observe(
+        &mut self,
+        now: Instant,
+        vm: &VmRequest,
+        host: HostId,
+    ) -> Result<(), PlacementError> {
+        self.cluster.observe(vm, host)?;
         self.tell(now, &Event::Placed { vm, host });
         Ok(())
     }

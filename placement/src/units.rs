@@ -14,14 +14,14 @@ const MEMORY_MAX_GB: f64 = 100_000.0;
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
-#[serde(transparent)]
+#[serde(try_from = "u64", into = "u64")]
 pub struct MilliCores(u32);
 
 /// Memory in kB: a millionth of a GB. Whether a GB is 10⁹ or 2³⁰ bytes is the caller's matter.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
-#[serde(transparent)]
+#[serde(try_from = "u64", into = "u64")]
 pub struct MemoryKb(u64);
 
 impl MilliCores {
@@ -77,6 +77,31 @@ impl MemoryKb {
     }
 }
 
+impl TryFrom<u64> for MilliCores {
+    type Error = String;
+    fn try_from(milli: u64) -> Result<Self, String> {
+        let most = (CORES_MAX * 1e3) as u64;
+        Self::from_milli(milli).ok_or_else(|| format!("{milli} thousandths of a core: 0 to {most}"))
+    }
+}
+impl From<MilliCores> for u64 {
+    fn from(cores: MilliCores) -> Self {
+        Self::from(cores.0)
+    }
+}
+impl TryFrom<u64> for MemoryKb {
+    type Error = String;
+    fn try_from(kb: u64) -> Result<Self, String> {
+        let most = (MEMORY_MAX_GB * 1e6) as u64;
+        Self::from_kb(kb).ok_or_else(|| format!("{kb} kB of memory: 0 to {most}"))
+    }
+}
+impl From<MemoryKb> for u64 {
+    fn from(memory: MemoryKb) -> Self {
+        memory.0
+    }
+}
+
 /// What a host has or a VM asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Resources {
@@ -110,6 +135,14 @@ impl Resources {
             cores: MilliCores(self.cores.0 - taken.cores.0),
             memory: MemoryKb(self.memory.0 - taken.memory.0),
         })
+    }
+    /// What is left when so much is taken: of each nothing, where that is more than there is.
+    pub(crate) fn less(self, taken: Totals) -> Self {
+        let milli = u64::from(self.cores.0).saturating_sub(taken.milli_cores);
+        Self {
+            cores: MilliCores(u32::try_from(milli).unwrap_or_default()),
+            memory: MemoryKb(self.memory.0.saturating_sub(taken.memory_kb)),
+        }
     }
 }
 

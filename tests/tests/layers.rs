@@ -50,6 +50,7 @@ fn every_crate_imports_downwards_only() {
             &[
                 agent,
                 chassis,
+                placement,
                 "ballast-predict",
                 "ballast-forest",
                 "ballast-hw",

@@ -1,8 +1,7 @@
 //! The policies by their names.
 
-use ballast_placement::fits::{Capacity, Open};
-use ballast_placement::rules::{Alpha, BestFit, Power};
-use ballast_placement::{Cluster, Fit, Ranking, Scheduler, Tier};
+use ballast_placement::rules::Alpha;
+use ballast_placement::{Cluster, Policy, Scheduler};
 use ballast_sim::cluster::Reason;
 use ballast_types::Instant;
 use clap::ValueEnum;
@@ -21,17 +20,14 @@ pub(super) enum PolicyArg {
 impl PolicyArg {
     /// A scheduler of this cluster.
     pub(super) fn scheduler(self, cluster: Cluster, alpha: Alpha) -> Scheduler {
-        let best_fit = || BestFit::new(&cluster);
-        let tiers = match self {
-            Self::FirstFit => Vec::new(),
-            Self::BestFit => vec![Tier::one(best_fit())],
-            Self::Power => vec![Tier::weighted(vec![
-                (1, Box::new(best_fit())),
-                (1, Box::new(Power::new(&cluster, alpha))),
-            ])],
+        let (best_fit, power) = match self {
+            Self::FirstFit => (0, 0),
+            Self::BestFit => (1, 0),
+            Self::Power => (1, 1),
         };
-        let fits: Vec<Box<dyn Fit>> = vec![Box::new(Capacity), Box::new(Open)];
-        Scheduler::new(cluster, fits, Ranking::new(tiers), Instant::ZERO)
+        // A trace does not say whether a deployment is to be spread.
+        let policy = Policy { best_fit, power, alpha, anti_affinity: false };
+        policy.scheduler(cluster, Instant::ZERO)
     }
 }
 

@@ -68,6 +68,12 @@ fn share(part: i64, whole: i64) -> i64 {
     (i128::from(part) * i128::from(ONE) / i128::from(whole.max(1))) as i64
 }
 
+fn deviation(values: impl Iterator<Item = f64> + Clone) -> f64 {
+    let count = values.clone().count().max(1) as f64;
+    let mean = values.clone().sum::<f64>() / count;
+    libm::sqrt(values.map(|value| (value - mean) * (value - mean)).sum::<f64>() / count)
+}
+
 impl Power {
     /// For this cluster, as if it were empty: the [`crate::Scheduler`] tells of the VMs that are there.
     #[must_use]
@@ -98,6 +104,18 @@ impl Power {
     #[must_use]
     pub fn server_score(&self, host: HostId) -> f64 {
         0.5 + self.servers[host.0 as usize].lean as f64 / (2 * ONE) as f64
+    }
+
+    /// κ of every chassis, by its number.
+    pub fn chassis_scores(&self) -> impl Iterator<Item = f64> + Clone {
+        self.chassis.iter().map(|chassis| chassis.score as f64 / ONE as f64)
+    }
+
+    /// Standard deviations: of κ over chassis, and of η, for a user-facing VM, over servers.
+    #[must_use]
+    pub fn deviations(&self) -> (f64, f64) {
+        let hosts = (0..self.servers.len() as u32).map(HostId);
+        (deviation(self.chassis_scores()), deviation(hosts.map(|host| self.server_score(host))))
     }
 
     fn add(&mut self, vm: &VmRequest, host: HostId, sign: i64) {

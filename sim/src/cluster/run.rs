@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ballast_placement::fits::{Capacity, Open};
-use ballast_placement::rules::{Alpha, BestFit, Power};
+use ballast_placement::rules::{Alpha, Power};
 use ballast_placement::{
-    ChassisId, Cluster, Event, Fit, Host, HostId, MemoryKb, MilliCores, Ranking, Resources, Rule,
-    Scheduler, Tier, Totals, VmKey, VmRequest,
+    ChassisId, Cluster, Event, Host, HostId, MemoryKb, MilliCores, Policy, Resources, Rule,
+    Scheduler, Totals, VmKey, VmRequest,
 };
 use ballast_types::{Instant, PowerModel};
 
@@ -125,15 +124,12 @@ impl<'a> Run<'a> {
         let host = |n| Host { chassis: ChassisId(n / site.servers), capacity };
         let cluster = Cluster::new(&(0..count).map(host).collect::<Vec<_>>());
         let truth = Power::new(&cluster, setup.alpha);
-        let tier = match setup.arm {
-            Arm::None => Tier::one(BestFit::new(&cluster)),
-            _ => Tier::weighted(vec![
-                (setup.weights.0, Box::new(BestFit::new(&cluster))),
-                (setup.weights.1, Box::new(Power::new(&cluster, setup.alpha))),
-            ]),
+        let (best_fit, power) = match setup.arm {
+            Arm::None => (1, 0),
+            _ => setup.weights,
         };
-        let fits: Vec<Box<dyn Fit>> = vec![Box::new(Capacity), Box::new(Open)];
-        let scheduler = Scheduler::new(cluster, fits, Ranking::new(vec![tier]), Instant::ZERO);
+        let policy = Policy { best_fit, power, alpha: setup.alpha, anti_affinity: false };
+        let scheduler = policy.scheduler(cluster, Instant::ZERO);
         Self {
             site,
             setup,

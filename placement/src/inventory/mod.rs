@@ -1,0 +1,460 @@
+//! Hosts and VMs by name, placed by the standard [`Policy`].
+//!
+//! A host's number is its place in the order of names, so ties go to the first name, whatever was told first. To add,
+//! remove, resize or re-rack a host builds the scheduler anew, which takes a few milliseconds for each ten thousand
+//! VMs; that is seldom, and nothing is left of what was there. All else costs what the [`Scheduler`] does. VMs,
+//! deployments and tenants get numbers that are never given twice.
+//!
+//! Every call is checked whole before anything is changed: what fails changes nothing.
+
+mod convert;
+mod error;
+mod names;
+mod types;
+
+use ballast_types::Instant;
+
+use convert::{check_demand, check_host, check_spec};
+pub use error::InventoryError;
+use names::Names;
+pub use types::{HostSpec, HostView, NamedHost, Placed, Snapshot, Vm, VmSpec, VmView};
+
+use crate::rules::Power;
+use crate::{
+    ChassisId, Cluster, Event, Host, HostId, PlacementError, Policy, Resident, Rule as _,
+    Scheduler, Scores, VmKey, VmRequest,
+};
+
+/// The inventory. Nothing is changed by a call that fails.
+#[derive(Debug)]
+pub struct Inventory {
+    policy: Policy,
+    /// By name; a host's place is its number.
+    hosts: Vec<Named>,
+    /// By name; a chassis's place is its number.
+    chassis: Vec<String>,
+    vms: Names,
+    deployments: Names,
+    tenants: Names,
+    scheduler: Scheduler,
+    /// Told of every change, whether or not the policy has the rule.
+    balance: Power,
+}
+
+#[derive(Debug)]
+struct Named {
+    name: String,
+    chassis: ChassisId,
+}
+
+impl Inventory {
+    /// Without hosts.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        let cluster = Cluster::new(&[]);
+        Self {
+            policy,
+            hosts: Vec::new(),
+            chassis: Vec::new(),
+            vms: Names::default(),
+            deployments: Names::default(),
+            tenants: Names::default(),
+            balance: Power::new(&cluster, policy.alpha),
+            scheduler: policy.scheduler(cluster, Instant::ZERO),
+        }
+    }
+
+    /// What it places by.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+    /// Free and taken, in numbers.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        self.scheduler.cluster()
+    }
+    /// Every host, in the order of names.
+    pub fn hosts(&self) -> impl Iterator<Item = HostView<'_>> {
+        self.cluster().ids().map(|host| self.view(host))
+    }
+    /// A host by its name.
+    #[must_use]
+    pub fn host(&self, name: &str) -> Option<HostView<'_>> {
+        self.find(name).map(|host| self.view(host))
+    }
+    /// The name of a host of [`Inventory::score`].
+    ///
+    /// # Panics
+    /// Where there is no such host.
+    #[must_use]
+    pub fn host_name(&self, host: HostId) -> &str {
+        &self.hosts[host.0 as usize].name
+    }
+    /// Every VM, in the order of names.
+    pub fn vms(&self) -> impl Iterator<Item = VmView<'_>> {
+        let view = |(name, key)| self.cluster().resident(VmKey(key)).map(|it| self.seen(name, it));
+        self.vms.iter().filter_map(view)
+    }
+    /// The VMs of a host, in the order of names. It looks at all VMs.
+    pub fn vms_of(&self, host: &str) -> impl Iterator<Item = VmView<'_>> {
+        let host = self.find(host);
+        let here = move |(name, key)| {
+            let resident = self.cluster().resident(VmKey(key))?;
+            (Some(resident.host) == host).then(|| self.seen(name, resident))
+        };
+        self.vms.iter().filter_map(here)
+    }
+    /// A VM by its name.
+    #[must_use]
+    pub fn vm(&self, name: &str) -> Option<VmView<'_>> {
+        let number = self.vms.number(name)?;
+        Some(self.seen(self.vms.name(number), self.cluster().resident(VmKey(number))?))
+    }
+    /// κ of every chassis, in the order of names.
+    pub fn chassis(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.chassis.iter().map(String::as_str).zip(self.balance.chassis_scores())
+    }
+    /// How evenly power is spread: the standard deviations of κ over chassis, and of η over servers.
+    #[must_use]
+    pub fn balance(&self) -> (f64, f64) {
+        self.balance.deviations()
+    }
+    /// All that is known.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let vm = |view: VmView<'_>| Placed {
+            vm: Vm { name: view.name.to_owned(), spec: view.spec },
+            host: view.host.to_owned(),
+        };
+        Snapshot { hosts: self.named_hosts(), vms: self.vms().map(vm).collect() }
+    }
+
+    /// A whole new inventory instead of this one. VMs are taken as they were found, whether or not there is room.
+    ///
+    /// # Errors
+    /// Names the first host or VM that is wrong, is there twice, or is on a host that is not in the list.
+    pub fn replace(&mut self, now: Instant, snapshot: &Snapshot) -> Result<(), InventoryError> {
+        let mut fresh = Self::new(self.policy);
+        let mut hosts = snapshot.hosts.clone();
+        hosts.iter().try_for_each(check_host)?;
+        hosts.sort_by(|a, b| a.name.cmp(&b.name));
+        if let Some(pair) = hosts.windows(2).find(|pair| pair[0].name == pair[1].name) {
+            return Err(InventoryError::Twice { what: "host", name: pair[0].name.clone() });
+        }
+        fresh.rebuild(now, &hosts)?;
+        // In the order of names, so that the same list in another order makes the same.
+        let mut vms: Vec<&Placed> = snapshot.vms.iter().collect();
+        vms.sort_by(|a, b| a.vm.name.cmp(&b.vm.name));
+        if let Some(pair) = vms.windows(2).find(|pair| pair[0].vm.name == pair[1].vm.name) {
+            return Err(InventoryError::Twice { what: "VM", name: pair[0].vm.name.clone() });
+        }
+        for placed in vms {
+            fresh.observe(now, &placed.vm, &placed.host)?;
+        }
+        *self = fresh;
+        Ok(())
+    }
+
+    /// Takes note of a host, new or otherwise than before. One that is now smaller than what its VMs take keeps them, and
+    /// gets no more.
+    ///
+    /// # Errors
+    /// Where a name is none, or the host has no cores.
+    pub fn set_host(
+        &mut self,
+        now: Instant,
+        name: &str,
+        spec: &HostSpec,
+    ) -> Result<(), InventoryError> {
+        let told = NamedHost { name: name.to_owned(), spec: spec.clone() };
+        check_host(&told)?;
+        let mut hosts = self.named_hosts();
+        match hosts.binary_search_by(|host| host.name.as_str().cmp(name)) {
+            Ok(at) => {
+                let before = core::mem::replace(&mut hosts[at], told);
+                let HostSpec { chassis, capacity, .. } = &before.spec;
+                if (chassis, capacity) == (&spec.chassis, &spec.capacity) {
+                    let set = self.scheduler.set_state(HostId(at as u32), spec.state);
+                    return set.map_err(|error| self.by_name("", &error));
+                }
+            }
+            Err(at) => hosts.insert(at, told),
+        }
+        self.rebuild(now, &hosts)
+    }
+
+    /// Forgets a host: an empty one, or `with_vms` one and all its VMs; these come back, in the order of names.
+    ///
+    /// # Errors
+    /// Where it is not known, or has VMs that nobody has told to forget.
+    pub fn remove_host(
+        &mut self,
+        now: Instant,
+        name: &str,
+        with_vms: bool,
+    ) -> Result<Vec<Placed>, InventoryError> {
+        let host = self.known(name)?;
+        let vms = self.cluster().vms(host);
+        if vms > 0 && !with_vms {
+            return Err(InventoryError::NotEmpty { host: name.to_owned(), vms });
+        }
+        let here: Vec<String> = self.vms_of(name).map(|vm| vm.name.to_owned()).collect();
+        let gone = here.iter().map(|vm| self.remove(now, vm)).collect::<Result<_, _>>()?;
+        let mut hosts = self.named_hosts();
+        hosts.remove(host.0 as usize);
+        self.rebuild(now, &hosts)?;
+        Ok(gone)
+    }
+
+    /// The best `top` hosts for a VM, with reasons; `name` is what errors call it. None fits: the list is empty, and
+    /// says why.
+    ///
+    /// # Errors
+    /// Where the VM takes no cores, or is larger than every host.
+    pub fn score(
+        &self,
+        now: Instant,
+        name: &str,
+        spec: &VmSpec,
+        top: usize,
+    ) -> Result<Scores, InventoryError> {
+        check_demand(name, spec)?;
+        let scores = self.scheduler.score(now, &self.asked(spec), top);
+        scores.map_err(|error| self.by_name(name, &error))
+    }
+
+    /// Why a host may not have a VM: each constraint that refuses, with its reason. None does: it may.
+    ///
+    /// # Errors
+    /// Where the host is not known.
+    pub fn refusals(
+        &self,
+        now: Instant,
+        spec: &VmSpec,
+        host: &str,
+    ) -> Result<Vec<(&'static str, String)>, InventoryError> {
+        let host = self.known(host)?;
+        let refusals = self.scheduler.refusals(now, &self.asked(spec), host);
+        refusals.map_err(|error| self.by_name("", &error))
+    }
+
+    /// How these hosts stand for a VM, in their order: 0 is the best, the next is 1, hosts that no rule tells apart stand
+    /// alike. Whether they fit is not asked.
+    ///
+    /// # Errors
+    /// Where a host is not known.
+    pub fn standings(
+        &self,
+        now: Instant,
+        spec: &VmSpec,
+        hosts: &[&str],
+    ) -> Result<Vec<usize>, InventoryError> {
+        let hosts: Vec<HostId> =
+            hosts.iter().map(|host| self.known(host)).collect::<Result<_, _>>()?;
+        Ok(self.scheduler.standings(now, &self.asked(spec), &hosts))
+    }
+
+    /// Places all of these VMs, or none: the names of their hosts, in their order.
+    ///
+    /// # Errors
+    /// Names the first VM that is wrong, is placed already, or finds no host.
+    pub fn place(&mut self, now: Instant, vms: &[Vm]) -> Result<Vec<String>, InventoryError> {
+        let mut names: Vec<&str> = vms.iter().map(|vm| vm.name.as_str()).collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(InventoryError::Twice { what: "VM", name: pair[0].to_owned() });
+        }
+        for vm in vms {
+            self.check_new(vm)?;
+            let asked = self.cluster().check_request(&self.asked(&vm.spec));
+            asked.map_err(|error| self.by_name(&vm.name, &error))?;
+        }
+        let mut hosts = Vec::with_capacity(vms.len());
+        for vm in vms {
+            match self.add(vm, |scheduler, request| scheduler.place(now, request)) {
+                Ok(host) => hosts.push(self.host_name(host).to_owned()),
+                Err(mut error) => {
+                    if let InventoryError::NoHost { refused, .. } = &mut error {
+                        *refused = self.score(now, &vm.name, &vm.spec, 0)?.refused;
+                    }
+                    for placed in vms[..hosts.len()].iter().rev() {
+                        self.remove(now, &placed.name)?;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(hosts)
+    }
+
+    /// Takes note of a VM that somebody else has put on a host.
+    ///
+    /// # Errors
+    /// Where the VM is wrong, is placed already, the host is not known, or has not the room.
+    pub fn put(&mut self, now: Instant, vm: &Vm, host: &str) -> Result<(), InventoryError> {
+        self.check_new(vm)?;
+        let host = self.known(host)?;
+        let put = |scheduler: &mut Scheduler, request: &VmRequest| {
+            scheduler.put(now, request, host).map(|()| host)
+        };
+        self.add(vm, put).map(drop)
+    }
+
+    /// As [`Inventory::put`], whether or not there is room: where VMs take more than their host has, nothing of it is free.
+    ///
+    /// # Errors
+    /// Where the VM is wrong, is placed already, or the host is not known.
+    pub fn observe(&mut self, now: Instant, vm: &Vm, host: &str) -> Result<(), InventoryError> {
+        self.check_new(vm)?;
+        let host = self.known(host)?;
+        let put = |scheduler: &mut Scheduler, request: &VmRequest| {
+            scheduler.observe(now, request, host).map(|()| host)
+        };
+        self.add(vm, put).map(drop)
+    }
+
+    /// Takes a VM out that has ended; says what and where it was.
+    ///
+    /// # Errors
+    /// Where it is not placed.
+    pub fn remove(&mut self, now: Instant, name: &str) -> Result<Placed, InventoryError> {
+        let key = self.key(name)?;
+        let Resident { vm, host } =
+            self.scheduler.remove(now, key).map_err(|error| self.by_name(name, &error))?;
+        let gone = Placed {
+            vm: Vm { name: name.to_owned(), spec: self.spec(&vm) },
+            host: self.host_name(host).to_owned(),
+        };
+        self.tell(&Event::Ended { vm: &vm, host });
+        self.vms.give_back(key.0);
+        self.forget(&vm);
+        Ok(gone)
+    }
+
+    /// Takes note of a VM that has moved.
+    ///
+    /// # Errors
+    /// Where VM or host are not known, or there is no room.
+    pub fn migrate(&mut self, now: Instant, name: &str, to: &str) -> Result<(), InventoryError> {
+        let (key, to) = (self.key(name)?, self.known(to)?);
+        let before = self.cluster().resident(key).copied();
+        self.scheduler.migrate(now, key, to).map_err(|error| self.by_name(name, &error))?;
+        if let Some(Resident { vm, host: from }) = before.filter(|before| before.host != to) {
+            self.tell(&Event::Migrated { vm: &vm, from, to });
+        }
+        Ok(())
+    }
+
+    /// Takes note of what a VM now asks for, and what is now predicted of it.
+    ///
+    /// # Errors
+    /// Where it is not placed, what is told is wrong, or its host has not the room for more.
+    pub fn change(&mut self, now: Instant, vm: &Vm) -> Result<(), InventoryError> {
+        check_spec(vm)?;
+        let key = self.key(&vm.name)?;
+        let before = self.cluster().resident(key).copied();
+        let after = self.take(&vm.spec, key);
+        if let Err(error) = self.scheduler.change(now, &after) {
+            self.forget(&after);
+            return Err(self.by_name(&vm.name, &error));
+        }
+        if let Some(Resident { vm: before, host }) = before {
+            self.tell(&Event::Repredicted { before: &before, after: &after, host });
+            self.forget(&before);
+        }
+        Ok(())
+    }
+
+    /// When a rule wants to be woken.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.scheduler.poll_timeout()
+    }
+    /// Wakes them.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.scheduler.handle_timeout(now);
+    }
+
+    /// A new VM: numbers for its names, then what `put` does.
+    fn add(
+        &mut self,
+        vm: &Vm,
+        put: impl FnOnce(&mut Scheduler, &VmRequest) -> Result<HostId, PlacementError>,
+    ) -> Result<HostId, InventoryError> {
+        let key = VmKey(self.vms.take(&vm.name));
+        let request = self.take(&vm.spec, key);
+        match put(&mut self.scheduler, &request) {
+            Ok(host) => {
+                self.tell(&Event::Placed { vm: &request, host });
+                Ok(host)
+            }
+            Err(error) => {
+                self.vms.give_back(key.0);
+                self.forget(&request);
+                Err(self.by_name(&vm.name, &error))
+            }
+        }
+    }
+
+    fn tell(&mut self, event: &Event<'_>) {
+        self.balance.handle_event(Instant::ZERO, self.scheduler.cluster(), event);
+    }
+
+    /// The same VMs on these hosts, which are in order; every host that has VMs is among them.
+    fn rebuild(&mut self, now: Instant, hosts: &[NamedHost]) -> Result<(), InventoryError> {
+        let mut chassis: Vec<String> = hosts.iter().map(|host| host.spec.chassis.clone()).collect();
+        chassis.sort_unstable();
+        chassis.dedup();
+        let numbered: Vec<Host> = hosts
+            .iter()
+            .map(|host| Host {
+                chassis: ChassisId(chassis.partition_point(|c| *c < host.spec.chassis) as u32),
+                capacity: host.spec.capacity,
+            })
+            .collect();
+        let named = |error| self.by_name("", &error);
+        let mut cluster = Cluster::new(&numbered);
+        for (id, host) in cluster.ids().zip(hosts) {
+            cluster.set_state(id, host.spec.state).map_err(named)?;
+        }
+        for Resident { vm, host } in self.cluster().all() {
+            let name = self.host_name(host);
+            let at = hosts.binary_search_by(|host| host.name.as_str().cmp(name));
+            let at = at.map_err(|_| InventoryError::UnknownHost { host: name.to_owned() })?;
+            cluster.observe(&vm, HostId(at as u32)).map_err(named)?;
+        }
+        self.balance = Power::new(&cluster, self.policy.alpha);
+        self.scheduler = self.policy.scheduler(cluster, now);
+        for Resident { vm, host } in self.scheduler.cluster().all() {
+            self.tell(&Event::Placed { vm: &vm, host });
+        }
+        let named = |(host, told): (&Host, &NamedHost)| Named {
+            name: told.name.clone(),
+            chassis: host.chassis,
+        };
+        self.hosts = numbered.iter().zip(hosts).map(named).collect();
+        self.chassis = chassis;
+        Ok(())
+    }
+
+    fn named_hosts(&self) -> Vec<NamedHost> {
+        let named = |host: HostView<'_>| {
+            let (chassis, capacity, state) = (host.chassis.to_owned(), host.capacity, host.state);
+            NamedHost { name: host.name.to_owned(), spec: HostSpec { chassis, capacity, state } }
+        };
+        self.hosts().map(named).collect()
+    }
+
+    fn find(&self, name: &str) -> Option<HostId> {
+        let at = self.hosts.binary_search_by(|host| host.name.as_str().cmp(name));
+        at.ok().map(|at| HostId(at as u32))
+    }
+    fn known(&self, name: &str) -> Result<HostId, InventoryError> {
+        self.find(name).ok_or_else(|| InventoryError::UnknownHost { host: name.to_owned() })
+    }
+    fn key(&self, name: &str) -> Result<VmKey, InventoryError> {
+        let number = self.vms.number(name).map(VmKey);
+        number.ok_or_else(|| InventoryError::UnknownVm { vm: name.to_owned() })
+    }
+}

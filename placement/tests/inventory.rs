@@ -1,0 +1,299 @@
+//! Hosts and VMs by name.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+use ballast_placement::inventory::{HostSpec, NamedHost, Placed, Snapshot, Vm, VmSpec};
+use ballast_placement::{
+    Demand, HostState, Inventory, InventoryError, MemoryKb, MilliCores, Policy, Resources,
+};
+use ballast_types::{Instant, Utilisation, VmClass};
+use proptest::prelude::*;
+
+const NOW: Instant = Instant::ZERO;
+
+fn size(milli: u64, kb: u64) -> Resources {
+    Resources {
+        cores: MilliCores::from_milli(milli).unwrap(),
+        memory: MemoryKb::from_kb(kb).unwrap(),
+    }
+}
+
+fn host(chassis: &str, cores: u64) -> HostSpec {
+    let capacity = size(cores * 1000, 16_000_000);
+    HostSpec { chassis: chassis.into(), capacity, state: HostState::Open }
+}
+
+fn vm(name: &str, cores: u64) -> Vm {
+    Vm { name: name.into(), spec: VmSpec::new(size(cores * 1000, 1_000_000)) }
+}
+
+fn inventory(hosts: &[(&str, &str, u64)]) -> Inventory {
+    let mut inventory = Inventory::new(Policy::PAPER);
+    for (name, chassis, cores) in hosts {
+        inventory.set_host(NOW, name, &host(chassis, *cores)).unwrap();
+    }
+    inventory
+}
+
+fn names(inventory: &Inventory) -> Vec<(String, String)> {
+    inventory.vms().map(|vm| (vm.name.to_owned(), vm.host.to_owned())).collect()
+}
+
+#[test]
+fn hosts_join_and_leave_and_vms_stay_where_they_are() {
+    let mut inventory = inventory(&[("s2", "c1", 8), ("s4", "c2", 8)]);
+    inventory.put(NOW, &vm("a", 4), "s4").unwrap();
+    inventory.put(NOW, &vm("b", 2), "s2").unwrap();
+    // Every number of a host changes by this; no VM moves.
+    inventory.set_host(NOW, "s1", &host("c0", 8)).unwrap();
+    inventory.set_host(NOW, "s3", &host("c1", 8)).unwrap();
+    let expected = [("a", "s4"), ("b", "s2")].map(|(vm, host)| (vm.to_owned(), host.to_owned()));
+    assert_eq!(names(&inventory), expected);
+    let order: Vec<_> = inventory.hosts().map(|host| (host.name, host.chassis, host.vms)).collect();
+    let hosts = [("s1", "c0", 0), ("s2", "c1", 1), ("s3", "c1", 0), ("s4", "c2", 1)];
+    assert_eq!(order, hosts);
+    let scores: Vec<_> = inventory.chassis().collect();
+    assert_eq!(scores, [("c0", 1.0), ("c1", 1.0 - 2.0 / 16.0), ("c2", 0.5)]);
+
+    let full = inventory.remove_host(NOW, "s4", false).unwrap_err();
+    assert_eq!(full.to_string(), "host \"s4\" has 1 VMs: none may be there when it goes");
+    let gone = inventory.remove_host(NOW, "s4", true).unwrap();
+    assert_eq!(gone, [Placed { vm: vm("a", 4), host: "s4".into() }]);
+    assert_eq!(inventory.remove_host(NOW, "s1", false).unwrap(), []);
+    assert_eq!(names(&inventory), expected[1..]);
+    assert_eq!(inventory.chassis().map(|(name, _)| name).collect::<Vec<_>>(), ["c1"]);
+}
+
+#[test]
+fn a_host_that_is_smaller_than_its_vms_keeps_them_and_gets_no_more() {
+    let mut inventory = inventory(&[("s1", "c1", 8), ("s2", "c1", 2)]);
+    inventory.put(NOW, &vm("a", 6), "s1").unwrap();
+    inventory.set_host(NOW, "s1", &host("c1", 4)).unwrap();
+    let s1 = inventory.host("s1").unwrap();
+    assert_eq!((s1.free.cores.milli(), s1.taken.milli_cores, s1.vms), (0, 6000, 1));
+    inventory.observe(NOW, &vm("b", 1), "s1").unwrap();
+    assert_eq!(inventory.place(NOW, &[vm("c", 1)]).unwrap(), ["s2"]);
+    // Its VMs may shrink, not grow; when they have left it is as if they had never been.
+    inventory.change(NOW, &vm("a", 7)).unwrap_err();
+    let smaller = Vm { spec: VmSpec::new(size(3000, 0)), ..vm("a", 0) };
+    inventory.change(NOW, &smaller).unwrap();
+    inventory.change(NOW, &vm("a", 4)).unwrap_err();
+    inventory.remove(NOW, "a").unwrap();
+    inventory.remove(NOW, "b").unwrap();
+    assert_eq!(inventory.host("s1").unwrap().free, host("c1", 4).capacity);
+    assert_eq!(inventory.cluster().open().milli_cores, 5000);
+}
+
+#[test]
+fn an_error_names_who_where_and_what_is_allowed() {
+    let mut inventory = inventory(&[("s1", "c1", 8), ("s2", "c1", 4)]);
+    inventory.put(NOW, &vm("a", 6), "s1").unwrap();
+    let before = inventory.snapshot();
+    let told = |says: &str, error: InventoryError| assert_eq!(error.to_string(), says);
+    let i = &mut inventory;
+    told(
+        "VM \"a\" is already placed, on host \"s1\"",
+        i.place(NOW, &[vm("b", 1), vm("a", 1)]).unwrap_err(),
+    );
+    told("VM \"a\" is already placed, on host \"s1\"", i.put(NOW, &vm("a", 6), "s1").unwrap_err());
+    told("VM \"b\" is there twice", i.place(NOW, &[vm("b", 1), vm("b", 1)]).unwrap_err());
+    told("host \"s9\" is not known", i.put(NOW, &vm("b", 1), "s9").unwrap_err());
+    told("host \"s9\" is not known", i.remove_host(NOW, "s9", true).unwrap_err());
+    told("host \"s9\" is not known", i.migrate(NOW, "a", "s9").unwrap_err());
+    told("VM \"b\" is not placed", i.remove(NOW, "b").unwrap_err());
+    told("VM \"b\" is not placed", i.change(NOW, &vm("b", 1)).unwrap_err());
+    told(
+        "VM \"b\" asks for no cores: more than 0 is needed",
+        i.place(NOW, &[vm("b", 0)]).unwrap_err(),
+    );
+    told(
+        "VM \"b\" asks for 9 cores, 1 GB: the largest host has 8 cores, 16 GB",
+        i.place(NOW, &[vm("c", 1), vm("b", 9)]).unwrap_err(),
+    );
+    told(
+        "VM \"b\" asks for 3 cores, 1 GB: host \"s1\" has 2 cores, 15 GB left",
+        i.put(NOW, &vm("b", 3), "s1").unwrap_err(),
+    );
+    told(
+        "VM \"d\": no host fits: capacity refuses 2",
+        i.place(NOW, &[vm("c", 4), vm("d", 4)]).unwrap_err(),
+    );
+    told(
+        "\"a\\nb\" is no name of a host: 1 to 320 bytes without control characters",
+        i.set_host(NOW, "a\nb", &host("c1", 1)).unwrap_err(),
+    );
+    told(
+        "host \"s3\" has no cores: more than 0 is needed",
+        i.set_host(NOW, "s3", &host("c", 0)).unwrap_err(),
+    );
+    let demanding = |mean, variance| {
+        let spec = VmSpec { demand: Some(Demand { mean, variance }), ..vm("", 1).spec };
+        Vm { name: "b".into(), spec }
+    };
+    for (vm, says) in [
+        (demanding(f64::NAN, 0.0), "VM \"b\": demand.mean = NaN: a number from 0 to 1e9 is needed"),
+        (demanding(1.0, -1.0), "VM \"b\": demand.variance = -1: a number from 0 to 1e9 is needed"),
+    ] {
+        told(says, i.place(NOW, std::slice::from_ref(&vm)).unwrap_err());
+        told(says, i.score(NOW, "b", &vm.spec, 1).unwrap_err());
+    }
+    let twice = Snapshot { hosts: vec![before.hosts[0].clone(); 2], vms: vec![] };
+    told("host \"s1\" is there twice", i.replace(NOW, &twice).unwrap_err());
+    let twice = Snapshot { vms: vec![before.vms[0].clone(); 2], ..before.clone() };
+    told("VM \"a\" is there twice", i.replace(NOW, &twice).unwrap_err());
+    let nowhere = Snapshot { hosts: vec![], ..before.clone() };
+    told("host \"s1\" is not known", i.replace(NOW, &nowhere).unwrap_err());
+    assert_eq!(inventory.snapshot(), before, "nothing was changed");
+    assert_eq!(
+        Inventory::new(Policy::PAPER).place(NOW, &[vm("a", 1)]).unwrap_err().to_string(),
+        "VM \"a\" asks for 1 cores, 1 GB: the largest host has 0 cores, 0 GB"
+    );
+}
+
+#[test]
+fn standings_are_the_order_of_scores() {
+    let mut inventory = inventory(&[("s1", "c1", 8), ("s2", "c1", 8), ("s3", "c2", 8)]);
+    inventory.put(NOW, &vm("a", 4), "s3").unwrap();
+    let asked = vm("b", 2).spec;
+    let scores = inventory.score(NOW, "b", &asked, 3).unwrap();
+    let best: Vec<_> = scores.hosts.iter().map(|s| inventory.host_name(s.host)).collect();
+    let standings = inventory.standings(NOW, &asked, &best).unwrap();
+    assert!(standings.is_sorted() && standings[0] == 0, "{standings:?}");
+    // Two empty hosts of one chassis are alike.
+    let standings = inventory.standings(NOW, &asked, &["s2", "s1"]).unwrap();
+    assert_eq!(standings, [0, 0]);
+    assert!(inventory.refusals(NOW, &asked, "s3").unwrap().is_empty());
+    assert_eq!(inventory.refusals(NOW, &vm("c", 5).spec, "s3").unwrap()[0].0, "capacity");
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Host(u8, u8, u64, u8),
+    Gone(u8, bool),
+    Place(Vec<(u8, Vm)>),
+    Put(u8, Vm, u8, bool),
+    Remove(u8),
+    Migrate(u8, u8),
+    Change(u8, Vm),
+}
+
+fn some_vm() -> impl Strategy<Value = Vm> {
+    // Some are wrong: no cores, more than any host has, an impossible demand.
+    let demand = prop_oneof![4 => Just(None), 1 => Just(Some(f64::NAN)), 1 => Just(Some(0.5))];
+    (0..11u64, 0..18u64, 0..4u8, 0..=10_000u16, any::<(bool, bool)>(), demand).prop_map(
+        |(cores, gb, deployment, p95, (spread, batch), mean)| {
+            let mut spec = VmSpec::new(size(cores * 500, gb * 1_000_000));
+            spec.deployment = (deployment > 0).then(|| format!("d{deployment}"));
+            spec.tenant = spec.deployment.clone();
+            spec.p95 = Utilisation::from_ratio(f64::from(p95) / 1e4).unwrap();
+            spec.spread = spread;
+            spec.class = if batch { VmClass::NonUserFacing } else { VmClass::UserFacing };
+            spec.demand = mean.map(|mean| Demand { mean, variance: 1.0 });
+            Vm { name: String::new(), spec }
+        },
+    )
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let name = 0..12u8;
+    prop_oneof![
+        2 => (0..6u8, 0..3u8, 0..6u64, 0..3u8).prop_map(|(h, c, cores, s)| Step::Host(h, c, cores, s)),
+        1 => (0..7u8, any::<bool>()).prop_map(|(h, vms)| Step::Gone(h, vms)),
+        4 => prop::collection::vec((name.clone(), some_vm()), 1..4).prop_map(Step::Place),
+        2 => (name.clone(), some_vm(), 0..7u8, any::<bool>()).prop_map(|(n, v, h, o)| Step::Put(n, v, h, o)),
+        2 => name.clone().prop_map(Step::Remove),
+        1 => (name.clone(), 0..7u8).prop_map(|(n, h)| Step::Migrate(n, h)),
+        1 => (name, some_vm()).prop_map(|(n, v)| Step::Change(n, v)),
+    ]
+}
+
+fn named(n: u8, vm: &Vm) -> Vm {
+    Vm { name: format!("vm-{n}"), spec: vm.spec.clone() }
+}
+
+fn take(inventory: &mut Inventory, step: &Step) -> Result<(), InventoryError> {
+    let host_name = |n: &u8| format!("s{n}");
+    match step {
+        Step::Host(n, chassis, cores, state) => {
+            let state =
+                [HostState::Open, HostState::Cordoned, HostState::Draining][usize::from(*state)];
+            let spec = HostSpec { state, ..host(&format!("c{chassis}"), *cores) };
+            inventory.set_host(NOW, &host_name(n), &spec)
+        }
+        Step::Gone(n, vms) => inventory.remove_host(NOW, &host_name(n), *vms).map(drop),
+        Step::Place(vms) => {
+            let vms: Vec<Vm> = vms.iter().map(|(n, vm)| named(*n, vm)).collect();
+            inventory.place(NOW, &vms).map(drop)
+        }
+        Step::Put(n, vm, at, true) => inventory.observe(NOW, &named(*n, vm), &host_name(at)),
+        Step::Put(n, vm, at, false) => inventory.put(NOW, &named(*n, vm), &host_name(at)),
+        Step::Remove(n) => inventory.remove(NOW, &format!("vm-{n}")).map(drop),
+        Step::Migrate(n, to) => inventory.migrate(NOW, &format!("vm-{n}"), &host_name(to)),
+        Step::Change(n, vm) => inventory.change(NOW, &named(*n, vm)),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+    #[test]
+    fn what_fails_changes_nothing_and_a_snapshot_makes_one_that_answers_alike(
+        steps in prop::collection::vec(step(), 1..60),
+        probes in prop::collection::vec(some_vm(), 3),
+    ) {
+        let mut inventory = inventory(&[("s0", "c0", 5), ("s1", "c0", 4), ("s2", "c1", 5)]);
+        for step in &steps {
+            // Compared as text: a NaN is not even itself.
+            let before = format!("{:?}", inventory.snapshot());
+            if take(&mut inventory, step).is_err() {
+                prop_assert_eq!(before, format!("{:?}", inventory.snapshot()), "{:?}", step);
+            }
+            let snapshot = inventory.snapshot();
+            let mut again = Inventory::new(Policy::PAPER);
+            // The order of a list means nothing.
+            let turned = Snapshot {
+                hosts: snapshot.hosts.iter().rev().cloned().collect(),
+                vms: snapshot.vms.iter().rev().cloned().collect(),
+            };
+            again.replace(NOW, &turned).unwrap();
+            prop_assert_eq!(&again.snapshot(), &snapshot);
+            prop_assert_eq!(again.balance(), inventory.balance());
+            prop_assert!(again.hosts().eq(inventory.hosts()));
+            prop_assert!(again.chassis().eq(inventory.chassis()));
+            prop_assert_eq!(again.cluster().open(), inventory.cluster().open());
+            prop_assert_eq!(again.cluster().allocated(), inventory.cluster().allocated());
+            for probe in &probes {
+                let scores = inventory.score(NOW, "probe", &probe.spec, 4);
+                prop_assert_eq!(format!("{:?}", again.score(NOW, "probe", &probe.spec, 4)), format!("{scores:?}"));
+                // Where it would go is where it goes.
+                let probe = named(99, probe);
+                if let (Ok(scores), Ok(hosts)) = (scores, again.place(NOW, std::slice::from_ref(&probe))) {
+                    prop_assert_eq!(inventory.host_name(scores.hosts[0].host), &hosts[0]);
+                    again.remove(NOW, "vm-99").unwrap();
+                }
+            }
+            prop_assert_eq!(again.balance(), inventory.balance());
+        }
+        let all: Vec<String> = inventory.vms().map(|vm| vm.name.to_owned()).collect();
+        for name in all {
+            inventory.remove(NOW, &name).unwrap();
+        }
+        prop_assert_eq!(inventory.balance(), (0.0, 0.0));
+        prop_assert_eq!(inventory.cluster().allocated().milli_cores, 0);
+        for host in inventory.hosts() {
+            prop_assert_eq!(host.free, host.capacity);
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_survives_as_json_and_absurd_sizes_do_not() {
+    let mut inventory = inventory(&[("s1", "c1", 8)]);
+    inventory.put(NOW, &vm("a", 6), "s1").unwrap();
+    let snapshot = inventory.snapshot();
+    let text = serde_json::to_string(&snapshot).unwrap();
+    assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), snapshot);
+    let absurd = text.replacen("8000", "4000000000", 1);
+    let why = serde_json::from_str::<Snapshot>(&absurd).unwrap_err().to_string();
+    assert!(why.starts_with("4000000000 thousandths of a core: 0 to 65536000"), "{why}");
+    let hosts = vec![NamedHost { name: "s1".into(), spec: host("c1", 8) }];
+    assert_eq!(snapshot.hosts, hosts);
+}
