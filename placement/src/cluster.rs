@@ -65,6 +65,8 @@ pub struct Cluster {
     residents: HashMap<VmKey, Resident>,
     /// What hosts can have: each size once.
     sizes: Vec<Resources>,
+    /// Of all hosts.
+    capacity: Totals,
     /// Free on hosts that are open.
     open: Totals,
     /// Of all hosts that hold a VM.
@@ -90,11 +92,13 @@ impl Cluster {
                 sizes.push(host.capacity);
             }
         }
+        let capacity = hosts.iter().fold(Totals::default(), |sum, host| sum + host.capacity);
         Self {
             slots: hosts.iter().map(slot).collect(),
             residents: HashMap::new(),
             sizes,
-            open: hosts.iter().fold(Totals::default(), |sum, host| sum + host.capacity),
+            capacity,
+            open: capacity,
             used_hosts: 0,
             used_capacity: Totals::default(),
             allocated: Totals::default(),
@@ -157,6 +161,11 @@ impl Cluster {
     #[must_use]
     pub fn allocated(&self) -> Totals {
         self.allocated
+    }
+    /// What all hosts have together.
+    #[must_use]
+    pub fn capacity(&self) -> Totals {
+        self.capacity
     }
     /// What is left on hosts that VMs may come to.
     #[must_use]

@@ -5,6 +5,7 @@
 //!   changes by [`Event`]s.
 //! * [`Ranking`]: tiers of rules, compared one after the other; the rules of one tier are weighed by
 //!   rank. What still ties goes to the lowest host id.
+//! * [`Admission`]: whether VMs are taken on at all, before anybody looks for a host.
 //! * [`Scheduler`]: all of it together: score, place, remove, migrate, and why.
 //!
 //! * [`Policy`]: the rules that the simulator plays and the daemon serves; [`Inventory`]: hosts and VMs by name under them.
@@ -14,6 +15,7 @@
 //!
 //! Source: Kumbhare et al., arXiv 2010.15388, Sections II-C and III-C.
 
+mod admission;
 mod cluster;
 mod error;
 pub mod fits;
@@ -26,6 +28,7 @@ pub mod rules;
 mod scheduler;
 mod units;
 
+pub use admission::{Admission, Refused, Reserve, Wanted};
 pub use cluster::{Cluster, Host, HostState, Resident};
 pub use error::PlacementError;
 pub use inventory::{Inventory, InventoryError};

@@ -27,18 +27,25 @@ impl Policy {
     /// A scheduler of this inventory.
     #[must_use]
     pub fn scheduler(&self, cluster: Cluster, now: Instant) -> Scheduler {
+        let (fits, ranking) = self.rules(&cluster);
+        Scheduler::new(cluster, fits, ranking, now)
+    }
+
+    /// Constraints and ranking for this inventory: what [`Scheduler::set_policy`] takes.
+    #[must_use]
+    pub fn rules(&self, cluster: &Cluster) -> (Vec<Box<dyn Fit>>, Ranking) {
         let mut fits: Vec<Box<dyn Fit>> = vec![Box::new(Capacity), Box::new(Open)];
         if self.anti_affinity {
             fits.push(Box::new(AntiAffinity::default()));
         }
         let mut rules: Vec<(u32, Box<dyn Rule>)> = Vec::new();
         if self.best_fit > 0 {
-            rules.push((self.best_fit, Box::new(BestFit::new(&cluster))));
+            rules.push((self.best_fit, Box::new(BestFit::new(cluster))));
         }
         if self.power > 0 {
-            rules.push((self.power, Box::new(Power::new(&cluster, self.alpha))));
+            rules.push((self.power, Box::new(Power::new(cluster, self.alpha))));
         }
         let tiers = if rules.is_empty() { Vec::new() } else { vec![Tier::weighted(rules)] };
-        Scheduler::new(cluster, fits, Ranking::new(tiers), now)
+        (fits, Ranking::new(tiers))
     }
 }

@@ -4,12 +4,16 @@ use ballast_types::Instant;
 use serde::Serialize;
 
 use crate::rule::{Ask, Event, Fit, Search};
-use crate::{Cluster, HostId, HostState, PlacementError, Ranking, Resident, VmKey, VmRequest};
+use crate::{
+    Admission, Cluster, HostId, HostState, PlacementError, Ranking, Refused, Resident, VmKey,
+    VmRequest, Wanted,
+};
 
 /// Places VMs. Nothing is changed by a call that fails.
 #[derive(Debug)]
 pub struct Scheduler {
     cluster: Cluster,
+    admissions: Vec<Box<dyn Admission>>,
     fits: Vec<Box<dyn Fit>>,
     ranking: Ranking,
 }
@@ -54,11 +58,40 @@ impl Scheduler {
     /// the VMs that are there already as `Placed`, in the order of their ids.
     #[must_use]
     pub fn new(cluster: Cluster, fits: Vec<Box<dyn Fit>>, ranking: Ranking, now: Instant) -> Self {
-        let mut this = Self { cluster, fits, ranking };
-        for resident in this.cluster.all() {
-            this.tell(now, &Event::Placed { vm: &resident.vm, host: resident.host });
-        }
+        let mut this =
+            Self { cluster, admissions: Vec::new(), fits: Vec::new(), ranking: Ranking::default() };
+        this.set_policy(now, fits, ranking);
         this
+    }
+
+    /// Goes on with other constraints and another ranking, made for the inventory as it is now. They learn of the VMs
+    /// that are there as `Placed`, in the order of their ids. Admissions stay.
+    pub fn set_policy(&mut self, now: Instant, fits: Vec<Box<dyn Fit>>, ranking: Ranking) {
+        (self.fits, self.ranking) = (fits, ranking);
+        for Resident { vm, host } in self.cluster.all() {
+            let event = Event::Placed { vm: &vm, host };
+            self.fits.iter_mut().for_each(|fit| fit.handle_event(now, &self.cluster, &event));
+            self.ranking.handle_event(now, &self.cluster, &event);
+        }
+    }
+
+    /// Asks one more admission from now on, after those that are asked already. It learns of the VMs that are there.
+    pub fn add_admission(&mut self, now: Instant, mut admission: Box<dyn Admission>) {
+        for Resident { vm, host } in self.cluster.all() {
+            admission.handle_event(now, &self.cluster, &Event::Placed { vm: &vm, host });
+        }
+        self.admissions.push(admission);
+    }
+
+    /// Whether the VMs may come at all. Nothing is changed; whoever places asks first.
+    ///
+    /// # Errors
+    /// Names the first admission that refuses, and why.
+    pub fn admit(&self, now: Instant, wanted: &Wanted<'_>) -> Result<(), Refused> {
+        self.admissions.iter().try_for_each(|admission| {
+            let decided = admission.decide(&self.cluster, wanted, now);
+            decided.map_err(|why| Refused { by: admission.name(), why })
+        })
     }
 
     /// The inventory.
@@ -71,12 +104,6 @@ impl Scheduler {
     #[must_use]
     pub fn ranking(&self) -> &Ranking {
         &self.ranking
-    }
-
-    /// Takes the inventory out, for another policy to go on with.
-    #[must_use]
-    pub fn into_cluster(self) -> Cluster {
-        self.cluster
     }
 
     /// Where the VM should go. Nothing is changed.
@@ -273,11 +300,12 @@ impl Scheduler {
         self.cluster.set_state(host, state)
     }
 
-    /// When a constraint or rule wants to be woken.
+    /// When an admission, constraint or rule wants to be woken.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
+        let admissions = self.admissions.iter().filter_map(|admission| admission.poll_timeout());
         let fits = self.fits.iter().filter_map(|fit| fit.poll_timeout());
-        fits.chain(self.ranking.poll_timeout()).min()
+        admissions.chain(fits).chain(self.ranking.poll_timeout()).min()
     }
 
     /// Wakes them.
@@ -287,6 +315,7 @@ impl Scheduler {
 
     fn tell(&mut self, now: Instant, event: &Event<'_>) {
         let cluster = &self.cluster;
+        self.admissions.iter_mut().for_each(|a| a.handle_event(now, cluster, event));
         self.fits.iter_mut().for_each(|fit| fit.handle_event(now, cluster, event));
         self.ranking.handle_event(now, cluster, event);
     }
