@@ -16,10 +16,12 @@
 //! | `events` | what a budget would have done to the history |
 //! | `plan` | buffer and savings |
 //! | `levels` | racks, rows, UPSs: budgets that every breaker can carry |
+//! | `curves` | a server's draw by load and frequency, fitted to measurements |
 //!
 //! Source: Kumbhare et al., arXiv 2010.15388, Section III-E and IV-F.
 
 mod chassis;
+mod curves;
 mod events;
 mod histogram;
 mod levels;
@@ -29,6 +31,7 @@ mod policy;
 mod readings;
 
 pub use chassis::{Chassis, ChassisError, Reductions};
+pub use curves::{CurvesError, Fit, Linear, Point, Residuals};
 pub use events::Events;
 pub use histogram::{Histogram, HistogramError};
 pub use levels::{

@@ -27,6 +27,15 @@ impl PowerModel {
     pub const PAPER: Self =
         Self { idle_w: 112.0, full_w: 310.0, half_idle_w: 111.0, half_full_w: 169.0 };
 
+    /// A first guess where only the draw at the highest frequency is known: half frequency takes off what it
+    /// takes off the paper's server, in proportion.
+    #[must_use]
+    pub fn in_proportion(idle_w: f64, full_w: f64) -> Self {
+        let half_idle_w = idle_w * Self::PAPER.half_idle_w / Self::PAPER.idle_w;
+        let kept = (Self::PAPER.half_full_w - Self::PAPER.half_idle_w) / Self::PAPER.dynamic_w();
+        Self { idle_w, full_w, half_idle_w, half_full_w: half_idle_w + (full_w - idle_w) * kept }
+    }
+
     /// Says what is wrong with these watts, if anything.
     ///
     /// # Errors
@@ -111,6 +120,15 @@ mod tests {
                 assert!((m.utilisation(m.power(u, f), f) - u).abs() < 1e-4);
             }
         }
+    }
+
+    #[test]
+    fn a_first_guess_of_the_papers_server_is_the_papers_server() {
+        let guess = PowerModel::in_proportion(112.0, 310.0);
+        assert_eq!(guess.half_idle_w, 111.0);
+        assert!((guess.half_full_w - 169.0).abs() < 1e-9);
+        let double = PowerModel::in_proportion(224.0, 620.0);
+        assert!((double.exponent() - guess.exponent()).abs() < 1e-9);
     }
 
     #[test]
