@@ -11,6 +11,7 @@ mod parent;
 mod plan;
 mod plot;
 mod predict;
+mod profile;
 mod records;
 mod replay;
 mod rig;
@@ -86,6 +87,10 @@ enum Command {
         --fmin-nuf 0.5"
     )]
     Plan(Box<plan::PlanArgs>),
+    /// Find out how a server draws by load and frequency: measured, fitted, or guessed
+    #[command(after_help = "Example: ballast profile --points measured.csv --output gen7.toml\n\
+        Example: ballast profile --specpower SPECpower-full-results.csv --cores 40 --output gen7.toml")]
+    Profile(profile::ProfileArgs),
     /// Say what this machine can do: drivers, sensors, caps, rivals; why not more, and what would help
     #[command(after_help = "Example: ballast check\nExample: ballast check --json --seconds 10\n\
         Example: ballast check --record machine && ballast check --root machine\n\n\
@@ -191,6 +196,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Predict(args) => predict::run(&args),
         Command::Experiment(experiment) => experiment::run(&experiment),
         Command::Plan(args) => plan::run(&args),
+        Command::Profile(args) => profile::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Label(args) => label::run(&args),
         Command::Status(args) => status::run(&args),

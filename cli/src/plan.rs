@@ -1,6 +1,7 @@
 //! `ballast plan`: how low a chassis budget may be set, from the history of its draw.
 
 mod args;
+mod curves;
 mod plot;
 mod read;
 mod report;
@@ -14,6 +15,8 @@ use ballast_planner::{Approach, Histogram, Longest, Plan, Readings, Rejected};
 use args::Asked;
 pub(crate) use args::PlanArgs;
 use report::{Answer, Report};
+
+use crate::tell;
 
 /// What the history was counted into.
 struct History {
@@ -42,12 +45,17 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         bail!("no reading counts as a draw: {}", report::rejected(history.rejected));
     }
     let plans = history.draws.iter().map(|(generation, draws)| {
-        let make = |approach| Plan::make(draws, approach, &asked.chassis, &asked.terms);
+        let (chassis, curves) = asked.chassis(generation)?;
+        let make = |approach| Plan::make(draws, approach, &chassis, &asked.terms);
         let table = Approach::ALL.iter();
         let table = table.filter_map(|approach| Some((approach.name, make(approach)?))).collect();
         let plan = make(&asked.approach).context("a history without readings")?;
-        Ok(Answer { generation: generation.clone(), plan, longest_event_s: None, table })
+        let (generation, curves) = (generation.clone(), curves.to_owned());
+        Ok(Answer { generation, curves, plan, longest_event_s: None, table })
     });
+    for generation in asked.curves.unused(|name| history.draws.contains_key(name)) {
+        tell(&format!("--profile {generation}=…: no reading is of that generation"));
+    }
     let mut answers: Vec<Answer> = plans.collect::<anyhow::Result<_>>()?;
     if !args.telemetry.is_empty() {
         longest(args, &asked, &mut answers)?;

@@ -8,8 +8,8 @@ use ballast_types::Watts;
 use clap::Args;
 use core::time::Duration;
 
+use super::curves::{CurveArgs, Curves};
 use crate::demo::positive;
-use crate::server_args::ServerArgs;
 
 /// Arguments of `ballast plan`.
 #[derive(Args, Debug)]
@@ -75,7 +75,7 @@ struct SiteArgs {
     #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = share)]
     buffer: f64,
     #[command(flatten)]
-    server: ServerArgs,
+    curves: CurveArgs,
     /// The meter's resolution, in watts: draws count at the nearest step, and the budget is one
     #[arg(long, value_name = "W", default_value_t = 1.0, value_parser = positive)]
     resolution_w: f64,
@@ -114,9 +114,21 @@ pub(super) struct Columns {
 /// What is asked, checked.
 pub(super) struct Asked {
     pub(super) approach: Approach,
-    pub(super) chassis: Chassis,
+    /// But for its servers' curves.
+    chassis: Chassis,
+    pub(super) curves: Curves,
     pub(super) terms: Terms,
     pub(super) intake: Intake,
+}
+
+impl Asked {
+    /// A chassis of that hardware generation, and where its servers' curves come from.
+    pub(super) fn chassis(&self, generation: &str) -> anyhow::Result<(Chassis, &str)> {
+        let curve = self.curves.of(generation)?;
+        let chassis = Chassis { server: curve.model, ..self.chassis };
+        chassis.check().with_context(|| format!("generation {generation:?}, {}", curve.from))?;
+        Ok((chassis, &curve.from))
+    }
 }
 
 impl PlanArgs {
@@ -127,7 +139,6 @@ impl PlanArgs {
         let site = &self.site;
         let chassis = Chassis {
             servers: site.servers,
-            server: site.server.model(),
             alloc: site.alloc,
             beta: site.beta,
             util_user_facing: site.util_uf,
@@ -135,6 +146,7 @@ impl PlanArgs {
             ..Chassis::default()
         };
         chassis.check()?;
+        let curves = site.curves.curves()?;
         let provisioned = watts("--provisioned-w", site.provisioned_w)?;
         let terms = Terms {
             provisioned,
@@ -148,7 +160,7 @@ impl PlanArgs {
             self.columns.most_w.map_or(Ok(provisioned + provisioned), |w| watts("--most-w", w))?;
         let resolution = watts("--resolution-w", site.resolution_w)?;
         let intake = Intake { period_s: self.columns.period_s, resolution, most };
-        Ok(Asked { approach, chassis, terms, intake })
+        Ok(Asked { approach, chassis, curves, terms, intake })
     }
 
     fn approach(&self) -> anyhow::Result<Approach> {

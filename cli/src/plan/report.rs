@@ -13,6 +13,8 @@ use super::args::Asked;
 pub(super) struct Answer {
     /// Empty where the history names none.
     pub(super) generation: String,
+    /// Where its servers' curves come from.
+    pub(super) curves: String,
     pub(super) plan: Plan,
     /// `None` for a histogram: it does not know what came after what.
     pub(super) longest_event_s: Option<u64>,
@@ -30,6 +32,7 @@ pub(super) struct Report<'a> {
 #[derive(Serialize)]
 struct Json<'a> {
     generation: &'a str,
+    curves: &'a str,
     policy: &'static str,
     #[serde(flatten)]
     plan: &'a Plan,
@@ -67,6 +70,7 @@ impl Report<'_> {
     fn object<'a>(&'a self, answer: &'a Answer) -> Json<'a> {
         Json {
             generation: &answer.generation,
+            curves: &answer.curves,
             policy: self.asked.approach.name,
             plan: &answer.plan,
             limited_by: answer.plan.binding.words(),
@@ -137,6 +141,7 @@ impl Report<'_> {
             Some(s) if s > 0 => writeln!(out, ", the longest {s} s")?,
             _ => writeln!(out)?,
         }
+        writeln!(out, "  servers' curves: {}", answer.curves)?;
         writeln!(out)?;
         let mut table = Builder::default();
         table.push_record([
