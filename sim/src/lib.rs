@@ -11,4 +11,5 @@ pub mod replay;
 mod rng;
 pub mod scenario;
 pub mod trace;
+pub mod verify;
 pub mod world;

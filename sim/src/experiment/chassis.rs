@@ -273,7 +273,7 @@ impl Job {
         };
         let server = |n| work.server(n, plan.model, &vms(asked.placement, n));
         let servers = (0..SERVERS).map(server).collect();
-        load::plant(servers, SensorSpec::default(), plan.budget)
+        PlantSpec::lossless(servers, SensorSpec::default(), plan.budget)
     }
 
     fn stage(&self) -> Stage {

@@ -22,12 +22,12 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use ballast_types::{
-    Core, CoreId, KiloHertz, Ladder, OnExtreme, PowerModel, ServerId, VmClass, VmId, Watts,
+    Core, CoreId, KiloHertz, Ladder, OnExtreme, PowerModel, ServerId, VmClass, VmId,
 };
 
 use super::Arrivals;
 use crate::load::{BatchSpec, Profile, QueueSpec, ServiceLaw};
-use crate::plant::{Load, Loss, PlantSpec, SensorSpec, ServerSpec, SharedSpec, SupplySpec, VmLoad};
+use crate::plant::{Load, ServerSpec, VmLoad};
 use crate::rng::{Purpose, Stream};
 
 /// Cores of one server: 2 packages of 20.
@@ -170,26 +170,4 @@ impl Work {
 /// How much work a batch core does in a calm of this length, in seconds at the highest frequency.
 pub(super) fn calm_work_s(calm_s: f64) -> f64 {
     CALM * calm_s
-}
-
-/// A chassis of these servers. Its supplies lose nothing and nothing else draws: the paper's figures are
-/// the servers' draws, and its share of a server is its budget over twelve.
-pub(super) fn plant(servers: Vec<ServerSpec>, meter: SensorSpec, budget: Watts) -> PlantSpec {
-    let none = Watts::ZERO;
-    let full = servers.iter().map(|s| Watts::from_f64(s.model.full_w).unwrap_or(none)).sum();
-    let supply = SupplySpec {
-        rated: full,
-        loss: Loss { fixed: 0.0, linear: 0.0, square: 0.0 },
-        standby: false,
-        standby_draw: none,
-    };
-    PlantSpec {
-        servers,
-        supplies: vec![supply; 2],
-        shared: SharedSpec { fans_idle: none, fans_full: none, switch: none },
-        meter,
-        supply_meter: meter,
-        hardware_caps: true,
-        budget,
-    }
 }

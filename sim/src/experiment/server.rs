@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::baseline::{Baseline, Thunderbolt};
 use super::course::{self, Judged, LONGEST, Measured, Stage};
-use super::load::{self, CORES, Kind, Work, plant};
+use super::load::{self, CORES, Kind, Work};
 use super::{Arrivals, Contender, OptionError, Shape, Spread, watts, within};
 use crate::plant::{Plant, PlantSpec, SensorSpec};
 use crate::world::{Checks, Setup, Violation, World};
@@ -224,7 +224,7 @@ impl Plan {
         };
         let kinds = [VmClass::UserFacing, VmClass::NonUserFacing];
         let kinds = kinds.map(|class| Kind { class, cores: CORES / 2 });
-        plant(vec![work.server(0, self.model, &kinds)], self.sensor, budget)
+        PlantSpec::lossless(vec![work.server(0, self.model, &kinds)], self.sensor, budget)
     }
 
     /// The agent for this meter. Its deadband is twice the meter's noise, as the daemon's configuration

@@ -469,6 +469,13 @@ impl Plant {
         self.servers.iter().map(Server::batch_share_min).fold(1.0, f64::min)
     }
 
+    /// What the slowest core of a server's VM `vm_index` runs at, as a share of its highest frequency; 1
+    /// without such a core.
+    #[must_use]
+    pub fn vm_frequency_ratio_min(&self, server: usize, vm_index: usize) -> f64 {
+        self.servers.get(server).map_or(1.0, |s| s.vm_share_min(vm_index))
+    }
+
     /// The P95 latency over all queues of user-facing VMs, in milliseconds; `None` without requests.
     #[must_use]
     pub fn user_facing_p95_ms(&self) -> Option<f64> {

@@ -465,6 +465,10 @@ impl Server {
         let batch = self.vms.iter().filter(|vm| !vm.user_facing);
         batch.flat_map(|vm| &vm.cores).map(|core| self.cores[*core].share).fold(1.0, f64::min)
     }
+    pub(super) fn vm_share_min(&self, vm: usize) -> f64 {
+        let groups = self.vms.get(vm).map_or(&[][..], |vm| &vm.groups);
+        groups.iter().map(|group| group.share).fold(1.0, f64::min)
+    }
     pub(super) fn core_share(&self, core: usize) -> f64 {
         self.cores[core].share
     }

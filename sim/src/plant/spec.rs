@@ -27,6 +27,31 @@ pub struct PlantSpec {
     pub budget: Watts,
 }
 
+impl PlantSpec {
+    /// A chassis of these servers, measured by `meter`. Its supplies lose nothing and nothing else draws:
+    /// the paper's figures are the servers' draws, and its share of a server is its budget over twelve.
+    #[must_use]
+    pub fn lossless(servers: Vec<ServerSpec>, meter: SensorSpec, budget: Watts) -> Self {
+        let none = Watts::ZERO;
+        let full = servers.iter().map(|s| Watts::from_f64(s.model.full_w).unwrap_or(none)).sum();
+        let supply = SupplySpec {
+            rated: full,
+            loss: Loss { fixed: 0.0, linear: 0.0, square: 0.0 },
+            standby: false,
+            standby_draw: none,
+        };
+        Self {
+            servers,
+            supplies: vec![supply; 2],
+            shared: SharedSpec { fans_idle: none, fans_full: none, switch: none },
+            meter,
+            supply_meter: meter,
+            hardware_caps: true,
+            budget,
+        }
+    }
+}
+
 /// One server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerSpec {

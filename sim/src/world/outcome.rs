@@ -120,6 +120,14 @@ impl World {
         }
     }
 
+    /// Nothing is restricted, nor would any agent restrict anything: no capping episode, and no cap in force.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        let capping = self.chassis.as_ref().is_none_or(ballast_chassis_core::Chassis::is_capping);
+        let capped = self.agents.iter().any(|a| a.as_ref().is_none_or(|a| a.cap().is_some()));
+        !capping && !capped && self.restrictions() == Restrictions::default()
+    }
+
     /// Cores of one server that are capped now, below their maximum.
     #[must_use]
     pub fn capped_cores(&self, server: usize) -> usize {

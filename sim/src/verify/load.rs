@@ -1,0 +1,330 @@
+//! A chassis's draw as loads of VMs, and what the policy means for their cores.
+
+use std::sync::Arc;
+
+use ballast_agent_core as agent;
+use ballast_planner::{Policy, Treated};
+use ballast_types::{Core, CoreId, KiloHertz, Ladder, OnExtreme, ServerId, VmClass, VmId, Watts};
+
+use super::{Demand, Draws, Options, Planned};
+use crate::load::{BATCH_BOUND, BatchSpec, Profile};
+use crate::plant::{Load, PlantSpec, SensorSpec, ServerSpec, VmLoad};
+use crate::rng::{Purpose, Stream};
+
+/// Cores of one server: 2 packages of 20, of 1.2 to 2.4 GHz in steps of 100 MHz.
+const CORES: u16 = 40;
+const MAX: KiloHertz = KiloHertz::from_mhz(2400);
+const STEP: KiloHertz = KiloHertz::from_mhz(100);
+/// More work than any run has time for, in core-seconds.
+const ENDLESS: f64 = 1e12;
+
+/// Whom a VM works for, as the policy sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    UserFacing,
+    /// Non-user-facing, and not capped first: it counts as user-facing.
+    Spared,
+    /// Capped first.
+    First,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::UserFacing, Self::Spared, Self::First];
+
+    /// Whether capping it counts as an event of user-facing VMs.
+    pub(super) fn is_user_facing(self) -> bool {
+        self != Self::First
+    }
+}
+
+/// Something of each of [`Kind::ALL`].
+type Each<T> = [T; 3];
+
+/// The servers of one chassis.
+#[derive(Clone, Debug)]
+pub(super) struct Loads<'a> {
+    planned: &'a Planned,
+    options: &'a Options,
+    /// Which share of the dynamic power each kind has.
+    shares: Each<f64>,
+    servers: Vec<Server>,
+}
+
+#[derive(Clone, Debug)]
+struct Server {
+    /// How far its dynamic power lies from the mean at half load, as a share of it.
+    lean: f64,
+    cores: Each<u16>,
+}
+
+/// The floors of the kinds' cores: `None` where software may not touch them.
+fn floors(policy: &Policy) -> Each<Option<f64>> {
+    let (first, user_facing) = policy.floors();
+    match policy {
+        Policy::FullServer { .. } => [Some(first); 3],
+        Policy::Provisioned => [None; 3],
+        Policy::PerVm { .. } => [Some(user_facing).filter(|floor| *floor < 1.0), None, Some(first)],
+    }
+}
+
+impl<'a> Loads<'a> {
+    /// The servers of the chassis that drew `draws`, with cores for the highest of them.
+    pub(super) fn new(
+        draws: &Draws,
+        planned: &'a Planned,
+        options: &'a Options,
+        seed: u64,
+    ) -> Self {
+        let chassis = &planned.chassis;
+        let first = match planned.approach.treated {
+            Treated::All => 1.0,
+            Treated::Internal => chassis.internal_share,
+            Treated::InternalAndNonPremium => chassis.internal_and_non_premium_share,
+        };
+        let split =
+            |user_facing: f64, others: f64| [user_facing, others * (1.0 - first), others * first];
+        let cores = split(chassis.beta, 1.0 - chassis.beta);
+        let busy = split(
+            chassis.beta * chassis.util_user_facing,
+            (1.0 - chassis.beta) * chassis.util_non_user_facing,
+        );
+        let sum: f64 = busy.iter().sum();
+        // Nobody is busy: then nothing can be shed, whatever the draw is.
+        let shares = if sum > 0.0 { busy.map(|busy| busy / sum) } else { [1.0, 0.0, 0.0] };
+        let mut all = Self { planned, options, shares, servers: Vec::new() };
+        let highest = all.load(draws.iter().max().unwrap_or(Watts::ZERO));
+        all.servers = all
+            .leans(seed)
+            .into_iter()
+            .map(|lean| {
+                let most = leaning(lean, highest);
+                let wanted = cores.map(|share| f64::from(CORES) * chassis.alloc * share);
+                let needed = shares.map(|share| f64::from(CORES) * share * most);
+                Server { lean, cores: fit(needed, wanted) }
+            })
+            .collect();
+        all
+    }
+
+    /// Seeded, with mean zero, within the imbalance.
+    fn leans(&self, seed: u64) -> Vec<f64> {
+        let servers = self.planned.chassis.servers as usize;
+        let mut rng = Stream::new(seed, Purpose::Scenario, 0, 0);
+        let raw: Vec<f64> = (0..servers).map(|_| 2.0 * rng.uniform() - 1.0).collect();
+        let mean = raw.iter().sum::<f64>() / servers.max(1) as f64;
+        let most = raw.iter().map(|lean| (lean - mean).abs()).fold(1.0, f64::max);
+        raw.iter().map(|lean| (lean - mean) / most * self.options.imbalance).collect()
+    }
+
+    /// A server's dynamic power at a chassis draw, as a share of what full load takes; 0 to 1.
+    fn load(&self, draw: Watts) -> f64 {
+        let each = draw.per(self.planned.chassis.servers.into());
+        self.planned.chassis.server.utilisation(each, 1.0).clamp(0.0, 1.0)
+    }
+
+    /// Whether no load of this chassis draws as much.
+    pub(super) fn is_beyond(&self, draw: Watts) -> bool {
+        draw > self.planned.chassis.nameplate()
+    }
+
+    /// The plant under these draws: `(second, draw)`, each until the next.
+    pub(super) fn plant(&self, draws: &[(f64, Watts)]) -> PlantSpec {
+        let meter = SensorSpec { noise_ppm: self.options.meter_noise_ppm, ..SensorSpec::default() };
+        let mut servers: Vec<ServerSpec> = Vec::with_capacity(self.servers.len());
+        for (n, server) in self.servers.iter().enumerate() {
+            let id = ServerId::new(&format!("s{:02}", n + 1)).expect("a letter and digits");
+            // Servers that are alike share their lines.
+            let before =
+                n.checked_sub(1).filter(|before| self.servers[*before].lean == server.lean);
+            let spec = match before {
+                Some(before) => ServerSpec { id, ..servers[before].clone() },
+                None => self.server(id, server, draws),
+            };
+            servers.push(spec);
+        }
+        PlantSpec::lossless(servers, meter, self.planned.plan.budget)
+    }
+
+    fn server(&self, id: ServerId, server: &Server, draws: &[(f64, Watts)]) -> ServerSpec {
+        let lines: Each<Arc<[(f64, f64)]>> = core::array::from_fn(|kind| {
+            let point = |(at, draw): &(f64, Watts)| {
+                (*at, self.utilisations(server, leaning(server.lean, self.load(*draw)))[kind])
+            };
+            draws.iter().map(point).collect()
+        });
+        let floors = floors(&self.planned.approach.policy);
+        let full_server = matches!(self.planned.approach.policy, Policy::FullServer { .. });
+        // Cores that nobody has are idle; full-server capping slows them like all others.
+        let rest = full_server.then_some(floors[0]).flatten();
+        let mut floor = vec![rest; usize::from(CORES)];
+        let mut vms = Vec::new();
+        let mut used = 0;
+        for (n, kind) in Kind::ALL.into_iter().enumerate() {
+            let half = CORES / 2;
+            // Cores of the two packages in turn.
+            let cores: Vec<u16> =
+                (used..used + server.cores[n]).map(|k| k / 2 + half * (k % 2)).collect();
+            used += server.cores[n];
+            for core in &cores {
+                floor[usize::from(*core)] = floors[n];
+            }
+            if !cores.is_empty() {
+                vms.push(self.vm(kind, cores, lines[n].clone()));
+            }
+        }
+        let core = |(id, floor): (u16, &Option<f64>)| {
+            // At least what was accepted, in whole kilohertz.
+            let khz = libm::ceil(f64::from(MAX.get()) * floor.unwrap_or(0.5)) as u32;
+            let ladder = Ladder::stepped(KiloHertz::new(khz.clamp(1, MAX.get())), MAX, STEP);
+            Core { id: CoreId(id), ladder: ladder.expect("a floor above 0 and below the maximum") }
+        };
+        ServerSpec {
+            id,
+            model: self.planned.chassis.server,
+            sockets: 2,
+            cores: (0..CORES).zip(&floor).map(core).collect(),
+            vms,
+        }
+    }
+
+    /// A VM of this kind. A policy that lets user-facing VMs be slowed makes them the agent's last throttle
+    /// class, on cores whose ladders end at their floor.
+    fn vm(&self, kind: Kind, cores: Vec<u16>, line: Arc<[(f64, f64)]>) -> VmLoad {
+        let last = kind == Kind::UserFacing && floors(&self.planned.approach.policy)[0].is_some();
+        let full_server = matches!(self.planned.approach.policy, Policy::FullServer { .. });
+        let (name, class, throttle_order) = match kind {
+            Kind::First => ("batch", VmClass::NonUserFacing, 0),
+            Kind::UserFacing if last && !full_server => ("user", VmClass::NonUserFacing, 1),
+            Kind::UserFacing => ("user", VmClass::UserFacing, 0),
+            Kind::Spared => ("spared", VmClass::UserFacing, 0),
+        };
+        let demand = Profile::Steps(line);
+        let load = match (self.options.demand, kind) {
+            (Demand::Closed, Kind::First | Kind::Spared) => Load::Batch(BatchSpec {
+                work_core_s: ENDLESS,
+                demand,
+                frequency_bound: BATCH_BOUND,
+                repeat: true,
+            }),
+            _ => Load::Profile(demand),
+        };
+        VmLoad {
+            id: VmId::new(name).expect("letters"),
+            class,
+            throttle_order,
+            cores: cores.into_iter().map(CoreId).collect(),
+            on_extreme: OnExtreme::None,
+            load,
+        }
+    }
+
+    /// The kinds of all VMs, by server and then as specified.
+    pub(super) fn kinds(&self) -> Vec<(usize, usize, Kind)> {
+        let mut all = Vec::new();
+        for (n, server) in self.servers.iter().enumerate() {
+            let kinds = Kind::ALL.into_iter().zip(server.cores).filter(|(_, cores)| *cores > 0);
+            all.extend(kinds.enumerate().map(|(vm, (kind, _))| (n, vm, kind)));
+        }
+        all
+    }
+
+    /// How busy each kind's cores are when the server's load is `load`.
+    fn utilisations(&self, server: &Server, load: f64) -> Each<f64> {
+        let all = f64::from(CORES) * load;
+        let room = server.cores.map(f64::from);
+        let mut busy: Each<f64> =
+            core::array::from_fn(|kind| (all * self.shares[kind]).min(room[kind]));
+        // What one kind's cores cannot take, the next ones do: cores come whole.
+        let mut left = all - busy.iter().sum::<f64>();
+        for kind in 0..busy.len() {
+            let more = left.clamp(0.0, room[kind] - busy[kind]);
+            busy[kind] += more;
+            left -= more;
+        }
+        core::array::from_fn(|kind| if room[kind] > 0.0 { busy[kind] / room[kind] } else { 0.0 })
+    }
+
+    /// The agents' policy.
+    pub(super) fn agents(&self) -> agent::Policy {
+        match self.planned.approach.policy {
+            Policy::FullServer { .. } => agent::Policy::FullServer,
+            Policy::PerVm { .. } => agent::Policy::Stepwise,
+            Policy::Provisioned => agent::Policy::None,
+        }
+    }
+}
+
+/// The load of a server that leans to one side, where the mean is `load`. It stays within 0 to 1, and the
+/// mean of servers whose leans have mean zero stays what it was.
+fn leaning(lean: f64, load: f64) -> f64 {
+    load * (1.0 + lean * (1.0 - load))
+}
+
+/// Whole cores: what is needed, then what is wanted, as far as there are any.
+fn fit(needed: Each<f64>, wanted: Each<f64>) -> Each<u16> {
+    let mut left = CORES;
+    let mut cores = needed.map(|cores| {
+        let cores = (libm::ceil(cores - 1e-9).max(0.0) as u16).min(left);
+        left -= cores;
+        cores
+    });
+    for (cores, wanted) in cores.iter_mut().zip(wanted) {
+        let more = (libm::round(wanted) as u16).saturating_sub(*cores).min(left);
+        *cores += more;
+        left -= more;
+    }
+    cores
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plant::Plant;
+    use crate::verify::tests::planned;
+
+    #[test]
+    fn whole_cores_are_needed_ones_first() {
+        // The paper's chassis at its mean: 8 user-facing and 12 others of 20.4.
+        assert_eq!(fit([5.3, 0.0, 5.2], [8.16, 0.0, 12.24]), [8, 0, 12]);
+        assert_eq!(fit([20.2, 0.0, 19.8], [16.0, 0.0, 24.0]), [21, 0, 19]);
+        assert_eq!(fit([16.0, 0.0, 12.0], [16.0, 0.0, 24.0]), [16, 0, 24]);
+        assert_eq!(fit([0.0; 3], [0.0; 3]), [0, 0, 0]);
+    }
+
+    #[test]
+    fn the_plant_draws_what_was_read() {
+        for treated in [Treated::All, Treated::Internal] {
+            for imbalance in [0.0, 0.6] {
+                let mut planned = planned("minimal-impact", 3600);
+                planned.approach.treated = treated;
+                let options = Options { imbalance, ..Options::default() };
+                for highest in [1400, 2000, 2557, 3100, 3236, 3719, 3720] {
+                    let draws = [1344, 1400, highest].map(|w| Some(Watts::from_whole(w)));
+                    let draws = Draws::new("c1", draws);
+                    let loads = Loads::new(&draws, &planned, &options, 7);
+                    for draw in draws.iter() {
+                        let plant = Plant::new(loads.plant(&[(0.0, draw)]), 1);
+                        let off = (plant.power() - draw).milli().abs();
+                        assert!(off <= 20, "{treated:?} {imbalance} {highest} {draw}: {off} mW");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn servers_lean_within_the_imbalance_and_only_with_it() {
+        let planned = planned("no-impact", 2500);
+        let draws = Draws::new("c1", [Some(Watts::from_whole(2400))]);
+        let of = |imbalance, seed| {
+            let options = Options { imbalance, ..Options::default() };
+            let loads = Loads::new(&draws, &planned, &options, seed);
+            loads.servers.iter().map(|server| server.lean).collect::<Vec<_>>()
+        };
+        assert_eq!(of(0.0, 1), vec![0.0; 12]);
+        let leans = of(0.5, 1);
+        assert!(leans.iter().all(|lean| lean.abs() <= 0.5) && leans != of(0.5, 2));
+        assert!(leans.iter().sum::<f64>().abs() < 1e-9);
+        assert!(leans.iter().any(|lean| *lean > 0.2), "{leans:?}");
+    }
+}

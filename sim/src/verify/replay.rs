@@ -1,0 +1,296 @@
+//! The stretches of time that can see capping, run with the real controllers.
+
+use core::hash::Hasher;
+use core::time::Duration;
+
+use ballast_types::{Instant, Watts};
+use siphasher::sip::SipHasher13;
+
+use super::load::{Kind, Loads};
+use super::verdict::TRIP_TIME;
+use super::{Draws, Measured, Options, Planned};
+use crate::plant::{Plant, STEP};
+use crate::world::{Checks, Setup, Violation, World};
+
+/// A run begins so long before its first unit that counts, so that the controllers know the chassis.
+const LEAD: Duration = Duration::from_secs(10);
+/// A run ends after so many units; then the next begins.
+const MOST_UNITS: usize = 1024;
+/// The chassis manager alerts at this share of the budget, in millionths: its default.
+const ALERT_PPM: u32 = 980_000;
+/// A meter's error is cut off at so many standard deviations ([`crate::rng::Stream::normal`]).
+const SIGMAS: f64 = 4.0;
+/// What rounding may add to a reading.
+const ROUNDING: Watts = Watts::from_whole(1);
+/// Without a draw to begin with, a run begins at this share of the budget, in millionths.
+const CALM_PPM: u32 = 900_000;
+
+/// Replays one chassis's draws under the plan's budget. `each` is told the units that are done.
+///
+/// Only stretches are run that can see capping: from a unit whose draw a meter might show at the alert
+/// threshold (98 % of the budget) until the draw is below that again and nothing is restricted any more.
+/// Everything else is uncapped: no reading reaches the threshold. The same seed gives the same result, and
+/// a chassis's does not depend on others.
+///
+/// # Errors
+/// When a controller does not let go of its timer, which none does.
+pub fn replay(
+    draws: &Draws,
+    planned: &Planned,
+    options: &Options,
+    mut each: impl FnMut(usize),
+) -> Result<Measured, Violation> {
+    let budget = planned.plan.budget;
+    let loads = Loads::new(draws, planned, options, seed(options, draws.name(), 0));
+    let mut measured = Measured { chassis: 1, ..Measured::default() };
+    for draw in draws.iter() {
+        measured.units += 1;
+        measured.readings_above_budget += u64::from(draw > budget);
+        measured.highest_above = measured.highest_above.max(draw - budget);
+        measured.beyond_full_load += u64::from(loads.is_beyond(draw));
+    }
+    let mut replayer = Replayer {
+        draws,
+        planned,
+        options,
+        kinds: loads.kinds(),
+        loads,
+        threshold: threshold(budget, options),
+        books: Books { measured, run_of_events: (0, 0) },
+    };
+    let mut unit = 0;
+    while unit < draws.len() {
+        if replayer.may_alert(unit) {
+            unit = replayer.run(unit)?;
+        } else {
+            unit += 1;
+        }
+        each(unit);
+    }
+    Ok(replayer.books.measured)
+}
+
+/// The lowest draw that meters might show at the alert threshold.
+fn threshold(budget: Watts, options: &Options) -> Watts {
+    let alert = budget.ppm(ALERT_PPM);
+    let most = 1.0 + SIGMAS * f64::from(options.meter_noise_ppm) * 1e-6;
+    Watts::from_f64(alert.as_f64() / most).unwrap_or(alert) - ROUNDING
+}
+
+/// A seed for `unit` of a chassis.
+fn seed(options: &Options, name: &str, unit: u64) -> u64 {
+    let mut hash = SipHasher13::new();
+    hash.write_u64(options.seed.to_le());
+    hash.write(name.as_bytes());
+    hash.write_u64(unit.to_le());
+    hash.finish()
+}
+
+struct Replayer<'a> {
+    draws: &'a Draws,
+    planned: &'a Planned,
+    options: &'a Options,
+    loads: Loads<'a>,
+    /// Server, VM and kind of every VM.
+    kinds: Vec<(usize, usize, Kind)>,
+    threshold: Watts,
+    books: Books,
+}
+
+/// What is known of the units so far.
+struct Books {
+    measured: Measured,
+    /// Where the current run of units with events ends, and how long it is.
+    run_of_events: (usize, u64),
+}
+
+impl Replayer<'_> {
+    fn may_alert(&self, unit: usize) -> bool {
+        let draw = self.draws.get(unit);
+        draw.is_some_and(|draw| self.options.everything || draw >= self.threshold)
+    }
+
+    /// Runs from `first` on; gives the first unit that was not run.
+    fn run(&mut self, first: usize) -> Result<usize, Violation> {
+        let units = self.draws.len().min(first + MOST_UNITS);
+        let period = self.planned.period;
+        // Before the first reading, or after a gap, the chassis counts as calm.
+        let own = self.draws.get(first).unwrap_or(Watts::ZERO);
+        let before = first.checked_sub(1).and_then(|unit| self.draws.get(unit)).unwrap_or(own);
+        let lead = before.min(self.planned.plan.budget.ppm(CALM_PPM));
+        let mut points = vec![(0.0, lead)];
+        let known = (first..units).map_while(|unit| self.draws.get(unit));
+        points.extend(
+            known.enumerate().map(|(n, draw)| ((LEAD + period * n as u32).as_secs_f64(), draw)),
+        );
+        let mut world = self.world(first, &points, LEAD + period * (points.len() - 1) as u32);
+        world.run(Instant::ZERO + LEAD)?;
+        let mut run = Run::new(&self.kinds, world.plant());
+        for (n, (_, draw)) in points[1..].iter().enumerate() {
+            let (from, to) = (LEAD + period * n as u32, LEAD + period * (n as u32 + 1));
+            let unit = run.unit(&mut world, *draw, from, to, &mut self.books.measured)?;
+            self.books.add(first + n, &unit);
+            let next = first + n + 1;
+            if !self.may_alert(next) && world.is_calm() {
+                return Ok(next);
+            }
+        }
+        Ok(first + points.len() - 1)
+    }
+
+    fn world(&self, first: usize, points: &[(f64, Watts)], length: Duration) -> World {
+        let plant = self.loads.plant(points);
+        let seed = seed(self.options, self.draws.name(), first as u64 + 1);
+        let model = self.planned.chassis.server;
+        let mut setup = Setup::new(plant, self.loads.agents(), seed, length);
+        setup.checks = Checks::NONE;
+        setup.chassis.alert_ppm = ALERT_PPM;
+        setup.chassis.trip_time = TRIP_TIME;
+        setup.chassis.shared_floor = Some(Watts::ZERO);
+        setup.chassis.shares = self.options.shares;
+        // No limit is lower than what full load draws at the slowest that hardware goes.
+        let floor = model.power(1.0, 1.0 / 3.0) + Watts::from_whole(10);
+        for server in &mut setup.chassis.servers {
+            server.out_of_band_floor = Some(floor);
+        }
+        for agent in &mut setup.agents {
+            agent.server_limit_floor = Some(floor);
+        }
+        World::new(setup)
+    }
+}
+
+impl Books {
+    /// Adds what unit `number` came to.
+    fn add(&mut self, number: usize, unit: &Unit) {
+        let measured = &mut self.measured;
+        measured.replayed_units += 1;
+        measured.events_user_facing += u64::from(unit.user_facing);
+        measured.events_batch += u64::from(unit.batch && !unit.user_facing);
+        measured.events_hardware += u64::from(unit.hardware);
+        if !(unit.user_facing || unit.batch) {
+            return;
+        }
+        measured.deepest = measured.deepest.max(unit.shed);
+        measured.deepest_moment = measured.deepest_moment.max(unit.shed_moment);
+        measured.shed += unit.shed;
+        let (end, length) = self.run_of_events;
+        let length = if end == number { length + 1 } else { 1 };
+        self.run_of_events = (number + 1, length);
+        measured.longest_event_units = measured.longest_event_units.max(length);
+    }
+}
+
+/// What one unit came to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unit {
+    /// A core was held down: of a user-facing VM, of another one, by hardware.
+    user_facing: bool,
+    batch: bool,
+    hardware: bool,
+    /// The mean, and the most in any step.
+    shed: Watts,
+    shed_moment: Watts,
+}
+
+/// What goes on in a run, one unit at a time.
+struct Run<'a> {
+    kinds: &'a [(usize, usize, Kind)],
+    /// Core-seconds of every VM so far: held down by anything, and by hardware.
+    throttled: Vec<(f64, f64)>,
+    hardware_s: f64,
+    over_steps: u64,
+}
+
+impl<'a> Run<'a> {
+    fn new(kinds: &'a [(usize, usize, Kind)], plant: &Plant) -> Self {
+        Self {
+            kinds,
+            throttled: throttled(plant).collect(),
+            hardware_s: plant.truth().hardware_engaged_s,
+            over_steps: 0,
+        }
+    }
+
+    /// Runs one unit.
+    fn unit(
+        &mut self,
+        world: &mut World,
+        draw: Watts,
+        from: Duration,
+        to: Duration,
+        measured: &mut Measured,
+    ) -> Result<Unit, Violation> {
+        let budget = world.plant().spec().budget;
+        let (mut energy, mut steps, mut least) = (0, 0, draw);
+        let mut held_s = all_held_s(world.plant());
+        let mut at = from;
+        while at < to {
+            // A step's draw holds until its end.
+            let power = world.plant().power();
+            energy += power.milli();
+            steps += 1;
+            least = least.min(power);
+            self.over_steps = if power > budget { self.over_steps + 1 } else { 0 };
+            measured.over_budget_s += f64::from(u8::from(power > budget)) * STEP.as_secs_f64();
+            let over_s = self.over_steps as f64 * STEP.as_secs_f64();
+            measured.over_budget_s_max = measured.over_budget_s_max.max(over_s);
+            at = (at + STEP).min(to);
+            world.run(Instant::ZERO + at)?;
+            let now_s = all_held_s(world.plant());
+            if now_s > held_s {
+                held_s = now_s;
+                self.frequencies(world.plant(), measured);
+            }
+        }
+        let shed = (draw - Watts::from_milli(energy).per(steps)).at_least_zero();
+        let unit = Unit { shed, shed_moment: draw - least, ..Unit::default() };
+        Ok(self.end_unit(unit, world.plant(), measured))
+    }
+
+    fn frequencies(&self, plant: &Plant, measured: &mut Measured) {
+        for (server, vm, kind) in self.kinds {
+            let lowest = if kind.is_user_facing() {
+                &mut measured.lowest_user_facing_frequency
+            } else {
+                &mut measured.lowest_batch_frequency
+            };
+            *lowest = lowest.min(plant.vm_frequency_ratio_min(*server, *vm));
+        }
+    }
+
+    fn end_unit(&mut self, mut unit: Unit, plant: &Plant, measured: &mut Measured) -> Unit {
+        let vms = throttled(plant).zip(&mut self.throttled).zip(self.kinds);
+        for (((all, hardware), before), (_, _, kind)) in vms {
+            let more = all - before.0;
+            if more > 0.0 {
+                if kind.is_user_facing() {
+                    unit.user_facing = true;
+                    measured.user_facing_throttled_core_s += more;
+                } else {
+                    unit.batch = true;
+                    measured.batch_throttled_core_s += more;
+                }
+                unit.hardware |= hardware > before.1;
+            }
+            *before = (all, hardware);
+        }
+        let hardware_s = plant.truth().hardware_engaged_s;
+        measured.hardware_s += hardware_s - self.hardware_s;
+        self.hardware_s = hardware_s;
+        unit
+    }
+}
+
+/// Core-seconds of every VM since the start: held down by anything, and by hardware.
+fn throttled(plant: &Plant) -> impl Iterator<Item = (f64, f64)> {
+    plant.truth().vms.iter().map(|vm| {
+        let held = vm.throttled_core_s;
+        (held.total(), held.rapl + held.out_of_band + held.supply)
+    })
+}
+
+fn all_held_s(plant: &Plant) -> f64 {
+    let truth = plant.truth();
+    truth.user_facing_throttled_core_s.total() + truth.batch_throttled_core_s.total()
+}
