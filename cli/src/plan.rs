@@ -5,40 +5,55 @@ mod curves;
 mod plot;
 mod read;
 mod report;
+mod telemetry;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use ballast_planner::{Approach, Histogram, Longest, Plan, Readings, Rejected};
+use ballast_planner::{Approach, Histogram, Plan, Rejected};
 
 use args::Asked;
 pub(crate) use args::PlanArgs;
 use report::{Answer, Report};
+use telemetry::Telemetry;
 
 use crate::tell;
 
 /// What the history was counted into.
+#[derive(Default)]
 struct History {
     /// By hardware generation.
     draws: BTreeMap<String, Histogram>,
     rejected: Rejected,
 }
 
+impl History {
+    fn of(telemetry: &mut Telemetry<'_>) -> anyhow::Result<Self> {
+        let mut all = Self::default();
+        telemetry.looks(|readings| {
+            for (generation, draws) in readings.histograms()? {
+                match all.draws.get_mut(generation) {
+                    Some(sum) => sum.merge(&draws)?,
+                    None => drop(all.draws.insert(generation.to_owned(), draws)),
+                }
+            }
+            all.rejected.add(&readings.rejected());
+            Ok(())
+        })?;
+        Ok(all)
+    }
+}
+
 /// Plans.
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let asked = args.asked()?;
-    let mut history = match (args.telemetry.is_empty(), args.histogram.is_empty()) {
-        (false, true) => {
-            let readings = read::telemetry(&args.telemetry, &args.columns, asked.intake)?;
-            let draws = readings.histograms().into_iter();
-            let draws = draws.map(|(name, draws)| (name.to_owned(), draws.clone())).collect();
-            History { draws, rejected: readings.rejected() }
-        }
-        _ => {
-            let draws = read::histograms(&args.histogram, asked.intake.resolution)?;
-            History { draws, rejected: Rejected::default() }
-        }
+    let mut telemetry = Telemetry::new(&args.telemetry, &args.columns, asked.intake);
+    let mut history = if args.histogram.is_empty() {
+        History::of(&mut telemetry)?
+    } else {
+        let draws = read::histograms(&args.histogram, asked.intake.resolution)?;
+        History { draws, rejected: Rejected::default() }
     };
     history.draws.retain(|_, draws| draws.readings() > 0);
     if history.draws.is_empty() {
@@ -57,8 +72,8 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         tell(&format!("--profile {generation}=…: no reading is of that generation"));
     }
     let mut answers: Vec<Answer> = plans.collect::<anyhow::Result<_>>()?;
-    if !args.telemetry.is_empty() {
-        longest(args, &asked, &mut answers)?;
+    if args.histogram.is_empty() {
+        longest(&mut telemetry, &asked, &mut answers)?;
     }
     if let Some(file) = &args.plot {
         plot::draw(file, &history.draws, &answers, asked.terms.provisioned)
@@ -73,26 +88,24 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Finds the longest event of each plan. Where there is any it takes a second look at the telemetry: a
-/// histogram does not know what came after what.
-fn longest(args: &PlanArgs, asked: &Asked, answers: &mut [Answer]) -> anyhow::Result<()> {
-    let mut found = vec![Longest::default(); answers.len()];
+/// Finds the longest event of each plan: a histogram does not know what came after what.
+fn longest(
+    telemetry: &mut Telemetry<'_>,
+    asked: &Asked,
+    answers: &mut [Answer],
+) -> anyhow::Result<()> {
+    let mut units = vec![0; answers.len()];
     if answers.iter().any(|answer| answer.plan.events.all() > 0) {
-        let mut again = Readings::new(asked.intake)?;
-        read::each(&args.telemetry, &args.columns, &mut again, |all, chassis, t_s, watts| {
-            let of = all.generation(chassis);
-            let Some(place) = answers.iter().position(|answer| answer.generation == of) else {
-                return Ok(());
-            };
-            let budget = answers[place].plan.budget;
-            if asked.intake.draw(watts).is_some_and(|draw| draw > budget) {
-                found[place].above(chassis, all.unit(t_s))?;
+        telemetry.looks(|readings| {
+            for (units, answer) in units.iter_mut().zip(&*answers) {
+                let here = readings.longest_above(&answer.generation, answer.plan.budget);
+                *units = here.max(*units);
             }
             Ok(())
         })?;
     }
-    for (answer, longest) in answers.iter_mut().zip(found) {
-        answer.longest_event_s = Some(longest.units() * u64::from(asked.intake.period_s));
+    for (answer, units) in answers.iter_mut().zip(units) {
+        answer.longest_event_s = Some(units * u64::from(asked.intake.period_s));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Tables in files, row by row: CSV, plain or zstd, and Parquet. Memory stays that of a few rows or one batch.
 
 mod csv_rows;
-mod parquet_rows;
+pub(crate) mod parquet_rows;
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -16,6 +16,16 @@ use parquet_rows::ParquetRows;
 enum Rows {
     Csv(CsvRows),
     Parquet(Box<ParquetRows>),
+}
+
+/// Where the column of that name stands among `headers`.
+pub(crate) fn column(headers: &[String], name: &str) -> anyhow::Result<usize> {
+    let mut found = headers.iter().enumerate().filter(|(_, header)| *header == name);
+    match (found.next(), found.next()) {
+        (Some((index, _)), None) => Ok(index),
+        (Some(_), Some(_)) => bail!("two columns are called {name:?}"),
+        (None, _) => bail!("no column is called {name:?}; there are {}", headers.join(", ")),
+    }
 }
 
 /// A file's rows, with errors that name the place, the column, the value and what is allowed.
@@ -44,13 +54,14 @@ impl Table {
 
     /// The column of that name.
     pub(crate) fn column(&self, name: &str) -> anyhow::Result<usize> {
-        let mut found = self.headers.iter().enumerate().filter(|(_, header)| *header == name);
-        match (found.next(), found.next()) {
-            (Some((index, _)), None) => Ok(index),
-            (Some(_), Some(_)) => bail!("two columns are called {name:?}"),
-            (None, _) => {
-                bail!("no column is called {name:?}; there are {}", self.headers.join(", "))
-            }
+        column(&self.headers, name)
+    }
+
+    /// Whether the column holds instants, which are seconds whatever the unit of plain numbers.
+    pub(crate) fn is_instant(&self, column: usize) -> bool {
+        match &self.rows {
+            Rows::Csv(_) => false,
+            Rows::Parquet(rows) => rows.is_instant(column),
         }
     }
 

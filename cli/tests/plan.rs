@@ -4,7 +4,12 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Arc;
 
+use arrow_array::{ArrayRef, Float32Array, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow_array::{DictionaryArray, TimestampMillisecondArray, types::Int32Type};
+use parquet::arrow::ArrowWriter;
+use parquet::file::properties::WriterProperties;
 use serde_json::Value;
 
 fn ballast(folder: &Path, args: &str) -> Output {
@@ -72,7 +77,10 @@ fn telemetry_is_counted_once_a_unit_and_what_is_wrong_is_said() {
     text.push_str("soon,c1,1\n");
     fs::write(folder.path().join("bad.csv"), &text).unwrap();
     for (args, said) in [
-        (format!("plan --telemetry bad.csv {names}"), "line 2006: when = \"soon\": a whole number"),
+        (
+            format!("plan --telemetry bad.csv {names}"),
+            "line 2006: when = \"soon\": a whole number (see --time-unit), or RFC 3339, is needed",
+        ),
         (
             "plan --telemetry draws.csv".to_owned(),
             "no column is called \"t_s\"; there are when, name, w",
@@ -88,4 +96,183 @@ fn telemetry_is_counted_once_a_unit_and_what_is_wrong_is_said() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && stderr.contains(said), "{args}: {stderr}");
     }
+}
+
+fn parquet(folder: &Path, name: &str, columns: Vec<(&str, ArrayRef)>) -> anyhow::Result<()> {
+    let batch = RecordBatch::try_from_iter_with_nullable(
+        columns.into_iter().map(|(name, column)| (name, column, true)),
+    )?;
+    let file = fs::File::create(folder.join(name))?;
+    let groups = WriterProperties::builder().set_max_row_group_row_count(Some(700)).build();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(groups))?;
+    writer.write(&batch)?;
+    writer.close()?;
+    Ok(())
+}
+
+/// Readings with dirt: time, chassis, watts.
+fn dirty() -> Vec<(i64, String, Option<f64>)> {
+    let mut all = vec![];
+    let mut draw = 7_u64;
+    for i in 0..3_000_i64 {
+        draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // Whole eighths: exact in 32 bits.
+        let watts = match draw >> 59 {
+            0 => None,
+            1 => Some(0.0),
+            2 => Some(65_535.0),
+            3 => Some(-1.0),
+            _ => Some(1_500.0 + ((draw >> 33) % 10_000) as f64 / 8.0),
+        };
+        // Some units have two readings, some none, and some come late.
+        let minute = (i * 7) % 1_000 + i % 3;
+        all.push((1_700_000_000 + minute * 60 + i % 60, format!("c{}", i % 5), watts));
+    }
+    all
+}
+
+#[test]
+fn csv_and_parquet_of_all_kinds_and_any_order_give_the_same_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let readings = dirty();
+    let csv = |name: &str, time: &dyn Fn(i64) -> String, all: &[(i64, String, Option<f64>)]| {
+        let mut text = "t_s,chassis,watts,generation\n".to_owned();
+        for (t_s, chassis, watts) in all {
+            let watts = watts.map_or_else(String::new, |w| w.to_string());
+            let generation = if chassis < &"c3".to_owned() { "new" } else { "old" };
+            writeln!(text, "{},{chassis},{watts},{generation}", time(*t_s)).unwrap();
+        }
+        fs::write(folder.path().join(name), text).unwrap();
+    };
+    let mut shuffled = readings.clone();
+    shuffled.reverse();
+    shuffled.sort_by_key(|(t_s, ..)| t_s % 7);
+    csv("seconds.csv", &|t| t.to_string(), &readings);
+    csv("part-1.csv", &|t| t.to_string(), &shuffled[..1_000]);
+    csv("part-2.csv", &|t| t.to_string(), &shuffled[1_000..]);
+    csv("nanoseconds.csv", &|t| (t * 1_000_000_000 + 999_999_999).to_string(), &readings);
+    let stamp = |t: i64| jiff::Timestamp::from_second(t).unwrap().to_string();
+    csv("stamps.csv", &stamp, &readings);
+
+    let time = || Arc::new(Int64Array::from_iter_values(readings.iter().map(|r| r.0))) as ArrayRef;
+    let names = readings.iter().map(|r| r.1.as_str());
+    let names = || Arc::new(StringArray::from_iter_values(names.clone())) as ArrayRef;
+    let coded = readings.iter().map(|r| r.1.as_str());
+    let coded = Arc::new(coded.collect::<DictionaryArray<Int32Type>>());
+    let numbers = readings.iter().map(|r| r.1[1..].parse::<i64>().unwrap());
+    let numbers = Arc::new(Int64Array::from_iter_values(numbers));
+    let generation = readings.iter().map(|r| if r.1.as_str() < "c3" { "new" } else { "old" });
+    let generation = || Arc::new(StringArray::from_iter_values(generation.clone())) as ArrayRef;
+    let watts = || Arc::new(readings.iter().map(|r| r.2).collect::<Float64Array>()) as ArrayRef;
+    let short = Arc::new(readings.iter().map(|r| r.2.map(|w| w as f32)).collect::<Float32Array>());
+    let instants = readings.iter().map(|r| r.0 * 1000 + 999);
+    let instants = Arc::new(TimestampMillisecondArray::from_iter_values(instants));
+    let worded = readings.iter().map(|r| r.2.map(|w| w.to_string())).collect::<StringArray>();
+    let table = |name: &str, [time, chassis, watts]: [ArrayRef; 3]| {
+        let columns = vec![
+            ("watts", watts),
+            ("t_s", time),
+            ("generation", generation()),
+            ("chassis", chassis),
+        ];
+        parquet(folder.path(), name, columns).unwrap();
+    };
+    table("plain.parquet", [time(), names(), watts()]);
+    table("coded.parquet", [instants, coded, short]);
+    table("numbers.parquet", [time(), numbers, watts()]);
+    table("worded.parquet", [time(), names(), Arc::new(worded)]);
+
+    let plan = |args: &str| {
+        let mut answer = json(folder.path(), &format!("plan --buffer 0 --json --telemetry {args}"));
+        answer["generations"][0]["rejected_readings"].take();
+        answer
+    };
+    let expected = plan("seconds.csv");
+    assert_eq!(expected["generations"][1]["generation"], "old");
+    for key in ["missing", "not_above_zero", "absurd", "doubled"] {
+        let rejected = expected["generations"][0]["rejected"][key].as_u64();
+        assert!(rejected.is_some_and(|count| count > 50), "{key}: {expected}");
+    }
+    assert!(expected["generations"][0]["longest_event_s"].as_u64() > Some(0), "{expected}");
+    for args in [
+        "part-1.csv part-2.csv",
+        "part-2.csv part-1.csv",
+        "nanoseconds.csv --time-unit ns",
+        "stamps.csv",
+        "plain.parquet",
+        "plain.parquet --row-by-row",
+        "coded.parquet",
+        "coded.parquet --row-by-row --time-unit ms",
+        "numbers.parquet",
+        "worded.parquet",
+    ] {
+        assert_eq!(plan(args), expected, "{args}");
+    }
+    // Every reading twice: all that is more is doubled.
+    let twice = plan("seconds.csv plain.parquet");
+    assert_eq!(twice["readings"], expected["readings"]);
+    assert_eq!(twice["generations"][1]["budget_w"], expected["generations"][1]["budget_w"]);
+}
+
+#[test]
+fn what_is_wrong_in_parquet_is_named_by_its_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = 1_500;
+    let table = |name: &str, time: Int64Array, chassis: StringArray, of: &[&str]| {
+        let generation: StringArray =
+            (0..rows).map(|row| Some(of[row * of.len() / rows])).collect();
+        let watts = Float64Array::from_iter_values((0..rows).map(|_| 2_000.0));
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("t_s", Arc::new(time)),
+            ("chassis", Arc::new(chassis)),
+            ("watts", Arc::new(watts)),
+            ("generation", Arc::new(generation)),
+        ];
+        parquet(folder.path(), name, columns).unwrap();
+    };
+    let time = |odd: Option<i64>| -> Int64Array {
+        (0..rows as i64).map(|row| if row == 1_000 { odd } else { Some(row * 60) }).collect()
+    };
+    let good = || StringArray::from_iter_values((0..rows).map(|row| format!("c{}", row % 2)));
+    let nameless: StringArray = (0..rows).map(|row| (row != 1_000).then_some("c1")).collect();
+    table("late.parquet", time(Some(1_700_000_000_000)), good(), &[""]);
+    table("timeless.parquet", time(None), good(), &[""]);
+    table("nameless.parquet", time(Some(0)), nameless, &[""]);
+    table("two.parquet", time(Some(0)), good(), &["a", "a", "b"]);
+    for (file, said) in [
+        (
+            "late.parquet",
+            "row 1001: t_s = \"1700000000000\": before the year 5000 (see --time-unit)",
+        ),
+        (
+            "timeless.parquet",
+            "row 1001: t_s = \"\": a whole number (see --time-unit), or RFC 3339,",
+        ),
+        ("nameless.parquet", "row 1001: chassis = \"\": a name is needed"),
+        (
+            "two.parquet",
+            "row 1001: chassis c0 is of generation \"a\", and now of \"b\": it has one",
+        ),
+    ] {
+        for how in ["", "--row-by-row"] {
+            let output = ballast(folder.path(), &format!("plan --telemetry {file} {how}"));
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success() && stderr.contains(said), "{file}{how}: {stderr}");
+        }
+    }
+}
+
+#[test]
+fn stuck_meters_are_left_out_where_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut text = "t_s,chassis,watts\n".to_owned();
+    for minute in 0..2_000 {
+        let watts = if minute < 1_200 { 900 } else { 2_000 + minute % 7 };
+        writeln!(text, "{},c1,{watts}", minute * 60).unwrap();
+    }
+    fs::write(folder.path().join("draws.csv"), &text).unwrap();
+    let answer = json(folder.path(), "plan --telemetry draws.csv --stuck-s 3600 --json");
+    assert_eq!((&answer["readings"], &answer["rejected"]["stuck"]), (&801.into(), &1_199.into()));
+    let answer = json(folder.path(), "plan --telemetry draws.csv --json");
+    assert_eq!((&answer["readings"], &answer["rejected"]["stuck"]), (&2_000.into(), &0.into()));
 }

@@ -9,7 +9,7 @@
 //! | module | what it knows |
 //! |---|---|
 //! | `histogram` | draws, exact at the meter's resolution, mergeable |
-//! | `readings` | telemetry as it comes, into histograms; the longest event |
+//! | `readings`, `cells` | telemetry as it comes: each chassis's draws in time, once a unit; histograms of them; the longest event |
 //! | `chassis` | what a chassis can shed at a frequency floor |
 //! | `policy` | accepted rates and floors; the approaches of the paper's Table IV |
 //! | `lowest` | the lowest admissible budget: closed form, and the paper's walk |
@@ -20,6 +20,7 @@
 //!
 //! Source: Kumbhare et al., arXiv 2010.15388, Section III-E and IV-F.
 
+mod cells;
 mod chassis;
 mod curves;
 mod events;
@@ -40,4 +41,4 @@ pub use levels::{
 pub use lowest::{Binding, Lowest, lowest, walk};
 pub use plan::{Plan, Terms, TermsError};
 pub use policy::{Approach, Policy, PolicyError, Treated};
-pub use readings::{ChassisIndex, Intake, Longest, Readings, ReadingsError, Rejected};
+pub use readings::{ChassisIndex, Intake, Readings, ReadingsError, Rejected};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use ballast_planner::{Approach, Chassis, Intake, Policy, Terms, Treated};
 use ballast_types::Watts;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use core::time::Duration;
 
 use super::curves::{CurveArgs, Curves};
@@ -14,7 +14,7 @@ use crate::demo::positive;
 /// Arguments of `ballast plan`.
 #[derive(Args, Debug)]
 pub(crate) struct PlanArgs {
-    /// Draws of chassis (CSV, also .zst): time, chassis, watts and, where there are several, the hardware
+    /// Draws of chassis (CSV, also .zst, or .parquet): time, chassis, watts and, where there are several, the hardware
     /// generation. In any order; each chassis counts once in each period
     #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "histogram")]
     pub(super) telemetry: Vec<PathBuf>,
@@ -91,9 +91,12 @@ struct SiteArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Telemetry")]
 pub(super) struct Columns {
-    /// The time column: whole seconds
+    /// The time column: numbers, Parquet's instants, or RFC 3339 text
     #[arg(long, value_name = "NAME", default_value = "t_s")]
     pub(super) time_column: String,
+    /// What the time column's plain numbers count
+    #[arg(long, value_name = "UNIT", value_enum, default_value_t)]
+    pub(super) time_unit: TimeUnit,
     /// The column that names the chassis
     #[arg(long, value_name = "NAME", default_value = "chassis")]
     pub(super) chassis_column: String,
@@ -109,6 +112,46 @@ pub(super) struct Columns {
     /// No chassis draws more than this, in watts: above stand sentinels [default: twice --provisioned-w]
     #[arg(long, value_name = "W", value_parser = positive)]
     most_w: Option<f64>,
+    /// Leave out what a stuck meter repeats: where a chassis draws the same for so many seconds, only the first
+    /// reading stays [default: none is left out]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "histogram")]
+    stuck_s: Option<u32>,
+    /// Read Parquet as CSV is read, row by row: what `ballast bench plan` compares with
+    #[arg(long, hide = true)]
+    pub(super) row_by_row: bool,
+}
+
+/// What a number of the time column counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum TimeUnit {
+    /// Seconds
+    #[default]
+    S,
+    /// Milliseconds
+    Ms,
+    /// Microseconds
+    Us,
+    /// Nanoseconds
+    Ns,
+}
+
+impl TimeUnit {
+    /// How many of them are a second.
+    pub(super) const fn per_s(self) -> i64 {
+        match self {
+            Self::S => 1,
+            Self::Ms => 1_000,
+            Self::Us => 1_000_000,
+            Self::Ns => 1_000_000_000,
+        }
+    }
+}
+
+impl Columns {
+    /// In how many units of time a row the same draw is a stuck meter's.
+    pub(super) fn stuck_units(&self) -> Option<u64> {
+        self.stuck_s.map(|s| s.div_ceil(self.period_s).into())
+    }
 }
 
 /// What is asked, checked.

@@ -1,76 +1,14 @@
-//! Telemetry and histograms, from files.
+//! Histograms, from files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ballast_planner::{ChassisIndex, Histogram, Intake, Readings, ReadingsError};
+use ballast_planner::Histogram;
 use ballast_types::Watts;
 use indicatif::ProgressBar;
 
-use super::args::Columns;
 use crate::table::Table;
-
-/// What is done with a reading: all chassis, this one, its second, its watts.
-type Each<'a> = dyn FnMut(&mut Readings, ChassisIndex, i64, f64) -> Result<(), ReadingsError> + 'a;
-
-/// Counts all of the files' readings.
-pub(super) fn telemetry(
-    files: &[PathBuf],
-    columns: &Columns,
-    intake: Intake,
-) -> anyhow::Result<Readings> {
-    let mut readings = Readings::new(intake)?;
-    each(files, columns, &mut readings, |all, chassis, t_s, watts| all.take(chassis, t_s, watts))?;
-    Ok(readings)
-}
-
-/// Hands every reading of the files to `then`.
-pub(super) fn each(
-    files: &[PathBuf],
-    columns: &Columns,
-    readings: &mut Readings,
-    mut then: impl FnMut(&mut Readings, ChassisIndex, i64, f64) -> Result<(), ReadingsError>,
-) -> anyhow::Result<()> {
-    for file in files {
-        one(file, columns, readings, &mut then)
-            .with_context(|| format!("cannot take {}", file.display()))?;
-    }
-    Ok(())
-}
-
-fn one(
-    file: &Path,
-    columns: &Columns,
-    readings: &mut Readings,
-    then: &mut Each<'_>,
-) -> anyhow::Result<()> {
-    let mut table = Table::open(file, &ProgressBar::hidden())?;
-    let time = table.column(&columns.time_column)?;
-    let chassis = table.column(&columns.chassis_column)?;
-    let watts = table.column(&columns.watts_column)?;
-    let generation = table.column(&columns.generation_column).ok();
-    let mut last: Option<(String, String, ChassisIndex)> = None;
-    while table.next()? {
-        let t_s = table.integer(time, "a whole number of seconds")?;
-        let draw = table.number(watts, "watts")?;
-        let name = table.text(chassis);
-        let of = generation.map_or("".into(), |column| table.text(column));
-        let index = match &last {
-            Some((before, of_before, index)) if *before == name && *of_before == of => *index,
-            _ => {
-                if name.is_empty() {
-                    return Err(table.refuse(chassis, "a name"));
-                }
-                let index = readings.chassis(&name, &of).with_context(|| table.place())?;
-                last = Some((name.into_owned(), of.into_owned(), index));
-                index
-            }
-        };
-        then(readings, index, t_s, draw).with_context(|| table.place())?;
-    }
-    Ok(())
-}
 
 /// Adds up histograms, by hardware generation.
 pub(super) fn histograms(

@@ -186,7 +186,11 @@ impl Report<'_> {
 /// Why readings did not count.
 pub(super) fn rejected(rejected: Rejected) -> String {
     format!(
-        "{} missing, {} not above 0 W, {} above what a chassis can draw, {} doubled",
-        rejected.missing, rejected.not_above_zero, rejected.absurd, rejected.doubled
+        "{} missing, {} not above 0 W, {} above what a chassis can draw, {} doubled, {} of stuck meters",
+        rejected.missing,
+        rejected.not_above_zero,
+        rejected.absurd,
+        rejected.doubled,
+        rejected.stuck
     )
 }

@@ -7,9 +7,11 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
-use arrow_array::{Array, ArrayRef, Float64Array, RecordBatch, StringArray};
+use arrow_array::{
+    Array, ArrayRef, Float64Array, RecordBatch, RecordBatchReader as _, StringArray,
+};
 use arrow_cast::cast;
-use arrow_schema::{DataType, TimeUnit};
+use arrow_schema::{ArrowError, DataType, TimeUnit};
 use indicatif::ProgressBar;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 
@@ -77,9 +79,23 @@ impl ParquetRows {
         }
     }
 
+    pub(super) fn is_instant(&self, column: usize) -> bool {
+        is_instant(self.reader.schema().field(column).data_type())
+    }
+
     pub(super) fn row(&self) -> u64 {
         self.row
     }
+}
+
+/// Whether values of this kind know their unit of time.
+pub(crate) fn is_instant(kind: &DataType) -> bool {
+    matches!(kind, DataType::Timestamp(..) | DataType::Date32 | DataType::Date64)
+}
+
+/// Instants as whole seconds.
+pub(crate) fn seconds(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    cast(&cast(column, &DataType::Timestamp(TimeUnit::Second, None))?, &DataType::Int64)
 }
 
 fn columns(batch: &RecordBatch) -> anyhow::Result<Vec<Column>> {
@@ -94,10 +110,7 @@ fn one(column: &ArrayRef) -> anyhow::Result<Column> {
     };
     match column.data_type() {
         kind if kind.is_numeric() => numbers(column),
-        DataType::Timestamp(..) | DataType::Date32 | DataType::Date64 => {
-            let seconds = cast(column, &DataType::Timestamp(TimeUnit::Second, None))?;
-            numbers(&cast(&seconds, &DataType::Int64)?)
-        }
+        kind if is_instant(kind) => numbers(&seconds(column)?),
         kind if kind.is_nested() => bail!("a column of {kind} is not read: flat tables are"),
         _ => Ok(Column::Texts(cast(column, &DataType::Utf8)?.as_string::<i32>().clone())),
     }

@@ -1,0 +1,215 @@
+//! Parquet by columns: names are looked up once for each entry of a dictionary, not once a row.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int32Type, Int64Type};
+use arrow_array::{Array, ArrayRef, DictionaryArray, RecordBatch, StringArray};
+use arrow_cast::cast;
+use arrow_schema::{DataType, Field, Schema};
+use ballast_planner::ChassisIndex;
+use indicatif::ProgressBar;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
+
+use super::{BATCH, EARLIER, LATEST_S, NAME, TIME, Worker, refuse};
+use crate::plan::args::Columns;
+use crate::table::column;
+use crate::table::parquet_rows::{is_instant, seconds};
+
+/// A Parquet file whose columns are of the usual kinds.
+#[derive(Clone)]
+pub(super) struct Columnar {
+    path: Arc<Path>,
+    metadata: ArrowReaderMetadata,
+    time: Arc<str>,
+    chassis: Arc<str>,
+    watts: Arc<str>,
+    generation: Option<Arc<str>>,
+    /// How many units of the times are a second.
+    per_s: i64,
+}
+
+impl Columnar {
+    /// Looks at a file; `None` for what must be read row by row: no Parquet, or columns of other kinds.
+    pub(super) fn open(path: &Path, names: &Columns) -> anyhow::Result<Option<Self>> {
+        if path.extension().is_none_or(|kind| kind != "parquet") {
+            return Ok(None);
+        }
+        let file = File::open(path)?;
+        let found = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())?;
+        let fields = found.schema().fields();
+        let headers: Vec<_> = fields.iter().map(|field| field.name().clone()).collect();
+        let kind = |name: &str| column(&headers, name).map(|at| fields[at].data_type());
+        let time = kind(&names.time_column)?;
+        let usual = (time.is_integer() || is_instant(time))
+            && is_name(kind(&names.chassis_column)?)
+            && kind(&names.watts_column)?.is_numeric();
+        let generation = column(&headers, &names.generation_column).ok();
+        if !usual || generation.is_some_and(|at| !is_name(fields[at].data_type())) {
+            return Ok(None);
+        }
+        let per_s = if is_instant(time) { 1 } else { names.time_unit.per_s() };
+        let wanted = fields.iter().map(|field| match field.data_type() {
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+                Arc::new(Field::clone(field).with_data_type(dictionary()))
+            }
+            _ => Arc::clone(field),
+        });
+        let wanted = Schema::new(wanted.collect::<Vec<_>>());
+        let options = ArrowReaderOptions::new().with_schema(Arc::new(wanted));
+        let metadata = ArrowReaderMetadata::try_new(Arc::clone(found.metadata()), options)?;
+        Ok(Some(Self {
+            path: PathBuf::from(path).into(),
+            metadata,
+            time: names.time_column.as_str().into(),
+            chassis: names.chassis_column.as_str().into(),
+            watts: names.watts_column.as_str().into(),
+            generation: generation.map(|at| headers[at].as_str().into()),
+            per_s,
+        }))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn groups(&self) -> usize {
+        self.metadata.metadata().num_row_groups()
+    }
+
+    /// Reads a row group.
+    pub(super) fn read(
+        &self,
+        group: usize,
+        to: &mut Worker<'_>,
+        bar: &ProgressBar,
+    ) -> anyhow::Result<()> {
+        let file = File::open(&self.path)?;
+        let bytes = file.metadata()?.len() as f64;
+        let metadata = self.metadata.metadata();
+        let rows = |count: i64| usize::try_from(count).unwrap_or(0);
+        let before = metadata.row_groups()[..group].iter().map(|group| rows(group.num_rows()));
+        let mut first = before.sum::<usize>() + 1;
+        let per_row = bytes / rows(metadata.file_metadata().num_rows()).max(1) as f64;
+        let names = [&*self.time, &*self.chassis, &*self.watts].into_iter();
+        let mask = ProjectionMask::columns(
+            metadata.file_metadata().schema_descr(),
+            names.chain(self.generation.as_deref()),
+        );
+        let builder =
+            ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone());
+        let batches = builder
+            .with_row_groups(vec![group])
+            .with_projection(mask)
+            .with_batch_size(BATCH)
+            .build()?;
+        let mut known = Known::default();
+        for batch in batches {
+            let batch = batch.with_context(|| format!("from row {first}"))?;
+            self.take(&batch, first, &mut known, to)?;
+            first += batch.num_rows();
+            bar.inc((per_row * batch.num_rows() as f64) as u64);
+        }
+        Ok(())
+    }
+
+    fn take(
+        &self,
+        batch: &RecordBatch,
+        first: usize,
+        known: &mut Known,
+        to: &mut Worker<'_>,
+    ) -> anyhow::Result<()> {
+        let by_name = |name: &str| batch.column_by_name(name).context("a column has gone");
+        let time = by_name(&self.time)?;
+        let time = if is_instant(time.data_type()) {
+            seconds(time)?
+        } else {
+            cast(time, &DataType::Int64)?
+        };
+        let time = time.as_primitive::<Int64Type>();
+        let watts = cast(by_name(&self.watts)?, &DataType::Float64)?;
+        let watts = watts.as_primitive::<Float64Type>();
+        let chassis = names(by_name(&self.chassis)?)?;
+        let generation =
+            self.generation.as_deref().map(|name| names(by_name(name)?)).transpose()?;
+        known.turn_to(&chassis);
+        for row in 0..batch.num_rows() {
+            let Some(t) = time.is_valid(row).then(|| time.value(row).div_euclid(self.per_s)) else {
+                return Err(refuse(first + row, &self.time, "", TIME));
+            };
+            if t.abs() > LATEST_S {
+                let value = time.value(row).to_string();
+                return Err(refuse(first + row, &self.time, &value, EARLIER));
+            }
+            let Some(key) = chassis.key(row) else {
+                return Err(refuse(first + row, &self.chassis, "", NAME));
+            };
+            let of = generation.as_ref().and_then(|generation| generation.key(row));
+            let index = match known.all[key] {
+                Some((before, index)) if before == of => index,
+                _ => {
+                    let name = text(&chassis, key);
+                    if name.is_empty() {
+                        return Err(refuse(first + row, &self.chassis, "", NAME));
+                    }
+                    let generation = generation.as_ref().zip(of);
+                    let of_name = generation.map_or("", |(all, of)| text(all, of));
+                    let index = to
+                        .chassis(name, of_name)
+                        .with_context(|| format!("row {}", first + row))?;
+                    known.all[key] = Some((of, index));
+                    index
+                }
+            };
+            let draw = if watts.is_valid(row) { watts.value(row) } else { f64::NAN };
+            to.take(index, t, draw)?;
+        }
+        Ok(())
+    }
+}
+
+/// The chassis of a dictionary, with the generation's key that each had.
+#[derive(Default)]
+struct Known {
+    values: Option<ArrayRef>,
+    all: Vec<Option<(Option<usize>, ChassisIndex)>>,
+}
+
+impl Known {
+    /// Forgets all where the dictionary is another one than before.
+    fn turn_to(&mut self, names: &DictionaryArray<Int32Type>) {
+        if self.values.as_ref().is_none_or(|values| !Arc::ptr_eq(values, names.values())) {
+            self.values = Some(Arc::clone(names.values()));
+            self.all = vec![None; names.values().len()];
+        }
+    }
+}
+
+fn dictionary() -> DataType {
+    DataType::Dictionary(DataType::Int32.into(), DataType::Utf8.into())
+}
+
+/// Texts and whole numbers name chassis.
+fn is_name(kind: &DataType) -> bool {
+    match kind {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => true,
+        DataType::Dictionary(_, values) => is_name(values),
+        kind => kind.is_integer(),
+    }
+}
+
+fn names(column: &ArrayRef) -> anyhow::Result<DictionaryArray<Int32Type>> {
+    Ok(cast(column, &dictionary())?.as_dictionary::<Int32Type>().clone())
+}
+
+fn text(names: &DictionaryArray<Int32Type>, key: usize) -> &str {
+    let values: &StringArray = names.values().as_string::<i32>();
+    if values.is_valid(key) { values.value(key) } else { "" }
+}
