@@ -13,7 +13,7 @@ mod server;
 mod stability;
 mod table;
 mod tradeoff;
-mod work;
+pub(crate) mod work;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -6,6 +6,7 @@ mod plot;
 mod read;
 mod report;
 mod telemetry;
+mod verify;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -17,8 +18,12 @@ use args::Asked;
 pub(crate) use args::PlanArgs;
 use report::{Answer, Report};
 use telemetry::Telemetry;
+use verify::Verified;
 
 use crate::tell;
+
+/// The exit code when the plan was not kept: that of a model that is worse than the one that it would replace.
+const NOT_KEPT: u8 = 3;
 
 /// What the history was counted into.
 #[derive(Default)]
@@ -48,7 +53,8 @@ impl History {
 /// Plans.
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let asked = args.asked()?;
-    let mut telemetry = Telemetry::new(&args.telemetry, &args.columns, asked.intake);
+    let mut telemetry = Telemetry::new(&args.telemetry, &args.columns, asked.intake)
+        .during(args.verify.planned(&asked));
     let mut history = if args.histogram.is_empty() {
         History::of(&mut telemetry)?
     } else {
@@ -66,7 +72,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         let table = table.filter_map(|approach| Some((approach.name, make(approach)?))).collect();
         let plan = make(&asked.approach).context("a history without readings")?;
         let (generation, curves) = (generation.clone(), curves.to_owned());
-        Ok(Answer { generation, curves, plan, longest_event_s: None, table })
+        Ok(Answer { generation, curves, plan, longest_event_s: None, table, verified: None })
     });
     for generation in asked.curves.unused(|name| history.draws.contains_key(name)) {
         tell(&format!("--profile {generation}=…: no reading is of that generation"));
@@ -79,13 +85,16 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         plot::draw(file, &history.draws, &answers, asked.terms.provisioned)
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
+    let of = |generation: &str| history.draws.get(generation);
+    args.verify.run(&args.telemetry, &args.columns, &asked, &mut answers, of)?;
     let report = Report { asked: &asked, answers: &answers, rejected: history.rejected };
     if args.json {
         report.json()?;
     } else {
         report.text()?;
     }
-    Ok(ExitCode::SUCCESS)
+    let kept = answers.iter().filter_map(|answer| answer.verified.as_ref()).all(Verified::kept);
+    Ok(if kept { ExitCode::SUCCESS } else { ExitCode::from(NOT_KEPT) })
 }
 
 /// Finds the longest event of each plan: a histogram does not know what came after what.

@@ -7,7 +7,7 @@ use crate::progress_bar;
 
 /// Runs every job, at most `threads` at a time. The results are in the jobs' order, whatever the
 /// number of threads. The bar is shown only where stderr is a terminal.
-pub(super) fn run<J: Sync, R: Send>(
+pub(crate) fn run<J: Sync, R: Send>(
     what: &str,
     jobs: &[J],
     threads: usize,

@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use core::time::Duration;
 
 use super::curves::{CurveArgs, Curves};
+use super::verify::VerifyArgs;
 use crate::demo::positive;
 
 /// Arguments of `ballast plan`.
@@ -47,6 +48,8 @@ pub(crate) struct PlanArgs {
     site: SiteArgs,
     #[command(flatten)]
     pub(super) columns: Columns,
+    #[command(flatten)]
+    pub(super) verify: VerifyArgs,
 }
 
 /// The chassis and its load.
@@ -234,11 +237,11 @@ fn watts(flag: &str, w: f64) -> anyhow::Result<Watts> {
     watts.with_context(|| format!("{flag} = {w}: 0.001 to 1e9 watts"))
 }
 
-fn ppm(share: f64) -> u32 {
+pub(super) fn ppm(share: f64) -> u32 {
     (share * 1e6).round() as u32
 }
 
-fn share(text: &str) -> Result<f64, String> {
+pub(super) fn share(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
         _ => Err("a share is needed, 0 to 1".to_owned()),

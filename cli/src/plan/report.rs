@@ -8,6 +8,7 @@ use tabled::builder::Builder;
 use tabled::settings::Style;
 
 use super::args::Asked;
+use super::verify::Verified;
 
 /// What is planned for one hardware generation.
 pub(super) struct Answer {
@@ -20,6 +21,8 @@ pub(super) struct Answer {
     pub(super) longest_event_s: Option<u64>,
     /// The approaches of the paper's Table IV.
     pub(super) table: Vec<(&'static str, Plan)>,
+    /// Where that was asked for.
+    pub(super) verified: Option<Verified>,
 }
 
 /// Everything that is said.
@@ -41,6 +44,8 @@ struct Json<'a> {
     rejected_readings: u64,
     rejected: Rejected,
     approaches: Vec<Row>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verify: Option<&'a Verified>,
     config: String,
 }
 
@@ -82,6 +87,7 @@ impl Report<'_> {
                 .iter()
                 .map(|&(approach, plan)| Row { approach, plan })
                 .collect(),
+            verify: answer.verified.as_ref(),
             config: self.config(answer),
         }
     }
@@ -100,11 +106,7 @@ impl Report<'_> {
 
     fn answer(&self, out: &mut impl Write, answer: &Answer) -> anyhow::Result<()> {
         let (plan, terms) = (&answer.plan, &self.asked.terms);
-        let of = if answer.generation.is_empty() {
-            String::new()
-        } else {
-            format!(" (generation {})", answer.generation)
-        };
+        let of = labelled(&answer.generation);
         writeln!(out, "Budget for policy {}{of}: {}", self.asked.approach.name, plan.budget)?;
         writeln!(
             out,
@@ -165,6 +167,9 @@ impl Report<'_> {
             ]);
         }
         writeln!(out, "{}\n", table.build().with(Style::blank()))?;
+        if let Some(verified) = &answer.verified {
+            verified.text(out)?;
+        }
         writeln!(out, "{}", self.config(answer))?;
         Ok(())
     }
@@ -181,6 +186,11 @@ impl Report<'_> {
             plan.budget.as_f64()
         )
     }
+}
+
+/// ` (generation …)`; nothing where the history names none.
+pub(super) fn labelled(generation: &str) -> String {
+    if generation.is_empty() { String::new() } else { format!(" (generation {generation})") }
 }
 
 /// Why readings did not count.

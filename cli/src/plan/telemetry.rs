@@ -3,6 +3,7 @@
 mod columnar;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -26,13 +27,20 @@ pub(super) struct Telemetry<'a> {
     files: &'a [PathBuf],
     columns: &'a Columns,
     intake: Intake,
+    /// Only readings of these times count.
+    times: Range<i64>,
     /// The readings, once they are known to fit into memory all together.
     held: Option<Readings>,
 }
 
 impl<'a> Telemetry<'a> {
     pub(super) fn new(files: &'a [PathBuf], columns: &'a Columns, intake: Intake) -> Self {
-        Self { files, columns, intake, held: None }
+        Self { files, columns, intake, times: i64::MIN..i64::MAX, held: None }
+    }
+
+    /// The same, as if there were no other times than these.
+    pub(super) fn during(self, times: Range<i64>) -> Self {
+        Self { times, ..self }
     }
 
     /// Hands the whole history over: mostly at once. Where it does not fit into memory, in several looks, each with
@@ -93,7 +101,8 @@ impl<'a> Telemetry<'a> {
         let readings = Mutex::new(readings);
         let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
         let work = || -> Result<(), (usize, anyhow::Error)> {
-            let mut worker = Worker { all: &readings, names: HashMap::new(), batch: vec![] };
+            let mut worker =
+                Worker { all: &readings, times: &self.times, names: HashMap::new(), batch: vec![] };
             while !failed.load(Ordering::Relaxed) {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(piece) = pieces.get(index) else { break };
@@ -157,6 +166,7 @@ impl Piece {
 /// One thread's way to the readings.
 struct Worker<'a> {
     all: &'a Mutex<Readings>,
+    times: &'a Range<i64>,
     /// Chassis by name and generation.
     names: HashMap<String, HashMap<String, ChassisIndex>>,
     batch: Vec<(ChassisIndex, i64, f64)>,
@@ -173,6 +183,9 @@ impl Worker<'_> {
     }
 
     fn take(&mut self, chassis: ChassisIndex, t_s: i64, watts: f64) -> Result<(), ReadingsError> {
+        if !self.times.contains(&t_s) {
+            return Ok(());
+        }
         self.batch.push((chassis, t_s, watts));
         if self.batch.len() < BATCH { Ok(()) } else { self.hand_over() }
     }

@@ -44,6 +44,18 @@ impl What {
         }
     }
 
+    /// In a word or two.
+    #[must_use]
+    pub const fn short(self) -> &'static str {
+        match self {
+            Self::EventsRate => "events",
+            Self::EventsUserFacingRate => "user-facing events",
+            Self::LowestBatchFrequency => "batch frequency",
+            Self::LowestUserFacingFrequency => "user-facing frequency",
+            Self::OverBudgetS => "over budget",
+        }
+    }
+
     fn is_at_least(self) -> bool {
         matches!(self, Self::LowestBatchFrequency | Self::LowestUserFacingFrequency)
     }

@@ -1,0 +1,119 @@
+//! `ballast plan --verify` from outside: a plan that breaks its promise is caught, one that keeps it is not.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const MINUTES: u64 = 60;
+
+/// Draws of two chassis of two servers, around 310 W; `drift` is a share. Seeded.
+fn draws(first_minute: u64, drift: f64, seed: u64) -> String {
+    let mut state = seed;
+    let mut uniform = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 11) as f64 / (1_u64 << 53) as f64
+    };
+    let mut text = String::new();
+    for chassis in ["c1", "c2"] {
+        for minute in first_minute..first_minute + MINUTES {
+            // Four uniforms: nearly normal, with a standard deviation of 15 W.
+            let normal = ((0..4).map(|_| uniform()).sum::<f64>() - 2.0) * 3.0_f64.sqrt();
+            let watts = (310.0 + 15.0 * normal) * (1.0 + drift);
+            writeln!(text, "{},{chassis},{watts:.1}", minute * 60).expect("a string takes it");
+        }
+    }
+    text
+}
+
+fn write(folder: &Path, name: &str, rows: &[&str]) {
+    fs::write(folder.join(name), format!("t_s,chassis,watts\n{}", rows.concat()))
+        .expect("the folder is there");
+}
+
+fn plan(folder: &Path, args: &str) -> Output {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_ballast"));
+    program.current_dir(folder).args(["plan", "--servers", "2", "--provisioned-w", "620"]);
+    program.args(args.split_whitespace());
+    program.output().expect("the program can be run")
+}
+
+/// What the verification says, and the exit code.
+fn verify(folder: &Path, args: &str) -> (Value, i32) {
+    let output = plan(folder, &format!("{args} --json"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let answer: Value = serde_json::from_slice(&output.stdout).expect(&said);
+    (answer["verify"].clone(), output.status.code().expect("it ended by itself"))
+}
+
+#[test]
+fn a_drift_breaks_the_plan_without_a_buffer_and_not_with_ten_percent() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (before, after) = (draws(0, 0.0, 1), draws(MINUTES, 0.02, 2));
+    write(folder, "before.csv", &[&before]);
+    write(folder, "after.csv", &[&after]);
+    write(folder, "all.csv", &[&after, &before]);
+
+    let (kept, code) = verify(folder, "--telemetry before.csv --verify after.csv");
+    assert_eq!((&kept["kept"], code, &kept["units"]), (&true.into(), 0, &120.into()), "{kept}");
+    assert_eq!((&kept["events_rate"], &kept["buffers"]), (&0.0.into(), &Value::Array(vec![])));
+
+    let (broken, code) = verify(folder, "--telemetry before.csv --verify after.csv --buffer 0");
+    assert_eq!((&broken["kept"], code), (&false.into(), 3), "{broken}");
+    let promises = broken["promises"].as_array().unwrap();
+    let names: Vec<_> =
+        promises.iter().filter(|p| p["kept"] == false).map(|p| &p["what"]).collect();
+    assert_eq!(names, ["events-rate"]);
+    assert!(broken["events_rate"].as_f64().unwrap() > 0.05);
+    assert_eq!(
+        (&broken["lowest_batch_frequency"], &broken["events_user_facing"]),
+        (&0.5.into(), &0.into())
+    );
+
+    // One file, split by time, with the other buffer in the sweep: the same verdict, to the last digit.
+    let split =
+        format!("--telemetry all.csv --verify-from {} --verify-buffers 0", MINUTES * 60 - 59);
+    let (swept, code) = verify(folder, &split);
+    assert_eq!((&swept["kept"], code), (&true.into(), 0), "the plan's own buffer decides");
+    let rows = swept["buffers"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[0]["buffer"], &rows[1]["buffer"]), (2, &0.1.into(), &0.0.into()));
+    for key in ["budget_w", "kept", "promises", "events_batch", "deepest_w", "shed_w_units"] {
+        assert_eq!(rows[1][key], broken[key], "{key}");
+    }
+    write(folder, "one.csv", &["0,c1,400\n"]);
+    let text = plan(folder, "--telemetry before.csv --verify one.csv --buffer 0");
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(
+        text.contains("BROKEN") && text.contains("units with capping, share at most"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_cannot_be_verified_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write(folder, "a.csv", &["0,c1,300\n60,c1,310\n"]);
+    write(folder, "none.csv", &["0,c1,0\n60,c1,\n"]);
+    fs::write(folder.join("other.csv"), "t_s,chassis,watts,generation\n0,c9,300,gen9\n").unwrap();
+    for (args, said) in [
+        ("--telemetry a.csv --verify none.csv", "nothing to verify on: no held-out reading"),
+        ("--telemetry a.csv --verify-from 3600", "nothing to verify on"),
+        ("--telemetry a.csv --verify-from 0", "no reading counts as a draw"),
+        (
+            "--telemetry a.csv --verify other.csv",
+            "held-out chassis c9 (generation gen9): the history",
+        ),
+        ("--telemetry a.csv --verify-buffers 0", "--verify or --verify-from is needed"),
+        ("--telemetry a.csv --verify-from soon", "seconds are needed, or RFC 3339"),
+        ("--telemetry a.csv --verify missing.csv", "cannot take missing.csv"),
+    ] {
+        let output = plan(folder, args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains(said), "{args}: {stderr}");
+    }
+}
