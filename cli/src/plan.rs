@@ -2,6 +2,7 @@
 
 mod args;
 mod curves;
+mod levels;
 mod plot;
 mod read;
 mod report;
@@ -87,7 +88,8 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     }
     let of = |generation: &str| history.draws.get(generation);
     args.verify.run(&args.telemetry, &args.columns, &asked, &mut answers, of)?;
-    let report = Report { asked: &asked, answers: &answers, rejected: history.rejected };
+    let levels = args.levels.plan(&mut telemetry, &asked, &history.draws, &answers)?;
+    let report = Report { asked: &asked, answers: &answers, rejected: history.rejected, levels };
     if args.json {
         report.json()?;
     } else {

@@ -276,3 +276,60 @@ fn stuck_meters_are_left_out_where_asked() {
     let answer = json(folder.path(), "plan --telemetry draws.csv --json");
     assert_eq!((&answer["readings"], &answer["rejected"]["stuck"]), (&2_000.into(), &0.into()));
 }
+
+#[test]
+fn no_level_gets_budgets_that_its_breaker_cannot_carry() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut text = "t_s,chassis,watts\n".to_owned();
+    for minute in 0..1000 {
+        for chassis in 0..3 {
+            let w = if minute / 10 == chassis { 3000 } else { 2000 };
+            writeln!(text, "{},c{chassis},{w}", minute * 60).unwrap();
+        }
+    }
+    fs::write(folder.path().join("draws.csv"), text).unwrap();
+    let node = |name, level, w, more: &str| {
+        format!("[[node]]\nname = \"{name}\"\nlevel = \"{level}\"\nprovisioned_w = {w}\n{more}\n")
+    };
+    let row = node("row-1", "row", 11_160, "");
+    let racks = |w| {
+        node("rack-1", "rack", w, "parent = \"row-1\"\nchassis = [\"c0\", \"c1\"]")
+            + &node("rack-2", "rack", 3720, "parent = \"row-1\"\nchassis = [\"c2\"]")
+    };
+    let asked = "plan --telemetry draws.csv --topology topology.toml";
+    let topology = folder.path().join("topology.toml");
+    fs::write(&topology, row.clone() + &racks(6000)).unwrap();
+    let answer = json(folder.path(), &format!("{asked} --json"));
+    let levels = &answer["levels"];
+    let planned = answer["budget_w"].as_f64().unwrap();
+    assert!(planned > 3000.0, "{answer}");
+    let names: Vec<_> = levels["nodes"].as_array().unwrap().iter().map(|n| &n["name"]).collect();
+    assert_eq!(names, ["row-1", "rack-1", "rack-2"]);
+    let budgets: Vec<_> = levels["chassis"].as_array().unwrap().iter().collect();
+    assert_eq!(
+        (&budgets[0]["budget_w"], &budgets[0]["lowered_by"]),
+        (&3000.0.into(), &"rack-1".into())
+    );
+    assert_eq!(
+        (&budgets[2]["budget_w"], &budgets[2]["lowered_by"]),
+        (&planned.into(), &Value::Null)
+    );
+    let row_1 = &levels["nodes"][0];
+    assert_eq!(row_1["budget_w"], 6000.0 + planned);
+    assert!(row_1["alone"]["budget_w"].as_f64() < row_1["budget_w"].as_f64());
+    let said = ballast(folder.path(), asked);
+    let said = String::from_utf8_lossy(&said.stdout);
+    assert!(said.contains("c0: 3000.0 W (by rack-1)"), "{said}");
+
+    for (nodes, says) in [
+        (racks(6000), "node \"rack-1\": parent = \"row-1\": the name of a node"),
+        (row + &racks(4000), "rack \"rack-1\" is provisioned for 4000.0 W"),
+        (node("r", "rack", 9000, "chassis = [\"c0\"]"), "chassis \"c1\" is in the telemetry"),
+        (node("r", "rack", 9000, "chasis = [\"c0\"]"), "unknown field `chasis`"),
+    ] {
+        fs::write(&topology, nodes).unwrap();
+        let output = ballast(folder.path(), asked);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains(says), "{says}: {stderr}");
+    }
+}

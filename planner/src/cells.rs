@@ -67,6 +67,9 @@ impl Block {
     }
 }
 
+/// For each unit of a block: steps of several chassis added up, and of how many.
+pub(crate) type BlockSums = [(u64, u32); BLOCK as usize];
+
 /// The draws of one chassis in time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cells {
@@ -111,6 +114,22 @@ impl Cells {
             let cells = (0..BLOCK).map(move |at| (key * BLOCK + at, block.get(at as usize)));
             cells.filter(|&(_, step)| step != 0)
         })
+    }
+
+    /// The numbers of the blocks that hold anything.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = i64> {
+        self.blocks.iter().map(|(key, _)| *key)
+    }
+
+    /// Adds the steps of a block's units to `sums`, with how many were read.
+    pub(crate) fn add_block(&self, key: i64, sums: &mut BlockSums) {
+        let Ok(index) = self.blocks.binary_search_by_key(&key, |block| block.0) else { return };
+        let block = &self.blocks[index].1;
+        for (at, (sum, read)) in sums.iter_mut().enumerate() {
+            let step = block.get(at);
+            *sum += u64::from(step);
+            *read += u32::from(step != 0);
+        }
     }
 
     /// Takes out what repeats the unit just before, where `units` or more in a row are the same; the first of

@@ -36,7 +36,7 @@ pub use curves::{CurvesError, Fit, Linear, Point, Residuals};
 pub use events::Events;
 pub use histogram::{Histogram, HistogramError};
 pub use levels::{
-    ChassisBudget, Generation, Levels, LevelsError, Node, NodePlan, Series, Topology, TopologyError,
+    ChassisBudget, Generation, Levels, LevelsError, Node, NodePlan, Topology, TopologyError,
 };
 pub use lowest::{Binding, Lowest, lowest, walk};
 pub use plan::{Plan, Terms, TermsError};

@@ -1,11 +1,11 @@
 //! Telemetry as it comes: out of order, with gaps, doubles and nonsense.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ballast_types::Watts;
 use serde::{Deserialize, Serialize};
 
-use crate::cells::{Cells, Full, Room};
+use crate::cells::{BlockSums, Cells, Full, Room};
 use crate::histogram::{Histogram, HistogramError};
 
 /// What readings may take of memory unless told otherwise: 512 MiB, or 268 million draws.
@@ -355,6 +355,35 @@ impl Readings {
         cells.map(|(unit, step)| (unit, self.intake.at(step)))
     }
 
+    /// Sums of these chassis' draws, one for each unit in which all of them were read; in how many units all were, and
+    /// in how many any was.
+    ///
+    /// # Errors
+    /// None: the resolution was checked.
+    pub(crate) fn sums(
+        &self,
+        of: &[ChassisIndex],
+    ) -> Result<(Histogram, u64, u64), HistogramError> {
+        let cells = || of.iter().map(|chassis| &self.sources[chassis.0 as usize].cells);
+        let blocks: BTreeSet<i64> = cells().flat_map(Cells::blocks).collect();
+        let (mut complete, mut any) = (vec![], 0);
+        for key in blocks {
+            let mut sums: BlockSums = [(0, 0); _];
+            cells().for_each(|cells| cells.add_block(key, &mut sums));
+            any += sums.iter().filter(|(_, read)| *read > 0).count() as u64;
+            let all = sums.iter().filter(|(_, read)| *read as usize == of.len());
+            complete.extend(all.map(|(sum, _)| *sum));
+        }
+        complete.sort_unstable();
+        let mut draws = Histogram::new(self.intake.resolution)?;
+        for run in complete.chunk_by(|a, b| a == b) {
+            let step = i64::try_from(run[0]).unwrap_or(i64::MAX);
+            let draw = step.saturating_mul(self.intake.resolution.milli());
+            draws.add(Watts::from_milli(draw), run.len() as u64);
+        }
+        Ok((draws, complete.len() as u64, any))
+    }
+
     /// How many units in a row a chassis of that generation drew more than `budget`, at most. A unit without a
     /// draw ends an event.
     #[must_use]
@@ -455,6 +484,28 @@ mod tests {
             (names, readings.generation(two), readings.name(two)),
             (vec!["a", "b"], "a", "c2")
         );
+    }
+
+    #[test]
+    fn only_units_that_all_were_read_in_are_summed() {
+        let mut readings = readings();
+        let index = |readings: &mut Readings, name| readings.chassis(name, "").unwrap();
+        let (a, b) = (index(&mut readings, "a"), index(&mut readings, "b"));
+        for (chassis, unit, w) in [
+            (a, 0, 10),
+            (a, 1, 11),
+            (a, -5000, 7),
+            (a, 3, 4),
+            (b, 0, 20),
+            (b, 1, 21),
+            (b, 2, 22),
+            (b, -5000, 8),
+        ] {
+            readings.take(chassis, unit * 60, f64::from(w)).unwrap();
+        }
+        let (sums, complete, any) = readings.sums(&[a, b]).unwrap();
+        let sums: Vec<_> = sums.iter().map(|(w, n)| (w.milli() / 1000, n)).collect();
+        assert_eq!((sums, complete, any), (vec![(15, 1), (30, 1), (32, 1)], 3, 5));
     }
 
     #[test]

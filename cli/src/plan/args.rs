@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use core::time::Duration;
 
 use super::curves::{CurveArgs, Curves};
+use super::levels::LevelArgs;
 use super::verify::VerifyArgs;
 use crate::demo::positive;
 
@@ -44,6 +45,8 @@ pub(crate) struct PlanArgs {
     /// Draw the sorted draws, the budget and the events into this file
     #[arg(long, value_name = "FILE.svg")]
     pub(super) plot: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) levels: LevelArgs,
     #[command(flatten)]
     site: SiteArgs,
     #[command(flatten)]

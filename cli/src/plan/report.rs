@@ -2,12 +2,13 @@
 
 use std::io::{self, Write};
 
-use ballast_planner::{Plan, Rejected};
+use ballast_planner::{Levels, Plan, Rejected};
 use serde::Serialize;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
 use super::args::Asked;
+use super::levels;
 use super::verify::Verified;
 
 /// What is planned for one hardware generation.
@@ -30,6 +31,8 @@ pub(super) struct Report<'a> {
     pub(super) asked: &'a Asked,
     pub(super) answers: &'a [Answer],
     pub(super) rejected: Rejected,
+    /// Levels above the chassis, where a topology was given.
+    pub(super) levels: Option<Levels>,
 }
 
 #[derive(Serialize)]
@@ -60,15 +63,18 @@ impl Report<'_> {
     /// One object; with several hardware generations one that holds them.
     pub(super) fn json(&self) -> anyhow::Result<()> {
         let all: Vec<_> = self.answers.iter().map(|answer| self.object(answer)).collect();
-        let text = match &all[..] {
-            [one] => serde_json::to_string_pretty(one)?,
-            _ => serde_json::to_string_pretty(&serde_json::json!({
+        let mut answer = match &all[..] {
+            [one] => serde_json::to_value(one)?,
+            _ => serde_json::json!({
                 "generations": all,
                 "readings": self.answers.iter().map(|a| a.plan.readings).sum::<u64>(),
                 "rejected_readings": self.rejected.all(),
-            }))?,
+            }),
         };
-        writeln!(io::stdout(), "{text}")?;
+        if let Some(levels) = &self.levels {
+            answer["levels"] = serde_json::to_value(levels)?;
+        }
+        writeln!(io::stdout(), "{}", serde_json::to_string_pretty(&answer)?)?;
         Ok(())
     }
 
@@ -97,6 +103,9 @@ impl Report<'_> {
         let mut out = io::stdout().lock();
         for answer in self.answers {
             self.answer(&mut out, answer)?;
+        }
+        if let Some(levels) = &self.levels {
+            levels::text(&mut out, levels)?;
         }
         if self.rejected.all() > 0 {
             writeln!(out, "Readings that did not count: {}.", rejected(self.rejected))?;

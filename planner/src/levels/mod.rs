@@ -5,7 +5,6 @@
 //! lowered until they do, and what that breaks is said. Chassis do not peak together, so the node's own sums admit less
 //! still: what the same five steps say of them is the lowest that a manager of that level could hold.
 
-mod series;
 mod topology;
 
 use std::collections::BTreeMap;
@@ -18,9 +17,8 @@ use crate::histogram::{Histogram, HistogramError};
 use crate::lowest::is_admissible;
 use crate::plan::{Plan, Terms};
 use crate::policy::Policy;
-use series::Trace;
+use crate::readings::{ChassisIndex, Readings};
 
-pub use series::Series;
 pub use topology::{Node, Topology, TopologyError};
 
 /// A node's own sums are judged only if all of its chassis were read in so large a share of the time.
@@ -55,19 +53,10 @@ pub enum LevelsError {
         /// The least that its chassis' budgets can add up to.
         least: Watts,
     },
-    /// Steps are counted in 16 bits.
-    #[error(
-        "a draw of {draw} in steps of {resolution}: levels need a resolution of which it has at most 65535"
-    )]
-    TooFine {
-        /// The draw.
-        draw: Watts,
-        /// The step.
-        resolution: Watts,
-    },
     /// Too much to remember.
     #[error(
-        "too many chassis and units of time for one machine's memory: plan the levels from less history"
+        "sums over chassis need all readings in memory at once, and these do not fit: plan the levels from less \
+         history, or with a longer period"
     )]
     TooMuch,
     /// No resolution.
@@ -82,6 +71,19 @@ pub struct Generation<'a> {
     pub draws: &'a Histogram,
     /// What is planned for each of them.
     pub plan: &'a Plan,
+}
+
+/// What is known of every chassis.
+#[derive(Clone, Copy)]
+struct Generations<'a> {
+    readings: &'a Readings,
+    all: &'a BTreeMap<String, Generation<'a>>,
+}
+
+impl<'a> Generations<'a> {
+    fn of(self, chassis: ChassisIndex) -> Generation<'a> {
+        self.all[self.readings.generation(chassis)]
+    }
 }
 
 /// One node, planned.
@@ -132,22 +134,23 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// Plans every level. `generations` holds every generation that `series` names.
+    /// Plans every level. `generations` holds every generation that has readings.
     ///
     /// # Errors
     /// Where topology and telemetry do not fit together, or a breaker cannot be kept.
     pub fn plan(
         topology: &Topology,
-        series: &Series,
+        readings: &Readings,
         policy: &Policy,
         generations: &BTreeMap<String, Generation<'_>>,
         terms: &Terms,
     ) -> Result<Self, LevelsError> {
-        let of = traces(topology, series)?;
+        let of = fed_chassis(topology, readings)?;
+        let generations = Generations { readings, all: generations };
         let budgets = budgets(topology, &of, generations)?;
-        let nodes = nodes(topology, series, &of, &budgets, policy, generations, terms)?;
+        let nodes = nodes(topology, &of, &budgets, policy, generations, terms)?;
         let chassis = budgets.into_iter().map(|(name, (budget, lowered_by))| {
-            let Generation { draws, plan } = generations[&of[name].generation];
+            let Generation { draws, plan } = generations.of(of[name]);
             // What stays as planned is kept as planned.
             let kept =
                 lowered_by.is_none() || is_admissible(draws, policy, plan.reductions, budget);
@@ -158,21 +161,26 @@ impl Levels {
     }
 }
 
-/// The draws of every chassis that is fed.
-fn traces<'a>(
+/// The chassis that are fed, by name.
+fn fed_chassis<'a>(
     topology: &'a Topology,
-    series: &'a Series,
-) -> Result<BTreeMap<&'a str, &'a Trace>, LevelsError> {
-    let feeds = topology.feeds();
-    if let Some((name, _)) = series.chassis().find(|(name, _)| !feeds.contains_key(name)) {
-        return Err(LevelsError::NotFed(name.to_owned()));
+    readings: &Readings,
+) -> Result<BTreeMap<&'a str, ChassisIndex>, LevelsError> {
+    if readings.is_waiting() {
+        return Err(LevelsError::TooMuch);
     }
-    let trace = |(chassis, at): (&'a str, usize)| {
+    let read = readings.all().filter(|&chassis| readings.draws(chassis).next().is_some());
+    let mut read: BTreeMap<_, _> = read.map(|chassis| (readings.name(chassis), chassis)).collect();
+    let find = |(name, at): (&'a str, usize)| {
         let node = &topology.nodes[at].name;
-        let missing = || LevelsError::NoReading { node: node.clone(), chassis: chassis.to_owned() };
-        Ok((chassis, series.get(chassis).ok_or_else(missing)?))
+        let missing = || LevelsError::NoReading { node: node.clone(), chassis: name.to_owned() };
+        read.remove(name).map(|chassis| (name, chassis)).ok_or_else(missing)
     };
-    feeds.into_iter().map(trace).collect()
+    let fed = topology.feeds().into_iter().map(find).collect::<Result<_, LevelsError>>()?;
+    match read.into_keys().next() {
+        Some(name) => Err(LevelsError::NotFed(name.to_owned())),
+        None => Ok(fed),
+    }
 }
 
 /// What is planned for a part of the tree, and the least that it can be held to.
@@ -205,11 +213,11 @@ type Budgets<'a> = BTreeMap<&'a str, (Watts, Option<usize>)>;
 /// The budgets that every breaker can carry: as planned, or lowered evenly.
 fn budgets<'a>(
     topology: &'a Topology,
-    of: &BTreeMap<&'a str, &Trace>,
-    generations: &BTreeMap<String, Generation<'_>>,
+    of: &BTreeMap<&'a str, ChassisIndex>,
+    generations: Generations<'_>,
 ) -> Result<Budgets<'a>, LevelsError> {
     let need = |chassis: &str| {
-        let Generation { draws, plan } = generations[&of[chassis].generation];
+        let Generation { draws, plan } = generations.of(of[chassis]);
         let shed = plan.reductions.first + plan.reductions.user_facing;
         let least = draws.round_up(draws.max().map_or(plan.budget, |max| max - shed));
         Need { least: least.min(plan.budget), planned: plan.budget }
@@ -253,7 +261,7 @@ fn budgets<'a>(
         }
         for chassis in &node.chassis {
             let need = need(chassis);
-            let step = generations[&of[chassis.as_str()].generation].draws.resolution();
+            let step = generations.of(of[chassis.as_str()]).draws.resolution();
             let budget = if all.planned > given[at] {
                 (need.part(given[at], all, step), lowered[at])
             } else {
@@ -277,13 +285,13 @@ struct Kind<'a> {
 /// Every node with what its own sums admit.
 fn nodes(
     topology: &Topology,
-    series: &Series,
-    of: &BTreeMap<&str, &Trace>,
+    of: &BTreeMap<&str, ChassisIndex>,
     budgets: &Budgets<'_>,
     policy: &Policy,
-    generations: &BTreeMap<String, Generation<'_>>,
+    generations: Generations<'_>,
     terms: &Terms,
 ) -> Result<Vec<NodePlan>, LevelsError> {
+    let readings = generations.readings;
     let mut fed: Vec<Vec<&str>> = vec![vec![]; topology.nodes.len()];
     for (at, node) in topology.nodes.iter().enumerate().rev() {
         fed[at].extend(node.chassis.iter().map(String::as_str));
@@ -295,16 +303,15 @@ fn nodes(
     let mut kinds = BTreeMap::new();
     let mut seen = vec![];
     for (node, fed) in topology.nodes.iter().zip(&fed) {
-        let traces: Vec<_> = fed.iter().map(|chassis| of[chassis]).collect();
+        let all: Vec<_> = fed.iter().map(|chassis| of[chassis]).collect();
         let mut chassis = BTreeMap::new();
-        for trace in &traces {
-            *chassis.entry(trace.generation.as_str()).or_insert(0) += 1;
+        for &index in &all {
+            *chassis.entry(readings.generation(index)).or_insert(0) += 1;
         }
         let kind = Kind { level: &node.level, provisioned: node.provisioned, chassis };
-        let mut sums = series.none_yet()?;
-        let (complete, any) = series.sum(&traces, &mut sums);
+        let (sums, complete, any) = readings.sums(&all)?;
         let share = complete as f64 / any.max(1) as f64;
-        let all = kinds.entry(kind.clone()).or_insert(series.none_yet()?);
+        let all = kinds.entry(kind.clone()).or_insert(Histogram::new(sums.resolution())?);
         if share >= LEAST_COMPLETE {
             all.merge(&sums)?;
         }
@@ -313,7 +320,7 @@ fn nodes(
     let alone = |(kind, sums): (&Kind<'_>, &Histogram)| {
         let mut shed = Reductions::default();
         for (&generation, &n) in &kind.chassis {
-            let each = generations[generation].plan.reductions;
+            let each = generations.all[generation].plan.reductions;
             (0..n).for_each(|_| {
                 shed.first += each.first;
                 shed.user_facing += each.user_facing;

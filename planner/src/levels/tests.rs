@@ -1,6 +1,7 @@
 use super::*;
 use crate::chassis::Chassis;
 use crate::policy::Approach;
+use crate::readings::Intake;
 use proptest::prelude::*;
 
 const MINUTES: i64 = 10_000;
@@ -10,14 +11,24 @@ fn draw(base: i64, peak: i64, at: i64, minute: i64) -> Watts {
     Watts::from_whole(if (at..at + 5).contains(&minute) { peak } else { base })
 }
 
+fn none_yet() -> Readings {
+    let (resolution, most) = (Watts::from_whole(1), Watts::from_whole(9000));
+    Readings::new(Intake { period_s: 60, resolution, most }).unwrap()
+}
+
+fn add(to: &mut Readings, chassis: &str, minute: i64, draw: Watts) {
+    let chassis = to.chassis(chassis, "").unwrap();
+    to.take(chassis, 60 * minute, draw.as_f64()).unwrap();
+}
+
 /// Chassis that peak one after the other.
-fn series(chassis: &[&str]) -> (Series, Histogram) {
-    let mut series = Series::new(Watts::from_whole(1));
+fn series(chassis: &[&str]) -> (Readings, Histogram) {
+    let mut series = none_yet();
     let mut draws = Histogram::new(Watts::from_whole(1)).unwrap();
     for (n, name) in chassis.iter().enumerate() {
         for minute in 0..MINUTES {
             let draw = draw(2000, 3000, 100 * n as i64, minute);
-            series.add(name, "", minute, draw).unwrap();
+            add(&mut series, name, minute, draw);
             draws.add(draw, 1);
         }
     }
@@ -36,7 +47,7 @@ fn node(name: &str, level: &str, w: i64, parent: &str, chassis: &[&str]) -> Node
 
 fn planned(
     nodes: Vec<Node>,
-    series: &Series,
+    series: &Readings,
     draws: &Histogram,
 ) -> Result<(Levels, Plan), LevelsError> {
     let (chassis, approach) = (Chassis::default(), Approach::named("no-impact").unwrap());
@@ -101,11 +112,11 @@ fn a_breaker_lowers_the_budgets_under_it_and_what_that_breaks_is_said() {
 
 #[test]
 fn a_budget_that_would_be_hit_too_often_is_marked() {
-    let mut series = Series::new(Watts::from_whole(1));
+    let mut series = none_yet();
     let mut draws = Histogram::new(Watts::from_whole(1)).unwrap();
     for minute in 0..1000 {
         let draw = Watts::from_whole(2800 + minute % 100);
-        series.add("c", "", minute, draw).unwrap();
+        add(&mut series, "c", minute, draw);
         draws.add(draw, 1);
     }
     let (levels, plan) =
@@ -129,7 +140,7 @@ fn topology_and_telemetry_speak_of_the_same_chassis() {
 fn sums_of_too_few_complete_units_say_nothing() {
     let (mut series, draws) = series(&["c1"]);
     for minute in 0..MINUTES / 3 {
-        series.add("c2", "", minute, Watts::from_whole(2000)).unwrap();
+        add(&mut series, "c2", minute, Watts::from_whole(2000));
     }
     let (levels, _) =
         planned(vec![node("r", "rack", 9000, "", &["c1", "c2"])], &series, &draws).unwrap();
@@ -151,11 +162,11 @@ proptest! {
             names.extend(of.iter().map(|&name| name.to_owned()));
         }
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let mut series = Series::new(Watts::from_whole(1));
+        let mut series = none_yet();
         let mut draws = Histogram::new(Watts::from_whole(1)).unwrap();
         for name in &names {
             for (minute, w) in [2000, 2500, 3000].into_iter().enumerate() {
-                series.add(name, "", minute as i64, Watts::from_whole(w)).unwrap();
+                add(&mut series, name, minute as i64, Watts::from_whole(w));
                 draws.add(Watts::from_whole(w), 1);
             }
         }
