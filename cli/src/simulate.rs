@@ -1,21 +1,25 @@
 //! `ballast simulate`: a recorded trace of VMs, placed on a cluster in virtual time.
 
+mod plan;
 mod policy;
 mod tape;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use ballast_placement::{ChassisId, Cluster, Host, MemoryKb, MilliCores, Resources};
-use ballast_sim::cluster::{Arrivals, Outcome, ReplayOptions, replay};
+use ballast_sim::cluster::{Arrivals, Drained, Outcome, Reason, ReplayOptions, replay};
+use ballast_types::Instant;
 use clap::Args;
 use nix::time::ClockId;
 use serde::Serialize;
 
 use crate::demo::positive;
 use crate::say;
+use plan::{Named, PlanArgs, drained_line};
 use policy::{PolicyArg, alpha};
 use tape::Tape;
 
@@ -52,6 +56,8 @@ pub(crate) struct SimulateArgs {
     /// Place the VMs of a batch all or none, instead of one by one
     #[arg(long)]
     atomic_batches: bool,
+    #[command(flatten)]
+    plan: PlanArgs,
     /// Write a line `vm_id,host` for every VM in the order of decisions; no host where it failed
     #[arg(long, value_name = "FILE")]
     placements: Option<PathBuf>,
@@ -70,6 +76,13 @@ struct Printed {
     cpu_s: f64,
     vms_per_cpu_s: f64,
     placement_hash: String,
+    /// VMs that failed, by reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    failures: BTreeMap<Reason, u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    phases: Option<Vec<Named>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drained: Option<Drained>,
 }
 
 /// Plays the trace.
@@ -78,47 +91,69 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     // What cannot be written is said before the work.
     let mut tape = Tape::new(args.placements.as_deref())?;
     let arrivals = read(&args.trace)?;
-    let mut scheduler = args.policy.scheduler(cluster, args.alpha);
+    let mut scheduler = args.policy.policy(args.alpha).scheduler(cluster, Instant::ZERO);
+    if let Some(reserve) = args.plan.admission() {
+        scheduler.add_admission(Instant::ZERO, Box::new(reserve));
+    }
     let options = ReplayOptions {
         until_ms: args.until_s.map(|s| s.saturating_mul(1000)),
         repeat: args.repeat,
         atomic_batches: args.atomic_batches,
     };
     let decided = |vm, host| tape.line(vm, host);
-    let outcome = replay(&arrivals, &mut scheduler, &options, decided)?;
+    let plan = args.plan.plan(args.alpha);
+    let outcome = replay(&arrivals, &mut scheduler, &options, &plan, decided)?;
     let placement_hash = tape.finish()?;
     let cpu_s = cpu_s()?;
-    let vms = outcome.placed + outcome.failed;
-    let Outcome { placed, failed, empty_host_ratio, packing_density, ref failures } = outcome;
-    let vms_per_cpu_s = vms as f64 / cpu_s;
+    let Outcome { placed, failed, empty_host_ratio, packing_density, .. } = outcome;
     let printed = Printed {
         placed,
         failed,
         empty_host_ratio,
         packing_density,
         cpu_s,
-        vms_per_cpu_s,
+        vms_per_cpu_s: (placed + failed) as f64 / cpu_s,
         placement_hash,
+        phases: args.plan.named(args.policy, &outcome.phases),
+        drained: args.plan.drained(outcome.drained),
+        failures: outcome.failures,
     };
     if args.json {
         say(&serde_json::to_string_pretty(&printed)?)?;
-        return Ok(ExitCode::SUCCESS);
+    } else {
+        say(&printed.text(args.hosts))?;
     }
-    let reasons: Vec<String> =
-        failures.iter().map(|(reason, n)| format!("{n} for {}", policy::words(*reason))).collect();
-    let reasons =
-        if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join(", ")) };
-    say(&format!(
-        "{vms} VMs on {} hosts: {placed} placed, {failed} failed{reasons}\n\
-         hosts without a VM {:.2} %, cores in use on the others {:.2} %\n\
-         {cpu_s:.3} s of CPU time, {vms_per_cpu_s:.0} VMs a second\n\
-         placements SHA-256 {}",
-        args.hosts,
-        empty_host_ratio * 100.0,
-        packing_density * 100.0,
-        printed.placement_hash,
-    ))?;
     Ok(ExitCode::SUCCESS)
+}
+
+impl Printed {
+    /// For people.
+    fn text(&self, hosts: u32) -> String {
+        let Self { placed, failed, .. } = self;
+        let reasons = self.failures.iter();
+        let reasons = reasons.map(|(reason, n)| format!("{n} for {}", policy::words(*reason)));
+        let reasons = reasons.collect::<Vec<_>>().join(", ");
+        let colon = if reasons.is_empty() { "" } else { ": " };
+        let mut lines = vec![
+            format!(
+                "{} VMs on {hosts} hosts: {placed} placed, {failed} failed{colon}{reasons}",
+                placed + failed
+            ),
+            format!(
+                "hosts without a VM {:.2} %, cores in use on the others {:.2} %",
+                self.empty_host_ratio * 100.0,
+                self.packing_density * 100.0
+            ),
+        ];
+        lines.extend(self.phases.iter().flatten().map(Named::line));
+        lines.extend(self.drained.as_ref().map(drained_line));
+        lines.push(format!(
+            "{:.3} s of CPU time, {:.0} VMs a second",
+            self.cpu_s, self.vms_per_cpu_s
+        ));
+        lines.push(format!("placements SHA-256 {}", self.placement_hash));
+        lines.join("\n")
+    }
 }
 
 impl SimulateArgs {

@@ -61,10 +61,12 @@ fn placements_are_written_in_the_order_of_decisions_and_hashed() {
         "cpu_s",
         "vms_per_cpu_s",
         "placement_hash",
+        "failures",
     ];
     expected.sort_unstable();
     assert_eq!(keys, expected);
     assert_eq!((&said["placed"], &said["failed"]), (&2.into(), &1.into()));
+    assert_eq!(said["failures"], serde_json::json!({"cores": 1}));
     assert_eq!((&said["empty_host_ratio"], &said["packing_density"]), (&0.0.into(), &1.0.into()));
     // printf '7,0\n8,\n9,0\n' | sha256sum
     assert_eq!(
@@ -73,6 +75,8 @@ fn placements_are_written_in_the_order_of_decisions_and_hashed() {
     );
     let power = json(&simulate(&trace, &["--hosts", "2", "--json", "--policy", "power"]));
     assert_eq!(power["placed"], 3);
+    // Where none fails there are no reasons.
+    assert!(power.get("failures").is_none());
 }
 
 #[test]
@@ -102,4 +106,56 @@ fn what_is_wrong_is_named_and_ends_with_a_failure() {
         assert_eq!(simulate(&trace, args).status.code(), Some(2), "{args:?}");
     }
     assert_eq!(simulate(&folder.path().join("none"), &["--hosts", "1"]).status.code(), Some(1));
+}
+
+#[test]
+fn hosts_are_drained_the_policy_changes_and_a_reserve_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.csv");
+    let rows = "0,0,50,32,64,0,90000,0\n1,1,50,64,16,0,300,0\n2,2,1050,16,16,0,300,0\n3,3,1650,16,16,0,300,0\n";
+    std::fs::write(&trace, format!("{HEAD}{rows}")).unwrap();
+    let drain = ["--hosts", "3", "--drain", "400=0-0,2", "--open", "1200=0", "--migration-s", "5"];
+    let said = json(&simulate(&trace, &[&drain[..], &["--json"]].concat()));
+    // 0 moves within 5 s + 64 GB × 1 s/GB, and holds 32 cores on both hosts.
+    let drained = &said["drained"];
+    assert_eq!((&drained["hosts"], &drained["emptied"]), (&2.into(), &2.into()));
+    assert_eq!((&drained["moved"], &drained["left"]), (&1.into(), &0.into()));
+    assert_eq!(drained["longest_s"], 69.0);
+    assert_eq!(drained["held_core_h"], 32.0 * 69.0 / 3600.0);
+    assert!(said.get("phases").is_none() && said.get("failures").is_none());
+    let text = simulate(&trace, &drain);
+    let text = String::from_utf8_lossy(&text.stdout);
+    assert!(
+        text.contains("2 hosts drained: 2 became empty, the last after 69 s; 1 VMs moved"),
+        "{text}"
+    );
+
+    let args = ["--hosts", "2", "--policy-after", "1000=first-fit", "--admission", "reserve=0.2"];
+    let said = json(&simulate(&trace, &[&args[..], &["--json"]].concat()));
+    // 96 of 128 cores would leave a quarter of them; at 1050 s 32 + 16 do as well.
+    assert_eq!((&said["placed"], &said["failed"]), (&4.into(), &0.into()));
+    let phases = said["phases"].as_array().unwrap();
+    let of = |n: usize, key: &str| phases[n][key].clone();
+    assert_eq!((of(0, "policy"), of(0, "from_s")), ("best-fit".into(), 0.0.into()));
+    assert_eq!((of(1, "policy"), of(1, "from_s")), ("first-fit".into(), 1000.0.into()));
+    assert_eq!((of(0, "placed"), of(1, "placed")), (2.into(), 2.into()));
+    let args = ["--hosts", "2", "--admission", "reserve=0.3", "--json"];
+    let said = json(&simulate(&trace, &args));
+    assert_eq!((&said["failed"], &said["failures"]["admission"]), (&1.into(), &1.into()));
+    for (args, code, text) in [
+        (
+            &["--drain", "9999=0"][..],
+            1,
+            "9999 s after the first arrival: the last VM comes after 1600 s",
+        ),
+        (&["--drain", "10=0-7"], 1, "10 s after the first arrival: host 2: there are 2 hosts"),
+        (&["--drain", "10=3-1"], 2, "S=HOSTS is needed"),
+        (&["--policy-after", "10=worst-fit"], 2, "S=NAME is needed"),
+        (&["--admission", "reserve=1.5"], 2, "reserve=F is needed, F from 0 to 1"),
+        (&["--migration-s", "nan"], 2, "a number of seconds from 0"),
+    ] {
+        let output = simulate(&trace, &[&["--hosts", "2"], args].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(code) && error.contains(text), "{args:?}: {error}");
+    }
 }

@@ -83,6 +83,12 @@ impl Scheduler {
         self.admissions.push(admission);
     }
 
+    /// Whether anybody decides on admission.
+    #[must_use]
+    pub fn has_admissions(&self) -> bool {
+        !self.admissions.is_empty()
+    }
+
     /// Whether the VMs may come at all. Nothing is changed; whoever places asks first.
     ///
     /// # Errors

@@ -1,9 +1,8 @@
 //! The policies by their names.
 
+use ballast_placement::Policy;
 use ballast_placement::rules::Alpha;
-use ballast_placement::{Cluster, Policy, Scheduler};
 use ballast_sim::cluster::Reason;
-use ballast_types::Instant;
 use clap::ValueEnum;
 
 /// How a host is chosen.
@@ -18,16 +17,24 @@ pub(super) enum PolicyArg {
 }
 
 impl PolicyArg {
-    /// A scheduler of this cluster.
-    pub(super) fn scheduler(self, cluster: Cluster, alpha: Alpha) -> Scheduler {
+    /// What it means.
+    pub(super) const fn policy(self, alpha: Alpha) -> Policy {
         let (best_fit, power) = match self {
             Self::FirstFit => (0, 0),
             Self::BestFit => (1, 0),
             Self::Power => (1, 1),
         };
         // A trace does not say whether a deployment is to be spread.
-        let policy = Policy { best_fit, power, alpha, anti_affinity: false };
-        policy.scheduler(cluster, Instant::ZERO)
+        Policy { best_fit, power, alpha, anti_affinity: false }
+    }
+
+    /// Its name in options and reports.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::FirstFit => "first-fit",
+            Self::BestFit => "best-fit",
+            Self::Power => "power",
+        }
     }
 }
 
@@ -43,5 +50,6 @@ pub(super) const fn words(reason: Reason) -> &'static str {
         Reason::Cores => "want of cores",
         Reason::Memory => "want of memory",
         Reason::Fragmentation => "fragmentation",
+        Reason::Admission => "the admission's sake",
     }
 }

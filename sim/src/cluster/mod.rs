@@ -23,5 +23,7 @@ mod tests;
 pub use arrivals::{Arrival, Arrivals, ArrivalsError};
 pub use generate::{Deployment, Vm, Workload};
 pub use predictor::Arm;
-pub use replay::{Outcome, Reason, ReplayError, ReplayOptions, replay};
+pub use replay::{
+    Action, Drained, Moving, Outcome, Phase, Plan, Reason, ReplayError, ReplayOptions, replay,
+};
 pub use run::{Month, Setup, Site, run};

@@ -1,15 +1,28 @@
 //! Plays recorded arrivals against a scheduler.
 
+mod error;
+mod ids;
+mod moves;
+mod outcome;
+mod plan;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
 use ballast_placement::{
-    DeploymentId, HostId, PlacementError, Scheduler, Totals, VmKey, VmRequest,
+    DeploymentId, HostId, PlacementError, Scheduler, Totals, VmKey, VmRequest, Wanted,
 };
 use ballast_types::Instant;
 use serde::Serialize;
-use thiserror::Error;
 
 use super::arrivals::{Arrival, Arrivals};
+pub use error::ReplayError;
+use ids::{Batches, Strides};
+use moves::Moves;
+use outcome::Means;
+pub use outcome::{Drained, Outcome, Phase, Reason};
+pub use plan::{Action, Moving, Plan};
 
 /// How to play a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -28,240 +41,339 @@ impl Default for ReplayOptions {
     }
 }
 
-/// Why a trace cannot be played.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ReplayError {
-    /// A VM cannot be placed, whatever is free.
-    #[error("{file}:{line}: {error}")]
-    Record {
-        /// Which trace.
-        file: String,
-        /// Which line.
-        line: u64,
-        /// Why.
-        error: PlacementError,
-    },
-    /// The copies' ids do not fit.
-    #[error(
-        "{file}: {repeat} copies: vm_id goes up to {largest}, and every copy needs ids of its own"
-    )]
-    Ids {
-        /// Which trace.
-        file: String,
-        /// How many copies.
-        repeat: u32,
-        /// The largest id.
-        largest: u64,
-    },
-}
-
-/// Why a request was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reason {
-    /// All open hosts together have too few cores.
-    Cores,
-    /// All open hosts together have too little memory.
-    Memory,
-    /// There is enough of both, but not where it is needed.
-    Fragmentation,
-}
-
-impl Reason {
-    /// Why `asked` could not be had, now that nothing of it is placed.
-    #[must_use]
-    pub fn of(scheduler: &Scheduler, asked: Totals) -> Self {
-        let open = scheduler.cluster().open();
-        if asked.milli_cores > open.milli_cores {
-            Self::Cores
-        } else if asked.memory_kb > open.memory_kb {
-            Self::Memory
-        } else {
-            Self::Fragmentation
-        }
-    }
-}
-
-/// What came of it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Outcome {
-    /// VMs that found a host.
-    pub placed: u64,
-    /// VMs that did not.
-    pub failed: u64,
-    /// The share of hosts without a VM, over time from the first to the last arrival.
-    pub empty_host_ratio: f64,
-    /// Allocated cores by the cores of hosts with a VM, over the same time.
-    pub packing_density: f64,
-    /// VMs that failed, by reason.
-    pub failures: BTreeMap<Reason, u64>,
-}
-
-/// Means over time; where no time passes, what was last.
-#[derive(Debug, Default)]
-struct Means {
-    at_ms: u64,
-    empty: f64,
-    allocated: f64,
-    used: f64,
-}
-
-impl Means {
-    fn add(&mut self, scheduler: &Scheduler, weight: f64) {
-        let cluster = scheduler.cluster();
-        self.empty += weight * (cluster.len() - cluster.used_hosts() as usize) as f64;
-        self.allocated += weight * cluster.allocated().milli_cores as f64;
-        self.used += weight * cluster.used_capacity().milli_cores as f64;
-    }
-
-    /// Time goes on with the cluster as it is.
-    fn advance(&mut self, scheduler: &Scheduler, at_ms: u64) {
-        self.add(scheduler, (at_ms - self.at_ms) as f64);
-        self.at_ms = at_ms;
-    }
-
-    fn write(mut self, scheduler: &Scheduler, span_ms: u64, outcome: &mut Outcome) {
-        let mut span = span_ms as f64;
-        if span_ms == 0 {
-            self.add(scheduler, 1.0);
-            span = 1.0;
-        }
-        outcome.empty_host_ratio = self.empty / (span * scheduler.cluster().len().max(1) as f64);
-        outcome.packing_density = if self.used > 0.0 { self.allocated / self.used } else { 0.0 };
-    }
-}
-
 /// A run on its way.
+#[derive(Debug)]
 struct Run<'a, D> {
     scheduler: &'a mut Scheduler,
+    options: &'a ReplayOptions,
     file: &'a str,
+    vms: &'a [Arrival],
+    strides: Strides,
+    first_ms: u64,
+    now_ms: u64,
     /// VMs by the time at which they leave.
     leaving: BTreeMap<u64, Vec<VmKey>>,
+    moves: Moves,
+    /// What is still to be done, the next one last.
+    actions: Vec<(u64, &'a Action)>,
+    /// VMs of every deployment that runs; kept where somebody decides on admission.
+    running: Option<BTreeMap<DeploymentId, u32>>,
+    means: Means,
+    /// Over the phases that have ended.
+    ended: Means,
     outcome: Outcome,
     decided: D,
 }
 
 /// Plays the trace. `decided` is told every VM's id and host, in the order of decisions.
 ///
-/// A trace knows neither class nor utilisation: every VM counts as user-facing at 100 %.
+/// A trace knows neither class nor utilisation: every VM counts as user-facing at 100 %. Where the scheduler has admissions,
+/// they decide on a whole batch when the first of its VMs is due; it is a scale-out where VMs of it are running.
 ///
 /// # Errors
-/// Names the record of a VM that no host could ever hold, and copies whose ids do not fit.
+/// Names the record of a VM that no host could ever hold, copies whose ids do not fit, and actions that cannot be done.
 pub fn replay<D: FnMut(u64, Option<HostId>)>(
     arrivals: &Arrivals,
     scheduler: &mut Scheduler,
     options: &ReplayOptions,
+    plan: &Plan,
     decided: D,
 ) -> Result<Outcome, ReplayError> {
-    let first_ms = arrivals.vms.first().map_or(0, |vm| vm.at_ms);
-    let last_ms = options.until_ms.map_or(u64::MAX, |until| first_ms.saturating_add(until));
-    let vms = &arrivals.vms[..arrivals.vms.partition_point(|vm| vm.at_ms <= last_ms)];
-    let largest = vms.iter().map(|vm| vm.id).max().unwrap_or(0);
-    let (file, repeat) = (&*arrivals.name, options.repeat);
-    // The last copy's largest id must still be one.
-    let stride = largest.saturating_add(1);
-    if stride.checked_mul(u64::from(repeat)).is_none() {
-        return Err(ReplayError::Ids { file: file.to_owned(), repeat, largest });
+    let mut run = Run::new(arrivals, scheduler, options, plan, decided)?;
+    run.play()?;
+    Ok(run.finish())
+}
+
+/// What is to be done, the next one last.
+fn actions<'a>(
+    plan: &'a Plan,
+    scheduler: &Scheduler,
+    first_ms: u64,
+    last_ms: u64,
+) -> Result<Vec<(u64, &'a Action)>, ReplayError> {
+    let mut actions = Vec::with_capacity(plan.actions.len());
+    for (after_ms, action) in &plan.actions {
+        let (at_s, at_ms) = (*after_ms as f64 / 1e3, first_ms.saturating_add(*after_ms));
+        if at_ms > last_ms {
+            let last_s = (last_ms - first_ms) as f64 / 1e3;
+            return Err(ReplayError::Late { at_s, last_s });
+        }
+        if let Action::Drain(hosts) | Action::Open(hosts) = action {
+            let known = hosts.iter().try_for_each(|host| scheduler.cluster().check(*host));
+            known.map_err(|error| ReplayError::Action { at_s, error })?;
+        }
+        actions.push((at_ms, action));
     }
-    // All are asked first: one that is too large may stand behind others of its batch that merely find no room.
-    for vm in vms {
-        let sound = scheduler.cluster().check_request(&request(vm, 0));
-        sound.map_err(|error| wrong(file, vm, error))?;
+    actions.sort_by_key(|(at_ms, _)| *at_ms);
+    actions.reverse();
+    Ok(actions)
+}
+
+impl<'a, D: FnMut(u64, Option<HostId>)> Run<'a, D> {
+    fn new(
+        arrivals: &'a Arrivals,
+        scheduler: &'a mut Scheduler,
+        options: &'a ReplayOptions,
+        plan: &'a Plan,
+        decided: D,
+    ) -> Result<Self, ReplayError> {
+        let first_ms = arrivals.vms.first().map_or(0, |vm| vm.at_ms);
+        let last_ms = options.until_ms.map_or(u64::MAX, |until| first_ms.saturating_add(until));
+        let vms = &arrivals.vms[..arrivals.vms.partition_point(|vm| vm.at_ms <= last_ms)];
+        let file = &*arrivals.name;
+        let strides = Strides::of(file, vms, options, scheduler.cluster().len())?;
+        // All are asked first: one that is too large may stand behind others of its batch that merely find no room.
+        for vm in vms {
+            let sound = scheduler.cluster().check_request(&strides.request(vm, 0));
+            sound.map_err(|error| wrong(file, vm, error))?;
+        }
+        let last_ms = vms.last().map_or(first_ms, |vm| vm.at_ms);
+        Ok(Self {
+            actions: actions(plan, scheduler, first_ms, last_ms)?,
+            moves: Moves::new(plan.moving, strides.vm * u64::from(options.repeat)),
+            running: scheduler.has_admissions().then(BTreeMap::new),
+            scheduler,
+            options,
+            file,
+            vms,
+            strides,
+            first_ms,
+            now_ms: first_ms,
+            leaving: BTreeMap::new(),
+            means: Means::default(),
+            ended: Means::default(),
+            outcome: Outcome { phases: vec![Phase::default()], ..Outcome::default() },
+            decided,
+        })
     }
-    let mut run =
-        Run { scheduler, file, leaving: BTreeMap::new(), outcome: Outcome::default(), decided };
-    let mut means = Means { at_ms: first_ms, ..Means::default() };
-    for together in vms.chunk_by(|a, b| a.at_ms == b.at_ms) {
-        let now_ms = together[0].at_ms;
-        run.leave(&mut means, now_ms);
-        means.advance(run.scheduler, now_ms);
-        let batches = if options.atomic_batches { batches(together) } else { Vec::new() };
-        for copy in 0..u64::from(repeat) {
-            let offset = copy * stride;
-            if options.atomic_batches {
-                batches.iter().try_for_each(|batch| run.batch(batch, offset))?;
+
+    /// Until the last VM has come.
+    fn play(&mut self) -> Result<(), ReplayError> {
+        for together in self.vms.chunk_by(|a, b| a.at_ms == b.at_ms) {
+            self.until(together[0].at_ms)?;
+            let batches = if self.options.atomic_batches || self.running.is_some() {
+                Batches::of(together)
             } else {
-                together.iter().try_for_each(|vm| run.one(vm, offset))?;
+                Batches::default()
+            };
+            for copy in 0..u64::from(self.options.repeat) {
+                if self.options.atomic_batches {
+                    batches.all.iter().try_for_each(|batch| self.batch(batch, copy))?;
+                } else if self.running.is_some() {
+                    self.admitted(together, &batches, copy)?;
+                } else {
+                    together.iter().try_for_each(|vm| self.one(vm, copy))?;
+                }
             }
         }
+        Ok(())
     }
-    let span_ms = means.at_ms - first_ms;
-    means.write(run.scheduler, span_ms, &mut run.outcome);
-    Ok(run.outcome)
-}
 
-/// The VMs of every batch, in the order of the batches' first VMs.
-fn batches(together: &[Arrival]) -> Vec<Vec<&Arrival>> {
-    let mut places = BTreeMap::new();
-    let mut batches: Vec<Vec<&Arrival>> = Vec::new();
-    for vm in together {
-        let place = *places.entry(vm.batch).or_insert(batches.len());
-        if place == batches.len() {
-            batches.push(Vec::new());
+    /// Time goes on to this instant; what is due at it is done.
+    fn until(&mut self, at_ms: u64) -> Result<(), ReplayError> {
+        while let Some(next_ms) = self.next_ms().filter(|next_ms| *next_ms <= at_ms) {
+            self.step(next_ms)?;
         }
-        batches[place].push(vm);
+        self.pass(at_ms);
+        Ok(())
     }
-    batches
-}
 
-fn request(vm: &Arrival, offset: u64) -> VmRequest {
-    let deployment = Some(DeploymentId(vm.batch));
-    VmRequest { deployment, ..VmRequest::new(VmKey(vm.id + offset), vm.resources) }
-}
+    /// When something is due next.
+    fn next_ms(&self) -> Option<u64> {
+        let leave = self.leaving.first_key_value().map(|(at_ms, _)| *at_ms);
+        let act = self.actions.last().map(|(at_ms, _)| *at_ms);
+        // One that asks to be woken now is woken as soon as time goes on.
+        let wake = self.scheduler.poll_timeout();
+        let wake = wake.map(|at| at.as_nanos().div_ceil(1_000_000).max(self.now_ms + 1));
+        [leave, self.moves.next_ms(), act, wake].into_iter().flatten().min()
+    }
 
-impl<D: FnMut(u64, Option<HostId>)> Run<'_, D> {
-    /// Everybody leaves whose time has come.
-    fn leave(&mut self, means: &mut Means, now_ms: u64) {
-        while let Some(entry) = self.leaving.first_entry() {
-            if *entry.key() > now_ms {
-                break;
+    fn pass(&mut self, at_ms: u64) {
+        self.means.add(self.scheduler.cluster(), (at_ms - self.now_ms) as f64);
+        self.now_ms = at_ms;
+    }
+
+    /// VMs leave, moves end, actions are taken, rules are woken; and what became free is used for moves.
+    fn step(&mut self, at_ms: u64) -> Result<(), ReplayError> {
+        self.pass(at_ms);
+        let mut changed = self.leave();
+        changed |= self.moves.finish(at_ms, self.scheduler);
+        while let Some((_, action)) = self.actions.pop_if(|(due_ms, _)| *due_ms <= at_ms) {
+            self.act(action)?;
+            changed = true;
+        }
+        let now = Instant::from_millis(at_ms);
+        if self.scheduler.poll_timeout().is_some_and(|due| due <= now) {
+            self.scheduler.handle_timeout(now);
+        }
+        if changed {
+            self.moves.start(at_ms, self.scheduler);
+        }
+        Ok(())
+    }
+
+    /// Everybody leaves whose time is now.
+    fn leave(&mut self) -> bool {
+        let now_ms = self.now_ms;
+        let Some(entry) = self.leaving.first_entry().filter(|entry| *entry.key() <= now_ms) else {
+            return false;
+        };
+        for vm in entry.remove() {
+            let left = self.scheduler.remove(Instant::from_millis(now_ms), vm);
+            debug_assert!(left.is_ok(), "{left:?}");
+            self.moves.ended(now_ms, vm, self.scheduler);
+            if let (Some(running), Ok(left)) = (&mut self.running, left)
+                && let Some(deployment) = left.vm.deployment
+                && let Some(count) = running.get_mut(&deployment)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    running.remove(&deployment);
+                }
             }
-            let (at_ms, vms) = entry.remove_entry();
-            means.advance(self.scheduler, at_ms);
-            for vm in vms {
-                let left = self.scheduler.remove(Instant::from_millis(at_ms), vm);
-                debug_assert!(left.is_ok(), "{left:?}");
+        }
+        true
+    }
+
+    fn act(&mut self, action: &Action) -> Result<(), ReplayError> {
+        let at_ms = self.now_ms;
+        let done = match action {
+            Action::Drain(hosts) => self.moves.drain(at_ms, hosts, self.scheduler),
+            Action::Open(hosts) => self.moves.open(hosts, self.scheduler),
+            Action::Policy(policy) => {
+                let (fits, ranking) = policy.rules(self.scheduler.cluster());
+                self.scheduler.set_policy(Instant::from_millis(at_ms), fits, ranking);
+                self.end_phase();
+                let from_ms = at_ms - self.first_ms;
+                self.outcome.phases.push(Phase { from_ms, ..Phase::default() });
+                Ok(())
             }
+        };
+        done.map_err(|error| ReplayError::Action {
+            at_s: (at_ms - self.first_ms) as f64 / 1e3,
+            error,
+        })
+    }
+
+    fn end_phase(&mut self) {
+        let means = core::mem::take(&mut self.means);
+        self.ended.join(&means);
+        if let Some(phase) = self.outcome.phases.last_mut() {
+            (phase.empty_host_ratio, phase.packing_density) =
+                means.ratios(self.scheduler.cluster());
         }
     }
 
-    fn one(&mut self, vm: &Arrival, offset: u64) -> Result<(), ReplayError> {
-        let placed = self.scheduler.place(Instant::from_millis(vm.at_ms), &request(vm, offset));
-        match placed {
-            Ok(host) => self.placed(vm, offset, host),
-            Err(PlacementError::NoHost { .. }) => self.failed(&[vm], offset),
+    fn finish(mut self) -> Outcome {
+        self.end_phase();
+        let cluster = self.scheduler.cluster();
+        let (empty_host_ratio, packing_density) = self.ended.ratios(cluster);
+        let phases = &self.outcome.phases;
+        Outcome {
+            placed: phases.iter().map(|phase| phase.placed).sum(),
+            failed: phases.iter().map(|phase| phase.failed).sum(),
+            empty_host_ratio,
+            packing_density,
+            drained: self.moves.drained(self.scheduler),
+            ..self.outcome
+        }
+    }
+
+    fn one(&mut self, vm: &Arrival, copy: u64) -> Result<(), ReplayError> {
+        let now = Instant::from_millis(vm.at_ms);
+        match self.scheduler.place(now, &self.strides.request(vm, copy)) {
+            Ok(host) => self.placed(vm, copy, host),
+            Err(PlacementError::NoHost { .. }) => {
+                let reason = Reason::of(self.scheduler, Totals::default() + vm.resources);
+                self.failed(&[vm], copy, reason);
+            }
             Err(error) => return Err(wrong(self.file, vm, error)),
         }
         Ok(())
     }
 
-    fn batch(&mut self, batch: &[&Arrival], offset: u64) -> Result<(), ReplayError> {
+    /// One VM after the other, once their batch was let in.
+    fn admitted(
+        &mut self,
+        together: &[Arrival],
+        batches: &Batches<'_>,
+        copy: u64,
+    ) -> Result<(), ReplayError> {
+        let mut verdicts = vec![None; batches.all.len()];
+        for vm in together {
+            let place = batches.places[&vm.batch];
+            let admitted = match verdicts[place] {
+                Some(admitted) => admitted,
+                None => self.admit(&self.requests(&batches.all[place], copy)),
+            };
+            verdicts[place] = Some(admitted);
+            if admitted {
+                self.one(vm, copy)?;
+            } else {
+                self.failed(&[vm], copy, Reason::Admission);
+            }
+        }
+        Ok(())
+    }
+
+    fn requests(&self, batch: &[&Arrival], copy: u64) -> Vec<VmRequest> {
+        batch.iter().map(|vm| self.strides.request(vm, copy)).collect()
+    }
+
+    /// Whether a batch may come.
+    fn admit(&self, requests: &[VmRequest]) -> bool {
+        let now = Instant::from_millis(self.now_ms);
+        let deployment = requests.first().and_then(|vm| vm.deployment);
+        let runs = |deployment: &DeploymentId| {
+            self.running.as_ref().is_some_and(|running| running.contains_key(deployment))
+        };
+        let wanted = match deployment.filter(runs) {
+            Some(deployment) => Wanted::ScaleOut(deployment, requests),
+            None => Wanted::Deployment(requests),
+        };
+        self.scheduler.admit(now, &wanted).is_ok()
+    }
+
+    fn batch(&mut self, batch: &[&Arrival], copy: u64) -> Result<(), ReplayError> {
         let now = Instant::from_millis(batch[0].at_ms);
-        let requests: Vec<VmRequest> = batch.iter().map(|vm| request(vm, offset)).collect();
+        let requests = self.requests(batch, copy);
+        if !self.admit(&requests) {
+            self.failed(batch, copy, Reason::Admission);
+            return Ok(());
+        }
         match self.scheduler.place_all(now, &requests) {
-            Ok(hosts) => batch.iter().zip(hosts).for_each(|(vm, h)| self.placed(vm, offset, h)),
-            Err(PlacementError::NoHost { .. }) => self.failed(batch, offset),
+            Ok(hosts) => batch.iter().zip(hosts).for_each(|(vm, h)| self.placed(vm, copy, h)),
+            Err(PlacementError::NoHost { .. }) => {
+                let asked = batch.iter().fold(Totals::default(), |sum, vm| sum + vm.resources);
+                self.failed(batch, copy, Reason::of(self.scheduler, asked));
+            }
             Err(error) => return Err(wrong(self.file, batch[0], error)),
         }
         Ok(())
     }
 
-    fn placed(&mut self, vm: &Arrival, offset: u64, host: HostId) {
-        let id = vm.id + offset;
-        self.outcome.placed += 1;
+    fn placed(&mut self, vm: &Arrival, copy: u64, host: HostId) {
+        let id = self.strides.id(vm, copy);
+        if let Some(phase) = self.outcome.phases.last_mut() {
+            phase.placed += 1;
+        }
+        if let Some(running) = &mut self.running {
+            *running.entry(self.strides.deployment(vm, copy)).or_default() += 1;
+        }
         if let Some(lifetime) = vm.lifetime_ms {
             self.leaving.entry(vm.at_ms + lifetime).or_default().push(VmKey(id));
         }
         (self.decided)(id, Some(host));
     }
 
-    fn failed(&mut self, vms: &[&Arrival], offset: u64) {
-        let asked = vms.iter().fold(Totals::default(), |sum, vm| sum + vm.resources);
-        let reason = Reason::of(self.scheduler, asked);
-        *self.outcome.failures.entry(reason).or_default() += vms.len() as u64;
-        self.outcome.failed += vms.len() as u64;
+    fn failed(&mut self, vms: &[&Arrival], copy: u64, reason: Reason) {
+        let count = vms.len() as u64;
+        *self.outcome.failures.entry(reason).or_default() += count;
+        if let Some(phase) = self.outcome.phases.last_mut() {
+            phase.failed += count;
+        }
         for vm in vms {
-            (self.decided)(vm.id + offset, None);
+            (self.decided)(self.strides.id(vm, copy), None);
         }
     }
 }

@@ -25,9 +25,11 @@ fn scheduler(hosts: u32) -> Scheduler {
 /// Lines of `vm_id,host`, and what came of it.
 fn play(rows: &str, hosts: u32, options: ReplayOptions) -> (String, Outcome) {
     let mut lines = Vec::new();
-    let outcome = replay(&read(rows).unwrap(), &mut scheduler(hosts), &options, |vm, host| {
-        lines.push(format!("{vm},{}", host.map_or(String::new(), |h| h.to_string())));
-    });
+    let mut scheduler = scheduler(hosts);
+    let outcome =
+        replay(&read(rows).unwrap(), &mut scheduler, &options, &Plan::default(), |vm, host| {
+            lines.push(format!("{vm},{}", host.map_or(String::new(), |h| h.to_string())));
+        });
     (lines.join(" "), outcome.unwrap())
 }
 
@@ -134,10 +136,21 @@ fn a_trace_that_is_cut_short_is_no_trace() {
     let whole: String = core::iter::once(HEAD.to_owned()).chain((0..5000).map(row)).collect();
     let packed = zstd::encode_all(whole.as_bytes(), 3).unwrap();
     assert_eq!(Arrivals::read(&*packed, "t.csv.zst").unwrap().vms.len(), 5000);
-    let error = Arrivals::read(&packed[..packed.len() / 2], "t.csv.zst").unwrap_err();
-    assert!(matches!(error, ArrivalsError::Io { .. }), "{error}");
+    // Wherever it is cut: in a block, between two, in the checksum.
+    let cuts = (1..16).map(|part| packed.len() * part / 16).chain([packed.len() - 1]);
+    for cut in cuts {
+        let error = Arrivals::read(&packed[..cut], "t.csv.zst").unwrap_err();
+        assert!(matches!(error, ArrivalsError::Io { .. }), "{cut}: {error}");
+        assert!(error.to_string().starts_with("t.csv.zst, after line "), "{error}");
+    }
     let error = Arrivals::read(&whole.as_bytes()[..whole.len() - 5], "t.csv").unwrap_err();
     assert!(error.to_string().starts_with("t.csv:5001: "), "{error}");
+    // No end of the last line but the whole one passes.
+    let last = whole.trim_end().rfind('\n').unwrap();
+    for cut in last + 2..whole.len() - 1 {
+        let error = Arrivals::read(&whole.as_bytes()[..cut], "t.csv").unwrap_err();
+        assert!(error.to_string().starts_with("t.csv:5001: "), "{cut}: {error}");
+    }
 }
 
 #[test]
@@ -145,7 +158,8 @@ fn a_vm_that_no_host_could_hold_is_named_by_its_record() {
     let rows = "0,0,0,1,1,300,300,0\n1,0,0,5,1,300,300,0\n";
     for atomic_batches in [false, true] {
         let options = ReplayOptions { atomic_batches, ..ReplayOptions::default() };
-        let error = replay(&read(rows).unwrap(), &mut scheduler(1), &options, |_, _| {});
+        let error =
+            replay(&read(rows).unwrap(), &mut scheduler(1), &options, &Plan::default(), |_, _| {});
         assert_eq!(
             error.unwrap_err().to_string(),
             "t.csv:3: VM 1 asks for 5 cores, 1 GB: the largest host has 4 cores, 16 GB"
@@ -153,7 +167,8 @@ fn a_vm_that_no_host_could_hold_is_named_by_its_record() {
     }
     let rows = "18446744073709551615,0,0,1,1,300,300,0\n";
     let options = ReplayOptions { repeat: 2, ..ReplayOptions::default() };
-    let error = replay(&read(rows).unwrap(), &mut scheduler(1), &options, |_, _| {});
+    let error =
+        replay(&read(rows).unwrap(), &mut scheduler(1), &options, &Plan::default(), |_, _| {});
     assert!(error.unwrap_err().to_string().starts_with("t.csv: 2 copies: "));
 }
 

@@ -1,0 +1,149 @@
+//! What is done to the cluster on the way: drains, another policy; and who is let in.
+
+use ballast_placement::rules::Alpha;
+use ballast_placement::{HostId, Reserve};
+use ballast_sim::cluster::{Action, Drained, Moving, Phase, Plan};
+use clap::Args;
+use serde::Serialize;
+
+use super::policy::PolicyArg;
+
+/// Arguments about it.
+#[derive(Args, Debug)]
+pub(super) struct PlanArgs {
+    /// Who stands before placement: `reserve=F` refuses a new batch that would leave less than this share of the
+    /// cluster's cores or memory free; one that has VMs running may scale out into it
+    #[arg(long, value_name = "reserve=F", value_parser = admission)]
+    admission: Option<Reserve>,
+    /// S seconds after the first arrival drain these hosts: nobody comes, and VMs are moved away one after the other
+    #[arg(long, value_name = "S=A-B,C,…", value_parser = at_hosts)]
+    drain: Vec<(u64, Hosts)>,
+    /// S seconds after the first arrival open them again
+    #[arg(long, value_name = "S=A-B,C,…", value_parser = at_hosts)]
+    open: Vec<(u64, Hosts)>,
+    /// S seconds after the first arrival go on with another policy; the phases are reported each on its own
+    #[arg(long, value_name = "S=NAME", value_parser = at_policy)]
+    policy_after: Vec<(u64, PolicyArg)>,
+    /// How long a VM is on its way, holding its room on both hosts, whatever its size
+    #[arg(long, value_name = "S", default_value = "10", allow_negative_numbers = true, value_parser = move_ms)]
+    migration_s: u64,
+    /// And for every GB of its memory
+    #[arg(long, value_name = "S", default_value = "1", allow_negative_numbers = true, value_parser = move_ms)]
+    migration_s_per_gb: u64,
+}
+
+/// Hosts as ranges.
+#[derive(Clone, Debug)]
+struct Hosts(Vec<(u32, u32)>);
+
+/// A phase with its policy's name.
+#[derive(Debug, Serialize)]
+pub(super) struct Named {
+    policy: &'static str,
+    from_s: f64,
+    #[serde(flatten)]
+    phase: Phase,
+}
+
+impl PlanArgs {
+    /// Who decides on admission.
+    pub(super) const fn admission(&self) -> Option<Reserve> {
+        self.admission
+    }
+
+    /// As the simulator takes it. At equal times a policy changes first, then hosts open, then others drain.
+    pub(super) fn plan(&self, alpha: Alpha) -> Plan {
+        let policies = self.policy_after.iter();
+        let policies = policies.map(|(at, policy)| (*at, Action::Policy(policy.policy(alpha))));
+        let open = self.open.iter().map(|(at, hosts)| (*at, Action::Open(hosts.ids())));
+        let drain = self.drain.iter().map(|(at, hosts)| (*at, Action::Drain(hosts.ids())));
+        let moving = Moving { base_ms: self.migration_s, per_gb_ms: self.migration_s_per_gb };
+        Plan { actions: policies.chain(open).chain(drain).collect(), moving }
+    }
+
+    /// The phases by name, where there is more than one.
+    pub(super) fn named(&self, first: PolicyArg, phases: &[Phase]) -> Option<Vec<Named>> {
+        let mut later: Vec<_> = self.policy_after.clone();
+        later.sort_by_key(|(at_ms, _)| *at_ms);
+        let policies = core::iter::once(first).chain(later.into_iter().map(|(_, policy)| policy));
+        let named = policies.zip(phases).map(|(policy, phase)| Named {
+            policy: policy.name(),
+            from_s: phase.from_ms as f64 / 1e3,
+            phase: *phase,
+        });
+        (phases.len() > 1).then(|| named.collect())
+    }
+
+    /// What came of drains, where there were any.
+    pub(super) fn drained(&self, drained: Drained) -> Option<Drained> {
+        (!self.drain.is_empty()).then_some(drained)
+    }
+}
+
+impl Named {
+    /// For people.
+    pub(super) fn line(&self) -> String {
+        let Self { policy, from_s, phase } = self;
+        format!(
+            "from {from_s} s on {policy}: {} placed, {} failed, hosts without a VM {:.2} %, cores in use on the others {:.2} %",
+            phase.placed,
+            phase.failed,
+            phase.empty_host_ratio * 100.0,
+            phase.packing_density * 100.0,
+        )
+    }
+}
+
+/// For people.
+pub(super) fn drained_line(drained: &Drained) -> String {
+    let Drained { hosts, emptied, longest_s, moved, left, held_core_h } = drained;
+    format!(
+        "{hosts} hosts drained: {emptied} became empty, the last after {longest_s} s; {moved} VMs moved, {left} are left; \
+         moves held {held_core_h:.2} core-hours twice"
+    )
+}
+
+impl Hosts {
+    fn ids(&self) -> Vec<HostId> {
+        self.0.iter().flat_map(|(first, last)| (*first..=*last).map(HostId)).collect()
+    }
+}
+
+fn admission(text: &str) -> Result<Reserve, String> {
+    let share = text.strip_prefix("reserve=").and_then(|share| share.parse().ok());
+    share.and_then(Reserve::new).ok_or_else(|| "reserve=F is needed, F from 0 to 1".to_owned())
+}
+
+/// `S=what`, as milliseconds and the rest.
+fn at(text: &str) -> Option<(u64, &str)> {
+    let (seconds, what) = text.split_once('=')?;
+    Some((seconds.parse::<u64>().ok()?.checked_mul(1000)?, what))
+}
+
+fn at_hosts(text: &str) -> Result<(u64, Hosts), String> {
+    let range = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+        // No cluster has more hosts than `--hosts` allows.
+        (first <= last && last < 1_000_000).then_some((first, last))
+    };
+    let hosts = |list: &str| list.split(',').map(range).collect::<Option<Vec<_>>>();
+    at(text).and_then(|(at_ms, list)| Some((at_ms, Hosts(hosts(list)?)))).ok_or_else(|| {
+        "S=HOSTS is needed: whole seconds, then ids as 4 or 0-9 with commas between".to_owned()
+    })
+}
+
+fn at_policy(text: &str) -> Result<(u64, PolicyArg), String> {
+    use clap::ValueEnum as _;
+    let parse = |(at_ms, name)| Some((at_ms, PolicyArg::from_str(name, false).ok()?));
+    at(text).and_then(parse).ok_or_else(|| {
+        "S=NAME is needed: whole seconds, then best-fit, first-fit or power".to_owned()
+    })
+}
+
+/// A duration in milliseconds.
+fn move_ms(text: &str) -> Result<u64, String> {
+    let seconds: Option<f64> = text.parse().ok().filter(|s| (0.0..=1e6).contains(s));
+    let ms = seconds.map(|s| (s * 1e3).round() as u64);
+    ms.ok_or_else(|| "a number of seconds from 0 to 1000000 is needed".to_owned())
+}

@@ -1,0 +1,223 @@
+//! Hosts that are drained, and VMs on their way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ballast_placement::{HostId, HostState, PlacementError, Scheduler, VmKey, VmRequest};
+use ballast_types::Instant;
+
+use super::outcome::Drained;
+use super::plan::Moving;
+
+/// Moves VMs off hosts that are drained.
+///
+/// A VM on its way is on its old host until the move ends. Its room on the new one is held by a VM of its kind, whose
+/// id is `first_hold` plus the old host's.
+#[derive(Debug)]
+pub(super) struct Moves {
+    moving: Moving,
+    first_hold: u64,
+    sources: BTreeMap<HostId, Source>,
+    /// By the time at which a move ends: the old host.
+    ends: BTreeSet<(u64, HostId)>,
+    /// The old host of every VM that is on its way.
+    on_the_way: BTreeMap<VmKey, HostId>,
+    drained: Drained,
+}
+
+/// A host that is or was drained.
+#[derive(Debug, Default)]
+struct Source {
+    since_ms: u64,
+    /// It was empty, and that was counted.
+    emptied: bool,
+    /// Who is still to be moved; the last one goes first.
+    waiting: Vec<VmKey>,
+    under_way: Option<Move>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    vm: VmKey,
+    to: HostId,
+    since_ms: u64,
+    ends_ms: u64,
+    cores: f64,
+}
+
+impl Moves {
+    pub(super) fn new(moving: Moving, first_hold: u64) -> Self {
+        Self {
+            moving,
+            first_hold,
+            sources: BTreeMap::new(),
+            ends: BTreeSet::new(),
+            on_the_way: BTreeMap::new(),
+            drained: Drained::default(),
+        }
+    }
+
+    /// How many VMs are on their way.
+    #[cfg(test)]
+    pub(super) fn under_way(&self) -> u64 {
+        self.on_the_way.len() as u64
+    }
+
+    /// When the next move ends.
+    pub(super) fn next_ms(&self) -> Option<u64> {
+        self.ends.first().map(|(at_ms, _)| *at_ms)
+    }
+
+    /// Drains hosts from now on; those that are drained already are.
+    pub(super) fn drain(
+        &mut self,
+        at_ms: u64,
+        hosts: &[HostId],
+        scheduler: &mut Scheduler,
+    ) -> Result<(), PlacementError> {
+        let mut new = BTreeSet::new();
+        for host in hosts {
+            scheduler.cluster().check(*host)?;
+            if scheduler.cluster().state(*host) != HostState::Draining {
+                scheduler.set_state(*host, HostState::Draining)?;
+                let source = self.sources.entry(*host).or_default();
+                (source.since_ms, source.emptied) = (at_ms, false);
+                new.insert(*host);
+            }
+        }
+        self.drained.hosts += new.len() as u64;
+        let mut found = scheduler.cluster().all();
+        found.sort_by_key(|there| (there.vm.resources.cores, there.vm.resources.memory));
+        for there in found {
+            // Who is on the way is moved as it is; what is held here is no VM yet.
+            let vm = there.vm.id;
+            let stays = vm.0 >= self.first_hold || self.on_the_way.contains_key(&vm);
+            if let (true, false, Some(source)) =
+                (new.contains(&there.host), stays, self.sources.get_mut(&there.host))
+            {
+                source.waiting.push(vm);
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens hosts again. What is on its way goes on; nobody else is moved.
+    pub(super) fn open(
+        &mut self,
+        hosts: &[HostId],
+        scheduler: &mut Scheduler,
+    ) -> Result<(), PlacementError> {
+        for host in hosts {
+            scheduler.set_state(*host, HostState::Open)?;
+            if let Some(source) = self.sources.get_mut(host) {
+                source.waiting.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// A VM has ended: its move ends with it.
+    pub(super) fn ended(&mut self, at_ms: u64, vm: VmKey, scheduler: &mut Scheduler) {
+        if let Some(from) = self.on_the_way.remove(&vm) {
+            self.arrive(at_ms, from, scheduler);
+        }
+    }
+
+    /// Ends the moves whose time has come; says whether there were any.
+    pub(super) fn finish(&mut self, at_ms: u64, scheduler: &mut Scheduler) -> bool {
+        let before = self.drained.moved;
+        while let Some((ends_ms, from)) = self.ends.first().copied().filter(|end| end.0 <= at_ms) {
+            let Some(Move { vm, to, .. }) = self.arrive(ends_ms, from, scheduler) else { break };
+            self.on_the_way.remove(&vm);
+            let moved = scheduler.migrate(Instant::from_millis(ends_ms), vm, to);
+            debug_assert!(moved.is_ok(), "{moved:?}");
+            self.drained.moved += 1;
+            if let Some(next) = self.sources.get_mut(&to)
+                && scheduler.cluster().state(to) == HostState::Draining
+            {
+                next.waiting.push(vm);
+            }
+        }
+        self.drained.moved > before
+    }
+
+    /// Nothing is held any more for the move that is under way from there.
+    fn arrive(&mut self, at_ms: u64, from: HostId, scheduler: &mut Scheduler) -> Option<Move> {
+        let done = self.sources.get_mut(&from)?.under_way.take()?;
+        self.ends.remove(&(done.ends_ms, from));
+        self.drained.held_core_h += done.cores * (at_ms - done.since_ms) as f64 / 3_600_000.0;
+        let held = scheduler.remove(Instant::from_millis(at_ms), self.hold(from));
+        debug_assert!(held.is_ok(), "{held:?}");
+        Some(done)
+    }
+
+    /// Starts what can be started, and sees which hosts have become empty.
+    pub(super) fn start(&mut self, at_ms: u64, scheduler: &mut Scheduler) {
+        let hosts: Vec<HostId> = self.sources.keys().copied().collect();
+        for from in hosts {
+            let hold = self.hold(from);
+            let Some(source) = self.sources.get_mut(&from) else { continue };
+            if source.under_way.is_none()
+                && let Some(started) = source.next(at_ms, from, hold, self.moving, scheduler)
+            {
+                source.under_way = Some(started);
+                self.ends.insert((started.ends_ms, from));
+                self.on_the_way.insert(started.vm, from);
+            }
+            let cluster = scheduler.cluster();
+            if !source.emptied
+                && cluster.state(from) == HostState::Draining
+                && cluster.vms(from) == 0
+            {
+                source.emptied = true;
+                self.drained.emptied += 1;
+                let took_s = (at_ms - source.since_ms) as f64 / 1e3;
+                self.drained.longest_s = self.drained.longest_s.max(took_s);
+            }
+        }
+    }
+
+    const fn hold(&self, from: HostId) -> VmKey {
+        VmKey(self.first_hold + from.0 as u64)
+    }
+
+    /// What came of it until now.
+    pub(super) fn drained(&self, scheduler: &Scheduler) -> Drained {
+        let here = |(host, source): (&HostId, &Source)| {
+            let waits = |vm: &&VmKey| {
+                scheduler.cluster().resident(**vm).is_some_and(|there| there.host == *host)
+            };
+            source.waiting.iter().filter(waits).count() as u64
+        };
+        let waiting: u64 = self.sources.iter().map(here).sum();
+        Drained { left: waiting + self.on_the_way.len() as u64, ..self.drained }
+    }
+}
+
+impl Source {
+    /// The first one that waits and finds a host: that is held for it now.
+    fn next(
+        &mut self,
+        at_ms: u64,
+        from: HostId,
+        hold: VmKey,
+        moving: Moving,
+        scheduler: &mut Scheduler,
+    ) -> Option<Move> {
+        for place in (0..self.waiting.len()).rev() {
+            let vm = self.waiting[place];
+            let there = scheduler.cluster().resident(vm).copied();
+            let Some(there) = there.filter(|there| there.host == from) else {
+                self.waiting.remove(place);
+                continue;
+            };
+            let now = Instant::from_millis(at_ms);
+            if let Ok(to) = scheduler.place(now, &VmRequest { id: hold, ..there.vm }) {
+                self.waiting.remove(place);
+                let size = there.vm.resources;
+                let ends_ms = at_ms.saturating_add(moving.takes_ms(size));
+                return Some(Move { vm, to, since_ms: at_ms, ends_ms, cores: size.cores.cores() });
+            }
+        }
+        None
+    }
+}
