@@ -99,7 +99,9 @@ impl PlaceLab {
         drop(free);
         let config = dir.path().join("place.toml");
         let text = format!(
-            "name = \"lab\"\nlisten = \"127.0.0.1:{port}\"\n[predict]\nmodel = {:?}\n{predict}",
+            "name = \"lab\"\nlisten = \"127.0.0.1:{port}\"\nstate_dir = {:?}\n[predict]\n\
+             model = {:?}\n{predict}",
+            dir.path().join("state"),
             dir.path().join("model")
         );
         fs::write(&config, text).expect("a config");

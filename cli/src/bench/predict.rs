@@ -105,7 +105,10 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     };
     let [address] = free_addresses(1)?[..] else { bail!("no free port") };
     let config = folder.path().join("place.toml");
-    let text = format!("name = \"bench\"\nlisten = \"{address}\"\n[predict]\nmodel = {model:?}\n");
+    let text = format!(
+        "name = \"bench\"\nlisten = \"{address}\"\nstate_dir = {:?}\n[predict]\nmodel = {model:?}\n",
+        folder.path().join("state")
+    );
     fs::write(&config, text)?;
     let words = ["place", "--config", config.to_str().context("a path in UTF-8")?];
     // From this thread: the daemon ends with the thread that has started it.
