@@ -104,7 +104,7 @@ async fn put(
     let told = api.checked(fields::body(&body, read))?;
     let file = api.host_file();
     let changed = api.stock.change(|inventory| {
-        let before = inventory.host(&name).map(spec);
+        let before = inventory.host(&name).as_ref().map(spec);
         let refused = |why: String| Fault::from(Refused(StatusCode::BAD_REQUEST, why));
         let missing = |key| refused(format!("{key} is missing: host {name:?} is new"));
         let old = before.as_ref();
@@ -170,7 +170,7 @@ fn only_state(file: &str) -> String {
     format!("hosts are as {file} says: only state can be changed here")
 }
 
-fn spec(host: HostView<'_>) -> HostSpec {
+fn spec(host: &HostView<'_>) -> HostSpec {
     HostSpec { chassis: host.chassis.to_owned(), capacity: host.capacity, state: host.state }
 }
 
@@ -196,7 +196,7 @@ pub(super) fn follow(
         if host.vms == 0 {
             gone.push(host.name.to_owned());
         } else {
-            let leaves = HostSpec { state: HostState::Draining, ..spec(host.clone()) };
+            let leaves = HostSpec { state: HostState::Draining, ..spec(&host) };
             after.insert(host.name.to_owned(), leaves);
         }
     }
@@ -206,7 +206,7 @@ pub(super) fn follow(
         return Ok(None);
     }
     let is_new = |host: &&NamedHost| {
-        let before = inventory.host(&host.name).map(spec);
+        let before = inventory.host(&host.name).as_ref().map(spec);
         before.as_ref() != Some(&host.spec)
     };
     let set = hosts.iter().filter(is_new).cloned().collect();
