@@ -239,8 +239,8 @@ mod tests {
         let cluster = Cluster::new(&[host; 40]);
         let vm = VmRequest::new(VmKey(0), Resources::ZERO);
         let ask = Ask { now: Instant::ZERO, vm: &vm, cluster: &cluster };
-        let (one, two): (fn(u32) -> i64, fn(u32) -> i64) =
-            (|id| i64::from(id * 7 % 5), |id| i64::from(id * 11 % 3));
+        let one: fn(u32) -> i64 = |id| i64::from(id * 7 % 5);
+        let two: fn(u32) -> i64 = |id| i64::from(id * 11 % 3);
         for tiers in [vec![one], vec![one, two]] {
             let key = |id: &u32| {
                 let scores: Vec<i64> = tiers.iter().map(|score| -score(*id)).collect();

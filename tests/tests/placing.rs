@@ -164,8 +164,7 @@ fn hosts_follow_their_file_and_a_damaged_snapshot_is_refused_and_kept() {
     };
     let open = |n: u32, cores: &str| format!("\"n{n}\" \"open\" {cores}");
     let left = "\"s000\" \"draining\" 40.0".to_owned();
-    let three = [open(1, "16.0"), open(2, "16.0"), open(3, "16.0")];
-    assert_eq!(states(&lab), [&three[..], &[left.clone()]].concat());
+    assert_eq!(states(&lab), [open(1, "16.0"), open(2, "16.0"), open(3, "16.0"), left]);
     let alarms = lab.status().alarms;
     assert!(alarms.iter().any(|a| a.contains("\"s000\" is no longer in")), "{alarms:?}");
     let (status, why) = lab.call("DELETE", "/v1/hosts/n1", &Value::Null);
@@ -206,6 +205,7 @@ fn curls(text: &str) -> Vec<String> {
 }
 
 #[test]
+#[expect(clippy::print_stderr, reason = "a test that was skipped must say so")]
 fn the_examples_in_the_documentation_are_answered() {
     if Command::new("curl").arg("--version").output().is_err() {
         eprintln!("SKIPPED: there is no curl here");
