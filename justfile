@@ -34,6 +34,7 @@ explore *ARGS:
 # The figures of README.md: alert latency, the plant's and the replay's speed.
 bench:
     cargo run --release --bin ballast -- bench alerts
+    cargo run --release --bin ballast -- bench plan
     cargo bench -p ballast-sim
 
 # docs/experiments.md and its plots: the paper's figures, and ours beside them.
@@ -43,6 +44,11 @@ experiments *ARGS:
 # The agent on a real kernel, in a Debian guest under QEMU's emulation: docs/guest.md.
 guest *ARGS: deb
     cargo run --release --locked --package ballast-guest -- {{ARGS}}
+
+# The planner's SQL query on Spark: needs Python 3, Java 17 and 500 MB; not part of CI. docs/planner.md
+spark-check:
+    cargo build --release --bin ballast
+    tests/spark/check
 
 # Licences, sources, banned crates.
 deny:

@@ -2,9 +2,9 @@
 
 mod args;
 mod curves;
+mod histograms;
 mod levels;
 mod plot;
-mod read;
 mod report;
 mod telemetry;
 mod verify;
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let mut history = if args.histogram.is_empty() {
         History::of(&mut telemetry)?
     } else {
-        let draws = read::histograms(&args.histogram, asked.intake.resolution)?;
+        let draws = histograms::read(&args.histogram, &asked.intake)?;
         History { draws, rejected: Rejected::default() }
     };
     history.draws.retain(|_, draws| draws.readings() > 0);

@@ -1,5 +1,6 @@
 //! `ballast plan` from outside: the paper's figures, the keys of the answer, refusals.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -331,5 +332,105 @@ fn no_level_gets_budgets_that_its_breaker_cannot_carry() {
         let output = ballast(folder.path(), asked);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && stderr.contains(says), "{says}: {stderr}");
+    }
+}
+
+/// Counts as the shipped query does, of some chassis in some time: CSV.
+fn count(
+    readings: &[(i64, String, Option<f64>)],
+    of: &[&str],
+    from_s: i64,
+    until_s: i64,
+) -> String {
+    let mut units: BTreeMap<(&str, i64), i64> = BTreeMap::new();
+    for (t_s, chassis, watts) in readings {
+        let here = of.contains(&chassis.as_str()) && (from_s..until_s).contains(t_s);
+        let Some(watts) = watts.filter(|&w| here && (0.5..=7440.0).contains(&w)) else { continue };
+        let step = units.entry((chassis, t_s.div_euclid(60))).or_default();
+        *step = ((watts + 0.5).floor() as i64).max(*step);
+    }
+    let mut counts: BTreeMap<(&str, i64), u64> = BTreeMap::new();
+    for ((chassis, _), step) in units {
+        *counts.entry((if chassis < "c3" { "new" } else { "old" }, step)).or_default() += 1;
+    }
+    let mut text = "generation,watts,count\n".to_owned();
+    counts.iter().for_each(|((of, w), count)| text += &format!("{of},{w},{count}\n"));
+    text
+}
+
+#[test]
+fn declared_parts_give_the_telemetrys_answer_and_overlaps_are_refused() {
+    const FROM: i64 = 1_699_999_980;
+    const CUT: i64 = FROM + 400 * 60;
+    const UNTIL: i64 = FROM + 1_100 * 60;
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    let readings = dirty();
+    let mut text = "t_s,chassis,generation,watts\n".to_owned();
+    for (t_s, chassis, watts) in &readings {
+        let generation = if chassis.as_str() < "c3" { "new" } else { "old" };
+        let watts = watts.map_or_else(String::new, |w| w.to_string());
+        writeln!(text, "{t_s},{chassis},{generation},{watts}").unwrap();
+    }
+    write("telemetry.csv", &text);
+    let (some, others) = (["c0", "c3"], ["c1", "c2", "c4"]);
+    write("a.csv", &count(&readings, &some, FROM, CUT));
+    write("b.csv", &count(&readings, &others, FROM, CUT));
+    write("c.csv", &count(&readings, &["c0", "c1", "c2", "c3", "c4"], CUT, UNTIL));
+    write("all.csv", "chassis\nc0\nc1\nc2\nc3\nc4\n");
+    let head = "period_s = 60\nresolution_w = 1\nmost_w = 7440\n";
+    let part = |file: &str, chassis: &str, from_s: i64, until_s: i64| {
+        format!(
+            "[[part]]\nhistogram = \"{file}.csv\"\nchassis = {chassis}\nfrom_s = {from_s}\nuntil_s = {until_s}\n"
+        )
+    };
+    let a = part("a", "[\"c0\", \"c3\"]", FROM, CUT);
+    let b = part("b", "[\"c1\", \"c2\", \"c4\"]", FROM, CUT);
+    let c = part("c", "\"all.csv\"", CUT, UNTIL);
+    write("parts.toml", &format!("{head}{a}{b}{c}"));
+    write("first.toml", &format!("{head}{a}{b}"));
+    write("second.toml", &format!("{head}{c}"));
+
+    let plan = |args: &str| {
+        let mut answer = json(folder.path(), &format!("plan --buffer 0 --json {args}"));
+        for one in answer["generations"].as_array_mut().unwrap() {
+            for key in ["longest_event_s", "rejected", "rejected_readings"] {
+                one[key].take();
+            }
+        }
+        answer["rejected_readings"].take();
+        answer
+    };
+    let expected = plan("--telemetry telemetry.csv");
+    assert!(expected["readings"].as_u64() > Some(1_000));
+    assert_eq!(plan("--histogram parts.toml"), expected);
+    assert_eq!(plan("--histogram second.toml first.toml"), expected);
+
+    write("overlap.toml", &format!("{head}{a}{b}{}", part("c", "\"all.csv\"", CUT - 60, UNTIL)));
+    write("coarse.toml", &format!("{}{a}", head.replace("resolution_w = 1", "resolution_w = 5")));
+    write("short.toml", &format!("{head}{}", part("c", "\"all.csv\"", CUT, CUT + 600)));
+    write("misspelt.toml", &format!("{head}{}", a.replace("until_s", "to_s")));
+    write("nobody.toml", &format!("{head}{}", part("a", "3", FROM, CUT)));
+    write("odd.csv", "watts,count\n1000.5,1\n");
+    write("odd.toml", &format!("{head}{}", part("odd", "[\"c1\"]", FROM, CUT)));
+    write("sentinel.csv", "watts,count\n65535,1\n");
+    for (files, said) in [
+        ("overlap.toml", "a.csv and c.csv both count chassis c0 from"),
+        ("parts.toml first.toml", "a.csv and a.csv both count chassis c0 from"),
+        ("a.csv b.csv", "a.csv does not say which chassis it counts, and when"),
+        ("first.toml c.csv", "c.csv does not say which chassis it counts, and when"),
+        ("coarse.toml", "resolution_w = 5: --resolution-w is 1"),
+        ("short.toml", "where its chassis and time have room for 50"),
+        ("misspelt.toml", "unknown field `to_s`"),
+        ("nobody.toml", "a list of names, or a file with a column \"chassis\""),
+        (
+            "odd.toml",
+            "odd.csv: line 2: watts = \"1000.5\": above 0 W, up to --most-w (7440), a multiple of",
+        ),
+        ("sentinel.csv", "line 2: watts = \"65535\": above 0 W, up to --most-w (7440), is needed"),
+    ] {
+        let output = ballast(folder.path(), &format!("plan --histogram {files}"));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains(said), "{files}: {stderr}");
     }
 }

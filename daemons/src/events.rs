@@ -28,10 +28,7 @@ impl Events {
     pub(crate) fn push(&self, event: Event) {
         match &event.kind {
             EventKind::Alarm { message } => tracing::warn!(alarm = message),
-            EventKind::AlertSent { .. }
-            | EventKind::FloorReached { .. }
-            | EventKind::VmsPlaced { .. }
-            | EventKind::VmRemoved { .. } => {
+            EventKind::AlertSent { .. } | EventKind::FloorReached { .. } => {
                 tracing::debug!(event = ?event.kind);
             }
             kind => tracing::info!(event = ?kind),

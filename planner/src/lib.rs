@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `histogram` | draws, exact at the meter's resolution, mergeable |
 //! | `readings`, `cells` | telemetry as it comes: each chassis's draws in time, once a unit; histograms of them; the longest event |
+//! | `parts` | histograms that were counted elsewhere: none counts a reading again |
 //! | `chassis` | what a chassis can shed at a frequency floor |
 //! | `policy` | accepted rates and floors; the approaches of the paper's Table IV |
 //! | `lowest` | the lowest admissible budget: closed form, and the paper's walk |
@@ -27,6 +28,7 @@ mod events;
 mod histogram;
 mod levels;
 mod lowest;
+mod parts;
 mod plan;
 mod policy;
 mod readings;
@@ -39,6 +41,7 @@ pub use levels::{
     ChassisBudget, Generation, Levels, LevelsError, Node, NodePlan, Topology, TopologyError,
 };
 pub use lowest::{Binding, Lowest, lowest, walk};
+pub use parts::{Part, PartError, Parts};
 pub use plan::{Plan, Terms, TermsError};
 pub use policy::{Approach, Policy, PolicyError, Treated};
 pub use readings::{ChassisIndex, Intake, Readings, ReadingsError, Rejected};

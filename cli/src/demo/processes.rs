@@ -62,10 +62,7 @@ impl Process {
 
     /// Resident memory and processor time so far.
     pub(crate) fn usage(&self) -> Option<Usage> {
-        let id = self.child.id();
-        let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
-        Some(Usage { rss_kib: rss_kib(&status)?, cpu: cpu(&stat)? })
+        Usage::of(self.child.id())
     }
 
     /// The last lines of its log.
@@ -81,13 +78,25 @@ impl Process {
 pub(crate) struct Usage {
     /// Resident memory, in KiB.
     pub(crate) rss_kib: u64,
+    /// The most that it was.
+    pub(crate) peak_rss_kib: u64,
     /// Processor time since its start.
     pub(crate) cpu: Duration,
 }
 
-/// `VmRSS` of `/proc/PID/status`.
-fn rss_kib(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+impl Usage {
+    /// Of the process with that number; `None` once it has ended.
+    pub(crate) fn of(id: u32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+        let kib = |key| kib(&status, key);
+        Some(Self { rss_kib: kib("VmRSS:")?, peak_rss_kib: kib("VmHWM:")?, cpu: cpu(&stat)? })
+    }
+}
+
+/// A size in `/proc/PID/status`.
+fn kib(status: &str, key: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
@@ -191,8 +200,8 @@ mod tests {
 
     #[test]
     fn proc_files_are_read_as_the_kernel_writes_them() {
-        assert_eq!(rss_kib("Name:\tx\nVmRSS:\t   12340 kB\nRssAnon: 1 kB\n"), Some(12_340));
-        assert_eq!(rss_kib("Name:\tx\n"), None);
+        assert_eq!(kib("Name:\tx\nVmRSS:\t   12340 kB\nRssAnon: 1 kB\n", "VmRSS:"), Some(12_340));
+        assert_eq!(kib("Name:\tx\n", "VmRSS:"), None);
         let stat = "7 (a) b) S 1 7 7 0 -1 4194304 1 0 0 0 250 50 0 0 20 0 1 0 9 1 1";
         assert_eq!(cpu(stat), Some(Duration::from_secs(3)));
         assert_eq!(cpu("nonsense"), None);

@@ -20,7 +20,8 @@ pub(crate) struct PlanArgs {
     /// generation. In any order; each chassis counts once in each period
     #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "histogram")]
     pub(super) telemetry: Vec<PathBuf>,
-    /// Counted draws instead (CSV, also .zst): generation, watts, count; parts are added up
+    /// Counted draws instead: generation, watts, count (CSV, also .zst, or .parquet); or manifests (.toml) of such
+    /// files, which say what each of them counts
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "telemetry")]
     pub(super) histogram: Vec<PathBuf>,
     /// What is accepted: full-server, no-impact, minimal-impact; the last two also with -internal (only the

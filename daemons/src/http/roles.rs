@@ -41,8 +41,6 @@ pub(crate) enum Right {
     Alert,
     /// To set budgets and VMs: an operator.
     Operate,
-    /// To place VMs: an operator, as whom a scheduler comes. It may do so thousands of times a second.
-    Place,
     /// To post power readings: a power source.
     ReportPower,
 }
@@ -83,7 +81,7 @@ impl Gate {
             (Kind::Certified(_), Right::Alert) => {
                 caller.role().is_some() && caller.role() == self.chassis.as_ref()
             }
-            (Kind::Certified(_), Right::Operate | Right::Place) => {
+            (Kind::Certified(_), Right::Operate) => {
                 matches!(caller.role(), Some(Role::Operator(_)))
             }
             (Kind::Certified(_), Right::ReportPower) => {
@@ -96,7 +94,7 @@ impl Gate {
         let needed = match (right, &self.chassis) {
             (Right::Alert, Some(chassis)) => chassis.to_string(),
             (Right::Alert, None) => "a chassis's agent".into(),
-            (Right::Operate | Right::Place, _) => "ballast://operator/NAME".into(),
+            (Right::Operate, _) => "ballast://operator/NAME".into(),
             (Right::ReportPower, _) => "ballast://power/SOURCE".into(),
         };
         let is = match (&caller.0, caller.role()) {
