@@ -3,8 +3,10 @@
 //! The sender is the chassis manager's own. Each alert is timed on one clock (`CLOCK_BOOTTIME`), from
 //! handing it to the sender until the slowest agent has written its last low-priority core.
 
+mod load;
 pub(crate) mod plan;
 pub(crate) mod predict;
+pub(crate) mod score;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

@@ -147,6 +147,9 @@ enum Bench {
     /// Predictions a second from the placement daemon, and how long one takes
     #[command(after_help = "Example: ballast bench predict --connections 8 --batch 1 --json")]
     Predict(bench::predict::PredictArgs),
+    /// Scores a second of a real placement daemon over loopback, and how long they take
+    #[command(after_help = "Example: ballast bench score --chassis 60 --top 10 --json")]
+    Score(bench::score::ScoreArgs),
     /// How long `ballast plan` takes over a fleet's telemetry, and how much memory
     #[command(after_help = "Example: ballast bench plan --days 30 --json")]
     Plan(bench::plan::PlanArgs),
@@ -210,6 +213,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Certs(args) => certs::run(&args),
         Command::Bench(Bench::Alerts(args)) => bench::run(&args),
         Command::Bench(Bench::Predict(args)) => bench::predict::run(&args),
+        Command::Bench(Bench::Score(args)) => bench::score::run(&args),
         Command::Bench(Bench::Plan(args)) => bench::plan::run(&args),
         Command::Man(args) => man::run(&args).map(|()| ExitCode::SUCCESS),
     }

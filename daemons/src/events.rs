@@ -28,7 +28,10 @@ impl Events {
     pub(crate) fn push(&self, event: Event) {
         match &event.kind {
             EventKind::Alarm { message } => tracing::warn!(alarm = message),
-            EventKind::AlertSent { .. } | EventKind::FloorReached { .. } => {
+            EventKind::AlertSent { .. }
+            | EventKind::FloorReached { .. }
+            | EventKind::VmsPlaced { .. }
+            | EventKind::VmRemoved { .. } => {
                 tracing::debug!(event = ?event.kind);
             }
             kind => tracing::info!(event = ?kind),

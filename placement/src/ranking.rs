@@ -171,19 +171,34 @@ fn order(tiers: &[Tier], ask: &Ask<'_>, hosts: &mut [HostId], top: usize) {
     }
     let mut keyed: Vec<_> =
         tier.values(ask, hosts).into_iter().zip(hosts.iter().copied()).collect();
-    keyed.sort_unstable();
+    // Only the best `top` are sorted, and what ties with the last of them.
+    let mut end = keyed.len();
+    if top < end {
+        let worst = keyed.select_nth_unstable(top - 1).1.0;
+        end = top;
+        for n in top..keyed.len() {
+            if keyed[n].0 == worst {
+                keyed.swap(n, end);
+                end += 1;
+            }
+        }
+    }
+    let (best, rest) = keyed.split_at_mut(end);
+    best.sort_unstable();
     let mut done = 0;
-    for group in keyed.chunk_by(|a, b| a.0 == b.0) {
+    for group in best.chunk_by(|a, b| a.0 == b.0) {
         let ties = &mut hosts[done..done + group.len()];
         ties.iter_mut().zip(group).for_each(|(host, (_, tied))| *host = *tied);
         order(later, ask, ties, top.saturating_sub(done));
         done += group.len();
     }
+    hosts[done..].iter_mut().zip(rest).for_each(|(host, (_, other))| *host = *other);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ChassisId, Host, Resources, VmKey, VmRequest};
 
     fn ranks(scores: &[i64]) -> Vec<u64> {
         let mut sums = vec![0; scores.len()];
@@ -202,5 +217,48 @@ mod tests {
     fn scores_that_fill_the_word_rank_alike() {
         assert_eq!(ranks(&[i64::MAX, i64::MIN, 0, i64::MAX]), [1, 4, 3, 1]);
         assert_eq!(ranks(&[i64::MAX, i64::MAX - 2, i64::MAX - 1]), [1, 3, 2]);
+    }
+
+    #[derive(Debug)]
+    struct Fixed(fn(u32) -> i64);
+    impl Rule for Fixed {
+        fn name(&self) -> &'static str {
+            "fixed"
+        }
+        fn score(&self, _: &Ask<'_>, host: HostId) -> i64 {
+            (self.0)(host.0)
+        }
+        fn explain(&self, _: &Ask<'_>, _: HostId) -> String {
+            String::new()
+        }
+    }
+
+    #[test]
+    fn the_best_few_are_the_first_of_all_and_the_rest_is_still_there() {
+        let host = Host { chassis: ChassisId(0), capacity: Resources::ZERO };
+        let cluster = Cluster::new(&[host; 40]);
+        let vm = VmRequest::new(VmKey(0), Resources::ZERO);
+        let ask = Ask { now: Instant::ZERO, vm: &vm, cluster: &cluster };
+        let one: fn(u32) -> i64 = |id| i64::from(id * 7 % 5);
+        let two: fn(u32) -> i64 = |id| i64::from(id * 11 % 3);
+        for tiers in [vec![one], vec![one, two]] {
+            let key = |id: &u32| {
+                let scores: Vec<i64> = tiers.iter().map(|score| -score(*id)).collect();
+                (scores, *id)
+            };
+            let mut expected: Vec<u32> = (0..40).collect();
+            expected.sort_by_key(key);
+            let ranking =
+                Ranking::new(tiers.iter().map(|score| Tier::one(Fixed(*score))).collect());
+            for top in 0..=41 {
+                let mut hosts: Vec<HostId> = cluster.ids().collect();
+                ranking.order(&ask, &mut hosts, top);
+                let few = top.min(40);
+                let best: Vec<u32> = hosts[..few].iter().map(|host| host.0).collect();
+                assert_eq!(best, expected[..few], "{top}");
+                hosts.sort_unstable();
+                assert!(hosts.into_iter().eq(cluster.ids()), "{top}");
+            }
+        }
     }
 }

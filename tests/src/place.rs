@@ -67,7 +67,18 @@ impl Caller {
     /// The answer to a POST.
     #[must_use]
     pub fn post(&self, url: &str, body: &Value) -> (u16, String) {
-        self.call(|client| client.post(url).body(body.to_string()))
+        self.send("POST", url, body)
+    }
+
+    /// The answer to any method.
+    ///
+    /// # Panics
+    /// When that is none.
+    #[must_use]
+    pub fn send(&self, method: &str, url: &str, body: &Value) -> (u16, String) {
+        let method = reqwest::Method::from_bytes(method.as_bytes()).expect("a method");
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        self.call(|client| client.request(method, url).body(body))
     }
 }
 
@@ -86,7 +97,7 @@ pub struct PlaceLab {
 }
 
 impl PlaceLab {
-    /// Starts one, with more TOML in `[predict]`, and waits until it answers.
+    /// Starts one, with more TOML after `[predict]`, and waits until it answers.
     ///
     /// # Panics
     /// When it does not.
@@ -97,24 +108,57 @@ impl PlaceLab {
         let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = free.local_addr().expect("an address").port();
         drop(free);
-        let config = dir.path().join("place.toml");
         let text = format!(
-            "name = \"lab\"\nlisten = \"127.0.0.1:{port}\"\n[predict]\nmodel = {:?}\n{predict}",
-            dir.path().join("model")
+            "name = \"lab\"\nlisten = \"127.0.0.1:{port}\"\nstate_dir = {:?}\n[predict]\n\
+             model = {:?}\n{}",
+            dir.path().join("state"),
+            dir.path().join("model"),
+            predict.replace("LAB", &dir.path().display().to_string()),
         );
-        fs::write(&config, text).expect("a config");
-        let log = fs::File::create(dir.path().join("log")).expect("a log");
-        let child = Command::new(ballast())
-            .args(["place", "--config"])
-            .arg(&config)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("a daemon");
+        fs::write(dir.path().join("place.toml"), text).expect("a config");
+        let child = daemon(&dir);
         let lab = Self { dir, port, child, caller: Caller::new() };
         lab.wait("it answers", |lab| lab.get("/healthz").0 == 200);
         lab
+    }
+
+    /// Starts it again once it has ended, and waits until it answers.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn restart(&mut self) {
+        self.child = daemon(&self.dir);
+        self.wait("it answers again", |lab| lab.get("/healthz").0 == 200);
+    }
+
+    /// Starts it again, and waits until it has refused that.
+    ///
+    /// # Panics
+    /// When it does not end.
+    #[must_use]
+    pub fn refused_restart(&mut self) -> ExitStatus {
+        self.child = daemon(&self.dir);
+        self.child.wait().expect("an end")
+    }
+
+    /// Kills it, whatever it does.
+    ///
+    /// # Panics
+    /// When it does not end.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("a running daemon");
+        self.child.wait().expect("an end");
+    }
+
+    /// The answer to a call.
+    ///
+    /// # Panics
+    /// When it is neither empty nor JSON.
+    #[must_use]
+    pub fn call(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let (status, text) = self.caller.send(method, &self.url(path), body);
+        let empty = text.is_empty().then_some(Value::Null);
+        (status, empty.unwrap_or_else(|| serde_json::from_str(&text).expect("JSON")))
     }
 
     /// The URL of a path.
@@ -204,6 +248,19 @@ impl PlaceLab {
             thread::sleep(Duration::from_millis(20));
         }
     }
+}
+
+/// Starts the daemon of a folder; its log goes on.
+fn daemon(dir: &TempDir) -> Child {
+    let log = fs::File::options().create(true).append(true).open(dir.path().join("log"));
+    Command::new(ballast())
+        .args(["place", "--config"])
+        .arg(dir.path().join("place.toml"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log.expect("a log"))
+        .spawn()
+        .expect("a daemon")
 }
 
 impl Drop for PlaceLab {

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 mod place;
 
 pub use crate::impact::{VmImpact, VmKill};
-pub use place::{HoldOut, ModelStatus, PlaceStatus, PredictStatus};
+pub use place::{
+    ChassisBalance, HoldOut, InventoryStatus, ModelStatus, PlaceStatus, PlacedVm, PredictStatus,
+};
 
 use crate::{
     BootId, ChassisId, Epoch, Instant, KiloHertz, OnExtreme, Role, Seq, ServerId, VmClass, VmId,
@@ -574,6 +576,35 @@ pub enum EventKind {
         file: String,
         /// The file's checksum, in hexadecimal.
         checksum: String,
+    },
+    /// A placement daemon has placed VMs: all of one request.
+    VmsPlaced {
+        /// Which, and where.
+        vms: Vec<PlacedVm>,
+    },
+    /// A placement daemon has found no place for the VMs of a request.
+    PlacementRefused {
+        /// Why, with the first VM that it is about.
+        why: String,
+    },
+    /// A placement daemon was told that a VM has gone.
+    VmRemoved {
+        /// Which.
+        vm: String,
+        /// Where it was.
+        host: String,
+    },
+    /// A placement daemon was told of a host that is new, or otherwise than before.
+    HostChanged {
+        /// Which.
+        host: String,
+    },
+    /// A placement daemon was told that a host has gone.
+    HostRemoved {
+        /// Which.
+        host: String,
+        /// How many VMs went with it.
+        vms: u64,
     },
     /// An agent has killed a VM: its low-priority cores were at their floor, and that was not enough.
     VmKilled {

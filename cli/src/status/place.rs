@@ -2,8 +2,29 @@
 
 use ballast_types::wire::PlaceStatus;
 
-/// One line: the model in force, its age, and what was asked.
+/// The model in force, its age, and what was asked; and a line more where there are hosts.
 pub(super) fn line(place: &PlaceStatus) -> String {
+    let hosts = &place.inventory;
+    let all = predictions(place);
+    if hosts.hosts == 0 {
+        return all;
+    }
+    let closed = hosts.cordoned_hosts + hosts.draining_hosts;
+    let share = |part: f64, whole: f64| if whole > 0.0 { 100.0 * part / whole } else { 0.0 };
+    format!(
+        "{all}\n  {} hosts in {} chassis ({closed} closed), {} VMs: {:.1} % of cores, {:.1} % of memory; \
+         scores deviate by {:.3} over chassis, {:.3} over servers",
+        hosts.hosts,
+        hosts.chassis.len(),
+        hosts.vms,
+        share(hosts.allocated_cores, hosts.cores),
+        share(hosts.allocated_memory_gb, hosts.memory_gb),
+        hosts.chassis_score_std,
+        hosts.server_score_std,
+    )
+}
+
+fn predictions(place: &PlaceStatus) -> String {
     let predict = &place.predict;
     let model = predict.model.as_ref().map_or_else(
         || "no model (every answer is conservative)".to_owned(),

@@ -6,6 +6,7 @@
 mod agent;
 mod chassis;
 mod groups;
+mod hosts;
 mod listen;
 mod meter;
 mod place;
@@ -29,6 +30,8 @@ pub use chassis::{
     CapPath, ChassisConfig, PowerInputConfig, ServerConfig, SupplyConfig, SupplySource,
 };
 pub use groups::{DiscoverConfig, GroupsConfig};
+pub(crate) use hosts::size as host_size;
+pub use hosts::{HostFile, ToldHost};
 pub use listen::Listen;
 pub use meter::{FuseConfig, MeterConfig, MeterSource};
 pub use place::{PlaceConfig, PredictConfig};

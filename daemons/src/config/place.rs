@@ -4,10 +4,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ballast_placement::Policy;
+use ballast_placement::rules::Alpha;
 use ballast_types::{PeerName, Role};
 use toml::de::DeValue;
 
-use super::reader::{ConfigError, Problems, Section, flag, text, whole};
+use super::hosts::HostFile;
+use super::reader::{ConfigError, Problems, Section, flag, number, text, whole};
 use super::{Listen, listen, load};
 use crate::tls::TlsConfig;
 
@@ -20,8 +23,14 @@ pub struct PlaceConfig {
     pub listen: Vec<Listen>,
     /// Its certificates, if it has any.
     pub tls: Option<TlsConfig>,
+    /// Where hosts, VMs and the journal of both are kept over a restart.
+    pub state_dir: PathBuf,
     /// Predictions.
     pub predict: PredictConfig,
+    /// How a host is chosen.
+    pub policy: Policy,
+    /// The file that says which hosts there are, and what it said; without one they are told by HTTP.
+    pub inventory: Option<HostFile>,
 }
 
 /// `[predict]`.
@@ -41,7 +50,12 @@ impl PlaceConfig {
     /// # Errors
     /// Every problem, one a line.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let config = load(path, Self::parse)?;
+        let mut config = load(path, Self::parse)?;
+        if let Some(inventory) = &mut config.inventory {
+            inventory
+                .load()
+                .map_err(|why| ConfigError::whole(&path.display().to_string(), &why))?;
+        }
         listen::check(&path.display().to_string(), config.tls.as_ref(), &config.role())?;
         Ok(config)
     }
@@ -63,13 +77,36 @@ impl PlaceConfig {
         let (listen, tls) = Listen::read(&mut root, SocketAddr::from(([127, 0, 0, 1], 7200)));
         let allowed = "the name of this daemon: 1 to 64 of A-Z a-z 0-9 . _ - : @";
         let name = root.required("name", allowed, |value| PeerName::new(value.as_str()?).ok());
+        let folder = |value: &DeValue<'_>| text(value).map(PathBuf::from);
+        let default = PathBuf::from("/var/lib/ballast-place");
+        let state_dir = root.or("state_dir", default, "a folder", folder);
         let predict = PredictConfig::read(root.section("predict"));
+        let policy = read_policy(root.section("placement"));
+        let mut section = root.section("inventory");
+        let inventory = section.optional("file", "a TOML or JSON file of hosts", folder);
+        section.finish();
+        let inventory = inventory.map(HostFile::at);
         root.finish();
         match problems.finish(name)? {
-            Some(name) => Ok(Self { name, listen, tls, predict }),
+            Some(name) => Ok(Self { name, listen, tls, state_dir, predict, policy, inventory }),
             None => Err(ConfigError::whole(file, "name is missing")),
         }
     }
+}
+
+/// `[placement]`.
+fn read_policy(mut section: Section<'_, '_>) -> Policy {
+    let (paper, weight) = (Policy::PAPER, "a weight of 0 to 1000; 0 leaves the rule out");
+    let mut read = |key, default: u32| {
+        let read = section.or(key, u64::from(default), weight, whole(0..=1000));
+        u32::try_from(read).unwrap_or(default)
+    };
+    let best_fit = read("best_fit_weight", paper.best_fit);
+    let power = read("power_weight", paper.power);
+    let alpha = |value: &DeValue<'_>| number(0.0..=1.0)(value).and_then(Alpha::new);
+    let alpha = section.or("alpha", paper.alpha, "0 to 1: chassis against server", alpha);
+    section.finish();
+    Policy { best_fit, power, alpha, anti_affinity: true }
 }
 
 impl PredictConfig {
@@ -94,19 +131,24 @@ mod tests {
     #[test]
     fn every_problem_is_told_with_its_line() {
         let text = "listen = \"10.0.0.1:7200\"\nnames = \"a\"\n[predict]\nmodel = 1\n\
-                    require_model = \"yes\"\nstale_after_h = 0\nthreshold = 0.6\n";
+                    require_model = \"yes\"\nstale_after_h = 0\nthreshold = 0.6\n\
+                    [placement]\nalpha = 1.1\npower_weight = -1\n[inventory]\nfile = 7\n";
         let problems = PlaceConfig::parse("place.toml", text).unwrap_err().to_string();
         for says in [
             "place.toml:1: name is missing",
             "place.toml:1: listen = \"10.0.0.1:7200\": beyond loopback only with [tls]",
-            "place.toml:2: names: no such key; there are listen, name, predict, tls",
+            "place.toml:2: names: no such key; there are inventory, listen, name, placement, \
+             predict, state_dir, tls",
             "place.toml:4: predict.model = 1",
             "place.toml:5: predict.require_model = \"yes\"",
             "place.toml:6: predict.stale_after_h = 0: 1 to 8760 hours",
             "place.toml:7: predict.threshold: no such key",
+            "place.toml:9: placement.alpha = 1.1: 0 to 1",
+            "place.toml:10: placement.power_weight = -1: a weight of 0 to 1000",
+            "place.toml:12: inventory.file = 7: a TOML or JSON file",
         ] {
             assert!(problems.lines().any(|line| line.starts_with(says)), "{says}\n{problems}");
         }
-        assert_eq!(problems.lines().count(), 7, "{problems}");
+        assert_eq!(problems.lines().count(), 10, "{problems}");
     }
 }

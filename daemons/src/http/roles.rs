@@ -41,6 +41,8 @@ pub(crate) enum Right {
     Alert,
     /// To set budgets and VMs: an operator.
     Operate,
+    /// To place VMs: an operator, as whom a scheduler comes. It may do so thousands of times a second.
+    Place,
     /// To post power readings: a power source.
     ReportPower,
 }
@@ -81,7 +83,7 @@ impl Gate {
             (Kind::Certified(_), Right::Alert) => {
                 caller.role().is_some() && caller.role() == self.chassis.as_ref()
             }
-            (Kind::Certified(_), Right::Operate) => {
+            (Kind::Certified(_), Right::Operate | Right::Place) => {
                 matches!(caller.role(), Some(Role::Operator(_)))
             }
             (Kind::Certified(_), Right::ReportPower) => {
@@ -94,7 +96,7 @@ impl Gate {
         let needed = match (right, &self.chassis) {
             (Right::Alert, Some(chassis)) => chassis.to_string(),
             (Right::Alert, None) => "a chassis's agent".into(),
-            (Right::Operate, _) => "ballast://operator/NAME".into(),
+            (Right::Operate | Right::Place, _) => "ballast://operator/NAME".into(),
             (Right::ReportPower, _) => "ballast://power/SOURCE".into(),
         };
         let is = match (&caller.0, caller.role()) {

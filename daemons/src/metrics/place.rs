@@ -1,13 +1,13 @@
 //! The metrics of a placement daemon.
 
-use ballast_types::wire::PlaceStatus;
+use ballast_types::wire::{InventoryStatus, PlaceStatus};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::{Labelled, Scrape};
 use crate::http::Refusals;
-use crate::place::{Counters, Sure, count};
+use crate::place::{Counters, REASONS, Sure, count};
 
 type Counts = Family<Vec<(&'static str, &'static str)>, Counter>;
 
@@ -54,7 +54,67 @@ pub(crate) fn place(status: &PlaceStatus, counters: &Counters, refusals: &Refusa
     let help = "From a whole request to its answer";
     let latency = counters.latency.clone();
     scrape.0.register_with_unit("predict_latency", help, Unit::Seconds, latency);
+    inventory(&mut scrape, &status.inventory, counters);
     scrape.text()
+}
+
+/// Hosts and VMs.
+fn inventory(scrape: &mut Scrape, status: &InventoryStatus, counters: &Counters) {
+    let hosts = Labelled::default();
+    let closed = status.cordoned_hosts + status.draining_hosts;
+    for (state, count) in [
+        ("open", status.hosts.saturating_sub(closed)),
+        ("cordoned", status.cordoned_hosts),
+        ("draining", status.draining_hosts),
+    ] {
+        hosts.get_or_create(&vec![("state", state.to_owned())]).set(count as f64);
+    }
+    scrape.0.register("hosts", "Hosts by whether VMs may come", hosts);
+    for (name, help, value) in [
+        ("used_hosts", "Hosts with a VM", status.used_hosts as f64),
+        (
+            "overcommitted_hosts",
+            "Hosts whose VMs take more than they have",
+            status.overcommitted_hosts as f64,
+        ),
+        ("vms", "VMs that are placed", status.vms as f64),
+        ("cores", "What the hosts have", status.cores),
+        ("allocated_cores", "What the VMs take of that", status.allocated_cores),
+        (
+            "chassis_score_stddev",
+            "How unevenly power is spread over chassis",
+            status.chassis_score_std,
+        ),
+        (
+            "server_score_stddev",
+            "How unevenly what can be throttled is spread over servers",
+            status.server_score_std,
+        ),
+    ] {
+        scrape.gauge(name, help, None, value);
+    }
+    let bytes = || Some(Unit::Bytes);
+    scrape.gauge("memory", "What the hosts have", bytes(), status.memory_gb * 1e9);
+    let taken = status.allocated_memory_gb * 1e9;
+    scrape.gauge("allocated_memory", "What the VMs take of that", bytes(), taken);
+    let scores = Labelled::default();
+    for chassis in &status.chassis {
+        scores.get_or_create(&vec![("chassis", chassis.chassis.clone())]).set(chassis.score);
+    }
+    scrape.0.register("chassis_score", "1 less the P95 load of its cores", scores);
+    scrape.counter("placements", "VMs placed", status.placed);
+    scrape.counter("removals", "VMs removed", status.removed);
+    let refusals = Counts::default();
+    for (reason, counted) in REASONS.into_iter().zip(&counters.refusals) {
+        refusals.get_or_create(&vec![("reason", reason)]).inc_by(count(counted));
+    }
+    let help = "Questions and changes about hosts and VMs that were refused";
+    scrape.0.register("refusals", help, refusals);
+    let unit = || Unit::Seconds;
+    let help = "From a whole request to /v1/score to its answer";
+    scrape.0.register_with_unit("score_latency", help, unit(), counters.score_latency.clone());
+    let help = "From a whole request to /v1/place to its answer, when it is on disk";
+    scrape.0.register_with_unit("place_latency", help, unit(), counters.place_latency.clone());
 }
 
 fn by(label: &'static str, names: &[&'static str], counts: &[Sure]) -> Counts {

@@ -1,5 +1,6 @@
 //! The placement daemon's HTTP.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -10,15 +11,21 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
+use ballast_placement::inventory::HostView;
+use ballast_placement::{Inventory, InventoryError};
 use ballast_predict::{Reply, Request, VmError};
 use ballast_types::PeerName;
-use ballast_types::wire::{PlaceStatus, PredictStatus};
+use ballast_types::wire::{Event, EventKind, InventoryStatus, PlaceStatus, PredictStatus};
 use serde::Serialize;
 
 use super::ask::Question;
 use super::counters::count;
-use super::predictor::{self, Predictor};
-use super::{Counters, since};
+use super::fault::Fault;
+use super::predictor::{self, Loaded, Predictor};
+use super::stock::Stock;
+use super::wanted::{Known, Wanted};
+use super::{Counters, hosts, placing, since};
+use crate::config::HostFile;
 use crate::events::Events;
 use crate::http::{self, Gate, Health, Refused};
 use crate::lock;
@@ -41,6 +48,12 @@ pub(super) struct Api {
     pub(super) predictor: Arc<Predictor>,
     /// When the model's file was last looked at.
     pub(super) looked: Arc<Mutex<ballast_types::Instant>>,
+    /// Hosts and VMs.
+    pub(super) stock: Arc<Stock>,
+    /// The file that says which hosts there are, if one does.
+    pub(super) hosts: Option<Arc<Mutex<HostFile>>>,
+    /// Why it is not in force as it is now, if it is not.
+    pub(super) hosts_problem: Arc<Mutex<Option<String>>>,
     /// What was asked and answered.
     pub(super) counters: Arc<Counters>,
     /// What happened.
@@ -52,7 +65,7 @@ pub(super) struct Api {
 }
 
 impl Api {
-    fn status(&self) -> PlaceStatus {
+    pub(super) fn status(&self) -> PlaceStatus {
         let Counters { requests, refused, conservative, .. } = &*self.counters;
         let mut alarms = self.predictor.alarms();
         let looked = since(*lock(&self.looked));
@@ -62,7 +75,17 @@ impl Api {
                 .push(format!("the model's file has not been looked at for {s} s: its disk hangs"));
         }
         alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
+        alarms.extend(self.stock.alarms());
+        let inventory = self.stock.look();
+        alarms.extend(self.leaving(&inventory));
+        let inventory = InventoryStatus {
+            placed: count(&self.counters.placed),
+            removed: count(&self.counters.removed),
+            refused: self.counters.refusals.iter().map(count).sum(),
+            ..hosts::status(&inventory)
+        };
         PlaceStatus {
+            inventory,
             role: "place".into(),
             name: self.name.clone(),
             now_ms: crate::now().as_millis(),
@@ -81,6 +104,84 @@ impl Api {
     }
 }
 
+impl Api {
+    /// A request that was read, or what is wrong with it, counted.
+    pub(super) fn checked<T>(&self, read: Result<T, Refused>) -> Result<T, Refused> {
+        read.map_err(|refused| self.refuse(refused.into()))
+    }
+
+    /// Counts a refusal.
+    pub(super) fn refuse(&self, fault: Fault) -> Refused {
+        self.counters.refused_for(fault.reason);
+        fault.refused
+    }
+
+    /// A VM with its class and P95; what is predicted is counted.
+    pub(super) fn know(&self, model: Option<&Loaded>, wanted: &Wanted) -> Known {
+        let known = wanted.known(model);
+        known.prediction.iter().for_each(|said| self.counters.predicted(model.is_some(), said));
+        known
+    }
+
+    /// Tells who listens.
+    pub(super) fn tell(&self, kind: EventKind) {
+        self.events.push(Event { at_ns: crate::now(), kind });
+    }
+
+    /// The name of the file that says which hosts there are, if one does.
+    pub(super) fn host_file(&self) -> Option<String> {
+        self.hosts.as_ref().map(|file| lock(file).path.display().to_string())
+    }
+
+    /// Makes the hosts what their file says.
+    ///
+    /// # Errors
+    /// When it cannot: they stay as they are.
+    pub(super) async fn follow_hosts(&self) -> Result<(), String> {
+        let Some(file) = &self.hosts else { return Ok(()) };
+        let told = lock(file).hosts.clone();
+        let changed = self.stock.change(|inventory| {
+            let record = hosts::follow(inventory, &told)?;
+            Ok::<_, InventoryError>((record.is_some(), record))
+        });
+        match changed.await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(Refused(_, why)) => Err(why),
+        }
+    }
+
+    /// Reads the file of hosts anew.
+    pub(super) async fn reload_hosts(&self) {
+        let Some(file) = &self.hosts else { return };
+        let read = lock(file).load();
+        let followed = match read {
+            Ok(()) => self.follow_hosts().await,
+            Err(why) => Err(why),
+        };
+        if let Err(why) = &followed {
+            self.tell(EventKind::Alarm { message: why.clone() });
+        }
+        *lock(&self.hosts_problem) = followed.err();
+    }
+
+    /// Hosts that their file no longer has, and that still have VMs.
+    fn leaving(&self, inventory: &Inventory) -> Vec<String> {
+        let Some(file) = &self.hosts else { return vec![] };
+        let file = lock(file);
+        let told: BTreeSet<&str> = file.hosts.iter().map(|told| told.host.name.as_str()).collect();
+        let left = inventory.hosts().filter(|host| !told.contains(host.name));
+        let path = file.path.display();
+        let alarm = |host: HostView<'_>| {
+            let (name, vms) = (host.name, host.vms);
+            format!("host {name:?} is no longer in {path}, and has {vms} VMs: it drains")
+        };
+        let problem = lock(&self.hosts_problem).clone();
+        let problem = problem.map(|why| format!("hosts stay as they were: {why}"));
+        left.map(alarm).chain(problem).collect()
+    }
+}
+
 impl Health for Api {
     fn sick(&self) -> Option<String> {
         // Who hears this has been answered.
@@ -92,7 +193,7 @@ impl Health for Api {
     }
 }
 
-/// Every path that a placement daemon serves. None of them changes anything.
+/// Every path that a placement daemon serves.
 pub(super) fn routes(api: Api) -> Router {
     let gate = Arc::clone(&api.gate);
     let routes = http::health_routes()
@@ -100,6 +201,8 @@ pub(super) fn routes(api: Api) -> Router {
         .route("/v1/status", get(async |State(api): State<Api>| Json(api.status())))
         .route("/v1/events", get(async |State(api): State<Api>| http::event_stream(&api.events)))
         .route("/metrics", get(scrape))
+        .merge(placing::routes())
+        .merge(hosts::routes())
         .with_state(api);
     http::guarded(routes, gate)
 }
@@ -158,10 +261,11 @@ struct Batch<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::path::PathBuf;
 
     use axum::body::{Body, to_bytes};
+    use ballast_placement::Policy;
     use ballast_predict::model::Algorithm;
     use ballast_predict::{ModelFile, fleet, train};
     use serde_json::{Value, json};
@@ -172,7 +276,7 @@ mod tests {
     use crate::config::PredictConfig;
 
     /// A daemon's handlers over the model in `bytes`, if any.
-    fn api(bytes: Option<&[u8]>) -> (TempDir, Api) {
+    pub(in crate::place) fn api(bytes: Option<&[u8]>) -> (TempDir, Api) {
         let dir = tempfile::tempdir().unwrap();
         let path: PathBuf = dir.path().join("model");
         if let Some(bytes) = bytes {
@@ -185,9 +289,13 @@ mod tests {
         }));
         let events = Events::default();
         predictor.look(&events, false);
+        let (stock, _) = Stock::open(dir.path(), Policy::PAPER).unwrap();
         let api = Api {
             name: PeerName::new("p1").unwrap(),
             require_model: true,
+            stock,
+            hosts: None,
+            hosts_problem: Arc::default(),
             predictor,
             looked: Arc::new(Mutex::new(crate::now())),
             counters: Arc::default(),
@@ -206,7 +314,12 @@ mod tests {
         train::train(&vms, &options).unwrap()
     }
 
-    async fn ask(api: &Api, method: &str, path: &str, body: String) -> (u16, String) {
+    pub(in crate::place) async fn ask(
+        api: &Api,
+        method: &str,
+        path: &str,
+        body: String,
+    ) -> (u16, String) {
         let request = axum::http::Request::builder().method(method).uri(path);
         let request = request.extension(http::local()).body(Body::from(body)).unwrap();
         let answer = routes(api.clone()).oneshot(request).await.unwrap();

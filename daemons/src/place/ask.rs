@@ -1,16 +1,10 @@
-//! What is asked: one VM or a batch of them, in JSON. Unknown fields are ignored; a wrong value is refused
-//! by the name of its field and, in a batch, its place.
+//! What is asked of the predictor: one VM or a batch of them.
 
-use axum::http::StatusCode;
 use ballast_predict::{Features, Past, Request};
-use serde_json::{Map, Value};
 
+use super::fields::{self, Fields};
 use crate::http::Refused;
 
-/// How many VMs may be asked for at once.
-pub(super) const BATCH_MAX: usize = 1000;
-/// No name is longer.
-const NAME_MAX: usize = 256;
 /// Above this a JSON number is no longer every whole number.
 const WHOLE_MAX: f64 = 9e15;
 
@@ -29,29 +23,10 @@ impl Question {
     /// # Errors
     /// 400, with the field, the value and what is allowed.
     pub(super) fn read(body: &[u8]) -> Result<Self, Refused> {
-        let refused = |why: String| Refused(StatusCode::BAD_REQUEST, why);
-        let value = serde_json::from_slice(body)
-            .map_err(|error| refused(format!("body is not valid: {error}")))?;
-        Self::of(&value).map_err(refused)
-    }
-
-    fn of(value: &Value) -> Result<Self, String> {
-        let Some(object) = value.as_object() else {
-            return Err("body: an object, of one VM or with \"vms\"".into());
-        };
-        let Some(vms) = object.get("vms") else {
-            return read_vm(&Fields { at: String::new(), object }).map(Self::One);
-        };
-        let allowed = || format!("vms: an array of 1 to {BATCH_MAX} VMs");
-        let vms = vms.as_array().ok_or_else(allowed)?;
-        if vms.is_empty() || vms.len() > BATCH_MAX {
-            return Err(format!("{}, not of {}", allowed(), vms.len()));
-        }
-        let one = |(n, vm): (usize, &Value)| {
-            let object = vm.as_object().ok_or_else(|| format!("vms[{n}]: an object"))?;
-            read_vm(&Fields { at: format!("vms[{n}]."), object })
-        };
-        vms.iter().enumerate().map(one).collect::<Result<_, _>>().map(Self::Batch)
+        fields::body(body, |body| match body.vms()? {
+            None => read_vm(body).map(Self::One),
+            Some(vms) => vms.iter().map(read_vm).collect::<Result<_, _>>().map(Self::Batch),
+        })
     }
 }
 
@@ -67,7 +42,7 @@ fn read_vm(vm: &Fields<'_>) -> Result<Request, String> {
     Ok(Request { vm_id: vm.name("vm_id")?, subscription: vm.name("subscription")?, features })
 }
 
-fn read_past(past: &Fields<'_>) -> Result<Past, String> {
+pub(super) fn read_past(past: &Fields<'_>) -> Result<Past, String> {
     let vms = past.number("vms")?.filter(|n| n.fract() == 0.0 && (0.0..=WHOLE_MAX).contains(n));
     let vms = vms.ok_or_else(|| past.wrong("vms", "how many VMs there were, a whole number"))?;
     Ok(Past {
@@ -80,62 +55,15 @@ fn read_past(past: &Fields<'_>) -> Result<Past, String> {
     })
 }
 
-/// An object's fields; `null` is as good as absent.
-struct Fields<'v> {
-    /// `vms[3].`, or nothing.
-    at: String,
-    object: &'v Map<String, Value>,
-}
-
-impl Fields<'_> {
-    fn get(&self, key: &str) -> Option<&Value> {
-        self.object.get(key).filter(|value| !value.is_null())
-    }
-
-    fn wrong(&self, key: &str, allowed: &str) -> String {
-        let shown = self.object.get(key).map_or_else(|| "absent".into(), Value::to_string);
-        let shown: String = shown.chars().take(80).collect();
-        format!("{}{key} = {shown}: {allowed}", self.at)
-    }
-
-    fn number(&self, key: &str) -> Result<Option<f64>, String> {
-        let read = |value: &Value| value.as_f64().ok_or_else(|| self.wrong(key, "a number"));
-        self.get(key).map(read).transpose()
-    }
-
-    fn name(&self, key: &str) -> Result<Option<String>, String> {
-        let good = |text: &&str| (1..=NAME_MAX).contains(&text.len());
-        let read = |value: &Value| {
-            let text = value.as_str().filter(good).map(str::to_owned);
-            text.ok_or_else(|| self.wrong(key, &format!("a text of 1 to {NAME_MAX} bytes")))
-        };
-        self.get(key).map(read).transpose()
-    }
-
-    fn shares(&self, key: &str) -> Result<Option<[f64; 4]>, String> {
-        let read = |value: &Value| {
-            let numbers =
-                |all: &Vec<Value>| all.iter().map(Value::as_f64).collect::<Option<Vec<_>>>();
-            let four = value.as_array().and_then(numbers).and_then(|all| all.try_into().ok());
-            four.ok_or_else(|| self.wrong(key, "four numbers"))
-        };
-        self.get(key).map(read).transpose()
-    }
-
-    fn inner(&self, key: &str) -> Result<Option<Fields<'_>>, String> {
-        let read = |value| {
-            let object = Value::as_object(value).ok_or_else(|| self.wrong(key, "an object"))?;
-            Ok(Fields { at: format!("{}{key}.", self.at), object })
-        };
-        self.get(key).map(read).transpose()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+
+    fn read(value: &Value) -> Result<Question, String> {
+        Question::read(value.to_string().as_bytes()).map_err(|Refused(_, why)| why)
+    }
 
     fn vm() -> Value {
         json!({"vm_id": "vm-1", "cores": 4, "memory_gb": 16.0, "vm_type": "general",
@@ -145,12 +73,12 @@ mod tests {
     }
 
     fn refused(value: &Value) -> String {
-        Question::of(value).unwrap_err()
+        read(value).unwrap_err()
     }
 
     #[test]
     fn one_vm_and_a_batch_are_read_with_what_is_unknown_left_out() {
-        let one = Question::of(&vm()).unwrap();
+        let one = read(&vm()).unwrap();
         let past = Past {
             vms: 7,
             uf_share: Some(0.5),
@@ -168,7 +96,7 @@ mod tests {
         let request = Request { vm_id: Some("vm-1".into()), subscription: None, features };
         assert_eq!(one, Question::One(request.clone()));
         let small = json!({"cores": 1, "memory_gb": 0.5, "subscription": "s"});
-        let both = Question::of(&json!({"vms": [vm(), small], "more": 1})).unwrap();
+        let both = read(&json!({"vms": [vm(), small], "more": 1})).unwrap();
         let features = Features { cores: 1.0, memory_gb: 0.5, vm_type: None, past: None };
         let second = Request { vm_id: None, subscription: Some("s".into()), features };
         assert_eq!(both, Question::Batch(vec![request, second]));

@@ -7,6 +7,8 @@ use ballast_predict::Prediction;
 use ballast_types::VmClass;
 use prometheus_client::metrics::histogram::Histogram;
 
+use super::fault::REASONS;
+
 /// From 50 µs to 0.8 s, each twice the one before.
 const LATENCIES_S: [f64; 15] = [
     0.000_05, 0.000_1, 0.000_2, 0.000_4, 0.000_8, 0.001_6, 0.003_2, 0.006_4, 0.012_8, 0.025_6,
@@ -32,6 +34,16 @@ pub(crate) struct Counters {
     pub(crate) conservative: AtomicU64,
     /// From a whole request to its answer.
     pub(crate) latency: Histogram,
+    /// The same of `/v1/score`.
+    pub(crate) score_latency: Histogram,
+    /// The same of `/v1/place`, on disk included.
+    pub(crate) place_latency: Histogram,
+    /// VMs placed.
+    pub(crate) placed: AtomicU64,
+    /// VMs removed.
+    pub(crate) removed: AtomicU64,
+    /// What was refused about hosts and VMs, by [`REASONS`].
+    pub(crate) refusals: [AtomicU64; REASONS.len()],
 }
 
 impl Default for Counters {
@@ -44,6 +56,11 @@ impl Default for Counters {
             unmodelled: AtomicU64::default(),
             conservative: AtomicU64::default(),
             latency: Histogram::new(LATENCIES_S),
+            score_latency: Histogram::new(LATENCIES_S),
+            place_latency: Histogram::new(LATENCIES_S),
+            placed: AtomicU64::default(),
+            removed: AtomicU64::default(),
+            refusals: Default::default(),
         }
     }
 }
@@ -72,6 +89,21 @@ impl Counters {
     /// A request was refused.
     pub(super) fn refused(&self) {
         add(&self.refused);
+    }
+
+    /// VMs were placed.
+    pub(super) fn placed(&self, vms: usize) {
+        self.placed.fetch_add(vms as u64, Ordering::Relaxed);
+    }
+
+    /// A VM was removed.
+    pub(super) fn removed(&self) {
+        add(&self.removed);
+    }
+
+    /// A question or change about hosts and VMs was refused; `reason` is a place in [`REASONS`].
+    pub(super) fn refused_for(&self, reason: usize) {
+        self.refusals.get(reason).iter().for_each(|count| add(count));
     }
 
     /// VMs answered for.

@@ -1,16 +1,32 @@
-//! `ballast-place`: says what is expected of a VM before it runs, and what a scheduler is to assume.
+//! `ballast-place`: says what is expected of a VM before it runs, and where it should go; and keeps what is where.
 //!
 //! ```text
 //!   model's file ──▶ predictor ◀── HTTP: POST /v1/predict
+//!                        ▲
+//!                        │           HTTP: POST /v1/score, /v1/place, hosts, VMs
+//!                        │                  │
+//!                     wanted ◀──────────────┤
+//!                                           ▼
+//!                                     stock: inventory ──▶ journal on disk
 //! ```
 //!
-//! One thread answers; one reads the file and swaps what it has read. An answer never waits for the file.
+//! One thread answers; one reads the model's file and swaps what it has read; one writes the journal. An answer never
+//! waits for the model, and one that changes something waits for the journal.
 
 mod api;
 mod ask;
+#[cfg(test)]
+mod calls;
 mod counters;
+mod fault;
+mod fields;
+mod hosts;
 mod live;
+mod placing;
 mod predictor;
+mod stock;
+mod store;
+mod wanted;
 
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -18,7 +34,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use ballast_types::Instant;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
@@ -28,14 +44,16 @@ use crate::events::Events;
 use crate::http::{self, Gate};
 use crate::tls::Tls;
 use crate::watchdog::Watchdog;
-use crate::{DaemonArgs, clock, lock};
+use crate::{DaemonArgs, clock, lock, state};
 pub(crate) use counters::{Counters, Sure, count};
+pub(crate) use fault::REASONS;
 use predictor::Predictor;
+use stock::Stock;
 
 /// Between two looks at the model's file.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Says what is expected of a VM before it runs: whether it is user-facing, and how busy it will be
+/// Says what is expected of a VM before it runs, and on which host it should go
 #[derive(Parser, Debug)]
 #[command(
     name = "ballast-place",
@@ -44,7 +62,7 @@ const LOOK: Duration = Duration::from_secs(1);
     after_help = "Example: ballast-place --config /etc/ballast/place.toml --check-config\n\n\
         Exit codes: 0 ended when told to; 1 could not start, or broke; 2 wrong usage; 78 the \
         configuration is refused.\n\n\
-        SIGHUP: looks at the model's file at once; else once a second.\n\n\
+        SIGHUP: looks at the model's file at once, else once a second; reads the file of hosts.\n\n\
         Files: /etc/ballast/place.toml, /etc/default/ballast-place, /var/lib/ballast-place. More in \
         /usr/share/doc/ballast-place/place.md."
 )]
@@ -73,7 +91,12 @@ fn run(config: &PlaceConfig) -> anyhow::Result<()> {
     let tls = tls.map_err(anyhow::Error::msg)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let events = Events::default();
+    ballast_hw::durable::folder(&config.state_dir)
+        .with_context(|| format!("state_dir {}", config.state_dir.display()))?;
+    // The state is this process's alone until it ends.
+    let _lock = state::lock(&config.state_dir.join("lock"))?;
     let doors = runtime.block_on(http::bind(&config.listen, tls.as_ref()))?;
+    let (stock, journal) = Stock::open(&config.state_dir, config.policy)?;
 
     // The first answer is given with the model, if there is one.
     let predictor = Arc::new(Predictor::new(&config.predict));
@@ -106,6 +129,9 @@ fn run(config: &PlaceConfig) -> anyhow::Result<()> {
         require_model: config.predict.require_model,
         predictor,
         looked,
+        stock: Arc::clone(&stock),
+        hosts: config.inventory.clone().map(|file| Arc::new(Mutex::new(file))),
+        hosts_problem: Arc::default(),
         counters: Arc::default(),
         events,
         tls,
@@ -115,11 +141,15 @@ fn run(config: &PlaceConfig) -> anyhow::Result<()> {
         // Fails only when the thread has ended.
         let _ = words.send(Word::Stop);
     };
-    runtime.block_on(async {
-        tokio::spawn(obey_hangups(words.clone())?);
+    let served = runtime.block_on(async {
+        api.follow_hosts().await.map_err(anyhow::Error::msg).context("hosts")?;
+        tokio::spawn(obey_hangups(words.clone(), api.clone())?);
         tokio::spawn(feed(Watchdog::of_systemd()));
         crate::serve(doors, api::routes(api), gate, follower, leave).await
-    })
+    });
+    stock.stop();
+    journal.join().map_err(|_| anyhow!("the journal's thread has panicked"))?;
+    served
 }
 
 /// Looks once a [`LOOK`], and when told to, until told to stop.
@@ -133,12 +163,17 @@ fn follow(inbox: &Receiver<Word>, mut look: impl FnMut(bool)) {
     }
 }
 
-/// Has the file looked at on every SIGHUP.
-fn obey_hangups(words: Sender<Word>) -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
+/// Has the files looked at on every SIGHUP.
+fn obey_hangups(
+    words: Sender<Word>,
+    api: api::Api,
+) -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
     let mut hangups = signal(SignalKind::hangup()).context("SIGHUP")?;
     Ok(async move {
         // Sending fails only when the daemon ends.
-        while hangups.recv().await.is_some() && words.send(Word::Look).is_ok() {}
+        while hangups.recv().await.is_some() && words.send(Word::Look).is_ok() {
+            api.reload_hosts().await;
+        }
     })
 }
 

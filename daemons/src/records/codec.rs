@@ -46,7 +46,7 @@ pub enum Damage {
 }
 
 /// CRC-32 as in zlib.
-fn crc(bytes: &[u8]) -> u32 {
+pub(crate) fn crc(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, byte| CRC[usize::from(crc as u8 ^ byte)] ^ (crc >> 8))
 }
 

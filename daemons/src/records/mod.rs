@@ -16,6 +16,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 
 pub use codec::Damage;
+pub(crate) use codec::crc;
 pub use read::{Seen, read};
 pub use store::{Limits, Store};
 

@@ -91,10 +91,22 @@ impl Inventory {
     pub fn host_name(&self, host: HostId) -> &str {
         &self.hosts[host.0 as usize].name
     }
+    /// The name of the chassis of a host of [`Inventory::score`].
+    ///
+    /// # Panics
+    /// Where there is no such host.
+    #[must_use]
+    pub fn chassis_of(&self, host: HostId) -> &str {
+        &self.chassis[self.hosts[host.0 as usize].chassis.0 as usize]
+    }
     /// Every VM, in the order of names.
     pub fn vms(&self) -> impl Iterator<Item = VmView<'_>> {
+        self.vms_after(None)
+    }
+    /// The VMs after this name, in the order of names.
+    pub fn vms_after(&self, name: Option<&str>) -> impl Iterator<Item = VmView<'_>> {
         let view = |(name, key)| self.cluster().resident(VmKey(key)).map(|it| self.seen(name, it));
-        self.vms.iter().filter_map(view)
+        self.vms.after(name).filter_map(view)
     }
     /// The VMs of a host, in the order of names. It looks at all VMs.
     pub fn vms_of(&self, host: &str) -> impl Iterator<Item = VmView<'_>> {
@@ -103,7 +115,7 @@ impl Inventory {
             let resident = self.cluster().resident(VmKey(key))?;
             (Some(resident.host) == host).then(|| self.seen(name, resident))
         };
-        self.vms.iter().filter_map(here)
+        self.vms.after(None).filter_map(here)
     }
     /// A VM by its name.
     #[must_use]

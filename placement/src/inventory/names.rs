@@ -1,5 +1,6 @@
 //! Names and the numbers that stand for them.
 
+use core::ops::Bound;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -75,9 +76,11 @@ impl Names {
         self.numbers.get(name).copied()
     }
 
-    /// All that are in use, in the order of names.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.numbers.iter().map(|(name, number)| (&**name, *number))
+    /// Those in use after this name, in the order of names; all without one.
+    pub(super) fn after(&self, name: Option<&str>) -> impl Iterator<Item = (&str, u64)> {
+        let from = name.map_or(Bound::Unbounded, Bound::Excluded);
+        let names = self.numbers.range::<str, _>((from, Bound::Unbounded));
+        names.map(|(name, number)| (&**name, *number))
     }
 }
 
@@ -93,9 +96,9 @@ mod tests {
         let b = names.peek("b");
         assert_eq!(names.take("b"), b);
         names.give_back(a);
-        assert_eq!((names.name(a), names.iter().count()), ("a", 2));
+        assert_eq!((names.name(a), names.after(None).count()), ("a", 2));
         names.give_back(a);
-        assert_eq!((names.number("a"), names.iter().count()), (None, 1));
+        assert_eq!((names.number("a"), names.after(None).count()), (None, 1));
         let again = names.take("a");
         assert!(again != a && again != b);
     }

@@ -16,6 +16,9 @@ pub struct PlaceStatus {
     pub now_ms: u64,
     /// Predictions.
     pub predict: PredictStatus,
+    /// Hosts and VMs.
+    #[serde(default)]
+    pub inventory: InventoryStatus,
     /// Its certificate; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsStatus>,
@@ -72,4 +75,67 @@ pub struct HoldOut {
     pub confident: Option<f64>,
     /// The share of right ones among those, 0 to 1; `null` where there were none.
     pub accuracy: Option<f64>,
+}
+
+/// Hosts and VMs, in [`PlaceStatus`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct InventoryStatus {
+    /// How many hosts there are.
+    pub hosts: u64,
+    /// Those that VMs may not come to.
+    pub cordoned_hosts: u64,
+    /// Those that VMs may not come to and are to leave.
+    pub draining_hosts: u64,
+    /// Those with a VM.
+    pub used_hosts: u64,
+    /// Those whose VMs take more than they have.
+    pub overcommitted_hosts: u64,
+    /// How many VMs there are.
+    pub vms: u64,
+    /// What the hosts have together.
+    pub cores: f64,
+    /// What the VMs take of it.
+    pub allocated_cores: f64,
+    /// What the hosts have together.
+    pub memory_gb: f64,
+    /// What the VMs take of it.
+    pub allocated_memory_gb: f64,
+    /// The standard deviation of the chassis scores: how evenly power is spread over chassis.
+    pub chassis_score_std: f64,
+    /// The standard deviation of the server scores: how evenly what can be throttled is spread over servers.
+    pub server_score_std: f64,
+    /// VMs placed since start.
+    pub placed: u64,
+    /// VMs removed since start.
+    pub removed: u64,
+    /// Changes and questions refused since start.
+    pub refused: u64,
+    /// Every chassis, by name.
+    pub chassis: Vec<ChassisBalance>,
+}
+
+/// A chassis, in [`InventoryStatus`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ChassisBalance {
+    /// Its name.
+    pub chassis: String,
+    /// How many hosts it has.
+    pub hosts: u64,
+    /// How many VMs these have.
+    pub vms: u64,
+    /// What the hosts have together.
+    pub cores: f64,
+    /// What the VMs take of it.
+    pub allocated_cores: f64,
+    /// 1 less the P95 load of its cores: the higher, the more power is left.
+    pub score: f64,
+}
+
+/// A VM and its host, by their names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PlacedVm {
+    /// Which VM.
+    pub vm: String,
+    /// Where.
+    pub host: String,
 }

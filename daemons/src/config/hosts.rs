@@ -1,0 +1,211 @@
+//! The file of a placement daemon's hosts, TOML or JSON: `hosts`, each of a name or a range of names.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use ballast_placement::inventory::{HostSpec, NamedHost};
+use ballast_placement::{HostState, MemoryKb, MilliCores, Resources};
+use serde::Deserialize;
+
+/// More hosts are a slip in a range.
+const HOSTS_MAX: usize = 100_000;
+
+/// A file of hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it said when it was last read.
+    pub hosts: Vec<ToldHost>,
+}
+
+/// A host as a file or a request tells of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToldHost {
+    /// Its name, chassis and size; open where nothing is told.
+    pub host: NamedHost,
+    /// Whether VMs may come, where that is told.
+    pub state: Option<HostState>,
+}
+
+/// One entry of the file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: String,
+    chassis: String,
+    cores: f64,
+    memory_gb: f64,
+    state: Option<HostState>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Whole {
+    hosts: Vec<Entry>,
+}
+
+impl HostFile {
+    /// The file at `path`; nothing is read yet.
+    #[must_use]
+    pub fn at(path: PathBuf) -> Self {
+        Self { path, hosts: Vec::new() }
+    }
+
+    /// Reads the file anew.
+    ///
+    /// # Errors
+    /// With its name, the entry, the value and what is allowed; what it said before stays.
+    pub fn load(&mut self) -> Result<(), String> {
+        let named = |why: String| format!("{}: {why}", self.path.display());
+        let text = std::fs::read_to_string(&self.path).map_err(|error| named(error.to_string()))?;
+        self.hosts = parse(&self.path, &text).map_err(named)?;
+        Ok(())
+    }
+}
+
+fn parse(path: &Path, text: &str) -> Result<Vec<ToldHost>, String> {
+    let is_json = path.extension().is_some_and(|extension| extension == "json");
+    let whole: Whole = if is_json {
+        serde_json::from_str(text).map_err(|error| error.to_string())?
+    } else {
+        toml::from_str(text).map_err(|error| error.to_string())?
+    };
+    let mut hosts = Vec::new();
+    for (n, entry) in whole.hosts.iter().enumerate() {
+        let wrong = |why: String| format!("hosts[{n}].{why}");
+        let capacity = size(entry.cores, entry.memory_gb).map_err(wrong)?;
+        let names = range(&entry.name).map_err(|why| wrong(format!("name = {why}")))?;
+        let chassis = range(&entry.chassis).map_err(|why| wrong(format!("chassis = {why}")))?;
+        let (count, of) = (names.len(), chassis.len());
+        if !count.is_multiple_of(of) {
+            let even = format!(
+                "chassis = {:?}: {of} chassis do not share {count} hosts evenly",
+                entry.chassis
+            );
+            return Err(wrong(even));
+        }
+        if hosts.len() + count > HOSTS_MAX {
+            return Err(wrong(format!(
+                "name = {:?}: at most {HOSTS_MAX} hosts in all",
+                entry.name
+            )));
+        }
+        for (place, name) in names.into_iter().enumerate() {
+            let chassis = chassis[place / (count / of)].clone();
+            let spec = HostSpec { chassis, capacity, state: entry.state.unwrap_or_default() };
+            hosts.push(ToldHost { host: NamedHost { name, spec }, state: entry.state });
+        }
+    }
+    let mut seen = BTreeSet::new();
+    match hosts.iter().find(|told| !seen.insert(&told.host.name)) {
+        Some(twice) => Err(format!("host {:?} is there twice", twice.host.name)),
+        None => Ok(hosts),
+    }
+}
+
+/// What a host has.
+///
+/// # Errors
+/// With the field, its value and what is allowed.
+pub(crate) fn size(cores: f64, memory_gb: f64) -> Result<Resources, String> {
+    let milli = (cores * 1e3).round();
+    let good = (1.0..=65_536e3).contains(&milli);
+    let cores = Some(milli as u64).filter(|_| good).and_then(MilliCores::from_milli);
+    let cores = cores.ok_or_else(|| format!("cores = {}: 0.001 to 65536", milli / 1e3))?;
+    let memory = MemoryKb::from_gb(memory_gb);
+    let memory = memory.ok_or_else(|| format!("memory_gb = {memory_gb}: 0 to 100000"))?;
+    Ok(Resources { cores, memory })
+}
+
+/// `s[001-720]` is 720 names, of as many digits as the first; anything else is one.
+fn range(text: &str) -> Result<Vec<String>, String> {
+    let Some((before, rest)) = text.split_once('[') else { return Ok(vec![text.to_owned()]) };
+    let allowed = || format!("{text:?}: a name, or a range of names as s[001-720]");
+    let (inside, after) = rest.split_once(']').ok_or_else(allowed)?;
+    let (first, last) = inside.split_once('-').ok_or_else(allowed)?;
+    let number = |text: &str| {
+        let digits = (1..=9).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+        text.parse::<usize>().ok().filter(|_| digits)
+    };
+    let (from, to) = number(first).zip(number(last)).ok_or_else(allowed)?;
+    if from > to || to - from >= HOSTS_MAX || after.contains(['[', ']']) {
+        return Err(allowed());
+    }
+    let digits = first.len();
+    Ok((from..=to).map(|n| format!("{before}{n:0digits$}{after}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+        [[hosts]]
+        name = "s[08-11].rack1"
+        chassis = "c[1-2]"
+        cores = 40
+        memory_gb = 160.5
+
+        [[hosts]]
+        name = "odd"
+        chassis = "c2"
+        cores = 0.5
+        memory_gb = 0
+        state = "cordoned"
+    "#;
+
+    #[test]
+    fn ranges_of_hosts_share_their_chassis_evenly() {
+        let hosts = parse(Path::new("hosts.toml"), FILE).unwrap();
+        let told: Vec<_> = hosts
+            .iter()
+            .map(|told| (told.host.name.as_str(), told.host.spec.chassis.as_str(), told.state))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("s08.rack1", "c1", None),
+                ("s09.rack1", "c1", None),
+                ("s10.rack1", "c2", None),
+                ("s11.rack1", "c2", None),
+                ("odd", "c2", Some(HostState::Cordoned)),
+            ]
+        );
+        assert_eq!(hosts[4].host.spec.capacity.cores.milli(), 500);
+        let json = r#"{"hosts": [{"name": "s[08-11].rack1", "chassis": "c[1-2]", "cores": 40, "memory_gb": 160.5},
+            {"name": "odd", "chassis": "c2", "cores": 0.5, "memory_gb": 0, "state": "cordoned"}]}"#;
+        assert_eq!(parse(Path::new("hosts.json"), json).unwrap(), hosts);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let with = |from: &str, to: &str| {
+            parse(Path::new("hosts.toml"), &FILE.replacen(from, to, 1)).unwrap_err()
+        };
+        for (from, to, says) in [
+            ("cores = 40", "cores = -1", "hosts[0].cores = -1: 0.001 to 65536"),
+            ("cores = 40", "cores = nan", "hosts[0].cores = NaN: 0.001 to 65536"),
+            ("cores = 0.5", "cores = 1e9", "hosts[1].cores = 1000000000: 0.001 to 65536"),
+            ("memory_gb = 0\n", "memory_gb = -1\n", "hosts[1].memory_gb = -1: 0 to 100000"),
+            (
+                "c[1-2]",
+                "c[1-3]",
+                "hosts[0].chassis = \"c[1-3]\": 3 chassis do not share 4 hosts evenly",
+            ),
+            ("s[08-11]", "s[11-08]", "hosts[0].name = \"s[11-08].rack1\": a name, or a range"),
+            (
+                "s[08-11]",
+                "s[0-999999999]",
+                "hosts[0].name = \"s[0-999999999].rack1\": a name, or a range",
+            ),
+            ("\"odd\"", "\"s09.rack1\"", "host \"s09.rack1\" is there twice"),
+        ] {
+            let why = with(from, to);
+            assert!(why.starts_with(says), "{says}: {why}");
+        }
+        assert!(with("cores = 40", "coers = 40").contains("line 5"), "a slip is told by its line");
+        assert!(with("\"cordoned\"", "\"closed\"").contains("`open`, `cordoned`, `draining`"));
+        assert!(parse(Path::new("hosts.json"), "{").unwrap_err().contains("line 1"));
+    }
+}

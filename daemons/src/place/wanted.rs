@@ -1,0 +1,155 @@
+//! A VM that is to be placed, as it is asked for, and with what is predicted of it.
+
+use std::time::Duration;
+
+use ballast_placement::inventory::{Vm, VmSpec};
+use ballast_placement::{MemoryKb, MilliCores, Resources};
+use ballast_predict::{Features, Prediction, Request};
+use ballast_types::{Utilisation, VmClass};
+use serde::Serialize;
+
+use super::ask::read_past;
+use super::fields::Fields;
+use super::predictor::{self, Loaded};
+
+/// No VM lives longer: 100 years.
+const LIFETIME_MAX_S: f64 = 3.2e9;
+/// The classes by name.
+const CLASSES: [(&str, VmClass); 2] =
+    [("user-facing", VmClass::UserFacing), ("non-user-facing", VmClass::NonUserFacing)];
+
+/// What is asked for a VM.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    /// Its name, where one was told.
+    pub(super) name: Option<String>,
+    /// Without what was not told of it.
+    spec: VmSpec,
+    class: Option<VmClass>,
+    p95: Option<Utilisation>,
+    /// What the predictor is asked for the rest.
+    question: Request,
+}
+
+/// Who says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum By {
+    /// Who asks.
+    Request,
+    /// The model.
+    Model,
+    /// Nobody for sure: this is what is safe to assume.
+    Default,
+}
+
+/// A VM with its class and P95, and who says them.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    /// The VM; its name is empty where it has none.
+    pub(super) vm: Vm,
+    /// Who says its class.
+    pub(super) class_by: By,
+    /// Who says its P95.
+    pub(super) p95_by: By,
+    /// What was predicted, where that was asked.
+    pub(super) prediction: Option<Prediction>,
+}
+
+impl Wanted {
+    /// Reads a VM; `all` is what is told of all VMs of a request.
+    ///
+    /// # Errors
+    /// The field, its value and what is allowed.
+    pub(super) fn read(vm: &Fields<'_>, all: Option<&Fields<'_>>) -> Result<Self, String> {
+        let name = |key| {
+            let own = vm.name(key)?;
+            own.map_or_else(|| all.map_or(Ok(None), |all| all.name(key)), |own| Ok(Some(own)))
+        };
+        let cores_allowed = "0.001 to 65536";
+        let cores = vm.needed("cores", vm.number("cores")?)?;
+        let milli = Some((cores * 1e3).round()).filter(|m| (1.0..=65_536e3).contains(m));
+        let milli = milli.and_then(|milli| MilliCores::from_milli(milli as u64));
+        let memory_gb = vm.needed("memory_gb", vm.number("memory_gb")?)?;
+        let resources = Resources {
+            cores: milli.ok_or_else(|| vm.wrong("cores", cores_allowed))?,
+            memory: MemoryKb::from_gb(memory_gb)
+                .ok_or_else(|| vm.wrong("memory_gb", "0 to 100000"))?,
+        };
+        let p95 = vm.within("p95_percent", 0.0..=100.0, "0 to 100")?;
+        let lifetime = vm.within("lifetime_s", 0.0..=LIFETIME_MAX_S, "0 to 3200000000")?;
+        let spread = vm
+            .flag("spread")?
+            .map_or_else(|| all.map_or(Ok(None), |all| all.flag("spread")), |own| Ok(Some(own)))?;
+        let subscription = name("subscription")?;
+        let spec = VmSpec {
+            deployment: name("deployment")?,
+            tenant: subscription.clone(),
+            lifetime: lifetime.map(Duration::from_secs_f64),
+            spread: spread.unwrap_or(false),
+            ..VmSpec::new(resources)
+        };
+        if spec.spread && spec.deployment.is_none() {
+            return Err(vm.wrong("spread", "only with a deployment, whose VMs are spread"));
+        }
+        let features = Features {
+            // The model knows whole cores, and no smaller VM than one.
+            cores: cores.max(1.0),
+            memory_gb,
+            vm_type: name("vm_type")?,
+            past: vm.inner("past")?.map(|past| read_past(&past)).transpose()?,
+        };
+        let wanted = Self {
+            name: vm.name("vm_id")?,
+            spec,
+            class: vm.word("class", &CLASSES)?,
+            p95: p95.and_then(|percent| Utilisation::from_ratio(percent / 100.0)),
+            question: Request { vm_id: None, subscription, features },
+        };
+        if wanted.asks() {
+            let checked = wanted.question.features.check();
+            checked.map_err(|error| format!("{}{error}: or tell class and p95_percent", vm.at))?;
+        }
+        Ok(wanted)
+    }
+
+    /// Whether the predictor is asked.
+    fn asks(&self) -> bool {
+        self.class.is_none() || self.p95.is_none()
+    }
+
+    /// With what `model` says where nothing was told.
+    pub(super) fn known(&self, model: Option<&Loaded>) -> Known {
+        let asked = self.asks().then(|| predictor::answer(model, &self.question).ok());
+        let said = asked.map(|said| said.map_or_else(Prediction::unknown, |it| it.prediction));
+        let by = |told: bool, confident: Option<bool>| match (told, confident) {
+            (true, _) => By::Request,
+            (false, Some(true)) => By::Model,
+            (false, _) => By::Default,
+        };
+        let careful = said.unwrap_or_else(Prediction::unknown);
+        let p95 = Utilisation::from_ratio(f64::from(careful.p95_percent) / 100.0);
+        Known {
+            vm: Vm {
+                name: self.name.clone().unwrap_or_default(),
+                spec: VmSpec {
+                    class: self.class.unwrap_or(careful.class),
+                    p95: self.p95.or(p95).unwrap_or(Utilisation::FULL),
+                    ..self.spec.clone()
+                },
+            },
+            class_by: by(self.class.is_some(), said.map(|said| said.class_confident)),
+            p95_by: by(self.p95.is_some(), said.map(|said| said.p95_confident)),
+            prediction: said,
+        }
+    }
+
+    /// Whether this is what was asked for when a VM was placed that is so now. What was predicted does not count: by now
+    /// another model may say otherwise.
+    pub(super) fn is(&self, placed: &VmSpec) -> bool {
+        let as_placed = VmSpec { class: placed.class, p95: placed.p95, ..self.spec.clone() };
+        as_placed == *placed
+            && self.class.is_none_or(|class| class == placed.class)
+            && self.p95.is_none_or(|p95| p95 == placed.p95)
+    }
+}

@@ -1,0 +1,230 @@
+//! The real placement daemon: hosts, VMs, and what is left of them after a crash.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use ballast_tests::place::{Caller, PlaceLab};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+fn vm(name: &str) -> Value {
+    json!({"vm_id": name, "cores": 1, "memory_gb": 2, "class": "user-facing", "p95_percent": 40})
+}
+
+/// A lab with so many hosts of 40 cores, twelve in a chassis.
+fn lab(hosts: u32) -> PlaceLab {
+    let lab = PlaceLab::start("");
+    for n in 0..hosts {
+        let host = json!({"chassis": format!("c{}", n / 12), "cores": 40, "memory_gb": 160});
+        let (status, why) = lab.call("PUT", &format!("/v1/hosts/s{n:03}"), &host);
+        assert_eq!(status, 204, "{why}");
+    }
+    lab
+}
+
+/// What a client knows of its VMs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fate {
+    /// It was answered that it is placed.
+    Placed,
+    /// It was answered that it is gone.
+    Gone,
+    /// There was no answer.
+    Unknown,
+}
+
+/// Places and removes deployments of one to four VMs until nobody answers; what it knows of each, by its name and size.
+fn work(url: &str, who: &str, answered: &AtomicU64) -> BTreeMap<String, (usize, Fate)> {
+    let (caller, mut fates) = (Caller::new(), BTreeMap::new());
+    for n in 0.. {
+        let (name, size) = (format!("{who}-{n}"), 1 + n % 4);
+        let vms: Vec<_> = (0..size).map(|k| vm(&format!("{name}.{k}"))).collect();
+        let body = json!({"deployment": name, "vms": vms});
+        let (status, text) = caller.post(&format!("{url}/v1/place"), &body);
+        let fate = if status == 200 { Fate::Placed } else { Fate::Unknown };
+        assert!(status == 200 || status == 0, "{status}: {text}");
+        fates.insert(name.clone(), (size, fate));
+        if fate == Fate::Unknown {
+            break;
+        }
+        answered.fetch_add(1, Ordering::Relaxed);
+        // Every third one of a single VM goes again.
+        if size == 1 && n % 3 == 0 {
+            let path = format!("{url}/v1/vms/{name}.0");
+            let (status, text) = caller.send("DELETE", &path, &Value::Null);
+            assert!(status == 204 || status == 0, "{status}: {text}");
+            let fate = if status == 204 { Fate::Gone } else { Fate::Unknown };
+            fates.insert(name, (size, fate));
+            if fate == Fate::Unknown {
+                break;
+            }
+        }
+    }
+    fates
+}
+
+/// Every VM's name and host, page by page.
+fn all(lab: &PlaceLab) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    loop {
+        let after =
+            all.last_key_value().map_or(String::new(), |(name, _)| format!("?after={name}"));
+        let (status, page) = lab.call("GET", &format!("/v1/vms{after}"), &Value::Null);
+        assert_eq!(status, 200, "{page}");
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
+        for vm in page["vms"].as_array().expect("VMs") {
+            all.insert(text(&vm["vm_id"]), text(&vm["host"]));
+        }
+        if page["more"] == false {
+            return all;
+        }
+    }
+}
+
+#[test]
+fn killed_at_any_instant_it_knows_what_it_has_answered_and_nothing_by_halves() {
+    let mut lab = lab(60);
+    let mut hosts_before = BTreeMap::new();
+    // Killed after so many answers: in the middle of others.
+    for (round, many) in [7, 40, 3, 71, 23].into_iter().enumerate() {
+        let answered = AtomicU64::new(0);
+        let url = lab.url("");
+        let fates = thread::scope(|scope| {
+            let worker = |k: usize| {
+                let (url, answered) = (url.as_str(), &answered);
+                scope.spawn(move || work(url, &format!("r{round}w{k}"), answered))
+            };
+            let workers: Vec<_> = (0..3).map(worker).collect();
+            lab.wait("answers", |_| answered.load(Ordering::Relaxed) >= many);
+            lab.kill();
+            let fates = workers.into_iter().flat_map(|worker| worker.join().expect("a worker"));
+            fates.collect::<BTreeMap<_, _>>()
+        });
+        lab.restart();
+        let there = all(&lab);
+        for (name, (size, fate)) in &fates {
+            let found = (0..*size).filter(|k| there.contains_key(&format!("{name}.{k}"))).count();
+            let good = match fate {
+                Fate::Placed => found == *size,
+                Fate::Gone => found == 0,
+                Fate::Unknown => found == 0 || found == *size,
+            };
+            assert!(good, "{name}, {fate:?}: {found} of {size} VMs are there\n{}", lab.log());
+        }
+        for (vm, host) in &hosts_before {
+            assert_eq!(there.get(vm), Some(host), "{vm} was there before, and nobody moved it");
+        }
+        // Who had no answer asks again: nothing is placed twice.
+        for (name, (size, _)) in fates.iter().filter(|(_, (_, fate))| *fate == Fate::Unknown) {
+            let vms: Vec<_> = (0..*size).map(|k| vm(&format!("{name}.{k}"))).collect();
+            let body = json!({"deployment": name, "vms": vms});
+            let (status, answer) = lab.call("POST", "/v1/place", &body);
+            assert_eq!(status, 200, "{answer}");
+            assert_eq!(answer["repeated"], there.contains_key(&format!("{name}.0")));
+        }
+        hosts_before = all(&lab);
+        let taken = lab.status().inventory;
+        assert_eq!(taken.vms as usize, hosts_before.len());
+        assert_eq!(taken.allocated_cores, hosts_before.len() as f64);
+    }
+    // And after an end in order.
+    let before = (all(&lab), lab.status().inventory.chassis);
+    assert!(lab.end().success(), "{}", lab.log());
+    lab.restart();
+    assert_eq!((all(&lab), lab.status().inventory.chassis), before);
+    assert!(lab.end().success(), "{}", lab.log());
+}
+
+#[test]
+fn hosts_follow_their_file_and_a_damaged_snapshot_is_refused_and_kept() {
+    let mut lab = lab(1);
+    assert_eq!(lab.call("POST", "/v1/place", &vm("a")).0, 200);
+    assert!(lab.end().success(), "{}", lab.log());
+
+    // From now on a file says which hosts there are.
+    let config = fs::read_to_string(lab.path("place.toml")).expect("a config");
+    let file = lab.path("hosts.toml");
+    fs::write(lab.path("place.toml"), format!("{config}[inventory]\nfile = {file:?}\n")).unwrap();
+    let write = |names: &str, cores: u32| {
+        let text = format!(
+            "[[hosts]]\nname = {names:?}\nchassis = \"c1\"\ncores = {cores}\nmemory_gb = 64\n"
+        );
+        fs::write(&file, text).expect("a file");
+    };
+    assert_eq!(lab.refused_restart().code(), Some(78), "there is no such file");
+    write("n[1-3]", 16);
+    lab.restart();
+    let states = |lab: &PlaceLab| -> Vec<String> {
+        let (_, list) = lab.call("GET", "/v1/hosts", &Value::Null);
+        let hosts = list["hosts"].as_array().expect("hosts");
+        hosts.iter().map(|h| format!("{} {} {}", h["host"], h["state"], h["cores"])).collect()
+    };
+    let open = |n: u32, cores: &str| format!("\"n{n}\" \"open\" {cores}");
+    let left = "\"s000\" \"draining\" 40.0".to_owned();
+    assert_eq!(states(&lab), [open(1, "16.0"), open(2, "16.0"), open(3, "16.0"), left]);
+    let alarms = lab.status().alarms;
+    assert!(alarms.iter().any(|a| a.contains("\"s000\" is no longer in")), "{alarms:?}");
+    let (status, why) = lab.call("DELETE", "/v1/hosts/n1", &Value::Null);
+    assert_eq!(status, 409, "{why}");
+    assert_eq!(lab.call("PUT", "/v1/hosts/n1", &json!({"cores": 99})).0, 409);
+    assert_eq!(lab.call("PUT", "/v1/hosts/n1", &json!({"state": "cordoned"})).0, 204);
+
+    // A bad file changes nothing and is an alarm; a good one is taken on SIGHUP. What was cordoned stays so.
+    write("n[1-", 16);
+    lab.signal(Signal::SIGHUP);
+    lab.wait("the alarm", |lab| {
+        lab.status().alarms.iter().any(|alarm| alarm.contains("hosts stay as they were"))
+    });
+    assert_eq!(states(&lab).len(), 4);
+    assert_eq!(lab.call("DELETE", "/v1/vms/a", &Value::Null).0, 204);
+    write("n[1-2]", 32);
+    lab.signal(Signal::SIGHUP);
+    let two = ["\"n1\" \"cordoned\" 32.0".to_owned(), open(2, "32.0")];
+    lab.wait("the new hosts", |lab| states(lab) == two);
+    lab.kill();
+    lab.restart();
+    assert_eq!(states(&lab), two);
+    assert!(lab.end().success(), "{}", lab.log());
+
+    let snapshot = lab.path("state/inventory.snapshot");
+    fs::write(&snapshot, "not a snapshot").expect("a file");
+    assert_eq!(lab.refused_restart().code(), Some(1));
+    let says = "inventory.snapshot: it is cut short; it is left as it is";
+    assert!(lab.log().contains(says), "{}", lab.log());
+    assert_eq!(fs::read_to_string(&snapshot).expect("a file"), "not a snapshot");
+}
+
+/// The commands that a text shows for a daemon on port 7200, in their order.
+fn curls(text: &str) -> Vec<String> {
+    let joined = text.replace("\\\n", " ");
+    let shown = joined.lines().map(str::trim).filter(|line| line.starts_with("curl "));
+    shown.filter(|line| line.contains("127.0.0.1:7200")).map(str::to_owned).collect()
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that was skipped must say so")]
+fn the_examples_in_the_documentation_are_answered() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: there is no curl here");
+        return;
+    }
+    for file in ["README.md", "docs/place.md"] {
+        let text = fs::read_to_string(format!("{}/../{file}", env!("CARGO_MANIFEST_DIR")));
+        let lab = PlaceLab::start("");
+        let address = lab.url("").replace("http://", "");
+        for command in curls(&text.expect(file)) {
+            let here = command.replace("127.0.0.1:7200", &address);
+            let here =
+                here.replacen("curl ", "curl --fail-with-body --noproxy '*' --max-time 20 ", 1);
+            let done = Command::new("sh").args(["-c", &here]).output().expect("a shell");
+            let said = String::from_utf8_lossy(&done.stdout);
+            assert!(done.status.success(), "{file}: {command}\n{said}");
+        }
+        if file == "docs/place.md" {
+            assert!(lab.status().inventory.placed > 0, "{file} places nothing");
+        }
+    }
+}
