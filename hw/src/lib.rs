@@ -9,6 +9,7 @@
 pub mod bandwidth;
 pub mod binding;
 pub mod cgroup;
+mod cpu_time;
 pub mod cpufreq;
 pub mod discovery;
 pub mod durable;
@@ -35,6 +36,7 @@ mod testing;
 pub use bandwidth::{Bandwidth, CpuMax, QuotaOriginal, Through};
 pub use binding::{Binders, By, CpusetOriginal};
 pub use cgroup::{Cgroup, CpuUse, UsageMeter};
+pub use cpu_time::CpuTime;
 pub use cpufreq::{Cpufreq, Driver, Floor};
 pub use error::{HwError, Operation};
 pub use hwmon::{HwmonSensor, MatchSpec};

@@ -17,7 +17,7 @@ use tracing::warn;
 use crate::error::RigError;
 use crate::files::{Publisher, read, retired};
 use crate::tree::{list, package_max_uw, slot_dir, slot_range_uw};
-use crate::{chassis_root, server_root, vm_cgroup};
+use crate::{OWN_LOAD, chassis_root, server_root, vm_cgroup};
 
 /// Every file that daemons may write.
 #[derive(Debug)]
@@ -57,6 +57,8 @@ enum Kind {
     VmKill { vm: usize, events: PathBuf },
     /// `cpu.max`.
     VmBandwidth { vm: usize },
+    /// `load`, which is ours and no kernel's.
+    Load,
 }
 
 impl Actuators {
@@ -90,6 +92,7 @@ impl Actuators {
                 let files = [("cpuset.cpus", cpus), ("cpu.max", bandwidth), ("cgroup.kill", kill)];
                 all.add(n, &group, files)?;
             }
+            all.add(n, &root, [("load", Kind::Load)])?;
             let (least, most) = slot_range_uw(server);
             let slot = slot_dir(&chassis_root(dir), spec.supplies.len(), n);
             all.add(n, &slot, [("power1_cap", Kind::SlotCap { least, most })])?;
@@ -240,6 +243,17 @@ impl Actuator {
                 };
                 plant.set_package_limit(self.server, *package, limit(uw, *most, enabled));
                 Some(u8::from(enabled).to_string())
+            }
+            Kind::Load => {
+                let share = match text {
+                    OWN_LOAD => None,
+                    share => match share.parse::<f64>() {
+                        Ok(share) if (0.0..=1.0).contains(&share) => Some(share),
+                        _ => return Ok(None),
+                    },
+                };
+                plant.keep_busy(self.server, share);
+                Some(text.to_owned())
             }
             Kind::SlotCap { least, most } => number.map(|uw| {
                 let uw = uw.clamp(*least, *most);

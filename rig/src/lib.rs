@@ -15,6 +15,9 @@
 //! - `cgroup.procs`, governors and time windows are there to be read; they have no effect.
 //! - `cgroup.kill` can be read, and a killed VM's cgroup stays, empty.
 //! - One CPU is one core: there are no SMT siblings.
+//! - `proc/stat` has the line of all CPUs and no other.
+//! - A server's root has a file [`load`](load_file), which no kernel has: a number from 0 to 1 keeps all its
+//!   cores busy for that share of their time while its VMs stand still, and `own` lets these go on.
 
 mod actuators;
 mod error;
@@ -53,6 +56,15 @@ const TRUTH: Duration = Duration::from_millis(200);
 pub fn server_root(dir: &Path, server: &ServerId) -> PathBuf {
     dir.join("servers").join(server.as_str())
 }
+
+/// Where the load of the server with this root can be set: `own`, or a share of all cores' time.
+#[must_use]
+pub fn load_file(server_root: &Path) -> PathBuf {
+    server_root.join("load")
+}
+
+/// What [`load_file`] says when the server's VMs do their own work.
+pub const OWN_LOAD: &str = "own";
 
 /// The root of the chassis manager's machine in the rig at `dir`.
 #[must_use]

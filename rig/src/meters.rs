@@ -36,6 +36,8 @@ struct ServerFiles {
     /// Per package: CPU, memory.
     energy: Vec<[PathBuf; 2]>,
     cores: Vec<(PathBuf, KiloHertz)>,
+    /// `proc/stat`.
+    stat: PathBuf,
     /// `cpu.stat`, with the CPU time and stops that it shows.
     vms: Vec<(PathBuf, u64, CpuStops)>,
 }
@@ -74,6 +76,7 @@ impl Meters {
                         (file, core.ladder.max())
                     })
                     .collect(),
+                stat: root.join("proc/stat"),
                 vms: (server.vms.iter())
                     .map(|vm| {
                         let group = root.join("sys/fs/cgroup").join(vm_cgroup(&vm.id));
@@ -178,6 +181,7 @@ impl ServerFiles {
     }
 
     fn show_cpu_times(&mut self, plant: &Plant, n: usize, to: &Publisher) -> Result<(), RigError> {
+        to.replace(&self.stat, &format!("{}\n", cpu_time(plant.cpu_us(n))))?;
         let spec = &plant.spec().servers[n];
         for ((file, shown, stopped), vm) in self.vms.iter_mut().zip(&spec.vms) {
             let (usage, stops) = (plant.vm_usage_us(n, &vm.id), plant.vm_stops(n, &vm.id));
@@ -188,6 +192,11 @@ impl ServerFiles {
         }
         Ok(())
     }
+}
+
+/// The line of `proc/stat` for all CPUs, of microseconds busy and in all: user and idle time in ticks of 10 ms.
+pub(crate) fn cpu_time((busy, all): (u64, u64)) -> String {
+    format!("cpu  {} 0 0 {} 0 0 0 0 0 0", busy / 10_000, (all - busy) / 10_000)
 }
 
 /// A `cpu.stat`, as far as the plant knows it.

@@ -8,9 +8,10 @@ use ballast_sim::plant::{CpuStops, Plant, ServerSpec};
 use ballast_types::{KiloHertz, Ladder, Watts};
 
 use crate::error::RigError;
-use crate::meters::cpu_stat;
+use crate::meters::{cpu_stat, cpu_time};
 use crate::{
-    METER_LABEL, METER_NAME, chassis_root, server_root, slot_label, supply_device, vm_cgroup,
+    METER_LABEL, METER_NAME, OWN_LOAD, chassis_root, server_root, slot_label, supply_device,
+    vm_cgroup,
 };
 
 /// The counter range of current server packages, in microjoules.
@@ -47,6 +48,8 @@ pub(crate) fn create(dir: &Path, plant: &Plant) -> Result<(), RigError> {
             ("power1_input", microwatts(meter)),
         ];
         folder(&root.join("sys/class/hwmon/hwmon0"), &meter)?;
+        folder(&root.join("proc"), &[("stat", cpu_time((0, 0)))])?;
+        folder(&root, &[("load", OWN_LOAD.to_owned())])?;
     }
     let root = chassis_root(dir);
     boot_id(&root, 0)?;

@@ -11,12 +11,13 @@ use std::thread;
 use std::time::Duration;
 
 use ballast_hw::{
-    Bandwidth, CapSpec, Cgroup, Cpufreq, Floor, HwmonSensor, MatchSpec, PmbusSupply, PowerCap,
-    PowerMeter, RaplCap, RaplMeter, Root, SupplyMeter, UsageMeter, boot_id, powercap::Energy,
+    Bandwidth, CapSpec, Cgroup, CpuTime, Cpufreq, Floor, HwmonSensor, MatchSpec, PmbusSupply,
+    PowerCap, PowerMeter, RaplCap, RaplMeter, Root, SupplyMeter, UsageMeter, boot_id,
+    powercap::Energy,
 };
 use ballast_rig::{
-    METER_LABEL, METER_NAME, Rig, chassis_root, server_root, slot_label, supply_hwmon, truth_file,
-    vm_cgroup,
+    METER_LABEL, METER_NAME, OWN_LOAD, Rig, chassis_root, load_file, server_root, slot_label,
+    supply_hwmon, truth_file, vm_cgroup,
 };
 use ballast_sim::plant::{
     BatchSpec, Load, Plant, PlantSpec, Profile, SensorSpec, ServerSpec, SharedSpec, SupplySpec,
@@ -281,6 +282,33 @@ fn a_killed_vm_draws_nothing_and_its_cgroup_is_empty() {
     let truth = &bench.rig.plant().truth().vms;
     let dead: Vec<_> = truth.iter().filter(|vm| vm.killed_at_s.is_some()).collect();
     assert!(dead.len() == 1 && dead[0].vm.as_str() == "batch", "{dead:?}");
+}
+
+#[test]
+fn a_load_that_is_set_shows_in_draw_and_cpu_time_and_is_taken_off_again() {
+    let mut bench = Bench::new();
+    bench.run(100);
+    let own = bench.power();
+    let file = load_file(&bench.server().path(""));
+    for (text, share, shown) in [
+        ("0.5\n", 0.5, "0.5\n"),
+        ("0", 0.0, "0\n"),
+        ("1.5", 0.0, "0\n"),
+        ("much", 0.0, "0\n"),
+        ("1", 1.0, "1\n"),
+    ] {
+        fs::write(&file, text).unwrap();
+        bench.run(50);
+        let before = CpuTime::read(&bench.server()).unwrap();
+        bench.run(1000);
+        assert!((bench.power() - (112.0 + 198.0 * share)).abs() < 0.1, "{text}: {}", bench.power());
+        let busy = CpuTime::read(&bench.server()).unwrap().busy_since(&before).unwrap();
+        assert!((busy - share).abs() < 0.002, "{text}: {busy}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), shown, "{text}");
+    }
+    fs::write(&file, OWN_LOAD).unwrap();
+    bench.run(50);
+    assert_eq!(bench.power(), own);
 }
 
 #[test]

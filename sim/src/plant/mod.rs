@@ -350,6 +350,14 @@ impl Plant {
         }
     }
 
+    /// Keeps every core of a server busy for this share of its time from the next step on, 0 to 1, as threads
+    /// with a duty cycle would on an empty server: its VMs stand still meanwhile. `None` lets them go on.
+    pub fn keep_busy(&mut self, server: usize, share: Option<f64>) {
+        if let Some(s) = self.servers.get_mut(server) {
+            s.set_kept_busy(share.map(|share| if share > 0.0 { share.min(1.0) } else { 0.0 }));
+        }
+    }
+
     /// Takes a supply's feed away, or gives it back.
     pub fn fail_supply(&mut self, supply: usize, failed: bool) {
         self.supplies.fail(supply, failed);
@@ -396,6 +404,16 @@ impl Plant {
     pub fn dram_energy(&self, server: usize, package: u16) -> Microjoules {
         let extra = self.since_step_s();
         micro(self.servers.get(server).map_or(0.0, |s| s.dram_j(package, extra)))
+    }
+
+    /// CPU time of all of a server's cores since the start, in microseconds: busy, and all.
+    #[must_use]
+    pub fn cpu_us(&self, server: usize) -> (u64, u64) {
+        let cores = self.spec.servers.get(server).map_or(0, |s| s.cores.len());
+        let all = cores as u64 * (self.now.as_nanos() / 1000);
+        let extra = self.since_step_s();
+        let busy = self.servers.get(server).map_or(0.0, |s| s.cpu_s(extra) * 1e6) as u64;
+        (busy.min(all), all)
     }
 
     /// CPU time that a VM has used since the start, in microseconds, as in its cgroup's `cpu.stat`.

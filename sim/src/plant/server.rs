@@ -65,6 +65,8 @@ pub(super) struct Server {
     slot_limit: Option<f64>,
     slot: Ceiling,
     supply_share: f64,
+    /// All cores are kept busy for this share of their time, and the VMs stand still.
+    kept_busy: Option<f64>,
     hardware_caps: bool,
     dirty: bool,
     /// The step at which the current window of use began.
@@ -74,6 +76,10 @@ pub(super) struct Server {
     pub(super) power_w: f64,
     /// DC energy so far.
     pub(super) energy_j: f64,
+    /// CPU time of all cores so far.
+    cpu_s: f64,
+    /// CPU seconds per second in the current step.
+    busy: f64,
     /// Core shares of non-user-facing VMs: sum and count.
     pub(super) batch_share: f64,
     pub(super) batch_cores: f64,
@@ -113,12 +119,15 @@ impl Server {
             slot_limit: None,
             slot: Ceiling::new(SLOT_TAU_S),
             supply_share: 1.0,
+            kept_busy: None,
             hardware_caps,
             dirty: true,
             window_step: 0,
             static_w: 0.0,
             power_w: 0.0,
             energy_j: 0.0,
+            cpu_s: 0.0,
+            busy: 0.0,
             batch_share: 0.0,
             batch_cores: 0.0,
             held: None,
@@ -131,6 +140,7 @@ impl Server {
     /// Books the step that has passed.
     pub(super) fn book(&mut self, truth: &mut [VmTruth]) {
         self.energy_j += self.power_w * STEP_S;
+        self.cpu_s += self.busy * STEP_S;
         for package in 0..self.packages.len() {
             self.packages[package].energy_j += self.package_w(package) * STEP_S;
         }
@@ -162,6 +172,10 @@ impl Server {
             package.dynamic_w = 0.0;
         }
         let watts_per_core = self.watts_per_core();
+        if let Some(share) = self.kept_busy {
+            self.keep_busy(share);
+            return;
+        }
         for (vm, truth) in self.vms.iter_mut().zip(truth) {
             match &mut vm.work {
                 Work::Line(line) => {
@@ -217,11 +231,27 @@ impl Server {
             }
         }
         self.power_w = self.static_w + self.dynamic_w();
+        self.busy = self.vms.iter().map(|vm| vm.busy).sum();
         self.stopped = (0.0, 0.0);
         for vm in self.vms.iter().filter(|vm| vm.bandwidth.is_some()) {
             let sum = if vm.user_facing { &mut self.stopped.0 } else { &mut self.stopped.1 };
             *sum += vm.stopped_s();
         }
+    }
+
+    /// A step in which every core is busy for `share` of it.
+    fn keep_busy(&mut self, share: f64) {
+        let watts = share * self.watts_per_core();
+        let (cores, packages) = (self.cores.len(), self.packages.len());
+        for (n, core) in self.cores.iter().enumerate() {
+            self.packages[n * packages / cores].dynamic_w += watts * core.scale;
+        }
+        for vm in &mut self.vms {
+            vm.busy = 0.0;
+        }
+        self.power_w = self.static_w + self.dynamic_w();
+        self.busy = share * cores as f64;
+        self.stopped = (0.0, 0.0);
     }
 
     /// Beyond idle, at full use and the highest frequency.
@@ -381,6 +411,10 @@ impl Server {
         self.supply_share = share;
     }
 
+    pub(super) fn set_kept_busy(&mut self, share: Option<f64>) {
+        self.kept_busy = share;
+    }
+
     pub(super) fn set_vm_cores(&mut self, vm: usize, cores: Vec<usize>, t: f64) {
         let vm = &mut self.vms[vm];
         match &mut vm.work {
@@ -454,6 +488,10 @@ impl Server {
         } else {
             0.0
         }
+    }
+    /// CPU time of all cores `extra` seconds into the current step.
+    pub(super) fn cpu_s(&self, extra: f64) -> f64 {
+        self.cpu_s + self.busy * extra
     }
     pub(super) fn busy(&self, vm: usize) -> f64 {
         self.vms[vm].busy

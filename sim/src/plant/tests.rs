@@ -67,6 +67,31 @@ fn a_server_draws_what_the_paper_measured() {
 }
 
 #[test]
+fn a_server_that_is_kept_busy_draws_by_the_model_and_its_vms_stand_still() {
+    let mut plant = Plant::new(one(constant(1.0)), 1);
+    cap_all(&mut plant, MHZ(1800));
+    plant.keep_busy(0, Some(0.25));
+    plant.advance(ms(10));
+    let (before, start) = (plant.cpu_us(0), plant.vm_usage_us(0, &VmId::new("vm").unwrap()));
+    plant.advance(ms(1015));
+    let want = PowerModel::PAPER.power(0.25, 0.75);
+    assert!((plant.server_power(0).as_f64() - want.as_f64()).abs() < 0.01);
+    let (busy, all) = plant.cpu_us(0);
+    // A quarter of 40 cores for 1.005 s.
+    assert_eq!(all - before.1, 40 * 1_005_000);
+    assert!((busy - before.0).abs_diff(10 * 1_005_000) < 10, "{busy} {before:?}");
+    assert_eq!(plant.vm_usage_us(0, &VmId::new("vm").unwrap()), start);
+    plant.keep_busy(0, Some(f64::NAN));
+    plant.advance(ms(1030));
+    assert!((plant.server_power(0).as_f64() - 111.5).abs() < 0.01);
+    plant.keep_busy(0, None);
+    plant.advance(ms(1050));
+    assert!(plant.server_power(0).as_f64() > 200.0);
+    plant.keep_busy(9, Some(1.0));
+    assert_eq!(plant.cpu_us(9), (0, 0));
+}
+
+#[test]
 fn conversion_is_best_at_part_load_and_never_free() {
     let supply = SupplySpec::active(Watts::from_whole(1000));
     let efficiency = |output: f64| output / supply.input_w(output);

@@ -1,0 +1,73 @@
+//! How busy all CPUs together have been: the first line of `/proc/stat`.
+
+use crate::Root;
+use crate::error::{HwError, Operation};
+use crate::root::read_start;
+
+/// Clock ticks of all online CPUs since the boot.
+///
+/// Idle is what the kernel calls idle and iowait; busy is everything else. Guest time is part of user time.
+/// Source: Documentation/filesystems/proc.rst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuTime {
+    busy: u64,
+    idle: u64,
+}
+
+impl CpuTime {
+    /// As it is now.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or does not begin as it should.
+    pub fn read(root: &Root) -> Result<Self, HwError> {
+        let path = root.path("proc/stat");
+        let text = read_start(&path)?;
+        let line = text.lines().next().unwrap_or_default();
+        let ticks = || -> Option<Vec<u64>> {
+            line.strip_prefix("cpu ")?.split_whitespace().map(|word| word.parse().ok()).collect()
+        };
+        let allowed = "a first line \"cpu\" with user, nice, system, idle, iowait and more ticks";
+        match ticks().as_deref() {
+            Some([user, nice, system, idle, rest @ ..]) => {
+                // iowait, irq, softirq, steal; then guest times.
+                let of = |n: usize| rest.get(n).copied().unwrap_or(0);
+                Ok(Self { busy: user + nice + system + of(1) + of(2) + of(3), idle: idle + of(0) })
+            }
+            _ => Err(HwError::value(&path, Operation::Read, line, allowed)),
+        }
+    }
+
+    /// The share of time that the CPUs were busy since `before`; `None` if no time has passed. iowait may
+    /// go back a little, and then counts as none.
+    #[must_use]
+    pub fn busy_since(&self, before: &Self) -> Option<f64> {
+        let busy = self.busy.saturating_sub(before.busy);
+        let all = busy + self.idle.saturating_sub(before.idle);
+        (all > 0).then(|| busy as f64 / all as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Tree;
+
+    #[test]
+    fn busy_is_what_is_neither_idle_nor_waiting() {
+        let tree = Tree::new();
+        let read = |line: &str| {
+            tree.write("proc/stat", &format!("{line}\ncpu0 1 2 3 4\nintr 5 6\n"));
+            CpuTime::read(tree.root())
+        };
+        let before = read("cpu  100 10 50 1000 40 5 5 2 77 7").unwrap();
+        assert_eq!(before, CpuTime { busy: 172, idle: 1040 });
+        let after = read("cpu  150 10 60 1030 50 5 5 2 99 9").unwrap();
+        assert_eq!(after.busy_since(&before), Some(0.6));
+        assert_eq!(after.busy_since(&after), None);
+        assert_eq!(before.busy_since(&after), None);
+        for bad in ["", "cpu", "cpu 1 2 3", "cpu 1 2 x 4", "cpu0 1 2 3 4", "cpu -1 2 3 4"] {
+            let error = read(bad).unwrap_err().to_string();
+            assert!(error.contains("proc/stat") && error.contains("user, nice"), "{error}");
+        }
+    }
+}
