@@ -33,7 +33,7 @@ use crate::rig::{self, LoadArgs, Plan};
 use crate::{say, tell};
 
 /// Ended by Ctrl-C: what shells use for SIGINT.
-const INTERRUPTED: u8 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
 /// Between two looks at the run.
 const TICK: Duration = Duration::from_millis(250);
 /// Processes are measured, and a line is written, at every so many looks.

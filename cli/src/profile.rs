@@ -1,6 +1,9 @@
 //! `ballast profile`: a server's draw by load and frequency, measured, fitted or guessed.
 
 mod file;
+mod gather;
+mod load;
+mod measure;
 mod points;
 mod specpower;
 
@@ -23,11 +26,13 @@ pub(crate) struct ProfileArgs {
     #[command(flatten)]
     source: Source,
     /// With --specpower: the one result whose vendor, system and CPU hold this text
-    #[arg(long, value_name = "TEXT", requires = "specpower", required_unless_present_any = ["points", "cores"])]
+    #[arg(long, value_name = "TEXT", requires = "specpower", required_unless_present_any = ["config", "points", "cores"])]
     server: Option<String>,
     /// With --specpower: the medians of all servers with so many cores
     #[arg(long, value_name = "N", requires = "specpower", conflicts_with = "server")]
     cores: Option<u32>,
+    #[command(flatten)]
+    grid: measure::Grid,
     /// Write the profile here, for ballast plan --profile
     #[arg(long, value_name = "FILE.toml")]
     output: Option<PathBuf>,
@@ -40,6 +45,10 @@ pub(crate) struct ProfileArgs {
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 struct Source {
+    /// Measure the server of this agent.toml, with its meter: loads all cores and lowers their frequency, so the
+    /// server must be empty and its agent stopped
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Fit measurements that were made elsewhere (CSV, also .zst, or Parquet): utilisation, frequency, watts and, where
     /// it is known, error_w; the first two are shares of the highest
     #[arg(long, value_name = "FILE")]
@@ -53,18 +62,27 @@ struct Source {
 /// Makes a profile.
 pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     let made_at = jiff::Timestamp::now().round(jiff::Unit::Second)?.to_string();
-    let profile = match (&args.source.points, &args.source.specpower) {
-        (Some(points), _) => {
+    let Source { config, points, specpower } = &args.source;
+    let profile = match (config, points, specpower) {
+        (Some(config), ..) => match measure::run(config, &args.grid)? {
+            measure::Ended::Measured(measured) => {
+                let mut profile = fitted(Kind::Measured, measured.of, made_at, &measured.points)?;
+                (profile.meter, profile.machine) = (Some(measured.meter), Some(measured.machine));
+                profile
+            }
+            measure::Ended::Early(code) => return Ok(code.into()),
+        },
+        (_, Some(points), _) => {
             let of = points.display().to_string();
             fitted(Kind::Points, of, made_at, &unnumbered(points::read(points)?))?
         }
-        (_, Some(results)) => {
+        (_, _, Some(results)) => {
             let named = args.server.as_deref().map(Wanted::Server);
             let wanted = named.unwrap_or(Wanted::Cores(args.cores.unwrap_or_default()));
             let (model, of) = specpower::guess(results, &wanted)?;
             Profile::new(Kind::FirstGuess, of, made_at, model)
         }
-        (None, None) => anyhow::bail!("nothing to make a profile of"),
+        (None, None, None) => anyhow::bail!("nothing to make a profile of"),
     };
     finish(args, &profile)?;
     Ok(ExitCode::SUCCESS)

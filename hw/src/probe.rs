@@ -107,10 +107,23 @@ fn writable(path: &Path) -> bool {
 /// Source: arch/x86/include/asm/cpufeatures.h, `X86_FEATURE_HYPERVISOR`.
 #[must_use]
 pub fn in_vm(root: &Root) -> bool {
-    // The first CPU's paragraph will do: the whole file may be megabytes.
-    let text = read_start(&root.path("proc/cpuinfo")).unwrap_or_default();
+    let text = cpuinfo(root);
     let mut flags = text.lines().filter(|line| line.starts_with("flags"));
     flags.any(|line| line.split_ascii_whitespace().any(|flag| flag == "hypervisor"))
+}
+
+/// What the first CPU is called, where the kernel says so.
+#[must_use]
+pub fn cpu_model(root: &Root) -> Option<String> {
+    let text = cpuinfo(root);
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    let name = line.split_once(':')?.1.trim();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// The first CPU's paragraph, and some more: the whole file may be megabytes.
+fn cpuinfo(root: &Root) -> String {
+    read_start(&root.path("proc/cpuinfo")).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -132,9 +145,12 @@ mod tests {
             assert_eq!(in_vm(tree.root()), vm, "{text}");
         }
         assert!(!in_vm(Tree::new().root()));
+        assert_eq!(cpu_model(Tree::new().root()), None);
         // Two hundred CPUs: more than a small kernel file holds.
         let tree = Tree::new();
         tree.write("proc/cpuinfo", &"processor\t: 0\nflags\t\t: fpu hypervisor\n\n".repeat(4000));
         assert!(in_vm(tree.root()));
+        tree.write("proc/cpuinfo", "processor\t: 0\nmodel name\t: Xeon: 8171M\nflags\t: fpu\n");
+        assert_eq!(cpu_model(tree.root()).as_deref(), Some("Xeon: 8171M"));
     }
 }
