@@ -19,11 +19,13 @@
 //! | `messages` | what agents are told, and when |
 //! | `answers` | what agents say, and what the BMCs say of power |
 //! | `out_of_band`, `escalation` | caps through the BMC: one server's phases; when they go on and off |
+//! | `draws` | the draw over time, for those who read a recording |
 //! | `status` | the view for operators |
 mod answers;
 mod assess;
 mod chassis;
 mod critical_first;
+mod draws;
 mod episode;
 mod escalation;
 mod holds;
@@ -39,5 +41,6 @@ mod status;
 mod supplies;
 
 pub use chassis::Chassis;
+pub use draws::Draws;
 pub use io::*;
 pub use params::{LiftRule, Mode, Params, Server};

@@ -5,6 +5,7 @@ mod curves;
 mod histograms;
 mod levels;
 mod plot;
+mod recorded;
 mod report;
 mod telemetry;
 mod verify;

@@ -1,7 +1,7 @@
 //! `ballast replay`: the controllers in virtual time, on a daemon's recording or on foreign telemetry.
 
 mod plot;
-mod recording;
+pub(crate) mod recording;
 mod telemetry;
 
 use std::path::PathBuf;

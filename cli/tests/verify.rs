@@ -94,6 +94,58 @@ fn a_drift_breaks_the_plan_without_a_buffer_and_not_with_ten_percent() {
 }
 
 #[test]
+fn what_a_chassis_manager_recorded_is_telemetry() {
+    use ballast_sim::scenario::{DemoOptions, demo};
+    use ballast_sim::world::{Setup, World};
+    use ballast_types::{Instant, Watts};
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let options =
+        DemoOptions { servers: 2, budget: Watts::from_whole(620), ..DemoOptions::default() };
+    let length = std::time::Duration::from_secs(65);
+    let policy = ballast_agent_core::Policy::Stepwise;
+    let setup = Setup::new(demo(&options), policy, 1, length);
+    let mut world = World::new(Setup { record: true, ..setup });
+    world.run(Instant::ZERO + length).unwrap();
+    let life = &world.chassis_tape().unwrap().lives()[0];
+    let home = folder.join("chassis");
+    fs::create_dir(&home).unwrap();
+    // As the daemon's recorder writes it, in two files, beside an agent's.
+    let mut text = Vec::new();
+    life.write(&mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let (header, steps) = text.split_once('\n').unwrap();
+    let half = steps.len() / 2 + steps[steps.len() / 2..].find('\n').unwrap() + 1;
+    let mut second: Value = serde_json::from_str(header).unwrap();
+    second["start"] = Value::Null;
+    fs::write(home.join("chassis-1-0000.jsonl"), format!("{header}\n{}", &steps[..half])).unwrap();
+    fs::write(home.join("chassis-1-0001.jsonl"), format!("{second}\n{}", &steps[half..])).unwrap();
+    fs::create_dir(folder.join("s01")).unwrap();
+    world.agent_tape(0).unwrap().lives()[0]
+        .write(fs::File::create(folder.join("s01/agent-1-0000.jsonl")).unwrap())
+        .unwrap();
+
+    let output = plan(folder, "--telemetry . --period-s 10 --json");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("1 starts of chassis managers do not say when they were"), "{said}");
+    let answer: Value = serde_json::from_slice(&output.stdout).expect(&said);
+    // Of the last unit of time less than half is known.
+    assert_eq!(answer["readings"], 6, "{answer}");
+    assert!((400.0..620.0).contains(&answer["p_min_w"].as_f64().unwrap()), "{answer}");
+
+    let output = plan(folder, "--telemetry s01");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("s01: holds no recording of a chassis manager"), "{said}");
+    fs::remove_file(home.join("chassis-1-0000.jsonl")).unwrap();
+    let output = plan(folder, "--telemetry chassis/chassis-1-0001.jsonl");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("chassis-1-0001.jsonl:1: damaged: it continues an earlier file"),
+        "{said}"
+    );
+}
+
+#[test]
 fn what_cannot_be_verified_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant as Clock};
+use std::time::{Duration, Instant as Clock, SystemTime};
 
 use ballast_types::Instant;
 use ballast_types::recording::{Header, Step};
@@ -46,7 +46,7 @@ where
         S: Serialize + Send + 'static,
     {
         fs::create_dir_all(folder)?;
-        let header = Header::new(machine, at, params, start);
+        let header = Header { unix_ms: unix_ms(), ..Header::new(machine, at, params, start) };
         let stem = folder.join(format!("{machine}-{:020}", at.as_nanos()));
         let mut files = Files::open(stem, header)?;
         let (steps, inbox) = mpsc::channel();
@@ -75,6 +75,12 @@ impl<I, O> Drop for Recorder<I, O> {
             let _ = writer.join();
         }
     }
+}
+
+/// What clocks on the wall show.
+fn unix_ms() -> Option<i64> {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    i64::try_from(since.as_millis()).ok()
 }
 
 struct Files<P, S> {

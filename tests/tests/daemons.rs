@@ -139,6 +139,14 @@ fn a_recording_of_real_daemons_replays_exactly() {
         let report = lab.replay(name);
         assert!(report["steps"].as_u64().unwrap() > 20, "{report}");
     }
+    // What the manager recorded is telemetry too, with its time.
+    let folder = lab.home("chassis").join("recording");
+    let plan = ["plan", "--period-s", "1", "--json", "--telemetry", folder.to_str().unwrap()];
+    let output = Lab::ballast(&plan);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !said.contains("do not say when"), "{said}");
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(answer["readings"].as_u64().unwrap() > 0, "{answer}");
 }
 
 #[test]

@@ -19,6 +19,10 @@ pub struct Header<P, S> {
     pub machine: String,
     /// When the machine was made.
     pub at: Instant,
+    /// What clocks on the wall showed then, in milliseconds since 1970; `None` where nobody knows: in virtual
+    /// time, and in recordings of before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unix_ms: Option<i64>,
     /// Its parameters.
     pub params: P,
     /// What it was started from; `None` in a file that continues another.
@@ -30,7 +34,8 @@ impl<P, S> Header<P, S> {
     #[must_use]
     pub fn new(machine: &str, at: Instant, params: P, start: S) -> Self {
         let start = Some(start);
-        Self { ballast_recording: VERSION, machine: machine.to_owned(), at, params, start }
+        let machine = machine.to_owned();
+        Self { ballast_recording: VERSION, machine, at, unix_ms: None, params, start }
     }
 }
 

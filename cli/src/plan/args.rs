@@ -17,7 +17,8 @@ use crate::demo::positive;
 #[derive(Args, Debug)]
 pub(crate) struct PlanArgs {
     /// Draws of chassis (CSV, also .zst, or .parquet): time, chassis, watts and, where there are several, the hardware
-    /// generation. In any order; each chassis counts once in each period
+    /// generation. In any order; each chassis counts once in each period.
+    /// Or what chassis managers recorded (record_dir): folders, or files *.jsonl
     #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "histogram")]
     pub(super) telemetry: Vec<PathBuf>,
     /// Counted draws instead: generation, watts, count (CSV, also .zst, or .parquet); or manifests (.toml) of such

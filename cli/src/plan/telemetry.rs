@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use ballast_daemons::lock;
@@ -15,6 +16,7 @@ use ballast_planner::{ChassisIndex, Intake, Readings, ReadingsError};
 use indicatif::ProgressBar;
 
 use super::args::Columns;
+use super::recorded;
 use crate::table::Table;
 use crate::{all_cores, progress_bar};
 use columnar::Columnar;
@@ -74,7 +76,13 @@ impl<'a> Telemetry<'a> {
     /// What one thread reads at a time.
     fn pieces(&self) -> anyhow::Result<Vec<Piece>> {
         let mut all = vec![];
-        for path in self.files {
+        let (recorded, tables): (Vec<_>, Vec<_>) =
+            self.files.iter().partition(|path| recorded::is_one(path));
+        if !recorded.is_empty() {
+            let period = Duration::from_secs(self.intake.period_s.into());
+            all.push(Piece::Recorded(recorded::files(&recorded)?, period));
+        }
+        for path in tables {
             let columnar = match self.columns.row_by_row {
                 true => None,
                 false => Columnar::open(path, self.columns).with_context(|| cannot(path))?,
@@ -139,6 +147,8 @@ enum Piece {
     Whole(PathBuf),
     /// A row group.
     Group(Columnar, usize),
+    /// Recordings of chassis managers, and the unit of time.
+    Recorded(Vec<PathBuf>, Duration),
 }
 
 impl Piece {
@@ -146,6 +156,7 @@ impl Piece {
         match self {
             Self::Whole(path) => path,
             Self::Group(file, _) => file.path(),
+            Self::Recorded(files, _) => files.first().map_or(Path::new(""), PathBuf::as_path),
         }
     }
 
@@ -158,13 +169,14 @@ impl Piece {
         match self {
             Self::Whole(path) => rows(path, columns, to, bar)?,
             Self::Group(file, group) => file.read(*group, to, bar)?,
+            Self::Recorded(files, period) => recorded::read(files, *period, to, bar)?,
         }
         Ok(to.hand_over()?)
     }
 }
 
 /// One thread's way to the readings.
-struct Worker<'a> {
+pub(super) struct Worker<'a> {
     all: &'a Mutex<Readings>,
     times: &'a Range<i64>,
     /// Chassis by name and generation.
@@ -173,7 +185,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    fn chassis(&mut self, name: &str, of: &str) -> Result<ChassisIndex, ReadingsError> {
+    pub(super) fn chassis(&mut self, name: &str, of: &str) -> Result<ChassisIndex, ReadingsError> {
         if let Some(&index) = self.names.get(name).and_then(|generations| generations.get(of)) {
             return Ok(index);
         }
@@ -182,7 +194,12 @@ impl Worker<'_> {
         Ok(index)
     }
 
-    fn take(&mut self, chassis: ChassisIndex, t_s: i64, watts: f64) -> Result<(), ReadingsError> {
+    pub(super) fn take(
+        &mut self,
+        chassis: ChassisIndex,
+        t_s: i64,
+        watts: f64,
+    ) -> Result<(), ReadingsError> {
         if !self.times.contains(&t_s) {
             return Ok(());
         }

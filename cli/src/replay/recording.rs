@@ -34,7 +34,7 @@ pub(super) fn run(path: &Path, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 /// The files of a recording, oldest first: their names hold the start and a number.
-fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub(crate) fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let about =
         fs::metadata(path).with_context(|| format!("{}: cannot be read", path.display()))?;
     if !about.is_dir() {
@@ -83,7 +83,8 @@ fn machines(files: Vec<PathBuf>) -> anyhow::Result<Vec<Files>> {
     Ok(groups.into_iter().map(|(_, files)| files).collect())
 }
 
-fn machine(path: &Path) -> anyhow::Result<Option<String>> {
+/// The machine that a file's header names; `None` if the header cannot be read.
+pub(crate) fn machine(path: &Path) -> anyhow::Result<Option<String>> {
     #[derive(Deserialize)]
     struct Named {
         machine: String,

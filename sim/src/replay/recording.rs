@@ -213,7 +213,7 @@ fn run<M: Recorded, R: BufRead>(
     Ok(report)
 }
 
-fn check<M: Recorded, P, S>(header: &Header<P, S>) -> Result<(), String> {
+pub(super) fn check<M: Recorded, P, S>(header: &Header<P, S>) -> Result<(), String> {
     if header.ballast_recording != VERSION {
         return Err(format!(
             "ballast_recording = {}: this program reads version {VERSION}",
@@ -264,27 +264,27 @@ fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_else(|error| format!("not JSON: {error}"))
 }
 
-fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
+pub(super) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
     serde_json::from_slice(text).map_err(|error| error.to_string())
 }
 
 /// One line, and where it stands.
-struct Line {
+pub(super) struct Line {
     file: String,
     number: usize,
     /// Whether it is the first of its file: a header.
-    opens_file: bool,
-    text: Vec<u8>,
+    pub(super) opens_file: bool,
+    pub(super) text: Vec<u8>,
 }
 
 impl Line {
-    fn damaged(&self, reason: String) -> RecordingError {
+    pub(super) fn damaged(&self, reason: String) -> RecordingError {
         RecordingError::Damaged { file: self.file.clone(), line: self.number, reason }
     }
 }
 
 /// The lines of all files, one after the other; empty ones are left out.
-struct Lines<R> {
+pub(super) struct Lines<R> {
     parts: std::vec::IntoIter<Part<R>>,
     part: Option<Part<R>>,
     number: usize,
@@ -293,11 +293,11 @@ struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    fn new(parts: Vec<Part<R>>) -> Self {
+    pub(super) fn new(parts: Vec<Part<R>>) -> Self {
         Self { parts: parts.into_iter(), part: None, number: 0, at_start: true, opened: 0 }
     }
 
-    fn next(&mut self) -> Result<Option<Line>, RecordingError> {
+    pub(super) fn next(&mut self) -> Result<Option<Line>, RecordingError> {
         loop {
             if self.part.is_none() {
                 self.part = self.parts.next();

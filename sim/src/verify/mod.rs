@@ -39,7 +39,7 @@ mod replay;
 mod verdict;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use core::time::Duration;
 

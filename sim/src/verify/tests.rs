@@ -143,3 +143,12 @@ fn a_chassis_comes_out_the_same_alone_and_among_others() {
     let leaning = measure("no-impact", 2500, &high, &leaning);
     assert!(leaning.deepest_moment != first.deepest_moment && leaning.events() == first.events());
 }
+
+/// A chassis of two servers that draws so many watts from these seconds on, for others' tests.
+pub(crate) fn recorded_plant(draws: &[(f64, i64)], budget_w: i64) -> crate::plant::PlantSpec {
+    let mut planned = planned("no-impact", budget_w);
+    planned.chassis.servers = 2;
+    let points: Vec<_> = draws.iter().map(|(s, w)| (*s, Watts::from_whole(*w))).collect();
+    let all = Draws::new("c1", points.iter().map(|(_, w)| Some(*w)));
+    load::Loads::new(&all, &planned, &Options::default(), 1).plant(&points)
+}

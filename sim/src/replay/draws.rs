@@ -1,0 +1,315 @@
+//! A chassis's draws, out of its manager's recording.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::io::BufRead;
+
+use ballast_chassis_core as chassis;
+use ballast_types::recording::{Header, Step};
+use ballast_types::wire::Level;
+use ballast_types::{Cause, Instant, Watts};
+
+use super::recording::{Line, Lines, Part, RecordingError, check, parse};
+
+/// A unit counts that was seen for at least this part of it.
+const SEEN: u64 = 2;
+
+/// The draws of chassis over time, as their managers recorded them: one mean for each unit of time.
+///
+/// A reading holds until the next, and no longer than until the manager would be blind; where it is, nothing
+/// is known. A unit of which less than half is known is missing. Restarts of a manager only leave a gap, and
+/// recordings of a rebooted machine stay in order: their headers say what clocks on the wall showed. Where
+/// they do not (recordings of before), each start of the manager begins a stretch of its own, in 1970.
+#[derive(Clone, Debug)]
+pub struct RecordedDraws {
+    period_ns: u64,
+    chassis: BTreeMap<String, BTreeMap<i64, Seen>>,
+    /// By chassis: where the next stretch without a time begins, in nanoseconds since 1970.
+    stretches: BTreeMap<String, i128>,
+    untimed: usize,
+    damaged_tails: usize,
+}
+
+/// What is known of one unit of time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// In milliwatts times nanoseconds.
+    energy: i128,
+    ns: u64,
+    capped: bool,
+}
+
+/// One unit of time of one chassis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedUnit {
+    /// When it begins, in seconds since 1970.
+    pub t_s: i64,
+    /// The mean draw.
+    pub watts: Watts,
+    /// The manager was capping in it: it would have drawn more.
+    pub capped: bool,
+}
+
+/// One life of a manager, as far as it was read.
+struct Life {
+    chassis: String,
+    draws: chassis::Draws,
+    /// Nanoseconds since 1970 at the manager's instant zero.
+    zero: i128,
+    timed: bool,
+    at: Instant,
+    capping: bool,
+}
+
+type Opened = Header<chassis::Params, chassis::Ledger>;
+
+/// The header of a file that begins a life; `None` if it continues the one before.
+fn open(line: &Line, continues: bool) -> Result<Option<Opened>, RecordingError> {
+    let header: Opened = parse(&line.text).map_err(|reason| line.damaged(reason))?;
+    check::<chassis::Chassis, _, _>(&header).map_err(|reason| line.damaged(reason))?;
+    match (header.start.is_some(), continues) {
+        (true, _) => Ok(Some(header)),
+        (false, true) => Ok(None),
+        (false, false) => Err(line.damaged(
+            "it continues an earlier file (`start` is null) that is not among those given".into(),
+        )),
+    }
+}
+
+impl RecordedDraws {
+    /// Nothing yet, with this unit of time: a second or more.
+    #[must_use]
+    pub fn new(period: Duration) -> Self {
+        Self {
+            period_ns: u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).max(1_000_000_000),
+            chassis: BTreeMap::new(),
+            stretches: BTreeMap::new(),
+            untimed: 0,
+            damaged_tails: 0,
+        }
+    }
+
+    /// Takes the files of one manager, oldest first.
+    ///
+    /// # Errors
+    /// If a file cannot be read, is of another machine than a chassis manager, or a line is damaged that is
+    /// not the last one before a crash.
+    pub fn take<R: BufRead>(&mut self, parts: Vec<Part<R>>) -> Result<(), RecordingError> {
+        let mut lines = Lines::new(parts);
+        let mut life: Option<Life> = None;
+        // A line that cannot be read; tolerated if nothing of the same life follows it.
+        let mut torn: Option<RecordingError> = None;
+        while let Some(line) = lines.next()? {
+            if line.opens_file {
+                match open(&line, life.is_some()) {
+                    Ok(Some(header)) => {
+                        self.damaged_tails += usize::from(torn.take().is_some());
+                        self.end(life.take());
+                        life = Some(self.begin(header));
+                    }
+                    Ok(None) => {}
+                    Err(error) if life.is_some() && torn.is_none() => torn = Some(error),
+                    Err(error) => return Err(error),
+                }
+            } else if let Some(error) = torn {
+                return Err(error);
+            } else if let Some(life) = &mut life {
+                match parse::<Step<chassis::Input, chassis::Output>>(&line.text) {
+                    Ok(step) if step.at < life.at => {
+                        let back = format!("time runs back to {} ns", step.at.as_nanos());
+                        return Err(line.damaged(back));
+                    }
+                    Ok(step) => self.step(life, &step),
+                    Err(reason) => torn = Some(line.damaged(reason)),
+                }
+            }
+        }
+        self.damaged_tails += usize::from(torn.is_some());
+        self.end(life);
+        Ok(())
+    }
+
+    fn begin(&mut self, header: Opened) -> Life {
+        let name = header.params.chassis_id.to_string();
+        let begins = match header.unix_ms {
+            Some(ms) => i128::from(ms) * 1_000_000,
+            None => {
+                self.untimed += 1;
+                self.stretches.get(&name).copied().unwrap_or(0)
+            }
+        };
+        Life {
+            chassis: name,
+            draws: chassis::Draws::new(header.params, header.at),
+            zero: begins - i128::from(header.at.as_nanos()),
+            timed: header.unix_ms.is_some(),
+            at: header.at,
+            capping: false,
+        }
+    }
+
+    fn step(&mut self, life: &mut Life, step: &Step<chassis::Input, chassis::Output>) {
+        self.hold(life, step.at);
+        life.at = step.at;
+        if let Cause::Input(chassis::Input::Psu(poll)) = &step.cause {
+            life.draws.take(step.at, poll);
+        }
+        let levels = step.outputs.iter().filter_map(|output| match output {
+            chassis::Output::Alert { alert, .. } => Some(alert.level),
+            _ => None,
+        });
+        if let Some(level) = levels.max() {
+            life.capping = level >= Level::Cap;
+        }
+    }
+
+    /// What was known at the life's last step holds until `to`.
+    fn hold(&mut self, life: &Life, to: Instant) {
+        let Some((draw, until)) = life.draws.known(life.at) else { return };
+        let units = self.chassis.entry(life.chassis.clone()).or_default();
+        let since_1970 = |at: Instant| life.zero + i128::from(at.as_nanos());
+        let (mut from, to) = (since_1970(life.at), since_1970(to.min(until)));
+        let period = i128::from(self.period_ns);
+        while from < to {
+            let unit = from.div_euclid(period);
+            let end = to.min((unit + 1) * period);
+            let seen = units.entry(i64::try_from(unit).unwrap_or(i64::MAX)).or_default();
+            seen.energy += i128::from(draw.milli()) * (end - from);
+            seen.ns += u64::try_from(end - from).unwrap_or(0);
+            seen.capped |= life.capping;
+            from = end;
+        }
+    }
+
+    fn end(&mut self, life: Option<Life>) {
+        if let Some(life) = life.filter(|life| !life.timed) {
+            // The next stretch begins with a whole unit, one unit of silence later.
+            let period = i128::from(self.period_ns);
+            let end = life.zero + i128::from(life.at.as_nanos());
+            self.stretches.insert(life.chassis, (end.div_euclid(period) + 2) * period);
+        }
+    }
+
+    /// Every chassis, by name, with the units of time that are known well enough, in order.
+    pub fn chassis(&self) -> impl Iterator<Item = (&str, impl Iterator<Item = RecordedUnit>)> {
+        self.chassis.iter().map(|(name, units)| {
+            let known = units.iter().filter(|(_, seen)| seen.ns >= self.period_ns / SEEN);
+            let unit = |(unit, seen): (&i64, &Seen)| RecordedUnit {
+                t_s: (i128::from(*unit) * i128::from(self.period_ns) / 1_000_000_000) as i64,
+                watts: Watts::from_milli((seen.energy / i128::from(seen.ns)) as i64),
+                capped: seen.capped,
+            };
+            (name.as_str(), known.map(unit))
+        })
+    }
+
+    /// Starts of managers whose time nobody knows.
+    #[must_use]
+    pub fn untimed(&self) -> usize {
+        self.untimed
+    }
+
+    /// Last lines that were cut short by a crash.
+    #[must_use]
+    pub fn damaged_tails(&self) -> usize {
+        self.damaged_tails
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_agent_core::Policy;
+
+    use super::*;
+    use crate::verify::tests::recorded_plant;
+    use crate::world::{Checks, Fault, FaultPlan, Setup, Window, World};
+
+    const S: fn(u64) -> Instant = |s| Instant::from_millis(1000 * s);
+
+    /// The lives of a manager that is down from 45 to 58 s, each as a file's text. The chassis draws 350 W, from
+    /// 80 s on 430 W, with a budget of 420 W.
+    fn lives(unix_ms: Option<i64>) -> Vec<Vec<u8>> {
+        let spec = recorded_plant(&[(0.0, 350), (80.0, 430)], 420);
+        let mut setup = Setup::new(spec, Policy::Stepwise, 1, Duration::from_secs(100));
+        setup.checks = Checks::NONE;
+        setup.record = true;
+        let window = Window { from: S(45), to: S(58), fault: Fault::ChassisDown };
+        setup.faults = FaultPlan { windows: vec![window] };
+        let mut world = World::new(setup);
+        world.run(S(100)).unwrap();
+        let lives = world.chassis_tape().unwrap().lives();
+        // The manager's clock does not begin when the world does.
+        let first = lives[0].header.at;
+        let text = |life: &crate::world::Life<_, _, _, _>| {
+            let mut life = life.clone();
+            let since = life.header.at.since(first).as_millis() as i64;
+            life.header.unix_ms = unix_ms.map(|ms| ms + since);
+            let mut text = Vec::new();
+            life.write(&mut text).unwrap();
+            text
+        };
+        lives.iter().map(text).collect()
+    }
+
+    fn part(text: &[u8]) -> Part<&[u8]> {
+        Part { name: "chassis.jsonl".into(), lines: text }
+    }
+
+    fn units(draws: &RecordedDraws) -> Vec<(i64, f64, bool)> {
+        let (name, units) = draws.chassis().next().unwrap();
+        assert_eq!(name, "chassis");
+        units.map(|u| (u.t_s, libm::round(u.watts.as_f64()), u.capped)).collect()
+    }
+
+    #[test]
+    fn a_recording_gives_the_draws_of_whole_units_and_a_restart_leaves_a_gap() {
+        let texts = lives(Some(1_000_000_000));
+        assert_eq!(texts.len(), 2);
+        let mut draws = RecordedDraws::new(Duration::from_secs(20));
+        // The order of the files of two lives does not matter.
+        for text in texts.iter().rev() {
+            draws.take(vec![part(text)]).unwrap();
+        }
+        let units = units(&draws);
+        let times: Vec<_> = units.iter().map(|unit| unit.0 - 1_000_000).collect();
+        // From 40 to 60 s a quarter is known, and a little of the end.
+        assert_eq!(times, [0, 20, 60, 80]);
+        assert!(
+            units[..3].iter().all(|unit| (348.0..=352.0).contains(&unit.1) && !unit.2),
+            "{units:?}"
+        );
+        // Capped to a little under the budget, which says so.
+        assert!(units[3].1 < 425.0 && units[3].2, "{units:?}");
+        assert_eq!((draws.untimed(), draws.damaged_tails()), (0, 0));
+    }
+
+    #[test]
+    fn without_a_time_every_start_is_a_stretch_of_its_own() {
+        let texts = lives(None);
+        let mut draws = RecordedDraws::new(Duration::from_secs(20));
+        draws.take(texts.iter().map(|text| part(text)).collect()).unwrap();
+        let times: Vec<_> = units(&draws).into_iter().map(|unit| unit.0).collect();
+        // 45 s of the first; the second, of 42 s, begins with a whole unit after a silent one.
+        assert_eq!(times, [0, 20, 80, 100]);
+        assert_eq!(draws.untimed(), 2);
+    }
+
+    #[test]
+    fn damage_is_told_by_file_and_line_unless_a_crash_made_it() {
+        let texts = lives(None);
+        let mut draws = RecordedDraws::new(Duration::from_secs(20));
+        draws.take(vec![part(&texts[0][..texts[0].len() - 30])]).unwrap();
+        assert_eq!((draws.damaged_tails(), units(&draws).len()), (1, 2));
+        let torn = [&texts[0][..texts[0].len() - 30], b"\n", &texts[0][..100]].concat();
+        let header = texts[0].iter().position(|byte| *byte == b'\n').unwrap();
+        let tail = [&texts[0][..header], b"\n{\n{}\n"].concat();
+        for (text, said) in [
+            (&torn[..], "chassis.jsonl:"),
+            (&tail[..], "chassis.jsonl:2: damaged"),
+            (b"{}\n", "chassis.jsonl:1: damaged"),
+        ] {
+            let error = draws.take(vec![part(text)]).unwrap_err().to_string();
+            assert!(error.starts_with(said), "{error}");
+        }
+    }
+}
