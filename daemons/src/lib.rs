@@ -15,6 +15,7 @@ pub mod config;
 pub mod control;
 mod events;
 mod http;
+mod kube;
 mod log;
 mod metrics;
 pub mod place;

@@ -1,5 +1,6 @@
 //! Prometheus metrics, made from a status at every scrape.
 
+mod kubernetes;
 mod place;
 
 use ballast_types::VmClass;

@@ -1,6 +1,7 @@
 //! A laboratory: real daemons as processes, around a rig in this process. See `tests/`.
 
 pub mod bmc;
+pub mod kubernetes;
 pub mod site;
 
 pub mod machines;

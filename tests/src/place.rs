@@ -173,6 +173,12 @@ impl PlaceLab {
         self.caller.get(&self.url(path))
     }
 
+    /// The answer to a POST; status 0 when nobody answers.
+    #[must_use]
+    pub fn post(&self, path: &str, body: &Value) -> (u16, String) {
+        self.caller.post(&self.url(path), body)
+    }
+
     /// The answer to a question.
     ///
     /// # Panics

@@ -71,7 +71,46 @@ fn the_placement_daemons_example_is_accepted_and_its_comments_tell_the_defaults(
     for table in ["[predict]", "[placement]"] {
         assert!(with_defaults_switched_on(&text).lines().any(|line| line.starts_with(table)));
     }
+    let bare = PlaceConfig::parse("place.toml", "name = \"a\"\n[kubernetes]\n").unwrap();
+    assert_eq!(all.kubernetes.take(), bare.kubernetes, "the defaults of [kubernetes]");
     assert_eq!(comparable(all), comparable(shipped));
+}
+
+/// The block under `key: |` of a YAML text, without its indentation.
+fn block(text: &str, key: &str) -> String {
+    let lines = text.lines().skip_while(|line| line.trim() != format!("{key}: |")).skip(1);
+    let inner = |line: &str| line.strip_prefix("    ").map(str::to_owned);
+    lines.map_while(inner).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_schedulers_examples_fit_the_placement_daemon() {
+    let without_comments = |text: &str| {
+        let kept = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+        kept.collect::<Vec<_>>().join("\n")
+    };
+    let scheduler = without_comments(&read("config/kubernetes/scheduler.yaml"));
+    let deployment = read("config/kubernetes/deployment.yaml");
+    assert_eq!(block(&deployment, "scheduler.yaml"), scheduler, "the same, twice");
+    for line in [
+        "apiVersion: kubescheduler.config.k8s.io/v1",
+        "    filterVerb: filter",
+        "    prioritizeVerb: prioritize",
+        "    nodeCacheCapable: true",
+        "    ignorable: true",
+    ] {
+        assert!(scheduler.lines().any(|l| l == line), "{line}\n{scheduler}");
+    }
+    assert!(!scheduler.contains("managedResources") && !scheduler.contains("bindVerb"));
+    let place = PlaceConfig::parse("place.toml", &block(&deployment, "place.toml")).unwrap();
+    assert!(place.kubernetes.is_some_and(|kubernetes| kubernetes.shadow));
+    let prefix = format!("  - urlPrefix: http://{}", place.listen[0].at);
+    assert!(scheduler.lines().any(|line| line == prefix), "{prefix}\n{scheduler}");
+    assert!(
+        !deployment.contains('\t')
+            && deployment
+                .contains("    resources: [\"nodes\", \"pods\"]\n    verbs: [\"list\", \"watch\"]")
+    );
 }
 
 #[test]

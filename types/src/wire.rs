@@ -4,9 +4,11 @@
 
 use serde::{Deserialize, Serialize};
 
+mod kubernetes;
 mod place;
 
 pub use crate::impact::{VmImpact, VmKill};
+pub use kubernetes::{FollowStatus, KubernetesStatus, ShadowStatus};
 pub use place::{
     ChassisBalance, HoldOut, InventoryStatus, ModelStatus, PlaceStatus, PlacedVm, PredictStatus,
 };
@@ -605,6 +607,19 @@ pub enum EventKind {
         host: String,
         /// How many VMs went with it.
         vms: u64,
+    },
+    /// In shadow mode, a pod has its node: what would have been chosen beside what was.
+    ShadowPlacement {
+        /// `namespace/name`.
+        pod: String,
+        /// The node that it has.
+        chosen: String,
+        /// One of the best, the first by name.
+        best: String,
+        /// How the chosen node stood; 1 is the best. `null` where it was not asked about, or could not have it.
+        standing: Option<u64>,
+        /// How many standings there were.
+        of: u64,
     },
     /// An agent has killed a VM: its low-priority cores were at their floor, and that was not enough.
     VmKilled {

@@ -1,11 +1,12 @@
 //! A placement daemon's line in `ballast status`.
 
-use ballast_types::wire::PlaceStatus;
+use ballast_types::wire::{KubernetesStatus, PlaceStatus};
 
-/// The model in force, its age, and what was asked; and a line more where there are hosts.
+/// The model in force, its age, and what was asked; and a line more where there are hosts, or a cluster is followed.
 pub(super) fn line(place: &PlaceStatus) -> String {
     let hosts = &place.inventory;
-    let all = predictions(place);
+    let mut all = predictions(place);
+    all.extend(place.kubernetes.as_ref().map(kubernetes));
     if hosts.hosts == 0 {
         return all;
     }
@@ -21,6 +22,22 @@ pub(super) fn line(place: &PlaceStatus) -> String {
         share(hosts.allocated_memory_gb, hosts.memory_gb),
         hosts.chassis_score_std,
         hosts.server_score_std,
+    )
+}
+
+fn kubernetes(cluster: &KubernetesStatus) -> String {
+    let fresh = if cluster.stale { "stale, without an opinion" } else { "followed" };
+    let shadow = cluster.shadow.as_ref().map(|shadow| {
+        format!("; in shadow {} agreed, {} differed", shadow.agreed, shadow.differed)
+    });
+    format!(
+        "\n  Kubernetes {fresh}: {} nodes ({} cordoned), {} pods; {} filtered, {} prioritized{}",
+        cluster.known_nodes,
+        cluster.cordoned_nodes,
+        cluster.bound_pods,
+        cluster.filter_requests,
+        cluster.prioritize_requests,
+        shadow.unwrap_or_default(),
     )
 }
 

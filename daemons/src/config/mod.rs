@@ -7,6 +7,7 @@ mod agent;
 mod chassis;
 mod groups;
 mod hosts;
+mod kubernetes;
 mod listen;
 mod meter;
 mod place;
@@ -32,6 +33,7 @@ pub use chassis::{
 pub use groups::{DiscoverConfig, GroupsConfig};
 pub(crate) use hosts::size as host_size;
 pub use hosts::{HostFile, ToldHost};
+pub use kubernetes::KubernetesConfig;
 pub use listen::Listen;
 pub use meter::{FuseConfig, MeterConfig, MeterSource};
 pub use place::{PlaceConfig, PredictConfig};

@@ -11,7 +11,7 @@ use toml::de::DeValue;
 
 use super::hosts::HostFile;
 use super::reader::{ConfigError, Problems, Section, flag, number, text, whole};
-use super::{Listen, listen, load};
+use super::{KubernetesConfig, Listen, listen, load};
 use crate::tls::TlsConfig;
 
 /// The whole of `place.toml`, checked.
@@ -31,6 +31,8 @@ pub struct PlaceConfig {
     pub policy: Policy,
     /// The file that says which hosts there are, and what it said; without one they are told by HTTP.
     pub inventory: Option<HostFile>,
+    /// The scheduler extender; `None` when there is none.
+    pub kubernetes: Option<KubernetesConfig>,
 }
 
 /// `[predict]`.
@@ -86,9 +88,12 @@ impl PlaceConfig {
         let inventory = section.optional("file", "a TOML or JSON file of hosts", folder);
         section.finish();
         let inventory = inventory.map(HostFile::at);
+        let kubernetes = KubernetesConfig::read(root.table("kubernetes"));
         root.finish();
         match problems.finish(name)? {
-            Some(name) => Ok(Self { name, listen, tls, state_dir, predict, policy, inventory }),
+            Some(name) => {
+                Ok(Self { name, listen, tls, state_dir, predict, policy, inventory, kubernetes })
+            }
             None => Err(ConfigError::whole(file, "name is missing")),
         }
     }
@@ -137,8 +142,8 @@ mod tests {
         for says in [
             "place.toml:1: name is missing",
             "place.toml:1: listen = \"10.0.0.1:7200\": beyond loopback only with [tls]",
-            "place.toml:2: names: no such key; there are inventory, listen, name, placement, \
-             predict, state_dir, tls",
+            "place.toml:2: names: no such key; there are inventory, kubernetes, listen, name, \
+             placement, predict, state_dir, tls",
             "place.toml:4: predict.model = 1",
             "place.toml:5: predict.require_model = \"yes\"",
             "place.toml:6: predict.stale_after_h = 0: 1 to 8760 hours",

@@ -67,10 +67,15 @@ impl Gate {
     }
 
     /// For a daemon that obeys no chassis and answers many questions, some of them in batches.
-    pub(crate) fn of_queries(tls: bool) -> Arc<Self> {
+    pub(crate) fn of_queries(tls: bool) -> Self {
         let bounds = Arc::new(Bounds::of_queries());
         let body_bytes_max = BATCH_BYTES_MAX;
-        Arc::new(Self { chassis: None, plain_writes: !tls, body_bytes_max, bounds })
+        Self { chassis: None, plain_writes: !tls, body_bytes_max, bounds }
+    }
+
+    /// The same, for longer questions.
+    pub(crate) fn with_body_bytes_max(self, body_bytes_max: usize) -> Self {
+        Self { body_bytes_max: self.body_bytes_max.max(body_bytes_max), ..self }
     }
 
     /// Whether `caller` has the right.

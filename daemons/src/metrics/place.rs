@@ -7,12 +7,18 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::{Labelled, Scrape};
 use crate::http::Refusals;
+use crate::kube;
 use crate::place::{Counters, REASONS, Sure, count};
 
 type Counts = Family<Vec<(&'static str, &'static str)>, Counter>;
 
 /// The metrics of a placement daemon.
-pub(crate) fn place(status: &PlaceStatus, counters: &Counters, refusals: &Refusals) -> String {
+pub(crate) fn place(
+    status: &PlaceStatus,
+    counters: &Counters,
+    kube: Option<&kube::Counters>,
+    refusals: &Refusals,
+) -> String {
     let mut scrape = Scrape(Registry::with_prefix("ballast_place"));
     scrape.door(refusals, status.tls.as_ref());
     let alarms = status.alarms.len() as f64;
@@ -55,6 +61,9 @@ pub(crate) fn place(status: &PlaceStatus, counters: &Counters, refusals: &Refusa
     let latency = counters.latency.clone();
     scrape.0.register_with_unit("predict_latency", help, Unit::Seconds, latency);
     inventory(&mut scrape, &status.inventory, counters);
+    if let Some((status, counters)) = status.kubernetes.as_ref().zip(kube) {
+        super::kubernetes::kubernetes(&mut scrape, status, counters);
+    }
     scrape.text()
 }
 

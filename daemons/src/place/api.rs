@@ -28,6 +28,7 @@ use super::{Counters, hosts, placing, since};
 use crate::config::HostFile;
 use crate::events::Events;
 use crate::http::{self, Gate, Health, Refused};
+use crate::kube::{self, Kube};
 use crate::lock;
 use crate::metrics;
 use crate::tls::Tls;
@@ -58,6 +59,8 @@ pub(super) struct Api {
     pub(super) counters: Arc<Counters>,
     /// What happened.
     pub(super) events: Events,
+    /// The scheduler extender, if there is one.
+    pub(super) kube: Option<Arc<Kube>>,
     /// The daemon's certificate, if it has one.
     pub(super) tls: Option<Arc<Tls>>,
     /// Who may do what.
@@ -74,6 +77,7 @@ impl Api {
             alarms
                 .push(format!("the model's file has not been looked at for {s} s: its disk hangs"));
         }
+        alarms.extend(self.kube.iter().flat_map(|kube| kube.alarms()));
         alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
         alarms.extend(self.stock.alarms());
         let inventory = self.stock.look();
@@ -98,6 +102,7 @@ impl Api {
                 predictions: self.counters.predictions(),
                 conservative: count(conservative),
             },
+            kubernetes: self.kube.as_ref().map(|kube| kube.status()),
             tls: self.tls.as_ref().map(|tls| tls.status()),
             alarms,
         }
@@ -189,13 +194,15 @@ impl Health for Api {
     }
     fn unready(&self) -> Option<String> {
         let without = self.require_model && self.predictor.now().is_none();
-        without.then(|| "there is no model: every answer is conservative".into())
+        let why = without.then(|| "there is no model: every answer is conservative".into());
+        why.or_else(|| self.kube.as_ref()?.unready())
     }
 }
 
 /// Every path that a placement daemon serves.
 pub(super) fn routes(api: Api) -> Router {
     let gate = Arc::clone(&api.gate);
+    let extender = api.kube.clone().map(kube::routes);
     let routes = http::health_routes()
         .route("/v1/predict", post(predict))
         .route("/v1/status", get(async |State(api): State<Api>| Json(api.status())))
@@ -203,12 +210,19 @@ pub(super) fn routes(api: Api) -> Router {
         .route("/metrics", get(scrape))
         .merge(placing::routes())
         .merge(hosts::routes())
-        .with_state(api);
+        .with_state(api)
+        .merge(extender.unwrap_or_default());
     http::guarded(routes, gate)
 }
 
 async fn scrape(State(api): State<Api>) -> Response {
-    http::metrics_text(metrics::place(&api.status(), &api.counters, &api.gate.bounds.refusals))
+    let kube = api.kube.as_ref().map(|kube| &kube.counters);
+    http::metrics_text(metrics::place(
+        &api.status(),
+        &api.counters,
+        kube,
+        &api.gate.bounds.refusals,
+    ))
 }
 
 async fn predict(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
@@ -300,8 +314,9 @@ pub(super) mod tests {
             looked: Arc::new(Mutex::new(crate::now())),
             counters: Arc::default(),
             events,
+            kube: None,
             tls: None,
-            gate: Gate::of_queries(false),
+            gate: Arc::new(Gate::of_queries(false)),
         };
         (dir, api)
     }

@@ -35,6 +35,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use ballast_predict::Request;
 use ballast_types::Instant;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
@@ -42,6 +43,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::config::PlaceConfig;
 use crate::events::Events;
 use crate::http::{self, Gate};
+use crate::kube::Kube;
 use crate::tls::Tls;
 use crate::watchdog::Watchdog;
 use crate::{DaemonArgs, clock, lock, state};
@@ -123,7 +125,17 @@ fn run(config: &PlaceConfig) -> anyhow::Result<()> {
     if let Some(tls) = &tls {
         tls.watch(events.clone())?;
     }
-    let gate = Gate::of_queries(config.listen.iter().any(|listen| listen.tls));
+    let kube = config.kubernetes.as_ref().map(|kubernetes| {
+        let predictor = Arc::clone(&predictor);
+        let predict = move |request: &Request| predictor.predict(request);
+        Kube::start(kubernetes, config.policy, Box::new(predict), events.clone())
+    });
+    let kube = kube.transpose()?;
+    let mut gate = Gate::of_queries(config.listen.iter().any(|listen| listen.tls));
+    if let Some(kube) = &kube {
+        gate = gate.with_body_bytes_max(kube.body_bytes_max());
+    }
+    let gate = Arc::new(gate);
     let api = api::Api {
         name: config.name.clone(),
         require_model: config.predict.require_model,
@@ -134,6 +146,7 @@ fn run(config: &PlaceConfig) -> anyhow::Result<()> {
         hosts_problem: Arc::default(),
         counters: Arc::default(),
         events,
+        kube,
         tls,
         gate: Arc::clone(&gate),
     };

@@ -76,6 +76,12 @@ impl Predictor {
         self.model.get()
     }
 
+    /// What is to be reckoned with for a VM, by the model in force; where its values are impossible, the careful answer.
+    pub(super) fn predict(&self, request: &Request) -> Prediction {
+        let reply = answer(self.now().as_deref(), request);
+        reply.map_or_else(|_| Prediction::unknown(), |reply| reply.prediction)
+    }
+
     /// What status says of the model in force.
     pub(super) fn status(&self) -> Option<ModelStatus> {
         self.now().map(|model| {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::TlsStatus;
+use super::{KubernetesStatus, TlsStatus};
 use crate::PeerName;
 
 /// `GET /v1/status` of a placement daemon.
@@ -19,6 +19,9 @@ pub struct PlaceStatus {
     /// Hosts and VMs.
     #[serde(default)]
     pub inventory: InventoryStatus,
+    /// The scheduler extender; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<KubernetesStatus>,
     /// Its certificate; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsStatus>,

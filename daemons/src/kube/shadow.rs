@@ -1,0 +1,125 @@
+//! What would have been chosen, kept until it is seen what was.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// So many standings of nodes are kept for pods that are not bound yet; the oldest pods go first.
+const STANDINGS_KEPT: usize = 1_000_000;
+
+/// What would have been chosen for pods that are not bound yet.
+#[derive(Debug, Default)]
+pub(crate) struct Shadow {
+    /// By the pod's uid.
+    asked: HashMap<String, Asked>,
+    /// Uids with the number of their question, the oldest first; one that was asked again stands here twice.
+    order: VecDeque<(String, u64)>,
+    questions: u64,
+    kept: usize,
+}
+
+#[derive(Debug)]
+struct Asked {
+    question: u64,
+    /// By name, with each node's standing.
+    nodes: Vec<(Arc<str>, usize)>,
+}
+
+/// What was chosen, beside what would have been.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// One of the best, the first by name.
+    pub(crate) best: Arc<str>,
+    /// How the chosen one stood: 1 is the best. `None` where it was not asked about, or was refused.
+    pub(crate) standing: Option<usize>,
+    /// How many standings there were: the last one's.
+    pub(crate) of: usize,
+}
+
+impl Shadow {
+    /// Keeps what would be chosen for a pod. A pod that is asked for again is chosen for anew.
+    pub(crate) fn asked(&mut self, uid: &str, mut nodes: Vec<(Arc<str>, usize)>) {
+        self.forget(uid);
+        if nodes.is_empty() {
+            return;
+        }
+        nodes.sort_unstable();
+        self.questions += 1;
+        self.kept += nodes.len();
+        self.order.push_back((uid.to_owned(), self.questions));
+        self.asked.insert(uid.to_owned(), Asked { question: self.questions, nodes });
+        while self.kept > STANDINGS_KEPT || self.order.len() > 2 * self.asked.len() + 1_000 {
+            let Some((oldest, question)) = self.order.pop_front() else { break };
+            if self.asked.get(&oldest).is_some_and(|asked| asked.question == question) {
+                self.forget(&oldest);
+            }
+        }
+    }
+
+    /// A pod is bound; `None` where nothing was asked for it.
+    pub(crate) fn bound(&mut self, uid: &str, node: &str) -> Option<Outcome> {
+        let nodes = self.forget(uid)?;
+        let (best, _) = nodes.iter().min_by_key(|(name, standing)| (*standing, name))?;
+        let chosen = nodes.binary_search_by(|(name, _)| (**name).cmp(node)).ok();
+        Some(Outcome {
+            best: Arc::clone(best),
+            standing: chosen.map(|at| nodes[at].1 + 1),
+            of: nodes.iter().map(|(_, standing)| standing + 1).max()?,
+        })
+    }
+
+    /// A pod has gone, or is asked for anew.
+    pub(crate) fn forget(&mut self, uid: &str) -> Option<Vec<(Arc<str>, usize)>> {
+        let asked = self.asked.remove(uid)?;
+        self.kept -= asked.nodes.len();
+        Some(asked.nodes)
+    }
+
+    /// Pods that are not bound yet.
+    pub(crate) fn waiting(&self) -> usize {
+        self.asked.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(standings: &[(&str, usize)]) -> Vec<(Arc<str>, usize)> {
+        standings.iter().map(|(name, standing)| (Arc::from(*name), *standing)).collect()
+    }
+
+    #[test]
+    fn what_was_chosen_is_told_beside_what_would_have_been() {
+        let mut shadow = Shadow::default();
+        shadow.asked("u1", nodes(&[("c", 0), ("a", 1), ("b", 0), ("d", 2)]));
+        shadow.asked("u2", nodes(&[("a", 0)]));
+        shadow.asked("u3", vec![]);
+        let outcome = |best: &str, standing, of| Some(Outcome { best: best.into(), standing, of });
+        assert_eq!((shadow.waiting(), shadow.bound("u3", "a")), (2, None));
+        assert_eq!(shadow.bound("u2", "elsewhere"), outcome("a", None, 1));
+        assert_eq!(
+            shadow.bound("u1", "c"),
+            outcome("b", Some(1), 3),
+            "who ties with the best is as good"
+        );
+        assert_eq!((shadow.bound("u1", "c"), shadow.waiting()), (None, 0), "told once");
+        shadow.asked("u1", nodes(&[("a", 0), ("b", 1)]));
+        shadow.asked("u1", nodes(&[("a", 1), ("b", 0)]));
+        assert_eq!(shadow.bound("u1", "a"), outcome("b", Some(2), 2), "the last question counts");
+    }
+
+    #[test]
+    fn pods_that_are_never_bound_do_not_pile_up() {
+        let mut shadow = Shadow::default();
+        let many: Vec<_> = (0..1_000).map(|n| (Arc::from(format!("n{n:04}")), n)).collect();
+        for pod in 0..1_100 {
+            shadow.asked(&pod.to_string(), many.clone());
+        }
+        assert_eq!((shadow.waiting(), shadow.kept), (1_000, STANDINGS_KEPT));
+        assert!(shadow.bound("99", "n0000").is_none() && shadow.bound("100", "n0000").is_some());
+        for _ in 0..10_000 {
+            shadow.asked("again", nodes(&[("a", 0)]));
+        }
+        assert!(shadow.order.len() < 4_000, "{}", shadow.order.len());
+    }
+}
