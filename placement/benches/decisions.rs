@@ -108,7 +108,7 @@ fn all_rules(cluster: &Cluster) -> Ranking {
 }
 
 fn main() {
-    for hosts in [180, 720, 2880] {
+    for hosts in [720, 1440, 2880, 5760, 11_520] {
         let (scheduler, next) = filled(hosts, all_rules);
         let took = time(DECISIONS, |n| {
             let _ = black_box(scheduler.choose(NOW, &vm(next + n)));

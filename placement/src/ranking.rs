@@ -214,6 +214,27 @@ mod tests {
     }
 
     #[test]
+    fn any_scores_rank_as_counting_ranks_them() {
+        let mut word = 1u64;
+        let mut next = || {
+            word = word
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            word >> 33
+        };
+        for count in [2, 3, 50, 700] {
+            for span in [1, 40, 1 << 30, u64::MAX] {
+                let scores: Vec<i64> =
+                    (0..count).map(|_| (next().wrapping_mul(next()) % span) as i64).collect();
+                let better = |score: &i64| scores.iter().filter(|other| *other > score).count();
+                let counted: Vec<u64> =
+                    scores.iter().map(|score| better(score) as u64 + 1).collect();
+                assert_eq!(ranks(&scores), counted, "{count} {span}");
+            }
+        }
+    }
+
+    #[test]
     fn scores_that_fill_the_word_rank_alike() {
         assert_eq!(ranks(&[i64::MAX, i64::MIN, 0, i64::MAX]), [1, 4, 3, 1]);
         assert_eq!(ranks(&[i64::MAX, i64::MAX - 2, i64::MAX - 1]), [1, 3, 2]);

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::generate::Workload;
 use super::power::exceeded;
-use super::predictor::Arm;
+use super::predictor::{Arm, Class, P95, Quarter, Told};
 use super::replay::Reason;
 use super::run::{Month, Setup, Site, run};
 use crate::experiment::{OptionError, Shape, Spread};
@@ -86,19 +86,113 @@ impl Options {
         Ok(Site { chassis, servers, cores, load, days, model: self.shape.model()? })
     }
 
-    fn setups(&self) -> Result<Vec<Setup>, OptionError> {
+    /// An arm with this weight of the chassis score.
+    fn case(&self, arm: Arm, alpha: Alpha) -> Case {
+        let weights = (self.packing_weight, self.power_weight);
+        Case {
+            name: arm.name().to_owned(),
+            arm,
+            setup: Setup {
+                told: arm.told(),
+                alpha,
+                weights: if arm == Arm::None { (1, 0) } else { weights },
+            },
+            load: self.load,
+            unseen: false,
+        }
+    }
+
+    /// Figure 7: every arm with every weight of the chassis score.
+    ///
+    /// # Errors
+    /// Names the first option that nothing can be made of.
+    pub fn figure7(&self) -> Result<Vec<Case>, OptionError> {
         let alphas = self.alphas.iter().map(|alpha| {
             Alpha::new(*alpha).ok_or_else(|| OptionError::new("alphas", alpha, "0 to 1"))
         });
         let alphas = alphas.collect::<Result<Vec<_>, _>>()?;
-        let weights = (self.packing_weight, self.power_weight);
         let arm = |arm: &Arm| {
             let alphas = if *arm == Arm::None { &[Alpha::PAPER][..] } else { &alphas };
-            let setup = |alpha: &Alpha| Setup { arm: *arm, alpha: *alpha, weights };
-            alphas.iter().map(setup).collect::<Vec<_>>()
+            alphas.iter().map(|alpha| self.case(*arm, *alpha)).collect::<Vec<_>>()
         };
         Ok(self.arms.iter().flat_map(arm).collect())
     }
+
+    /// The rules' weights against each other, on loads that nothing else is measured with.
+    #[must_use]
+    pub fn weights(&self) -> Vec<Case> {
+        let none = Case { name: "none".to_owned(), ..self.case(Arm::None, Alpha::PAPER) };
+        let weighed = WEIGHTS.iter().flat_map(|weights| {
+            let name = format!("{}:{}", weights.0, weights.1);
+            [Arm::Model, Arm::Oracle].map(|arm| {
+                let case = self.case(arm, Alpha::PAPER);
+                Case {
+                    name: name.clone(),
+                    setup: Setup { weights: *weights, ..case.setup },
+                    ..case
+                }
+            })
+        });
+        core::iter::once(none).chain(weighed).map(|case| Case { unseen: true, ..case }).collect()
+    }
+
+    /// What is told, part by part between the arms.
+    #[must_use]
+    pub fn knowledge(&self) -> Vec<Case> {
+        let case = |(name, class, p95, quarter): &(&str, Class, P95, Quarter)| {
+            let case = self.case(Arm::Model, Alpha::PAPER);
+            let told = Told { class: *class, p95: *p95, quarter: *quarter };
+            Case { name: (*name).to_owned(), setup: Setup { told, ..case.setup }, ..case }
+        };
+        KNOWLEDGE.iter().map(case).collect()
+    }
+
+    /// Clusters that are asked for more, until they refuse.
+    #[must_use]
+    pub fn fuller(&self) -> Vec<Case> {
+        let arms = |load: &f64| {
+            [Arm::None, Arm::Model, Arm::Oracle]
+                .map(|arm| Case { load: *load, ..self.case(arm, Alpha::PAPER) })
+        };
+        FULLER.iter().flat_map(arms).collect()
+    }
+}
+
+/// Packing to power, from the least packing on.
+const WEIGHTS: [(u32, u32); 5] = [(1, 2), (1, 1), (2, 1), (4, 1), (8, 1)];
+/// Shares of cores that are asked for.
+const FULLER: [f64; 3] = [0.75, 0.85, 0.95];
+/// What is told, by name.
+const KNOWLEDGE: [(&str, Class, P95, Quarter); 11] = {
+    use Quarter::{Middle, UpperEnd};
+    [
+        ("model", Class::Model, P95::Model, UpperEnd),
+        ("model, quarter's middle", Class::Model, P95::Model, Middle),
+        ("model's class, no P95 (criticality-only)", Class::Model, P95::Unknown, UpperEnd),
+        ("model's class, right quarter", Class::Model, P95::Right, UpperEnd),
+        ("class 98 % right, model's P95", Class::Accuracy, P95::Model, UpperEnd),
+        ("class 98 % right, no P95", Class::Accuracy, P95::Unknown, UpperEnd),
+        ("right class, model's P95", Class::Right, P95::Model, UpperEnd),
+        ("right class, no P95", Class::Right, P95::Unknown, UpperEnd),
+        ("oracle", Class::Right, P95::Right, UpperEnd),
+        ("oracle, quarter's middle", Class::Right, P95::Right, Middle),
+        ("right class, exact P95", Class::Right, P95::Exact, UpperEnd),
+    ]
+};
+
+/// A scheduler on a load; one row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// What it is called.
+    pub name: String,
+    /// Who predicts, or who comes nearest to it.
+    pub arm: Arm,
+    /// The scheduler.
+    pub setup: Setup,
+    /// The share of cores that is asked for.
+    pub load: f64,
+    /// It is measured on the calibration's seeds.
+    pub unseen: bool,
 }
 
 /// A month to be played.
@@ -111,7 +205,12 @@ pub struct Job {
 }
 
 /// What a job came to.
-pub type Done = Month;
+#[derive(Clone, Debug, PartialEq)]
+pub struct Done {
+    month: Month,
+    /// The budget of a chassis that it exceeds in 1 % of chassis-hours.
+    budget_1pct_w: f64,
+}
 
 /// The budget of a chassis, in watts, that the arm `none` exceeds in 1 % of chassis-hours, on a load of its own.
 ///
@@ -121,7 +220,7 @@ pub fn calibrate(options: &Options) -> Result<f64, OptionError> {
     let site = options.site()?;
     let first = options.seeds.first().copied().unwrap_or(1);
     let load = workload(&site, first.wrapping_add(CALIBRATION));
-    let setup = Setup { arm: Arm::None, alpha: Alpha::PAPER, weights: (1, 1) };
+    let Case { setup, .. } = options.case(Arm::None, Alpha::PAPER);
     Ok(exceeded(run(&site, &setup, &load, None).draws_w, ABOVE))
 }
 
@@ -130,19 +229,19 @@ fn workload(site: &Site, seed: u64) -> Workload {
     Workload::generate(seed, cores, site.load, site.days)
 }
 
-/// All months that [`rows`] needs, under this budget.
+/// All months that [`rows`] needs of these cases, under this budget.
 ///
 /// # Errors
 /// Names the first option that nothing can be made of.
-pub fn jobs(options: &Options, budget_w: f64) -> Result<Vec<Job>, OptionError> {
+pub fn jobs(options: &Options, cases: &[Case], budget_w: f64) -> Result<Vec<Job>, OptionError> {
     let site = options.site()?;
-    let setups = options.setups()?;
-    let of = |setup: &Setup| {
-        let setup = *setup;
-        let job = move |seed: &u64| Job { site, setup, seed: *seed, budget_w };
+    let of = |case: &Case| {
+        let (setup, site) = (case.setup, Site { load: case.load, ..site });
+        let offset = if case.unseen { CALIBRATION } else { 0 };
+        let job = move |seed: &u64| Job { site, setup, seed: seed.wrapping_add(offset), budget_w };
         options.seeds.iter().map(job).collect::<Vec<_>>()
     };
-    Ok(setups.iter().flat_map(of).collect())
+    Ok(cases.iter().flat_map(of).collect())
 }
 
 impl Job {
@@ -151,9 +250,9 @@ impl Job {
     pub fn run(&self) -> Done {
         let load = workload(&self.site, self.seed);
         let mut month = run(&self.site, &self.setup, &load, Some(self.budget_w));
-        // Nobody asks for these, and there are tens of thousands.
-        month.draws_w = Vec::new();
-        month
+        // Of tens of thousands of figures one is asked for.
+        let budget_1pct_w = exceeded(core::mem::take(&mut month.draws_w), ABOVE);
+        Done { month, budget_1pct_w }
     }
 }
 
@@ -176,6 +275,8 @@ pub struct Row {
     pub capping_events_per_week: f64,
     /// Hours of user-facing cores that a server's own limit would throttle in them, over all days.
     pub user_facing_throttled_core_h: f64,
+    /// The budget of a chassis, in watts, that would be exceeded in 1 % of chassis-hours.
+    pub budget_1pct_w: f64,
     /// Watts that the low-priority cores of a server with VMs can shed, 10th percentile over server-hours.
     pub sheddable_w_p10: f64,
     /// Deployments refused because all servers together had too few cores.
@@ -190,26 +291,25 @@ pub struct Row {
     pub seeds: usize,
 }
 
-/// Puts the months together, which are in the order of [`jobs`].
-///
-/// # Errors
-/// Names the first option that nothing can be made of.
-pub fn rows(options: &Options, done: &[Done]) -> Result<Vec<Row>, OptionError> {
+/// Puts the months of these cases together, which are in the order of [`jobs`].
+#[must_use]
+pub fn rows(options: &Options, cases: &[Case], done: &[Done]) -> Vec<Row> {
     let (seeds, weeks) = (options.seeds.len(), f64::from(options.days) / 7.0);
-    let row = |(setup, months): (Setup, &[Done])| {
-        let over = |of: &dyn Fn(&Month) -> f64| Spread::of(months.iter().map(of));
+    let row = |(case, months): (&Case, &[Done])| {
+        let over = |of: &dyn Fn(&Month) -> f64| Spread::of(months.iter().map(|d| of(&d.month)));
         let failures =
             |reason| over(&|m: &Month| m.failures.get(&reason).copied().unwrap_or(0) as f64).median;
         let (chassis, server) = (over(&|m| m.chassis_score_std), over(&|m| m.server_score_std));
         Row {
-            arm: setup.arm,
-            alpha: (setup.arm != Arm::None).then(|| setup.alpha.get()),
+            arm: case.arm,
+            alpha: (case.arm != Arm::None).then(|| case.setup.alpha.get()),
             failure_rate: over(&Month::failure_rate).median,
             empty_server_ratio: over(&|m| m.empty_server_ratio).median,
             chassis_score_std: chassis.median,
             server_score_std: server.median,
             capping_events_per_week: over(&|m| m.capped_hours as f64 / weeks).median,
             user_facing_throttled_core_h: over(&|m| m.user_facing_throttled_core_h).median,
+            budget_1pct_w: Spread::of(months.iter().map(|d| d.budget_1pct_w)).median,
             sheddable_w_p10: over(&|m| m.sheddable_w_p10).median,
             failures_for_cores: failures(Reason::Cores),
             failures_for_fragmentation: failures(Reason::Fragmentation),
@@ -218,5 +318,5 @@ pub fn rows(options: &Options, done: &[Done]) -> Result<Vec<Row>, OptionError> {
             seeds,
         }
     };
-    Ok(options.setups()?.into_iter().zip(done.chunks(seeds.max(1))).map(row).collect())
+    cases.iter().zip(done.chunks(seeds.max(1))).map(row).collect()
 }

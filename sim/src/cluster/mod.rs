@@ -22,7 +22,7 @@ mod tests;
 
 pub use arrivals::{Arrival, Arrivals, ArrivalsError};
 pub use generate::{Deployment, Vm, Workload};
-pub use predictor::Arm;
+pub use predictor::{Arm, Class, P95, Quarter, Told};
 pub use replay::{
     Action, Drained, Moving, Outcome, Phase, Plan, Reason, ReplayError, ReplayOptions, replay,
 };

@@ -11,7 +11,7 @@ use ballast_types::{Instant, PowerModel};
 
 use super::generate::{Vm, Workload};
 use super::power::{Server, Use, cap};
-use super::predictor::Arm;
+use super::predictor::Told;
 use super::replay::Reason;
 
 const HOUR_MS: u64 = 3_600_000;
@@ -36,11 +36,11 @@ pub struct Site {
 /// A scheduler to look at.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setup {
-    /// Who predicts.
-    pub arm: Arm,
+    /// What it is told.
+    pub told: Told,
     /// The weight of the chassis score.
     pub alpha: Alpha,
-    /// Weights of the packing rule and of the power rule.
+    /// Weights of the packing rule and of the power rule; 0 leaves one out.
     pub weights: (u32, u32),
 }
 
@@ -124,10 +124,7 @@ impl<'a> Run<'a> {
         let host = |n| Host { chassis: ChassisId(n / site.servers), capacity };
         let cluster = Cluster::new(&(0..count).map(host).collect::<Vec<_>>());
         let truth = Power::new(&cluster, setup.alpha);
-        let (best_fit, power) = match setup.arm {
-            Arm::None => (1, 0),
-            _ => setup.weights,
-        };
+        let (best_fit, power) = setup.weights;
         let policy = Policy { best_fit, power, alpha: setup.alpha, anti_affinity: false };
         let scheduler = policy.scheduler(cluster, Instant::ZERO);
         Self {
@@ -148,7 +145,7 @@ impl<'a> Run<'a> {
     /// Places all of them or none.
     fn place(&mut self, at_ms: u64, vms: &[Vm]) -> bool {
         let now = Instant::from_millis(at_ms);
-        let requests: Vec<VmRequest> = vms.iter().map(|vm| self.setup.arm.request(vm)).collect();
+        let requests: Vec<VmRequest> = vms.iter().map(|vm| self.setup.told.request(vm)).collect();
         let Ok(hosts) = self.scheduler.place_all(now, &requests) else { return false };
         for (vm, host) in vms.iter().zip(hosts) {
             self.leaving.entry(at_ms + vm.lifetime_ms).or_default().push((vm.id, host));

@@ -180,10 +180,11 @@ fn small() -> experiment::Options {
 fn the_rule_balances_chassis_and_spares_user_facing_cores() {
     let options = experiment::Options { alphas: vec![0.0, 0.8], ..small() };
     let budget_w = experiment::calibrate(&options).unwrap();
-    let jobs = experiment::jobs(&options, budget_w).unwrap();
+    let cases = options.figure7().unwrap();
+    let jobs = experiment::jobs(&options, &cases, budget_w).unwrap();
     assert_eq!(jobs.len(), 2 * 7);
     let done: Vec<_> = jobs.iter().map(experiment::Job::run).collect();
-    let rows = experiment::rows(&options, &done).unwrap();
+    let rows = experiment::rows(&options, &cases, &done);
     let of =
         |arm, alpha: Option<f64>| *rows.iter().find(|r| r.arm == arm && r.alpha == alpha).unwrap();
     let (none, model) = (of(Arm::None, None), of(Arm::Model, Some(0.8)));
@@ -193,8 +194,35 @@ fn the_rule_balances_chassis_and_spares_user_facing_cores() {
     assert!(oracle.server_score_std < model.server_score_std, "{oracle:?} {model:?}");
     assert!(model.server_score_std < none.server_score_std, "{model:?} {none:?}");
     assert!(model.capping_events_per_week <= none.capping_events_per_week);
+    assert!(model.budget_1pct_w < none.budget_1pct_w, "{model:?} {none:?}");
     // The same again gives the same, and in any order.
     assert_eq!(jobs[3].run(), done[3]);
+}
+
+#[test]
+fn the_other_cases_change_one_thing_each() {
+    let options = small();
+    let weights = options.weights();
+    assert!(weights.iter().all(|case| case.unseen));
+    assert_eq!(weights[0].setup.weights, (1, 0));
+    let named: Vec<_> = weights[1..].iter().map(|c| (&*c.name, c.setup.weights)).collect();
+    assert_eq!(named[0], ("1:2", (1, 2)));
+    assert_eq!((named[6], named.len()), (("4:1", (4, 1)), 10));
+    let told = options.knowledge();
+    let of = |name: &str| told.iter().find(|case| case.name == name).unwrap().setup.told;
+    for arm in [Arm::Model, Arm::Oracle] {
+        assert_eq!(of(arm.name()), arm.told());
+    }
+    assert_eq!(of("model's class, no P95 (criticality-only)"), Arm::CriticalityOnly.told());
+    // Twice as much is asked for as there is.
+    let full = [experiment::Case { load: 2.0, ..options.fuller()[1].clone() }];
+    let jobs = experiment::jobs(&options, &full, 1e9).unwrap();
+    let done: Vec<_> = jobs.iter().map(experiment::Job::run).collect();
+    assert!(experiment::rows(&options, &full, &done)[0].failure_rate > 0.1);
+    // Seeds that are measured are no others.
+    let unseen = experiment::jobs(&options, &weights[..1], 1e9).unwrap();
+    let seen = experiment::jobs(&options, &options.figure7().unwrap(), 1e9).unwrap();
+    assert!(!seen.contains(&unseen[0]));
 }
 
 #[test]
@@ -208,8 +236,11 @@ fn a_month_counts_every_request_and_every_hour() {
         days: 2,
     };
     let load = Workload::generate(5, 240, site.load, site.days);
-    let setup =
-        Setup { arm: Arm::None, alpha: ballast_placement::rules::Alpha::PAPER, weights: (1, 1) };
+    let setup = Setup {
+        told: Arm::None.told(),
+        alpha: ballast_placement::rules::Alpha::PAPER,
+        weights: (1, 0),
+    };
     let free = run(&site, &setup, &load, None);
     assert_eq!(free.requests as usize, load.deployments.len());
     assert_eq!((free.draws_w.len(), free.capped_hours), (2 * 48, 0));
@@ -232,6 +263,7 @@ fn options_that_nothing_can_be_made_of_are_named() {
         (experiment::Options { alphas: vec![1.5], ..small() }, "alphas"),
         (experiment::Options { power_weight: 0, ..small() }, "packing_weight, power_weight"),
     ] {
-        assert_eq!(experiment::jobs(&options, 1000.0).unwrap_err().key, key);
+        let jobs = options.figure7().and_then(|cases| experiment::jobs(&options, &cases, 1000.0));
+        assert_eq!(jobs.unwrap_err().key, key);
     }
 }

@@ -1,0 +1,207 @@
+//! What the document shows beside Figure 7: why arms differ, how the rules were weighed, and clusters that are fuller.
+
+use ballast_sim::cluster::Arm;
+use ballast_sim::cluster::experiment::{Case, Options, Row};
+
+use super::super::report::{Goal, Part, number, percent};
+use super::super::table::Table;
+use super::{EMPTY, between};
+
+/// The row of a case by its name.
+fn named<'r>(cases: &[Case], rows: &'r [Row], name: &str) -> Option<&'r Row> {
+    cases.iter().zip(rows).find(|(case, _)| case.name == name).map(|(_, row)| row)
+}
+
+/// What every part of the knowledge is worth.
+pub(super) fn knowledge(cases: &[Case], rows: &[Row]) -> Vec<Part> {
+    let mut table =
+        Table::new(1, &["told", "chassis std", "range", "server std", "range", "empty %"]);
+    for (case, row) in cases.iter().zip(rows) {
+        table.row(vec![
+            case.name.clone(),
+            number(row.chassis_score_std, 4),
+            between(row.chassis_score_std_range),
+            number(row.server_score_std, 4),
+            between(row.server_score_std_range),
+            percent(row.empty_server_ratio, 1),
+        ]);
+    }
+    let of = |name: &str| named(cases, rows, name);
+    // How much of the way from the model to the oracle.
+    let share = |name: &str, of_row: fn(&Row) -> f64| {
+        let (model, oracle, this) = (of("model")?, of("oracle")?, of(name)?);
+        let way = of_row(model) - of_row(oracle);
+        Some(percent((of_row(model) - of_row(this)) / way, 0))
+    };
+    let both = |name: &str| {
+        let server = share(name, |row| row.server_score_std)?;
+        Some(format!(
+            "{server} % in server balance, {} % in chassis balance",
+            share(name, |row| row.chassis_score_std)?
+        ))
+    };
+    let mut parts = vec![Part::Heading("Against the paper: what the gaps come from".to_owned())];
+    if let (Some(class), Some(p95), Some(accuracy)) = (
+        both("right class, model's P95"),
+        both("model's class, right quarter"),
+        both("class 98 % right, model's P95"),
+    ) {
+        parts.push(Part::Words(format!(
+            "The paper's Figure 7 is known by its text only. Orders agree: alpha 0 spoils the chassis balance, alpha 1 the server \
+             balance. Sizes do not: the paper's oracle is \"only slightly\" better than its model, and criticality alone clearly \
+             worse. Here, at alpha 0.8, the oracle is far ahead in server balance, and criticality alone comes near the model. So each \
+             part was made right by itself; of the way from the model to the oracle\n\n\
+             - the right class alone goes {class};\n\
+             - the right P95 alone goes {p95};\n\
+             - a class that is right in 98 % of either class, Table III's accuracy, goes {accuracy}.\n\n\
+             It is the class. Table III's recall says that of the VMs that are not user-facing 31 % are taken for user-facing ones. \
+             Among the paper's VMs these were few, so that its accuracy is 98 %; here they have 60 % of the cores, as Section IV-A \
+             has it, and a server that holds them looks balanced and is not. With an error of 2 % in either class the gap is the paper's \"slightly\". \
+             The P95 matters for the chassis balance, where the class plays no part, and for the server balance only once the class is right: \
+             an error in the class hides it. What a quarter counts as, its upper end or its middle, is of little weight.",
+        )));
+    }
+    parts.push(Part::Table(table));
+    parts
+}
+
+/// What the rules' weights come to.
+pub(super) fn weights(cases: &[Case], rows: &[Row]) -> Vec<Part> {
+    let mut table = Table::new(
+        2,
+        &[
+            "packing:power",
+            "arm",
+            "failures %",
+            "empty %",
+            "chassis std",
+            "server std",
+            "1 % budget W",
+        ],
+    );
+    for (case, row) in cases.iter().zip(rows) {
+        table.row(vec![
+            if case.arm == Arm::None { String::new() } else { case.name.clone() },
+            row.arm.name().to_owned(),
+            percent(row.failure_rate, 2),
+            percent(row.empty_server_ratio, 1),
+            number(row.chassis_score_std, 4),
+            number(row.server_score_std, 4),
+            number(row.budget_1pct_w, 0),
+        ]);
+    }
+    let words = format!(
+        "The rules' weights, at alpha 0.8, on loads that nothing else is measured with (the seeds plus 2³²). The weight hardly moves the balances; \
+         what it moves is how many servers stay empty. The one that is used is the least weight of the packing rule that \
+         leaves as many as `none` does, within {} points.",
+        percent(EMPTY, 0)
+    );
+    vec![
+        Part::Heading("Weights of the two rules".to_owned()),
+        Part::Words(words),
+        Part::Table(table),
+    ]
+}
+
+/// Whether the weights in use are those that the sweep chooses.
+pub(super) fn chosen(options: &Options, cases: &[Case], rows: &[Row]) -> Goal {
+    let none = rows.iter().find(|row| row.arm == Arm::None);
+    let model = cases.iter().zip(rows).filter(|(case, _)| case.arm == Arm::Model);
+    let chosen = none.and_then(|none| {
+        let about = |row: &Row| (row.empty_server_ratio - none.empty_server_ratio).abs() <= EMPTY;
+        model.into_iter().find(|(_, row)| about(row))
+    });
+    let used = (options.packing_weight, options.power_weight);
+    Goal::new(
+        "weights: the least packing that leaves as many servers empty as none, within 5 points, on other loads",
+        chosen.map(|(case, _)| {
+            let words = format!("{} chosen, {}:{} used", case.name, used.0, used.1);
+            (words, case.setup.weights == used)
+        }),
+    )
+}
+
+/// What becomes of requests when the cluster is fuller.
+pub(super) fn fuller(cases: &[Case], rows: &[Row]) -> Vec<Part> {
+    let mut table = Table::new(
+        1,
+        &[
+            "arm",
+            "load %",
+            "failures %",
+            "for cores",
+            "for fragmentation",
+            "empty %",
+            "chassis std",
+            "server std",
+        ],
+    );
+    for (case, row) in cases.iter().zip(rows) {
+        table.row(vec![
+            row.arm.name().to_owned(),
+            percent(case.load, 0),
+            percent(row.failure_rate, 2),
+            number(row.failures_for_cores, 0),
+            number(row.failures_for_fragmentation, 0),
+            percent(row.empty_server_ratio, 1),
+            number(row.chassis_score_std, 4),
+            number(row.server_score_std, 4),
+        ]);
+    }
+    vec![
+        Part::Heading("Fuller clusters".to_owned()),
+        Part::Words(
+            "At the load above nothing is refused by anybody. Here more is asked for, at alpha 0.8: deployments refused, because all servers \
+             together had too few cores, or because no server had enough for one of the VMs."
+                .to_owned(),
+        ),
+        Part::Table(table),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(case: &Case, empty: f64, server: f64) -> Row {
+        let template = super::super::tests::row(case.arm, Some(0.8), 0.03, server, 0.0);
+        Row { empty_server_ratio: empty, ..template }
+    }
+
+    #[test]
+    fn the_least_packing_that_keeps_servers_empty_is_chosen() {
+        let options = Options::default();
+        let cases = options.weights();
+        let rows = |empty: fn((u32, u32)) -> f64| -> Vec<Row> {
+            let of = |case: &Case| {
+                row(case, if case.arm == Arm::None { 0.3 } else { empty(case.setup.weights) }, 0.1)
+            };
+            cases.iter().map(of).collect()
+        };
+        let by_weight = rows(|(packing, power)| 0.1 + 0.04 * f64::from(packing) / f64::from(power));
+        let goal = chosen(&options, &cases, &by_weight);
+        assert_eq!((goal.met, &*goal.measured), (Some(true), "4:1 chosen, 4:1 used"));
+        let goal = chosen(&options, &cases, &rows(|_| 0.28));
+        assert_eq!((goal.met, &*goal.measured), (Some(false), "1:2 chosen, 4:1 used"));
+        assert_eq!(chosen(&options, &cases, &rows(|_| 0.1)).met, None);
+        let Part::Table(table) = &weights(&cases, &by_weight)[2] else { panic!() };
+        assert_eq!(table.text().lines().count(), 12);
+    }
+
+    #[test]
+    fn the_way_from_model_to_oracle_is_shared_out_by_the_rows() {
+        let cases = Options::default().knowledge();
+        let server = |case: &Case| match &*case.name {
+            "oracle" => 0.08,
+            "right class, model's P95" => 0.09,
+            "class 98 % right, model's P95" => 0.084,
+            _ => 0.12,
+        };
+        let rows: Vec<Row> = cases.iter().map(|case| row(case, 0.3, server(case))).collect();
+        let parts = knowledge(&cases, &rows);
+        let Part::Words(words) = &parts[1] else { panic!() };
+        assert!(words.contains("the right class alone goes 75 % in server"), "{words}");
+        assert!(words.contains("the right P95 alone goes 0 % in server"), "{words}");
+        assert!(words.contains("accuracy, goes 90 % in server"), "{words}");
+    }
+}
