@@ -1,5 +1,7 @@
 //! The calls about hosts and VMs, as they are made.
 
+use std::sync::Arc;
+
 use ballast_placement::inventory::Snapshot;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -7,6 +9,7 @@ use tempfile::TempDir;
 
 use super::api::Api;
 use super::api::tests::{api, ask};
+use crate::http::Gate;
 
 async fn call(api: &Api, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let body = if body.is_null() { String::new() } else { body.to_string() };
@@ -221,6 +224,13 @@ async fn bad_requests_are_refused_by_name_and_counted() {
         (
             "POST",
             "/v1/score",
+            with(vm("a"), &json!({"top": 1.5})),
+            400,
+            "top = 1.5: a whole number",
+        ),
+        (
+            "POST",
+            "/v1/score",
             with(vm("a"), &json!({"spread": true})),
             400,
             "spread = true: only with a deployment",
@@ -267,6 +277,32 @@ async fn bad_requests_are_refused_by_name_and_counted() {
         assert_eq!(inventory(&api), before, "{method} {path} {body}");
     }
     assert_eq!(api.status().inventory.refused, refused);
+}
+
+#[tokio::test]
+async fn who_has_not_the_right_reads_and_changes_nothing() {
+    let (_dir, mut api) = site().await;
+    let before = inventory(&api);
+    // Where TLS is served, this machine without a certificate only reads.
+    api.gate = Arc::new(Gate::of_queries(true));
+    for (method, path) in [
+        ("POST", "/v1/place"),
+        ("PUT", "/v1/vms/a"),
+        ("DELETE", "/v1/vms/a"),
+        ("PUT", "/v1/hosts/s1"),
+        ("DELETE", "/v1/hosts/s1"),
+    ] {
+        let body = with(vm("a"), &json!({"host": "s1"}));
+        let (status, why) = call(&api, method, path, &body).await;
+        assert_eq!(status, 403, "{method} {path}: {why}");
+        let why = why["error"].as_str().unwrap();
+        assert!(why.starts_with("needs the certificate of ballast://operator/NAME"), "{why}");
+    }
+    assert_eq!(call(&api, "POST", "/v1/score", &vm("a")).await.0, 200);
+    for path in ["/v1/vms", "/v1/hosts", "/v1/hosts/s1", "/v1/status"] {
+        get(&api, path).await;
+    }
+    assert_eq!(inventory(&api), before);
 }
 
 /// What no field of a VM may be, and what no number may be.

@@ -69,6 +69,9 @@ async fn score(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
     let start = Instant::now();
     let read = |body: &Fields<'_>| {
         let top = body.within("top", 1.0..=TOP_MAX, "1 to 1000")?;
+        if top.is_some_and(|top| top.fract() != 0.0) {
+            return Err(body.wrong("top", "a whole number, 1 to 1000"));
+        }
         Ok((Wanted::read(body, None)?, top.map_or(TOP, |top| top as usize)))
     };
     let (wanted, top) = api.checked(fields::body(&body, read))?;

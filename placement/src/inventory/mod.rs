@@ -181,17 +181,18 @@ impl Inventory {
     ) -> Result<(), InventoryError> {
         let told = NamedHost { name: name.to_owned(), spec: spec.clone() };
         check_host(&told)?;
-        let mut hosts = self.named_hosts();
-        match hosts.binary_search_by(|host| host.name.as_str().cmp(name)) {
-            Ok(at) => {
-                let before = core::mem::replace(&mut hosts[at], told);
-                let HostSpec { chassis, capacity, .. } = &before.spec;
-                if (chassis, capacity) == (&spec.chassis, &spec.capacity) {
-                    let set = self.scheduler.set_state(HostId(at as u32), spec.state);
-                    return set.map_err(|error| self.by_name("", &error));
-                }
+        let known = self.find(name);
+        if let Some(host) = known {
+            let before = self.view(host);
+            if (before.chassis, before.capacity) == (&spec.chassis, spec.capacity) {
+                let set = self.scheduler.set_state(host, spec.state);
+                return set.map_err(|error| self.by_name("", &error));
             }
-            Err(at) => hosts.insert(at, told),
+        }
+        let mut hosts = self.named_hosts();
+        match known {
+            Some(host) => hosts[host.0 as usize] = told,
+            None => hosts.insert(hosts.partition_point(|host| host.name.as_str() < name), told),
         }
         self.rebuild(now, &hosts)
     }
