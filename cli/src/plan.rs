@@ -3,6 +3,7 @@
 mod args;
 mod curves;
 mod histograms;
+mod history;
 mod levels;
 mod plot;
 mod recorded;
@@ -68,13 +69,13 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         bail!("no reading counts as a draw: {}", report::rejected(history.rejected));
     }
     let plans = history.draws.iter().map(|(generation, draws)| {
-        let (chassis, curves) = asked.chassis(generation)?;
+        let (chassis, basis) = asked.chassis(generation)?;
         let make = |approach| Plan::make(draws, approach, &chassis, &asked.terms);
         let table = Approach::ALL.iter();
         let table = table.filter_map(|approach| Some((approach.name, make(approach)?))).collect();
         let plan = make(&asked.approach).context("a history without readings")?;
-        let (generation, curves) = (generation.clone(), curves.to_owned());
-        Ok(Answer { generation, curves, plan, longest_event_s: None, table, verified: None })
+        let generation = generation.clone();
+        Ok(Answer { generation, basis, plan, longest_event_s: None, table, verified: None })
     });
     for generation in asked.curves.unused(|name| history.draws.contains_key(name)) {
         tell(&format!("--profile {generation}=…: no reading is of that generation"));

@@ -17,6 +17,7 @@
 //! | `events` | what a budget would have done to the history |
 //! | `plan` | buffer and savings |
 //! | `levels` | racks, rows, UPSs: budgets that every breaker can carry |
+//! | `estimate` | how busy VMs were, from labelled history |
 //! | `curves` | a server's draw by load and frequency, fitted to measurements |
 //!
 //! Source: Kumbhare et al., arXiv 2010.15388, Section III-E and IV-F.
@@ -24,6 +25,7 @@
 mod cells;
 mod chassis;
 mod curves;
+mod estimate;
 mod events;
 mod histogram;
 mod levels;
@@ -35,6 +37,7 @@ mod readings;
 
 pub use chassis::{Chassis, ChassisError, Reductions};
 pub use curves::{CurvesError, Fit, Linear, Point, Residuals};
+pub use estimate::{Estimate, LEAST_VMS, Mean, Past, PastVm};
 pub use events::Events;
 pub use histogram::{Histogram, HistogramError};
 pub use levels::{

@@ -7,8 +7,10 @@ use ballast_planner::{Approach, Chassis, Intake, Policy, Terms, Treated};
 use ballast_types::Watts;
 use clap::{Args, ValueEnum};
 use core::time::Duration;
+use serde::Serialize;
 
 use super::curves::{CurveArgs, Curves};
+use super::history::{LoadArgs, Loads};
 use super::levels::LevelArgs;
 use super::verify::VerifyArgs;
 use crate::demo::positive;
@@ -67,18 +69,8 @@ struct SiteArgs {
     /// Servers in a chassis
     #[arg(long, value_name = "N", default_value_t = 12)]
     servers: u32,
-    /// Allocated cores, as a share of the physical ones
-    #[arg(long, value_name = "SHARE", default_value_t = 0.51, value_parser = share)]
-    alloc: f64,
-    /// User-facing cores, as a share of the allocated ones
-    #[arg(long, value_name = "SHARE", default_value_t = 0.4, value_parser = share)]
-    beta: f64,
-    /// P95 utilisation of user-facing VMs
-    #[arg(long, value_name = "SHARE", default_value_t = 0.65, value_parser = share)]
-    util_uf: f64,
-    /// P95 utilisation of the others
-    #[arg(long, value_name = "SHARE", default_value_t = 0.44, value_parser = share)]
-    util_nuf: f64,
+    #[command(flatten)]
+    load: LoadArgs,
     /// Room above the lowest budget for a future unlike the past, as a share of it
     #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = share)]
     buffer: f64,
@@ -165,21 +157,29 @@ impl Columns {
 /// What is asked, checked.
 pub(super) struct Asked {
     pub(super) approach: Approach,
-    /// But for its servers' curves.
-    chassis: Chassis,
+    servers: u32,
+    loads: Loads,
     pub(super) curves: Curves,
     pub(super) terms: Terms,
     pub(super) intake: Intake,
 }
 
 impl Asked {
-    /// A chassis of that hardware generation, and where its servers' curves come from.
-    pub(super) fn chassis(&self, generation: &str) -> anyhow::Result<(Chassis, &str)> {
+    /// A chassis of that hardware generation, and where its servers' curves and its load come from.
+    pub(super) fn chassis(&self, generation: &str) -> anyhow::Result<(Chassis, Basis)> {
         let curve = self.curves.of(generation)?;
-        let chassis = Chassis { server: curve.model, ..self.chassis };
+        let (load, words) = self.loads.of(generation)?;
+        let chassis = Chassis { servers: self.servers, server: curve.model, ..load };
         chassis.check().with_context(|| format!("generation {generation:?}, {}", curve.from))?;
-        Ok((chassis, &curve.from))
+        Ok((chassis, Basis { curves: curve.from.clone(), load: words }))
     }
+}
+
+/// What a plan rests on, in words.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Basis {
+    pub(super) curves: String,
+    pub(super) load: String,
 }
 
 impl PlanArgs {
@@ -188,15 +188,7 @@ impl PlanArgs {
         let approach = self.approach()?;
         approach.policy.check()?;
         let site = &self.site;
-        let chassis = Chassis {
-            servers: site.servers,
-            alloc: site.alloc,
-            beta: site.beta,
-            util_user_facing: site.util_uf,
-            util_non_user_facing: site.util_nuf,
-            ..Chassis::default()
-        };
-        chassis.check()?;
+        let (servers, loads) = (site.servers, site.load.loads()?);
         let curves = site.curves.curves()?;
         let provisioned = watts("--provisioned-w", site.provisioned_w)?;
         let terms = Terms {
@@ -211,7 +203,7 @@ impl PlanArgs {
             self.columns.most_w.map_or(Ok(provisioned + provisioned), |w| watts("--most-w", w))?;
         let resolution = watts("--resolution-w", site.resolution_w)?;
         let intake = Intake { period_s: self.columns.period_s, resolution, most };
-        Ok(Asked { approach, chassis, curves, terms, intake })
+        Ok(Asked { approach, servers, loads, curves, terms, intake })
     }
 
     fn approach(&self) -> anyhow::Result<Approach> {

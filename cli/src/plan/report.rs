@@ -7,7 +7,7 @@ use serde::Serialize;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use super::args::Asked;
+use super::args::{Asked, Basis};
 use super::levels;
 use super::verify::Verified;
 
@@ -15,8 +15,7 @@ use super::verify::Verified;
 pub(super) struct Answer {
     /// Empty where the history names none.
     pub(super) generation: String,
-    /// Where its servers' curves come from.
-    pub(super) curves: String,
+    pub(super) basis: Basis,
     pub(super) plan: Plan,
     /// `None` for a histogram: it does not know what came after what.
     pub(super) longest_event_s: Option<u64>,
@@ -38,7 +37,7 @@ pub(super) struct Report<'a> {
 #[derive(Serialize)]
 struct Json<'a> {
     generation: &'a str,
-    curves: &'a str,
+    basis: &'a Basis,
     policy: &'static str,
     #[serde(flatten)]
     plan: &'a Plan,
@@ -81,7 +80,7 @@ impl Report<'_> {
     fn object<'a>(&'a self, answer: &'a Answer) -> Json<'a> {
         Json {
             generation: &answer.generation,
-            curves: &answer.curves,
+            basis: &answer.basis,
             policy: self.asked.approach.name,
             plan: &answer.plan,
             limited_by: answer.plan.binding.words(),
@@ -152,7 +151,8 @@ impl Report<'_> {
             Some(s) if s > 0 => writeln!(out, ", the longest {s} s")?,
             _ => writeln!(out)?,
         }
-        writeln!(out, "  servers' curves: {}", answer.curves)?;
+        writeln!(out, "  servers' curves: {}", answer.basis.curves)?;
+        writeln!(out, "  load: {}", answer.basis.load)?;
         writeln!(out)?;
         let mut table = Builder::default();
         table.push_record([
