@@ -88,8 +88,13 @@ enum Command {
     )]
     Plan(Box<plan::PlanArgs>),
     /// Find out how a server draws by load and frequency: measured, fitted, or guessed
-    #[command(after_help = "Example: ballast profile --points measured.csv --output gen7.toml\n\
-        Example: ballast profile --specpower SPECpower-full-results.csv --cores 40 --output gen7.toml")]
+    #[command(
+        after_help = "Example: ballast profile --config /etc/ballast/agent.toml --yes --output gen7.toml\n\
+        Example: ballast profile --points measured.csv --output gen7.toml\n\
+        Example: ballast profile --specpower SPECpower-full-results.csv --cores 40 --output gen7.toml\n\n\
+        Exit codes: 0 done; 1 failure, said on stderr; 2 wrong usage; 75 an agent runs there: nothing was \
+        done; 78 the configuration is refused; 130 ended by a signal. However it ends, frequencies are put back."
+    )]
     Profile(profile::ProfileArgs),
     /// Say what this machine can do: drivers, sensors, caps, rivals; why not more, and what would help
     #[command(after_help = "Example: ballast check\nExample: ballast check --json --seconds 10\n\
