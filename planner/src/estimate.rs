@@ -105,8 +105,8 @@ impl Sums {
         };
         let squares: f64 = self.groups.values().map(square).sum();
         // One group says nothing of how groups differ.
-        let few = if n > 1.0 { n / (n - 1.0) } else { f64::INFINITY };
-        let error = if squares > 0.0 { libm::sqrt(squares * few) / self.weight } else { 0.0 };
+        let error =
+            if n > 1.0 { libm::sqrt(squares * n / (n - 1.0)) / self.weight } else { f64::INFINITY };
         Some(Mean { mean, error, vms: self.vms })
     }
 }
@@ -183,7 +183,7 @@ mod tests {
         // All of one owner: nothing tells how owners differ.
         let mut one = Past::default();
         (0..40).for_each(|n| one.take(&vm(1, 60, NUF, Some(f64::from(n) / 40.0), 0)));
-        assert!(one.estimate(None).util_non_user_facing.unwrap().vms == 40);
+        assert_eq!(one.estimate(None).util_non_user_facing.unwrap().error, f64::INFINITY);
     }
 
     #[test]

@@ -104,12 +104,18 @@ impl Threads {
 
     fn set(&self, share: f64) {
         self.shared.ppm.store((share.clamp(0.0, 1.0) * 1e6) as u32, Ordering::Relaxed);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        self.threads.iter().for_each(|thread| thread.thread().unpark());
     }
 }
 
 impl Drop for Threads {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Relaxed);
+        self.wake();
         for thread in self.threads.drain(..) {
             // One that has panicked has ended, too.
             let _ = thread.join();
@@ -128,9 +134,15 @@ impl Shared {
         let start = Instant::now();
         let mut sum = 1.0_f64;
         while !self.ended.load(Ordering::Relaxed) {
+            let ppm = self.ppm.load(Ordering::Relaxed);
+            if ppm == 0 {
+                // Nothing wakes a core that is to be idle.
+                thread::park();
+                continue;
+            }
             let since = start.elapsed() + offset;
             let into = Duration::from_nanos((since.as_nanos() % PERIOD.as_nanos()) as u64);
-            let busy = PERIOD.mul_f64(f64::from(self.ppm.load(Ordering::Relaxed)) / 1e6);
+            let busy = PERIOD.mul_f64(f64::from(ppm) / 1e6);
             if into >= busy {
                 thread::sleep(PERIOD - into);
                 continue;
