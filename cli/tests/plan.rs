@@ -434,3 +434,30 @@ fn declared_parts_give_the_telemetrys_answer_and_overlaps_are_refused() {
         assert!(!output.status.success() && stderr.contains(said), "{files}: {stderr}");
     }
 }
+
+#[test]
+fn the_guides_examples_work() {
+    let guide = include_str!("../../docs/planner.md");
+    let blocks = |kind: &str| -> Vec<String> {
+        let fence = format!("```{kind}\n");
+        let begins = guide.split(&fence).skip(1);
+        begins.map(|rest| rest.split("```").next().unwrap_or_default().to_owned()).collect()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    write("draws.csv", &blocks("csv")[0]);
+    write("parts.toml", &blocks("toml")[0]);
+    write("chassis.csv", "chassis\nrack1-c1\nrack1-c3\n");
+    for week in ["week-1.csv", "week-2.csv"] {
+        write(week, "generation,watts,count\ngen8,2210,7\n");
+    }
+    let mut tried = 0;
+    for line in blocks("sh").iter().flat_map(|block| block.lines()) {
+        let args = line.strip_prefix("ballast ").expect("examples are of this program");
+        let output = ballast(folder.path(), args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !output.stdout.is_empty(), "{line}: {stderr}");
+        tried += 1;
+    }
+    assert_eq!(tried, 6);
+}
