@@ -134,7 +134,7 @@ def main():
         spark.read.parquet(str(folder / "telemetry")).createOrReplaceTempView("everything")
         files = sorted(str(file) for file in (folder / "telemetry").glob("*.parquet"))
         print(f"Spark {spark.version}: {len(rows)} readings of {len(CHASSIS)} chassis, {len(files)} Parquet files")
-        for resolution_w, most_w in [(1, 7440), (0.1, 7440), (5, 7440), (0.001, 7440), (7, 2500)]:
+        for resolution_w, most_w in [(1, 2500), (0.1, 2500), (5, 7440), (0.001, 2500), (7, 2500)]:
             manifest = count(spark, folder, resolution_w, most_w)
             for policy in ["no-impact", "minimal-impact", "full-server"]:
                 how = ["--policy", policy, "--resolution-w", str(resolution_w), "--most-w", str(most_w)]
