@@ -170,6 +170,14 @@ impl VerifyArgs {
             for &buffer_ppm in &buffers {
                 let terms = Terms { buffer_ppm, ..asked.terms };
                 let planned = planned(asked, &terms, &answer.generation, draws)?;
+                let (budget, idle) = (planned.plan.budget, planned.idle());
+                if budget <= idle {
+                    bail!(
+                        "a budget of {budget} cannot be verified: {} such servers draw {idle} while idle; see \
+                         --servers, --idle-w and --profile",
+                        planned.chassis.servers
+                    );
+                }
                 budgets.push((planned, Measured::default()));
             }
         }
@@ -321,11 +329,12 @@ impl Verified {
             m.over_budget_s_max,
             m.hardware_s
         )?;
-        if m.beyond_full_load > 0 {
+        if m.beyond_full_load + m.below_idle > 0 {
             writeln!(
                 out,
-                "  {} readings were above what the chassis draws at full load, and were replayed at that",
-                m.beyond_full_load
+                "  the servers' curves do not fit all readings: {} were above full load and {} below idle, and \
+                 were replayed at that",
+                m.beyond_full_load, m.below_idle
             )?;
         }
         if !self.buffers.is_empty() {

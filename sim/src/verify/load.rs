@@ -122,11 +122,6 @@ impl<'a> Loads<'a> {
         self.planned.chassis.server.utilisation(each, 1.0).clamp(0.0, 1.0)
     }
 
-    /// Whether no load of this chassis draws as much.
-    pub(super) fn is_beyond(&self, draw: Watts) -> bool {
-        draw > self.planned.chassis.nameplate()
-    }
-
     /// The plant under these draws: `(second, draw)`, each until the next.
     pub(super) fn plant(&self, draws: &[(f64, Watts)]) -> PlantSpec {
         let meter = SensorSpec { noise_ppm: self.options.meter_noise_ppm, ..SensorSpec::default() };

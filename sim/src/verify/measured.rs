@@ -19,6 +19,8 @@ pub struct Measured {
     pub highest_above: Watts,
     /// Readings above what the chassis draws at full load: they were replayed at full load.
     pub beyond_full_load: u64,
+    /// Readings below what its servers draw while idle: they were replayed as idle.
+    pub below_idle: u64,
     /// Units in which a core of a user-facing VM was held down, by anything.
     pub events_user_facing: u64,
     /// Units in which cores of other VMs were, and of user-facing ones none.
@@ -62,6 +64,7 @@ impl Default for Measured {
             readings_above_budget: 0,
             highest_above: Watts::ZERO,
             beyond_full_load: 0,
+            below_idle: 0,
             events_user_facing: 0,
             events_batch: 0,
             events_hardware: 0,
@@ -90,6 +93,7 @@ impl Measured {
         self.readings_above_budget += other.readings_above_budget;
         self.highest_above = self.highest_above.max(other.highest_above);
         self.beyond_full_load += other.beyond_full_load;
+        self.below_idle += other.below_idle;
         self.events_user_facing += other.events_user_facing;
         self.events_batch += other.events_batch;
         self.events_hardware += other.events_hardware;

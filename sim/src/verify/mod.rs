@@ -65,6 +65,16 @@ pub struct Planned {
     pub period: Duration,
 }
 
+impl Planned {
+    /// What the chassis draws while idle. A budget under it cannot be kept, by whatever is done: then the
+    /// servers' curves are not those of the telemetry.
+    #[must_use]
+    pub fn idle(&self) -> Watts {
+        let idle_w = f64::from(self.chassis.servers) * self.chassis.server.idle_w;
+        Watts::from_f64(idle_w).unwrap_or(Watts::MAX)
+    }
+}
+
 /// One chassis's draws, a unit of time each, in order; a unit may be missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draws {

@@ -47,7 +47,8 @@ pub fn replay(
         measured.units += 1;
         measured.readings_above_budget += u64::from(draw > budget);
         measured.highest_above = measured.highest_above.max(draw - budget);
-        measured.beyond_full_load += u64::from(loads.is_beyond(draw));
+        measured.beyond_full_load += u64::from(draw > planned.chassis.nameplate());
+        measured.below_idle += u64::from(draw < planned.idle());
     }
     let mut replayer = Replayer {
         draws,

@@ -136,6 +136,8 @@ fn a_chassis_comes_out_the_same_alone_and_among_others() {
     let mut sum = Measured::default();
     sum.add(&first);
     sum.add(&measure("no-impact", 2500, &[2000, 0, 2000], &Options::default()));
+    let odd = measure("no-impact", 2500, &[1200, 3800], &Options::default());
+    assert_eq!((odd.below_idle, odd.beyond_full_load, first.below_idle), (1, 1, 0));
     assert_eq!((sum.chassis, sum.units, sum.events_batch), (2, 6, first.events_batch));
     assert_eq!((sum.deepest, sum.lowest_batch_frequency), (first.deepest, 0.5));
     // An imbalance moves watts between servers, and is seeded.
