@@ -92,12 +92,7 @@ pub(crate) fn is_admissible(
     shed: Reductions,
     budget: Watts,
 ) -> bool {
-    let events = Events::under(budget, draws, policy, shed);
-    let rare = |n: u64, ppm: u32| {
-        u128::from(n) * 1_000_000 <= u128::from(draws.readings()) * u128::from(ppm)
-    };
-    let (total_ppm, user_facing_ppm) = policy.rates_ppm();
-    events.unmet == 0 && rare(events.all(), total_ppm) && rare(events.user_facing, user_facing_ppm)
+    Events::under(budget, draws, policy, shed).keep(policy, draws.readings())
 }
 
 #[cfg(test)]

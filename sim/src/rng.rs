@@ -16,6 +16,7 @@ pub(crate) enum Purpose {
     Scenario = 6,
     Baseline = 7,
     Cluster = 8,
+    Oversubscription = 9,
 }
 
 /// One stream of random numbers.
@@ -37,6 +38,11 @@ impl Stream {
     /// Uniform in 0..1, 53 bits.
     pub(crate) fn uniform(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    }
+
+    /// One of 0..n, each as likely; 0 where there is none.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        ((self.uniform() * n as f64) as usize).min(n.saturating_sub(1))
     }
 
     /// Exponential with mean 1.

@@ -124,7 +124,7 @@ fn deployment(chance: &mut Stream, next: &mut u64) -> Vec<Vm> {
     let class = if user_facing { VmClass::UserFacing } else { VmClass::NonUserFacing };
     let quarters = P95[usize::from(!user_facing)];
     let vm = |_| {
-        let (_, cores) = CORES[pick(chance, &CORES.map(|(share, _)| share))];
+        let cores = made_cores(chance);
         let (_, low, high) = HOURS[pick(chance, &HOURS.map(|(share, ..)| share))];
         let hours = low * libm::pow(high / low, chance.uniform());
         let p95 = (pick(chance, &quarters) as f64 + chance.uniform()) / 4.0;
@@ -139,6 +139,11 @@ fn deployment(chance: &mut Stream, next: &mut u64) -> Vec<Vm> {
         }
     };
     (0..count).map(vm).collect()
+}
+
+/// A VM's cores.
+pub(crate) fn made_cores(chance: &mut Stream) -> u16 {
+    CORES[pick(chance, &CORES.map(|(share, _)| share))].1
 }
 
 /// One of these, by their shares.

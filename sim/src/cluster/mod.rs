@@ -21,6 +21,7 @@ mod run;
 mod tests;
 
 pub use arrivals::{Arrival, Arrivals, ArrivalsError};
+pub(crate) use generate::made_cores;
 pub use generate::{Deployment, Vm, Workload};
 pub use predictor::{Arm, Class, P95, Quarter, Told};
 pub use replay::{
