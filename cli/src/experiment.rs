@@ -2,9 +2,11 @@
 
 mod args;
 mod chassis;
+mod data;
 mod docs;
 mod labels;
 mod models;
+mod oversubscription;
 mod paper;
 mod plot;
 mod report;
@@ -60,6 +62,11 @@ pub(crate) enum Experiment {
         Example: ballast experiment models --json\n\
         Example: ballast experiment models --seeds 3 --plot reliability.svg")]
     Models(Data<models::Choice>),
+    /// How low a budget may be: the paper's quantiles, chassis of real VMs, real distribution units (Table IV)
+    #[command(after_help = "The default run takes about a minute on 2 cores.\n\n\
+        Example: ballast experiment oversubscription --json\n\
+        Example: ballast experiment oversubscription --replicates 1000 --plot draws.svg")]
+    Oversubscription(Data<oversubscription::Choice>),
     /// All of them
     #[command(after_help = "The default run takes about 40 minutes on 2 cores.\n\n\
         Example: ballast experiment all --output docs")]
@@ -119,6 +126,9 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
         Experiment::Labels(data) => data.results.write(|_| labels::report(&data.choice))?,
         Experiment::Models(models) => {
             models.results.write(|wanted| models::report(&models.choice, wanted))?;
+        }
+        Experiment::Oversubscription(data) => {
+            data.results.write(|wanted| oversubscription::report(&data.choice, wanted))?;
         }
         Experiment::All(args) => all(args)?,
     }
@@ -195,6 +205,7 @@ fn all(args: &All) -> anyhow::Result<()> {
         None => done(labels::report(&labels)?)?,
     }
     done(models::report(&models::Choice::default(), wanted)?)?;
+    done(oversubscription::report(&oversubscription::Choice::default(), wanted)?)?;
     if args.json {
         say(&serde_json::to_string_pretty(&Value::Array(reports))?)?;
     }

@@ -6,7 +6,7 @@ use clap::Args;
 use crate::demo::positive;
 
 /// A server's draw; the paper's where nothing is said.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct ServerArgs {
     /// What a server draws while idle, in watts [default: 112]
     #[arg(long, value_name = "W", value_parser = positive)]
@@ -27,6 +27,18 @@ impl ServerArgs {
     pub(crate) fn is_told(&self) -> bool {
         let Self { idle_w, full_w, half_idle_w, half_full_w } = self;
         [idle_w, full_w, half_idle_w, half_full_w].iter().any(|w| w.is_some())
+    }
+
+    /// As flags, as it was told.
+    pub(crate) fn flags(&self) -> String {
+        let Self { idle_w, full_w, half_idle_w, half_full_w } = *self;
+        let flags = [
+            ("idle-w", idle_w),
+            ("full-w", full_w),
+            ("half-idle-w", half_idle_w),
+            ("half-full-w", half_full_w),
+        ];
+        flags.into_iter().filter_map(|(flag, w)| Some(format!(" --{flag} {}", w?))).collect()
     }
 
     /// The curves; the caller checks them.

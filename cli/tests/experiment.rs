@@ -1,6 +1,7 @@
 //! `ballast experiment` from outside: fields, threads, documents, refusals. Runs are as short as can be.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -118,6 +119,86 @@ fn what_cannot_be_written_is_said_before_the_runs() {
     }
 }
 
+/// Data in the shapes of the public sets: 24 VMs over two months of two weeks, and three distribution units. Two
+/// hours a week are busy, just above 1 %.
+fn made_data(folder: &Path) -> std::io::Result<()> {
+    let busy = |n: u64| if n % 2016 >= 1995 { 90 } else { 10 + 5 * u64::from(n % 288 > 144) };
+    fs::create_dir_all(folder.join("bitbrains_rnd"))?;
+    fs::create_dir_all(folder.join("google_power2019"))?;
+    let vms = 1..=24;
+    for (month, start) in [("7", 1_372_629_600), ("8", 1_375_308_000)] {
+        let names: Vec<String> = vms.clone().map(|vm: u64| vm.to_string()).collect();
+        let mut text = format!("t,{}\n", names.join(","));
+        for n in 0..4032 {
+            // Some follow the day; a gap stays a gap.
+            let value = |vm: u64| match (vm, n) {
+                (7, 100..400) => String::new(),
+                (..=12, _) => busy(n).to_string(),
+                _ => (10 + (n * vm) % 7 + u64::from(n % 2016 >= 1995) * 60).to_string(),
+            };
+            let values: Vec<String> = vms.clone().map(value).collect();
+            text += &format!("{},{}\n", start + 300 * n, values.join(","));
+        }
+        fs::write(folder.join(format!("bitbrains_rnd/cpu_pct_2013-{month}.csv.zst")), text)?;
+    }
+    let sizes = vms.map(|vm| format!("2013-7,{vm},{},4096\n", 8 * u64::from(vm != 3)));
+    let sizes: String = ["month,vm,cores,mem_mb\n".to_owned()].into_iter().chain(sizes).collect();
+    fs::write(folder.join("bitbrains_rnd/vm_meta.csv"), sizes)?;
+    for unit in 6..9 {
+        let mut text = "index,time,pdu,measured_power_util\n".to_owned();
+        for n in 0..4 * 2016_u64 {
+            let share = 0.6 + 0.001 * ((n * unit) % 100) as f64;
+            text += &format!("{n},{},pdu{unit},{share}\n", (n + 2) * 300_000_000);
+        }
+        fs::write(folder.join(format!("google_power2019/cella_pdu{unit}.csv.zst")), text)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn oversubscription_plans_made_and_measured_draws_and_says_which() {
+    let folder = tempfile::tempdir().unwrap();
+    made_data(folder.path()).unwrap();
+    let args = "experiment oversubscription --made-chassis 8 --made-weeks 1 --chassis 2 --replicates 3 \
+                --replay-chassis 0 --json";
+    let mut program = Command::new(env!("CARGO_BIN_EXE_ballast"));
+    program.args(args.split_whitespace()).env("BALLAST_DATA", folder.path());
+    let output = program.output().expect("the program can be run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("stdout is JSON alone");
+    let fields = ["delta_percent", "savings_usd", "budget_w"];
+    check(&report, &fields);
+    check(&report, &["events_user_facing_rate", "events_batch_rate", "paper_delta_percent"]);
+    let rows = report["rows"].as_array().unwrap();
+    let of = |source: &str| {
+        let rows = rows.iter().filter(|row| row["source"] == source);
+        rows.collect::<Vec<_>>()
+    };
+    let (made, traces) = (of("paper-quantiles"), of("utilisation-traces"));
+    assert_eq!((made.len(), traces.len(), of("distribution-units").len()), (8, 16, 8));
+    for row in &made {
+        let off =
+            row["delta_percent"].as_f64().unwrap() - row["paper_delta_percent"].as_f64().unwrap();
+        assert!(off.abs() <= 0.1 && row["synthetic"] == true, "{row}");
+    }
+    assert_eq!(made[5]["binding"], "user-facing-rate");
+    let no_impact = traces[2];
+    assert_eq!(
+        (&no_impact["approach"], &no_impact["held_out"]),
+        (&"no-impact".into(), &true.into())
+    );
+    assert_eq!(no_impact["buffers"].as_array().unwrap().len(), 4, "{no_impact}");
+    assert!(no_impact["delta_percent_interval"][0].is_f64(), "{no_impact}");
+    let fleets = report["options"]["fleets"].as_array().unwrap();
+    // One VM has no cores.
+    assert_eq!(
+        (&fleets[1]["vms"]["taken"], &fleets[1]["vms"]["left_out"]),
+        (&23.into(), &1.into())
+    );
+    assert!((fleets[2]["mean_share"].as_f64().unwrap() - 0.55).abs() < 0.001, "{}", fleets[2]);
+    assert_eq!(report["options"]["missing"], serde_json::json!(["azure2017_util"]));
+}
+
 #[test]
 fn wrong_values_are_refused_with_what_is_allowed() {
     for (args, code, said) in [
@@ -135,6 +216,8 @@ fn wrong_values_are_refused_with_what_is_allowed() {
         ("server --caps-w -5", 2, "above 0"),
         ("server --seeds -1", 2, "1..=1000"),
         ("stability --noises -0.1", 2, "from 0 to 0.2"),
+        ("oversubscription --chassis 0", 2, "1..=1000"),
+        ("oversubscription --full-w 100", 1, "full load must draw more than idle"),
         ("server --caps-w 50", 1, "caps_w = 50: 111 to 310 W"),
         ("server --full-w 100", 1, "allowed is idle < half frequency full < full"),
     ] {

@@ -11,8 +11,16 @@ const FILE: &str = "experiments.md";
 /// The folder of its plots, beside it.
 pub(super) const PLOTS: &str = "experiments";
 /// The order of the sections. What stands outside of their markers is never touched.
-const ORDER: [&str; 7] =
-    ["server", "chassis", "tradeoff", "stability", "scheduler", "labels", "models"];
+const ORDER: [&str; 8] = [
+    "server",
+    "chassis",
+    "tradeoff",
+    "stability",
+    "scheduler",
+    "labels",
+    "models",
+    "oversubscription",
+];
 /// What a new document begins with.
 const HEAD: &str = "# Experiments\n\n\
     Generated: `ballast experiment all --output docs` (or `just experiments`) writes all of it, \
@@ -96,6 +104,7 @@ mod tests {
     #[test]
     fn sections_find_their_place_whatever_the_order_of_writing() {
         let sections = [
+            ("oversubscription", "O"),
             ("models", "M"),
             ("labels", "L"),
             ("stability", "S"),

@@ -1,10 +1,11 @@
 //! Labels from use alone: precision at a chosen recall (Table II).
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
 
+use super::data;
 use super::report::{Goal, Part, Report, number};
 use super::table::Table;
 use crate::all_cores;
@@ -32,9 +33,7 @@ pub(crate) struct Choice {
 
 impl Choice {
     fn file(&self) -> PathBuf {
-        let folder =
-            || std::env::var("BALLAST_DATA").unwrap_or_else(|_| "../shared/data".to_owned());
-        self.data.clone().unwrap_or_else(|| Path::new(&folder()).join(DATA))
+        self.data.clone().unwrap_or_else(|| data::folder().join(DATA))
     }
 
     /// Whether there is anything to score, for those who run all experiments.

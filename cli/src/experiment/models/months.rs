@@ -1,16 +1,13 @@
 //! Real VMs: August from July (Bitbrains), where the data is there.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use ballast_predict::compare::Arm;
 use ballast_predict::month::{Measured, compare_months};
-use ballast_sim::trace::{ReadOptions, Trace};
+use ballast_sim::trace::Trace;
 
-use crate::train::text::Table;
+use crate::experiment::data::Bitbrains;
 
 /// What is said where the data is not there.
 pub(super) const MISSING: &str =
@@ -28,15 +25,8 @@ pub(super) fn words() -> String {
 
 /// All arms; `None` where the data is not there.
 pub(super) fn arms(threads: NonZeroUsize) -> anyhow::Result<Option<Vec<Arm>>> {
-    let data =
-        std::env::var_os("BALLAST_DATA").map_or_else(|| "../shared/data".into(), PathBuf::from);
-    let folder = data.join("bitbrains_rnd");
-    if !folder.is_dir() {
-        return Ok(None);
-    }
-    let [first, second] = ["cpu_pct_2013-7.csv.zst", "cpu_pct_2013-8.csv.zst"];
-    let (first, second) = (month(&folder.join(first))?, month(&folder.join(second))?);
-    let sizes = sizes(&folder.join("vm_meta.csv"))?;
+    let Some(Bitbrains { first, second, sizes }) = Bitbrains::read()? else { return Ok(None) };
+    let (first, second) = (by_name(first), by_name(second));
     let vm = |(name, first): (String, Vec<f32>)| {
         let second = second.get(&name)?.clone();
         let (cores, memory_gb) = *sizes.get(&name)?;
@@ -47,23 +37,6 @@ pub(super) fn arms(threads: NonZeroUsize) -> anyhow::Result<Option<Vec<Arm>>> {
 }
 
 /// The series of a month by the VM's name.
-fn month(path: &Path) -> anyhow::Result<BTreeMap<String, Vec<f32>>> {
-    let name = path.display().to_string();
-    let file = File::open(path).with_context(|| name.clone())?;
-    let trace = Trace::read(file, &name, &ReadOptions::default())?;
-    Ok(trace.series.into_iter().map(|series| (series.name, series.values)).collect())
-}
-
-/// CPUs and GB of every VM, as July has them.
-fn sizes(path: &Path) -> anyhow::Result<BTreeMap<String, (f64, f64)>> {
-    let file = File::open(path).with_context(|| path.display().to_string())?;
-    let mut table = Table::open(file, &path.display().to_string())?;
-    let columns = table.columns(&["vm", "cores", "mem_mb"])?;
-    let mut sizes = BTreeMap::new();
-    while let Some(record) = table.next()? {
-        let cell = |column: usize| record.get(columns[column]).unwrap_or_default();
-        let number = |column: usize| cell(column).parse::<f64>().with_context(|| table.place());
-        sizes.entry(cell(0).to_owned()).or_insert((number(1)?, number(2)? / 1024.0));
-    }
-    Ok(sizes)
+fn by_name(trace: Trace) -> BTreeMap<String, Vec<f32>> {
+    trace.series.into_iter().map(|series| (series.name, series.values)).collect()
 }

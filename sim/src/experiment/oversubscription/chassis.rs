@@ -9,9 +9,10 @@ use ballast_predict::month::p95;
 use ballast_types::PowerModel;
 
 use super::weeks::WEEK_S;
-use super::{Chance, Draws, stream};
+use super::{Chance, draws_of, stream};
 use crate::cluster;
 use crate::rng::Stream;
+use crate::verify::Draws;
 
 /// A VM of which more is missing in the history or in the later weeks is left out.
 const GAPS: f64 = 0.2;
@@ -259,7 +260,7 @@ impl Fleet {
             let missing = |cores: &u32| f64::from(*cores) > UNKNOWN * f64::from(allocated);
             (busy, unknown.iter().map(missing).collect())
         });
-        Busy { period_s: of.period_s, chassis: chassis.collect() }
+        Busy { chassis: chassis.collect() }
     }
 }
 
@@ -272,7 +273,6 @@ fn mean(values: &[f32]) -> f32 {
 /// How busy servers are: shares of a server, in its chassis, with where readings are missing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Busy {
-    period_s: u32,
     /// By chassis: servers' shares, and where there is no reading.
     chassis: Vec<(Vec<Vec<f32>>, Vec<bool>)>,
 }
@@ -280,35 +280,34 @@ pub struct Busy {
 impl Busy {
     /// What the chassis draw, were all VMs busier by `factor`. A server is never busier than all of its cores.
     #[must_use]
-    pub fn draws(&self, server: &PowerModel, factor: f64) -> Draws {
-        let factor = factor as f32;
-        let one = |(servers, missing): &(Vec<Vec<f32>>, Vec<bool>)| {
-            let mut busy = vec![0.0_f32; missing.len()];
-            for server in servers {
-                for (sum, share) in busy.iter_mut().zip(server) {
-                    *sum += (factor * share).min(1.0);
-                }
+    pub fn draws(&self, server: &PowerModel, factor: f64) -> Vec<Draws> {
+        let one = |number| draws_of(number, self.watts(number, server, factor));
+        (0..self.chassis.len()).map(one).collect()
+    }
+
+    /// The same of one chassis in watts; NaN is a missing reading.
+    fn watts(&self, chassis: usize, server: &PowerModel, factor: f64) -> impl Iterator<Item = f64> {
+        let (servers, missing) = &self.chassis[chassis];
+        let mut busy = vec![0.0_f32; missing.len()];
+        for server in servers {
+            for (sum, share) in busy.iter_mut().zip(server) {
+                *sum += (factor as f32 * share).min(1.0);
             }
-            let idle_w = servers.len() as f64 * server.idle_w;
-            let draw = |(busy, missing): (f32, &bool)| {
-                if *missing {
-                    f32::NAN
-                } else {
-                    (idle_w + server.dynamic_w() * f64::from(busy)) as f32
-                }
-            };
-            busy.into_iter().zip(missing).map(draw).collect()
+        }
+        let (idle_w, dynamic_w) = (servers.len() as f64 * server.idle_w, server.dynamic_w());
+        let draw = move |(busy, missing): (f32, &bool)| {
+            if *missing { f64::NAN } else { idle_w + dynamic_w * f64::from(busy) }
         };
-        Draws { period_s: self.period_s, chassis: self.chassis.iter().map(one).collect() }
+        busy.into_iter().zip(missing).map(draw)
     }
 
     /// The factor with which the chassis draw `mean_w` on average; `None` where no factor does.
     #[must_use]
     pub fn factor(&self, server: &PowerModel, mean_w: f64) -> Option<f64> {
         let mean = |factor: f64| {
-            let draws = self.draws(server, factor);
-            let all = draws.chassis.iter().flatten().filter(|w| !w.is_nan());
-            let (sum, count) = all.fold((0.0, 0_u64), |(sum, n), w| (sum + f64::from(*w), n + 1));
+            let all = (0..self.chassis.len()).flat_map(|n| self.watts(n, server, factor));
+            let there = all.filter(|w| !w.is_nan());
+            let (sum, count) = there.fold((0.0, 0_u64), |(sum, n), w| (sum + w, n + 1));
             sum / count.max(1) as f64
         };
         let (mut low, mut high) = (0.0, FACTOR_MAX);

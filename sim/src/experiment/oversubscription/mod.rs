@@ -23,6 +23,7 @@ use ballast_types::Watts;
 use serde::Serialize;
 
 use crate::rng::{Purpose, Stream};
+use crate::verify::Draws;
 
 /// What a stream of random numbers is for.
 #[derive(Clone, Copy, Debug)]
@@ -37,29 +38,21 @@ fn stream(seed: u64, of: Chance, number: u32) -> Stream {
     Stream::new(seed, Purpose::Oversubscription, of as u64, number.into())
 }
 
-/// Draws of some chassis, all over the same time.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Draws {
-    /// From one draw to the next, in seconds.
-    pub period_s: u32,
-    /// One series a chassis, in watts. NaN is a missing reading.
-    pub chassis: Vec<Vec<f32>>,
+/// All readings of some chassis that are there, counted.
+///
+/// # Errors
+/// The resolution must be above 0 W.
+pub fn histogram(chassis: &[Draws], resolution: Watts) -> Result<Histogram, HistogramError> {
+    let mut histogram = Histogram::new(resolution)?;
+    for draw in chassis.iter().flat_map(Draws::iter) {
+        histogram.add(draw, 1);
+    }
+    Ok(histogram)
 }
 
-impl Draws {
-    /// All readings that are there, counted.
-    ///
-    /// # Errors
-    /// The resolution must be above 0 W.
-    pub fn histogram(&self, resolution: Watts) -> Result<Histogram, HistogramError> {
-        let mut histogram = Histogram::new(resolution)?;
-        let all = self.chassis.iter().flatten();
-        for draw in all.filter_map(|w| Watts::from_f64(f64::from(*w))).filter(|w| *w > Watts::ZERO)
-        {
-            histogram.add(draw, 1);
-        }
-        Ok(histogram)
-    }
+/// The draws of a chassis by their watts; NaN is a missing reading.
+fn draws_of(number: usize, watts: impl IntoIterator<Item = f64>) -> Draws {
+    Draws::new(&format!("c{number}"), watts.into_iter().map(Watts::from_f64))
 }
 
 /// A fleet whose budget is planned.
@@ -151,7 +144,7 @@ pub struct Judged {
 }
 
 /// Buffers that are looked at, in millionths of the lowest budget.
-const BUFFERS_PPM: [u32; 4] = [100_000, 50_000, 25_000, 0];
+pub const BUFFERS_PPM: [u32; 4] = [100_000, 50_000, 25_000, 0];
 
 /// Every approach on one fleet; none without readings.
 #[must_use]

@@ -4,8 +4,9 @@
 //! quantiles and of what capping sheds ([`Quantiles::PAPER`]). Everything below them is made: a level of every
 //! chassis, a day and a week in every load, and noise that fades in two hours.
 
-use super::Draws;
 use super::weeks::WEEK_S;
+use super::{Chance, draws_of, stream};
+use crate::verify::Draws;
 
 /// What draws are made to: shares of the provisioned power.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,22 +55,19 @@ const PHASES_S: f64 = 4.0 * 3600.0;
 /// mean and the 99 % quantile, which leaves the body as normal as it is, and straight lines from there through
 /// the two upper quantiles. No draws without readings.
 #[must_use]
-pub fn draws(seed: u64, size: Size, to: &Quantiles, provisioned_w: f64, idle_w: f64) -> Draws {
+pub fn draws(seed: u64, size: Size, to: &Quantiles, provisioned_w: f64, idle_w: f64) -> Vec<Draws> {
     let units = (u64::from(size.weeks) * u64::from(WEEK_S / size.period_s.max(1))) as usize;
-    let mut chassis: Vec<Vec<f32>> =
+    let loads: Vec<Vec<f32>> =
         (0..size.chassis).map(|number| latent(seed, number, units, size.period_s)).collect();
-    if units > 0 && size.chassis > 0 {
-        let curve = Curve::through(&chassis, to);
-        for load in chassis.iter_mut().flatten() {
-            *load = (provisioned_w * curve.share(f64::from(*load))).max(idle_w) as f32;
-        }
-    }
-    Draws { period_s: size.period_s, chassis }
+    let Some(curve) = Curve::through(&loads, to) else { return Vec::new() };
+    let watts = |load: &f32| (provisioned_w * curve.share(f64::from(*load))).max(idle_w);
+    let one = |(number, loads): (usize, &Vec<f32>)| draws_of(number, loads.iter().map(watts));
+    loads.iter().enumerate().map(one).collect()
 }
 
 /// One chassis's load, in no unit.
 fn latent(seed: u64, chassis: u32, units: usize, period_s: u32) -> Vec<f32> {
-    let mut chance = super::stream(seed, super::Chance::Draws, chassis);
+    let mut chance = stream(seed, Chance::Draws, chassis);
     let level = LEVEL * chance.normal();
     let phase_s = PHASES_S * (chance.uniform() - 0.5);
     let stays = libm::exp(-f64::from(period_s) / FADES_S);
@@ -90,16 +88,19 @@ struct Curve([(f64, f64); 4]);
 
 impl Curve {
     /// The curve that gives these loads these quantiles, as [`ballast_planner::Histogram::exceeded_by`] counts
-    /// them.
-    fn through(chassis: &[Vec<f32>], to: &Quantiles) -> Self {
+    /// them. None without loads.
+    fn through(chassis: &[Vec<f32>], to: &Quantiles) -> Option<Self> {
         let mut all: Vec<f32> = chassis.iter().flatten().copied().collect();
+        if all.is_empty() {
+            return None;
+        }
         let mean = all.iter().map(|load| f64::from(*load)).sum::<f64>() / all.len() as f64;
         let mut exceeded_by = |one_in: usize| {
             let rank = all.len() - 1 - all.len() / one_in;
             f64::from(*all.select_nth_unstable_by(rank, f32::total_cmp).1)
         };
         let [q99, q999, max] = [100, 1_000, usize::MAX].map(&mut exceeded_by);
-        Self([(mean, to.mean), (q99, to.q99), (q999, to.q999), (max, to.max)])
+        Some(Self([(mean, to.mean), (q99, to.q99), (q999, to.q999), (max, to.max)]))
     }
 
     fn share(&self, load: f64) -> f64 {

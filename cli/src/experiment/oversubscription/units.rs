@@ -1,0 +1,72 @@
+//! Power of real distribution units.
+
+use ballast_planner::{Chassis, Histogram};
+use ballast_sim::experiment::oversubscription::weeks::{WEEK_S, resampled};
+use ballast_sim::experiment::oversubscription::{Case, deltas, histogram};
+use ballast_sim::trace::Series;
+use ballast_sim::verify::Draws;
+use ballast_types::Watts;
+
+use super::Choice;
+use super::fleets::{About, Fleet, RESOLUTION, Scaling, Source, terms};
+use super::traces::whole_seconds;
+use crate::experiment::data::{folder, trace};
+
+/// Weeks that are planned from; the rest verifies.
+const UNIT_WEEKS: usize = 3;
+
+/// Power of distribution units, as shares of their capacity; `None` where the data is not there.
+pub(super) fn units(choice: &Choice) -> anyhow::Result<Option<Fleet>> {
+    let folder = folder().join("google_power2019");
+    if !folder.is_dir() {
+        return Ok(None);
+    }
+    // A unit's capacity stands for one chassis's, with what a chassis can shed of it.
+    let chassis = Chassis { server: choice.server.model(), ..Chassis::default() };
+    let capacity_w = chassis.nameplate().as_f64();
+    let (mut period_s, mut series) = (0, Vec::new());
+    for unit in [6, 7, 8] {
+        let trace = trace(&folder.join(format!("cella_pdu{unit}.csv.zst")))?;
+        period_s = whole_seconds(&trace)?;
+        series.extend(trace.series);
+    }
+    let week = (WEEK_S / period_s) as usize;
+    let part = |skip: usize, take: usize| {
+        let draws = |Series { name, values, .. }: &Series| {
+            let shares = values.iter().skip(skip).take(take);
+            Draws::new(name, shares.map(|share| Watts::from_f64(capacity_w * f64::from(*share))))
+        };
+        histogram(&series.iter().map(draws).collect::<Vec<_>>(), RESOLUTION)
+    };
+    let weeks: Vec<Histogram> =
+        (0..UNIT_WEEKS).map(|n| part(n * week, week)).collect::<Result<_, _>>()?;
+    let together = |numbers: &[usize]| -> anyhow::Result<Histogram> {
+        let mut all = Histogram::new(RESOLUTION)?;
+        for number in numbers {
+            all.merge(&weeks[*number])?;
+        }
+        Ok(all)
+    };
+    let terms = terms(&chassis, period_s);
+    let replicates = resampled(choice.seed, UNIT_WEEKS, choice.replicates);
+    let replicates = replicates.iter().map(|w| Ok(deltas(&together(w)?, &chassis, &terms)));
+    let replicates = replicates.collect::<anyhow::Result<Vec<_>>>()?;
+    let about = About {
+        source: Source::DistributionUnits,
+        data: "google",
+        scaling: Scaling::AsTheyAre,
+        synthetic: false,
+        measured: "power of each unit, as a share of its capacity",
+        made: "watts: a unit's capacity stands for a chassis's; what capping sheds: the paper's share of it",
+        chassis: series.len(),
+        weeks: UNIT_WEEKS,
+        model: chassis,
+        vms: None,
+        factor: 1.0,
+        mean_share: 0.0,
+        held_out_mean_share: None,
+    };
+    let history = together(&(0..UNIT_WEEKS).collect::<Vec<_>>())?;
+    let held_out = Some(part(UNIT_WEEKS * week, usize::MAX)?);
+    Ok(Some(Fleet::new(about, Case { chassis, terms, history, held_out }, vec![], &replicates)))
+}
