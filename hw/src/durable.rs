@@ -19,7 +19,7 @@ use nix::unistd::geteuid;
 /// # Errors
 /// What the file system says.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    let folder = path.parent().unwrap_or_else(|| Path::new("."));
+    let folder = folder_of(path);
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
     // One that is there is a crash's, or a link that must not be followed.
@@ -46,10 +46,15 @@ pub fn folder(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => return Ok(()),
         made => made?,
     }
-    match path.parent().map(owner_for).transpose()?.flatten() {
+    match owner_for(folder_of(path))? {
         Some((user, group)) => lchown(path, Some(user), Some(group)),
         None => Ok(()),
     }
+}
+
+/// The folder that a path is in; of a name alone, the one we are in.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// To whom root must give what it makes in `folder`.
