@@ -40,7 +40,7 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     replicates: u32,
     /// How many chassis of each population are replayed with the real controllers; 0 for none
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=1000))]
     replay_chassis: u32,
     /// Of everything that is drawn
     #[arg(long, value_name = "S", default_value_t = 1)]
@@ -59,7 +59,7 @@ impl Default for Choice {
             made_weeks: 13,
             chassis: 48,
             replicates: 100,
-            replay_chassis: 8,
+            replay_chassis: 2,
             seed: 1,
             threads: None,
             server: ServerArgs::default(),
@@ -68,6 +68,11 @@ impl Default for Choice {
 }
 
 impl Choice {
+    /// What the document shows: more chassis are replayed, which takes most of the time.
+    pub(super) fn documented() -> Self {
+        Self { replay_chassis: 8, ..Self::default() }
+    }
+
     fn threads(&self) -> usize {
         self.threads.unwrap_or_else(all_cores).get()
     }

@@ -56,7 +56,7 @@ pub(super) fn knowledge(cases: &[Case], rows: &[Row]) -> Vec<Part> {
              - a class that is right in 98 % of either class, Table III's accuracy, goes {accuracy}.\n\n\
              It is the class. Table III's recall says that of the VMs that are not user-facing 31 % are taken for user-facing ones. \
              Among the paper's VMs these were few, so that its accuracy is 98 %; here they have 60 % of the cores, as Section IV-A \
-             has it, and a server that holds them looks balanced and is not. With an error of 2 % in either class the gap is the paper's \"slightly\". \
+             has it, and a server that holds them looks balanced and is not. With an error of 2 % in either class most of the gap is gone; what is left is still more than the paper's \"slightly\". \
              The P95 matters for the chassis balance, where the class plays no part, and for the server balance only once the class is right: \
              an error in the class hides it. What a quarter counts as, its upper end or its middle, is of little weight.",
         )));
