@@ -21,7 +21,7 @@ const TOLD: usize = 20;
 /// Levels above the chassis.
 #[derive(Args, Debug)]
 pub(super) struct LevelArgs {
-    /// What feeds the chassis (TOML: [[node]] with name, level, provisioned_w, parent, chassis): no rack, row or UPS
+    /// What feeds the chassis (TOML: tables `node` with name, level, provisioned_w, parent, chassis): no rack, row or UPS
     /// gets chassis budgets that its breaker cannot carry. Not derivable from histograms: it needs telemetry
     #[arg(long, value_name = "FILE.toml", conflicts_with = "histogram")]
     topology: Option<PathBuf>,
