@@ -446,7 +446,8 @@ fn the_guides_examples_work() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
     write("draws.csv", &blocks("csv")[0]);
-    write("parts.toml", &blocks("toml")[0]);
+    write("topology.toml", &blocks("toml")[0]);
+    write("parts.toml", &blocks("toml")[1]);
     write("chassis.csv", "chassis\nrack1-c1\nrack1-c3\n");
     for week in ["week-1.csv", "week-2.csv"] {
         write(week, "generation,watts,count\ngen8,2210,7\n");
@@ -459,5 +460,5 @@ fn the_guides_examples_work() {
         assert!(output.status.success() && !output.stdout.is_empty(), "{line}: {stderr}");
         tried += 1;
     }
-    assert_eq!(tried, 6);
+    assert_eq!(tried, 7);
 }
