@@ -13,6 +13,7 @@
 //! compared two clocks would be found out.
 
 mod around;
+mod breaker;
 mod chance;
 mod checks;
 mod faults;
@@ -34,6 +35,7 @@ use ballast_agent_core as agent;
 use ballast_chassis_core as chassis;
 use ballast_types::{Instant, Machine, Supply, SupplyState as Told, Watts, turn};
 
+pub use breaker::{TripCurve, TripFraction};
 pub use checks::{Checks, Violation};
 pub use faults::{Disorder, Extent, Fault, FaultPlan, MeterFault, Window};
 pub use hash::OutputHash;

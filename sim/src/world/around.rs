@@ -7,6 +7,7 @@ use ballast_chassis_core as chassis;
 use ballast_types::wire::{Alert, ChassisState, Level};
 use ballast_types::{ActionId, CoreId, Instant, KiloHertz, Seq, VmClass, VmId, Watts};
 
+use super::breaker::TripFraction;
 use super::chance::Chance;
 use super::checks::{Checks, Violation};
 use super::faults::{Active, Fault};
@@ -94,6 +95,7 @@ pub(crate) struct Around {
     pub(crate) timing: Timing,
     pub(crate) checks: Checks,
     trip_time: Duration,
+    pub(crate) breaker: Breaker,
     pub(crate) sum: SumRule,
     pub(crate) active: Active,
     chance: Chance,
@@ -114,6 +116,38 @@ pub(crate) struct Around {
 #[derive(Clone, Copy, Debug, Default)]
 struct UserFacing {
     held_s: f64,
+}
+
+/// Steps of the plant in one mean that the breaker is judged by: 100 ms. A supply's capacitors carry
+/// shorter swings.
+const BREAKER_STEPS: u32 = 10;
+
+/// The breaker over the chassis, as the true draw drives it.
+#[derive(Debug, Default)]
+pub(crate) struct Breaker {
+    fraction: TripFraction,
+    steps: u32,
+    sum_w: f64,
+    limit_w: f64,
+}
+
+impl Breaker {
+    /// Takes one step of the plant; of the limits in a window the lowest counts.
+    fn step(&mut self, power_w: f64, limit_w: f64) {
+        self.limit_w = if self.steps == 0 { limit_w } else { self.limit_w.min(limit_w) };
+        self.sum_w += power_w;
+        self.steps += 1;
+        if self.steps == BREAKER_STEPS {
+            let steps = f64::from(BREAKER_STEPS);
+            self.fraction.take(self.sum_w / steps, self.limit_w, steps * STEP.as_secs_f64());
+            (self.steps, self.sum_w) = (0, 0.0);
+        }
+    }
+
+    /// How far it has gone towards its trip.
+    pub(crate) fn fraction(&self) -> &TripFraction {
+        &self.fraction
+    }
 }
 
 impl Around {
@@ -148,6 +182,7 @@ impl Around {
             timing,
             checks,
             trip_time,
+            breaker: Breaker::default(),
             sum,
             active: Active::default(),
             chance,
@@ -203,6 +238,7 @@ impl Around {
             out_of_band: self.manager.slot_cap.iter().any(Option::is_some),
             server_limit: self.hosts.iter().any(|h| h.server_limit.is_some()),
         };
+        self.breaker.step(sample.power_w, sample.limit_w);
         let over = Duration::from_secs_f64(seconds(self.tally.add(&sample)));
         if self.checks.sum_of_caps
             && let Some(what) = self.sum.broken(self.now)

@@ -22,6 +22,8 @@ pub struct Outcome {
     pub capping_events: u64,
     /// Longest stretch above the limit, surviving supplies included, in seconds.
     pub over_limit_s_max: f64,
+    /// How far the breaker went towards its trip, by means over 100 ms; 1 or more is a trip.
+    pub trip_fraction_max: f64,
     /// Seconds in which some agent was told `emergency`.
     pub emergency_s: f64,
     /// Seconds in which some server had an out-of-band cap.
@@ -72,13 +74,15 @@ impl World {
     /// What it has come to so far.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        let Around { tally, polls, alerts_sent, capping_events, outputs, hash, .. } = &self.around;
+        let Around { tally, breaker, polls, alerts_sent, capping_events, outputs, hash, .. } =
+            &self.around;
         Outcome {
             elapsed_s: self.truth().elapsed_s,
             polls: *polls,
             alerts_sent: *alerts_sent,
             capping_events: *capping_events,
             over_limit_s_max: tally::seconds(tally.over_limit_max),
+            trip_fraction_max: breaker.fraction().max(),
             emergency_s: tally.emergency_s(),
             out_of_band_s: tally.out_of_band_s(),
             server_limit_s: tally.server_limit_s(),
