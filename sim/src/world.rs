@@ -16,6 +16,7 @@ mod around;
 mod breaker;
 mod chance;
 mod checks;
+mod conservation;
 mod faults;
 mod fixed;
 mod hash;
@@ -33,11 +34,11 @@ use core::time::Duration;
 
 use ballast_agent_core as agent;
 use ballast_chassis_core as chassis;
-use ballast_types::{Instant, Machine, Supply, SupplyState as Told, Watts, turn};
+use ballast_types::{BootId, Instant, Machine, Supply, SupplyState as Told, Watts, turn};
 
 pub use breaker::{TripCurve, TripFraction};
-pub use checks::{Checks, Violation};
-pub use faults::{Disorder, Extent, Fault, FaultPlan, MeterFault, Window};
+pub use checks::{Checks, Excuse, Promise, Violation};
+pub use faults::{Disorder, Extent, Fault, FaultPlan, MeterFault, Rewind, Rogue, Window};
 pub use hash::OutputHash;
 pub use hunt::Hunt;
 pub use outcome::{Outcome, Restrictions};
@@ -46,10 +47,10 @@ pub use tally::Bucket;
 pub use tape::{Life, Tape};
 
 use crate::plant::{Plant, SupplyState};
-use around::{Around, Envelope, Event};
-use chance::Chance;
+use around::{Around, Envelope, Event, Manager};
+pub(crate) use chance::Chance;
 use fixed::FixedCap;
-use host::{Host, Reader};
+use host::{Host, Reader, biased};
 use shells::{AgentShell, ChassisShell};
 use sum::{Sharing, SumRule};
 use tally::Tally;
@@ -67,14 +68,27 @@ const TURNS_AT_ONCE: u32 = 10_000;
 pub struct World {
     around: Around,
     agents: Vec<Option<agent::Agent>>,
-    chassis: Option<chassis::Chassis>,
+    /// The chassis manager; a second one while a fault makes it run.
+    chassis: Vec<Option<chassis::Chassis>>,
     agent_params: Vec<agent::Params>,
     chassis_params: chassis::Params,
     fixed_cap: Option<FixedCap>,
-    /// When each agent, and last the chassis manager, wants to be woken, in the world's time.
+    /// When each agent, and then each chassis manager, wants to be woken, in the world's time.
     wake: Vec<Instant>,
+    /// In the same order: what has come in for a process that stands still; `None` while it runs.
+    stalled: Vec<Option<Vec<Incoming>>>,
     turns_at_once: u32,
 }
+
+/// What waits for a process that stands still.
+#[derive(Debug)]
+enum Incoming {
+    Agent(agent::Input, Option<Envelope>),
+    Chassis(chassis::Input),
+}
+
+/// The chassis manager, and a second one.
+const MANAGERS: usize = 2;
 
 /// No wake-up.
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
@@ -83,7 +97,7 @@ impl World {
     /// Everything at instant zero, about to start. Agents without a server are left out.
     #[must_use]
     pub fn new(setup: Setup) -> Self {
-        let Setup { seed, plant, chassis, fixed_cap, agents, timing, faults, .. } = setup;
+        let Setup { seed, plant, chassis, fixed_cap, agents, timing, faults, budgets, .. } = setup;
         let Setup { checks, record, length, points, .. } = setup;
         let mut clocks = Chance::new(seed, 0xC1);
         let mut hosts: Vec<_> = (plant.servers.iter())
@@ -99,7 +113,12 @@ impl World {
         let plant = Plant::new(plant, seed);
         let trip = chassis.trip_time;
         let sum = SumRule::new(servers, chassis.lease);
-        let mut around = Around::new(seed, plant, hosts, timing, checks, trip, sum, tally, record);
+        let has_slot = chassis.servers.iter().map(|s| s.out_of_band_floor.is_some()).collect();
+        let mut around =
+            Around::new(seed, plant, hosts, timing, checks, trip, has_slot, sum, tally, record);
+        for (at, budget) in budgets {
+            around.queue.put(at, Event::Budget(budget));
+        }
         for window in &faults.windows {
             around.queue.put(window.from, Event::Begin(window.fault));
             around.queue.put(window.to, Event::End(window.fault));
@@ -114,22 +133,23 @@ impl World {
                 around.queue.put(at + share(agent.fast_period), Event::Fast(server));
             }
         }
-        around.queue.put(Instant::from_millis(50), Event::Poll);
         let mut world = Self {
             around,
             agents: (0..servers).map(|_| None).collect(),
-            chassis: None,
+            chassis: (0..MANAGERS).map(|_| None).collect(),
             agent_params: agents,
             fixed_cap: fixed_cap
                 .map(|watts| FixedCap::new(chassis.chassis_id.clone(), watts, servers)),
             chassis_params: chassis,
-            wake: vec![NEVER; servers + 1],
+            wake: vec![NEVER; servers + MANAGERS],
+            stalled: (0..servers + MANAGERS).map(|_| None).collect(),
             turns_at_once: 0,
         };
         for server in 0..servers {
             world.start_agent(server);
         }
         world.around.queue.put(Instant::ZERO, Event::Start);
+        world.poll_from(0, Instant::from_millis(50));
         world
     }
 
@@ -161,7 +181,14 @@ impl World {
     /// An operator lowers the budget; `None` goes back to the configured one. Nobody hears it while the
     /// chassis manager is down.
     pub fn set_budget(&mut self, budget: Option<Watts>) {
-        self.tell_chassis(chassis::Input::Budget(budget));
+        self.tell_chassis(0, chassis::Input::Budget(budget));
+    }
+
+    /// Every agent is told to stop, as at the end of a day: it puts everything back.
+    pub fn stop_agents(&mut self) {
+        for server in 0..self.agents.len() {
+            self.tell_agent(server, agent::Input::Leave, None);
+        }
     }
 
     fn broken(&mut self) -> Result<(), Violation> {
@@ -175,7 +202,8 @@ impl World {
         } else {
             self.turns_at_once += 1;
             if self.turns_at_once > TURNS_AT_ONCE {
-                self.around.violated("a machine does not let go of its timer".into());
+                let what = "a machine does not let go of its timer".into();
+                self.around.violated(Promise::Protocol, what);
             }
         }
     }
@@ -194,24 +222,14 @@ impl World {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Start if self.fixed_cap.is_some() => {}
-            Event::Start if self.around.active.has(Fault::ChassisDown) => {}
-            Event::Start => self.start_chassis(),
-            Event::Poll => {
-                self.again(self.chassis_params.poll_period, Event::Poll);
-                if let Some(fixed) = &mut self.fixed_cap {
-                    for (server, alert) in fixed.round() {
-                        self.around.send(server, alert);
-                    }
-                } else if self.chassis.is_some() {
-                    self.around.polls += 1;
-                    let poll = self.poll();
-                    self.tell_chassis(chassis::Input::Psu(poll));
-                }
-            }
+            Event::Start if self.around.active.holds_chassis_down() => {}
+            Event::Start => self.start_chassis(0),
+            Event::Poll { manager, life } => self.poll_due(manager, life),
+            Event::Budget(budget) => self.set_budget(budget),
             Event::Sample(server) => {
                 self.again(self.agent_params[server].sample_period, Event::Sample(server));
-                if self.agents[server].is_some() {
-                    let meter = self.around.plant.server_meter(server);
+                if self.samples(server) {
+                    let meter = self.around.plant.server_meter(self.around.active.meter_of(server));
                     let fault = self.around.active.meter(server);
                     let reading = self.around.hosts[server].read(meter, fault);
                     self.tell_agent(server, agent::Input::Power(reading), None);
@@ -219,7 +237,7 @@ impl World {
             }
             Event::Fast(server) => {
                 self.again(self.agent_params[server].fast_period, Event::Fast(server));
-                if self.agents[server].is_some()
+                if self.samples(server)
                     && let Some(fast) = self.around.fast(server)
                 {
                     self.tell_agent(server, agent::Input::Fast(fast), None);
@@ -227,7 +245,7 @@ impl World {
             }
             Event::Usage(server) => {
                 self.again(self.around.timing.usage_period, Event::Usage(server));
-                if self.agents[server].is_some() {
+                if self.samples(server) {
                     let usage = self.usage(server);
                     self.tell_agent(server, agent::Input::Usage(usage), None);
                 }
@@ -238,9 +256,10 @@ impl World {
                     (&mut self.fixed_cap, &*answer)
                 {
                     fixed.heard(server, &report.boot_id, report.agent_ms);
-                } else if to == self.around.manager.life {
+                } else if to == self.around.sender(to.manager) {
                     let server = self.around.hosts[server].id.clone();
-                    self.tell_chassis(chassis::Input::Answer { server, seq, answer: *answer });
+                    let input = chassis::Input::Answer { server, seq, answer: *answer };
+                    self.tell_chassis(to.manager, input);
                 }
             }
             Event::Act { server, life, id, action } => {
@@ -249,10 +268,10 @@ impl World {
                     self.tell_agent(server, agent::Input::Applied { id, result }, None);
                 }
             }
-            Event::Slot { life, id, server, watts } => {
+            Event::Slot { from, id, server, watts } => {
                 let result = self.around.slot(server, watts);
-                if life == self.around.manager.life {
-                    self.tell_chassis(chassis::Input::Applied { id, result });
+                if from == self.around.sender(from.manager) {
+                    self.tell_chassis(from.manager, chassis::Input::Applied { id, result });
                 }
             }
             Event::Gone(server, vm) => {
@@ -271,39 +290,95 @@ impl World {
         self.around.queue.put(at, event);
     }
 
+    /// Whether an agent's samplers run: they are threads of its process.
+    fn samples(&self, server: usize) -> bool {
+        self.agents[server].is_some() && self.stalled[server].is_none()
+    }
+
+    /// The machine number of a chassis manager.
+    fn number(&self, manager: usize) -> usize {
+        self.agents.len() + manager
+    }
+
     fn begin(&mut self, fault: Fault) {
         self.around.active.begin(fault);
         match fault {
-            Fault::AgentDown(server) => {
-                self.agents[server] = None;
-                self.around.sum.agent_dies(server);
-                self.around.hosts[server].life += 1;
-                self.wake[server] = NEVER;
+            Fault::AgentDown(server) | Fault::Memory(server, _) => self.kill_agent(server),
+            Fault::Reboot(server) => {
+                self.kill_agent(server);
+                self.around.power_down(server);
             }
-            Fault::ChassisDown => {
-                self.chassis = None;
-                self.around.sum.manager_dies(self.around.now);
-                self.around.manager.life += 1;
-                self.rest(self.agents.len());
-            }
+            Fault::AgentStalls(server) => self.stall(server),
+            Fault::ChassisDown | Fault::Ledger(_) => self.kill_chassis(0),
+            Fault::ChassisStalls => self.stall(self.number(0)),
+            Fault::SecondManager { copied } => self.start_second(copied),
             Fault::FeedLoss(supply) => self.around.lose_supply(supply, true),
+            Fault::SupplyStuck(supply) => {
+                let shown = self.around.plant.supply_meter(supply).input;
+                self.around.stuck[supply] = Some(shown);
+            }
+            Fault::BmcForgets(server) => self.around.keep_slot(server, None),
             _ => {}
         }
     }
 
     fn end(&mut self, fault: Fault) {
-        if !self.around.active.end(fault) {
+        if !self.around.active.end(self.around.now, fault) {
             return;
         }
         match fault {
             Fault::AgentDown(server) => self.start_agent(server),
-            Fault::ChassisDown if self.fixed_cap.is_none() => self.start_chassis(),
+            Fault::Memory(server, rewind) => {
+                let host = &mut self.around.hosts[server];
+                host.memory = match rewind {
+                    Rewind::Lost => agent::Memory::default(),
+                    Rewind::Old => host.first_memory,
+                };
+                self.start_agent(server);
+            }
+            Fault::Reboot(server) => {
+                self.around.plant.keep_busy(server, None);
+                let boot = format!("boot-{}", self.around.hosts[server].boots);
+                if let Ok(boot_id) = BootId::new(&boot) {
+                    self.agent_params[server].boot_id = boot_id;
+                }
+                self.start_agent(server);
+            }
+            Fault::AgentStalls(server) => self.resume(server),
+            Fault::ChassisDown => self.start_chassis(0),
+            Fault::Ledger(rewind) => {
+                let manager = &mut self.around.managers[0];
+                manager.ledger = match rewind {
+                    Rewind::Lost => chassis::Ledger::default(),
+                    Rewind::Old => manager.first_ledger.clone().unwrap_or_default(),
+                };
+                self.start_chassis(0);
+            }
+            Fault::ChassisStalls => self.resume(self.number(0)),
+            Fault::SecondManager { .. } => self.kill_chassis(1),
             Fault::FeedLoss(supply) => self.around.lose_supply(supply, false),
+            Fault::SupplyStuck(supply) => self.around.stuck[supply] = None,
             _ => {}
         }
     }
 
+    fn kill_agent(&mut self, server: usize) {
+        self.agents[server] = None;
+        self.around.sum.agent_dies(server);
+        self.around.hosts[server].life += 1;
+        self.wake[server] = NEVER;
+        // Who waits for an answer finds a closed connection.
+        for incoming in self.stalled[server].iter_mut().flat_map(core::mem::take) {
+            if let Incoming::Agent(_, Some(letter)) = incoming {
+                self.around.refused(letter);
+            }
+        }
+    }
+
     fn start_agent(&mut self, server: usize) {
+        if self.around.active.holds_down(server) {
+            return;
+        }
         let host = &mut self.around.hosts[server];
         let (params, found) = (self.agent_params[server].clone(), host.found());
         let at = self.around.now + host.ahead;
@@ -316,38 +391,113 @@ impl World {
         self.tell_agent(server, agent::Input::Vms(vms), None);
     }
 
-    fn start_chassis(&mut self) {
-        let manager = &mut self.around.manager;
-        let (params, ledger) = (self.chassis_params.clone(), manager.ledger.clone());
-        let at = self.around.now + manager.ahead;
-        if let Some(tape) = &mut manager.tape {
-            tape.start("chassis", at, params.clone(), ledger.clone());
+    fn kill_chassis(&mut self, manager: usize) {
+        self.chassis[manager] = None;
+        if manager == 0 {
+            self.around.sum.manager_dies(self.around.now);
         }
-        self.chassis = Some(chassis::Chassis::new(params, ledger, at));
-        self.around.sum.manager_starts();
-        self.rest(self.agents.len());
+        self.around.managers[manager].life += 1;
+        let number = self.number(manager);
+        self.stalled[number].iter_mut().for_each(Vec::clear);
+        self.rest(number);
     }
 
-    /// One poll of every supply, as the daemon sees them.
-    fn poll(&self) -> chassis::Poll {
-        let count = self.around.plant.spec().supplies.len();
+    fn start_chassis(&mut self, manager: usize) {
+        let held_down = manager == 0 && self.around.active.holds_chassis_down();
+        if self.fixed_cap.is_some() || held_down {
+            return;
+        }
+        let surroundings = &mut self.around.managers[manager];
+        let (params, ledger) = (self.chassis_params.clone(), surroundings.ledger.clone());
+        let at = self.around.now + surroundings.ahead;
+        if let Some(tape) = &mut surroundings.tape {
+            tape.start("chassis", at, params.clone(), ledger.clone());
+        }
+        if manager == 0 {
+            self.around.budget_is(ledger.budget_w);
+            self.around.sum.manager_starts();
+        }
+        self.chassis[manager] = Some(chassis::Chassis::new(params, ledger, at));
+        self.rest(self.number(manager));
+    }
+
+    /// Somebody starts a second manager, with a copy of the first one's ledger or with none.
+    fn start_second(&mut self, copied: bool) {
+        if self.around.managers.len() < MANAGERS {
+            let ahead = self.around.managers[0].ahead + Duration::from_secs(1000);
+            let second = Manager::new(ahead, self.agents.len(), false);
+            self.around.managers.push(second);
+        }
+        let ledger =
+            if copied { self.around.managers[0].ledger.clone() } else { Default::default() };
+        self.around.managers[1].ledger = ledger;
+        self.start_chassis(1);
+        self.poll_from(1, self.around.now + Duration::from_millis(30));
+    }
+
+    /// A process stands still: what comes in waits.
+    fn stall(&mut self, machine: usize) {
+        self.stalled[machine].get_or_insert_default();
+        self.wake[machine] = NEVER;
+    }
+
+    /// A process goes on, with everything that came in meanwhile.
+    fn resume(&mut self, machine: usize) {
+        let waiting = self.stalled[machine].take().unwrap_or_default();
+        for incoming in waiting {
+            match incoming {
+                Incoming::Agent(input, letter) => self.tell_agent(machine, input, letter),
+                Incoming::Chassis(input) => self.tell_chassis(machine - self.agents.len(), input),
+            }
+        }
+        self.rest(machine);
+    }
+
+    /// A manager's polls, from `at` on.
+    fn poll_from(&mut self, manager: usize, at: Instant) {
+        // The first manager is polled through all of its starts.
+        let life = if manager == 0 { 0 } else { self.around.managers[manager].life };
+        self.around.queue.put(at, Event::Poll { manager, life });
+    }
+
+    fn poll_due(&mut self, manager: usize, life: u32) {
+        if manager > 0 && self.around.managers[manager].life != life {
+            return;
+        }
+        self.again(self.chassis_params.poll_period, Event::Poll { manager, life });
+        if let Some(fixed) = &mut self.fixed_cap {
+            for (server, alert) in fixed.round() {
+                self.around.send(manager, server, alert);
+            }
+        } else if self.chassis[manager].is_some() && self.stalled[self.number(manager)].is_none() {
+            self.around.polls += 1;
+            let poll = self.poll(manager);
+            self.tell_chassis(manager, chassis::Input::Psu(poll));
+        }
+    }
+
+    /// One poll of every supply, as a manager's daemon sees them.
+    fn poll(&self, manager: usize) -> chassis::Poll {
+        let Around { plant, active, stuck, managers, .. } = &self.around;
+        let bias_ppm = active.supply_bias_ppm();
         let mut taken_at = Instant::ZERO;
-        let supplies = (0..count)
+        let supplies = (0..plant.spec().supplies.len())
             .map(|n| {
-                if self.around.active.has(Fault::SupplyUnreadable(n)) {
+                if active.has(Fault::SupplyUnreadable(n)) {
                     return Supply::UNKNOWN;
                 }
-                let meter = self.around.plant.supply_meter(n);
+                let meter = plant.supply_meter(n);
                 taken_at = taken_at.max(meter.refreshed_at);
                 let state = match meter.state {
                     SupplyState::Active => Told::Active,
                     SupplyState::Standby => Told::Standby,
                     SupplyState::Failed => Told::Failed,
                 };
-                Supply { state, input: Some(meter.input) }
+                let input = stuck[n].unwrap_or(meter.input);
+                Supply { state, input: Some(biased(input, bias_ppm)) }
             })
             .collect();
-        chassis::Poll { supplies, taken_at: taken_at + self.around.manager.ahead }
+        chassis::Poll { supplies, taken_at: taken_at + managers[manager].ahead }
     }
 
     fn usage(&mut self, server: usize) -> Vec<agent::VmUsage> {
@@ -374,6 +524,9 @@ impl World {
     }
 
     fn tell_agent(&mut self, server: usize, input: agent::Input, letter: Option<Envelope>) {
+        if let (Some(_), Some(waiting)) = (&self.agents[server], &mut self.stalled[server]) {
+            return waiting.push(Incoming::Agent(input, letter));
+        }
         if let Some(agent) = &mut self.agents[server] {
             let mut shell =
                 AgentShell { around: &mut self.around, server, input: Some(input), letter };
@@ -383,50 +536,54 @@ impl World {
                 turns += 1;
             }
             if shell.letter.is_some() || shell.input.is_some() {
-                self.around.violated("an agent did not answer".into());
+                let what = "an agent did not answer".into();
+                self.around.violated(Promise::Protocol, what);
             }
         }
         self.rest(server);
     }
 
-    fn tell_chassis(&mut self, input: chassis::Input) {
-        if let Some(chassis) = &mut self.chassis {
-            let mut shell = ChassisShell { around: &mut self.around, input: Some(input) };
+    fn tell_chassis(&mut self, manager: usize, input: chassis::Input) {
+        let number = self.number(manager);
+        if let (Some(_), Some(waiting)) = (&self.chassis[manager], &mut self.stalled[number]) {
+            return waiting.push(Incoming::Chassis(input));
+        }
+        if let Some(chassis) = &mut self.chassis[manager] {
+            let mut shell = ChassisShell { around: &mut self.around, manager, input: Some(input) };
             let mut turns = 0;
             while shell.input.is_some() && turns < TURNS_AT_ONCE {
                 turn(chassis, &mut shell);
                 turns += 1;
             }
             if shell.input.is_some() {
-                self.around.violated("the chassis manager does not take its input".into());
+                let what = "the chassis manager does not take its input".into();
+                self.around.violated(Promise::Protocol, what);
             }
         }
-        self.rest(self.agents.len());
+        self.rest(number);
     }
 
     /// One turn of a machine whose timer is due.
     fn turn(&mut self, machine: usize) {
         let around = &mut self.around;
-        match self.agents.get_mut(machine) {
-            Some(Some(agent)) => {
-                turn(agent, &mut AgentShell { around, server: machine, input: None, letter: None });
+        let servers = self.agents.len();
+        if machine >= servers {
+            let manager = machine - servers;
+            if let Some(chassis) = &mut self.chassis[manager] {
+                turn(chassis, &mut ChassisShell { around, manager, input: None });
             }
-            Some(None) => {}
-            None => {
-                if let Some(chassis) = &mut self.chassis {
-                    turn(chassis, &mut ChassisShell { around, input: None });
-                }
-            }
+        } else if let Some(agent) = &mut self.agents[machine] {
+            turn(agent, &mut AgentShell { around, server: machine, input: None, letter: None });
         }
         self.rest(machine);
     }
 
-    /// Notes what a machine says of shares.
+    /// Notes what a machine says of shares. The sum rule watches the first manager.
     fn note_shares(&mut self, machine: usize) {
         let (now, sum) = (self.around.now, &mut self.around.sum);
         if let Some(Some(agent)) = self.agents.get(machine) {
             sum.agent(machine, agent.cap(), agent.fallback());
-        } else if let (true, Some(chassis)) = (machine == self.agents.len(), &self.chassis) {
+        } else if let (true, Some(chassis)) = (machine == self.agents.len(), &self.chassis[0]) {
             let answers = chassis.answering().collect();
             let (sharable, caps) = (chassis.sharable(), chassis.is_capping());
             sum.manager(now, Sharing { sharable, caps, answers });
@@ -435,18 +592,24 @@ impl World {
 
     /// Notes when a machine wants to be woken.
     fn rest(&mut self, machine: usize) {
+        if self.stalled[machine].is_some() {
+            self.wake[machine] = NEVER;
+            return;
+        }
         if self.around.checks.sum_of_caps {
             self.note_shares(machine);
         }
-        let (due, ahead) = match self.agents.get(machine) {
+        let due = match self.agents.get(machine) {
             Some(agent) => {
-                (agent.as_ref().and_then(Machine::poll_timeout), self.around.hosts[machine].ahead)
+                let due = agent.as_ref().and_then(Machine::poll_timeout);
+                due.map(|(at, _)| at.saturating_sub(self.around.hosts[machine].ahead))
             }
             None => {
-                (self.chassis.as_ref().and_then(Machine::poll_timeout), self.around.manager.ahead)
+                let manager = machine - self.agents.len();
+                let due = self.chassis[manager].as_ref().and_then(Machine::poll_timeout);
+                due.map(|(at, _)| at.saturating_sub(self.around.managers[manager].ahead))
             }
         };
-        self.wake[machine] =
-            due.map_or(NEVER, |(at, _)| at.saturating_sub(ahead).max(self.around.now));
+        self.wake[machine] = due.map_or(NEVER, |at| at.max(self.around.now));
     }
 }

@@ -392,6 +392,14 @@ impl Plant {
         Watts::from_f64(watts).unwrap_or(Watts::ZERO)
     }
 
+    /// What a server would draw now if nothing held its cores; exact where VMs follow a line or have endless
+    /// work. A queue counts with the requests that it has.
+    pub fn unrestricted_power(&mut self, server: usize) -> Watts {
+        let t = self.step as f64 * STEP_S;
+        let watts = self.servers.get_mut(server).map_or(0.0, |s| s.unrestricted_w(t));
+        Watts::from_f64(watts).unwrap_or(Watts::ZERO)
+    }
+
     /// Energy that RAPL counted of one package since the start, without its memory; never wraps.
     #[must_use]
     pub fn package_energy(&self, server: usize, package: u16) -> Microjoules {

@@ -7,9 +7,10 @@ use ballast_chassis_core as chassis;
 use ballast_types::wire::{Alert, ChassisState, Level};
 use ballast_types::{ActionId, CoreId, Instant, KiloHertz, Seq, VmClass, VmId, Watts};
 
-use super::breaker::TripFraction;
+use super::breaker::Breaker;
 use super::chance::Chance;
-use super::checks::{Checks, Violation};
+use super::checks::{Checks, Excuse, Promise, Violation};
+use super::conservation::{Conservation, ServerView};
 use super::faults::{Active, Fault};
 use super::hash::OutputHash;
 use super::host::Host;
@@ -25,8 +26,10 @@ use crate::plant::{CpuQuota, Plant, STEP};
 pub(crate) enum Event {
     /// The chassis manager starts for the first time.
     Start,
-    /// The supplies are polled.
-    Poll,
+    /// A chassis manager polls the supplies.
+    Poll { manager: usize, life: u32 },
+    /// An operator sets the budget.
+    Budget(Option<Watts>),
     /// An agent's meter is read.
     Sample(usize),
     /// An agent's CPU use is read.
@@ -36,11 +39,11 @@ pub(crate) enum Event {
     /// A message reaches an agent.
     Alert(Envelope, Box<Alert>),
     /// What came of a message reaches the chassis manager.
-    Answer { to: u32, server: usize, seq: Seq, answer: Box<chassis::Answer> },
+    Answer { to: Sender, server: usize, seq: Seq, answer: Box<chassis::Answer> },
     /// An agent's actuator acts, and answers.
     Act { server: usize, life: u32, id: ActionId, action: Action },
     /// The out-of-band path acts, and answers.
-    Slot { life: u32, id: ActionId, server: usize, watts: Option<Watts> },
+    Slot { from: Sender, id: ActionId, server: usize, watts: Option<Watts> },
     /// A killed VM's cgroup is empty.
     Gone(usize, VmId),
     /// A fault begins.
@@ -49,11 +52,17 @@ pub(crate) enum Event {
     End(Fault),
 }
 
+/// A chassis manager, from one start to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sender {
+    pub(crate) manager: usize,
+    pub(crate) life: u32,
+}
+
 /// A message under way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Envelope {
-    /// The sender's life.
-    pub(crate) from: u32,
+    pub(crate) from: Sender,
     pub(crate) server: usize,
     pub(crate) seq: Seq,
     pub(crate) sent: Instant,
@@ -74,16 +83,40 @@ pub(crate) enum Action {
     Kill(VmId),
 }
 
-/// The chassis manager's surroundings.
+/// A chassis manager's surroundings.
 #[derive(Debug)]
 pub(crate) struct Manager {
     pub(crate) life: u32,
     pub(crate) ahead: Duration,
     pub(crate) ledger: chassis::Ledger,
+    /// The first ledger that was written: an old backup.
+    pub(crate) first_ledger: Option<chassis::Ledger>,
     pub(crate) level: Vec<Level>,
-    pub(crate) slot_cap: Vec<Option<Watts>>,
     pub(crate) tape: Option<ChassisTape>,
 }
+
+impl Manager {
+    pub(crate) fn new(ahead: Duration, servers: usize, record: bool) -> Self {
+        Self {
+            life: 0,
+            ahead,
+            ledger: chassis::Ledger::default(),
+            first_ledger: None,
+            level: vec![Level::Watch; servers],
+            tape: record.then(Tape::default),
+        }
+    }
+}
+
+/// An operator's lower budget counts for the oracles so long after it was accepted.
+const BUDGET_AFTER: Duration = Duration::from_secs(5);
+
+/// An agent that obeyed no message for so long is not ruled by anybody.
+const RULED_FOR: Duration = Duration::from_secs(3);
+
+/// From the moment an excess can be seen until hardware has ended it: two polls, the wire, a command to
+/// a BMC, and its regulator. The meters' refresh and lag come on top.
+const REACTION: Duration = Duration::from_millis(2200);
 
 /// See the module.
 #[derive(Debug)]
@@ -96,11 +129,22 @@ pub(crate) struct Around {
     pub(crate) checks: Checks,
     trip_time: Duration,
     pub(crate) breaker: Breaker,
+    /// Which servers have an out-of-band path.
+    has_slot: Vec<bool>,
     pub(crate) sum: SumRule,
     pub(crate) active: Active,
     chance: Chance,
     pub(crate) hosts: Vec<Host>,
-    pub(crate) manager: Manager,
+    /// The chassis manager, and a second one if there is one.
+    pub(crate) managers: Vec<Manager>,
+    /// The hardware cap that each server's BMC keeps.
+    pub(crate) slot_cap: Vec<Option<Watts>>,
+    /// What a supply's stuck meter shows.
+    pub(crate) stuck: Vec<Option<Watts>>,
+    /// The budget in force, and a lower one that is about to count.
+    budget: Watts,
+    lowered: Option<(Instant, Watts)>,
+    pub(crate) conservation: Conservation,
     pub(crate) hash: OutputHash,
     pub(crate) tally: Tally,
     pub(crate) polls: u64,
@@ -112,42 +156,16 @@ pub(crate) struct Around {
     supply_lost: Vec<bool>,
 }
 
+/// Nanoseconds of a second.
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Hardware can take every core at least down to this share of its highest frequency.
+const LOWEST_SHARE: f64 = 1.0 / 3.0;
+
 /// Frequency of user-facing cores: looked at only while something holds one.
 #[derive(Clone, Copy, Debug, Default)]
 struct UserFacing {
     held_s: f64,
-}
-
-/// Steps of the plant in one mean that the breaker is judged by: 100 ms. A supply's capacitors carry
-/// shorter swings.
-const BREAKER_STEPS: u32 = 10;
-
-/// The breaker over the chassis, as the true draw drives it.
-#[derive(Debug, Default)]
-pub(crate) struct Breaker {
-    fraction: TripFraction,
-    steps: u32,
-    sum_w: f64,
-    limit_w: f64,
-}
-
-impl Breaker {
-    /// Takes one step of the plant; of the limits in a window the lowest counts.
-    fn step(&mut self, power_w: f64, limit_w: f64) {
-        self.limit_w = if self.steps == 0 { limit_w } else { self.limit_w.min(limit_w) };
-        self.sum_w += power_w;
-        self.steps += 1;
-        if self.steps == BREAKER_STEPS {
-            let steps = f64::from(BREAKER_STEPS);
-            self.fraction.take(self.sum_w / steps, self.limit_w, steps * STEP.as_secs_f64());
-            (self.steps, self.sum_w) = (0, 0.0);
-        }
-    }
-
-    /// How far it has gone towards its trip.
-    pub(crate) fn fraction(&self) -> &TripFraction {
-        &self.fraction
-    }
 }
 
 impl Around {
@@ -159,21 +177,17 @@ impl Around {
         timing: Timing,
         checks: Checks,
         trip_time: Duration,
+        has_slot: Vec<bool>,
         sum: SumRule,
         tally: Tally,
         record: bool,
     ) -> Self {
         let mut chance = Chance::new(seed, 0xC0);
         let servers = hosts.len();
-        let manager = Manager {
-            life: 0,
-            ahead: chance.span(Duration::from_secs(100_000)),
-            ledger: chassis::Ledger::default(),
-            level: vec![Level::Watch; servers],
-            slot_cap: vec![None; servers],
-            tape: record.then(Tape::default),
-        };
+        let ahead = chance.span(Duration::from_secs(100_000));
+        let managers = vec![Manager::new(ahead, servers, record)];
         let supplies = plant.spec().supplies.len();
+        let budget = plant.spec().budget;
         Self {
             seed,
             now: Instant::ZERO,
@@ -183,11 +197,17 @@ impl Around {
             checks,
             trip_time,
             breaker: Breaker::default(),
+            has_slot,
             sum,
             active: Active::default(),
             chance,
             hosts,
-            manager,
+            managers,
+            slot_cap: vec![None; servers],
+            stuck: vec![None; supplies],
+            budget,
+            lowered: None,
+            conservation: Conservation::new(servers),
             hash: OutputHash::default(),
             tally,
             polls: 0,
@@ -201,9 +221,66 @@ impl Around {
     }
 
     /// Notes a broken promise; the first one counts.
-    pub(crate) fn violated(&mut self, what: String) {
+    pub(crate) fn violated(&mut self, promise: Promise, what: String) {
         if self.violation.is_none() {
-            self.violation = Some(Violation { seed: self.seed, at: self.now, what });
+            let (seed, at) = (self.seed, self.now);
+            let excuse = match promise {
+                Promise::Breaker | Promise::SumOfDraws => self.excuse(),
+                _ => None,
+            };
+            self.violation = Some(Violation { seed, at, promise, what, excuse });
+        }
+    }
+
+    /// Why nobody could have kept the draw under the limit, if that is so.
+    fn excuse(&self) -> Option<Excuse> {
+        let meter = self.plant.spec().supply_meter;
+        let reaction = REACTION + meter.refresh + meter.lag;
+        if self.now.since(self.breaker.rises_since()) < reaction {
+            return Some(Excuse::TooFast);
+        }
+
+        let lately: Vec<&Fault> = self.active.lately(self.now).collect();
+        let blurred = lately.iter().any(|fault| fault.blurs_supplies());
+        if blurred && lately.iter().any(|fault| fault.blurs_server()) {
+            return Some(Excuse::AllMeters);
+        }
+
+        let hits = |fault: &Fault, server| fault.server().is_none_or(|n| n == server);
+        let out_of_reach = |server: usize| {
+            let software = lately.iter().any(|f| f.stops_software() && hits(f, server));
+            let no_path = !self.has_slot[server];
+            let hardware = lately.iter().any(|f| f.stops_hardware() && hits(f, server));
+            software && (no_path || hardware)
+        };
+        let all = self.plant.spec().servers.iter().enumerate();
+        let draws = all.map(|(n, spec)| {
+            let draw_w = self.plant.server_power(n).as_f64();
+            let lowest_w = spec.model.power(1.0, LOWEST_SHARE).as_f64();
+            if out_of_reach(n) { draw_w } else { draw_w.min(lowest_w) }
+        });
+        let least_w = draws.sum::<f64>() * self.input_per_dc();
+        (least_w > self.limit().as_f64()).then_some(Excuse::LastActor)
+    }
+
+    /// Watts at the supplies' input for each watt that the servers draw.
+    fn input_per_dc(&self) -> f64 {
+        let servers = 0..self.plant.spec().servers.len();
+        let dc_w: f64 = servers.map(|n| self.plant.server_power(n).as_f64()).sum();
+        self.plant.power().as_f64() / dc_w.max(1.0)
+    }
+
+    /// A chassis manager wrote its ledger, and with it the budget that is in force.
+    pub(crate) fn budget_is(&mut self, told: Option<Watts>) {
+        let highest = self.plant.spec().budget;
+        let budget = told.map_or(highest, |watts| watts.min(highest));
+        if budget < self.budget {
+            let pending = self.lowered.is_some_and(|(_, watts)| watts == budget);
+            if !pending {
+                self.lowered = Some((self.now + BUDGET_AFTER, budget));
+            }
+        } else {
+            (self.budget, self.lowered) = (budget, None);
         }
     }
 
@@ -234,35 +311,81 @@ impl Around {
             limit_w: self.limit().as_f64(),
             batch_ratio,
             user_facing_ratio,
-            emergency: self.manager.level.contains(&Level::Emergency),
-            out_of_band: self.manager.slot_cap.iter().any(Option::is_some),
+            emergency: self.managers[0].level.contains(&Level::Emergency),
+            out_of_band: self.slot_cap.iter().any(Option::is_some),
             server_limit: self.hosts.iter().any(|h| h.server_limit.is_some()),
         };
-        self.breaker.step(sample.power_w, sample.limit_w);
         let over = Duration::from_secs_f64(seconds(self.tally.add(&sample)));
+        if self.breaker.step(self.now, sample.power_w, sample.limit_w) {
+            self.judge_window(sample.limit_w);
+        }
+        if self.checks.conservation && self.now.as_nanos().is_multiple_of(SECOND_NS) {
+            self.judge_servers(&sample);
+        }
         if self.checks.sum_of_caps
             && let Some(what) = self.sum.broken(self.now)
         {
-            self.violated(what);
+            self.violated(Promise::SumOfCaps, what);
         }
         if self.checks.trip_time && over > self.trip_time {
-            self.violated(format!(
+            let what = format!(
                 "{:.1} W are drawn, above the limit of {:.1} W for more than the trip time of {:.1} s",
                 sample.power_w,
                 sample.limit_w,
                 self.trip_time.as_secs_f64()
-            ));
+            );
+            self.violated(Promise::TripTime, what);
         }
     }
 
-    /// The least of the budget and what the surviving supplies can carry.
-    fn limit(&self) -> Watts {
-        let spec = self.plant.spec();
-        if !self.supply_lost.contains(&true) {
-            return spec.budget;
+    /// Judges the 100 ms that have passed.
+    fn judge_window(&mut self, limit_w: f64) {
+        if self.lowered.is_some_and(|(at, _)| at <= self.now) {
+            self.budget = self.lowered.take().map_or(self.budget, |(_, watts)| watts);
         }
-        let left = spec.supplies.iter().zip(&self.supply_lost).filter(|(_, lost)| !**lost);
-        spec.budget.min(left.map(|(s, _)| s.rated).sum())
+        if self.checks.breaker && self.breaker.fraction().now() >= 1.0 {
+            let what = format!(
+                "the breaker trips: {:.1} W are drawn under a limit of {limit_w:.1} W",
+                self.breaker.mean_w()
+            );
+            self.violated(Promise::Breaker, what);
+        }
+        if self.checks.sum_of_draws {
+            let draws = (0..self.hosts.len()).map(|n| self.plant.server_power(n).as_f64());
+            if let Some(what) = self.sum.overdrawn(self.now, draws) {
+                self.violated(Promise::SumOfDraws, what);
+            }
+        }
+    }
+
+    /// Judges, once a second, what holds servers down.
+    fn judge_servers(&mut self, sample: &Sample) {
+        let mut views = Vec::with_capacity(self.hosts.len());
+        for (n, host) in self.hosts.iter().enumerate() {
+            let obeyed = host.obeyed_at.is_some_and(|at| self.now.since(at) < RULED_FOR);
+            views.push(ServerView {
+                faulty: self.active.affects(n),
+                ruled: obeyed,
+                restricted: host.is_restricted() || self.slot_cap[n].is_some(),
+                draw_w: self.plant.server_power(n).as_f64(),
+                need_w: self.plant.unrestricted_power(n).as_f64(),
+            });
+        }
+        let broken = self.conservation.second(sample.limit_w, sample.power_w, &views);
+        if let Some((promise, server, what)) = broken {
+            let what = format!("{} is held down: {what}", self.hosts[server].id);
+            self.violated(promise, what);
+        }
+    }
+
+    /// The least of the budget in force and what the surviving supplies can carry.
+    fn limit(&self) -> Watts {
+        if !self.supply_lost.contains(&true) {
+            return self.budget;
+        }
+        let supplies = &self.plant.spec().supplies;
+        let left = supplies.iter().zip(&self.supply_lost).filter(|(_, lost)| !**lost);
+        self.budget.min(left.map(|(s, _)| s.rated).sum())
     }
 
     fn user_facing_ratio(&self) -> f64 {
@@ -297,11 +420,16 @@ impl Around {
         }
     }
 
+    /// A chassis manager as it runs now.
+    pub(crate) fn sender(&self, manager: usize) -> Sender {
+        Sender { manager, life: self.managers[manager].life }
+    }
+
     /// Hands a message to the network.
-    pub(crate) fn send(&mut self, server: usize, alert: Alert) {
+    pub(crate) fn send(&mut self, manager: usize, server: usize, alert: Alert) {
         self.alerts_sent += 1;
         let letter = Envelope {
-            from: self.manager.life,
+            from: self.sender(manager),
             server,
             seq: alert.seq,
             sent: self.now,
@@ -376,6 +504,9 @@ impl Around {
         if self.active.has(Fault::WritesFail(server)) && self.chance.happens(700_000) {
             return Err(agent::ActuatorError::Transient);
         }
+        if self.active.has(Fault::WritesIgnored(server)) {
+            return Ok(());
+        }
         let host = &mut self.hosts[server];
         match action {
             Action::Nothing => {}
@@ -422,10 +553,32 @@ impl Around {
         if self.active.has(Fault::OutOfBandFails(server)) {
             return Err("the BMC does not answer".into());
         }
-        self.manager.slot_cap[server] = watts;
+        let watts = watts.filter(|_| !self.active.has(Fault::BmcForgets(server)));
+        self.keep_slot(server, watts);
+        Ok(())
+    }
+
+    /// What a server's BMC keeps from now on.
+    pub(crate) fn keep_slot(&mut self, server: usize, watts: Option<Watts>) {
+        self.slot_cap[server] = watts;
         self.sum.slot(server, watts);
         self.plant.set_slot_cap(server, watts);
-        Ok(())
+    }
+
+    /// A server goes down: what was set on it is gone, and nothing runs.
+    pub(crate) fn power_down(&mut self, server: usize) {
+        self.hosts[server].boot();
+        let spec = self.plant.spec().servers[server].clone();
+        for core in &spec.cores {
+            self.plant.set_core_cap(server, core.id, KiloHertz::new(u32::MAX));
+        }
+        for package in 0..spec.sockets {
+            self.plant.set_package_limit(server, package, None);
+        }
+        for vm in &spec.vms {
+            self.plant.set_vm_quota(server, &vm.id, None);
+        }
+        self.plant.keep_busy(server, Some(0.0));
     }
 
     /// Counts capping episodes.

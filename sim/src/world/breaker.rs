@@ -5,6 +5,10 @@
 //! `1 / t(x)` a second while the draw is above the limit, and falls by 1/60 a second at or under it.
 //! Between 1 and 1.01 it stands still: that is the meters' class, and no controller can tell.
 
+use ballast_types::Instant;
+
+use crate::plant::STEP;
+
 /// Points of the non-trip edge: draw ÷ limit, and for how many seconds that is carried. They stand for a
 /// breaker of which nothing else is known.
 const DEFAULT_POINTS: [(f64, f64); 5] =
@@ -88,6 +92,58 @@ impl TripFraction {
     #[must_use]
     pub fn max(&self) -> f64 {
         self.max
+    }
+}
+
+/// Steps of the plant in one mean that the breaker is judged by: 100 ms. A supply's capacitors carry
+/// shorter swings.
+const STEPS: u32 = 10;
+
+/// The breaker over the chassis, as the true draw drives it.
+#[derive(Debug, Default)]
+pub(crate) struct Breaker {
+    fraction: TripFraction,
+    /// When the fraction last left 0.
+    rises_since: Instant,
+    steps: u32,
+    sum_w: f64,
+    /// Of the limits in a window the lowest counts.
+    limit_w: f64,
+    mean_w: f64,
+}
+
+impl Breaker {
+    /// Takes one step of the plant; true when a window ends with it.
+    pub(crate) fn step(&mut self, now: Instant, power_w: f64, limit_w: f64) -> bool {
+        self.limit_w = if self.steps == 0 { limit_w } else { self.limit_w.min(limit_w) };
+        self.sum_w += power_w;
+        self.steps += 1;
+        if self.steps < STEPS {
+            return false;
+        }
+
+        if self.fraction.now() == 0.0 {
+            self.rises_since = now;
+        }
+        self.mean_w = self.sum_w / f64::from(STEPS);
+        self.fraction.take(self.mean_w, self.limit_w, f64::from(STEPS) * STEP.as_secs_f64());
+        (self.steps, self.sum_w) = (0, 0.0);
+        true
+    }
+
+    /// How far it has gone towards its trip.
+    pub(crate) fn fraction(&self) -> &TripFraction {
+        &self.fraction
+    }
+
+    /// Since when it has been on the way to its trip.
+    pub(crate) fn rises_since(&self) -> Instant {
+        self.rises_since
+    }
+
+    /// The mean draw of the last window, in watts.
+    pub(crate) fn mean_w(&self) -> f64 {
+        self.mean_w
     }
 }
 

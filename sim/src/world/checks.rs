@@ -3,6 +3,86 @@
 use core::fmt;
 
 use ballast_types::Instant;
+use serde::Serialize;
+
+/// What the controllers promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Promise {
+    /// The breaker does not trip.
+    Breaker,
+    /// The draw is never above the limit for longer than the trip time.
+    TripTime,
+    /// Software lowers no core of a user-facing VM, and kills none that must live.
+    UserFacing,
+    /// The caps in force add up to no more than is shared.
+    SumOfCaps,
+    /// What servers draw beyond their caps is paid for by the others.
+    SumOfDraws,
+    /// Nobody without a fault is throttled below its need while watts are free.
+    WorkConservation,
+    /// Who has no fault is free within a minute, once everything fits.
+    Liveness,
+    /// Every original value is put back.
+    Restored,
+    /// A machine answers, and lets go of its timers.
+    Protocol,
+}
+
+impl Promise {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Breaker,
+        Self::TripTime,
+        Self::UserFacing,
+        Self::SumOfCaps,
+        Self::SumOfDraws,
+        Self::WorkConservation,
+        Self::Liveness,
+        Self::Restored,
+        Self::Protocol,
+    ];
+
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Breaker => "breaker",
+            Self::TripTime => "trip-time",
+            Self::UserFacing => "user-facing",
+            Self::SumOfCaps => "sum-of-caps",
+            Self::SumOfDraws => "sum-of-draws",
+            Self::WorkConservation => "work-conservation",
+            Self::Liveness => "liveness",
+            Self::Restored => "restored",
+            Self::Protocol => "protocol",
+        }
+    }
+}
+
+/// Why a promise could not be kept by anybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Excuse {
+    /// The excess left the feasible part of the curve: it tripped the breaker before hardware can act.
+    TooFast,
+    /// Faults took the last actor that could act: what was left could not bring the draw under the limit.
+    LastActor,
+    /// No honest reading was left: neither the supplies' total nor that of all servers.
+    AllMeters,
+}
+
+impl Excuse {
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TooFast => "too_fast",
+            Self::LastActor => "last_actor",
+            Self::AllMeters => "all_meters",
+        }
+    }
+}
 
 /// A promise that was broken, and how to see it again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,8 +91,12 @@ pub struct Violation {
     pub seed: u64,
     /// When.
     pub at: Instant,
-    /// What.
+    /// Which promise.
+    pub promise: Promise,
+    /// What happened.
     pub what: String,
+    /// Why nobody could have kept the promise, if that is so.
+    pub excuse: Option<Excuse>,
 }
 
 impl fmt::Display for Violation {
@@ -31,17 +115,41 @@ impl std::error::Error for Violation {}
 /// Which promises are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checks {
-    /// The true draw is never above the limit longer than the trip time.
+    /// [`Promise::Breaker`]: means over 100 ms of the true draw, under every budget in force.
+    pub breaker: bool,
+    /// [`Promise::TripTime`]: every single step of the plant.
     pub trip_time: bool,
-    /// Software never lowers a core that a user-facing VM, or nobody, has.
+    /// [`Promise::UserFacing`].
     pub user_facing: bool,
-    /// The caps in force add up to no more than is shared, apart from what stands at `sum`.
+    /// [`Promise::SumOfCaps`], apart from what stands at `sum`.
     pub sum_of_caps: bool,
+    /// [`Promise::SumOfDraws`].
+    pub sum_of_draws: bool,
+    /// [`Promise::WorkConservation`] and [`Promise::Liveness`].
+    pub conservation: bool,
 }
 
 impl Checks {
-    /// All of them.
-    pub const ALL: Self = Self { trip_time: true, user_facing: true, sum_of_caps: true };
     /// None: for policies that promise nothing.
-    pub const NONE: Self = Self { trip_time: false, user_facing: false, sum_of_caps: false };
+    pub const NONE: Self = Self {
+        breaker: false,
+        trip_time: false,
+        user_facing: false,
+        sum_of_caps: false,
+        sum_of_draws: false,
+        conservation: false,
+    };
+    /// What the first design was built for; no run may break it.
+    pub const FIRST_DESIGN: Self =
+        Self { trip_time: true, user_facing: true, sum_of_caps: true, ..Self::NONE };
+    /// What the oracles judge: the breaker instead of steps in a row, draws beside caps, and that
+    /// nobody is throttled for nothing.
+    pub const ORACLES: Self = Self {
+        breaker: true,
+        trip_time: false,
+        user_facing: true,
+        sum_of_caps: true,
+        sum_of_draws: true,
+        conservation: true,
+    };
 }

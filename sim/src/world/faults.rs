@@ -31,6 +31,55 @@ pub enum Fault {
     OutOfBandFails(usize),
     /// Messages are lost, doubled, delayed and so overtake each other.
     Disorder(Disorder),
+    /// The agent of this server stands still: what comes in waits, and is handled at the end.
+    AgentStalls(usize),
+    /// The chassis manager stands still: what comes in waits, and is handled at the end.
+    ChassisStalls,
+    /// This server is down; at the end it boots: the boot id is new, caps and the journal are gone.
+    Reboot(usize),
+    /// The agent of this server is down, and starts again with another memory than it wrote.
+    Memory(usize, Rewind),
+    /// The chassis manager is down, and starts again with another ledger than it wrote.
+    Ledger(Rewind),
+    /// A second chassis manager runs: with a copy of the first one's ledger, or with none.
+    SecondManager {
+        /// Whether the ledger is a copy.
+        copied: bool,
+    },
+    /// The agent of this server does not tell the truth.
+    Rogue(usize, Rogue),
+    /// What this server's agent writes is acknowledged and has no effect.
+    WritesIgnored(usize),
+    /// The first server's agent reads the second one's meter.
+    MeterOf(usize, usize),
+    /// This supply's meter shows the same as before.
+    SupplyStuck(usize),
+    /// Every supply's meter is off by so many parts per million.
+    SuppliesBiased(i32),
+    /// This server's BMC acknowledges caps and does not keep them.
+    BmcForgets(usize),
+}
+
+/// What a process finds on disk instead of what it wrote last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rewind {
+    /// Nothing.
+    Lost,
+    /// What it wrote first: an old backup.
+    Old,
+}
+
+/// How an agent's answers differ from the truth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rogue {
+    /// It refuses every message, for an epoch a thousand ahead.
+    Refuses,
+    /// It reports half of its draw.
+    Understates,
+    /// It reports 1.8 times its draw.
+    Overstates,
 }
 
 /// What a server's meter says instead of its draw.
@@ -45,6 +94,8 @@ pub enum MeterFault {
     Zero,
     /// A hundred times too much.
     Absurd,
+    /// Its draw, off by so many parts per million.
+    Biased(i32),
 }
 
 /// How unruly the network is.
@@ -139,17 +190,89 @@ impl Fault {
     }
 }
 
-/// The faults that are on now.
+impl Fault {
+    /// The server whose own parts this fault affects; `None` for what all servers share.
+    #[must_use]
+    pub const fn server(&self) -> Option<usize> {
+        match self {
+            Self::AgentDown(server)
+            | Self::Meter(server, _)
+            | Self::Partition(server)
+            | Self::WritesFail(server)
+            | Self::WritesRefused(server)
+            | Self::WritesIgnored(server)
+            | Self::OutOfBandFails(server)
+            | Self::AgentStalls(server)
+            | Self::Reboot(server)
+            | Self::Memory(server, _)
+            | Self::Rogue(server, _)
+            | Self::MeterOf(server, _)
+            | Self::BmcForgets(server) => Some(*server),
+            _ => None,
+        }
+    }
+
+    /// Whether it keeps the software of its server from lowering the draw.
+    pub(crate) const fn stops_software(&self) -> bool {
+        matches!(
+            self,
+            Self::AgentDown(_)
+                | Self::AgentStalls(_)
+                | Self::Memory(..)
+                | Self::WritesFail(_)
+                | Self::WritesRefused(_)
+                | Self::WritesIgnored(_)
+        )
+    }
+
+    /// Whether it keeps hardware caps from its server, or from every server.
+    pub(crate) const fn stops_hardware(&self) -> bool {
+        matches!(
+            self,
+            Self::OutOfBandFails(_)
+                | Self::BmcForgets(_)
+                | Self::ChassisDown
+                | Self::ChassisStalls
+                | Self::Ledger(_)
+        )
+    }
+
+    /// Whether it falsifies or hides the chassis's draw at the supplies.
+    pub(crate) const fn blurs_supplies(&self) -> bool {
+        matches!(self, Self::SupplyUnreadable(_) | Self::SupplyStuck(_) | Self::SuppliesBiased(_))
+    }
+
+    /// Whether it falsifies or hides the draw of its server.
+    pub(crate) const fn blurs_server(&self) -> bool {
+        matches!(
+            self,
+            Self::AgentDown(_)
+                | Self::AgentStalls(_)
+                | Self::Reboot(_)
+                | Self::Memory(..)
+                | Self::Meter(..)
+                | Self::MeterOf(..)
+                | Self::Partition(_)
+                | Self::Rogue(..)
+        )
+    }
+}
+
+/// For so long after its end a fault still explains what happens.
+const LATELY: Duration = Duration::from_secs(15);
+
+/// The faults that are on now, and those that ended lately.
 #[derive(Clone, Debug)]
 pub(crate) struct Active {
     on: Vec<Fault>,
+    ended: Vec<(Instant, Fault)>,
     /// The worst disorder on now: the newest.
     pub(crate) disorder: Disorder,
 }
 
 impl Default for Active {
     fn default() -> Self {
-        Self { on: Vec::new(), disorder: Disorder::NONE }
+        Self { on: Vec::new(), ended: Vec::new(), disorder: Disorder::NONE }
     }
 }
 
@@ -160,10 +283,12 @@ impl Active {
         self.refresh();
     }
 
-    /// Mends one; whether the thing is now whole.
-    pub(crate) fn end(&mut self, fault: Fault) -> bool {
+    /// Ends one; whether the thing is now whole.
+    pub(crate) fn end(&mut self, now: Instant, fault: Fault) -> bool {
         if let Some(index) = self.on.iter().position(|f| *f == fault) {
             self.on.remove(index);
+            self.ended.retain(|(at, _)| now.since(*at) <= LATELY);
+            self.ended.push((now, fault));
         }
         self.refresh();
         !self.has(fault)
@@ -175,6 +300,57 @@ impl Active {
             _ => None,
         });
         self.disorder = newest.unwrap_or(Disorder::NONE);
+    }
+
+    /// The faults that are on, or ended lately.
+    pub(crate) fn lately(&self, now: Instant) -> impl Iterator<Item = &Fault> {
+        let ended = self.ended.iter().filter(move |(at, _)| now.since(*at) <= LATELY);
+        self.on.iter().chain(ended.map(|(_, fault)| fault))
+    }
+
+    /// Whether some fault of this server is on, or a disorder of the network that all share.
+    pub(crate) fn affects(&self, server: usize) -> bool {
+        let shared = |fault: &Fault| matches!(fault, Fault::Disorder(_));
+        self.on.iter().any(|fault| fault.server() == Some(server) || shared(fault))
+    }
+
+    /// Whether a fault keeps the agent of this server from running.
+    pub(crate) fn holds_down(&self, server: usize) -> bool {
+        self.on.iter().any(|fault| match fault {
+            Fault::AgentDown(n) | Fault::Reboot(n) | Fault::Memory(n, _) => *n == server,
+            _ => false,
+        })
+    }
+
+    /// Whether a fault keeps the chassis manager from running.
+    pub(crate) fn holds_chassis_down(&self) -> bool {
+        self.on.iter().any(|f| matches!(f, Fault::ChassisDown | Fault::Ledger(_)))
+    }
+
+    /// How this server's agent lies.
+    pub(crate) fn rogue(&self, server: usize) -> Option<Rogue> {
+        self.on.iter().find_map(|f| match f {
+            Fault::Rogue(n, rogue) if *n == server => Some(*rogue),
+            _ => None,
+        })
+    }
+
+    /// The server whose meter this one's agent reads.
+    pub(crate) fn meter_of(&self, server: usize) -> usize {
+        let other = self.on.iter().find_map(|f| match f {
+            Fault::MeterOf(n, other) if *n == server => Some(*other),
+            _ => None,
+        });
+        other.unwrap_or(server)
+    }
+
+    /// By how many parts per million every supply's meter is off.
+    pub(crate) fn supply_bias_ppm(&self) -> i32 {
+        let bias = self.on.iter().find_map(|f| match f {
+            Fault::SuppliesBiased(ppm) => Some(*ppm),
+            _ => None,
+        });
+        bias.unwrap_or(0)
     }
 
     /// Whether this fault is on.
@@ -212,9 +388,10 @@ mod tests {
         let mut active = Active::default();
         active.begin(Fault::Partition(1));
         active.begin(Fault::Partition(1));
-        assert!(!active.end(Fault::Partition(1)));
+        let now = Instant::from_millis(1);
+        assert!(!active.end(now, Fault::Partition(1)));
         assert!(active.has(Fault::Partition(1)));
-        assert!(active.end(Fault::Partition(1)));
+        assert!(active.end(now, Fault::Partition(1)));
         assert!(!active.has(Fault::Partition(1)));
     }
 }

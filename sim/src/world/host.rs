@@ -24,6 +24,12 @@ pub(crate) struct Host {
     /// Its agent only watches: nothing of what it wants is done.
     pub(crate) dry: bool,
     pub(crate) memory: Memory,
+    /// The first memory that was written: an old backup.
+    pub(crate) first_memory: Memory,
+    /// When its agent last obeyed a message.
+    pub(crate) obeyed_at: Option<Instant>,
+    /// How often the server has booted.
+    pub(crate) boots: u32,
     pub(crate) vms: Vec<Vm>,
     /// By VM: it was killed.
     gone: Vec<bool>,
@@ -69,6 +75,12 @@ pub(crate) enum Reader {
     Fast,
 }
 
+/// What a meter shows that is off by so many parts per million.
+pub(crate) fn biased(watts: Watts, ppm: i32) -> Watts {
+    let exact = i128::from(watts.milli()) * (1_000_000 + i128::from(ppm)) / 1_000_000;
+    Watts::from_milli(i64::try_from(exact).unwrap_or(i64::MAX))
+}
+
 impl Host {
     pub(crate) fn new(spec: &ServerSpec, ahead: Duration, tape: Option<AgentTape>) -> Self {
         let vms: Vec<_> = (spec.vms.iter())
@@ -99,6 +111,9 @@ impl Host {
             life: 0,
             dry: false,
             memory: Memory::default(),
+            first_memory: Memory::default(),
+            obeyed_at: None,
+            boots: 1,
             quotas: vec![QuotaState::default(); vms.len()],
             gone: vec![false; vms.len()],
             vms,
@@ -127,6 +142,39 @@ impl Host {
         for core in &mut self.cores {
             core.low &= there.iter().any(|vm| vm.cores.contains(&core.id));
         }
+    }
+
+    /// Its agent wrote its memory.
+    pub(crate) fn remember(&mut self, memory: Memory) {
+        if self.first_memory == Memory::default() {
+            self.first_memory = memory;
+        }
+        self.memory = memory;
+    }
+
+    /// The machine boots: nothing is capped, and the journal of the boot before is void.
+    pub(crate) fn boot(&mut self) {
+        self.boots += 1;
+        for core in &mut self.cores {
+            (core.journal, core.written) = (None, None);
+        }
+        for quota in &mut self.quotas {
+            (quota.journal, quota.written) = (None, None);
+        }
+        (self.server_limit, self.limit_journalled) = (None, false);
+        (self.last, self.repeats, self.counted) = (None, 0, None);
+    }
+
+    /// Whether its agent holds anything down.
+    pub(crate) fn is_restricted(&self) -> bool {
+        self.server_limit.is_some() || self.capped() > 0 || self.limited() > 0
+    }
+
+    /// Whether the journal is empty: every original value is back.
+    pub(crate) fn is_restored(&self) -> bool {
+        let cores = self.cores.iter().all(|core| core.journal.is_none());
+        let quotas = self.quotas.iter().all(|quota| quota.journal.is_none());
+        cores && quotas && !self.limit_journalled && !self.is_restricted()
     }
 
     /// The VMs that its agent is told.
@@ -251,6 +299,9 @@ impl Host {
             (Some(MeterFault::Zero), _) => MeterReading { watts: Watts::ZERO, ..meter },
             (Some(MeterFault::Absurd), _) => {
                 MeterReading { watts: Watts::from_milli(meter.watts.milli() * 100), ..meter }
+            }
+            (Some(MeterFault::Biased(ppm)), _) => {
+                MeterReading { watts: biased(meter.watts, ppm), ..meter }
             }
             (Some(MeterFault::Frozen), None) | (None, _) => meter,
         };

@@ -6,7 +6,7 @@ use ballast_agent_core::{Actuator, Policy};
 use ballast_types::wire::SharePolicy;
 use ballast_types::{Instant, VmClass};
 
-use super::{Extent, FaultPlan, Outcome, Restrictions, Setup, Violation, World};
+use super::{Extent, FaultPlan, Outcome, Promise, Restrictions, Setup, Violation, World};
 use crate::plant::{Load, PlantSpec, Profile};
 use crate::scenario::{DemoOptions, default_budget, demo};
 
@@ -83,7 +83,8 @@ impl Hunt {
             return Ok(world.outcome());
         }
         let what = format!("{left:?} left behind by faults that were mended");
-        Err(Violation { seed: self.seed, at: world.now(), what })
+        let (seed, at, promise) = (self.seed, world.now(), Promise::Restored);
+        Err(Violation { seed, at, promise, what, excuse: None })
     }
 }
 

@@ -24,6 +24,9 @@ pub struct Outcome {
     pub over_limit_s_max: f64,
     /// How far the breaker went towards its trip, by means over 100 ms; 1 or more is a trip.
     pub trip_fraction_max: f64,
+    /// Server-seconds without a fault that the oracles did not judge, because no chassis manager reached
+    /// the agent.
+    pub unjudged_server_s: u64,
     /// Seconds in which some agent was told `emergency`.
     pub emergency_s: f64,
     /// Seconds in which some server had an out-of-band cap.
@@ -83,6 +86,7 @@ impl World {
             capping_events: *capping_events,
             over_limit_s_max: tally::seconds(tally.over_limit_max),
             trip_fraction_max: breaker.fraction().max(),
+            unjudged_server_s: self.around.conservation.unjudged_s(),
             emergency_s: tally.emergency_s(),
             out_of_band_s: tally.out_of_band_s(),
             server_limit_s: tally.server_limit_s(),
@@ -95,8 +99,14 @@ impl World {
     /// The chassis manager as operators see it; `None` while it is down.
     #[must_use]
     pub fn chassis_status(&self) -> Option<ChassisStatus> {
-        let now = self.around.now + self.around.manager.ahead;
-        self.chassis.as_ref().map(|chassis| chassis.status(now))
+        self.status_of_manager(0)
+    }
+
+    /// Chassis manager `n` as operators see it: 1 is the second one; `None` while it is down.
+    #[must_use]
+    pub fn status_of_manager(&self, n: usize) -> Option<ChassisStatus> {
+        let now = self.around.now + self.around.managers.get(n)?.ahead;
+        self.chassis.get(n)?.as_ref().map(|chassis| chassis.status(now))
     }
 
     /// An agent as operators see it; `None` while it is down.
@@ -120,16 +130,35 @@ impl World {
             cores: hosts.iter().map(Host::capped).sum(),
             vms: hosts.iter().map(Host::limited).sum(),
             server_limits: hosts.iter().filter(|h| h.server_limit.is_some()).count(),
-            out_of_band: self.around.manager.slot_cap.iter().filter(|cap| cap.is_some()).count(),
+            out_of_band: self.around.slot_cap.iter().filter(|cap| cap.is_some()).count(),
         }
     }
 
     /// Nothing is restricted, nor would any agent restrict anything: no capping episode, and no cap in force.
     #[must_use]
     pub fn is_calm(&self) -> bool {
-        let capping = self.chassis.as_ref().is_none_or(ballast_chassis_core::Chassis::is_capping);
+        let capping =
+            self.chassis[0].as_ref().is_none_or(ballast_chassis_core::Chassis::is_capping);
         let capped = self.agents.iter().any(|a| a.as_ref().is_none_or(|a| a.cap().is_some()));
         !capping && !capped && self.restrictions() == Restrictions::default()
+    }
+
+    /// The hardware cap that a server's BMC keeps, if there is one.
+    #[must_use]
+    pub fn hardware_cap(&self, server: usize) -> Option<ballast_types::Watts> {
+        self.around.slot_cap.get(server).copied().flatten()
+    }
+
+    /// Whether its agent left nothing behind on a server: the journal is empty, and nothing is held down.
+    #[must_use]
+    pub fn is_restored(&self, server: usize) -> bool {
+        self.around.hosts.get(server).is_none_or(Host::is_restored)
+    }
+
+    /// Whether some fault of this server is on.
+    #[must_use]
+    pub fn is_faulty(&self, server: usize) -> bool {
+        self.around.active.affects(server)
     }
 
     /// Cores of one server that are capped now, below their maximum.
@@ -153,6 +182,6 @@ impl World {
     /// The tape of the chassis manager, if the run is recorded.
     #[must_use]
     pub fn chassis_tape(&self) -> Option<&ChassisTape> {
-        self.around.manager.tape.as_ref()
+        self.around.managers[0].tape.as_ref()
     }
 }

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use ballast_agent_core as agent;
 use ballast_chassis_core as chassis;
-use ballast_types::{BootId, Watts};
+use ballast_types::{BootId, Instant, Watts};
 
 use super::{Checks, FaultPlan};
 use crate::plant::PlantSpec;
@@ -66,6 +66,8 @@ pub struct Setup {
     pub timing: Timing,
     /// What goes wrong.
     pub faults: FaultPlan,
+    /// When an operator sets the budget, and to what; `None` goes back to the configured one.
+    pub budgets: Vec<(Instant, Option<Watts>)>,
     /// What is watched.
     pub checks: Checks,
     /// Keep every input and output: for tests, it takes memory.
@@ -107,7 +109,7 @@ impl Setup {
             .collect();
         let chassis = chassis::Params::defaults(chassis_id, plant.budget, rated, servers);
         let checks = if matches!(policy, agent::Policy::Stepwise | agent::Policy::Predictive) {
-            Checks::ALL
+            Checks::FIRST_DESIGN
         } else {
             Checks::NONE
         };
@@ -119,6 +121,7 @@ impl Setup {
             agents,
             timing: Timing::default(),
             faults: FaultPlan::default(),
+            budgets: Vec::new(),
             checks,
             record: false,
             length,

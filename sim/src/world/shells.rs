@@ -2,10 +2,12 @@
 
 use ballast_agent_core as agent;
 use ballast_chassis_core as chassis;
-use ballast_types::wire::EventKind;
-use ballast_types::{Cause, Instant, Shell, Turn, VmId};
+use ballast_types::wire::{EventKind, Refusal, RefusalReason, Report};
+use ballast_types::{Cause, Epoch, Instant, Seq, Shell, Turn, VmId};
 
 use super::around::{Action, Around, Envelope, Event};
+use super::checks::Promise;
+use super::faults::Rogue;
 
 /// Around one agent.
 pub(crate) struct AgentShell<'a> {
@@ -27,12 +29,12 @@ impl AgentShell<'_> {
         let host = &mut self.around.hosts[self.server];
         let Some(n) = host.vms.iter().position(|known| known.id == *vm) else {
             let what = format!("{} limits VM {vm}, which is not there", host.id);
-            return self.around.violated(what);
+            return self.around.violated(Promise::Protocol, what);
         };
         let fair = millicores.is_none_or(|millicores| host.journal_quota(n, millicores));
         if !fair && self.around.checks.user_facing {
             let what = format!("{} limits the user-facing VM {vm}", host.id);
-            self.around.violated(what);
+            self.around.violated(Promise::UserFacing, what);
         }
         self.act(id, Action::Quota(n, millicores));
     }
@@ -42,7 +44,7 @@ impl AgentShell<'_> {
         let host = &self.around.hosts[self.server];
         if !host.may_kill(&vm) {
             let what = format!("{} kills VM {vm}, which must live", host.id);
-            self.around.violated(what);
+            self.around.violated(Promise::UserFacing, what);
         }
         self.act(id, Action::Kill(vm));
     }
@@ -50,7 +52,10 @@ impl AgentShell<'_> {
     fn answer(&mut self, answer: chassis::Answer) {
         match self.letter.take() {
             Some(letter) => self.around.answer(letter, answer),
-            None => self.around.violated("an agent answered a message that it did not get".into()),
+            None => {
+                let what = "an agent answered a message that it did not get".into();
+                self.around.violated(Promise::Protocol, what);
+            }
         }
     }
 }
@@ -88,7 +93,7 @@ impl Shell<agent::Agent> for AgentShell<'_> {
                     let name = &self.around.hosts[server].id;
                     let what =
                         format!("{name} lowers core {core}, which is not low-priority, to {khz}");
-                    self.around.violated(what);
+                    self.around.violated(Promise::UserFacing, what);
                 }
                 self.act(id, Action::Cap(core, khz));
             }
@@ -103,18 +108,42 @@ impl Shell<agent::Agent> for AgentShell<'_> {
             Output::KillVm { id, vm } => self.kill(id, vm),
             Output::Report(report) => {
                 self.around.sum.agent_obeyed(server);
-                self.answer(chassis::Answer::Report(report));
+                self.around.hosts[server].obeyed_at = Some(self.around.now);
+                let answer = match self.around.active.rogue(server) {
+                    Some(rogue) => rogue.answer(report),
+                    None => chassis::Answer::Report(report),
+                };
+                self.answer(answer);
             }
             Output::Refuse(refusal) => self.answer(chassis::Answer::Refused(refusal)),
-            Output::Remember(memory) => self.around.hosts[server].memory = memory,
+            Output::Remember(memory) => self.around.hosts[server].remember(memory),
             Output::Event(_) => {}
         }
     }
 }
 
-/// Around the chassis manager.
+impl Rogue {
+    /// What such an agent says instead of its report.
+    fn answer(self, mut report: Report) -> chassis::Answer {
+        match self {
+            Self::Refuses => {
+                return chassis::Answer::Refused(Refusal {
+                    reason: RefusalReason::Stale,
+                    newest_epoch: Epoch(report.epoch_seen.0 + 1000),
+                    newest_seq: Seq(0),
+                });
+            }
+            Self::Understates => report.power_w = report.power_w.map(|watts| watts.per(2)),
+            Self::Overstates => report.power_w = report.power_w.map(|watts| watts.ppm(1_800_000)),
+        }
+        chassis::Answer::Report(report)
+    }
+}
+
+/// Around one chassis manager.
 pub(crate) struct ChassisShell<'a> {
     pub(crate) around: &'a mut Around,
+    pub(crate) manager: usize,
     pub(crate) input: Option<chassis::Input>,
 }
 
@@ -126,7 +155,7 @@ impl ChassisShell<'_> {
 
 impl Shell<chassis::Chassis> for ChassisShell<'_> {
     fn now(&mut self) -> Instant {
-        self.around.now + self.around.manager.ahead
+        self.around.now + self.around.managers[self.manager].ahead
     }
 
     fn wait(&mut self, _: Option<Instant>) -> Turn<chassis::Input> {
@@ -134,7 +163,7 @@ impl Shell<chassis::Chassis> for ChassisShell<'_> {
     }
 
     fn moved(&mut self, now: Instant, cause: &Cause<chassis::Input>) {
-        if let Some(tape) = &mut self.around.manager.tape {
+        if let Some(tape) = &mut self.around.managers[self.manager].tape {
             tape.moved(now, cause);
         }
     }
@@ -142,24 +171,25 @@ impl Shell<chassis::Chassis> for ChassisShell<'_> {
     fn perform(&mut self, now: Instant, output: chassis::Output) {
         use chassis::Output;
         self.around.outputs += 1;
-        let number = self.around.hosts.len() as u32;
+        let number = (self.around.hosts.len() + self.manager) as u32;
         self.around.hash.add(number, now, &output);
-        if let Some(tape) = &mut self.around.manager.tape {
+        if let Some(tape) = &mut self.around.managers[self.manager].tape {
             tape.performed(output.clone());
         }
         match output {
             Output::Alert { server, alert } => match self.index(&server) {
                 Some(n) => {
-                    self.around.manager.level[n] = alert.level;
-                    self.around.send(n, alert);
+                    self.around.managers[self.manager].level[n] = alert.level;
+                    self.around.send(self.manager, n, alert);
                 }
                 None => {
-                    self.around.violated(format!("a message to {server}, which is no server here"));
+                    let what = format!("a message to {server}, which is no server here");
+                    self.around.violated(Promise::Protocol, what);
                 }
             },
             Output::OutOfBandCap { id, server, watts } => self.slot(id, &server, Some(watts)),
             Output::OutOfBandLift { id, server } => self.slot(id, &server, None),
-            Output::Ledger(ledger) => self.around.manager.ledger = ledger,
+            Output::Ledger(ledger) => self.keep(ledger),
             Output::Event(event) => {
                 if let EventKind::ChassisState { from, to, .. } = event.kind {
                     self.around.chassis_state(from, to);
@@ -170,6 +200,15 @@ impl Shell<chassis::Chassis> for ChassisShell<'_> {
 }
 
 impl ChassisShell<'_> {
+    fn keep(&mut self, ledger: chassis::Ledger) {
+        if self.manager == 0 {
+            self.around.budget_is(ledger.budget_w);
+        }
+        let manager = &mut self.around.managers[self.manager];
+        manager.first_ledger.get_or_insert_with(|| ledger.clone());
+        manager.ledger = ledger;
+    }
+
     fn slot(
         &mut self,
         id: ballast_types::ActionId,
@@ -177,12 +216,11 @@ impl ChassisShell<'_> {
         watts: Option<ballast_types::Watts>,
     ) {
         let Some(server) = self.index(server) else {
-            return self
-                .around
-                .violated(format!("an out-of-band cap for {server}, which is no server here"));
+            let what = format!("an out-of-band cap for {server}, which is no server here");
+            return self.around.violated(Promise::Protocol, what);
         };
         let at = self.around.now + self.around.timing.out_of_band;
-        let life = self.around.manager.life;
-        self.around.queue.put(at, Event::Slot { life, id, server, watts });
+        let from = self.around.sender(self.manager);
+        self.around.queue.put(at, Event::Slot { from, id, server, watts });
     }
 }

@@ -29,6 +29,8 @@ struct Held {
     fallback: Option<Watts>,
     /// The out-of-band cap: its hardware draws no more.
     out_of_band: Option<Watts>,
+    /// The mean draw of the last seconds, in watts.
+    draw_w: f64,
     alive: bool,
     /// When it was restarted, and its cap before; until it obeys a message.
     before: Option<(Instant, Watts)>,
@@ -57,6 +59,27 @@ pub(crate) struct SumRule {
     holds_from: Option<Instant>,
     /// What was shared, newest last, each the highest since the one before: of the last two leases.
     shared: VecDeque<(Instant, Watts)>,
+    /// Since when servers draw more than is shared together, each counted with its cap at least.
+    overdrawn_since: Option<Instant>,
+}
+
+/// Draws are means of about the last two seconds: of this share of each window of 100 ms.
+const DRAW_GAIN: f64 = 0.05;
+
+/// A draw so far above the cap is no breach of it: a share, and watts.
+const DRAW_SLACK: (f64, f64) = (0.03, 5.0);
+
+/// For so long the others may take to pay for who draws more than its cap.
+const PAID_WITHIN: Duration = Duration::from_secs(10);
+
+/// What the caps in force add up to, and what is allowed.
+struct Sums {
+    caps: Watts,
+    /// Each server counts with the higher of its cap and its draw.
+    draws: Watts,
+    shared: Watts,
+    allowed: Watts,
+    from: Instant,
 }
 
 impl SumRule {
@@ -68,6 +91,7 @@ impl SumRule {
             manager_alive: false,
             holds_from: None,
             shared: VecDeque::new(),
+            overdrawn_since: None,
         }
     }
 
@@ -132,8 +156,51 @@ impl SumRule {
         self.sharing = Some(sharing);
     }
 
-    /// What is wrong now, if anything is.
+    /// What is wrong with the caps now, if anything is.
     pub(crate) fn broken(&mut self, now: Instant) -> Option<String> {
+        let sums = self.sums(now).filter(|sums| sums.caps > sums.allowed)?;
+        let sharing = self.sharing.as_ref()?;
+        let caps: Vec<_> = self.held.iter().map(|h| h.cap.map(Watts::as_f64)).collect();
+        Some(format!(
+            "caps add up to {}, {} are shared (now {}), the rule holds since {:.3} s: {caps:?}, answering {:?}",
+            sums.caps,
+            sums.shared,
+            sharing.sharable,
+            sums.from.as_secs_f64(),
+            sharing.answers
+        ))
+    }
+
+    /// Takes what every server drew in the last 100 ms, in watts. What is wrong, if servers have drawn
+    /// more than their caps for long and nobody paid for it.
+    pub(crate) fn overdrawn(
+        &mut self,
+        now: Instant,
+        draws_w: impl Iterator<Item = f64>,
+    ) -> Option<String> {
+        for (held, draw_w) in self.held.iter_mut().zip(draws_w) {
+            held.draw_w += DRAW_GAIN * (draw_w - held.draw_w);
+        }
+
+        let sums = self.sums(now).filter(|_| self.manager_alive);
+        let over = sums.filter(|sums| sums.draws > sums.allowed.max(sums.caps));
+        let Some(sums) = over else {
+            self.overdrawn_since = None;
+            return None;
+        };
+        let since = *self.overdrawn_since.get_or_insert(now);
+        (now.since(since) > PAID_WITHIN).then(|| {
+            format!(
+                "servers draw {} with their caps, {} are shared, and nobody has paid for {:.0} s",
+                sums.draws,
+                sums.shared,
+                PAID_WITHIN.as_secs_f64()
+            )
+        })
+    }
+
+    /// Adds up; `None` while the rule does not hold.
+    fn sums(&mut self, now: Instant) -> Option<Sums> {
         let two = self.lease * 2;
         let caps = self.manager_alive && self.holds_from.is_some();
         while caps && self.shared.len() > 1 && self.shared[0].0 + two < now {
@@ -143,33 +210,41 @@ impl SumRule {
         let sharing = self.sharing.as_ref()?;
         let shared = self.shared.iter().map(|&(_, w)| w).max()?;
         let even = sharing.sharable.per(self.held.len() as u64);
-        let (mut sum, mut beyond_reach, mut unpaid) = (Watts::ZERO, Watts::ZERO, Watts::ZERO);
+        let (mut sum, mut draws) = (Watts::ZERO, Watts::ZERO);
+        let (mut beyond_reach, mut unpaid) = (Watts::ZERO, Watts::ZERO);
         for (held, &answers) in self.held.iter().zip(&sharing.answers) {
-            let watts = match (held.cap, held.fallback) {
-                (_, None) => even,
-                (None, Some(fallback)) if !held.alive => fallback,
-                (None, Some(_)) => Watts::MAX,
-                (Some(cap), Some(_)) => match held.before {
-                    Some((at, before)) if now <= at + two => cap.min(before),
-                    _ => cap,
-                },
-            };
-            let watts = held.out_of_band.map_or(watts, |cap| cap.min(watts));
+            let watts = held.counts(now, even, two);
             sum += watts;
+            draws += watts.max(held.breach());
             match (answers && held.alive, self.manager_alive) {
                 (true, _) => {}
                 (false, true) => beyond_reach += watts,
                 (false, false) => unpaid += (watts - even).at_least_zero(),
             }
         }
-        (sum > shared.max(beyond_reach) + unpaid).then(|| {
-            let caps: Vec<_> = self.held.iter().map(|h| h.cap.map(Watts::as_f64)).collect();
-            format!(
-                "caps add up to {sum}, {shared} are shared (now {}), the rule holds since {:.3} s: {caps:?}, answering {:?}",
-                sharing.sharable,
-                from.as_secs_f64(),
-                sharing.answers
-            )
-        })
+        let allowed = shared.max(beyond_reach) + unpaid;
+        Some(Sums { caps: sum, draws, shared, allowed, from })
+    }
+}
+
+impl Held {
+    /// What it counts with by its cap.
+    fn counts(&self, now: Instant, even: Watts, two_leases: Duration) -> Watts {
+        let watts = match (self.cap, self.fallback) {
+            (_, None) => even,
+            (None, Some(fallback)) if !self.alive => fallback,
+            (None, Some(_)) => Watts::MAX,
+            (Some(cap), Some(_)) => match self.before {
+                Some((at, before)) if now <= at + two_leases => cap.min(before),
+                _ => cap,
+            },
+        };
+        self.out_of_band.map_or(watts, |cap| cap.min(watts))
+    }
+
+    /// What it draws, where that is more than its cap by more than noise; else nothing.
+    fn breach(&self) -> Watts {
+        let draw_w = self.draw_w * (1.0 - DRAW_SLACK.0) - DRAW_SLACK.1;
+        Watts::from_f64(draw_w.max(0.0)).unwrap_or(Watts::ZERO)
     }
 }

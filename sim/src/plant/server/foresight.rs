@@ -69,6 +69,17 @@ impl Server {
         busy * watts + idle
     }
 
+    /// What it would draw in the step that begins at second `t` if nothing held its cores.
+    pub(in crate::plant) fn unrestricted_w(&mut self, t: f64) -> f64 {
+        if self.kept_busy.is_some() {
+            return self.power_w;
+        }
+        let mut batch = Vec::new();
+        self.batch_cores_at(t, &mut batch);
+        let batch_w: f64 = batch.iter().map(|core| core.draw_w(1.0, 1.0)).sum();
+        self.idle_w() + batch_w + self.user_facing_w_at(t, 1.0)
+    }
+
     /// Which of the server's cores work for user-facing VMs.
     pub(in crate::plant) fn user_facing_cores(&self) -> impl Iterator<Item = usize> + '_ {
         self.vms.iter().filter(|vm| vm.user_facing).flat_map(|vm| vm.cores.iter().copied())
