@@ -98,7 +98,7 @@ impl World {
     #[must_use]
     pub fn new(setup: Setup) -> Self {
         let Setup { seed, plant, chassis, fixed_cap, agents, timing, faults, budgets, .. } = setup;
-        let Setup { checks, record, length, points, .. } = setup;
+        let Setup { ledger, checks, record, length, points, .. } = setup;
         let mut clocks = Chance::new(seed, 0xC1);
         let mut hosts: Vec<_> = (plant.servers.iter())
             .map(|s| {
@@ -116,6 +116,13 @@ impl World {
         let has_slot = chassis.servers.iter().map(|s| s.out_of_band_floor.is_some()).collect();
         let mut around =
             Around::new(seed, plant, hosts, timing, checks, trip, has_slot, sum, tally, record);
+        // What the ledger says was true once: the BMCs keep it.
+        for (id, watts) in &ledger.out_of_band {
+            if let Some(server) = around.hosts.iter().position(|host| host.id == *id) {
+                around.keep_slot(server, Some(*watts));
+            }
+        }
+        around.managers[0].ledger = ledger;
         for (at, budget) in budgets {
             around.queue.put(at, Event::Budget(budget));
         }
@@ -410,6 +417,7 @@ impl World {
         let surroundings = &mut self.around.managers[manager];
         let (params, ledger) = (self.chassis_params.clone(), surroundings.ledger.clone());
         let at = self.around.now + surroundings.ahead;
+        surroundings.found = ledger.clone();
         if let Some(tape) = &mut surroundings.tape {
             tape.start("chassis", at, params.clone(), ledger.clone());
         }
@@ -421,16 +429,16 @@ impl World {
         self.rest(self.number(manager));
     }
 
-    /// Somebody starts a second manager, with a copy of the first one's ledger or with none.
+    /// Somebody starts a second manager: without a ledger, or with a copy of what the first one found at
+    /// its start.
     fn start_second(&mut self, copied: bool) {
         if self.around.managers.len() < MANAGERS {
             let ahead = self.around.managers[0].ahead + Duration::from_secs(1000);
             let second = Manager::new(ahead, self.agents.len(), false);
             self.around.managers.push(second);
         }
-        let ledger =
-            if copied { self.around.managers[0].ledger.clone() } else { Default::default() };
-        self.around.managers[1].ledger = ledger;
+        let copy = self.around.managers[0].found.clone();
+        self.around.managers[1].ledger = if copied { copy } else { chassis::Ledger::default() };
         self.start_chassis(1);
         self.poll_from(1, self.around.now + Duration::from_millis(30));
     }
@@ -481,7 +489,9 @@ impl World {
         let Around { plant, active, stuck, managers, .. } = &self.around;
         let bias_ppm = active.supply_bias_ppm();
         let mut taken_at = Instant::ZERO;
-        let supplies = (0..plant.spec().supplies.len())
+        // A daemon reads the supplies that its config lists.
+        let listed = plant.spec().supplies.len().min(self.chassis_params.supply_rated.len());
+        let supplies = (0..listed)
             .map(|n| {
                 if active.has(Fault::SupplyUnreadable(n)) {
                     return Supply::UNKNOWN;

@@ -89,6 +89,8 @@ pub(crate) struct Manager {
     pub(crate) life: u32,
     pub(crate) ahead: Duration,
     pub(crate) ledger: chassis::Ledger,
+    /// The ledger that it found at its newest start.
+    pub(crate) found: chassis::Ledger,
     /// The first ledger that was written: an old backup.
     pub(crate) first_ledger: Option<chassis::Ledger>,
     pub(crate) level: Vec<Level>,
@@ -101,6 +103,7 @@ impl Manager {
             life: 0,
             ahead,
             ledger: chassis::Ledger::default(),
+            found: chassis::Ledger::default(),
             first_ledger: None,
             level: vec![Level::Watch; servers],
             tape: record.then(Tape::default),

@@ -58,6 +58,8 @@ pub struct Setup {
     pub plant: PlantSpec,
     /// The chassis manager.
     pub chassis: chassis::Params,
+    /// What the chassis manager finds on disk at its first start.
+    pub ledger: chassis::Ledger,
     /// No chassis manager, but this cap for every server, told again and again: what an agent does alone.
     pub fixed_cap: Option<Watts>,
     /// One agent for every server, in the plant's order.
@@ -117,6 +119,7 @@ impl Setup {
             seed,
             plant,
             chassis,
+            ledger: chassis::Ledger::default(),
             fixed_cap: None,
             agents,
             timing: Timing::default(),

@@ -1,0 +1,329 @@
+//! `ballast experiment faults`: whole runs drawn from seeds, with faults, judged by the oracles.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use ballast_sim::campaign::{Case, Kind, Size, Verdict};
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::args::named;
+use super::work;
+use crate::{all_cores, say, tell};
+
+/// Seeds for each thread between two writes of the file that a campaign goes on from.
+const CHUNK: u64 = 50;
+/// Broken runs that the text names; JSON names all of them.
+const SHOWN: usize = 20;
+/// At most this share of the runs may be excused.
+const EXCUSED_MAX: f64 = 0.01;
+
+/// Arguments of `ballast experiment faults`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct FaultsArgs {
+    /// The first seed; every seed is a run of its own
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    first: u64,
+    /// How many seeds
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    runs: u64,
+    /// Only this kind of fault, once in every run, from some moment on to the end
+    #[arg(long, value_name = "KIND", value_parser = named(Kind::ALL, Kind::name))]
+    kind: Option<Kind>,
+    /// Name the kinds of faults, and run nothing
+    #[arg(long, conflicts_with_all = ["first", "runs", "kind", "resume"])]
+    list: bool,
+    /// Write what is done into this file now and then, and go on from it when it is there
+    #[arg(long, value_name = "FILE")]
+    resume: Option<PathBuf>,
+    /// Print one JSON object {runs, broken, excused, seeds, …}, alone on stdout
+    #[arg(long)]
+    json: bool,
+    /// Runs at a time; it changes no result [default: one for every core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+}
+
+/// What a campaign came to so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Campaign {
+    /// The first seed.
+    first: u64,
+    /// The one kind of fault; all kinds where there is none.
+    kind: Option<String>,
+    /// Seeds that were run.
+    runs: u64,
+    /// Runs that broke a promise, of those of usual size.
+    broken: u64,
+    /// Runs that broke a promise that nobody could have kept, by reason, of those of usual size.
+    excused: BTreeMap<String, u64>,
+    /// The broken runs, by promise.
+    broken_by: BTreeMap<String, u64>,
+    /// Runs that were larger or longer than usual.
+    large: Large,
+    /// Server-seconds that were not judged, because no chassis manager reached the server.
+    unjudged_server_s: u64,
+    /// CPU seconds that a run took, in the mean.
+    core_s_mean: f64,
+    /// The broken runs, of any size.
+    seeds: Vec<Broken>,
+}
+
+/// Runs of another size, counted apart.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Large {
+    runs: u64,
+    broken: u64,
+    excused: BTreeMap<String, u64>,
+}
+
+/// A run that broke a promise.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Broken {
+    seed: u64,
+    promise: String,
+    at_s: f64,
+    what: String,
+    /// What went wrong in it.
+    kinds: Vec<String>,
+    /// The command that shows it again.
+    command: String,
+}
+
+/// Runs it.
+pub(super) fn run(args: &FaultsArgs) -> anyhow::Result<()> {
+    if args.list {
+        let names: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+        let text = if args.json { serde_json::to_string_pretty(&names)? } else { names.join("\n") };
+        return Ok(say(&text)?);
+    }
+    let last = args.first.checked_add(args.runs - 1).with_context(|| {
+        format!("--first {}: allowed is at most {}", args.first, u64::MAX - args.runs + 1)
+    })?;
+
+    let threads = args.threads.map_or_else(|| all_cores().get(), usize::from);
+    let mut campaign = Campaign::begin(args)?;
+    while campaign.runs < args.runs {
+        let from = args.first + campaign.runs;
+        let to = last.min(from + (CHUNK * threads as u64 - 1));
+        let seeds: Vec<u64> = (from..=to).collect();
+        let what = format!("seeds {from} to {last}");
+        for (verdict, core_s) in work::run(&what, &seeds, threads, |seed| judge(*seed, args.kind)) {
+            campaign.add(verdict, core_s);
+        }
+        if let Some(file) = &args.resume {
+            write(file, &campaign)?;
+        }
+    }
+
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&campaign)?,
+        false => campaign.text(),
+    };
+    say(&text)?;
+    if !args.json && args.runs == 1 {
+        say(&timeline(&Case::draw(args.first, args.kind)))?;
+    }
+    Ok(())
+}
+
+/// One run, and the CPU seconds that it took.
+fn judge(seed: u64, kind: Option<Kind>) -> (Verdict, f64) {
+    let began = thread_cpu();
+    let verdict = Case::draw(seed, kind).run();
+    (verdict, thread_cpu().saturating_sub(began).as_secs_f64())
+}
+
+/// CPU time of this thread; nothing where the kernel does not say.
+fn thread_cpu() -> Duration {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID);
+    now.map(Duration::from).unwrap_or_default()
+}
+
+/// What goes wrong in a run, and when.
+fn timeline(case: &Case) -> String {
+    let setup = case.setup();
+    let mut lines = vec![format!(
+        "{} servers, {} W, {}, {}",
+        setup.plant.servers.len(),
+        setup.plant.budget.as_f64(),
+        setup.agents.first().map_or("", |agent| agent.policy.name()),
+        setup.chassis.shares.name(),
+    )];
+    for window in &setup.faults.windows {
+        let (from, to) = (window.from.as_secs_f64(), window.to.as_secs_f64());
+        let until = if to > 1e6 { "the end".to_owned() } else { format!("{to:.3} s") };
+        lines.push(format!("  from {from:.3} s to {until}: {:?}", window.fault));
+    }
+    for (at, budget) in &setup.budgets {
+        let watts = budget.map_or("as configured".to_owned(), |w| format!("{} W", w.as_f64()));
+        lines.push(format!("  at {:.3} s: the budget is {watts}", at.as_secs_f64()));
+    }
+    lines.join("\n")
+}
+
+impl Campaign {
+    /// A new one, or what the file says.
+    fn begin(args: &FaultsArgs) -> anyhow::Result<Self> {
+        let kind = args.kind.map(|kind| kind.name().to_owned());
+        let new = Self { first: args.first, kind: kind.clone(), ..Self::default() };
+        let Some(file) = args.resume.as_deref().filter(|file| file.exists()) else {
+            return Ok(new);
+        };
+
+        let named = || format!("--resume {}", file.display());
+        let text = fs::read_to_string(file).with_context(named)?;
+        let old: Self = serde_json::from_str(&text)
+            .with_context(|| format!("{}: not the file of a campaign", named()))?;
+        if (old.first, &old.kind) != (args.first, &kind) {
+            bail!(
+                "{}: that campaign began with seed {} and {}; allowed is the same --first and --kind",
+                named(),
+                old.first,
+                old.kind.as_deref().unwrap_or("all kinds"),
+            );
+        }
+        if old.runs > args.runs {
+            bail!(
+                "{}: {} seeds are done; allowed is --runs {} or more",
+                named(),
+                old.runs,
+                old.runs
+            );
+        }
+        tell(&format!("going on after {} seeds", old.runs));
+        Ok(old)
+    }
+
+    /// Takes one run.
+    fn add(&mut self, verdict: Verdict, core_s: f64) {
+        self.core_s_mean += (core_s - self.core_s_mean) / (self.runs + 1) as f64;
+        self.runs += 1;
+        self.unjudged_server_s += verdict.unjudged_server_s;
+        let usual = verdict.size == Size::Usual;
+        let (broken, excused) = if usual {
+            (&mut self.broken, &mut self.excused)
+        } else {
+            self.large.runs += 1;
+            (&mut self.large.broken, &mut self.large.excused)
+        };
+        let Some(violation) = verdict.violation else { return };
+        if let Some(excuse) = violation.excuse {
+            *excused.entry(excuse.name().to_owned()).or_default() += 1;
+            return;
+        }
+
+        *broken += 1;
+        let promise = violation.promise.name().to_owned();
+        *self.broken_by.entry(promise.clone()).or_default() += 1;
+        let kind = self.kind.as_ref().map(|kind| format!(" --kind {kind}"));
+        self.seeds.push(Broken {
+            seed: verdict.seed,
+            promise,
+            at_s: violation.at.as_secs_f64(),
+            what: violation.what,
+            kinds: verdict.kinds.iter().map(|kind| kind.name().to_owned()).collect(),
+            command: format!(
+                "ballast experiment faults --first {} --runs 1{}",
+                verdict.seed,
+                kind.unwrap_or_default()
+            ),
+        });
+    }
+
+    fn text(&self) -> String {
+        let counts = |map: &BTreeMap<String, u64>| {
+            let each = map.iter().map(|(name, count)| format!("{name} {count}"));
+            each.collect::<Vec<_>>().join(", ")
+        };
+        let usual = self.runs - self.large.runs;
+        let excused: u64 = self.excused.values().sum();
+        let mut text = format!(
+            "{} runs from seed {}, {}: {:.3} CPU seconds each\n\
+             of usual size: {usual}; {} broke a promise, {excused} are excused ({:.1} %, allowed {:.0} %)\n\
+             larger or longer: {}; {} broke a promise, {} are excused\n",
+            self.runs,
+            self.first,
+            self.kind.as_deref().unwrap_or("all kinds of faults"),
+            self.core_s_mean,
+            self.broken,
+            100.0 * excused as f64 / usual.max(1) as f64,
+            100.0 * EXCUSED_MAX,
+            self.large.runs,
+            self.large.broken,
+            self.large.excused.values().sum::<u64>(),
+        );
+        // Writing to a String cannot fail.
+        if !self.broken_by.is_empty() {
+            let _ = writeln!(text, "broken: {}", counts(&self.broken_by));
+        }
+        if excused > 0 {
+            let _ = writeln!(text, "excused: {}", counts(&self.excused));
+        }
+        for broken in self.seeds.iter().take(SHOWN) {
+            let _ = write!(
+                text,
+                "\n{} at {:.2} s: {}\n    {}\n    {}\n",
+                broken.promise,
+                broken.at_s,
+                broken.what,
+                broken.kinds.join(", "),
+                broken.command
+            );
+        }
+        if self.seeds.len() > SHOWN {
+            let _ = write!(text, "\nand {} more: --json names them", self.seeds.len() - SHOWN);
+        }
+        text.trim_end().to_owned()
+    }
+}
+
+/// Writes the campaign so that a crash leaves the old file or the new one.
+fn write(file: &Path, campaign: &Campaign) -> anyhow::Result<()> {
+    let named = || format!("--resume {}", file.display());
+    let mut new = file.as_os_str().to_owned();
+    new.push(".new");
+    fs::write(&new, serde_json::to_string_pretty(campaign)?).with_context(named)?;
+    fs::rename(&new, file).with_context(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_sim::world::{Excuse, Promise, Violation};
+    use ballast_types::Instant;
+
+    use super::*;
+
+    fn verdict(seed: u64, size: Size, broken: Option<Option<Excuse>>) -> Verdict {
+        let violation = broken.map(|excuse| Violation {
+            seed,
+            at: Instant::from_millis(1500),
+            promise: Promise::Breaker,
+            what: "it trips".into(),
+            excuse,
+        });
+        let kinds = vec![Kind::FeedLoss, Kind::Partition];
+        Verdict { seed, size, kinds, violation, unjudged_server_s: 2 }
+    }
+
+    #[test]
+    fn usual_runs_and_larger_ones_are_counted_apart() {
+        let mut campaign = Campaign { first: 1, ..Campaign::default() };
+        campaign.add(verdict(1, Size::Usual, None), 0.1);
+        campaign.add(verdict(2, Size::Usual, Some(None)), 0.3);
+        campaign.add(verdict(3, Size::Usual, Some(Some(Excuse::TooFast))), 0.2);
+        campaign.add(verdict(50, Size::Larger, Some(None)), 0.2);
+        assert_eq!((campaign.runs, campaign.broken, campaign.large.broken), (4, 1, 1));
+        assert_eq!(campaign.excused, BTreeMap::from([("too_fast".to_owned(), 1)]));
+        assert_eq!(campaign.broken_by, BTreeMap::from([("breaker".to_owned(), 2)]));
+        assert_eq!(campaign.seeds.len(), 2);
+        assert_eq!(campaign.seeds[0].command, "ballast experiment faults --first 2 --runs 1");
+        assert_eq!(campaign.unjudged_server_s, 8);
+        assert!((campaign.core_s_mean - 0.2).abs() < 1e-9, "{}", campaign.core_s_mean);
+    }
+}
