@@ -5,7 +5,7 @@ use ballast_types::{Epoch, Instant, Seq, ServerId};
 
 use crate::chassis::Chassis;
 use crate::episode::Trigger;
-use crate::slots::slot_of;
+use crate::slots::{Agent, slot_of};
 use crate::{Answer, Mode};
 
 /// A reason is kept up to this many characters.
@@ -59,6 +59,7 @@ impl Chassis {
             return;
         }
         self.answered = true;
+        self.agents[i].newer_epoch = None;
         self.learn(i, first);
         let fresh = now - self.agents[i].heard_at < self.silent_after();
         let joins = self.agents[i].slot == Slot::Silent && fresh && !leaving;
@@ -114,7 +115,9 @@ impl Chassis {
                 agent.epoch_adopted = true;
                 self.adopt(now, newest_epoch);
             }
-            RefusalReason::Stale if newest_epoch > self.epoch => self.fence(now, newest_epoch),
+            RefusalReason::Stale if newest_epoch > self.epoch => {
+                self.contradict(now, i, seq, newest_epoch);
+            }
             RefusalReason::Stale => {
                 if newest_epoch == self.epoch && newest_seq <= HIGHEST_SEQ {
                     agent.seq = agent.seq.max(newest_seq);
@@ -133,6 +136,33 @@ impl Chassis {
             agent.next_at = now;
         }
         self.send_due(now);
+    }
+
+    /// An agent obeys a newer epoch than this manager's. One alone may be mistaken: it was moved from
+    /// another chassis, or its memory or the ledger was restored from a backup. It is set aside. Two
+    /// agents, or the only one there is, are believed: another manager rules.
+    fn contradict(&mut self, now: Instant, i: usize, seq: Seq, newest: Epoch) {
+        if seq <= self.agents[i].heard_seq {
+            self.refuse();
+            return;
+        }
+        let first = self.agents[i].newer_epoch.replace((newest, now)).is_none();
+
+        let messaged = self.agents.iter().filter(|a| a.is_messaged()).count();
+        let recent = |at: Instant| now - at < self.silent_after();
+        let says_so =
+            |a: &&Agent| a.is_messaged() && a.newer_epoch.is_some_and(|(_, at)| recent(at));
+        let agree = self.agents.iter().filter(says_so).count();
+        if agree >= 2 || messaged == 1 {
+            self.fence(now, newest);
+            return;
+        }
+
+        if first {
+            let message = self.agents[i].contradiction(self.epoch).unwrap_or_default();
+            self.tell(now, EventKind::Alarm { message });
+        }
+        self.expel(now, i, seq, "obeys a newer epoch");
     }
 
     /// Another manager rules: this one falls silent for good.

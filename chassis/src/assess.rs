@@ -96,14 +96,14 @@ impl Chassis {
     /// At a manager's start agents may still be capped by an earlier life. If lifting them all would
     /// bring the draw back over the lift threshold, that episode is carried on.
     pub(crate) fn carry_on(&mut self, now: Instant) {
-        let Some(total) = self.reading(now).filter(|_| self.state == State::Normal) else { return };
+        let Some(read) = self.reading(now).filter(|_| self.state == State::Normal) else { return };
         let back: Watts = self
             .agents
             .iter()
             .filter_map(|a| a.fresh(now, self.silent_after()))
             .map(|r| r.restorable_w.at_least_zero())
             .sum();
-        if total + back >= self.limit().ppm(self.params.lift_ppm) {
+        if self.judged(now, read) + back >= self.limit().ppm(self.params.lift_ppm) {
             self.begin(now, "servers are still capped from before, and too much would come back");
         }
     }

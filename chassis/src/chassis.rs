@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use ballast_types::wire::{ChassisState, Event, EventKind, SharePolicy, Slot};
 use ballast_types::{ActionId, Epoch, Instant, Machine, ServerId, Watts, Why};
 
+use crate::crosscheck::Crosscheck;
 use crate::episode::{Episode, State, Trigger};
 use crate::escalation::Escalation;
 use crate::shared::Shared;
@@ -23,6 +24,7 @@ pub struct Chassis {
     pub(crate) epoch: Epoch,
     pub(crate) state: State,
     pub(crate) supplies: Supplies,
+    pub(crate) crosscheck: Crosscheck,
     pub(crate) shared: Shared,
     pub(crate) shares: Shares,
     pub(crate) agents: Vec<Agent>,
@@ -72,6 +74,7 @@ impl Chassis {
             epoch: epoch.next(),
             state: State::Boot,
             supplies: Supplies::new(&params.supply_rated, params.trip_time, now),
+            crosscheck: Crosscheck::default(),
             shared: Shared::new(params.shared_floor, shared_w, params.budget),
             shares: Shares::default(),
             escalation: Escalation::new(strangers, params.out_of_band_hold),
@@ -147,7 +150,7 @@ impl Chassis {
         self.agents.iter().map(|a| a.slot == Slot::Managed)
     }
 
-    /// The draw, if it is known.
+    /// The power supplies' total, if it is known.
     pub(crate) fn reading(&self, now: Instant) -> Option<Watts> {
         self.supplies.reading(now, self.params.blind_after())
     }
@@ -254,8 +257,8 @@ impl Chassis {
             let servers = self.reported(now);
             self.shared.compare(now, total, servers, self.limit());
             if servers.is_none() {
-                let over = self.state.episode().and_then(|episode| episode.over_since);
-                let stuck = over.is_some_and(|since| now - since >= self.params.emergency_after);
+                let excess = self.state.episode().and_then(|episode| episode.excess);
+                let stuck = excess.is_some_and(|it| now - it.since >= self.params.emergency_after);
                 self.shared.correct(now, total, self.limit(), stuck);
             } else if self.recorded.as_ref().is_some_and(|l| l.shared_w != self.shared.remembered())
             {
@@ -263,7 +266,8 @@ impl Chassis {
             }
             self.share_out(now);
             self.move_by(now, Trigger::Sight { caps_on: self.caps_on() }, "a usable reading");
-            self.assess(now, total, true);
+            self.cross_check(now, total);
+            self.assess(now, self.judged(now, total), true);
             self.publish(now, true);
         } else if self.limit() != limit {
             self.limit_moved(now);
@@ -290,8 +294,8 @@ impl Chassis {
     fn limit_moved(&mut self, now: Instant) {
         self.share_out(now);
         self.calm_since = None;
-        if let Some(total) = self.reading(now) {
-            self.begin_if_reached(now, total);
+        if let Some(read) = self.reading(now) {
+            self.begin_if_reached(now, self.judged(now, read));
         }
         self.publish(now, false);
     }

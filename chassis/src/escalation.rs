@@ -250,7 +250,7 @@ impl Chassis {
     /// The daemon stops. What is out of band is lifted if nothing would go over; otherwise it stays
     /// on, and in the ledger. Agents are left to their leases.
     pub(crate) fn leave(&mut self, now: Instant) {
-        if self.reading(now).is_some_and(|total| self.is_calm(now, total)) {
+        if self.reading(now).is_some_and(|read| self.is_calm(now, self.judged(now, read))) {
             for i in 0..self.agents.len() {
                 if self.agents[i].out_of_band.is_wanted() {
                     self.lift(now, i);

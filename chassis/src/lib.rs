@@ -9,6 +9,7 @@
 //! | module | what it knows |
 //! |---|---|
 //! | `supplies` | a poll's total, what the supplies can carry |
+//! | `crosscheck` | the supplies' total against the servers' reports: the higher is judged |
 //! | `shared` | watts that no agent's meter sees |
 //! | `shares`, `critical_first` | how the rest is split: evenly, or by what can be shed |
 //! | `needs` | what one server needs, from its reports |
@@ -25,6 +26,7 @@ mod answers;
 mod assess;
 mod chassis;
 mod critical_first;
+mod crosscheck;
 mod draws;
 mod episode;
 mod escalation;

@@ -57,6 +57,9 @@ pub(crate) struct Agent {
     pub(crate) holds: Holds,
     /// Whether its refusal has already made this manager adopt a newer epoch.
     pub(crate) epoch_adopted: bool,
+    /// The newer epoch that it obeys instead of this manager's, and when it last said so; `None` once
+    /// it obeys this one again.
+    pub(crate) newer_epoch: Option<(Epoch, Instant)>,
     pub(crate) out_of_band: OutOfBand,
     sent: [(Seq, Instant); REMEMBERED as usize],
 }
@@ -90,6 +93,7 @@ impl Agent {
             needs: Needs::default(),
             holds: Holds::new(fallback),
             epoch_adopted: false,
+            newer_epoch: None,
             out_of_band: OutOfBand::found(capped),
             sent: [(Seq(0), now); REMEMBERED as usize],
         }
@@ -181,6 +185,17 @@ impl Agent {
     fn dry_peak(&self) -> Watts {
         let need = self.needs.need().filter(|_| self.reports_dry());
         need.map_or(Watts::ZERO, |need| need.demand)
+    }
+
+    /// What is wrong with an agent that obeys a newer epoch than `own`, in words.
+    pub(crate) fn contradiction(&self, own: Epoch) -> Option<String> {
+        let id = &self.server.id;
+        self.newer_epoch.map(|(newest, _)| {
+            format!(
+                "{id} refuses this manager, epoch {own}: it obeys epoch {newest}. No other agent says \
+                 so; {id} is set aside and counts as silent"
+            )
+        })
     }
 
     /// Whether it takes its share of what is granted.

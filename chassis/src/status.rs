@@ -20,6 +20,7 @@ impl Chassis {
             dry_run: false,
             now_ms: now.as_millis(),
             power_w: self.reading(now),
+            reported_w: Some(self.reported_sum(now)).filter(|&sum| sum > Watts::ZERO),
             budget_w: self.budget_in_force(),
             limit_w: self.limit(),
             shared_w: self.shared.watts(),
@@ -62,6 +63,7 @@ impl Chassis {
         if let Some(fault) = self.supplies.fault() {
             alarms.push(describe(fault));
         }
+        alarms.extend(self.crosscheck.alarm());
         for i in self.supplies.lost() {
             alarms.push(format!(
                 "power supply {i} carries nothing: {} less to carry with",
@@ -107,6 +109,7 @@ impl Chassis {
                 ));
             }
         }
+        alarms.extend(agent.contradiction(self.epoch));
         if agent.is_dry() {
             alarms.push(format!("{id} runs dry: its agent only watches, the others make room"));
         }

@@ -214,15 +214,18 @@ fn for_people(answers: &[Answer]) -> String {
 }
 
 fn chassis_line(chassis: &ChassisStatus) -> String {
+    let (read, reported) = (chassis.power_w, chassis.reported_w);
+    let more = reported.filter(|reported| read.is_some_and(|read| read < *reported));
     let share =
-        chassis.power_w.filter(|_| chassis.limit_w > Watts::ZERO).map_or_else(String::new, |w| {
+        more.or(read).filter(|_| chassis.limit_w > Watts::ZERO).map_or_else(String::new, |w| {
             format!(" ({:.0} %)", 100.0 * w.as_f64() / chassis.limit_w.as_f64())
         });
+    let more = more.map_or_else(String::new, |w| format!(" read, {w} reported,"));
     format!(
-        "chassis {}: {}, {} of {}{share}, {} capping episodes, out of band {:.1} s, epoch {}",
+        "chassis {}: {}, {}{more} of {}{share}, {} capping episodes, out of band {:.1} s, epoch {}",
         chassis.chassis_id,
         chassis_state(chassis.state),
-        chassis.power_w.map_or_else(|| "no reading".to_owned(), |w| w.to_string()),
+        read.map_or_else(|| "no reading".to_owned(), |w| w.to_string()),
         chassis.limit_w,
         chassis.alerts,
         Duration::from_millis(chassis.out_of_band_ms).as_secs_f64(),

@@ -236,6 +236,8 @@ pub(crate) fn chassis(status: &ChassisStatus, refusals: &Refusals) -> String {
     let mut scrape = Scrape(Registry::with_prefix("ballast_chassis"));
     scrape.door(refusals, status.tls.as_ref());
     scrape.gauge("power", "The chassis's draw", watts(), status.power_w.map(|w| w.as_f64()));
+    let help = "What the servers' fresh reports add up to";
+    scrape.gauge("reported", help, watts(), status.reported_w.map(|w| w.as_f64()));
     scrape.gauge("budget", "The budget in force", watts(), status.budget_w.as_f64());
     let dry = f64::from(u8::from(status.dry_run));
     scrape.gauge("dry_run", "1 while nobody is alerted and nothing capped", None, dry);

@@ -355,8 +355,12 @@ pub struct ChassisStatus {
     pub dry_run: bool,
     /// Its clock, in milliseconds since boot.
     pub now_ms: u64,
-    /// The chassis's draw; `null` when there is no usable reading.
+    /// What the power supplies read together; `null` when there is no usable reading.
     pub power_w: Option<Watts>,
+    /// What the servers' fresh reports add up to; absent when nobody reports. Where that is lastingly
+    /// above `power_w`, the manager judges it instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported_w: Option<Watts>,
     /// The budget in force.
     pub budget_w: Watts,
     /// The least of the budget and what the power supplies can carry.

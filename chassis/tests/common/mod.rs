@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ballast_chassis_core::{Answer, Chassis, Input, Ledger, Mode, Output, Params, Poll, Server};
-use ballast_types::wire::{AgentState, Alert, ChassisState, EventKind, Level, Report};
+use ballast_types::wire::{
+    AgentState, Alert, ChassisState, EventKind, Level, Refusal, RefusalReason, Report,
+};
 use ballast_types::{
     ActionId, BootId, ChassisId, Epoch, Instant, Machine, Seq, ServerId, Supply, SupplyState, Watts,
 };
@@ -36,6 +38,8 @@ pub(crate) fn params(n: usize) -> Params {
 /// One server's agent, as the test wants it.
 pub(crate) struct Agent {
     pub(crate) answers: bool,
+    /// It refuses every message, for it has seen this newer epoch.
+    pub(crate) obeys: Option<Epoch>,
     pub(crate) power: Option<Watts>,
     pub(crate) restorable: Watts,
     pub(crate) leaving: bool,
@@ -67,6 +71,7 @@ impl World {
         let agent = |s: &Server| {
             let agent = Agent {
                 answers: true,
+                obeys: None,
                 power: Some(W(150)),
                 restorable: W(0),
                 leaving: false,
@@ -149,10 +154,14 @@ impl World {
     fn deliver(&mut self, server: &ServerId, alert: &Alert) {
         let now = self.now;
         let Some(agent) = self.agents.get_mut(server).filter(|a| a.answers) else { return };
-        agent.cap = alert.cap_w;
-        agent.seq = alert.seq;
-        let report = report(server, now, alert, agent);
-        let answer = Answer::Report(report);
+        let answer = if let Some(newest_epoch) = agent.obeys {
+            let reason = RefusalReason::Stale;
+            Answer::Refused(Refusal { reason, newest_epoch, newest_seq: Seq(1) })
+        } else {
+            agent.cap = alert.cap_w;
+            agent.seq = alert.seq;
+            Answer::Report(report(server, now, alert, agent))
+        };
         self.chassis
             .handle_input(now, Input::Answer { server: server.clone(), seq: alert.seq, answer });
     }
