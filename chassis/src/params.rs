@@ -54,7 +54,8 @@ pub struct Params {
     pub servers: Vec<Server>,
     /// At least this much is drawn by what no agent's meter sees; `None` where nobody has told it.
     pub shared_floor: Option<Watts>,
-    /// How the sharable watts are split over the servers ([`SharePolicy::Even`]).
+    /// How the sharable watts are split over the servers ([`SharePolicy::CriticalFirst`]). Recordings
+    /// from before there was a choice have none: [`SharePolicy::Even`].
     #[serde(default)]
     pub shares: SharePolicy,
     /// How often the supplies are polled (200 ms).
@@ -113,7 +114,7 @@ impl Params {
             supply_rated,
             servers,
             shared_floor: None,
-            shares: SharePolicy::Even,
+            shares: SharePolicy::CriticalFirst,
             poll_period: Duration::from_millis(200),
             heartbeat,
             alert_ppm: 980_000,
@@ -129,6 +130,12 @@ impl Params {
             silent_after: heartbeat * 3,
             trip_time: Duration::from_secs(5),
         }
+    }
+
+    /// The same with the rules of the paper: even shares, and a plain timer at an episode's end.
+    #[must_use]
+    pub fn as_in_the_paper(self) -> Self {
+        Self { shares: SharePolicy::Even, lift_rule: LiftRule::Paper, ..self }
     }
 
     /// The longest time from an overload's start until hardware has ended it, should all software

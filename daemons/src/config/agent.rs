@@ -14,8 +14,8 @@ use super::meter::{MeterConfig, MeterSource};
 use super::reader::{ConfigError, Problems, Section, flag, number, text, whole, word};
 use super::redfish::RedfishConfig;
 use super::{
-    CLASSES, EXTREMES, GroupsConfig, Place, RecordsConfig, WATTS, listen, load, millis, percent,
-    watts,
+    CLASSES, EXTREMES, GroupsConfig, PRESETS, Place, RecordsConfig, WATTS, listen, load, millis,
+    percent, watts,
 };
 
 /// The whole of `agent.toml`, checked.
@@ -140,6 +140,8 @@ impl AgentConfig {
         let actuate_in_vm = root.or("actuate_in_vm", false, "true or false", flag);
         let policies = [Policy::Stepwise, Policy::Predictive, Policy::FullServer, Policy::None];
         let policies = policies.map(|policy| (policy.name(), policy));
+        // The paper's policy is the default one: the preset changes nothing else here.
+        let _ = root.optional("preset", PRESETS.0, word(&PRESETS.1));
         let policy = root.or(
             "policy",
             Policy::Stepwise,
@@ -420,13 +422,26 @@ mod tests {
                 "agent.toml:1: server = \"a/b\": an id of this server",
                 "agent.toml:3: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
                 "agent.toml:4: typo: no such key; there are actuate_in_vm, auto_class, chassis, discover, \
-                 dry_run, groups, listen, meter, model, orphan_hold_s, policy, predictive, realtime, record_dir, records, \
+                 dry_run, groups, listen, meter, model, orphan_hold_s, policy, predictive, preset, realtime, record_dir, records, \
                  redfish, root, server, \
                  server_limit, shedding, state_dir, throttle, tls, vm",
                 "agent.toml:6: throttle.step_cores = 0: 1 to 1024 cores",
                 "agent.toml:9: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",
             ]
         );
+    }
+
+    #[test]
+    fn the_papers_preset_is_stepwise_unless_the_policy_is_told() {
+        for (more, policy) in [
+            ("preset = \"paper\"\n", Policy::Stepwise),
+            ("preset = \"paper\"\npolicy = \"predictive\"\n", Policy::Predictive),
+        ] {
+            let config = AgentConfig::parse("agent.toml", &format!("{more}{LEAST}")).unwrap();
+            assert_eq!(config.policy, policy, "{more}");
+        }
+        let text = problems(&format!("preset = \"papers\"\n{LEAST}"));
+        assert!(text.contains("agent.toml:1: preset = \"papers\": \"paper\""), "{text}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use ballast_types::{ChassisId, Role, ServerId, Watts};
 
 use super::reader::{ConfigError, Problems, Section, flag, number, text, word};
 use super::redfish::{BmcAddress, RedfishConfig};
-use super::{Listen, Place, WATTS, listen, load, millis, percent, watts};
+use super::{Listen, PRESETS, Place, WATTS, listen, load, millis, percent, watts};
 
 /// The whole of `chassis.toml`, checked.
 #[derive(Clone, Debug)]
@@ -302,7 +302,10 @@ fn read_params(root: &mut Section<'_, '_>, mut params: Params, refresh: &mut Dur
     params.shared_floor = root.optional("shared_w", "0 W or more", |value| {
         number(0.0..=1e8)(value).and_then(Watts::from_f64)
     });
-    let policies = [("even", SharePolicy::Even), ("critical-first", SharePolicy::CriticalFirst)];
+    if root.optional("preset", PRESETS.0, word(&PRESETS.1)).is_some() {
+        params = params.as_in_the_paper();
+    }
+    let policies = SharePolicy::ALL.map(|policy| (policy.name(), policy));
     params.shares =
         root.or("shares", params.shares, "\"even\" or \"critical-first\"", word(&policies));
     span(root, "trip_time_ms", &mut params.trip_time);
@@ -380,6 +383,24 @@ mod tests {
         assert_eq!(config.params.budget, Watts::from_whole(250));
         assert_eq!(config.params.poll_period, Duration::from_millis(200));
         assert_eq!(config.servers[0].cap, None);
+    }
+
+    #[test]
+    fn the_papers_preset_gives_way_to_a_key_that_is_told() {
+        use LiftRule::{Paper, Restorable};
+        use SharePolicy::{CriticalFirst, Even};
+        for (more, expected) in [
+            ("", (CriticalFirst, Restorable)),
+            ("shares = \"even\"", (Even, Restorable)),
+            ("preset = \"paper\"", (Even, Paper)),
+            ("shares = \"critical-first\"\npreset = \"paper\"", (CriticalFirst, Paper)),
+            ("preset = \"paper\"\n[alert]\nlift = \"restorable\"", (Even, Restorable)),
+        ] {
+            let config = ChassisConfig::parse("chassis.toml", &config("250", more)).unwrap();
+            assert_eq!((config.params.shares, config.params.lift_rule), expected, "{more}");
+        }
+        let text = problems(&config("250", "preset = \"even\""));
+        assert!(text.contains("chassis.toml:3: preset = \"even\": \"paper\""), "{text}");
     }
 
     #[test]

@@ -102,6 +102,9 @@ fn load<T>(
     parse(&file, &text)
 }
 
+/// Settings that belong together, in words and by name; a key that is given itself comes before them.
+const PRESETS: (&str, [(&str, ()); 1]) =
+    ("\"paper\": the rules of the paper that the others are measured against", [("paper", ())]);
 /// The classes of VMs, in words and by name.
 const CLASSES: (&str, [(&str, VmClass); 2]) = (
     "\"user-facing\" or \"non-user-facing\"",

@@ -279,9 +279,9 @@ impl Job {
     fn stage(&self) -> Stage {
         let Self { plan, asked, seed } = self;
         let spec = self.plant();
-        let policy = match asked.contender {
-            Contender::Stepwise => Policy::Stepwise,
-            Contender::Predictive => Policy::Predictive,
+        let (policy, shares) = match (asked.contender, asked.shares) {
+            (Contender::Stepwise, Some(shares)) => (Policy::Stepwise, shares),
+            (Contender::Predictive, Some(shares)) => (Policy::Predictive, shares),
             _ => return self.without_agents(Plant::new(spec, *seed)),
         };
         let length = Duration::from_secs_f64(plan.longest_s());
@@ -289,7 +289,7 @@ impl Job {
         setup.checks = Checks::NONE;
         // Its budget is that of the servers alone, and the manager is told so.
         setup.chassis.shared_floor = Some(Watts::ZERO);
-        setup.chassis.shares = asked.shares.unwrap_or_default();
+        setup.chassis.shares = shares;
         Stage::World(Box::new(World::new(setup)))
     }
 
