@@ -205,6 +205,16 @@ mod tests {
     }
 
     #[test]
+    fn a_recording_from_before_there_was_a_choice_has_even_shares() {
+        assert_eq!(params().shares, SharePolicy::CriticalFirst);
+        let mut written = serde_json::to_value(params()).unwrap();
+        written.as_object_mut().unwrap().remove("shares");
+        let read: Params = serde_json::from_value(written).unwrap();
+        assert_eq!((read.shares, read.lift_rule), (SharePolicy::Even, LiftRule::Restorable));
+        assert_eq!(params().as_in_the_paper(), Params { lift_rule: LiftRule::Paper, ..read });
+    }
+
+    #[test]
     fn no_sum_overflows() {
         let p = Params { out_of_band_after: Duration::MAX, ..params() };
         assert_eq!(p.reaction_time(Duration::MAX, Duration::MAX), Duration::MAX);

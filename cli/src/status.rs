@@ -382,6 +382,21 @@ mod tests {
     }
 
     #[test]
+    fn a_chassis_whose_servers_report_more_than_its_supplies_read_shows_both() {
+        let mut status: serde_json::Value = serde_json::from_slice(&chassis()).unwrap();
+        (status["power_w"], status["limit_w"]) = (152.0.into(), 408.0.into());
+        for (reported_w, shown) in [
+            (423.0, "alerting, 152.0 W read, 423.0 W reported, of 408.0 W (104 %), 1 capping"),
+            (140.0, "alerting, 152.0 W of 408.0 W (37 %), 1 capping"),
+        ] {
+            status["reported_w"] = reported_w.into();
+            let said = parse(&serde_json::to_vec(&status).unwrap()).unwrap();
+            let text = for_people(&[Answer { url: "http://a".into(), said }]);
+            assert!(text.contains(shown), "{text}");
+        }
+    }
+
+    #[test]
     fn a_chassis_an_agent_and_a_dead_url_share_one_table() {
         let agent = serde_json::to_vec(&serde_json::json!({
             "role": "agent", "chassis_id": "c1", "policy": "stepwise", "report": report(),
