@@ -1,8 +1,9 @@
 //! What the daemons serve alike. [`listen`]: connections; [`bounds`]: how many and how much;
-//! [`roles`]: who may do what.
+//! [`origin`]: pages in browsers; [`roles`]: who may do what.
 
 mod bounds;
 mod listen;
+mod origin;
 mod roles;
 
 use std::convert::Infallible;
@@ -37,7 +38,7 @@ impl IntoResponse for Refused {
     }
 }
 
-/// Reads a JSON body, whatever its content type says.
+/// Reads a JSON body.
 ///
 /// # Errors
 /// 400, with the place and the reason.
@@ -98,7 +99,7 @@ pub(crate) fn metrics_text(text: String) -> Response {
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
 
-/// Lets requests in by the `gate`'s rules, and answers unknown paths in JSON.
+/// Lets requests in by the `gate`'s rules, before any route is looked for, and answers unknown paths in JSON.
 pub(crate) fn guarded(routes: Router, gate: Arc<Gate>) -> Router {
     routes
         .fallback(async || Refused(StatusCode::NOT_FOUND, "no such path".into()))
@@ -110,10 +111,15 @@ pub(crate) fn guarded(routes: Router, gate: Arc<Gate>) -> Router {
         }))
 }
 
-/// What the listener says of a request from this machine.
+/// A request as a client on this machine sends it; without a body if that is empty.
 #[cfg(test)]
-pub(crate) fn local() -> (roles::Caller, bounds::Party) {
-    (roles::Caller::LOCAL, bounds::Party::Local)
+pub(crate) fn from_here(method: &str, path: &str, body: String) -> Request {
+    let request = axum::http::Request::builder().method(method).uri(path);
+    let request = request
+        .header(header::HOST, "127.0.0.1:7100")
+        .header(header::CONTENT_TYPE, "application/json")
+        .extension((roles::Caller::LOCAL, bounds::Party::Local));
+    request.body(body.into()).expect("a request")
 }
 
 #[cfg(test)]

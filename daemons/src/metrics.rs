@@ -52,12 +52,13 @@ impl Scrape {
 
     /// What was refused at the door, and when this daemon's certificate ends.
     fn door(&mut self, refusals: &Refusals, tls: Option<&TlsStatus>) {
-        let Refusals { evicted, handshakes, unauthorised, too_many } = refusals;
+        let Refusals { evicted, handshakes, unauthorised, too_many, foreign } = refusals;
         for (name, help, count) in [
             ("evicted_connections", "Connections that made room for others", evicted),
             ("failed_handshakes", "TLS handshakes refused, too slow or too many", handshakes),
             ("unauthorised_requests", "Requests without the role they need", unauthorised),
             ("limited_requests", "Requests that came too often", too_many),
+            ("foreign_requests", "Requests with a foreign Host or Origin, or no JSON", foreign),
         ] {
             self.counter(name, help, count.load(Ordering::Relaxed));
         }

@@ -29,7 +29,7 @@ use crate::lock;
 use files::{Read, Stamp};
 pub(crate) use validity::not_after;
 pub(crate) use verify::role_of;
-use verify::{Expected, ServerVerifier};
+use verify::{Expected, ServerVerifier, is_for};
 
 pub use verify::Peer;
 
@@ -171,6 +171,12 @@ impl Tls {
 
     fn watched(&self) -> MutexGuard<'_, Watched> {
         lock(&self.watched)
+    }
+
+    /// Whether the certificate is for this DNS name.
+    #[must_use]
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        self.loaded().key.end_entity_cert().is_ok_and(|leaf| is_for(leaf, name))
     }
 
     /// How this daemon speaks with clients.

@@ -27,7 +27,8 @@ use ballast_types::wire::{AgentStatus, ChassisStatus};
 use ballast_types::{VmClass, Watts};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use reqwest::{Client, RequestBuilder};
+use reqwest::header::{self, HeaderMap};
+use reqwest::{Client, ClientBuilder, RequestBuilder};
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -74,6 +75,17 @@ pub fn steady(servers: usize, budget_w: i64, load: (f64, f64)) -> PlantSpec {
         }));
     }
     spec
+}
+
+/// A client that calls its bodies JSON, as the daemons ask it to.
+///
+/// # Panics
+/// When it cannot be made.
+#[must_use]
+pub fn json_client(client: ClientBuilder) -> Client {
+    let json = (header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    let client = client.default_headers(HeaderMap::from_iter([json]));
+    client.timeout(Duration::from_secs(10)).build().expect("a client")
 }
 
 /// A rig, its daemons, and a client.
@@ -125,10 +137,7 @@ impl Lab {
                 .enable_all()
                 .build()
                 .expect("a runtime"),
-            client: tls::http_client(None)
-                .timeout(Duration::from_secs(10))
-                .build()
-                .expect("a client"),
+            client: json_client(tls::http_client(None)),
             spec,
         };
         lab.write_configs(chassis, agents);

@@ -77,8 +77,10 @@ impl Caller {
     #[must_use]
     pub fn send(&self, method: &str, url: &str, body: &Value) -> (u16, String) {
         let method = reqwest::Method::from_bytes(method.as_bytes()).expect("a method");
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        self.call(|client| client.request(method, url).body(body))
+        self.call(|client| {
+            let request = client.request(method, url);
+            if body.is_null() { request } else { request.json(body) }
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use ballast_sim::plant::PlantSpec;
 use ballast_types::Role;
 use reqwest::Client;
 
-use crate::Lab;
+use crate::{Lab, json_client};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// Where the daemons of a secure laboratory serve TLS, on the port of their plain listener.
@@ -83,8 +83,7 @@ impl Site {
     #[must_use]
     pub fn client(&self, pair: &Pair) -> Client {
         let tls = self.open("client", pair);
-        let client = tls::http_client(Some((&tls, Peer::Daemon)));
-        client.timeout(Duration::from_secs(10)).build().expect("a client")
+        json_client(tls::http_client(Some((&tls, Peer::Daemon))))
     }
 
     /// The same, from an address of its own, as another machine's.
@@ -95,7 +94,7 @@ impl Site {
     pub fn client_from(&self, address: [u8; 4], pair: &Pair) -> Client {
         let tls = self.open("client", pair);
         let client = tls::http_client(Some((&tls, Peer::Daemon)));
-        client.local_address(IpAddr::from(address)).build().expect("a client")
+        json_client(client.local_address(IpAddr::from(address)))
     }
 
     fn open(&self, name: &str, pair: &Pair) -> Arc<Tls> {

@@ -266,7 +266,7 @@ fn the_watchdog_is_fed_by_finished_turns_alone() {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(
         stream,
-        "POST /v1/alert HTTP/1.1\r\nHost: agent\r\nContent-Type: application/json\r\n\
+        "POST /v1/alert HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\n\r\n{alert}",
         alert.len()
     )

@@ -183,8 +183,11 @@ async fn measure(
 /// A whole HTTP request.
 pub(super) fn post(path: &str, body: &str) -> Vec<u8> {
     let length = body.len();
-    format!("POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-length: {length}\r\n\r\n{body}")
-        .into_bytes()
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    )
+    .into_bytes()
 }
 
 /// Asks until `end`, and gives the milliseconds of every answer since `begin`.

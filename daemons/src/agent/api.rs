@@ -143,7 +143,6 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    use axum::http::Request;
     use ballast_hw::{Binders, By, Domain, Journal, Originals, Root};
     use ballast_types::wire::{Refusal, RefusalReason};
     use ballast_types::{BootId, ChassisId, CoreId, Epoch, Seq};
@@ -189,18 +188,14 @@ mod tests {
             events: Events::default(),
             vms: Arc::new(Mutex::new(vms)),
             tls: None,
-            gate: Gate::new(ChassisId::new("c1").ok(), false),
+            gate: Arc::new(Gate::new(ChassisId::new("c1").ok(), false)),
         };
         (routes(api), control)
     }
 
     async fn call(routes: &Router, method: &str, path: &str, body: &str) -> (u16, String) {
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .extension(http::local())
-            .body(axum::body::Body::from(body.to_owned()));
-        let answer = routes.clone().oneshot(request.unwrap()).await.unwrap();
+        let request = http::from_here(method, path, body.to_owned());
+        let answer = routes.clone().oneshot(request).await.unwrap();
         let status = answer.status().as_u16();
         let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
         (status, String::from_utf8(body.to_vec()).unwrap())

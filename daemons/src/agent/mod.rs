@@ -261,6 +261,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         tls.watch(events.clone())?;
     }
     let gate = Gate::new(Some(config.chassis.clone()), place.serves_tls());
+    let gate = Arc::new(gate.with_allowed_hosts(&place.allowed_hosts));
     let api = api::Api {
         letters: letters.clone(),
         snapshot,

@@ -178,7 +178,6 @@ async fn change_budget(
 mod tests {
     use std::sync::mpsc;
 
-    use axum::http::Request;
     use tower::ServiceExt as _;
 
     use super::*;
@@ -197,10 +196,7 @@ mod tests {
             (r#"{"budget_w":1344}"#, "above 1344"),
             (r#"{"budget_w":2451}"#, "at most 2450"),
         ] {
-            let request = Request::put("/v1/budget")
-                .extension(http::local())
-                .body(axum::body::Body::from(body.to_owned()))
-                .unwrap();
+            let request = http::from_here("PUT", "/v1/budget", body.to_owned());
             let answer = routes.clone().oneshot(request).await.unwrap();
             assert_eq!(answer.status(), 400, "{body}");
             let text = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
@@ -220,15 +216,12 @@ mod tests {
             budget_max: Watts::from_whole(2450),
             idle: Watts::from_whole(1344),
             tls: None,
-            gate: Gate::new(None, false),
+            gate: Arc::new(Gate::new(None, false)),
         }
     }
 
     async fn post(api: &Api, body: String) -> (u16, String) {
-        let request = Request::post("/v1/power")
-            .extension(http::local())
-            .body(axum::body::Body::from(body))
-            .unwrap();
+        let request = http::from_here("POST", "/v1/power", body);
         let answer = routes(api.clone()).oneshot(request).await.unwrap();
         let status = answer.status().as_u16();
         let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();

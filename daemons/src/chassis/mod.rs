@@ -189,7 +189,8 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     if let Some(tls) = &tls {
         tls.watch(events.clone())?;
     }
-    let gate = Gate::new(None, place.serves_tls());
+    let gate = Gate::new(None, place.serves_tls()).with_allowed_hosts(&place.allowed_hosts);
+    let gate = Arc::new(gate);
     let api = api::Api {
         letters: letters.clone(),
         snapshot,

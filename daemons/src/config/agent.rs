@@ -421,7 +421,7 @@ mod tests {
                 "agent.toml:1: chassis is missing: the id of its chassis",
                 "agent.toml:1: server = \"a/b\": an id of this server",
                 "agent.toml:3: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
-                "agent.toml:4: typo: no such key; there are actuate_in_vm, auto_class, chassis, discover, \
+                "agent.toml:4: typo: no such key; there are actuate_in_vm, allowed_hosts, auto_class, chassis, discover, \
                  dry_run, groups, listen, meter, model, orphan_hold_s, policy, predictive, preset, realtime, record_dir, records, \
                  redfish, root, server, \
                  server_limit, shedding, state_dir, throttle, tls, vm",

@@ -1,6 +1,6 @@
 //! Where a daemon listens, and its certificates.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -44,11 +44,11 @@ impl Listen {
         (!all.is_empty() && all.iter().enumerate().all(once)).then_some(all)
     }
 
-    /// Reads `listen` and `[tls]`.
+    /// Reads `listen`, `[tls]` and `allowed_hosts`.
     pub(super) fn read(
         root: &mut Section<'_, '_>,
         default: SocketAddr,
-    ) -> (Vec<Self>, Option<TlsConfig>) {
+    ) -> (Vec<Self>, Option<TlsConfig>, Vec<String>) {
         let default = vec![Self { at: default, tls: false }];
         let listen = root.or("listen", default, LISTEN, Self::all);
         let tls = root.table("tls").and_then(|mut section| {
@@ -64,8 +64,27 @@ impl Listen {
         if tls.is_none() && listen.iter().any(|it| it.tls) {
             root.refuse_key("listen", "beyond loopback only with [tls]: cert, key and ca");
         }
-        (listen, tls)
+        let allowed_hosts = root.or("allowed_hosts", vec![], ALLOWED_HOSTS, hosts);
+        (listen, tls, allowed_hosts)
     }
+}
+
+const ALLOWED_HOSTS: &str = "DNS names or IP addresses that clients call this daemon by, in [ ], without a \
+                             port: \"ballast-place.kube-system.svc\"";
+
+/// Names and addresses as they are compared: in lower case, an address as it is written shortest.
+fn hosts(value: &DeValue<'_>) -> Option<Vec<String>> {
+    let one = |value: &DeValue<'_>| {
+        let name = value.as_str()?.to_ascii_lowercase();
+        let address = name.parse::<IpAddr>().map(|address| address.to_string());
+        let is_label = |label: &str| {
+            (1..=63).contains(&label.len())
+                && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+        };
+        let is_name = name.len() <= 253 && name.split('.').all(is_label);
+        address.ok().or_else(|| is_name.then_some(name))
+    };
+    value.as_array()?.iter().map(|it| one(it.get_ref())).collect()
 }
 
 /// Whether the certificates can be used, and say that this is `own`.
@@ -82,7 +101,7 @@ mod tests {
     use super::*;
     use crate::config::reader::Problems;
 
-    fn read(source: &str) -> Result<(Vec<Listen>, Option<TlsConfig>), String> {
+    fn read(source: &str) -> Result<(Vec<Listen>, Option<TlsConfig>, Vec<String>), String> {
         let problems = Problems::new("x.toml", source);
         let table = problems.parse();
         let mut root = Section::root(&problems, &table);
@@ -97,10 +116,11 @@ mod tests {
     fn plain_http_is_for_loopback_and_tls_for_the_rest() {
         let at = |at: &str, tls| Listen { at: at.parse().unwrap(), tls };
         let plain = vec![at("127.0.0.1:7100", false)];
-        assert_eq!(read("").unwrap(), (plain.clone(), None));
+        assert_eq!(read("").unwrap(), (plain.clone(), None, vec![]));
         assert_eq!(read("listen = \"http://127.0.0.1:7100\"").unwrap().0, plain);
-        let (listen, tls) = read(&format!(
-            "listen = [\"127.0.0.1:1\", \"10.0.0.5:2\", \"https://[::1]:3\", \"0.0.0.0:4\"]\n{TLS}"
+        let (listen, tls, allowed) = read(&format!(
+            "listen = [\"127.0.0.1:1\", \"10.0.0.5:2\", \"https://[::1]:3\", \"0.0.0.0:4\"]\n\
+             allowed_hosts = [\"Place.Kube-System.svc\", \"FD00:0::1\"]\n{TLS}"
         ))
         .unwrap();
         let expected = [
@@ -110,6 +130,7 @@ mod tests {
             at("0.0.0.0:4", true),
         ];
         assert_eq!(listen, expected);
+        assert_eq!(allowed, ["place.kube-system.svc", "fd00::1"]);
         assert_eq!(tls.unwrap().warn_before, Duration::from_secs(14 * 86_400));
     }
 
@@ -125,6 +146,11 @@ mod tests {
             ("listen = [\"127.0.0.1:1\", 7100]", "address:port"),
             ("[tls]\ncert = \"/c\"\nkey = \"/k\"", "tls.ca is missing"),
             ("tls = 1", "must be a table"),
+            ("allowed_hosts = \"a\"", "allowed_hosts = \"a\": DNS names or IP addresses"),
+            ("allowed_hosts = [\"a:7100\"]", "without a port"),
+            ("allowed_hosts = [\"https://a\"]", "DNS names"),
+            ("allowed_hosts = [\"*.a\"]", "DNS names"),
+            ("allowed_hosts = [\"\"]", "DNS names"),
             (&format!("{TLS}warn_days = 0"), "1 to 365"),
             (&format!("{TLS}crl = \"/x\""), "no such key"),
         ] {

@@ -52,6 +52,8 @@ pub struct Place {
     pub listen: Vec<Listen>,
     /// Its certificates, if it has any.
     pub tls: Option<TlsConfig>,
+    /// Names that clients call it by, beside those that its addresses and certificate give it.
+    pub allowed_hosts: Vec<String>,
     /// The machine: `/`, or a folder that looks like one.
     pub root: PathBuf,
     /// What it keeps over a restart.
@@ -65,13 +67,14 @@ pub struct Place {
 impl Place {
     fn read(section: &mut Section<'_, '_>, listen: &str, state_dir: &str) -> Self {
         let default = listen.parse().unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
-        let (listen, tls) = Listen::read(section, default);
+        let (listen, tls, allowed_hosts) = Listen::read(section, default);
         let folder = |value: &DeValue<'_>| text(value).map(PathBuf::from);
         let mut realtime = section.section("realtime");
         let enabled = realtime.or("enabled", true, "true or false", flag);
         realtime.finish();
         Self {
             listen,
+            allowed_hosts,
             realtime: enabled,
             tls,
             root: section.or("root", "/".into(), "a folder", folder),

@@ -23,6 +23,8 @@ pub struct PlaceConfig {
     pub listen: Vec<Listen>,
     /// Its certificates, if it has any.
     pub tls: Option<TlsConfig>,
+    /// Names that clients call it by, beside those that its addresses and certificate give it.
+    pub allowed_hosts: Vec<String>,
     /// Where hosts, VMs and the journal of both are kept over a restart.
     pub state_dir: PathBuf,
     /// Predictions.
@@ -76,7 +78,8 @@ impl PlaceConfig {
         let problems = Problems::new(file, source);
         let table = problems.parse();
         let mut root = Section::root(&problems, &table);
-        let (listen, tls) = Listen::read(&mut root, SocketAddr::from(([127, 0, 0, 1], 7200)));
+        let default = SocketAddr::from(([127, 0, 0, 1], 7200));
+        let (listen, tls, allowed_hosts) = Listen::read(&mut root, default);
         let allowed = "the name of this daemon: 1 to 64 of A-Z a-z 0-9 . _ - : @";
         let name = root.required("name", allowed, |value| PeerName::new(value.as_str()?).ok());
         let folder = |value: &DeValue<'_>| text(value).map(PathBuf::from);
@@ -91,9 +94,17 @@ impl PlaceConfig {
         let kubernetes = KubernetesConfig::read(root.table("kubernetes"));
         root.finish();
         match problems.finish(name)? {
-            Some(name) => {
-                Ok(Self { name, listen, tls, state_dir, predict, policy, inventory, kubernetes })
-            }
+            Some(name) => Ok(Self {
+                name,
+                listen,
+                tls,
+                allowed_hosts,
+                state_dir,
+                predict,
+                policy,
+                inventory,
+                kubernetes,
+            }),
             None => Err(ConfigError::whole(file, "name is missing")),
         }
     }
@@ -142,7 +153,7 @@ mod tests {
         for says in [
             "place.toml:1: name is missing",
             "place.toml:1: listen = \"10.0.0.1:7200\": beyond loopback only with [tls]",
-            "place.toml:2: names: no such key; there are inventory, kubernetes, listen, name, \
+            "place.toml:2: names: no such key; there are allowed_hosts, inventory, kubernetes, listen, name, \
              placement, predict, state_dir, tls",
             "place.toml:4: predict.model = 1",
             "place.toml:5: predict.require_model = \"yes\"",

@@ -79,6 +79,8 @@ pub(crate) struct Refusals {
     pub(crate) unauthorised: AtomicU64,
     /// Requests that came too often.
     pub(crate) too_many: AtomicU64,
+    /// Requests as a foreign page in a browser sends them.
+    pub(crate) foreign: AtomicU64,
 }
 
 /// The bounds of one daemon.

@@ -20,6 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Refused;
 use super::bounds::{Bounds, Party};
+use super::origin;
 use crate::lock;
 use crate::tls::{PASS, Tls, not_after, role_of};
 
@@ -55,27 +56,35 @@ pub(crate) struct Gate {
     /// plain, and so on loopback.
     plain_writes: bool,
     body_bytes_max: usize,
+    /// Names of this daemon, in lower case, beside those that its addresses and certificate give it.
+    allowed_hosts: Vec<String>,
     pub(crate) bounds: Arc<Bounds>,
 }
 
 impl Gate {
     /// For a daemon that obeys `chassis`, and serves TLS or does not.
-    pub(crate) fn new(chassis: Option<ChassisId>, tls: bool) -> Arc<Self> {
+    pub(crate) fn new(chassis: Option<ChassisId>, tls: bool) -> Self {
         let chassis = chassis.map(Role::Chassis);
         let bounds = Arc::new(Bounds::new(chassis.clone()));
-        Arc::new(Self { chassis, plain_writes: !tls, body_bytes_max: BODY_BYTES_MAX, bounds })
+        let (body_bytes_max, allowed_hosts) = (BODY_BYTES_MAX, vec![]);
+        Self { chassis, plain_writes: !tls, body_bytes_max, allowed_hosts, bounds }
     }
 
     /// For a daemon that obeys no chassis and answers many questions, some of them in batches.
     pub(crate) fn of_queries(tls: bool) -> Self {
         let bounds = Arc::new(Bounds::of_queries());
-        let body_bytes_max = BATCH_BYTES_MAX;
-        Self { chassis: None, plain_writes: !tls, body_bytes_max, bounds }
+        let (body_bytes_max, allowed_hosts) = (BATCH_BYTES_MAX, vec![]);
+        Self { chassis: None, plain_writes: !tls, body_bytes_max, allowed_hosts, bounds }
     }
 
     /// The same, for longer questions.
     pub(crate) fn with_body_bytes_max(self, body_bytes_max: usize) -> Self {
         Self { body_bytes_max: self.body_bytes_max.max(body_bytes_max), ..self }
+    }
+
+    /// The same, also called by these names.
+    pub(crate) fn with_allowed_hosts(self, allowed_hosts: &[String]) -> Self {
+        Self { allowed_hosts: allowed_hosts.to_vec(), ..self }
     }
 
     /// Whether `caller` has the right.
@@ -164,6 +173,16 @@ impl Caller {
         }
     }
 
+    /// Whether it came by TLS.
+    pub(super) fn is_certified(&self) -> bool {
+        matches!(self.0, Kind::Certified(_))
+    }
+
+    /// Whether this is a DNS name of the certificate that it was shown.
+    pub(super) fn reaches_by(&self, name: &str) -> bool {
+        matches!(&self.0, Kind::Certified(it) if it.tls.is_named(name))
+    }
+
     /// Whose room and tokens it uses, when it is known by `address`.
     pub(super) fn party(&self, address: Party) -> Party {
         match &self.0 {
@@ -239,8 +258,8 @@ fn nobody() -> Response {
     Refused(StatusCode::FORBIDDEN, "nobody was let in".into()).into_response()
 }
 
-/// What every request passes: its certificate is still good, its peer does not ask too often, and
-/// its body is there, whole, in time and not too long.
+/// What every request passes: its certificate is still good, no foreign page has sent it, its peer does
+/// not ask too often, and its body is there, whole, in time and not too long.
 pub(super) async fn admit(gate: Arc<Gate>, mut request: Request, next: Next) -> Response {
     let Some((caller, party)) = request.extensions().get::<(Caller, Party)>().cloned() else {
         return nobody();
@@ -248,6 +267,17 @@ pub(super) async fn admit(gate: Arc<Gate>, mut request: Request, next: Next) -> 
     if !caller.is_still_good() {
         let why = "the certificate is no longer good".into();
         return closing(Refused(StatusCode::UNAUTHORIZED, why).into_response());
+    }
+    // Before it costs a token: what a page sends takes nothing from this machine's own clients.
+    if let Err(refused) = origin::check(&caller, &gate.allowed_hosts, &request) {
+        gate.bounds.refusals.foreign.fetch_add(1, Ordering::Relaxed);
+        let path = request.uri().path();
+        if gate.bounds.is_told() {
+            tracing::warn!(path, "{}; of others only the count is told", refused.1);
+        } else {
+            tracing::debug!(path, "{}", refused.1);
+        }
+        return closing(refused.into_response());
     }
     // Nothing that others do, or that it did itself, may hold an alert back.
     let alert = request.uri().path() == "/v1/alert" && gate.check(&caller, Right::Alert).is_ok();

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use axum::http::{HeaderMap, HeaderValue};
 use axum::routing::post;
 use ballast_certs::{Authority, Pair};
 use ballast_types::{ChassisId, Role};
@@ -21,6 +22,8 @@ use crate::tls::{self, Peer, Tls, TlsConfig};
 const DAY: Duration = Duration::from_secs(86_400);
 /// Nothing here takes longer, however busy the machine.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// What every request must say.
+const HEAD: &str = "Host: localhost\r\nContent-Type: application/json\r\n";
 const AGENT: &str = "ballast://agent/s01";
 
 fn role(uri: &str) -> Role {
@@ -65,8 +68,15 @@ impl Site {
     }
 }
 
+/// A client that calls its bodies JSON.
+fn json_client(client: reqwest::ClientBuilder) -> reqwest::Client {
+    let json = HeaderValue::from_static("application/json");
+    let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, json)]);
+    client.default_headers(headers).timeout(PATIENCE).build().unwrap()
+}
+
 fn client(tls: &Tls, peer: Peer) -> reqwest::Client {
-    tls::http_client(Some((tls, peer))).timeout(PATIENCE).build().unwrap()
+    json_client(tls::http_client(Some((tls, peer))))
 }
 
 /// What an agent of chassis c1 has at its door: one route for every right.
@@ -80,6 +90,7 @@ struct House {
 impl House {
     async fn open(tls: Option<&Arc<Tls>>) -> Self {
         let gate = Gate::new(ChassisId::new("c1").ok(), tls.is_some());
+        let gate = Arc::new(gate.with_allowed_hosts(&["monitor.example".to_owned()]));
         let (done, events) = (async || "done", Events::default());
         let routes = Router::new()
             .route("/v1/status", get(async || "fine"))
@@ -186,7 +197,7 @@ async fn who_cannot_prove_who_he_is_does_not_come_in() {
 #[tokio::test]
 async fn this_machine_may_read_and_change_things_only_while_nothing_is_beyond_loopback() {
     let site = Site::new();
-    let local = tls::http_client(None).build().unwrap();
+    let local = json_client(tls::http_client(None));
     for (tls, expected) in [(None, 200), (Some(site.tls(AGENT)), 403)] {
         let house = House::open(tls.as_ref()).await;
         let at = |path: &str| format!("http://{}{path}", house.plain);
@@ -270,7 +281,8 @@ async fn alerts_pass_beside_128_stuck_clients() {
     drop(stuck);
 }
 
-const HALF_A_BODY: &str = "POST /v1/budget HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{";
+const HALF_A_BODY: &str = "POST /v1/budget HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                           Content-Length: 9\r\n\r\n{";
 
 #[tokio::test]
 async fn who_does_not_go_on_is_put_out() {
@@ -327,7 +339,7 @@ async fn who_asks_too_often_is_told_and_alerts_never_are() {
 async fn limited_of_600(house: &House, site: &Site, uri: &str, line: &str) -> usize {
     let stream = shake_hands(house, site, Some(&site.issue(&[uri]))).await.unwrap();
     let (mut answers, mut requests) = tokio::io::split(stream);
-    let head = format!("{line} HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n");
+    let head = format!("{line} HTTP/1.1\r\n{HEAD}Content-Length: 2\r\n");
     let last = format!("{head}Connection: close\r\n\r\n{{}}");
     let all = format!("{head}\r\n{{}}").repeat(599) + &last;
     let asking = async {
@@ -354,12 +366,12 @@ async fn a_long_body_is_refused_and_never_read() {
         let sent = chassis.post(house.url("/v1/alert")).body(vec![b' '; bytes]).send().await;
         assert_eq!(sent.unwrap().status().as_u16(), expected, "{bytes}");
     }
-    let huge = "POST /v1/alert HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n";
+    let huge = format!("POST /v1/alert HTTP/1.1\r\n{HEAD}Content-Length: 99999999999\r\n\r\n");
     let pair = site.issue(&["ballast://chassis/c1"]);
     let mut stream = shake_hands(&house, &site, Some(&pair)).await.unwrap();
     assert_eq!(answer_to(&mut stream, huge.as_bytes()).await, 413);
     let mut stream = shake_hands(&house, &site, Some(&pair)).await.unwrap();
-    let head = format!("GET /v1/status HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(64 << 10));
+    let head = format!("GET /v1/status HTTP/1.1\r\n{HEAD}X: {}\r\n\r\n", "x".repeat(64 << 10));
     assert_eq!(answer_to(&mut stream, head.as_bytes()).await, 431);
 }
 
@@ -459,13 +471,13 @@ async fn who_was_here_before_comes_back_through_a_flood_from_its_own_address() {
     let begun = Instant::now();
     // Each in a handshake of its own: the first may come before the flood.
     while !came_back && begun.elapsed() < PATIENCE {
-        let client = tls::passing_client(peer(), Some(&pass)).timeout(PATIENCE).build().unwrap();
+        let client = json_client(tls::passing_client(peer(), Some(&pass)));
         came_back = house.post(&client, "/v1/alert").await == 200;
     }
     let wrong = "0".repeat(32);
     let mut kept_out = false;
     while !kept_out && begun.elapsed() < PATIENCE {
-        let client = tls::passing_client(peer(), Some(&wrong)).timeout(PATIENCE).build().unwrap();
+        let client = json_client(tls::passing_client(peer(), Some(&wrong)));
         kept_out = house.post(&client, "/v1/alert").await == 0;
     }
     drop(stop);
@@ -512,7 +524,7 @@ async fn ask<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin>(
     stream: &mut S,
     line: &str,
 ) -> u16 {
-    let text = format!("{line} HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{{}}");
+    let text = format!("{line} HTTP/1.1\r\n{HEAD}Content-Length: 2\r\n\r\n{{}}");
     answer_to(stream, text.as_bytes()).await
 }
 
@@ -532,4 +544,153 @@ async fn answer_to<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin>(
 
 async fn ask_plain(at: SocketAddr) -> u16 {
     ask(&mut TcpStream::connect(at).await.unwrap(), "POST /v1/alert").await
+}
+
+/// The answer's status to a request with these headers, on a connection of its own.
+async fn with_headers(
+    house: &House,
+    site: Option<(&Site, &Pair)>,
+    line: &str,
+    headers: &str,
+) -> u16 {
+    let body = if line.starts_with("GET") { "" } else { "{}" };
+    let length = body.len();
+    let text = format!("{line} HTTP/1.1\r\n{headers}Content-Length: {length}\r\n\r\n{body}");
+    match site {
+        None => {
+            answer_to(&mut TcpStream::connect(house.plain).await.unwrap(), text.as_bytes()).await
+        }
+        Some((site, pair)) => {
+            let mut stream = shake_hands(house, site, Some(pair)).await.unwrap();
+            answer_to(&mut stream, text.as_bytes()).await
+        }
+    }
+}
+
+const JSON: &str = "Content-Type: application/json\r\n";
+
+#[tokio::test]
+async fn a_name_that_is_not_the_daemons_is_refused_by_plain_http() {
+    let house = House::open(None).await;
+    let port = house.plain.port();
+    for (host, expected) in [
+        ("127.0.0.1", 200),
+        (&format!("127.0.0.1:{port}"), 200),
+        ("127.0.0.9:8100", 200),
+        ("localhost", 200),
+        (&format!("LocalHost:{port}"), 200),
+        (&format!("[::1]:{port}"), 200),
+        ("[::ffff:127.0.0.1]", 200),
+        ("monitor.example", 200),
+        ("Monitor.Example:9443", 200),
+        ("evil.example", 403),
+        (&format!("evil.example:{port}"), 403),
+        ("127.0.0.1.evil.example", 403),
+        ("localhost.evil.example", 403),
+        ("x.monitor.example", 403),
+        ("s01", 403),
+        ("10.0.0.5", 403),
+        ("0.0.0.0", 403),
+        ("[fd00::1]", 403),
+        ("127.1", 403),
+        ("2130706433", 403),
+        ("", 400),
+        ("a b", 400),
+        ("evil@127.0.0.1", 400),
+        ("127.0.0.1/x", 400),
+    ] {
+        for line in ["POST /v1/alert", "GET /v1/status", "GET /v1/events", "GET /nowhere"] {
+            let headers = format!("Host: {host}\r\n{JSON}");
+            let expected = if (expected, line) == (200, "GET /nowhere") { 404 } else { expected };
+            let got = with_headers(&house, None, line, &headers).await;
+            assert_eq!(got, expected, "{line} at {host:?}");
+        }
+    }
+    let rebound = format!("http://evil.example:{port}/v1/alert");
+    let headers = format!("Host: 127.0.0.1:{port}\r\n{JSON}");
+    let line = format!("POST {rebound}");
+    assert_eq!(with_headers(&house, None, &line, &headers).await, 400, "two hosts at once");
+    for headers in ["", "Host: localhost\r\nHost: localhost\r\n"] {
+        let got = with_headers(&house, None, "GET /v1/status", headers).await;
+        assert_eq!(got, 400, "{headers:?}");
+    }
+}
+
+#[tokio::test]
+async fn by_tls_a_daemon_has_the_names_in_its_certificate_and_any_address() {
+    let site = Site::new();
+    let house = House::open(Some(&site.tls(AGENT))).await;
+    let pair = site.issue(&["ballast://chassis/c1"]);
+    for (host, expected) in [
+        ("10.0.0.5:7101", 200),
+        ("[fd00::1]:7101", 200),
+        ("localhost", 200),
+        ("s01", 200),
+        ("S01:7101", 200),
+        ("monitor.example", 200),
+        ("s02", 403),
+        ("s01.evil.example", 403),
+    ] {
+        let headers = format!("Host: {host}\r\n{JSON}");
+        for line in ["POST /v1/alert", "GET /v1/status"] {
+            let got = with_headers(&house, Some((&site, &pair)), line, &headers).await;
+            assert_eq!(got, expected, "{line} at {host}");
+        }
+    }
+    // The page's scheme counts: what was loaded in the clear may be anybody's.
+    for (origin, expected) in [("https://s01", 200), ("https://s01:443", 200), ("http://s01", 403)]
+    {
+        let headers = format!("Host: s01\r\nOrigin: {origin}\r\n{JSON}");
+        let got = with_headers(&house, Some((&site, &pair)), "POST /v1/alert", &headers).await;
+        assert_eq!(got, expected, "{origin}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_foreign_page_sends_is_refused_and_counted() {
+    let house = House::open(None).await;
+    let at = format!("127.0.0.1:{}", house.plain.port());
+    let cases = [
+        (format!("Origin: http://{at}\r\n{JSON}"), 200),
+        (format!("Origin: http://{at}\r\nSec-Fetch-Site: same-origin\r\n{JSON}"), 200),
+        (format!("Sec-Fetch-Site: none\r\n{JSON}"), 200),
+        ("Content-Type: application/json; charset=utf-8\r\n".into(), 200),
+        ("Content-Type: Application/JSON\r\n".into(), 200),
+        (format!("Origin: http://evil.example\r\n{JSON}"), 403),
+        (format!("Origin: http://127.0.0.1\r\n{JSON}"), 403),
+        (format!("Origin: http://127.0.0.1:1\r\n{JSON}"), 403),
+        (format!("Origin: https://{at}\r\n{JSON}"), 403),
+        (format!("Origin: null\r\n{JSON}"), 403),
+        (format!("Origin: \r\n{JSON}"), 403),
+        (format!("Origin: http://{at}\r\nOrigin: http://evil.example\r\n{JSON}"), 403),
+        (format!("Sec-Fetch-Site: cross-site\r\n{JSON}"), 403),
+        (format!("Sec-Fetch-Site: same-site\r\n{JSON}"), 403),
+        (format!("Sec-Fetch-Site: new-word\r\n{JSON}"), 403),
+        ("Content-Type: text/plain\r\n".into(), 415),
+        ("Content-Type: text/plain; a=application/json\r\n".into(), 415),
+        ("Content-Type: application/x-www-form-urlencoded\r\n".into(), 415),
+        ("Content-Type: application/json, text/plain\r\n".into(), 415),
+        (format!("Content-Type: text/plain\r\n{JSON}"), 415),
+        (String::new(), 415),
+    ];
+    let mut refused = 0;
+    for (headers, expected) in &cases {
+        let headers = format!("Host: {at}\r\n{headers}");
+        for line in ["POST /v1/alert", "POST /v1/budget", "GET /v1/status"] {
+            // Nothing is read into a body that is not there.
+            let expected =
+                if (*expected, line) == (415, "GET /v1/status") { 200 } else { *expected };
+            refused += u64::from(expected != 200);
+            let got = with_headers(&house, None, line, &headers).await;
+            assert_eq!(got, expected, "{line} {headers:?}");
+        }
+    }
+    assert_eq!(house.gate.bounds.refusals.foreign.load(Ordering::Relaxed), refused);
+    // They cost this machine's own clients nothing: its bucket holds 200.
+    let headers = format!("Host: {at}\r\nOrigin: null\r\n{JSON}");
+    for _ in 0..300 {
+        assert_eq!(with_headers(&house, None, "POST /v1/budget", &headers).await, 403);
+    }
+    let headers = format!("Host: {at}\r\n{JSON}");
+    assert_eq!(with_headers(&house, None, "POST /v1/budget", &headers).await, 200);
 }

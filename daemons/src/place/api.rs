@@ -278,7 +278,7 @@ struct Batch<'a> {
 pub(super) mod tests {
     use std::path::PathBuf;
 
-    use axum::body::{Body, to_bytes};
+    use axum::body::to_bytes;
     use ballast_placement::Policy;
     use ballast_predict::model::Algorithm;
     use ballast_predict::{ModelFile, fleet, train};
@@ -335,8 +335,7 @@ pub(super) mod tests {
         path: &str,
         body: String,
     ) -> (u16, String) {
-        let request = axum::http::Request::builder().method(method).uri(path);
-        let request = request.extension(http::local()).body(Body::from(body)).unwrap();
+        let request = http::from_here(method, path, body);
         let answer = routes(api.clone()).oneshot(request).await.unwrap();
         let status = answer.status().as_u16();
         let text = to_bytes(answer.into_body(), usize::MAX).await.unwrap();

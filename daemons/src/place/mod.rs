@@ -131,7 +131,8 @@ fn run(config: &PlaceConfig) -> anyhow::Result<()> {
         Kube::start(kubernetes, config.policy, Box::new(predict), events.clone())
     });
     let kube = kube.transpose()?;
-    let mut gate = Gate::of_queries(config.listen.iter().any(|listen| listen.tls));
+    let mut gate = Gate::of_queries(config.listen.iter().any(|listen| listen.tls))
+        .with_allowed_hosts(&config.allowed_hosts);
     if let Some(kube) = &kube {
         gate = gate.with_body_bytes_max(kube.body_bytes_max());
     }

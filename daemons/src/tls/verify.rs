@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ballast_types::Role;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
@@ -22,6 +22,14 @@ pub(crate) fn role_of(certificate: &CertificateDer<'_>) -> Option<Role> {
     let mut ours = certificate.valid_uri_names().filter(|uri| uri.starts_with("ballast:"));
     let role = ours.next()?.parse().ok()?;
     ours.next().is_none().then_some(role)
+}
+
+/// Whether a certificate is for this DNS name, as itself or by a wildcard.
+pub(super) fn is_for(certificate: &CertificateDer<'_>, name: &str) -> bool {
+    let (certificate, name) =
+        (ParsedCertificate::try_from(certificate), ServerName::try_from(name));
+    let (Ok(certificate), Ok(name)) = (certificate, name) else { return false };
+    verify_server_name(&certificate, &name).is_ok()
 }
 
 /// Whom a client means to reach.
