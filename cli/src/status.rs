@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use ballast_daemons::tls::{self, Peer, Tls, TlsConfig};
 use ballast_types::wire::{
-    AgentState, AgentStatus, ChassisState, ChassisStatus, CoresStatus, PlaceStatus, Report,
-    ServerStatus, Slot,
+    AgentState, AgentStatus, ChassisState, ChassisStatus, CoresStatus, ErrorBody, PlaceStatus,
+    Report, ServerStatus, Slot,
 };
 use ballast_types::{KiloHertz, Role, Watts};
 use clap::Args;
@@ -119,7 +119,12 @@ async fn ask(client: &reqwest::Client, url: &str) -> Result<Said, String> {
     let at = format!("{}/v1/status", base.trim_end_matches('/'));
     let answer = client.get(&at).send().await.map_err(|error| tls::cause(&error))?;
     if !answer.status().is_success() {
-        return Err(format!("GET /v1/status: {}", answer.status()));
+        let status = answer.status();
+        let why = answer
+            .json::<ErrorBody>()
+            .await
+            .map_or(String::new(), |why| format!(": {}", why.error));
+        return Err(format!("GET /v1/status: {status}{why}"));
     }
     let shown = answer.extensions().get::<TlsInfo>().and_then(TlsInfo::peer_certificate);
     let shown = shown.and_then(tls::role_in);

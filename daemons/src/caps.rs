@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use ballast_hw::durable;
 use ballast_types::{Cap, CapError, Watts};
 use serde::{Deserialize, Serialize};
 
@@ -121,7 +122,10 @@ impl<C: Cap> Limiter for Kept<C> {
                 let original = self.cap.read()?;
                 if let Some((path, of)) = &self.file {
                     let record = Record { of: of.clone(), original: original.clone() };
-                    state::write(path, &record).map_err(|error| unwritten(&error))?;
+                    // Made only now: at the start the disk may have been full.
+                    let made = path.parent().map_or(Ok(()), durable::folder);
+                    made.and_then(|()| state::write(path, &record))
+                        .map_err(|error| unwritten(&error))?;
                 }
                 self.original.insert(original).clone()
             }

@@ -148,7 +148,7 @@ where
         let (watchdog, answers) = (Watchdog::of_systemd(), VecDeque::new());
         let mut control = Control { inbox, answers, hand, watchdog, recorder, step: None };
         while turn(&mut machine, &mut control) {
-            if let (Some(recorder), Some(step)) = (&control.recorder, control.step.take()) {
+            if let (Some(recorder), Some(step)) = (&mut control.recorder, control.step.take()) {
                 recorder.record(step);
             }
             if control.answers.is_empty() {

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::http::Refusals;
 use crate::log;
+use crate::state::DiskFaults;
 pub(crate) use place::place;
 
 type Number = Gauge<f64, AtomicU64>;
@@ -73,6 +74,17 @@ impl Scrape {
         }
     }
 
+    /// What the disk does not take.
+    fn disk(&mut self, faults: &DiskFaults) {
+        let family = Labelled::default();
+        for what in faults.unwritten() {
+            family.get_or_create(&vec![("what", what.to_owned())]).set(1.0);
+        }
+        self.0.register("disk_fault", "1 for what cannot be written to disk", family);
+        let help = "Steps that are missing in the recording, whose disk was full or too slow";
+        self.counter("dropped_recording_steps", help, faults.dropped_steps());
+    }
+
     fn text(&self) -> String {
         let mut text = String::new();
         // Writing into a string cannot fail.
@@ -86,10 +98,11 @@ fn watts() -> Option<Unit> {
 }
 
 /// The metrics of an agent.
-pub(crate) fn agent(status: &AgentStatus, refusals: &Refusals) -> String {
+pub(crate) fn agent(status: &AgentStatus, refusals: &Refusals, faults: &DiskFaults) -> String {
     use AgentState::{Blind, Boot, Recovering, Shedding, Throttled, Uncapped};
     let mut scrape = Scrape(Registry::with_prefix("ballast_agent"));
     scrape.door(refusals, status.tls.as_ref());
+    scrape.disk(faults);
     let Report { power_w, cap_w, sheddable_w, restorable_w, low_cores, .. } = status.report;
     scrape.gauge("power", "The server's draw", watts(), power_w.map(|w| w.as_f64()));
     if let Some(recovery) = &status.recovery {
@@ -232,10 +245,11 @@ fn impact(scrape: &mut Scrape, vms: &[VmStatus]) {
 }
 
 /// The metrics of a chassis manager.
-pub(crate) fn chassis(status: &ChassisStatus, refusals: &Refusals) -> String {
+pub(crate) fn chassis(status: &ChassisStatus, refusals: &Refusals, faults: &DiskFaults) -> String {
     use ChassisState::{Alerting, Blind, Boot, Fenced, Normal, OutOfBand};
     let mut scrape = Scrape(Registry::with_prefix("ballast_chassis"));
     scrape.door(refusals, status.tls.as_ref());
+    scrape.disk(faults);
     scrape.gauge("power", "The chassis's draw", watts(), status.power_w.map(|w| w.as_f64()));
     let help = "What the servers' fresh reports add up to";
     scrape.gauge("reported", help, watts(), status.reported_w.map(|w| w.as_f64()));

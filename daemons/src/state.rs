@@ -1,14 +1,22 @@
 //! Small files that outlive the process.
 
-use std::fs::{self, File};
+use std::collections::BTreeMap;
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Sender};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use ballast_hw::durable;
+use ballast_types::wire::{Event, EventKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use crate::events::Events;
+use crate::{clock, lock as mutex};
 
 /// Writes `value` as JSON so that a reader, or a crash, sees the old or the new text, never half.
 ///
@@ -24,11 +32,11 @@ pub(crate) fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
 
 /// Reads what [`write`] wrote; `None` when there is nothing.
 ///
-/// A file that cannot be understood is kept as `….bad` and named in the log: nothing is lost, and the
-/// daemon starts as if there had been none.
+/// A file that cannot be understood is kept as `….bad`, where the disk lets it be, and named in the log: the daemon starts
+/// as if there had been none.
 ///
 /// # Errors
-/// When the file is there and cannot be read, or cannot be set aside.
+/// When the file is there and cannot be read.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     let named =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
@@ -45,7 +53,9 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
                 path = %path.display(), aside = %aside.display(), %error,
                 "state file cannot be understood; set aside"
             );
-            fs::rename(path, &aside).map_err(named)?;
+            if let Err(error) = fs::rename(path, &aside) {
+                tracing::error!(path = %path.display(), %error, "not set aside");
+            }
             Ok(None)
         }
     }
@@ -55,17 +65,77 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
 ///
 /// # Errors
 /// When another process has it, with the path.
-pub(crate) fn lock(path: &Path) -> io::Result<File> {
-    let file = File::create(path)
-        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-    file.try_lock().map_err(|error| {
-        io::Error::new(
-            ErrorKind::AddrInUse,
-            format!("{}: {error}: another daemon runs on this state_dir", path.display()),
-        )
-    })?;
-    Ok(file)
+pub(crate) fn lock(folder: &Path) -> io::Result<durable::Lock> {
+    durable::lock(folder).map_err(|error| {
+        let folder = folder.display();
+        match error.kind() {
+            ErrorKind::WouldBlock => io::Error::new(
+                ErrorKind::AddrInUse,
+                format!("{folder}: {error}: another daemon runs on this state_dir"),
+            ),
+            kind => io::Error::new(kind, format!("{folder}: {error}")),
+        }
+    })
 }
+
+/// What the disk does not take at present: alarms in status, events when it begins, metrics.
+#[derive(Clone, Default)]
+pub(crate) struct DiskFaults {
+    /// By what is not written: why.
+    now: Arc<Mutex<BTreeMap<&'static str, String>>>,
+    dropped_steps: Arc<AtomicU64>,
+    events: Events,
+}
+
+impl DiskFaults {
+    /// None yet; new ones become `events`.
+    pub(crate) fn new(events: Events) -> Self {
+        Self { events, ..Self::default() }
+    }
+
+    /// `what` cannot be written, and why; or (`None`) it was.
+    pub(crate) fn note(&self, what: &'static str, why: Option<String>) {
+        let mut now = mutex(&self.now);
+        let Some(why) = why else {
+            if now.remove(what).is_some() {
+                tracing::info!(what, "written again");
+            }
+            return;
+        };
+        let alarm = alarm(what, &why);
+        if now.insert(what, why).is_none() {
+            self.events
+                .push(Event { at_ns: clock::now(), kind: EventKind::Alarm { message: alarm } });
+        }
+    }
+
+    /// What an operator should know.
+    pub(crate) fn alarms(&self) -> Vec<String> {
+        mutex(&self.now).iter().map(|(what, why)| alarm(what, why)).collect()
+    }
+
+    /// What cannot be written, by name.
+    pub(crate) fn unwritten(&self) -> Vec<&'static str> {
+        mutex(&self.now).keys().copied().collect()
+    }
+
+    /// One step was not recorded.
+    pub(crate) fn count_dropped_step(&self) {
+        self.dropped_steps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Steps that were not recorded.
+    pub(crate) fn dropped_steps(&self) -> u64 {
+        self.dropped_steps.load(Ordering::Relaxed)
+    }
+}
+
+fn alarm(what: &str, why: &str) -> String {
+    format!("{what} not written: {why}")
+}
+
+/// After a write has failed, until the next try.
+pub(crate) const RETRY: Duration = Duration::from_secs(1);
 
 /// Writes the newest of what a daemon remembers, on a thread of its own: an fsync must delay nothing.
 pub(crate) struct Keeper<T> {
@@ -74,18 +144,24 @@ pub(crate) struct Keeper<T> {
 }
 
 impl<T: Serialize + Send + 'static> Keeper<T> {
-    /// Starts the thread.
+    /// Starts the thread. `what` names the file in alarms: what the disk refuses is tried again.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub(crate) fn start(path: PathBuf) -> io::Result<Self> {
+    pub(crate) fn start(path: PathBuf, what: &'static str, faults: DiskFaults) -> io::Result<Self> {
         let (newest, inbox) = mpsc::channel::<T>();
         let writer = thread::Builder::new().name("keeper".into()).spawn(move || {
             while let Ok(value) = inbox.recv() {
-                let value = inbox.try_iter().last().unwrap_or(value);
-                if let Err(error) = write(&path, &value) {
-                    tracing::error!(%error, "not written");
+                let mut value = inbox.try_iter().last().unwrap_or(value);
+                while let Err(error) = write(&path, &value) {
+                    faults.note(what, Some(error.to_string()));
+                    match inbox.recv_timeout(RETRY) {
+                        Ok(newer) => value = inbox.try_iter().last().unwrap_or(newer),
+                        Err(RecvTimeoutError::Timeout) => {}
+                        Err(RecvTimeoutError::Disconnected) => return,
+                    }
                 }
+                faults.note(what, None);
             }
         })?;
         Ok(Self { newest: Some(newest), writer: Some(writer) })
@@ -124,5 +200,38 @@ mod tests {
         fs::write(&path, "[1,").unwrap();
         assert_eq!(read::<Vec<u8>>(&path).unwrap(), None);
         assert_eq!(fs::read_to_string(path.with_extension("bad")).unwrap(), "[1,");
+    }
+
+    #[test]
+    fn what_the_disk_refuses_is_an_alarm_and_the_newest_is_written_when_there_is_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("away/memory.json");
+        let faults = DiskFaults::default();
+        let keeper = Keeper::start(path.clone(), "memory", faults.clone()).unwrap();
+        let wait = |what: &str, done: &dyn Fn() -> bool| {
+            let begun = std::time::Instant::now();
+            while !done() {
+                assert!(begun.elapsed() < Duration::from_secs(20), "never: {what}");
+                thread::sleep(Duration::from_millis(5));
+            }
+        };
+        keeper.keep(1u8);
+        wait("an alarm", &|| faults.alarms().iter().any(|it| it.contains("memory not written")));
+        keeper.keep(2);
+        assert_eq!(faults.unwritten(), ["memory"]);
+        fs::create_dir(folder.path().join("away")).unwrap();
+        wait("it is over", &|| faults.alarms().is_empty());
+        assert_eq!(read::<u8>(&path).unwrap(), Some(2));
+        assert_eq!(faults.events.subscribe().0.len(), 1, "told once");
+    }
+
+    #[test]
+    fn a_folder_is_locked_even_where_no_file_can_be_made() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("lock")).unwrap();
+        let held = lock(folder.path()).unwrap();
+        assert_eq!(lock(folder.path()).unwrap_err().kind(), ErrorKind::AddrInUse);
+        drop(held);
+        lock(folder.path()).unwrap();
     }
 }

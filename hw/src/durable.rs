@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{MetadataExt as _, fchown, lchown};
 use std::path::Path;
 
+use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::geteuid;
 
 /// Replaces a file, so that a reader, or a crash, sees the old or the new text, never half.
@@ -31,8 +32,11 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     if let Some((user, group)) = owner_for(folder)? {
         fchown(&file, Some(user), Some(group))?;
     }
-    file.write_all(text)?;
-    file.sync_all()?;
+    if let Err(error) = file.write_all(text).and_then(|()| file.sync_all()) {
+        // A part of it must not take the room that its next try needs.
+        let _ = fs::remove_file(&temporary);
+        return Err(error);
+    }
     fs::rename(&temporary, path)?;
     File::open(folder)?.sync_all()
 }
@@ -50,6 +54,48 @@ pub fn folder(path: &Path) -> io::Result<()> {
         Some((user, group)) => lchown(path, Some(user), Some(group)),
         None => Ok(()),
     }
+}
+
+/// A folder that this process has for itself, until this is dropped.
+#[derive(Debug)]
+pub struct Lock {
+    _held: Vec<Flock<File>>,
+}
+
+/// Takes a folder for this process alone: the folder itself, which needs no room on its disk, and its file `lock`, which
+/// is all that earlier versions look at. One of the two is enough.
+///
+/// # Errors
+/// `EWOULDBLOCK` when another process has it; else what the file system says.
+pub fn lock(folder: &Path) -> io::Result<Lock> {
+    let take = |file| {
+        Flock::lock(file, FlockArg::LockExclusiveNonblock)
+            .map_err(|(_, error)| io::Error::from(error))
+    };
+    let (mut held, mut failed) = (vec![], None);
+    let file = File::options().write(true).create(true).truncate(false).open(folder.join("lock"));
+    for opened in [File::open(folder), file] {
+        match opened.and_then(take) {
+            Ok(lock) => held.push(lock),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(error),
+            Err(error) => failed = Some(error),
+        }
+    }
+    match failed {
+        Some(error) if held.is_empty() => Err(error),
+        _ => Ok(Lock { _held: held }),
+    }
+}
+
+/// Whether so many bytes could be written into a folder now: writes them, and removes them.
+///
+/// # Errors
+/// What the file system says.
+pub fn probe(folder: &Path, bytes: usize) -> io::Result<()> {
+    let path = folder.join("probe.tmp");
+    let written = replace(&path, &vec![b' '; bytes]);
+    let removed = fs::remove_file(&path);
+    written.and(removed)
 }
 
 /// The folder that a path is in; of a name alone, the one we are in.

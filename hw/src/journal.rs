@@ -8,12 +8,11 @@
 //! aside as `journal.json.bad`, and the machine is taken as it stands.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use ballast_types::BootId;
-use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
@@ -70,7 +69,7 @@ pub struct Journal {
     boot_id: BootId,
     /// Nothing will be changed, so nothing is written down; what is on disk stays.
     idle: bool,
-    _lock: Flock<File>,
+    _lock: durable::Lock,
 }
 
 impl Journal {
@@ -84,14 +83,7 @@ impl Journal {
     pub fn open(state_dir: &Path, boot_id: &BootId) -> Result<(Self, Opened), HwError> {
         let failed = |allowed| move |e| HwError::io(state_dir, Operation::Write, allowed, e);
         fs::create_dir_all(state_dir).map_err(failed("a folder that can be written"))?;
-        let lock = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(state_dir.join("lock"))
-            .map_err(failed("a folder that can be written"))?;
-        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
-            .map_err(|(_, e)| failed("a folder that no other agent uses")(e.into()))?;
+        let lock = durable::lock(state_dir).map_err(failed("a folder that no other agent uses"))?;
         let journal =
             Self { dir: state_dir.to_owned(), boot_id: boot_id.clone(), idle: false, _lock: lock };
         let opened = journal.read()?;
@@ -124,7 +116,10 @@ impl Journal {
                 Ok(Opened::Adopted(Box::new(record.originals)))
             }
             Ok(_) => {
-                self.remove()?;
+                // One that stays is known by its boot at the next start too.
+                if let Err(error) = self.remove() {
+                    warn!(%error, "the journal of another boot stays");
+                }
                 Ok(Opened::OtherBoot)
             }
             Err(e) => self.set_aside(&e.to_string()),
@@ -147,15 +142,38 @@ impl Journal {
         if self.idle {
             return Ok(());
         }
-        let record = Record {
-            version: VERSION,
-            boot_id: self.boot_id.clone(),
-            originals: originals.clone(),
-        };
-        let write = || durable::replace(&self.file(), &serde_json::to_vec_pretty(&record)?);
-        write().map_err(|e| {
-            HwError::io(&self.file(), Operation::Write, "a folder that can be written", e)
-        })
+        let text = self.text(originals)?;
+        // What an agent that died has left may be all of it, and then needs no room on the disk.
+        if self.says(&text) {
+            return Ok(());
+        }
+        durable::replace(&self.file(), &text).map_err(|e| self.unwritten(e))
+    }
+
+    /// Whether [`Journal::begin`] would succeed now; changes nothing.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn probe(&self, originals: &Originals) -> Result<(), HwError> {
+        let text = self.text(originals)?;
+        if self.idle || self.says(&text) {
+            return Ok(());
+        }
+        durable::probe(&self.dir, text.len()).map_err(|e| self.unwritten(e))
+    }
+
+    fn text(&self, originals: &Originals) -> Result<Vec<u8>, HwError> {
+        let (boot_id, originals) = (self.boot_id.clone(), originals.clone());
+        let record = Record { version: VERSION, boot_id, originals };
+        serde_json::to_vec_pretty(&record).map_err(|e| self.unwritten(e.into()))
+    }
+
+    fn says(&self, text: &[u8]) -> bool {
+        fs::read(self.file()).is_ok_and(|on_disk| on_disk == text)
+    }
+
+    fn unwritten(&self, error: io::Error) -> HwError {
+        HwError::io(&self.file(), Operation::Write, "a folder that can be written", error)
     }
 
     /// Says that everything is as it was: removes the journal.

@@ -21,6 +21,7 @@ use crate::events::Events;
 use crate::http::{self, Gate, Health, Refused, Right, only};
 use crate::lock;
 use crate::metrics;
+use crate::state::DiskFaults;
 use crate::tls::Tls;
 
 /// What the handlers share.
@@ -34,6 +35,8 @@ pub(super) struct Api {
     pub events: Events,
     /// Every VM.
     pub vms: Arc<Mutex<Vms>>,
+    /// What the disk does not take.
+    pub faults: DiskFaults,
     /// The agent's certificate, if it has one.
     pub tls: Option<Arc<Tls>>,
     /// Who may do what.
@@ -45,6 +48,7 @@ impl Api {
     fn status(&self) -> Result<AgentStatus, Refused> {
         let mut status = AgentStatus::clone(&*http::newest(&self.snapshot)?);
         status.tls = self.tls.as_ref().map(|tls| tls.status());
+        status.alarms.extend(self.faults.alarms());
         status.alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
         Ok(status)
     }
@@ -94,7 +98,7 @@ async fn status(State(api): State<Api>) -> Result<Response, Refused> {
 }
 
 async fn scrape(State(api): State<Api>) -> Result<Response, Refused> {
-    Ok(http::metrics_text(metrics::agent(&api.status()?, &api.gate.bounds.refusals)))
+    Ok(http::metrics_text(metrics::agent(&api.status()?, &api.gate.bounds.refusals, &api.faults)))
 }
 
 async fn list_vms(State(api): State<Api>) -> Result<Response, Refused> {
@@ -187,6 +191,7 @@ mod tests {
             snapshot: Arc::default(),
             events: Events::default(),
             vms: Arc::new(Mutex::new(vms)),
+            faults: DiskFaults::default(),
             tls: None,
             gate: Arc::new(Gate::new(ChassisId::new("c1").ok(), false)),
         };

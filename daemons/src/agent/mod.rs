@@ -15,17 +15,21 @@ mod sampler;
 mod usage;
 mod vms;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use ballast_agent_core::{Actuator, Agent, Found, FoundQuota, Input, Memory, Params, Policy};
-use ballast_hw::{Bandwidth, Binders, Cpufreq, Floor, Journal, Opened, Originals, Root, boot_id};
+use ballast_hw::{
+    Bandwidth, Binders, Cpufreq, Floor, Journal, Opened, Originals, Root, boot_id, durable,
+};
 use ballast_types::wire::{AgentStatus, Alert, Refusal, Report};
 use ballast_types::{BootId, Core};
 use clap::{Args, Parser, Subcommand};
+use nix::sys::signal::{Signal, raise};
 use tokio::sync::oneshot;
 
 use crate::config::{AgentConfig, AutoMode, LimitBy};
@@ -35,7 +39,7 @@ use crate::http::{self, Gate};
 use crate::lock;
 use crate::recorder::Recorder;
 use crate::redfish::Bmcs;
-use crate::state::{self, Keeper};
+use crate::state::{self, DiskFaults, Keeper};
 use crate::{DaemonArgs, clock};
 use cores::Cores;
 use hand::AgentHand;
@@ -49,6 +53,9 @@ use vms::{Asked, Vms, discovery};
 const TURN: Duration = Duration::from_millis(20);
 /// How long a stopping agent goes on answering, so that its chassis hears `leaving`.
 const LEAVE_WITHIN: Duration = Duration::from_millis(700);
+/// Between two looks whether the journal can be written, and how much room it must have: more than any has taken.
+const LOOK_FOR_ROOM: Duration = Duration::from_secs(5);
+const JOURNAL_BYTES: usize = 256 << 10;
 /// How long systemd and libvirt are waited for at the end, all calls together: less than the unit's
 /// TimeoutStopSec leaves. What is not back by then is in the journal.
 const RESTORE_WITHIN: Duration = Duration::from_secs(4);
@@ -176,9 +183,22 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         Actuator::CpuMax => cpufreq.cpus(),
     };
     originals.cpufreq = has_pstates.then(|| cpufreq.originals());
+    originals.quotas = bandwidth.originals();
     // What could not be put back stays in the journal.
     let in_use = limit.as_ref().map(|limit| limit.originals.clone()).unwrap_or_default();
     let rapl_left = limit::left_to_the_end(&mut originals.powercap, &in_use);
+    let events = Events::default();
+    let faults = DiskFaults::new(events.clone());
+    let mut journal = journal;
+    let unwritten = if dry.is_some() { None } else { journal.probe(&originals).err() };
+    let waits_for_room = unwritten.is_some();
+    if let Some(error) = unwritten {
+        faults.note("journal", Some(error.to_string()));
+        let why = "the journal cannot be written, and nothing is changed that is not in it";
+        dry = Some(format!("{why}; what an earlier life has restricted stays so"));
+        journal = journal.idle();
+        found = Found { memory: found.memory, ..Found::default() };
+    }
     if let Some(why) = &dry {
         tracing::warn!(why, "dry run: nothing is written to this machine");
     }
@@ -195,10 +215,9 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let recorder = place
         .record_dir
         .as_deref()
-        .map(|dir| Recorder::start(dir, "agent", at, params.clone(), found.clone()))
-        .transpose()
-        .with_context(|| format!("record_dir = {:?}", place.record_dir))?;
-    let keeper = Keeper::start(memory_path)?;
+        .map(|dir| Recorder::start(dir, "agent", at, params.clone(), found.clone(), &faults))
+        .transpose()?;
+    let keeper = Keeper::start(memory_path, "memory", faults.clone())?;
     let mut bmcs = Bmcs::new(&config.redfish);
     let meter = sampler::meter(&config.meter, &root, &mut bmcs)?;
 
@@ -227,7 +246,6 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     if config.policy == Policy::Predictive {
         fast::start(config, &root, Arc::clone(&vms), letters.clone())?;
     }
-    let events = Events::default();
     let snapshot = Arc::new(Snapshot::<AgentStatus>::default());
     let machine = Agent::new(params, found, at);
     let cores = Cores::start(cpufreq, &root, Arc::clone(&vms), letters.clone())?;
@@ -260,6 +278,9 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     if let Some(tls) = &tls {
         tls.watch(events.clone())?;
     }
+    if waits_for_room {
+        start_anew_when_there_is_room(place.state_dir.clone())?;
+    }
     let gate = Gate::new(Some(config.chassis.clone()), place.serves_tls());
     let gate = Arc::new(gate.with_allowed_hosts(&place.allowed_hosts));
     let api = api::Api {
@@ -267,6 +288,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         snapshot,
         events,
         vms: Arc::clone(&vms),
+        faults,
         tls,
         gate: Arc::clone(&gate),
     };
@@ -300,6 +322,21 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     cores.and(groups)?;
     tracing::info!("everything is as it was");
     Ok(())
+}
+
+/// Ends this agent, which only watches, once its journal can be written: systemd starts it anew, and that one may act.
+fn start_anew_when_there_is_room(state_dir: PathBuf) -> std::io::Result<()> {
+    clock::every("journal", LOOK_FOR_ROOM, move || {
+        if durable::probe(&state_dir, JOURNAL_BYTES).is_err() {
+            return true;
+        }
+        tracing::warn!(
+            "the journal can be written again: the agent ends, and its next start may act"
+        );
+        // Cannot fail for this process and a signal that there is.
+        let _ = raise(Signal::SIGTERM);
+        false
+    })
 }
 
 /// Puts back what an earlier life with another `actuator` left: this one would never lift it, nor shall

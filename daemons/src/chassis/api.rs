@@ -25,6 +25,7 @@ use crate::events::Events;
 use crate::http::{self, Caller, Gate, Health, Refused, Right, only};
 use crate::lock;
 use crate::metrics;
+use crate::state::DiskFaults;
 use crate::tls::Tls;
 
 /// How long a lower budget may take to be enforced before the answer says that it is not yet.
@@ -47,6 +48,8 @@ pub(super) struct Api {
     pub budget_max: Watts,
     /// What the servers draw idle: a budget must be above it.
     pub idle: Watts,
+    /// What the disk does not take.
+    pub faults: DiskFaults,
     /// The manager's certificate, if it has one.
     pub tls: Option<Arc<Tls>>,
     /// Who may do what.
@@ -58,6 +61,7 @@ impl Api {
     fn status(&self) -> Result<ChassisStatus, Refused> {
         let mut status = ChassisStatus::clone(&*http::newest(&self.snapshot)?);
         status.tls = self.tls.as_ref().map(|tls| tls.status());
+        status.alarms.extend(self.faults.alarms());
         status.alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
         Ok(status)
     }
@@ -92,7 +96,7 @@ async fn status(State(api): State<Api>) -> Result<Response, Refused> {
 }
 
 async fn scrape(State(api): State<Api>) -> Result<Response, Refused> {
-    Ok(http::metrics_text(metrics::chassis(&api.status()?, &api.gate.bounds.refusals)))
+    Ok(http::metrics_text(metrics::chassis(&api.status()?, &api.gate.bounds.refusals, &api.faults)))
 }
 
 /// Takes a reading of the chassis's draw from outside.
@@ -215,6 +219,7 @@ mod tests {
             power: None,
             budget_max: Watts::from_whole(2450),
             idle: Watts::from_whole(1344),
+            faults: DiskFaults::default(),
             tls: None,
             gate: Arc::new(Gate::new(None, false)),
         }

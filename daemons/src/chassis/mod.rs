@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ballast_chassis_core::{Chassis, Input, Ledger, Output};
 use ballast_hw::{PmbusSupply, Root, SupplyMeter, boot_id};
-use ballast_types::wire::{ChassisState, ChassisStatus, Event, EventKind};
+use ballast_types::wire::{ChassisState, ChassisStatus};
 use ballast_types::{Instant, ServerId};
 use clap::{Args, Parser, Subcommand};
 
@@ -30,7 +30,8 @@ use crate::http::{self, Gate};
 use crate::recorder::Recorder;
 use crate::redfish::Bmcs;
 use crate::sensors::Gauge;
-use crate::{DaemonArgs, clock, state};
+use crate::state::{self, DiskFaults, RETRY};
+use crate::{DaemonArgs, clock};
 use out_of_band::{Orders, OutOfBand};
 use polling::Polling;
 use power_input::PowerInput;
@@ -101,7 +102,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     let tls = place.certificates(&config.role())?;
     std::fs::create_dir_all(&place.state_dir)
         .with_context(|| format!("state_dir {}", place.state_dir.display()))?;
-    let _lock = state::lock(&place.state_dir.join("lock"))?;
+    let _lock = state::lock(&place.state_dir)?;
     let ledger_path = place.state_dir.join("ledger.json");
     let mut ledger: Ledger = state::read(&ledger_path)?.unwrap_or_default();
     let root = Root::at(&place.root);
@@ -116,6 +117,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (letters, inbox) = mpsc::channel();
     let events = Events::default();
+    let faults = DiskFaults::new(events.clone());
     let snapshot = Arc::new(Snapshot::<ChassisStatus>::default());
 
     // Everything that can fail to start does so before the first message is sent.
@@ -142,7 +144,8 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     let supplies = config.supplies.iter().map(supply).collect::<Result<_, _>>()?;
     let outside = |config: PowerInputConfig| -> anyhow::Result<_> {
         let (state_dir, host_boot) = (&place.state_dir, boot_id(&root)?);
-        let input = PowerInput::new(config).remembering(state_dir, host_boot, clock::now())?;
+        let input = PowerInput::new(config);
+        let input = input.remembering(state_dir, host_boot, clock::now(), faults.clone())?;
         Ok(Arc::new(Mutex::new(input)))
     };
     let power_input = config.power_input.clone().map(outside).transpose()?;
@@ -159,9 +162,8 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     let recorder = place
         .record_dir
         .as_deref()
-        .map(|dir| Recorder::start(dir, "chassis", at, params.clone(), ledger.clone()))
-        .transpose()
-        .with_context(|| format!("record_dir = {:?}", place.record_dir))?;
+        .map(|dir| Recorder::start(dir, "chassis", at, params.clone(), ledger.clone(), &faults))
+        .transpose()?;
     let machine = Chassis::new(params, ledger, at);
     let written = Arc::new(AtomicBool::new(true));
     let ledger_written = Arc::clone(&written);
@@ -172,6 +174,8 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         caps,
         ledger_path,
         ledger_written,
+        unwritten: None,
+        faults: faults.clone(),
         gauges,
         events: events_out,
         dry,
@@ -199,6 +203,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         power: power_input.map(|input| (input, polling.words)),
         budget_max: config.params.budget,
         idle: config.servers.iter().map(|server| server.idle).sum(),
+        faults,
         tls,
         gate: Arc::clone(&gate),
     };
@@ -241,6 +246,9 @@ struct ChassisHand {
     ledger_path: PathBuf,
     /// Whether the newest ledger is on disk.
     ledger_written: Arc<AtomicBool>,
+    /// It, where it is not; and when to try again.
+    unwritten: Option<(Ledger, Instant)>,
+    faults: DiskFaults,
     /// Every power sensor.
     gauges: Vec<Gauge>,
     events: Events,
@@ -248,11 +256,25 @@ struct ChassisHand {
     dry: bool,
 }
 
+impl ChassisHand {
+    /// Puts the ledger on disk. Protection goes on without it: what cannot be written is an alarm, and tried again.
+    fn write(&mut self, ledger: Ledger, now: Instant) {
+        let failed = state::write(&self.ledger_path, &ledger).err();
+        self.ledger_written.store(failed.is_none(), Ordering::Relaxed);
+        self.faults.note("ledger", failed.as_ref().map(ToString::to_string));
+        self.unwritten = failed.map(|_| (ledger, now + RETRY));
+    }
+}
+
 impl Hand<Chassis> for ChassisHand {
     type Letter = Letter;
     type Status = ChassisStatus;
 
     fn open(&mut self, letter: Letter) -> Option<Input> {
+        let now = clock::now();
+        if let Some((ledger, _)) = self.unwritten.take_if(|(_, at)| now >= *at) {
+            self.write(ledger, now);
+        }
         match letter {
             Letter::Input(input) => Some(input),
             Letter::Stop => None,
@@ -276,15 +298,7 @@ impl Hand<Chassis> for ChassisHand {
             }
             Output::OutOfBandCap { id, server, watts } => order(id, server, Some(watts)),
             Output::OutOfBandLift { id, server } => order(id, server, None),
-            Output::Ledger(ledger) => {
-                // Protection goes on without a ledger: what cannot be written down is an alarm.
-                let written = state::write(&self.ledger_path, &ledger);
-                self.ledger_written.store(written.is_ok(), Ordering::Relaxed);
-                if let Err(error) = written {
-                    let message = format!("ledger not written: {error}");
-                    self.events.push(Event { at_ns: now, kind: EventKind::Alarm { message } });
-                }
-            }
+            Output::Ledger(ledger) => self.write(ledger, now),
             Output::Event(event) => self.events.push(event),
         }
     }

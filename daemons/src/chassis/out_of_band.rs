@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ballast_bmc::redfish::RedfishCap;
 use ballast_chassis_core::{Input, Ledger};
-use ballast_hw::{CapSpec, PowerCap, Root, durable};
+use ballast_hw::{CapSpec, PowerCap, Root};
 use ballast_types::{ActionId, CapError, ServerId, Watts};
 
 use super::Letter;
@@ -69,7 +69,6 @@ impl OutOfBand {
         ledger: &mut Ledger,
     ) -> anyhow::Result<Self> {
         let folder = state_dir.join("caps");
-        durable::folder(&folder).with_context(|| folder.display().to_string())?;
         let mut ways = vec![];
         for server in servers {
             let Some(path) = &server.cap else { continue };

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::PowerInputConfig;
 use crate::sensors::Gauge;
-use crate::state::{self, Keeper};
+use crate::state::{self, DiskFaults, Keeper};
 
 /// Earlier boots of the source that are remembered: their messages may still be on the way.
 const RETIRED: usize = 16;
@@ -160,12 +160,13 @@ impl PowerInput {
         state_dir: &Path,
         host_boot: BootId,
         now: Instant,
+        faults: DiskFaults,
     ) -> io::Result<Self> {
         let path = state_dir.join("power-input.json");
         if let Some(was) = state::read::<Remembered>(&path)? {
             self.go_on(was, &host_boot, now);
         }
-        let keeper = Keeper::start(path)?;
+        let keeper = Keeper::start(path, "power-input", faults)?;
         self.keeping = Some(Keeping { host_boot, keeper, written: None });
         Ok(self)
     }
@@ -401,7 +402,10 @@ mod tests {
     fn what_an_earlier_life_has_heard_is_not_fresh_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let host = |boot: &str| BootId::new(boot).unwrap();
-        let open = |boot: &str, now| input().remembering(dir.path(), host(boot), now).unwrap();
+        let open = |boot: &str, now| {
+            let faults = DiskFaults::default();
+            input().remembering(dir.path(), host(boot), now, faults).unwrap()
+        };
         let mut first = open("h1", MS(APART));
         first.take(MS(APART), &reading("z", 7, 0, 2000)).unwrap();
         for n in 1..=100 {

@@ -41,8 +41,8 @@ pub(super) fn main(args: &ReleaseArgs) -> ExitCode {
             return ExitCode::from(EXIT_CONFIG);
         }
     };
-    let lock = config.place.state_dir.join("lock");
-    let _lock = match lock.exists().then(|| state::lock(&lock)).transpose() {
+    let folder = &config.place.state_dir;
+    let _lock = match folder.exists().then(|| state::lock(folder)).transpose() {
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
             tracing::warn!("{error}: nothing was done");
             return ExitCode::from(EXIT_LIVE);

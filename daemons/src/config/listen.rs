@@ -101,7 +101,9 @@ mod tests {
     use super::*;
     use crate::config::reader::Problems;
 
-    fn read(source: &str) -> Result<(Vec<Listen>, Option<TlsConfig>, Vec<String>), String> {
+    type Read = (Vec<Listen>, Option<TlsConfig>, Vec<String>);
+
+    fn read(source: &str) -> Result<Read, String> {
         let problems = Problems::new("x.toml", source);
         let table = problems.parse();
         let mut root = Section::root(&problems, &table);

@@ -96,7 +96,7 @@ fn run(config: &PlaceConfig) -> anyhow::Result<()> {
     ballast_hw::durable::folder(&config.state_dir)
         .with_context(|| format!("state_dir {}", config.state_dir.display()))?;
     // The state is this process's alone until it ends.
-    let _lock = state::lock(&config.state_dir.join("lock"))?;
+    let _lock = state::lock(&config.state_dir)?;
     let doors = runtime.block_on(http::bind(&config.listen, tls.as_ref()))?;
     let (stock, journal) = Stock::open(&config.state_dir, config.policy)?;
 

@@ -61,24 +61,29 @@ impl Stock {
         if let Some(cut) = &cut {
             tracing::warn!(folder = %folder.display(), "{cut}");
         }
-        Ok(Self::over(found.store, inventory, cut)?)
+        Ok(Self::over(found.store, inventory, cut, found.problem)?)
     }
 
     fn over(
         store: Store,
         inventory: Inventory,
         found: Option<String>,
+        problem_found: Option<std::io::Error>,
     ) -> std::io::Result<(Arc<Self>, JoinHandle<()>)> {
         let (work, inbox) = mpsc::channel();
+        let broken = problem_found.is_some();
         let stock = Arc::new(Self {
             inventory: Mutex::new(inventory),
             work,
-            wants_all: Arc::default(),
+            wants_all: Arc::new(broken.into()),
             problem: Arc::default(),
             found,
         });
         let (wants_all, problem) = (Arc::clone(&stock.wants_all), Arc::clone(&stock.problem));
-        let mut writer = Writer { store, broken: false, wants_all, problem };
+        let mut writer = Writer { store, broken, wants_all, problem };
+        if let Some(error) = problem_found {
+            writer.note(Err(error));
+        }
         let thread =
             thread::Builder::new().name("journal".into()).spawn(move || writer.run(&inbox))?;
         Ok((stock, thread))
@@ -235,7 +240,8 @@ mod tests {
     async fn a_full_disk_is_told_and_the_next_change_writes_all() {
         let folder = tempfile::tempdir().unwrap();
         let store = store::open(folder.path()).unwrap().store.full();
-        let (stock, thread) = Stock::over(store, Inventory::new(Policy::PAPER), None).unwrap();
+        let (stock, thread) =
+            Stock::over(store, Inventory::new(Policy::PAPER), None, None).unwrap();
         let Err(Refused(status, why)) = add(&stock, "s1").await else { panic!("it was answered") };
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(why.contains("inventory.0.journal: No space left"), "{why}");

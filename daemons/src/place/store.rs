@@ -68,7 +68,8 @@ struct Read {
 pub(super) struct Store {
     folder: PathBuf,
     generation: u64,
-    journal: File,
+    /// `None` while the disk does not let it be opened: then only [`Store::renew`] helps.
+    journal: Option<File>,
     /// How long the journal is.
     bytes: u64,
     snapshot_bytes: u64,
@@ -83,12 +84,16 @@ pub(super) struct Found {
     pub(super) inventory: Snapshot,
     /// How much of the journal was cut off, in bytes.
     pub(super) cut: u64,
+    /// Why nothing can be written, if it cannot.
+    pub(super) problem: Option<io::Error>,
 }
 
 /// Opens what is in a folder; nothing at all is an empty inventory.
 ///
+/// A disk that is full or takes no writes is no error: what it holds can be read.
+///
 /// # Errors
-/// When a file cannot be read or written, or is damaged: it is named, and left as it is.
+/// When a file cannot be read, or is damaged: it is named, and left as it is.
 pub(super) fn open(folder: &Path) -> io::Result<Found> {
     let path = folder.join("inventory.snapshot");
     let (mut map, generation, snapshot_bytes) = match fs::read(&path) {
@@ -107,21 +112,29 @@ pub(super) fn open(folder: &Path) -> io::Result<Found> {
             return Err(damaged(&stale.path, &why));
         }
         if stale.path != journal {
-            fs::remove_file(&stale.path).map_err(|error| named(&stale.path, &error))?;
+            // One that stays is stale at the next start too.
+            let _ = fs::remove_file(&stale.path);
         }
     }
-    let mut options = OpenOptions::new();
-    let mut file = options.create(true).append(true).read(true).open(&journal);
-    let file = file.as_mut().map_err(|error| named(&journal, error))?;
-    let bytes = fs::read(&journal).map_err(|error| named(&journal, &error))?;
+    let bytes = match fs::read(&journal) {
+        Err(error) if error.kind() == ErrorKind::NotFound => vec![],
+        read => read.map_err(|error| named(&journal, &error))?,
+    };
     let good = replay(&bytes, &mut map).map_err(|why| damaged(&journal, &why))?;
-    file.set_len(good)?;
-    file.sync_all()?;
-    File::open(folder)?.sync_all()?;
-    let journal = file.try_clone()?;
-    let store =
-        Store { folder: folder.to_owned(), generation, journal, bytes: good, snapshot_bytes };
-    Ok(Found { store, inventory: map.into(), cut: bytes.len() as u64 - good })
+    let goes_on = || {
+        let file = OpenOptions::new().create(true).append(true).open(&journal)?;
+        file.set_len(good)?;
+        file.sync_all()?;
+        File::open(folder)?.sync_all()?;
+        Ok(file)
+    };
+    let (journal, problem) = match goes_on() {
+        Ok(file) => (Some(file), None),
+        Err(error) => (None, Some(named(&journal, &error))),
+    };
+    let folder = folder.to_owned();
+    let store = Store { folder, generation, journal, bytes: good, snapshot_bytes };
+    Ok(Found { store, inventory: map.into(), cut: bytes.len() as u64 - good, problem })
 }
 
 impl Store {
@@ -132,8 +145,10 @@ impl Store {
     pub(super) fn append(&mut self, records: &[Record]) -> io::Result<()> {
         let frame = frame(&records)?;
         let path = || journal_of(&self.folder, self.generation);
-        self.journal.write_all(&frame).map_err(|error| named(&path(), &error))?;
-        self.journal.sync_data().map_err(|error| named(&path(), &error))?;
+        let closed = || named(&path(), &ErrorKind::NotFound.into());
+        let journal = self.journal.as_mut().ok_or_else(closed)?;
+        journal.write_all(&frame).map_err(|error| named(&path(), &error))?;
+        journal.sync_data().map_err(|error| named(&path(), &error))?;
         self.bytes += frame.len() as u64;
         Ok(())
     }
@@ -153,8 +168,9 @@ impl Store {
         self.generation = generation;
         let mut options = OpenOptions::new();
         let journal = options.create(true).append(true).open(&next);
-        self.journal = journal.map_err(|error| named(&next, &error))?;
-        self.journal.set_len(0)?;
+        let journal = journal.map_err(|error| named(&next, &error))?;
+        journal.set_len(0)?;
+        self.journal = Some(journal);
         File::open(&self.folder)?.sync_all()?;
         (self.bytes, self.snapshot_bytes) = (0, frame.len() as u64);
         // One that stays is taken away at the next start.
@@ -165,7 +181,7 @@ impl Store {
     /// With a journal on a device that takes nothing.
     #[cfg(test)]
     pub(super) fn full(mut self) -> Self {
-        self.journal = OpenOptions::new().append(true).open("/dev/full").unwrap();
+        self.journal = OpenOptions::new().append(true).open("/dev/full").ok();
         self
     }
 

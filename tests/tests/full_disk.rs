@@ -1,0 +1,235 @@
+//! Real daemons whose disk takes nothing: at the start, and later.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ballast_rig::server_root;
+use ballast_tests::place::PlaceLab;
+use ballast_tests::{Lab, steady};
+use ballast_types::ServerId;
+use serde_json::{Value, json};
+
+/// Whether a daemon says that `what` is not written, in status and metrics.
+fn says(lab: &Lab, name: &str, what: &str) -> bool {
+    let alarms = match name {
+        "chassis" => lab.chassis().map(|status| status.alarms),
+        _ => lab.agent(name).map(|status| status.alarms),
+    };
+    let role = if name == "chassis" { "chassis" } else { "agent" };
+    let metric = format!("ballast_{role}_disk_fault{{what=\"{what}\"}} 1.0");
+    alarms.is_some_and(|all| all.iter().any(|it| it.starts_with(&format!("{what} not written"))))
+        && lab.get(name, "/metrics").1.contains(&metric)
+}
+
+/// What the agent may change; the manager's caps from outside are not its.
+fn agents(lab: &Lab) -> BTreeMap<PathBuf, String> {
+    let root = server_root(&lab.tree(), &ServerId::new("s01").expect("an id"));
+    lab.limits().into_iter().filter(|(path, _)| path.starts_with(&root)).collect()
+}
+
+/// Whether the agent has capped cores.
+fn acts(lab: &Lab) -> bool {
+    lab.agent("s01").is_some_and(|it| it.dry_run.is_none() && it.report.min_khz.is_some())
+}
+
+/// Puts something into a file's way, so that it cannot be replaced.
+fn block(path: &Path) {
+    let _ = fs::remove_file(path);
+    fs::create_dir_all(path.join("in the way")).expect("a folder");
+}
+
+fn unblock(path: &Path) {
+    fs::remove_dir_all(path).expect("what was in the way");
+}
+
+#[test]
+fn a_recording_that_cannot_be_written_ends_no_daemon_and_is_whole_once_there_is_room() {
+    let mut lab = Lab::new(steady(1, 210, (0.3, 0.95)), "");
+    let recordings: Vec<PathBuf> =
+        ["s01", "chassis"].map(|name| lab.home(name).join("recording")).into();
+    for folder in &recordings {
+        fs::create_dir_all(folder.parent().expect("a folder")).expect("a folder");
+        fs::write(folder, "in the way").expect("a file");
+    }
+    lab.start_all();
+    for name in ["s01", "chassis"] {
+        lab.wait("it is an alarm", |lab| says(lab, name, "recording"));
+    }
+    lab.wait("the budget holds", Lab::holds);
+    for folder in &recordings {
+        fs::remove_file(folder).expect("what was in the way");
+    }
+    for name in ["s01", "chassis"] {
+        lab.wait("it is over", |lab| !says(lab, name, "recording"));
+        let (_, metrics) = lab.get(name, "/metrics");
+        assert!(metrics.contains("dropped_recording_steps_total 0\n"), "{metrics}");
+    }
+    lab.end_all();
+    for name in ["s01", "chassis"] {
+        let report = lab.replay(name);
+        assert!(report["steps"].as_u64().is_some_and(|steps| steps > 10), "{report}");
+    }
+}
+
+#[test]
+fn state_that_cannot_be_written_is_an_alarm_and_is_written_once_there_is_room() {
+    let mut lab = Lab::new(steady(1, 210, (0.3, 0.95)), "");
+    let state = |lab: &Lab, name: &str| lab.home(name).join("state");
+    let (memory, ledger) =
+        (state(&lab, "s01").join("memory.json"), state(&lab, "chassis").join("ledger.json"));
+    // What is written before it replaces the file.
+    let at = |path: &Path| path.with_extension("json.tmp");
+    block(&at(&memory));
+    block(&at(&ledger));
+    lab.start_all();
+    lab.wait("the budget holds", Lab::holds);
+    lab.wait("memory is an alarm", |lab| says(lab, "s01", "memory"));
+    lab.wait("the ledger is an alarm", |lab| says(lab, "chassis", "ledger"));
+    unblock(&at(&memory));
+    unblock(&at(&ledger));
+    lab.wait("both are over", |lab| !says(lab, "s01", "memory") && !says(lab, "chassis", "ledger"));
+    assert!(memory.is_file() && ledger.is_file());
+    lab.end_all();
+}
+
+#[test]
+fn without_a_journal_the_agent_watches_and_its_next_start_acts() {
+    let mut lab = Lab::new(steady(1, 210, (0.3, 0.95)), "");
+    let before = agents(&lab);
+    let journal = lab.home("s01").join("state/journal.json.tmp");
+    let probe = lab.home("s01").join("state/probe.tmp.tmp");
+    block(&journal);
+    block(&probe);
+    lab.start_all();
+    lab.wait("it is an alarm", |lab| says(lab, "s01", "journal"));
+    let heard = |lab: &Lab| lab.agent("s01").is_some_and(|it| it.report.epoch_seen.0 > 0);
+    lab.wait("it hears its manager", heard);
+    let why = lab.agent("s01").and_then(|status| status.dry_run).unwrap_or_default();
+    assert!(why.contains("the journal cannot be written"), "{why}");
+    lab.wait("it would act", |lab| lab.log("s01").contains("dry run: would"));
+    assert!(agents(&lab) == before, "something was changed without a journal");
+
+    unblock(&journal);
+    unblock(&probe);
+    lab.wait("it ends", |lab| lab.get("s01", "/healthz").0 == 0);
+    lab.end("s01");
+    assert!(agents(&lab) == before, "something was changed without a journal");
+    lab.start("s01");
+    lab.wait("its cores are capped", acts);
+    lab.wait("the budget holds", Lab::holds);
+    lab.end_all();
+    lab.wait_restored(&before, "");
+}
+
+#[test]
+fn a_placement_daemon_whose_journal_cannot_be_opened_answers_and_places_once_there_is_room() {
+    let mut lab = PlaceLab::start("");
+    let host = json!({"chassis": "c1", "cores": 8, "memory_gb": 32});
+    let vm = json!({"vm_id": "a", "cores": 1, "memory_gb": 4});
+    lab.kill();
+    let journal = lab.path("state/inventory.0.journal");
+    fs::remove_file(&journal).expect("an empty journal");
+    // A link to where nothing can be made.
+    symlink("/proc/ballast", &journal).expect("a link");
+    lab.restart();
+    let alarms = |lab: &PlaceLab| lab.status().alarms.join("\n");
+    assert!(alarms(&lab).contains("changes cannot be kept"), "{}", alarms(&lab));
+    assert_eq!(lab.get("/v1/hosts").0, 200);
+    // All is written anew with the first change: the folder itself has room.
+    assert_eq!(lab.call("PUT", "/v1/hosts/s1", &host), (204, Value::Null));
+    assert_eq!(lab.post("/v1/place", &vm).0, 200);
+    assert!(!alarms(&lab).contains("cannot be kept"), "{}", alarms(&lab));
+    lab.kill();
+    lab.restart();
+    assert_eq!(lab.status().inventory.vms, 1);
+}
+
+/// A disk of its own, small; `None` where this user may not mount one.
+struct Disk(PathBuf);
+
+impl Disk {
+    #[expect(clippy::print_stderr, reason = "a test that was skipped must say so")]
+    fn mount(at: &Path) -> Option<Self> {
+        fs::create_dir_all(at).expect("a folder");
+        let args = ["-t", "tmpfs", "-o", "size=8m", "tmpfs"];
+        let mounted = Command::new("mount").args(args).arg(at).output();
+        if mounted.is_ok_and(|output| output.status.success()) {
+            return Some(Self(at.to_owned()));
+        }
+        eprintln!("SKIPPED: no tmpfs can be mounted here");
+        None
+    }
+
+    fn fill(&self) {
+        let mut filler = fs::File::create(self.0.join("filler")).expect("a file");
+        while filler.write_all(&[0; 4096]).is_ok() {}
+        let full = fs::write(self.0.join("one more"), [0]);
+        assert!(full.is_err(), "it has room left");
+    }
+
+    fn empty(&self) {
+        fs::remove_file(self.0.join("filler")).expect("the filler");
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
+    }
+}
+
+#[test]
+fn daemons_start_on_a_full_disk_and_hold_the_budget_on_one_that_becomes_full() {
+    let mut lab = Lab::new(steady(1, 210, (0.3, 0.95)), "");
+    let before = agents(&lab);
+    let Some(agent_disk) = Disk::mount(&lab.home("s01").join("disk")) else { return };
+    let Some(managers) = Disk::mount(&lab.home("chassis").join("disk")) else { return };
+    for (disk, name) in [(&agent_disk, "s01"), (&managers, "chassis")] {
+        for folder in ["state", "recording"] {
+            fs::create_dir(disk.0.join(folder)).expect("a folder");
+            symlink(disk.0.join(folder), lab.home(name).join(folder)).expect("a link");
+        }
+        disk.fill();
+    }
+    lab.start_all();
+    for (name, all) in [("s01", ["journal", "recording"]), ("chassis", ["ledger", "recording"])] {
+        for what in all {
+            lab.wait("it is an alarm", |lab| says(lab, name, what));
+        }
+    }
+    assert!(agents(&lab) == before, "something was changed without a journal");
+
+    // Room: the agent ends to be started anew, as systemd does; the manager goes on.
+    agent_disk.empty();
+    managers.empty();
+    lab.wait("the agent ends", |lab| lab.get("s01", "/healthz").0 == 0);
+    lab.end("s01");
+    lab.start("s01");
+    lab.wait("its cores are capped", acts);
+    lab.wait("the budget holds", Lab::holds);
+    for name in ["s01", "chassis"] {
+        lab.wait("no alarm is left", |lab| {
+            !["journal", "ledger", "memory", "recording"].iter().any(|what| says(lab, name, what))
+        });
+    }
+    assert!(lab.home("chassis").join("state/ledger.json").is_file());
+
+    // Full again, in the middle of an episode; then the agent is killed, and the next adopts what it finds.
+    agent_disk.fill();
+    managers.fill();
+    lab.wait("it is an alarm again", |lab| says(lab, "chassis", "recording"));
+    lab.kill("s01");
+    lab.start("s01");
+    lab.wait("it acts by the journal that is there", acts);
+    lab.wait("the budget holds on a full disk", Lab::holds);
+    agent_disk.empty();
+    managers.empty();
+    lab.wait("no alarm is left", |lab| !says(lab, "chassis", "recording"));
+    lab.end_all();
+    lab.wait_restored(&before, "");
+    assert_eq!(lab.replay("chassis")["mismatches"], 0);
+}
