@@ -40,7 +40,7 @@ use oracle::Oracle;
 use sensor::Sensor;
 use server::Server;
 use supply::Supplies;
-use truth::Sums;
+use truth::{Mean, Sums};
 
 /// The grid of physics, and of [`Truth`].
 pub const STEP: Duration = Duration::from_millis(10);
@@ -196,7 +196,7 @@ impl Plant {
         if self.step >= self.meters_due {
             self.read_meters();
         }
-        let ratio = self.batch_frequency_ratio();
+        let ratio = self.truth.batch_frequency_ratio_end;
         self.sums.add(self.supplies.input_w, budget, engaged, ratio);
         self.sums.write(&mut self.truth);
     }
@@ -228,7 +228,7 @@ impl Plant {
         }
         let shared_w = self.spec.shared.draw_w(dc_w, self.idle_w, self.full_w);
         self.supplies.step(dc_w + shared_w);
-        self.truth.batch_frequency_ratio_end = self.batch_frequency_ratio();
+        self.truth.batch_frequency_ratio_end = Mean::over(self.servers.iter().map(|s| s.batch));
     }
 
     /// What the servers may draw together when the supplies' input is to be `input_w`.
@@ -259,12 +259,6 @@ impl Plant {
         for server in &mut self.servers {
             server.set_supply_share(self.overload.share);
         }
-    }
-
-    fn batch_frequency_ratio(&self) -> f64 {
-        let cores: f64 = self.servers.iter().map(|s| s.batch_cores).sum();
-        let share: f64 = self.servers.iter().map(|s| s.batch_share).sum();
-        if cores > 0.0 { share / cores } else { 1.0 }
     }
 
     /// Seconds since the current step began.
@@ -493,6 +487,13 @@ impl Plant {
     #[must_use]
     pub fn batch_frequency_ratio_min(&self) -> f64 {
         self.servers.iter().map(Server::batch_share_min).fold(1.0, f64::min)
+    }
+
+    /// What the cores of user-facing VMs run at on average, as a share of their highest frequency; 1 without
+    /// such a core.
+    #[must_use]
+    pub fn user_facing_frequency_ratio(&self) -> f64 {
+        Mean::over(self.servers.iter().map(|s| s.user_facing))
     }
 
     /// What the slowest core of a server's VM `vm_index` runs at, as a share of its highest frequency; 1

@@ -8,8 +8,8 @@ use ballast_types::{CoreId, KiloHertz, Ladder, PowerModel, VmId, Watts};
 
 use super::bandwidth::{Bandwidth, CpuQuota, CpuStops};
 use super::ceiling::Ceiling;
-use super::truth::{ByCause, VmTruth};
-use super::vm::{Group, Vm, Work};
+use super::truth::{ByCause, Mean, VmTruth};
+use super::vm::{Group, Run, Speed, Vm, Work};
 use super::{STEP_S, ServerSpec};
 use crate::load::stretch;
 use crate::rng::{Purpose, Stream};
@@ -29,28 +29,46 @@ const SLOT_TAU_S: f64 = 0.5;
 /// One core.
 #[derive(Clone, Copy, Debug)]
 struct CoreState {
+    /// Its package.
+    package: usize,
     /// Its cap as an index on its ladder.
     cap: usize,
-    /// The same as a share of its highest frequency.
-    cap_share: f64,
-    /// `cap_share^a`.
-    cap_scale: f64,
-    /// What it runs at, hardware included.
-    share: f64,
-    /// `share^a`.
-    scale: f64,
+    /// The same as a speed. In force from the next step on.
+    next: Speed,
+    /// The cap in force.
+    capped: Speed,
 }
 
 /// One package.
 #[derive(Clone, Debug)]
 struct Package {
+    /// What its cores may draw beside its idle power, before the regulators' loss.
     limit: Option<f64>,
     ceiling: Ceiling,
+    /// What its fastest core may run at, by this ceiling and all that hold the whole server.
+    held: Speed,
     dynamic_w: f64,
     /// CPU energy so far.
     energy_j: f64,
     /// Highest cap among its cores.
     top: f64,
+}
+
+impl Package {
+    /// What RAPL counts, with `idle_w` beside its cores' work.
+    fn watts(&self, idle_w: f64) -> f64 {
+        COUNTED * (idle_w + self.dynamic_w)
+    }
+}
+
+/// What has to be worked out anew when a step begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Anew {
+    Nothing,
+    /// A ceiling or a quota has moved.
+    Speeds,
+    /// A cap or a VM has moved: which cores run alike, and then their speeds.
+    Runs,
 }
 
 /// One server at work.
@@ -59,6 +77,8 @@ pub(super) struct Server {
     model: PowerModel,
     exponent: f64,
     cores: Vec<CoreState>,
+    /// All its cores.
+    runs: Vec<Run>,
     packages: Vec<Package>,
     dram_j: f64,
     vms: Vec<Vm>,
@@ -68,10 +88,13 @@ pub(super) struct Server {
     /// All cores are kept busy for this share of their time, and the VMs stand still.
     kept_busy: Option<f64>,
     hardware_caps: bool,
-    dirty: bool,
+    anew: Anew,
     /// The step at which the current window of use began.
     window_step: u64,
     static_w: f64,
+    /// Of these, what each package draws, and its memory.
+    package_idle_w: f64,
+    dram_w: f64,
     /// DC draw in the current step.
     pub(super) power_w: f64,
     /// DC energy so far.
@@ -80,9 +103,10 @@ pub(super) struct Server {
     cpu_s: f64,
     /// CPU seconds per second in the current step.
     busy: f64,
-    /// Core shares of non-user-facing VMs: sum and count.
-    pub(super) batch_share: f64,
-    pub(super) batch_cores: f64,
+    /// Core shares of non-user-facing VMs, times what their quotas leave them.
+    pub(super) batch: Mean,
+    /// Core shares of user-facing VMs.
+    pub(super) user_facing: Mean,
     /// Cores of user-facing and of other VMs that are held down, by cause.
     pub(super) held: Option<(ByCause, ByCause)>,
     /// Some core is held down by hardware.
@@ -95,11 +119,17 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn new(spec: &ServerSpec, index: usize, seed: u64, hardware_caps: bool) -> Self {
-        let full = CoreState { cap: 0, cap_share: 1.0, cap_scale: 1.0, share: 1.0, scale: 1.0 };
-        let cores = spec.cores.iter().map(|c| CoreState { cap: c.ladder.top(), ..full }).collect();
+        let sockets = usize::from(spec.sockets.max(1));
+        let core = |(n, core): (usize, &ballast_types::Core)| CoreState {
+            package: n * sockets / spec.cores.len(),
+            cap: core.ladder.top(),
+            next: Speed::FULL,
+            capped: Speed::FULL,
+        };
         let package = Package {
             limit: None,
             ceiling: Ceiling::new(RAPL_TAU_S),
+            held: Speed::FULL,
             dynamic_w: 0.0,
             energy_j: 0.0,
             top: 1.0,
@@ -112,8 +142,9 @@ impl Server {
         Self {
             model: spec.model,
             exponent: spec.model.exponent(),
-            cores,
-            packages: vec![package; usize::from(spec.sockets.max(1))],
+            cores: spec.cores.iter().enumerate().map(core).collect(),
+            runs: Vec::new(),
+            packages: vec![package; sockets],
             dram_j: 0.0,
             vms: vms.collect(),
             slot_limit: None,
@@ -121,15 +152,17 @@ impl Server {
             supply_share: 1.0,
             kept_busy: None,
             hardware_caps,
-            dirty: true,
+            anew: Anew::Runs,
             window_step: 0,
             static_w: 0.0,
+            package_idle_w: 0.0,
+            dram_w: 0.0,
             power_w: 0.0,
             energy_j: 0.0,
             cpu_s: 0.0,
             busy: 0.0,
-            batch_share: 0.0,
-            batch_cores: 0.0,
+            batch: Mean::default(),
+            user_facing: Mean::default(),
             held: None,
             engaged: false,
             stopped: (0.0, 0.0),
@@ -141,10 +174,10 @@ impl Server {
     pub(super) fn book(&mut self, truth: &mut [VmTruth]) {
         self.energy_j += self.power_w * STEP_S;
         self.cpu_s += self.busy * STEP_S;
-        for package in 0..self.packages.len() {
-            self.packages[package].energy_j += self.package_w(package) * STEP_S;
+        for package in &mut self.packages {
+            package.energy_j += package.watts(self.package_idle_w) * STEP_S;
         }
-        self.dram_j += self.dram_w() * STEP_S;
+        self.dram_j += self.dram_w * STEP_S;
         for (vm, truth) in self.vms.iter_mut().zip(truth.iter_mut()) {
             truth.cpu_s += vm.busy * STEP_S;
         }
@@ -165,8 +198,13 @@ impl Server {
         if self.hardware_caps {
             self.regulate();
         }
-        if self.dirty {
-            self.rebuild();
+        match core::mem::replace(&mut self.anew, Anew::Nothing) {
+            Anew::Nothing => {}
+            Anew::Speeds => self.find_speeds(),
+            Anew::Runs => {
+                self.find_runs();
+                self.find_speeds();
+            }
         }
         for package in &mut self.packages {
             package.dynamic_w = 0.0;
@@ -208,7 +246,7 @@ impl Server {
                 }
                 Work::Queue(queue) => {
                     let cores = &self.cores;
-                    let share = |n: usize| cores[vm.cores[n]].share;
+                    let share = |n: usize| speed(&cores[vm.cores[n]], &self.packages).share;
                     let runs = vm.bandwidth.as_mut().is_none_or(|bandwidth| {
                         bandwidth.may_run(queue.waiting(t, STEP_S) / STEP_S, &mut vm.stops)
                     });
@@ -222,9 +260,9 @@ impl Server {
                     vm.busy = 0.0;
                     for (core, busy) in vm.cores.iter().zip(queue.busy()) {
                         let u = busy / STEP_S;
-                        let package = core * self.packages.len() / self.cores.len();
-                        self.packages[package].dynamic_w +=
-                            u * watts_per_core * self.cores[*core].scale;
+                        let core = &self.cores[*core];
+                        let scale = speed(core, &self.packages).scale;
+                        self.packages[core.package].dynamic_w += u * watts_per_core * scale;
                         vm.busy += u;
                     }
                 }
@@ -242,15 +280,15 @@ impl Server {
     /// A step in which every core is busy for `share` of it.
     fn keep_busy(&mut self, share: f64) {
         let watts = share * self.watts_per_core();
-        let (cores, packages) = (self.cores.len(), self.packages.len());
-        for (n, core) in self.cores.iter().enumerate() {
-            self.packages[n * packages / cores].dynamic_w += watts * core.scale;
+        for core in &self.cores {
+            let scale = speed(core, &self.packages).scale;
+            self.packages[core.package].dynamic_w += watts * scale;
         }
         for vm in &mut self.vms {
             vm.busy = 0.0;
         }
         self.power_w = self.static_w + self.dynamic_w();
-        self.busy = share * cores as f64;
+        self.busy = share * self.cores.len() as f64;
         self.stopped = (0.0, 0.0);
     }
 
@@ -261,120 +299,100 @@ impl Server {
 
     /// Moves the hardware's ceilings.
     fn regulate(&mut self) {
-        let idle = self.static_w;
-        let package_idle = idle * PACKAGE_SHARE / self.packages.len() as f64;
+        let mut moved = false;
         let mut top: f64 = 0.0;
         for p in &mut self.packages {
             let before = p.ceiling.share;
-            let room = p.limit.map(|limit| limit / COUNTED - package_idle);
+            let room = p.limit.map(|limit| limit - self.package_idle_w);
             p.ceiling.step(p.dynamic_w, room, p.top, self.exponent);
-            self.dirty |= p.ceiling.share != before;
+            moved |= p.ceiling.share != before;
             top = top.max(p.top);
         }
         let before = self.slot.share;
-        let (dynamic, room) = (self.dynamic_w(), self.slot_limit.map(|limit| limit - idle));
-        self.slot.step(dynamic, room, top, self.exponent);
-        self.dirty |= self.slot.share != before;
+        let room = self.slot_limit.map(|limit| limit - self.static_w);
+        self.slot.step(self.dynamic_w(), room, top, self.exponent);
+        moved |= self.slot.share != before;
+        if moved {
+            self.work_out(Anew::Speeds);
+        }
     }
 
-    /// Works out what every core runs at, after a cap or a ceiling has moved.
-    fn rebuild(&mut self) {
-        self.dirty = false;
-        let count = self.cores.len();
-        let packages = self.packages.len();
+    /// The next step begins with this.
+    fn work_out(&mut self, anew: Anew) {
+        self.anew = self.anew.max(anew);
+    }
+
+    /// Caps come into force: finds the cores that run alike, whatever the ceilings do.
+    fn find_runs(&mut self) {
         for p in &mut self.packages {
             p.top = 0.0;
         }
-        let mut sum = 0.0;
-        let ceilings: Vec<_> = self
-            .packages
-            .iter()
-            .map(|p| p.ceiling.share.min(self.slot.share).min(self.supply_share))
-            .map(|share| (share, if share < 1.0 { self.model.scale(share) } else { 1.0 }))
-            .collect();
-        for (n, core) in self.cores.iter_mut().enumerate() {
-            let package = n * packages / count;
-            let (share, scale) = ceilings[package];
-            (core.share, core.scale) = if core.cap_share <= share {
-                (core.cap_share, core.cap_scale)
-            } else {
-                (share, scale)
-            };
-            let top = &mut self.packages[package].top;
-            *top = top.max(core.cap_share);
-            sum += core.share;
+        for core in &mut self.cores {
+            core.capped = core.next;
+            let top = &mut self.packages[core.package].top;
+            *top = top.max(core.capped.share);
         }
-        self.static_w = self.model.static_w(sum / count.max(1) as f64);
-        (self.engaged, self.batch_share, self.batch_cores) = (false, 0.0, 0.0);
+        find_runs(&self.cores, 0..self.cores.len(), &mut self.runs);
+        for vm in &mut self.vms {
+            find_runs(&self.cores, vm.cores.iter().copied(), &mut vm.runs);
+        }
+    }
+
+    /// Works out what every core runs at, and what follows from it.
+    fn find_speeds(&mut self) {
+        for n in 0..self.packages.len() {
+            let share = self.packages[n].ceiling.share.min(self.slot.share).min(self.supply_share);
+            let known = self.packages.iter().map(|p| p.held).find(|held| held.share == share);
+            self.packages[n].held = known.unwrap_or_else(|| Speed::new(share, self.exponent));
+        }
+        let mut sum = 0.0;
+        for run in &self.runs {
+            let share = run.cap.under(self.packages[run.package].held).share;
+            sum = run.plus(sum, share);
+        }
+        let packages = self.packages.len() as f64;
+        self.static_w = self.model.static_w(sum / self.cores.len().max(1) as f64);
+        self.package_idle_w = self.static_w * PACKAGE_SHARE / packages;
+        self.dram_w = self.static_w * DRAM_SHARE / packages;
+
+        let watts = self.watts_per_core();
+        (self.engaged, self.batch, self.user_facing) = (false, Mean::default(), Mean::default());
         let (mut user_facing, mut other) = (ByCause::default(), ByCause::default());
-        for n in 0..self.vms.len() {
-            let groups = self.groups(n);
-            let held = self.held_cores(n);
-            let vm = &mut self.vms[n];
-            vm.groups = groups;
-            vm.held = held;
-            self.engaged |= held.total() > held.software;
+        for vm in &mut self.vms {
+            vm.groups.clear();
+            vm.held = ByCause::default();
+            let mut shares = 0.0;
+            for run in &vm.runs {
+                let package = &self.packages[run.package];
+                let speed = run.cap.under(package.held);
+                shares = run.plus(shares, speed.share);
+                join(&mut vm.groups, run, speed, watts, vm.bound);
+                if speed.share < 1.0 {
+                    // What holds them lowest.
+                    let held = if run.cap.share <= speed.share {
+                        &mut vm.held.software
+                    } else if package.ceiling.share <= speed.share {
+                        &mut vm.held.rapl
+                    } else if self.slot.share <= speed.share {
+                        &mut vm.held.out_of_band
+                    } else {
+                        &mut vm.held.supply
+                    };
+                    *held += f64::from(run.cores);
+                }
+            }
+            self.engaged |= vm.held.total() > vm.held.software;
+            let cores = vm.cores.len() as f64;
             if vm.user_facing {
-                user_facing.add(&held, 1.0);
+                user_facing.add(&vm.held, 1.0);
+                self.user_facing.add(shares, cores);
             } else {
-                other.add(&held, 1.0);
-                let share = vm.cores.iter().map(|c| self.cores[*c].share).sum::<f64>();
-                self.batch_share += share * vm.quota_share();
-                self.batch_cores += vm.cores.len() as f64;
+                other.add(&vm.held, 1.0);
+                self.batch.add(shares * vm.quota_share(), cores);
             }
         }
         let any = user_facing.total() + other.total() > 0.0;
         self.held = any.then_some((user_facing, other));
-    }
-
-    fn groups(&self, vm: usize) -> Vec<Group> {
-        let vm = &self.vms[vm];
-        let watts = self.watts_per_core();
-        let mut groups: Vec<Group> = Vec::with_capacity(vm.groups.len());
-        for n in &vm.cores {
-            let core = &self.cores[*n];
-            let package = n * self.packages.len() / self.cores.len();
-            match groups.iter_mut().find(|g| g.package == package && g.share == core.share) {
-                Some(group) => {
-                    group.cores += 1.0;
-                    group.watts += watts * core.scale;
-                }
-                None => {
-                    let stretch = stretch(vm.bound, core.share);
-                    groups.push(Group {
-                        package,
-                        share: core.share,
-                        cores: 1.0,
-                        stretch,
-                        watts: watts * core.scale,
-                        progress: 1.0 / stretch,
-                    });
-                }
-            }
-        }
-        groups
-    }
-
-    /// How many of the VM's cores are held below their highest frequency, by what holds them lowest.
-    fn held_cores(&self, vm: usize) -> ByCause {
-        let mut held = ByCause::default();
-        for n in &self.vms[vm].cores {
-            let core = &self.cores[*n];
-            if core.share >= 1.0 {
-                continue;
-            }
-            let rapl = self.packages[n * self.packages.len() / self.cores.len()].ceiling.share;
-            if core.cap_share <= core.share {
-                held.software += 1.0;
-            } else if rapl <= core.share {
-                held.rapl += 1.0;
-            } else if self.slot.share <= core.share {
-                held.out_of_band += 1.0;
-            } else {
-                held.supply += 1.0;
-            }
-        }
-        held
     }
 
     pub(super) fn set_cap(&mut self, spec: &ServerSpec, core: CoreId, khz: KiloHertz) {
@@ -388,16 +406,16 @@ impl Server {
     fn cap_core(&mut self, n: usize, ladder: &Ladder, cap: usize) {
         if self.cores[n].cap != cap {
             let share = ladder.khz(cap).share_of(ladder.max());
-            let scale = if cap == ladder.top() { 1.0 } else { self.model.scale(share) };
-            self.cores[n] = CoreState { cap, cap_share: share, cap_scale: scale, ..self.cores[n] };
+            self.cores[n] =
+                CoreState { cap, next: Speed::new(share, self.exponent), ..self.cores[n] };
             self.cap_changes += 1;
-            self.dirty = true;
+            self.work_out(Anew::Runs);
         }
     }
 
     pub(super) fn set_package_limit(&mut self, package: u16, limit: Option<Watts>) {
         if let Some(p) = self.packages.get_mut(usize::from(package)) {
-            p.limit = limit.map(Watts::as_f64);
+            p.limit = limit.map(|limit| limit.as_f64() / COUNTED);
         }
     }
 
@@ -407,8 +425,10 @@ impl Server {
 
     /// The ceiling that the supplies' alert puts on every core.
     pub(super) fn set_supply_share(&mut self, share: f64) {
-        self.dirty |= self.supply_share != share;
-        self.supply_share = share;
+        if self.supply_share != share {
+            self.supply_share = share;
+            self.work_out(Anew::Speeds);
+        }
     }
 
     pub(super) fn set_kept_busy(&mut self, share: Option<f64>) {
@@ -423,7 +443,7 @@ impl Server {
             Work::Batch(_) | Work::Line(_) => {}
         }
         vm.cores = cores;
-        self.dirty = true;
+        self.work_out(Anew::Runs);
     }
 
     pub(super) fn set_vm_quota(&mut self, vm: usize, quota: Option<CpuQuota>) {
@@ -436,7 +456,7 @@ impl Server {
         if let Work::Queue(queue) = &mut vm.work {
             queue.hold(quota.is_some());
         }
-        self.dirty = true;
+        self.work_out(Anew::Speeds);
     }
 
     pub(super) fn stops(&self, vm: usize) -> CpuStops {
@@ -447,7 +467,7 @@ impl Server {
         let vm = &mut self.vms[vm];
         vm.work = Work::Nothing;
         vm.cores.clear();
-        self.dirty = true;
+        self.work_out(Anew::Runs);
     }
 
     /// Ends the window of [`Server::utilisation`].
@@ -464,27 +484,19 @@ impl Server {
     pub(super) fn dynamic_w(&self) -> f64 {
         self.packages.iter().map(|p| p.dynamic_w).sum()
     }
-    /// What RAPL counts of one package.
-    pub(super) fn package_w(&self, package: usize) -> f64 {
-        let idle = self.static_w * PACKAGE_SHARE / self.packages.len() as f64;
-        COUNTED * (idle + self.packages[package].dynamic_w)
-    }
-    /// The same of all packages.
+    /// What RAPL counts of all packages.
     pub(super) fn packages_w(&self) -> f64 {
-        (0..self.packages.len()).map(|package| self.package_w(package)).sum()
-    }
-    fn dram_w(&self) -> f64 {
-        self.static_w * DRAM_SHARE / self.packages.len() as f64
+        self.packages.iter().map(|package| package.watts(self.package_idle_w)).sum()
     }
     /// Package energy `extra` seconds into the current step, in joules.
     pub(super) fn package_j(&self, package: u16, extra: f64) -> f64 {
-        let n = usize::from(package);
-        self.packages.get(n).map_or(0.0, |p| p.energy_j + self.package_w(n) * extra)
+        let package = self.packages.get(usize::from(package));
+        package.map_or(0.0, |p| p.energy_j + p.watts(self.package_idle_w) * extra)
     }
     /// Memory energy of one package, likewise.
     pub(super) fn dram_j(&self, package: u16, extra: f64) -> f64 {
         if usize::from(package) < self.packages.len() {
-            self.dram_j + self.dram_w() * extra
+            self.dram_j + self.dram_w * extra
         } else {
             0.0
         }
@@ -501,15 +513,50 @@ impl Server {
     }
     pub(super) fn batch_share_min(&self) -> f64 {
         let batch = self.vms.iter().filter(|vm| !vm.user_facing);
-        batch.flat_map(|vm| &vm.cores).map(|core| self.cores[*core].share).fold(1.0, f64::min)
+        batch.flat_map(|vm| &vm.groups).map(|group| group.share).fold(1.0, f64::min)
     }
     pub(super) fn vm_share_min(&self, vm: usize) -> f64 {
         let groups = self.vms.get(vm).map_or(&[][..], |vm| &vm.groups);
         groups.iter().map(|group| group.share).fold(1.0, f64::min)
     }
     pub(super) fn core_share(&self, core: usize) -> f64 {
-        self.cores[core].share
+        speed(&self.cores[core], &self.packages).share
     }
+}
+
+/// What a core runs at in the current step.
+fn speed(core: &CoreState, packages: &[Package]) -> Speed {
+    core.capped.under(packages[core.package].held)
+}
+
+/// Sorts a list of cores into runs.
+fn find_runs(all: &[CoreState], cores: impl Iterator<Item = usize>, runs: &mut Vec<Run>) {
+    runs.clear();
+    for core in cores.map(|n| &all[n]) {
+        match runs.last_mut().filter(|r| (r.package, r.cap) == (core.package, core.capped)) {
+            Some(run) => run.cores += 1,
+            None => runs.push(Run { package: core.package, cap: core.capped, cores: 1 }),
+        }
+    }
+}
+
+/// Adds the cores of a run, each of which draws `watts` at full use and the highest frequency.
+fn join(groups: &mut Vec<Group>, run: &Run, speed: Speed, watts: f64, bound: f64) {
+    let alike = |g: &Group| g.package == run.package && g.share == speed.share;
+    let n = groups.iter().position(alike).unwrap_or_else(|| {
+        let stretch = stretch(bound, speed.share);
+        groups.push(Group {
+            package: run.package,
+            share: speed.share,
+            cores: 0.0,
+            stretch,
+            watts: 0.0,
+            progress: 1.0 / stretch,
+        });
+        groups.len() - 1
+    });
+    groups[n].cores += f64::from(run.cores);
+    groups[n].watts = run.plus(groups[n].watts, watts * speed.scale);
 }
 
 /// The share of what a VM wants in this step that its quota lets it have.

@@ -34,6 +34,28 @@ impl ByCause {
     }
 }
 
+/// A mean over cores.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Mean {
+    sum: f64,
+    cores: f64,
+}
+
+impl Mean {
+    /// Adds a sum over so many cores.
+    pub(super) fn add(&mut self, sum: f64, cores: f64) {
+        self.sum += sum;
+        self.cores += cores;
+    }
+
+    /// The mean over all that were added; 1 without a core.
+    pub(super) fn over(all: impl Iterator<Item = Self>) -> f64 {
+        let mut mean = Self::default();
+        all.for_each(|one| mean.add(one.sum, one.cores));
+        if mean.cores > 0.0 { mean.sum / mean.cores } else { 1.0 }
+    }
+}
+
 /// What really happened since the start.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Truth {

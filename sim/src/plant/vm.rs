@@ -8,6 +8,45 @@ use super::{Load, VmLoad};
 use crate::load::{BATCH_BOUND, Batch, Cursor, Queue, USER_FACING_BOUND};
 use crate::rng::Stream;
 
+/// How fast a core runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Speed {
+    /// As a share of its highest frequency.
+    pub(super) share: f64,
+    /// What is left of its dynamic power: `share^a`.
+    pub(super) scale: f64,
+}
+
+impl Speed {
+    /// The highest frequency.
+    pub(super) const FULL: Self = Self { share: 1.0, scale: 1.0 };
+
+    /// At this share, with the power model's exponent.
+    pub(super) fn new(share: f64, exponent: f64) -> Self {
+        if share < 1.0 { Self { share, scale: libm::pow(share, exponent) } } else { Self::FULL }
+    }
+
+    /// The lower of the two.
+    pub(super) fn under(self, ceiling: Self) -> Self {
+        if self.share <= ceiling.share { self } else { ceiling }
+    }
+}
+
+/// Cores next to each other in a list, on one package and with the same cap.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub(super) package: usize,
+    pub(super) cap: Speed,
+    pub(super) cores: u32,
+}
+
+impl Run {
+    /// Adds `each` for every core, one by one: a sum is the same to the bit, however cores are grouped.
+    pub(super) fn plus(&self, sum: f64, each: f64) -> f64 {
+        (0..self.cores).fold(sum, |sum, _| sum + each)
+    }
+}
+
 /// Cores of one VM that are on one package and run alike.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
@@ -38,6 +77,7 @@ pub(super) struct Vm {
     pub(super) cores: Vec<usize>,
     pub(super) work: Work,
     pub(super) bound: f64,
+    pub(super) runs: Vec<Run>,
     pub(super) groups: Vec<Group>,
     /// CPU seconds per second in the current step.
     pub(super) busy: f64,
@@ -69,6 +109,7 @@ impl Vm {
             cores,
             work,
             bound,
+            runs: Vec::new(),
             groups: Vec::new(),
             busy: 0.0,
             window_start_s: 0.0,

@@ -5,7 +5,7 @@ use core::time::Duration;
 use ballast_agent_core as agent;
 use ballast_chassis_core as chassis;
 use ballast_types::wire::{Alert, ChassisState, Level};
-use ballast_types::{ActionId, CoreId, Instant, KiloHertz, Seq, VmClass, VmId, Watts};
+use ballast_types::{ActionId, CoreId, Instant, KiloHertz, Seq, VmId, Watts};
 
 use super::breaker::Breaker;
 use super::chance::Chance;
@@ -155,7 +155,6 @@ pub(crate) struct Around {
     pub(crate) capping_events: u64,
     pub(crate) outputs: u64,
     pub(crate) violation: Option<Violation>,
-    user_facing: UserFacing,
     supply_lost: Vec<bool>,
 }
 
@@ -164,12 +163,6 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 /// Hardware can take every core at least down to this share of its highest frequency.
 const LOWEST_SHARE: f64 = 1.0 / 3.0;
-
-/// Frequency of user-facing cores: looked at only while something holds one.
-#[derive(Clone, Copy, Debug, Default)]
-struct UserFacing {
-    held_s: f64,
-}
 
 impl Around {
     #[expect(clippy::too_many_arguments, reason = "called from one place")]
@@ -218,7 +211,6 @@ impl Around {
             capping_events: 0,
             outputs: 0,
             violation: None,
-            user_facing: UserFacing::default(),
             supply_lost: vec![false; supplies],
         }
     }
@@ -303,17 +295,11 @@ impl Around {
 
     /// Looks at the plant's current step, just before it ends.
     fn observe(&mut self) {
-        let truth = self.plant.truth();
-        let held_s = truth.user_facing_throttled_core_s.total();
-        let batch_ratio = truth.batch_frequency_ratio_end;
-        let user_facing_ratio =
-            if held_s > self.user_facing.held_s { self.user_facing_ratio() } else { 1.0 };
-        self.user_facing.held_s = held_s;
         let sample = Sample {
             power_w: self.plant.power().as_f64(),
             limit_w: self.limit().as_f64(),
-            batch_ratio,
-            user_facing_ratio,
+            batch_ratio: self.plant.truth().batch_frequency_ratio_end,
+            user_facing_ratio: self.plant.user_facing_frequency_ratio(),
             emergency: self.managers[0].level.contains(&Level::Emergency),
             out_of_band: self.slot_cap.iter().any(Option::is_some),
             server_limit: self.hosts.iter().any(|h| h.server_limit.is_some()),
@@ -389,21 +375,6 @@ impl Around {
         let supplies = &self.plant.spec().supplies;
         let left = supplies.iter().zip(&self.supply_lost).filter(|(_, lost)| !**lost);
         self.budget.min(left.map(|(s, _)| s.rated).sum())
-    }
-
-    fn user_facing_ratio(&self) -> f64 {
-        let (mut sum, mut count) = (0.0, 0.0);
-        for (n, server) in self.plant.spec().servers.iter().enumerate() {
-            let top =
-                |core: CoreId| server.cores.iter().find(|c| c.id == core).map(|c| c.ladder.max());
-            for vm in server.vms.iter().filter(|vm| vm.class == VmClass::UserFacing) {
-                for core in &vm.cores {
-                    sum += self.plant.core_khz(n, *core).share_of(top(*core).unwrap_or_default());
-                    count += 1.0;
-                }
-            }
-        }
-        if count > 0.0 { sum / count } else { 1.0 }
     }
 
     pub(crate) fn lose_supply(&mut self, supply: usize, lost: bool) {
