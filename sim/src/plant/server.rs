@@ -209,11 +209,12 @@ impl Server {
         for package in &mut self.packages {
             package.dynamic_w = 0.0;
         }
-        let watts_per_core = self.watts_per_core();
         if let Some(share) = self.kept_busy {
             self.keep_busy(share);
             return;
         }
+        let watts_per_core = self.watts_per_core();
+        (self.busy, self.stopped) = (0.0, (0.0, 0.0));
         for (vm, truth) in self.vms.iter_mut().zip(truth) {
             match &mut vm.work {
                 Work::Line(line) => {
@@ -267,14 +268,14 @@ impl Server {
                     }
                 }
             }
+            self.busy += vm.busy;
+            if let Some(bandwidth) = &vm.bandwidth {
+                let stopped =
+                    if vm.user_facing { &mut self.stopped.0 } else { &mut self.stopped.1 };
+                *stopped += bandwidth.stopped_s;
+            }
         }
         self.power_w = self.static_w + self.dynamic_w();
-        self.busy = self.vms.iter().map(|vm| vm.busy).sum();
-        self.stopped = (0.0, 0.0);
-        for vm in self.vms.iter().filter(|vm| vm.bandwidth.is_some()) {
-            let sum = if vm.user_facing { &mut self.stopped.0 } else { &mut self.stopped.1 };
-            *sum += vm.stopped_s();
-        }
     }
 
     /// A step in which every core is busy for `share` of it.
@@ -335,6 +336,7 @@ impl Server {
         find_runs(&self.cores, 0..self.cores.len(), &mut self.runs);
         for vm in &mut self.vms {
             find_runs(&self.cores, vm.cores.iter().copied(), &mut vm.runs);
+            vm.caps_hold = false;
         }
     }
 
@@ -359,36 +361,21 @@ impl Server {
         (self.engaged, self.batch, self.user_facing) = (false, Mean::default(), Mean::default());
         let (mut user_facing, mut other) = (ByCause::default(), ByCause::default());
         for vm in &mut self.vms {
-            vm.groups.clear();
-            vm.held = ByCause::default();
-            let mut shares = 0.0;
-            for run in &vm.runs {
-                let package = &self.packages[run.package];
-                let speed = run.cap.under(package.held);
-                shares = run.plus(shares, speed.share);
-                join(&mut vm.groups, run, speed, watts, vm.bound);
-                if speed.share < 1.0 {
-                    // What holds them lowest.
-                    let held = if run.cap.share <= speed.share {
-                        &mut vm.held.software
-                    } else if package.ceiling.share <= speed.share {
-                        &mut vm.held.rapl
-                    } else if self.slot.share <= speed.share {
-                        &mut vm.held.out_of_band
-                    } else {
-                        &mut vm.held.supply
-                    };
-                    *held += f64::from(run.cores);
-                }
+            let caps_hold =
+                vm.runs.iter().all(|run| run.cap.share <= self.packages[run.package].held.share);
+            // What only caps hold, before and now, does not feel a ceiling that moves.
+            if !(caps_hold && vm.caps_hold) {
+                regroup(vm, &self.packages, self.slot.share, watts);
             }
-            self.engaged |= vm.held.total() > vm.held.software;
+            vm.caps_hold = caps_hold;
+            self.engaged |= !caps_hold;
             let cores = vm.cores.len() as f64;
             if vm.user_facing {
                 user_facing.add(&vm.held, 1.0);
-                self.user_facing.add(shares, cores);
+                self.user_facing.add(vm.shares, cores);
             } else {
                 other.add(&vm.held, 1.0);
-                self.batch.add(shares * vm.quota_share(), cores);
+                self.batch.add(vm.shares * vm.quota_share(), cores);
             }
         }
         let any = user_facing.total() + other.total() > 0.0;
@@ -537,6 +524,31 @@ fn find_runs(all: &[CoreState], cores: impl Iterator<Item = usize>, runs: &mut V
             Some(run) => run.cores += 1,
             None => runs.push(Run { package: core.package, cap: core.capped, cores: 1 }),
         }
+    }
+}
+
+/// Groups a VM's cores by what they run at, and counts those that are held down by what holds them lowest.
+fn regroup(vm: &mut Vm, packages: &[Package], slot_share: f64, watts: f64) {
+    (vm.shares, vm.held) = (0.0, ByCause::default());
+    vm.groups.clear();
+    for run in &vm.runs {
+        let package = &packages[run.package];
+        let speed = run.cap.under(package.held);
+        vm.shares = run.plus(vm.shares, speed.share);
+        join(&mut vm.groups, run, speed, watts, vm.bound);
+        if speed.share >= 1.0 {
+            continue;
+        }
+        let held = if run.cap.share <= speed.share {
+            &mut vm.held.software
+        } else if package.ceiling.share <= speed.share {
+            &mut vm.held.rapl
+        } else if slot_share <= speed.share {
+            &mut vm.held.out_of_band
+        } else {
+            &mut vm.held.supply
+        };
+        *held += f64::from(run.cores);
     }
 }
 

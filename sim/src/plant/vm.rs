@@ -79,6 +79,10 @@ pub(super) struct Vm {
     pub(super) bound: f64,
     pub(super) runs: Vec<Run>,
     pub(super) groups: Vec<Group>,
+    /// Its cores' shares, added up.
+    pub(super) shares: f64,
+    /// No hardware held one of its cores when the groups were found.
+    pub(super) caps_hold: bool,
     /// CPU seconds per second in the current step.
     pub(super) busy: f64,
     /// CPU seconds at the start of the current window, and the mean share of the last one.
@@ -111,6 +115,8 @@ impl Vm {
             bound,
             runs: Vec::new(),
             groups: Vec::new(),
+            shares: 0.0,
+            caps_hold: false,
             busy: 0.0,
             window_start_s: 0.0,
             window_mean: 0.0,

@@ -252,6 +252,12 @@ impl Telemetry {
         let length = Duration::from_secs_f64((len.max(2) - 1) as f64 * trace.period_s)
             .min(Duration::try_from_secs_f64(wanted).unwrap_or(Duration::MAX));
         let mut setup = Setup::new(plant, options.policy, options.seed, length);
+        if std::env::var("SCRATCH_SHARES").is_ok_and(|v| v == "critical-first") {
+            setup.chassis.shares = ballast_types::wire::SharePolicy::CriticalFirst;
+        }
+        if std::env::var("SCRATCH_SHARES").is_ok_and(|v| v == "even") {
+            setup.chassis.shares = ballast_types::wire::SharePolicy::Even;
+        }
         // A figure is wanted here, not the first broken promise: the report says how long it was.
         setup.checks = Checks { trip_time: false, ..setup.checks };
         setup.points = options.points;
