@@ -253,6 +253,9 @@ impl Agent {
 
     /// The smallest share of its full bandwidth that a VM has, in percent; `None` if none is limited.
     pub(crate) fn min_share_percent(&self) -> Option<u8> {
+        if !self.params.floating() {
+            return None;
+        }
         let percent = |(quota, cores): (u32, u32)| (quota / (cores * 10).max(1)).min(100) as u8;
         self.fleet.quotas(&self.throttle).map(percent).min()
     }

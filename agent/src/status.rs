@@ -76,7 +76,7 @@ impl Agent {
             restorable_w: self.estimate.restorable(now, throttle, actuators, fleet, draw),
             low_cores: throttle.low().count() as u16,
             min_khz: throttle.min_khz().filter(|_| !self.params.floating()),
-            min_share_percent: self.min_share_percent().filter(|_| self.params.floating()),
+            min_share_percent: self.min_share_percent(),
             server_limit: actuators.limit_on(),
             leaving: self.leaving,
             actuator_failures: actuators.failures().saturating_add(self.shed.failures()),

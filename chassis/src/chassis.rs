@@ -306,10 +306,10 @@ impl Chassis {
             State::Blind(_) => (self.estimate_at, "estimate"),
             _ => (self.supplies.seen_at() + self.params.blind_after(), "blind"),
         };
+        let (speaks, silent_after) = (self.speaks(), self.silent_after());
         let agents = self.agents.iter().flat_map(move |a| {
-            let message = (self.speaks() && a.is_messaged()).then_some((a.next_at, "message"));
-            let silence =
-                (a.slot == Slot::Managed).then_some((a.heard_at + self.silent_after(), "silence"));
+            let message = (speaks && a.is_messaged()).then_some((a.next_at, "message"));
+            let silence = (a.slot == Slot::Managed).then(|| (a.heard_at + silent_after, "silence"));
             let retry = a.out_of_band.again_at().map(|at| (at, "out-of-band retry"));
             [message, silence, retry].into_iter().flatten()
         });

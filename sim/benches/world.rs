@@ -9,38 +9,80 @@ use core::time::Duration;
 use ballast_agent_core::Policy;
 use ballast_sim::plant::{Generator, Load, Profile, Shape};
 use ballast_sim::scenario::{DemoOptions, demo};
-use ballast_sim::world::{Setup, World};
-use ballast_types::{Instant, VmClass};
+use ballast_sim::world::{Checks, Setup, World};
+use ballast_types::wire::SharePolicy;
+use ballast_types::{Instant, VmClass, Watts};
 
 /// Virtual seconds of one measurement.
 const SECONDS: u64 = 4 * 3600;
 
+/// One measurement.
+struct Case {
+    name: &'static str,
+    policy: Policy,
+    shares: SharePolicy,
+    /// Mean load of the user-facing and of the batch VMs.
+    load: (f64, f64),
+    /// In place of the demo's.
+    budget: Option<Watts>,
+}
+
 fn main() {
-    for (name, batch) in [("calm", 0.2), ("capping", 1.0)] {
-        let mut plant = demo(&DemoOptions { queues: false, ..DemoOptions::default() });
-        for (n, vm) in plant.servers.iter_mut().flat_map(|s| &mut s.vms).enumerate() {
-            let mean = if vm.class == VmClass::UserFacing { 0.3 } else { batch };
-            let shape = Shape::Diurnal;
-            let generator = Generator { shape, seed: n as u64, mean, speedup: 1.0 };
-            vm.load = Load::Profile(Profile::Generated(generator));
-        }
-        let length = Duration::from_secs(SECONDS);
-        let mut world = World::new(Setup::new(plant, Policy::Stepwise, 1, length));
-        #[expect(clippy::disallowed_methods, reason = "a benchmark measures wall time")]
-        let begun = std::time::Instant::now();
-        if let Err(violation) = world.run(Instant::ZERO + length) {
-            println!("{violation}");
-        }
-        let wall = begun.elapsed().as_secs_f64();
-        let outcome = world.outcome();
-        println!(
-            "{name}: {:.0} x real time ({:.1} h in {wall:.2} s), {} polls, {} episodes, {} outputs, {}",
-            outcome.elapsed_s / wall,
-            outcome.elapsed_s / 3600.0,
-            outcome.polls,
-            outcome.capping_events,
-            outcome.outputs,
-            outcome.outputs_hash,
-        );
+    let calm = Case {
+        name: "calm",
+        policy: Policy::Stepwise,
+        shares: SharePolicy::Even,
+        load: (0.3, 0.2),
+        budget: None,
+    };
+    let capping = Case { name: "capping", load: (0.3, 1.0), ..calm };
+    // Under what the floor of the batch cores leaves: the servers' own caps are always on.
+    let limits =
+        Case { name: "limits", load: (0.8, 1.0), budget: Some(Watts::from_whole(2000)), ..calm };
+    let critical_first = SharePolicy::CriticalFirst;
+    for case in [
+        Case { name: "calm, no controllers", policy: Policy::None, ..calm },
+        Case { name: "limits, critical-first", shares: critical_first, ..limits },
+        Case { name: "limits, predictive", policy: Policy::Predictive, ..limits },
+        calm,
+        capping,
+        limits,
+    ] {
+        run(&case);
     }
+}
+
+fn run(case: &Case) {
+    let mut plant = demo(&DemoOptions { queues: false, ..DemoOptions::default() });
+    plant.budget = case.budget.unwrap_or(plant.budget);
+    for (n, vm) in plant.servers.iter_mut().flat_map(|s| &mut s.vms).enumerate() {
+        let mean = if vm.class == VmClass::UserFacing { case.load.0 } else { case.load.1 };
+        let generator = Generator { shape: Shape::Diurnal, seed: n as u64, mean, speedup: 1.0 };
+        vm.load = Load::Profile(Profile::Generated(generator));
+    }
+    let length = Duration::from_secs(SECONDS);
+    let mut setup = Setup::new(plant, case.policy, 1, length);
+    setup.chassis.shares = case.shares;
+    // Some of these budgets cannot be kept, and the time that the run takes is all that is asked.
+    setup.checks = Checks { trip_time: false, ..setup.checks };
+    let mut world = World::new(setup);
+
+    #[expect(clippy::disallowed_methods, reason = "a benchmark measures wall time")]
+    let begun = std::time::Instant::now();
+    if let Err(violation) = world.run(Instant::ZERO + length) {
+        println!("{violation}");
+    }
+    let wall = begun.elapsed().as_secs_f64();
+
+    let outcome = world.outcome();
+    println!(
+        "{:23} {:6.0} x real time ({:.1} h in {wall:.2} s), server limits on for {:.1} h, {} episodes, {} outputs, {}",
+        case.name,
+        outcome.elapsed_s / wall,
+        outcome.elapsed_s / 3600.0,
+        outcome.server_limit_s / 3600.0,
+        outcome.capping_events,
+        outcome.outputs,
+        outcome.outputs_hash,
+    );
 }

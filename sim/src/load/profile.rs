@@ -85,7 +85,8 @@ impl Segment {
 #[derive(Clone, Debug)]
 pub struct Cursor {
     profile: Profile,
-    source: Option<Source>,
+    /// Boxed: it is large, and only asked at a turn of the line.
+    source: Option<Box<Source>>,
     segment: Segment,
 }
 
@@ -94,7 +95,7 @@ impl Cursor {
     #[must_use]
     pub fn new(profile: Profile) -> Self {
         let source = match &profile {
-            Profile::Generated(generator) => Some(Source::new(generator)),
+            Profile::Generated(generator) => Some(Box::new(Source::new(generator))),
             _ => None,
         };
         Self { profile, source, segment: Segment::flat(0.0, 0.0, 0.0) }

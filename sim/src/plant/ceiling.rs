@@ -12,13 +12,13 @@ const OFF: f64 = 0.998;
 pub(super) struct Ceiling {
     /// The ceiling as a share of the highest frequency; 1 is off.
     pub(super) share: f64,
-    /// Time constant in seconds.
-    tau_s: f64,
+    /// What it moves by in a step, as a share of what is left to its target.
+    gain: f64,
 }
 
 impl Ceiling {
     pub(super) const fn new(tau_s: f64) -> Self {
-        Self { share: 1.0, tau_s }
+        Self { share: 1.0, gain: (STEP_S / tau_s).min(1.0) }
     }
 
     pub(super) fn is_off(&self) -> bool {
@@ -28,9 +28,8 @@ impl Ceiling {
     /// Moves it by one step.
     ///
     /// `dynamic_w` is drawn now by the cores it holds and `room_w` is what they may draw, if there is a
-    /// limit; `top` is the highest share that any of them runs at, `exponent` that of the power model.
-    pub(super) fn step(&mut self, dynamic_w: f64, room_w: Option<f64>, top: f64, exponent: f64) {
-        let gain = (STEP_S / self.tau_s).min(1.0);
+    /// limit; `top` is the highest share that any of them runs at, `root` one over the power model's exponent.
+    pub(super) fn step(&mut self, dynamic_w: f64, room_w: Option<f64>, top: f64, root: f64) {
         let target = match room_w {
             None if self.is_off() => return,
             None => 1.0,
@@ -39,10 +38,10 @@ impl Ceiling {
                 let ratio = (room / dynamic_w.max(1e-9)).clamp(0.0, 4.0);
                 let base = self.share.min(top);
                 self.share = base;
-                (base * libm::pow(ratio, 1.0 / exponent)).clamp(LOWEST, 1.0)
+                (base * libm::pow(ratio, root)).clamp(LOWEST, 1.0)
             }
         };
-        self.share += (target - self.share) * gain;
+        self.share += (target - self.share) * self.gain;
         if target >= 1.0 && self.share > OFF {
             self.share = 1.0;
         }

@@ -90,9 +90,8 @@ impl Plant {
     /// A chassis that has been running steadily, at instant zero.
     #[must_use]
     pub fn new(spec: PlantSpec, seed: u64) -> Self {
-        let caps = spec.hardware_caps;
         let servers: Vec<_> =
-            spec.servers.iter().enumerate().map(|(n, s)| Server::new(s, n, seed, caps)).collect();
+            spec.servers.iter().enumerate().map(|(n, s)| Server::new(s, n, seed)).collect();
         let mut vms = Vec::new();
         let mut first_vm = vec![0];
         for server in &spec.servers {
@@ -221,6 +220,11 @@ impl Plant {
         if let Some(oracle) = &mut self.oracle {
             oracle.fit(t, &self.spec, &mut self.servers);
         }
+        if self.spec.hardware_caps {
+            // Power functions take most of the time, and wait for each other within a server.
+            self.servers.iter_mut().for_each(Server::regulate);
+            self.servers.iter_mut().for_each(Server::find_held);
+        }
         let mut dc_w = 0.0;
         for (n, server) in self.servers.iter_mut().enumerate() {
             server.step(t, &mut self.truth.vms[self.first_vm[n]..self.first_vm[n + 1]]);
@@ -254,8 +258,8 @@ impl Plant {
             return;
         }
         let dynamic: f64 = self.servers.iter().map(Server::dynamic_w).sum();
-        let exponent = self.spec.servers.first().map_or(1.0, |s| s.model.exponent());
-        self.overload.step(dynamic, Some(dynamic - over), 1.0, exponent);
+        let root = self.spec.servers.first().map_or(1.0, |s| 1.0 / s.model.exponent());
+        self.overload.step(dynamic, Some(dynamic - over), 1.0, root);
         for server in &mut self.servers {
             server.set_supply_share(self.overload.share);
         }

@@ -76,6 +76,8 @@ enum Anew {
 pub(super) struct Server {
     model: PowerModel,
     exponent: f64,
+    /// One over the exponent.
+    root: f64,
     cores: Vec<CoreState>,
     /// All its cores.
     runs: Vec<Run>,
@@ -87,7 +89,6 @@ pub(super) struct Server {
     supply_share: f64,
     /// All cores are kept busy for this share of their time, and the VMs stand still.
     kept_busy: Option<f64>,
-    hardware_caps: bool,
     anew: Anew,
     /// The step at which the current window of use began.
     window_step: u64,
@@ -118,7 +119,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(spec: &ServerSpec, index: usize, seed: u64, hardware_caps: bool) -> Self {
+    pub(super) fn new(spec: &ServerSpec, index: usize, seed: u64) -> Self {
         let sockets = usize::from(spec.sockets.max(1));
         let core = |(n, core): (usize, &ballast_types::Core)| CoreState {
             package: n * sockets / spec.cores.len(),
@@ -142,6 +143,7 @@ impl Server {
         Self {
             model: spec.model,
             exponent: spec.model.exponent(),
+            root: 1.0 / spec.model.exponent(),
             cores: spec.cores.iter().enumerate().map(core).collect(),
             runs: Vec::new(),
             packages: vec![package; sockets],
@@ -151,7 +153,6 @@ impl Server {
             slot: Ceiling::new(SLOT_TAU_S),
             supply_share: 1.0,
             kept_busy: None,
-            hardware_caps,
             anew: Anew::Runs,
             window_step: 0,
             static_w: 0.0,
@@ -195,9 +196,6 @@ impl Server {
 
     /// Works out the step that begins at second `t`.
     pub(super) fn step(&mut self, t: f64, truth: &mut [VmTruth]) {
-        if self.hardware_caps {
-            self.regulate();
-        }
         match core::mem::replace(&mut self.anew, Anew::Nothing) {
             Anew::Nothing => {}
             Anew::Speeds => self.find_speeds(),
@@ -299,22 +297,34 @@ impl Server {
     }
 
     /// Moves the hardware's ceilings.
-    fn regulate(&mut self) {
+    pub(super) fn regulate(&mut self) {
         let mut moved = false;
         let mut top: f64 = 0.0;
         for p in &mut self.packages {
             let before = p.ceiling.share;
             let room = p.limit.map(|limit| limit - self.package_idle_w);
-            p.ceiling.step(p.dynamic_w, room, p.top, self.exponent);
+            p.ceiling.step(p.dynamic_w, room, p.top, self.root);
             moved |= p.ceiling.share != before;
             top = top.max(p.top);
         }
         let before = self.slot.share;
         let room = self.slot_limit.map(|limit| limit - self.static_w);
-        self.slot.step(self.dynamic_w(), room, top, self.exponent);
+        self.slot.step(self.dynamic_w(), room, top, self.root);
         moved |= self.slot.share != before;
         if moved {
             self.work_out(Anew::Speeds);
+        }
+    }
+
+    /// Finds what the ceilings hold each package to, if one has moved.
+    pub(super) fn find_held(&mut self) {
+        if self.anew == Anew::Nothing {
+            return;
+        }
+        for n in 0..self.packages.len() {
+            let share = self.packages[n].ceiling.share.min(self.slot.share).min(self.supply_share);
+            let known = self.packages.iter().map(|p| p.held).find(|held| held.share == share);
+            self.packages[n].held = known.unwrap_or_else(|| Speed::new(share, self.exponent));
         }
     }
 
@@ -342,11 +352,6 @@ impl Server {
 
     /// Works out what every core runs at, and what follows from it.
     fn find_speeds(&mut self) {
-        for n in 0..self.packages.len() {
-            let share = self.packages[n].ceiling.share.min(self.slot.share).min(self.supply_share);
-            let known = self.packages.iter().map(|p| p.held).find(|held| held.share == share);
-            self.packages[n].held = known.unwrap_or_else(|| Speed::new(share, self.exponent));
-        }
         let mut sum = 0.0;
         for run in &self.runs {
             let share = run.cap.under(self.packages[run.package].held).share;
