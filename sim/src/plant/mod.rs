@@ -221,9 +221,7 @@ impl Plant {
             oracle.fit(t, &self.spec, &mut self.servers);
         }
         if self.spec.hardware_caps {
-            // Power functions take most of the time, and wait for each other within a server.
             self.servers.iter_mut().for_each(Server::regulate);
-            self.servers.iter_mut().for_each(Server::find_held);
         }
         let mut dc_w = 0.0;
         for (n, server) in self.servers.iter_mut().enumerate() {

@@ -316,18 +316,6 @@ impl Server {
         }
     }
 
-    /// Finds what the ceilings hold each package to, if one has moved.
-    pub(super) fn find_held(&mut self) {
-        if self.anew == Anew::Nothing {
-            return;
-        }
-        for n in 0..self.packages.len() {
-            let share = self.packages[n].ceiling.share.min(self.slot.share).min(self.supply_share);
-            let known = self.packages.iter().map(|p| p.held).find(|held| held.share == share);
-            self.packages[n].held = known.unwrap_or_else(|| Speed::new(share, self.exponent));
-        }
-    }
-
     /// The next step begins with this.
     fn work_out(&mut self, anew: Anew) {
         self.anew = self.anew.max(anew);
@@ -352,6 +340,12 @@ impl Server {
 
     /// Works out what every core runs at, and what follows from it.
     fn find_speeds(&mut self) {
+        for n in 0..self.packages.len() {
+            let share = self.packages[n].ceiling.share.min(self.slot.share).min(self.supply_share);
+            let known = self.packages.iter().map(|p| p.held).find(|held| held.share == share);
+            self.packages[n].held = known.unwrap_or_else(|| Speed::new(share, self.exponent));
+        }
+
         let mut sum = 0.0;
         for run in &self.runs {
             let share = run.cap.under(self.packages[run.package].held).share;
