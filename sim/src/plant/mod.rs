@@ -234,7 +234,7 @@ impl Plant {
     }
 
     /// What the servers may draw together when the supplies' input is to be `input_w`.
-    fn dc_behind(&self, input_w: f64) -> f64 {
+    pub(crate) fn dc_behind(&self, input_w: f64) -> f64 {
         let mut supplies = self.supplies.clone();
         let (mut low, mut high) = (0.0, input_w);
         for _ in 0..40 {
@@ -464,6 +464,12 @@ impl Plant {
     #[must_use]
     pub fn power(&self) -> Watts {
         Watts::from_f64(self.supplies.input_w).unwrap_or(Watts::MAX)
+    }
+
+    /// Energy drawn at the supplies' input up to the last whole step, in joules.
+    #[must_use]
+    pub fn energy_j(&self) -> f64 {
+        self.sums.energy_j()
     }
 
     /// A server's DC draw now.

@@ -222,10 +222,15 @@ impl Server {
                         vm.groups.iter().map(|g| used(g) * g.cores).sum()
                     });
                     vm.busy = 0.0;
+                    let mut work = 0.0;
                     for g in &vm.groups {
                         let u = used(g) * part;
                         self.packages[g.package].dynamic_w += u * g.watts;
                         vm.busy += u * g.cores;
+                        work += u * g.cores * g.progress;
+                    }
+                    if !vm.user_facing {
+                        truth.work_core_s += work * STEP_S;
                     }
                 }
                 Work::Nothing => vm.busy = 0.0,

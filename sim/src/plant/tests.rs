@@ -287,6 +287,20 @@ fn a_line_stretches_as_frequency_falls_and_batch_work_takes_longer() {
         assert!((got - want).abs() < 1e-3, "{mhz}: {got}, not {want}");
     }
 
+    // The demand that is met is the work done: 40 cores at 0.4, 0.9, and at most 1 of a half-speed core.
+    for (demand, mhz, per_s) in [(0.4, 2400, 16.0), (0.4, 1200, 16.0), (0.9, 1200, 40.0 / 1.8)] {
+        let mut plant = Plant::new(one(Load::Profile(Profile::Constant(demand))), 1);
+        cap_all(&mut plant, MHZ(mhz));
+        // A cap acts from the second step on.
+        plant.advance(ms(10));
+        let before = plant.truth().vms[0].work_core_s;
+        plant.advance(ms(2010));
+        let work = plant.truth().vms[0].work_core_s - before;
+        assert!((work - 2.0 * per_s).abs() < 1e-6, "{demand} at {mhz}: {work}");
+        let energy = plant.truth().mean_power_w.as_f64() * 2.01;
+        assert!((plant.energy_j() - energy).abs() < 0.01, "{} J, not {energy}", plant.energy_j());
+    }
+
     let done_after = |mhz| {
         let job = BatchSpec { repeat: false, ..BatchSpec::endless(200.0, Profile::Constant(1.0)) };
         let mut plant = Plant::new(one(Load::Batch(job)), 1);

@@ -103,7 +103,8 @@ pub struct VmTruth {
     pub latency: Latencies,
     /// A queue's requests that went away unanswered.
     pub refused: u64,
-    /// Batch work done, in core-seconds at the highest frequency.
+    /// Batch work done, in core-seconds at the highest frequency. For a batch VM that follows a profile it
+    /// is the demand that was met: what does not fit into a full core is lost.
     pub work_core_s: f64,
     /// Batch jobs finished.
     pub jobs: u64,
@@ -139,6 +140,11 @@ impl Sums {
         }
         self.engaged += u64::from(engaged);
         self.batch_ratio += ratio;
+    }
+
+    /// What was drawn since the start.
+    pub(super) fn energy_j(&self) -> f64 {
+        self.energy_j
     }
 
     /// Writes what has changed into `truth`.
