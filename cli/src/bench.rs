@@ -14,9 +14,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use ballast_agent_core::Policy;
 use ballast_chassis_core::Answer;
 use ballast_daemons::chassis::sender::{self, Line};
 use ballast_daemons::lock;
+use ballast_sim::replay::Control;
 use ballast_types::wire::{AgentState, Alert, EventKind, Level, Report};
 use ballast_types::{ChassisId, Epoch, Instant, Seq, ServerId, Watts};
 use clap::Args;
@@ -128,8 +130,7 @@ async fn measure(args: &AlertsArgs) -> anyhow::Result<Measured> {
     let play = Play {
         plant: &plan.plant,
         rig_args: load.to_args(),
-        policy: "stepwise",
-        actuator: "pstate",
+        control: Control::new(Policy::Stepwise),
         chassis_lift_hold_ms: None,
         record: false,
         tls: args.tls,

@@ -21,8 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
-use args::ActuatorArg;
-pub(crate) use args::{DemoArgs, PolicyArg, positive};
+pub(crate) use args::{ControlArgs, DemoArgs, PolicyArg, positive};
 use events::{Heard, Quantiles, follow, reaction};
 use processes::Usage;
 use stage::{Folder, Play, Stage};
@@ -104,8 +103,8 @@ async fn play(
         tell(&format!("configs, logs, recordings and the tree are in {}", folder.display()));
     }
     let setting = Setting {
-        policy: args.policy,
-        actuator: args.actuator,
+        policy: args.control.policy(),
+        actuator: args.control.actuator(),
         servers: plan.plant.servers.len(),
         seed: args.seed,
         trace: args.trace.as_ref().map(|trace| trace.display().to_string()),
@@ -124,9 +123,7 @@ fn lift_hold_ms(seconds: u64) -> u64 {
 
 /// Starts everything, and waits until the plant's load begins.
 async fn begin(args: &DemoArgs, hold_ms: u64) -> anyhow::Result<(Stage, Plan, Truth)> {
-    if args.policy == PolicyArg::FullServer && args.actuator == ActuatorArg::CpuMax {
-        bail!("--policy full-server caps cores: it needs --actuator pstate");
-    }
+    let control = args.control.control()?;
     let mut load = LoadArgs::of_demo(args);
     let mut stage = Stage::new(Folder::make(args.keep.as_deref())?);
     loop {
@@ -135,8 +132,7 @@ async fn begin(args: &DemoArgs, hold_ms: u64) -> anyhow::Result<(Stage, Plan, Tr
         let play = Play {
             plant: &plan.plant,
             rig_args: load.to_args(),
-            policy: args.policy.name(),
-            actuator: args.actuator.name(),
+            control,
             chassis_lift_hold_ms: Some(hold_ms),
             record: args.keep.is_some(),
             tls: false,
@@ -283,6 +279,7 @@ impl Watch {
             .as_secs_f64();
         Observed {
             alerts: self.live.chassis.as_ref().map_or(0, |chassis| chassis.alerts),
+            shares: self.live.chassis.as_ref().map(|chassis| chassis.shares),
             alert_to_floor_ms: Quantiles::of(reaction.rounds_ms),
             agents_acted: reaction.acted,
             agent_rss_mib_max: self.rss_kib_max as f64 / 1024.0,

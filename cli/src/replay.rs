@@ -2,14 +2,14 @@
 
 mod plot;
 pub(crate) mod recording;
-mod telemetry;
+pub(crate) mod telemetry;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use crate::demo::{PolicyArg, positive};
+use crate::demo::{ControlArgs, positive};
 use crate::server_args::ServerArgs;
 
 /// Arguments of `ballast replay`.
@@ -47,12 +47,23 @@ struct TelemetryArgs {
     /// Seed of all chance: sensor noise and message latencies
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// How the agents throttle
-    #[arg(long, value_enum, default_value_t = PolicyArg::Stepwise)]
-    policy: PolicyArg,
+    #[command(flatten)]
+    control: ControlArgs,
     /// Multiplies every recorded value
     #[arg(long, value_name = "F", default_value_t = 1.0, value_parser = positive)]
     scale: f64,
+    #[command(flatten)]
+    columns: ColumnArgs,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Draw power against budget, and frequencies, into this file
+    #[arg(long, value_name = "FILE.svg", conflicts_with = "recording")]
+    plot: Option<PathBuf>,
+}
+
+/// Which columns of a file are read, where their names are not the usual ones.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ColumnArgs {
     /// The time column, in seconds [default: timestamp]
     #[arg(long, value_name = "NAME")]
     time_column: Option<String>,
@@ -65,11 +76,6 @@ struct TelemetryArgs {
     /// What the values mean, where the column's name does not say
     #[arg(long, value_enum)]
     unit: Option<UnitArg>,
-    #[command(flatten)]
-    server: ServerArgs,
-    /// Draw power against budget, and frequencies, into this file
-    #[arg(long, value_name = "FILE.svg", conflicts_with = "recording")]
-    plot: Option<PathBuf>,
 }
 
 /// What a value means.
@@ -93,7 +99,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// A finite number, not below zero.
-fn not_negative(text: &str) -> Result<f64, String> {
+pub(crate) fn not_negative(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
         _ => Err("a finite number, 0 or above, is needed".to_owned()),

@@ -79,7 +79,7 @@ impl LoadArgs {
             load_s: Some(args.seconds as f64),
             quiet_s: Some(2.0 + 0.2 * f64::from(args.servers)),
             seed: args.seed,
-            no_hardware_caps: args.policy == PolicyArg::None,
+            no_hardware_caps: args.control.policy() == PolicyArg::None,
         }
     }
 

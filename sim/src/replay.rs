@@ -1,9 +1,16 @@
 //! Runs what was recorded again: a daemon's own steps, or foreign telemetry through the plant.
 
+mod control;
 mod draws;
+mod loads;
 mod recording;
 mod telemetry;
+mod uncapped;
 
+pub use control::Control;
 pub use draws::{RecordedDraws, RecordedUnit};
+pub(crate) use loads::{Loads, idle};
+pub use loads::{Meaning, Playback, Sizes};
 pub use recording::{Mismatch, Part, Recorded, RecordingError, RecordingReport, replay};
-pub use telemetry::{Meaning, Options, Telemetry, TelemetryError, TelemetryReport};
+pub use telemetry::{Options, Telemetry, TelemetryError, TelemetryReport};
+pub(crate) use uncapped::{BudgetUse, batch_work_core_s};

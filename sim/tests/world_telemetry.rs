@@ -3,7 +3,9 @@
 use core::time::Duration;
 
 use ballast_agent_core::Policy;
-use ballast_sim::replay::{Meaning, Options, Telemetry, TelemetryError, TelemetryReport};
+use ballast_sim::replay::{
+    Control, Meaning, Options, Playback, Telemetry, TelemetryError, TelemetryReport,
+};
 use ballast_sim::trace::{ReadOptions, Trace};
 use ballast_types::{PowerModel, Watts};
 
@@ -24,17 +26,20 @@ fn watts(high: f64) -> Trace {
 }
 
 fn options(budget: i64) -> Options {
+    let model = PowerModel::PAPER;
     Options {
+        playback: Playback { servers: None, skip_s: 0.0, length_s: None, scale: 1.0, model },
         budget: Watts::from_whole(budget),
-        servers: None,
-        skip_s: 0.0,
-        length_s: None,
+        control: Control::new(Policy::Stepwise),
         seed: 1,
-        policy: Policy::Stepwise,
-        scale: 1.0,
-        model: PowerModel::PAPER,
         points: 20,
     }
+}
+
+fn playing(options: Options, change: impl FnOnce(&mut Playback)) -> Options {
+    let mut playback = options.playback;
+    change(&mut playback);
+    Options { playback, ..options }
 }
 
 fn run(trace: &Trace, options: &Options) -> TelemetryReport {
@@ -59,7 +64,7 @@ fn watts_come_out_as_they_went_in() {
 #[test]
 fn too_much_is_capped_and_its_peak_is_in_the_curve() {
     let telemetry = watts(280.0);
-    let free = run(&telemetry, &Options { policy: Policy::None, ..options(860) });
+    let free = run(&telemetry, &Options { control: Control::new(Policy::None), ..options(860) });
     assert!(free.max_power_w > 900.0 && free.over_budget_s_total > 50.0, "{}", free.max_power_w);
     let report = run(&telemetry, &options(860));
     assert_eq!(report.capping_events, 1);
@@ -80,7 +85,9 @@ fn what_is_wrong_with_the_input_is_counted() {
     let report = run(&trace(text), &options(1000));
     assert_eq!((report.clamped_values, report.gaps), (2, 1));
     // More series than servers: VMs.
-    let wide = Options { servers: Some(2), scale: 2.0, length_s: Some(20.0), ..options(1000) };
+    let wide = playing(options(1000), |p| {
+        (p.servers, p.scale, p.length_s) = (Some(2), 2.0, Some(20.0));
+    });
     let report = run(&trace("t_s,u,v,w\n0,10,20,30\n300,10,,90\n"), &wide);
     assert_eq!((report.series_are, report.series_used), (Meaning::Vm, 3));
     assert_eq!((report.clamped_values, report.gaps), (1, 1));
@@ -98,14 +105,11 @@ fn senseless_options_are_refused_with_their_values() {
     for (options, part) in [
         (options(0), "budget_w = 0"),
         (options(-5), "budget_w = -5"),
-        (Options { scale: f64::NAN, ..options(900) }, "scale = NaN"),
-        (Options { servers: Some(0), ..options(900) }, "servers = 0"),
-        (Options { skip_s: 1e9, ..options(900) }, "skip"),
-        (Options { length_s: Some(-1.0), ..options(900) }, "hours"),
-        (
-            Options { model: PowerModel { full_w: 1.0, ..PowerModel::PAPER }, ..options(900) },
-            "power model",
-        ),
+        (playing(options(900), |p| p.scale = f64::NAN), "scale = NaN"),
+        (playing(options(900), |p| p.servers = Some(0)), "servers = 0"),
+        (playing(options(900), |p| p.skip_s = 1e9), "skip"),
+        (playing(options(900), |p| p.length_s = Some(-1.0)), "hours"),
+        (playing(options(900), |p| p.model.full_w = 1.0), "power model"),
     ] {
         let text = refused(options).to_string();
         assert!(text.contains(part), "{text}");

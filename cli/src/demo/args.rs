@@ -2,6 +2,10 @@
 
 use std::path::PathBuf;
 
+use anyhow::bail;
+use ballast_agent_core::{Actuator, Policy};
+use ballast_sim::replay::Control;
+use ballast_types::wire::SharePolicy;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -17,12 +21,8 @@ pub(crate) struct DemoArgs {
     /// The chassis's power budget in watts [default: one that the load exceeds several times]
     #[arg(long, value_name = "W", value_parser = positive)]
     pub(crate) budget_w: Option<f64>,
-    /// How the agents throttle
-    #[arg(long, value_enum, default_value_t = PolicyArg::Stepwise)]
-    pub(crate) policy: PolicyArg,
-    /// What throttling acts on
-    #[arg(long, value_enum, default_value_t = ActuatorArg::Pstate)]
-    pub(crate) actuator: ActuatorArg,
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
     /// CPU trace that sets the load (CSV, also .zst) [default: the built-in generator]
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
@@ -41,6 +41,81 @@ pub(crate) struct DemoArgs {
     pub(crate) keep: Option<PathBuf>,
 }
 
+/// Who keeps the budget, and by which rules.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct ControlArgs {
+    /// Rules that belong together; each of the flags below overrides its part
+    #[arg(long, value_enum)]
+    preset: Option<PresetArg>,
+    /// How the agents throttle [default: stepwise]
+    #[arg(long, value_enum)]
+    policy: Option<PolicyArg>,
+    /// How the chassis manager splits the budget over the servers [default: the manager's own default]
+    #[arg(long, value_enum)]
+    shares: Option<SharesArg>,
+    /// What throttling acts on [default: pstate]
+    #[arg(long, value_enum)]
+    actuator: Option<ActuatorArg>,
+}
+
+impl ControlArgs {
+    /// How the agents throttle.
+    pub(crate) fn policy(&self) -> PolicyArg {
+        self.policy.unwrap_or(PolicyArg::Stepwise)
+    }
+
+    /// What throttling acts on.
+    pub(crate) fn actuator(&self) -> ActuatorArg {
+        self.actuator.unwrap_or(ActuatorArg::Pstate)
+    }
+
+    /// All of it, as controllers take it.
+    ///
+    /// # Errors
+    /// When policy and actuator do not go together.
+    pub(crate) fn control(&self) -> anyhow::Result<Control> {
+        if (self.policy(), self.actuator()) == (PolicyArg::FullServer, ActuatorArg::CpuMax) {
+            bail!("--policy full-server caps cores: it needs --actuator pstate");
+        }
+
+        let preset = match self.preset {
+            Some(PresetArg::Paper) => Control::PAPER,
+            None => Control::new(self.policy().policy()),
+        };
+        Ok(Control {
+            policy: self.policy.map_or(preset.policy, PolicyArg::policy),
+            actuator: self.actuator.map_or(preset.actuator, ActuatorArg::actuator),
+            shares: self.shares.map(SharesArg::shares).or(preset.shares),
+            lift_rule: preset.lift_rule,
+        })
+    }
+}
+
+/// Rules that belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PresetArg {
+    /// The paper's controller: stepwise, even shares, capping ends by a plain timer
+    Paper,
+}
+
+/// How the budget is split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SharesArg {
+    /// Every server the same
+    Even,
+    /// By what each server can still shed from low-priority cores
+    CriticalFirst,
+}
+
+impl SharesArg {
+    fn shares(self) -> SharePolicy {
+        match self {
+            Self::Even => SharePolicy::Even,
+            Self::CriticalFirst => SharePolicy::CriticalFirst,
+        }
+    }
+}
+
 /// How the agents throttle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -56,14 +131,19 @@ pub(crate) enum PolicyArg {
 }
 
 impl PolicyArg {
+    /// The agents' own.
+    pub(crate) const fn policy(self) -> Policy {
+        match self {
+            Self::Stepwise => Policy::Stepwise,
+            Self::Predictive => Policy::Predictive,
+            Self::FullServer => Policy::FullServer,
+            Self::None => Policy::None,
+        }
+    }
+
     /// Its name in the daemons' config.
     pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Stepwise => "stepwise",
-            Self::Predictive => "predictive",
-            Self::FullServer => "full-server",
-            Self::None => "none",
-        }
+        self.policy().name()
     }
 }
 
@@ -78,12 +158,17 @@ pub(crate) enum ActuatorArg {
 }
 
 impl ActuatorArg {
+    /// The agents' own.
+    pub(crate) const fn actuator(self) -> Actuator {
+        match self {
+            Self::Pstate => Actuator::Pstate,
+            Self::CpuMax => Actuator::CpuMax,
+        }
+    }
+
     /// Its name in the daemons' config.
     pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Pstate => "pstate",
-            Self::CpuMax => "cpu-max",
-        }
+        self.actuator().name()
     }
 }
 
@@ -94,5 +179,52 @@ pub(crate) fn positive(text: &str) -> Result<f64, String> {
         Ok(value)
     } else {
         Err("a finite number above 0 is needed".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_chassis_core::LiftRule;
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        control: ControlArgs,
+    }
+
+    fn control(flags: &str) -> anyhow::Result<Control> {
+        let words = std::iter::once("line").chain(flags.split_whitespace());
+        Line::try_parse_from(words)?.control.control()
+    }
+
+    #[test]
+    fn an_explicit_flag_overrides_the_preset_wherever_it_stands() {
+        assert_eq!(control("").unwrap(), Control::new(Policy::Stepwise));
+        assert_eq!(control("--preset paper").unwrap(), Control::PAPER);
+        let first = Some(SharePolicy::CriticalFirst);
+        let paper_first = Control { shares: first, ..Control::PAPER };
+        assert_eq!(control("--preset paper --shares critical-first").unwrap(), paper_first);
+        assert_eq!(control("--shares critical-first --preset paper").unwrap(), paper_first);
+        let floating = control("--actuator cpu-max --policy predictive --preset paper").unwrap();
+        assert_eq!((floating.policy, floating.actuator), (Policy::Predictive, Actuator::CpuMax));
+        assert_eq!(floating.lift_rule, Some(LiftRule::Paper));
+        assert_eq!(control("--shares even").unwrap().lift_rule, None);
+    }
+
+    #[test]
+    fn what_does_not_exist_or_fit_is_refused_with_what_is_allowed() {
+        let refused = |flags| control(flags).unwrap_err().to_string();
+        for (flags, allowed) in [
+            ("--preset book", "[possible values: paper]"),
+            ("--shares fair", "[possible values: even, critical-first]"),
+            ("--actuator fan", "[possible values: pstate, cpu-max]"),
+            ("--policy full-server --actuator cpu-max", "needs --actuator pstate"),
+        ] {
+            let said = refused(flags);
+            assert!(said.contains(allowed), "{flags}: {said}");
+        }
     }
 }

@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use ballast_chassis_core::LiftRule;
 use ballast_sim::plant::{PlantSpec, SensorSpec, ServerSpec};
+use ballast_sim::replay::Control;
 use ballast_types::VmClass;
 
 /// The chassis's name in every demo.
@@ -70,7 +72,7 @@ pub(crate) fn agent(
     at: &Home<'_>,
     server: &ServerSpec,
     meter: &SensorSpec,
-    (policy, actuator): (&str, &str),
+    control: &Control,
 ) -> String {
     let model = &server.model;
     let mut text = format!(
@@ -111,8 +113,8 @@ pub(crate) fn agent(
         id = server.id,
         id_quoted = quoted(&server.id),
         chassis = quoted(&CHASSIS),
-        policy = quoted(&policy),
-        actuator = quoted(&actuator),
+        policy = quoted(&control.policy.name()),
+        actuator = quoted(&control.actuator.name()),
         home = home(at),
         name = quoted(&ballast_rig::METER_NAME),
         label = quoted(&ballast_rig::METER_LABEL),
@@ -145,21 +147,38 @@ pub(crate) fn chassis(
     at: &Home<'_>,
     plant: &PlantSpec,
     agents: &[SocketAddr],
-    lift_hold_ms: u64,
+    (control, lift_hold_ms): (&Control, u64),
 ) -> String {
+    let shares = control.shares.map_or_else(String::new, |shares| {
+        format!(
+            "# How the budget is split over the servers: \"even\" or \"critical-first\".\n\
+             shares = {}\n",
+            quoted(&shares.name())
+        )
+    });
+    let lift = control.lift_rule.map_or_else(String::new, |rule| {
+        let rule = match rule {
+            LiftRule::Restorable => "restorable",
+            LiftRule::Paper => "paper",
+        };
+        format!(
+            "# How an episode ends: \"restorable\", or \"paper\" by a plain timer.\nlift = {}\n",
+            quoted(&rule)
+        )
+    });
     let mut text = format!(
         "# The chassis manager: watches the power supplies, tells the agents how far to go.\n\n\
          chassis = {}\n\
          # What the chassis may draw from its feeds.\n\
          budget_w = {:?}\n\
-         {}\n\
+         {shares}{}\n\
          # One machine plays all servers here: none of them goes before the others.\n\
          [realtime]\n\
          enabled = false\n\n\
          [alert]\n\
          # A capping episode ends after the draw, and what would come back, stayed below the\n\
          # threshold for this long. The default is 30000; a demo has less time to show it.\n\
-         lift_hold_ms = {lift_hold_ms}\n",
+         lift_hold_ms = {lift_hold_ms}\n{lift}",
         quoted(&CHASSIS),
         plant.budget.as_f64(),
         home(at),
@@ -191,9 +210,11 @@ pub(crate) fn chassis(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ballast_agent_core::Policy;
     use ballast_daemons::config::{AgentConfig, ChassisConfig, MeterSource};
     use ballast_sim::scenario::{DemoOptions, demo};
     use ballast_types::Watts;
+    use ballast_types::wire::SharePolicy;
 
     fn at(record: Option<&'static str>) -> Home<'static> {
         Home {
@@ -209,8 +230,12 @@ mod tests {
     fn the_daemons_read_back_what_the_plant_is() {
         let plant = demo(&DemoOptions::default());
         let server = &plant.servers[3];
-        let text =
-            agent(&at(Some("/dev/shm/rec")), server, &plant.meter, ("full-server", "pstate"));
+        let text = agent(
+            &at(Some("/dev/shm/rec")),
+            server,
+            &plant.meter,
+            &Control::new(Policy::FullServer),
+        );
         let config = AgentConfig::parse("agent.toml", &text).unwrap();
         assert_eq!((config.server, config.model), (server.id.clone(), server.model));
         assert!(!config.place.realtime);
@@ -228,7 +253,8 @@ mod tests {
 
         let agents: Vec<_> =
             (0..12).map(|n| SocketAddr::from(([127, 0, 0, 1], 7200 + n))).collect();
-        let text = chassis(&at(None), &plant, &agents, 6000);
+        let usual = Control::new(Policy::Stepwise);
+        let text = chassis(&at(None), &plant, &agents, (&usual, 6000));
         let config = ChassisConfig::parse("chassis.toml", &text).unwrap();
         assert_eq!(config.params.budget, Watts::from_whole(2450));
         assert_eq!(config.params.lift_hold.as_millis(), 6000);
@@ -238,5 +264,11 @@ mod tests {
         );
         assert_eq!(config.servers[11].url, "http://127.0.0.1:7211");
         assert!(config.servers.iter().all(|server| server.cap.is_some()));
+        let default = (config.params.shares, config.params.lift_rule);
+
+        let text = chassis(&at(None), &plant, &agents, (&Control::PAPER, 6000));
+        let paper = ChassisConfig::parse("chassis.toml", &text).unwrap().params;
+        assert_eq!((paper.shares, paper.lift_rule), (SharePolicy::Even, LiftRule::Paper));
+        assert_ne!((paper.shares, paper.lift_rule), default);
     }
 }

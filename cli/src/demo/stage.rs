@@ -12,6 +12,7 @@ use ballast_certs::Authority;
 use ballast_daemons::tls::{self, Tls, TlsConfig};
 use ballast_rig::{chassis_root, server_root, truth_file};
 use ballast_sim::plant::PlantSpec;
+use ballast_sim::replay::Control;
 use ballast_types::{ChassisId, Role, ServerId};
 use tempfile::TempDir;
 
@@ -71,10 +72,8 @@ pub(crate) struct Play<'a> {
     pub(crate) plant: &'a PlantSpec,
     /// The arguments that make `ballast rig` run that plant.
     pub(crate) rig_args: Vec<String>,
-    /// The agents' policy.
-    pub(crate) policy: &'a str,
-    /// What they act on.
-    pub(crate) actuator: &'a str,
+    /// How the agents throttle, and how the chassis manager shares.
+    pub(crate) control: Control,
     /// Whether there is a chassis manager, and how long it holds an episode.
     pub(crate) chassis_lift_hold_ms: Option<u64>,
     /// Whether the daemons record.
@@ -174,8 +173,8 @@ impl Stage {
                 places.tls = Some(authority.issue(&Role::Agent(server.id.clone()))?);
             }
             secret.extend(places.home(*listen).secret().map(|at| format!("https://{at}")));
-            let how = (play.policy, play.actuator);
-            let text = config::agent(&places.home(*listen), server, &play.plant.meter, how);
+            let meter = &play.plant.meter;
+            let text = config::agent(&places.home(*listen), server, meter, &play.control);
             self.fleet.agents.push(places.start("agent", &name, &text, &logs)?);
             self.agents.push((server.id.clone(), format!("http://{listen}")));
         }
@@ -187,7 +186,8 @@ impl Stage {
             (play.chassis_lift_hold_ms, addresses.split_last())
         {
             let places = Places::of(&home, "chassis", &chassis_root(&self.tree), play.record);
-            let text = config::chassis(&places.home(*listen), play.plant, agents, hold);
+            let text =
+                config::chassis(&places.home(*listen), play.plant, agents, (&play.control, hold));
             self.fleet.chassis = Some(places.start("chassis", "chassis", &text, &logs)?);
             let url = format!("http://{listen}");
             self.ready(client, &url, deadline).await?;

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Context;
+use ballast_types::wire::SharePolicy;
 use serde::{Deserialize, Serialize};
 
 use super::args::{ActuatorArg, PolicyArg};
@@ -113,6 +114,8 @@ pub(crate) struct TraceScale {
 pub(crate) struct Observed {
     /// Capping episodes, by the chassis manager.
     pub(crate) alerts: u64,
+    /// How the chassis manager says that it splits the budget.
+    pub(crate) shares: Option<SharePolicy>,
     /// From an alert handed to the sender to the slowest floor.
     pub(crate) alert_to_floor_ms: Quantiles,
     /// Servers that throttled at least once.
@@ -132,6 +135,7 @@ pub(crate) struct Observed {
 pub(crate) struct Summary {
     #[serde(flatten)]
     setting: Setting,
+    shares: Option<SharePolicy>,
     seconds: f64,
     interrupted: bool,
     budget_w: f64,
@@ -174,6 +178,7 @@ impl Summary {
             end.user_facing_throttled_core_s.since(&start.user_facing_throttled_core_s);
         Self {
             setting,
+            shares: seen.shares,
             seconds: round(seconds),
             interrupted: seen.interrupted,
             budget_w: end.budget_w,
@@ -209,7 +214,9 @@ impl Summary {
         let ms =
             |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.2} ms"));
         let setting = &self.setting;
-        let policy = format!("{} by {}", setting.policy.name(), setting.actuator.name());
+        let shares = self.shares.map_or("unknown", SharePolicy::name);
+        let (policy, actuator) = (setting.policy.name(), setting.actuator.name());
+        let policy = format!("{policy} by {actuator}, {shares} shares");
         line("policy", format!("{policy}, {} servers, {:.0} s", setting.servers, self.seconds));
         if let Some(trace) = &setting.trace {
             line("load", format!("{trace}, speedup {:.0}", setting.speedup));
@@ -295,6 +302,7 @@ mod tests {
         };
         let seen = Observed {
             alerts: 3,
+            shares: Some(SharePolicy::Even),
             alert_to_floor_ms: Quantiles::of(vec![1.0, 2.0]),
             agents_acted: 12,
             agent_rss_mib_max: 9.5,

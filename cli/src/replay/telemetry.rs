@@ -1,21 +1,22 @@
 //! Foreign telemetry on the plant, under the very same controllers.
 
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use ballast_agent_core::Policy;
-use ballast_sim::replay::{Meaning, Options, Telemetry, TelemetryReport};
+use anyhow::{Context, bail};
+use ballast_sim::replay::{Meaning, Options, Playback, Telemetry, TelemetryReport};
 use ballast_sim::trace::{ReadOptions, Trace, Unit};
 use ballast_types::Watts;
 use serde::Serialize;
 
-use super::{TelemetryArgs, UnitArg, plot};
-use crate::demo::PolicyArg;
+use super::{ColumnArgs, TelemetryArgs, UnitArg, plot};
 use crate::{progress_bar, say, tell};
 
+/// What a file compressed by gzip begins with.
+const GZIP: [u8; 2] = [0x1F, 0x8B];
 /// Points of the plot.
 const POINTS: usize = 1200;
 /// Virtual time between two looks at the progress.
@@ -33,9 +34,7 @@ struct Timed {
 }
 
 pub(super) fn run(path: &Path, args: &TelemetryArgs, json: bool) -> anyhow::Result<ExitCode> {
-    let name = path.display().to_string();
-    let file = File::open(path).with_context(|| format!("--telemetry {name}"))?;
-    let trace = Trace::read(std::io::BufReader::new(file), &name, &read_options(args))?;
+    let trace = read(path, &args.columns)?;
     let mut run = Telemetry::new(&trace, &options(args)?)?;
     drop(trace);
     // Of the replayed seconds.
@@ -57,36 +56,43 @@ pub(super) fn run(path: &Path, args: &TelemetryArgs, json: bool) -> anyhow::Resu
     Ok(ExitCode::SUCCESS)
 }
 
-fn read_options(args: &TelemetryArgs) -> ReadOptions {
-    ReadOptions {
-        time_column: args.time_column.clone(),
-        series_column: args.server_column.clone(),
-        value_column: args.value_column.clone(),
-        unit: args.unit.map(|unit| match unit {
+/// Reads a trace.
+pub(crate) fn read(path: &Path, columns: &ColumnArgs) -> anyhow::Result<Trace> {
+    let name = path.display().to_string();
+    let file = File::open(path).with_context(|| format!("--telemetry {name}"))?;
+    let mut reader = BufReader::new(file);
+    if reader.fill_buf().is_ok_and(|bytes| bytes.starts_with(&GZIP)) {
+        bail!("--telemetry {name}: this is gzip; CSV is needed, plain or compressed by zstd");
+    }
+
+    let options = ReadOptions {
+        time_column: columns.time_column.clone(),
+        series_column: columns.server_column.clone(),
+        value_column: columns.value_column.clone(),
+        unit: columns.unit.map(|unit| match unit {
             UnitArg::Percent => Unit::Percent,
             UnitArg::Share => Unit::Share,
             UnitArg::Watts => Unit::Watts,
         }),
-    }
+    };
+    Ok(Trace::read(reader, &name, &options)?)
 }
 
 fn options(args: &TelemetryArgs) -> anyhow::Result<Options> {
     let budget_w = args.budget_w.context("--budget-w is needed")?;
-    Ok(Options {
-        budget: Watts::from_f64(budget_w)
-            .with_context(|| format!("--budget-w {budget_w}: allowed is at most 1e9"))?,
+    let playback = Playback {
         servers: args.servers.map(usize::from),
         skip_s: args.skip_hours * 3600.0,
         length_s: (args.hours > 0.0).then_some(args.hours * 3600.0),
-        seed: args.seed,
-        policy: match args.policy {
-            PolicyArg::Stepwise => Policy::Stepwise,
-            PolicyArg::Predictive => Policy::Predictive,
-            PolicyArg::FullServer => Policy::FullServer,
-            PolicyArg::None => Policy::None,
-        },
         scale: args.scale,
         model: args.server.model(),
+    };
+    Ok(Options {
+        playback,
+        budget: Watts::from_f64(budget_w)
+            .with_context(|| format!("--budget-w {budget_w}: allowed is at most 1e9"))?,
+        control: args.control.control()?,
+        seed: args.seed,
         points: if args.plot.is_some() { POINTS } else { 0 },
     })
 }
@@ -99,7 +105,13 @@ fn text(timed: &Timed) -> String {
     };
     let mut rows = vec![
         ("telemetry", r.telemetry.clone()),
-        ("played as", format!("{} servers, {series}; policy {}", r.servers, r.policy)),
+        (
+            "played as",
+            format!(
+                "{} servers, {series}; {} by {}, {} shares",
+                r.servers, r.policy, r.actuator, r.shares
+            ),
+        ),
         (
             "time",
             format!(
@@ -141,6 +153,9 @@ fn text(timed: &Timed) -> String {
                 100.0 * r.batch_frequency_ratio_end
             ),
         ),
+        ("batch work", or_none(r.batch_work_ratio, "of what it would be without a budget")),
+        ("breaker", format!("{:.1} % of the way to its trip at most", 100.0 * r.trip_fraction_max)),
+        ("budget used", or_none(r.budget_used_ratio, "while the load would draw more")),
         ("input", format!("{} gaps held, {} values clamped", r.gaps, r.clamped_values)),
         ("hash", r.outputs_hash.clone()),
     ];
@@ -153,4 +168,9 @@ fn text(timed: &Timed) -> String {
     }
     let lines = rows.iter().map(|(name, value)| format!("{name:<13}{value}"));
     lines.collect::<Vec<_>>().join("\n")
+}
+
+/// A ratio as a percentage with what it is of.
+fn or_none(ratio: Option<f64>, of: &str) -> String {
+    ratio.map_or_else(|| "none".to_owned(), |ratio| format!("{:.2} % {of}", 100.0 * ratio))
 }

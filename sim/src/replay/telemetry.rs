@@ -1,25 +1,18 @@
 //! Foreign telemetry, played on the plant under the very same controllers.
-//!
-//! A series of watts is one server: inverted to utilisation through the power model, on every core.
-//! Series of CPU use are one per server too when there are no more of them than servers; otherwise each is
-//! one VM, and VMs fill the servers in the order of the file: three user-facing of 4 cores and three batch
-//! of 6 cores on each. Nobody labelled those VMs: which is user-facing is our assumption.
 
+use core::fmt;
 use core::time::Duration;
-use std::sync::Arc;
 
 use ballast_agent_core::Policy;
-use ballast_types::{
-    Core, CoreId, Instant, KiloHertz, Ladder, OnExtreme, PowerModel, ServerId, VmClass, VmId, Watts,
-};
+use ballast_types::{Instant, Watts};
 use serde::Serialize;
 
-use crate::plant::{
-    Interpolation, Load, Plant, PlantSpec, Profile, SensorSpec, Series, ServerSpec, SharedSpec,
-    SupplySpec, VmLoad,
-};
-use crate::trace::{self, Trace, Unit};
-use crate::world::{Bucket, Checks, Setup, Violation, World};
+use super::control::Control;
+use super::loads::{Loads, Meaning, Playback, Sizes, idle};
+use super::uncapped::{BudgetUse, Uncapped, batch_demand_core_s, batch_work_core_s};
+use crate::plant::PlantSpec;
+use crate::trace::Trace;
+use crate::world::{Bucket, Checks, Violation, World};
 
 /// What cannot be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -51,35 +44,27 @@ pub enum TelemetryError {
     Violation(#[from] Violation),
 }
 
-/// What one series is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Meaning {
-    /// A whole server.
-    Server,
-    /// One VM.
-    Vm,
+impl TelemetryError {
+    pub(super) fn value(
+        key: &'static str,
+        value: impl fmt::Display,
+        allowed: impl Into<String>,
+    ) -> Self {
+        Self::Value { key, value: value.to_string(), allowed: allowed.into() }
+    }
 }
 
 /// How to replay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
+    /// What is played, and on what.
+    pub playback: Playback,
     /// The chassis's budget, at the supplies' input.
     pub budget: Watts,
-    /// How many servers; `None`: one per series of watts, else 12.
-    pub servers: Option<usize>,
-    /// Recorded seconds that are left out at the start.
-    pub skip_s: f64,
-    /// Recorded seconds to replay; `None` for all.
-    pub length_s: Option<f64>,
+    /// Who keeps it.
+    pub control: Control,
     /// Of all chance.
     pub seed: u64,
-    /// How the agents throttle. With `none`, the plant's hardware caps are off too.
-    pub policy: Policy,
-    /// Every value is multiplied by this.
-    pub scale: f64,
-    /// What a server draws.
-    pub model: PowerModel,
     /// Points of the curve.
     pub points: usize,
 }
@@ -95,6 +80,10 @@ pub struct TelemetryReport {
     pub series_used: usize,
     /// The policy.
     pub policy: &'static str,
+    /// What throttling acted on.
+    pub actuator: &'static str,
+    /// How the budget was split.
+    pub shares: &'static str,
     /// The seed.
     pub seed: u64,
     /// The budget.
@@ -133,6 +122,13 @@ pub struct TelemetryReport {
     pub batch_frequency_ratio_min: f64,
     /// The mean over cores at the end.
     pub batch_frequency_ratio_end: f64,
+    /// Batch VMs' work done ÷ what they would have done without a budget; `null` without such work.
+    pub batch_work_ratio: Option<f64>,
+    /// How far a breaker of this budget went towards its trip: 1 or more is a trip.
+    pub trip_fraction_max: f64,
+    /// Drawn ÷ allowed by the budget, over the seconds in which the same load would draw more than the
+    /// budget if nobody capped it; `null` when it never would.
+    pub budget_used_ratio: Option<f64>,
     /// Values that no utilisation stands for, clamped: in the file, by the scale, by the power model.
     pub clamped_values: u64,
     /// Gaps in what was played; the value before held.
@@ -155,6 +151,8 @@ pub struct TelemetryReport {
 pub struct Telemetry {
     world: World,
     end: Instant,
+    uncapped: Uncapped,
+    budget_use: BudgetUse,
     facts: Facts,
 }
 
@@ -162,41 +160,12 @@ pub struct Telemetry {
 #[derive(Debug)]
 struct Facts {
     name: String,
-    meaning: Meaning,
-    series: usize,
-    servers: usize,
+    loads: Loads,
     covered_s: f64,
-    clamped: u64,
-    gaps: u64,
-    budget: Watts,
-    policy: Policy,
-    seed: u64,
+    options: Options,
+    shares: &'static str,
+    spec: PlantSpec,
 }
-
-/// A chassis has no more servers than this.
-const SERVERS_MAX: usize = 256;
-/// Cores of one server.
-const CORES: u16 = 40;
-/// VMs of one server where a series is a VM: class and cores.
-const PACKED: [(VmClass, u16); 6] = [
-    (VmClass::UserFacing, 4),
-    (VmClass::NonUserFacing, 6),
-    (VmClass::UserFacing, 4),
-    (VmClass::NonUserFacing, 6),
-    (VmClass::UserFacing, 4),
-    (VmClass::NonUserFacing, 6),
-];
-/// And where a series is a server: every core is in use, two of five for user-facing VMs.
-const WHOLE: [(VmClass, u16); 8] = [
-    (VmClass::UserFacing, 4),
-    (VmClass::NonUserFacing, 6),
-    (VmClass::UserFacing, 4),
-    (VmClass::NonUserFacing, 6),
-    (VmClass::UserFacing, 4),
-    (VmClass::NonUserFacing, 6),
-    (VmClass::UserFacing, 4),
-    (VmClass::NonUserFacing, 6),
-];
 
 impl Telemetry {
     /// Builds the chassis for this trace.
@@ -204,76 +173,38 @@ impl Telemetry {
     /// # Errors
     /// If an option is out of range, or the budget is under what the idle chassis draws.
     pub fn new(trace: &Trace, options: &Options) -> Result<Self, TelemetryError> {
-        check(trace, options)?;
-        let watts = trace.series.iter().any(|s| s.unit == Unit::Watts);
-        let servers = options.servers.unwrap_or(if watts { trace.series.len() } else { 12 });
-        if !(1..=SERVERS_MAX).contains(&servers) {
-            let allowed = format!("allowed is 1 to {SERVERS_MAX}");
-            return Err(TelemetryError::Value {
-                key: "servers",
-                value: servers.to_string(),
-                allowed,
-            });
+        let Options { budget, control, seed, .. } = *options;
+        if budget <= Watts::ZERO {
+            let allowed = "allowed is a power above 0";
+            return Err(TelemetryError::value("budget_w", budget.as_f64(), allowed));
         }
-        let meaning =
-            if watts || trace.series.len() <= servers { Meaning::Server } else { Meaning::Vm };
-        let (vms, per_server): (&[_], _) = match meaning {
-            Meaning::Server => (&WHOLE, 1),
-            Meaning::Vm => (&PACKED, PACKED.len()),
-        };
-        let used = trace.series.len().min(servers * per_server);
-        let (mut clamped, mut gaps) = (trace.report.clamped, 0);
-        let profiles: Vec<_> = trace.series[..used]
-            .iter()
-            .map(|series| {
-                let played = cut(trace, series, options, &mut clamped).played(&options.model);
-                clamped += played.clamped;
-                gaps += played.filled;
-                profile(trace.period_s, played.values)
-            })
-            .collect();
-        let plant = chassis(
-            servers,
-            options,
-            |server, vm| {
-                let n = if per_server == 1 { server } else { server * per_server + vm };
-                profiles[n % profiles.len()].clone()
-            },
-            vms,
-        );
-        let idle =
-            Plant::new(chassis(servers, options, |_, _| Profile::Constant(0.0), vms), 0).power();
-        if options.budget <= idle {
-            return Err(TelemetryError::Budget { budget: options.budget, idle, servers });
+        let loads = Loads::cut(trace, &options.playback)?;
+        let hardware_caps = control.policy != Policy::None;
+        let spec = loads.plant(|place| place, Sizes::Equal, budget, hardware_caps);
+        let idle = idle(&spec);
+        if budget <= idle {
+            return Err(TelemetryError::Budget { budget, idle, servers: loads.servers });
         }
-        let (_, len) = window(trace, options);
-        // The last value holds for no longer than the trace says.
-        let wanted = options.length_s.unwrap_or(f64::INFINITY);
-        let length = Duration::from_secs_f64((len.max(2) - 1) as f64 * trace.period_s)
-            .min(Duration::try_from_secs_f64(wanted).unwrap_or(Duration::MAX));
-        let mut setup = Setup::new(plant, options.policy, options.seed, length);
-        if std::env::var("SCRATCH_SHARES").is_ok_and(|v| v == "critical-first") {
-            setup.chassis.shares = ballast_types::wire::SharePolicy::CriticalFirst;
-        }
-        if std::env::var("SCRATCH_SHARES").is_ok_and(|v| v == "even") {
-            setup.chassis.shares = ballast_types::wire::SharePolicy::Even;
-        }
-        // A figure is wanted here, not the first broken promise: the report says how long it was.
+
+        let mut setup = control.setup(spec.clone(), seed, loads.length);
+        // A figure is needed here, not the first broken promise: the report says how long it was.
         setup.checks = Checks { trip_time: false, ..setup.checks };
         setup.points = options.points;
-        let facts = Facts {
-            name: trace.name.clone(),
-            meaning,
-            series: used,
-            servers,
-            covered_s: trace.span_s(),
-            clamped,
-            gaps,
-            budget: options.budget,
-            policy: options.policy,
-            seed: options.seed,
-        };
-        Ok(Self { world: World::new(setup), end: Instant::ZERO + length, facts })
+        let shares = setup.chassis.shares.name();
+        Ok(Self {
+            world: World::new(setup),
+            end: Instant::ZERO + loads.length,
+            uncapped: Uncapped::new(&spec, loads.length),
+            budget_use: BudgetUse::default(),
+            facts: Facts {
+                name: trace.name.clone(),
+                loads,
+                covered_s: trace.span_s(),
+                options: options.clone(),
+                shares,
+                spec,
+            },
+        })
     }
 
     /// The whole length of the run, in virtual time.
@@ -288,28 +219,42 @@ impl Telemetry {
         self.world.now().since(Instant::ZERO)
     }
 
-    /// Runs on for `span`; true at the end.
+    /// Runs on for `span`, rounded up to whole seconds of the run; true at the end.
     ///
     /// # Errors
     /// When a controller breaks its promise.
     pub fn advance(&mut self, span: Duration) -> Result<bool, TelemetryError> {
         let to = (self.world.now() + span).min(self.end);
-        self.world.run(to)?;
-        Ok(to >= self.end)
+        let budget_w = self.facts.options.budget.as_f64();
+        while self.world.now() < to {
+            let second = self.world.now().as_nanos() / 1_000_000_000;
+            let before_j = self.world.plant().energy_j();
+            self.world.run(Instant::from_millis(1000 * (second + 1)).min(self.end))?;
+            if let Some(uncapped_w) = self.uncapped.mean_w(second) {
+                let drawn_w = self.world.plant().energy_j() - before_j;
+                self.budget_use.second(drawn_w, uncapped_w, budget_w);
+            }
+        }
+        Ok(self.world.now() >= self.end)
     }
 
     /// What it has come to so far.
     #[must_use]
     pub fn report(&self) -> TelemetryReport {
         let (truth, outcome, facts) = (self.world.truth(), self.world.outcome(), &self.facts);
+        let Facts { loads, options, .. } = facts;
+        let demand_core_s = batch_demand_core_s(&facts.spec, outcome.elapsed_s);
+        let work_core_s = batch_work_core_s(truth);
         TelemetryReport {
             telemetry: facts.name.clone(),
-            series_are: facts.meaning,
-            series_used: facts.series,
-            policy: facts.policy.name(),
-            seed: facts.seed,
-            budget_w: facts.budget.as_f64(),
-            servers: facts.servers,
+            series_are: loads.meaning,
+            series_used: loads.series(),
+            policy: options.control.policy.name(),
+            actuator: options.control.actuator.name(),
+            shares: facts.shares,
+            seed: options.seed,
+            budget_w: options.budget.as_f64(),
+            servers: loads.servers,
             telemetry_s: facts.covered_s,
             replayed_s: outcome.elapsed_s,
             max_power_w: truth.max_power_w.as_f64(),
@@ -326,127 +271,16 @@ impl Telemetry {
             batch_frequency_ratio_mean: truth.batch_frequency_ratio_mean,
             batch_frequency_ratio_min: outcome.batch_frequency_ratio_min,
             batch_frequency_ratio_end: truth.batch_frequency_ratio_end,
-            clamped_values: facts.clamped,
-            gaps: facts.gaps,
+            batch_work_ratio: (demand_core_s > 0.0).then(|| work_core_s / demand_core_s),
+            trip_fraction_max: outcome.trip_fraction_max,
+            budget_used_ratio: self.budget_use.ratio(),
+            clamped_values: loads.clamped,
+            gaps: loads.gaps,
             polls: outcome.polls,
             alerts_sent: outcome.alerts_sent,
             outputs: outcome.outputs,
             outputs_hash: outcome.outputs_hash,
             curve: self.world.curve().to_vec(),
         }
-    }
-}
-
-fn check(trace: &Trace, options: &Options) -> Result<(), TelemetryError> {
-    let bad = |key, value: f64, allowed: String| {
-        Err(TelemetryError::Value { key, value: value.to_string(), allowed })
-    };
-    if options.budget <= Watts::ZERO {
-        return bad("budget_w", options.budget.as_f64(), "allowed is a power above 0".into());
-    }
-    if !(options.scale > 0.0 && options.scale <= 1000.0) {
-        return bad("scale", options.scale, "allowed is a number above 0, at most 1000".into());
-    }
-    if let Err(reason) = options.model.check() {
-        let value = serde_json::to_string(&options.model).unwrap_or_default();
-        return Err(TelemetryError::Value { key: "power model", value, allowed: reason.into() });
-    }
-    if !(0.0..trace.span_s()).contains(&options.skip_s) {
-        let allowed =
-            format!("allowed is 0 to less than the {:.2} h of the trace", trace.span_s() / 3600.0);
-        return bad("skip (hours)", options.skip_s / 3600.0, allowed);
-    }
-    if options.length_s.is_some_and(|s| s.is_nan() || s <= 0.0) {
-        return bad(
-            "hours",
-            options.length_s.unwrap_or(0.0) / 3600.0,
-            "allowed is a number above 0".into(),
-        );
-    }
-    Ok(())
-}
-
-/// The first value that is played, and how many there are.
-fn window(trace: &Trace, options: &Options) -> (usize, usize) {
-    let all = trace.series.first().map_or(0, |s| s.values.len());
-    let first = ((options.skip_s / trace.period_s) as usize).min(all.saturating_sub(1));
-    let wanted = options.length_s.map_or(usize::MAX, |s| (s / trace.period_s).ceil() as usize + 1);
-    (first, wanted.clamp(2, (all - first).max(2)).min(all - first))
-}
-
-/// The part of a series that is played, scaled.
-fn cut(
-    trace: &Trace,
-    series: &trace::Series,
-    options: &Options,
-    clamped: &mut u64,
-) -> trace::Series {
-    let (first, len) = window(trace, options);
-    let top = match series.unit {
-        Unit::Percent => 100.0,
-        Unit::Share => 1.0,
-        Unit::Watts => f64::INFINITY,
-    };
-    let values = series.values[first..first + len].iter().map(|value| {
-        let scaled = f64::from(*value) * options.scale;
-        *clamped += u64::from(scaled > top);
-        scaled.min(top) as f32
-    });
-    // `min` would turn a gap into the top.
-    let values =
-        values.zip(&series.values[first..]).map(|(v, raw)| if raw.is_nan() { f32::NAN } else { v });
-    trace::Series { name: series.name.clone(), unit: series.unit, values: values.collect() }
-}
-
-fn profile(period_s: f64, values: Arc<[f32]>) -> Profile {
-    let interpolation = Interpolation::Linear;
-    Profile::Series(Series { period_s, values, interpolation, scale: 1.0, speedup: 1.0 })
-}
-
-/// A chassis of like servers: 2 sockets of 20 cores, 1.2 to 2.4 GHz in steps of 100 MHz.
-fn chassis(
-    servers: usize,
-    options: &Options,
-    load: impl Fn(usize, usize) -> Profile,
-    vms: &[(VmClass, u16)],
-) -> PlantSpec {
-    let mhz = KiloHertz::from_mhz;
-    let ladder =
-        Ladder::stepped(mhz(1200), mhz(2400), mhz(100)).expect("1200 to 2400 by 100 is a ladder");
-    let server = |n: usize| {
-        let mut next = 0;
-        let vms = vms.iter().enumerate().map(|(v, (class, cores))| {
-            let first = next;
-            next += cores;
-            let kind = if *class == VmClass::UserFacing { "user" } else { "batch" };
-            VmLoad {
-                id: VmId::new(&format!("{kind}-{v}")).expect("letters and digits are an id"),
-                class: *class,
-                throttle_order: 0,
-                cores: (first..next).map(CoreId).collect(),
-                on_extreme: OnExtreme::None,
-                load: Load::Profile(load(n, v)),
-            }
-        });
-        ServerSpec {
-            id: ServerId::new(&format!("s{:02}", n + 1)).expect("letters and digits are an id"),
-            model: options.model,
-            sockets: 2,
-            vms: vms.collect(),
-            cores: (0..CORES).map(|c| Core { id: CoreId(c), ladder: ladder.clone() }).collect(),
-        }
-    };
-    // Fans and switch of a chassis of twelve: 60 to 180 W and 40 W.
-    let share = |w: f64| Watts::from_f64(w * servers as f64 / 12.0).unwrap_or(Watts::ZERO);
-    // Two supplies, each of which could carry everything: the budget is the limit, not they.
-    let all = Watts::from_f64(options.model.full_w * servers as f64 * 1.25).unwrap_or(Watts::MAX);
-    PlantSpec {
-        servers: (0..servers).map(server).collect(),
-        supplies: vec![SupplySpec::active(all), SupplySpec::active(all)],
-        shared: SharedSpec { fans_idle: share(60.0), fans_full: share(180.0), switch: share(40.0) },
-        meter: SensorSpec::default(),
-        supply_meter: SensorSpec::default(),
-        hardware_caps: options.policy != Policy::None,
-        budget: options.budget,
     }
 }
