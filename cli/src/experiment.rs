@@ -15,6 +15,7 @@ mod scheduler;
 mod server;
 mod stability;
 mod table;
+mod traces;
 mod tradeoff;
 pub(crate) mod work;
 
@@ -79,6 +80,11 @@ pub(crate) enum Experiment {
         Example: ballast experiment faults --list"
     )]
     Faults(faults::FaultsArgs),
+    /// Measured load under budgets of 102 to 80 % of its own peak, with every policy
+    #[command(after_help = "The default run takes about 3 minutes a file on 2 cores.\n\n\
+        Example: ballast experiment traces --telemetry cpu.csv.zst --json\n\
+        Example: ballast experiment traces --telemetry a.csv b.csv --unequal --seeds 3 --plot traces.svg")]
+    Traces(Data<traces::Choice>),
     /// All of them, but for traces and faults
     #[command(after_help = "The default run takes about 50 minutes on 2 cores.\n\n\
         Example: ballast experiment all --output docs")]
@@ -143,6 +149,9 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
             data.results.write(|wanted| oversubscription::report(&data.choice, wanted))?;
         }
         Experiment::Faults(args) => faults::run(args)?,
+        Experiment::Traces(data) => {
+            data.results.write(|wanted| traces::report(&data.choice, wanted))?;
+        }
         Experiment::All(args) => all(args)?,
     }
     Ok(ExitCode::SUCCESS)

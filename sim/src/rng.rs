@@ -17,6 +17,7 @@ pub(crate) enum Purpose {
     Baseline = 7,
     Cluster = 8,
     Oversubscription = 9,
+    Placement = 10,
 }
 
 /// One stream of random numbers.

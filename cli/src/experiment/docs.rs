@@ -11,7 +11,7 @@ const FILE: &str = "experiments.md";
 /// The folder of its plots, beside it.
 pub(super) const PLOTS: &str = "experiments";
 /// The order of the sections. What stands outside of their markers is never touched.
-const ORDER: [&str; 8] = [
+const ORDER: [&str; 9] = [
     "server",
     "chassis",
     "tradeoff",
@@ -20,6 +20,7 @@ const ORDER: [&str; 8] = [
     "labels",
     "models",
     "oversubscription",
+    "traces",
 ];
 /// What a new document begins with.
 const HEAD: &str = "# Experiments\n\n\
@@ -104,6 +105,7 @@ mod tests {
     #[test]
     fn sections_find_their_place_whatever_the_order_of_writing() {
         let sections = [
+            ("traces", "R"),
             ("oversubscription", "O"),
             ("models", "M"),
             ("labels", "L"),

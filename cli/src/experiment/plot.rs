@@ -3,7 +3,7 @@
 mod groups;
 mod heat;
 
-use plotters::style::RGBColor;
+use plotters::style::{BLACK, RGBColor};
 
 pub(super) use groups::{Groups, Mark, Point, Series};
 pub(super) use heat::Heat;
@@ -57,6 +57,7 @@ pub(super) fn colour(policy: &str) -> RGBColor {
         "predictive" => BLUE,
         "thunderbolt" => PURPLE,
         "oracle" => GREEN,
+        "paper" => BLACK,
         _ => GREY,
     }
 }

@@ -296,7 +296,9 @@ impl Job {
     fn without_agents(&self, mut plant: Plant) -> Stage {
         let budget = self.plan.budget;
         let baseline = match self.asked.contender {
-            Contender::FullServer => Baseline::FullServer(FullServer::new(budget)),
+            Contender::FullServer => {
+                Baseline::FullServer(FullServer::new(budget, budget.per(SERVERS as u64)))
+            }
             Contender::Thunderbolt => {
                 Baseline::Thunderbolt(Box::new(Thunderbolt::new(budget, &plant, self.seed)))
             }

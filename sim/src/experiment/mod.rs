@@ -1,8 +1,8 @@
 //! The paper's measurements as experiments in virtual time, with the real controllers.
 //!
 //! [`server`] is its Figures 4 and 5: one server under a fixed cap. [`chassis`] is its Figure 6: twelve
-//! servers, a budget, two placements. [`oversubscription`] is its Table IV. [`tradeoff`] and [`stability`] ask what
-//! the paper does not show.
+//! servers, a budget, two placements. [`oversubscription`] is its Table IV. [`tradeoff`], [`stability`] and
+//! [`traces`] ask what the paper does not show.
 //!
 //! Everything is a list of jobs that do not know of each other, and a fold over what they came to: the
 //! caller may run them on as many threads as it likes. The same seed gives the same result.
@@ -16,6 +16,7 @@ mod load;
 pub mod oversubscription;
 pub mod server;
 pub mod stability;
+pub mod traces;
 pub mod tradeoff;
 mod watch;
 

@@ -1,10 +1,12 @@
 //! What is measured while a run goes on: true power, against every limit that it is judged by.
 
-use crate::plant::{Plant, STEP};
+use crate::plant::Plant;
 
 /// Steps of the plant over which power is averaged before it is judged: 100 ms. A supply's capacitors
 /// carry swings of tens of milliseconds, and breakers look at seconds.
 const WINDOW: u32 = 10;
+/// The same in seconds.
+pub(super) const WINDOW_S: f64 = 0.1;
 
 /// Time above one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -80,10 +82,9 @@ impl Watch {
     /// Time above limit `n`: longest stretch in seconds, share of the time, the same by single steps.
     pub(super) fn over(&self, n: usize) -> (f64, f64, f64) {
         let Some(over) = self.over.get(n) else { return (0.0, 0.0, 0.0) };
-        let window_s = STEP.as_secs_f64() * f64::from(WINDOW);
         let share = |part: u64, all: u64| part as f64 / all.max(1) as f64;
         (
-            over.longest as f64 * window_s,
+            over.longest as f64 * WINDOW_S,
             share(over.windows, self.windows),
             share(over.steps, self.steps),
         )

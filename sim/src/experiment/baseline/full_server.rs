@@ -19,13 +19,15 @@ const HOLD: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub(in crate::experiment) struct FullServer {
     budget: Watts,
+    /// What each server may draw.
+    share: Watts,
     next: Instant,
     lift_at: Option<Instant>,
 }
 
 impl FullServer {
-    pub(in crate::experiment) fn new(budget: Watts) -> Self {
-        Self { budget, next: Instant::ZERO + POLL, lift_at: None }
+    pub(in crate::experiment) fn new(budget: Watts, share: Watts) -> Self {
+        Self { budget, share, next: Instant::ZERO + POLL, lift_at: None }
     }
 
     pub(super) fn act(&mut self, now: Instant, plant: &mut Plant) {
@@ -36,10 +38,9 @@ impl FullServer {
         let servers = plant.spec().servers.len();
         if supplies_w(plant) >= self.budget.ppm(ALERT_PPM) {
             self.lift_at = Some(now + HOLD);
-            let share = self.budget.per(servers as u64);
             for server in 0..servers {
-                if plant.server_meter(server).watts > share {
-                    plant.set_slot_cap(server, Some(share));
+                if plant.server_meter(server).watts > self.share {
+                    plant.set_slot_cap(server, Some(self.share));
                 }
             }
         } else if self.lift_at.is_some_and(|at| now >= at) {

@@ -1,0 +1,375 @@
+//! `ballast experiment traces`: measured load on a chassis, under budgets around its own peak.
+
+mod figure;
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use ballast_sim::experiment::traces::{self, Case, Job, Keeper, Options, Row};
+use ballast_sim::replay::{Meaning, Sizes};
+use clap::Args;
+
+use super::args::{list, named, or, within};
+use super::report::{Goal, Part, Report, maybe, number, percent};
+use super::table::Table;
+use super::{Wanted, data, run_all};
+use crate::all_cores;
+use crate::replay::{ColumnArgs, not_negative, telemetry};
+use crate::server_args::ServerArgs;
+
+/// Load that fits its budget, in percent of its peak.
+const FITS_PERCENT: f64 = 102.0;
+
+/// What can be chosen.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Choice {
+    /// Telemetry of servers or VMs (CSV, also .zst); each file is one data set
+    #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
+    telemetry: Vec<PathBuf>,
+    /// Budgets in percent of the load's peak without a budget, with commas between
+    /// [default: 102,100,95,90,85,80]
+    #[arg(long, value_name = "P,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = budget)]
+    budgets: Vec<f64>,
+    /// Who is compared, with commas between [default: all]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = named(Keeper::ALL, Keeper::name))]
+    policies: Vec<Keeper>,
+    /// Servers in the chassis
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=256))]
+    servers: u16,
+    /// Servers of 40, 20 and 60 cores by turns; VMs and watts scale with the cores
+    #[arg(long)]
+    unequal: bool,
+    /// How many recorded hours to play; 0 for all
+    #[arg(long, value_name = "H", default_value_t = 3.0, value_parser = not_negative)]
+    hours: f64,
+    /// Recorded hours to leave out at the start
+    #[arg(long, value_name = "H", default_value_t = 0.0, value_parser = not_negative)]
+    skip_hours: f64,
+    /// The first seed; the others follow it. Each deals the series anew to servers and VMs
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// How many seeds
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    seeds: u16,
+    /// Runs at a time; it changes no result [default: one for every core]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    #[command(flatten)]
+    columns: ColumnArgs,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+fn budget(text: &str) -> Result<f64, String> {
+    within(text, 10.0, 1000.0)
+}
+
+impl Choice {
+    fn options(&self) -> anyhow::Result<Options> {
+        let usual = Options::default();
+        let end = self.seed.checked_add(u64::from(self.seeds)).with_context(|| {
+            let most = u64::MAX - u64::from(self.seeds);
+            format!("--seed {}: allowed is at most {most} with {} seeds", self.seed, self.seeds)
+        })?;
+        Ok(Options {
+            budgets_percent: or(&self.budgets, &usual.budgets_percent),
+            policies: or(&self.policies, &usual.policies),
+            seeds: (self.seed..end).collect(),
+            servers: usize::from(self.servers),
+            sizes: if self.unequal { Sizes::Unequal } else { Sizes::Equal },
+            skip_hours: self.skip_hours,
+            hours: (self.hours > 0.0).then_some(self.hours),
+            model: self.server.model(),
+        })
+    }
+
+    fn command(&self, options: &Options, wanted: Wanted) -> String {
+        let files: Vec<_> = self.telemetry.iter().map(|file| shown(file)).collect();
+        let mut command = format!(
+            "ballast experiment traces --telemetry {} --budgets {} --policies {} --servers {} \
+             --hours {} --skip-hours {} --seed {} --seeds {}{}",
+            files.join(" "),
+            list(&options.budgets_percent, f64::to_string),
+            list(&options.policies, |policy| policy.name().to_owned()),
+            options.servers,
+            self.hours,
+            self.skip_hours,
+            self.seed,
+            self.seeds,
+            self.server.flags(),
+        );
+        if self.unequal {
+            command.push_str(" --unequal");
+        }
+        if wanted.document {
+            command.push_str(" --output docs");
+        }
+        command
+    }
+}
+
+/// A file as a command names it: the folder of all data is not the same everywhere.
+fn shown(file: &Path) -> String {
+    match file.strip_prefix(data::folder()) {
+        Ok(rest) => format!("$BALLAST_DATA/{}", rest.display()),
+        Err(_) => file.display().to_string(),
+    }
+}
+
+/// What a file is called in rows: without its folder and its endings.
+fn data_name(file: &Path) -> String {
+    let name = file.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = name.unwrap_or_else(|| file.display().to_string());
+    let name = name.strip_suffix(".zst").unwrap_or(&name);
+    name.strip_suffix(".csv").unwrap_or(name).to_owned()
+}
+
+/// Runs it.
+pub(super) fn report(choice: &Choice, wanted: Wanted) -> anyhow::Result<Report> {
+    let options = choice.options()?;
+    let mut data = Vec::new();
+    for file in &choice.telemetry {
+        let name = data_name(file);
+        if data.iter().any(|(other, _)| *other == name) {
+            bail!("--telemetry {}: another file is called {name} too", file.display());
+        }
+        data.push((name, telemetry::read(file, &choice.columns)?));
+    }
+    let cases = traces::cases(&options, &data)?;
+
+    let threads = choice.threads.unwrap_or_else(all_cores).get();
+    let uncapped = run_all("traces, uncapped", &cases, threads, Case::uncapped)?;
+    let jobs = traces::jobs(&options, cases, uncapped);
+    let rows = run_all("traces", &jobs, threads, Job::run)?;
+
+    let names: Vec<String> = data.into_iter().map(|(name, _)| name).collect();
+    let mut parts = vec![Part::Words(words(&options))];
+    for name in &names {
+        let mine: Vec<&Row> = rows.iter().filter(|row| row.data == *name).collect();
+        parts.push(Part::Heading(heading(&mine)));
+        parts.push(Part::Table(table(&mine, &options)));
+    }
+    if wanted.figures {
+        parts.push(Part::Figure(figure::lines(&rows, &names, &options)));
+    }
+    Ok(Report {
+        name: "traces",
+        title: "Measured load under budgets around its own peak",
+        command: choice.command(&options, wanted),
+        parts,
+        goals: goals(&rows, &names),
+        options: serde_json::to_value(&options)?,
+        rows: serde_json::to_value(&rows)?,
+    })
+}
+
+/// The median of what there is; `None` of nothing.
+fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut all: Vec<f64> = values.into_iter().collect();
+    all.sort_by(f64::total_cmp);
+    let middle = all.len() / 2;
+    let upper = all.get(middle).copied()?;
+    Some(if all.len().is_multiple_of(2) { 0.5 * (all[middle - 1] + upper) } else { upper })
+}
+
+/// Rows of one policy under one budget, of all seeds.
+fn group<'a>(rows: &[&'a Row], budget_percent: f64, policy: Keeper) -> Vec<&'a Row> {
+    let mine = |row: &&&Row| row.budget_percent == budget_percent && row.policy == policy;
+    rows.iter().filter(mine).copied().collect()
+}
+
+fn heading(rows: &[&Row]) -> String {
+    let Some(row) = rows.first() else { return String::new() };
+    let series = match row.series_are {
+        Meaning::Server => "servers",
+        Meaning::Vm => "VMs",
+    };
+    format!(
+        "{}: {} series as {series} on {} servers, {:.2} h, peak {:.0} W, idle {:.0} W",
+        row.data,
+        row.series_used,
+        row.servers,
+        row.played_s / 3600.0,
+        median(rows.iter().map(|row| row.peak_w)).unwrap_or(f64::NAN),
+        row.idle_w,
+    )
+}
+
+fn table(rows: &[&Row], options: &Options) -> Table {
+    let head = [
+        "budget %",
+        "policy",
+        "shares",
+        "UF core-s",
+        "batch work %",
+        "above %",
+        "trip fraction",
+        "budget used %",
+        "hardware s",
+        "changes",
+        "max W",
+        "mean W",
+    ];
+    let mut table = Table::new(3, &head);
+    for budget_percent in &options.budgets_percent {
+        for policy in &options.policies {
+            let mine = group(rows, *budget_percent, *policy);
+            let of =
+                |figure: fn(&Row) -> Option<f64>| median(mine.iter().filter_map(|r| figure(r)));
+            let hundred = |ratio: Option<f64>| ratio.map(|ratio| 100.0 * ratio);
+            table.row(vec![
+                budget_percent.to_string(),
+                policy.name().to_owned(),
+                policy.shares().map_or("–", |shares| shares.name()).to_owned(),
+                maybe(of(|r| Some(r.user_facing_throttled_core_s)), 0),
+                maybe(hundred(of(|r| r.batch_work_ratio)), 2),
+                of(|r| Some(r.over_budget_share)).map_or_else(String::new, |s| percent(s, 3)),
+                maybe(of(|r| Some(r.trip_fraction_max)), 3),
+                maybe(hundred(of(|r| r.budget_used_ratio)), 2),
+                maybe(of(|r| Some(r.hardware_s)), 1),
+                maybe(of(|r| Some(r.pstate_changes_per_core_min)), 2),
+                maybe(of(|r| Some(r.max_power_w)), 0),
+                maybe(of(|r| Some(r.mean_power_w)), 0),
+            ]);
+        }
+    }
+    table
+}
+
+/// Load that fits: what the defaults did to user-facing cores before, and what they do now.
+fn goals(rows: &[Row], names: &[String]) -> Vec<Goal> {
+    let goal = |name: &String| {
+        let mine: Vec<&Row> = rows.iter().filter(|row| row.data == *name).collect();
+        let worst = |policy| {
+            let group = group(&mine, FITS_PERCENT, policy);
+            group.iter().map(|row| row.user_facing_throttled_core_s).max_by(f64::total_cmp)
+        };
+        let both = worst(Keeper::Paper).zip(worst(Keeper::Stepwise));
+        Goal::new(
+            format!("{name} fits its budget (102 %): no user-facing core is throttled, in any seed"),
+            both.map(|(before, now)| {
+                let measured = format!(
+                    "{} core-s with stepwise and critical-first shares, {} with the paper's even shares",
+                    number(now, 0),
+                    number(before, 0)
+                );
+                (measured, now == 0.0)
+            }),
+        )
+    };
+    names.iter().map(goal).collect()
+}
+
+fn words(options: &Options) -> String {
+    let sizes = match options.sizes {
+        Sizes::Equal => "of 40 cores",
+        Sizes::Unequal => "of 40, 20 and 60 cores by turns, with VMs and watts in proportion",
+    };
+    format!(
+        "Recorded CPU use or watts on {servers} servers {sizes}. Power is made: CPU use through a \
+         server's power model; fans, switch and the supplies' losses are added. Where there are more \
+         series than servers, each is a VM: three user-facing VMs of 4 cores and three batch VMs of 6 \
+         on each server of 40; which VM is user-facing is our assumption. For every seed the series are \
+         dealt anew ({seeds} seeds; medians). The budget is a share of the load's own peak: the highest \
+         mean over 100 ms without a budget, same seed. `UF core-s` are core-seconds that user-facing \
+         cores were held down by any cause. `batch work %` is the batch VMs' work done against that \
+         without a budget: demand that does not fit into a slowed core is lost. `above %` is the share of \
+         100 ms means above the budget. `trip fraction` is how far the breaker of that budget went at most: \
+         1 is a trip. `budget used %` is what was drawn of what the budget allowed, over the seconds in \
+         which the load would draw more. `hardware s` are seconds in which out-of-band caps, servers' own \
+         limits or the supplies' alert held a core. `changes` are p-state changes by software, per batch \
+         core and minute. `full-server` caps by hardware on the supplies' alert, every server at an even \
+         share; `paper` is stepwise with even shares and the plain timer; `stepwise` and `predictive` have \
+         critical-first shares; `oracle` knows the load. A budget near the idle draw cannot be kept by \
+         anybody.",
+        servers = options.servers,
+        seeds = options.seeds.len(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn row(policy: Keeper, seed: u64, budget_percent: f64, user_facing: f64) -> Row {
+        Row {
+            data: "made".to_owned(),
+            seed,
+            budget_percent,
+            policy,
+            shares: policy.shares().map(|shares| shares.name()),
+            user_facing_throttled_core_s: user_facing,
+            batch_work_ratio: Some(0.9),
+            over_budget_share: 0.001,
+            trip_fraction_max: 0.25,
+            budget_used_ratio: None,
+            hardware_s: 1.5,
+            pstate_changes_per_core_min: 2.0,
+            series_are: Meaning::Vm,
+            series_used: 72,
+            servers: 12,
+            played_s: 10_800.0,
+            budget_w: 2000.0,
+            peak_w: 2000.0,
+            idle_w: 1500.0,
+            max_power_w: 2010.0,
+            mean_power_w: 1900.0,
+        }
+    }
+
+    #[test]
+    fn load_that_fits_is_judged_by_the_worst_seed_of_what_is_the_default() {
+        let names = ["made".to_owned()];
+        let verdict = |now: [f64; 2]| {
+            let rows = [
+                row(Keeper::Paper, 1, 102.0, 900.0),
+                row(Keeper::Stepwise, 1, 102.0, now[0]),
+                row(Keeper::Stepwise, 2, 102.0, now[1]),
+                row(Keeper::Stepwise, 1, 80.0, 5000.0),
+            ];
+            goals(&rows, &names).remove(0)
+        };
+        assert_eq!(verdict([0.0, 0.0]).met, Some(true));
+        let spoilt = verdict([0.0, 58.2]);
+        assert_eq!(spoilt.met, Some(false));
+        assert!(spoilt.measured.starts_with("58 core-s") && spoilt.measured.contains("900 with"));
+        assert_eq!(goals(&[row(Keeper::Paper, 1, 102.0, 1.0)], &names)[0].met, None);
+    }
+
+    #[test]
+    fn the_table_shows_medians_over_the_seeds_and_nothing_where_nothing_is() {
+        let rows = [
+            row(Keeper::Stepwise, 1, 95.0, 10.0),
+            row(Keeper::Stepwise, 2, 95.0, 40.0),
+            row(Keeper::Stepwise, 3, 95.0, 20.0),
+        ];
+        let all: Vec<&Row> = rows.iter().collect();
+        let policies = vec![Keeper::Stepwise];
+        let options = Options { budgets_percent: vec![95.0], policies, ..Options::default() };
+        let text = table(&all, &options).text();
+        let cells: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+        let expected = [
+            "95",
+            "stepwise",
+            "critical-first",
+            "20",
+            "90.00",
+            "0.100",
+            "0.250",
+            "1.5",
+            "2.00",
+            "2010",
+            "1900",
+        ];
+        assert_eq!(cells, expected);
+        assert_eq!((median([]), median([3.0, 1.0])), (None, Some(2.0)));
+    }
+
+    #[test]
+    fn a_data_set_is_called_as_its_file() {
+        let name = |file: &str| data_name(Path::new(file));
+        assert_eq!(name("/a/b/microsoft_avg_100.csv.zst"), "microsoft_avg_100");
+        assert_eq!((name("x.csv"), name("y.parquet")), ("x".to_owned(), "y.parquet".to_owned()));
+    }
+}

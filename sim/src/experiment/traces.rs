@@ -1,0 +1,575 @@
+//! Measured load on a chassis, under budgets a little above and below what it draws unrestricted.
+//!
+//! First every data set is played once without a budget: [`Case::uncapped`]. Its highest mean over 100 ms
+//! is 100 %. Then every controller gets the same load under every budget: [`jobs`].
+
+use core::fmt;
+use core::time::Duration;
+use std::sync::Arc;
+
+use ballast_agent_core::Policy;
+use ballast_types::wire::SharePolicy;
+use ballast_types::{PowerModel, VmClass, Watts};
+use serde::Serialize;
+
+use super::baseline::{Baseline, FullServer};
+use super::course::{self, Stage};
+use super::watch::{WINDOW_S, Watch};
+use crate::plant::{Plant, PlantSpec};
+use crate::replay::{
+    BudgetUse, Control, Loads, Meaning, Playback, Sizes, TelemetryError, batch_work_core_s, idle,
+};
+use crate::rng::{Purpose, Stream};
+use crate::trace::Trace;
+use crate::world::{Checks, TripFraction, Violation, World};
+
+/// Windows of 100 ms in a second.
+const WINDOWS_A_SECOND: usize = 10;
+
+/// Who keeps the draw down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Keeper {
+    /// Nobody.
+    None,
+    /// Hardware: on the supplies' alert every server above its even share is capped, all cores alike.
+    FullServer,
+    /// The paper's controller: steps, even shares, a plain timer.
+    Paper,
+    /// Steps, with shares by need.
+    Stepwise,
+    /// The model, with shares by need.
+    Predictive,
+    /// The highest p-states that fit at every instant, knowing the load: the physical limit.
+    Oracle,
+}
+
+impl Keeper {
+    /// All of them, in the order of reports.
+    pub const ALL: [Self; 6] =
+        [Self::None, Self::FullServer, Self::Paper, Self::Stepwise, Self::Predictive, Self::Oracle];
+
+    /// Its name in options and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::FullServer => "full-server",
+            Self::Paper => "paper",
+            Self::Stepwise => "stepwise",
+            Self::Predictive => "predictive",
+            Self::Oracle => "oracle",
+        }
+    }
+
+    /// How the budget is split; `None` where nobody splits it.
+    #[must_use]
+    pub const fn shares(self) -> Option<SharePolicy> {
+        match self {
+            Self::None | Self::Oracle => None,
+            Self::FullServer | Self::Paper => Some(SharePolicy::Even),
+            Self::Stepwise | Self::Predictive => Some(SharePolicy::CriticalFirst),
+        }
+    }
+
+    /// The controllers of the project, where it is they.
+    fn control(self) -> Option<Control> {
+        let with = |policy| Control { shares: self.shares(), ..Control::new(policy) };
+        match self {
+            Self::None | Self::FullServer | Self::Oracle => None,
+            Self::Paper => Some(Control::PAPER),
+            Self::Stepwise => Some(with(Policy::Stepwise)),
+            Self::Predictive => Some(with(Policy::Predictive)),
+        }
+    }
+}
+
+impl fmt::Display for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What to measure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Options {
+    /// Budgets, in percent of the uncapped peak.
+    pub budgets_percent: Vec<f64>,
+    /// Who is compared.
+    pub policies: Vec<Keeper>,
+    /// For each, series are dealt anew to the servers; also of all other chance.
+    pub seeds: Vec<u64>,
+    /// Servers of the chassis.
+    pub servers: usize,
+    /// How large they are.
+    pub sizes: Sizes,
+    /// Recorded hours to leave out at the start.
+    pub skip_hours: f64,
+    /// Recorded hours to play; `None` for all.
+    pub hours: Option<f64>,
+    /// A server of 40 cores.
+    pub model: PowerModel,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            budgets_percent: vec![102.0, 100.0, 95.0, 90.0, 85.0, 80.0],
+            policies: Keeper::ALL.to_vec(),
+            seeds: vec![1],
+            servers: 12,
+            sizes: Sizes::Equal,
+            skip_hours: 0.0,
+            hours: Some(3.0),
+            model: PowerModel::PAPER,
+        }
+    }
+}
+
+/// One data set, dealt to the servers by one seed.
+#[derive(Clone, Debug)]
+pub struct Case {
+    data: String,
+    seed: u64,
+    sizes: Sizes,
+    meaning: Meaning,
+    series: usize,
+    length: Duration,
+    plant: PlantSpec,
+    idle: Watts,
+}
+
+/// What a case draws and does without a budget.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Uncapped {
+    /// Means over 100 ms, in watts.
+    windows_w: Vec<f64>,
+    peak_w: f64,
+    mean_w: f64,
+    batch_work_core_s: f64,
+}
+
+/// One controller under one budget.
+#[derive(Clone, Debug)]
+pub struct Job {
+    case: Arc<Case>,
+    uncapped: Arc<Uncapped>,
+    budget_percent: f64,
+    keeper: Keeper,
+}
+
+/// One controller under one budget. Power is the true power at the supplies' input; runs of one data set
+/// and seed have the same load.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The data set.
+    pub data: String,
+    /// By which the series were dealt to the servers.
+    pub seed: u64,
+    /// The budget, in percent of `peak_w`.
+    pub budget_percent: f64,
+    /// Who kept the draw down.
+    pub policy: Keeper,
+    /// How the budget was split; `null` where nobody splits it.
+    pub shares: Option<&'static str>,
+    /// Core-seconds that user-facing cores were held below their highest frequency, by any cause.
+    pub user_facing_throttled_core_s: f64,
+    /// Batch VMs' work done ÷ that without a budget; `null` without such work.
+    pub batch_work_ratio: Option<f64>,
+    /// The share of 100 ms means above the budget.
+    pub over_budget_share: f64,
+    /// How far the breaker of that budget went towards its trip: 1 or more is a trip.
+    pub trip_fraction_max: f64,
+    /// Drawn ÷ allowed, over the seconds whose mean draw without a budget is above it; `null` without one.
+    pub budget_used_ratio: Option<f64>,
+    /// Seconds in which an out-of-band cap, a server's own limit (RAPL) or the supplies' overload alert
+    /// held at least one core of a VM below what software let it have.
+    pub hardware_s: f64,
+    /// Changes of a batch core's p-state by software in a minute, as a mean over them.
+    pub pstate_changes_per_core_min: f64,
+    /// What a series was taken for.
+    pub series_are: Meaning,
+    /// Series that were played.
+    pub series_used: usize,
+    /// Servers of the chassis.
+    pub servers: usize,
+    /// Seconds that were played.
+    pub played_s: f64,
+    /// The budget.
+    pub budget_w: f64,
+    /// The highest mean over 100 ms without a budget.
+    pub peak_w: f64,
+    /// What the chassis draws while nothing runs on it: no throttling goes much below it.
+    pub idle_w: f64,
+    /// The highest mean over 100 ms.
+    pub max_power_w: f64,
+    /// The mean draw.
+    pub mean_power_w: f64,
+}
+
+/// Every data set with every seed, in order.
+///
+/// # Errors
+/// If an option is out of range.
+pub fn cases(options: &Options, traces: &[(String, Trace)]) -> Result<Vec<Case>, TelemetryError> {
+    let playback = Playback {
+        servers: Some(options.servers),
+        skip_s: 3600.0 * options.skip_hours,
+        length_s: options.hours.map(|hours| 3600.0 * hours),
+        scale: 1.0,
+        model: options.model,
+    };
+    let mut cases = Vec::new();
+    for (data, trace) in traces {
+        let loads = Loads::cut(trace, &playback)?;
+        cases.extend(options.seeds.iter().map(|seed| Case::new(data, &loads, options, *seed)));
+    }
+    Ok(cases)
+}
+
+impl Case {
+    fn new(data: &str, loads: &Loads, options: &Options, seed: u64) -> Self {
+        let order = dealt(loads.places(), seed);
+        let plant = loads.plant(|place| order[place], options.sizes, Watts::ZERO, true);
+        Self {
+            data: data.to_owned(),
+            seed,
+            sizes: options.sizes,
+            meaning: loads.meaning,
+            series: loads.series(),
+            length: loads.length,
+            idle: idle(&plant),
+            plant,
+        }
+    }
+
+    /// Plays it without a budget.
+    ///
+    /// # Errors
+    /// Never: nobody promises anything.
+    pub fn uncapped(&self) -> Result<Uncapped, Violation> {
+        let plant = PlantSpec { hardware_caps: false, ..self.plant.clone() };
+        let mut stage = Stage::Plant(Box::new(Plant::new(plant, self.seed)), Baseline::Nobody);
+        let mut windows_w = Vec::new();
+        let watch = course::watch(&mut stage, &[], self.length.as_secs_f64(), |_, _, mean_w| {
+            windows_w.push(mean_w);
+        })?;
+        Ok(Uncapped {
+            peak_w: watch.max_w(),
+            mean_w: watch.mean_w(),
+            batch_work_core_s: batch_work_core_s(stage.plant().truth()),
+            windows_w,
+        })
+    }
+
+    /// The data set.
+    #[must_use]
+    pub fn data(&self) -> &str {
+        &self.data
+    }
+}
+
+/// The series of every place, a seeded permutation (Fisher and Yates): also the first seed deals anew.
+fn dealt(places: usize, seed: u64) -> Vec<usize> {
+    let mut stream = Stream::new(seed, Purpose::Placement, 0, 0);
+    let mut order: Vec<usize> = (0..places).collect();
+    for last in (1..places).rev() {
+        order.swap(last, stream.below(last + 1));
+    }
+    order
+}
+
+/// Every controller under every budget: by case, then by budget, then by policy. `uncapped` is in the
+/// cases' order.
+#[must_use]
+pub fn jobs(options: &Options, cases: Vec<Case>, uncapped: Vec<Uncapped>) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for (case, uncapped) in cases.into_iter().zip(uncapped) {
+        let (case, uncapped) = (Arc::new(case), Arc::new(uncapped));
+        for budget_percent in options.budgets_percent.iter().copied() {
+            jobs.extend(options.policies.iter().map(|keeper| Job {
+                case: Arc::clone(&case),
+                uncapped: Arc::clone(&uncapped),
+                budget_percent,
+                keeper: *keeper,
+            }));
+        }
+    }
+    jobs
+}
+
+impl Job {
+    /// Makes the run. That of nobody was made before.
+    ///
+    /// # Errors
+    /// When a controller breaks a promise that holds for every contender.
+    pub fn run(&self) -> Result<Row, Violation> {
+        let budget_w = self.budget().as_f64();
+        let mut judge = Judge::new(budget_w, &self.uncapped.windows_w);
+        if self.keeper == Keeper::None {
+            self.uncapped.windows_w.iter().for_each(|mean_w| judge.window(*mean_w));
+            return Ok(self.unhindered(&judge));
+        }
+
+        let mut stage = self.stage();
+        let length_s = self.case.length.as_secs_f64();
+        let watch = course::watch(&mut stage, &[budget_w], length_s, |_, _, mean_w| {
+            judge.window(mean_w);
+        })?;
+        Ok(self.row(&judge, &watch, stage.plant()))
+    }
+
+    fn budget(&self) -> Watts {
+        let budget_w = self.uncapped.peak_w * self.budget_percent / 100.0;
+        Watts::from_f64(budget_w).unwrap_or(Watts::MAX)
+    }
+
+    fn stage(&self) -> Stage {
+        let Case { seed, length, .. } = *self.case;
+        let budget = self.budget();
+        let spec = PlantSpec { budget, ..self.case.plant.clone() };
+        if let Some(control) = self.keeper.control() {
+            let mut setup = control.setup(spec, seed, length);
+            setup.checks = Checks::NONE;
+            self.fit_floors(&mut setup);
+            return Stage::World(Box::new(World::new(setup)));
+        }
+
+        let servers = spec.servers.len() as u64;
+        let mut plant = Plant::new(spec, seed);
+        let baseline = if self.keeper == Keeper::FullServer {
+            // A server's share is of what is left behind losses, fans and switch.
+            let dc = Watts::from_f64(plant.dc_behind(budget.as_f64())).unwrap_or(budget);
+            Baseline::FullServer(FullServer::new(budget, dc.per(servers)))
+        } else {
+            plant.set_oracle(Some(budget));
+            Baseline::Nobody
+        };
+        Stage::Plant(Box::new(plant), baseline)
+    }
+
+    /// A small server can be capped lower than a usual one, a large one not as low.
+    fn fit_floors(&self, setup: &mut crate::world::Setup) {
+        let fit = |n: usize, floor: &mut Option<Watts>| {
+            let scaled = |w: Watts| Watts::from_f64(self.case.sizes.of(n) * w.as_f64());
+            *floor = floor.and_then(scaled);
+        };
+        for (n, server) in setup.chassis.servers.iter_mut().enumerate() {
+            fit(n, &mut server.out_of_band_floor);
+        }
+        for (n, agent) in setup.agents.iter_mut().enumerate() {
+            fit(n, &mut agent.server_limit_floor);
+        }
+    }
+
+    /// The row of nobody.
+    fn unhindered(&self, judge: &Judge<'_>) -> Row {
+        let Case { data, seed, meaning, series, plant, idle, .. } = &*self.case;
+        let Uncapped { peak_w, mean_w, batch_work_core_s, .. } = *self.uncapped;
+        Row {
+            data: data.clone(),
+            seed: *seed,
+            budget_percent: self.budget_percent,
+            policy: self.keeper,
+            shares: self.keeper.shares().map(SharePolicy::name),
+            user_facing_throttled_core_s: 0.0,
+            batch_work_ratio: (batch_work_core_s > 0.0).then_some(1.0),
+            over_budget_share: judge.over_share(),
+            trip_fraction_max: judge.trip.max(),
+            budget_used_ratio: judge.used.ratio(),
+            hardware_s: 0.0,
+            pstate_changes_per_core_min: 0.0,
+            series_are: *meaning,
+            series_used: *series,
+            servers: plant.servers.len(),
+            played_s: self.case.length.as_secs_f64(),
+            budget_w: self.budget().as_f64(),
+            peak_w,
+            idle_w: idle.as_f64(),
+            max_power_w: peak_w,
+            mean_power_w: mean_w,
+        }
+    }
+
+    fn row(&self, judge: &Judge<'_>, watch: &Watch, plant: &Plant) -> Row {
+        let truth = plant.truth();
+        let unhindered = self.unhindered(judge);
+        let done = batch_work_core_s(truth) / self.uncapped.batch_work_core_s;
+        Row {
+            user_facing_throttled_core_s: truth.user_facing_throttled_core_s.total(),
+            batch_work_ratio: unhindered.batch_work_ratio.map(|_| done),
+            hardware_s: truth.hardware_engaged_s,
+            pstate_changes_per_core_min: changes_per_core_min(plant),
+            max_power_w: watch.max_w(),
+            mean_power_w: watch.mean_w(),
+            ..unhindered
+        }
+    }
+}
+
+/// P-state changes by software, of one batch core in a minute.
+fn changes_per_core_min(plant: &Plant) -> f64 {
+    let vms = plant.spec().servers.iter().flat_map(|server| &server.vms);
+    let batch = vms.filter(|vm| vm.class == VmClass::NonUserFacing);
+    let cores: usize = batch.map(|vm| vm.cores.len()).sum();
+    let minutes = plant.truth().elapsed_s / 60.0;
+    plant.pstate_changes() as f64 / (cores.max(1) as f64 * minutes)
+}
+
+/// Judges the draw of one run against its budget, window by window, beside the same load without one.
+#[derive(Debug)]
+struct Judge<'a> {
+    budget_w: f64,
+    uncapped_w: &'a [f64],
+    windows: usize,
+    over: usize,
+    second_w: f64,
+    trip: TripFraction,
+    used: BudgetUse,
+}
+
+impl<'a> Judge<'a> {
+    fn new(budget_w: f64, uncapped_w: &'a [f64]) -> Self {
+        Self {
+            budget_w,
+            uncapped_w,
+            windows: 0,
+            over: 0,
+            second_w: 0.0,
+            trip: TripFraction::default(),
+            used: BudgetUse::default(),
+        }
+    }
+
+    /// Takes the mean of the next 100 ms.
+    fn window(&mut self, mean_w: f64) {
+        self.windows += 1;
+        self.over += usize::from(mean_w > self.budget_w);
+        self.trip.take(mean_w, self.budget_w, WINDOW_S);
+        self.second_w += mean_w / WINDOWS_A_SECOND as f64;
+        if self.windows.is_multiple_of(WINDOWS_A_SECOND) {
+            let second = self.windows - WINDOWS_A_SECOND..self.windows;
+            let uncapped_w: f64 =
+                self.uncapped_w.get(second).unwrap_or_default().iter().sum::<f64>();
+            let uncapped_w = uncapped_w / WINDOWS_A_SECOND as f64;
+            self.used.second(self.second_w, uncapped_w, self.budget_w);
+            self.second_w = 0.0;
+        }
+    }
+
+    fn over_share(&self) -> f64 {
+        self.over as f64 / self.windows.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::ReadOptions;
+
+    /// Eighteen VMs for three servers: half of them rise for the second minute.
+    fn data() -> Vec<(String, Trace)> {
+        let mut text = String::from("timestamp,vm,cpu_pct\n");
+        for t in (0..=180).step_by(20) {
+            for vm in 0..18 {
+                let high = (60..=120).contains(&t) && vm < 9;
+                text += &format!("{t},v{vm},{}\n", if high { 95 } else { 20 + vm });
+            }
+        }
+        let options =
+            ReadOptions { series_column: Some("vm".to_owned()), ..ReadOptions::default() };
+        let trace = Trace::read(text.as_bytes(), "made", &options).unwrap();
+        vec![("made".to_owned(), trace)]
+    }
+
+    fn options() -> Options {
+        Options { servers: 3, budgets_percent: vec![102.0, 85.0], ..Options::default() }
+    }
+
+    fn rows(options: &Options) -> Vec<Row> {
+        let cases = cases(options, &data()).unwrap();
+        let uncapped = cases.iter().map(|case| case.uncapped().unwrap()).collect();
+        jobs(options, cases, uncapped).iter().map(|job| job.run().unwrap()).collect()
+    }
+
+    #[test]
+    fn windows_are_judged_by_hand() {
+        // Two seconds: the first fits, the second would draw 1200 W in the mean.
+        let mut uncapped = vec![900.0; 10];
+        uncapped.extend([1400.0, 1000.0].repeat(5));
+        let mut judge = Judge::new(1000.0, &uncapped);
+        for _ in 0..10 {
+            judge.window(900.0);
+        }
+        assert_eq!((judge.over_share(), judge.used.ratio()), (0.0, None));
+        for mean_w in [1100.0, 800.0].repeat(5) {
+            judge.window(mean_w);
+        }
+        assert_eq!(judge.over_share(), 0.25);
+        assert_eq!(judge.used.ratio(), Some(0.95));
+        // Half a second at 1.1 of 10 s, less half a second of 60 s.
+        let trip = judge.trip.max();
+        assert!((0.04..0.05).contains(&trip), "{trip}");
+    }
+
+    #[test]
+    fn every_seed_deals_anew_and_nobody_gets_lost() {
+        let (one, two) = (dealt(72, 1), dealt(72, 2));
+        assert_ne!(one, two);
+        assert_eq!(one, dealt(72, 1));
+        let mut sorted = one.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..72).collect::<Vec<_>>());
+        assert_ne!(one, sorted, "the first seed too");
+    }
+
+    #[test]
+    fn the_load_alone_is_what_all_are_judged_against() {
+        let all = rows(&options());
+        assert_eq!(all.len(), 12);
+        let find = |policy, percent| {
+            let mine = |row: &&Row| row.policy == policy && row.budget_percent == percent;
+            all.iter().find(mine).unwrap()
+        };
+        let fits = find(Keeper::None, 102.0);
+        assert_eq!((fits.over_budget_share, fits.trip_fraction_max), (0.0, 0.0));
+        assert_eq!((fits.budget_used_ratio, fits.batch_work_ratio), (None, Some(1.0)));
+        assert!((fits.budget_w / fits.peak_w - 1.02).abs() < 1e-6);
+        assert_eq!((fits.series_are, fits.series_used), (Meaning::Vm, 18));
+        let tight = find(Keeper::None, 85.0);
+        assert!(tight.trip_fraction_max > 1.0 && tight.over_budget_share > 0.2, "{tight:?}");
+        assert!(tight.budget_used_ratio.unwrap() > 1.0);
+
+        let oracle = find(Keeper::Oracle, 85.0);
+        assert_eq!((oracle.over_budget_share, oracle.shares), (0.0, None));
+        assert!((0.95..=1.0).contains(&oracle.budget_used_ratio.unwrap()), "{oracle:?}");
+        assert!(oracle.batch_work_ratio.unwrap() < 1.0);
+        let full = find(Keeper::FullServer, 85.0);
+        assert!(full.hardware_s > 10.0 && full.over_budget_share < 0.2, "{full:?}");
+        assert!(full.user_facing_throttled_core_s > 0.0);
+        for policy in [Keeper::Paper, Keeper::Stepwise, Keeper::Predictive] {
+            let row = find(policy, 85.0);
+            assert!(row.trip_fraction_max < 1.0, "{row:?}");
+            assert!((0.5..1.0).contains(&row.batch_work_ratio.unwrap()), "{row:?}");
+            assert!(row.budget_used_ratio.unwrap() < 1.02, "{row:?}");
+            assert!(row.pstate_changes_per_core_min > 0.0, "{row:?}");
+        }
+        assert_eq!(find(Keeper::Paper, 85.0).shares, Some("even"));
+        assert_eq!(find(Keeper::Stepwise, 85.0).shares, Some("critical-first"));
+    }
+
+    #[test]
+    fn the_same_run_is_the_same_and_unequal_servers_are_kept_too() {
+        let options = Options {
+            sizes: Sizes::Unequal,
+            policies: vec![Keeper::Stepwise],
+            seeds: vec![1, 2],
+            budgets_percent: vec![85.0],
+            ..options()
+        };
+        let all = rows(&options);
+        assert_eq!(all, rows(&options));
+        assert_ne!(all[0].peak_w, all[1].peak_w, "other places, other cores");
+        assert!(all.iter().all(|row| row.trip_fraction_max < 1.0), "{all:?}");
+    }
+}
