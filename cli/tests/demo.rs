@@ -35,7 +35,8 @@ fn a_demo_holds_its_budget_and_leaves_nothing_running() {
     let parent = tempfile::tempdir().unwrap();
     let keep = parent.path().join("kept");
     let keep_text = keep.display().to_string();
-    let args = ["demo", "--servers", "2", "--seconds", "8", "--json", "--keep", &keep_text];
+    let mut args = vec!["demo", "--servers", "2", "--seconds", "8", "--json", "--keep", &keep_text];
+    args.extend(["--preset", "paper", "--shares", "critical-first"]);
     let output = ballast(&args);
     assert!(output.status.success(), "{}", stderr(&output));
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -45,10 +46,15 @@ fn a_demo_holds_its_budget_and_leaves_nothing_running() {
     assert_eq!(number("user_facing_throttled_core_s"), 0.0, "{summary}");
     assert_eq!(summary["restored"], true, "{summary}");
     assert_eq!(summary["agents_acted"], 2, "{summary}");
+    assert_eq!(summary["shares"], "critical-first", "{summary}");
     assert!(number("alerts") >= 1.0 && number("agent_rss_mib_max") > 1.0, "{summary}");
     assert_eq!(running(&keep), [""; 0]);
 
     // What is kept are real examples.
+    let chassis = fs::read_to_string(keep.join("config/chassis.toml")).unwrap();
+    assert!(
+        chassis.contains("shares = \"critical-first\"") && chassis.contains("lift = \"paper\"")
+    );
     for (command, file) in [("agent", "agent-s01.toml"), ("chassis", "chassis.toml")] {
         let file = keep.join("config").join(file).display().to_string();
         let checked = ballast(&[command, "--config", &file, "--check-config"]);

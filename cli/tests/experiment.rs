@@ -227,3 +227,87 @@ fn wrong_values_are_refused_with_what_is_allowed() {
         assert!(stderr.contains(said), "{args}: {stderr}");
     }
 }
+
+/// Eight VMs' CPU use for four minutes; half of them rise in the second.
+fn measured(file: &Path) {
+    let mut text = String::from("t_s,a,b,c,d,e,f,g,h\n");
+    for t in (0..=240).step_by(60) {
+        let high = if (60..=120).contains(&t) { 95 } else { 25 };
+        text += &format!("{t},{high},20,{high},30,{high},40,{high},50\n");
+    }
+    fs::write(file, text).unwrap();
+}
+
+#[test]
+fn measured_load_has_a_row_for_every_budget_and_policy() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("made.csv");
+    measured(&file);
+    let run = |more: &str| {
+        let args = format!("experiment traces --telemetry {} --servers 2 {more}", file.display());
+        json(&format!("{args} --hours 0.05 --json"))
+    };
+    let report = run("");
+    check(
+        &report,
+        &[
+            "budget_percent",
+            "user_facing_throttled_core_s",
+            "batch_work_ratio",
+            "over_budget_share",
+            "trip_fraction_max",
+            "hardware_s",
+            "pstate_changes_per_core_min",
+            "budget_w",
+            "peak_w",
+        ],
+    );
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6 * 6);
+    let shares: Vec<_> = rows[..6].iter().map(|row| (&row["policy"], &row["shares"])).collect();
+    let expected = serde_json::json!([
+        ["none", null],
+        ["full-server", "even"],
+        ["paper", "even"],
+        ["stepwise", "critical-first"],
+        ["predictive", "critical-first"],
+        ["oracle", null]
+    ]);
+    assert_eq!(serde_json::json!(shares), expected);
+    assert!(rows.iter().all(|row| row["data"] == "made" && row["seed"] == 1));
+    // At 102 and 100 % the load fits: there is nothing to use.
+    assert!(rows[..12].iter().all(|row| row["budget_used_ratio"].is_null()));
+    assert!(rows[12..].iter().all(|row| row["budget_used_ratio"].is_f64()), "{report}");
+    assert_eq!(report["goals"].as_array().map(Vec::len), Some(1));
+
+    let some = "--budgets 90 --policies none,stepwise,oracle --seeds 2 --unequal";
+    let one = run(&format!("{some} --threads 1"));
+    assert_eq!(one, run(&format!("{some} --threads 3")));
+    let rows = one["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2 * 3);
+    assert_ne!(rows[0]["peak_w"], rows[3]["peak_w"], "every seed deals anew");
+}
+
+#[test]
+fn measured_load_that_cannot_be_read_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (packed, twin) = (folder.path().join("vms.tar.gz"), folder.path().join("vms.csv"));
+    fs::write(&packed, [0x1F, 0x8B, 8, 0]).unwrap();
+    measured(&twin);
+    let twins = format!("{0} {0}", twin.display());
+    for (files, says) in [
+        (packed.display().to_string(), "this is gzip"),
+        (format!("{}/missing.csv", folder.path().display()), "missing.csv"),
+        (twins, "another file is called vms too"),
+        (format!("{} --skip-hours 9", twin.display()), "skip (hours) = 9"),
+        (format!("{} --budgets 5", twin.display()), "a number from 10 to 1000"),
+        (
+            format!("{} --policies thunderbolt", twin.display()),
+            "possible values: none, full-server",
+        ),
+    ] {
+        let output = ballast(&format!("experiment traces --telemetry {files}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(says), "{files}: {said}");
+    }
+}

@@ -351,7 +351,7 @@ mod tests {
     fn people_are_told_the_same() {
         let text = summary().text();
         for part in [
-            "full-server by pstate, 12 servers, 30 s",
+            "full-server by pstate, even shares, 12 servers, 30 s",
             "2480 W, 2300 W",
             "0.40 s, 0.00 s",
             "80.0 %, 100.0 %",
