@@ -53,7 +53,7 @@ fn a_demo_holds_its_budget_and_leaves_nothing_running() {
     // What is kept are real examples.
     let chassis = fs::read_to_string(keep.join("config/chassis.toml")).unwrap();
     assert!(
-        chassis.contains("shares = \"critical-first\"") && chassis.contains("lift = \"paper\"")
+        chassis.contains("shares = \"critical-first\"") && chassis.contains("preset = \"paper\"")
     );
     for (command, file) in [("agent", "agent-s01.toml"), ("chassis", "chassis.toml")] {
         let file = keep.join("config").join(file).display().to_string();

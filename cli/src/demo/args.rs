@@ -86,7 +86,7 @@ impl ControlArgs {
             policy: self.policy.map_or(preset.policy, PolicyArg::policy),
             actuator: self.actuator.map_or(preset.actuator, ActuatorArg::actuator),
             shares: self.shares.map(SharesArg::shares).or(preset.shares),
-            lift_rule: preset.lift_rule,
+            paper: preset.paper,
         })
     }
 }
@@ -184,7 +184,6 @@ pub(crate) fn positive(text: &str) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
-    use ballast_chassis_core::LiftRule;
     use clap::Parser;
 
     use super::*;
@@ -210,8 +209,7 @@ mod tests {
         assert_eq!(control("--shares critical-first --preset paper").unwrap(), paper_first);
         let floating = control("--actuator cpu-max --policy predictive --preset paper").unwrap();
         assert_eq!((floating.policy, floating.actuator), (Policy::Predictive, Actuator::CpuMax));
-        assert_eq!(floating.lift_rule, Some(LiftRule::Paper));
-        assert_eq!(control("--shares even").unwrap().lift_rule, None);
+        assert!(floating.paper && !control("--shares even").unwrap().paper);
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use ballast_chassis_core::LiftRule;
 use ballast_sim::plant::{PlantSpec, SensorSpec, ServerSpec};
 use ballast_sim::replay::Control;
 use ballast_types::VmClass;
@@ -156,29 +155,25 @@ pub(crate) fn chassis(
             quoted(&shares.name())
         )
     });
-    let lift = control.lift_rule.map_or_else(String::new, |rule| {
-        let rule = match rule {
-            LiftRule::Restorable => "restorable",
-            LiftRule::Paper => "paper",
-        };
-        format!(
-            "# How an episode ends: \"restorable\", or \"paper\" by a plain timer.\nlift = {}\n",
-            quoted(&rule)
-        )
-    });
+    let preset = if control.paper {
+        "# The rules of the paper, where no key says otherwise: even shares, a plain timer.\n\
+         preset = \"paper\"\n"
+    } else {
+        ""
+    };
     let mut text = format!(
         "# The chassis manager: watches the power supplies, tells the agents how far to go.\n\n\
          chassis = {}\n\
          # What the chassis may draw from its feeds.\n\
          budget_w = {:?}\n\
-         {shares}{}\n\
+         {preset}{shares}{}\n\
          # One machine plays all servers here: none of them goes before the others.\n\
          [realtime]\n\
          enabled = false\n\n\
          [alert]\n\
          # A capping episode ends after the draw, and what would come back, stayed below the\n\
          # threshold for this long. The default is 30000; a demo has less time to show it.\n\
-         lift_hold_ms = {lift_hold_ms}\n{lift}",
+         lift_hold_ms = {lift_hold_ms}\n",
         quoted(&CHASSIS),
         plant.budget.as_f64(),
         home(at),
@@ -211,6 +206,7 @@ pub(crate) fn chassis(
 mod tests {
     use super::*;
     use ballast_agent_core::Policy;
+    use ballast_chassis_core::LiftRule;
     use ballast_daemons::config::{AgentConfig, ChassisConfig, MeterSource};
     use ballast_sim::scenario::{DemoOptions, demo};
     use ballast_types::Watts;

@@ -3,7 +3,6 @@
 use core::time::Duration;
 
 use ballast_agent_core::{Actuator, Policy};
-use ballast_chassis_core::LiftRule;
 use ballast_types::wire::SharePolicy;
 
 use crate::plant::PlantSpec;
@@ -16,25 +15,21 @@ pub struct Control {
     pub policy: Policy,
     /// What throttling acts on.
     pub actuator: Actuator,
-    /// How the budget is split; `None` for the manager's default.
+    /// How the budget is split; `None` for the manager's default, or the paper's.
     pub shares: Option<SharePolicy>,
-    /// How a capping event ends; `None` for the manager's default.
-    pub lift_rule: Option<LiftRule>,
+    /// The rules of the paper, where nothing else is said: even shares, a plain timer at an event's end.
+    pub paper: bool,
 }
 
 impl Control {
     /// The paper's controller: steps, even shares, a plain timer.
-    pub const PAPER: Self = Self {
-        policy: Policy::Stepwise,
-        actuator: Actuator::Pstate,
-        shares: Some(SharePolicy::Even),
-        lift_rule: Some(LiftRule::Paper),
-    };
+    pub const PAPER: Self =
+        Self { policy: Policy::Stepwise, actuator: Actuator::Pstate, shares: None, paper: true };
 
     /// Agents of this policy, and the defaults for all else.
     #[must_use]
     pub const fn new(policy: Policy) -> Self {
-        Self { policy, actuator: Actuator::Pstate, shares: None, lift_rule: None }
+        Self { policy, actuator: Actuator::Pstate, shares: None, paper: false }
     }
 
     /// A run of this plant under it.
@@ -43,8 +38,10 @@ impl Control {
         for agent in &mut setup.agents {
             agent.actuator = self.actuator;
         }
+        if self.paper {
+            setup.chassis = setup.chassis.as_in_the_paper();
+        }
         setup.chassis.shares = self.shares.unwrap_or(setup.chassis.shares);
-        setup.chassis.lift_rule = self.lift_rule.unwrap_or(setup.chassis.lift_rule);
         setup
     }
 }
