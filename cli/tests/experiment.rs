@@ -235,7 +235,7 @@ fn measured(file: &Path) {
         let high = if (60..=120).contains(&t) { 95 } else { 25 };
         text += &format!("{t},{high},20,{high},30,{high},40,{high},50\n");
     }
-    fs::write(file, text).unwrap();
+    fs::write(file, text).expect("the folder is writable");
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn measured(file: &Path) {
         let values: Vec<_> = (0..18).map(value).collect();
         text += &format!("{t},{}\n", values.join(","));
     }
-    fs::write(file, text).unwrap();
+    fs::write(file, text).expect("the folder is writable");
 }
 
 fn replay(file: &Path, args: &str) -> Output {
