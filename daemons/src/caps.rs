@@ -256,7 +256,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let device = device();
         let mut cap =
-            Kept::open(device.clone(), &folder.path().join("gone/cap.json"), "dcmi").unwrap();
+            Kept::open(device.clone(), &folder.path().join("gone/caps/cap.json"), "dcmi").unwrap();
         assert!(cap.set(CAP).unwrap_err().reason.contains("not written down"));
         assert_eq!(device.limit(), 300);
     }
