@@ -36,10 +36,10 @@ fn options(budget: i64) -> Options {
     }
 }
 
-fn playing(options: Options, change: impl FnOnce(&mut Playback)) -> Options {
-    let mut playback = options.playback;
+fn playing(options: &Options, change: impl FnOnce(&mut Playback)) -> Options {
+    let mut playback = options.playback.clone();
     change(&mut playback);
-    Options { playback, ..options }
+    Options { playback, ..options.clone() }
 }
 
 fn run(trace: &Trace, options: &Options) -> TelemetryReport {
@@ -85,7 +85,7 @@ fn what_is_wrong_with_the_input_is_counted() {
     let report = run(&trace(text), &options(1000));
     assert_eq!((report.clamped_values, report.gaps), (2, 1));
     // More series than servers: VMs.
-    let wide = playing(options(1000), |p| {
+    let wide = playing(&options(1000), |p| {
         (p.servers, p.scale, p.length_s) = (Some(2), 2.0, Some(20.0));
     });
     let report = run(&trace("t_s,u,v,w\n0,10,20,30\n300,10,,90\n"), &wide);
@@ -105,11 +105,11 @@ fn senseless_options_are_refused_with_their_values() {
     for (options, part) in [
         (options(0), "budget_w = 0"),
         (options(-5), "budget_w = -5"),
-        (playing(options(900), |p| p.scale = f64::NAN), "scale = NaN"),
-        (playing(options(900), |p| p.servers = Some(0)), "servers = 0"),
-        (playing(options(900), |p| p.skip_s = 1e9), "skip"),
-        (playing(options(900), |p| p.length_s = Some(-1.0)), "hours"),
-        (playing(options(900), |p| p.model.full_w = 1.0), "power model"),
+        (playing(&options(900), |p| p.scale = f64::NAN), "scale = NaN"),
+        (playing(&options(900), |p| p.servers = Some(0)), "servers = 0"),
+        (playing(&options(900), |p| p.skip_s = 1e9), "skip"),
+        (playing(&options(900), |p| p.length_s = Some(-1.0)), "hours"),
+        (playing(&options(900), |p| p.model.full_w = 1.0), "power model"),
     ] {
         let text = refused(options).to_string();
         assert!(text.contains(part), "{text}");
