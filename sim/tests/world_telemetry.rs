@@ -37,7 +37,7 @@ fn options(budget: i64) -> Options {
 }
 
 fn playing(options: &Options, change: impl FnOnce(&mut Playback)) -> Options {
-    let mut playback = options.playback.clone();
+    let mut playback = options.playback;
     change(&mut playback);
     Options { playback, ..options.clone() }
 }
