@@ -43,9 +43,10 @@ pub(crate) struct Choice {
     /// How many recorded hours to play; 0 for all
     #[arg(long, value_name = "H", default_value_t = 3.0, value_parser = not_negative)]
     hours: f64,
-    /// Recorded hours to leave out at the start
-    #[arg(long, value_name = "H", default_value_t = 0.0, value_parser = not_negative)]
-    skip_hours: f64,
+    /// Recorded hours to leave out at the start [default: such that the busiest instant of all series is in
+    /// the middle of what is played]
+    #[arg(long, value_name = "H", value_parser = not_negative)]
+    skip_hours: Option<f64>,
     /// The first seed; the others follow it. Each deals the series anew to servers and VMs
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
@@ -88,17 +89,19 @@ impl Choice {
         let files: Vec<_> = self.telemetry.iter().map(|file| shown(file)).collect();
         let mut command = format!(
             "ballast experiment traces --telemetry {} --budgets {} --policies {} --servers {} \
-             --hours {} --skip-hours {} --seed {} --seeds {}{}",
+             --hours {} --seed {} --seeds {}{}",
             files.join(" "),
             list(&options.budgets_percent, f64::to_string),
             list(&options.policies, |policy| policy.name().to_owned()),
             options.servers,
             self.hours,
-            self.skip_hours,
             self.seed,
             self.seeds,
             self.server.flags(),
         );
+        if let Some(hours) = self.skip_hours {
+            command.push_str(&format!(" --skip-hours {hours}"));
+        }
         if self.unequal {
             command.push_str(" --unequal");
         }
@@ -186,11 +189,12 @@ fn heading(rows: &[&Row]) -> String {
         Meaning::Vm => "VMs",
     };
     format!(
-        "{}: {} series as {series} on {} servers, {:.2} h, peak {:.0} W, idle {:.0} W",
+        "{}: {} series as {series} on {} servers, {:.2} h after {:.2} h, peak {:.0} W, idle {:.0} W",
         row.data,
         row.series_used,
         row.servers,
         row.played_s / 3600.0,
+        row.skipped_s / 3600.0,
         median(rows.iter().map(|row| row.peak_w)).unwrap_or(f64::NAN),
         row.idle_w,
     )
@@ -267,7 +271,7 @@ fn words(options: &Options) -> String {
         Sizes::Unequal => "of 40, 20 and 60 cores by turns, with VMs and watts in proportion",
     };
     format!(
-        "Recorded CPU use or watts on {servers} servers {sizes}. Power is made: CPU use through a \
+        "Recorded CPU use or watts on {servers} servers {sizes}, {from}. Power is made: CPU use through a \
          server's power model; fans, switch and the supplies' losses are added. Where there are more \
          series than servers, each is a VM: three user-facing VMs of 4 cores and three batch VMs of 6 \
          on each server of 40; which VM is user-facing is our assumption. For every seed the series are \
@@ -283,6 +287,11 @@ fn words(options: &Options) -> String {
          share; `paper` is stepwise with even shares and the plain timer; `stepwise` and `predictive` have \
          critical-first shares; `oracle` knows the load. A budget near the idle draw cannot be kept by \
          anybody.",
+        from = if options.skip_hours.is_some() {
+            "from a given hour on"
+        } else {
+            "around the busiest instant"
+        },
         servers = options.servers,
         seeds = options.seeds.len(),
     )
@@ -309,6 +318,7 @@ mod tests {
             series_are: Meaning::Vm,
             series_used: 72,
             servers: 12,
+            skipped_s: 0.0,
             played_s: 10_800.0,
             budget_w: 2000.0,
             peak_w: 2000.0,

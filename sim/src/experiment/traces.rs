@@ -103,8 +103,8 @@ pub struct Options {
     pub servers: usize,
     /// How large they are.
     pub sizes: Sizes,
-    /// Recorded hours to leave out at the start.
-    pub skip_hours: f64,
+    /// Recorded hours to leave out at the start; `None` to play the hours around the busiest instant.
+    pub skip_hours: Option<f64>,
     /// Recorded hours to play; `None` for all.
     pub hours: Option<f64>,
     /// A server of 40 cores.
@@ -119,7 +119,7 @@ impl Default for Options {
             seeds: vec![1],
             servers: 12,
             sizes: Sizes::Equal,
-            skip_hours: 0.0,
+            skip_hours: None,
             hours: Some(3.0),
             model: PowerModel::PAPER,
         }
@@ -134,6 +134,7 @@ pub struct Case {
     sizes: Sizes,
     meaning: Meaning,
     series: usize,
+    skip_s: f64,
     length: Duration,
     plant: PlantSpec,
     idle: Watts,
@@ -193,6 +194,8 @@ pub struct Row {
     pub series_used: usize,
     /// Servers of the chassis.
     pub servers: usize,
+    /// Recorded seconds that were left out at the start.
+    pub skipped_s: f64,
     /// Seconds that were played.
     pub played_s: f64,
     /// The budget.
@@ -212,19 +215,44 @@ pub struct Row {
 /// # Errors
 /// If an option is out of range.
 pub fn cases(options: &Options, traces: &[(String, Trace)]) -> Result<Vec<Case>, TelemetryError> {
-    let playback = Playback {
-        servers: Some(options.servers),
-        skip_s: 3600.0 * options.skip_hours,
-        length_s: options.hours.map(|hours| 3600.0 * hours),
-        scale: 1.0,
-        model: options.model,
-    };
+    let length_s = options.hours.map(|hours| 3600.0 * hours);
     let mut cases = Vec::new();
     for (data, trace) in traces {
+        let skip_s = match options.skip_hours {
+            Some(hours) => 3600.0 * hours,
+            None => length_s.map_or(0.0, |length_s| around_the_busiest(trace, length_s)),
+        };
+        let playback = Playback {
+            servers: Some(options.servers),
+            skip_s,
+            length_s,
+            scale: 1.0,
+            model: options.model,
+        };
         let loads = Loads::cut(trace, &playback)?;
-        cases.extend(options.seeds.iter().map(|seed| Case::new(data, &loads, options, *seed)));
+        let case = |seed: &u64| Case { skip_s, ..Case::new(data, &loads, options, *seed) };
+        cases.extend(options.seeds.iter().map(case));
     }
     Ok(cases)
+}
+
+/// Where `length_s` seconds begin with the highest sum of all series in their middle, in seconds from the
+/// trace's start; a whole number of its periods. A peak near an end is not in the middle.
+fn around_the_busiest(trace: &Trace, length_s: f64) -> f64 {
+    let samples = trace.series.first().map_or(0, |series| series.values.len());
+    let (mut busiest, mut highest) = (0, 0.0);
+    for n in 0..samples {
+        let values = trace.series.iter().map(|series| f64::from(series.values[n]));
+        let sum: f64 = values.filter(|value| !value.is_nan()).sum();
+        if sum > highest {
+            (busiest, highest) = (n, sum);
+        }
+    }
+
+    let period_s = trace.period_s;
+    let last_s = (samples.saturating_sub(1) as f64 * period_s - length_s).max(0.0);
+    let begin_s = (busiest as f64 * period_s - 0.5 * length_s).clamp(0.0, last_s);
+    libm::floor(begin_s / period_s) * period_s
 }
 
 impl Case {
@@ -237,6 +265,7 @@ impl Case {
             sizes: options.sizes,
             meaning: loads.meaning,
             series: loads.series(),
+            skip_s: 0.0,
             length: loads.length,
             idle: idle(&plant),
             plant,
@@ -382,6 +411,7 @@ impl Job {
             series_are: *meaning,
             series_used: *series,
             servers: plant.servers.len(),
+            skipped_s: self.case.skip_s,
             played_s: self.case.length.as_secs_f64(),
             budget_w: self.budget().as_f64(),
             peak_w,
@@ -510,6 +540,23 @@ mod tests {
         // Half a second at 1.1 of 10 s, less half a second of 60 s.
         let trip = judge.trip.max();
         assert!((0.04..0.05).contains(&trip), "{trip}");
+    }
+
+    #[test]
+    fn the_hours_around_the_peak_are_played_where_nobody_says_which() {
+        let trace = |busy: usize| {
+            let mut text = String::from("t_s,a,b\n");
+            for n in 0..100 {
+                text += &format!("{},{},\n", 300 * n, if n == busy { 90 } else { 10 });
+            }
+            text += "30000,10,5\n";
+            Trace::read(text.as_bytes(), "made", &ReadOptions::default()).unwrap()
+        };
+        assert_eq!(around_the_busiest(&trace(50), 3600.0), 44.0 * 300.0);
+        assert_eq!(around_the_busiest(&trace(50), 3500.0), 44.0 * 300.0);
+        assert_eq!(around_the_busiest(&trace(2), 3600.0), 0.0);
+        assert_eq!(around_the_busiest(&trace(99), 3600.0), 30_000.0 - 3600.0);
+        assert_eq!(around_the_busiest(&trace(50), 1e9), 0.0);
     }
 
     #[test]
