@@ -283,8 +283,11 @@ fn troubles(
         allowed.push(one_of(chance, &Kind::ALL));
     }
     let count = 1 + chance.below(8);
-    let extent =
-        Extent { servers: setup.plant.servers.len(), supplies: setup.plant.supplies.len() };
+    // Often all of it hits the same few servers.
+    let servers = setup.plant.servers.len();
+    let few = servers.min(1 + chance.below(3) as usize);
+    let servers = if chance.happens(500_000) { few } else { servers };
+    let extent = Extent { servers, supplies: setup.plant.supplies.len() };
     let first = Instant::from_millis(FIRST_S * 1000);
     let room = falls.since(first);
 

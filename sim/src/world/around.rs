@@ -83,6 +83,16 @@ pub(crate) enum Action {
     Kill(VmId),
 }
 
+impl Action {
+    /// Whether it takes something away, rather than giving it back.
+    fn restricts(&self) -> bool {
+        matches!(
+            self,
+            Self::Cap(..) | Self::Quota(_, Some(_)) | Self::Limit(Some(_)) | Self::Kill(_)
+        )
+    }
+}
+
 /// A chassis manager's surroundings.
 #[derive(Debug)]
 pub(crate) struct Manager {
@@ -220,6 +230,7 @@ impl Around {
         if self.violation.is_none() {
             let (seed, at) = (self.seed, self.now);
             let excuse = match promise {
+                Promise::Breaker if self.trips_too_fast() => Some(Excuse::TooFast),
                 Promise::Breaker | Promise::SumOfDraws => self.excuse(),
                 _ => None,
             };
@@ -227,14 +238,14 @@ impl Around {
         }
     }
 
+    /// Whether the excess tripped the breaker before anybody can have seen it and acted.
+    fn trips_too_fast(&self) -> bool {
+        let meter = self.plant.spec().supply_meter;
+        self.now.since(self.breaker.rises_since()) < REACTION + meter.refresh + meter.lag
+    }
+
     /// Why nobody could have kept the draw under the limit, if that is so.
     fn excuse(&self) -> Option<Excuse> {
-        let meter = self.plant.spec().supply_meter;
-        let reaction = REACTION + meter.refresh + meter.lag;
-        if self.now.since(self.breaker.rises_since()) < reaction {
-            return Some(Excuse::TooFast);
-        }
-
         let lately: Vec<&Fault> = self.active.lately(self.now).collect();
         let blurred = lately.iter().any(|fault| fault.blurs_supplies());
         if blurred && lately.iter().any(|fault| fault.blurs_server()) {
@@ -478,7 +489,7 @@ impl Around {
         if self.active.has(Fault::WritesFail(server)) && self.chance.happens(700_000) {
             return Err(agent::ActuatorError::Transient);
         }
-        if self.active.has(Fault::WritesIgnored(server)) {
+        if self.active.has(Fault::WritesIgnored(server)) && action.restricts() {
             return Ok(());
         }
         let host = &mut self.hosts[server];

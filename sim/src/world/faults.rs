@@ -48,7 +48,8 @@ pub enum Fault {
     },
     /// The agent of this server does not tell the truth.
     Rogue(usize, Rogue),
-    /// What this server's agent writes is acknowledged and has no effect.
+    /// What this server's agent writes to take something away is acknowledged and has no effect. What it
+    /// gives back is: a daemon reads that back, and tries again.
     WritesIgnored(usize),
     /// The first server's agent reads the second one's meter.
     MeterOf(usize, usize),
