@@ -29,7 +29,7 @@ test:
 # Property tests with cases that nobody has seen yet, and faults that break a promise, over new seeds.
 explore *ARGS:
     PROPTEST_RNG_SEED=$(date +%s) cargo test --workspace
-    cargo run --release -p ballast-sim --example hunt -- {{ARGS}}
+    cargo run --release --bin ballast -- experiment faults {{ARGS}}
 
 # The figures of README.md: alert latency, the plant's and the replay's speed.
 bench:

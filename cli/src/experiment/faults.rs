@@ -177,6 +177,9 @@ impl Campaign {
         };
 
         let named = || format!("--resume {}", file.display());
+        if !file.is_file() {
+            bail!("{}: not a file", named());
+        }
         let text = fs::read_to_string(file).with_context(named)?;
         let old: Self = serde_json::from_str(&text)
             .with_context(|| format!("{}: not the file of a campaign", named()))?;

@@ -7,80 +7,102 @@ use serde::Serialize;
 
 use crate::world::{Chance, Disorder, Fault, MeterFault, Rewind, Rogue, Window};
 
-/// One kind of trouble.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
+/// The kinds of trouble, each with its name on the command line and in reports.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $name:literal,)*) => {
+        /// One kind of trouble.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum Kind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl Kind {
+            /// All of them.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$kind),*];
+
+            /// Its name on the command line and in reports.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
     /// An agent is killed.
-    AgentDown,
+    AgentDown = "agent-down",
     /// An agent is killed every five seconds.
-    AgentCrashLoop,
+    AgentCrashLoop = "agent-crash-loop",
     /// An agent's process stands still.
-    AgentStall,
+    AgentStall = "agent-stall",
     /// The chassis manager is killed.
-    ChassisDown,
+    ChassisDown = "chassis-down",
     /// The chassis manager is killed every five seconds.
-    ChassisCrashLoop,
+    ChassisCrashLoop = "chassis-crash-loop",
     /// The chassis manager's process stands still.
-    ChassisStall,
+    ChassisStall = "chassis-stall",
     /// A server reboots.
-    Reboot,
+    Reboot = "reboot",
     /// A server's meter cannot be read.
-    MeterMissing,
+    MeterMissing = "meter-missing",
     /// A server's meter shows the same as before.
-    MeterStuck,
+    MeterStuck = "meter-stuck",
     /// A server's meter shows 0 W.
-    MeterZero,
+    MeterZero = "meter-zero",
     /// A server's meter shows a hundred times the draw.
-    MeterImplausible,
+    MeterImplausible = "meter-implausible",
     /// A server's meter is off by 5 %.
-    MeterBiased,
+    MeterBiased = "meter-biased",
     /// Two agents read each other's meters.
-    MetersSwapped,
+    MetersSwapped = "meters-swapped",
     /// A supply cannot be read.
-    SupplyUnreadable,
+    SupplyUnreadable = "supply-unreadable",
     /// A supply's meter shows the same as before.
-    SupplyStuck,
+    SupplyStuck = "supply-stuck",
     /// All supplies' meters are off by 1 %.
-    SuppliesBiased,
+    SuppliesBiased = "supplies-biased",
     /// A supply loses its feed.
-    FeedLoss,
+    FeedLoss = "feed-loss",
     /// A server cannot be reached.
-    Partition,
+    Partition = "partition",
     /// Most of what an agent writes fails.
-    WritesFail,
+    WritesFail = "writes-fail",
     /// Everything that an agent writes is refused.
-    WritesRefused,
+    WritesRefused = "writes-refused",
     /// What an agent writes is acknowledged and has no effect.
-    WritesIgnored,
+    WritesIgnored = "writes-ignored",
     /// A server's BMC does not answer.
-    BmcFails,
+    BmcFails = "bmc-fails",
     /// A server's BMC acknowledges caps and does not keep them.
-    BmcForgets,
+    BmcForgets = "bmc-forgets",
     /// Messages are lost, doubled, late.
-    Disorder,
+    Disorder = "disorder",
     /// The chassis manager is restarted without its ledger.
-    LedgerLost,
+    LedgerLost = "ledger-lost",
     /// The chassis manager is restarted with its first ledger.
-    LedgerOld,
+    LedgerOld = "ledger-old",
     /// An agent is restarted without its memory.
-    MemoryLost,
+    MemoryLost = "memory-lost",
     /// An agent is restarted with its first memory.
-    MemoryOld,
+    MemoryOld = "memory-old",
     /// A second chassis manager runs, without a ledger.
-    SecondManager,
+    SecondManager = "second-manager",
     /// A second chassis manager runs, with a copy of the ledger.
-    CopiedLedger,
+    CopiedLedger = "copied-ledger",
     /// An agent refuses every message, for an epoch far ahead.
-    RogueRefuses,
+    RogueRefuses = "rogue-refuses",
     /// An agent reports half of its draw.
-    RogueUnderstates,
+    RogueUnderstates = "rogue-understates",
     /// An agent reports 1.8 times its draw.
-    RogueOverstates,
+    RogueOverstates = "rogue-overstates",
     /// An agent's power model is up to a fifth off.
-    WrongModel,
+    WrongModel = "wrong-model",
     /// An operator lowers the budget, and takes that back.
-    BudgetMoves,
+    BudgetMoves = "budget-moves",
 }
 
 /// What there is to go wrong.
@@ -94,87 +116,6 @@ pub(super) struct Extent {
 const CRASH_PERIOD: Duration = Duration::from_secs(5);
 
 impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 35] = [
-        Self::AgentDown,
-        Self::AgentCrashLoop,
-        Self::AgentStall,
-        Self::ChassisDown,
-        Self::ChassisCrashLoop,
-        Self::ChassisStall,
-        Self::Reboot,
-        Self::MeterMissing,
-        Self::MeterStuck,
-        Self::MeterZero,
-        Self::MeterImplausible,
-        Self::MeterBiased,
-        Self::MetersSwapped,
-        Self::SupplyUnreadable,
-        Self::SupplyStuck,
-        Self::SuppliesBiased,
-        Self::FeedLoss,
-        Self::Partition,
-        Self::WritesFail,
-        Self::WritesRefused,
-        Self::WritesIgnored,
-        Self::BmcFails,
-        Self::BmcForgets,
-        Self::Disorder,
-        Self::LedgerLost,
-        Self::LedgerOld,
-        Self::MemoryLost,
-        Self::MemoryOld,
-        Self::SecondManager,
-        Self::CopiedLedger,
-        Self::RogueRefuses,
-        Self::RogueUnderstates,
-        Self::RogueOverstates,
-        Self::WrongModel,
-        Self::BudgetMoves,
-    ];
-
-    /// Its name on the command line and in reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::AgentDown => "agent-down",
-            Self::AgentCrashLoop => "agent-crash-loop",
-            Self::AgentStall => "agent-stall",
-            Self::ChassisDown => "chassis-down",
-            Self::ChassisCrashLoop => "chassis-crash-loop",
-            Self::ChassisStall => "chassis-stall",
-            Self::Reboot => "reboot",
-            Self::MeterMissing => "meter-missing",
-            Self::MeterStuck => "meter-stuck",
-            Self::MeterZero => "meter-zero",
-            Self::MeterImplausible => "meter-implausible",
-            Self::MeterBiased => "meter-biased",
-            Self::MetersSwapped => "meters-swapped",
-            Self::SupplyUnreadable => "supply-unreadable",
-            Self::SupplyStuck => "supply-stuck",
-            Self::SuppliesBiased => "supplies-biased",
-            Self::FeedLoss => "feed-loss",
-            Self::Partition => "partition",
-            Self::WritesFail => "writes-fail",
-            Self::WritesRefused => "writes-refused",
-            Self::WritesIgnored => "writes-ignored",
-            Self::BmcFails => "bmc-fails",
-            Self::BmcForgets => "bmc-forgets",
-            Self::Disorder => "disorder",
-            Self::LedgerLost => "ledger-lost",
-            Self::LedgerOld => "ledger-old",
-            Self::MemoryLost => "memory-lost",
-            Self::MemoryOld => "memory-old",
-            Self::SecondManager => "second-manager",
-            Self::CopiedLedger => "copied-ledger",
-            Self::RogueRefuses => "rogue-refuses",
-            Self::RogueUnderstates => "rogue-understates",
-            Self::RogueOverstates => "rogue-overstates",
-            Self::WrongModel => "wrong-model",
-            Self::BudgetMoves => "budget-moves",
-        }
-    }
-
     /// What the simulator does for it from `from` to `to`; nothing for the kinds that are not faults of a
     /// running machine but of how it was set up.
     pub(super) fn windows(

@@ -22,7 +22,7 @@ const COOLING_S: f64 = 60.0;
 
 /// How long a breaker carries an excess.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TripCurve {
+pub(crate) struct TripCurve {
     /// Excess (draw ÷ limit − 1), seconds, and the exponent from here to the next point.
     points: Vec<(f64, f64, f64)>,
 }
@@ -45,8 +45,7 @@ fn exponent((x, seconds): (f64, f64), (next_x, next_seconds): (f64, f64)) -> f64
 impl TripCurve {
     /// Seconds for which the breaker carries `share` times its limit without a trip; infinite up to the
     /// limit. Below the first point that point's time counts, beyond the last one the curve goes on.
-    #[must_use]
-    pub fn seconds(&self, share: f64) -> f64 {
+    pub(crate) fn seconds(&self, share: f64) -> f64 {
         let excess = share - 1.0;
         if excess <= 0.0 {
             return f64::INFINITY;
@@ -63,7 +62,7 @@ impl TripCurve {
 
 /// How far the breaker has gone towards its trip.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct TripFraction {
+pub(crate) struct TripFraction {
     curve: TripCurve,
     now: f64,
     max: f64,
@@ -71,7 +70,7 @@ pub struct TripFraction {
 
 impl TripFraction {
     /// Takes the mean draw of the last `seconds`, against the limit that was in force; 1 or more is a trip.
-    pub fn take(&mut self, mean_w: f64, limit_w: f64, seconds: f64) -> f64 {
+    pub(crate) fn take(&mut self, mean_w: f64, limit_w: f64, seconds: f64) -> f64 {
         let share = if limit_w > 0.0 { mean_w / limit_w } else { f64::INFINITY };
         if share > METER_CLASS {
             self.now += seconds / self.curve.seconds(share);
@@ -83,14 +82,12 @@ impl TripFraction {
     }
 
     /// The fraction now.
-    #[must_use]
-    pub fn now(&self) -> f64 {
+    pub(crate) fn now(&self) -> f64 {
         self.now
     }
 
     /// The highest fraction so far.
-    #[must_use]
-    pub fn max(&self) -> f64 {
+    pub(crate) fn max(&self) -> f64 {
         self.max
     }
 }

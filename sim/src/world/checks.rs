@@ -30,19 +30,6 @@ pub enum Promise {
 }
 
 impl Promise {
-    /// All of them.
-    pub const ALL: [Self; 9] = [
-        Self::Breaker,
-        Self::TripTime,
-        Self::UserFacing,
-        Self::SumOfCaps,
-        Self::SumOfDraws,
-        Self::WorkConservation,
-        Self::Liveness,
-        Self::Restored,
-        Self::Protocol,
-    ];
-
     /// Its name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
