@@ -91,7 +91,12 @@ enum UnitArg {
 
 /// Runs the replay.
 pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
+    let control = args.options.control != ControlArgs::default();
     match (&args.recording, &args.telemetry) {
+        (Some(_), _) if control => anyhow::bail!(
+            "--recording: a recording has its own rules; --preset, --policy, --shares and --actuator go \
+             with --telemetry"
+        ),
         (Some(path), _) => recording::run(path, args.json),
         (None, Some(path)) => telemetry::run(path, &args.options, args.json),
         (None, None) => anyhow::bail!("nothing to replay: give --telemetry or --recording"),

@@ -42,7 +42,7 @@ pub(crate) struct DemoArgs {
 }
 
 /// Who keeps the budget, and by which rules.
-#[derive(Args, Clone, Copy, Debug, Default)]
+#[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ControlArgs {
     /// Rules that belong together; each of the flags below overrides its part
     #[arg(long, value_enum)]

@@ -17,7 +17,7 @@ use super::work;
 use crate::{all_cores, say, tell};
 
 /// Seeds for each thread between two writes of the file that a campaign goes on from.
-const CHUNK: u64 = 50;
+const CHUNK: u64 = 10;
 /// Broken runs that the text names; JSON names all of them.
 const SHOWN: usize = 20;
 /// At most this share of the runs may be excused.
@@ -110,7 +110,7 @@ pub(super) fn run(args: &FaultsArgs) -> anyhow::Result<()> {
     let mut campaign = Campaign::begin(args)?;
     while campaign.runs < args.runs {
         let from = args.first + campaign.runs;
-        let to = last.min(from + (CHUNK * threads as u64 - 1));
+        let to = last.min(from.saturating_add(CHUNK * threads as u64 - 1));
         let seeds: Vec<u64> = (from..=to).collect();
         let what = format!("seeds {from} to {last}");
         for (verdict, core_s) in work::run(&what, &seeds, threads, |seed| judge(*seed, args.kind)) {

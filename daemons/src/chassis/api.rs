@@ -143,7 +143,9 @@ async fn set_budget(State(api): State<Api>, body: Bytes) -> Result<Response, Ref
             ),
         ));
     }
-    change_budget(&api, Some(budget_w), budget_w).await
+    // The configured budget is no lower one: setting it takes the lower one back.
+    let lower = Some(budget_w).filter(|&budget| budget < api.budget_max);
+    change_budget(&api, lower, budget_w).await
 }
 
 async fn reset_budget(State(api): State<Api>) -> Result<Response, Refused> {

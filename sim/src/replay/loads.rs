@@ -268,12 +268,15 @@ fn check(trace: &Trace, playback: &Playback) -> Result<(), TelemetryError> {
             format!("allowed is 0 to less than the {:.2} h of the trace", trace.span_s() / 3600.0);
         return Err(TelemetryError::value("skip (hours)", skip_s / 3600.0, allowed));
     }
-    if let Some(length_s) = length_s.filter(|s| s.is_nan() || *s <= 0.0) {
-        let allowed = "allowed is a number above 0";
+    if let Some(length_s) = length_s.filter(|s| s.is_nan() || *s < SHORTEST_S) {
+        let allowed = "allowed is a second or more, or 0 for all";
         return Err(TelemetryError::value("hours", length_s / 3600.0, allowed));
     }
     Ok(())
 }
+
+/// Less than this says nothing of a load, in seconds.
+const SHORTEST_S: f64 = 1.0;
 
 /// The first value that is played, and how many there are.
 fn window(trace: &Trace, playback: &Playback) -> (usize, usize) {
