@@ -118,6 +118,8 @@ fn a_scheduler_is_answered_by_a_cluster_that_is_followed() {
     for _ in 0..3 {
         ask(&lab, "/prioritize", &wrong);
     }
+    // A thread of its own writes the log.
+    lab.wait("the wrong hint is told", |lab| lab.log().contains("label ballast.dev/class"));
     assert_eq!(lab.log().matches("label ballast.dev/class").count(), 1, "{}", lab.log());
     assert_eq!(lab.log().matches("pods of shop/report: label ballast.dev/p95").count(), 1);
     assert!(status(&lab).refused_hints > 3);
