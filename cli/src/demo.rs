@@ -21,7 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
-pub(crate) use args::{ControlArgs, DemoArgs, PolicyArg, positive};
+pub(crate) use args::{ControlArgs, DemoArgs, PolicyArg, SharesArg, positive};
 use events::{Heard, Quantiles, follow, reaction};
 use processes::Usage;
 use stage::{Folder, Play, Stage};

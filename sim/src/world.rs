@@ -47,7 +47,7 @@ pub use tally::Bucket;
 pub use tape::{Life, Tape};
 
 use crate::plant::{Plant, SupplyState};
-use around::{Around, Envelope, Event, Manager};
+use around::{Around, Envelope, Event, MANAGERS};
 pub(crate) use chance::Chance;
 use fixed::FixedCap;
 use host::{Host, Reader, biased};
@@ -86,9 +86,6 @@ enum Incoming {
     Agent(agent::Input, Option<Envelope>),
     Chassis(chassis::Input),
 }
-
-/// The chassis manager, and a second one.
-const MANAGERS: usize = 2;
 
 /// No wake-up.
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
@@ -228,8 +225,6 @@ impl World {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Start if self.fixed_cap.is_some() => {}
-            Event::Start if self.around.active.holds_chassis_down() => {}
             Event::Start => self.start_chassis(0),
             Event::Poll { manager, life } => self.poll_due(manager, life),
             Event::Budget(budget) => self.set_budget(budget),
@@ -432,11 +427,6 @@ impl World {
     /// Somebody starts a second manager: without a ledger, or with a copy of what the first one found at
     /// its start.
     fn start_second(&mut self, copied: bool) {
-        if self.around.managers.len() < MANAGERS {
-            let ahead = self.around.managers[0].ahead + Duration::from_secs(1000);
-            let second = Manager::new(ahead, self.agents.len(), false);
-            self.around.managers.push(second);
-        }
         let copy = self.around.managers[0].found.clone();
         self.around.managers[1].ledger = if copied { copy } else { chassis::Ledger::default() };
         self.start_chassis(1);

@@ -376,14 +376,7 @@ impl Lone {
 
     fn input(&mut self, input: Input) -> Vec<Output> {
         self.agent.handle_input(self.now, input);
-        let mut outputs = Vec::new();
-        while let Some(output) = self.agent.poll_output() {
-            if let Some(id) = output.action() {
-                self.agent.handle_input(self.now, Input::Applied { id, result: Ok(()) });
-            }
-            outputs.push(output);
-        }
-        outputs
+        self.outputs()
     }
 
     /// Time passes, timers fire.
@@ -393,14 +386,21 @@ impl Lone {
         while let Some((due, _)) = self.agent.poll_timeout().filter(|(due, _)| *due <= end) {
             self.now = self.now.max(due);
             self.agent.handle_timeout(self.now);
-            while let Some(output) = self.agent.poll_output() {
-                if let Some(id) = output.action() {
-                    self.agent.handle_input(self.now, Input::Applied { id, result: Ok(()) });
-                }
-                outputs.push(output);
-            }
+            outputs.extend(self.outputs());
         }
         self.now = end;
+        outputs
+    }
+
+    /// Takes what is to be done; every action succeeds at once.
+    fn outputs(&mut self) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        while let Some(output) = self.agent.poll_output() {
+            if let Some(id) = output.action() {
+                self.agent.handle_input(self.now, Input::Applied { id, result: Ok(()) });
+            }
+            outputs.push(output);
+        }
         outputs
     }
 

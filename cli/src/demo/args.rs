@@ -100,7 +100,7 @@ enum PresetArg {
 
 /// How the budget is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum SharesArg {
+pub(crate) enum SharesArg {
     /// Every server the same
     Even,
     /// By what each server can still shed from low-priority cores
@@ -108,7 +108,8 @@ enum SharesArg {
 }
 
 impl SharesArg {
-    fn shares(self) -> SharePolicy {
+    /// The manager's own.
+    pub(crate) const fn shares(self) -> SharePolicy {
         match self {
             Self::Even => SharePolicy::Even,
             Self::CriticalFirst => SharePolicy::CriticalFirst,

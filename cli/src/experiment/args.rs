@@ -78,15 +78,7 @@ impl Runs {
     /// # Errors
     /// When they do not fit above the first.
     pub(super) fn seeds(&self, usual: usize) -> anyhow::Result<Vec<u64>> {
-        let count = self.seeds.map_or(usual as u64, u64::from);
-        let end = self.seed.checked_add(count).with_context(|| {
-            format!(
-                "--seed {}: allowed is at most {} with {count} seeds",
-                self.seed,
-                u64::MAX - count
-            )
-        })?;
-        Ok((self.seed..end).collect())
+        seeds(self.seed, self.seeds.map_or(usual as u64, u64::from))
     }
 
     /// The command that makes a report again, with everything that shapes it spelled out.
@@ -129,6 +121,17 @@ impl Runs {
     pub(super) fn threads(&self) -> usize {
         self.threads.map_or_else(|| crate::all_cores().get(), usize::from)
     }
+}
+
+/// So many seeds, from the first on.
+///
+/// # Errors
+/// When they do not fit above the first.
+pub(super) fn seeds(first: u64, count: u64) -> anyhow::Result<Vec<u64>> {
+    let end = first.checked_add(count).with_context(|| {
+        format!("--seed {first}: allowed is at most {} with {count} seeds", u64::MAX - count)
+    })?;
+    Ok((first..end).collect())
 }
 
 /// The values given, each once, or what is usual.

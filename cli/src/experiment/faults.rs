@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use ballast_hw::durable;
 use ballast_sim::campaign::{Case, Kind, Size, Verdict};
 
 use clap::Args;
+use nix::time::ClockId;
 use serde::{Deserialize, Serialize};
 
 use super::args::named;
@@ -141,8 +143,7 @@ fn judge(seed: u64, kind: Option<Kind>) -> (Verdict, f64) {
 
 /// CPU time of this thread; nothing where the kernel does not say.
 fn thread_cpu() -> Duration {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID);
-    now.map(Duration::from).unwrap_or_default()
+    ClockId::CLOCK_THREAD_CPUTIME_ID.now().map(Duration::from).unwrap_or_default()
 }
 
 /// What goes wrong in a run, and when.
@@ -288,11 +289,8 @@ impl Campaign {
 
 /// Writes the campaign so that a crash leaves the old file or the new one.
 fn write(file: &Path, campaign: &Campaign) -> anyhow::Result<()> {
-    let named = || format!("--resume {}", file.display());
-    let mut new = file.as_os_str().to_owned();
-    new.push(".new");
-    fs::write(&new, serde_json::to_string_pretty(campaign)?).with_context(named)?;
-    fs::rename(&new, file).with_context(named)
+    let text = serde_json::to_string_pretty(campaign)?;
+    durable::replace(file, text.as_bytes()).with_context(|| format!("--resume {}", file.display()))
 }
 
 #[cfg(test)]

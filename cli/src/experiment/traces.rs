@@ -5,12 +5,12 @@ mod figure;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use ballast_sim::experiment::traces::{self, Case, Job, Keeper, Options, Row};
 use ballast_sim::replay::{Meaning, Sizes};
 use clap::Args;
 
-use super::args::{list, named, or, within};
+use super::args::{list, named, or, seeds, within};
 use super::report::{Goal, Part, Report, maybe, number, percent};
 use super::table::Table;
 use super::{Wanted, data, run_all};
@@ -69,14 +69,10 @@ fn budget(text: &str) -> Result<f64, String> {
 impl Choice {
     fn options(&self) -> anyhow::Result<Options> {
         let usual = Options::default();
-        let end = self.seed.checked_add(u64::from(self.seeds)).with_context(|| {
-            let most = u64::MAX - u64::from(self.seeds);
-            format!("--seed {}: allowed is at most {most} with {} seeds", self.seed, self.seeds)
-        })?;
         Ok(Options {
             budgets_percent: or(&self.budgets, &usual.budgets_percent),
             policies: or(&self.policies, &usual.policies),
-            seeds: (self.seed..end).collect(),
+            seeds: seeds(self.seed, u64::from(self.seeds))?,
             servers: usize::from(self.servers),
             sizes: if self.unequal { Sizes::Unequal } else { Sizes::Equal },
             skip_hours: self.skip_hours,

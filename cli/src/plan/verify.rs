@@ -8,7 +8,6 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use ballast_planner::{ChassisIndex, Histogram, Plan, Readings, Terms};
 use ballast_sim::verify::{Demand, Draws, Measured, Options, Planned, Verdict, replay};
-use ballast_types::wire::SharePolicy;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use tabled::builder::Builder;
@@ -18,6 +17,7 @@ use super::args::{Asked, Columns, ppm, share};
 use super::report::{Answer, labelled};
 use super::telemetry::Telemetry;
 use crate::all_cores;
+use crate::demo::SharesArg;
 use crate::experiment::work;
 
 /// What the plan is held against.
@@ -35,7 +35,7 @@ pub(super) struct VerifyArgs {
     #[arg(long, value_name = "SHARE,…", value_delimiter = ',', value_parser = share)]
     verify_buffers: Vec<f64>,
     /// How the chassis manager splits the budget
-    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = SharesArg::Even)]
     verify_shares: SharesArg,
     /// What non-user-facing VMs do whose cores are slowed
     #[arg(long, value_enum, value_name = "NAME", default_value_t)]
@@ -46,16 +46,6 @@ pub(super) struct VerifyArgs {
     /// Of meters, latencies and imbalance
     #[arg(long, value_name = "N", default_value_t = 1)]
     verify_seed: u64,
-}
-
-/// See [`SharePolicy`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum SharesArg {
-    /// Every server the same
-    #[default]
-    Even,
-    /// By what each can still shed from low-priority cores
-    CriticalFirst,
 }
 
 /// See [`Demand`].
@@ -133,10 +123,7 @@ impl VerifyArgs {
     fn options(&self) -> Options {
         Options {
             seed: self.verify_seed,
-            shares: match self.verify_shares {
-                SharesArg::Even => SharePolicy::Even,
-                SharesArg::CriticalFirst => SharePolicy::CriticalFirst,
-            },
+            shares: self.verify_shares.shares(),
             demand: match self.verify_demand {
                 DemandArg::Open => Demand::Open,
                 DemandArg::Closed => Demand::Closed,

@@ -162,18 +162,23 @@ fn measure(stage: &Stage, watch: Watch, seconds: f64) -> Measured {
     for vm in truth.vms.iter().filter(|vm| vm.class == VmClass::UserFacing) {
         all.merge(&vm.latency);
     }
-    let vms = plant.spec().servers.iter().flat_map(|s| &s.vms);
-    let batch = vms.filter(|vm| vm.class == VmClass::NonUserFacing);
-    let batch_cores: usize = batch.map(|vm| vm.cores.len()).sum();
-    let core_minutes = batch_cores.max(1) as f64 * seconds / 60.0;
     Measured {
         p95_ms: all.p95_ms().unwrap_or(f64::NAN),
         batch_s: f64::NAN,
         watch,
         user_facing_throttled: truth.user_facing_throttled_core_s.total(),
-        pstate_changes: plant.pstate_changes() as f64 / core_minutes,
+        pstate_changes: changes_per_core_min(plant, seconds),
         server_limit_s: stage.server_limit_s(),
     }
+}
+
+/// P-state changes by software, of one batch core in a minute, of a run that took `seconds`.
+pub(super) fn changes_per_core_min(plant: &Plant, seconds: f64) -> f64 {
+    let vms = plant.spec().servers.iter().flat_map(|s| &s.vms);
+    let batch = vms.filter(|vm| vm.class == VmClass::NonUserFacing);
+    let batch_cores: usize = batch.map(|vm| vm.cores.len()).sum();
+    let core_minutes = batch_cores.max(1) as f64 * seconds / 60.0;
+    plant.pstate_changes() as f64 / core_minutes
 }
 
 /// How long each batch VM took for its work, from the end of the calm.

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use ballast_agent_core::Policy;
 use ballast_types::wire::SharePolicy;
-use ballast_types::{PowerModel, VmClass, Watts};
+use ballast_types::{PowerModel, Watts};
 use serde::Serialize;
 
 use super::baseline::{Baseline, FullServer};
 use super::course::{self, Stage};
-use super::watch::{WINDOW_S, Watch};
-use crate::plant::{Plant, PlantSpec};
+use super::watch::Watch;
+use crate::plant::{Plant, PlantSpec, WINDOW_S};
 use crate::replay::{
     BudgetUse, Control, Loads, Meaning, Playback, Sizes, TelemetryError, batch_work_core_s, idle,
 };
@@ -333,8 +333,7 @@ impl Job {
     /// # Errors
     /// When a controller breaks a promise that holds for every contender.
     pub fn run(&self) -> Result<Row, Violation> {
-        let budget_w = self.budget().as_f64();
-        let mut judge = Judge::new(budget_w, &self.uncapped.windows_w);
+        let mut judge = Judge::new(self.budget().as_f64(), &self.uncapped.windows_w);
         if self.keeper == Keeper::None {
             self.uncapped.windows_w.iter().for_each(|mean_w| judge.window(*mean_w));
             return Ok(self.unhindered(&judge));
@@ -342,7 +341,7 @@ impl Job {
 
         let mut stage = self.stage();
         let length_s = self.case.length.as_secs_f64();
-        let watch = course::watch(&mut stage, &[budget_w], length_s, |_, _, mean_w| {
+        let watch = course::watch(&mut stage, &[], length_s, |_, _, mean_w| {
             judge.window(mean_w);
         })?;
         Ok(self.row(&judge, &watch, stage.plant()))
@@ -429,21 +428,12 @@ impl Job {
             user_facing_throttled_core_s: truth.user_facing_throttled_core_s.total(),
             batch_work_ratio: unhindered.batch_work_ratio.map(|_| done),
             hardware_s: truth.hardware_engaged_s,
-            pstate_changes_per_core_min: changes_per_core_min(plant),
+            pstate_changes_per_core_min: course::changes_per_core_min(plant, truth.elapsed_s),
             max_power_w: watch.max_w(),
             mean_power_w: watch.mean_w(),
             ..unhindered
         }
     }
-}
-
-/// P-state changes by software, of one batch core in a minute.
-fn changes_per_core_min(plant: &Plant) -> f64 {
-    let vms = plant.spec().servers.iter().flat_map(|server| &server.vms);
-    let batch = vms.filter(|vm| vm.class == VmClass::NonUserFacing);
-    let cores: usize = batch.map(|vm| vm.cores.len()).sum();
-    let minutes = plant.truth().elapsed_s / 60.0;
-    plant.pstate_changes() as f64 / (cores.max(1) as f64 * minutes)
 }
 
 /// Judges the draw of one run against its budget, window by window, beside the same load without one.

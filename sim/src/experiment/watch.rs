@@ -1,12 +1,6 @@
 //! What is measured while a run goes on: true power, against every limit that it is judged by.
 
-use crate::plant::Plant;
-
-/// Steps of the plant over which power is averaged before it is judged: 100 ms. A supply's capacitors
-/// carry swings of tens of milliseconds, and breakers look at seconds.
-const WINDOW: u32 = 10;
-/// The same in seconds.
-pub(super) const WINDOW_S: f64 = 0.1;
+use crate::plant::{Plant, WINDOW_S, WindowMean};
 
 /// Time above one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -24,8 +18,7 @@ pub(super) struct Watch {
     over: Vec<Over>,
     steps: u64,
     sum_w: f64,
-    window_w: f64,
-    in_window: u32,
+    window: WindowMean,
     windows: u64,
     max_w: f64,
 }
@@ -37,8 +30,7 @@ impl Watch {
             over: limits_w.iter().map(over).collect(),
             steps: 0,
             sum_w: 0.0,
-            window_w: 0.0,
-            in_window: 0,
+            window: WindowMean::default(),
             windows: 0,
             max_w: 0.0,
         }
@@ -49,16 +41,10 @@ impl Watch {
         let watts = plant.power().as_f64();
         self.steps += 1;
         self.sum_w += watts;
-        self.window_w += watts;
-        self.in_window += 1;
         for over in &mut self.over {
             over.steps += u64::from(watts > over.limit_w);
         }
-        if self.in_window < WINDOW {
-            return None;
-        }
-        let mean = self.window_w / f64::from(WINDOW);
-        (self.in_window, self.window_w) = (0, 0.0);
+        let mean = self.window.step(watts)?;
         self.windows += 1;
         self.max_w = self.max_w.max(mean);
         for over in &mut self.over {

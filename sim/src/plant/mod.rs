@@ -17,6 +17,7 @@ mod spec;
 mod supply;
 mod truth;
 mod vm;
+mod window;
 
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ pub use draw::{draws, peak_draw};
 pub use spec::{Load, Loss, PlantSpec, SensorSpec, ServerSpec, SharedSpec, SupplySpec, VmLoad};
 pub use supply::{SupplyReading, SupplyState};
 pub use truth::{ByCause, Truth, VmTruth};
+pub(crate) use window::{WINDOW_S, WindowMean};
 
 use crate::rng::{Purpose, Stream};
 use ceiling::Ceiling;

@@ -89,26 +89,12 @@ pub(crate) struct Loads {
 const SERVERS_MAX: usize = 256;
 /// Cores of half a server.
 const HALF_CORES: u16 = 20;
-/// VMs of one server where a series is a VM: class, and cores in half a server.
-const PACKED: [(VmClass, u16); 6] = [
-    (VmClass::UserFacing, 2),
-    (VmClass::NonUserFacing, 3),
-    (VmClass::UserFacing, 2),
-    (VmClass::NonUserFacing, 3),
-    (VmClass::UserFacing, 2),
-    (VmClass::NonUserFacing, 3),
-];
+/// VMs of one server, again and again: class, and cores in half a server.
+const VMS: [(VmClass, u16); 2] = [(VmClass::UserFacing, 2), (VmClass::NonUserFacing, 3)];
+/// So many of them where a series is a VM.
+const PACKED: usize = 6;
 /// And where a series is a server: every core is in use, two of five for user-facing VMs.
-const WHOLE: [(VmClass, u16); 8] = [
-    (VmClass::UserFacing, 2),
-    (VmClass::NonUserFacing, 3),
-    (VmClass::UserFacing, 2),
-    (VmClass::NonUserFacing, 3),
-    (VmClass::UserFacing, 2),
-    (VmClass::NonUserFacing, 3),
-    (VmClass::UserFacing, 2),
-    (VmClass::NonUserFacing, 3),
-];
+const WHOLE: usize = 8;
 
 impl Loads {
     /// Cuts the loads out of `trace`.
@@ -126,7 +112,7 @@ impl Loads {
 
         let whole = watts || trace.series.len() <= servers;
         let meaning = if whole { Meaning::Server } else { Meaning::Vm };
-        let used = trace.series.len().min(servers * if whole { 1 } else { PACKED.len() });
+        let used = trace.series.len().min(servers * if whole { 1 } else { PACKED });
         let (mut clamped, mut gaps) = (trace.report.clamped, 0);
         let profiles = trace.series[..used].iter().map(|series| {
             let played = part(trace, series, playback, &mut clamped).played(&playback.model);
@@ -154,7 +140,7 @@ impl Loads {
     pub(crate) fn places(&self) -> usize {
         match self.meaning {
             Meaning::Server => self.servers,
-            Meaning::Vm => self.servers * PACKED.len(),
+            Meaning::Vm => self.servers * PACKED,
         }
     }
 
@@ -171,7 +157,7 @@ impl Loads {
             let vm_load = |vm: usize| {
                 let place = match self.meaning {
                     Meaning::Server => n,
-                    Meaning::Vm => n * PACKED.len() + vm,
+                    Meaning::Vm => n * PACKED + vm,
                 };
                 self.profiles[order(place) % self.profiles.len()].clone()
             };
@@ -201,12 +187,12 @@ impl Loads {
     /// Two sockets of 20 cores, or of 10 or 30; 1.2 to 2.4 GHz in steps of 100 MHz.
     fn server(&self, n: usize, sizes: Sizes, load: impl Fn(usize) -> Profile) -> ServerSpec {
         let halves = sizes.halves(n);
-        let vms: &[(VmClass, u16)] = match self.meaning {
-            Meaning::Server => &WHOLE,
-            Meaning::Vm => &PACKED,
+        let count = match self.meaning {
+            Meaning::Server => WHOLE,
+            Meaning::Vm => PACKED,
         };
         let mut next = 0;
-        let vms = vms.iter().enumerate().map(|(v, (class, cores))| {
+        let vms = VMS.iter().cycle().take(count).enumerate().map(|(v, (class, cores))| {
             let first = next;
             next += cores * halves;
             let kind = if *class == VmClass::UserFacing { "user" } else { "batch" };

@@ -107,8 +107,11 @@ pub(crate) struct Manager {
     pub(crate) tape: Option<ChassisTape>,
 }
 
+/// The chassis manager, and a second one.
+pub(crate) const MANAGERS: usize = 2;
+
 impl Manager {
-    pub(crate) fn new(ahead: Duration, servers: usize, record: bool) -> Self {
+    fn new(ahead: Duration, servers: usize, record: bool) -> Self {
         Self {
             life: 0,
             ahead,
@@ -148,8 +151,8 @@ pub(crate) struct Around {
     pub(crate) active: Active,
     chance: Chance,
     pub(crate) hosts: Vec<Host>,
-    /// The chassis manager, and a second one if there is one.
-    pub(crate) managers: Vec<Manager>,
+    /// The chassis manager, and a second one for when a fault makes it run.
+    pub(crate) managers: [Manager; MANAGERS],
     /// The hardware cap that each server's BMC keeps.
     pub(crate) slot_cap: Vec<Option<Watts>>,
     /// What a supply's stuck meter shows.
@@ -191,7 +194,8 @@ impl Around {
         let mut chance = Chance::new(seed, 0xC0);
         let servers = hosts.len();
         let ahead = chance.span(Duration::from_secs(100_000));
-        let managers = vec![Manager::new(ahead, servers, record)];
+        let second = Manager::new(ahead + Duration::from_secs(1000), servers, false);
+        let managers = [Manager::new(ahead, servers, record), second];
         let supplies = plant.spec().supplies.len();
         let budget = plant.spec().budget;
         Self {

@@ -7,7 +7,7 @@
 
 use ballast_types::Instant;
 
-use crate::plant::STEP;
+use crate::plant::{WINDOW_S, WindowMean};
 
 /// Points of the non-trip edge: draw ÷ limit, and for how many seconds that is carried. They stand for a
 /// breaker of which nothing else is known.
@@ -92,18 +92,13 @@ impl TripFraction {
     }
 }
 
-/// Steps of the plant in one mean that the breaker is judged by: 100 ms. A supply's capacitors carry
-/// shorter swings.
-const STEPS: u32 = 10;
-
 /// The breaker over the chassis, as the true draw drives it.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
     fraction: TripFraction,
     /// When the fraction last left 0.
     rises_since: Instant,
-    steps: u32,
-    sum_w: f64,
+    window: WindowMean,
     /// Of the limits in a window the lowest counts.
     limit_w: f64,
     mean_w: f64,
@@ -112,19 +107,14 @@ pub(crate) struct Breaker {
 impl Breaker {
     /// Takes one step of the plant; true when a window ends with it.
     pub(crate) fn step(&mut self, now: Instant, power_w: f64, limit_w: f64) -> bool {
-        self.limit_w = if self.steps == 0 { limit_w } else { self.limit_w.min(limit_w) };
-        self.sum_w += power_w;
-        self.steps += 1;
-        if self.steps < STEPS {
-            return false;
-        }
+        self.limit_w = if self.window.is_new() { limit_w } else { self.limit_w.min(limit_w) };
+        let Some(mean_w) = self.window.step(power_w) else { return false };
 
         if self.fraction.now() == 0.0 {
             self.rises_since = now;
         }
-        self.mean_w = self.sum_w / f64::from(STEPS);
-        self.fraction.take(self.mean_w, self.limit_w, f64::from(STEPS) * STEP.as_secs_f64());
-        (self.steps, self.sum_w) = (0, 0.0);
+        self.mean_w = mean_w;
+        self.fraction.take(mean_w, self.limit_w, WINDOW_S);
         true
     }
 

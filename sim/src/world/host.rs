@@ -77,8 +77,7 @@ pub(crate) enum Reader {
 
 /// What a meter shows that is off by so many parts per million.
 pub(crate) fn biased(watts: Watts, ppm: i32) -> Watts {
-    let exact = i128::from(watts.milli()) * (1_000_000 + i128::from(ppm)) / 1_000_000;
-    Watts::from_milli(i64::try_from(exact).unwrap_or(i64::MAX))
+    watts.ppm(1_000_000_u32.saturating_add_signed(ppm))
 }
 
 impl Host {
