@@ -243,7 +243,7 @@ impl Orders {
 
     pub(crate) fn refusal(&self, reason: RefusalReason) -> Refusal {
         let (newest_epoch, newest_seq) = self.newest();
-        Refusal { reason, newest_epoch, newest_seq }
+        Refusal { reason, newest_epoch, newest_seq, instance: None }
     }
 }
 
@@ -275,6 +275,10 @@ mod tests {
             cap_w,
             fallback_w: Watts::from_whole(200),
             valid_for_ms: 2000,
+            version: ballast_types::wire::VERSION,
+            instance: None,
+            target_w: None,
+            margin_w: None,
         }
     }
     /// The caps at these instants, ticking in between.

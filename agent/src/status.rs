@@ -81,6 +81,13 @@ impl Agent {
             leaving: self.leaving,
             actuator_failures: actuators.failures().saturating_add(self.shed.failures()),
             dry_run: self.params.dry_run.is_some(),
+            version: ballast_types::wire::VERSION,
+            instance_seen: None,
+            refused: None,
+            cores: None,
+            classes: Vec::new(),
+            flicker_w: None,
+            orphan_hold_ms: None,
         };
         if report.dry_run { nothing_done(report) } else { report }
     }

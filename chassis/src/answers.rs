@@ -29,7 +29,7 @@ impl Chassis {
             return;
         };
         match answer {
-            Answer::Report(report) => self.take_report(now, i, seq, report),
+            Answer::Report(report) => self.take_report(now, i, seq, *report),
             Answer::Refused(refusal) => self.take_refusal(now, i, seq, refusal),
             Answer::Nothing(reason) => self.note_error(i, seq, reason),
         }
@@ -100,7 +100,7 @@ impl Chassis {
     }
 
     fn take_refusal(&mut self, now: Instant, i: usize, seq: Seq, refusal: Refusal) {
-        let Refusal { reason, newest_epoch, newest_seq } = refusal;
+        let Refusal { reason, newest_epoch, newest_seq, .. } = refusal;
         let agent = &mut self.agents[i];
         match reason {
             RefusalReason::ForeignChassis => self.expel(now, i, seq, "belongs to another chassis"),
@@ -117,6 +117,10 @@ impl Chassis {
             }
             RefusalReason::Stale if newest_epoch > self.epoch => {
                 self.contradict(now, i, seq, newest_epoch);
+            }
+            RefusalReason::OtherInstance => self.contradict(now, i, seq, newest_epoch),
+            RefusalReason::Unknown => {
+                self.expel(now, i, seq, "refuses for a reason of a newer version");
             }
             RefusalReason::Stale => {
                 if newest_epoch == self.epoch && newest_seq <= HIGHEST_SEQ {

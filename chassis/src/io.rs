@@ -53,7 +53,7 @@ pub struct Poll {
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// It was obeyed.
-    Report(Report),
+    Report(Box<Report>),
     /// It was refused (409).
     Refused(Refusal),
     /// There was no answer, or none that can be read; the reason.

@@ -94,6 +94,10 @@ impl Chassis {
             cap_w,
             fallback_w,
             valid_for_ms: u64::try_from(self.params.lease.as_millis()).unwrap_or(u64::MAX),
+            version: ballast_types::wire::VERSION,
+            instance: None,
+            target_w: None,
+            margin_w: None,
         };
         self.put(Output::Alert { server: server.clone(), alert });
         if raised {

@@ -105,6 +105,13 @@ mod tests {
             leaving: false,
             actuator_failures: 0,
             dry_run: false,
+            version: ballast_types::wire::VERSION,
+            instance_seen: None,
+            refused: None,
+            cores: None,
+            classes: Vec::new(),
+            flicker_w: None,
+            orphan_hold_ms: None,
         }
     }
     fn need(base: i64, demand: i64, sheds: bool) -> Option<Need> {

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use ballast_types::wire::SharePolicy;
-use ballast_types::{ChassisId, ServerId, Watts};
+use ballast_types::{ChassisId, Instance, ServerId, TripCurve, Watts};
 use serde::{Deserialize, Serialize};
 
 /// One configured server.
@@ -15,6 +15,25 @@ pub struct Server {
     pub mode: Mode,
     /// The lowest out-of-band cap it can be given; `None` if it has no out-of-band path.
     pub out_of_band_floor: Option<Watts>,
+    /// How large its part is of what low-priority work may draw, against the other servers'; `None`
+    /// where nobody has told it: then its number of cores.
+    #[serde(default)]
+    pub weight: Option<u32>,
+    /// What it gets before anybody gets more; `None` where nobody has told it.
+    #[serde(default)]
+    pub min_w: Option<Watts>,
+    /// What it draws at most; `None` where nobody has told it.
+    #[serde(default)]
+    pub max_w: Option<Watts>,
+}
+
+impl Server {
+    /// A managed server of which nothing else is told.
+    #[must_use]
+    pub fn new(id: ServerId, out_of_band_floor: Option<Watts>) -> Self {
+        let (weight, min_w, max_w) = (None, None, None);
+        Self { id, mode: Mode::Managed, out_of_band_floor, weight, min_w, max_w }
+    }
 }
 
 /// What is expected of a server's agent.
@@ -46,6 +65,9 @@ pub enum LiftRule {
 pub struct Params {
     /// This chassis.
     pub chassis_id: ChassisId,
+    /// This start of the manager, drawn at random by whoever starts it.
+    #[serde(default)]
+    pub instance: Instance,
     /// The configured budget, at the power supplies' input.
     pub budget: Watts,
     /// What each configured power supply can carry at its input.
@@ -86,6 +108,34 @@ pub struct Params {
     pub silent_after: Duration,
     /// Within this time an overload must be gone.
     pub trip_time: Duration,
+    /// The breaker, as an inverse-time device.
+    #[serde(default)]
+    pub trip_curve: TripCurve,
+    /// For so long a supply's reading is a mean over (200 ms).
+    #[serde(default = "usual_sensor")]
+    pub sensor_refresh: Duration,
+    /// From the end of that until it can be read (200 ms).
+    #[serde(default = "usual_sensor")]
+    pub sensor_lag: Duration,
+    /// The standard deviation of the readings' noise, in parts per million of the draw (10 000).
+    #[serde(default = "usual_noise")]
+    pub noise_ppm: u32,
+    /// The share of time, in parts per million, that 100 ms means of the draw may lie above the limit in a
+    /// capping event (10 000): how far under the limit the draw is kept.
+    #[serde(default = "usual_above_share")]
+    pub above_share_ppm: u32,
+}
+
+const fn usual_sensor() -> Duration {
+    Duration::from_millis(200)
+}
+
+const fn usual_noise() -> u32 {
+    10_000
+}
+
+const fn usual_above_share() -> u32 {
+    10_000
 }
 
 /// From the manager's decision to the agent's or BMC's receipt: one hop in the rack, one retry.
@@ -129,6 +179,12 @@ impl Params {
             out_of_band_stagger: Duration::from_secs(5),
             silent_after: heartbeat * 3,
             trip_time: Duration::from_secs(5),
+            instance: Instance::default(),
+            trip_curve: TripCurve::default(),
+            sensor_refresh: usual_sensor(),
+            sensor_lag: usual_sensor(),
+            noise_ppm: usual_noise(),
+            above_share_ppm: usual_above_share(),
         }
     }
 

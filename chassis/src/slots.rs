@@ -267,7 +267,7 @@ mod tests {
 
     fn agent() -> Agent {
         let id = ServerId::new("s").unwrap();
-        let server = Server { id, mode: Mode::Managed, out_of_band_floor: None };
+        let server = Server::new(id, None);
         Agent::new(server, None, W(0), Instant::ZERO)
     }
 

@@ -357,7 +357,7 @@ fn restarted(restorable: i64) -> World {
         assert_eq!(alert.echo_agent_ms, None, "it grants nothing");
         assert_eq!(w.alerts_to(i).len(), 1, "nobody is released before everyone has reported");
         let report = common::report(&name(i), w.now, alert, &w.agents[&name(i)]);
-        let answer = ballast_chassis_core::Answer::Report(report);
+        let answer = ballast_chassis_core::Answer::Report(Box::new(report));
         w.agent(i).answers = true;
         w.input(Input::Answer { server: name(i), seq: alert.seq, answer });
         w.run(ms(if i == 11 { 1 } else { 0 }));

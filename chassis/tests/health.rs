@@ -336,7 +336,7 @@ fn numbers_of_an_earlier_life_free_nothing() {
     let alert = w.alerts_to(1).last().unwrap().1.clone();
     let mut report = common::report(&name(1), w.now, &alert, &w.agents[&name(1)]);
     (report.epoch_seen, report.enforced_seq) = (Epoch(0), Some(Seq(1_000_000)));
-    let answer = Answer::Report(report);
+    let answer = Answer::Report(Box::new(report));
     w.input(Input::Answer { server: name(1), seq: alert.seq, answer });
     let s = w.chassis.status(w.now);
     assert_eq!((s.servers[1].slot, s.servers[1].reserved_w), (Slot::Managed, held));
@@ -363,7 +363,8 @@ fn newest(w: &World) -> ballast_types::wire::Alert {
     w.alerts_to(0).last().expect("a message").1.clone()
 }
 fn refuse(w: &mut World, seq: Seq, reason: RefusalReason, epoch: u64, newest_seq: u64) {
-    let refusal = Refusal { reason, newest_epoch: Epoch(epoch), newest_seq: Seq(newest_seq) };
+    let refusal =
+        Refusal { reason, newest_epoch: Epoch(epoch), newest_seq: Seq(newest_seq), instance: None };
     w.input(Input::Answer { server: name(0), seq, answer: Answer::Refused(refusal) });
 }
 
@@ -543,7 +544,7 @@ fn old_and_foreign_answers_change_nothing() {
         (Seq(alert.seq.0 + 5), good.clone()), // never sent
         (Seq(0), good),
     ] {
-        w.input(Input::Answer { server: name(0), seq, answer: Answer::Report(report) });
+        w.input(Input::Answer { server: name(0), seq, answer: Answer::Report(Box::new(report)) });
     }
     let after = w.chassis.status(w.now);
     assert_eq!(after.refused_inputs, before.refused_inputs + 6);
@@ -560,7 +561,11 @@ fn an_answer_is_as_old_as_its_message() {
     w.run(ms(3000));
     assert_eq!(w.chassis.status(w.now).servers[0].slot, Slot::Silent);
     let report = common::report(&name(0), w.now, &alert, &w.agents[&name(0)]);
-    w.input(Input::Answer { server: name(0), seq: alert.seq, answer: Answer::Report(report) });
+    w.input(Input::Answer {
+        server: name(0),
+        seq: alert.seq,
+        answer: Answer::Report(Box::new(report)),
+    });
     assert_eq!(w.chassis.status(w.now).servers[0].slot, Slot::Silent, "three seconds under way");
 }
 

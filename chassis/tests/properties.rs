@@ -128,7 +128,7 @@ fn op() -> impl Strategy<Value = Op> {
         60 => (which.clone(), shape).prop_map(|(which, report)| Op::Report { which, report }),
         1 => (which.clone(), reason, number(), number()).prop_map(|(which, reason, e, s)| Op::Refuse {
             which,
-            refusal: Refusal { reason, newest_epoch: Epoch(e), newest_seq: Seq(s) },
+            refusal: Refusal { reason, newest_epoch: Epoch(e), newest_seq: Seq(s), instance: None },
         }),
         3 => which.clone().prop_map(|which| Op::Nothing { which }),
         5 => which.clone().prop_map(|which| Op::Again { which }),
@@ -263,7 +263,7 @@ impl Fuzz {
                 let Some((server, alert)) = self.message(which) else { return };
                 let report = self.shape(&server, &alert, &report);
                 self.reports.push((server.clone(), alert.seq, report.clone()));
-                self.answer(server, alert.seq, Answer::Report(report));
+                self.answer(server, alert.seq, Answer::Report(Box::new(report)));
             }
             Op::Refuse { which, refusal } => {
                 let Some((server, alert)) = self.message(which) else { return };
@@ -309,6 +309,13 @@ impl Fuzz {
             leaving: shape.leaving,
             actuator_failures: 0,
             dry_run: false,
+            version: ballast_types::wire::VERSION,
+            instance_seen: None,
+            refused: None,
+            cores: None,
+            classes: Vec::new(),
+            flicker_w: None,
+            orphan_hold_ms: None,
         }
     }
 
@@ -324,7 +331,7 @@ impl Fuzz {
         if heard != Some(&report) {
             return;
         }
-        self.answer(server, seq, Answer::Report(report));
+        self.answer(server, seq, Answer::Report(Box::new(report)));
         let mut after = self.status();
         after.refused_inputs = before.refused_inputs;
         assert_eq!(after, before);
@@ -427,7 +434,7 @@ proptest! {
             fuzz.input(Input::Psu(Poll { supplies: vec![supply; 2], taken_at: fuzz.now }));
             for (server, alert) in std::mem::take(&mut fuzz.messages) {
                 let report = fuzz.shape(&server, &alert, &shape);
-                fuzz.answer(server, alert.seq, Answer::Report(report));
+                fuzz.answer(server, alert.seq, Answer::Report(Box::new(report)));
             }
             for id in std::mem::take(&mut fuzz.actions) {
                 fuzz.input(Input::Applied { id, result: Ok(()) });

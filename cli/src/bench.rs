@@ -211,7 +211,7 @@ impl Caller {
             };
             let (outbox, task) = sender::carry(line, move |_, answer| {
                 let report = match answer {
-                    Answer::Report(report) => Ok(report),
+                    Answer::Report(report) => Ok(*report),
                     Answer::Refused(refusal) => Err(format!("refused: {refusal:?}")),
                     Answer::Nothing(why) => Err(why),
                 };
@@ -253,6 +253,10 @@ impl Caller {
                     cap_w,
                     fallback_w: AMPLE,
                     valid_for_ms: 2000,
+                    version: ballast_types::wire::VERSION,
+                    instance: None,
+                    target_w: None,
+                    margin_w: None,
                 }
             })
             .collect();

@@ -342,6 +342,7 @@ pub(crate) fn agent_state(state: AgentState) -> &'static str {
         AgentState::Recovering => "recovering",
         AgentState::Shedding => "shedding",
         AgentState::Blind => "blind",
+        AgentState::Unknown => "unknown",
     }
 }
 

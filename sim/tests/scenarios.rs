@@ -436,6 +436,10 @@ impl Lone {
             cap_w: cap.map(Watts::from_whole),
             fallback_w: Watts::from_whole(204),
             valid_for_ms: self.valid_for_ms,
+            version: ballast_types::wire::VERSION,
+            instance: None,
+            target_w: None,
+            margin_w: None,
         };
         self.input(Input::Alert(alert))
     }

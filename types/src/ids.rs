@@ -117,6 +117,10 @@ number_id! {
     Epoch(u64)
 }
 number_id! {
+    /// One start of a chassis manager, drawn at random: two managers of one epoch are told apart by it.
+    Instance(u64)
+}
+number_id! {
     /// A message's number within its epoch.
     Seq(u64)
 }

@@ -13,17 +13,21 @@ pub mod recording;
 mod role;
 pub mod server;
 mod supply;
+mod trip;
 mod units;
 pub mod usage;
 pub mod wire;
 
 pub use cap::{Cap, CapError};
-pub use ids::{ActionId, BootId, ChassisId, CoreId, Epoch, IdError, PeerName, Seq, ServerId, VmId};
+pub use ids::{
+    ActionId, BootId, ChassisId, CoreId, Epoch, IdError, Instance, PeerName, Seq, ServerId, VmId,
+};
 pub use instant::Instant;
 pub use machine::{Cause, Machine, Shell, Turn, Why, turn};
 pub use power_model::PowerModel;
 pub use role::{Role, RoleError};
 pub use server::{Core, Ladder, LadderError, OnExtreme, VmClass};
 pub use supply::{Supply, SupplyState};
+pub use trip::{TripCurve, TripFraction, TripPoint};
 pub use units::{KiloHertz, Microjoules, Utilisation, Watts};
 pub use usage::{Histogram, Slot, UsageRecord, VmStart};

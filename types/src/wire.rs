@@ -14,9 +14,26 @@ pub use place::{
 };
 
 use crate::{
-    BootId, ChassisId, Epoch, Instant, KiloHertz, OnExtreme, Role, Seq, ServerId, VmClass, VmId,
-    Watts,
+    BootId, ChassisId, Epoch, Instance, Instant, KiloHertz, OnExtreme, Role, Seq, ServerId,
+    VmClass, VmId, Watts,
 };
+
+/// The version of [`Alert`] and [`Report`] that this build speaks.
+///
+/// 1 had neither instance, target, margin nor watts by class, and says no version at all. Versions only
+/// add fields, and values of enums; what a reader does not know is left aside.
+pub const VERSION: u32 = 2;
+
+/// The version of a peer that says none.
+const fn first_version() -> u32 {
+    1
+}
+
+/// Whether it is that.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+const fn is_first(version: &u32) -> bool {
+    *version == 1
+}
 
 /// How urgent an alert is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -28,6 +45,9 @@ pub enum Level {
     Cap,
     /// Every low-priority class to its floor, at once.
     Emergency,
+    /// A level of a newer version: it counts as [`Level::Cap`].
+    #[serde(other)]
+    Unknown,
 }
 
 /// `POST /v1/alert`, chassis to agent: desired state, complete in itself.
@@ -55,6 +75,21 @@ pub struct Alert {
     pub fallback_w: Watts,
     /// How long a raise lasts after the echoed report.
     pub valid_for_ms: u64,
+    /// The version of this message.
+    #[serde(default = "first_version", skip_serializing_if = "is_first")]
+    pub version: u32,
+    /// Which start of a chassis manager sends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<Instance>,
+    /// What the server will get once the others' cuts are proven; at least what it may count on for
+    /// longer than `cap_w`. Absent where nobody says: then it is `cap_w`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_w: Option<Watts>,
+    /// How far under its cap a server keeps its mean draw. The chassis keeps the margin that its breaker
+    /// needs, so a server may flicker above its cap. Absent where nobody says: then the server keeps a
+    /// margin of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub margin_w: Option<Watts>,
 }
 
 /// What an agent is doing.
@@ -73,6 +108,37 @@ pub enum AgentState {
     Shedding,
     /// No usable power reading: restrictions stay, nothing rises.
     Blind,
+    /// A state of a newer version.
+    #[serde(other)]
+    Unknown,
+}
+
+/// What throttling one class can do, in [`Report`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ClassWatts {
+    /// Who its VMs work for.
+    pub class: VmClass,
+    /// Its place in the throttle list: lower is throttled first.
+    pub order: u8,
+    /// How many cores it has.
+    pub cores: u16,
+    /// Watts that it can still shed.
+    pub sheddable_w: Watts,
+    /// Watts that would come back if its restrictions were lifted; an upper estimate.
+    pub restorable_w: Watts,
+}
+
+/// Another manager, that an agent refused, in [`Report`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct OtherManager {
+    /// Which start of a manager.
+    pub instance: Instance,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Its newest message.
+    pub seq: Seq,
+    /// How long ago that came.
+    pub age_ms: u64,
 }
 
 /// The answer to [`Alert`], and the agent's view of itself.
@@ -118,6 +184,28 @@ pub struct Report {
     /// can be shed, and no cap is respected but by chance. Absent when it acts.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub dry_run: bool,
+    /// The version of this message.
+    #[serde(default = "first_version", skip_serializing_if = "is_first")]
+    pub version: u32,
+    /// Which start of a chassis manager is obeyed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_seen: Option<Instance>,
+    /// The newest other manager whose messages were refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<OtherManager>,
+    /// How many cores the server has; its weight where the operator gives it none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<u16>,
+    /// What throttling can do, class by class in the order of throttling.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<ClassWatts>,
+    /// How far 100 ms means of the draw lie from their running mean (root mean square), by RAPL, so
+    /// without the meter's noise; absent where there is no RAPL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flicker_w: Option<Watts>,
+    /// How long restrictions outlive this agent, should it die: whoever watches over it lifts them then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub orphan_hold_ms: Option<u64>,
 }
 
 /// Why an alert was not obeyed.
@@ -130,6 +218,11 @@ pub enum RefusalReason {
     ForeignChassis,
     /// An epoch that no restart explains.
     EpochJump,
+    /// Another manager of the same epoch is obeyed.
+    OtherInstance,
+    /// A reason of a newer version.
+    #[serde(other)]
+    Unknown,
 }
 
 /// The body of a 409.
@@ -141,6 +234,9 @@ pub struct Refusal {
     pub newest_epoch: Epoch,
     /// The newest message of that epoch.
     pub newest_seq: Seq,
+    /// Which start of a chassis manager is obeyed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<Instance>,
 }
 
 /// The body of every other error answer.

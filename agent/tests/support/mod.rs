@@ -55,6 +55,10 @@ pub(crate) fn alert(seq: u64, cap_w: Option<Watts>, echo: Option<u64>) -> Alert 
         cap_w,
         fallback_w: w(204),
         valid_for_ms: 2000,
+        version: ballast_types::wire::VERSION,
+        instance: None,
+        target_w: None,
+        margin_w: None,
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ballast_chassis_core::{Answer, Chassis, Input, Ledger, Mode, Output, Params, Poll, Server};
+use ballast_chassis_core::{Answer, Chassis, Input, Ledger, Output, Params, Poll, Server};
 use ballast_types::wire::{
     AgentState, Alert, ChassisState, EventKind, Level, Refusal, RefusalReason, Report,
 };
@@ -24,7 +24,7 @@ pub(crate) fn name(i: usize) -> ServerId {
 
 /// `n` managed servers with an out-of-band floor of 120 W, 200 W each, behind two supplies.
 pub(crate) fn params(n: usize) -> Params {
-    let server = |i| Server { id: name(i), mode: Mode::Managed, out_of_band_floor: Some(W(120)) };
+    let server = |i| Server::new(name(i), Some(W(120)));
     let budget = W(200 * n as i64);
     let rated = vec![budget, budget];
     Params::defaults(
@@ -156,11 +156,11 @@ impl World {
         let Some(agent) = self.agents.get_mut(server).filter(|a| a.answers) else { return };
         let answer = if let Some(newest_epoch) = agent.obeys {
             let reason = RefusalReason::Stale;
-            Answer::Refused(Refusal { reason, newest_epoch, newest_seq: Seq(1) })
+            Answer::Refused(Refusal { reason, newest_epoch, newest_seq: Seq(1), instance: None })
         } else {
             agent.cap = alert.cap_w;
             agent.seq = alert.seq;
-            Answer::Report(report(server, now, alert, agent))
+            Answer::Report(Box::new(report(server, now, alert, agent)))
         };
         self.chassis
             .handle_input(now, Input::Answer { server: server.clone(), seq: alert.seq, answer });
@@ -269,6 +269,13 @@ pub(crate) fn report(server: &ServerId, now: Instant, alert: &Alert, agent: &Age
         leaving: agent.leaving,
         actuator_failures: 0,
         dry_run: false,
+        version: ballast_types::wire::VERSION,
+        instance_seen: None,
+        refused: None,
+        cores: None,
+        classes: Vec::new(),
+        flicker_w: None,
+        orphan_hold_ms: None,
     }
 }
 

@@ -147,7 +147,7 @@ fn draw_servers(frame: &mut Frame<'_>, live: &Live, area: Rect) {
             AgentState::Uncapped => Color::Green,
             AgentState::Recovering => Color::Yellow,
             AgentState::Throttled | AgentState::Shedding => Color::Red,
-            AgentState::Boot | AgentState::Blind => Color::Magenta,
+            AgentState::Boot | AgentState::Blind | AgentState::Unknown => Color::Magenta,
         };
         Row::new([
             Cell::new(name),

@@ -177,6 +177,7 @@ mod tests {
                             reason: RefusalReason::Stale,
                             newest_epoch: alert.epoch,
                             newest_seq: Seq(9),
+                            instance: None,
                         };
                         waiting.send(Err(refusal)).unwrap();
                     }

@@ -75,7 +75,7 @@ impl Line {
             return Ok(Answer::Nothing("an answer without length, or too long".into()));
         }
         match answer.status() {
-            StatusCode::OK => Ok(Answer::Report(answer.json::<Report>().await?)),
+            StatusCode::OK => Ok(Answer::Report(Box::new(answer.json::<Report>().await?))),
             StatusCode::CONFLICT => Ok(Answer::Refused(answer.json::<Refusal>().await?)),
             status => Ok(Answer::Nothing(format!("HTTP status {status}"))),
         }

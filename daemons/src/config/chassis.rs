@@ -290,7 +290,7 @@ fn read_server(
     }
     section.finish();
     let id = id?;
-    let core = Server { id: id.clone(), mode, out_of_band_floor: cap.is_some().then_some(floor) };
+    let core = Server { mode, ..Server::new(id.clone(), cap.is_some().then_some(floor)) };
     Some((ServerConfig { id, url: url?, idle: idle?, cap, cap_floor: floor }, core))
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ballast_agent_core::Policy;
 use ballast_types::wire::SharePolicy;
-use ballast_types::{PowerModel, Watts};
+use ballast_types::{PowerModel, TripFraction, Watts};
 use serde::Serialize;
 
 use super::baseline::{Baseline, FullServer};
@@ -21,7 +21,7 @@ use crate::replay::{
 };
 use crate::rng::{Purpose, Stream};
 use crate::trace::Trace;
-use crate::world::{Checks, TripFraction, Violation, World};
+use crate::world::{Checks, METER_CLASS, Violation, World};
 
 /// Windows of 100 ms in a second.
 const WINDOWS_A_SECOND: usize = 10;
@@ -465,7 +465,7 @@ impl<'a> Judge<'a> {
     fn window(&mut self, mean_w: f64) {
         self.windows += 1;
         self.over += usize::from(mean_w > self.budget_w);
-        self.trip.take(mean_w, self.budget_w, WINDOW_S);
+        self.trip.take(mean_w / self.budget_w, METER_CLASS, WINDOW_S);
         self.second_w += mean_w / WINDOWS_A_SECOND as f64;
         if self.windows.is_multiple_of(WINDOWS_A_SECOND) {
             let second = self.windows - WINDOWS_A_SECOND..self.windows;

@@ -43,6 +43,10 @@ impl FixedCap {
                 cap_w: Some(self.watts),
                 fallback_w: self.watts,
                 valid_for_ms: VALID_FOR_MS,
+                version: ballast_types::wire::VERSION,
+                instance: None,
+                target_w: None,
+                margin_w: None,
             };
             (server, alert)
         };

@@ -103,11 +103,7 @@ impl Setup {
             .collect();
         let rated = plant.supplies.iter().map(|s| s.rated).collect();
         let servers = (plant.servers.iter())
-            .map(|s| chassis::Server {
-                id: s.id.clone(),
-                mode: chassis::Mode::Managed,
-                out_of_band_floor: Some(OUT_OF_BAND_FLOOR),
-            })
+            .map(|s| chassis::Server::new(s.id.clone(), Some(OUT_OF_BAND_FLOOR)))
             .collect();
         let chassis = chassis::Params::defaults(chassis_id, plant.budget, rated, servers);
         let checks = if matches!(policy, agent::Policy::Stepwise | agent::Policy::Predictive) {

@@ -111,7 +111,7 @@ impl Shell<agent::Agent> for AgentShell<'_> {
                 self.around.hosts[server].obeyed_at = Some(self.around.now);
                 let answer = match self.around.active.rogue(server) {
                     Some(rogue) => rogue.answer(report),
-                    None => chassis::Answer::Report(report),
+                    None => chassis::Answer::Report(Box::new(report)),
                 };
                 self.answer(answer);
             }
@@ -131,12 +131,13 @@ impl Rogue {
                     reason: RefusalReason::Stale,
                     newest_epoch: Epoch(report.epoch_seen.0 + 1000),
                     newest_seq: Seq(0),
+                    instance: None,
                 });
             }
             Self::Understates => report.power_w = report.power_w.map(|watts| watts.per(2)),
             Self::Overstates => report.power_w = report.power_w.map(|watts| watts.ppm(1_800_000)),
         }
-        chassis::Answer::Report(report)
+        chassis::Answer::Report(Box::new(report))
     }
 }
 

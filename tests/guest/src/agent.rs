@@ -64,6 +64,10 @@ impl Agent {
             cap_w: cap_w.map(Watts::from_whole),
             fallback_w: Watts::from_whole(self.fallback_w),
             valid_for_ms: self.lease.as_millis() as u64,
+            version: ballast_types::wire::VERSION,
+            instance: None,
+            target_w: None,
+            margin_w: None,
         };
         let request = self.client.post(format!("{}/v1/alert", self.url)).json(&alert);
         let report: Report = self.runtime.block_on(async {
