@@ -1,51 +1,77 @@
-//! The machine: what comes in is handed to the module that knows it; timers are kept here.
+//! The machine: what comes in is handed to the module that knows it, and then everything is looked at anew.
+
+mod answers;
+mod hardware;
+mod identity;
+mod messages;
+mod plan;
+mod polls;
+mod status;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use ballast_types::wire::{ChassisState, Event, EventKind, SharePolicy, Slot};
-use ballast_types::{ActionId, Epoch, Instant, Machine, ServerId, Watts, Why};
+use ballast_types::wire::{ChassisState, Event, EventKind, Level, Slot};
+use ballast_types::{ActionId, Instant, Machine, ServerId, Watts, Why};
 
 use crate::crosscheck::Crosscheck;
-use crate::episode::{Episode, State, Trigger};
-use crate::escalation::Escalation;
+use crate::detector::Detector;
+use crate::event::{CappingEvent, Integral};
 use crate::shared::Shared;
-use crate::shares::Shares;
 use crate::slots::Agent;
-use crate::supplies::{Outcome, Supplies};
-use crate::{Input, Ledger, Output, Params, Poll};
+use crate::supplies::Supplies;
+use crate::tuning::Tuning;
+use crate::{Input, Ledger, Output, Params};
+use hardware::Hardware;
+use identity::Identity;
 
 /// The controller of one chassis.
 ///
 /// Desired state goes out, answers come in; see [`crate`] for the parts.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Chassis {
-    pub(crate) params: Params,
-    pub(crate) epoch: Epoch,
-    pub(crate) state: State,
-    pub(crate) supplies: Supplies,
-    pub(crate) crosscheck: Crosscheck,
-    pub(crate) shared: Shared,
-    pub(crate) shares: Shares,
-    pub(crate) agents: Vec<Agent>,
-    pub(crate) escalation: Escalation,
-    /// Since when the draw plus what would come back is under the lift threshold.
-    pub(crate) calm_since: Option<Instant>,
-    /// When the next server is told `watch` after an episode.
-    pub(crate) release_at: Instant,
+    params: Params,
+    tuning: Tuning,
+    identity: Identity,
+    supplies: Supplies,
+    crosscheck: Crosscheck,
+    shared: Shared,
+    detector: Detector,
+    integral: Integral,
+    agents: Vec<Agent>,
+    hardware: Hardware,
+    event: Option<CappingEvent>,
+    /// What is drawn by servers that report nothing: at once when it rises, slowly when it falls.
+    unseen: Watts,
+    /// Somebody gets less than it needs.
+    lacking: bool,
+    /// Whether some poll has given a reading yet.
+    sighted: bool,
+    blind: bool,
+    /// What was told of the state, and why it may have changed since.
+    told: ChassisState,
+    cause: &'static str,
+    /// Facts have changed since the last plan.
+    unplanned: bool,
+    /// A poll has come since agents were last spoken to.
+    polled: bool,
+    /// When the next server is told `watch` after an event.
+    release_at: Instant,
     /// When the estimate is looked at again, while blind.
-    pub(crate) estimate_at: Instant,
+    estimate_at: Instant,
     /// Heartbeats are counted from here.
-    pub(crate) beat_from: Instant,
+    beat_from: Instant,
+    /// When this machine was last moved; and, after a gap of its own, until when nobody is called silent.
+    moved_at: Instant,
+    grace_until: Instant,
     /// The operator's lower budget.
-    pub(crate) budget: Option<Watts>,
-    pub(crate) budget_refused: Option<Watts>,
-    /// Whether some agent has answered in this life.
-    pub(crate) answered: bool,
-    pub(crate) rival: Option<Epoch>,
-    pub(crate) left: bool,
-    pub(crate) alerts: u64,
-    pub(crate) refused: u64,
+    budget: Option<Watts>,
+    /// A budget that was lowered: what was in force before, and until when the breaker is judged by that.
+    before_lowered: Option<(Watts, Instant)>,
+    budget_refused: Option<Watts>,
+    left: bool,
+    alerts: u64,
+    refused: u64,
     recorded: Option<Ledger>,
     index: BTreeMap<ServerId, usize>,
     last_action: ActionId,
@@ -60,33 +86,44 @@ impl Chassis {
         let Ledger { epoch, budget_w, out_of_band, shared_w } = ledger;
         let capped =
             |id: &ServerId| out_of_band.iter().rev().find(|(s, _)| s == id).map(|&(_, w)| w);
-        let highest = params.budget.per(params.servers.len() as u64);
+        let even = params.budget.per(params.servers.len() as u64);
         let agents: Vec<_> = (params.servers.iter())
-            .map(|s| Agent::new(s.clone(), capped(&s.id), highest, now))
+            .map(|s| Agent::new(s.clone(), capped(&s.id), even, now))
             .collect();
         let index: BTreeMap<_, _> =
             agents.iter().enumerate().map(|(i, a)| (a.server.id.clone(), i)).collect();
-        let mut strangers: Vec<_> =
+        let mut unconfigured: Vec<_> =
             out_of_band.iter().filter(|(s, _)| !index.contains_key(s)).cloned().collect();
-        strangers.sort();
-        strangers.dedup_by(|a, b| a.0 == b.0);
+        unconfigured.sort();
+        unconfigured.dedup_by(|a, b| a.0 == b.0);
+
         let mut chassis = Self {
-            epoch: epoch.next(),
-            state: State::Boot,
+            tuning: Tuning::new(&params),
+            identity: Identity::new(epoch.next(), now),
             supplies: Supplies::new(&params.supply_rated, params.trip_time, now),
             crosscheck: Crosscheck::default(),
             shared: Shared::new(params.shared_floor, shared_w, params.budget),
-            shares: Shares::default(),
-            escalation: Escalation::new(strangers, params.out_of_band_hold),
+            detector: Detector::new(params.trip_curve.clone()),
+            integral: Integral::default(),
+            hardware: Hardware::new(&agents, unconfigured, params.out_of_band_hold, now),
             agents,
-            calm_since: None,
+            event: None,
+            unseen: Watts::ZERO,
+            lacking: false,
+            sighted: false,
+            blind: false,
+            told: ChassisState::Boot,
+            cause: "",
+            unplanned: true,
+            polled: false,
             release_at: now,
             estimate_at: now,
             beat_from: now,
+            moved_at: now,
+            grace_until: now,
             budget: budget_w.filter(|&b| b > Watts::ZERO && b < params.budget),
+            before_lowered: None,
             budget_refused: None,
-            answered: false,
-            rival: None,
             left: false,
             alerts: 0,
             refused: 0,
@@ -97,16 +134,12 @@ impl Chassis {
             params,
         };
         chassis.record();
-        chassis.share_out(now);
-        if chassis.agents.iter().any(|a| a.out_of_band.watts().is_some()) {
-            chassis.move_by(
-                now,
-                Trigger::Reached(Episode::new(now)),
-                "the ledger holds out-of-band caps",
-            );
-            chassis.note_caps(now, "the ledger holds out-of-band caps");
+        if chassis.caps_on() {
+            chassis.cause = "the ledger holds out-of-band caps";
+            chassis.event = Some(CappingEvent::new(now));
             chassis.agents.iter_mut().for_each(|a| a.unreleased = true);
         }
+        chassis.reconcile(now);
         chassis
     }
 
@@ -116,33 +149,10 @@ impl Chassis {
         &self.params
     }
 
-    /// The least of the budget and what the supplies can carry.
-    pub(crate) fn limit(&self) -> Watts {
-        self.budget_in_force().min(self.supplies.capacity()).at_least_zero()
-    }
-
-    /// The configured budget, or the operator's lower one.
-    pub(crate) fn budget_in_force(&self) -> Watts {
-        self.budget.map_or(self.params.budget, |b| b.min(self.params.budget))
-    }
-
-    /// What the servers may share.
-    ///
-    /// What the servers do not see (fans, losses) grows with their load. A manager that sees the total
-    /// corrects its estimate; one that is blind keeps under the alert threshold instead.
-    #[must_use]
-    pub fn sharable(&self) -> Watts {
-        let limit = match self.state {
-            State::Blind(_) => self.limit().ppm(self.params.alert_ppm),
-            _ => self.limit(),
-        };
-        (limit - self.shared.watts()).at_least_zero()
-    }
-
-    /// Whether a capping episode is on: every server has a cap.
+    /// Whether a capping event is on: every server has a cap.
     #[must_use]
     pub fn is_capping(&self) -> bool {
-        self.state.episode().is_some()
+        self.event.is_some()
     }
 
     /// Which servers answer, in configured order.
@@ -150,134 +160,114 @@ impl Chassis {
         self.agents.iter().map(|a| a.slot == Slot::Managed)
     }
 
+    /// The least of the budget and what the supplies can carry.
+    fn limit(&self) -> Watts {
+        self.budget_in_force().min(self.supplies.capacity()).at_least_zero()
+    }
+
+    /// The configured budget, or the operator's lower one.
+    fn budget_in_force(&self) -> Watts {
+        self.budget.map_or(self.params.budget, |b| b.min(self.params.budget))
+    }
+
     /// The power supplies' total, if it is known.
-    pub(crate) fn reading(&self, now: Instant) -> Option<Watts> {
+    fn reading(&self, now: Instant) -> Option<Watts> {
         self.supplies.reading(now, self.params.blind_after())
     }
 
-    /// Computes the shares anew; caps follow with the next messages.
-    pub(crate) fn share_out(&mut self, now: Instant) {
-        let sharable = self.sharable();
-        self.shares.split(sharable, self.agents.len());
-        let (mut absent, mut returning) = (Watts::ZERO, Watts::ZERO);
-        let (mut present, mut answering) = (0, 0);
-        for agent in &self.agents {
-            let shares = agent.shares();
-            present += usize::from(shares);
-            match agent.reserve(self.shares.even) {
-                Some(watts) if shares => returning += watts,
-                Some(watts) => absent += watts,
-                None => answering += 1,
-            }
-        }
-        match self.params.shares {
-            SharePolicy::Even => {
-                self.shares.grant(sharable, absent + returning, answering);
-                self.shares.welcome(sharable, absent, present);
-            }
-            SharePolicy::CriticalFirst => self.grant_critical_first(now, absent),
+    /// What the manager is doing.
+    fn state(&self) -> ChassisState {
+        if self.identity.is_fenced() {
+            ChassisState::Fenced
+        } else if self.blind {
+            ChassisState::Blind
+        } else if self.caps_on() {
+            ChassisState::OutOfBand
+        } else if self.event.is_some() {
+            ChassisState::Alerting
+        } else if self.sighted {
+            ChassisState::Normal
+        } else {
+            ChassisState::Boot
         }
     }
 
-    /// What a server is granted.
-    pub(crate) fn share(&self, agent: &Agent) -> Watts {
-        match self.params.shares {
-            _ if agent.is_dry() => self.shares.even,
-            SharePolicy::Even if agent.is_returning() => self.shares.returning,
-            SharePolicy::Even => self.shares.granted,
-            SharePolicy::CriticalFirst => agent.share,
-        }
+    /// Whether it still acts.
+    fn acts(&self) -> bool {
+        !self.left && !self.identity.is_fenced()
     }
 
-    /// Moves the state, and tells when its name changed.
-    pub(crate) fn move_by(&mut self, now: Instant, trigger: Trigger, cause: &str) {
-        let from = self.state.name();
-        self.state = self.state.after(trigger);
-        let to = self.state.name();
-        if from != to {
-            self.tell(now, EventKind::ChassisState { from, to, cause: cause.to_owned() });
-            if from == ChassisState::Boot {
-                self.start_heartbeats(now);
+    /// Everything is looked at anew: who gets what, which hardware caps, what is written down, who is
+    /// told.
+    fn reconcile(&mut self, now: Instant) {
+        if self.acts() {
+            if core::mem::take(&mut self.unplanned) {
+                self.plan(now);
             }
+            self.order_hardware(now);
+            self.record();
+            self.release_due(now);
+            self.speak(now);
+        } else if !self.left {
+            self.guard_supplies(now);
         }
+        self.tell_state(now);
+    }
+
+    /// Tells when the state's name has changed.
+    fn tell_state(&mut self, now: Instant) {
+        let (from, to) = (self.told, self.state());
+        if from == to {
+            return;
+        }
+        self.told = to;
+        let cause = self.cause.to_owned();
+        self.tell(now, EventKind::ChassisState { from, to, cause });
     }
 
     /// Something an operator may want to see.
-    pub(crate) fn tell(&mut self, now: Instant, kind: EventKind) {
+    fn tell(&mut self, now: Instant, kind: EventKind) {
         self.outputs.push_back(Output::Event(Event { at_ns: now, kind }));
     }
 
-    /// Something to be done.
-    pub(crate) fn put(&mut self, output: Output) {
-        self.outputs.push_back(output);
-    }
-
     /// Writes the ledger, if it has changed.
-    pub(crate) fn record(&mut self) {
-        let mut out_of_band = self.escalation.strangers.clone();
+    fn record(&mut self) {
+        let mut out_of_band = self.hardware.unconfigured().to_vec();
         for agent in &self.agents {
             if let Some(watts) = agent.out_of_band.watts() {
                 out_of_band.push((agent.server.id.clone(), watts));
             }
         }
-        let shared_w = self.shared.remembered();
-        let ledger = Ledger { epoch: self.epoch, budget_w: self.budget, out_of_band, shared_w };
+        let shared_w = self.shared.to_remember(self.limit());
+        self.shared.remember(shared_w);
+        let epoch = self.identity.epoch();
+        let ledger = Ledger { epoch, budget_w: self.budget, out_of_band, shared_w };
         if self.recorded.as_ref() != Some(&ledger) {
-            self.put(Output::Ledger(ledger.clone()));
+            self.outputs.push_back(Output::Ledger(ledger.clone()));
             self.recorded = Some(ledger);
         }
     }
 
     /// The number of the next action.
-    pub(crate) fn next_action(&mut self) -> ActionId {
+    fn next_action(&mut self) -> ActionId {
         self.last_action = self.last_action.next();
         self.last_action
     }
 
-    /// The server's place, if it is configured.
-    pub(crate) fn place(&self, server: &ServerId) -> Option<usize> {
+    /// The server's index, if it is configured.
+    fn position(&self, server: &ServerId) -> Option<usize> {
         self.index.get(server).copied()
     }
 
-    /// Whether it still acts.
-    pub(crate) fn acts(&self) -> bool {
-        !self.left && self.state != State::Fenced
-    }
-
-    fn take_poll(&mut self, now: Instant, poll: &Poll) {
-        let limit = self.limit();
-        let outcome = self.supplies.take(now, poll);
-        if let Outcome::Missing(_) = outcome {
-            self.refused = self.refused.saturating_add(1);
-        }
-        if !self.acts() {
-            return;
-        }
-        if let Outcome::Fresh(total) = outcome {
-            let servers = self.reported(now);
-            self.shared.compare(now, total, servers, self.limit());
-            if servers.is_none() {
-                let excess = self.state.episode().and_then(|episode| episode.excess);
-                let stuck = excess.is_some_and(|it| now - it.since >= self.params.emergency_after);
-                self.shared.correct(now, total, self.limit(), stuck);
-            } else if self.recorded.as_ref().is_some_and(|l| l.shared_w != self.shared.remembered())
-            {
-                self.record();
-            }
-            self.share_out(now);
-            self.move_by(now, Trigger::Sight { caps_on: self.caps_on() }, "a usable reading");
-            self.cross_check(now, total);
-            self.assess(now, self.judged(now, total), true);
-            self.publish(now, true);
-        } else if self.limit() != limit {
-            self.limit_moved(now);
-        }
+    /// One more input that cannot be used.
+    fn refuse(&mut self) {
+        self.refused = self.refused.saturating_add(1);
     }
 
     fn take_budget(&mut self, now: Instant, budget: Option<Watts>) {
         self.budget_refused = budget.filter(|&b| b <= Watts::ZERO || b >= self.params.budget);
         if let Some(watts) = self.budget_refused {
-            self.refused = self.refused.saturating_add(1);
+            self.refuse();
             let message = format!(
                 "budget_w = {watts} refused: it may only be lowered, to above 0 and below {}",
                 self.params.budget
@@ -285,31 +275,37 @@ impl Chassis {
             self.tell(now, EventKind::Alarm { message });
             return;
         }
+        let before = self.budget_in_force();
         self.budget = budget;
-        self.record();
+        if self.budget_in_force() < before {
+            self.before_lowered = Some((before, now + self.tuning.lowered_counts_after));
+        }
         self.limit_moved(now);
     }
 
-    /// Another limit takes effect at once, on the reading that there is.
-    fn limit_moved(&mut self, now: Instant) {
-        self.share_out(now);
-        self.calm_since = None;
-        if let Some(read) = self.reading(now) {
-            self.begin_if_reached(now, self.judged(now, read));
+    /// The machine itself may have stood still: then answers wait in its inbox, and it is no sign of
+    /// anybody's death that they have not been read.
+    fn note_gap(&mut self, now: Instant) {
+        if now - self.moved_at > self.params.poll() + self.params.poll() / 2 {
+            self.grace_until = now + self.params.poll() / 2;
         }
-        self.publish(now, false);
+        self.moved_at = now;
+    }
+
+    /// Without an answer for this long a server is silent; never zero.
+    fn silent_after(&self) -> Duration {
+        self.params.silent_after.max(self.params.poll())
     }
 
     /// Every timer, soonest first where equal.
     fn timers(&self) -> impl Iterator<Item = (Instant, Why)> {
-        let sight = match self.state {
-            State::Blind(_) => (self.estimate_at, "estimate"),
-            _ => (self.supplies.seen_at() + self.params.blind_after(), "blind"),
-        };
-        let (speaks, silent_after) = (self.speaks(), self.silent_after());
+        let sight =
+            if self.blind { (self.estimate_at, "estimate") } else { (self.blind_at(), "blind") };
+        let (speaks, silent_after, grace) = (self.speaks(), self.silent_after(), self.grace_until);
         let agents = self.agents.iter().flat_map(move |a| {
             let message = (speaks && a.is_messaged()).then_some((a.next_at, "message"));
-            let silence = (a.slot == Slot::Managed).then(|| (a.heard_at + silent_after, "silence"));
+            let silent_at = (a.heard_at + silent_after).max(grace);
+            let silence = (a.slot == Slot::Managed).then_some((silent_at, "silence"));
             let retry = a.out_of_band.again_at().map(|at| (at, "out-of-band retry"));
             [message, silence, retry].into_iter().flatten()
         });
@@ -318,11 +314,6 @@ impl Chassis {
             .flatten()
             .chain(agents)
     }
-
-    /// Without an answer for this long a server is silent; never zero.
-    pub(crate) fn silent_after(&self) -> Duration {
-        self.params.silent_after.max(self.params.poll())
-    }
 }
 
 impl Machine for Chassis {
@@ -330,6 +321,7 @@ impl Machine for Chassis {
     type Output = Output;
 
     fn handle_input(&mut self, now: Instant, input: Input) {
+        self.note_gap(now);
         match input {
             Input::Psu(poll) => self.take_poll(now, &poll),
             Input::Applied { id, result } => self.take_applied(now, id, result),
@@ -339,17 +331,17 @@ impl Machine for Chassis {
             Input::Powered { server, on } => self.take_powered(now, &server, on),
             Input::Leave => self.leave(now),
         }
+        self.reconcile(now);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        if !self.acts() {
-            return;
+        self.note_gap(now);
+        if self.acts() {
+            self.look(now);
+            self.check_silence(now);
+            self.retry_due(now);
         }
-        self.look(now);
-        self.check_silence(now);
-        self.release_due(now);
-        self.send_due(now);
-        self.retry_due(now);
+        self.reconcile(now);
     }
 
     fn poll_timeout(&self) -> Option<(Instant, Why)> {
@@ -362,4 +354,9 @@ impl Machine for Chassis {
     fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
+}
+
+/// The level of a message to a capped server.
+const fn level(emergency: bool) -> Level {
+    if emergency { Level::Emergency } else { Level::Cap }
 }

@@ -8,10 +8,7 @@
 
 use core::time::Duration;
 
-use ballast_types::wire::EventKind;
 use ballast_types::{Instant, Watts};
-
-use crate::chassis::Chassis;
 
 /// The two sides disagree when the reports are above the supplies' total by more than this share of
 /// it, in parts per million (5 %): meters are 1 % off, and now and then one by 5 %.
@@ -48,7 +45,7 @@ impl Crosscheck {
     }
 
     /// Whether the reports count at `now`, when one may be `oldest` old.
-    fn counts(&self, now: Instant, oldest: Duration) -> bool {
+    pub(crate) fn counts(&self, now: Instant, oldest: Duration) -> bool {
         self.above_since.is_some_and(|since| now - since >= oldest)
     }
 
@@ -61,40 +58,6 @@ impl Crosscheck {
                  one stuck?"
             )
         })
-    }
-}
-
-impl Chassis {
-    /// A report older than this is not added up: a calm server answers every heartbeat, and the poll
-    /// that looks at the answer comes a poll later at most.
-    fn oldest_report(&self) -> Duration {
-        (self.params.beat() + self.params.poll()).min(self.silent_after())
-    }
-
-    /// What the servers that answer report together. Who does not report is left out, and shared watts
-    /// are not added: it is a lower bound.
-    pub(crate) fn reported_sum(&self, now: Instant) -> Watts {
-        let (oldest, most) = (self.oldest_report(), self.supplies.rated());
-        self.agents.iter().filter_map(|agent| agent.power(now, oldest, most)).sum()
-    }
-
-    /// Compares a fresh reading of the supplies with the reports.
-    pub(crate) fn cross_check(&mut self, now: Instant, read: Watts) {
-        let reported = self.reported_sum(now);
-        if self.crosscheck.take(now, read, reported)
-            && let Some(message) = self.crosscheck.alarm()
-        {
-            self.tell(now, EventKind::Alarm { message });
-        }
-    }
-
-    /// The draw that is judged when the supplies' total is `read`: the higher of it and the reports'.
-    pub(crate) fn judged(&self, now: Instant, read: Watts) -> Watts {
-        if self.crosscheck.counts(now, self.oldest_report()) {
-            read.max(self.reported_sum(now))
-        } else {
-            read
-        }
     }
 }
 

@@ -77,6 +77,15 @@ impl Holds {
         }
     }
 
+    /// It answers again after a silence, and says that `cap` is in force: its fallback, or what it was told
+    /// last. Until a later message is proven it may hold that.
+    pub(crate) fn rejoined(&mut self, seen: Seq, cap: Option<Watts>) {
+        let cap = cap.unwrap_or(Watts::MAX);
+        if self.caps.front().is_none_or(|&(_, highest)| highest < cap) {
+            self.caps.push_front((seen, cap));
+        }
+    }
+
     /// What it may hold as long as its leases last; `None` if it may be uncapped, or is not known.
     pub(crate) fn most(&self) -> Option<Watts> {
         self.caps.front().map(|&(_, cap)| cap).filter(|&cap| cap < Watts::MAX)

@@ -6,41 +6,41 @@
 //!   BMCs ─Applied, Powered─▶ │          │ ──Ledger──▶ disk
 //!   operator ──────Budget──▶ └──────────┘ ──Event──▶ log
 //! ```
+//! An input changes what is known. After every input one [`reconcile`] looks at all of it, plans anew
+//! who gets how many watts, and sends out what differs from what was said before.
+//!
 //! | module | what it knows |
 //! |---|---|
 //! | `supplies` | a poll's total, what the supplies can carry |
 //! | `crosscheck` | the supplies' total against the servers' reports: the higher is judged |
 //! | `shared` | watts that no agent's meter sees |
-//! | `shares`, `critical_first` | how the rest is split: evenly, or by what can be shed |
+//! | `detector` | is there an excess, and how urgent is it |
+//! | `event` | one capping event, and the term that closes the loop over the total |
+//! | `allocate` | who gets how many watts |
 //! | `needs` | what one server needs, from its reports |
 //! | `holds` | what one server may hold, by the messages it was sent |
-//! | `slots` | one server: its agent's health, its messages' numbers |
-//! | `episode` | the states and their transitions |
-//! | `assess` | what a reading does: episodes, emergency, blindness |
-//! | `messages` | what agents are told, and when |
-//! | `answers` | what agents say, and what the BMCs say of power |
-//! | `out_of_band`, `escalation` | caps through the BMC: one server's phases; when they go on and off |
+//! | `slots` | one server: its agent's health, its messages' numbers, what it may draw |
+//! | `out_of_band` | one server's hardware cap |
+//! | `tuning` | every constant of the loop |
+//! | `chassis` | the whole: polls, answers, the plan, messages, hardware caps, status |
 //! | `draws` | the draw over time, for those who read a recording |
-//! | `status` | the view for operators |
-mod answers;
-mod assess;
+//!
+//! [`reconcile`]: Chassis
+mod allocate;
 mod chassis;
-mod critical_first;
 mod crosscheck;
+mod detector;
 mod draws;
-mod episode;
-mod escalation;
+mod event;
 mod holds;
 mod io;
-mod messages;
 mod needs;
 mod out_of_band;
 mod params;
 mod shared;
-mod shares;
 mod slots;
-mod status;
 mod supplies;
+mod tuning;
 
 pub use chassis::Chassis;
 pub use draws::Draws;

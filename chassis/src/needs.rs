@@ -27,6 +27,8 @@ pub(crate) struct Need {
     pub(crate) base: Watts,
     /// Its draw with nothing restricted; at least `base`.
     pub(crate) demand: Watts,
+    /// The most that it lately drew.
+    pub(crate) peak: Watts,
     /// Whether it has low-priority cores at all.
     pub(crate) sheds: bool,
 }
@@ -34,9 +36,11 @@ pub(crate) struct Need {
 /// The last reports of one server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Needs {
-    /// Oldest first.
-    seen: VecDeque<(Watts, Watts)>,
+    /// Oldest first: base, demand and draw.
+    seen: VecDeque<(Watts, Watts, Watts)>,
     sheds: bool,
+    /// The least base that was ever seen: it draws that idle, or less.
+    lowest: Option<Watts>,
 }
 
 impl Needs {
@@ -60,19 +64,26 @@ impl Needs {
         if report.server_limit {
             base = base.max(self.need().map_or(power, |n| n.base));
         }
-        self.seen.push_back((base, power + within(report.restorable_w)));
+        self.lowest = Some(self.lowest.map_or(base, |lowest| lowest.min(base)));
+        self.seen.push_back((base, power + within(report.restorable_w), power));
     }
 
     /// What it needs; `None` if that is not known.
     pub(crate) fn need(&self) -> Option<Need> {
         let pass = if self.sheds { PASSED_OVER.min(self.seen.len() / 2) } else { 0 };
-        let high = |pick: fn(&(Watts, Watts)) -> Watts| {
+        let high = |pick: fn(&(Watts, Watts, Watts)) -> Watts| {
             let mut values: Vec<_> = self.seen.iter().map(pick).collect();
             values.sort_unstable_by(|a, b| b.cmp(a));
             values.get(pass).copied()
         };
         let base = high(|s| s.0)?;
-        Some(Need { base, demand: high(|s| s.1)?.max(base), sheds: self.sheds })
+        let peak = self.seen.iter().map(|s| s.2).max()?;
+        Some(Need { base, demand: high(|s| s.1)?.max(base), peak, sheds: self.sheds })
+    }
+
+    /// The least that it needs; zero before the first report.
+    pub(crate) fn lowest(&self) -> Watts {
+        self.lowest.unwrap_or_default()
     }
 }
 
@@ -114,14 +125,17 @@ mod tests {
             orphan_hold_ms: None,
         }
     }
-    fn need(base: i64, demand: i64, sheds: bool) -> Option<Need> {
-        Some(Need { base: W(base), demand: W(demand), sheds })
+    fn need(base: i64, demand: i64, sheds: bool) -> Option<(Watts, Watts, bool)> {
+        Some((W(base), W(demand), sheds))
+    }
+    fn seen(n: &Needs) -> Option<(Watts, Watts, bool)> {
+        n.need().map(|n| (n.base, n.demand, n.sheds))
     }
 
     #[test]
     fn a_second_of_stale_draws_after_a_floor_drop_is_passed_over() {
         let mut n = Needs::default();
-        assert_eq!(n.need(), None);
+        assert_eq!(seen(&n), None);
         let mut last = None;
         for k in 0..60 {
             let r = match k {
@@ -130,16 +144,16 @@ mod tests {
                 _ => report(Some(160), 0, 70, 24),
             };
             n.take(&r, MOST);
-            last = n.need();
+            last = seen(&n);
             assert_eq!(last, need(160, 230, true), "report {k}");
         }
         // A rise that lasts is seen.
         for _ in 0..6 {
-            assert_eq!(n.need(), last);
+            assert_eq!(seen(&n), last);
             n.take(&report(Some(190), 0, 70, 24), MOST);
         }
         n.take(&report(Some(190), 0, 70, 24), MOST);
-        assert_eq!(n.need(), need(190, 260, true));
+        assert_eq!(seen(&n), need(190, 260, true));
     }
 
     #[test]
@@ -148,10 +162,10 @@ mod tests {
         for watts in [200, 240, 210] {
             n.take(&report(Some(watts), 0, 0, 0), MOST);
         }
-        assert_eq!(n.need(), need(240, 240, false));
+        assert_eq!(seen(&n), need(240, 240, false));
         // Its first batch VM: what was seen before says nothing.
         n.take(&report(Some(220), 50, 0, 6), MOST);
-        assert_eq!(n.need(), need(170, 220, true));
+        assert_eq!(seen(&n), need(170, 220, true));
     }
 
     #[test]
@@ -178,10 +192,10 @@ mod tests {
             let mut n = Needs::default();
             n.take(&report(Some(200), 0, 0, 0), MOST);
             n.take(&report(bad, 0, 0, 0), MOST);
-            assert_eq!(n.need(), None, "{bad:?}");
+            assert_eq!(seen(&n), None, "{bad:?}");
         }
         let mut n = Needs::default();
         n.take(&report(Some(200), i64::MAX / 1000, i64::MIN / 1000, 6), MOST);
-        assert_eq!(n.need(), need(0, 200, true), "absurd estimates stay within bounds");
+        assert_eq!(seen(&n), need(0, 200, true), "absurd estimates stay within bounds");
     }
 }

@@ -23,6 +23,9 @@ const QUICK: Duration = Duration::from_secs(1);
 /// Between two tries after that; it is never given up.
 const SLOW: Duration = Duration::from_secs(30);
 
+/// A cap that is lower by less than this share (2 %) is not worth an order to a BMC.
+const SLACK_PPM: u32 = 20_000;
+
 /// An action that is not known to have succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attempt {
@@ -41,7 +44,7 @@ pub(crate) enum Phase {
     /// Ordered.
     Setting(Watts, Attempt),
     /// On; `sure` unless it was only found in the ledger.
-    On { watts: Watts, sure: bool },
+    On { watts: Watts, sure: bool, since: Instant },
     /// Being released.
     Lifting(Watts, Attempt),
 }
@@ -60,7 +63,7 @@ pub(crate) enum Change {
 }
 
 /// One server's out-of-band cap, and why its last action failed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct OutOfBand {
     pub(crate) phase: Phase,
     pub(crate) error: Option<String>,
@@ -68,8 +71,8 @@ pub(crate) struct OutOfBand {
 
 impl OutOfBand {
     /// As the ledger has it.
-    pub(crate) fn found(watts: Option<Watts>) -> Self {
-        let phase = watts.map_or(Phase::Off, |watts| Phase::On { watts, sure: false });
+    pub(crate) fn found(watts: Option<Watts>, since: Instant) -> Self {
+        let phase = watts.map_or(Phase::Off, |watts| Phase::On { watts, sure: false, since });
         Self { phase, error: None }
     }
 
@@ -86,7 +89,7 @@ impl OutOfBand {
     /// The cap that certainly is on.
     pub(crate) fn certain(&self) -> Option<Watts> {
         match self.phase {
-            Phase::On { watts, sure: true } => Some(watts),
+            Phase::On { watts, sure: true, .. } => Some(watts),
             _ => None,
         }
     }
@@ -96,9 +99,17 @@ impl OutOfBand {
         matches!(self.phase, Phase::On { .. } | Phase::Setting(..))
     }
 
+    /// For how long it has been on.
+    pub(crate) fn on_since(&self, now: Instant) -> Duration {
+        match self.phase {
+            Phase::On { since, .. } => now - since,
+            _ => Duration::ZERO,
+        }
+    }
+
     /// Whether an order of `watts` would add anything.
     pub(crate) fn needs(&self, watts: Watts) -> bool {
-        let slack = Watts::from_whole(1);
+        let slack = watts.ppm(SLACK_PPM).max(Watts::from_whole(1));
         match self.phase {
             Phase::Off | Phase::Lifting(..) | Phase::On { sure: false, .. } => true,
             Phase::On { watts: old, .. } | Phase::Setting(old, _) => old - watts > slack,
@@ -167,7 +178,7 @@ impl OutOfBand {
         }
         self.error = None;
         if let Phase::Setting(watts, _) = self.phase {
-            self.phase = Phase::On { watts, sure: true };
+            self.phase = Phase::On { watts, sure: true, since: now };
             Change::Set
         } else {
             self.phase = Phase::Off;
@@ -195,7 +206,7 @@ mod tests {
 
     #[test]
     fn set_and_lifted() {
-        let mut o = OutOfBand::found(None);
+        let mut o = OutOfBand::found(None, Instant::ZERO);
         assert!(o.needs(CAP));
         o.set(at(0), ActionId(1), CAP, PATIENCE);
         assert_eq!((o.watts(), o.certain()), (Some(CAP), None));
@@ -215,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_tried_three_times_quickly_and_then_slowly() {
-        let mut o = OutOfBand::found(None);
+        let mut o = OutOfBand::found(None, Instant::ZERO);
         o.set(at(0), ActionId(1), CAP, PATIENCE);
         let mut now = at(0);
         let mut gaps = vec![];
@@ -234,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_cap_from_the_ledger_is_on_but_not_sure() {
-        let o = OutOfBand::found(Some(CAP));
+        let o = OutOfBand::found(Some(CAP), Instant::ZERO);
         assert_eq!((o.watts(), o.certain()), (Some(CAP), None));
         assert!(o.is_wanted() && o.needs(CAP));
     }

@@ -6,6 +6,8 @@ use ballast_types::wire::SharePolicy;
 use ballast_types::{ChassisId, Instance, ServerId, TripCurve, Watts};
 use serde::{Deserialize, Serialize};
 
+use crate::tuning::{ACTUATION, WIRE};
+
 /// One configured server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Server {
@@ -137,13 +139,6 @@ const fn usual_noise() -> u32 {
 const fn usual_above_share() -> u32 {
     10_000
 }
-
-/// From the manager's decision to the agent's or BMC's receipt: one hop in the rack, one retry.
-const WIRE: Duration = Duration::from_millis(100);
-
-/// From an out-of-band command to the draw being down. DCMI's shortest correction time is one
-/// second; half a second is for the command itself.
-const ACTUATION: Duration = Duration::from_millis(1500);
 
 impl Params {
     /// The documented defaults, for these servers behind these supplies.

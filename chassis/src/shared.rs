@@ -1,42 +1,41 @@
 //! Watts that no agent's meter sees: fans, conversion loss, switch.
 //!
-//! Meters lag, and do not lag alike, so single readings of both sides cannot be subtracted. This
-//! compares means over a second, and takes the largest of the last 30 s: an estimate that is too
-//! high costs a little throttling, one that is too low costs the budget.
+//! Meters lag, and do not lag alike, so single readings of both sides cannot be subtracted. Means over a
+//! second are compared, and a line `a + b · total` is learnt through them: losses grow with the load. The
+//! line forgets over minutes. What counts is the line raised by its confidence bound, and never more than
+//! the supplies' total leaves beside what the servers report.
 //!
-//! It survives a restart in the ledger: until the first comparison a new manager would otherwise share
-//! out watts that are not there. And while some server's draw is not known, nothing can be compared;
-//! then a draw that stays over the limit although everybody is capped corrects the estimate.
-//!
-//! While the draw moves fast, a lag of a few hundred milliseconds between the two sides looks like
-//! shared watts. Such a second counts only where no calm one is known.
+//! While the draw moves fast, a lag of a few hundred milliseconds between the two sides looks like shared
+//! watts. Such a second counts only where no calm one is known.
 
 use core::time::Duration;
-use std::collections::VecDeque;
 
 use ballast_types::{Instant, Watts};
 
 /// The length of one comparison.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// For how long a comparison counts.
-const MEMORY: Duration = Duration::from_secs(30);
-
-/// At most so many comparisons are kept: one per second.
-const MOST: usize = 32;
+/// A comparison of so many seconds ago counts for about a third of a new one.
+const FORGET_OVER: f64 = 120.0;
 
 /// A second is calm when the draw moved less than this share of the limit in it (5 %): meter noise
 /// of 1 % moves five readings by half of that.
 const CALM_PPM: u32 = 50_000;
 
-/// A correction is taken back, a quarter at a time, while the draw is under this share of the limit.
-const ROOM_PPM: u32 = 960_000;
-
 /// Before anything was ever compared they are taken for this share of the budget (10 %). Caps that are
 /// granted before would else be watts that are not there, and outlive a manager that dies early.
 const UNKNOWN_PPM: u32 = 100_000;
 
-/// What is remembered is rounded up to this.
+/// Losses and fans take at most this part of another watt of the total.
+const STEEPEST: f64 = 0.3;
+
+/// So much movement of the total, as a share of it, says as much of the slope as the belief in 5 %.
+const PRIOR: (f64, f64) = (0.02, 0.05);
+
+/// The line is raised by so many standard deviations of its level.
+const CONFIDENCE: f64 = 2.0;
+
+/// What is remembered is rounded up to this, so that it seldom has to be written down.
 const REMEMBERED_MW: i64 = 10_000;
 
 /// One second under way.
@@ -50,28 +49,56 @@ struct Window {
     highest: Watts,
 }
 
-/// One finished second.
-#[derive(Clone, Copy, Debug)]
-struct Comparison {
-    at: Instant,
-    difference: Watts,
-    calm: bool,
+/// A line with exponential forgetting, of the difference over the total; all in watts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    points: f64,
+    total: f64,
+    difference: f64,
+    variance: f64,
+    covariance: f64,
+    /// Mean square of what the line missed.
+    missed: f64,
+}
+
+impl Line {
+    fn add(&mut self, total: f64, difference: f64) {
+        let missed = if self.points > 0.0 { difference - self.at(total) } else { 0.0 };
+        self.points = (self.points + 1.0).min(FORGET_OVER);
+        let weight = 1.0 / self.points;
+        let (dx, dy) = (total - self.total, difference - self.difference);
+        self.total += weight * dx;
+        self.difference += weight * dy;
+        self.variance = (1.0 - weight) * (self.variance + weight * dx * dx);
+        self.covariance = (1.0 - weight) * (self.covariance + weight * dx * dy);
+        self.missed += weight * (missed * missed - self.missed);
+    }
+
+    fn at(&self, total: f64) -> f64 {
+        let prior = (PRIOR.0 * self.total) * (PRIOR.0 * self.total);
+        let slope = (self.covariance + PRIOR.1 * prior) / (self.variance + prior).max(1e-9);
+        self.difference + slope.clamp(0.0, STEEPEST) * (total - self.total)
+    }
+
+    /// How far its level may be off.
+    fn bound(&self) -> f64 {
+        CONFIDENCE * libm::sqrt(self.missed / self.points.max(1.0))
+    }
 }
 
 /// The estimate.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Shared {
     floor: Watts,
     /// What counts before the first comparison when nothing else is known.
     unknown: Watts,
-    /// What counts before the first comparison: an earlier life's largest.
+    /// What counts before the first comparison: an earlier instance's estimate.
     remembered: Watts,
-    /// Added while nothing can be compared.
-    correction: Watts,
-    corrected_at: Option<Instant>,
     window: Option<Window>,
-    done: VecDeque<Comparison>,
-    value: Option<Watts>,
+    calm: Line,
+    moving: Line,
+    /// The least that the supplies' total has left beside the servers' reports, in the newest second.
+    room: Option<Watts>,
 }
 
 impl Shared {
@@ -83,38 +110,68 @@ impl Shared {
             unknown: if told { Watts::ZERO } else { budget.ppm(UNKNOWN_PPM) },
             floor: floor.unwrap_or_default().at_least_zero(),
             remembered: remembered.at_least_zero(),
-            correction: Watts::ZERO,
-            corrected_at: None,
             window: None,
-            done: VecDeque::with_capacity(MOST),
-            value: None,
+            calm: Line::default(),
+            moving: Line::default(),
+            room: None,
         }
     }
 
-    /// The estimate.
-    pub(crate) fn watts(&self) -> Watts {
-        self.value.unwrap_or(self.floor.max(self.remembered).max(self.unknown)) + self.correction
+    fn line(&self) -> Option<&Line> {
+        [&self.calm, &self.moving].into_iter().find(|line| line.points > 0.0)
     }
 
-    /// The largest that was ever compared, in whole steps, so that it seldom has to be written down.
-    pub(crate) fn remembered(&self) -> Watts {
-        self.remembered
+    /// The estimate when the chassis draws `total`.
+    pub(crate) fn at(&self, total: Watts) -> Watts {
+        let estimate = match self.line() {
+            Some(line) => {
+                Watts::from_f64(line.at(total.as_f64()) + line.bound()).unwrap_or_default()
+            }
+            None => self.remembered.max(self.unknown),
+        };
+        let room = self.room.unwrap_or(Watts::MAX);
+        estimate.min(room).max(self.floor).at_least_zero()
+    }
+
+    /// The estimate in whole steps: what a later instance begins with.
+    pub(crate) fn to_remember(&self, total: Watts) -> Watts {
+        let new = self.line().filter(|line| line.points >= 5.0).map(|_| self.at(total));
+        let step = Watts::from_milli(REMEMBERED_MW);
+        match new {
+            // What is written down stays while it is right to a step.
+            Some(new) if new > self.remembered || self.remembered - new > step + step => {
+                let steps = (new.milli() + REMEMBERED_MW - 1) / REMEMBERED_MW;
+                Watts::from_milli(steps * REMEMBERED_MW)
+            }
+            _ => self.remembered,
+        }
+    }
+
+    /// That was written down.
+    pub(crate) fn remember(&mut self, watts: Watts) {
+        self.remembered = watts;
     }
 
     /// Whether it was ever measured.
     pub(crate) fn is_measured(&self) -> bool {
-        self.value.is_some()
+        self.line().is_some()
     }
 
-    /// Takes a fresh reading of the chassis and the sum over its servers at that time; `None` if some
-    /// server's draw is not known. Then the estimate stays.
+    /// Takes a fresh reading of the chassis; the sum over its servers at that time, `None` if some server's
+    /// draw is not known; and what the servers that do report add up to.
     pub(crate) fn compare(
         &mut self,
         now: Instant,
         total: Watts,
         servers: Option<Watts>,
+        reported: Watts,
         limit: Watts,
     ) {
+        // Reports are late: for a while after a fall they are too high, and leave too little.
+        let room = (total - reported).at_least_zero();
+        let before = self.room.unwrap_or(room);
+        self.room = Some(before + (room - before).per(8));
+
         let Some(servers) = servers else {
             self.window = None;
             return;
@@ -135,44 +192,13 @@ impl Shared {
         if w.readings < 2 || now - w.began < WINDOW {
             return;
         }
-        let difference = w.total.per(w.readings) - w.servers.per(w.readings);
+
+        let total = w.total.per(w.readings);
+        let difference = total - w.servers.per(w.readings);
         let calm = w.highest - w.lowest <= limit.ppm(CALM_PPM);
+        let line = if calm { &mut self.calm } else { &mut self.moving };
+        line.add(total.as_f64(), difference.at_least_zero().as_f64());
         self.window = None;
-        self.finish(Comparison { at: now, difference, calm });
-    }
-
-    /// Takes a fresh reading of the chassis while some server's draw is not known. `stuck`: the draw
-    /// has been over the limit for longer than capping takes.
-    pub(crate) fn correct(&mut self, now: Instant, total: Watts, limit: Watts, stuck: bool) {
-        if self.corrected_at.is_some_and(|at| now - at < WINDOW) {
-            return;
-        }
-        let room = limit.ppm(ROOM_PPM) - total;
-        if stuck && total > limit {
-            self.correction += total - limit;
-        } else if room > Watts::ZERO {
-            self.correction -= room.per(4).min(self.correction);
-        } else {
-            return;
-        }
-        self.corrected_at = Some(now);
-    }
-
-    fn finish(&mut self, comparison: Comparison) {
-        self.correction = Watts::ZERO;
-        while self.done.len() >= MOST
-            || self.done.front().is_some_and(|c| comparison.at - c.at > MEMORY)
-        {
-            self.done.pop_front();
-        }
-        self.done.push_back(comparison);
-        let largest =
-            |calm| self.done.iter().filter(|c| c.calm == calm).map(|c| c.difference).max();
-        self.value = largest(true).or_else(|| largest(false)).map(|w| w.max(self.floor));
-        if let Some(largest) = largest(true).filter(|w| *w > self.remembered) {
-            let steps = (largest.milli() + REMEMBERED_MW - 1) / REMEMBERED_MW;
-            self.remembered = Watts::from_milli(steps * REMEMBERED_MW);
-        }
     }
 }
 
@@ -181,92 +207,61 @@ mod tests {
     use super::*;
 
     const W: fn(i64) -> Watts = Watts::from_whole;
-    const LIMIT: Watts = Watts::from_whole(2000);
 
-    /// Feeds one reading every 200 ms from `from_ms`, for `seconds`.
-    fn feed(s: &mut Shared, from_ms: u64, seconds: u64, sides: impl Fn(u64) -> (i64, i64)) {
-        for k in 0..=seconds * 5 {
-            let (total, servers) = sides(k);
-            s.compare(Instant::from_millis(from_ms + k * 200), W(total), Some(W(servers)), LIMIT);
+    fn seconds(shared: &mut Shared, from: u64, count: u64, total: i64, servers: Option<i64>) {
+        for n in 0..count * 5 {
+            let now = Instant::from_millis(from * 1000 + n * 200);
+            // One meter flickers a little.
+            let total = W(total + (n % 3) as i64 * 4 - 4);
+            shared.compare(now, total, servers.map(W), W(servers.unwrap_or(0)), W(2400));
         }
     }
 
-    #[test]
-    fn the_floor_holds_before_and_below() {
-        let mut s = Shared::new(Some(W(50)), W(0), LIMIT);
-        assert_eq!((s.watts(), s.is_measured()), (W(50), false));
-        feed(&mut s, 0, 2, |_| (1000, 1100));
-        assert_eq!((s.watts(), s.is_measured()), (W(50), true));
+    fn near(watts: Watts, expected: i64) -> bool {
+        (watts - W(expected)).milli().abs() < 12_000
     }
 
     #[test]
-    fn where_nothing_is_told_a_tenth_of_the_budget_counts_until_the_first_comparison() {
-        let mut s = Shared::new(None, W(0), LIMIT);
-        assert_eq!(s.watts(), W(200));
-        feed(&mut s, 0, 2, |_| (1030, 1000));
-        assert_eq!(s.watts(), W(30));
+    fn before_anything_is_known_it_is_a_tenth_of_the_budget() {
+        assert_eq!(Shared::new(None, W(0), W(2400)).at(W(2000)), W(240));
+        assert_eq!(Shared::new(None, W(120), W(2400)).at(W(2000)), W(120));
+        assert_eq!(Shared::new(Some(W(90)), W(0), W(2400)).at(W(2000)), W(90));
     }
 
     #[test]
-    fn the_recent_maximum_counts_for_thirty_seconds() {
-        let mut s = Shared::new(Some(W(0)), W(0), LIMIT);
-        feed(&mut s, 0, 2, |_| (1100, 1000));
-        assert_eq!(s.watts(), W(100));
-        feed(&mut s, 3_000, 25, |_| (1060, 1000));
-        assert_eq!(s.watts(), W(100));
-        feed(&mut s, 29_000, 10, |_| (1060, 1000));
-        assert_eq!(s.watts(), W(60));
-    }
-
-    #[test]
-    fn a_silent_server_leaves_it_as_it_was() {
-        let mut s = Shared::new(Some(W(0)), W(0), LIMIT);
-        feed(&mut s, 0, 2, |_| (1100, 1000));
-        for k in 0..500 {
-            s.compare(Instant::from_millis(3_000 + 200 * k), W(1900), None, LIMIT);
+    fn it_grows_with_the_load_as_it_was_seen_to() {
+        let mut shared = Shared::new(None, W(0), W(2400));
+        for round in 0..10 {
+            seconds(&mut shared, round * 40, 12, 1000, Some(900));
+            seconds(&mut shared, round * 40 + 20, 12, 2000, Some(1800));
         }
-        assert_eq!(s.watts(), W(100));
+        assert!(near(shared.at(W(1000)), 100), "{}", shared.at(W(1000)));
+        assert!(near(shared.at(W(2000)), 200), "{}", shared.at(W(2000)));
+        assert!(near(shared.at(W(2400)), 200), "no more than is left: {}", shared.at(W(2400)));
     }
 
     #[test]
-    fn an_earlier_lifes_largest_counts_until_the_first_comparison() {
-        let mut s = Shared::new(Some(W(0)), W(0), LIMIT);
-        feed(&mut s, 0, 2, |_| (1093, 1000));
-        assert_eq!(s.remembered(), W(100), "93 W, rounded up");
-        let mut next = Shared::new(None, s.remembered(), LIMIT);
-        assert_eq!((next.watts(), next.is_measured()), (W(100), false));
-        feed(&mut next, 0, 2, |_| (1060, 1000));
-        assert_eq!((next.watts(), next.remembered()), (W(60), W(100)));
+    fn it_forgets_what_has_gone() {
+        let mut shared = Shared::new(None, W(0), W(2400));
+        seconds(&mut shared, 0, 60, 2000, Some(1700));
+        assert!(near(shared.at(W(2000)), 300), "{}", shared.at(W(2000)));
+        shared.remember(shared.to_remember(W(2000)));
+        seconds(&mut shared, 100, 600, 2000, Some(1900));
+        assert!(near(shared.at(W(2000)), 100), "{}", shared.at(W(2000)));
+        assert!(near(shared.to_remember(W(2000)), 110), "{}", shared.to_remember(W(2000)));
     }
 
     #[test]
-    fn over_the_limit_though_capped_corrects_it_until_there_is_room() {
-        let mut s = Shared::new(Some(W(40)), W(0), LIMIT);
-        let at = |ms| Instant::from_millis(ms);
-        s.correct(at(0), W(2030), LIMIT, false);
-        assert_eq!(s.watts(), W(40), "capping is under way");
-        s.correct(at(200), W(2030), LIMIT, true);
-        s.correct(at(400), W(2030), LIMIT, true);
-        assert_eq!(s.watts(), W(70), "once a second");
-        s.correct(at(1_400), W(2000), LIMIT, false);
-        assert_eq!(s.watts(), W(70), "at the limit it is right");
-        s.correct(at(2_400), W(1880), LIMIT, false);
-        assert_eq!(s.watts(), W(60));
-        s.correct(at(3_400), W(1000), LIMIT, false);
-        assert_eq!(s.watts(), W(40), "never below what was compared");
-        s.correct(at(5_000), W(2030), LIMIT, true);
-        feed(&mut s, 6_000, 2, |_| (1050, 1000));
-        assert_eq!(s.watts(), W(50), "a comparison is better than any correction");
-    }
-
-    #[test]
-    fn a_steep_second_counts_only_where_no_calm_one_is_known() {
-        let mut s = Shared::new(Some(W(0)), W(0), LIMIT);
-        feed(&mut s, 0, 1, |k| (1000 + 100 * k as i64, 800 + 100 * k as i64));
-        assert_eq!(s.watts(), W(200), "nothing better is known");
-        feed(&mut s, 3_000, 1, |_| (1880, 1800));
-        assert_eq!(s.watts(), W(80));
-        feed(&mut s, 5_000, 1, |k| (1000 + 100 * k as i64, 800 + 100 * k as i64));
-        assert_eq!(s.watts(), W(80));
+    fn an_excess_that_nothing_ends_is_not_taken_for_fans() {
+        let mut shared = Shared::new(None, W(100), W(1000));
+        // One server does not say what it draws; the other one reports 900 of 1,300 W.
+        for n in 0..3000 {
+            let now = Instant::from_millis(n * 200);
+            shared.compare(now, W(1300), None, W(900), W(1000));
+        }
+        assert_eq!(shared.at(W(1000)), W(100));
+        // Both sides agree that there is nothing beside the servers.
+        seconds(&mut shared, 700, 5, 1300, Some(1299));
+        assert!(shared.at(W(1000)) < W(20), "{}", shared.at(W(1000)));
     }
 }

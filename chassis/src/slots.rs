@@ -1,10 +1,11 @@
-//! One server: what is known of its agent, and what it was told.
+//! One server: what is known of its agent, what it was told, and what it may draw.
 
 use core::time::Duration;
 
 use ballast_types::wire::{Level, Report, Slot};
-use ballast_types::{Epoch, Instant, Seq, Watts};
+use ballast_types::{Epoch, Instance, Instant, Seq, Watts};
 
+use crate::allocate::Claim;
 use crate::holds::Holds;
 use crate::needs::Needs;
 use crate::out_of_band::OutOfBand;
@@ -14,17 +15,59 @@ use crate::{Mode, Server};
 /// three seconds: an older answer says nothing of the present.
 const REMEMBERED: u64 = 32;
 
-/// Watts that a server may still hold from before it fell silent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
-    /// How much.
-    pub(crate) watts: Watts,
-    /// Freed when a sample shows this message's cap respected; `None` while it is silent.
-    pub(crate) until: Option<Seq>,
+/// The guard over base and demand: this share (4 %), and not less than [`GUARD_LEAST`]. A meter is 1 %
+/// off, the agent keeps 2 % under its cap, and user-facing load moves from one sample to the next.
+const GUARD_PPM: u32 = 40_000;
+/// See [`GUARD_PPM`].
+const GUARD_LEAST: Watts = Watts::from_whole(6);
+
+/// A server draws more than its cap when it does so by this share (3 %), and by [`OVER_LEAST`].
+const OVER_PPM: u32 = 30_000;
+/// See [`OVER_PPM`].
+const OVER_LEAST: Watts = Watts::from_whole(5);
+
+/// In the mean of so long.
+const OVER_MEAN: Duration = Duration::from_secs(2);
+
+/// Another manager, in an agent's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Contradiction {
+    pub(crate) epoch: Epoch,
+    pub(crate) instance: Option<Instance>,
+    /// That manager's newest message, when this agent first spoke of that manager.
+    first_seq: Seq,
+    seq: Seq,
+    /// When the agent last said so.
+    pub(crate) at: Instant,
+}
+
+impl Contradiction {
+    /// The other manager is alive: its messages advance.
+    pub(crate) fn advances(&self) -> bool {
+        self.seq > self.first_seq
+    }
+}
+
+/// Whether a server draws more than its cap, in the mean.
+#[derive(Clone, Copy, Debug, Default)]
+struct Overdraw {
+    /// How far above its cap it draws, in milliwatts, as a running mean.
+    mean_mw: i64,
+    at: Option<Instant>,
+    since: Option<Instant>,
+}
+
+/// What a server's draw is bounded by, when the server takes no part in the allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bound {
+    /// By this, whatever the supplies say.
+    Sure(Watts),
+    /// By this, and by what the supplies leave beside the reports of the others.
+    Unseen(Watts),
 }
 
 /// One server.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Agent {
     pub(crate) server: Server,
     pub(crate) slot: Slot,
@@ -46,27 +89,30 @@ pub(crate) struct Agent {
     pub(crate) sent_at: Instant,
     /// When the next one is due.
     pub(crate) next_at: Instant,
-    /// Told to cap after the episode's end, until its turn comes.
+    /// Told to cap after the event's end, until its turn comes.
     pub(crate) unreleased: bool,
-    pub(crate) held: Option<Held>,
-    /// Its `critical-first` share: its cap, while it has one.
+    /// Its grant: its cap, while it has one.
     pub(crate) share: Watts,
+    /// What it will get once the others' cuts are proven.
+    pub(crate) target: Watts,
+    /// What it may draw when nobody tells it anything.
+    pub(crate) fallback: Watts,
     /// What it needs, from its reports.
     pub(crate) needs: Needs,
     /// What it may hold, by the messages it was sent.
     pub(crate) holds: Holds,
-    /// Whether its refusal has already made this manager adopt a newer epoch.
-    pub(crate) epoch_adopted: bool,
-    /// The newer epoch that it obeys instead of this manager's, and when it last said so; `None` once
-    /// it obeys this one again.
-    pub(crate) newer_epoch: Option<(Epoch, Instant)>,
+    overdraw: Overdraw,
+    /// The highest draw that it has reported.
+    pub(crate) highest: Watts,
+    /// The other manager that it obeys instead of this one; `None` once it obeys this one again.
+    pub(crate) other: Option<Contradiction>,
     pub(crate) out_of_band: OutOfBand,
     sent: [(Seq, Instant); REMEMBERED as usize],
 }
 
 impl Agent {
     /// A server at the manager's start; `capped` is its out-of-band cap in the ledger, `fallback` the
-    /// highest that an earlier manager can have told it.
+    /// highest that an earlier manager is taken to have told it.
     pub(crate) fn new(
         server: Server,
         capped: Option<Watts>,
@@ -88,13 +134,15 @@ impl Agent {
             sent_at: now,
             next_at: now,
             unreleased: false,
-            held: None,
             share: Watts::ZERO,
+            target: Watts::ZERO,
+            fallback,
             needs: Needs::default(),
             holds: Holds::new(fallback),
-            epoch_adopted: false,
-            newer_epoch: None,
-            out_of_band: OutOfBand::found(capped),
+            overdraw: Overdraw::default(),
+            highest: Watts::ZERO,
+            other: None,
+            out_of_band: OutOfBand::found(capped, now),
             sent: [(Seq(0), now); REMEMBERED as usize],
         }
     }
@@ -152,6 +200,37 @@ impl Agent {
         newer
     }
 
+    /// Learns from the newest report what the server needs, what it may hold, and whether it draws more
+    /// than its cap. `first`: no report came before in this start of the manager; `joins`: it was silent.
+    /// Numbers of another epoch say nothing.
+    pub(crate) fn learn(
+        &mut self,
+        now: Instant,
+        epoch: Epoch,
+        most: Watts,
+        first: bool,
+        joins: bool,
+    ) {
+        let Some(report) = &self.report else { return };
+        self.needs.take(report, most);
+        let power = report.power_w.filter(|&w| w > Watts::ZERO && w <= most);
+        self.highest = self.highest.max(power.unwrap_or_default());
+        self.overdraw = match (power, report.cap_w) {
+            (Some(power), Some(cap)) => self.overdraw.after(now, power, cap),
+            _ => Overdraw::default(),
+        };
+        if report.epoch_seen != epoch {
+            return;
+        }
+        if first && let Some(cap) = report.cap_w {
+            self.holds.found(report.seq_seen, cap);
+        } else if joins {
+            // Alone it may have risen to its fallback, or have been let go.
+            self.holds.rejoined(report.seq_seen, report.cap_w);
+        }
+        self.holds.reported(report.seq_seen, report.enforced_seq);
+    }
+
     /// Moves it to another slot.
     pub(crate) fn move_to(&mut self, now: Instant, slot: Slot, cause: &'static str) {
         self.slot = slot;
@@ -159,93 +238,131 @@ impl Agent {
         self.since = now;
     }
 
-    /// What it may hold although it does not answer: the higher of its last grant and the fallback.
-    pub(crate) fn hold(&mut self, fallback: Watts) {
-        let before = self.held.map_or(Watts::ZERO, |h| h.watts);
-        let watts = self.cap.unwrap_or(fallback).max(fallback).max(before).max(self.dry_peak());
-        self.held = Some(Held { watts, until: None });
-    }
-
-    /// What it may hold while it answers, what it had before it fell silent included; `None` if that
-    /// is not known.
+    /// What it may hold while it answers; `None` if that is not known.
     pub(crate) fn may_hold(&self) -> Option<Watts> {
-        self.holds.most().map(|most| self.held.map_or(most, |h| h.watts.max(most)))
+        match (self.holds.most(), self.out_of_band.certain()) {
+            (Some(told), Some(capped)) => Some(told.min(capped)),
+            (told, capped) => told.or(capped),
+        }
     }
 
     /// Whether its agent answers but only watches: it draws what it draws, whatever it is told.
     pub(crate) fn is_dry(&self) -> bool {
-        self.slot == Slot::Managed && self.reports_dry()
+        self.slot == Slot::Managed && self.report.as_ref().is_some_and(|r| r.dry_run)
     }
 
-    fn reports_dry(&self) -> bool {
-        self.report.as_ref().is_some_and(|r| r.dry_run)
-    }
-
-    /// What a dry server lately drew at most; nothing where that is not known, or it acts.
-    fn dry_peak(&self) -> Watts {
-        let need = self.needs.need().filter(|_| self.reports_dry());
-        need.map_or(Watts::ZERO, |need| need.demand)
-    }
-
-    /// What is wrong with an agent that obeys a newer epoch than `own`, in words.
-    pub(crate) fn contradiction(&self, own: Epoch) -> Option<String> {
-        let id = &self.server.id;
-        self.newer_epoch.map(|(newest, _)| {
-            format!(
-                "{id} refuses this manager, epoch {own}: it obeys epoch {newest}. No other agent says \
-                 so; {id} is set aside and counts as silent"
-            )
-        })
-    }
-
-    /// Whether it takes its share of what is granted.
+    /// Whether it takes part in the allocation.
     pub(crate) fn shares(&self) -> bool {
         self.slot == Slot::Managed && !self.is_dry()
     }
 
-    /// Whether it answers again, but may still hold what it had.
-    pub(crate) fn is_returning(&self) -> bool {
-        self.shares() && self.held.is_some()
+    /// Whether something of it is held back.
+    pub(crate) fn is_restricted(&self) -> bool {
+        self.report.as_ref().is_some_and(|r| r.restorable_w > Watts::from_whole(1))
     }
 
-    /// It answers again: what it held is freed once the next message's cap is respected.
-    pub(crate) fn rejoin(&mut self) {
-        let until = Some(self.seq.next());
-        self.held = self.held.map(|h| Held { until, ..h });
-    }
-
-    /// Frees what it held, if its report shows the newer cap respected; `true` if it did.
-    pub(crate) fn free(&mut self, epoch: Epoch) -> bool {
-        let (Some(Held { until: Some(until), .. }), Some(report)) = (self.held, &self.report)
-        else {
-            return false;
+    /// What it asks for; `even` where its needs are not known.
+    pub(crate) fn claim(&self, even: Watts) -> Claim {
+        let cores = self.report.as_ref().and_then(|r| r.cores);
+        let weight = self.server.weight.or(cores.map(u32::from)).unwrap_or(1);
+        let min = self.server.min_w.unwrap_or_default().max(self.needs.lowest());
+        let Some(need) = self.needs.need() else {
+            return Claim { min, base: even, demand: even, peak: even, weight };
         };
-        // Numbers of an earlier life say nothing.
-        let respected =
-            report.epoch_seen == epoch && report.enforced_seq.is_some_and(|seq| seq >= until);
-        if respected {
-            self.held = None;
-        }
-        respected
+        let guarded = |w: Watts| w + w.ppm(GUARD_PPM).max(GUARD_LEAST);
+        let (base, demand) = (guarded(need.base), guarded(need.demand));
+        Claim { min: min.min(base), base, demand, peak: need.peak.max(demand), weight }
     }
 
-    /// What is reserved for it when it does not answer, runs dry, or holds more than it was granted since.
-    /// `None`: it answers, and takes its share of what is granted.
+    /// What its draw is bounded by; `None`: it answers, and takes part.
     ///
-    /// A dry server counts with its recent peak, which others must leave it, and not under its even share.
-    pub(crate) fn reserve(&self, even: Watts) -> Option<Watts> {
-        let held = self.held.map(|h| h.watts.max(even));
+    /// `orphan_hold` is how long a server that falls silent holds what it had, `even` what counts for one
+    /// of which nothing is known.
+    pub(crate) fn may_draw(
+        &self,
+        now: Instant,
+        orphan_hold: Duration,
+        even: Watts,
+    ) -> Option<Bound> {
         let capped = self.out_of_band.certain();
+        let known = |w: Watts| if w > Watts::ZERO { w } else { even };
         match self.slot {
             Slot::Managed if self.is_dry() => {
-                Some(capped.unwrap_or_else(|| self.dry_peak()).max(even))
+                let peak = self.needs.need().map_or(even, |n| n.demand.max(n.peak));
+                Some(Bound::Sure(capped.unwrap_or(peak)))
             }
-            Slot::Managed => held,
-            Slot::Silent => Some(capped.or(held).unwrap_or(even)),
-            Slot::Off | Slot::Maintenance | Slot::Unmanaged => {
-                Some(capped.map_or(even, |w| w.max(even)))
+            // The others pay for what it draws.
+            Slot::Managed => self.overdraws(now, Duration::ZERO).map(Bound::Sure),
+            Slot::Silent if self.report.is_some() && now - self.since < orphan_hold => {
+                let last = self.holds.most().unwrap_or_default().max(self.holds.fallback());
+                Some(Bound::Sure(capped.unwrap_or(last)))
             }
+            Slot::Silent | Slot::Maintenance | Slot::Unmanaged => {
+                let most = self.server.max_w.unwrap_or_else(|| known(self.highest));
+                Some(Bound::Unseen(capped.map_or(most, |w| w.min(most))))
+            }
+            Slot::Off => Some(Bound::Unseen(capped.unwrap_or(even))),
         }
+    }
+
+    /// Its mean draw, if it lies above its cap, for so long, by more than meters explain.
+    pub(crate) fn overdraws(&self, now: Instant, at_least: Duration) -> Option<Watts> {
+        let since = self.overdraw.since?;
+        let cap = self.report.as_ref()?.cap_w?;
+        (self.shares() && now - since >= at_least)
+            .then(|| cap + Watts::from_milli(self.overdraw.mean_mw))
+    }
+
+    /// Whether software holds it: its agent answers, sees, and has a cap in force that is no higher than its
+    /// grant; or nobody asks for one.
+    pub(crate) fn obeys(&self, now: Instant, epoch: Epoch, silent_after: Duration) -> bool {
+        use ballast_types::wire::AgentState::{Blind, Boot};
+        let Some(report) = self.fresh(now, silent_after).filter(|_| self.shares()) else {
+            return false;
+        };
+        let sees = !matches!(report.state, Boot | Blind);
+        let capped = self.cap.is_none_or(|told| report.cap_w.is_some_and(|cap| cap <= told));
+        sees && capped && report.epoch_seen == epoch && self.overdraw.since.is_none()
+    }
+
+    /// Notes that it obeys another manager.
+    pub(crate) fn contradicts(
+        &mut self,
+        now: Instant,
+        epoch: Epoch,
+        instance: Option<Instance>,
+        seq: Seq,
+    ) -> Contradiction {
+        let same = self.other.filter(|o| (o.epoch, o.instance) == (epoch, instance));
+        let first_seq = same.map_or(seq, |o| o.first_seq);
+        let other = Contradiction { epoch, instance, first_seq, seq, at: now };
+        self.other = Some(other);
+        other
+    }
+
+    /// What is wrong with an agent that obeys another manager than the one of epoch `own`, in words.
+    pub(crate) fn contradiction(&self, own: Epoch) -> Option<String> {
+        let id = &self.server.id;
+        self.other.map(|other| {
+            format!(
+                "{id} refuses this manager, epoch {own}: it obeys epoch {}{}. No other agent says \
+                 so; {id} is set aside and counts as silent",
+                other.epoch,
+                if other.epoch == own { " of another manager" } else { "" },
+            )
+        })
+    }
+}
+
+impl Overdraw {
+    fn after(self, now: Instant, power: Watts, cap: Watts) -> Self {
+        let passed = self.at.map_or(OVER_MEAN, |at| now - at).min(OVER_MEAN).as_millis() as i64;
+        let over = (power - cap).milli();
+        let before = if self.at.is_some() { self.mean_mw } else { 0 };
+        let step = if self.at.is_some() { passed } else { 200 };
+        let mean_mw = before + (over - before) * step / OVER_MEAN.as_millis() as i64;
+        let counts = Watts::from_milli(mean_mw) > cap.ppm(OVER_PPM).max(OVER_LEAST);
+        Self { mean_mw, at: Some(now), since: counts.then(|| self.since.unwrap_or(now)) }
     }
 }
 
@@ -255,56 +372,5 @@ pub(crate) fn slot_of(mode: Mode) -> Slot {
         Mode::Managed => Slot::Managed,
         Mode::Maintenance => Slot::Maintenance,
         Mode::Unmanaged => Slot::Unmanaged,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use ballast_types::ServerId;
-
-    const W: fn(i64) -> Watts = Watts::from_whole;
-
-    fn agent() -> Agent {
-        let id = ServerId::new("s").unwrap();
-        let server = Server::new(id, None);
-        Agent::new(server, None, W(0), Instant::ZERO)
-    }
-
-    #[test]
-    fn a_silent_server_holds_the_higher_of_grant_and_fallback() {
-        for (granted, fallback, held) in
-            [(None, 200, 200), (Some(150), 200, 200), (Some(250), 200, 250)]
-        {
-            let mut a = agent();
-            a.cap = granted.map(W);
-            a.hold(W(fallback));
-            a.slot = Slot::Silent;
-            assert_eq!(a.reserve(W(100)), Some(W(held)));
-            assert_eq!(
-                a.reserve(W(300)),
-                Some(W(300)),
-                "the fallback it is told rises with the share"
-            );
-        }
-        let mut a = agent();
-        a.hold(W(200));
-        a.rejoin();
-        a.hold(W(120));
-        assert_eq!(a.reserve(W(120)), Some(W(200)), "not freed in between");
-    }
-
-    #[test]
-    fn only_recent_messages_are_known() {
-        let mut a = agent();
-        for t in 0..100 {
-            a.number(Instant::from_millis(t));
-        }
-        assert_eq!(a.sent_at(Seq(100)), Some(Instant::from_millis(99)));
-        assert_eq!(a.sent_at(Seq(69)), Some(Instant::from_millis(68)));
-        assert_eq!(
-            (a.sent_at(Seq(68)), a.sent_at(Seq(101)), a.sent_at(Seq(0))),
-            (None, None, None)
-        );
     }
 }

@@ -1,13 +1,24 @@
 //! From a poll of the power supplies to the chassis's draw and to what it can carry.
 
 use core::time::Duration;
+use std::collections::VecDeque;
 
 use ballast_types::{Instant, Supply, SupplyState, Watts};
 
 use crate::Poll;
 
-/// Polls for which a supply that cannot be told keeps the state it had.
-const UNKNOWN_POLLS: u32 = 3;
+/// For so long a supply that cannot be read keeps its capacity.
+const KEPT: Duration = Duration::from_secs(10 * 60);
+
+/// A supply that carried less than this share of the draw (5 %) leaves no trace in the others' readings
+/// when it goes.
+const TRACE_PPM: u32 = 50_000;
+
+/// Within this time the others take over what a lost supply carried.
+const TAKEN_OVER: Duration = Duration::from_secs(1);
+
+/// Readings of the last second.
+const RECENT: usize = 16;
 
 /// A reading beyond this share of the rating is absurd, in parts per million.
 const ABSURD_PPM: u32 = 1_500_000;
@@ -45,11 +56,16 @@ pub(crate) enum Outcome {
 struct Known {
     rated: Watts,
     state: SupplyState,
-    unknown_polls: u32,
+    /// What it last carried.
+    part: Watts,
+    /// Since when it cannot be read.
+    unreadable: Option<Instant>,
+    /// The others carry its part since it cannot be read.
+    lost: bool,
 }
 
 /// The power supplies as last polled.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Supplies {
     known: Vec<Known>,
     rated: Watts,
@@ -59,6 +75,8 @@ pub(crate) struct Supplies {
     seen_at: Instant,
     fault: Option<Fault>,
     worst_age: Duration,
+    /// While one cannot be read: what the others carried lately.
+    others: VecDeque<(Instant, Watts)>,
 }
 
 impl Supplies {
@@ -70,7 +88,9 @@ impl Supplies {
             .map(|&rated| Known {
                 rated: rated.at_least_zero(),
                 state: SupplyState::Active,
-                unknown_polls: 0,
+                part: Watts::ZERO,
+                unreadable: None,
+                lost: false,
             })
             .collect();
         let rated = known.iter().map(|k| k.rated).sum();
@@ -83,6 +103,7 @@ impl Supplies {
             seen_at: now,
             fault: None,
             worst_age,
+            others: VecDeque::new(),
         }
     }
 
@@ -113,7 +134,7 @@ impl Supplies {
             return Outcome::Old;
         }
         // A lost feed counts at once, even where the meters have not moved yet.
-        self.learn_states(&poll.supplies);
+        self.learn_states(now, &poll.supplies);
         match sum(&self.known, &poll.supplies) {
             Err(fault) => Outcome::Missing(fault),
             Ok(_) if self.taken_at == Some(poll.taken_at) => Outcome::Old,
@@ -123,24 +144,70 @@ impl Supplies {
 
     /// Where no supply at all can be told, it is the telling that broke, not the supplies: the
     /// capacity stays, and the missing reading makes the manager blind.
-    fn learn_states(&mut self, supplies: &[Supply]) {
-        if supplies.iter().all(|s| s.state == SupplyState::Unknown) {
+    fn learn_states(&mut self, now: Instant, supplies: &[Supply]) {
+        let unreadable = |s: &Supply| s.state == SupplyState::Unknown;
+        if supplies.iter().all(unreadable) {
             return;
         }
         for (known, supply) in self.known.iter_mut().zip(supplies) {
-            if supply.state == SupplyState::Unknown {
-                known.unknown_polls = known.unknown_polls.saturating_add(1);
+            if unreadable(supply) {
+                known.unreadable = known.unreadable.or(Some(now));
             } else {
                 known.state = supply.state;
-                known.unknown_polls = 0;
+                known.part = supply.input.unwrap_or(known.part).at_least_zero();
+                (known.unreadable, known.lost) = (None, false);
             }
         }
-        self.capacity = self.known.iter().filter(|k| k.carries()).map(|k| k.rated).sum();
+        self.notice_losses(now, supplies);
+        self.capacity = self.known.iter().filter(|k| k.carries(now)).map(|k| k.rated).sum();
+    }
+
+    /// A supply that cannot be read has gone when the others rise by half of what it carried within a
+    /// second.
+    fn notice_losses(&mut self, now: Instant, supplies: &[Supply]) {
+        if self.known.iter().all(|k| k.unreadable.is_none()) {
+            self.others.clear();
+            return;
+        }
+        let readable = supplies.iter().filter(|s| s.state != SupplyState::Unknown);
+        let carried: Watts = readable.filter_map(|s| s.input).sum();
+        if self.others.is_empty() {
+            // From before it went: its neighbours' parts as they were.
+            let before = self.before(supplies);
+            self.others.push_back((now, before));
+        }
+        while self.others.len() >= RECENT
+            || self.others.front().is_some_and(|(at, _)| now - *at > TAKEN_OVER)
+        {
+            self.others.pop_front();
+        }
+        self.others.push_back((now, carried));
+
+        let lowest = self.others.iter().map(|(_, watts)| *watts).min().unwrap_or(carried);
+        let rise = carried - lowest;
+        for known in self.known.iter_mut().filter(|k| k.unreadable.is_some()) {
+            let traceable = known.part > (carried + known.part).ppm(TRACE_PPM);
+            known.lost |= traceable && rise >= known.part.per(2);
+        }
+    }
+
+    /// What the supplies that can be read carried in the last full reading.
+    fn before(&self, supplies: &[Supply]) -> Watts {
+        let unreadable: Watts = (self.known.iter().zip(supplies))
+            .filter(|(_, s)| s.state == SupplyState::Unknown)
+            .map(|(k, _)| k.part)
+            .sum();
+        self.reading.map_or(Watts::MAX, |total| total - unreadable)
     }
 
     /// The draw, if a fresh reading came less than `max_age` ago.
     pub(crate) fn reading(&self, now: Instant, max_age: Duration) -> Option<Watts> {
         self.reading.filter(|_| now - self.seen_at < max_age)
+    }
+
+    /// When the newest fresh reading was produced; the start before the first.
+    pub(crate) fn taken_at(&self) -> Instant {
+        self.taken_at.unwrap_or(self.seen_at)
     }
 
     /// When the newest fresh reading came; the start before the first.
@@ -164,15 +231,17 @@ impl Supplies {
     }
 
     /// The supplies that carry nothing, by index.
-    pub(crate) fn lost(&self) -> impl Iterator<Item = usize> {
-        self.known.iter().enumerate().filter(|(_, k)| !k.carries()).map(|(i, _)| i)
+    pub(crate) fn lost(&self, now: Instant) -> impl Iterator<Item = usize> {
+        let gone = move |(_, k): &(usize, &Known)| !k.carries(now);
+        self.known.iter().enumerate().filter(gone).map(|(i, _)| i)
     }
 }
 
 impl Known {
-    fn carries(&self) -> bool {
+    fn carries(&self, now: Instant) -> bool {
         matches!(self.state, SupplyState::Active | SupplyState::Standby)
-            && self.unknown_polls <= UNKNOWN_POLLS
+            && !self.lost
+            && self.unreadable.is_none_or(|since| now - since < KEPT)
     }
 }
 
@@ -234,16 +303,37 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_supply_carries_for_three_polls() {
+    fn an_unreadable_supply_carries_for_ten_minutes() {
         let mut s = supplies();
-        let mut carried = vec![];
-        for t in 1..=5 {
-            s.take(Instant::from_millis(t), &poll(t, (Active, Some(900)), (Unknown, None)));
-            carried.push(s.capacity());
+        let mut take = |t: u64, a, b| {
+            s.take(Instant::from_millis(t), &poll(t, (Active, Some(a)), b));
+            s.capacity()
+        };
+        assert_eq!(take(1, 450, (Active, Some(450))), W(2000));
+        for t in [200, 400, 599_000, 600_100] {
+            assert_eq!(take(t, 460, (Unknown, None)), W(2000), "{t}");
         }
-        assert_eq!(carried, [W(2000), W(2000), W(2000), W(1000), W(1000)]);
-        s.take(Instant::from_millis(9), &poll(9, (Active, Some(900)), (Standby, None)));
-        assert_eq!(s.capacity(), W(2000));
+        assert_eq!(take(600_300, 460, (Unknown, None)), W(1000));
+        assert_eq!(take(600_500, 460, (Standby, None)), W(2000));
+    }
+
+    #[test]
+    fn an_unreadable_supply_has_gone_when_the_others_take_over() {
+        for (parts, rises, capacity) in [
+            ((450, 450), [455, 690, 900], 1000), // half of its part within a second
+            ((450, 450), [450, 500, 560], 2000), // the load rises a little
+            ((860, 40), [860, 900, 900], 2000),  // what it carried leaves no trace
+            ((450, 450), [900, 900, 900], 1000), // in the first poll already
+        ] {
+            let mut s = supplies();
+            let (a, b) = parts;
+            s.take(Instant::from_millis(1), &poll(1, (Active, Some(a)), (Active, Some(b))));
+            for (n, a) in (1..).zip(rises) {
+                let t = 1 + 200 * n;
+                s.take(Instant::from_millis(t), &poll(t, (Active, Some(a)), (Unknown, None)));
+            }
+            assert_eq!(s.capacity(), W(capacity), "{parts:?} {rises:?}");
+        }
     }
 
     #[test]

@@ -3,9 +3,8 @@
 use ballast_types::wire::{ChassisStatus, ServerStatus, Slot};
 use ballast_types::{Instant, Watts};
 
-use crate::chassis::Chassis;
-use crate::episode::State;
-use crate::slots::Agent;
+use super::Chassis;
+use crate::slots::{Agent, Bound};
 use crate::supplies::Fault;
 
 impl Chassis {
@@ -15,26 +14,26 @@ impl Chassis {
         ChassisStatus {
             role: "chassis".to_owned(),
             chassis_id: self.params.chassis_id.clone(),
-            epoch: self.epoch,
-            state: self.state.name(),
+            epoch: self.identity.epoch(),
+            state: self.state(),
             dry_run: false,
             now_ms: now.as_millis(),
             power_w: self.reading(now),
             reported_w: Some(self.reported_sum(now)).filter(|&sum| sum > Watts::ZERO),
             budget_w: self.budget_in_force(),
             limit_w: self.limit(),
-            shared_w: self.shared.watts(),
+            shared_w: self.shared.at(self.limit()),
             sharable_w: self.sharable(),
             shares: self.params.shares,
             alerts: self.alerts,
-            out_of_band_ms: u64::try_from(self.escalation.time_on(now).as_millis())
+            out_of_band_ms: u64::try_from(self.hardware.time_on(now).as_millis())
                 .unwrap_or(u64::MAX),
             refused_inputs: self.refused,
             servers: self.agents.iter().map(|a| self.server_status(now, a)).collect(),
             // Only the shell knows them.
             sensors: Vec::new(),
             tls: None,
-            alarms: self.alarms(),
+            alarms: self.alarms(now),
         }
     }
 
@@ -46,25 +45,28 @@ impl Chassis {
             report: agent.report.clone(),
             report_age_ms: age.map(|ms| u64::try_from(ms).unwrap_or(u64::MAX)),
             granted_w: agent.cap.filter(|_| agent.is_messaged()),
-            reserved_w: agent.reserve(self.shares.even).unwrap_or(self.share(agent)),
+            reserved_w: match self.may_draw(now, agent, self.even()) {
+                Some(Bound::Sure(watts) | Bound::Unseen(watts)) => watts,
+                None => agent.share,
+            },
             out_of_band_w: agent.out_of_band.watts(),
             last_error: agent.error.clone(),
         }
     }
 
-    fn alarms(&self) -> Vec<String> {
+    fn alarms(&self, now: Instant) -> Vec<String> {
         let mut alarms = Vec::new();
-        if let Some(epoch) = self.rival {
+        if let Some(epoch) = self.identity.rival() {
             alarms.push(format!("fenced: another manager rules this chassis (epoch {epoch})"));
         }
-        if matches!(self.state, State::Blind(_)) {
+        if self.blind {
             alarms.push("blind: no usable reading of the chassis's draw".to_owned());
         }
         if let Some(fault) = self.supplies.fault() {
             alarms.push(describe(fault));
         }
         alarms.extend(self.crosscheck.alarm());
-        for i in self.supplies.lost() {
+        for i in self.supplies.lost(now) {
             alarms.push(format!(
                 "power supply {i} carries nothing: {} less to carry with",
                 self.params.supply_rated[i]
@@ -74,10 +76,10 @@ impl Chassis {
             alarms.push(format!(
                 "nothing to share: the limit is {}, shared are {}",
                 self.limit(),
-                self.shared.watts()
+                self.shared.at(self.limit())
             ));
         }
-        if self.state.episode().is_some_and(|e| e.emergency) {
+        if self.is_emergency() {
             alarms.push("emergency: over the limit although every server is capped".to_owned());
         }
         if let Some(watts) = self.budget_refused {
@@ -86,7 +88,7 @@ impl Chassis {
                 self.params.budget
             ));
         }
-        for (server, watts) in &self.escalation.strangers {
+        for (server, watts) in self.hardware.unconfigured() {
             alarms.push(format!(
                 "the ledger holds a cap of {watts} on {server}, which is not configured"
             ));
@@ -103,25 +105,23 @@ impl Chassis {
         if self.is_lost(i) {
             let why = agent.error.as_deref().map(|e| format!(" ({e})")).unwrap_or_default();
             alarms.push(format!("{id} is silent: {}{why}", agent.cause));
-            if self.state.episode().is_some() && agent.server.out_of_band_floor.is_none() {
+            if self.event.is_some() && agent.server.out_of_band_floor.is_none() {
                 alarms.push(format!(
                     "{id} is silent in a capping episode and cannot be capped out of band"
                 ));
             }
         }
-        alarms.extend(agent.contradiction(self.epoch));
+        alarms.extend(agent.contradiction(self.identity.epoch()));
         if agent.is_dry() {
             alarms.push(format!("{id} runs dry: its agent only watches, the others make room"));
         }
         if let Some(watts) = agent.out_of_band.watts() {
             alarms.push(format!("{id} is capped out of band at {watts}"));
-            if agent.slot != Slot::Off
-                && watts > self.shares.even
-                && agent.server.out_of_band_floor == Some(watts)
-            {
+            let floor = agent.server.out_of_band_floor;
+            if agent.slot != Slot::Off && watts > agent.target && floor == Some(watts) {
                 alarms.push(format!(
                     "{id} cannot be capped under {watts}, its share is {}",
-                    self.shares.even
+                    agent.target
                 ));
             }
         }

@@ -3,38 +3,45 @@
 //! A message is desired state. A stricter one goes out at once; otherwise a calm server hears every
 //! heartbeat, at a phase of its own, and a capped one every poll. Answers are not waited for.
 
-use ballast_types::wire::{Alert, EventKind, Level};
+use ballast_types::wire::{Alert, EventKind, Level, SharePolicy, VERSION};
 use ballast_types::{Instant, Watts};
 
-use crate::Output;
-use crate::chassis::Chassis;
-use crate::episode::State;
+use super::{Chassis, level};
+use crate::{LiftRule, Output};
 
 impl Chassis {
     /// Whether agents are spoken to at all. Before the first reading they are not: a `watch` would
-    /// release what an earlier life had capped.
-    pub(crate) fn speaks(&self) -> bool {
-        self.acts() && self.state != State::Boot
+    /// release what an earlier instance had capped.
+    pub(super) fn speaks(&self) -> bool {
+        self.acts() && (self.sighted || self.blind)
+    }
+
+    /// Whether every low-priority core is wanted at its floor.
+    pub(super) fn is_emergency(&self) -> bool {
+        self.event.is_some()
+            && self.detector.is_excess()
+            && self.detector.fraction() >= self.tuning.floor_at
     }
 
     /// What server `i` is to be told.
     fn wanted(&self, i: usize) -> (Level, Option<Watts>) {
         let agent = &self.agents[i];
-        let share = self.share(agent);
-        match self.state.episode() {
-            Some(episode) if episode.emergency => (Level::Emergency, Some(share)),
-            Some(_) => (Level::Cap, Some(share)),
-            None if agent.unreleased => (Level::Cap, Some(share)),
-            None => (Level::Watch, None),
+        if self.event.is_some() {
+            (level(self.is_emergency()), Some(agent.share))
+        } else if agent.unreleased {
+            (Level::Cap, Some(agent.share))
+        } else {
+            (Level::Watch, None)
         }
     }
 
-    /// Sends what is stricter than what was told; with a fresh poll, also what capped servers are to
-    /// hear every poll.
-    pub(crate) fn publish(&mut self, now: Instant, polled: bool) {
+    /// Sends what is stricter than what was told, and what is due; with a fresh poll, also what capped
+    /// servers are to hear every poll.
+    pub(super) fn speak(&mut self, now: Instant) {
         if !self.speaks() {
             return;
         }
+        let polled = core::mem::take(&mut self.polled);
         // A timer may have spoken for this poll already.
         let recent = self.params.poll() / 2;
         for i in 0..self.agents.len() {
@@ -45,40 +52,30 @@ impl Chassis {
             let (level, cap) = self.wanted(i);
             let lower = cap.is_some_and(|cap| agent.cap.is_none_or(|old| cap < old));
             let regular = polled && cap.is_some() && now - agent.sent_at >= recent;
-            if level > agent.level || lower || regular {
-                self.send(now, i);
-            }
-        }
-    }
-
-    /// Sends what is due by the clock.
-    pub(crate) fn send_due(&mut self, now: Instant) {
-        if !self.speaks() {
-            return;
-        }
-        for i in 0..self.agents.len() {
-            let agent = &self.agents[i];
-            if agent.is_messaged() && agent.next_at <= now {
+            if level > agent.level || lower || regular || agent.next_at <= now {
                 self.send(now, i);
             }
         }
     }
 
     /// Sends server `i` its message.
-    pub(crate) fn send(&mut self, now: Instant, i: usize) {
+    fn send(&mut self, now: Instant, i: usize) {
         let (level, cap_w) = self.wanted(i);
         // A quarter of a period of slack: a poll that comes in time speaks first, with a fresh reading.
         let poll = self.params.poll();
         let next_at = if cap_w.is_some() { now + poll + poll / 4 } else { self.next_beat(now, i) };
-        let chassis_power_w = self.reading(now);
-        let chassis_limit_w = self.limit();
-        let (epoch, fallback_w) = (self.epoch, self.shares.even);
+        let (chassis_power_w, chassis_limit_w) = (self.reading(now), self.limit());
+        let epoch = self.identity.epoch();
+        // The paper's servers keep a margin of their own.
+        let ours =
+            self.params.lift_rule != LiftRule::Paper && self.params.shares != SharePolicy::Even;
+
         let agent = &mut self.agents[i];
         let raised = level > agent.level;
         let seq = agent.number(now);
         agent.level = level;
         agent.cap = cap_w;
-        agent.holds.told(seq, cap_w, fallback_w);
+        agent.holds.told(seq, cap_w, agent.fallback);
         agent.next_at = next_at;
         let server = agent.server.id.clone();
         let report = agent.report.as_ref();
@@ -92,14 +89,14 @@ impl Chassis {
             chassis_power_w,
             chassis_limit_w,
             cap_w,
-            fallback_w,
+            fallback_w: agent.fallback,
             valid_for_ms: u64::try_from(self.params.lease.as_millis()).unwrap_or(u64::MAX),
-            version: ballast_types::wire::VERSION,
-            instance: None,
-            target_w: None,
-            margin_w: None,
+            version: VERSION,
+            instance: Some(self.params.instance),
+            target_w: cap_w.map(|cap| agent.target.max(cap)),
+            margin_w: cap_w.map(|_| Watts::ZERO).filter(|_| ours),
         };
-        self.put(Output::Alert { server: server.clone(), alert });
+        self.outputs.push_back(Output::Alert { server: server.clone(), alert });
         if raised {
             self.tell(now, EventKind::AlertSent { server, epoch, seq, level });
         }
@@ -107,11 +104,34 @@ impl Chassis {
 
     /// Every server hears its first message now: it has no echo, grants nothing, and brings the
     /// report that the manager needs to know where it stands. Then heartbeats are spread.
-    pub(crate) fn start_heartbeats(&mut self, now: Instant) {
+    pub(super) fn start_heartbeats(&mut self, now: Instant) {
         self.beat_from = now;
         for agent in &mut self.agents {
             agent.next_at = now;
         }
+    }
+
+    /// After an event: tells the servers `watch` one by one, so that they do not surge together.
+    pub(super) fn release_due(&mut self, now: Instant) {
+        let servers = u32::try_from(self.agents.len().max(1)).unwrap_or(u32::MAX);
+        let stagger = self.params.lift_stagger.min(self.tuning.release_within / servers);
+        while self.releases() && self.release_at <= now {
+            let Some(i) = self.agents.iter().position(|a| a.unreleased) else { return };
+            self.agents[i].unreleased = false;
+            if self.agents[i].is_messaged() {
+                self.send(now, i);
+                self.release_at = now + stagger;
+            }
+        }
+    }
+
+    /// Whether a server's turn is to come. Without sight nobody is released.
+    pub(super) fn releases(&self) -> bool {
+        self.event.is_none()
+            && self.sighted
+            && !self.blind
+            && self.acts()
+            && self.agents.iter().any(|a| a.unreleased)
     }
 
     /// The place of server `i` within the heartbeat.

@@ -1,0 +1,401 @@
+//! When hardware caps go on, and when they are given back.
+//!
+//! They go on for every server when software is found wanting: the breaker is half-way to its trip, or too
+//! little time is left, and a reading has shown that the alert did not help. They go on for one server when
+//! its agent is silent in a capping event, or when the server lastingly draws more than it was told.
+//!
+//! They are given back one by one, so many watts a second. A server whose agent obeys is lifted at once, for
+//! the agent's own cap holds it. Any other is lifted when everything fits with what it would draw then. If
+//! an excess follows, whoever was lifted just before waits longer the next time.
+
+use core::time::Duration;
+
+use ballast_types::wire::{EventKind, Slot};
+use ballast_types::{ActionId, Instant, ServerId, Watts};
+
+use super::Chassis;
+use crate::Output;
+use crate::event::CappingEvent;
+use crate::out_of_band::{Change, Phase};
+use crate::slots::Agent;
+
+/// A server that draws more than its grant is capped by hardware when that goes on for so long.
+const OVERDRAWS_FOR: Duration = Duration::from_secs(2);
+
+/// What is kept of one server's hardware cap.
+#[derive(Clone, Copy, Debug)]
+struct Given {
+    /// How long everything must have fitted before the cap is given back; 0 for who obeys.
+    hold: Duration,
+    lifted_at: Option<Instant>,
+    /// What it drew before its cap.
+    unrestricted: Option<Watts>,
+}
+
+/// What is kept of hardware caps.
+#[derive(Clone, Debug)]
+pub(super) struct Hardware {
+    /// Caps in the ledger on servers that are not configured: nobody can lift them from here.
+    unconfigured: Vec<(ServerId, Watts)>,
+    servers: Vec<Given>,
+    /// Since when everything fits with all that would come back.
+    fits_since: Option<Instant>,
+    /// So many watts may come back at the moment; grows with time.
+    room: Watts,
+    room_at: Instant,
+    on_since: Option<Instant>,
+    on_before: Duration,
+    /// A fenced manager's view of what the supplies can carry.
+    guard: Option<CappingEvent>,
+}
+
+impl Hardware {
+    pub(super) fn new(
+        agents: &[Agent],
+        unconfigured: Vec<(ServerId, Watts)>,
+        hold: Duration,
+        now: Instant,
+    ) -> Self {
+        let given = Given { hold, lifted_at: None, unrestricted: None };
+        Self {
+            unconfigured,
+            servers: vec![given; agents.len()],
+            fits_since: None,
+            room: Watts::ZERO,
+            room_at: now,
+            on_since: None,
+            on_before: Duration::ZERO,
+            guard: None,
+        }
+    }
+
+    pub(super) fn unconfigured(&self) -> &[(ServerId, Watts)] {
+        &self.unconfigured
+    }
+
+    /// For how long some cap was on.
+    pub(super) fn time_on(&self, now: Instant) -> Duration {
+        self.on_before.saturating_add(self.on_since.map_or(Duration::ZERO, |since| now - since))
+    }
+
+    /// Whether everything fits now.
+    pub(super) fn note_fit(&mut self, now: Instant, fits: bool) {
+        self.fits_since = fits.then(|| self.fits_since.unwrap_or(now));
+    }
+
+    fn has_fitted(&self, now: Instant, hold: Duration) -> bool {
+        self.fits_since.is_some_and(|since| now - since >= hold)
+    }
+}
+
+impl Chassis {
+    /// Whether any configured server's cap is, or may be, on.
+    pub(super) fn caps_on(&self) -> bool {
+        self.agents.iter().any(|a| a.out_of_band.phase != Phase::Off)
+    }
+
+    /// Orders the hardware caps that are needed, and gives back those that are not.
+    pub(super) fn order_hardware(&mut self, now: Instant) {
+        let urgent = self.is_urgent();
+        let mut wanted = if urgent { self.caps_for_all() } else { Vec::new() };
+        if self.event.is_some() && !urgent {
+            wanted = self.caps_for_silent(now);
+            wanted.extend(self.caps_for_overdrawing(now));
+        }
+        let cause = if urgent {
+            "over the limit for too long"
+        } else {
+            "a server does not obey in a capping event"
+        };
+        self.order(now, &wanted, cause);
+        self.give_back(now);
+        self.note_caps(now);
+    }
+
+    /// Whether software is found wanting.
+    fn is_urgent(&self) -> bool {
+        let Some(event) = &self.event else { return false };
+        if !self.detector.is_excess() {
+            return false;
+        }
+        let (left, needs) = (self.detector.left_s(), self.tuning.hardware_s);
+        let due = self.detector.fraction() >= self.tuning.hardware_at || left < 1.5 * needs;
+        let shown = self.supplies.taken_at() >= event.began + self.tuning.shows_after;
+        due && (shown || left < needs)
+    }
+
+    /// Every server that is on and has a path is capped at its target, first those that draw more.
+    fn caps_for_all(&self) -> Vec<(usize, Watts)> {
+        let targets = self.hardware_targets();
+        let mut wanted = self.wanted_caps(|i, a| (a.slot != Slot::Off).then_some(targets[i]));
+        let draws_less = |&(i, _): &(usize, Watts)| {
+            let power = self.agents[i].report.as_ref().and_then(|r| r.power_w);
+            power.is_some_and(|w| w <= targets[i])
+        };
+        wanted.sort_by_key(draws_less);
+        wanted
+    }
+
+    /// In an event a server that does not answer is capped at what it may hold. What may be in force
+    /// besides, an older fallback, ends with that cap.
+    fn caps_for_silent(&self, now: Instant) -> Vec<(usize, Watts)> {
+        let even = self.even();
+        self.wanted_caps(|_, a| {
+            let uncapped = a.slot == Slot::Silent && !a.out_of_band.is_wanted();
+            let last = a.report.as_ref().and_then(|r| r.power_w).unwrap_or_default();
+            let hold = a.cap.unwrap_or_default().max(a.holds.fallback()).max(last);
+            let fallback = if a.report.is_some() { hold } else { hold.max(even) };
+            // For a moment an agent may be restarting.
+            let silent = now - a.since >= self.params.poll();
+            (uncapped && silent).then_some(fallback)
+        })
+    }
+
+    /// A server that goes on to draw more than it was told, while others lack.
+    fn caps_for_overdrawing(&self, now: Instant) -> Vec<(usize, Watts)> {
+        let over = self.reading(now).is_some_and(|draw| draw > self.set_point());
+        let targets = if over { self.hardware_targets() } else { return Vec::new() };
+        self.wanted_caps(|i, a| {
+            let draws = a.overdraws(now, OVERDRAWS_FOR)?;
+            (targets[i] < draws && !a.out_of_band.is_wanted()).then_some(targets[i])
+        })
+    }
+
+    /// The caps that `rule` asks for and that would add something; never under a server's floor.
+    fn wanted_caps(&self, rule: impl Fn(usize, &Agent) -> Option<Watts>) -> Vec<(usize, Watts)> {
+        let cap = |(i, a): (usize, &Agent)| {
+            let floor = a.server.out_of_band_floor?;
+            let watts = rule(i, a)?.max(floor);
+            a.out_of_band.needs(watts).then_some((i, watts))
+        };
+        self.agents.iter().enumerate().filter_map(cap).collect()
+    }
+
+    fn order(&mut self, now: Instant, wanted: &[(usize, Watts)], cause: &'static str) {
+        if wanted.is_empty() {
+            return;
+        }
+        self.cause = cause;
+        self.blame_lifts(now);
+        let mut orders = Vec::with_capacity(wanted.len());
+        for &(i, watts) in wanted {
+            let id = self.next_action();
+            let agent = &mut self.agents[i];
+            let was_off = agent.out_of_band.phase == Phase::Off;
+            agent.out_of_band.set(now, id, watts, self.params.trip_time);
+            if was_off {
+                let power = agent.report.as_ref().and_then(|r| r.power_w);
+                let demand = agent.needs.need().map(|n| n.demand);
+                self.hardware.servers[i].unrestricted = power.max(demand);
+            }
+            orders.push(Output::OutOfBandCap { id, server: agent.server.id.clone(), watts });
+        }
+        // The ledger comes first: it must hold what may be on.
+        self.record();
+        self.outputs.extend(orders);
+        self.unplanned = true;
+    }
+
+    /// Caps are ordered soon after others were given back: those came back too early.
+    fn blame_lifts(&mut self, now: Instant) {
+        let (blamed, last) = (self.tuning.lift_blamed, self.tuning.lifts_blamed);
+        let lifts = self.hardware.servers.iter().filter_map(|s| s.lifted_at);
+        let Some(newest) = lifts.max().filter(|&at| now - at < blamed) else { return };
+        let mut names = Vec::new();
+        for (given, agent) in self.hardware.servers.iter_mut().zip(&self.agents) {
+            if given.lifted_at.is_some_and(|at| newest - at <= last) {
+                given.lifted_at = None;
+                let hold = given.hold.max(self.params.out_of_band_hold);
+                given.hold = (hold * 2).min(self.tuning.longest_hold);
+                names.push(agent.server.id.to_string());
+            }
+        }
+        let message = format!(
+            "hardware caps were given back too early: {} will wait longer the next time",
+            names.join(", ")
+        );
+        self.tell(now, EventKind::Alarm { message });
+    }
+
+    /// Gives caps back, so many watts a second.
+    fn give_back(&mut self, now: Instant) {
+        let passed = now - self.hardware.room_at;
+        self.hardware.room_at = now;
+        let rate = self.limit().ppm(self.tuning.lift_ppm_a_second);
+        let grown = i64::try_from(passed.as_millis().min(10_000)).unwrap_or(0);
+        let more = Watts::from_milli(rate.milli() / 1000 * grown);
+        // What is saved up is a second's worth, so that the first lift need not wait.
+        self.hardware.room = (self.hardware.room + more).min(rate);
+        if self.detector.is_excess() || self.blind || !self.sighted {
+            return;
+        }
+        for i in 0..self.agents.len() {
+            if self.hardware.room <= Watts::ZERO {
+                return;
+            }
+            if self.agents[i].out_of_band.is_wanted() && self.may_lift(now, i) {
+                let cap = self.agents[i].out_of_band.watts().unwrap_or_default();
+                self.hardware.room -= cap;
+                self.lift(now, i);
+            }
+        }
+    }
+
+    /// Whether server `i` may be let go by hardware.
+    fn may_lift(&self, now: Instant, i: usize) -> bool {
+        let (agent, given) = (&self.agents[i], self.hardware.servers[i]);
+        let epoch = self.identity.epoch();
+        if agent.obeys(now, epoch, self.silent_after()) {
+            // After a lift that came too early it is as slow as any other.
+            let held = given.hold <= self.params.out_of_band_hold;
+            let since = agent.out_of_band.on_since(now);
+            return held || since >= given.hold;
+        }
+        if agent.slot == Slot::Managed && !agent.is_dry() && agent.report.is_some() {
+            return false;
+        }
+        // The draw of now holds its cap at most; what it drew before would come back.
+        let cap = agent.out_of_band.watts().unwrap_or_default();
+        let back = given.unrestricted.map(|w| (w - cap).at_least_zero());
+        let limit = self.limit().ppm(self.params.lift_ppm);
+        let draw = self.reading(now).map(|read| self.judged(now, read));
+        let room = |back: Watts| draw.is_some_and(|draw| draw + back < limit);
+        let fits = match agent.slot {
+            Slot::Off => true,
+            _ => back.is_none_or(room),
+        };
+        fits && self.hardware.has_fitted(now, given.hold)
+    }
+
+    fn lift(&mut self, now: Instant, i: usize) {
+        self.hardware.servers[i].lifted_at = Some(now);
+        let id = self.next_action();
+        let agent = &mut self.agents[i];
+        agent.out_of_band.lift(now, id, self.params.trip_time);
+        let server = agent.server.id.clone();
+        self.outputs.push_back(Output::OutOfBandLift { id, server });
+    }
+
+    /// Tries again what failed, or was not answered.
+    pub(super) fn retry_due(&mut self, now: Instant) {
+        for i in 0..self.agents.len() {
+            if self.agents[i].out_of_band.again_at().is_none_or(|at| at > now) {
+                continue;
+            }
+            let id = self.next_action();
+            let agent = &mut self.agents[i];
+            agent.out_of_band.again(now, id, self.params.trip_time);
+            let server = agent.server.id.clone();
+            match agent.out_of_band.phase {
+                Phase::Setting(watts, _) => {
+                    self.outputs.push_back(Output::OutOfBandCap { id, server, watts });
+                }
+                Phase::Lifting(..) => self.outputs.push_back(Output::OutOfBandLift { id, server }),
+                Phase::Off | Phase::On { .. } => {}
+            }
+        }
+    }
+
+    /// The actuator's answer. It counts in every state: the ledger must know what is on. Only a
+    /// fenced manager writes no more: the ledger is another's.
+    pub(super) fn take_applied(&mut self, now: Instant, id: ActionId, result: Result<(), String>) {
+        let Some(i) = self.agents.iter().position(|a| a.out_of_band.expects(id)) else {
+            return self.refuse();
+        };
+        let agent = &mut self.agents[i];
+        let change = agent.out_of_band.answered(now, id, result);
+        if !self.acts() {
+            if change == Change::Lifted && self.left {
+                self.record();
+            }
+            return;
+        }
+        match change {
+            Change::None => {}
+            Change::Set | Change::Lifted => {
+                self.cause = "the last out-of-band cap is lifted";
+                self.unplanned = true;
+            }
+            Change::Failed => {
+                let agent = &self.agents[i];
+                let message = format!(
+                    "out-of-band action on {} failed, try {}: {}",
+                    agent.server.id,
+                    agent.out_of_band.tries(),
+                    agent.out_of_band.error.as_deref().unwrap_or("no reason given"),
+                );
+                self.tell(now, EventKind::Alarm { message });
+            }
+        }
+    }
+
+    /// Counts the time with caps on.
+    fn note_caps(&mut self, now: Instant) {
+        match (self.hardware.on_since, self.caps_on()) {
+            (None, true) => self.hardware.on_since = Some(now),
+            (Some(since), false) => {
+                self.hardware.on_since = None;
+                self.hardware.on_before = self.hardware.on_before.saturating_add(now - since);
+            }
+            _ => {}
+        }
+    }
+
+    /// The daemon stops. What is out of band is lifted if nothing would go over; otherwise it stays
+    /// on, and in the ledger. Agents are left to their leases.
+    pub(super) fn leave(&mut self, now: Instant) {
+        if self.hardware.has_fitted(now, Duration::ZERO) && self.reading(now).is_some() {
+            for i in 0..self.agents.len() {
+                if self.agents[i].out_of_band.is_wanted() {
+                    self.lift(now, i);
+                }
+            }
+        }
+        self.left = true;
+    }
+
+    // ---- a fenced manager ----
+
+    /// A fenced manager judges only what the supplies can carry, never a budget.
+    pub(super) fn judge_capacity(&mut self, now: Instant, total: Watts) {
+        let share = total.as_f64() / self.supplies.capacity().as_f64().max(0.001);
+        let scale = crate::detector::Scale {
+            share,
+            trip_share: share,
+            threshold: 1.0,
+            noise: self.tuning.noise,
+        };
+        self.detector.take(now, scale);
+    }
+
+    /// It acts by hardware when the ruler lets the supplies' breaker get near its trip, and gives back its
+    /// own caps after the hold.
+    pub(super) fn guard_supplies(&mut self, now: Instant) {
+        let Some(fenced_at) = self.identity.fenced_at() else { return };
+        let in_danger = self.detector.is_excess()
+            && self.detector.fraction() >= self.tuning.fenced_at
+            && self.hardware.guard.is_none();
+        if in_danger {
+            self.hardware.guard = Some(CappingEvent::new(now));
+            let each = self.supplies.capacity().per(self.agents.len() as u64);
+            let wanted = self.wanted_caps(|_, a| (a.slot != Slot::Off).then_some(each));
+            for (i, watts) in wanted {
+                let id = self.next_action();
+                let agent = &mut self.agents[i];
+                agent.out_of_band.set(now, id, watts, self.params.trip_time);
+                let server = agent.server.id.clone();
+                self.outputs.push_back(Output::OutOfBandCap { id, server, watts });
+            }
+        }
+        let since = self.hardware.guard.as_ref().map_or(fenced_at, |event| event.began);
+        let held = now - since >= self.params.out_of_band_hold;
+        if held && !self.detector.is_excess() {
+            self.hardware.guard = None;
+            for i in 0..self.agents.len() {
+                if self.agents[i].out_of_band.is_wanted() {
+                    self.lift(now, i);
+                }
+            }
+        }
+    }
+}

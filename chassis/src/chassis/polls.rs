@@ -1,0 +1,287 @@
+//! What a reading does: it begins and ends capping events, and says how urgent one is.
+
+use ballast_types::wire::{EventKind, Slot};
+use ballast_types::{Instant, Watts};
+
+use super::Chassis;
+use crate::detector::Scale;
+use crate::event::{CappingEvent, Deviation};
+use crate::slots::Bound;
+use crate::supplies::Outcome;
+use crate::{LiftRule, Poll};
+
+impl Chassis {
+    /// Takes a poll of the power supplies.
+    pub(super) fn take_poll(&mut self, now: Instant, poll: &Poll) {
+        let limit = self.limit();
+        let outcome = self.supplies.take(now, poll);
+        if let Outcome::Missing(_) = outcome {
+            self.refuse();
+        }
+        let Outcome::Fresh(total) = outcome else {
+            if self.limit() != limit && self.acts() {
+                self.limit_moved(now);
+            }
+            return;
+        };
+        if !self.acts() {
+            return self.judge_capacity(now, total);
+        }
+
+        let (servers, reported) = (self.reported(now), self.reported_sum(now));
+        self.shared.compare(now, total, servers, reported, self.limit());
+        self.follow_unseen(now, total);
+        if !self.sighted || self.blind {
+            let first = !core::mem::replace(&mut self.sighted, true);
+            self.blind = false;
+            self.cause = "a usable reading";
+            if first {
+                self.start_heartbeats(now);
+            }
+        }
+        self.cross_check(now, total);
+        if self.limit() != limit {
+            self.detector.limit_moved();
+        }
+
+        self.observe(now, self.judged(now, total), true);
+        (self.unplanned, self.polled) = (true, true);
+    }
+
+    /// Another limit takes effect at once, on the reading that there is.
+    pub(super) fn limit_moved(&mut self, now: Instant) {
+        self.unplanned = true;
+        self.detector.limit_moved();
+        if let Some(read) = self.reading(now) {
+            self.begin_if_high(now, self.judged(now, read));
+        }
+    }
+
+    /// Takes the chassis's draw: measured now (`measured`), or estimated while blind. An estimate
+    /// may restrict, and never lifts.
+    fn observe(&mut self, now: Instant, draw: Watts, measured: bool) {
+        let limit = self.limit();
+        self.detector.take(now, self.scale(now, draw));
+        self.begin_if_high(now, draw);
+
+        let fits = measured && self.is_calm(now, draw);
+        let threshold = limit.ppm(self.params.alert_ppm);
+        let (gap, hold) = (self.params.poll() * 2, self.params.lift_hold);
+        if let Some(event) = &mut self.event {
+            event.fits(now, fits, gap, hold);
+            if draw >= threshold {
+                event.high_at = now;
+            }
+            self.integral.take(Deviation {
+                below: self.set_point() - draw,
+                limit,
+                lacking: self.lacking && measured,
+                excess: self.detector.is_excess(),
+                gain_ppm: self.tuning.integral_ppm,
+                most_ppm: self.tuning.integral_most_ppm,
+            });
+        }
+        self.hardware.note_fit(now, fits);
+        if measured {
+            self.end_if_calm(now);
+        }
+    }
+
+    /// A draw as the detector compares it.
+    fn scale(&self, now: Instant, draw: Watts) -> Scale {
+        let over = |limit: Watts| draw.as_f64() / limit.as_f64().max(0.001);
+        let lowered = self.before_lowered.filter(|&(_, until)| now < until);
+        let judged_by = lowered.map_or(self.limit(), |(before, _)| {
+            before.min(self.supplies.capacity()).max(self.limit())
+        });
+        Scale {
+            share: over(self.limit()),
+            trip_share: over(judged_by),
+            threshold: f64::from(self.params.alert_ppm) / 1e6,
+            noise: self.tuning.noise,
+        }
+    }
+
+    /// Whether the draw plus what would come back is under the lift threshold.
+    fn is_calm(&self, now: Instant, draw: Watts) -> bool {
+        draw + self.restorable(now) < self.limit().ppm(self.params.lift_ppm)
+    }
+
+    /// What would come back if every agent lifted everything. A server that says nothing counts with its
+    /// bound.
+    fn restorable(&self, now: Instant) -> Watts {
+        let even = self.even();
+        let mut unseen = Watts::ZERO;
+        let mut sum = Watts::ZERO;
+        for agent in &self.agents {
+            let last = agent.report.as_ref();
+            match (agent.slot, last) {
+                (Slot::Managed, Some(report)) => sum += report.restorable_w.at_least_zero(),
+                (Slot::Managed, None) => sum += even,
+                (Slot::Silent, last) => {
+                    let drawn = last.and_then(|r| r.power_w).unwrap_or_default();
+                    match self.may_draw(now, agent, even) {
+                        Some(Bound::Sure(bound)) => sum += (bound - drawn).at_least_zero(),
+                        Some(Bound::Unseen(bound)) => unseen += (bound - drawn).at_least_zero(),
+                        None => {}
+                    }
+                }
+                _ => {}
+            }
+        }
+        // What nobody reports has been read beside the reports: the others are as high as they get.
+        sum + unseen.min(self.unseen)
+    }
+
+    /// The draw of all servers as far as agents meter it; `None` if one should and does not.
+    ///
+    /// A server without an agent counts with its bound, one that is off with nothing.
+    fn reported(&self, now: Instant) -> Option<Watts> {
+        let (silent_after, most) = (self.silent_after(), self.supplies.rated());
+        let mut sum = Watts::ZERO;
+        for agent in &self.agents {
+            sum += match agent.slot {
+                Slot::Managed => agent.power(now, silent_after, most)?,
+                Slot::Silent | Slot::Maintenance | Slot::Unmanaged => return None,
+                Slot::Off => Watts::ZERO,
+            };
+        }
+        Some(sum)
+    }
+
+    /// The same for an estimate: who says nothing counts with what it may draw.
+    fn estimated(&self, now: Instant) -> Option<Watts> {
+        let (silent_after, most) = (self.silent_after(), self.supplies.rated());
+        let even = self.even();
+        let mut sum = Watts::ZERO;
+        for agent in &self.agents {
+            sum += match agent.slot {
+                Slot::Managed => agent.power(now, silent_after, most)?,
+                Slot::Silent => return None,
+                Slot::Off => Watts::ZERO,
+                Slot::Maintenance | Slot::Unmanaged => agent.server.max_w.unwrap_or(even),
+            };
+        }
+        Some(sum)
+    }
+
+    /// A report older than this is not added up: a calm server answers every heartbeat, and the poll
+    /// that looks at the answer comes a poll later at most.
+    fn oldest_report(&self) -> core::time::Duration {
+        (self.params.beat() + self.params.poll()).min(self.silent_after())
+    }
+
+    /// What the servers that answer report together. Who does not report is left out, and shared watts
+    /// are not added: it is a lower bound.
+    pub(super) fn reported_sum(&self, now: Instant) -> Watts {
+        let (oldest, most) = (self.oldest_report(), self.supplies.rated());
+        self.agents.iter().filter_map(|agent| agent.power(now, oldest, most)).sum()
+    }
+
+    /// Compares a fresh reading of the supplies with the reports.
+    fn cross_check(&mut self, now: Instant, read: Watts) {
+        let reported = self.reported_sum(now);
+        if self.crosscheck.take(now, read, reported)
+            && let Some(message) = self.crosscheck.alarm()
+        {
+            self.tell(now, EventKind::Alarm { message });
+        }
+    }
+
+    /// The draw that is judged when the supplies' total is `read`: the higher of it and the reports'.
+    pub(super) fn judged(&self, now: Instant, read: Watts) -> Watts {
+        if self.crosscheck.counts(now, self.oldest_report()) {
+            read.max(self.reported_sum(now))
+        } else {
+            read
+        }
+    }
+
+    /// Begins an event if the draw asks for one. The paper's rule is one reading at the threshold.
+    fn begin_if_high(&mut self, now: Instant, draw: Watts) {
+        let reached = draw >= self.limit().ppm(self.params.alert_ppm);
+        let paper = self.params.lift_rule == LiftRule::Paper;
+        if self.detector.is_high() || (paper && reached) || draw > self.limit() && !self.sighted {
+            self.begin(now, "the draw reached the alert threshold");
+        }
+    }
+
+    /// Begins an event, unless one is on: every server is told at once.
+    fn begin(&mut self, now: Instant, cause: &'static str) {
+        if self.event.is_some() {
+            return;
+        }
+        self.alerts = self.alerts.saturating_add(1);
+        self.event = Some(CappingEvent::new(now));
+        self.cause = cause;
+        self.unplanned = true;
+        for agent in &mut self.agents {
+            agent.unreleased = true;
+        }
+    }
+
+    /// At a manager's start agents may still be capped by an earlier instance. If lifting them all would
+    /// bring the draw back over the lift threshold, that event is carried on.
+    pub(super) fn carry_on(&mut self, now: Instant) {
+        let Some(read) = self.reading(now).filter(|_| self.sighted) else { return };
+        let back: Watts = (self.agents.iter())
+            .filter_map(|a| a.fresh(now, self.silent_after()))
+            .map(|r| r.restorable_w.at_least_zero())
+            .sum();
+        if self.judged(now, read) + back >= self.limit().ppm(self.params.lift_ppm) {
+            self.begin(now, "servers are still capped from before, and too much would come back");
+        }
+    }
+
+    fn end_if_calm(&mut self, now: Instant) {
+        let Some(event) = &self.event else { return };
+        let calm = match self.params.lift_rule {
+            LiftRule::Restorable => event.calm(),
+            LiftRule::Paper => now - event.high_at,
+        };
+        // The cap of a server that answers, or cannot, is lifted first, under the agents' caps.
+        let capped =
+            self.agents.iter().any(|a| a.out_of_band.is_wanted() && a.slot != Slot::Silent);
+        if !capped && calm >= self.params.lift_hold {
+            self.event = None;
+            self.integral = crate::event::Integral::default();
+            self.cause = "what everybody wants has fitted for the hold time";
+            self.unplanned = true;
+            self.release_at = now;
+        }
+    }
+
+    /// From here on, without a fresh reading, the manager is blind.
+    pub(super) fn blind_at(&self) -> Instant {
+        (self.supplies.seen_at() + self.params.blind_after()).max(self.grace_until)
+    }
+
+    /// Sight: three polls without a reading make the manager blind. Then reports stand in for the
+    /// supplies; where those are missing too, every server is held at its share.
+    pub(super) fn look(&mut self, now: Instant) {
+        if self.blind {
+            if now < self.estimate_at {
+                return;
+            }
+        } else if now < self.blind_at() {
+            return;
+        } else {
+            self.blind = true;
+            self.cause = "no usable reading for three polls";
+            if !self.sighted {
+                self.start_heartbeats(now);
+            }
+        }
+        self.estimate_at = now + self.params.poll();
+        self.unplanned = true;
+
+        let servers = self.estimated(now).filter(|_| self.shared.is_measured());
+        match servers {
+            Some(servers) => {
+                let draw = servers + self.shared.at(self.limit());
+                self.observe(now, draw, false);
+            }
+            None => self.begin(now, "no reading, and not every server reports"),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! One capping event: from the draw that reached the threshold until what everybody wants fits again.
+
+use core::time::Duration;
+
+use ballast_types::{Instant, Watts};
+
+/// One capping event.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CappingEvent {
+    /// When it began.
+    pub(crate) began: Instant,
+    /// For how long everything has fitted, less the time in which it has not: one bad second does not
+    /// undo half a minute.
+    calm: Duration,
+    looked_at: Instant,
+    /// When the draw last was at or over the threshold; for the paper's rule.
+    pub(crate) high_at: Instant,
+}
+
+impl CappingEvent {
+    /// One that begins now.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { began: now, calm: Duration::ZERO, looked_at: now, high_at: now }
+    }
+
+    /// Whether everything fits at `now`, by a fresh reading. Time without a reading counts for nothing:
+    /// `gap` is the longest that does.
+    pub(crate) fn fits(&mut self, now: Instant, fits: bool, gap: Duration, hold: Duration) {
+        let passed = (now - self.looked_at).min(gap);
+        self.looked_at = now;
+        self.calm =
+            if fits { (self.calm + passed).min(hold) } else { self.calm.saturating_sub(passed) };
+    }
+
+    /// For how long everything has fitted.
+    pub(crate) fn calm(&self) -> Duration {
+        self.calm
+    }
+}
+
+/// Corrects what is shared out towards the set point: the total closes the loop.
+///
+/// Below zero it makes up for watts that nobody knew of. Above zero it lends what servers leave of their
+/// caps; so it is never above a small share of the limit, and nothing while there is an excess.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Integral {
+    watts: Watts,
+}
+
+/// What one reading says to the integral term.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deviation {
+    /// The set point less the draw.
+    pub(crate) below: Watts,
+    pub(crate) limit: Watts,
+    /// Somebody gets less than it needs.
+    pub(crate) lacking: bool,
+    pub(crate) excess: bool,
+    /// See [`Tuning`](crate::tuning::Tuning).
+    pub(crate) gain_ppm: u32,
+    pub(crate) most_ppm: u32,
+}
+
+impl Integral {
+    /// Takes a reading.
+    pub(crate) fn take(&mut self, deviation: Deviation) {
+        let Deviation { below, limit, lacking, excess, gain_ppm, most_ppm } = deviation;
+        let step = below.ppm(gain_ppm);
+        // Where nobody lacks anything, the draw is low because nobody wants more: nothing is wound up.
+        if below <= Watts::ZERO || lacking || self.watts < Watts::ZERO {
+            self.watts += step;
+        }
+        if !lacking && self.watts > Watts::ZERO {
+            self.watts -= self.watts.ppm(gain_ppm);
+        }
+        let most = if excess { Watts::ZERO } else { limit.ppm(most_ppm) };
+        self.watts = self.watts.min(most).max(-limit);
+    }
+
+    /// What is added to the sharable watts.
+    pub(crate) fn watts(self) -> Watts {
+        self.watts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const W: fn(i64) -> Watts = Watts::from_whole;
+
+    #[test]
+    fn a_bad_second_does_not_undo_half_a_minute() {
+        let (ms, hold) = (Duration::from_millis, Duration::from_secs(30));
+        let mut event = CappingEvent::new(Instant::ZERO);
+        for n in 1..=150 {
+            event.fits(Instant::from_millis(200 * n), n % 25 != 0, ms(400), hold);
+        }
+        assert_eq!(event.calm(), ms(200 * (144 - 6)));
+        // A minute without a reading counts as two polls.
+        event.fits(Instant::from_millis(90_000), true, ms(400), hold);
+        assert_eq!(event.calm(), ms(200 * 138 + 400));
+        event.fits(Instant::from_millis(90_200), false, ms(400), hold);
+        assert_eq!(event.calm(), ms(200 * 138 + 200));
+    }
+
+    fn deviation(below: i64, lacking: bool) -> Deviation {
+        Deviation {
+            below: W(below),
+            limit: W(1000),
+            lacking,
+            excess: false,
+            gain_ppm: 100_000,
+            most_ppm: 30_000,
+        }
+    }
+
+    #[test]
+    fn the_integral_is_bounded_and_winds_up_for_nothing() {
+        let mut it = Integral::default();
+        (0..100).for_each(|_| it.take(deviation(50, true)));
+        assert_eq!(it.watts(), W(30));
+        it.take(Deviation { excess: true, ..deviation(-10, true) });
+        assert!(it.watts() <= W(0), "{}", it.watts());
+        (0..1000).for_each(|_| it.take(deviation(-500, true)));
+        assert_eq!(it.watts(), W(-1000));
+        // Nobody lacks anything: what was taken comes back, and nothing is lent.
+        (0..1000).for_each(|_| it.take(deviation(300, false)));
+        assert!(it.watts() <= W(30) && it.watts() >= W(0), "{}", it.watts());
+        (0..200).for_each(|_| it.take(deviation(300, false)));
+        assert!(it.watts() < W(1), "{}", it.watts());
+    }
+}

@@ -1,0 +1,113 @@
+//! Every constant of the control loop that has a value by choice, derived from the parameters in one place.
+
+use core::time::Duration;
+
+use crate::Params;
+
+/// From the manager's decision to the agent's or BMC's receipt: one hop in the rack, one retry.
+pub(crate) const WIRE: Duration = Duration::from_millis(100);
+
+/// From an out-of-band command to the draw being down. DCMI's shortest correction time is one
+/// second; half a second is for the command itself.
+pub(crate) const ACTUATION: Duration = Duration::from_millis(1500);
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Tuning {
+    /// One standard deviation of the readings' noise, as a share of the limit.
+    pub(crate) noise: f64,
+    /// In a capping event the draw is kept at this share of the limit, in parts per million, or lower.
+    pub(crate) set_point_ppm: u32,
+    /// So many standard deviations of the servers' flicker lie between the set point and the limit: the
+    /// normal quantile of the share of time above it.
+    pub(crate) flicker_sigmas: f64,
+    /// The integral term takes over so much of the difference to the set point with every reading, in
+    /// parts per million. A reading shows a change after about four polls, so a loop of this gain has a
+    /// phase margin of more than 60 degrees.
+    pub(crate) integral_ppm: u32,
+    /// The integral term adds at most this share of the limit, in parts per million.
+    pub(crate) integral_most_ppm: u32,
+    /// At this trip fraction every low-priority core goes to its floor.
+    pub(crate) floor_at: f64,
+    /// At this one hardware caps come.
+    pub(crate) hardware_at: f64,
+    /// At this one a fenced manager's hardware caps come.
+    pub(crate) fenced_at: f64,
+    /// What hardware needs from the decision on.
+    pub(crate) hardware_s: f64,
+    /// A reading taken so long after an alert shows what the alert did.
+    pub(crate) shows_after: Duration,
+    /// So much of the limit may come back in a second when hardware caps are lifted, in parts per million.
+    pub(crate) lift_ppm_a_second: u32,
+    /// All servers of a chassis are told that an event has ended within this time.
+    pub(crate) release_within: Duration,
+    /// An excess so soon after a lift was the lift's.
+    pub(crate) lift_blamed: Duration,
+    /// Of the lifts before it, those of this last time are blamed.
+    pub(crate) lifts_blamed: Duration,
+    /// No hold is longer.
+    pub(crate) longest_hold: Duration,
+    /// A newer epoch is adopted at the start for so long.
+    pub(crate) adopts_for: Duration,
+    /// And no newer one than by this.
+    pub(crate) adopts_most: u64,
+    /// The breaker is judged by a lowered budget from so long after the budget was accepted.
+    pub(crate) lowered_counts_after: Duration,
+    /// A silent server holds what it had for so long, where its agent has told nothing else.
+    pub(crate) orphan_hold: Duration,
+}
+
+impl Tuning {
+    pub(crate) fn new(params: &Params) -> Self {
+        let hardware = params.poll() + WIRE + ACTUATION;
+        Self {
+            noise: f64::from(params.noise_ppm) / 1e6,
+            set_point_ppm: 990_000,
+            flicker_sigmas: normal_quantile(f64::from(params.above_share_ppm) / 1e6),
+            integral_ppm: 60_000,
+            integral_most_ppm: 30_000,
+            floor_at: 0.25,
+            hardware_at: 0.5,
+            fenced_at: 0.75,
+            hardware_s: hardware.as_secs_f64(),
+            shows_after: params.sensor_refresh.saturating_add(params.sensor_lag),
+            lift_ppm_a_second: 50_000,
+            release_within: Duration::from_secs(5),
+            lift_blamed: Duration::from_secs(60),
+            lifts_blamed: Duration::from_secs(5),
+            longest_hold: Duration::from_secs(60 * 60),
+            adopts_for: Duration::from_secs(10),
+            adopts_most: 1000,
+            lowered_counts_after: Duration::from_secs(5),
+            orphan_hold: Duration::from_secs(60),
+        }
+    }
+}
+
+/// How many standard deviations lie beyond the mean where a normal value lies with probability `above`;
+/// within 0 and 6.
+fn normal_quantile(above: f64) -> f64 {
+    let (mut low, mut high) = (0.0, 6.0);
+    for _ in 0..60 {
+        let middle = 0.5 * (low + high);
+        if 0.5 * libm::erfc(middle / core::f64::consts::SQRT_2) > above {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_those_of_the_tables() {
+        for (above, sigmas) in [(0.5, 0.0), (0.1, 1.2816), (0.01, 2.3263), (0.001, 3.0902)] {
+            assert!((normal_quantile(above) - sigmas).abs() < 1e-3, "{above}");
+        }
+        assert!(normal_quantile(0.0) <= 6.0 && normal_quantile(f64::NAN).is_finite());
+    }
+}
