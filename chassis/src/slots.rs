@@ -305,6 +305,14 @@ impl Agent {
         }
     }
 
+    /// What it draws at most although it does not say what it draws; `None` if that is not known.
+    pub(crate) fn draws_at_most(&self) -> Option<Watts> {
+        let seen = Some(self.highest).filter(|&w| w > Watts::ZERO);
+        let held = self.holds.most().map(|most| most.max(self.holds.fallback()));
+        let most = [self.server.max_w.or(seen), self.out_of_band.certain()];
+        most.into_iter().flatten().min().or(held)
+    }
+
     /// Its mean draw, if it lies above its cap, for so long, by more than meters explain.
     pub(crate) fn overdraws(&self, now: Instant, at_least: Duration) -> Option<Watts> {
         let since = self.overdraw.since?;

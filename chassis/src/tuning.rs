@@ -53,6 +53,9 @@ pub(crate) struct Tuning {
     pub(crate) adopts_most: u64,
     /// The breaker is judged by a lowered budget from so long after the budget was accepted.
     pub(crate) lowered_counts_after: Duration,
+    /// An estimate of the draw fits only if so much of the limit is left besides, in parts per million: no
+    /// meter checks the servers' meters.
+    pub(crate) estimate_guard_ppm: u32,
     /// A silent server holds what it had for so long, where its agent has told nothing else.
     pub(crate) orphan_hold: Duration,
 }
@@ -79,6 +82,7 @@ impl Tuning {
             adopts_for: Duration::from_secs(10),
             adopts_most: 1000,
             lowered_counts_after: Duration::from_secs(5),
+            estimate_guard_ppm: 30_000,
             orphan_hold: Duration::from_secs(60),
         }
     }

@@ -226,7 +226,9 @@ impl Chassis {
         let more = Watts::from_milli(rate.milli() / 1000 * grown);
         // What is saved up is a second's worth, so that the first lift need not wait.
         self.hardware.room = (self.hardware.room + more).min(rate);
-        if self.detector.is_excess() || self.blind || !self.sighted {
+        // Without sight an estimate will do where software holds the server.
+        let estimates = self.shared.is_measured() && self.estimated(now).is_some();
+        if self.detector.is_excess() || !(self.sees() || estimates) {
             return;
         }
         for i in 0..self.agents.len() {
@@ -251,7 +253,8 @@ impl Chassis {
             let since = agent.out_of_band.on_since(now);
             return held || since >= given.hold;
         }
-        if agent.slot == Slot::Managed && !agent.is_dry() && agent.report.is_some() {
+        let should = agent.slot == Slot::Managed && !agent.is_dry() && agent.report.is_some();
+        if should || !self.sees() {
             return false;
         }
         // The draw of now holds its cap at most; what it drew before would come back.

@@ -129,7 +129,6 @@ impl Chassis {
     pub(super) fn releases(&self) -> bool {
         self.event.is_none()
             && self.sighted
-            && !self.blind
             && self.acts()
             && self.agents.iter().any(|a| a.unreleased)
     }

@@ -57,14 +57,15 @@ impl Chassis {
         }
     }
 
-    /// Takes the chassis's draw: measured now (`measured`), or estimated while blind. An estimate
-    /// may restrict, and never lifts.
+    /// Takes the chassis's draw: measured now (`measured`), or estimated while blind. An estimate is an
+    /// upper bound, and keeps a guard.
     fn observe(&mut self, now: Instant, draw: Watts, measured: bool) {
         let limit = self.limit();
         self.detector.take(now, self.scale(now, draw));
         self.begin_if_high(now, draw);
 
-        let fits = measured && self.is_calm(now, draw);
+        let guard = if measured { Watts::ZERO } else { limit.ppm(self.tuning.estimate_guard_ppm) };
+        let fits = self.is_calm(now, draw + guard);
         let threshold = limit.ppm(self.params.alert_ppm);
         let (gap, hold) = (self.params.poll() * 2, self.params.lift_hold);
         if let Some(event) = &mut self.event {
@@ -82,9 +83,7 @@ impl Chassis {
             });
         }
         self.hardware.note_fit(now, fits);
-        if measured {
-            self.end_if_calm(now);
-        }
+        self.end_if_calm(now);
     }
 
     /// A draw as the detector compares it.
@@ -149,17 +148,21 @@ impl Chassis {
         Some(sum)
     }
 
-    /// The same for an estimate: who says nothing counts with what it may draw.
-    fn estimated(&self, now: Instant) -> Option<Watts> {
+    /// Whether the supplies are read.
+    pub(super) fn sees(&self) -> bool {
+        self.sighted && !self.blind
+    }
+
+    /// The same for an estimate: who says nothing counts with the most that it may draw. `None` if that
+    /// is not known of some server.
+    pub(super) fn estimated(&self, now: Instant) -> Option<Watts> {
         let (silent_after, most) = (self.silent_after(), self.supplies.rated());
-        let even = self.even();
         let mut sum = Watts::ZERO;
         for agent in &self.agents {
+            let power = agent.power(now, silent_after, most);
             sum += match agent.slot {
-                Slot::Managed => agent.power(now, silent_after, most)?,
-                Slot::Silent => return None,
                 Slot::Off => Watts::ZERO,
-                Slot::Maintenance | Slot::Unmanaged => agent.server.max_w.unwrap_or(even),
+                _ => power.or_else(|| agent.draws_at_most())?,
             };
         }
         Some(sum)
