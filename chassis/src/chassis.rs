@@ -329,6 +329,7 @@ impl Machine for Chassis {
             Input::Answer { server, seq, answer } => self.take_answer(now, &server, seq, answer),
             Input::Budget(budget) => self.take_budget(now, budget),
             Input::Powered { server, on } => self.take_powered(now, &server, on),
+            Input::FoundCap { server, cap } => self.take_found(now, &server, cap),
             Input::Leave => self.leave(now),
         }
         self.reconcile(now);

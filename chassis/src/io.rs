@@ -35,6 +35,13 @@ pub enum Input {
         /// On, or off.
         on: bool,
     },
+    /// What a server's BMC says of its cap, asked unasked for, every few seconds.
+    FoundCap {
+        /// Which server.
+        server: ServerId,
+        /// The cap that is on; `None` if there is none.
+        cap: Option<Watts>,
+    },
     /// The daemon stops: lift what is out of band and safe to lift, tell the agents nothing more.
     Leave,
 }

@@ -157,6 +157,30 @@ impl OutOfBand {
         matches!(self.phase, Phase::Setting(_, a) | Phase::Lifting(_, a) if a.id == id && !a.answered)
     }
 
+    /// The BMC was asked for its cap while nothing was under way. What is said of it, where that is another
+    /// than what was ordered; then the BMC is believed.
+    pub(crate) fn looked_at(&mut self, now: Instant, cap: Option<Watts>) -> Option<String> {
+        match (self.phase, cap) {
+            (Phase::Off, Some(watts)) => {
+                self.phase = Phase::On { watts, sure: true, since: now };
+                Some(format!(
+                    "a hardware cap of {watts} is on that this manager did not order: adopted"
+                ))
+            }
+            (Phase::On { watts, .. }, None) => {
+                self.phase = Phase::Off;
+                Some(format!("the hardware cap of {watts} has gone by itself"))
+            }
+            (Phase::On { watts, sure, since }, Some(found)) => {
+                self.phase = Phase::On { watts: found, sure: true, since };
+                let same = (found - watts).milli().abs() <= watts.ppm(SLACK_PPM).milli();
+                (!same && sure)
+                    .then(|| format!("the hardware cap is {found}, and {watts} was ordered"))
+            }
+            _ => None,
+        }
+    }
+
     /// Takes the actuator's answer.
     pub(crate) fn answered(
         &mut self,

@@ -152,11 +152,6 @@ impl Shared {
         self.remembered = watts;
     }
 
-    /// Whether it was ever measured.
-    pub(crate) fn is_measured(&self) -> bool {
-        self.line().is_some()
-    }
-
     /// Takes a fresh reading of the chassis; the sum over its servers at that time, `None` if some server's
     /// draw is not known; and what the servers that do report add up to.
     pub(crate) fn compare(

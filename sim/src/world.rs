@@ -87,6 +87,9 @@ enum Incoming {
     Chassis(chassis::Input),
 }
 
+/// So many polls lie between two looks at the BMCs' caps: 10 s at 200 ms.
+const POLLS_A_LOOK: u64 = 50;
+
 /// No wake-up.
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
@@ -471,6 +474,19 @@ impl World {
             self.around.polls += 1;
             let poll = self.poll(manager);
             self.tell_chassis(manager, chassis::Input::Psu(poll));
+            if self.around.polls.is_multiple_of(POLLS_A_LOOK) {
+                self.look_at_caps(manager);
+            }
+        }
+    }
+
+    /// A manager's daemon asks every BMC for its cap.
+    fn look_at_caps(&mut self, manager: usize) {
+        for server in 0..self.agent_params.len() {
+            if let Some(cap) = self.around.slot_cap(server) {
+                let server = self.agent_params[server].server.clone();
+                self.tell_chassis(manager, chassis::Input::FoundCap { server, cap });
+            }
         }
     }
 

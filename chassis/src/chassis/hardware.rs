@@ -227,7 +227,7 @@ impl Chassis {
         // What is saved up is a second's worth, so that the first lift need not wait.
         self.hardware.room = (self.hardware.room + more).min(rate);
         // Without sight an estimate will do where software holds the server.
-        let estimates = self.shared.is_measured() && self.estimated(now).is_some();
+        let estimates = self.estimated(now).is_some();
         if self.detector.is_excess() || !(self.sees() || estimates) {
             return;
         }
@@ -330,6 +330,17 @@ impl Chassis {
                 self.tell(now, EventKind::Alarm { message });
             }
         }
+    }
+
+    /// A BMC was asked for its cap. A ruler adopts what it did not set, so that it can be given back.
+    pub(super) fn take_found(&mut self, now: Instant, server: &ServerId, cap: Option<Watts>) {
+        let Some(i) = self.position(server) else { return self.refuse() };
+        let agent = &mut self.agents[i];
+        let Some(message) = agent.out_of_band.looked_at(now, cap) else { return };
+        let message = format!("{}: {message}", agent.server.id);
+        self.cause = "a BMC's cap is another than the one that was ordered";
+        self.unplanned = true;
+        self.tell(now, EventKind::Alarm { message });
     }
 
     /// Counts the time with caps on.

@@ -278,8 +278,7 @@ impl Chassis {
         self.estimate_at = now + self.params.poll();
         self.unplanned = true;
 
-        let servers = self.estimated(now).filter(|_| self.shared.is_measured());
-        match servers {
+        match self.estimated(now) {
             Some(servers) => {
                 let draw = servers + self.shared.at(self.limit());
                 self.observe(now, draw, false);

@@ -547,6 +547,12 @@ impl Around {
         Ok(())
     }
 
+    /// The cap that a server's BMC says it keeps; the outer `None` if it does not answer.
+    pub(crate) fn slot_cap(&self, server: usize) -> Option<Option<Watts>> {
+        let answers = self.has_slot[server] && !self.active.has(Fault::OutOfBandFails(server));
+        answers.then_some(self.slot_cap[server])
+    }
+
     /// What a server's BMC keeps from now on.
     pub(crate) fn keep_slot(&mut self, server: usize, watts: Option<Watts>) {
         self.slot_cap[server] = watts;

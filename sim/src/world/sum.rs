@@ -13,7 +13,8 @@
 //! - without a manager, what such servers hold above the even share: they know an older fallback, and
 //!   nobody is there to make the others pay for it.
 //!
-//! A dead agent counts with its last cap, an agent that was never told anything with its even share, and
+//! A server that has not answered for a minute counts with what it draws, for the supplies show that. A
+//! dead agent counts with its last cap, an agent that was never told anything with its even share, and
 //! a server that is capped out of band with no more than that cap.
 
 use core::time::Duration;
@@ -34,6 +35,8 @@ struct Held {
     alive: bool,
     /// When it was restarted, and its cap before; until it obeys a message.
     before: Option<(Instant, Watts)>,
+    /// Since when it does not answer the manager.
+    unheard: Option<Instant>,
 }
 
 /// What a manager says of itself.
@@ -68,6 +71,12 @@ const DRAW_GAIN: f64 = 0.05;
 
 /// A draw so far above the cap is no breach of it: a share, and watts.
 const DRAW_SLACK: (f64, f64) = (0.03, 5.0);
+
+/// A server that has not answered for so long counts with what it draws: that is read at the supplies.
+const ORPHAN_HOLD: Duration = Duration::from_secs(60);
+
+/// A hardware cap is not ordered anew for less than this share of it.
+const ORDER_SLACK_PPM: u32 = 20_000;
 
 /// For so long the others may take to pay for who draws more than its cap.
 const PAID_WITHIN: Duration = Duration::from_secs(10);
@@ -145,6 +154,9 @@ impl SumRule {
             }
             (false, Some(_)) => self.holds_from = None,
             _ => {}
+        }
+        for (held, &answers) in self.held.iter_mut().zip(&sharing.answers) {
+            held.unheard = (!answers).then(|| held.unheard.unwrap_or(now));
         }
         if self.sharing.as_ref().is_none_or(|old| old.sharable != sharing.sharable) {
             // The last one was shared until now.
@@ -230,16 +242,22 @@ impl SumRule {
 impl Held {
     /// What it counts with by its cap.
     fn counts(&self, now: Instant, even: Watts, two_leases: Duration) -> Watts {
+        let recent = self.before.filter(|&(at, _)| now <= at + two_leases);
         let watts = match (self.cap, self.fallback) {
-            (_, None) => even,
+            (_, None) => recent.map_or(even, |(_, before)| before),
             (None, Some(fallback)) if !self.alive => fallback,
             (None, Some(_)) => Watts::MAX,
-            (Some(cap), Some(_)) => match self.before {
-                Some((at, before)) if now <= at + two_leases => cap.min(before),
-                _ => cap,
-            },
+            (Some(cap), Some(_)) => recent.map_or(cap, |(_, before)| cap.min(before)),
         };
-        self.out_of_band.map_or(watts, |cap| cap.min(watts))
+        let orphaned = self.unheard.is_some_and(|since| now > since + ORPHAN_HOLD);
+        let drawn = if orphaned { self.draws_at_most() } else { Watts::MAX };
+        let hardware = self.out_of_band.map_or(Watts::MAX, |cap| cap - cap.ppm(ORDER_SLACK_PPM));
+        watts.min(drawn).min(hardware)
+    }
+
+    /// What it draws, and what meters may miss of that.
+    fn draws_at_most(&self) -> Watts {
+        Watts::from_f64(self.draw_w * 0.95 - DRAW_SLACK.1).unwrap_or(Watts::MAX).at_least_zero()
     }
 
     /// What it draws, where that is more than its cap by more than noise; else nothing.
