@@ -291,9 +291,8 @@ impl Agent {
                 let peak = self.needs.need().map_or(even, |n| n.demand.max(n.peak));
                 Some(Bound::Sure(capped.unwrap_or(peak)))
             }
-            // The others pay for what it draws.
-            Slot::Managed => self.overdraws(now, Duration::ZERO).map(Bound::Sure),
-            Slot::Silent if self.report.is_some() && now - self.since < orphan_hold => {
+            Slot::Managed => None,
+            Slot::Silent if now - self.since < orphan_hold => {
                 let last = self.holds.most().unwrap_or_default().max(self.holds.fallback());
                 Some(Bound::Sure(capped.unwrap_or(last)))
             }

@@ -1,5 +1,7 @@
 //! Who gets how many watts: the facts about every server, and the allocation that follows.
 
+use core::time::Duration;
+
 use ballast_types::wire::{SharePolicy, Slot};
 use ballast_types::{Instant, Watts};
 
@@ -61,11 +63,8 @@ impl Chassis {
 
     pub(super) fn may_draw(&self, now: Instant, agent: &Agent, even: Watts) -> Option<Bound> {
         let told = agent.report.as_ref().and_then(|r| r.orphan_hold_ms);
-        let hold = told.map_or(self.tuning.orphan_hold, core::time::Duration::from_millis);
-        let bound = agent.may_draw(now, hold, even)?;
-        // Who draws more than its cap counts so only while that matters.
-        let pays = agent.slot != Slot::Managed || agent.is_dry() || self.is_over_set_point(now);
-        pays.then_some(bound)
+        let hold = told.map_or(self.tuning.orphan_hold, Duration::from_millis);
+        agent.may_draw(now, hold, even)
     }
 
     fn is_over_set_point(&self, now: Instant) -> bool {
@@ -90,15 +89,12 @@ impl Chassis {
     /// Plans everybody's cap, target and fallback.
     pub(super) fn plan(&mut self, now: Instant) {
         let (even, reserved) = (self.even(), self.reserved(now));
-        let pool = (self.sharable() - reserved).at_least_zero();
-        let takes_part: Vec<usize> = (0..self.agents.len())
-            .filter(|&i| {
-                self.agents[i].shares() && self.may_draw(now, &self.agents[i], even).is_none()
-            })
-            .collect();
+        let takes_part: Vec<usize> =
+            (0..self.agents.len()).filter(|&i| self.agents[i].shares()).collect();
         let claims: Vec<_> =
             takes_part.iter().map(|&i| self.claim(&self.agents[i], even)).collect();
 
+        let pool = (self.sharable() - reserved).at_least_zero();
         let targets = allocate(pool, &claims);
         self.lacking = match self.params.shares {
             SharePolicy::Even => takes_part.iter().any(|&i| self.agents[i].is_restricted()),
@@ -107,33 +103,60 @@ impl Chassis {
                 targets.iter().zip(&claims).any(|(t, c)| *t + slack < c.demand.max(c.base))
             }
         };
-        self.plan_caps(pool, &takes_part, &targets);
+        self.plan_caps(now, pool, &takes_part, &targets, &claims);
 
         let pool = (self.sharable_for_long() - reserved).at_least_zero();
         let targets = allocate(pool, &claims);
         self.plan_fallbacks(pool, &takes_part, &targets, &claims);
     }
 
-    fn plan_caps(&mut self, pool: Watts, takes_part: &[usize], targets: &[Watts]) {
-        let party = |(&i, &target): (&usize, &Watts)| {
-            let agent = &self.agents[i];
-            let cap = agent.cap.map(|_| agent.share);
-            let sheds = agent.needs.need().is_none_or(|n| n.sheds);
-            Party { target, cap, holds: agent.may_hold(), needs: true, sheds }
-        };
-        let parties: Vec<_> = takes_part.iter().zip(targets).map(party).collect();
-        let caps = grants(pool, &parties);
-
-        let even = self.even();
-        let mut planned = vec![None; self.agents.len()];
-        for ((&i, cap), target) in takes_part.iter().zip(caps).zip(targets) {
-            planned[i] = Some((cap, *target));
-        }
+    fn plan_caps(
+        &mut self,
+        now: Instant,
+        pool: Watts,
+        takes_part: &[usize],
+        targets: &[Watts],
+        claims: &[Claim],
+    ) {
         // Who takes no part is not raised: nobody would know what came of it.
         let all = self.hardware_targets();
-        for ((agent, planned), most) in self.agents.iter_mut().zip(planned).zip(all) {
-            let kept = agent.cap.map_or(even, |_| agent.share).min(most);
-            (agent.share, agent.target) = planned.unwrap_or((kept, kept));
+        for (agent, most) in self.agents.iter_mut().zip(all) {
+            agent.share = agent.share.min(most);
+            agent.target = agent.share;
+        }
+
+        // Who draws more than its cap keeps it, or gets less; the others pay for what it draws.
+        let over = self.is_over_set_point(now);
+        let (mut rest, mut obeying) = (pool, Vec::with_capacity(takes_part.len()));
+        for (n, &i) in takes_part.iter().enumerate() {
+            let agent = &mut self.agents[i];
+            agent.target = targets[n];
+            match agent.overdraws(now, Duration::ZERO).filter(|_| over) {
+                Some(draws) => {
+                    agent.share = agent.share.min(targets[n]);
+                    rest -= draws.max(agent.share);
+                }
+                None => obeying.push(n),
+            }
+        }
+        let rest = rest.at_least_zero();
+        let targets = if obeying.len() == takes_part.len() {
+            targets.to_vec()
+        } else {
+            let claims: Vec<_> = obeying.iter().map(|&n| claims[n]).collect();
+            allocate(rest, &claims)
+        };
+
+        let party = |(&n, &target): (&usize, &Watts)| {
+            let agent = &self.agents[takes_part[n]];
+            let cap = agent.cap.map(|_| agent.share);
+            let sheds = agent.needs.need().is_none_or(|need| need.sheds);
+            Party { target, cap, holds: agent.may_hold(), needs: true, sheds }
+        };
+        let parties: Vec<_> = obeying.iter().zip(&targets).map(party).collect();
+        for ((&n, share), target) in obeying.iter().zip(grants(rest, &parties)).zip(targets) {
+            let agent = &mut self.agents[takes_part[n]];
+            (agent.share, agent.target) = (share, target);
         }
     }
 
