@@ -133,11 +133,8 @@ impl Chassis {
             outputs: VecDeque::new(),
             params,
         };
-        chassis.record();
         if chassis.caps_on() {
             chassis.cause = "the ledger holds out-of-band caps";
-            chassis.event = Some(CappingEvent::new(now));
-            chassis.agents.iter_mut().for_each(|a| a.unreleased = true);
         }
         chassis.reconcile(now);
         chassis

@@ -55,6 +55,8 @@ pub(crate) struct Deviation {
     pub(crate) limit: Watts,
     /// Somebody gets less than it needs.
     pub(crate) lacking: bool,
+    /// Servers draw more than they were told: lower caps would change nothing yet.
+    pub(crate) overdrawn: bool,
     pub(crate) excess: bool,
     /// See [`Tuning`](crate::tuning::Tuning).
     pub(crate) gain_ppm: u32,
@@ -64,10 +66,12 @@ pub(crate) struct Deviation {
 impl Integral {
     /// Takes a reading.
     pub(crate) fn take(&mut self, deviation: Deviation) {
-        let Deviation { below, limit, lacking, excess, gain_ppm, most_ppm } = deviation;
+        let Deviation { below, limit, lacking, overdrawn, excess, gain_ppm, most_ppm } = deviation;
         let step = below.ppm(gain_ppm);
         // Where nobody lacks anything, the draw is low because nobody wants more: nothing is wound up.
-        if below <= Watts::ZERO || lacking || self.watts < Watts::ZERO {
+        let down = below <= Watts::ZERO && !overdrawn;
+        let up = below > Watts::ZERO && (lacking || self.watts < Watts::ZERO);
+        if down || up {
             self.watts += step;
         }
         if !lacking && self.watts > Watts::ZERO {
@@ -109,6 +113,7 @@ mod tests {
             below: W(below),
             limit: W(1000),
             lacking,
+            overdrawn: false,
             excess: false,
             gain_ppm: 100_000,
             most_ppm: 30_000,
@@ -124,6 +129,9 @@ mod tests {
         assert!(it.watts() <= W(0), "{}", it.watts());
         (0..1000).for_each(|_| it.take(deviation(-500, true)));
         assert_eq!(it.watts(), W(-1000));
+        let mut idle = Integral::default();
+        idle.take(Deviation { overdrawn: true, ..deviation(-500, true) });
+        assert_eq!(idle.watts(), W(0), "who does not obey would not obey a lower cap either");
         // Nobody lacks anything: what was taken comes back, and nothing is lent.
         (0..1000).for_each(|_| it.take(deviation(300, false)));
         assert!(it.watts() <= W(30) && it.watts() >= W(0), "{}", it.watts());

@@ -102,6 +102,7 @@ pub(crate) struct Agent {
     /// What it may hold, by the messages it was sent.
     pub(crate) holds: Holds,
     overdraw: Overdraw,
+    wrong_meter: bool,
     /// The highest draw that it has reported.
     pub(crate) highest: Watts,
     /// The other manager that it obeys instead of this one; `None` once it obeys this one again.
@@ -140,6 +141,7 @@ impl Agent {
             needs: Needs::default(),
             holds: Holds::new(fallback),
             overdraw: Overdraw::default(),
+            wrong_meter: false,
             highest: Watts::ZERO,
             other: None,
             out_of_band: OutOfBand::found(capped, now),
@@ -158,9 +160,32 @@ impl Agent {
         self.report.as_ref().filter(|_| fresh)
     }
 
-    /// Its draw, if known; zero, less, and more than `most` are no draws.
+    /// Its draw, if known; zero, less, more than `most`, and what a wrong meter says are no draws.
     pub(crate) fn power(&self, now: Instant, silent_after: Duration, most: Watts) -> Option<Watts> {
+        self.reported_power(now, silent_after, most).filter(|_| !self.wrong_meter)
+    }
+
+    /// The same, whatever its meter is worth.
+    pub(crate) fn reported_power(
+        &self,
+        now: Instant,
+        silent_after: Duration,
+        most: Watts,
+    ) -> Option<Watts> {
         self.fresh(now, silent_after)?.power_w.filter(|&w| w > Watts::ZERO && w <= most)
+    }
+
+    /// Notes whether its meter is wrong; then what was learnt from the meter is worth nothing.
+    pub(crate) fn meter_is_wrong(&mut self, wrong: bool) {
+        if wrong && !self.wrong_meter {
+            (self.needs, self.overdraw) = (Needs::default(), Overdraw::default());
+            self.highest = Watts::ZERO;
+        }
+        self.wrong_meter = wrong;
+    }
+
+    pub(crate) fn has_wrong_meter(&self) -> bool {
+        self.wrong_meter
     }
 
     /// Numbers the next message and notes its time.
@@ -212,8 +237,11 @@ impl Agent {
         joins: bool,
     ) {
         let Some(report) = &self.report else { return };
-        self.needs.take(report, most);
         let power = report.power_w.filter(|&w| w > Watts::ZERO && w <= most);
+        let power = power.filter(|_| !self.wrong_meter);
+        if !self.wrong_meter {
+            self.needs.take(report, most);
+        }
         self.highest = self.highest.max(power.unwrap_or_default());
         self.overdraw = match (power, report.cap_w) {
             (Some(power), Some(cap)) => self.overdraw.after(now, power, cap),

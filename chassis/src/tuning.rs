@@ -56,6 +56,8 @@ pub(crate) struct Tuning {
     /// An estimate of the draw fits only if so much of the limit is left besides, in parts per million: no
     /// meter checks the servers' meters.
     pub(crate) estimate_guard_ppm: u32,
+    /// All servers together draw more than their caps when it is by this share, in parts per million.
+    pub(crate) overdrawn_ppm: u32,
     /// A silent server holds what it had for so long, where its agent has told nothing else.
     pub(crate) orphan_hold: Duration,
 }
@@ -83,6 +85,7 @@ impl Tuning {
             adopts_most: 1000,
             lowered_counts_after: Duration::from_secs(5),
             estimate_guard_ppm: 30_000,
+            overdrawn_ppm: 30_000,
             orphan_hold: Duration::from_secs(60),
         }
     }

@@ -313,7 +313,11 @@ impl World {
                 self.kill_agent(server);
                 self.around.power_down(server);
             }
-            Fault::AgentStalls(server) => self.stall(server),
+            Fault::AgentStalls(server) => {
+                // What stands still lets no lease end, and obeys nothing.
+                self.around.sum.agent_dies(server);
+                self.stall(server);
+            }
             Fault::ChassisDown | Fault::Ledger(_) => self.kill_chassis(0),
             Fault::ChassisStalls => self.stall(self.number(0)),
             Fault::SecondManager { copied } => self.start_second(copied),
@@ -349,7 +353,10 @@ impl World {
                 }
                 self.start_agent(server);
             }
-            Fault::AgentStalls(server) => self.resume(server),
+            Fault::AgentStalls(server) => {
+                self.around.sum.agent_starts(self.around.now, server);
+                self.resume(server);
+            }
             Fault::ChassisDown => self.start_chassis(0),
             Fault::Ledger(rewind) => {
                 let manager = &mut self.around.managers[0];

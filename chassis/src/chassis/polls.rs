@@ -10,6 +10,10 @@ use crate::slots::Bound;
 use crate::supplies::Outcome;
 use crate::{LiftRule, Poll};
 
+/// A server's meter is wrong when it says more than twice what the supplies leave for it, and this share of
+/// their reading (10 %) besides.
+const WRONG_PPM: u32 = 100_000;
+
 impl Chassis {
     /// Takes a poll of the power supplies.
     pub(super) fn take_poll(&mut self, now: Instant, poll: &Poll) {
@@ -28,6 +32,7 @@ impl Chassis {
             return self.judge_capacity(now, total);
         }
 
+        self.find_wrong_meter(now, total);
         let (servers, reported) = (self.reported(now), self.reported_sum(now));
         self.shared.compare(now, total, servers, reported, self.limit());
         self.follow_unseen(now, total);
@@ -67,6 +72,7 @@ impl Chassis {
         let guard = if measured { Watts::ZERO } else { limit.ppm(self.tuning.estimate_guard_ppm) };
         let fits = self.is_calm(now, draw + guard);
         let threshold = limit.ppm(self.params.alert_ppm);
+        let overdrawn = self.is_overdrawn();
         let (gap, hold) = (self.params.poll() * 2, self.params.lift_hold);
         if let Some(event) = &mut self.event {
             event.fits(now, fits, gap, hold);
@@ -77,6 +83,7 @@ impl Chassis {
                 below: self.set_point() - draw,
                 limit,
                 lacking: self.lacking && measured,
+                overdrawn,
                 excess: self.detector.is_excess(),
                 gain_ppm: self.tuning.integral_ppm,
                 most_ppm: self.tuning.integral_most_ppm,
@@ -84,6 +91,19 @@ impl Chassis {
         }
         self.hardware.note_fit(now, fits);
         self.end_if_calm(now);
+    }
+
+    /// Whether the servers that have caps draw more than those together, by more than meters explain.
+    fn is_overdrawn(&self) -> bool {
+        let (mut drawn, mut caps) = (Watts::ZERO, Watts::ZERO);
+        for agent in self.agents.iter().filter(|a| a.shares()) {
+            let power = agent.report.as_ref().and_then(|r| r.power_w);
+            if let (Some(power), Some(cap)) = (power, agent.cap) {
+                drawn += power;
+                caps += cap;
+            }
+        }
+        drawn > caps + caps.ppm(self.tuning.overdrawn_ppm)
     }
 
     /// A draw as the detector compares it.
@@ -179,6 +199,30 @@ impl Chassis {
     pub(super) fn reported_sum(&self, now: Instant) -> Watts {
         let (oldest, most) = (self.oldest_report(), self.supplies.rated());
         self.agents.iter().filter_map(|agent| agent.power(now, oldest, most)).sum()
+    }
+
+    /// Where the reports add up to far more than the supplies read, and one server alone makes that
+    /// difference, that server's meter is wrong: a missing supply would show in all of them.
+    fn find_wrong_meter(&mut self, now: Instant, read: Watts) {
+        let (oldest, most) = (self.oldest_report(), self.supplies.rated());
+        let powers: Vec<_> = self
+            .agents
+            .iter()
+            .map(|a| a.reported_power(now, oldest, most).unwrap_or_default())
+            .collect();
+        let sum: Watts = powers.iter().copied().sum();
+        let reporting = powers.iter().filter(|&&w| w > Watts::ZERO).count();
+        let highest = (0..powers.len()).max_by_key(|&i| powers[i]);
+        let wrong = highest.filter(|&i| {
+            let others = sum - powers[i];
+            // What the others report is all but a part of the reading, and this one says far more.
+            reporting >= 3
+                && others <= read
+                && powers[i] > (read - others) + (read - others) + read.ppm(WRONG_PPM)
+        });
+        for (i, agent) in self.agents.iter_mut().enumerate() {
+            agent.meter_is_wrong(wrong == Some(i));
+        }
     }
 
     /// Compares a fresh reading of the supplies with the reports.

@@ -111,6 +111,12 @@ impl Chassis {
                 ));
             }
         }
+        if agent.has_wrong_meter() {
+            alarms.push(format!(
+                "{id}: its meter says far more than the power supplies leave for it; what it says is not \
+                 counted"
+            ));
+        }
         alarms.extend(agent.contradiction(self.identity.epoch()));
         if agent.is_dry() {
             alarms.push(format!("{id} runs dry: its agent only watches, the others make room"));
