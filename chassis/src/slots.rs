@@ -348,16 +348,21 @@ impl Agent {
             .then(|| cap + Watts::from_milli(self.overdraw.mean_mw))
     }
 
+    /// Whether its agent acts and sees, so that it can be waited for to obey.
+    pub(crate) fn should_obey(&self) -> bool {
+        use ballast_types::wire::AgentState::{Blind, Boot};
+        let acts = |report: &Report| !matches!(report.state, Boot | Blind);
+        self.shares() && self.report.as_ref().is_some_and(acts)
+    }
+
     /// Whether software holds it: its agent answers, sees, and has a cap in force that is no higher than its
     /// grant; or nobody asks for one.
     pub(crate) fn obeys(&self, now: Instant, epoch: Epoch, silent_after: Duration) -> bool {
-        use ballast_types::wire::AgentState::{Blind, Boot};
-        let Some(report) = self.fresh(now, silent_after).filter(|_| self.shares()) else {
+        let Some(report) = self.fresh(now, silent_after).filter(|_| self.should_obey()) else {
             return false;
         };
-        let sees = !matches!(report.state, Boot | Blind);
         let capped = self.cap.is_none_or(|told| report.cap_w.is_some_and(|cap| cap <= told));
-        sees && capped && report.epoch_seen == epoch && self.overdraw.since.is_none()
+        capped && report.epoch_seen == epoch && self.overdraw.since.is_none()
     }
 
     /// Notes that it obeys another manager.

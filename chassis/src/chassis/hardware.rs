@@ -253,8 +253,7 @@ impl Chassis {
             let since = agent.out_of_band.on_since(now);
             return held || since >= given.hold;
         }
-        let should = agent.slot == Slot::Managed && !agent.is_dry() && agent.report.is_some();
-        if should || !self.sees() {
+        if agent.should_obey() || !self.sees() {
             return false;
         }
         // The draw of now holds its cap at most; what it drew before would come back.

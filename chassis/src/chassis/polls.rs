@@ -126,30 +126,24 @@ impl Chassis {
         draw + self.restorable(now) < self.limit().ppm(self.params.lift_ppm)
     }
 
-    /// What would come back if every agent lifted everything. A server that says nothing counts with its
-    /// bound.
+    /// What would come back if every agent lifted everything. A server that says nothing may rise to what it
+    /// was told last; after a while it is taken to draw what is read beside the others' reports.
     fn restorable(&self, now: Instant) -> Watts {
         let even = self.even();
-        let mut unseen = Watts::ZERO;
-        let mut sum = Watts::ZERO;
+        let (mut sum, mut silent) = (Watts::ZERO, Watts::ZERO);
         for agent in &self.agents {
-            let last = agent.report.as_ref();
-            match (agent.slot, last) {
+            match (agent.slot, &agent.report) {
                 (Slot::Managed, Some(report)) => sum += report.restorable_w.at_least_zero(),
-                (Slot::Managed, None) => sum += even,
-                (Slot::Silent, last) => {
-                    let drawn = last.and_then(|r| r.power_w).unwrap_or_default();
-                    match self.may_draw(now, agent, even) {
-                        Some(Bound::Sure(bound)) => sum += (bound - drawn).at_least_zero(),
-                        Some(Bound::Unseen(bound)) => unseen += (bound - drawn).at_least_zero(),
-                        None => {}
+                (Slot::Managed, None) => silent += even,
+                (Slot::Silent, _) => {
+                    if let Some(Bound::Sure(bound)) = self.may_draw(now, agent, even) {
+                        silent += bound;
                     }
                 }
                 _ => {}
             }
         }
-        // What nobody reports has been read beside the reports: the others are as high as they get.
-        sum + unseen.min(self.unseen)
+        sum + (silent - self.unseen).at_least_zero()
     }
 
     /// The draw of all servers as far as agents meter it; `None` if one should and does not.
@@ -286,10 +280,7 @@ impl Chassis {
             LiftRule::Restorable => event.calm(),
             LiftRule::Paper => now - event.high_at,
         };
-        // The cap of a server that answers, or cannot, is lifted first, under the agents' caps.
-        let capped =
-            self.agents.iter().any(|a| a.out_of_band.is_wanted() && a.slot != Slot::Silent);
-        if !capped && calm >= self.params.lift_hold {
+        if calm >= self.params.lift_hold {
             self.event = None;
             self.integral = crate::event::Integral::default();
             self.cause = "what everybody wants has fitted for the hold time";
