@@ -1,8 +1,9 @@
 //! The agent: what comes in, in which order it is looked at, what goes out.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
-use ballast_types::wire::{Alert, Event, EventKind};
+use ballast_types::wire::{Alert, Event, EventKind, RefusalReason};
 use ballast_types::{Epoch, Instant, Machine, Seq, Watts, Why};
 
 use crate::actuators::{Actuators, Goal};
@@ -17,6 +18,22 @@ use crate::shed::Shed;
 use crate::state::State;
 use crate::throttle::{Class, Joining, Throttle};
 use crate::{Found, Input, Output, Params, Policy, Vm};
+
+/// How long a stopping agent waits for a message to answer with its last report: a little less than its
+/// daemon goes on answering.
+const SAY_WITHIN: Duration = Duration::from_millis(600);
+
+/// How far the agent's stop has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// It stays.
+    No,
+    /// Reports say that it leaves. What it restricts stays until one has gone out, or until then: the
+    /// chassis must not learn of the lift from the draw.
+    Saying { until: Instant },
+    /// Everything is lifted.
+    Done,
+}
 
 /// The controller of one server.
 #[derive(Clone, Debug)]
@@ -37,7 +54,7 @@ pub struct Agent {
     pub(crate) shed: Shed,
     /// The newest change that the meter may not show yet.
     pub(crate) changed_at: Option<Instant>,
-    pub(crate) leaving: bool,
+    pub(crate) leaving: Leaving,
     pub(crate) refused: u64,
     pub(crate) out: VecDeque<Output>,
     scratch: Vec<u16>,
@@ -84,14 +101,14 @@ impl Agent {
             orders,
             episode: Episode::new(&params, now),
             meter: Meter::new(params.sample_period, params.stale_after, now),
-            enforced: Enforced::new(params.sample_period),
+            enforced: Enforced::new(params.settle),
             actuators,
             fleet: Fleet::new(size, now),
             estimate: Estimate::new(&params),
             predictive: Predictive::new(&params),
             shed: Shed::new(&params),
             changed_at: None,
-            leaving: false,
+            leaving: Leaving::No,
             refused: 0,
             out: VecDeque::new(),
             scratch: Vec::with_capacity(size),
@@ -138,23 +155,21 @@ impl Agent {
         }
         self.cap_due(now);
         self.blind_due(now);
+        if self.leave_due().is_some_and(|at| now >= at) {
+            self.left(now);
+        }
     }
 
     fn alert(&mut self, now: Instant, alert: &Alert) {
-        if self.leaving && alert.chassis_id == self.params.chassis_id {
-            let report = self.report(now);
-            return self.out.push_back(Output::Report(report));
+        if self.leaving != Leaving::No {
+            return self.say_that_it_leaves(now, alert);
         }
         let accepted = match self.orders.take(now, alert) {
             Ok(accepted) => accepted,
-            Err(reason) => {
-                self.refused = self.refused.saturating_add(1);
-                let refusal = self.orders.refusal(reason);
-                return self.out.push_back(Output::Refuse(refusal));
-            }
+            Err(reason) => return self.refuse(reason),
         };
         if accepted.remember {
-            self.out.push_back(Output::Remember(self.orders.memory()));
+            self.out.push_back(Output::Remember(self.orders.memory().clone()));
         }
         if accepted.new_epoch {
             self.enforced.restart();
@@ -194,8 +209,41 @@ impl Agent {
         }
     }
 
+    fn refuse(&mut self, reason: RefusalReason) {
+        self.refused = self.refused.saturating_add(1);
+        let refusal = self.orders.refusal(reason);
+        self.out.push_back(Output::Refuse(refusal));
+    }
+
+    /// Obeys nobody any more; the report goes out before anything is lifted.
+    fn say_that_it_leaves(&mut self, now: Instant, alert: &Alert) {
+        if let Err(reason) = self.orders.hear(now, alert) {
+            return self.refuse(reason);
+        }
+        let report = self.report(now);
+        self.out.push_back(Output::Report(report));
+        self.left(now);
+    }
+
     fn leave(&mut self, now: Instant) {
-        self.leaving = true;
+        if self.leaving == Leaving::No {
+            self.leaving = Leaving::Saying { until: now + SAY_WITHIN };
+        }
+    }
+
+    /// When it lifts everything although nobody has asked for a last report.
+    fn leave_due(&self) -> Option<Instant> {
+        match self.leaving {
+            Leaving::Saying { until } => Some(until),
+            Leaving::No | Leaving::Done => None,
+        }
+    }
+
+    fn left(&mut self, now: Instant) {
+        if self.leaving == Leaving::Done {
+            return;
+        }
+        self.leaving = Leaving::Done;
         self.lift_all(now);
         if !matches!(self.state, State::Boot | State::Blind { .. }) {
             self.go(now, State::Uncapped, "the agent stops");
@@ -290,6 +338,7 @@ impl Machine for Agent {
             (!blind).then(|| (self.meter.silent_at(), "the meter is silent")),
             self.actuators.due().map(|at| (at, "an actuator is tried again")),
             self.blind_deadline().map(|at| (at, "blind at the floor")),
+            self.leave_due().map(|at| (at, "the agent leaves")),
         ]
         .into_iter()
         .flatten()

@@ -6,7 +6,7 @@ use ballast_types::wire::Level;
 use ballast_types::{Epoch, Instant, Seq, Watts};
 
 use crate::actuators::Goal;
-use crate::agent::Agent;
+use crate::agent::{Agent, Leaving};
 use crate::meter::Sample;
 use crate::state::State;
 use crate::throttle::Joining;
@@ -55,7 +55,7 @@ impl Agent {
     }
 
     fn acts(&self) -> bool {
-        !self.leaving && self.params.policy != Policy::None
+        self.leaving != Leaving::Done && self.params.policy != Policy::None
     }
 
     /// Where a core joins that becomes low-priority.

@@ -14,7 +14,8 @@ const WAITING: usize = 16;
 /// Messages whose cap no sample has shown respected yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Enforced {
-    /// A sample younger than this after the message may still show the draw before it.
+    /// A sample younger than this after the message shows, at least in part, the draw before it: the
+    /// meter's lag, and what it averages over.
     lag: Duration,
     waiting: VecDeque<(Seq, Option<Watts>, Instant)>,
     newest: Option<Seq>,

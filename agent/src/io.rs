@@ -2,7 +2,8 @@
 
 use ballast_types::wire::{Alert, Event, Refusal, Report};
 use ballast_types::{
-    ActionId, CoreId, Epoch, Instant, KiloHertz, OnExtreme, Utilisation, VmClass, VmId, Watts,
+    ActionId, ChassisId, CoreId, Epoch, Instance, Instant, KiloHertz, OnExtreme, Utilisation,
+    VmClass, VmId, Watts,
 };
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +28,7 @@ pub enum Input {
         /// How it went.
         result: Result<(), ActuatorError>,
     },
-    /// The daemon stops: lift everything, and say `leaving` in reports from now on.
+    /// The daemon stops: say `leaving` in reports from now on, and lift everything once one has gone out.
     Leave,
 }
 
@@ -165,7 +166,7 @@ pub enum Output {
         /// Which VM.
         vm: VmId,
     },
-    /// The answer to the alert that was just handled.
+    /// The answer to the alert that is being handled.
     Report(Report),
     /// The alert that was just handled is not obeyed.
     Refuse(Refusal),
@@ -193,10 +194,20 @@ impl Output {
 }
 
 /// What an agent keeps over a restart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Memory {
-    /// The newest epoch obeyed.
+    /// Which chassis said all of this: in another one it holds nothing. Absent in what an agent kept that
+    /// did not say it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chassis_id: Option<ChassisId>,
+    /// The newest epoch obeyed; 0 before any.
     pub epoch: Epoch,
+    /// Which start of a manager is obeyed in it, if that says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<Instance>,
+    /// How long the newest message's lease was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
     /// What the server may draw when nobody tells it anything.
     pub fallback_w: Option<Watts>,
 }

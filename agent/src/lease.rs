@@ -12,22 +12,28 @@
 //! The rise to the fallback comes one `valid_for` after the lease's end, and two after the newest obeyed
 //! message with a cap. A manager that shares unevenly relies on it: before a server of a low cap may rise,
 //! its silence has been noticed, and what others were granted above their fallbacks has run out.
+//!
+//! Who is obeyed at all is decided in [`identity`].
+
+mod identity;
 
 use core::time::Duration;
 
-use ballast_types::wire::{Alert, Level, Refusal, RefusalReason};
-use ballast_types::{BootId, ChassisId, Epoch, Instant, Seq, Watts};
+use ballast_types::wire::{Alert, Level, OtherManager, Refusal, RefusalReason};
+use ballast_types::{BootId, ChassisId, Epoch, Instance, Instant, Seq, Watts};
 
 use crate::Memory;
+use identity::Identity;
 
 /// No lease is longer, whatever the message says: a cap below the fallback must end by itself.
 const LONGEST_LEASE: Duration = Duration::from_secs(60);
-/// An earlier life's leases have run out after this: two of the usual 2 s.
-const FIRST_WORD: Duration = Duration::from_secs(4);
-/// A manager cannot restart faster than this, and every restart costs one epoch.
-const FASTEST_RESTART: Duration = Duration::from_millis(200);
-/// Epochs that may be burnt at once (a crash loop before the first message).
-const EPOCH_SLACK: u64 = 16;
+/// The lease of a manager that the memory says nothing of: the usual one.
+const USUAL_LEASE: Duration = Duration::from_secs(2);
+
+/// A message's lease, as it counts.
+fn lease(valid_for_ms: u64) -> Duration {
+    Duration::from_millis(valid_for_ms).min(LONGEST_LEASE)
+}
 
 /// The lower of two caps; `None` is uncapped.
 fn lower(a: Option<Watts>, b: Option<Watts>) -> Option<Watts> {
@@ -63,14 +69,14 @@ pub(crate) struct Accepted {
 /// Everything the chassis has ordered.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
-    chassis_id: ChassisId,
     boot_id: BootId,
     /// This life began. What an earlier one reported, and a message from then echoes, proves nothing:
     /// newer messages may have been obeyed since, and the restart has forgotten their numbers.
     born: Instant,
+    identity: Identity,
     memory: Memory,
-    /// The newest message of this life, and when it came.
-    heard: Option<(Seq, Instant)>,
+    /// What was last handed out to be kept.
+    kept: Memory,
     grant: Option<Grant>,
     /// No raise before this instant: nobody has told this life anything that is live.
     sure_from: Instant,
@@ -87,60 +93,56 @@ impl Orders {
         memory: Memory,
         born: Instant,
     ) -> Self {
+        // What another chassis said holds nothing here. A memory that names none is from before it did.
+        let ours = memory.chassis_id.as_ref().is_none_or(|known| *known == chassis_id);
+        let kept = if ours { memory } else { Memory::default() };
+        let memory = Memory { chassis_id: Some(chassis_id.clone()), ..kept };
+        // An earlier life's leases, and those of the others that went with them, have run out after two.
+        let first_word = memory.lease_ms.map_or(USUAL_LEASE, lease).saturating_mul(2);
         Self {
-            chassis_id,
             boot_id,
-            sure_from: born + FIRST_WORD,
+            sure_from: born + first_word,
             born,
+            identity: Identity::new(chassis_id, memory.epoch, memory.instance),
             memory,
-            heard: None,
+            kept,
             grant: None,
             emergency_until: None,
             capping: false,
         }
     }
 
-    /// Obeys `alert`, or says why not; a refused alert changes nothing.
+    /// Obeys `alert`, or says why not; a refused alert changes nothing that is obeyed.
     pub(crate) fn take(&mut self, now: Instant, alert: &Alert) -> Result<Accepted, RefusalReason> {
-        self.check(now, alert)?;
-        let before = self.memory;
-        let first = self.heard.is_none();
-        self.memory.epoch = alert.epoch;
-        self.heard = Some((alert.seq, now));
+        let new_epoch = self.identity.take(now, alert)?;
+        (self.memory.epoch, self.memory.instance) = self.identity.obeyed();
         // An emergency that names no cap still means that there is too much draw.
         let emergency = alert.level == Level::Emergency;
         let cap = alert.cap_w.or(emergency.then_some(alert.fallback_w));
         self.obey(now, alert, cap);
-        Ok(Accepted {
-            cap,
-            new_epoch: first || before.epoch != alert.epoch,
-            remember: before != self.memory,
-        })
+        Ok(Accepted { cap, new_epoch, remember: self.remember() })
     }
 
-    fn check(&self, now: Instant, alert: &Alert) -> Result<(), RefusalReason> {
-        if alert.chassis_id != self.chassis_id {
-            return Err(RefusalReason::ForeignChassis);
+    /// Whether a message would be obeyed; one that would not be is noted.
+    pub(crate) fn hear(&mut self, now: Instant, alert: &Alert) -> Result<(), RefusalReason> {
+        self.identity.hear(now, alert)
+    }
+
+    /// Whether what is to be kept has changed.
+    ///
+    /// A first epoch is kept only once its manager has echoed a report: a stray message proves nothing.
+    fn remember(&mut self) -> bool {
+        let known = self.kept.epoch > Epoch::default() || self.lease_end().is_some();
+        let remember = known && self.kept != self.memory;
+        if remember {
+            self.kept = self.memory.clone();
         }
-        let newest = self.memory.epoch;
-        let Some((seq, at)) = self.heard else {
-            // Numbers within the epoch are not kept over a restart: what an old message could
-            // grant has expired with its echo.
-            return if alert.epoch < newest { Err(RefusalReason::Stale) } else { Ok(()) };
-        };
-        if (alert.epoch, alert.seq) <= (newest, seq) {
-            return Err(RefusalReason::Stale);
-        }
-        let jump = alert.epoch.0 - newest.0;
-        let restarts = now.since(at).as_nanos() / FASTEST_RESTART.as_nanos();
-        if u128::from(jump) > u128::from(EPOCH_SLACK) + restarts {
-            return Err(RefusalReason::EpochJump);
-        }
-        Ok(())
+        remember
     }
 
     fn obey(&mut self, now: Instant, alert: &Alert, cap: Option<Watts>) {
-        let span = Duration::from_millis(alert.valid_for_ms).min(LONGEST_LEASE);
+        let span = lease(alert.valid_for_ms);
+        self.memory.lease_ms = Some(span.as_millis() as u64);
         let live = self.live_until(now, alert, span);
         if alert.level == Level::Emergency {
             self.emergency_until = self.emergency_until.max(Some(now + span));
@@ -234,16 +236,26 @@ impl Orders {
 
     /// The newest epoch and message obeyed.
     pub(crate) fn newest(&self) -> (Epoch, Seq) {
-        (self.memory.epoch, self.heard.map_or(Seq(0), |(seq, _)| seq))
+        (self.memory.epoch, self.identity.newest_seq())
     }
 
-    pub(crate) fn memory(&self) -> Memory {
-        self.memory
+    /// Which start of a manager is obeyed, if it says that.
+    pub(crate) fn instance(&self) -> Option<Instance> {
+        self.memory.instance
+    }
+
+    /// The newest other manager whose messages were refused.
+    pub(crate) fn refused(&self, now: Instant) -> Option<OtherManager> {
+        self.identity.refused(now)
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     pub(crate) fn refusal(&self, reason: RefusalReason) -> Refusal {
         let (newest_epoch, newest_seq) = self.newest();
-        Refusal { reason, newest_epoch, newest_seq, instance: None }
+        Refusal { reason, newest_epoch, newest_seq, instance: self.instance() }
     }
 }
 
@@ -258,8 +270,14 @@ mod tests {
         Some(Watts::from_whole(watts))
     }
     fn orders(fallback: Option<Watts>) -> Orders {
-        let memory = Memory { epoch: Epoch(5), fallback_w: fallback };
         let (chassis, boot) = (ChassisId::new("c").unwrap(), BootId::new("boot").unwrap());
+        let memory = Memory {
+            chassis_id: Some(chassis.clone()),
+            epoch: Epoch(5),
+            fallback_w: fallback,
+            lease_ms: Some(2000),
+            instance: None,
+        };
         Orders::new(chassis, boot, memory, ms(500))
     }
     fn alert(seq: u64, cap_w: Option<Watts>, echo: Option<u64>) -> Alert {
@@ -400,32 +418,44 @@ mod tests {
     }
 
     #[test]
-    fn only_newer_messages_of_the_own_chassis_count() {
-        use RefusalReason::{EpochJump, ForeignChassis, Stale};
-        let mut o = orders(None);
-        let at = |epoch, seq| Alert { epoch: Epoch(epoch), ..alert(seq, w(100), None) };
-        let foreign = Alert { chassis_id: ChassisId::new("x").unwrap(), ..at(9, 9) };
-        // In order; after 1 s 16 + 5 epochs may have passed.
-        for (now, told, expected) in [
-            (0, foreign, Err(ForeignChassis)),
-            (0, at(4, 1), Err(Stale)),
-            (0, at(1000, 7), Ok((1000, 7))),
-            (0, at(1000, 7), Err(Stale)),
-            (0, at(1000, 6), Err(Stale)),
-            (0, at(999, 8), Err(Stale)),
-            (0, at(1000, 9), Ok((1000, 9))),
-            (0, at(1017, 1), Err(EpochJump)),
-            (1000, at(1022, 1), Err(EpochJump)),
-            (1000, at(1021, 1), Ok((1021, 1))),
-        ] {
-            let before = o.memory();
-            match o.take(ms(now), &told) {
-                Ok(_) => assert_eq!(Ok((o.newest().0.0, o.newest().1.0)), expected),
-                Err(reason) => {
-                    assert_eq!(Err(reason), expected, "{told:?}");
-                    assert_eq!(o.memory(), before);
-                }
-            }
+    fn nothing_is_sure_until_the_leases_of_an_earlier_life_have_run_out() {
+        // (the lease that is remembered, when all of them have run out)
+        for (lease_ms, sure) in [(None, 4500), (Some(5000), 10_500), (Some(u64::MAX), 120_500)] {
+            let memory = Memory { lease_ms, ..orders(w(150)).memory().clone() };
+            let o = Orders::new(
+                ChassisId::new("c").unwrap(),
+                BootId::new("b").unwrap(),
+                memory,
+                ms(500),
+            );
+            assert!(o.unsure(ms(sure - 1)) && !o.unsure(ms(sure)), "{lease_ms:?}");
         }
+    }
+
+    #[test]
+    fn the_memory_of_another_chassis_is_dropped() {
+        let of = |id: Option<&str>| Memory {
+            chassis_id: id.map(|id| ChassisId::new(id).unwrap()),
+            epoch: Epoch(5),
+            fallback_w: w(150),
+            ..Memory::default()
+        };
+        for (id, kept) in [(None, true), (Some("c"), true), (Some("x"), false)] {
+            let (c, b) = (ChassisId::new("c").unwrap(), BootId::new("b").unwrap());
+            let o = Orders::new(c.clone(), b, of(id), ms(500));
+            assert_eq!(o.memory().fallback_w, w(150).filter(|_| kept), "{id:?}");
+            assert_eq!(o.newest().0, if kept { Epoch(5) } else { Epoch(0) });
+            assert_eq!(o.memory().chassis_id, Some(c));
+        }
+    }
+
+    #[test]
+    fn a_first_epoch_is_kept_once_its_manager_has_echoed_a_report() {
+        let (c, b) = (ChassisId::new("c").unwrap(), BootId::new("boot").unwrap());
+        let mut o = Orders::new(c, b, Memory::default(), ms(500));
+        assert!(!o.take(ms(600), &alert(1, w(150), None)).unwrap().remember);
+        assert_eq!(o.cap(), w(150), "it is obeyed");
+        assert!(o.take(ms(700), &alert(2, w(150), Some(600))).unwrap().remember);
+        assert!(!o.take(ms(800), &alert(3, w(150), Some(700))).unwrap().remember);
     }
 }

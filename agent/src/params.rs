@@ -110,6 +110,10 @@ pub struct Params {
     /// nothing can be shed, nothing is restricted and no cap is respected.
     #[serde(default)]
     pub dry_run: Option<String>,
+    /// How long restrictions outlive this agent, should it die; told in reports. `None` where nobody
+    /// watches over it (the default).
+    #[serde(default)]
+    pub orphan_hold: Option<Duration>,
     /// Tries of one action before it is given up (3).
     pub actuator_tries: u8,
     /// Between two tries (50 ms).
@@ -147,9 +151,16 @@ impl Params {
             server_limit_floor: Some(Watts::from_whole(150)),
             kill_after: None,
             dry_run: None,
+            orphan_hold: None,
             actuator_tries: 3,
             retry_after: Duration::from_millis(50),
         }
+    }
+
+    /// How many cores the server has, without those that are offline.
+    pub(crate) fn online_cores(&self) -> u16 {
+        let cores = u16::try_from(self.cores.len()).unwrap_or(u16::MAX);
+        cores.saturating_sub(self.offline_cores)
     }
 
     /// Whether every core is throttled alike.

@@ -3,7 +3,7 @@
 use ballast_types::wire::{AgentStatus, Report};
 use ballast_types::{Instant, Watts};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Leaving};
 
 /// What a report says where nothing is written: whatever the controller believes that it restricts, it
 /// does not, and no watt of this server may be counted on.
@@ -78,16 +78,16 @@ impl Agent {
             min_khz: throttle.min_khz().filter(|_| !self.params.floating()),
             min_share_percent: self.min_share_percent(),
             server_limit: actuators.limit_on(),
-            leaving: self.leaving,
+            leaving: self.leaving != Leaving::No,
             actuator_failures: actuators.failures().saturating_add(self.shed.failures()),
             dry_run: self.params.dry_run.is_some(),
             version: ballast_types::wire::VERSION,
-            instance_seen: None,
-            refused: None,
-            cores: None,
+            instance_seen: self.orders.instance(),
+            refused: self.orders.refused(now),
+            cores: Some(self.params.online_cores()),
             classes: Vec::new(),
             flicker_w: None,
-            orphan_hold_ms: None,
+            orphan_hold_ms: self.params.orphan_hold.map(|hold| hold.as_millis() as u64),
         };
         if report.dry_run { nothing_done(report) } else { report }
     }

@@ -87,7 +87,11 @@ fn found() -> impl Strategy<Value = Found> {
                 FoundQuota { vm, cores, millicores }
             };
             Found {
-                memory: Memory { epoch: Epoch(epoch), fallback_w: fallback.map(w) },
+                memory: Memory {
+                    epoch: Epoch(epoch),
+                    fallback_w: fallback.map(w),
+                    ..Memory::default()
+                },
                 capped: capped
                     .into_iter()
                     .map(|(c, khz)| (CoreId(c), KiloHertz::new(khz)))
@@ -478,6 +482,8 @@ proptest! {
         }
         if leave {
             play.agent.handle_input(ms(play.now), Input::Leave);
+            // Nobody asks for a last report.
+            play.play(600, &Step::Silence, |_, _| {});
         } else {
             let lift = alert(1, None, Some(play.now));
             play.agent.handle_input(ms(play.now), Input::Alert(Alert { epoch: Epoch(4), ..lift }));

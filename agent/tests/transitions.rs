@@ -236,7 +236,7 @@ fn a_lost_chassis_means_the_fallback() {
 fn what_an_earlier_life_restricted_stays_until_a_sample() {
     let mhz = KiloHertz::from_mhz;
     let found = |fallback_w| Found {
-        memory: Memory { epoch: Epoch(1), fallback_w },
+        memory: Memory { epoch: Epoch(1), fallback_w, ..Memory::default() },
         capped: vec![(CoreId(8), mhz(1100)), (CoreId(9), mhz(1250)), (CoreId(99), mhz(1000))],
         server_limit: false,
         quotas: vec![],
@@ -397,10 +397,11 @@ fn a_limit_that_could_not_be_lifted_is_not_set_again() {
 fn enforced_follows_the_meter_and_a_new_epoch() {
     let mut it = World::new();
     it.tell(Some(180));
-    it.pass(100);
+    // The meter shows a mean over 200 ms that ended 200 ms ago.
+    it.pass(399);
     it.draw(150);
     assert_eq!(it.report().enforced_seq, None);
-    it.pass(100);
+    it.pass(1);
     it.draw(150);
     assert_eq!(it.report().enforced_seq, Some(Seq(1)));
     let next = wire::Alert { epoch: Epoch(2), ..alert(1, Some(w(180)), None) };
@@ -416,20 +417,53 @@ fn enforced_follows_the_meter_and_a_new_epoch() {
 }
 
 #[test]
-fn leaving_lifts_everything_and_obeys_nobody() {
+fn leaving_is_said_before_everything_is_lifted_and_obeys_nobody() {
     let mut it = World::new();
     it.tell_level(Some(100), Level::Emergency);
     it.samples(200, 4);
-    assert!(it.limit.is_some() && it.caps.len() == 6);
     it.input(Input::Leave);
+    it.samples(200, 1);
+    assert!(it.limit.is_some() && it.caps.len() == 6, "nobody knows yet");
+    it.log();
+    it.tell_level(Some(90), Level::Emergency);
     assert!(it.limit.is_none() && it.caps.is_empty());
+    let last = it.reports.last().unwrap().clone();
+    assert!(last.leaving && last.seq_seen == Seq(1));
+    assert!(last.server_limit && last.min_khz.is_some(), "the report goes first");
     it.log();
     it.tell_level(Some(90), Level::Emergency);
     it.samples(200, 1);
     it.pass(2000);
-    let last = it.reports.last().unwrap();
-    assert!(last.leaving && last.seq_seen == Seq(1));
     assert_eq!(it.log(), "Uncapped>Blind: no power reading");
+
+    // Nobody asks.
+    let mut it = World::new();
+    it.tell_level(Some(100), Level::Emergency);
+    it.input(Input::Leave);
+    it.pass(599);
+    assert_eq!(it.caps.len(), 6);
+    it.pass(1);
+    assert!(it.caps.is_empty());
+}
+
+#[test]
+fn another_manager_of_the_epoch_is_refused_and_named() {
+    let mut it = World::new();
+    let from = |instance, seq, now| wire::Alert {
+        instance: Some(Instance(instance)),
+        ..alert(seq, Some(w(180)), Some(now))
+    };
+    it.input(Input::Alert(from(1, 1, it.now)));
+    it.input(Input::Alert(from(2, 1, it.now)));
+    let refusal = it.refusals.pop().unwrap();
+    let expected = (RefusalReason::OtherInstance, Epoch(1), Some(Instance(1)));
+    assert_eq!((refusal.reason, refusal.newest_epoch, refusal.instance), expected);
+    it.pass(300);
+    let report = it.report();
+    assert_eq!((report.version, report.instance_seen), (wire::VERSION, Some(Instance(1))));
+    let refused = report.refused.unwrap();
+    assert_eq!((refused.instance, refused.seq, refused.age_ms), (Instance(2), Seq(1), 300));
+    assert_eq!(report.cores, Some(CORES));
 }
 
 #[test]

@@ -341,7 +341,7 @@ impl World {
                 let host = &mut self.around.hosts[server];
                 host.memory = match rewind {
                     Rewind::Lost => agent::Memory::default(),
-                    Rewind::Old => host.first_memory,
+                    Rewind::Old => host.first_memory.clone(),
                 };
                 self.start_agent(server);
             }

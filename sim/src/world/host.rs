@@ -146,7 +146,7 @@ impl Host {
     /// Its agent wrote its memory.
     pub(crate) fn remember(&mut self, memory: Memory) {
         if self.first_memory == Memory::default() {
-            self.first_memory = memory;
+            self.first_memory = memory.clone();
         }
         self.memory = memory;
     }
@@ -185,7 +185,7 @@ impl Host {
     /// What a starting agent reads from its journal.
     pub(crate) fn found(&self) -> Found {
         Found {
-            memory: self.memory,
+            memory: self.memory.clone(),
             capped: self.cores.iter().filter_map(|c| Some((c.id, c.journal?))).collect(),
             server_limit: self.limit_journalled,
             quotas: (self.vms.iter().zip(&self.quotas))
