@@ -13,6 +13,8 @@ use crate::estimate::Estimate;
 use crate::fleet::Fleet;
 use crate::lease::Orders;
 use crate::meter::Meter;
+use crate::overdraw::Overdraw;
+use crate::past::Past;
 use crate::predictive::Predictive;
 use crate::shed::Shed;
 use crate::state::State;
@@ -46,6 +48,8 @@ pub struct Agent {
     pub(crate) episode: Episode,
     pub(crate) meter: Meter,
     pub(crate) enforced: Enforced,
+    pub(crate) overdraw: Overdraw,
+    pub(crate) past: Past,
     pub(crate) throttle: Throttle,
     pub(crate) actuators: Actuators,
     pub(crate) fleet: Fleet,
@@ -70,7 +74,7 @@ impl Agent {
         let equal = params.equal();
         let slots = params.slots();
         let size = slots.len();
-        let mut throttle = Throttle::new(slots, params.step_cores.into(), equal);
+        let mut throttle = Throttle::new(slots, equal);
         let mut actuators = Actuators::new(&params);
         let mut low = Vec::new();
         // With `cpu-max` no core is ours.
@@ -102,6 +106,11 @@ impl Agent {
             episode: Episode::new(&params, now),
             meter: Meter::new(params.sample_period, params.stale_after, now),
             enforced: Enforced::new(params.settle),
+            overdraw: Overdraw::default(),
+            past: Past::new(
+                params.settle.saturating_sub(params.sample_period),
+                params.sample_period,
+            ),
             actuators,
             fleet: Fleet::new(size, now),
             estimate: Estimate::new(&params),
@@ -118,6 +127,7 @@ impl Agent {
         if agent.params.floating() {
             agent.found_quotas(now, quotas);
         }
+        agent.past.note(now, agent.throttle.levels());
         if agent.params.policy == Policy::None {
             agent.lift_all(now);
         }
@@ -175,7 +185,7 @@ impl Agent {
             self.enforced.restart();
         }
         self.enforced.message(now, alert.seq, accepted.cap);
-        self.ordered(now, (alert.epoch, alert.seq), alert.level);
+        self.ordered(now, alert, &accepted);
         let report = self.report(now);
         self.out.push_back(Output::Report(report));
     }
@@ -191,6 +201,7 @@ impl Agent {
         if !self.params.equal() {
             let joining = self.joining();
             self.throttle.reclass(self.fleet.low_classes(), joining);
+            self.past.note(now, self.throttle.levels());
             self.write(now, None);
             self.quotas_after_replace(now);
         }
@@ -256,6 +267,7 @@ impl Agent {
         self.throttle.take_changed(&mut changed);
         if !changed.is_empty() {
             self.changed_at = Some(now);
+            self.past.note(now, self.throttle.levels());
             if let Some(message) = drop {
                 self.actuators.begin_drop(message);
             }

@@ -67,6 +67,28 @@ impl Estimate {
         }
     }
 
+    /// Dynamic watts that a low-priority core, or slot, would draw at another level, by its use as last read;
+    /// `None` if that is not known.
+    ///
+    /// A slower core is busier with the same work. What the work is, the use says only together with the
+    /// level that it was read at: the highest of late, so that what is left is not made too little.
+    pub(crate) fn used_core_w(
+        &self,
+        now: Instant,
+        throttle: &Throttle,
+        fleet: &Fleet,
+        core: usize,
+        highest: usize,
+        level: usize,
+    ) -> Option<f64> {
+        let at = throttle.share(core, level);
+        if let Some((watts, _)) = self.floating {
+            return Some(watts * fleet.demand(now, core, throttle)?.min(at));
+        }
+        let work = fleet.core_usage(now, core)? * throttle.share(core, highest);
+        Some((work / at).min(1.0) * self.table_w(core, level))
+    }
+
     /// Dynamic watts of the low-priority cores with their use in the last fast window.
     pub(crate) fn drawn_low(&self, throttle: &Throttle, fleet: &Fleet) -> f64 {
         match self.floating {

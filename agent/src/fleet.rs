@@ -68,6 +68,13 @@ impl Member {
         let limited = slots.clone().any(|slot| throttle.restricted(slot));
         limited.then(|| slots.map(|s| millicores(throttle.ladder(s), throttle.level(s))).sum())
     }
+
+    /// Whether a floating VM that used such a share of its cores may want more than its quota.
+    fn is_held(&self, used: f64, stopped: bool, throttle: &Throttle) -> bool {
+        let quota = self.quota(throttle).map(|millicores| f64::from(millicores) / 1000.0);
+        let used = used * self.vm.cores.len() as f64;
+        stopped || quota.is_some_and(|quota| used >= AT_QUOTA * quota)
+    }
 }
 
 /// The newest set of VMs.
@@ -257,10 +264,15 @@ impl Fleet {
         let Some(member) = self.owner[slot].map(|vm| &self.members[usize::from(vm)]) else {
             return 0.0;
         };
-        let quota = member.quota(throttle).map(|millicores| f64::from(millicores) / 1000.0);
-        let used = member.seen.fast * member.vm.cores.len() as f64;
-        let held = member.seen.fast_stopped || quota.is_some_and(|quota| used >= AT_QUOTA * quota);
+        let held = member.is_held(member.seen.fast, member.seen.fast_stopped, throttle);
         if held { 1.0 } else { member.seen.fast_peak }
+    }
+
+    /// The same by its use as last read; `None` if that is not known.
+    pub(crate) fn demand(&self, now: Instant, slot: usize, throttle: &Throttle) -> Option<f64> {
+        let member = &self.members[usize::from(self.owner[slot]?)];
+        let used = self.core_usage(now, slot)?;
+        Some(if member.is_held(used, member.seen.stopped, throttle) { 1.0 } else { used })
     }
 
     /// How busy a core is, if that is known.
@@ -365,7 +377,7 @@ mod tests {
     #[test]
     fn throttled_time_is_core_time_and_survives_a_new_set() {
         let mut fleet = Fleet::new(6, Instant::ZERO);
-        let mut throttle = Throttle::new(cores(), 4, false);
+        let mut throttle = Throttle::new(cores(), false);
         fleet.replace(vec![vm("a", Nuf, 0, &[10, 11, 12])], &cores());
         throttle.found(0, 0);
         throttle.found(1, 0);

@@ -107,7 +107,7 @@ mod tests {
         let mhz = KiloHertz::from_mhz;
         let ladder = Ladder::new(&[mhz(1000), mhz(1500), mhz(2000)]).unwrap();
         let cores = (0..3).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();
-        let mut throttle = Throttle::new(cores, 4, false);
+        let mut throttle = Throttle::new(cores, false);
         let mut impact = Impact::default();
         let mut at = 0;
         // For so long two cores are at these p-states, with the server's own limit on or off.

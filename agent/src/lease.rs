@@ -47,6 +47,8 @@ fn lower(a: Option<Watts>, b: Option<Watts>) -> Option<Watts> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Grant {
     cap: Option<Watts>,
+    /// How far under it the mean draw is kept, if the chassis says that.
+    margin: Option<Watts>,
     /// The lease's end.
     end: Instant,
     /// From here on the fallback alone holds.
@@ -60,6 +62,10 @@ struct Grant {
 pub(crate) struct Accepted {
     /// The cap that it means.
     pub(crate) cap: Option<Watts>,
+    /// What the server will get, if it is told that this is less than it may want.
+    pub(crate) target: Option<Watts>,
+    /// The report of this life that it answers.
+    pub(crate) echo: Option<Instant>,
     /// It opened a new epoch.
     pub(crate) new_epoch: bool,
     /// What is to be remembered has changed.
@@ -120,7 +126,9 @@ impl Orders {
         let emergency = alert.level == Level::Emergency;
         let cap = alert.cap_w.or(emergency.then_some(alert.fallback_w));
         self.obey(now, alert, cap);
-        Ok(Accepted { cap, new_epoch, remember: self.remember() })
+        let target = alert.target_w.or(cap).filter(|_| cap.is_some());
+        let echo = self.echo(now, alert);
+        Ok(Accepted { cap, target, echo, new_epoch, remember: self.remember() })
     }
 
     /// Whether a message would be obeyed; one that would not be is noted.
@@ -160,7 +168,8 @@ impl Orders {
         let kept = now + span + span;
         if let Some(end) = live {
             let rise = if cap.is_some() { kept } else { end + span };
-            self.grant = Some(Grant { cap, end, rise, held: false });
+            let margin = alert.margin_w.map(Watts::at_least_zero);
+            self.grant = Some(Grant { cap, margin, end, rise, held: false });
         } else if cap.is_some() {
             let restricts = lower(cap, self.cap()) == cap;
             self.grant = match self.grant {
@@ -168,19 +177,25 @@ impl Orders {
                     let cap = if restricts { cap } else { grant.cap };
                     Some(Grant { cap, rise: grant.rise.max(kept), ..grant })
                 }
-                None => restricts.then_some(Grant { cap, end: now, rise: kept, held: true }),
+                None => {
+                    let held = Grant { cap, margin: None, end: now, rise: kept, held: true };
+                    restricts.then_some(held)
+                }
             };
         }
     }
 
-    /// The end of the lease that `alert` grants, if it is still to come.
-    fn live_until(&self, now: Instant, alert: &Alert, span: Duration) -> Option<Instant> {
+    /// The report of this life that a message answers.
+    fn echo(&self, now: Instant, alert: &Alert) -> Option<Instant> {
         let echo = alert.echo_agent_ms?;
         let own = alert.echo_boot_id.as_ref() == Some(&self.boot_id);
-        if !own || !(self.born.as_millis()..=now.as_millis()).contains(&echo) {
-            return None;
-        }
-        let end = Instant::from_millis(echo) + span;
+        let known = (self.born.as_millis()..=now.as_millis()).contains(&echo);
+        (own && known).then(|| Instant::from_millis(echo))
+    }
+
+    /// The end of the lease that `alert` grants, if it is still to come.
+    fn live_until(&self, now: Instant, alert: &Alert, span: Duration) -> Option<Instant> {
+        let end = self.echo(now, alert)? + span;
         (end > now).then_some(end)
     }
 
@@ -221,6 +236,11 @@ impl Orders {
     /// The live lease's end.
     pub(crate) fn lease_end(&self) -> Option<Instant> {
         self.grant.filter(|grant| !grant.held).map(|grant| grant.end)
+    }
+
+    /// How far under its cap the server keeps its mean draw, if a live lease says that.
+    pub(crate) fn margin(&self) -> Option<Watts> {
+        self.grant.filter(|grant| !grant.held)?.margin
     }
 
     /// Whether nothing may rise yet: an earlier life may have obeyed a lower cap than the fallback, and

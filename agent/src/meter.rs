@@ -68,9 +68,14 @@ impl Meter {
         self.newest.filter(|sample| now.since(sample.taken_at) <= self.period.saturating_mul(2))
     }
 
-    /// The newest draw, until the server is blind.
+    /// The newest sample, until the server is blind.
+    pub(crate) fn newest(&self, now: Instant) -> Option<Sample> {
+        self.newest.filter(|_| now < self.silent_at())
+    }
+
+    /// The newest draw, likewise.
     pub(crate) fn draw(&self, now: Instant) -> Option<Watts> {
-        self.newest.filter(|_| now < self.silent_at()).map(|sample| sample.watts)
+        self.newest(now).map(|sample| sample.watts)
     }
 
     pub(crate) fn faults(&self) -> u64 {

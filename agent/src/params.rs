@@ -56,6 +56,30 @@ impl Actuator {
     }
 }
 
+/// How the paper's policy answers a cap that falls, or a load that rises, within a capping event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Steps {
+    /// In one write, to what fits by the server's power model, or to the floor; back up in steps that are
+    /// a share of the cores, so that a large server is not slower than a small one.
+    #[default]
+    OneWrite,
+    /// The paper's: `step_cores` a step in both directions, four times as many while the draw stays above
+    /// the cap.
+    Paper,
+}
+
+impl Steps {
+    /// Its name in config.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OneWrite => "one-write",
+            Self::Paper => "paper",
+        }
+    }
+}
+
 /// Everything the controller needs to know beforehand. The daemon's config makes one, and checks it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Params {
@@ -84,10 +108,14 @@ pub struct Params {
     pub stale_after: Option<Duration>,
     /// Between two steps: the meter's lag plus one sample (400 ms).
     pub settle: Duration,
-    /// At the floor and above the cap for this long: the server's own limit (600 ms).
+    /// At the floor and above the cap for this long without a live lease, or blind: the server's own limit
+    /// (600 ms). Under a lease it waits for a message that knows of the draw.
     pub escalate_after: Duration,
-    /// Cores moved per step (4, the paper's N).
+    /// Cores moved per step (4, the paper's N); at least that, where steps are a share of the cores.
     pub step_cores: u16,
+    /// How a cap that falls within a capping event is answered.
+    #[serde(default)]
+    pub steps: Steps,
     /// Target = cap less this share of it, in parts per million (20 000 = 2 %).
     pub margin_ppm: u32,
     /// No step up while the draw is within this of the target (4 W: two standard deviations of a meter
@@ -143,6 +171,7 @@ impl Params {
             settle: Duration::from_millis(400),
             escalate_after: Duration::from_millis(600),
             step_cores: 4,
+            steps: Steps::OneWrite,
             margin_ppm: 20_000,
             deadband: Watts::from_whole(4),
             fast_period: Duration::from_millis(50),

@@ -13,9 +13,14 @@
 //! p-states whose draw fits in what is left. The p-states move only when the draw leaves a band around
 //! that margin, so that flicker alone seldom moves a core.
 //!
+//! Where the chassis says a margin, the breaker's is kept there, and none here: the *mean* draw is kept so
+//! far under the cap, also where that is nothing at all, and the server flickers above.
+//!
 //! Without a line between RAPL and the meter that can be believed, or without fresh windows, this steps
 //! aside for the paper's steps, and says why.
 
+mod centre;
+mod flicker;
 mod forecast;
 
 use core::time::Duration;
@@ -26,8 +31,12 @@ use ballast_types::{Instant, Watts};
 use crate::agent::Agent;
 use crate::fusion::{Fusion, Line};
 use crate::meter::{Sample, plausible};
+use crate::overdraw::noise;
+use crate::recent::Recent;
 use crate::state::State;
 use crate::{Fast, Params, Policy};
+use centre::Centre;
+use flicker::Flicker;
 use forecast::Forecast;
 
 /// Windows older than this many periods are stale.
@@ -36,11 +45,13 @@ const STALE: u32 = 4;
 const CURVE_OVER: (f64, f64) = (20.0, 600.0);
 /// Movement of 5 W says as much of the slope as the model does.
 const CURVE_PRIOR: f64 = 25.0;
-/// Lower when less than this part of the margin is left.
-const LOW: f64 = 0.6;
-/// Raise when more than this many margins are left.
-const HIGH: f64 = 1.6;
-/// No margin is less than this share of the cap.
+/// Lower when the draw is this part of the band above where it should be.
+const ABOVE: f64 = 0.4;
+/// Raise when it is this part of the band below.
+const BELOW: f64 = 0.6;
+/// The part of the band that the mean may be off after a while.
+const CENTRED: f64 = 0.25;
+/// No margin of its own, and no band, is less than this share of the cap.
 const LEAST_MARGIN: f64 = 0.01;
 /// Meter readings above the cap in a row after which the model steps aside: the meter is right.
 const OVER_RUN: u8 = 4;
@@ -55,22 +66,37 @@ pub(crate) struct Predictive {
     fusion: Fusion,
     curve: Line,
     forecast: Forecast,
+    flicker: Flicker,
+    centre: Centre,
     /// The end of the newest window.
     newest: Option<Instant>,
     /// The server's draw in it, in watts.
     draw: f64,
     over_run: u8,
+    /// What the meter lately showed above the cap.
+    excess: Recent,
     aside_until: Option<Instant>,
+    /// It has acted in this run: that it does not any more is worth a word.
+    trusted: bool,
 }
 
-/// What one window says.
+/// Where the draw should be.
+#[derive(Clone, Copy, Debug)]
+struct Aim {
+    /// So far under the cap, in watts.
+    margin: f64,
+    /// Around that nothing moves, likewise.
+    band: f64,
+}
+
+/// What one window says, in the model's watts.
 #[derive(Clone, Copy, Debug)]
 struct View {
-    /// What the low-priority cores may draw with a whole margin left, in the model's watts.
+    /// What the low-priority cores may draw.
     room: f64,
-    /// The margin, likewise.
-    margin: f64,
-    /// What they draw at their present p-states, likewise.
+    /// Around that nothing moves.
+    band: f64,
+    /// What they draw at their present p-states.
     low: f64,
 }
 
@@ -83,10 +109,14 @@ impl Predictive {
             fusion: Fusion::new(lag, params.sample_period),
             curve: Line::new(CURVE_OVER.0, CURVE_OVER.1, CURVE_PRIOR),
             forecast: Forecast::default(),
+            flicker: Flicker::default(),
+            centre: Centre::default(),
             newest: None,
             draw: 0.0,
             over_run: 0,
+            excess: Recent::default(),
             aside_until: None,
+            trusted: false,
         }
     }
 
@@ -105,21 +135,41 @@ impl Predictive {
         self.fusion.doubt()
     }
 
-    /// The margin in watts.
-    fn margin_w(&self, cap: Watts) -> f64 {
+    /// Where the draw should be under `cap`, with the margin that the chassis says.
+    fn aim(&self, cap: Watts, told: Option<Watts>) -> Aim {
         let (miss, bias) = (self.forecast.miss_w(), self.fusion.bias_w());
         let spread = self.sigmas * (miss * miss + bias * bias).sqrt();
-        spread.max(LEAST_MARGIN * cap.as_f64())
+        let own = spread.max(LEAST_MARGIN * cap.as_f64());
+        Aim { margin: told.map_or(own, Watts::as_f64), band: own }
     }
 
-    /// A meter reading: what the line is learnt from, and the last word on whether it is right.
-    fn meter(&mut self, now: Instant, sample: Sample, over: bool) {
+    /// A meter reading under a cap: what the line is learnt from, and the last word on whether it is right.
+    ///
+    /// Around a margin that the chassis says half of the readings may be above the cap: then the mean counts.
+    fn meter(&mut self, now: Instant, sample: Sample, cap: Option<Watts>, told: bool) {
         self.fusion.meter(sample);
+        let Some(cap) = cap else {
+            self.excess.clear();
+            self.over_run = 0;
+            return;
+        };
+        self.excess.push(now, sample.watts - cap);
+        let over = if told {
+            self.excess.mean().is_some_and(|mean| mean > noise(cap))
+        } else {
+            sample.watts > cap
+        };
         self.over_run = if over { self.over_run.saturating_add(1) } else { 0 };
         if self.over_run >= OVER_RUN {
             self.over_run = 0;
             self.aside_until = Some(now + ASIDE);
         }
+    }
+
+    /// How far the draw flickers, if that is seen.
+    fn flicker_w(&self, now: Instant) -> Option<Watts> {
+        let seen = self.newest.is_some_and(|at| now.since(at) <= self.period.saturating_mul(STALE));
+        self.flicker.rms_w().filter(|_| seen).and_then(Watts::from_f64)
     }
 }
 
@@ -140,8 +190,11 @@ impl Agent {
 
     /// Whether the newest window shows more than a margin under `cap`; `None` while the model is doubted.
     pub(crate) fn predicts_over(&self, now: Instant, cap: Watts) -> Option<bool> {
-        let model = &self.predictive;
-        self.predicts(now).then(|| model.draw + model.margin_w(cap) > cap.as_f64())
+        let (model, told) = (&self.predictive, self.orders.margin());
+        let aim = model.aim(cap, told);
+        // Where the mean counts, one window above it says nothing.
+        let band = if told.is_some() { ABOVE * aim.band } else { 0.0 };
+        self.predicts(now).then(|| model.draw + aim.margin > cap.as_f64() + band)
     }
 
     /// A meter reading, for the model.
@@ -150,8 +203,14 @@ impl Agent {
             return;
         }
         let floored = self.throttle.all_floored();
-        let over = self.acting_cap().is_some_and(|cap| sample.watts > cap && !floored);
-        self.predictive.meter(now, sample, over);
+        let cap = self.acting_cap().filter(|_| !floored);
+        let told = self.orders.margin().is_some();
+        self.predictive.meter(now, sample, cap, told);
+    }
+
+    /// How far the draw flickers, for the report.
+    pub(crate) fn flicker_w(&self, now: Instant) -> Option<Watts> {
+        self.predictive.flicker_w(now)
     }
 
     /// A window of RAPL and CPU use.
@@ -175,6 +234,8 @@ impl Agent {
         self.predictive.fusion.window(from, to, rapl);
         // Cores that were moved within the window drew two things in it.
         if self.changed_at.is_some_and(|at| at > from + length / 4) {
+            self.predictive.flicker.moved();
+            self.predictive.centre.restart();
             return;
         }
         let low = self.estimate.drawn_low(&self.throttle, &self.fleet);
@@ -185,23 +246,43 @@ impl Agent {
         }
         let draw = model.fusion.draw(rapl);
         model.draw = draw;
+        model.flicker.add(length, draw);
         model.curve.add(all, draw);
-        let scale = model.curve.slope();
-        model.forecast.add(draw - scale * low);
+        model.forecast.add(draw - model.curve.slope() * low);
         if let Some(cap) = self.acting_cap()
             && self.predicts(now)
         {
-            let margin = self.predictive.margin_w(cap);
-            let room = cap.as_f64() - self.predictive.forecast.level_w() - margin;
-            self.fit(now, View { room: room / scale, margin: margin / scale, low });
+            self.predictive.trusted = true;
+            self.aim_at(now, cap, low);
         }
     }
 
-    /// The p-states that just fit, if the draw has left the band.
-    fn fit(&mut self, now: Instant, view: View) {
-        let View { room, margin, low } = view;
-        let down = low > room + (1.0 - LOW) * margin;
-        let up = low < room - (HIGH - 1.0) * margin
+    /// Moves the cores to where the draw should be, if it is not there.
+    fn aim_at(&mut self, now: Instant, cap: Watts, low: f64) {
+        let told = self.orders.margin();
+        let model = &mut self.predictive;
+        let (scale, aim) = (model.curve.slope(), model.aim(cap, told));
+        let goal = cap.as_f64() - aim.margin;
+        let room = (goal - model.forecast.level_w()) / scale;
+        if self.fit(now, View { room, band: aim.band / scale, low }) || told.is_none() {
+            return;
+        }
+        // Within the band, the mean is moved slowly to where it should be.
+        let model = &mut self.predictive;
+        if let Some(draw) = model.centre.add(model.draw) {
+            let level = |core| self.throttle.level(core);
+            let watts = |core| self.estimate.core_w(&self.throttle, &self.fleet, core, level(core));
+            let low: f64 = self.throttle.low().map(watts).sum();
+            let room = low + (goal - draw) / scale;
+            self.fit(now, View { room, band: CENTRED * aim.band / scale, low });
+        }
+    }
+
+    /// The p-states that just fit, if the draw has left the band; whether anything was moved.
+    fn fit(&mut self, now: Instant, view: View) -> bool {
+        let View { room, band, low } = view;
+        let down = low > room + ABOVE * band;
+        let up = low < room - BELOW * band
             && self.throttle.any_restricted()
             && !self.orders.emergency(now);
         let free = matches!(
@@ -209,24 +290,40 @@ impl Agent {
             State::Uncapped | State::Throttled { .. } | State::Recovering { .. }
         );
         if !free || !(down || up) {
-            return;
+            return false;
         }
         let height = self.throttle.highest_fit(room, |core, level| {
             self.estimate.core_w(&self.throttle, &self.fleet, core, level)
         });
         // Downward the watts count, not the height: steps may have left the cores uneven.
         if up && height <= self.throttle.height() {
-            return;
+            return false;
         }
         self.throttle.climb_to(height);
         self.write(now, None);
         self.episode.model_took_over();
         let to = match self.state {
             _ if !self.throttle.all_floored() => State::Recovering { over_run: 0 },
-            State::Throttled { .. } => return,
+            State::Throttled { .. } => return true,
             _ => State::Throttled { over_since: None, probation: false },
         };
         self.go(now, to, "the p-states that fit by the model");
+        true
+    }
+
+    /// The policy in force: without a model that is trusted, `predictive` is `stepwise`.
+    pub(crate) fn policy_effective(&self, now: Instant) -> Policy {
+        match self.params.policy {
+            Policy::Predictive if self.doubt(now).is_some() => Policy::Stepwise,
+            Policy::FullServer if self.params.floating() => Policy::Stepwise,
+            policy => policy,
+        }
+    }
+
+    /// A model that is doubted only after it has acted: before that the policy simply is `stepwise`.
+    pub(crate) fn doubt_alarm(&self, now: Instant) -> Option<String> {
+        let doubt = self.predictive.doubt(now).filter(|_| self.predictive.trusted)?;
+        Some(format!("predictive is stepwise for now: {doubt}"))
     }
 
     /// The model as operators see it; `None` under another policy.
@@ -238,12 +335,12 @@ impl Agent {
         let doubt = self.doubt(now);
         let watts = |w: f64| Watts::from_f64(w).unwrap_or(Watts::ZERO);
         Some(RecoveryStatus {
-            in_force: if doubt.is_none() { Policy::Predictive } else { Policy::Stepwise }
-                .name()
-                .to_owned(),
+            in_force: self.policy_effective(now).name().to_owned(),
             doubt: doubt.map(str::to_owned),
             error_w: watts(model.fusion.error_w()),
-            margin_w: watts(self.cap.map_or(0.0, |cap| model.margin_w(cap))),
+            margin_w: watts(
+                self.cap.map_or(0.0, |cap| model.aim(cap, self.orders.margin()).margin),
+            ),
             scale: model.curve.slope(),
         })
     }

@@ -228,8 +228,9 @@ impl Agent {
     /// Whether throttling has nothing left to give, and it is not enough.
     fn extreme(&self, cap: Watts, sample: Sample) -> bool {
         // The server's own limit keeps the draw at the cap: around it noise alone would show too much.
+        // Without it, the floor must have been shown not to be enough, by more than flicker.
         let most = match self.state {
-            State::Throttled { .. } => cap,
+            State::Throttled { .. } if self.overdraw.is_on() => cap,
             State::Shedding { .. } => cap + self.params.deadband,
             _ => return false,
         };

@@ -29,6 +29,7 @@ impl Agent {
         if let Some(alarm) = self.floor_alarm(now) {
             alarms.push(alarm);
         }
+        alarms.extend(self.doubt_alarm(now));
         if let Some(why) = &self.params.dry_run {
             alarms.push(format!("dry run: nothing is written on this server ({why})"));
         }
@@ -36,6 +37,7 @@ impl Agent {
             role: "agent".to_owned(),
             chassis_id: self.params.chassis_id.clone(),
             policy: self.params.policy.name().to_owned(),
+            policy_effective: self.policy_effective(now).name().to_owned(),
             dry_run: self.params.dry_run.clone(),
             recovery: self.recovery_status(now),
             report: self.report(now),
@@ -86,7 +88,7 @@ impl Agent {
             refused: self.orders.refused(now),
             cores: Some(self.params.online_cores()),
             classes: Vec::new(),
-            flicker_w: None,
+            flicker_w: self.flicker_w(now),
             orphan_hold_ms: self.params.orphan_hold.map(|hold| hold.as_millis() as u64),
         };
         if report.dry_run { nothing_done(report) } else { report }

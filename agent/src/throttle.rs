@@ -39,13 +39,12 @@ pub(crate) struct Throttle {
     climb: Vec<u16>,
     /// Every core at the same p-state, moved all at once.
     equal: bool,
-    step: usize,
     changed: Vec<u16>,
     scratch: Vec<u16>,
 }
 
 impl Throttle {
-    pub(crate) fn new(cores: Vec<Core>, step: usize, equal: bool) -> Self {
+    pub(crate) fn new(cores: Vec<Core>, equal: bool) -> Self {
         let top: Vec<u16> = cores.iter().map(|c| c.ladder.top() as u16).collect();
         let size = cores.len();
         Self {
@@ -55,7 +54,6 @@ impl Throttle {
             classes: Vec::new(),
             climb: Vec::new(),
             equal,
-            step: step.max(1),
             changed: Vec::with_capacity(size),
             scratch: Vec::with_capacity(size),
         }
@@ -160,44 +158,52 @@ impl Throttle {
         class.cores.iter().any(|core| self.level[usize::from(*core)] > 0)
     }
 
-    /// One p-state down for the `steps` × N highest cores of the first class above its floor.
-    pub(crate) fn lower(&mut self, steps: usize) {
-        let Some(class) = self.classes.iter().position(|class| self.above_floor(class)) else {
-            return;
-        };
-        if self.equal {
-            return self.move_together(class, -1);
-        }
-        let mut pick = core::mem::take(&mut self.scratch);
-        pick.clear();
-        pick.extend(self.classes[class].cores.iter().filter(|c| self.level[usize::from(**c)] > 0));
-        pick.sort_unstable_by_key(|c| (core::cmp::Reverse(self.khz(usize::from(*c))), *c));
-        for core in pick.iter().take(self.step.saturating_mul(steps)) {
-            let core = usize::from(*core);
-            self.set(core, self.level[core] - 1);
-        }
-        self.scratch = pick;
+    /// One p-state down for the `count` highest cores of the first class above its floor.
+    ///
+    /// A class of fewer cores is lowered again, and then the next one: each time counts as `least` cores.
+    pub(crate) fn lower(&mut self, count: usize, least: usize) {
+        self.move_cores(count, least, false);
     }
 
-    /// One p-state up for the N lowest cores of the last restricted class.
-    pub(crate) fn raise(&mut self) {
-        let restricted = |c: &u16| self.restricted(usize::from(*c));
-        let Some(class) = self.classes.iter().rposition(|class| class.cores.iter().any(restricted))
-        else {
-            return;
-        };
-        if self.equal {
-            return self.move_together(class, 1);
+    /// One p-state up for the `count` lowest cores of the last restricted class; likewise.
+    pub(crate) fn raise(&mut self, count: usize, least: usize) {
+        self.move_cores(count, least, true);
+    }
+
+    fn move_cores(&mut self, count: usize, least: usize, up: bool) {
+        let mut left = count;
+        while left > 0 {
+            let moves = |c: &u16| self.can_move(usize::from(*c), up);
+            let has = |class: &Class| class.cores.iter().any(moves);
+            let class = if up {
+                self.classes.iter().rposition(has)
+            } else {
+                self.classes.iter().position(has)
+            };
+            let Some(class) = class else { return };
+            if self.equal {
+                return self.move_together(class, if up { 1 } else { -1 });
+            }
+            let mut pick = core::mem::take(&mut self.scratch);
+            pick.clear();
+            let cores = self.classes[class].cores.iter();
+            pick.extend(cores.filter(|c| self.can_move(usize::from(**c), up)));
+            pick.sort_unstable_by_key(|c| {
+                let khz = i64::from(self.khz(usize::from(*c)).get());
+                (if up { khz } else { -khz }, *c)
+            });
+            pick.truncate(left);
+            for core in pick.iter().map(|core| usize::from(*core)) {
+                let level = self.level[core];
+                self.set(core, if up { level.saturating_add(1) } else { level.saturating_sub(1) });
+            }
+            left = left.saturating_sub(pick.len().max(least));
+            self.scratch = pick;
         }
-        let mut pick = core::mem::take(&mut self.scratch);
-        pick.clear();
-        pick.extend(self.classes[class].cores.iter().filter(|c| self.restricted(usize::from(**c))));
-        pick.sort_unstable_by_key(|c| (self.khz(usize::from(*c)), *c));
-        for core in pick.iter().take(self.step) {
-            let core = usize::from(*core);
-            self.set(core, self.level[core] + 1);
-        }
-        self.scratch = pick;
+    }
+
+    fn can_move(&self, core: usize, up: bool) -> bool {
+        if up { self.restricted(core) } else { self.level[core] > 0 }
     }
 
     /// All cores of `class` to one p-state beside their lowest.
@@ -208,6 +214,16 @@ impl Throttle {
         for index in 0..self.classes[class].cores.len() {
             self.set(usize::from(self.classes[class].cores[index]), level);
         }
+    }
+
+    /// The p-state of every core.
+    pub(crate) fn levels(&self) -> &[u16] {
+        &self.level
+    }
+
+    /// How many p-states there are between all at their floor and all free.
+    pub(crate) fn span(&self) -> usize {
+        self.climb.len()
     }
 
     /// How many p-states the low-priority cores have above their floors, together.
@@ -313,17 +329,17 @@ impl Throttle {
 mod tests {
     use super::*;
 
-    fn throttle(step: usize, equal: bool) -> Throttle {
+    fn throttle(equal: bool) -> Throttle {
         let mhz = KiloHertz::from_mhz;
         let ladder = Ladder::stepped(mhz(1200), mhz(1500), mhz(100)).unwrap();
         let cores = (0..6).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();
-        Throttle::new(cores, step, equal)
+        Throttle::new(cores, equal)
     }
     fn class(order: u8, cores: &[u16]) -> Class {
         Class { order, cores: cores.to_vec() }
     }
     fn two_classes() -> Throttle {
-        let mut t = throttle(2, false);
+        let mut t = throttle(false);
         t.reclass(vec![class(0, &[2, 3]), class(1, &[4, 5])], Joining::Free);
         t
     }
@@ -333,28 +349,46 @@ mod tests {
         let mut t = two_classes();
         t.floor_next();
         assert_eq!(t.level, [3, 3, 0, 0, 3, 3]);
-        t.lower(1);
+        t.lower(2, 2);
         assert_eq!(t.level, [3, 3, 0, 0, 2, 2]);
         t.floor_next();
         assert_eq!(t.level, [3, 3, 0, 0, 0, 0]);
         assert!(t.all_floored());
         for expected in [[0, 0, 1, 1], [0, 0, 2, 2], [0, 0, 3, 3], [1, 1, 3, 3]] {
-            t.raise();
+            t.raise(2, 2);
             assert_eq!(t.level[2..], expected);
         }
     }
 
     #[test]
     fn a_step_moves_the_highest_down_and_the_lowest_up() {
-        let mut t = throttle(1, false);
+        let mut t = throttle(false);
         t.reclass(vec![class(0, &[1, 2, 3])], Joining::Free);
         t.level = vec![3, 2, 3, 1, 3, 3];
-        t.lower(1);
+        t.lower(1, 1);
         assert_eq!(t.level, [3, 2, 2, 1, 3, 3]);
-        t.raise();
+        t.raise(1, 1);
         assert_eq!(t.level, [3, 2, 2, 2, 3, 3]);
-        t.lower(4);
+        t.lower(4, 4);
         assert_eq!(t.level, [3, 1, 1, 1, 3, 3]);
+    }
+
+    #[test]
+    fn a_large_step_goes_through_small_classes() {
+        let mut t = throttle(false);
+        t.reclass(vec![class(0, &[0, 1, 2]), class(1, &[3]), class(2, &[4, 5])], Joining::Free);
+        t.floor_all();
+        // Two cores, three times; then one core, three times.
+        t.raise(9, 1);
+        assert_eq!(t.level, [0, 0, 0, 3, 3, 3]);
+        t.raise(3, 2);
+        assert_eq!(t.level, [1, 1, 1, 3, 3, 3]);
+        t.lower(6, 2);
+        assert_eq!(t.level, [0, 0, 0, 1, 3, 3]);
+        t.lower(100, 1);
+        assert_eq!(t.level, [0; 6]);
+        t.raise(100, 1);
+        assert_eq!(t.level, [3; 6]);
     }
 
     #[test]
@@ -408,15 +442,15 @@ mod tests {
 
     #[test]
     fn full_server_keeps_all_cores_equal() {
-        let mut t = throttle(2, true);
+        let mut t = throttle(true);
         t.reclass(vec![class(0, &[0, 1, 2, 3, 4, 5])], Joining::Free);
         t.level = vec![3, 2, 3, 1, 3, 3];
-        t.raise();
+        t.raise(4, 4);
         assert_eq!(t.level, [2; 6]);
-        t.lower(1);
+        t.lower(4, 4);
         assert_eq!(t.level, [1; 6]);
-        t.lower(1);
-        t.lower(1);
+        t.lower(4, 4);
+        t.lower(4, 4);
         assert_eq!(t.level, [0; 6]);
     }
 }

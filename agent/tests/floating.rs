@@ -34,7 +34,8 @@ fn classes_reach_their_floor_one_by_one_as_one_quota_a_vm() {
     assert_eq!((report.min_khz, report.min_share_percent, report.low_cores), (None, Some(71), 6));
     it.samples(200, 2);
     assert_eq!(it.log(), "late=1428m");
-    it.samples(200, 3);
+    it.samples(200, 2);
+    it.tell(Some(180));
     assert_eq!(it.log(), "limit=180.0 W, Throttled>Shedding: the floor was not enough");
 }
 

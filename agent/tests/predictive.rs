@@ -227,3 +227,74 @@ fn windows_that_say_nothing_are_refused() {
     s.world.pass(300);
     assert!(s.doubt().is_some());
 }
+
+/// Alerts with this margin every second, around a server whose user-facing load flickers.
+fn flickering(margin: i64) -> (Vec<f64>, usize, Server) {
+    let mut s = Server::new();
+    let (mut draws, mut writes) = (vec![s.draw_w(); 8], 0);
+    for n in 0..40u64 {
+        s.world.seq += 1;
+        let told = alert(s.world.seq, Some(w(220)), Some(s.world.now));
+        let margin_w = Some(w(margin));
+        s.world.input(Input::Alert(wire::Alert { margin_w, target_w: Some(w(220)), ..told }));
+        for k in 0..20u64 {
+            // Evenly spread, in an order that looks like none: 50 +- 20 %.
+            s.load = 0.3 + 0.4 * ((n * 20 + k) * 7919 % 100) as f64 / 100.0;
+            s.run(50);
+            draws.push(s.draw_w());
+            if k % 4 == 3 {
+                // The mean of 200 ms, 200 ms late.
+                let shown = &draws[draws.len() - 8..draws.len() - 4];
+                let watts = Watts::from_f64(shown.iter().sum::<f64>() / 4.0).unwrap();
+                s.world.input(Input::Power(Reading::Sample { watts, taken_at: ms(s.world.now) }));
+            }
+        }
+        let log = s.world.log();
+        writes += if n >= 10 { log.matches('=').count() } else { 0 };
+    }
+    draws.drain(..8 + 200);
+    (draws, writes, s)
+}
+
+#[test]
+fn a_margin_that_the_chassis_says_places_the_mean_and_lets_single_windows_be_above() {
+    for margin in [0, 6] {
+        let (draws, writes, s) = flickering(margin);
+        let mean = draws.iter().sum::<f64>() / draws.len() as f64;
+        let above = draws.iter().filter(|draw| **draw > 220.0).count();
+        let goal = 220.0 - margin as f64;
+        assert!((mean - goal).abs() < 2.0, "{margin}: a mean of {mean}");
+        assert!(margin > 0 || above > draws.len() / 4, "{margin}: {above} of {}", draws.len());
+        // Half a minute: at most 20 changes of each of 6 cores.
+        assert!(writes <= 20 * 6, "{margin}: {writes} writes");
+        // Neither does the model step aside, nor does anything escalate.
+        assert_eq!((s.doubt(), s.world.limit), (None, None));
+        let flicker = s.world.report().flicker_w.unwrap().as_f64();
+        assert!((3.0..9.0).contains(&flicker), "{flicker}");
+    }
+    let s = Server::new();
+    let status = s.world.agent.status(ms(s.world.now));
+    assert_eq!(status.policy_effective, "predictive");
+}
+
+#[test]
+fn without_rapl_the_policy_is_stepwise_and_that_is_no_alarm() {
+    let mut world = World::of(Params { policy: Policy::Predictive, ..params() });
+    world.tell(Some(180));
+    world.samples(150, 20);
+    let status = world.agent.status(ms(world.now));
+    assert_eq!(
+        (status.policy.as_str(), status.policy_effective.as_str()),
+        ("predictive", "stepwise")
+    );
+    assert_eq!((status.alarms.len(), status.report.flicker_w), (0, None));
+
+    // A model that was trusted, and then is not, is worth a look.
+    let mut s = Server::new();
+    s.world.tell(Some(220));
+    s.run(400);
+    s.rapl = false;
+    s.run(400);
+    let alarms = s.world.agent.status(ms(s.world.now)).alarms;
+    assert!(alarms.iter().any(|alarm| alarm.contains("RAPL readings are stale")), "{alarms:?}");
+}

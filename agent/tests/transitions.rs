@@ -41,11 +41,187 @@ fn above_the_cap_the_classes_reach_the_floor_one_by_one() {
     assert_eq!(it.log(), "", "not settled");
     it.samples(200, 1);
     assert_eq!(it.log(), "6=1000, 7=1000");
-    // Again too much, but the floor is reached: one step of escalation, not of cores.
+    // Again too much, but the floor is reached: one step of escalation, not of cores; 1.5 s after the
+    // first sample that shows it.
+    it.samples(200, 9);
+    assert_eq!(it.log(), "");
+    it.samples(200, 1);
+    assert_eq!(it.log(), LIMITED);
+}
+
+const LIMITED: &str = "limit=180.0 W, Throttled>Shedding: the floor was not enough";
+
+#[test]
+fn under_a_lease_the_last_resort_waits_for_a_message_that_knows_of_the_draw() {
+    // Floored, and a sample at 11 000 ms is the first that shows it.
+    let floored = |draw| {
+        let mut it = World::new();
+        it.samples(200, 1);
+        it.tell_level(Some(180), Level::Emergency);
+        it.tell(Some(180));
+        it.samples(draw, 4);
+        it.log();
+        it
+    };
+    let message = |it: &mut World, echo: u64, cap: i64, target: Option<i64>| {
+        it.seq += 1;
+        let told = alert(it.seq, Some(w(cap)), Some(echo));
+        let (target_w, valid_for_ms) = (target.map(w), 30_000);
+        it.input(Input::Alert(wire::Alert { target_w, valid_for_ms, ..told }));
+        it.log()
+    };
+    let mut it = floored(200);
+    let first = it.now - 400;
+    for (echo, cap, target, expected) in [
+        (first - 1, 180, None, ""),       // a report from before
+        (first, 180, Some(210), ""),      // others make room
+        (first, 180, Some(199), LIMITED), // nobody will
+    ] {
+        assert_eq!(message(&mut it, echo, cap, target), expected, "{echo} {target:?}");
+    }
+    // An old manager names no target: its cap is what the server will get.
+    let mut it = floored(200);
+    assert_eq!(message(&mut it, first, 180, None), LIMITED);
+    // As much above as noise may be: not by a message, nor by time.
+    let mut it = floored(185);
+    assert_eq!(message(&mut it, first, 180, None), "");
+    it.samples(185, 8);
+    assert_eq!(it.log(), "");
+    // In an emergency nobody waits.
+    let mut it = floored(200);
+    it.tell_level(Some(180), Level::Emergency);
+    assert_eq!(it.log(), LIMITED);
+    let mut it = World::new();
+    it.samples(200, 1);
+    it.tell_level(Some(180), Level::Emergency);
+    it.log();
+    it.samples(200, 1);
+    assert_eq!(it.log(), "", "not settled");
+    it.samples(200, 1);
+    assert_eq!(it.log(), LIMITED);
+}
+
+#[test]
+fn without_a_lease_the_last_resort_comes_after_its_time() {
+    let mut it = World::new();
+    it.input(Input::Vms(vec![]));
+    it.input(Input::Alert(wire::Alert { valid_for_ms: 30_000, ..alert(1, Some(w(180)), None) }));
+    it.log();
+    it.samples(200, 1);
+    assert_eq!(it.log(), "Uncapped>Throttled: above the cap");
     it.samples(200, 2);
     assert_eq!(it.log(), "");
     it.samples(200, 1);
-    assert_eq!(it.log(), "limit=180.0 W, Throttled>Shedding: the floor was not enough");
+    assert_eq!(it.log(), LIMITED);
+}
+
+#[test]
+fn the_last_resort_goes_at_once_when_the_cap_rises_above_what_was_drawn() {
+    let mut it = World::new();
+    it.samples(200, 1);
+    it.tell_level(Some(180), Level::Emergency);
+    it.samples(200, 2);
+    assert!(it.log().contains(LIMITED));
+    it.tell(Some(199));
+    assert_eq!(it.log(), "limit=199.0 W");
+    it.tell(Some(200));
+    assert_eq!(it.log(), "limit=free, Shedding>Throttled: the cap rose above what was drawn");
+    // The draw comes back, and more of it.
+    it.samples(220, 1);
+    assert_eq!(it.log(), "");
+    it.samples(220, 1);
+    assert_eq!(it.log(), "limit=200.0 W, Throttled>Shedding: the floor was not enough");
+}
+
+#[test]
+fn a_server_whose_draw_fits_its_cap_drops_nothing_unless_the_chassis_is_over_its_limit() {
+    for (power, floored) in [(None, true), (Some(2451), true), (Some(2450), false)] {
+        let mut it = World::new();
+        // A second before this alert there was a sample, and none since.
+        it.pass(500);
+        let told = alert(1, Some(w(180)), Some(it.now));
+        it.input(Input::Alert(wire::Alert { chassis_power_w: power.map(w), ..told }));
+        assert_eq!(it.log().contains(SOON_FLOORED), floored, "{power:?}");
+    }
+}
+
+/// Both batch VMs are so busy.
+fn used(it: &mut World, share: f64) {
+    let usage = |id: &str| VmUsage {
+        vm: VmId::new(id).unwrap(),
+        utilisation: Utilisation::from_ratio(share).unwrap(),
+        throttled: false,
+    };
+    it.input(Input::Usage(vec![usage("soon"), usage("late")]));
+}
+
+#[test]
+fn a_cap_that_falls_within_an_event_is_answered_in_one_write() {
+    // Dynamic watts of a core at p-state n.
+    let core = |mhz: f64| 198.0 / 12.0 * PowerModel::PAPER.scale(mhz / 1400.0);
+    let recovered = |steps, share: Option<f64>| {
+        let mut it = World::of(Params { steps, ..params() });
+        it.samples(200, 1);
+        it.tell(Some(190));
+        it.samples(150, 40);
+        if let Some(share) = share {
+            used(&mut it, share);
+        }
+        assert!(it.caps.is_empty(), "all free again: {:?}", it.caps);
+        it.samples(186, 3);
+        it.log();
+        it
+    };
+    // By the power model: one class to its floor, and the rest by the next.
+    let mut it = recovered(Steps::OneWrite, Some(1.0));
+    it.tell(Some(160));
+    let saved: f64 = it.caps.values().map(|mhz| core(1400.0) - core(f64::from(*mhz))).sum();
+    let target = 160.0 * 0.98;
+    assert!((186.0 - saved) <= target && (186.0 - saved) > target - 4.0, "{saved}: {:?}", it.caps);
+    // A watt less, before a sample shows what was written: that counts already.
+    it.samples(186, 1);
+    it.log();
+    it.tell(Some(159));
+    assert!(it.log().matches('=').count() <= 1, "{:?}", it.caps);
+    // Idle cores shed nothing: all of them to the floor.
+    let mut it = recovered(Steps::OneWrite, Some(0.0));
+    it.tell(Some(160));
+    assert_eq!(it.caps.len(), 6, "{:?}", it.caps);
+    // Without any use known: the floor, class by class.
+    let mut it = recovered(Steps::OneWrite, None);
+    it.tell(Some(160));
+    let log = it.log();
+    assert!(log.contains(SOON_FLOORED) && it.caps.len() == 4, "{log}");
+    // The paper's steps wait for samples.
+    let mut it = recovered(Steps::Paper, Some(1.0));
+    it.tell(Some(160));
+    assert!(it.caps.is_empty(), "{:?}", it.caps);
+}
+
+#[test]
+fn a_large_server_recovers_as_fast_as_a_small_one() {
+    for cores in [20, 40, 192] {
+        let mhz = KiloHertz::from_mhz;
+        let ladder = Ladder::stepped(mhz(1200), mhz(2400), mhz(100)).unwrap();
+        let all: Vec<u16> = (0..cores).collect();
+        let params = Params {
+            cores: all.iter().map(|n| Core { id: CoreId(*n), ladder: ladder.clone() }).collect(),
+            ..params()
+        };
+        let mut it = World::of(params);
+        it.input(Input::Vms(vec![vm("batch", VmClass::NonUserFacing, 0, &all)]));
+        used(&mut it, 1.0);
+        it.tell(Some(180));
+        it.samples(200, 1);
+        assert_eq!(it.caps.len(), usize::from(cores));
+        let floored = it.now;
+        while !it.caps.is_empty() && it.now < floored + 60_000 {
+            it.tell(Some(180));
+            it.samples(120, 1);
+        }
+        let took = it.now - floored;
+        assert!((20_000..=30_000).contains(&took), "{cores} cores: {took} ms");
+    }
 }
 
 #[test]
@@ -128,22 +304,28 @@ fn recovery_is_one_step_per_settled_sample_in_reverse_order() {
 }
 
 #[test]
-fn a_run_above_the_cap_makes_larger_steps() {
-    let mut params = params();
-    params.step_cores = 1;
-    let mut it = World::with(params, Found::default());
-    it.input(Input::Vms(vms()));
-    it.draw(200);
-    it.tell(Some(180));
-    // Up twice: 8 and 9 (class "late" was never lowered).
-    it.samples(150, 4);
-    it.log();
-    it.samples(150, 2);
-    assert_eq!(it.log(), "10=1100");
-    it.samples(190, 2);
-    assert_eq!(it.log(), "8=1000");
-    it.samples(190, 2);
-    assert_eq!(it.log(), "9=1000, 10=1000");
+fn a_run_above_the_cap_makes_larger_steps_or_one_write() {
+    for steps in [Steps::Paper, Steps::OneWrite] {
+        let mut it = World::with(Params { steps, step_cores: 1, ..params() }, Found::default());
+        it.input(Input::Vms(vms()));
+        it.draw(200);
+        it.tell(Some(180));
+        // Up twice: 8 and 9 (class "late" was never lowered).
+        it.samples(150, 4);
+        it.log();
+        it.samples(150, 2);
+        assert_eq!(it.log(), "10=1100");
+        if steps == Steps::OneWrite {
+            // Nobody knows what the cores draw: the floor.
+            it.samples(190, 2);
+            assert_eq!(it.log(), "8=1000, 9=1000, 10=1000, Recovering>Throttled: above the cap");
+            continue;
+        }
+        it.samples(190, 2);
+        assert_eq!(it.log(), "8=1000");
+        it.samples(190, 2);
+        assert_eq!(it.log(), "9=1000, 10=1000");
+    }
 }
 
 #[test]
@@ -165,8 +347,8 @@ fn an_emergency_floors_every_class_and_allows_no_raise() {
 fn the_last_resort_is_lifted_first_and_held_longer_when_the_draw_comes_back() {
     let mut it = World::new();
     it.tell_level(Some(180), Level::Emergency);
-    it.tell(Some(180));
     it.samples(200, 4);
+    it.tell(Some(180));
     it.log();
     assert_eq!((it.state(), it.limit), (AgentState::Shedding, Some(w(180))));
     it.tell(Some(100));
@@ -304,8 +486,8 @@ fn no_low_priority_core_leads_to_the_last_resort() {
     it.log();
     it.samples(200, 1);
     assert_eq!(it.log(), "Uncapped>Throttled: above the cap");
-    it.samples(200, 3);
-    assert_eq!(it.log(), "limit=180.0 W, Throttled>Shedding: the floor was not enough");
+    it.tell(Some(180));
+    assert_eq!(it.log(), LIMITED);
     // Without one to set it says so.
     let mut it = World::with(Params { server_limit_floor: None, ..params() }, Found::default());
     it.draw(200);

@@ -120,7 +120,6 @@ fn row_02_steady_load_without_a_fault_needs_no_hardware_cap() {
 
 /// An agent that restarts once in 30 s kept the capping event on for ever.
 #[test]
-#[should_panic(expected = "row 3")]
 fn row_03_a_restarting_agent_does_not_keep_the_event_on() {
     let plant = chassis(4, |_, _| Profile::Steps([(0.0, 0.3), (3.0, 1.0), (20.0, 0.4)].into()));
     let restarts: Vec<_> = (0..20)
@@ -574,7 +573,6 @@ fn row_13_a_hardware_cap_from_the_ledger_is_verified() {
 
 /// After a manager's outage the agent is under its fallback; then comes a real alert.
 #[test]
-#[should_panic(expected = "row 13")]
 fn row_13_the_first_alert_after_an_outage_drops_to_the_floor() {
     let mut lone = Lone::start(second(100), Found::default(), |_| {});
     lone.samples(150, 1000);
@@ -582,7 +580,8 @@ fn row_13_the_first_alert_after_an_outage_drops_to_the_floor() {
     // Nobody speaks; the fallback of 204 W holds, and the load rises over it.
     lone.samples(150, 3000);
     lone.samples(230, 2000);
-    lone.samples(180, 4000);
+    // Long enough for every core to have left its floor again.
+    lone.samples(180, 6000);
     let dropped = floored(&lone.tell(2, Some(120)));
     assert!(dropped == 18, "row 13: {dropped} of 18 batch cores go to the floor with the alert");
 }

@@ -75,7 +75,8 @@ fn restricted_classes(world: &World, server: usize) -> usize {
 #[test]
 fn three_classes_go_to_the_floor_one_by_one_and_come_back_in_reverse() {
     for policy in [Policy::Stepwise, Policy::Predictive] {
-        let rising = [(0.0, 0.3), (4.0, 0.7), (24.0, 0.85), (44.0, 1.0), (64.0, 0.05)];
+        // Slowly: the model goes as deep as it has to at once.
+        let rising = [(0.0, 0.3), (4.0, 0.5), (9.0, 0.6), (14.0, 0.7), (44.0, 1.0), (64.0, 0.05)];
         let batch = Profile::Steps(rising.into());
         let plant = chassis(400, &Profile::Constant(0.5), &batch);
         let mut world = world(plant, policy, None, SharePolicy::CriticalFirst);

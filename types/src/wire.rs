@@ -563,8 +563,12 @@ pub struct AgentStatus {
     pub role: String,
     /// Which chassis it belongs to.
     pub chassis_id: ChassisId,
-    /// The policy in force.
+    /// The policy that was chosen.
     pub policy: String,
+    /// The policy in force: `predictive` is `stepwise` where its model is not trusted, as without RAPL. Empty
+    /// from agents that do not say it.
+    #[serde(default)]
+    pub policy_effective: String,
     /// Why nothing is written on this server, and what would be done is only logged; absent when it acts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dry_run: Option<String>,
