@@ -96,7 +96,8 @@ impl Agent {
         low.sort_unstable();
         low.dedup();
         let cores = if equal { (0..size as u16).collect() } else { low };
-        throttle.reclass(vec![Class { order: 0, cores }], Joining::Free);
+        let class = Class { order: 0, user_facing: false, floor_percent: 0, cores };
+        throttle.reclass(vec![class], Joining::Free);
 
         let orders = Orders::new(params.chassis_id.clone(), params.boot_id.clone(), memory, now);
         let mut agent = Self {
@@ -200,7 +201,7 @@ impl Agent {
         self.shed.keep(|vm| self.fleet.has(vm));
         if !self.params.equal() {
             let joining = self.joining();
-            self.throttle.reclass(self.fleet.low_classes(), joining);
+            self.throttle.reclass(self.fleet.classes(&self.params.floors()), joining);
             self.past.note(now, self.throttle.levels());
             self.write(now, None);
             self.quotas_after_replace(now);

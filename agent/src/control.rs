@@ -108,7 +108,11 @@ impl Agent {
             accepted.target.is_some_and(|target| self.overdraw.is_known(accepted.echo, target));
         let urgent = self.orders.emergency(now) && self.overdraw.is_on();
         if (answered || urgent) && matches!(self.state, State::Throttled { .. }) {
-            self.escalate(now, cap);
+            if self.throttle.nothing_left() {
+                self.escalate(now, cap);
+            } else {
+                self.lower_user_facing(now, cap);
+            }
         }
     }
 
@@ -232,10 +236,10 @@ impl Agent {
     #[expect(clippy::option_option, reason = "cannot tell, and nothing to do, are two things")]
     fn fitting(&self, now: Instant, cap: Watts, sample: Sample) -> Option<Option<usize>> {
         let watts = |core: usize, level: usize| self.used_core_w(now, core, level);
-        let known = self.throttle.low().all(|core| watts(core, 0).is_some());
+        let known = self.throttle.throttled().all(|core| watts(core, 0).is_some());
         let at = |levels: &[u16]| -> f64 {
             let level = |core: usize| levels.get(core).copied().map_or(0, usize::from);
-            self.throttle.low().filter_map(|core| watts(core, level(core))).sum()
+            self.throttle.throttled().filter_map(|core| watts(core, level(core))).sum()
         };
         let shown = self.past.shown(sample.taken_at, at).filter(|_| known)?;
         let room = (self.target(cap) - sample.watts).as_f64() + shown;
@@ -243,7 +247,7 @@ impl Agent {
             return Some(None);
         }
         let watts = |core: usize, level: usize| watts(core, level).unwrap_or(0.0);
-        Some(Some(self.throttle.highest_fit(room, watts)))
+        Some(Some(self.throttle.highest_fit(room, watts).max(self.lowest_height())))
     }
 
     fn used_core_w(&self, now: Instant, core: usize, level: usize) -> Option<f64> {
@@ -256,9 +260,29 @@ impl Agent {
 
     fn floor_next(&mut self, now: Instant, message: Option<(Epoch, Seq)>, cause: &'static str) {
         self.episode.dropped = true;
-        self.throttle.floor_next();
+        // User-facing cores need more than a sample above the cap.
+        if !self.throttle.all_floored() {
+            self.throttle.floor_next();
+        }
         self.write(now, message);
         self.floored(now, cause);
+    }
+
+    /// Every low-priority core is at its floor, and that was shown not to be enough: user-facing cores go
+    /// down, no further than needed where the power model can tell.
+    fn lower_user_facing(&mut self, now: Instant, cap: Watts) {
+        let fits = self.meter.newest(now).and_then(|sample| self.fitting(now, cap, sample));
+        match fits.flatten() {
+            Some(height) => self.throttle.climb_to(height),
+            None => self.throttle.floor_next(),
+        }
+        self.write(now, None);
+    }
+
+    /// The lowest that a model may go: user-facing cores are not its own to touch.
+    pub(crate) fn lowest_height(&self) -> usize {
+        let proven = self.overdraw.is_on() || self.throttle.user_facing_restricted();
+        if proven && self.throttle.all_floored() { 0 } else { self.throttle.user_facing_span() }
     }
 
     fn floor_all(&mut self, now: Instant, message: Option<(Epoch, Seq)>, cause: &'static str) {
@@ -441,7 +465,7 @@ impl Agent {
         // The model moves the cores a window at a time; samples then only judge whether to escalate.
         let predicts = self.predicts(now);
         let target = self.target(cap);
-        let (settled, floored) = (self.is_settled(sample), self.throttle.all_floored());
+        let (settled, floored) = (self.is_settled(sample), self.throttle.nothing_left());
 
         match self.state {
             State::Boot | State::Blind { .. } => {}
@@ -455,7 +479,11 @@ impl Agent {
                 self.state = State::Throttled { over_since, probation };
                 match (over, floored) {
                     _ if !settled || (predicts && !(over && floored)) => {}
-                    (true, false) => self.floor_next(now, None, "above the cap"),
+                    (true, false) if !self.throttle.all_floored() => {
+                        self.floor_next(now, None, "above the cap");
+                    }
+                    (true, false) if self.overdraw.is_on() => self.lower_user_facing(now, cap),
+                    (true, false) => {}
                     (true, true) if self.needs_limit(now, cap, over_since, probation) => {
                         self.escalate(now, cap);
                     }
@@ -471,7 +499,7 @@ impl Agent {
             State::Recovering { .. } if over && !self.episode.dropped && !predicts => {
                 self.floor_next(now, None, "above the cap");
             }
-            State::Recovering { .. } if over && floored => {
+            State::Recovering { .. } if over && self.throttle.all_floored() => {
                 let to = State::Throttled { over_since: Some(now), probation: false };
                 self.go(now, to, "above the cap at the floor");
             }
@@ -507,7 +535,9 @@ impl Agent {
         let least = usize::from(self.params.step_cores.max(1));
         let paper = self.params.steps == Steps::Paper;
         if draw > target {
-            if paper {
+            if self.throttle.all_floored() {
+                // There is nothing to lower.
+            } else if paper {
                 let count = least.saturating_mul(if over_run >= OVER_RUN { OVER_STEPS } else { 1 });
                 self.throttle.lower(count, count);
             } else {
@@ -534,9 +564,10 @@ impl Agent {
         let least = usize::from(self.params.step_cores.max(1));
         let most = self.throttle.span().div_ceil(steps).max(least);
         let all = |level: &dyn Fn(usize) -> usize| -> Option<f64> {
-            self.throttle.low().map(|core| self.used_core_w(now, core, level(core))).sum()
+            self.throttle.throttled().map(|core| self.used_core_w(now, core, level(core))).sum()
         };
-        let range = all(&|core| self.throttle.ladder(core).top()).zip(all(&|_| 0));
+        let top = |core| self.throttle.ladder(core).top();
+        let range = all(&top).zip(all(&|core| self.throttle.floor_level(core)));
         let each = range.map(|(top, floor)| (top - floor) / self.throttle.span().max(1) as f64);
         match each.filter(|each| *each > 0.0) {
             // The cast saturates.

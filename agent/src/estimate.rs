@@ -3,13 +3,23 @@
 //! A p-state lowers a core's dynamic power as `f^a`. A bandwidth limit stops a VM for part of the time
 //! and leaves the frequency alone, so it lowers power in proportion, and only once it bites.
 
-use ballast_types::{Instant, Ladder, Watts};
+use ballast_types::wire::ClassWatts;
+use ballast_types::{Instant, Ladder, VmClass, Watts};
 
 use crate::Params;
 use crate::actuators::Actuators;
 use crate::fleet::Fleet;
 use crate::floating::bandwidths;
-use crate::throttle::Throttle;
+use crate::throttle::{Class, Throttle};
+
+/// What is known of the server's cores, slots and VMs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) now: Instant,
+    pub(crate) throttle: &'a Throttle,
+    pub(crate) actuators: &'a Actuators,
+    pub(crate) fleet: &'a Fleet,
+}
 
 /// Dynamic watts of one fully busy core at every p-state, computed once.
 #[derive(Clone, Debug)]
@@ -92,8 +102,8 @@ impl Estimate {
     /// Dynamic watts of the low-priority cores with their use in the last fast window.
     pub(crate) fn drawn_low(&self, throttle: &Throttle, fleet: &Fleet) -> f64 {
         match self.floating {
-            None => self.drawn(throttle, fleet, throttle.low()),
-            Some((watts, _)) => throttle.low().map(|slot| watts * fleet.fast_use(slot)).sum(),
+            None => self.drawn(throttle, fleet, throttle.throttled()),
+            Some((watts, _)) => throttle.throttled().map(|slot| watts * fleet.fast_use(slot)).sum(),
         }
     }
 
@@ -114,58 +124,77 @@ impl Estimate {
         self.tables[usize::from(self.table[core])][level]
     }
 
-    /// Watts that the low-priority cores still shed at their floor; a low estimate.
+    /// What throttling can do, class by class.
+    pub(crate) fn classes(&self, view: &View<'_>) -> Vec<ClassWatts> {
+        let class = |class: &Class| ClassWatts {
+            class: if class.user_facing { VmClass::UserFacing } else { VmClass::NonUserFacing },
+            order: class.order,
+            cores: class.cores.len() as u16,
+            sheddable_w: self.sheddable(view, class),
+            restorable_w: self.restorable_of(view, class),
+        };
+        view.throttle.classes().iter().map(class).collect()
+    }
+
+    /// Watts that a class still sheds at its floor; a low estimate.
     ///
     /// A core whose use is unknown, or that cannot be set, sheds nothing.
-    pub(crate) fn sheddable(
-        &self,
-        now: Instant,
-        throttle: &Throttle,
-        actuators: &Actuators,
-        fleet: &Fleet,
-    ) -> Watts {
+    fn sheddable(&self, view: &View<'_>, class: &Class) -> Watts {
+        let &View { now, throttle, actuators, fleet } = view;
         if let Some((watts, _)) = self.floating {
-            let cores: f64 = bandwidths(now, throttle, actuators, fleet).map(|vm| vm.sheds()).sum();
+            let cores: f64 = bandwidths(view, Some(class)).map(|vm| vm.sheds()).sum();
             return Watts::from_f64(watts * cores).unwrap_or(Watts::ZERO);
         }
-        let sum: f64 = throttle
-            .low()
+        let cores = class.cores.iter().map(|core| usize::from(*core));
+        let sum: f64 = cores
             .filter(|core| !actuators.stuck(*core))
             .map(|core| {
                 let table = &self.tables[usize::from(self.table[core])];
                 let used = fleet.core_usage(now, core).unwrap_or(0.0);
-                used * (table[throttle.level(core)] - table[0])
+                used * (table[throttle.level(core)] - table[throttle.floor_level(core)])
             })
             .sum();
         Watts::from_f64(sum).unwrap_or(Watts::ZERO).at_least_zero()
     }
 
-    /// Watts that come back when everything is lifted; a high estimate.
+    /// Watts of a class that come back when it is lifted; a high estimate.
+    fn restorable_of(&self, view: &View<'_>, class: &Class) -> Watts {
+        if let Some((watts, _)) = self.floating {
+            let cores: f64 = bandwidths(view, Some(class)).map(|vm| vm.restores()).sum();
+            return Watts::from_f64(watts * cores).unwrap_or(Watts::MAX);
+        }
+        self.held_back(view, class.cores.iter().map(|core| usize::from(*core)))
+    }
+
+    /// Watts that come back when everything is lifted but user-facing cores; a high estimate.
     ///
     /// A core whose use is unknown counts as busy, one that cannot be set as if at its floor. What the
     /// server's own limit holds down is not known core by core: then it is the rise to the draw that
     /// the cores' use would make unrestricted.
-    pub(crate) fn restorable(
-        &self,
-        now: Instant,
-        throttle: &Throttle,
-        actuators: &Actuators,
-        fleet: &Fleet,
-        draw: Option<Watts>,
-    ) -> Watts {
-        if actuators.limit_on() {
+    pub(crate) fn restorable(&self, view: &View<'_>, draw: Option<Watts>) -> Watts {
+        if view.actuators.limit_on() {
             let unrestricted = match self.floating {
-                None => self.unrestricted(now, fleet),
-                Some(_) => self.unlimited(now, throttle, actuators, fleet),
+                None => self.unrestricted(view.now, view.fleet),
+                Some(_) => self.unlimited(view),
             };
             return (unrestricted - draw.unwrap_or(self.idle)).at_least_zero();
         }
-        if let Some((watts, _)) = self.floating {
-            let cores: f64 =
-                bandwidths(now, throttle, actuators, fleet).map(|vm| vm.restores()).sum();
-            return Watts::from_f64(watts * cores).unwrap_or(Watts::MAX);
-        }
-        let sum: f64 = (0..throttle.len())
+        let user_facing = view.throttle.classes().iter().filter(|class| class.user_facing);
+        let theirs: Watts = user_facing.map(|class| self.restorable_of(view, class)).sum();
+        let all = match self.floating {
+            None => self.held_back(view, 0..view.throttle.len()),
+            Some((watts, _)) => {
+                let cores: f64 = bandwidths(view, None).map(|vm| vm.restores()).sum();
+                Watts::from_f64(watts * cores).unwrap_or(Watts::MAX)
+            }
+        };
+        all - theirs
+    }
+
+    /// What the p-states of these cores hold back.
+    fn held_back(&self, view: &View<'_>, cores: impl Iterator<Item = usize>) -> Watts {
+        let &View { now, throttle, actuators, fleet } = view;
+        let sum: f64 = cores
             .filter(|core| throttle.restricted(*core) || actuators.stuck(*core))
             .map(|core| {
                 let table = &self.tables[usize::from(self.table[core])];
@@ -198,16 +227,10 @@ impl Estimate {
 
     /// The same for floating VMs: what they would use without quotas. Where a VM's use is unknown, the
     /// cores that are not accounted for count as the others do.
-    fn unlimited(
-        &self,
-        now: Instant,
-        throttle: &Throttle,
-        actuators: &Actuators,
-        fleet: &Fleet,
-    ) -> Watts {
+    fn unlimited(&self, view: &View<'_>) -> Watts {
         let (per_core, cores) = self.floating.unwrap_or_default();
         let (mut known, mut busy) = (0.0, 0.0);
-        for vm in bandwidths(now, throttle, actuators, fleet) {
+        for vm in bandwidths(view, None) {
             if let Some(demand) = vm.demand() {
                 known += vm.cores;
                 busy += demand;

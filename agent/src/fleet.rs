@@ -11,6 +11,15 @@ use crate::impact::Impact;
 use crate::throttle::{Class, Throttle};
 use crate::{Vm, VmUsage};
 
+/// How low each class may go, in percent of the highest frequency.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Floors<'a> {
+    /// By throttle order; to the end of the ladder where nothing is told.
+    pub(crate) by_order: &'a BTreeMap<u8, u8>,
+    /// User-facing cores; not at all where nothing is told.
+    pub(crate) user_facing: Option<u8>,
+}
+
 /// Fast windows for which a VM's peak use counts: 2 s at 50 ms.
 const PEAK_WINDOWS: u8 = 40;
 /// After this without news a VM's CPU use is unknown.
@@ -114,9 +123,13 @@ impl Fleet {
         }
     }
 
-    /// The same for floating VMs, of which every non-user-facing one has as many slots as cores, if
-    /// there are any to have. Gives the slots that stand for nothing any more.
-    pub(crate) fn replace_floating(&mut self, vms: &[Vm], slots: bool) -> Vec<u16> {
+    /// The same for floating VMs, of which those that may be throttled have as many slots as cores. Gives the
+    /// slots that stand for nothing any more.
+    pub(crate) fn replace_floating(
+        &mut self,
+        vms: &[Vm],
+        has_slots: impl Fn(&Vm) -> bool,
+    ) -> Vec<u16> {
         let mut old = core::mem::take(&mut self.members);
         let mut freed = Vec::new();
         for (n, vm) in vms.iter().enumerate() {
@@ -126,8 +139,7 @@ impl Fleet {
             }
             let mut kept = old.iter().position(|m| m.vm.id == vm.id).map(|n| old.swap_remove(n));
             let has = kept.as_mut().map(|m| core::mem::take(&mut m.cores)).unwrap_or_default();
-            let low = slots && vm.class == VmClass::NonUserFacing;
-            let count = if low { vm.cores.len() } else { 0 };
+            let count = if has_slots(vm) { vm.cores.len() } else { 0 };
             let mine = self.slots.give(has, count, &mut freed);
             self.members.push(Member::new(vm.clone(), mine, kept));
         }
@@ -185,10 +197,11 @@ impl Fleet {
             .filter_map(|member| Some((member.quota(throttle)?, member.vm.cores.len() as u32)))
     }
 
-    /// Cores that only non-user-facing VMs have, by throttle order.
+    /// Cores that only non-user-facing VMs have, by throttle order; and last, where that is allowed, those
+    /// that user-facing VMs have.
     ///
     /// A core that VMs of different orders share is throttled with the last of them.
-    pub(crate) fn low_classes(&self) -> Vec<Class> {
+    pub(crate) fn classes(&self, floors: &Floors<'_>) -> Vec<Class> {
         let mut order: Vec<Option<u8>> = vec![None; self.owner.len()];
         let mut high = vec![false; self.owner.len()];
         for member in &self.members {
@@ -198,12 +211,22 @@ impl Fleet {
             }
         }
         let mut classes: BTreeMap<u8, Vec<u16>> = BTreeMap::new();
+        let mut user_facing = Vec::new();
         for (core, order) in order.into_iter().enumerate() {
-            if let Some(order) = order.filter(|_| !high[core]) {
-                classes.entry(order).or_default().push(core as u16);
+            match order {
+                Some(_) if high[core] => user_facing.push(core as u16),
+                Some(order) => classes.entry(order).or_default().push(core as u16),
+                None => {}
             }
         }
-        classes.into_iter().map(|(order, cores)| Class { order, cores }).collect()
+        let low = classes.into_iter().map(|(order, cores)| {
+            let floor_percent = floors.by_order.get(&order).copied().unwrap_or(0);
+            Class { order, user_facing: false, floor_percent, cores }
+        });
+        let last = floors.user_facing.filter(|_| !user_facing.is_empty()).map(|floor_percent| {
+            Class { order: u8::MAX, user_facing: true, floor_percent, cores: user_facing }
+        });
+        low.chain(last).collect()
     }
 
     pub(crate) fn usage(&mut self, now: Instant, usage: &[VmUsage]) {
@@ -370,8 +393,19 @@ mod tests {
             vm("d", Nuf, 7, &[14]),
         ];
         fleet.replace(vms, &cores());
-        let expected = [Class { order: 2, cores: vec![3] }, Class { order: 7, cores: vec![0, 4] }];
-        assert_eq!(fleet.low_classes(), expected);
+        let class = |order, floor_percent, cores: &[u16]| Class {
+            order,
+            user_facing: false,
+            floor_percent,
+            cores: cores.to_vec(),
+        };
+        let by_order = BTreeMap::from([(7, 60)]);
+        let floors = Floors { by_order: &by_order, user_facing: None };
+        let low = [class(2, 0, &[3]), class(7, 60, &[0, 4])];
+        assert_eq!(fleet.classes(&floors), low);
+        let floors = Floors { user_facing: Some(80), ..floors };
+        let last = Class { user_facing: true, ..class(255, 80, &[1, 2]) };
+        assert_eq!(fleet.classes(&floors), [&low[..], &[last]].concat());
     }
 
     #[test]

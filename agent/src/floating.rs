@@ -2,14 +2,15 @@
 //!
 //! A VM that runs on any core is throttled by its CPU bandwidth. Every non-user-facing VM of n cores has
 //! n slots, which the throttle moves as it moves cores; the VM's quota is the sum of their shares of the
-//! highest frequency. User-facing VMs have no slots, so nothing can be taken from them.
+//! highest frequency. User-facing VMs have no slots, so nothing can be taken from them, unless the operator
+//! allows it.
 
 use ballast_types::{Core, CoreId, Instant, Ladder, OnExtreme, VmClass, VmId};
 
-use crate::actuators::{Actuators, Goal};
+use crate::actuators::Goal;
 use crate::agent::Agent;
-use crate::fleet::Fleet;
-use crate::throttle::Throttle;
+use crate::estimate::View;
+use crate::throttle::Class;
 use crate::{FoundQuota, Params, Vm};
 
 /// Of its quota, a VM that uses this much may want more than it gets: its use is a mean over periods of
@@ -138,14 +139,17 @@ impl Bandwidth {
     }
 }
 
-/// Every VM's bandwidth, user-facing ones without a quota.
+/// The bandwidth of every VM, or of those of one class; VMs that are not throttled have no quota.
 pub(crate) fn bandwidths<'a>(
-    now: Instant,
-    throttle: &'a Throttle,
-    actuators: &'a Actuators,
-    fleet: &'a Fleet,
+    view: &'a View<'_>,
+    class: Option<&'a Class>,
 ) -> impl Iterator<Item = Bandwidth> + 'a {
-    fleet.floating(now).map(move |(vm, slots, usage)| {
+    let &View { now, throttle, actuators, fleet } = view;
+    // All slots of a VM are of one class.
+    let is_in = move |slots: &[u16]| {
+        class.is_none_or(|class| slots.first().is_some_and(|slot| class.cores.contains(slot)))
+    };
+    fleet.floating(now).filter(move |(_, slots, _)| is_in(slots)).map(move |(vm, slots, usage)| {
         let cores = vm.cores.len() as f64;
         let ladder = |slot: &u16| throttle.ladder(usize::from(*slot));
         let sum = |share: &dyn Fn(&u16) -> u32| -> f64 {
@@ -155,7 +159,7 @@ pub(crate) fn bandwidths<'a>(
         // Without slots, or with too few of them, nothing is taken.
         if slots.len() == vm.cores.len() {
             quota = sum(&|slot| millicores(ladder(slot), throttle.level(usize::from(*slot))));
-            floor = sum(&|slot| millicores(ladder(slot), 0));
+            floor = sum(&|slot| millicores(ladder(slot), throttle.floor_level(usize::from(*slot))));
         }
         Bandwidth {
             cores,
@@ -197,12 +201,13 @@ impl Agent {
                 self.actuators.want(now, slot, Goal::Lift, false, &mut self.out);
             }
         }
-        self.throttle.reclass(self.fleet.low_classes(), crate::throttle::Joining::Free);
+        let classes = self.fleet.classes(&self.params.floors());
+        self.throttle.reclass(classes, crate::throttle::Joining::Free);
     }
 
     /// Another set of VMs: slots for those that may be throttled.
     pub(crate) fn replace_floating(&mut self, vms: &[Vm]) {
-        for slot in self.fleet.replace_floating(vms, ladder(&self.params.cores).is_some()) {
+        for slot in self.fleet.replace_floating(vms, |vm| self.params.has_slots(vm.class)) {
             self.throttle.forget(slot);
         }
         if let Some(ladder) = ladder(&self.params.cores) {
@@ -262,6 +267,12 @@ impl Agent {
 }
 
 impl Params {
+    /// Whether a floating VM of this class may be throttled.
+    fn has_slots(&self, class: VmClass) -> bool {
+        let allowed = class == VmClass::NonUserFacing || self.user_facing_floor_percent.is_some();
+        allowed && ladder(&self.cores).is_some()
+    }
+
     /// The throttle's slots at start: the cores, or none while no VM is known.
     pub(crate) fn slots(&self) -> Vec<Core> {
         if self.floating() { Vec::new() } else { self.cores.clone() }

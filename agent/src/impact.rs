@@ -61,7 +61,7 @@ impl Impact {
             }
             let (khz, max) = (throttle.khz(core), throttle.max_khz(core));
             rates.capped += 1;
-            rates.floored += u64::from(throttle.level(core) == 0);
+            rates.floored += u64::from(throttle.at_floor(core));
             // A ladder has no zero.
             rates.lost_ppm += PPM - u64::from(khz.get()) * PPM / u64::from(max.get().max(1));
             self.min = Some(self.min.map_or(khz, |min| min.min(khz)));

@@ -1,9 +1,12 @@
 //! Validated parameters of the agent's controller.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use ballast_types::{BootId, ChassisId, Core, PowerModel, ServerId, Watts};
 use serde::{Deserialize, Serialize};
+
+use crate::fleet::Floors;
 
 /// How the agent finds the p-states that fit under its cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -111,6 +114,14 @@ pub struct Params {
     /// At the floor and above the cap for this long without a live lease, or blind: the server's own limit
     /// (600 ms). Under a lease it waits for a message that knows of the draw.
     pub escalate_after: Duration,
+    /// How low the p-states of a throttle class may go, by its order, in percent of the highest frequency;
+    /// where nothing is told, to the end of the ladder (the default).
+    #[serde(default)]
+    pub floors: BTreeMap<u8, u8>,
+    /// How low those of user-facing cores may go, when every other class is at its floor and that is not
+    /// enough; `None` not at all (the default).
+    #[serde(default)]
+    pub user_facing_floor_percent: Option<u8>,
     /// Cores moved per step (4, the paper's N); at least that, where steps are a share of the cores.
     pub step_cores: u16,
     /// How a cap that falls within a capping event is answered.
@@ -170,6 +181,8 @@ impl Params {
             stale_after: None,
             settle: Duration::from_millis(400),
             escalate_after: Duration::from_millis(600),
+            floors: BTreeMap::new(),
+            user_facing_floor_percent: None,
             step_cores: 4,
             steps: Steps::OneWrite,
             margin_ppm: 20_000,
@@ -190,6 +203,11 @@ impl Params {
     pub(crate) fn online_cores(&self) -> u16 {
         let cores = u16::try_from(self.cores.len()).unwrap_or(u16::MAX);
         cores.saturating_sub(self.offline_cores)
+    }
+
+    /// How low each class may go.
+    pub(crate) fn floors(&self) -> Floors<'_> {
+        Floors { by_order: &self.floors, user_facing: self.user_facing_floor_percent }
     }
 
     /// Whether every core is throttled alike.

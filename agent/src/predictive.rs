@@ -272,7 +272,7 @@ impl Agent {
         if let Some(draw) = model.centre.add(model.draw) {
             let level = |core| self.throttle.level(core);
             let watts = |core| self.estimate.core_w(&self.throttle, &self.fleet, core, level(core));
-            let low: f64 = self.throttle.low().map(watts).sum();
+            let low: f64 = self.throttle.throttled().map(watts).sum();
             let room = low + (goal - draw) / scale;
             self.fit(now, View { room, band: CENTRED * aim.band / scale, low });
         }
@@ -295,6 +295,7 @@ impl Agent {
         let height = self.throttle.highest_fit(room, |core, level| {
             self.estimate.core_w(&self.throttle, &self.fleet, core, level)
         });
+        let height = height.max(self.lowest_height());
         // Downward the watts count, not the height: steps may have left the cores uneven.
         if up && height <= self.throttle.height() {
             return false;

@@ -1,9 +1,10 @@
 //! The agent's view of itself.
 
-use ballast_types::wire::{AgentStatus, Report};
-use ballast_types::{Instant, Watts};
+use ballast_types::wire::{AgentStatus, ClassWatts, Report};
+use ballast_types::{Instant, VmClass, Watts};
 
 use crate::agent::{Agent, Leaving};
+use crate::estimate::View;
 
 /// What a report says where nothing is written: whatever the controller believes that it restricts, it
 /// does not, and no watt of this server may be counted on.
@@ -13,6 +14,7 @@ fn nothing_done(report: Report) -> Report {
         sheddable_w: Watts::ZERO,
         restorable_w: Watts::ZERO,
         low_cores: 0,
+        classes: Vec::new(),
         min_khz: None,
         min_share_percent: None,
         server_limit: false,
@@ -64,6 +66,10 @@ impl Agent {
         let (epoch_seen, seq_seen) = self.orders.newest();
         let draw = self.meter.draw(now);
         let (throttle, actuators, fleet) = (&self.throttle, &self.actuators, &self.fleet);
+        let view = View { now, throttle, actuators, fleet };
+        let classes = self.estimate.classes(&view);
+        let is_low = |class: &&ClassWatts| class.class == VmClass::NonUserFacing;
+        let sheddable_w = classes.iter().filter(is_low).map(|class| class.sheddable_w).sum();
         let report = Report {
             server: self.params.server.clone(),
             boot_id: self.params.boot_id.clone(),
@@ -74,8 +80,8 @@ impl Agent {
             state: self.state.name(),
             power_w: draw,
             cap_w: self.cap,
-            sheddable_w: self.estimate.sheddable(now, throttle, actuators, fleet),
-            restorable_w: self.estimate.restorable(now, throttle, actuators, fleet, draw),
+            sheddable_w,
+            restorable_w: self.estimate.restorable(&view, draw),
             low_cores: throttle.low().count() as u16,
             min_khz: throttle.min_khz().filter(|_| !self.params.floating()),
             min_share_percent: self.min_share_percent(),
@@ -87,7 +93,7 @@ impl Agent {
             instance_seen: self.orders.instance(),
             refused: self.orders.refused(now),
             cores: Some(self.params.online_cores()),
-            classes: Vec::new(),
+            classes,
             flicker_w: self.flicker_w(now),
             orphan_hold_ms: self.params.orphan_hold.map(|hold| hold.as_millis() as u64),
         };
@@ -97,7 +103,7 @@ impl Agent {
     /// The one thing that this agent cannot mend: too much draw, and nothing left to lower.
     fn floor_alarm(&self, now: Instant) -> Option<String> {
         let (cap, draw) = (self.cap?, self.meter.draw(now)?);
-        let helpless = self.params.server_limit_floor.is_none() && self.throttle.all_floored();
+        let helpless = self.params.server_limit_floor.is_none() && self.throttle.nothing_left();
         (helpless && draw > cap)
             .then(|| format!("{draw} is above the cap of {cap} at the floor, and no limit to set"))
     }

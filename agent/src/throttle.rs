@@ -11,6 +11,10 @@ use ballast_types::{Core, CoreId, KiloHertz, Ladder};
 pub(crate) struct Class {
     /// Lower is throttled first.
     pub(crate) order: u8,
+    /// User-facing cores, where the operator allows that: the last class.
+    pub(crate) user_facing: bool,
+    /// The floor is the lowest p-state of at least this share of the highest frequency.
+    pub(crate) floor_percent: u8,
     /// Indices of its cores, ascending.
     pub(crate) cores: Vec<u16>,
 }
@@ -32,9 +36,11 @@ pub(crate) struct Throttle {
     cores: Vec<Core>,
     level: Vec<u16>,
     top: Vec<u16>,
+    /// The lowest p-state that each may be set to, by its class.
+    floor: Vec<u16>,
     /// Ascending by `order`; every core is in one class at most.
     classes: Vec<Class>,
-    /// One entry for every p-state of every low-priority core: the cores in the order in which they are
+    /// One entry for every p-state of every core of a class above its floor: the cores in the order in which they are
     /// raised by one, from all at their floor to all free.
     climb: Vec<u16>,
     /// Every core at the same p-state, moved all at once.
@@ -51,6 +57,7 @@ impl Throttle {
             cores,
             level: top.clone(),
             top,
+            floor: vec![0; size],
             classes: Vec::new(),
             climb: Vec::new(),
             equal,
@@ -69,6 +76,7 @@ impl Throttle {
         for slot in self.len()..size {
             self.cores.push(Core { id: CoreId(slot as u16), ladder: ladder.clone() });
             self.top.push(ladder.top() as u16);
+            self.floor.push(0);
             self.level.push(ladder.top() as u16);
         }
     }
@@ -103,13 +111,38 @@ impl Throttle {
     pub(crate) fn max_khz(&self, core: usize) -> KiloHertz {
         self.cores[core].ladder.max()
     }
+    /// The classes, in the order of throttling.
+    pub(crate) fn classes(&self) -> &[Class] {
+        &self.classes
+    }
     /// The low-priority cores.
     pub(crate) fn low(&self) -> impl Iterator<Item = usize> + '_ {
+        let low = self.classes.iter().filter(|class| !class.user_facing);
+        low.flat_map(|class| &class.cores).map(|core| usize::from(*core))
+    }
+    /// Every core that may be throttled.
+    pub(crate) fn throttled(&self) -> impl Iterator<Item = usize> + '_ {
         self.classes.iter().flat_map(|class| &class.cores).map(|core| usize::from(*core))
+    }
+    /// The lowest p-state that a core may be set to.
+    pub(crate) fn floor_level(&self, core: usize) -> usize {
+        usize::from(self.floor[core])
+    }
+    pub(crate) fn at_floor(&self, core: usize) -> bool {
+        self.level[core] <= self.floor[core]
     }
     /// Whether no low-priority core can be lowered any more.
     pub(crate) fn all_floored(&self) -> bool {
-        self.low().all(|core| self.level[core] == 0)
+        self.low().all(|core| self.at_floor(core))
+    }
+    /// Whether nothing at all can be lowered any more.
+    pub(crate) fn nothing_left(&self) -> bool {
+        self.throttled().all(|core| self.at_floor(core))
+    }
+    /// Whether a user-facing core is restricted.
+    pub(crate) fn user_facing_restricted(&self) -> bool {
+        let user_facing = self.classes.iter().filter(|class| class.user_facing);
+        user_facing.flat_map(|class| &class.cores).any(|core| self.restricted(usize::from(*core)))
     }
     pub(crate) fn any_restricted(&self) -> bool {
         self.level != self.top
@@ -141,21 +174,25 @@ impl Throttle {
         }
     }
 
-    /// Every class to its floor, at once.
+    /// Every low-priority class to its floor, at once.
     pub(crate) fn floor_all(&mut self) {
         for class in 0..self.classes.len() {
-            self.floor(class);
+            if !self.classes[class].user_facing {
+                self.floor(class);
+            }
         }
     }
 
     fn floor(&mut self, class: usize) {
         for index in 0..self.classes[class].cores.len() {
-            self.set(usize::from(self.classes[class].cores[index]), 0);
+            let core = usize::from(self.classes[class].cores[index]);
+            // What was found below stays there: this is no raise.
+            self.set(core, self.level[core].min(self.floor[core]));
         }
     }
 
     fn above_floor(&self, class: &Class) -> bool {
-        class.cores.iter().any(|core| self.level[usize::from(*core)] > 0)
+        class.cores.iter().any(|core| !self.at_floor(usize::from(*core)))
     }
 
     /// One p-state down for the `count` highest cores of the first class above its floor.
@@ -203,7 +240,7 @@ impl Throttle {
     }
 
     fn can_move(&self, core: usize, up: bool) -> bool {
-        if up { self.restricted(core) } else { self.level[core] > 0 }
+        if up { self.restricted(core) } else { !self.at_floor(core) }
     }
 
     /// All cores of `class` to one p-state beside their lowest.
@@ -226,16 +263,25 @@ impl Throttle {
         self.climb.len()
     }
 
-    /// How many p-states the low-priority cores have above their floors, together.
-    pub(crate) fn height(&self) -> usize {
-        self.low().map(|core| self.level(core)).sum()
+    /// Below this height user-facing cores are restricted.
+    pub(crate) fn user_facing_span(&self) -> usize {
+        let user_facing = self.classes.iter().filter(|class| class.user_facing);
+        let span = |core: &u16| {
+            usize::from(self.top[usize::from(*core)].saturating_sub(self.floor[usize::from(*core)]))
+        };
+        user_facing.flat_map(|class| &class.cores).map(span).sum()
     }
 
-    /// The highest height at which `watts` of every low-priority core and level come to `room` at most;
-    /// the floor if even that is more.
+    /// How many p-states the cores have above their floors, together.
+    pub(crate) fn height(&self) -> usize {
+        self.throttled().map(|core| self.level(core).saturating_sub(self.floor_level(core))).sum()
+    }
+
+    /// The highest height at which `watts` of every core and level come to `room` at most; the floor if even
+    /// that is more.
     pub(crate) fn highest_fit(&self, room: f64, watts: impl Fn(usize, usize) -> f64) -> usize {
-        let mut drawn: f64 = self.low().map(|core| watts(core, 0)).sum();
-        let mut level = vec![0u16; self.len()];
+        let mut drawn: f64 = self.throttled().map(|core| watts(core, self.floor_level(core))).sum();
+        let mut level = self.floor.clone();
         for (height, core) in self.climb.iter().enumerate() {
             let core = usize::from(*core);
             let at = usize::from(level[core]);
@@ -249,12 +295,11 @@ impl Throttle {
         self.climb.len()
     }
 
-    /// The low-priority cores to this height: all alike, to one p-state, within the one class that is
+    /// The cores to this height: all alike, to one p-state, within the one class that is
     /// neither floored nor free.
     pub(crate) fn climb_to(&mut self, height: usize) {
         let mut level = core::mem::take(&mut self.scratch);
-        level.clear();
-        level.resize(self.len(), 0);
+        level.clone_from(&self.floor);
         for core in &self.climb[..height.min(self.climb.len())] {
             level[usize::from(*core)] += 1;
         }
@@ -271,9 +316,11 @@ impl Throttle {
     fn plan_climb(&mut self) {
         self.climb.clear();
         for class in self.classes.iter().rev() {
-            let rounds = class.cores.iter().map(|c| self.top[usize::from(*c)]).max().unwrap_or(0);
+            let span =
+                |c: &u16| self.top[usize::from(*c)].saturating_sub(self.floor[usize::from(*c)]);
+            let rounds = class.cores.iter().map(span).max().unwrap_or(0);
             for round in 0..rounds {
-                let rises = |c: &&u16| self.top[usize::from(**c)] > round;
+                let rises = |c: &&u16| span(c) > round;
                 self.climb.extend(class.cores.iter().filter(rises));
             }
         }
@@ -286,17 +333,32 @@ impl Throttle {
         }
     }
 
+    /// The floor of every core, by its class.
+    fn find_floors(&mut self) {
+        self.floor.fill(0);
+        for class in &self.classes {
+            for core in class.cores.iter().map(|core| usize::from(*core)) {
+                let ladder = &self.cores[core].ladder;
+                let least = u64::from(ladder.max().get()) * u64::from(class.floor_percent);
+                let enough = |level: &usize| u64::from(ladder.khz(*level).get()) * 100 >= least;
+                let floor = (0..ladder.len()).find(enough).unwrap_or(ladder.top());
+                self.floor[core] = floor as u16;
+            }
+        }
+    }
+
     /// Other classes. What is low-priority no more is lifted; what is newly so joins by `joining`; and
     /// what now comes before a restricted class goes to its floor, as the order wants it.
     pub(crate) fn reclass(&mut self, classes: Vec<Class>, joining: Joining) {
         let mut was_low = vec![false; self.len()];
-        for core in self.low() {
+        for core in self.throttled() {
             was_low[core] = true;
         }
         self.classes = classes;
+        self.find_floors();
         self.plan_climb();
         let mut is_low = vec![false; self.len()];
-        for core in self.low() {
+        for core in self.throttled() {
             is_low[core] = true;
         }
         for core in (0..self.len()).filter(|core| !is_low[*core]) {
@@ -312,11 +374,12 @@ impl Throttle {
                 None if joining == Joining::Floor => 0,
                 None => u16::MAX,
             };
+            let user_facing = self.classes[class].user_facing;
             for core in cores.iter().map(|c| usize::from(*c)) {
                 if later_restricted {
-                    self.set(core, 0);
-                } else if !was_low[core] && joining != Joining::Free {
-                    self.set(core, level);
+                    self.set(core, self.floor[core]);
+                } else if !was_low[core] && joining != Joining::Free && !user_facing {
+                    self.set(core, level.max(self.floor[core]));
                 }
             }
             later_restricted |= cores.iter().any(|c| self.restricted(usize::from(*c)));
@@ -336,7 +399,7 @@ mod tests {
         Throttle::new(cores, equal)
     }
     fn class(order: u8, cores: &[u16]) -> Class {
-        Class { order, cores: cores.to_vec() }
+        Class { order, user_facing: false, floor_percent: 0, cores: cores.to_vec() }
     }
     fn two_classes() -> Throttle {
         let mut t = throttle(false);
@@ -438,6 +501,37 @@ mod tests {
             t.climb_to(height);
             assert_eq!((&t.level[2..], t.height()), (&levels[..], height));
         }
+    }
+
+    #[test]
+    fn a_class_ends_at_its_own_floor_and_user_facing_cores_come_last() {
+        let mut t = throttle(false);
+        // 1300 of 1500 MHz is 87 %, 1400 is 93 %.
+        let half = Class { floor_percent: 86, ..class(0, &[2, 3]) };
+        let web = Class { user_facing: true, floor_percent: 90, ..class(255, &[0, 1]) };
+        t.reclass(vec![half, class(1, &[4]), web], Joining::Free);
+        t.floor_all();
+        assert_eq!(t.level, [3, 3, 1, 1, 0, 3]);
+        assert!(t.all_floored() && !t.nothing_left() && !t.user_facing_restricted());
+        t.floor_next();
+        assert_eq!(t.level, [2, 2, 1, 1, 0, 3]);
+        assert!(t.nothing_left() && t.user_facing_restricted());
+        // One watt a p-state: at their floors they draw six.
+        assert_eq!((t.span(), t.user_facing_span(), t.height()), (9, 2, 0));
+        let fit = |t: &Throttle, room| t.highest_fit(room, |_, level| level as f64);
+        for (room, levels) in [
+            (6.0, [2, 2, 1, 1, 0]),
+            (7.0, [3, 2, 1, 1, 0]),
+            (9.5, [3, 3, 1, 1, 1]),
+            (99.0, [3, 3, 3, 3, 3]),
+        ] {
+            t.climb_to(fit(&t, room));
+            assert_eq!(t.level[..5], levels, "{room}");
+        }
+        t.lower(100, 1);
+        assert_eq!(t.level, [2, 2, 1, 1, 0, 3]);
+        t.raise(2, 2);
+        assert_eq!(t.level, [3, 3, 1, 1, 0, 3]);
     }
 
     #[test]

@@ -691,3 +691,66 @@ fn odd_parameters_do_no_harm() {
     it.pass(10_000);
     assert_eq!((it.state(), it.limit), (AgentState::Blind, Some(w(150))));
 }
+
+#[test]
+fn a_class_goes_no_lower_than_its_floor() {
+    // 79 % of 1400 MHz: 1200.
+    let floors = [(1, 79)].into();
+    let mut it = World::of(Params { floors, ..params() });
+    used(&mut it, 1.0);
+    it.samples(200, 1);
+    it.tell_level(Some(180), Level::Emergency);
+    assert!((8..12).all(|core| it.caps[&core] == 1200), "{:?}", it.caps);
+    assert!((6..8).all(|core| it.caps[&core] == 1000), "{:?}", it.caps);
+    let report = it.report();
+    assert_eq!(report.sheddable_w, w(0), "nothing is left to shed");
+    let of: Vec<_> = report.classes.iter().map(|it| (it.class, it.order, it.cores)).collect();
+    assert_eq!(of, [(VmClass::NonUserFacing, 1, 4), (VmClass::NonUserFacing, 9, 2)]);
+    let restorable: Watts = report.classes.iter().map(|it| it.restorable_w).sum();
+    assert!((restorable - report.restorable_w).milli().abs() <= 2, "{report:?}");
+    // And that is a floor that is not enough.
+    it.samples(200, 2);
+    assert!(it.log().contains(LIMITED));
+}
+
+#[test]
+fn user_facing_cores_are_the_last_class_where_that_is_allowed() {
+    for allowed in [false, true] {
+        let user_facing_floor_percent = allowed.then_some(80);
+        let mut it = World::of(Params { user_facing_floor_percent, ..params() });
+        used(&mut it, 1.0);
+        it.samples(200, 1);
+        it.tell_level(Some(180), Level::Emergency);
+        it.tell(Some(180));
+        assert_eq!(it.caps.len(), 6, "not with the others: {:?}", it.caps);
+        let report = it.report();
+        assert_eq!((report.low_cores, report.sheddable_w), (6, w(0)));
+        assert_eq!(report.classes.len(), if allowed { 3 } else { 2 });
+        // As much above as noise may be.
+        it.samples(184, 5);
+        assert_eq!(it.caps.len(), 6, "{:?}", it.caps);
+        it.samples(200, 1);
+        let web: Vec<_> = (1..4).filter_map(|core| it.caps.get(&core).copied()).collect();
+        assert_eq!(web, if allowed { vec![1200; 3] } else { vec![] });
+        if !allowed {
+            continue;
+        }
+        let last = *it.report().classes.last().unwrap();
+        assert_eq!((last.class, last.cores, last.sheddable_w), (VmClass::UserFacing, 3, w(0)));
+        // Only then the server's own limit.
+        assert_eq!(it.limit, None);
+        it.samples(200, 2);
+        it.tell(Some(180));
+        assert_eq!(it.limit, Some(w(180)));
+        // They are the first to be lifted.
+        let mut it = World::of(Params { user_facing_floor_percent, ..params() });
+        it.samples(200, 1);
+        it.tell_level(Some(180), Level::Emergency);
+        it.tell(Some(180));
+        it.samples(200, 2);
+        assert_eq!(it.caps.len(), 9);
+        it.samples(150, 4);
+        assert!((1..4).all(|core| !it.caps.contains_key(&core)), "{:?}", it.caps);
+        assert_eq!(it.caps.len(), 6, "{:?}", it.caps);
+    }
+}
