@@ -104,8 +104,10 @@ impl Agent {
             self.obey_cap(now, Some(Order { message, alarmed, guess, lowers }));
         }
 
-        let answered =
-            accepted.target.is_some_and(|target| self.overdraw.is_known(accepted.echo, target));
+        // A VM whose tenant prefers that is killed first: the limit then waits as long as it would for a
+        // message.
+        let answered = !self.may_kill()
+            && accepted.target.is_some_and(|target| self.overdraw.is_known(accepted.echo, target));
         let urgent = self.orders.emergency(now) && self.overdraw.is_on();
         if (answered || urgent) && matches!(self.state, State::Throttled { .. }) {
             if self.throttle.nothing_left() {

@@ -10,8 +10,9 @@
 //!                                          again ──(tries used up, or permanent)──▶ spared, an alarm
 //! ```
 //! A kill cannot be taken back. So nothing here is driven by a timer: every try needs a fresh sample that
-//! shows too much. And it takes nothing from the hardware's protection: the server's own limit is set
-//! when it always was, only that there may be nothing left for it to do.
+//! shows too much. And it takes nothing from the hardware's protection: the server's own limit is set at
+//! the latest when it would be without a word from the chassis, only that there may be nothing left for it
+//! to do.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,7 +24,7 @@ use crate::actuators::{ANSWER_WITHIN, SLOTS};
 use crate::agent::Agent;
 use crate::meter::Sample;
 use crate::state::State;
-use crate::{ActuatorError, Output, Params};
+use crate::{ActuatorError, Output, Params, Vm};
 
 /// The slot in the number of a kill's action; no actuator has it.
 const KILLS: u64 = SLOTS - 1;
@@ -223,6 +224,13 @@ impl Agent {
             let kill = VmKill { vm, at_ns: now, power_w: sample.watts, cap_w: cap };
             self.shed.ask(now, kill, &mut self.out);
         }
+    }
+
+    /// Whether there is a VM that may be killed yet.
+    pub(crate) fn may_kill(&self) -> bool {
+        let tried =
+            |vm: &Vm| matches!(self.shed.fates.get(&vm.id), Some(Fate::Killed | Fate::Spared));
+        self.shed.after.is_some() && self.fleet.killable().into_iter().any(|vm| !tried(vm))
     }
 
     /// Whether throttling has nothing left to give, and it is not enough.

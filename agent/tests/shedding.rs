@@ -113,6 +113,9 @@ fn under_the_servers_own_limit_noise_around_the_cap_kills_nobody() {
     it.samples(200, 3);
     assert!(it.log().contains("kill soon"));
     it.tell(Some(180));
+    assert_eq!(it.log(), "", "there is another one");
+    it.tell_level(Some(180), Level::Emergency);
+    it.tell(Some(180));
     it.log();
     assert_eq!(it.state(), AgentState::Shedding);
     it.samples(184, 50);
@@ -185,7 +188,7 @@ fn a_floating_vm_is_killed_only_when_every_quota_is_at_its_floor_and_set() {
         it.tell_level(Some(180), Level::Emergency);
         it.tell(Some(180));
         it.samples(200, 3);
-        it.tell(Some(180));
+        it.tell_level(Some(180), Level::Emergency);
         it.samples(200, 1);
         let log = it.log();
         assert_eq!(log.contains("kill soon"), killed, "{log}");
