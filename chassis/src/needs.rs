@@ -1,9 +1,9 @@
 //! What one server needs, from its reports: with every low-priority core at its floor, and with all of
 //! them free.
 //!
-//! A report's draw is older than its estimates of what can be shed or restored: the meter lags, and CPU
-//! use is a mean over a second. So for up to a second after a floor drop, or after a change of load, a
-//! single report is far off. What counts is an order statistic of the last reports.
+//! A report's draw is older than its estimates of what can be shed or restored, because the meter lags. So a
+//! draw goes with the estimates of a report from before it. CPU use is a mean over a second, so after a
+//! change of load the estimates are off for as long; what counts is an order statistic of the last reports.
 //!
 //! What a server needs while its own hardware limits it cannot be seen. Then what was known stays, and
 //! grows with what it is given, until the limit is lifted.
@@ -13,12 +13,15 @@ use std::collections::VecDeque;
 use ballast_types::Watts;
 use ballast_types::wire::Report;
 
-/// Reports that are kept: 5 s while alerting, 12 s of heartbeats in a calm chassis.
-const KEPT: usize = 24;
+/// Reports that are kept: 2 s while alerting, 5 s of heartbeats in a calm chassis.
+const KEPT: usize = 10;
 
-/// Of a server with low-priority cores so many of the highest reports are passed over, and of few reports
-/// half: a second of misleading ones does nothing, and a rise that lasts is seen after as long.
-const PASSED_OVER: usize = 6;
+/// Of a server with low-priority cores the median of those counts, and a rise that so many reports in a row
+/// agree on (0.6 s).
+const AGREE: usize = 3;
+
+/// A meter shows after so long what throttling did.
+const LAG_MS: u64 = 400;
 
 /// One server's needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +41,8 @@ pub(crate) struct Need {
 pub(crate) struct Needs {
     /// Oldest first: base, demand and draw.
     seen: VecDeque<(Watts, Watts, Watts)>,
+    /// What lately could be shed and restored, and when by the agent's clock.
+    estimates: VecDeque<(u64, Watts, Watts)>,
     sheds: bool,
     /// The least base that was ever seen: it draws that idle, or less.
     lowest: Option<Watts>,
@@ -47,6 +52,7 @@ impl Needs {
     /// Takes a report. A draw that is missing, or more than `most`, makes the need unknown.
     pub(crate) fn take(&mut self, report: &Report, most: Watts) {
         let Some(power) = report.power_w.filter(|&w| w > Watts::ZERO && w <= most) else {
+            self.estimates.clear();
             return self.seen.clear();
         };
         let sheds = report.low_cores > 0;
@@ -58,23 +64,41 @@ impl Needs {
             self.seen.pop_front();
         }
         let within = |w: Watts| w.at_least_zero().min(most);
-        let mut base = (power - within(report.sheddable_w)).at_least_zero();
+        let (sheddable, restorable) = (within(report.sheddable_w), within(report.restorable_w));
+        let (shed, restore) = self.before(report.agent_ms, sheddable, restorable);
+        let restore = if report.server_limit { restorable } else { restore };
+        let mut base = (power - shed.max(sheddable)).at_least_zero();
         // Under its hardware limit a server draws less than it needs; where it draws more than was
         // known, it needs at least that.
         if report.server_limit {
             base = base.max(self.need().map_or(power, |n| n.base));
         }
         self.lowest = Some(self.lowest.map_or(base, |lowest| lowest.min(base)));
-        self.seen.push_back((base, power + within(report.restorable_w), power));
+        self.seen.push_back((base, power + restore, power));
+    }
+
+    /// What could be shed and restored when the meter took the draw that is reported at `now_ms`.
+    fn before(&mut self, now_ms: u64, shed: Watts, restore: Watts) -> (Watts, Watts) {
+        if self.estimates.back().is_some_and(|&(ms, ..)| ms > now_ms) {
+            self.estimates.clear();
+        }
+        self.estimates.push_back((now_ms, shed, restore));
+        // The newest that is old enough stays in front.
+        while self.estimates.get(1).is_some_and(|&(ms, ..)| ms.saturating_add(LAG_MS) <= now_ms) {
+            self.estimates.pop_front();
+        }
+        self.estimates.front().map_or((shed, restore), |&(_, shed, restore)| (shed, restore))
     }
 
     /// What it needs; `None` if that is not known.
     pub(crate) fn need(&self) -> Option<Need> {
-        let pass = if self.sheds { PASSED_OVER.min(self.seen.len() / 2) } else { 0 };
         let high = |pick: fn(&(Watts, Watts, Watts)) -> Watts| {
             let mut values: Vec<_> = self.seen.iter().map(pick).collect();
+            let newest = values.len().saturating_sub(AGREE);
+            let agreed = values[newest..].iter().copied().min()?;
             values.sort_unstable_by(|a, b| b.cmp(a));
-            values.get(pass).copied()
+            let rank = if self.sheds { values.len() / 2 } else { 0 };
+            values.get(rank).map(|&value| value.max(agreed))
         };
         let base = high(|s| s.0)?;
         let peak = self.seen.iter().map(|s| s.2).max()?;

@@ -34,7 +34,7 @@ use core::time::Duration;
 
 use ballast_agent_core as agent;
 use ballast_chassis_core as chassis;
-use ballast_types::{BootId, Instant, Machine, Supply, SupplyState as Told, Watts, turn};
+use ballast_types::{BootId, Instance, Instant, Machine, Supply, SupplyState as Told, Watts, turn};
 
 pub(crate) use breaker::METER_CLASS;
 pub use checks::{Checks, Excuse, Promise, Violation};
@@ -420,7 +420,10 @@ impl World {
             return;
         }
         let surroundings = &mut self.around.managers[manager];
-        let (params, ledger) = (self.chassis_params.clone(), surroundings.ledger.clone());
+        let (mut params, ledger) = (self.chassis_params.clone(), surroundings.ledger.clone());
+        // A daemon draws it at every start.
+        let start = u64::from(surroundings.life) * MANAGERS as u64 + manager as u64;
+        params.instance = Instance(Chance::new(self.around.seed, 0x1D0 + start).below(1 << 53));
         let at = self.around.now + surroundings.ahead;
         surroundings.found = ledger.clone();
         if let Some(tape) = &mut surroundings.tape {

@@ -219,7 +219,6 @@ fn row_07_a_manager_that_is_away_throttles_nobody_in_a_calm_chassis() {
 
 /// One supply cannot be read, for ten minutes, at 75 % of the limit.
 #[test]
-#[should_panic(expected = "row 8")]
 fn row_08_an_unreadable_supply_caps_nobody() {
     let mut plant = steady(12, 0.5);
     let (peak, _) = unrestricted(&plant, 5);
