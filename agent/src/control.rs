@@ -561,7 +561,9 @@ impl Agent {
     /// How many cores move by one p-state for so many watts: at least the paper's N, and at most what brings
     /// all of them from the floor to free in [`RECOVERY`].
     fn step_size(&self, now: Instant, watts: f64) -> usize {
-        let steps = RECOVERY.as_nanos() / self.params.settle.as_nanos().max(1);
+        // A sample is up to a period old when it is read, and so is the change that it judges.
+        let each = self.params.settle.saturating_add(self.params.sample_period);
+        let steps = RECOVERY.as_nanos() / each.as_nanos().max(1);
         let steps = usize::try_from(steps.max(LEAST_STEPS)).unwrap_or(usize::MAX);
         let least = usize::from(self.params.step_cores.max(1));
         let most = self.throttle.span().div_ceil(steps).max(least);

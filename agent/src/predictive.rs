@@ -49,6 +49,8 @@ const CURVE_PRIOR: f64 = 25.0;
 const ABOVE: f64 = 0.4;
 /// Raise when it is this part of the band below.
 const BELOW: f64 = 0.6;
+/// How much wider the band is for a single window, where the mean counts.
+const WINDOW: f64 = 2.0;
 /// The part of the band that the mean may be off after a while.
 const CENTRED: f64 = 0.25;
 /// No margin of its own, and no band, is less than this share of the cap.
@@ -264,7 +266,9 @@ impl Agent {
         let (scale, aim) = (model.curve.slope(), model.aim(cap, told));
         let goal = cap.as_f64() - aim.margin;
         let room = (goal - model.forecast.level_w()) / scale;
-        if self.fit(now, View { room, band: aim.band / scale, low }) || told.is_none() {
+        // Where the mean counts, a window says less of it.
+        let band = if told.is_some() { WINDOW } else { 1.0 } * aim.band / scale;
+        if self.fit(now, View { room, band, low }) || told.is_none() {
             return;
         }
         // Within the band, the mean is moved slowly to where it should be.
