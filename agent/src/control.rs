@@ -20,8 +20,8 @@ const LONGEST_HOLD: Duration = Duration::from_secs(30);
 const OVER_RUN: u8 = 2;
 /// With the paper's steps: how much larger they are then.
 const OVER_STEPS: usize = 4;
-/// From the floor to free takes this long, whatever the number of cores.
-const RECOVERY: Duration = Duration::from_secs(28);
+/// From the floor to free takes at least this long, whatever the number of cores and the room.
+const RECOVERY: Duration = Duration::from_secs(4);
 /// And so many steps at least, however slow the meter is.
 const LEAST_STEPS: u128 = 8;
 /// The part of the room that a step up may take: near the top a p-state is worth more than on average.

@@ -152,6 +152,12 @@ impl Chassis {
         self.event.is_some()
     }
 
+    /// Whether another manager rules the chassis.
+    #[must_use]
+    pub fn is_fenced(&self) -> bool {
+        self.identity.is_fenced()
+    }
+
     /// Which servers answer, in configured order.
     pub fn answering(&self) -> impl Iterator<Item = bool> {
         self.agents.iter().map(|a| a.slot == Slot::Managed)

@@ -604,15 +604,22 @@ impl World {
         self.rest(machine);
     }
 
-    /// Notes what a machine says of shares. The sum rule watches the first manager.
+    /// Notes what a machine says of shares. The sum rule watches the manager that rules, and nobody while
+    /// two believe that they do.
     fn note_shares(&mut self, machine: usize) {
         let (now, sum) = (self.around.now, &mut self.around.sum);
         if let Some(Some(agent)) = self.agents.get(machine) {
-            sum.agent(machine, agent.cap(), agent.fallback());
-        } else if let (true, Some(chassis)) = (machine == self.agents.len(), &self.chassis[0]) {
-            let answers = chassis.answering().collect();
-            let (sharable, caps) = (chassis.sharable(), chassis.is_capping());
-            sum.manager(now, Sharing { sharable, caps, answers });
+            return sum.agent(machine, agent.cap(), agent.fallback());
+        }
+        let mut rulers = self.chassis.iter().flatten().filter(|chassis| !chassis.is_fenced());
+        match (rulers.next(), rulers.next()) {
+            (Some(_), Some(_)) => sum.manager_starts(),
+            (Some(ruler), None) => {
+                let answers = ruler.answering().collect();
+                let (sharable, caps) = (ruler.sharable(), ruler.is_capping());
+                sum.manager(now, Sharing { sharable, caps, answers });
+            }
+            (None, _) => sum.manager_dies(now),
         }
     }
 

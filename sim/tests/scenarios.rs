@@ -79,7 +79,6 @@ fn state(world: &World) -> ChassisState {
 
 /// Measured VMs on twelve servers: at most 2,439 of 2,450 W, hot servers far above the even share.
 #[test]
-#[should_panic(expected = "row 1")]
 fn row_01_a_load_that_fits_is_not_throttled() {
     // Two of twelve servers at a time are busy, the others are not.
     let mut plant = chassis(12, |n, _| {
@@ -303,11 +302,14 @@ fn row_12_release_does_not_take_longer_the_larger_the_chassis() {
 
     let mut plant = steady(1, 0.0);
     plant.servers[0] = large_server(192);
+    plant.budget = Watts::from_whole(1500);
+    plant.supplies = vec![SupplySpec::active(Watts::from_whole(2000)); 2];
     let mut setup = setup(plant, Policy::Stepwise, 1, &[]);
     setup.fixed_cap = Some(Watts::from_whole(700));
     let mut world = World::new(setup);
     world.run(at(20.0)).unwrap();
-    assert!(world.capped_cores(0) > 150, "the load must be too much at first");
+    let held = world.capped_cores(0);
+    assert!(held > 150, "the load must be too much at first: {held} cores are held");
     // From 20 s on everything would fit under the cap.
     world.run(at(50.0)).unwrap();
     let cores = world.capped_cores(0);
@@ -590,7 +592,8 @@ fn row_14_a_supply_that_is_not_listed_hides_no_draw() {
     for tenth in 0..400 {
         world.run(at(f64::from(tenth) / 10.0)).unwrap();
         let servers: Watts = (0..2).map(|n| world.plant().server_power(n)).sum();
-        above += u32::from(servers > limit);
+        // Up to 1 % is the meters' class.
+        above += u32::from(servers > limit + limit.ppm(10_000));
     }
     let (outcome, status) = (world.outcome(), world.chassis_status().expect("the manager runs"));
     assert!(outcome.capping_events > 0, "row 14: no alert: {:?} is drawn", status.power_w);
