@@ -104,18 +104,26 @@ impl Agent {
             self.obey_cap(now, Some(Order { message, alarmed, guess, lowers }));
         }
 
-        // A VM whose tenant prefers that is killed first: the limit then waits as long as it would for a
-        // message.
-        let answered = !self.may_kill()
-            && accepted.target.is_some_and(|target| self.overdraw.is_known(accepted.echo, target));
+        let answered =
+            accepted.target.is_some_and(|target| self.overdraw.is_known(accepted.echo, target));
         let urgent = self.orders.emergency(now) && self.overdraw.is_on();
-        if (answered || urgent) && matches!(self.state, State::Throttled { .. }) {
+        if let State::Throttled { over_since, .. } = self.state
+            && (answered || urgent)
+            && !self.kill_comes_first(now, over_since)
+        {
             if self.throttle.nothing_left() {
                 self.escalate(now, cap);
             } else {
                 self.lower_user_facing(now, cap);
             }
         }
+    }
+
+    /// A VM whose tenant prefers to be killed gets that before the server's own limit, as long as that comes
+    /// no later than it would without a word from the chassis.
+    fn kill_comes_first(&self, now: Instant, over_since: Option<Instant>) -> bool {
+        let soon = |at| now.since(at) < self.params.escalate_after;
+        self.may_kill() && over_since.is_none_or(soon)
     }
 
     /// The cap may have changed by itself.
@@ -456,7 +464,8 @@ impl Agent {
             let long = |at| probation || now.since(at) >= self.params.escalate_after;
             return over_since.is_some_and(long);
         }
-        let at_once = probation || self.orders.emergency(now);
+        let waits = self.kill_comes_first(now, over_since);
+        let at_once = probation || (self.orders.emergency(now) && !waits);
         (at_once && self.overdraw.is_on()) || self.overdraw.lasts(now, cap)
     }
 
@@ -505,18 +514,22 @@ impl Agent {
                 let to = State::Throttled { over_since: Some(now), probation: false };
                 self.go(now, to, "above the cap at the floor");
             }
-            State::Recovering { over_run } => {
-                if settled && !predicts {
-                    let over_run = if over { over_run.saturating_add(1) } else { 0 };
+            State::Recovering { over_run } if !predicts => {
+                let paper = self.params.steps == Steps::Paper;
+                let over_run = if over { over_run.saturating_add(1) } else { 0 };
+                // What a late sample shows is known, so that nobody waits for it to settle.
+                if !paper && clearly_over(draw, cap) {
+                    self.fall(now, None, cap);
+                } else if settled {
                     self.state = State::Recovering { over_run };
-                    let steps = self.params.steps == Steps::Paper;
-                    if !steps && (over_run >= OVER_RUN || clearly_over(draw, cap)) {
+                    if !paper && over_run >= OVER_RUN {
                         self.fall(now, None, cap);
                     } else {
                         self.step(now, draw, target, over_run);
                     }
                 }
             }
+            State::Recovering { .. } => {}
             State::Shedding { under_since } => {
                 let under_since = (draw < target).then(|| under_since.unwrap_or(now));
                 self.state = State::Shedding { under_since };

@@ -11,7 +11,7 @@
 //! ```
 //! A kill cannot be taken back. So nothing here is driven by a timer: every try needs a fresh sample that
 //! shows too much. And it takes nothing from the hardware's protection: the server's own limit is set at
-//! the latest when it would be without a word from the chassis, only that there may be nothing left for it
+//! the latest when it would be without a lease, only that there may be nothing left for it
 //! to do.
 
 use core::time::Duration;
@@ -236,9 +236,10 @@ impl Agent {
     /// Whether throttling has nothing left to give, and it is not enough.
     fn extreme(&self, cap: Watts, sample: Sample) -> bool {
         // The server's own limit keeps the draw at the cap: around it noise alone would show too much.
-        // Without it, the floor must have been shown not to be enough, by more than flicker.
+        // So it would where the chassis lets the draw flicker around the cap.
+        let flickers = self.orders.margin().is_some() && !self.overdraw.is_on();
         let most = match self.state {
-            State::Throttled { .. } if self.overdraw.is_on() => cap,
+            State::Throttled { .. } if !flickers => cap,
             State::Shedding { .. } => cap + self.params.deadband,
             _ => return false,
         };

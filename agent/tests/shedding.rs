@@ -76,6 +76,23 @@ fn ten_logs(it: &mut World) -> Vec<String> {
 }
 
 #[test]
+fn a_word_from_the_chassis_sets_the_limit_no_sooner_than_the_kill() {
+    for level in [Level::Cap, Level::Emergency] {
+        let mut it = floored(may_kill(), preferring(&["soon"]));
+        for _ in 0..2 {
+            it.samples(200, 1);
+            it.tell_level(Some(180), level);
+            assert_eq!(it.log(), "", "{level:?}");
+        }
+        it.samples(200, 1);
+        it.tell_level(Some(180), level);
+        let log = it.log();
+        let limit = "limit=180.0 W, Throttled>Shedding: the floor was not enough";
+        assert!(log.starts_with("kill soon") && log.contains(limit), "{level:?}: {log}");
+    }
+}
+
+#[test]
 fn kills_that_come_sooner_than_the_limit_do_not_delay_it() {
     let sooner = Params { kill_after: Some(Duration::from_millis(200)), ..params() };
     let mut it = floored(sooner, preferring(&["soon", "late"]));
@@ -112,9 +129,6 @@ fn under_the_servers_own_limit_noise_around_the_cap_kills_nobody() {
     let mut it = floored(may_kill(), preferring(&["soon", "late"]));
     it.samples(200, 3);
     assert!(it.log().contains("kill soon"));
-    it.tell(Some(180));
-    assert_eq!(it.log(), "", "there is another one");
-    it.tell_level(Some(180), Level::Emergency);
     it.tell(Some(180));
     it.log();
     assert_eq!(it.state(), AgentState::Shedding);
