@@ -208,6 +208,10 @@ impl Chassis {
                 self.plan(now);
             }
             self.order_hardware(now);
+            // A hardware cap that is ordered anew is not certain any more.
+            if core::mem::take(&mut self.unplanned) {
+                self.plan(now);
+            }
             self.record();
             self.release_due(now);
             self.speak(now);

@@ -118,10 +118,11 @@ impl Chassis {
         targets: &[Watts],
         claims: &[Claim],
     ) {
-        // Who takes no part is not raised: nobody would know what came of it.
-        let all = self.hardware_targets();
-        for (agent, most) in self.agents.iter_mut().zip(all) {
-            agent.share = agent.share.min(most);
+        // Who takes no part is not raised, not even to a share that was planned and not told yet: nobody
+        // would know what came of it.
+        let (even, all) = (self.even(), self.hardware_targets());
+        for (agent, most) in self.agents.iter_mut().zip(all).filter(|(agent, _)| !agent.shares()) {
+            agent.share = agent.cap.map_or(even, |told| told.min(agent.share)).min(most);
             agent.target = agent.share;
         }
 
@@ -133,8 +134,9 @@ impl Chassis {
             agent.target = targets[n];
             match agent.overdraws(now, Duration::ZERO).filter(|_| over) {
                 Some(draws) => {
-                    agent.share = agent.share.min(targets[n]);
-                    rest -= draws.max(agent.share);
+                    let told = agent.cap.unwrap_or(agent.share);
+                    agent.share = agent.share.min(told).min(targets[n]);
+                    rest -= draws.max(told);
                 }
                 None => obeying.push(n),
             }
@@ -183,6 +185,10 @@ impl Chassis {
                 }
             })
             .collect();
+        // Who takes no part keeps what it was told: a raise that was planned before is not told any more.
+        for agent in &mut self.agents {
+            agent.fallback = agent.fallback.min(agent.holds.fallback());
+        }
         for (&i, fallback) in takes_part.iter().zip(grants(pool, &parties)) {
             self.agents[i].fallback = fallback;
         }
