@@ -359,8 +359,8 @@ impl Fuzz {
             Op::Budget(budget) => self.input(Input::Budget(budget)),
             Op::Powered { server, on } => self.input(Input::Powered { server: name(server), on }),
             Op::Leave => {
-                self.input(Input::Leave);
                 self.left = true;
+                self.input(Input::Leave);
             }
         }
     }
@@ -437,7 +437,7 @@ fn run(shares: SharePolicy, ops: &[Op]) -> Fuzz {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, max_shrink_iters: 300, ..ProptestConfig::default() })]
 
     /// Never panics; numbers rise; the ledger comes first; sums fit; timers move on; repeats change
     /// nothing; who is fenced or has left is silent: all checked inside, after every turn.
