@@ -58,7 +58,9 @@ impl Chassis {
         self.unplanned = true;
         self.detector.limit_moved();
         if let Some(read) = self.reading(now) {
-            self.begin_if_high(now, self.judged(now, read));
+            let draw = self.judged(now, read);
+            self.detector.take(now, self.scale(now, draw));
+            self.begin_if_high(now, draw);
         }
     }
 
@@ -240,9 +242,11 @@ impl Chassis {
 
     /// Begins an event if the draw asks for one. The paper's rule is one reading at the threshold.
     fn begin_if_high(&mut self, now: Instant, draw: Watts) {
-        let reached = draw >= self.limit().ppm(self.params.alert_ppm);
-        let paper = self.params.lift_rule == LiftRule::Paper;
-        if self.detector.is_high() || (paper && reached) || draw > self.limit() && !self.sighted {
+        let high = match self.params.lift_rule {
+            LiftRule::Paper => draw >= self.limit().ppm(self.params.alert_ppm),
+            LiftRule::Restorable => self.detector.is_high(),
+        };
+        if high || draw > self.limit() && !self.sighted {
             self.begin(now, "the draw reached the alert threshold");
         }
     }
