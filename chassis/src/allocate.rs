@@ -202,17 +202,17 @@ mod tests {
         let claims = [
             claim(100, 250, 250, 280, 20),
             claim(100, 150, 270, 270, 40),
-            claim(50, 100, 160, 160, 20),
+            claim(50, 100, 140, 140, 20),
         ];
         for (pool, expected) in [
             (125, [50, 50, 25]),    // half of every minimum
             (375, [175, 125, 75]),  // and half of what the bases need more
             (500, [250, 150, 100]), // all bases
             (560, [250, 190, 120]), // 60 W by weight
-            (670, [250, 260, 160]), // the small one lacks nothing any more
-            (680, [250, 270, 160]), // everything fits
-            (695, [265, 270, 160]), // some of the peak
-            (790, [300, 310, 180]), // the rest by weight
+            (640, [250, 250, 140]), // the small one lacks nothing any more
+            (660, [250, 270, 140]), // everything fits
+            (675, [265, 270, 140]), // some of the peak
+            (790, [305, 320, 165]), // the rest by weight
         ] {
             assert_eq!(allocate(W(pool), &claims), expected.map(W), "{pool} W");
         }

@@ -239,9 +239,9 @@ mod tests {
         assert_eq!(o.answered(at(1), ActionId(1), Ok(())), Change::Set);
         assert_eq!(o.answered(at(1), ActionId(1), Ok(())), Change::None, "twice");
         assert_eq!(o.certain(), Some(CAP));
-        assert!(
-            !o.needs(CAP) && o.needs(Watts::from_whole(148)) && !o.needs(Watts::from_whole(160))
-        );
+        for (watts, needs) in [(160, false), (150, false), (148, false), (146, true)] {
+            assert_eq!(o.needs(Watts::from_whole(watts)), needs, "{watts}: 2 % are not worth it");
+        }
         o.lift(at(2), ActionId(2), PATIENCE);
         assert_eq!((o.watts(), o.certain(), o.is_wanted()), (Some(CAP), None, false));
         assert_eq!(o.answered(at(3), ActionId(2), Ok(())), Change::Lifted);

@@ -43,34 +43,37 @@ fn a_calm_server_hears_every_heartbeat_at_its_own_phase() {
 
 #[test]
 fn at_the_threshold_every_server_is_told_in_the_same_turn() {
-    let mut w = World::new(params(12));
-    w.total = Some(Watts::from_milli(2_351_998));
-    w.run(ms(1000));
-    assert_eq!(w.state(), ChassisState::Normal, "98 % of 2400 is 2352");
-    w.total = Some(W(2352));
-    w.clear();
-    w.run(ms(200));
-    assert_eq!(w.state(), ChassisState::Alerting);
-    let begun = w.alerts_to(0)[0].0;
-    for i in 0..12 {
-        let capped: Vec<_> =
-            w.alerts_to(i).into_iter().filter(|(_, a)| a.level == Level::Cap).collect();
-        assert_eq!(capped[0].0, begun);
-        assert_eq!(capped[0].1.cap_w, Some(capped[0].1.fallback_w));
+    // In parts per million of the limit, and when an event must have begun: the fourth is beyond the
+    // limit by more than noise explains.
+    for (draw, within) in
+        [(970_000, None), (980_000, Some(3400)), (1_000_000, Some(1000)), (1_031_000, Some(200))]
+    {
+        let mut w = World::new(params(12));
+        w.run(ms(1000));
+        w.total = Some(W(2400).ppm(draw));
+        w.clear();
+        let Some(within) = within else {
+            w.run(ms(60_000));
+            assert_eq!(w.state(), ChassisState::Normal, "{draw}");
+            continue;
+        };
+        let from = w.now;
+        w.until(ChassisState::Alerting);
+        assert!(w.now - from <= ms(within), "{draw}: {:?}", w.now - from);
+
+        let caps = |i| w.alerts_to(i).into_iter().find(|(_, a)| a.level == Level::Cap).unwrap();
+        assert!((0..12).all(|i| caps(i).0 == caps(0).0), "in one turn");
+        assert!(w.granted() <= w.chassis.status(w.now).sharable_w);
+        let is = |e: &&&EventKind| matches!(e, EventKind::AlertSent { level: Level::Cap, .. });
+        assert_eq!(w.events().iter().filter(is).count(), 12, "once per server");
+        assert_eq!(w.chassis.status(w.now).alerts, 1);
     }
-    let sent = w
-        .events()
-        .iter()
-        .filter(|e| matches!(e, EventKind::AlertSent { level: Level::Cap, .. }))
-        .count();
-    assert_eq!(sent, 12, "once per server");
-    assert_eq!(w.chassis.status(w.now).alerts, 1);
 }
 
 #[test]
 fn while_alerting_every_server_hears_once_per_poll() {
     let mut w = World::new(params(12));
-    w.total = Some(W(2352));
+    w.begin_event(W(2360));
     w.run(ms(3000));
     w.clear();
     w.run(ms(2000));
@@ -82,63 +85,131 @@ fn while_alerting_every_server_hears_once_per_poll() {
 #[test]
 fn shared_watts_are_not_shared_out() {
     let mut w = World::new(params(12));
+    w.run(ms(1000));
     w.total = Some(W(2000)); // the agents see 12 × 150 = 1800 W
-    w.run(ms(5000));
+    w.run(ms(20_000));
     let s = w.chassis.status(w.now);
-    assert_eq!(s.shared_w, W(200));
-    assert_eq!(s.sharable_w, W(2200));
-    w.total = Some(W(2400));
-    w.run(ms(200));
-    let caps = (0..12).map(|i| w.alerts_to(i).last().unwrap().1.cap_w.unwrap()).collect::<Vec<_>>();
-    let sum: Watts = caps.iter().copied().sum();
-    assert!(sum > W(12 * 182) && sum <= W(2200), "{sum}");
-    assert!(caps.iter().all(|cap| cap.milli() % 100 == 0), "{caps:?}");
+    assert!(near(s.shared_w, 200) && near(s.sharable_w, 2200), "{} {}", s.shared_w, s.sharable_w);
+    w.begin_event(W(2400));
+    let s = w.chassis.status(w.now);
+    assert!(w.granted() > W(12 * 180) && w.granted() <= s.sharable_w, "{}", w.granted());
+    assert!(s.servers.iter().all(|s| s.granted_w.unwrap().milli() % 100 == 0), "tenths");
+}
+
+fn near(watts: Watts, expected: i64) -> bool {
+    (watts - W(expected)).milli().abs() < 5_000
 }
 
 #[test]
-fn noise_does_not_hide_that_the_draw_is_stuck_while_a_meter_is_missing() {
+fn the_total_closes_the_loop() {
+    // A meter is missing; in the mean 3 W over the limit, and every other reading is under it: the
+    // servers are granted less and less.
     let mut w = World::new(params(4));
     w.agent(2).power = None;
-    w.run(ms(1000));
-    let before = w.chassis.status(w.now).shared_w;
-    for n in 0..10 {
-        // In the mean 3 W over the limit, and every other reading is under it.
+    w.begin_event(W(803));
+    let (before, fallbacks) = (w.granted(), w.fallbacks());
+    for n in 0..50 {
         w.total = Some(if n % 2 == 0 { W(808) } else { W(798) });
         w.run(ms(200));
     }
-    assert!(w.chassis.status(w.now).shared_w > before, "the servers are granted less");
+    assert!(w.granted() < before - W(5), "{} of {before}", w.granted());
+    assert!(w.fallbacks() <= fallbacks);
+
+    // Everybody wants more than there is, and the draw stays under the set point of 792 W: what the
+    // servers leave is granted too, up to 3 % of the limit. Fallbacks have no part in it.
+    let mut w = World::new(params(4));
+    w.run(ms(60_000));
+    for i in 0..4 {
+        (w.agent(i).power, w.agent(i).restorable) = (Some(W(190)), W(60));
+    }
+    w.begin_event(W(760));
+    w.run(ms(60_000));
+    let s = w.chassis.status(w.now);
+    let shared_out = s.limit_w - s.shared_w;
+    assert_eq!(s.sharable_w, shared_out + W(24));
+    assert!(w.granted() <= s.sharable_w && w.granted() > shared_out, "{}", w.granted());
+    assert!(w.fallbacks() <= shared_out, "{}", w.fallbacks());
+
+    // An excess ends it at once.
+    w.total = Some(W(840));
+    w.run(ms(200));
+    let s = w.chassis.status(w.now);
+    assert!(s.sharable_w <= s.limit_w - s.shared_w && w.granted() <= s.sharable_w);
+}
+
+/// Twelve servers whose agents do not see their draw: nobody is known to draw more than its grant.
+fn unmetered() -> World {
+    let mut w = World::new(params(12));
+    (0..12).for_each(|i| w.agent(i).power = None);
+    w
 }
 
 #[test]
-fn over_the_limit_for_600_ms_is_an_emergency_until_under_the_threshold() {
+fn the_trip_fraction_says_how_urgent_an_excess_is() {
+    // The draw in parts per million of the limit; when it is an emergency (0.25) and when hardware caps
+    // come (0.5, or less than 1.5 times the 1.8 s left that hardware needs), in polls after its first
+    // reading. A reading that is taken 400 ms after the alert shows that the alert does not help.
+    for (draw, emergency, hardware) in
+        [(1_050_000, 25, 50), (1_100_000, 13, 25), (1_250_000, 8, 15), (1_500_000, 5, 7)]
+    {
+        let mut w = unmetered();
+        w.run(ms(1000));
+        w.clear();
+        w.total = Some(W(2400).ppm(draw));
+        let began = w.now;
+        w.until(ChassisState::OutOfBand);
+        let polls = |at: ballast_types::Instant| (at - began).as_millis() as i64 / 200;
+        let first = w.alerts_to(0).iter().find(|(_, a)| a.level == Level::Emergency).unwrap().0;
+        assert!((polls(first) - emergency).abs() <= 1, "{draw}: {}", polls(first));
+        assert!((polls(w.now) - hardware).abs() <= 1, "{draw}: {}", polls(w.now));
+        assert_eq!(w.caps().len(), 12, "every server");
+
+        w.total = Some(W(2300));
+        w.run(ms(3000));
+        w.clear();
+        w.run(ms(400));
+        assert!(!w.levels().contains(&Level::Emergency), "over when the excess is");
+    }
+}
+
+#[test]
+fn hardware_waits_until_a_reading_has_shown_that_the_alert_does_not_help() {
+    // So much that from the first reading on less than 2.7 s are left.
     let mut w = World::new(params(12));
     w.run(ms(1000));
-    w.total = Some(W(2410));
-    w.clear();
-    w.run(ms(699));
-    let first = w.alerts_to(0).iter().find(|(_, a)| a.level == Level::Cap).unwrap().0;
-    assert!(!w.levels().contains(&Level::Emergency));
+    w.total = Some(W(2400 * 19 / 10));
     w.run(ms(200));
-    let emergency = w.alerts_to(0).iter().find(|(_, a)| a.level == Level::Emergency).unwrap().0;
-    assert_eq!(emergency - first, ms(600));
     assert_eq!(w.state(), ChassisState::Alerting);
-    w.total = Some(W(2380));
-    w.clear();
-    w.run(ms(400));
-    assert!(w.levels().iter().all(|&l| l == Level::Emergency), "not under the threshold yet");
-    w.total = Some(W(2352));
+    w.total = Some(W(2350));
+    w.run(ms(5000));
+    assert_eq!(w.state(), ChassisState::Alerting, "the alert helped");
+
+    // So much that hardware would come too late if it waited.
+    let mut w = World::new(params(12));
+    w.run(ms(1000));
+    w.total = Some(W(2400 * 28 / 10));
     w.run(ms(200));
-    w.clear();
-    w.run(ms(400));
-    assert!(w.levels().iter().all(|&l| l == Level::Cap));
+    assert_eq!(w.state(), ChassisState::OutOfBand);
+}
+
+#[test]
+fn a_lowered_budget_counts_for_the_breaker_five_seconds_later() {
+    let mut w = unmetered();
+    w.run(ms(4000));
+    w.input(Input::Budget(Some(W(1500)))); // 20 % over
+    let from = w.now;
+    assert_eq!(w.state(), ChassisState::Alerting, "an excess at once");
+    w.run(ms(4900));
+    assert!(!w.levels().contains(&Level::Emergency) && w.caps().is_empty());
+    w.until(ChassisState::OutOfBand);
+    // At 1.2 a breaker of the usual curve trips after 6.9 s.
+    assert!((8200..8900).contains(&(w.now - from).as_millis()), "{:?}", w.now - from);
 }
 
 #[test]
 fn an_episode_ends_when_nothing_would_come_back() {
     let mut w = World::new(params(12));
-    w.total = Some(W(2360));
-    w.run(ms(1000));
-    w.total = Some(W(2000));
+    w.begin_event(W(2000));
     for i in 0..12 {
         w.agent(i).restorable = W(30); // 2000 + 360 is over 96 % of 2400 = 2304
     }
@@ -161,15 +232,11 @@ fn an_episode_ends_when_nothing_would_come_back() {
 #[test]
 fn a_new_peak_during_the_release_is_a_new_episode() {
     let mut w = World::new(params(12));
-    w.total = Some(W(2360));
-    w.run(ms(1000));
-    w.total = Some(W(2000));
-    while w.state() == ChassisState::Alerting {
-        w.run(ms(100));
-    }
+    w.begin_event(W(2000));
+    w.until(ChassisState::Normal);
     w.run(ms(300));
     assert_eq!(w.chassis.status(w.now).servers.iter().filter(|s| s.granted_w.is_some()).count(), 8);
-    w.total = Some(W(2360));
+    w.total = Some(W(2480));
     w.run(ms(200));
     let s = w.chassis.status(w.now);
     assert_eq!((s.state, s.alerts), (ChassisState::Alerting, 2));
@@ -182,6 +249,7 @@ fn the_papers_rule_is_a_plain_timer() {
         World::new(ballast_chassis_core::Params { lift_rule: LiftRule::Paper, ..params(12) });
     w.total = Some(W(2360));
     w.run(ms(1000));
+    assert_eq!(w.state(), ChassisState::Alerting, "one reading at the threshold");
     for i in 0..12 {
         w.agent(i).restorable = W(100); // not looked at
     }
@@ -191,6 +259,8 @@ fn the_papers_rule_is_a_plain_timer() {
     assert_eq!(w.state(), ChassisState::Alerting);
     w.run(ms(1_200));
     assert_eq!(w.state(), ChassisState::Normal);
+    w.run(ms(10_000));
+    assert_eq!(w.state(), ChassisState::Normal, "and does not begin again");
 }
 
 #[test]
@@ -200,9 +270,8 @@ fn missing_readings_neither_begin_nor_end_an_episode() {
     w.total = None;
     w.run(ms(400));
     assert_eq!(w.state(), ChassisState::Normal);
-    w.total = Some(W(2360));
-    w.run(ms(400));
-    w.total = Some(W(1000));
+    w.total = Some(W(1800));
+    w.begin_event(W(1000));
     w.run(ms(20_000));
     w.total = None;
     w.run(ms(120_000));
@@ -210,7 +279,7 @@ fn missing_readings_neither_begin_nor_end_an_episode() {
     assert!(w.chassis.status(w.now).servers.iter().all(|s| s.granted_w.is_some()));
     w.total = Some(W(1000));
     w.run(ms(29_000));
-    assert_eq!(w.state(), ChassisState::Alerting, "the hold time begins anew");
+    assert_eq!(w.state(), ChassisState::Alerting, "a minute of blindness used the calm up");
     w.run(ms(2_000));
     assert_eq!(w.state(), ChassisState::Normal);
 }
@@ -219,34 +288,33 @@ fn missing_readings_neither_begin_nor_end_an_episode() {
 fn blind_the_reports_stand_in() {
     let mut w = World::new(params(12));
     w.total = Some(W(2000));
-    w.run(ms(4000));
+    w.run(ms(20_000));
     w.total = None;
     w.run(ms(1000));
     let s = w.chassis.status(w.now);
     assert_eq!((s.state, s.power_w), (ChassisState::Blind, None));
     assert!(s.servers.iter().all(|s| s.granted_w.is_none()), "1800 + 200 W is under the threshold");
     for i in 0..12 {
-        w.agent(i).power = Some(W(181));
+        w.agent(i).power = Some(W(183));
     }
-    w.run(ms(1000));
+    w.run(ms(2000));
     let s = w.chassis.status(w.now);
-    assert!(s.servers.iter().all(|s| s.granted_w.is_some()), "2172 + 200 W is not");
+    assert!(s.servers.iter().all(|s| s.granted_w.is_some()), "2196 + 200 W is not");
     assert_eq!((s.state, s.alerts), (ChassisState::Blind, 1));
 }
 
 #[test]
 fn blind_without_reports_everyone_is_held_at_the_fallback() {
     let mut w = World::new(params(12));
-    w.run(ms(4000));
+    w.run(ms(30_000));
     w.agent(5).power = None;
     w.total = None;
     w.run(ms(1000));
     let s = w.chassis.status(w.now);
     assert_eq!(s.state, ChassisState::Blind);
     // 98 % of the budget: what is not seen is not low.
-    let granted: Option<Watts> = s.servers.iter().map(|s| s.granted_w).sum();
-    assert_eq!((granted, s.sharable_w), (Some(W(2352)), W(2352)));
-    assert!((0..12).all(|i| w.alerts_to(i).last().unwrap().1.fallback_w == W(196)));
+    assert!(w.granted() <= s.sharable_w && near(w.granted(), 2352), "{}", w.granted());
+    assert!(w.fallbacks() <= s.sharable_w, "{}", w.fallbacks());
     assert!(!w.levels().contains(&Level::Emergency));
     w.total = Some(W(1800));
     w.run(ms(400));
@@ -268,28 +336,28 @@ fn a_lost_feed_lowers_the_limit_at_once() {
     let s = w.chassis.status(w.now);
     assert_eq!((s.state, s.limit_w), (ChassisState::Alerting, W(1500)));
     assert!(w.has_alarm("power supply 1"));
-    for i in 0..12 {
-        // Less a tenth of the budget for the shared watts, which were not compared yet.
-        assert_eq!(w.alerts_to(i)[0].1.cap_w, Some(W(105)));
-    }
+    assert!((0..12).all(|i| w.alerts_to(i).len() == 1), "everybody is told in the same turn");
+    // Less a tenth of the budget for the shared watts, which were not compared yet.
+    assert!(w.granted() <= W(1500 - 240) && w.granted() > W(1200), "{}", w.granted());
 }
 
 #[test]
 fn a_lower_budget_is_in_force_before_it_is_answered() {
     let mut w = World::new(params(12));
-    w.run(ms(4000));
-    w.clear();
-    w.input(Input::Budget(Some(W(1800))));
-    assert!(
-        matches!(&w.log[0].1, Output::Ledger(l) if l.budget_w == Some(W(1800))),
-        "persisted first"
-    );
-    let s = w.chassis.status(w.now);
-    assert_eq!((s.state, s.limit_w, s.budget_w), (ChassisState::Alerting, W(1800), W(1800)));
-    assert!(s.servers.iter().all(|s| s.granted_w == Some(W(150))));
-    w.clear();
-    w.input(Input::Budget(Some(W(1200))));
-    assert_eq!(w.alerts_to(0)[0].1.cap_w, Some(W(100)), "lower caps go out in the same turn");
+    w.run(ms(30_000));
+    for budget in [1700, 1200] {
+        w.clear();
+        w.input(Input::Budget(Some(W(budget))));
+        assert!(
+            matches!(&w.log[0].1, Output::Ledger(l) if l.budget_w == Some(W(budget))),
+            "persisted first"
+        );
+        let s = w.chassis.status(w.now);
+        assert_eq!((s.state, s.limit_w), (ChassisState::Alerting, W(budget)));
+        assert!((0..12).all(|i| w.alerts_to(i).len() == 1), "lower caps go out in the same turn");
+        assert!(w.granted() <= s.sharable_w && w.fallbacks() <= s.sharable_w);
+        assert!(near(w.granted(), budget), "{}", w.granted());
+    }
     w.input(Input::Budget(None));
     assert_eq!(w.chassis.status(w.now).budget_w, W(2400));
     assert_eq!(w.ledgers().last().unwrap().budget_w, None);
@@ -388,54 +456,44 @@ fn nearly_over() -> World {
     let mut p = params(12);
     p.servers[7].out_of_band_floor = None;
     let mut w = World::new(p);
-    w.run(ms(2_000));
-    w.total = Some(W(2360));
-    w.run(ms(1_000));
-    w.total = Some(W(1_850));
+    w.begin_event(W(1_850));
     w.run(ms(25_000));
     assert_eq!(w.state(), ChassisState::Alerting);
     w
 }
 
 #[test]
-fn blindness_begins_the_hold_time_anew() {
+fn while_it_is_blind_no_event_ends() {
     let mut w = nearly_over();
     w.total = None;
     w.agent(7).power = None; // and no estimate either
-    w.run(ms(10_000));
-    w.total = Some(W(1_850));
-    w.run(ms(29_000));
-    assert_eq!(w.state(), ChassisState::Alerting);
-    w.run(ms(2_000));
-    assert_eq!(w.state(), ChassisState::Normal);
-}
-
-#[test]
-fn another_limit_begins_the_hold_time_anew() {
-    let mut w = nearly_over();
-    w.input(Input::Budget(Some(W(2_200))));
-    w.run(ms(29_000));
-    assert_eq!(w.state(), ChassisState::Alerting);
-    w.run(ms(2_000));
-    assert_eq!(w.state(), ChassisState::Normal);
-}
-
-#[test]
-fn a_silent_server_holds_the_others_back_for_the_hold_time() {
-    let mut w = nearly_over();
-    w.agent(7).answers = false;
     w.run(ms(60_000));
-    assert_eq!(w.state(), ChassisState::Alerting, "what it would restore is not known");
+    assert!(w.chassis.status(w.now).servers.iter().all(|s| s.granted_w.is_some()));
+    w.total = Some(W(1_850));
     w.run(ms(3_000));
-    assert_eq!(w.state(), ChassisState::Normal, "its own lease has long released it");
+    assert_eq!(w.state(), ChassisState::Alerting);
+    w.run(ms(29_000));
+    assert_eq!(w.state(), ChassisState::Normal);
+}
+
+#[test]
+fn a_silent_server_counts_with_its_bound_until_its_orphan_hold_is_over() {
+    // It may come back up to its cap of about 200 W, 50 W more than it drew: that fits, or not until it has
+    // been silent for a minute and what it drew stands in the total.
+    for (total, ends) in [(1850, 4..8), (2280, 60..95)] {
+        let mut w = nearly_over();
+        w.total = Some(W(total));
+        w.agent(7).answers = false;
+        let from = w.now;
+        w.until(ChassisState::Normal);
+        assert!(ends.contains(&(w.now - from).as_secs()), "{total}: {:?}", w.now - from);
+    }
 }
 
 #[test]
 fn without_sight_nobody_is_released() {
     let mut w = nearly_over();
-    while w.state() == ChassisState::Alerting {
-        w.run(ms(100));
-    }
+    w.until(ChassisState::Normal);
     // The stagger is 100 ms, blindness comes after 600 ms: stop the readings in the middle.
     w.total = None;
     w.run(ms(600));
@@ -471,7 +529,7 @@ fn absurd_reports_are_no_draw() {
         w.run(ms(5_000));
         assert_eq!(w.chassis.status(w.now).shared_w, W(240), "no comparison with {absurd} W");
         w.agent(3).power = Some(W(150));
-        w.run(ms(3_000));
-        assert_eq!(w.chassis.status(w.now).shared_w, W(200));
+        w.run(ms(20_000));
+        assert!(near(w.chassis.status(w.now).shared_w, 200));
     }
 }

@@ -395,8 +395,8 @@ fn at_start_a_newer_epoch_is_adopted_once() {
 
 /// Two of the agents obey `epoch` from now on, and have said so.
 fn two_obey(w: &mut World, epoch: Epoch) {
-    w.agent(0).obeys = Some(epoch);
-    w.agent(2).obeys = Some(epoch);
+    w.agent(0).obeys = Some((epoch, None));
+    w.agent(2).obeys = Some((epoch, None));
     w.run(ms(600));
     assert_eq!(w.state(), ChassisState::Fenced);
 }
@@ -405,7 +405,7 @@ fn two_obey(w: &mut World, epoch: Epoch) {
 fn a_lone_agent_that_obeys_a_newer_epoch_is_set_aside_and_rejoins() {
     let mut w = World::new(params(4));
     w.run(ms(2000));
-    w.agent(0).obeys = Some(Epoch(9));
+    w.agent(0).obeys = Some((Epoch(9), None));
     w.run(ms(60_000));
     let s = w.chassis.status(w.now);
     assert_eq!((s.state, s.servers[0].slot), (ChassisState::Normal, Slot::Silent));
@@ -422,7 +422,7 @@ fn a_lone_agent_that_obeys_a_newer_epoch_is_set_aside_and_rejoins() {
     w.run(ms(600));
     assert_eq!(w.chassis.status(w.now).servers[0].slot, Slot::Managed);
     assert!(!w.has_alarm("epoch"));
-    w.agent(1).obeys = Some(Epoch(9));
+    w.agent(1).obeys = Some((Epoch(9), None));
     w.run(ms(5000));
     assert_eq!(w.state(), ChassisState::Normal, "what the first one said is forgotten");
 }
@@ -432,7 +432,7 @@ fn an_agent_that_is_set_aside_is_capped_out_of_band_in_an_episode() {
     let mut w = World::new(params(4));
     w.total = Some(W(790));
     w.run(ms(2000));
-    w.agent(0).obeys = Some(Epoch(9));
+    w.agent(0).obeys = Some((Epoch(9), None));
     w.run(ms(1000));
     assert_eq!(w.state(), ChassisState::OutOfBand);
     assert_eq!(w.caps().into_iter().map(|(server, _)| server).collect::<Vec<_>>(), [name(0)]);
@@ -443,7 +443,7 @@ fn an_agent_that_is_set_aside_is_capped_out_of_band_in_an_episode() {
 fn the_only_agent_there_is_fences_this_manager() {
     let mut w = World::new(params(1));
     w.run(ms(2000));
-    w.agent(0).obeys = Some(Epoch(9));
+    w.agent(0).obeys = Some((Epoch(9), None));
     w.run(ms(600));
     assert_eq!(w.state(), ChassisState::Fenced);
 
@@ -453,7 +453,7 @@ fn the_only_agent_there_is_fences_this_manager() {
     let mut w = World::new(p);
     w.run(ms(2000));
     w.input(Input::Powered { server: name(3), on: false });
-    w.agent(0).obeys = Some(Epoch(9));
+    w.agent(0).obeys = Some((Epoch(9), None));
     w.run(ms(600));
     assert_eq!(w.state(), ChassisState::Fenced, "the others are not messaged");
 }
@@ -462,11 +462,11 @@ fn the_only_agent_there_is_fences_this_manager() {
 fn an_agent_that_no_longer_says_so_does_not_count() {
     let mut w = World::new(params(4));
     w.run(ms(2000));
-    w.agent(0).obeys = Some(Epoch(9));
+    w.agent(0).obeys = Some((Epoch(9), None));
     w.run(ms(600));
     w.agent(0).answers = false;
     w.run(ms(5000));
-    w.agent(1).obeys = Some(Epoch(9));
+    w.agent(1).obeys = Some((Epoch(9), None));
     w.run(ms(5000));
     assert_eq!(w.state(), ChassisState::Normal, "the first one died");
     w.agent(0).answers = true;

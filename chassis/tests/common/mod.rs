@@ -9,7 +9,8 @@ use ballast_types::wire::{
     AgentState, Alert, ChassisState, EventKind, Level, Refusal, RefusalReason, Report,
 };
 use ballast_types::{
-    ActionId, BootId, ChassisId, Epoch, Instant, Machine, Seq, ServerId, Supply, SupplyState, Watts,
+    ActionId, BootId, ChassisId, Epoch, Instance, Instant, Machine, Seq, ServerId, Supply,
+    SupplyState, Watts,
 };
 
 pub(crate) const W: fn(i64) -> Watts = Watts::from_whole;
@@ -38,13 +39,36 @@ pub(crate) fn params(n: usize) -> Params {
 /// One server's agent, as the test wants it.
 pub(crate) struct Agent {
     pub(crate) answers: bool,
-    /// It refuses every message, for it has seen this newer epoch.
-    pub(crate) obeys: Option<Epoch>,
+    /// It refuses every message, for it obeys a manager of this epoch and instance, whose messages advance.
+    pub(crate) obeys: Option<(Epoch, Option<Instance>)>,
+    /// What it draws, or would draw if nothing limited it.
     pub(crate) power: Option<Watts>,
+    /// Its agent keeps its draw under its cap, and says what it holds back.
+    pub(crate) capped: bool,
+    pub(crate) low_cores: u16,
+    /// Its hardware cap, which it cannot exceed.
+    pub(crate) hardware: Option<Watts>,
     pub(crate) restorable: Watts,
     pub(crate) leaving: bool,
     pub(crate) cap: Option<Watts>,
     pub(crate) seq: Seq,
+}
+
+impl Agent {
+    /// What it draws under its caps.
+    pub(crate) fn draw(&self) -> Option<Watts> {
+        let own = self.cap.filter(|_| self.capped);
+        let most = own.unwrap_or(Watts::MAX).min(self.hardware.unwrap_or(Watts::MAX));
+        self.power.map(|power| power.min(most))
+    }
+
+    /// What it holds back.
+    fn holds_back(&self) -> Watts {
+        match (self.power, self.draw()) {
+            (Some(power), Some(draw)) => power - draw,
+            _ => Watts::ZERO,
+        }
+    }
 }
 
 pub(crate) struct World {
@@ -55,6 +79,8 @@ pub(crate) struct World {
     pub(crate) actuator: Option<Result<(), String>>,
     /// What the supplies read, `None`: nothing.
     pub(crate) total: Option<Watts>,
+    /// If set, the supplies read what the servers draw, and so much beside them.
+    pub(crate) beside: Option<Watts>,
     pub(crate) polls: bool,
     /// Everything that came out, with its time.
     pub(crate) log: Vec<(Instant, Output)>,
@@ -73,6 +99,9 @@ impl World {
                 answers: true,
                 obeys: None,
                 power: Some(W(150)),
+                capped: false,
+                low_cores: 20,
+                hardware: None,
                 restorable: W(0),
                 leaving: false,
                 cap: None,
@@ -89,6 +118,7 @@ impl World {
             agents,
             actuator: Some(Ok(())),
             total: Some(W(total)),
+            beside: None,
             polls: true,
             log: vec![],
             next_poll: now + ms(100),
@@ -105,6 +135,31 @@ impl World {
         let half = total.map(|w| w.per(2));
         let supply = Supply { state: SupplyState::Active, input: half };
         Poll { supplies: vec![supply; 2], taken_at: self.now }
+    }
+
+    /// What the supplies read now.
+    fn read(&self) -> Option<Watts> {
+        let sum = || self.agents.values().filter_map(Agent::draw).sum::<Watts>();
+        self.beside.map(|beside| beside + sum()).or(self.total)
+    }
+
+    /// Runs until it is in `state`; panics after two minutes.
+    pub(crate) fn until(&mut self, state: ChassisState) {
+        let late = self.now + ms(120_000);
+        while self.state() != state {
+            assert!(self.now < late, "{:?} after two minutes", self.state());
+            self.run(ms(100));
+        }
+    }
+
+    /// A leap of 4 % over the limit, which one reading shows, begins a capping event; then the supplies
+    /// read `after`.
+    pub(crate) fn begin_event(&mut self, after: Watts) {
+        self.run(ms(1000));
+        self.total = Some(self.chassis.status(self.now).limit_w.ppm(1_040_000));
+        self.run(ms(200));
+        assert_eq!(self.state(), ChassisState::Alerting);
+        self.total = Some(after);
     }
 
     /// Runs for `span`: timers, polls every 200 ms, answers at once.
@@ -124,7 +179,7 @@ impl World {
                 self.drain();
             } else {
                 self.next_poll = self.now + ms(200);
-                let poll = self.poll_of(self.total);
+                let poll = self.poll_of(self.read());
                 self.input(Input::Psu(poll));
             }
         }
@@ -140,9 +195,13 @@ impl World {
     fn drain(&mut self) {
         while let Some(output) = self.chassis.poll_output() {
             self.log.push((self.now, output.clone()));
-            match output {
-                Output::Alert { server, alert } => self.deliver(&server, &alert),
+            match &output {
+                Output::Alert { server, alert } => self.deliver(server, alert),
                 Output::OutOfBandCap { id, .. } | Output::OutOfBandLift { id, .. } => {
+                    let id = *id;
+                    if self.actuator == Some(Ok(())) {
+                        self.apply(output.clone());
+                    }
                     let Some(result) = self.actuator.clone() else { continue };
                     self.chassis.handle_input(self.now, Input::Applied { id, result });
                 }
@@ -151,12 +210,26 @@ impl World {
         }
     }
 
+    /// What a BMC does.
+    fn apply(&mut self, output: Output) {
+        let (server, watts) = match output {
+            Output::OutOfBandCap { server, watts, .. } => (server, Some(watts)),
+            Output::OutOfBandLift { server, .. } => (server, None),
+            _ => return,
+        };
+        if let Some(agent) = self.agents.get_mut(&server) {
+            agent.hardware = watts;
+        }
+    }
+
     fn deliver(&mut self, server: &ServerId, alert: &Alert) {
         let now = self.now;
         let Some(agent) = self.agents.get_mut(server).filter(|a| a.answers) else { return };
-        let answer = if let Some(newest_epoch) = agent.obeys {
-            let reason = RefusalReason::Stale;
-            Answer::Refused(Refusal { reason, newest_epoch, newest_seq: Seq(1), instance: None })
+        let answer = if let Some((newest_epoch, instance)) = agent.obeys {
+            let same = newest_epoch == alert.epoch;
+            let reason = if same { RefusalReason::OtherInstance } else { RefusalReason::Stale };
+            let newest_seq = Seq(now.as_millis());
+            Answer::Refused(Refusal { reason, newest_epoch, newest_seq, instance })
         } else {
             agent.cap = alert.cap_w;
             agent.seq = alert.seq;
@@ -173,6 +246,18 @@ impl World {
 
     pub(crate) fn state(&self) -> ChassisState {
         self.chassis.status(self.now).state
+    }
+
+    /// The caps that the servers hold together.
+    pub(crate) fn granted(&self) -> Watts {
+        let s = self.chassis.status(self.now);
+        s.servers.iter().filter_map(|s| s.granted_w).sum()
+    }
+
+    /// Their fallbacks together, as they were last told.
+    pub(crate) fn fallbacks(&self) -> Watts {
+        let last = |i| self.alerts_to(i).last().map(|(_, alert)| alert.fallback_w);
+        (0..self.agents.len()).filter_map(last).sum()
     }
 
     pub(crate) fn alerts_to(&self, i: usize) -> Vec<(Instant, &Alert)> {
@@ -258,11 +343,11 @@ pub(crate) fn report(server: &ServerId, now: Instant, alert: &Alert, agent: &Age
         seq_seen: alert.seq,
         enforced_seq: alert.cap_w.map(|_| alert.seq),
         state: AgentState::Uncapped,
-        power_w: agent.power,
+        power_w: agent.draw(),
         cap_w: agent.cap,
         sheddable_w: W(0),
-        restorable_w: agent.restorable,
-        low_cores: 20,
+        restorable_w: agent.restorable + agent.holds_back(),
+        low_cores: agent.low_cores,
         min_khz: None,
         min_share_percent: None,
         server_limit: false,
