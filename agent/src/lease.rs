@@ -57,6 +57,18 @@ struct Grant {
     held: bool,
 }
 
+impl Grant {
+    /// When it next changes by itself.
+    ///
+    /// Not inlined: rustc 1.95 (LLVM 22.1) makes the choice an index into the struct and reads there before
+    /// it knows whether there is a grant at all. Without one the index is rubbish, and the read beyond the
+    /// end of the agent can hit a page that is not there.
+    #[inline(never)]
+    fn changes_at(&self) -> Instant {
+        if self.held { self.rise } else { self.end }
+    }
+}
+
 /// What an accepted message changed besides the cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accepted {
@@ -211,7 +223,7 @@ impl Orders {
 
     /// When the cap changes next by itself.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.grant.map(|grant| if grant.held { grant.rise } else { grant.end })
+        self.grant.as_ref().map(Grant::changes_at)
     }
 
     /// The cap in force; `None` is uncapped.
