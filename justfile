@@ -31,6 +31,10 @@ explore *ARGS:
     PROPTEST_RNG_SEED=$(date +%s) cargo test --workspace
     cargo run --release --bin ballast -- experiment faults {{ARGS}}
 
+# Drive two managers and two agents through every history of a few faults, and random ones of many.
+model *MINUTES:
+    cargo run --release --locked --package ballast-model -- {{MINUTES}}
+
 # The figures of README.md: alert latency, the plant's and the replay's speed.
 bench:
     cargo run --release --bin ballast -- bench alerts

@@ -1,0 +1,571 @@
+//! Two managers, two servers with their agents, the messages between them, and time.
+//!
+//! Time moves in ticks: what is under way arrives, timers fire at their own instants, meters are read. So a
+//! tick without a fault is one state. Whatever goes wrong is an action of its own between two ticks.
+
+use core::fmt::{self, Debug};
+use core::hash::{Hash, Hasher};
+use core::time::Duration;
+use std::sync::Arc;
+
+use ballast_agent_core::{Agent, Found, Input as Told, Memory, Output as Done, Reading};
+use ballast_chassis_core::{Answer, Chassis, Input, Ledger, Output, Poll};
+use ballast_types::wire::{Alert, ChassisState, EventKind, Refusal, RefusalReason};
+use ballast_types::{Instant, KiloHertz, Machine as _, Seq, Supply, SupplyState, Watts};
+
+use crate::digest::Digest;
+use crate::plant::{self, FREE, LEASE, TICK};
+use crate::promises::Broken;
+
+/// So many timers of one tick are no accident: a machine that never lets go of one is broken.
+const TIMERS_PER_TICK: usize = 200;
+
+/// Faults are possible from here on; far from the origin, so that no clock starts at zero.
+const BEGIN: Instant = Instant::from_millis(10_000_000);
+
+/// For so many ticks the first manager has ruled by then.
+const RULED_FOR: u32 = 12;
+
+/// What a starting manager finds on its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disk {
+    /// What it wrote.
+    Own,
+    /// Nothing.
+    Lost,
+    /// What the other one wrote.
+    Copied,
+}
+
+/// What a starting agent finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Its memory.
+    Memory,
+    /// No memory.
+    Nothing,
+    /// Its memory; the server was booted, so that nothing is capped, and its clock begins anew.
+    Reboot,
+}
+
+/// A message under way.
+#[derive(Clone, Debug)]
+pub(crate) enum Mail {
+    Alert { from: usize, life: u64, to: usize, alert: Arc<Alert> },
+    Answer { to: usize, life: u64, from: usize, seq: Seq, answer: Arc<Answer> },
+}
+
+/// What becomes of the answer to a message that arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Arrives,
+    Lost,
+    Late,
+}
+
+/// One manager and its disk.
+#[derive(Clone)]
+pub(crate) struct Manager {
+    pub(crate) chassis: Option<Arc<Chassis>>,
+    /// It was running, and is to be started again.
+    pub(crate) stopped: bool,
+    /// Numbers starts, so that nobody answers a dead one.
+    life: u64,
+    disk: Ledger,
+    pub(crate) fenced: bool,
+    /// Which agents contradict it.
+    contradicted: [bool; 2],
+    /// Since the last [`World::listen`]: whether it spoke.
+    pub(crate) spoke: bool,
+    digest: u64,
+}
+
+/// One server, its agent and that agent's memory.
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) agent: Option<Arc<Agent>>,
+    pub(crate) busy: bool,
+    memory: Memory,
+    boots: u32,
+    booted_at: Instant,
+    khz: [KiloHertz; 2],
+    /// What the last agent held: its cap, and its fallback.
+    pub(crate) held: (Option<Watts>, Option<Watts>),
+    /// When the agent started, and the cap that it has forgotten; until it obeys somebody.
+    pub(crate) before: Option<(Instant, Watts)>,
+    /// Which start of a manager the agent obeyed last.
+    obeys: Option<u64>,
+    /// Since the last [`World::listen`]: whom it obeyed.
+    pub(crate) obeyed: [bool; 2],
+    digest: u64,
+}
+
+/// One state.
+#[derive(Clone)]
+pub struct World {
+    pub(crate) now: Instant,
+    pub(crate) managers: [Manager; 2],
+    pub(crate) servers: [Server; 2],
+    /// Arrives with the next tick.
+    pub(crate) flight: Vec<Mail>,
+    /// Arrives whenever it likes.
+    pub(crate) late: Vec<Mail>,
+    /// Which manager cannot reach which server.
+    pub(crate) cut: [[bool; 2]; 2],
+    /// Faults that may still come, and changes of load.
+    pub(crate) left: (u8, u8),
+    /// Everybody who rules has capped since then, and a lease has passed: the sum counts from here on.
+    pub(crate) sum_from: Option<Instant>,
+    /// The first promise that was broken.
+    pub(crate) broken: Option<Broken>,
+    lives: u64,
+    digest: u64,
+}
+
+impl World {
+    /// The first manager has ruled for some seconds; the second was never started.
+    pub(crate) fn ruled(busy: [bool; 2], faults: u8, loads: u8) -> Self {
+        let start = BEGIN.saturating_sub(TICK * RULED_FOR);
+        let manager = Manager {
+            chassis: None,
+            stopped: false,
+            life: 0,
+            disk: Ledger::default(),
+            fenced: false,
+            contradicted: [false; 2],
+            spoke: false,
+            digest: 0,
+        };
+        let server = |busy| Server {
+            agent: None,
+            busy,
+            memory: Memory::default(),
+            boots: 0,
+            booted_at: start.saturating_sub(Duration::from_secs(1000)),
+            khz: [FREE; 2],
+            held: (None, None),
+            before: None,
+            obeys: None,
+            obeyed: [false; 2],
+            digest: 0,
+        };
+        let mut world = Self {
+            now: start,
+            managers: [manager.clone(), manager],
+            servers: busy.map(server),
+            flight: Vec::new(),
+            late: Vec::new(),
+            cut: [[false; 2]; 2],
+            left: (faults, loads),
+            sum_from: None,
+            broken: None,
+            lives: 0,
+            digest: 0,
+        };
+        (0..2).for_each(|index| world.start_agent(index, Kept::Memory));
+        world.start_manager(0, Disk::Own);
+        (0..RULED_FOR).for_each(|_| world.tick());
+        world.seal();
+        world
+    }
+
+    /// How long faults have been possible.
+    pub(crate) fn passed(&self) -> Duration {
+        self.now.since(BEGIN)
+    }
+
+    // ---- time ----
+
+    /// What is under way arrives; then half a second passes.
+    pub(crate) fn tick(&mut self) {
+        for mail in core::mem::take(&mut self.flight) {
+            self.arrive(mail, Reply::Arrives);
+        }
+
+        let end = self.now + TICK;
+        self.fire_until(end);
+        self.now = end;
+
+        for index in 0..2 {
+            let server = &self.servers[index];
+            let watts = plant::draw(index, server.busy, server.khz);
+            let usage = Told::Usage(plant::usage(index, server.busy));
+            let taken_at = server.clock(end);
+            let _ = self.tell_agent(index, usage);
+            let _ = self.tell_agent(index, Told::Power(Reading::Sample { watts, taken_at }));
+        }
+        let draws = (self.servers.iter().enumerate()).map(|(i, s)| plant::draw(i, s.busy, s.khz));
+        let supply = Supply { state: SupplyState::Active, input: Some(plant::total(draws.sum())) };
+        for manager in 0..2 {
+            let poll = Poll { supplies: vec![supply], taken_at: end };
+            self.tell_manager(manager, |chassis, now| chassis.handle_input(now, Input::Psu(poll)));
+        }
+    }
+
+    /// Every timer until `end`, each at its instant.
+    fn fire_until(&mut self, end: Instant) {
+        for _ in 0..TIMERS_PER_TICK {
+            let managers = (self.managers.iter().enumerate())
+                .filter_map(|(i, m)| m.chassis.as_ref()?.poll_timeout().map(|(at, _)| (at, 0, i)));
+            let agents = self.servers.iter().enumerate().filter_map(|(i, s)| {
+                let (at, _) = s.agent.as_ref()?.poll_timeout()?;
+                Some((s.booted_at + at.since(Instant::ZERO), 1, i))
+            });
+            let Some((at, kind, index)) = managers.chain(agents).min().filter(|t| t.0 <= end)
+            else {
+                return;
+            };
+            self.now = self.now.max(at);
+            if kind == 0 {
+                self.tell_manager(index, |chassis, now| chassis.handle_timeout(now));
+            } else {
+                self.tell_agent_with(index, |agent, now| agent.handle_timeout(now));
+            }
+        }
+        panic!("{self:?}: a timer is not let go of");
+    }
+
+    // ---- messages ----
+
+    /// A message comes to its end.
+    pub(crate) fn arrive(&mut self, mail: Mail, reply: Reply) {
+        match mail {
+            Mail::Alert { from, life, to, alert } => {
+                let seq = alert.seq;
+                let answer = self.tell_agent(to, Told::Alert(Arc::unwrap_or_clone(alert)));
+                if matches!(answer, Some(Answer::Report(_))) {
+                    self.servers[to].obeyed[from] = true;
+                    self.servers[to].obeys = Some(life);
+                    self.note_rule();
+                }
+                let Some(answer) = answer.map(Arc::new).filter(|_| !self.cut[from][to]) else {
+                    return;
+                };
+                let mail = Mail::Answer { to: from, life, from: to, seq, answer };
+                match reply {
+                    Reply::Arrives => self.arrive(mail, reply),
+                    Reply::Lost => {}
+                    Reply::Late => self.late.push(mail),
+                }
+            }
+            Mail::Answer { to, life, from, seq, answer } => {
+                if self.managers[to].life == life {
+                    self.note_word(to, from, &answer);
+                    let (server, answer) = (plant::server(from), Arc::unwrap_or_clone(answer));
+                    let input = Input::Answer { server, seq, answer };
+                    self.tell_manager(to, |chassis, now| chassis.handle_input(now, input));
+                }
+            }
+        }
+    }
+
+    /// Whether an agent says that another manager rules.
+    fn note_word(&mut self, manager: usize, from: usize, answer: &Answer) {
+        let manager = &mut self.managers[manager];
+        let own = manager.chassis.as_ref().map(|chassis| chassis.params().instance);
+        manager.contradicted[from] = match answer {
+            Answer::Report(_) => false,
+            Answer::Refused(Refusal { reason: RefusalReason::OtherInstance, .. }) => true,
+            Answer::Refused(Refusal { newest_epoch, instance, .. }) => {
+                let epoch = manager.disk.epoch;
+                *newest_epoch > epoch
+                    || (*newest_epoch == epoch && instance.is_some() && *instance != own)
+            }
+            Answer::Nothing(_) => manager.contradicted[from],
+        };
+    }
+
+    // ---- managers ----
+
+    /// Starts a manager.
+    pub(crate) fn start_manager(&mut self, index: usize, disk: Disk) {
+        self.lives += 1;
+        let ledger = match disk {
+            Disk::Own => self.managers[index].disk.clone(),
+            Disk::Lost => Ledger::default(),
+            Disk::Copied => self.managers[1 - index].disk.clone(),
+        };
+        // Drawn at random in truth: here by turns higher and lower than all before.
+        let number = if self.lives % 2 == 1 { 100 + self.lives } else { 100 - self.lives };
+        let chassis = Chassis::new(plant::chassis_params(number), ledger, self.now);
+        let manager = &mut self.managers[index];
+        manager.chassis = Some(Arc::new(chassis));
+        manager.life = self.lives;
+        (manager.stopped, manager.fenced, manager.contradicted) = (false, false, [false; 2]);
+        self.sum_from = None;
+        self.tell_manager(index, |_, _| {});
+    }
+
+    /// Kills a manager.
+    pub(crate) fn stop_manager(&mut self, index: usize) {
+        let manager = &mut self.managers[index];
+        (manager.chassis, manager.stopped, manager.digest) = (None, true, 0);
+        self.note_rule();
+    }
+
+    fn tell_manager(&mut self, index: usize, tell: impl FnOnce(&mut Chassis, Instant)) {
+        let Some(chassis) = &mut self.managers[index].chassis else { return };
+        let chassis = Arc::make_mut(chassis);
+        tell(chassis, self.now);
+        let outputs: Vec<_> = core::iter::from_fn(|| chassis.poll_output()).collect();
+
+        let manager = &mut self.managers[index];
+        manager.digest = 0;
+        for output in outputs {
+            match output {
+                Output::Alert { server, alert } => {
+                    let to = usize::from(server == plant::server(1));
+                    manager.spoke = true;
+                    let mail =
+                        Mail::Alert { from: index, life: manager.life, to, alert: Arc::new(alert) };
+                    self.flight.extend(Some(mail).filter(|_| !self.cut[index][to]));
+                }
+                Output::Ledger(ledger) => manager.disk = ledger,
+                Output::Event(event) => {
+                    if let EventKind::ChassisState { to: ChassisState::Fenced, cause, .. } =
+                        event.kind
+                    {
+                        manager.fenced = true;
+                        let words = manager.contradicted.iter().filter(|said| **said).count();
+                        if words < 2 {
+                            let what = format!("m{index} is fenced by {words} agents: {cause}");
+                            self.broken.get_or_insert(Broken::LoneWord(what));
+                        }
+                    }
+                }
+                // No server has a hardware path.
+                Output::OutOfBandCap { .. } | Output::OutOfBandLift { .. } => {}
+            }
+        }
+        self.note_rule();
+    }
+
+    /// From when on the sum of caps counts: a lease after everybody who rules began to cap, or died. Who
+    /// is obeyed by nobody does not rule.
+    fn note_rule(&mut self) {
+        let rules = |m: &&Manager| m.acts() && self.servers.iter().any(|s| s.obeys == Some(m.life));
+        let mut rulers = self.managers.iter().filter(rules).filter_map(|m| m.chassis.as_ref());
+        let all_cap = rulers.all(|chassis| chassis.is_capping());
+        self.sum_from = self.sum_from.or(Some(self.now + LEASE)).filter(|_| all_cap);
+    }
+
+    // ---- agents ----
+
+    /// Starts an agent.
+    pub(crate) fn start_agent(&mut self, index: usize, kept: Kept) {
+        let now = self.now;
+        let server = &mut self.servers[index];
+        server.before = server.held.0.or(server.held.1).map(|cap| (now, cap));
+        match kept {
+            Kept::Memory => {}
+            Kept::Nothing => server.memory = Memory::default(),
+            Kept::Reboot => {
+                server.boots += 1;
+                server.booted_at = now.saturating_sub(TICK);
+                server.khz = [FREE; 2];
+            }
+        }
+        let capped =
+            (0..).map(ballast_types::CoreId).zip(server.khz).filter(|(_, khz)| *khz < FREE);
+        let found = Found { memory: server.memory, capped: capped.collect(), ..Found::default() };
+        let params = plant::agent_params(index, server.boots);
+        server.agent = Some(Arc::new(Agent::new(params, found, server.clock(now))));
+        let _ = self.tell_agent(index, Told::Vms(plant::vms()));
+    }
+
+    /// Kills an agent; what it has set stays.
+    pub(crate) fn stop_agent(&mut self, index: usize) {
+        let server = &mut self.servers[index];
+        (server.agent, server.obeys, server.digest) = (None, None, 0);
+        self.note_rule();
+    }
+
+    /// Tells an agent something; its answer, if it gives one.
+    fn tell_agent(&mut self, index: usize, told: Told) -> Option<Answer> {
+        self.tell_agent_with(index, |agent, now| agent.handle_input(now, told))
+    }
+
+    fn tell_agent_with(
+        &mut self,
+        index: usize,
+        tell: impl FnOnce(&mut Agent, Instant),
+    ) -> Option<Answer> {
+        let server = &mut self.servers[index];
+        let now = server.clock(self.now);
+        let agent = Arc::make_mut(server.agent.as_mut()?);
+        tell(agent, now);
+        let mut answer = None;
+        while let Some(output) = agent.poll_output() {
+            let action = output.action();
+            match output {
+                Done::SetPstate { core, khz, .. } => server.khz[usize::from(core.0)] = khz,
+                Done::Lift { core, .. } => server.khz[usize::from(core.0)] = FREE,
+                Done::Remember(memory) => server.memory = memory,
+                Done::Report(report) => {
+                    server.before = None;
+                    answer = Some(Answer::Report(Box::new(report)));
+                }
+                Done::Refuse(refusal) => answer = Some(Answer::Refused(refusal)),
+                _ => {}
+            }
+            if let Some(id) = action {
+                agent.handle_input(now, Told::Applied { id, result: Ok(()) });
+            }
+        }
+        server.held = (agent.cap(), agent.fallback());
+        server.digest = 0;
+        answer
+    }
+
+    // ---- looking at it ----
+
+    /// From now on it is noted who speaks and who is obeyed.
+    pub(crate) fn listen(&mut self) {
+        self.managers.iter_mut().for_each(|m| m.spoke = false);
+        self.servers.iter_mut().for_each(|s| s.obeyed = [false; 2]);
+    }
+
+    /// Whether nothing is wrong now: nobody down, nothing cut off, nothing late.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.late.is_empty()
+            && self.cut == [[false; 2]; 2]
+            && self.managers.iter().all(|m| !m.stopped)
+            && self.servers.iter().all(|s| s.agent.is_some())
+    }
+
+    /// Ends every fault: who is down starts, who is cut off is reached, what is late arrives.
+    pub(crate) fn mend(&mut self) {
+        self.cut = [[false; 2]; 2];
+        for index in 0..2 {
+            if self.managers[index].stopped {
+                self.start_manager(index, Disk::Own);
+            }
+            if self.servers[index].agent.is_none() {
+                self.start_agent(index, Kept::Memory);
+            }
+        }
+        let late = core::mem::take(&mut self.late);
+        late.into_iter().for_each(|mail| self.arrive(mail, Reply::Arrives));
+    }
+
+    /// Takes the digest: of machines only where they have moved, or time has.
+    pub(crate) fn seal(&mut self) {
+        let now = self.now;
+        for manager in self.managers.iter_mut().filter(|m| m.digest == 0) {
+            manager.digest = Digest::at(now).add(&manager.chassis).finish();
+        }
+        for server in self.servers.iter_mut().filter(|s| s.digest == 0) {
+            server.digest = Digest::at(server.clock(now)).add(&server.agent).finish();
+        }
+        let managers = self
+            .managers
+            .each_ref()
+            .map(|m| (m.digest, m.life, &m.disk, m.stopped, m.fenced, m.contradicted));
+        let servers = self
+            .servers
+            .each_ref()
+            .map(|s| (s.digest, s.busy, s.memory, s.boots, s.khz, s.held, s.before, s.obeys));
+        self.digest = Digest::at(now)
+            .add(&(managers, servers, &self.flight, &self.late, self.cut))
+            .add(&(self.left, self.sum_from, self.lives, &self.broken))
+            .finish();
+    }
+}
+
+impl Manager {
+    /// Whether it runs, and has not been fenced.
+    pub(crate) fn acts(&self) -> bool {
+        self.chassis.is_some() && !self.fenced
+    }
+}
+
+impl Server {
+    /// Its own clock, since its boot.
+    pub(crate) fn clock(&self, now: Instant) -> Instant {
+        Instant::ZERO + now.since(self.booted_at)
+    }
+}
+
+impl Hash for World {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.digest.hash(state);
+    }
+}
+
+impl PartialEq for World {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+/// A watt in few letters; `-` is uncapped.
+struct Cap(Option<Watts>);
+
+impl fmt::Display for Cap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(watts) => write!(f, "{:.0}", watts.as_f64()),
+            None => f.write_str("-"),
+        }
+    }
+}
+
+/// One line of a trace.
+impl Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:4.1} s ", self.passed().as_secs_f64())?;
+        for (index, manager) in self.managers.iter().enumerate() {
+            write!(f, "| m{index} ")?;
+            match &manager.chassis {
+                None => write!(f, "down ")?,
+                Some(chassis) => {
+                    let state = chassis.status(self.now);
+                    let said = (0..2).filter(|&s| manager.contradicted[s]);
+                    let said: Vec<_> = said.map(plant::server).collect();
+                    write!(f, "epoch {} {:?} ", state.epoch, state.state)?;
+                    for server in &state.servers {
+                        write!(f, "{}:{:?} ", server.server, server.slot)?;
+                    }
+                    said.iter().try_for_each(|s| write!(f, "(refused by {s}) "))?;
+                }
+            }
+        }
+        for (index, server) in self.servers.iter().enumerate() {
+            let (cap, fallback) = (Cap(server.held.0), Cap(server.held.1));
+            let load = if server.busy { "busy" } else { "calm" };
+            let down = if server.agent.is_some() { "" } else { " down" };
+            let epoch = server.memory.epoch;
+            write!(
+                f,
+                "| {} {load}{down} epoch {epoch} cap {cap} fallback {fallback} ",
+                plant::server(index)
+            )?;
+        }
+        for (name, mails) in [("under way", &self.flight), ("late", &self.late)] {
+            if !mails.is_empty() {
+                write!(f, "| {name}: ")?;
+                mails.iter().enumerate().try_for_each(|(i, mail)| write!(f, "[{i}] {mail} "))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Mail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alert { from, to, alert, .. } => {
+                let Alert { epoch, seq, cap_w, .. } = **alert;
+                write!(f, "m{from}→{} {epoch}/{seq} cap {}", plant::server(*to), Cap(cap_w))
+            }
+            Self::Answer { to, from, seq, answer, .. } => {
+                let kind = match **answer {
+                    Answer::Report(_) => "report",
+                    Answer::Refused(_) => "refusal",
+                    Answer::Nothing(_) => "nothing",
+                };
+                write!(f, "{}→m{to} {kind} to {seq}", plant::server(*from))
+            }
+        }
+    }
+}
