@@ -3,7 +3,7 @@
 use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use stateright::{Checker as _, Chooser, Model as _, Property};
 
@@ -52,8 +52,8 @@ pub struct Model {
     pub loads: u8,
     /// For so long faults may begin.
     pub horizon: Duration,
-    /// Nothing new is looked at after this.
-    until: Option<std::time::Instant>,
+    /// While it is searched: nothing new is looked at after this. A history is told without.
+    until: Arc<Mutex<Option<std::time::Instant>>>,
     settled: Arc<AtomicUsize>,
 }
 
@@ -61,7 +61,7 @@ impl Model {
     /// A model with every kind of fault.
     #[must_use]
     pub fn new(faults: u8, loads: u8, horizon: Duration) -> Self {
-        Self { faults, loads, horizon, until: None, settled: Arc::default() }
+        Self { faults, loads, horizon, until: Arc::default(), settled: Arc::default() }
     }
 
     fn faults_of(world: &World, actions: &mut Vec<Action>) {
@@ -156,7 +156,8 @@ impl stateright::Model for Model {
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        let over = self.until.is_some_and(|until| std::time::Instant::now() > until);
+        let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let over = until.is_some_and(|until| std::time::Instant::now() > until);
         if over || world.broken.is_some() || world.passed() >= self.horizon {
             return;
         }
@@ -198,7 +199,7 @@ impl stateright::Model for Model {
 
     fn properties(&self) -> Vec<Property<Self>> {
         fn holds(world: &World, promise: &str) -> bool {
-            world.broken.as_ref().is_none_or(|broken| broken.promise() != promise)
+            world.broken.as_ref().is_none_or(|broken| broken.promise != promise)
         }
         vec![
             Property::always(TWICE, |_, world| holds(world, TWICE)),
@@ -213,8 +214,10 @@ impl stateright::Model for Model {
 /// How a model is searched.
 #[derive(Clone, Copy, Debug)]
 pub enum Search {
-    /// Every history, or as many as the time allows.
-    Every(Duration),
+    /// Every history, shorter ones first, or as many as the time allows.
+    Short(Duration),
+    /// The same in little memory, one history after the other.
+    Deep(Duration),
     /// Random histories for so long, from this seed.
     Random(Duration, u64),
 }
@@ -239,19 +242,29 @@ pub struct Outcome {
 impl Model {
     /// Searches. With one thread the histories found are the shortest.
     #[must_use]
-    pub fn search(mut self, search: Search, threads: usize) -> Outcome {
+    pub fn search(self, search: Search, threads: usize) -> Outcome {
         let begin = std::time::Instant::now();
         let (settled, model) = (self.settled.clone(), self.clone());
-        let (Search::Every(limit) | Search::Random(limit, _)) = search;
-        self.until = Some(begin + limit);
+        let (Search::Short(limit) | Search::Deep(limit) | Search::Random(limit, _)) = search;
+        let set = |until| {
+            *model.until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        };
+        set(Some(begin + limit));
         let builder = self.checker().threads(threads);
         let (states, depth, found) = match search {
-            Search::Every(_) => {
+            Search::Short(_) => {
                 let checker = builder.spawn_bfs().join();
+                set(None);
+                (checker.unique_state_count(), checker.max_depth(), checker.discoveries())
+            }
+            Search::Deep(_) => {
+                let checker = builder.spawn_dfs().join();
+                set(None);
                 (checker.unique_state_count(), checker.max_depth(), checker.discoveries())
             }
             Search::Random(_, seed) => {
                 let checker = builder.timeout(limit).spawn_simulation(seed, Mostly).join();
+                set(None);
                 (checker.state_count(), checker.max_depth(), checker.discoveries())
             }
         };
@@ -275,7 +288,7 @@ impl Model {
             end = Some(world);
         }
         let Some(mut end) = end else { return String::new() };
-        let broken = end.broken.take().map(|broken| format!("BROKEN: {broken}"));
+        let broken = end.broken.take().map(|it| format!("BROKEN: {}: {}", it.promise, it.what));
         end.judge_sum();
         if end.broken.is_none() {
             lines.push("    no more faults".to_owned());

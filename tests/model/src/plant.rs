@@ -1,7 +1,7 @@
 //! What the machines are made of, and what their servers draw.
 //!
-//! One server runs much batch work, the other little; each has a user-facing VM that is calm or busy. With
-//! one of them busy the chassis reaches the alert threshold, with both it is far above its budget.
+//! Both servers run batch work, and a user-facing VM that is calm or busy. While both are calm all fits. With
+//! one of them busy the chassis is above its budget, and needs are uneven; with both, the floor just fits.
 
 use core::time::Duration;
 
@@ -30,6 +30,9 @@ pub(crate) const SHARABLE: Watts = Watts::from_whole(480);
 /// What each would get if all got the same.
 pub(crate) const EVEN: Watts = Watts::from_whole(240);
 
+/// The lowest cap that a BMC keeps.
+const FLOOR: Watts = Watts::from_whole(150);
+
 /// The supply carries more than the budget: it is no part of what is looked at.
 const RATED: Watts = Watts::from_whole(1000);
 
@@ -54,7 +57,7 @@ pub(crate) fn server(index: usize) -> ServerId {
 /// The parameters of a manager's start. Everything has its default, but for what would make a step of
 /// time more than one state, and for a capping event's end, which else were beyond every horizon.
 pub(crate) fn chassis_params(instance: u64) -> ChassisParams {
-    let servers = (0..2).map(|index| Server::new(server(index), None)).collect();
+    let servers = (0..2).map(|index| Server::new(server(index), Some(FLOOR))).collect();
     let chassis = id(ChassisId::new("chassis"));
     ChassisParams {
         instance: Instance(instance),
@@ -76,7 +79,7 @@ pub(crate) fn agent_params(index: usize, boot: u32) -> AgentParams {
     AgentParams {
         sample_period: TICK,
         settle: TICK,
-        // Neither the server's own limit nor the BMC can help out here: leases alone hold.
+        // What the leases promise must hold without it.
         server_limit_floor: None,
         ..AgentParams::defaults(server(index), boot, id(ChassisId::new("chassis")), cores)
     }
@@ -96,7 +99,7 @@ pub(crate) fn vms() -> Vec<Vm> {
 
 /// How busy each VM of server `index` is, batch first.
 fn load(index: usize, busy: bool) -> [f64; 2] {
-    [[1.0, 0.3][index], if busy { 1.0 } else { 0.2 }]
+    [[0.9, 0.8][index], if busy { 1.0 } else { 0.2 }]
 }
 
 /// The same as the agent is told.

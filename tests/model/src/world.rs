@@ -11,11 +11,11 @@ use std::sync::Arc;
 use ballast_agent_core::{Agent, Found, Input as Told, Memory, Output as Done, Reading};
 use ballast_chassis_core::{Answer, Chassis, Input, Ledger, Output, Poll};
 use ballast_types::wire::{Alert, ChassisState, EventKind, Refusal, RefusalReason};
-use ballast_types::{Instant, KiloHertz, Machine as _, Seq, Supply, SupplyState, Watts};
+use ballast_types::{Epoch, Instant, KiloHertz, Machine as _, Seq, Supply, SupplyState, Watts};
 
-use crate::digest::Digest;
+use crate::digest::digest;
 use crate::plant::{self, FREE, LEASE, TICK};
-use crate::promises::Broken;
+use crate::promises::{Broken, LONE_WORD};
 
 /// So many timers of one tick are no accident: a machine that never lets go of one is broken.
 const TIMERS_PER_TICK: usize = 200;
@@ -64,7 +64,7 @@ pub(crate) enum Reply {
 }
 
 /// One manager and its disk.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Manager {
     pub(crate) chassis: Option<Arc<Chassis>>,
     /// It was running, and is to be started again.
@@ -73,15 +73,15 @@ pub(crate) struct Manager {
     life: u64,
     disk: Ledger,
     pub(crate) fenced: bool,
-    /// Which agents contradict it.
-    contradicted: [bool; 2],
+    /// Which agents contradict it, and in the answer to which message; older answers say nothing.
+    words: [(Seq, bool); 2],
     /// Since the last [`World::listen`]: whether it spoke.
     pub(crate) spoke: bool,
     digest: u64,
 }
 
 /// One server, its agent and that agent's memory.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Server {
     pub(crate) agent: Option<Arc<Agent>>,
     pub(crate) busy: bool,
@@ -91,6 +91,8 @@ pub(crate) struct Server {
     khz: [KiloHertz; 2],
     /// What the last agent held: its cap, and its fallback.
     pub(crate) held: (Option<Watts>, Option<Watts>),
+    /// The cap that its BMC keeps.
+    pub(crate) hardware: Option<Watts>,
     /// When the agent started, and the cap that it has forgotten; until it obeys somebody.
     pub(crate) before: Option<(Instant, Watts)>,
     /// Which start of a manager the agent obeyed last.
@@ -126,32 +128,11 @@ impl World {
     /// The first manager has ruled for some seconds; the second was never started.
     pub(crate) fn ruled(busy: [bool; 2], faults: u8, loads: u8) -> Self {
         let start = BEGIN.saturating_sub(TICK * RULED_FOR);
-        let manager = Manager {
-            chassis: None,
-            stopped: false,
-            life: 0,
-            disk: Ledger::default(),
-            fenced: false,
-            contradicted: [false; 2],
-            spoke: false,
-            digest: 0,
-        };
-        let server = |busy| Server {
-            agent: None,
-            busy,
-            memory: Memory::default(),
-            boots: 0,
-            booted_at: start.saturating_sub(Duration::from_secs(1000)),
-            khz: [FREE; 2],
-            held: (None, None),
-            before: None,
-            obeys: None,
-            obeyed: [false; 2],
-            digest: 0,
-        };
+        let booted_at = start.saturating_sub(Duration::from_secs(1000));
+        let server = |busy| Server { busy, booted_at, khz: [FREE; 2], ..Server::default() };
         let mut world = Self {
             now: start,
-            managers: [manager.clone(), manager],
+            managers: Default::default(),
             servers: busy.map(server),
             flight: Vec::new(),
             late: Vec::new(),
@@ -163,6 +144,8 @@ impl World {
             digest: 0,
         };
         (0..2).for_each(|index| world.start_agent(index, Kept::Memory));
+        // Not the first of its chassis, so that the loss of its ledger leads back.
+        world.managers[0].disk.epoch = Epoch(5);
         world.start_manager(0, Disk::Own);
         (0..RULED_FOR).for_each(|_| world.tick());
         world.seal();
@@ -188,17 +171,17 @@ impl World {
 
         for index in 0..2 {
             let server = &self.servers[index];
-            let watts = plant::draw(index, server.busy, server.khz);
+            let watts = server.draw(index);
             let usage = Told::Usage(plant::usage(index, server.busy));
             let taken_at = server.clock(end);
-            let _ = self.tell_agent(index, usage);
-            let _ = self.tell_agent(index, Told::Power(Reading::Sample { watts, taken_at }));
+            self.tell_agent(index, Some(usage));
+            self.tell_agent(index, Some(Told::Power(Reading::Sample { watts, taken_at })));
         }
-        let draws = (self.servers.iter().enumerate()).map(|(i, s)| plant::draw(i, s.busy, s.khz));
+        let draws = self.servers.iter().enumerate().map(|(index, server)| server.draw(index));
         let supply = Supply { state: SupplyState::Active, input: Some(plant::total(draws.sum())) };
         for manager in 0..2 {
             let poll = Poll { supplies: vec![supply], taken_at: end };
-            self.tell_manager(manager, |chassis, now| chassis.handle_input(now, Input::Psu(poll)));
+            self.tell_manager(manager, Some(Input::Psu(poll)));
         }
     }
 
@@ -217,9 +200,9 @@ impl World {
             };
             self.now = self.now.max(at);
             if kind == 0 {
-                self.tell_manager(index, |chassis, now| chassis.handle_timeout(now));
+                self.tell_manager(index, None);
             } else {
-                self.tell_agent_with(index, |agent, now| agent.handle_timeout(now));
+                self.tell_agent(index, None);
             }
         }
         panic!("{self:?}: a timer is not let go of");
@@ -232,7 +215,7 @@ impl World {
         match mail {
             Mail::Alert { from, life, to, alert } => {
                 let seq = alert.seq;
-                let answer = self.tell_agent(to, Told::Alert(Arc::unwrap_or_clone(alert)));
+                let answer = self.tell_agent(to, Some(Told::Alert(Arc::unwrap_or_clone(alert))));
                 if matches!(answer, Some(Answer::Report(_))) {
                     self.servers[to].obeyed[from] = true;
                     self.servers[to].obeys = Some(life);
@@ -250,29 +233,31 @@ impl World {
             }
             Mail::Answer { to, life, from, seq, answer } => {
                 if self.managers[to].life == life {
-                    self.note_word(to, from, &answer);
+                    self.note_word(to, from, seq, &answer);
                     let (server, answer) = (plant::server(from), Arc::unwrap_or_clone(answer));
                     let input = Input::Answer { server, seq, answer };
-                    self.tell_manager(to, |chassis, now| chassis.handle_input(now, input));
+                    self.tell_manager(to, Some(input));
                 }
             }
         }
     }
 
     /// Whether an agent says that another manager rules.
-    fn note_word(&mut self, manager: usize, from: usize, answer: &Answer) {
+    fn note_word(&mut self, manager: usize, from: usize, seq: Seq, answer: &Answer) {
         let manager = &mut self.managers[manager];
-        let own = manager.chassis.as_ref().map(|chassis| chassis.params().instance);
-        manager.contradicted[from] = match answer {
-            Answer::Report(_) => false,
+        let (own, epoch) =
+            (manager.chassis.as_ref().map(|c| c.params().instance), manager.disk.epoch);
+        let contradicts = match answer {
             Answer::Refused(Refusal { reason: RefusalReason::OtherInstance, .. }) => true,
             Answer::Refused(Refusal { newest_epoch, instance, .. }) => {
-                let epoch = manager.disk.epoch;
-                *newest_epoch > epoch
-                    || (*newest_epoch == epoch && instance.is_some() && *instance != own)
+                let other = instance.is_some() && *instance != own;
+                *newest_epoch > epoch || (*newest_epoch == epoch && other)
             }
-            Answer::Nothing(_) => manager.contradicted[from],
+            Answer::Report(_) | Answer::Nothing(_) => false,
         };
+        if seq > manager.words[from].0 {
+            manager.words[from] = (seq, contradicts);
+        }
     }
 
     // ---- managers ----
@@ -291,9 +276,9 @@ impl World {
         let manager = &mut self.managers[index];
         manager.chassis = Some(Arc::new(chassis));
         manager.life = self.lives;
-        (manager.stopped, manager.fenced, manager.contradicted) = (false, false, [false; 2]);
+        (manager.stopped, manager.fenced, manager.words) = (false, false, Default::default());
         self.sum_from = None;
-        self.tell_manager(index, |_, _| {});
+        self.tell_manager(index, None);
     }
 
     /// Kills a manager.
@@ -303,12 +288,17 @@ impl World {
         self.note_rule();
     }
 
-    fn tell_manager(&mut self, index: usize, tell: impl FnOnce(&mut Chassis, Instant)) {
+    /// Tells a manager something, or only the time.
+    fn tell_manager(&mut self, index: usize, input: Option<Input>) {
         let Some(chassis) = &mut self.managers[index].chassis else { return };
         let chassis = Arc::make_mut(chassis);
-        tell(chassis, self.now);
+        match input {
+            Some(input) => chassis.handle_input(self.now, input),
+            None => chassis.handle_timeout(self.now),
+        }
         let outputs: Vec<_> = core::iter::from_fn(|| chassis.poll_output()).collect();
 
+        let mut hardware = Vec::new();
         let manager = &mut self.managers[index];
         manager.digest = 0;
         for output in outputs {
@@ -326,18 +316,26 @@ impl World {
                         event.kind
                     {
                         manager.fenced = true;
-                        let words = manager.contradicted.iter().filter(|said| **said).count();
+                        let words =
+                            manager.words.iter().filter(|(_, contradicts)| *contradicts).count();
                         if words < 2 {
                             let what = format!("m{index} is fenced by {words} agents: {cause}");
-                            self.broken.get_or_insert(Broken::LoneWord(what));
+                            self.broken.get_or_insert(Broken { promise: LONE_WORD, what });
                         }
                     }
                 }
-                // No server has a hardware path.
-                Output::OutOfBandCap { .. } | Output::OutOfBandLift { .. } => {}
+                Output::OutOfBandCap { id, server, watts } => {
+                    hardware.push((id, server, Some(watts)));
+                }
+                Output::OutOfBandLift { id, server } => hardware.push((id, server, None)),
             }
         }
         self.note_rule();
+        for (id, server, cap) in hardware {
+            self.servers[usize::from(server == plant::server(1))].hardware = cap;
+            let done = Input::Applied { id, result: Ok(()) };
+            self.tell_manager(index, Some(done));
+        }
     }
 
     /// From when on the sum of caps counts: a lease after everybody who rules began to cap, or died. Who
@@ -355,7 +353,9 @@ impl World {
     pub(crate) fn start_agent(&mut self, index: usize, kept: Kept) {
         let now = self.now;
         let server = &mut self.servers[index];
-        server.before = server.held.0.or(server.held.1).map(|cap| (now, cap));
+        let held = server.held.0.or(server.held.1);
+        let forgotten = server.before.map(|(_, cap)| cap);
+        server.before = held.into_iter().chain(forgotten).min().map(|cap| (now, cap));
         match kept {
             Kept::Memory => {}
             Kept::Nothing => server.memory = Memory::default(),
@@ -370,7 +370,7 @@ impl World {
         let found = Found { memory: server.memory, capped: capped.collect(), ..Found::default() };
         let params = plant::agent_params(index, server.boots);
         server.agent = Some(Arc::new(Agent::new(params, found, server.clock(now))));
-        let _ = self.tell_agent(index, Told::Vms(plant::vms()));
+        self.tell_agent(index, Some(Told::Vms(plant::vms())));
     }
 
     /// Kills an agent; what it has set stays.
@@ -380,20 +380,15 @@ impl World {
         self.note_rule();
     }
 
-    /// Tells an agent something; its answer, if it gives one.
-    fn tell_agent(&mut self, index: usize, told: Told) -> Option<Answer> {
-        self.tell_agent_with(index, |agent, now| agent.handle_input(now, told))
-    }
-
-    fn tell_agent_with(
-        &mut self,
-        index: usize,
-        tell: impl FnOnce(&mut Agent, Instant),
-    ) -> Option<Answer> {
+    /// Tells an agent something, or only the time; its answer, if it gives one.
+    fn tell_agent(&mut self, index: usize, told: Option<Told>) -> Option<Answer> {
         let server = &mut self.servers[index];
         let now = server.clock(self.now);
         let agent = Arc::make_mut(server.agent.as_mut()?);
-        tell(agent, now);
+        match told {
+            Some(told) => agent.handle_input(now, told),
+            None => agent.handle_timeout(now),
+        }
         let mut answer = None;
         while let Some(output) = agent.poll_output() {
             let action = output.action();
@@ -448,27 +443,23 @@ impl World {
         late.into_iter().for_each(|mail| self.arrive(mail, Reply::Arrives));
     }
 
-    /// Takes the digest: of machines only where they have moved, or time has.
+    /// Takes the digest: of machines only where they have moved.
     pub(crate) fn seal(&mut self) {
-        let now = self.now;
         for manager in self.managers.iter_mut().filter(|m| m.digest == 0) {
-            manager.digest = Digest::at(now).add(&manager.chassis).finish();
+            manager.digest = digest(&manager.chassis);
         }
         for server in self.servers.iter_mut().filter(|s| s.digest == 0) {
-            server.digest = Digest::at(server.clock(now)).add(&server.agent).finish();
+            server.digest = digest(&server.agent);
         }
-        let managers = self
-            .managers
-            .each_ref()
-            .map(|m| (m.digest, m.life, &m.disk, m.stopped, m.fenced, m.contradicted));
-        let servers = self
-            .servers
-            .each_ref()
-            .map(|s| (s.digest, s.busy, s.memory, s.boots, s.khz, s.held, s.before, s.obeys));
-        self.digest = Digest::at(now)
-            .add(&(managers, servers, &self.flight, &self.late, self.cut))
-            .add(&(self.left, self.sum_from, self.lives, &self.broken))
-            .finish();
+        let managers = (self.managers.each_ref())
+            .map(|m| (m.digest, m.life, &m.disk, m.stopped, m.fenced, m.words));
+        let servers = self.servers.each_ref().map(|s| {
+            let facts = (s.digest, s.busy, s.memory, s.boots, s.booted_at, s.khz, s.obeys);
+            (facts, s.held, s.before, s.hardware)
+        });
+        let network = (&self.flight, &self.late, self.cut);
+        let rest = (self.now, self.left, self.sum_from, self.lives, &self.broken);
+        self.digest = digest(&(managers, servers, network, rest));
     }
 }
 
@@ -480,6 +471,12 @@ impl Manager {
 }
 
 impl Server {
+    /// What server `index` draws, if it is this one.
+    fn draw(&self, index: usize) -> Watts {
+        let draw = plant::draw(index, self.busy, self.khz);
+        self.hardware.map_or(draw, |cap| draw.min(cap))
+    }
+
     /// Its own clock, since its boot.
     pub(crate) fn clock(&self, now: Instant) -> Instant {
         Instant::ZERO + now.since(self.booted_at)
@@ -498,56 +495,36 @@ impl PartialEq for World {
     }
 }
 
-/// A watt in few letters; `-` is uncapped.
-struct Cap(Option<Watts>);
-
-impl fmt::Display for Cap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(watts) => write!(f, "{:.0}", watts.as_f64()),
-            None => f.write_str("-"),
-        }
-    }
-}
-
-/// One line of a trace.
+/// One line of a history: a cap of 0 W stands for none.
 impl Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:4.1} s ", self.passed().as_secs_f64())?;
         for (index, manager) in self.managers.iter().enumerate() {
-            write!(f, "| m{index} ")?;
-            match &manager.chassis {
-                None => write!(f, "down ")?,
-                Some(chassis) => {
-                    let state = chassis.status(self.now);
-                    let said = (0..2).filter(|&s| manager.contradicted[s]);
-                    let said: Vec<_> = said.map(plant::server).collect();
-                    write!(f, "epoch {} {:?} ", state.epoch, state.state)?;
-                    for server in &state.servers {
-                        write!(f, "{}:{:?} ", server.server, server.slot)?;
-                    }
-                    said.iter().try_for_each(|s| write!(f, "(refused by {s}) "))?;
-                }
+            let Some(chassis) = &manager.chassis else {
+                write!(f, "| m{index} down ")?;
+                continue;
+            };
+            let status = chassis.status(self.now);
+            write!(f, "| m{index} epoch {} {:?} ", status.epoch, status.state)?;
+            for (server, (_, refused)) in status.servers.iter().zip(manager.words) {
+                let refused = if refused { " refuses" } else { "" };
+                write!(f, "{}:{:?}{refused} ", server.server, server.slot)?;
             }
         }
         for (index, server) in self.servers.iter().enumerate() {
-            let (cap, fallback) = (Cap(server.held.0), Cap(server.held.1));
             let load = if server.busy { "busy" } else { "calm" };
             let down = if server.agent.is_some() { "" } else { " down" };
-            let epoch = server.memory.epoch;
-            write!(
-                f,
-                "| {} {load}{down} epoch {epoch} cap {cap} fallback {fallback} ",
-                plant::server(index)
-            )?;
+            let caps =
+                [server.held.0, server.held.1, server.hardware].map(Option::unwrap_or_default);
+            let [cap, fallback, hardware] = caps.map(Watts::as_f64);
+            let (name, epoch) = (plant::server(index), server.memory.epoch);
+            write!(f, "| {name} {load}{down} epoch {epoch} cap {cap:.0} fallback {fallback:.0} ")?;
+            write!(f, "hardware {hardware:.0} ")?;
         }
-        for (name, mails) in [("under way", &self.flight), ("late", &self.late)] {
-            if !mails.is_empty() {
-                write!(f, "| {name}: ")?;
-                mails.iter().enumerate().try_for_each(|(i, mail)| write!(f, "[{i}] {mail} "))?;
-            }
-        }
-        Ok(())
+        write!(f, "| under way: ")?;
+        self.flight.iter().try_for_each(|mail| write!(f, "{mail}, "))?;
+        write!(f, "late: ")?;
+        self.late.iter().try_for_each(|mail| write!(f, "{mail}, "))
     }
 }
 
@@ -555,15 +532,13 @@ impl fmt::Display for Mail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Alert { from, to, alert, .. } => {
-                let Alert { epoch, seq, cap_w, .. } = **alert;
-                write!(f, "m{from}→{} {epoch}/{seq} cap {}", plant::server(*to), Cap(cap_w))
+                let Alert { epoch, seq, cap_w, .. } = &**alert;
+                let cap = cap_w.unwrap_or_default().as_f64();
+                write!(f, "m{from}→{} {epoch}/{seq} cap {cap:.0}", plant::server(*to))
             }
             Self::Answer { to, from, seq, answer, .. } => {
-                let kind = match **answer {
-                    Answer::Report(_) => "report",
-                    Answer::Refused(_) => "refusal",
-                    Answer::Nothing(_) => "nothing",
-                };
+                let report = matches!(**answer, Answer::Report(_));
+                let kind = if report { "report" } else { "refusal" };
                 write!(f, "{}→m{to} {kind} to {seq}", plant::server(*from))
             }
         }
