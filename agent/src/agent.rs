@@ -1,4 +1,16 @@
 //! The agent: what comes in, in which order it is looked at, what goes out.
+//!
+//! The parts know nothing of each other; what they do together stands in the files below.
+
+mod floors;
+mod kills;
+mod last_resort;
+mod law;
+mod predicting;
+mod status;
+mod stepwise;
+mod supervisor;
+mod units;
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -6,9 +18,11 @@ use std::collections::VecDeque;
 use ballast_types::wire::{Alert, Event, EventKind, RefusalReason};
 use ballast_types::{Epoch, Instant, Machine, Seq, Watts, Why};
 
+use units::{Pstates, Quotas, Unit};
+
 use crate::actuators::{Actuators, Goal};
-use crate::control::Episode;
 use crate::enforced::Enforced;
+use crate::episode::Episode;
 use crate::estimate::Estimate;
 use crate::fleet::Fleet;
 use crate::lease::Orders;
@@ -18,7 +32,7 @@ use crate::past::Past;
 use crate::predictive::Predictive;
 use crate::shed::Shed;
 use crate::state::State;
-use crate::throttle::{Class, Joining, Throttle};
+use crate::throttle::Throttle;
 use crate::{Found, Input, Output, Params, Policy, Vm};
 
 /// How long a stopping agent waits for a message to answer with its last report: a little less than its
@@ -27,7 +41,7 @@ const SAY_WITHIN: Duration = Duration::from_millis(600);
 
 /// How far the agent's stop has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leaving {
+enum Leaving {
     /// It stays.
     No,
     /// Reports say that it leaves. What it restricts stays until one has gone out, or until then: the
@@ -40,27 +54,29 @@ pub(crate) enum Leaving {
 /// The controller of one server.
 #[derive(Clone, Debug)]
 pub struct Agent {
-    pub(crate) params: Params,
-    pub(crate) state: State,
-    pub(crate) orders: Orders,
+    params: Params,
+    state: State,
+    orders: Orders,
     /// The cap in force, as of the last input or timer.
-    pub(crate) cap: Option<Watts>,
-    pub(crate) episode: Episode,
-    pub(crate) meter: Meter,
-    pub(crate) enforced: Enforced,
-    pub(crate) overdraw: Overdraw,
-    pub(crate) past: Past,
-    pub(crate) throttle: Throttle,
-    pub(crate) actuators: Actuators,
-    pub(crate) fleet: Fleet,
-    pub(crate) estimate: Estimate,
-    pub(crate) predictive: Predictive,
-    pub(crate) shed: Shed,
+    cap: Option<Watts>,
+    episode: Episode,
+    meter: Meter,
+    enforced: Enforced,
+    overdraw: Overdraw,
+    past: Past,
+    throttle: Throttle,
+    /// What the throttle's cores or slots are.
+    unit: &'static dyn Unit,
+    actuators: Actuators,
+    fleet: Fleet,
+    estimate: Estimate,
+    predictive: Predictive,
+    shed: Shed,
     /// The newest change that the meter may not show yet.
-    pub(crate) changed_at: Option<Instant>,
-    pub(crate) leaving: Leaving,
-    pub(crate) refused: u64,
-    pub(crate) out: VecDeque<Output>,
+    changed_at: Option<Instant>,
+    leaving: Leaving,
+    refused: u64,
+    out: VecDeque<Output>,
     scratch: Vec<u16>,
 }
 
@@ -70,35 +86,14 @@ impl Agent {
     /// A core of `found` that is not in `params` is none of its business.
     #[must_use]
     pub fn new(params: Params, found: Found, now: Instant) -> Self {
-        let Found { memory, capped, server_limit, quotas } = found;
-        let equal = params.equal();
-        let slots = params.slots();
-        let size = slots.len();
-        let mut throttle = Throttle::new(slots, equal);
         let mut actuators = Actuators::new(&params);
-        let mut low = Vec::new();
-        // With `cpu-max` no core is ours.
-        for (id, khz) in capped.into_iter().filter(|_| !params.floating()) {
-            let Ok(core) = params.cores.binary_search_by_key(&id, |core| core.id) else {
-                continue;
-            };
-            let ladder = &params.cores[core].ladder;
-            let level = ladder.at_or_below(khz);
-            let ours = ladder.khz(level) == khz && level < ladder.top();
-            throttle.found(core, level);
-            actuators.found(core, if ours { Goal::Pstate(khz) } else { Goal::Unknown });
-            low.push(core as u16);
-        }
-        if server_limit {
+        if found.server_limit {
             actuators.found(actuators.server(), Goal::Unknown);
         }
-        // Until the VMs are told, what an earlier life had capped counts as low-priority: it was.
-        low.sort_unstable();
-        low.dedup();
-        let cores = if equal { (0..size as u16).collect() } else { low };
-        let class = Class { order: 0, user_facing: false, floor_percent: 0, cores };
-        throttle.reclass(vec![class], Joining::Free);
-
+        let slots = params.slots();
+        let size = slots.len();
+        let unit: &'static dyn Unit = if params.floating() { &Quotas } else { &Pstates };
+        let memory = found.memory.clone();
         let orders = Orders::new(params.chassis_id.clone(), params.boot_id.clone(), memory, now);
         let mut agent = Self {
             state: State::Boot,
@@ -122,19 +117,14 @@ impl Agent {
             refused: 0,
             out: VecDeque::new(),
             scratch: Vec::with_capacity(size),
-            throttle,
+            throttle: Throttle::new(slots, params.equal()),
+            unit,
             params,
         };
-        if agent.params.floating() {
-            agent.found_quotas(now, quotas);
-        }
+        unit.adopt(&mut agent, now, found);
         agent.past.note(now, agent.throttle.levels());
         if agent.params.policy == Policy::None {
             agent.lift_all(now);
-        }
-        // What is capped at the top of its ladder or above is not restricted, only untidy.
-        for core in (0..size).filter(|core| !agent.throttle.restricted(*core)) {
-            agent.actuators.want(now, core, Goal::Lift, false, &mut agent.out);
         }
         agent
     }
@@ -193,18 +183,14 @@ impl Agent {
 
     fn vms(&mut self, now: Instant, vms: Vec<Vm>) {
         self.account(now);
-        if self.params.floating() {
-            self.replace_floating(&vms);
-        } else {
-            self.fleet.replace(vms, &self.params.cores);
-        }
+        self.unit.replace(self, vms);
         self.shed.keep(|vm| self.fleet.has(vm));
         if !self.params.equal() {
             let joining = self.joining();
             self.throttle.reclass(self.fleet.classes(&self.params.floors()), joining);
             self.past.note(now, self.throttle.levels());
             self.write(now, None);
-            self.quotas_after_replace(now);
+            self.unit.replaced(self, now);
         }
         self.account(now);
     }
@@ -263,7 +249,7 @@ impl Agent {
     }
 
     /// Has everything written that `throttle` changed, as one floor drop if a message caused it.
-    pub(crate) fn write(&mut self, now: Instant, drop: Option<(Epoch, Seq)>) {
+    fn write(&mut self, now: Instant, drop: Option<(Epoch, Seq)>) {
         let mut changed = core::mem::take(&mut self.scratch);
         self.throttle.take_changed(&mut changed);
         if !changed.is_empty() {
@@ -272,15 +258,7 @@ impl Agent {
             if let Some(message) = drop {
                 self.actuators.begin_drop(message);
             }
-            if self.params.floating() {
-                self.write_quotas(now, &changed, drop.is_some());
-            }
-            let cores = if self.params.floating() { &[] } else { &changed[..] };
-            for core in cores.iter().map(|core| usize::from(*core)) {
-                let free = !self.throttle.restricted(core);
-                let goal = if free { Goal::Lift } else { Goal::Pstate(self.throttle.khz(core)) };
-                self.actuators.want(now, core, goal, drop.is_some(), &mut self.out);
-            }
+            self.unit.write(self, now, &changed, drop.is_some());
             self.actuators.end_drop();
             self.account(now);
         }
@@ -288,21 +266,17 @@ impl Agent {
     }
 
     /// Releases everything, the server's own limit first.
-    pub(crate) fn lift_all(&mut self, now: Instant) {
+    fn lift_all(&mut self, now: Instant) {
         self.shed.calm();
         self.actuators.want(now, self.actuators.server(), Goal::Lift, false, &mut self.out);
         self.throttle.lift_all();
         self.write(now, None);
-        self.lift_quotas(now);
-        let cores = if self.params.floating() { 0 } else { self.throttle.len() };
-        for core in 0..cores {
-            self.actuators.want(now, core, Goal::Lift, false, &mut self.out);
-        }
+        self.unit.lift(self, now);
         self.actuators.hurry(now, &mut self.out);
     }
 
     /// Enters `to`; a change of name is an event.
-    pub(crate) fn go(&mut self, now: Instant, to: State, cause: &'static str) {
+    fn go(&mut self, now: Instant, to: State, cause: &'static str) {
         let (from, to_name) = (self.state.name(), to.name());
         self.state = to;
         if from != to_name {

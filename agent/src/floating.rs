@@ -5,13 +5,11 @@
 //! highest frequency. User-facing VMs have no slots, so nothing can be taken from them, unless the operator
 //! allows it.
 
-use ballast_types::{Core, CoreId, Instant, Ladder, OnExtreme, VmClass, VmId};
+use ballast_types::{Core, Ladder, VmClass};
 
-use crate::actuators::Goal;
-use crate::agent::Agent;
+use crate::Params;
 use crate::estimate::View;
 use crate::throttle::Class;
-use crate::{FoundQuota, Params, Vm};
 
 /// Of its quota, a VM that uses this much may want more than it gets: its use is a mean over periods of
 /// which some were stopped and some were not.
@@ -75,7 +73,7 @@ pub(crate) fn millicores(ladder: &Ladder, level: usize) -> u32 {
 }
 
 /// The levels of `count` slots whose sum is the highest that `quota` allows; the floor at least.
-fn levels(ladder: &Ladder, count: usize, quota: u32) -> Vec<usize> {
+pub(crate) fn levels(ladder: &Ladder, count: usize, quota: u32) -> Vec<usize> {
     let quota = u64::from(quota);
     let cost = |level| u64::from(millicores(ladder, level));
     let fits = |level: &usize| cost(*level) * count as u64 <= quota;
@@ -172,103 +170,9 @@ pub(crate) fn bandwidths<'a>(
     })
 }
 
-impl Agent {
-    /// Takes over the quotas that an earlier life left. Until the VMs are told, theirs count as the only
-    /// low-priority ones: they were.
-    pub(crate) fn found_quotas(&mut self, now: Instant, found: Vec<FoundQuota>) {
-        let Some(ladder) = ladder(&self.params.cores).cloned() else { return };
-        let vms = found.iter().map(|FoundQuota { vm, cores, .. }| Vm {
-            id: vm.clone(),
-            class: VmClass::NonUserFacing,
-            throttle_order: 0,
-            cores: (0..*cores).map(CoreId).collect(),
-            on_extreme: OnExtreme::None,
-        });
-        self.replace_floating(&vms.collect::<Vec<_>>());
-        for FoundQuota { vm, millicores: quota, .. } in found {
-            let slot = self.actuators.vm(&vm);
-            let slots = self.fleet.slots(&vm).to_vec();
-            let mut sum = 0;
-            for (slot, level) in slots.iter().zip(levels(&ladder, slots.len(), quota)) {
-                self.throttle.found(usize::from(*slot), level);
-                sum += millicores(&ladder, level);
-            }
-            let ours =
-                sum == quota && slots.iter().any(|s| self.throttle.restricted(usize::from(*s)));
-            self.actuators.found(slot, if ours { Goal::Quota(quota) } else { Goal::Unknown });
-            // What is no limit to us is not restricted, only untidy.
-            if !slots.iter().any(|s| self.throttle.restricted(usize::from(*s))) {
-                self.actuators.want(now, slot, Goal::Lift, false, &mut self.out);
-            }
-        }
-        let classes = self.fleet.classes(&self.params.floors());
-        self.throttle.reclass(classes, crate::throttle::Joining::Free);
-    }
-
-    /// Another set of VMs: slots for those that may be throttled.
-    pub(crate) fn replace_floating(&mut self, vms: &[Vm]) {
-        for slot in self.fleet.replace_floating(vms, |vm| self.params.has_slots(vm.class)) {
-            self.throttle.forget(slot);
-        }
-        if let Some(ladder) = ladder(&self.params.cores) {
-            self.throttle.grow(self.fleet.slot_count(), ladder);
-        }
-    }
-
-    /// Lifts the quota of every VM that has no slots any more, and follows a change of the others' size.
-    pub(crate) fn quotas_after_replace(&mut self, now: Instant) {
-        for vm in self.actuators.vms() {
-            let slot = self.actuators.vm(&vm);
-            let goal = self.quota(&vm);
-            // What an earlier life left, and is no quota of ours, is no less strict than ours.
-            if goal == Goal::Lift || self.actuators.goal(slot) != Goal::Unknown {
-                self.actuators.want(now, slot, goal, false, &mut self.out);
-            }
-        }
-    }
-
-    /// Has the quotas written of the VMs whose slots have changed.
-    pub(crate) fn write_quotas(&mut self, now: Instant, changed: &[u16], of_drop: bool) {
-        for vm in self.fleet.owners(changed) {
-            let (slot, goal) = (self.actuators.vm(&vm), self.quota(&vm));
-            self.actuators.want(now, slot, goal, of_drop, &mut self.out);
-        }
-    }
-
-    /// Wants every quota lifted.
-    pub(crate) fn lift_quotas(&mut self, now: Instant) {
-        for vm in self.actuators.vms() {
-            let slot = self.actuators.vm(&vm);
-            self.actuators.want(now, slot, Goal::Lift, false, &mut self.out);
-        }
-    }
-
-    /// What a VM's slots come to.
-    fn quota(&self, vm: &VmId) -> Goal {
-        let slots = self.fleet.slots(vm);
-        if !slots.iter().any(|slot| self.throttle.restricted(usize::from(*slot))) {
-            return Goal::Lift;
-        }
-        let share = |slot: &u16| {
-            let slot = usize::from(*slot);
-            millicores(self.throttle.ladder(slot), self.throttle.level(slot))
-        };
-        Goal::Quota(slots.iter().map(share).sum())
-    }
-
-    /// The smallest share of its full bandwidth that a VM has, in percent; `None` if none is limited.
-    pub(crate) fn min_share_percent(&self) -> Option<u8> {
-        if !self.params.floating() {
-            return None;
-        }
-        let percent = |(quota, cores): (u32, u32)| (quota / (cores * 10).max(1)).min(100) as u8;
-        self.fleet.quotas(&self.throttle).map(percent).min()
-    }
-}
-
 impl Params {
     /// Whether a floating VM of this class may be throttled.
-    fn has_slots(&self, class: VmClass) -> bool {
+    pub(crate) fn has_slots(&self, class: VmClass) -> bool {
         let allowed = class == VmClass::NonUserFacing || self.user_facing_floor_percent.is_some();
         allowed && ladder(&self.cores).is_some()
     }

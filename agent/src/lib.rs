@@ -16,8 +16,8 @@
 mod actuators;
 mod agent;
 mod auto_class;
-mod control;
 mod enforced;
+mod episode;
 mod estimate;
 mod fleet;
 mod floating;
@@ -34,7 +34,6 @@ mod predictive;
 mod recent;
 mod shed;
 mod state;
-mod status;
 mod throttle;
 mod usage;
 

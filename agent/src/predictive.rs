@@ -25,16 +25,13 @@ mod forecast;
 
 use core::time::Duration;
 
-use ballast_types::wire::RecoveryStatus;
 use ballast_types::{Instant, Watts};
 
-use crate::agent::Agent;
 use crate::fusion::{Fusion, Line};
 use crate::meter::{Sample, plausible};
 use crate::overdraw::noise;
 use crate::recent::Recent;
-use crate::state::State;
-use crate::{Fast, Params, Policy};
+use crate::{Fast, Params};
 use centre::Centre;
 use flicker::Flicker;
 use forecast::Forecast;
@@ -91,15 +88,37 @@ struct Aim {
     band: f64,
 }
 
-/// What one window says, in the model's watts.
+/// Where the low-priority cores should be, in the model's watts.
 #[derive(Clone, Copy, Debug)]
-struct View {
-    /// What the low-priority cores may draw.
-    room: f64,
-    /// Around that nothing moves.
-    band: f64,
-    /// What they draw at their present p-states.
-    low: f64,
+pub(crate) struct Room {
+    /// What they may draw.
+    pub(crate) watts: f64,
+    /// Lower them when they draw so much more.
+    pub(crate) above: f64,
+    /// Raise them when they draw so much less.
+    pub(crate) below: f64,
+}
+
+impl Room {
+    fn new(watts: f64, band: f64) -> Self {
+        Self { watts, above: ABOVE * band, below: BELOW * band }
+    }
+}
+
+/// A window of RAPL that says something.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    from: Instant,
+    to: Instant,
+    length: Duration,
+    rapl: f64,
+}
+
+impl Span {
+    /// Whether cores that were moved at `at` drew two things in it.
+    pub(crate) fn is_mixed(&self, at: Instant) -> bool {
+        at > self.from + self.length / 4
+    }
 }
 
 impl Predictive {
@@ -123,7 +142,7 @@ impl Predictive {
     }
 
     /// Why the model does not act, if it does not.
-    fn doubt(&self, now: Instant) -> Option<&'static str> {
+    pub(crate) fn doubt(&self, now: Instant) -> Option<&'static str> {
         match self.newest {
             None => return Some("no RAPL readings"),
             Some(at) if now.since(at) > self.period.saturating_mul(STALE) => {
@@ -148,7 +167,7 @@ impl Predictive {
     /// A meter reading under a cap: what the line is learnt from, and the last word on whether it is right.
     ///
     /// Around a margin that the chassis says half of the readings may be above the cap: then the mean counts.
-    fn meter(&mut self, now: Instant, sample: Sample, cap: Option<Watts>, told: bool) {
+    pub(crate) fn meter(&mut self, now: Instant, sample: Sample, cap: Option<Watts>, told: bool) {
         self.fusion.meter(sample);
         let Some(cap) = cap else {
             self.excess.clear();
@@ -169,184 +188,94 @@ impl Predictive {
     }
 
     /// How far the draw flickers, if that is seen.
-    fn flicker_w(&self, now: Instant) -> Option<Watts> {
+    pub(crate) fn flicker_w(&self, now: Instant) -> Option<Watts> {
         let seen = self.newest.is_some_and(|at| now.since(at) <= self.period.saturating_mul(STALE));
         self.flicker.rms_w().filter(|_| seen).and_then(Watts::from_f64)
     }
-}
 
-impl Agent {
-    /// Whether the model chooses the p-states now.
-    pub(crate) fn predicts(&self, now: Instant) -> bool {
-        self.params.policy == Policy::Predictive && self.doubt(now).is_none()
-    }
-
-    /// Why the model does not act, if it does not.
-    ///
-    /// It keeps the draw just under the cap, so it asks for a cap that the chassis stands by: when the
-    /// lease has ended, what the fallback leaves for others is an old guess, and slow steps are safer.
-    fn doubt(&self, now: Instant) -> Option<&'static str> {
-        let leased = self.orders.lease_end().is_some() || self.cap.is_none();
-        self.predictive.doubt(now).or((!leased).then_some("no live lease from the chassis"))
-    }
-
-    /// Whether the newest window shows more than a margin under `cap`; `None` while the model is doubted.
-    pub(crate) fn predicts_over(&self, now: Instant, cap: Watts) -> Option<bool> {
-        let (model, told) = (&self.predictive, self.orders.margin());
-        let aim = model.aim(cap, told);
+    /// Whether the newest window shows more than its aim under `cap`.
+    pub(crate) fn is_over(&self, cap: Watts, told: Option<Watts>) -> bool {
+        let aim = self.aim(cap, told);
         // Where the mean counts, one window above it says nothing.
         let band = if told.is_some() { ABOVE * aim.band } else { 0.0 };
-        self.predicts(now).then(|| model.draw + aim.margin > cap.as_f64() + band)
+        self.draw + aim.margin > cap.as_f64() + band
     }
 
-    /// A meter reading, for the model.
-    pub(crate) fn predictive_meter(&mut self, now: Instant, sample: Sample) {
-        if self.params.policy != Policy::Predictive {
-            return;
-        }
-        let floored = self.throttle.all_floored();
-        let cap = self.acting_cap().filter(|_| !floored);
-        let told = self.orders.margin().is_some();
-        self.predictive.meter(now, sample, cap, told);
+    /// What a window says, if it is plausible, newer and not too long.
+    pub(crate) fn span(&self, now: Instant, fast: &Fast) -> Option<Span> {
+        let (from, to) = (fast.from, fast.to.min(now));
+        let length = to.since(from);
+        let timely = !length.is_zero() && length <= self.period.saturating_mul(STALE);
+        let newer = self.newest.is_none_or(|newest| to > newest);
+        (plausible(fast.rapl_w) && timely && newer).then(|| Span {
+            from,
+            to,
+            length,
+            rapl: fast.rapl_w.as_f64(),
+        })
     }
 
-    /// How far the draw flickers, for the report.
-    pub(crate) fn flicker_w(&self, now: Instant) -> Option<Watts> {
-        self.predictive.flicker_w(now)
+    /// Takes a window in which cores were moved.
+    pub(crate) fn mixed(&mut self, span: Span) {
+        self.see(span);
+        self.flicker.moved();
+        self.centre.restart();
     }
 
-    /// A window of RAPL and CPU use.
-    pub(crate) fn fast(&mut self, now: Instant, fast: &Fast) {
-        if self.params.policy != Policy::Predictive {
-            return;
-        }
-        let Fast { from, to, rapl_w, ref usage } = *fast;
-        let (to, length) = (to.min(now), to.since(from));
-        let known = self.predictive.newest;
-        let timely = !length.is_zero() && length <= self.predictive.period.saturating_mul(STALE);
-        if !plausible(rapl_w) || !timely || known.is_some_and(|newest| to <= newest) {
-            return;
-        }
-        // A core whose use is not known could be anything.
-        if !self.fleet.take_fast(usage) {
-            return;
-        }
-        let rapl = rapl_w.as_f64();
-        self.predictive.newest = Some(to);
-        self.predictive.fusion.window(from, to, rapl);
-        // Cores that were moved within the window drew two things in it.
-        if self.changed_at.is_some_and(|at| at > from + length / 4) {
-            self.predictive.flicker.moved();
-            self.predictive.centre.restart();
-            return;
-        }
-        let low = self.estimate.drawn_low(&self.throttle, &self.fleet);
-        let all = self.estimate.drawn_all(&self.throttle, &self.fleet);
-        let model = &mut self.predictive;
-        if model.fusion.doubt().is_some() {
-            return;
-        }
-        let draw = model.fusion.draw(rapl);
-        model.draw = draw;
-        model.flicker.add(length, draw);
-        model.curve.add(all, draw);
-        model.forecast.add(draw - model.curve.slope() * low);
-        if let Some(cap) = self.acting_cap()
-            && self.predicts(now)
-        {
-            self.predictive.trusted = true;
-            self.aim_at(now, cap, low);
-        }
-    }
-
-    /// Moves the cores to where the draw should be, if it is not there.
-    fn aim_at(&mut self, now: Instant, cap: Watts, low: f64) {
-        let told = self.orders.margin();
-        let model = &mut self.predictive;
-        let (scale, aim) = (model.curve.slope(), model.aim(cap, told));
-        let goal = cap.as_f64() - aim.margin;
-        let room = (goal - model.forecast.level_w()) / scale;
-        // Where the mean counts, a window says less of it.
-        let band = if told.is_some() { WINDOW } else { 1.0 } * aim.band / scale;
-        if self.fit(now, View { room, band, low }) || told.is_none() {
-            return;
-        }
-        // Within the band, the mean is moved slowly to where it should be.
-        let model = &mut self.predictive;
-        if let Some(draw) = model.centre.add(model.draw) {
-            let level = |core| self.throttle.level(core);
-            let watts = |core| self.estimate.core_w(&self.throttle, &self.fleet, core, level(core));
-            let low: f64 = self.throttle.throttled().map(watts).sum();
-            let room = low + (goal - draw) / scale;
-            self.fit(now, View { room, band: CENTRED * aim.band / scale, low });
-        }
-    }
-
-    /// The p-states that just fit, if the draw has left the band; whether anything was moved.
-    fn fit(&mut self, now: Instant, view: View) -> bool {
-        let View { room, band, low } = view;
-        let down = low > room + ABOVE * band;
-        let up = low < room - BELOW * band
-            && self.throttle.any_restricted()
-            && !self.orders.emergency(now);
-        let free = matches!(
-            self.state,
-            State::Uncapped | State::Throttled { .. } | State::Recovering { .. }
-        );
-        if !free || !(down || up) {
+    /// Takes a window, with what the model says that the low-priority cores, and all of them, drew in it;
+    /// whether the line is believed.
+    pub(crate) fn window(&mut self, span: Span, low: f64, all: f64) -> bool {
+        self.see(span);
+        if self.fusion.doubt().is_some() {
             return false;
         }
-        let height = self.throttle.highest_fit(room, |core, level| {
-            self.estimate.core_w(&self.throttle, &self.fleet, core, level)
-        });
-        let height = height.max(self.lowest_height());
-        // Downward the watts count, not the height: steps may have left the cores uneven.
-        if up && height <= self.throttle.height() {
-            return false;
-        }
-        self.throttle.climb_to(height);
-        self.write(now, None);
-        self.episode.model_took_over();
-        let to = match self.state {
-            _ if !self.throttle.all_floored() => State::Recovering { over_run: 0 },
-            State::Throttled { .. } => return true,
-            _ => State::Throttled { over_since: None, probation: false },
-        };
-        self.go(now, to, "the p-states that fit by the model");
+        self.draw = self.fusion.draw(span.rapl);
+        self.flicker.add(span.length, self.draw);
+        self.curve.add(all, self.draw);
+        self.forecast.add(self.draw - self.curve.slope() * low);
         true
     }
 
-    /// The policy in force: without a model that is trusted, `predictive` is `stepwise`.
-    pub(crate) fn policy_effective(&self, now: Instant) -> Policy {
-        match self.params.policy {
-            Policy::Predictive if self.doubt(now).is_some() => Policy::Stepwise,
-            Policy::FullServer if self.params.floating() => Policy::Stepwise,
-            policy => policy,
-        }
+    fn see(&mut self, span: Span) {
+        self.newest = Some(span.to);
+        self.fusion.window(span.from, span.to, span.rapl);
     }
 
-    /// A model that is doubted only after it has acted: before that the policy simply is `stepwise`.
-    pub(crate) fn doubt_alarm(&self, now: Instant) -> Option<String> {
-        let doubt = self.predictive.doubt(now).filter(|_| self.predictive.trusted)?;
-        Some(format!("predictive is stepwise for now: {doubt}"))
+    /// Where the cores should be by the newest window; from now on it is worth a word if the model is doubted.
+    pub(crate) fn room(&mut self, cap: Watts, told: Option<Watts>) -> Room {
+        self.trusted = true;
+        let (scale, aim) = (self.curve.slope(), self.aim(cap, told));
+        let room = (cap.as_f64() - aim.margin - self.forecast.level_w()) / scale;
+        // Where the mean counts, a window says less of it.
+        let wider = if told.is_some() { WINDOW } else { 1.0 };
+        Room::new(room, wider * aim.band / scale)
     }
 
-    /// The model as operators see it; `None` under another policy.
-    pub(crate) fn recovery_status(&self, now: Instant) -> Option<RecoveryStatus> {
-        if self.params.policy != Policy::Predictive {
-            return None;
-        }
-        let model = &self.predictive;
-        let doubt = self.doubt(now);
-        let watts = |w: f64| Watts::from_f64(w).unwrap_or(Watts::ZERO);
-        Some(RecoveryStatus {
-            in_force: self.policy_effective(now).name().to_owned(),
-            doubt: doubt.map(str::to_owned),
-            error_w: watts(model.fusion.error_w()),
-            margin_w: watts(
-                self.cap.map_or(0.0, |cap| model.aim(cap, self.orders.margin()).margin),
-            ),
-            scale: model.curve.slope(),
-        })
+    /// Where the mean counts, every two seconds: where the cores should be that have drawn `low` watts.
+    pub(crate) fn centre(&mut self, cap: Watts, told: Watts, low: f64) -> Option<Room> {
+        let (scale, aim) = (self.curve.slope(), self.aim(cap, Some(told)));
+        let draw = self.centre.add(self.draw)?;
+        let off = (cap.as_f64() - aim.margin - draw) / scale;
+        Some(Room::new(low + off, CENTRED * aim.band / scale))
+    }
+
+    /// Whether it has acted in this run.
+    pub(crate) fn was_trusted(&self) -> bool {
+        self.trusted
+    }
+
+    /// How far under the cap the draw is kept, in watts.
+    pub(crate) fn margin_w(&self, cap: Watts, told: Option<Watts>) -> f64 {
+        self.aim(cap, told).margin
+    }
+
+    /// What the line from RAPL to the meter lately missed the meter by, in watts.
+    pub(crate) fn error_w(&self) -> f64 {
+        self.fusion.error_w()
+    }
+
+    /// Watts that a modelled watt really is.
+    pub(crate) fn scale(&self) -> f64 {
+        self.curve.slope()
     }
 }

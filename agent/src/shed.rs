@@ -18,12 +18,9 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use ballast_types::wire::{Event, EventKind, VmKill};
-use ballast_types::{ActionId, Instant, VmId, Watts};
+use ballast_types::{ActionId, Instant, VmId};
 
 use crate::actuators::{ANSWER_WITHIN, SLOTS};
-use crate::agent::Agent;
-use crate::meter::Sample;
-use crate::state::State;
 use crate::{ActuatorError, Output, Params, Vm};
 
 /// The slot in the number of a kill's action; no actuator has it.
@@ -155,17 +152,52 @@ impl Shed {
     }
 
     /// A kill that nobody answered has failed.
-    fn overdue(&mut self, now: Instant, out: &mut VecDeque<Output>) {
+    pub(crate) fn overdue(&mut self, now: Instant, out: &mut VecDeque<Output>) {
         if let Some(asked) = self.asked.take_if(|asked| asked.until <= now) {
             self.failed(now, asked.kill.vm, ActuatorError::Transient, out);
         }
     }
 
-    fn ask(&mut self, now: Instant, kill: VmKill, out: &mut VecDeque<Output>) {
+    pub(crate) fn ask(&mut self, now: Instant, kill: VmKill, out: &mut VecDeque<Output>) {
         self.serial += 1;
         let id = ActionId(self.serial.wrapping_mul(SLOTS).wrapping_add(KILLS));
         out.push_back(Output::KillVm { id, vm: kill.vm.clone() });
         self.asked = Some(Asked { id, until: now + ANSWER_WITHIN, kill });
+    }
+
+    /// Extreme draw in one more sample, since then; whether that is long enough for a kill.
+    pub(crate) fn extreme(&mut self, now: Instant, since: Instant, settled: bool) -> bool {
+        let Some(after) = self.after else { return false };
+        let since = *self.since.get_or_insert(since);
+        self.run = if settled { self.run.saturating_add(1) } else { 0 };
+        self.run >= RUN && now.since(since) >= after && self.asked.is_none()
+    }
+
+    /// When the last one was killed.
+    pub(crate) fn killed_at(&self) -> Option<Instant> {
+        self.killed_at
+    }
+
+    /// Who is killed next of these, in their order.
+    pub(crate) fn next(&self, now: Instant, vms: &[&Vm]) -> Option<VmId> {
+        // Whoever is tried again is waited for: no other VM dies for a slow one.
+        let next = vms.iter().find_map(|vm| match self.fates.get(&vm.id) {
+            None => Some((vm.id.clone(), now)),
+            Some(Fate::Again { at, .. }) => Some((vm.id.clone(), *at)),
+            Some(Fate::Killed | Fate::Spared) => None,
+        });
+        next.filter(|(_, at)| *at <= now).map(|(vm, _)| vm)
+    }
+
+    /// Whether one of these may be killed yet.
+    pub(crate) fn may_kill(&self, vms: &[&Vm]) -> bool {
+        let tried = |vm: &Vm| matches!(self.fates.get(&vm.id), Some(Fate::Killed | Fate::Spared));
+        self.after.is_some() && vms.iter().any(|vm| !tried(vm))
+    }
+
+    /// Whether anybody may ever be killed.
+    pub(crate) fn is_allowed(&self) -> bool {
+        self.after.is_some()
     }
 
     /// Whether a VM was killed.
@@ -192,69 +224,4 @@ impl Shed {
 
 fn spared(vm: &VmId) -> String {
     format!("VM {vm} could not be killed")
-}
-
-impl Agent {
-    /// One fresh sample: kills one VM at most.
-    pub(crate) fn kill_if_extreme(&mut self, now: Instant, cap: Watts, sample: Sample) {
-        let Some(after) = self.shed.after else { return };
-        self.shed.overdue(now, &mut self.out);
-        if !self.extreme(cap, sample) {
-            return self.shed.calm();
-        }
-        let floored_at = match self.state {
-            State::Throttled { over_since, .. } => over_since,
-            _ => None,
-        };
-        let since = *self.shed.since.get_or_insert(floored_at.unwrap_or(now));
-        let changes = [self.changed_at, self.shed.killed_at];
-        let settled = changes.into_iter().flatten().all(|at| self.shows(sample, at));
-        self.shed.run = if settled { self.shed.run.saturating_add(1) } else { 0 };
-        if self.shed.run < RUN || now.since(since) < after || self.shed.asked.is_some() {
-            return;
-        }
-        // Whoever is tried again is waited for: no other VM dies for a slow one.
-        let next =
-            self.fleet.killable().into_iter().find_map(|vm| match self.shed.fates.get(&vm.id) {
-                None => Some((vm.id.clone(), now)),
-                Some(Fate::Again { at, .. }) => Some((vm.id.clone(), *at)),
-                Some(Fate::Killed | Fate::Spared) => None,
-            });
-        if let Some((vm, _)) = next.filter(|(_, at)| *at <= now) {
-            let kill = VmKill { vm, at_ns: now, power_w: sample.watts, cap_w: cap };
-            self.shed.ask(now, kill, &mut self.out);
-        }
-    }
-
-    /// Whether there is a VM that may be killed yet.
-    pub(crate) fn may_kill(&self) -> bool {
-        let tried =
-            |vm: &Vm| matches!(self.shed.fates.get(&vm.id), Some(Fate::Killed | Fate::Spared));
-        self.shed.after.is_some() && self.fleet.killable().into_iter().any(|vm| !tried(vm))
-    }
-
-    /// Whether throttling has nothing left to give, and it is not enough.
-    fn extreme(&self, cap: Watts, sample: Sample) -> bool {
-        // The server's own limit keeps the draw at the cap: around it noise alone would show too much.
-        // So it would where the chassis lets the draw flicker around the cap.
-        let flickers = self.orders.margin().is_some() && !self.overdraw.is_on();
-        let most = match self.state {
-            State::Throttled { .. } if !flickers => cap,
-            State::Shedding { .. } => cap + self.params.deadband,
-            _ => return false,
-        };
-        sample.watts > most
-            && self.orders.capped_by_lease()
-            && self.throttle.all_floored()
-            && self.floor_obeyed()
-    }
-
-    /// What did not obey is not at its floor, whatever it was told.
-    fn floor_obeyed(&self) -> bool {
-        if self.params.floating() {
-            self.actuators.vms_obeyed()
-        } else {
-            self.throttle.low().all(|core| self.actuators.obeyed(core))
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use ballast_types::wire::{AgentStatus, ClassWatts, Report};
 use ballast_types::{Instant, VmClass, Watts};
 
-use crate::agent::{Agent, Leaving};
+use super::{Agent, Leaving};
 use crate::estimate::View;
 
 /// What a report says where nothing is written: whatever the controller believes that it restricts, it
@@ -62,7 +62,7 @@ impl Agent {
     }
 
     /// The answer to an alert.
-    pub(crate) fn report(&self, now: Instant) -> Report {
+    pub(super) fn report(&self, now: Instant) -> Report {
         let (epoch_seen, seq_seen) = self.orders.newest();
         let draw = self.meter.draw(now);
         let (throttle, actuators, fleet) = (&self.throttle, &self.actuators, &self.fleet);
@@ -83,8 +83,8 @@ impl Agent {
             sheddable_w,
             restorable_w: self.estimate.restorable(&view, draw),
             low_cores: throttle.low().count() as u16,
-            min_khz: throttle.min_khz().filter(|_| !self.params.floating()),
-            min_share_percent: self.min_share_percent(),
+            min_khz: self.unit.min_khz(self),
+            min_share_percent: self.unit.min_share_percent(self),
             server_limit: actuators.limit_on(),
             leaving: self.leaving != Leaving::No,
             actuator_failures: actuators.failures().saturating_add(self.shed.failures()),
@@ -94,7 +94,7 @@ impl Agent {
             refused: self.orders.refused(now),
             cores: Some(self.params.online_cores()),
             classes,
-            flicker_w: self.flicker_w(now),
+            flicker_w: self.predictive.flicker_w(now),
             orphan_hold_ms: self.params.orphan_hold.map(|hold| hold.as_millis() as u64),
         };
         if report.dry_run { nothing_done(report) } else { report }

@@ -1,0 +1,77 @@
+//! The server's own limit: whether the floor is not enough, and when that is certain.
+
+use ballast_types::{Instant, Watts};
+
+use super::Agent;
+use crate::actuators::Goal;
+use crate::meter::Sample;
+use crate::state::State;
+
+impl Agent {
+    /// Whether the floor is enough, if that is where everything is.
+    pub(super) fn judge_floor(&mut self, now: Instant, cap: Watts, sample: Sample) {
+        let shedding = matches!(self.state, State::Shedding { .. });
+        if shedding || !self.throttle.all_floored() {
+            self.overdraw.reset();
+        } else if self.is_settled(sample) {
+            self.overdraw.sample(now, cap, sample.watts);
+        }
+    }
+
+    /// Whether the server's own limit has to help, at the floor.
+    pub(super) fn needs_limit(
+        &self,
+        now: Instant,
+        cap: Watts,
+        over_since: Option<Instant>,
+        probation: bool,
+    ) -> bool {
+        if self.orders.lease_end().is_none() {
+            let long = |at| probation || now.since(at) >= self.params.escalate_after;
+            return over_since.is_some_and(long);
+        }
+        let waits = self.kill_comes_first(now, over_since);
+        let at_once = probation || (self.orders.emergency(now) && !waits);
+        (at_once && self.overdraw.is_on()) || self.overdraw.lasts(now, cap)
+    }
+
+    /// A VM whose tenant prefers to be killed gets that before the server's own limit, as long as that comes
+    /// no later than it would without a word from the chassis.
+    pub(super) fn kill_comes_first(&self, now: Instant, over_since: Option<Instant>) -> bool {
+        let soon = |at| now.since(at) < self.params.escalate_after;
+        self.may_kill() && over_since.is_none_or(soon)
+    }
+
+    /// Sets the server's own limit, or follows the cap with it.
+    pub(super) fn limit(&mut self, now: Instant, cap: Watts) {
+        let Some(floor) = self.params.server_limit_floor else { return };
+        let (server, watts) = (self.actuators.server(), cap.max(floor));
+        // Without a meter it follows downward only.
+        let raise = matches!(self.actuators.goal(server), Goal::Limit(set) if set < watts);
+        if self.sighted() || !raise {
+            self.actuators.want(now, server, Goal::Limit(watts), false, &mut self.out);
+        }
+    }
+
+    /// Lifts the server's own limit; should the draw come back it is set again at once.
+    pub(super) fn lift_limit(&mut self, now: Instant, cause: &'static str) {
+        let server = self.actuators.server();
+        self.actuators.want(now, server, Goal::Lift, false, &mut self.out);
+        self.changed_at = Some(now);
+        self.go(now, State::Throttled { over_since: None, probation: true }, cause);
+    }
+
+    /// The floor was not enough.
+    pub(super) fn escalate(&mut self, now: Instant, cap: Watts) {
+        if self.params.server_limit_floor.is_none() || self.actuators.limit_wanted() {
+            return;
+        }
+        self.episode.limited(self.overdraw.draw());
+        self.overdraw.reset();
+        self.limit(now, cap);
+        self.changed_at = Some(now);
+        if self.sighted() {
+            self.go(now, State::Shedding { under_since: None }, "the floor was not enough");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The two laws by which cores move between their floor and free.
+//!
+//! The supervisor picks one for every step: the model as long as it can be believed, else steps. It owns
+//! everything else, the floor and the last resort above all.
+
+use ballast_types::{Epoch, Instant, Seq, Watts};
+
+use super::Agent;
+use super::predicting::Predicting;
+use super::stepwise::Stepwise;
+use super::supervisor::Order;
+use crate::meter::Sample;
+
+/// One law.
+pub(super) trait Law {
+    /// Whether the meter's samples move the cores; else something prompter does.
+    fn by_samples(&self) -> bool;
+
+    /// Whether the server may draw more than its cap by now.
+    fn is_over(&self, agent: &Agent, now: Instant, cap: Watts, order: Option<Order>) -> bool;
+
+    /// The cap fell within a capping event, and the draw is above it.
+    fn cap_fell(&self, agent: &mut Agent, now: Instant, message: Option<(Epoch, Seq)>, cap: Watts);
+
+    /// A sample while cores are neither all at their floor nor all free.
+    fn recover(&self, agent: &mut Agent, now: Instant, cap: Watts, sample: Sample, over_run: u8);
+
+    /// There is room under the cap: the first step up from the floor.
+    fn first_step(&self, agent: &mut Agent, now: Instant, cap: Watts, sample: Sample);
+}
+
+impl Agent {
+    /// The law in force.
+    pub(super) fn law(&self, now: Instant) -> &'static dyn Law {
+        if self.predicts(now) { &Predicting } else { &Stepwise }
+    }
+}

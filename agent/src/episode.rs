@@ -1,0 +1,63 @@
+//! From the first cap to the lift.
+
+use core::time::Duration;
+
+use ballast_types::{Instant, Watts};
+
+use crate::Params;
+
+/// The longest that the server's own limit stays on after the draw came under the target.
+const LONGEST_HOLD: Duration = Duration::from_secs(30);
+
+/// From the first cap to the lift.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Episode {
+    began: Instant,
+    /// The floor drop, once per episode, is used.
+    dropped: bool,
+    /// How long the server's own limit stays on; doubles whenever it is set again.
+    hold: Duration,
+    /// It has been set.
+    limited: bool,
+    /// What was drawn at the floor when it was set.
+    drawn: Option<Watts>,
+}
+
+impl Episode {
+    pub(crate) fn new(params: &Params, began: Instant) -> Self {
+        let hold = params.server_limit_hold;
+        Self { began, dropped: false, hold, limited: false, drawn: None }
+    }
+
+    pub(crate) fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// Whether the floor drop is used.
+    pub(crate) fn has_dropped(&self) -> bool {
+        self.dropped
+    }
+
+    /// Cores were lowered: to the floor, or by the model, which needs no floor drop first.
+    pub(crate) fn drop_is_used(&mut self) {
+        self.dropped = true;
+    }
+
+    /// The server's own limit is set, because of this draw.
+    pub(crate) fn limited(&mut self, drawn: Option<Watts>) {
+        if core::mem::replace(&mut self.limited, true) {
+            self.hold = self.hold.saturating_mul(2).min(LONGEST_HOLD);
+        }
+        self.drawn = drawn;
+    }
+
+    /// What was drawn before the limit, if that is known.
+    pub(crate) fn drawn(&self) -> Option<Watts> {
+        self.drawn
+    }
+
+    /// How long the limit stays on after the draw came under the target.
+    pub(crate) fn hold(&self) -> Duration {
+        self.hold
+    }
+}
