@@ -7,19 +7,9 @@ use ballast_types::wire::ClassWatts;
 use ballast_types::{Instant, Ladder, VmClass, Watts};
 
 use crate::Params;
-use crate::actuators::Actuators;
+use crate::bandwidth::{View, bandwidths};
 use crate::fleet::Fleet;
-use crate::floating::bandwidths;
 use crate::throttle::{Class, Throttle};
-
-/// What is known of the server's cores, slots and VMs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct View<'a> {
-    pub(crate) now: Instant,
-    pub(crate) throttle: &'a Throttle,
-    pub(crate) actuators: &'a Actuators,
-    pub(crate) fleet: &'a Fleet,
-}
 
 /// Dynamic watts of one fully busy core at every p-state, computed once.
 #[derive(Clone, Debug)]

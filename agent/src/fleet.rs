@@ -6,19 +6,10 @@ use std::collections::BTreeMap;
 use ballast_types::wire::VmStatus;
 use ballast_types::{Core, Instant, OnExtreme, Utilisation, VmClass, VmId};
 
-use crate::floating::{AT_QUOTA, Slots, millicores};
 use crate::impact::Impact;
-use crate::throttle::{Class, Throttle};
+use crate::slots::{AT_QUOTA, Slots, millicores};
+use crate::throttle::{Class, Floors, Throttle};
 use crate::{Vm, VmUsage};
-
-/// How low each class may go, in percent of the highest frequency.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Floors<'a> {
-    /// By throttle order; to the end of the ladder where nothing is told.
-    pub(crate) by_order: &'a BTreeMap<u8, u8>,
-    /// User-facing cores; not at all where nothing is told.
-    pub(crate) user_facing: Option<u8>,
-}
 
 /// Fast windows for which a VM's peak use counts: 2 s at 50 ms.
 const PEAK_WINDOWS: u8 = 40;

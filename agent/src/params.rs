@@ -3,10 +3,10 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use ballast_types::{BootId, ChassisId, Core, PowerModel, ServerId, Watts};
+use ballast_types::{BootId, ChassisId, Core, PowerModel, ServerId, VmClass, Watts};
 use serde::{Deserialize, Serialize};
 
-use crate::fleet::Floors;
+use crate::throttle::Floors;
 
 /// How the agent finds the p-states that fit under its cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -218,5 +218,16 @@ impl Params {
     /// Whether VMs are throttled and not cores.
     pub(crate) fn floating(&self) -> bool {
         self.actuator == Actuator::CpuMax
+    }
+
+    /// Whether a floating VM of this class may be throttled.
+    pub(crate) fn has_slots(&self, class: VmClass) -> bool {
+        let allowed = class == VmClass::NonUserFacing || self.user_facing_floor_percent.is_some();
+        allowed && !self.cores.is_empty()
+    }
+
+    /// The throttle's slots at start: the cores, or none while no VM is known.
+    pub(crate) fn slots(&self) -> Vec<Core> {
+        if self.floating() { Vec::new() } else { self.cores.clone() }
     }
 }

@@ -4,6 +4,8 @@
 //! VMs, numbered by `fleet`. The methods only decide: they note what
 //! they changed, and the agent has it written.
 
+use std::collections::BTreeMap;
+
 use ballast_types::{Core, CoreId, KiloHertz, Ladder};
 
 /// Cores that are throttled together.
@@ -17,6 +19,15 @@ pub(crate) struct Class {
     pub(crate) floor_percent: u8,
     /// Indices of its cores, ascending.
     pub(crate) cores: Vec<u16>,
+}
+
+/// How low each class may go, in percent of the highest frequency.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Floors<'a> {
+    /// By throttle order; to the end of the ladder where nothing is told.
+    pub(crate) by_order: &'a BTreeMap<u8, u8>,
+    /// User-facing cores; not at all where nothing is told.
+    pub(crate) user_facing: Option<u8>,
 }
 
 /// Where a core starts that becomes low-priority and has no class to follow.

@@ -6,10 +6,19 @@
 use ballast_types::{Epoch, Instant, Seq, Watts};
 
 use super::Agent;
-use super::predicting::Predicting;
-use super::stepwise::Stepwise;
-use super::supervisor::Order;
 use crate::meter::Sample;
+
+/// What a message orders, as far as it is about the cap.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Order {
+    pub(super) message: (Epoch, Seq),
+    /// It says that there is a capping event.
+    pub(super) alarmed: bool,
+    /// The chassis draws more than it may, so a rise that no sample shows yet is guessed.
+    pub(super) guess: bool,
+    /// It lowers the cap.
+    pub(super) lowers: bool,
+}
 
 /// One law.
 pub(super) trait Law {
@@ -27,11 +36,4 @@ pub(super) trait Law {
 
     /// There is room under the cap: the first step up from the floor.
     fn first_step(&self, agent: &mut Agent, now: Instant, cap: Watts, sample: Sample);
-}
-
-impl Agent {
-    /// The law in force.
-    pub(super) fn law(&self, now: Instant) -> &'static dyn Law {
-        if self.predicts(now) { &Predicting } else { &Stepwise }
-    }
 }

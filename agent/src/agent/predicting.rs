@@ -4,8 +4,7 @@ use ballast_types::wire::RecoveryStatus;
 use ballast_types::{Epoch, Instant, Seq, Watts};
 
 use super::Agent;
-use super::law::Law;
-use super::supervisor::Order;
+use super::law::{Law, Order};
 use crate::meter::Sample;
 use crate::predictive::Room;
 use crate::state::State;

@@ -4,7 +4,7 @@ use ballast_types::wire::{AgentStatus, ClassWatts, Report};
 use ballast_types::{Instant, VmClass, Watts};
 
 use super::{Agent, Leaving};
-use crate::estimate::View;
+use crate::bandwidth::View;
 
 /// What a report says where nothing is written: whatever the controller believes that it restricts, it
 /// does not, and no watt of this server may be counted on.

@@ -5,8 +5,7 @@ use core::time::Duration;
 use ballast_types::{Epoch, Instant, Seq, Watts};
 
 use super::Agent;
-use super::law::Law;
-use super::supervisor::Order;
+use super::law::{Law, Order};
 use crate::Steps;
 use crate::meter::Sample;
 use crate::overdraw::clearly_over;

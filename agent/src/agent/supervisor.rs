@@ -1,8 +1,11 @@
 //! The transitions: what a cap, a sample and a silence do.
 
 use ballast_types::wire::{Alert, Level};
-use ballast_types::{Epoch, Instant, Seq, Watts};
+use ballast_types::{Instant, Watts};
 
+use super::law::{Law, Order};
+use super::predicting::Predicting;
+use super::stepwise::Stepwise;
 use super::{Agent, Leaving};
 use crate::Policy;
 use crate::episode::Episode;
@@ -14,19 +17,12 @@ use crate::throttle::Joining;
 /// A sample this part of a period early still counts as settled: 25 of 200 ms.
 const SLACK: u32 = 8;
 
-/// What a message orders, as far as it is about the cap.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Order {
-    pub(super) message: (Epoch, Seq),
-    /// It says that there is a capping event.
-    pub(super) alarmed: bool,
-    /// The chassis draws more than it may, so a rise that no sample shows yet is guessed.
-    pub(super) guess: bool,
-    /// It lowers the cap.
-    pub(super) lowers: bool,
-}
-
 impl Agent {
+    /// The law in force.
+    fn law(&self, now: Instant) -> &'static dyn Law {
+        if self.predicts(now) { &Predicting } else { &Stepwise }
+    }
+
     /// The cap that this agent acts on; none when it only watches.
     pub(super) fn acting_cap(&self) -> Option<Watts> {
         self.cap.filter(|_| self.acts())

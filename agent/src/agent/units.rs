@@ -9,7 +9,7 @@ use ballast_types::{CoreId, Instant, KiloHertz, OnExtreme, VmClass, VmId};
 
 use super::Agent;
 use crate::actuators::Goal;
-use crate::floating::{ladder, levels, millicores};
+use crate::slots::{ladder, levels, millicores};
 use crate::throttle::{Class, Joining};
 use crate::{Found, FoundQuota, Vm};
 
