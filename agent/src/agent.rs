@@ -33,7 +33,7 @@ use crate::predictive::Predictive;
 use crate::shed::Shed;
 use crate::state::State;
 use crate::throttle::Throttle;
-use crate::{Found, Input, Output, Params, Policy, Vm};
+use crate::{Found, Input, Output, Params, Policy, Tuning, Vm};
 
 /// How long a stopping agent waits for a message to answer with its last report: a little less than its
 /// daemon goes on answering.
@@ -55,6 +55,7 @@ enum Leaving {
 #[derive(Clone, Debug)]
 pub struct Agent {
     params: Params,
+    tuning: Tuning,
     state: State,
     orders: Orders,
     /// The cap in force, as of the last input or timer.
@@ -86,6 +87,13 @@ impl Agent {
     /// A core of `found` that is not in `params` is none of its business.
     #[must_use]
     pub fn new(params: Params, found: Found, now: Instant) -> Self {
+        let tuning = Tuning::of(&params);
+        Self::tuned(params, tuning, found, now)
+    }
+
+    /// The same with other numbers in its loop.
+    #[must_use]
+    pub fn tuned(params: Params, tuning: Tuning, found: Found, now: Instant) -> Self {
         let mut actuators = Actuators::new(&params);
         if found.server_limit {
             actuators.found(actuators.server(), Goal::Unknown);
@@ -96,13 +104,14 @@ impl Agent {
         let memory = found.memory.clone();
         let orders = Orders::new(params.chassis_id.clone(), params.boot_id.clone(), memory, now);
         let mut agent = Self {
+            tuning,
             state: State::Boot,
             cap: orders.cap(),
             orders,
             episode: Episode::new(&params, now),
             meter: Meter::new(params.sample_period, params.stale_after, now),
             enforced: Enforced::new(params.settle),
-            overdraw: Overdraw::default(),
+            overdraw: Overdraw::new(tuning),
             past: Past::new(
                 params.settle.saturating_sub(params.sample_period),
                 params.sample_period,
@@ -110,7 +119,7 @@ impl Agent {
             actuators,
             fleet: Fleet::new(size, now),
             estimate: Estimate::new(&params),
-            predictive: Predictive::new(&params),
+            predictive: Predictive::new(&params, tuning),
             shed: Shed::new(&params),
             changed_at: None,
             leaving: Leaving::No,

@@ -4,10 +4,7 @@ use core::time::Duration;
 
 use ballast_types::{Instant, Watts};
 
-use crate::Params;
-
-/// The longest that the server's own limit stays on after the draw came under the target.
-const LONGEST_HOLD: Duration = Duration::from_secs(30);
+use crate::{Params, Tuning};
 
 /// From the first cap to the lift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +41,9 @@ impl Episode {
     }
 
     /// The server's own limit is set, because of this draw.
-    pub(crate) fn limited(&mut self, drawn: Option<Watts>) {
+    pub(crate) fn limited(&mut self, tuning: &Tuning, drawn: Option<Watts>) {
         if core::mem::replace(&mut self.limited, true) {
-            self.hold = self.hold.saturating_mul(2).min(LONGEST_HOLD);
+            self.hold = self.hold.saturating_mul(2).min(tuning.longest_hold);
         }
         self.drawn = drawn;
     }

@@ -36,6 +36,7 @@ mod shed;
 mod slots;
 mod state;
 mod throttle;
+mod tuning;
 mod usage;
 
 pub use agent::Agent;
@@ -44,4 +45,5 @@ pub use fusion::Fused;
 pub use groups::{GroupError, Place, core_groups};
 pub use io::*;
 pub use params::{Actuator, Params, Policy, Steps};
+pub use tuning::Tuning;
 pub use usage::{MemoryReading, UsageReading, UsageRecorder};

@@ -4,37 +4,24 @@
 //! that was made for its draw of before; limiting it at once would take from it what the next message gives.
 //! So under a live lease its own limit waits for a message from who knows of the jump, or for 1.5 s.
 
-use core::time::Duration;
-
 use ballast_types::{Instant, Watts};
 
+use crate::Tuning;
 use crate::recent::Recent;
 
-/// Between a jump and a message that answers it: two messages, the meters' lag, and as much again.
-const PATIENCE: Duration = Duration::from_millis(1500);
-/// Less than this share of the cap above it may be flicker or a meter's noise (3 %).
-const NOISE_PPM: u32 = 30_000;
-/// And less than this, on small servers.
-const NOISE: Watts = Watts::from_whole(5);
-
-/// By how much a draw has to be above a cap to be surely so.
-pub(crate) fn noise(cap: Watts) -> Watts {
-    cap.ppm(NOISE_PPM).max(NOISE)
-}
-
-/// Whether a draw is above a cap by more than noise.
-pub(crate) fn clearly_over(draw: Watts, cap: Watts) -> bool {
-    draw > cap + noise(cap)
-}
-
 /// Samples since the first one that was clearly above the cap, with everything at its floor.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Overdraw {
+    tuning: Tuning,
     first: Option<Instant>,
     samples: Recent,
 }
 
 impl Overdraw {
+    pub(crate) fn new(tuning: Tuning) -> Self {
+        Self { tuning, first: None, samples: Recent::default() }
+    }
+
     /// Something could be lowered, or the server's own limit is on.
     pub(crate) fn reset(&mut self) {
         self.first = None;
@@ -44,7 +31,7 @@ impl Overdraw {
     /// A sample that shows the floor.
     pub(crate) fn sample(&mut self, now: Instant, cap: Watts, draw: Watts) {
         if self.first.is_none() {
-            if !clearly_over(draw, cap) {
+            if !self.tuning.clearly_over(draw, cap) {
                 return;
             }
             self.first = Some(now);
@@ -70,8 +57,8 @@ impl Overdraw {
 
     /// Whether nobody has answered it for too long.
     pub(crate) fn lasts(&self, now: Instant, cap: Watts) -> bool {
-        self.first.is_some_and(|first| now.since(first) >= PATIENCE)
-            && self.samples.mean().is_some_and(|mean| clearly_over(mean, cap))
+        self.first.is_some_and(|first| now.since(first) >= self.tuning.patience)
+            && self.samples.mean().is_some_and(|mean| self.tuning.clearly_over(mean, cap))
     }
 
     /// The newest draw, if it is too much.
@@ -90,8 +77,14 @@ mod tests {
     fn w(watts: i64) -> Watts {
         Watts::from_whole(watts)
     }
+    fn tuning() -> Tuning {
+        let id = |text| ballast_types::ServerId::new(text).unwrap();
+        let boot = ballast_types::BootId::new("b").unwrap();
+        let chassis = ballast_types::ChassisId::new("c").unwrap();
+        Tuning::of(&crate::Params::defaults(id("s"), boot, chassis, vec![]))
+    }
     fn overdraw(samples: &[(u64, i64)]) -> Overdraw {
-        let mut it = Overdraw::default();
+        let mut it = Overdraw::new(tuning());
         for (at, watts) in samples {
             it.sample(ms(*at), w(200), w(*watts));
         }
@@ -116,7 +109,7 @@ mod tests {
     #[test]
     fn flicker_around_the_cap_never_lasts() {
         // Half of the samples are clearly above.
-        let mut it = Overdraw::default();
+        let mut it = Overdraw::new(tuning());
         for n in 0..600 {
             let now = ms(1000 + 200 * n);
             it.sample(now, w(200), w(if n % 2 == 0 { 207 } else { 193 }));

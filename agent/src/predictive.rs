@@ -29,9 +29,8 @@ use ballast_types::{Instant, Watts};
 
 use crate::fusion::{Fusion, Line};
 use crate::meter::{Sample, plausible};
-use crate::overdraw::noise;
 use crate::recent::Recent;
-use crate::{Fast, Params};
+use crate::{Fast, Params, Tuning};
 use centre::Centre;
 use flicker::Flicker;
 use forecast::Forecast;
@@ -42,24 +41,10 @@ const STALE: u32 = 4;
 const CURVE_OVER: (f64, f64) = (20.0, 600.0);
 /// Movement of 5 W says as much of the slope as the model does.
 const CURVE_PRIOR: f64 = 25.0;
-/// Lower when the draw is this part of the band above where it should be.
-const ABOVE: f64 = 0.4;
-/// Raise when it is this part of the band below.
-const BELOW: f64 = 0.6;
-/// How much wider the band is for a single window, where the mean counts.
-const WINDOW: f64 = 2.0;
-/// The part of the band that the mean may be off after a while.
-const CENTRED: f64 = 0.25;
-/// No margin of its own, and no band, is less than this share of the cap.
-const LEAST_MARGIN: f64 = 0.01;
-/// Meter readings above the cap in a row after which the model steps aside: the meter is right.
-const OVER_RUN: u8 = 4;
-/// And for how long.
-const ASIDE: Duration = Duration::from_secs(5);
-
 /// The model, and whether it may act.
 #[derive(Clone, Debug)]
 pub(crate) struct Predictive {
+    tuning: Tuning,
     period: Duration,
     sigmas: f64,
     fusion: Fusion,
@@ -100,8 +85,8 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    fn new(watts: f64, band: f64) -> Self {
-        Self { watts, above: ABOVE * band, below: BELOW * band }
+    fn new(tuning: &Tuning, watts: f64, band: f64) -> Self {
+        Self { watts, above: tuning.above * band, below: tuning.below * band }
     }
 }
 
@@ -122,16 +107,17 @@ impl Span {
 }
 
 impl Predictive {
-    pub(crate) fn new(params: &Params) -> Self {
+    pub(crate) fn new(params: &Params, tuning: Tuning) -> Self {
         let lag = params.settle.saturating_sub(params.sample_period);
         Self {
+            tuning,
             period: params.fast_period,
             sigmas: params.margin_sigmas,
             fusion: Fusion::new(lag, params.sample_period),
             curve: Line::new(CURVE_OVER.0, CURVE_OVER.1, CURVE_PRIOR),
-            forecast: Forecast::default(),
+            forecast: Forecast::new(tuning),
             flicker: Flicker::default(),
-            centre: Centre::default(),
+            centre: Centre::new(tuning.centre_windows),
             newest: None,
             draw: 0.0,
             over_run: 0,
@@ -160,7 +146,7 @@ impl Predictive {
     fn aim(&self, cap: Watts, told: Option<Watts>) -> Aim {
         let (miss, bias) = (self.forecast.miss_w(), self.fusion.bias_w());
         let spread = self.sigmas * (miss * miss + bias * bias).sqrt();
-        let own = spread.max(LEAST_MARGIN * cap.as_f64());
+        let own = spread.max(self.tuning.least_margin * cap.as_f64());
         Aim { margin: told.map_or(own, Watts::as_f64), band: own }
     }
 
@@ -176,14 +162,14 @@ impl Predictive {
         };
         self.excess.push(now, sample.watts - cap);
         let over = if told {
-            self.excess.mean().is_some_and(|mean| mean > noise(cap))
+            self.excess.mean().is_some_and(|mean| mean > self.tuning.noise(cap))
         } else {
             sample.watts > cap
         };
         self.over_run = if over { self.over_run.saturating_add(1) } else { 0 };
-        if self.over_run >= OVER_RUN {
+        if self.over_run >= self.tuning.doubt_run {
             self.over_run = 0;
-            self.aside_until = Some(now + ASIDE);
+            self.aside_until = Some(now + self.tuning.aside);
         }
     }
 
@@ -197,7 +183,7 @@ impl Predictive {
     pub(crate) fn is_over(&self, cap: Watts, told: Option<Watts>) -> bool {
         let aim = self.aim(cap, told);
         // Where the mean counts, one window above it says nothing.
-        let band = if told.is_some() { ABOVE * aim.band } else { 0.0 };
+        let band = if told.is_some() { self.tuning.above * aim.band } else { 0.0 };
         self.draw + aim.margin > cap.as_f64() + band
     }
 
@@ -247,8 +233,8 @@ impl Predictive {
         let (scale, aim) = (self.curve.slope(), self.aim(cap, told));
         let room = (cap.as_f64() - aim.margin - self.forecast.level_w()) / scale;
         // Where the mean counts, a window says less of it.
-        let wider = if told.is_some() { WINDOW } else { 1.0 };
-        Room::new(room, wider * aim.band / scale)
+        let wider = if told.is_some() { self.tuning.window } else { 1.0 };
+        Room::new(&self.tuning, room, wider * aim.band / scale)
     }
 
     /// Where the mean counts, every two seconds: where the cores should be that have drawn `low` watts.
@@ -256,7 +242,7 @@ impl Predictive {
         let (scale, aim) = (self.curve.slope(), self.aim(cap, Some(told)));
         let draw = self.centre.add(self.draw)?;
         let off = (cap.as_f64() - aim.margin - draw) / scale;
-        Some(Room::new(low + off, CENTRED * aim.band / scale))
+        Some(Room::new(&self.tuning, low + off, self.tuning.centred * aim.band / scale))
     }
 
     /// Whether it has acted in this run.

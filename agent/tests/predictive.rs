@@ -27,9 +27,14 @@ struct Server {
 impl Server {
     /// Known to the model for ten seconds, without a cap.
     fn new() -> Self {
-        let params = Params { policy: Policy::Predictive, ..params() };
+        Self::tuned(Policy::Predictive, |_| {})
+    }
+    fn tuned(policy: Policy, change: impl Fn(&mut Tuning)) -> Self {
+        let params = Params { policy, ..params() };
+        let mut tuning = Tuning::of(&params);
+        change(&mut tuning);
         let model = params.model;
-        let mut world = World::with(params, Found::default());
+        let mut world = World::tuned(params, tuning, Found::default());
         world.input(Input::Vms(vms()));
         let mut server = Self { world, model, load: 0.5, batch: 1.0, rapl: true };
         server.run(10_000);
@@ -229,8 +234,8 @@ fn windows_that_say_nothing_are_refused() {
 }
 
 /// Alerts with this margin every second, around a server whose user-facing load flickers.
-fn flickering(margin: i64) -> (Vec<f64>, usize, Server) {
-    let mut s = Server::new();
+fn flickering(margin: i64, change: impl Fn(&mut Tuning)) -> (Vec<f64>, usize, Server) {
+    let mut s = Server::tuned(Policy::Predictive, change);
     let (mut draws, mut writes) = (vec![s.draw_w(); 8], 0);
     for n in 0..40u64 {
         s.world.seq += 1;
@@ -259,7 +264,7 @@ fn flickering(margin: i64) -> (Vec<f64>, usize, Server) {
 #[test]
 fn a_margin_that_the_chassis_says_places_the_mean_and_lets_single_windows_be_above() {
     for margin in [0, 6] {
-        let (draws, writes, s) = flickering(margin);
+        let (draws, writes, s) = flickering(margin, |_| {});
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;
         let above = draws.iter().filter(|draw| **draw > 220.0).count();
         let goal = 220.0 - margin as f64;
@@ -297,4 +302,64 @@ fn without_rapl_the_policy_is_stepwise_and_that_is_no_alarm() {
     s.run(400);
     let alarms = s.world.agent.status(ms(s.world.now)).alarms;
     assert!(alarms.iter().any(|alarm| alarm.contains("RAPL readings are stale")), "{alarms:?}");
+}
+
+/// Moves one number.
+type Change = fn(&mut Tuning, f64);
+
+#[test]
+fn no_number_of_the_loop_is_critical() {
+    let changes: [(&str, Change); 17] = [
+        ("patience", |t, by| t.patience = t.patience.mul_f64(by)),
+        ("noise_ppm", |t, by| t.noise_ppm = (f64::from(t.noise_ppm) * by) as u32),
+        ("noise", |t, by| t.noise = Watts::from_f64(t.noise.as_f64() * by).unwrap()),
+        ("longest_hold", |t, by| t.longest_hold = t.longest_hold.mul_f64(by)),
+        ("over_run", |t, by| t.over_run = (f64::from(t.over_run) * by).round() as u8),
+        ("recovery_steps", |t, by| t.recovery_steps = (t.recovery_steps as f64 * by) as usize),
+        ("step_into", |t, by| t.step_into *= by),
+        ("above", |t, by| t.above *= by),
+        ("below", |t, by| t.below *= by),
+        ("window", |t, by| t.window *= by),
+        ("centred", |t, by| t.centred *= by),
+        ("centre_windows", |t, by| t.centre_windows = (f64::from(t.centre_windows) * by) as u32),
+        ("least_margin", |t, by| t.least_margin *= by),
+        ("doubt_run", |t, by| t.doubt_run = (f64::from(t.doubt_run) * by).round() as u8),
+        ("follow", |t, by| t.follow *= by),
+        ("moved", |t, by| t.moved *= by),
+        ("leapt", |t, by| t.leapt *= by),
+    ];
+    for (name, change) in changes {
+        for by in [2.0 / 3.0, 4.0 / 3.0] {
+            let (draws, writes, s) = flickering(0, |tuning| change(tuning, by));
+            let mean = draws.iter().sum::<f64>() / draws.len() as f64;
+            assert!((mean - 220.0).abs() < 3.0, "{name} x {by:.2}: a mean of {mean}");
+            assert!(writes <= 20 * 6, "{name} x {by:.2}: {writes} writes");
+            assert_eq!((s.doubt(), s.world.limit), (None, None), "{name} x {by:.2}");
+
+            // The same by steps, with a jump of the user-facing load after a minute.
+            let mut s = Server::tuned(Policy::Stepwise, |tuning| change(tuning, by));
+            s.rapl = false;
+            let told = |s: &mut Server, seconds: u32| {
+                for _ in 0..seconds {
+                    let share = |id: &str, share| VmUsage {
+                        vm: VmId::new(id).unwrap(),
+                        utilisation: Utilisation::from_ratio(share).unwrap(),
+                        throttled: false,
+                    };
+                    let usage = [share("uf", s.load), share("soon", 1.0), share("late", 1.0)];
+                    s.world.input(Input::Usage(usage.to_vec()));
+                    s.world.tell(Some(220));
+                    s.run(1000);
+                }
+            };
+            told(&mut s, 60);
+            let before = s.draw_w();
+            assert!((205.0..=220.0).contains(&before), "{name} x {by:.2}: {before}");
+            s.load = 0.9;
+            told(&mut s, 2);
+            let after = s.draw_w();
+            assert!(after <= 220.0, "{name} x {by:.2}: {after}");
+            assert_eq!(s.world.limit, None, "{name} x {by:.2}");
+        }
+    }
 }

@@ -66,7 +66,7 @@ impl Agent {
         if self.params.server_limit_floor.is_none() || self.actuators.limit_wanted() {
             return;
         }
-        self.episode.limited(self.overdraw.draw());
+        self.episode.limited(&self.tuning, self.overdraw.draw());
         self.overdraw.reset();
         self.limit(now, cap);
         self.changed_at = Some(now);

@@ -1,26 +1,12 @@
 //! The paper's law: to the floor, and back in steps; and what we do in one write where it has only steps.
 
-use core::time::Duration;
-
 use ballast_types::{Epoch, Instant, Seq, Watts};
 
 use super::Agent;
 use super::law::{Law, Order};
 use crate::Steps;
 use crate::meter::Sample;
-use crate::overdraw::clearly_over;
 use crate::state::State;
-
-/// Samples above the cap in a row, while recovering, after which steps down are not enough.
-const OVER_RUN: u8 = 2;
-/// With the paper's steps: how much larger they are then.
-const OVER_STEPS: usize = 4;
-/// From the floor to free takes this long, whatever the number of cores.
-const RECOVERY: Duration = Duration::from_secs(28);
-/// And so many steps at least, however slow the meter is.
-const LEAST_STEPS: u128 = 8;
-/// The part of the room that a step up may take: near the top a p-state is worth more than on average.
-const STEP_INTO: f64 = 0.6;
 
 /// The law without a model of the draw.
 #[derive(Clone, Copy, Debug)]
@@ -50,11 +36,11 @@ impl Law for Stepwise {
         let paper = agent.params.steps == Steps::Paper;
         let over_run = if draw > cap { over_run.saturating_add(1) } else { 0 };
         // What a late sample shows is known, so that nobody waits for it to settle.
-        if !paper && clearly_over(draw, cap) {
+        if !paper && agent.tuning.clearly_over(draw, cap) {
             agent.fall(now, None, cap);
         } else if agent.is_settled(sample) {
             agent.state = State::Recovering { over_run };
-            if !paper && over_run >= OVER_RUN {
+            if !paper && over_run >= agent.tuning.over_run {
                 agent.fall(now, None, cap);
             } else {
                 agent.step(now, draw, target, over_run);
@@ -147,7 +133,11 @@ impl Agent {
             if self.throttle.all_floored() {
                 // There is nothing to lower.
             } else if paper {
-                let count = least.saturating_mul(if over_run >= OVER_RUN { OVER_STEPS } else { 1 });
+                let count = least.saturating_mul(if over_run >= self.tuning.over_run {
+                    self.tuning.over_steps
+                } else {
+                    1
+                });
                 self.throttle.lower(count, count);
             } else {
                 self.throttle.lower(self.step_size(now, (draw - target).as_f64()), least);
@@ -158,7 +148,7 @@ impl Agent {
                 self.go(now, to, "steps reached the floor");
             }
         } else if self.may_raise(now, draw, target) {
-            let room = STEP_INTO * (target - draw).as_f64();
+            let room = self.tuning.step_into * (target - draw).as_f64();
             let count = if paper { least } else { self.step_size(now, room) };
             self.throttle.raise(count, least);
             self.write(now, None);
@@ -166,14 +156,10 @@ impl Agent {
     }
 
     /// How many cores move by one p-state for so many watts: at least the paper's N, and at most what brings
-    /// all of them from the floor to free in [`RECOVERY`].
+    /// all of them from the floor to free in time.
     fn step_size(&self, now: Instant, watts: f64) -> usize {
-        // A sample is up to a period old when it is read, and so is the change that it judges.
-        let each = self.params.settle.saturating_add(self.params.sample_period);
-        let steps = RECOVERY.as_nanos() / each.as_nanos().max(1);
-        let steps = usize::try_from(steps.max(LEAST_STEPS)).unwrap_or(usize::MAX);
         let least = usize::from(self.params.step_cores.max(1));
-        let most = self.throttle.span().div_ceil(steps).max(least);
+        let most = self.throttle.span().div_ceil(self.tuning.recovery_steps.max(1)).max(least);
         let all = |level: &dyn Fn(usize) -> usize| -> Option<f64> {
             self.throttle.throttled().map(|core| self.used_core_w(now, core, level(core))).sum()
         };

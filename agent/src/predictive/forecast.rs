@@ -3,22 +3,19 @@
 //! A level that follows slowly while the rest only flickers, and at once when it moves. How far the next
 //! window misses it is measured too: that is what the margin has to carry.
 
-/// Share of a new value that the level takes over while nothing moves: four windows of memory.
-const FOLLOW: f64 = 0.2;
+use crate::Tuning;
+
 /// The miss is that of the last windows (5 s at 50 ms).
 const MISS_OVER: f64 = 100.0;
-/// Two windows in a row that miss by this many usual misses on average show a move, not flicker.
-const MOVED: f64 = 1.6;
-/// One window that is so much too high is enough: waiting for a second one costs the cap.
-const LEAPT: f64 = 3.5;
 /// No miss counts for more than this many of the usual ones: one leap must not widen the margin for long.
 const OUTLIER: f64 = 3.0;
 /// The least miss that is believed, in watts.
 const LEAST_W: f64 = 0.3;
 
 /// The forecast of the rest.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Forecast {
+    tuning: Tuning,
     windows: u32,
     level: f64,
     /// Mean square of the misses, in W².
@@ -28,6 +25,10 @@ pub(super) struct Forecast {
 }
 
 impl Forecast {
+    pub(super) fn new(tuning: Tuning) -> Self {
+        Self { tuning, windows: 0, level: 0.0, miss: 0.0, last: 0.0 }
+    }
+
     /// Takes the rest of one window, in watts.
     pub(super) fn add(&mut self, rest: f64) {
         self.windows = self.windows.saturating_add(1);
@@ -41,15 +42,16 @@ impl Forecast {
         let weight = 1.0 / f64::from(self.windows).min(MISS_OVER);
         self.miss += weight * (counted * counted - self.miss);
         let both = 0.5 * (missed + self.last);
-        let step = if missed > LEAPT * usual {
+        let Tuning { follow, moved, leapt, .. } = self.tuning;
+        let step = if missed > leapt * usual {
             missed
-        } else if both.abs() > MOVED * usual {
+        } else if both.abs() > moved * usual {
             both
         } else {
-            FOLLOW * missed
+            follow * missed
         };
         self.level += step;
-        self.last = if step == FOLLOW * missed { missed - step } else { 0.0 };
+        self.last = if step == follow * missed { missed - step } else { 0.0 };
     }
 
     /// What is expected of the next window, in watts.
@@ -66,6 +68,13 @@ impl Forecast {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ballast_types::{BootId, ChassisId, ServerId};
+
+    fn forecast() -> Forecast {
+        let (server, boot) = (ServerId::new("s").unwrap(), BootId::new("b").unwrap());
+        let params = crate::Params::defaults(server, boot, ChassisId::new("c").unwrap(), vec![]);
+        Forecast::new(Tuning::of(&params))
+    }
 
     /// A fixed sequence that looks like noise of one standard deviation.
     fn noise(n: u32) -> f64 {
@@ -75,7 +84,7 @@ mod tests {
 
     #[test]
     fn flicker_is_smoothed_and_measured() {
-        let mut f = Forecast::default();
+        let mut f = forecast();
         let mut far = 0.0f64;
         for n in 0..1000 {
             f.add(150.0 + 2.0 * noise(n));
@@ -89,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_leap_up_is_followed_at_once_and_a_fall_in_the_second_window() {
-        let mut f = Forecast::default();
+        let mut f = forecast();
         (0..500).for_each(|n| f.add(150.0 + noise(n)));
         f.add(165.0);
         assert!((f.level_w() - 165.0).abs() < 1e-9);

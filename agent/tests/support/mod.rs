@@ -81,11 +81,15 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn with(params: Params, found: Found) -> Self {
+        let tuning = Tuning::of(&params);
+        Self::tuned(params, tuning, found)
+    }
+    pub(crate) fn tuned(params: Params, tuning: Tuning, found: Found) -> Self {
         let caps = found.capped.iter().map(|(core, khz)| (core.0, khz.get() / 1000)).collect();
         let limit = found.server_limit.then_some(Watts::MAX);
         let quotas = found.quotas.iter().map(|q| (q.vm.to_string(), q.millicores)).collect();
         let mut world = Self {
-            agent: Agent::new(params, found, ms(10_000)),
+            agent: Agent::tuned(params, tuning, found, ms(10_000)),
             now: 10_000,
             seq: 0,
             caps,
