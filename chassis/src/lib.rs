@@ -41,8 +41,10 @@ mod shared;
 mod slots;
 mod supplies;
 mod tuning;
+mod weigh;
 
 pub use chassis::Chassis;
 pub use draws::Draws;
 pub use io::*;
 pub use params::{LiftRule, Mode, Params, Server};
+pub use weigh::Weighed;

@@ -61,7 +61,7 @@ impl<T> Snapshot<T> {
         lock(&self.status).clone()
     }
 
-    fn set(&self, status: T, now: Instant) {
+    pub(crate) fn set(&self, status: T, now: Instant) {
         *lock(&self.status) = Some(Arc::new(status));
         self.moved_ms.store(now.as_millis(), Ordering::Relaxed);
     }

@@ -50,7 +50,7 @@ fn a_foreign_page_reads_and_changes_nothing() {
     let mut lab = Lab::new(steady(1, 600, (0.3, 0.3)), "");
     lab.configure("chassis", "allowed_hosts = [\"monitor.example\"]\n");
     lab.start_all();
-    let budget = json!({"budget_w": 300});
+    let budget = json!({"budget_w": 300, "force": true});
     let alert = json!({
         "chassis_id": "lab", "epoch": EPOCH, "seq": 1, "level": "cap", "echo_boot_id": null,
         "echo_agent_ms": null, "chassis_power_w": 300, "chassis_limit_w": 300, "cap_w": 120,

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use ballast_daemons::config::EXIT_CONFIG;
 use ballast_tests::{Lab, PATIENCE, steady};
-use ballast_types::wire::{AgentState, ChassisState, Report, Slot};
+use ballast_types::wire::{AgentState, BudgetAnswer, ChassisState, Report, Slot};
 use nix::sys::signal::Signal;
 use reqwest::Client;
+use serde_json::json;
 
 /// Two servers that would draw some 500 W on a budget of 420 W; at the floor they draw some 370 W.
 fn overloaded() -> Lab {
@@ -103,12 +104,14 @@ fn when_the_load_is_low_again_every_server_is_lifted() {
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(capped(&lab), 0);
     let url = lab.url("chassis", "/v1/budget");
-    let put = |budget: f64| {
-        let body = format!("{{\"budget_w\":{budget}}}");
-        lab.call(|client: &Client| client.put(&url).body(body))
+    let put = |body: serde_json::Value| {
+        lab.call(|client: &Client| client.put(&url).body(body.to_string()))
     };
-    assert_eq!(put(700.0).0, 400, "a budget may only be lowered");
-    let (status, text) = put(420.0);
+    assert_eq!(put(json!({"budget_w": 700})).0, 400, "a budget may only be lowered");
+    let (status, text) = put(json!({"budget_w": 230}));
+    assert_eq!(status, 409, "more than batch can shed: {text}");
+    assert_eq!(lab.chassis().unwrap().budget_w.as_f64(), 600.0);
+    let (status, text) = put(json!({"budget_w": 420, "force": true}));
     assert!(matches!(status, 200 | 202), "{text}");
     lab.wait("the lower budget holds", |lab| capped(lab) == 2 && lab.holds());
     let (status, text) = lab.call(|client: &Client| client.delete(&url));
@@ -123,6 +126,30 @@ fn when_the_load_is_low_again_every_server_is_lifted() {
     lab.wait("the episode is over", normal);
     // The VMs keep cores of their own as long as the agents run.
     lab.wait_restored(&before, "cpuset.cpus");
+}
+
+#[test]
+fn a_budget_for_a_time_ends_by_itself_also_after_a_restart() {
+    let mut lab = Lab::new(steady(1, 600, (0.2, 0.2)), "");
+    lab.start("chassis");
+    lab.wait("ready", |lab| lab.get("chassis", "/readyz").0 == 200);
+    let url = lab.url("chassis", "/v1/budget");
+    let body = json!({"budget_w": 500, "force": true, "for_s": 4});
+    let (status, text) = lab.call(|client: &Client| client.put(&url).body(body.to_string()));
+    assert_eq!(status, 200, "{text}");
+    lab.kill("chassis");
+    lab.start("chassis");
+    lab.wait("ready again", |lab| lab.get("chassis", "/readyz").0 == 200);
+    let shown = |lab: &Lab| -> BudgetAnswer {
+        serde_json::from_str(&lab.get("chassis", "/v1/budget").1).expect("an answer")
+    };
+    let answer = shown(&lab);
+    assert_eq!((answer.budget_w.as_f64(), answer.configured_w.as_f64()), (500.0, 600.0));
+    assert!(answer.until_unix_s.is_some());
+    lab.wait("the configured budget is back", |lab| {
+        let answer = shown(lab);
+        answer.budget_w == answer.configured_w && answer.until_unix_s.is_none()
+    });
 }
 
 #[test]
@@ -202,7 +229,8 @@ fn idle_connections_do_not_stand_between_an_alert_and_its_cores() {
     let address = lab.url("s01", "").replace("http://", "");
     let idle: Vec<_> = (0..200).map(|_| std::net::TcpStream::connect(&address).unwrap()).collect();
     let url = lab.url("chassis", "/v1/budget");
-    let (status, text) = lab.call(|client: &Client| client.put(&url).body("{\"budget_w\":200}"));
+    let lower = json!({"budget_w": 200, "force": true});
+    let (status, text) = lab.call(|client: &Client| client.put(&url).body(lower.to_string()));
     assert!(matches!(status, 200 | 202), "{text}");
     lab.wait("its cores are capped", |lab| {
         report(lab).is_some_and(|report| report.min_khz.is_some() && report.actuator_failures == 0)

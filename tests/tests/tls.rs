@@ -197,7 +197,8 @@ fn an_operators_budget_reaches_the_cores_beside_128_stuck_clients() {
     // The bucket of this address is empty now: an operator elsewhere, and the standing connections, go on.
     let elsewhere = site.client_from([127, 0, 9, 1], &site.issue(&["ballast://operator/ann"], 1));
     let url = lab.secret_url("chassis", "/v1/budget");
-    let (status, text) = lab.call(|_| elsewhere.put(&url).body("{\"budget_w\":200}"));
+    let (status, text) =
+        lab.call(|_| elsewhere.put(&url).body("{\"budget_w\":200,\"force\":true}"));
     assert!(matches!(status, 200 | 202), "{status} {text}");
     lab.wait("its cores are capped", |lab| {
         report(lab).is_some_and(|report| report.min_khz.is_some() && report.actuator_failures == 0)

@@ -304,6 +304,48 @@ impl VmSpec {
 pub struct BudgetRequest {
     /// The new budget.
     pub budget_w: Watts,
+    /// Only says what it would take; nothing is changed.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub dry_run: bool,
+    /// Sets it although batch work alone cannot make room for it.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub force: bool,
+    /// After so many seconds the configured budget comes back; absent: when somebody resets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_s: Option<u64>,
+}
+
+/// The answer to `GET`, `PUT` and `DELETE /v1/budget`: what is in force, and what the budget that was
+/// asked about takes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct BudgetAnswer {
+    /// The budget in force.
+    pub budget_w: Watts,
+    /// The configured one: the most that may be set.
+    pub configured_w: Watts,
+    /// When the configured budget comes back by itself, in seconds since 1970; `null`: it does not, or it
+    /// is in force already.
+    pub until_unix_s: Option<u64>,
+    /// The chassis's draw: the higher of what its power supplies read and what its servers report; `null`
+    /// without a usable reading.
+    pub power_w: Option<Watts>,
+    /// The budget that was asked about.
+    pub asked_w: Watts,
+    /// Whether that was set; in a dry run, whether it would be.
+    pub accepted: bool,
+    /// Whether the draw is under the budget in force.
+    pub enforced: bool,
+    /// Watts that the chassis draws above what was asked about; `null` without a usable reading.
+    pub needs_w: Option<Watts>,
+    /// Watts that the servers' low-priority cores can still shed, by their fresh reports.
+    pub batch_can_shed_w: Watts,
+    /// Whether hardware caps would have to shed the rest, or may have to: nobody can tell without a
+    /// reading.
+    pub hardware_would_act: bool,
+    /// Whether user-facing VMs may be slowed by them.
+    pub user_facing_hit: bool,
+    /// All that in words.
+    pub reason: String,
 }
 
 /// `POST /v1/power`, to a chassis: its draw, as somebody else measures it.

@@ -11,12 +11,11 @@ use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post, put};
-use ballast_chassis_core::Input;
+use ballast_chassis_core::Weighed;
 use ballast_types::Watts;
-use ballast_types::wire::{BudgetRequest, ChassisState, ChassisStatus, PowerReading};
-use serde_json::json;
+use ballast_types::wire::{BudgetAnswer, BudgetRequest, ChassisState, ChassisStatus, PowerReading};
 
-use super::Letter;
+use super::budget::{self, BudgetOrders, Unordered};
 use super::polling::Word;
 use super::power_input::{PowerInput, PowerRefusal};
 use crate::clock;
@@ -30,12 +29,14 @@ use crate::tls::Tls;
 
 /// How long a lower budget may take to be enforced before the answer says that it is not yet.
 const ENFORCE_WITHIN: Duration = Duration::from_secs(5);
+/// A budget for longer than a year is one for good.
+const FOR_MAX: Duration = Duration::from_secs(366 * 86_400);
 
 /// What the handlers share.
 #[derive(Clone)]
 pub(super) struct Api {
-    /// To the control thread.
-    pub letters: Sender<Letter>,
+    /// Where budgets are ordered.
+    pub(super) orders: Arc<BudgetOrders>,
     /// The newest status.
     pub snapshot: Arc<Snapshot<ChassisStatus>>,
     /// What happened.
@@ -67,6 +68,57 @@ impl Api {
     }
 }
 
+impl Api {
+    /// Whether a request is one that can be weighed at all.
+    ///
+    /// # Errors
+    /// 400, with the key, its value and what is allowed.
+    fn check(&self, request: &BudgetRequest) -> Result<(), Refused> {
+        let BudgetRequest { budget_w, for_s, .. } = *request;
+        let refuse = |why: String| Err(Refused(StatusCode::BAD_REQUEST, why));
+        if budget_w <= self.idle || budget_w > self.budget_max {
+            let (least, most) = (self.idle.as_f64(), self.budget_max.as_f64());
+            return refuse(format!(
+                "budget_w = {}: above {least} (what the servers draw idle), at most {most} \
+                 (the configured budget)",
+                budget_w.as_f64()
+            ));
+        }
+        let Some(seconds) = for_s else { return Ok(()) };
+        if !(1..=FOR_MAX.as_secs()).contains(&seconds) {
+            return refuse(format!("for_s = {seconds}: 1 to {}", FOR_MAX.as_secs()));
+        }
+        if budget_w == self.budget_max {
+            let most = self.budget_max.as_f64();
+            return refuse(format!("for_s = {seconds}: only with a budget_w below {most}"));
+        }
+        Ok(())
+    }
+
+    /// What is in force now, and what was asked about.
+    fn answer(
+        &self,
+        weighed: &Weighed,
+        asked_w: Watts,
+        reason: String,
+    ) -> Result<BudgetAnswer, Refused> {
+        Ok(BudgetAnswer {
+            budget_w: http::newest(&self.snapshot)?.budget_w,
+            configured_w: self.budget_max,
+            until_unix_s: self.orders.until(),
+            power_w: weighed.power,
+            asked_w,
+            accepted: false,
+            enforced: false,
+            needs_w: weighed.needs,
+            batch_can_shed_w: weighed.batch_can_shed,
+            hardware_would_act: weighed.hardware_would_act,
+            user_facing_hit: weighed.user_facing_hit,
+            reason,
+        })
+    }
+}
+
 impl Health for Api {
     fn sick(&self) -> Option<String> {
         self.snapshot.stalled()
@@ -84,7 +136,10 @@ pub(super) fn routes(api: Api) -> Router {
     let routes = http::health_routes()
         .route("/v1/status", get(status))
         .route("/v1/events", get(async |State(api): State<Api>| http::event_stream(&api.events)))
-        .route("/v1/budget", only(Right::Operate, put(set_budget).delete(reset_budget)))
+        .route(
+            "/v1/budget",
+            only(Right::Operate, put(set_budget).delete(reset_budget)).get(show_budget),
+        )
         .route("/v1/power", only(Right::ReportPower, post(power)))
         .route("/metrics", get(scrape))
         .with_state(api);
@@ -130,36 +185,93 @@ async fn power(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-async fn set_budget(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
-    let BudgetRequest { budget_w } = http::json(&body)?;
-    if budget_w <= api.idle || budget_w > api.budget_max {
-        let (least, most) = (api.idle.as_f64(), api.budget_max.as_f64());
-        return Err(Refused(
-            StatusCode::BAD_REQUEST,
-            format!(
-                "budget_w = {}: above {least} (what the servers draw idle), at most {most} \
-                 (the configured budget)",
-                budget_w.as_f64()
-            ),
-        ));
-    }
-    // The configured budget is no lower one: setting it takes the lower one back.
-    let lower = Some(budget_w).filter(|&budget| budget < api.budget_max);
-    change_budget(&api, lower, budget_w).await
+async fn show_budget(State(api): State<Api>) -> Result<Response, Refused> {
+    let status = api.status()?;
+    let weighed = Weighed::of(&status, status.budget_w);
+    let enforced = weighed.needs == Some(Watts::ZERO);
+    let answer = api.answer(&weighed, status.budget_w, weighed.to_string());
+    Ok(Json(BudgetAnswer { accepted: true, enforced, ..answer? }).into_response())
 }
 
-async fn reset_budget(State(api): State<Api>) -> Result<Response, Refused> {
-    change_budget(&api, None, api.budget_max).await
+/// Sets a lower budget, or says what it would take.
+async fn set_budget(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    body: Bytes,
+) -> Result<Response, Refused> {
+    let request: BudgetRequest = http::json(&body)?;
+    let asked = request.budget_w;
+    api.check(&request)?;
+    let status = api.status()?;
+    let weighed = Weighed::of(&status, asked);
+
+    // More than now is never refused: it takes less than what is in force.
+    let fenced = status.state == ChassisState::Fenced;
+    let accepted = !fenced && (weighed.fits() || request.force || asked >= status.budget_w);
+    let reason = match (fenced, accepted) {
+        (true, _) => "refused: another manager rules this chassis".to_owned(),
+        (_, true) => weighed.to_string(),
+        (_, false) => format!("refused unless forced: {weighed}"),
+    };
+    let from = status.budget_w.as_f64();
+    let who = caller.name();
+    tracing::info!(
+        who,
+        from,
+        to = asked.as_f64(),
+        for_s = request.for_s,
+        dry_run = request.dry_run,
+        force = request.force,
+        accepted,
+        reason,
+        "budget"
+    );
+    if request.dry_run || !accepted {
+        let code = if request.dry_run { StatusCode::OK } else { StatusCode::CONFLICT };
+        let answer = api.answer(&weighed, asked, reason)?;
+        return Ok((code, Json(BudgetAnswer { accepted, ..answer })).into_response());
+    }
+
+    // The configured budget is no lower one: setting it takes the lower one back.
+    let lower = Some(asked).filter(|&budget| budget < api.budget_max);
+    let until = request.for_s.map(|seconds| budget::unix_s().saturating_add(seconds));
+    change_budget(&api, lower, until, &weighed).await
+}
+
+async fn reset_budget(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Refused> {
+    let status = api.status()?;
+    let (from, to) = (status.budget_w.as_f64(), api.budget_max.as_f64());
+    tracing::info!(who = caller.name(), from, to, "budget");
+    change_budget(&api, None, None, &Weighed::of(&status, api.budget_max)).await
 }
 
 /// Answers once the chassis is under the new budget, or says that it is not yet.
 async fn change_budget(
     api: &Api,
-    order: Option<Watts>,
-    budget: Watts,
+    lower: Option<Watts>,
+    until: Option<u64>,
+    weighed: &Weighed,
 ) -> Result<Response, Refused> {
-    let gone = |_| Refused(StatusCode::SERVICE_UNAVAILABLE, "stopping".into());
-    api.letters.send(Letter::Input(Input::Budget(order))).map_err(gone)?;
+    let orders = Arc::clone(&api.orders);
+    // The disk may take its time, and alerts leave from this thread.
+    let ordered = tokio::task::spawn_blocking(move || match lower {
+        Some(budget) => orders.lower(budget, until),
+        None => orders.reset(),
+    });
+    match ordered.await {
+        Ok(Ok(())) => {}
+        Ok(Err(why @ Unordered::Disk(_))) => {
+            return Err(Refused(StatusCode::INTERNAL_SERVER_ERROR, why.to_string()));
+        }
+        Ok(Err(Unordered::Stopping)) | Err(_) => {
+            return Err(Refused(StatusCode::SERVICE_UNAVAILABLE, "stopping".into()));
+        }
+    }
+
+    let budget = lower.unwrap_or(api.budget_max);
     let enforced = async {
         loop {
             if let Some(status) = api.snapshot.get()
@@ -177,44 +289,160 @@ async fn change_budget(
         return Err(Refused(StatusCode::INTERNAL_SERVER_ERROR, what.into()));
     }
     let code = if enforced { StatusCode::OK } else { StatusCode::ACCEPTED };
-    Ok((code, Json(json!({ "budget_w": budget, "enforced": enforced }))).into_response())
+    let answer = api.answer(weighed, budget, weighed.to_string())?;
+    Ok((code, Json(BudgetAnswer { accepted: true, enforced, ..answer })).into_response())
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
 
+    use ballast_chassis_core::{Chassis, Input, Ledger, Params, Server};
+    use ballast_types::{ChassisId, ServerId};
     use tower::ServiceExt as _;
 
+    use super::super::Letter;
     use super::*;
     use crate::config::PowerInputConfig;
 
+    async fn put(api: &Api, body: &str) -> (u16, String) {
+        let request = http::from_here("PUT", "/v1/budget", body.to_owned());
+        let answer = routes(api.clone()).oneshot(request).await.unwrap();
+        let status = answer.status().as_u16();
+        let text = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        (status, String::from_utf8(text.to_vec()).unwrap())
+    }
+
     #[tokio::test]
     async fn budgets_that_cannot_be_set_are_refused_and_change_nothing() {
-        let (letters, inbox) = mpsc::channel();
-        let routes = routes(Api { letters, ..api() });
+        let (api, inbox) = working(2000);
         for (body, says) in [
             ("", "body is not valid"),
             (r#"{"budget_w":"2000"}"#, "invalid type"),
             (r#"{"budget_w":2000,"x":1}"#, "unknown field"),
             (r#"{"budget_w":-1}"#, "above 1344"),
             (r#"{"budget_w":0}"#, "above 1344"),
-            (r#"{"budget_w":1344}"#, "above 1344"),
-            (r#"{"budget_w":2451}"#, "at most 2450"),
+            (r#"{"budget_w":1344,"force":true}"#, "above 1344"),
+            (r#"{"budget_w":2451,"dry_run":true}"#, "at most 2450"),
+            (r#"{"budget_w":2000,"for_s":0}"#, "for_s = 0: 1 to 31622400"),
+            (r#"{"budget_w":2000,"for_s":31622401}"#, "for_s = 31622401: 1 to"),
+            (r#"{"budget_w":2450,"for_s":60}"#, "for_s = 60: only with a budget_w below 2450"),
+            (r#"{"budget_w":2000,"for_s":-1}"#, "invalid value"),
         ] {
-            let request = http::from_here("PUT", "/v1/budget", body.to_owned());
-            let answer = routes.clone().oneshot(request).await.unwrap();
-            assert_eq!(answer.status(), 400, "{body}");
-            let text = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
-            let text = String::from_utf8(text.to_vec()).unwrap();
+            let (status, text) = put(&api, body).await;
+            assert_eq!(status, 400, "{body}");
             assert!(text.contains(says), "{body}: {text}");
         }
         assert!(inbox.try_recv().is_err());
     }
 
+    #[tokio::test]
+    async fn what_batch_cannot_shed_is_refused_unless_forced_and_a_question_changes_nothing() {
+        // No server reports, so batch can shed nothing.
+        let (api, inbox) = working(2000);
+        let body = |text: &str| serde_json::from_str::<BudgetAnswer>(text).unwrap();
+        for (request, status, accepted) in [
+            (r#"{"budget_w":1900}"#, 409, false),
+            (r#"{"budget_w":1900,"for_s":60}"#, 409, false),
+            (r#"{"budget_w":1900,"dry_run":true}"#, 200, false),
+            (r#"{"budget_w":1900,"dry_run":true,"force":true}"#, 200, true),
+            (r#"{"budget_w":2000,"dry_run":true}"#, 200, true),
+        ] {
+            let (got, text) = put(&api, request).await;
+            let answer = body(&text);
+            assert_eq!((got, answer.accepted), (status, accepted), "{request}: {text}");
+            assert_eq!(answer.budget_w, Watts::from_whole(2450), "still in force");
+            assert_eq!(answer.hardware_would_act, answer.asked_w < Watts::from_whole(2000));
+        }
+        let (_, text) = put(&api, r#"{"budget_w":1900}"#).await;
+        let answer = body(&text);
+        assert_eq!(
+            (answer.needs_w, answer.batch_can_shed_w),
+            (Some(Watts::from_whole(100)), Watts::ZERO)
+        );
+        assert!(
+            answer.reason.starts_with("refused unless forced: the chassis draws 2000.0 W"),
+            "{text}"
+        );
+        assert!(inbox.try_recv().is_err(), "nothing was ordered");
+
+        let snapshot = Arc::clone(&api.snapshot);
+        let obeys = std::thread::spawn(move || {
+            let Ok(Letter::Input(Input::Budget(budget))) = inbox.recv() else {
+                panic!("no budget")
+            };
+            snapshot.set(status(budget.unwrap(), 1850), clock::now());
+            budget
+        });
+        let (got, text) = put(&api, r#"{"budget_w":1900,"force":true,"for_s":60}"#).await;
+        assert_eq!(obeys.join().unwrap(), Some(Watts::from_whole(1900)));
+        let answer = body(&text);
+        assert_eq!((got, answer.accepted, answer.enforced), (200, true, true), "{text}");
+        assert_eq!(answer.budget_w, Watts::from_whole(1900));
+        let left = answer.until_unix_s.unwrap() - budget::unix_s();
+        assert!((58..=60).contains(&left), "{left}");
+    }
+
+    #[tokio::test]
+    async fn a_raise_is_never_refused_and_a_fenced_manager_sets_nothing() {
+        let (api, inbox) = working(2000);
+        api.snapshot.set(status(Watts::from_whole(1500), 2000), clock::now());
+        let (got, text) = put(&api, r#"{"budget_w":1600,"dry_run":true}"#).await;
+        assert!(got == 200 && text.contains("\"accepted\":true"), "{text}");
+        let fenced =
+            ChassisStatus { state: ChassisState::Fenced, ..status(Watts::from_whole(2450), 2000) };
+        api.snapshot.set(fenced, clock::now());
+        let (got, text) = put(&api, r#"{"budget_w":2400,"force":true}"#).await;
+        assert!(got == 409 && text.contains("another manager rules"), "{text}");
+        assert!(inbox.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn the_budget_in_force_is_shown() {
+        let (api, _inbox) = working(2000);
+        let request = http::from_here("GET", "/v1/budget", String::new());
+        let answer = routes(api).oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        let text = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        let answer: BudgetAnswer = serde_json::from_slice(&text).unwrap();
+        assert_eq!(
+            (answer.budget_w, answer.configured_w),
+            (Watts::from_whole(2450), Watts::from_whole(2450))
+        );
+        assert_eq!((answer.power_w, answer.until_unix_s), (Some(Watts::from_whole(2000)), None));
+    }
+
+    /// A manager of no server, under this budget.
+    fn status(budget: Watts, power: i64) -> ChassisStatus {
+        let id = ChassisId::new("c1").unwrap();
+        let params = Params::defaults(
+            id,
+            Watts::from_whole(2450),
+            vec![Watts::from_whole(3000)],
+            vec![Server::new(ServerId::new("s1").unwrap(), None)],
+        );
+        let chassis = Chassis::new(params, Ledger::default(), clock::now());
+        let power_w = Some(Watts::from_whole(power));
+        ChassisStatus { power_w, budget_w: budget, limit_w: budget, ..chassis.status(clock::now()) }
+    }
+
+    /// An API whose manager draws this much, and what arrives at its control thread.
+    fn working(power: i64) -> (Api, mpsc::Receiver<Letter>) {
+        let (letters, inbox) = mpsc::channel();
+        let written = Arc::new(AtomicBool::new(true));
+        let api = Api { orders: orders(letters), ledger_written: written, ..api() };
+        api.snapshot.set(status(Watts::from_whole(2450), power), clock::now());
+        (api, inbox)
+    }
+
+    fn orders(letters: Sender<Letter>) -> Arc<BudgetOrders> {
+        let folder = std::path::Path::new("/nonexistent");
+        Arc::new(BudgetOrders::open(folder, &Ledger::default(), letters, true).unwrap())
+    }
+
     fn api() -> Api {
         Api {
-            letters: mpsc::channel().0,
+            orders: orders(mpsc::channel().0),
             snapshot: Arc::default(),
             events: Events::default(),
             ledger_written: Arc::default(),

@@ -1,6 +1,7 @@
 //! `ballast-chassis`: polls the power supplies, alerts the agents, falls back to hardware caps.
 
 mod api;
+mod budget;
 mod dry;
 mod out_of_band;
 mod polling;
@@ -32,6 +33,7 @@ use crate::redfish::Bmcs;
 use crate::sensors::Gauge;
 use crate::state::{self, DiskFaults, RETRY};
 use crate::{DaemonArgs, clock};
+use budget::BudgetOrders;
 use out_of_band::{Orders, OutOfBand};
 use polling::Polling;
 use power_input::PowerInput;
@@ -119,6 +121,8 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     let events = Events::default();
     let faults = DiskFaults::new(events.clone());
     let snapshot = Arc::new(Snapshot::<ChassisStatus>::default());
+    let orders = BudgetOrders::open(&place.state_dir, &ledger, letters.clone(), config.dry_run)?;
+    let orders = Arc::new(orders);
 
     // Everything that can fail to start does so before the first message is sent.
     let doors = runtime.block_on(http::bind(&place.listen, tls.as_ref()))?;
@@ -195,8 +199,9 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     }
     let gate = Gate::new(None, place.serves_tls()).with_allowed_hosts(&place.allowed_hosts);
     let gate = Arc::new(gate);
+    Arc::clone(&orders).watch()?;
     let api = api::Api {
-        letters: letters.clone(),
+        orders,
         snapshot,
         events,
         ledger_written: written,

@@ -173,6 +173,11 @@ impl Caller {
         }
     }
 
+    /// For the log.
+    pub(crate) fn name(&self) -> String {
+        self.role().map_or_else(|| "this machine".to_owned(), Role::to_string)
+    }
+
     /// Whether it came by TLS.
     pub(super) fn is_certified(&self) -> bool {
         matches!(self.0, Kind::Certified(_))
@@ -248,7 +253,7 @@ async fn hold_to(right: Right, request: Request, next: Next) -> Response {
         return refused.into_response();
     }
     if right == Right::Operate {
-        let who = caller.role().map_or_else(|| "this machine".to_owned(), Role::to_string);
+        let who = caller.name();
         tracing::info!(who, method = %request.method(), path = request.uri().path(), "order");
     }
     next.run(request).await
