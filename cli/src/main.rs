@@ -1,6 +1,7 @@
 //! `ballast`: one program for the demonstration, the tools and the daemons.
 
 mod bench;
+mod budget;
 mod certs;
 mod check;
 mod demo;
@@ -113,6 +114,9 @@ enum Command {
         Exit codes: 0 all answered; 1 one did not."
     )]
     Status(status::StatusArgs),
+    /// Show the power budget of a chassis, lower it for a time, or go back to the configured one
+    #[command(subcommand)]
+    Budget(budget::Budget),
     /// Show what an agent has recorded of its VMs' use
     #[command(after_help = "Example: ballast records\n\
         Example: ballast records --dir usage --vm web-1 --output csv")]
@@ -211,6 +215,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Check(args) => check::run(&args),
         Command::Label(args) => label::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Budget(budget) => budget::run(&budget),
         Command::Records(args) => records::run(&args),
         Command::Agent(child) => Ok(ballast_daemons::agent::main(&child.tied()?)),
         Command::Chassis(child) => Ok(ballast_daemons::chassis::main(&child.tied()?)),
@@ -271,7 +276,7 @@ mod tests {
         let mut cli = Cli::command();
         cli.build();
         cli.clone().debug_assert();
-        let groups = ["bench", "experiment"];
+        let groups = ["bench", "budget", "experiment"];
         let inner = groups.map(|group| cli.find_subcommand(group).unwrap().clone());
         let inner = inner.iter().flat_map(clap::Command::get_subcommands);
         for command in cli.get_subcommands().chain(inner) {

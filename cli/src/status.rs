@@ -53,7 +53,7 @@ pub(crate) struct TlsArgs {
 }
 
 impl TlsArgs {
-    fn open(&self) -> anyhow::Result<Option<Arc<Tls>>> {
+    pub(crate) fn open(&self) -> anyhow::Result<Option<Arc<Tls>>> {
         let TlsArgs { cert: Some(cert), key: Some(key), ca: Some(ca) } = self else {
             return Ok(None);
         };
@@ -94,9 +94,28 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(failed)))
 }
 
-async fn ask_all(urls: &[String], tls: Option<&Tls>) -> anyhow::Result<Vec<Answer>> {
+/// A client of daemons.
+pub(crate) fn client(tls: Option<&Tls>, timeout: Duration) -> reqwest::Result<reqwest::Client> {
     let client = tls::http_client(tls.map(|tls| (tls, Peer::Daemon)));
-    let client = client.tls_info(true).timeout(TIMEOUT).build()?;
+    client.tls_info(true).timeout(timeout).build()
+}
+
+/// A daemon's address as a URL; without a scheme it is plain HTTP.
+pub(crate) fn base(url: &str) -> String {
+    let base = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+    base.trim_end_matches('/').to_owned()
+}
+
+/// Why a daemon did not do what it was asked, by its error answer.
+pub(crate) async fn refusal(answer: reqwest::Response) -> String {
+    let status = answer.status();
+    let why = answer.json::<ErrorBody>().await;
+    let why = why.map_or(String::new(), |why| format!(": {}", why.error));
+    format!("{status}{why}")
+}
+
+async fn ask_all(urls: &[String], tls: Option<&Tls>) -> anyhow::Result<Vec<Answer>> {
+    let client = client(tls, TIMEOUT)?;
     let asked: Vec<_> = urls
         .iter()
         .map(|url| {
@@ -115,16 +134,10 @@ async fn ask_all(urls: &[String], tls: Option<&Tls>) -> anyhow::Result<Vec<Answe
 }
 
 async fn ask(client: &reqwest::Client, url: &str) -> Result<Said, String> {
-    let base = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
-    let at = format!("{}/v1/status", base.trim_end_matches('/'));
+    let at = format!("{}/v1/status", base(url));
     let answer = client.get(&at).send().await.map_err(|error| tls::cause(&error))?;
     if !answer.status().is_success() {
-        let status = answer.status();
-        let why = answer
-            .json::<ErrorBody>()
-            .await
-            .map_or(String::new(), |why| format!(": {}", why.error));
-        return Err(format!("GET /v1/status: {status}{why}"));
+        return Err(format!("GET /v1/status: {}", refusal(answer).await));
     }
     let shown = answer.extensions().get::<TlsInfo>().and_then(TlsInfo::peer_certificate);
     let shown = shown.and_then(tls::role_in);

@@ -153,6 +153,44 @@ fn a_budget_for_a_time_ends_by_itself_also_after_a_restart() {
 }
 
 #[test]
+fn the_command_line_shows_sets_and_resets_the_budget() {
+    let mut lab = Lab::new(steady(1, 600, (0.3, 0.3)), "");
+    lab.start_all();
+    lab.wait("the agent reports", |lab| {
+        lab.chassis().is_some_and(|c| c.power_w.is_some() && c.servers[0].report.is_some())
+    });
+    let url = lab.url("chassis", "");
+    let budget = |args: &[&str]| {
+        let output = Lab::ballast(&[&["budget"], args, &[&url]].concat());
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let in_force = || lab.chassis().unwrap().budget_w.as_f64();
+    assert!(budget(&["show"]).1.starts_with("budget: 600.0 W, as configured\ndraw: "));
+
+    // Asked about, not confirmed, refused: nothing is changed.
+    let (code, text, _) = budget(&["set", "120", "--dry-run"]);
+    assert!(code == Some(1) && text.contains("hardware caps: yes"), "{text}");
+    let (code, _, said) = budget(&["set", "500"]);
+    assert!(code == Some(1) && said.contains("no terminal"), "{said}");
+    let (code, text, _) = budget(&["set", "120", "--yes"]);
+    assert!(code == Some(1) && text.contains("refused unless forced"), "{text}");
+    let (code, _, said) = budget(&["set", "700", "--yes"]);
+    assert!(code == Some(1) && said.contains("at most 600"), "{said}");
+    assert_eq!(in_force(), 600.0);
+
+    let (code, text, said) = budget(&["set", "500", "--for", "1h", "--yes"]);
+    assert!(code == Some(0) && text.contains("budget: 500.0 W, until "), "{text}{said}");
+    let (_, text, _) = budget(&["show", "--json"]);
+    let answer: BudgetAnswer = serde_json::from_str(&text).expect("JSON");
+    assert!(answer.until_unix_s.is_some() && answer.budget_w.as_f64() == 500.0, "{text}");
+    assert_eq!(in_force(), 500.0);
+    let (code, text, said) = budget(&["reset"]);
+    assert!(code == Some(0) && text.starts_with("budget: 600.0 W"), "{text}{said}");
+    assert_eq!(in_force(), 600.0);
+}
+
+#[test]
 fn a_recording_of_real_daemons_replays_exactly() {
     let mut lab = overloaded();
     lab.start_all();
