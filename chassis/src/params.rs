@@ -189,31 +189,22 @@ impl Params {
         Self { shares: SharePolicy::Even, lift_rule: LiftRule::Paper, ..self }
     }
 
-    /// The longest time from an overload's start until hardware has ended it, should all software
-    /// fail; must be at most `trip_time`, or the config is refused.
+    /// The longest time from an overload's start until hardware has ended it, should all software fail
+    /// and hardware be asked at the first reading. A breaker that carries the highest excess for less is
+    /// refused.
     ///
     /// | term | what passes |
     /// |---|---|
     /// | `sensor_refresh` | until the supply's meter takes its next value |
     /// | `sensor_lag` | until that value can be read |
     /// | `poll_period` | until it is read |
-    /// | `out_of_band_after` | escalation: software's time to succeed |
-    /// | `poll_period` | escalation is decided on a reading, so one poll more |
     /// | 100 ms | wire: from the decision to the BMC |
     /// | 1 500 ms | actuation: until the BMC has brought the draw down |
     #[must_use]
-    pub fn reaction_time(&self, sensor_lag: Duration, sensor_refresh: Duration) -> Duration {
-        [
-            sensor_refresh,
-            sensor_lag,
-            self.poll_period,
-            self.out_of_band_after,
-            self.poll_period,
-            WIRE,
-            ACTUATION,
-        ]
-        .into_iter()
-        .fold(Duration::ZERO, Duration::saturating_add)
+    pub fn reaction_time(&self) -> Duration {
+        [self.sensor_refresh, self.sensor_lag, self.poll_period, WIRE, ACTUATION]
+            .into_iter()
+            .fold(Duration::ZERO, Duration::saturating_add)
     }
 
     /// The poll period; never zero, so that a timer always moves on.
@@ -244,15 +235,12 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_react_within_the_trip_time() {
+    fn the_defaults_react_before_the_breaker_trips_at_half_too_much() {
         let p = params();
-        let lag = Duration::from_millis(200);
-        assert_eq!(p.reaction_time(lag, lag), Duration::from_millis(4900));
-        assert!(p.reaction_time(lag, lag) <= p.trip_time);
-        assert!(
-            p.reaction_time(lag, Duration::from_secs(1)) > p.trip_time,
-            "a slow sensor does not fit"
-        );
+        assert_eq!(p.reaction_time(), Duration::from_millis(2200));
+        assert!(p.reaction_time().as_secs_f64() < p.trip_curve.seconds(1.5));
+        let slow = Params { sensor_refresh: Duration::from_secs(3), ..p };
+        assert!(slow.reaction_time().as_secs_f64() > slow.trip_curve.seconds(1.5));
     }
 
     #[test]
@@ -267,7 +255,7 @@ mod tests {
 
     #[test]
     fn no_sum_overflows() {
-        let p = Params { out_of_band_after: Duration::MAX, ..params() };
-        assert_eq!(p.reaction_time(Duration::MAX, Duration::MAX), Duration::MAX);
+        let p = Params { sensor_lag: Duration::MAX, sensor_refresh: Duration::MAX, ..params() };
+        assert_eq!(p.reaction_time(), Duration::MAX);
     }
 }

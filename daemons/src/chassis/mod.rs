@@ -17,11 +17,11 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::Context as _;
-use ballast_chassis_core::{Chassis, Input, Ledger, Output};
+use anyhow::{Context as _, anyhow};
+use ballast_chassis_core::{Chassis, Input, Ledger, Output, Params};
 use ballast_hw::{PmbusSupply, Root, SupplyMeter, boot_id};
 use ballast_types::wire::{ChassisState, ChassisStatus};
-use ballast_types::{Instant, ServerId};
+use ballast_types::{Instance, Instant, ServerId};
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{ChassisConfig, PowerInputConfig, SupplyConfig, SupplySource};
@@ -99,7 +99,16 @@ pub enum Letter {
     Stop,
 }
 
+/// A number for this start alone, above zero. Readers of JSON that hold numbers as floats keep 53 bits.
+fn draw_instance() -> anyhow::Result<Instance> {
+    let drawn = getrandom::u64().map_err(|error| anyhow!("no random number: {error}"))?;
+    Ok(Instance((drawn >> 11).max(1)))
+}
+
 fn run(config: &ChassisConfig) -> anyhow::Result<()> {
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
     let place = config.place.clone();
     let tls = place.certificates(&config.role())?;
     std::fs::create_dir_all(&place.state_dir)
@@ -115,6 +124,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     } else {
         config.params.clone()
     };
+    let params = Params { instance: draw_instance()?, ..params };
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (letters, inbox) = mpsc::channel();
@@ -157,7 +167,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         supplies,
         power_input.clone(),
         config.params.poll_period,
-        config.supply_refresh,
+        config.params.sensor_refresh,
         letters.clone(),
     )?;
     let caps = out_of_band.start(&letters)?;

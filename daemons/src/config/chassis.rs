@@ -6,8 +6,10 @@ use std::time::Duration;
 use ballast_chassis_core::{LiftRule, Mode, Params, Server};
 use ballast_types::wire::SharePolicy;
 use ballast_types::{ChassisId, Role, ServerId, Watts};
+use toml::de::DeValue;
 
-use super::reader::{ConfigError, Problems, Section, flag, number, text, word};
+use super::breaker::Breaker;
+use super::reader::{ConfigError, Problems, Section, flag, number, text, whole, word};
 use super::redfish::{BmcAddress, RedfishConfig};
 use super::{Listen, PRESETS, Place, WATTS, listen, load, millis, percent, watts};
 
@@ -24,12 +26,12 @@ pub struct ChassisConfig {
     pub supplies: Vec<SupplyConfig>,
     /// Who may report the draw from outside, if anybody may; the controller's last supply.
     pub power_input: Option<PowerInputConfig>,
-    /// How often the supplies make a value, as told.
-    pub supply_refresh: Duration,
     /// The servers, in the controller's order.
     pub servers: Vec<ServerConfig>,
     /// How BMCs are reached.
     pub redfish: RedfishConfig,
+    /// What works, and should be told otherwise.
+    pub warnings: Vec<String>,
 }
 
 /// The outside source of power readings.
@@ -173,20 +175,18 @@ impl ChassisConfig {
         }
         let defaults =
             id.map(|id| Params::defaults(id, budget.unwrap_or(Watts::MAX), rated, slots));
-        let mut supply_refresh = Duration::from_millis(200);
-        let params = defaults.map(|defaults| read_params(&mut root, defaults, &mut supply_refresh));
-        let (period, trip) = params.as_ref().map_or((supply_refresh, supply_refresh), |params| {
-            (params.poll_period, params.trip_time)
-        });
+        let (params, breaker) = defaults.map(|it| read_params(&mut root, it)).unzip();
+        let usual = Duration::from_millis(200);
+        let period = params.as_ref().map_or(usual, |params| params.poll_period);
+        let most = breaker.map_or(usual, |breaker| breaker.carried);
+        let most = most.clamp(period, Duration::from_secs(3600));
         let allowed = "whole milliseconds, 1 to 3600000";
         let good_for =
-            power_input.or("good_for_ms", (period * 3).min(trip), allowed, millis(1, 3_600_000));
-        if outside && !(period..=trip).contains(&good_for) {
-            let (least, most) = (period.as_millis(), trip.as_millis());
-            power_input.refuse_key(
-                "good_for_ms",
-                format_args!("poll.period_ms to trip_time_ms, {least} to {most}"),
-            );
+            power_input.or("good_for_ms", (period * 3).min(most), allowed, millis(1, 3_600_000));
+        if outside && !(period..=most).contains(&good_for) {
+            let (least, most) = (period.as_millis(), most.as_millis());
+            let why = "poll.period_ms to what the breaker carries of the highest draw";
+            power_input.refuse_key("good_for_ms", format_args!("{why}, {least} to {most}"));
         }
         power_input.finish();
         let power_input = source.zip(max).map(|(source, max)| {
@@ -201,23 +201,36 @@ impl ChassisConfig {
                     format_args!("above {} W, what the servers draw idle", idle.as_f64()),
                 );
             }
+            let servers = params.iter().flat_map(|params| &params.servers);
+            let least: Watts = servers.filter_map(|server| server.min_w).sum();
+            if budget > idle && budget < least {
+                root.refuse_key(
+                    "budget_w",
+                    format_args!("at least {} W, the sum of every server's min_w", least.as_f64()),
+                );
+            }
         }
         root.finish();
+        let by_trip_time = breaker.is_some_and(|breaker| breaker.by_trip_time);
+        let warnings = by_trip_time.then(|| TRIP_TIME.to_owned()).into_iter().collect();
         let config = params.map(|params| Self {
             place,
             dry_run,
             params,
             supplies,
             power_input,
-            supply_refresh,
             servers,
             redfish,
+            warnings,
         });
         problems
             .finish(config)
             .and_then(|config| config.ok_or_else(|| ConfigError::whole(file, "chassis is missing")))
     }
 }
+
+const TRIP_TIME: &str = "trip_time_ms is read as a breaker that carries every excess for that long; a real one \
+    carries little for longer: say so with [trip_curve]";
 
 fn read_supply(mut section: Section<'_, '_>, others: &[SupplyConfig]) -> Option<SupplyConfig> {
     let hwmon = section.optional("hwmon", "the hwmon name of the power supply", text);
@@ -278,6 +291,18 @@ fn read_server(
     }
     let cap = slot.map(CapPath::Slot).or(bmc.map(CapPath::Redfish));
     let floor = section.or("slot_floor_w", Watts::from_whole(150), WATTS, watts);
+    let weight = section.optional("weight", "a whole number, 1 to 1000000", whole(1..=1_000_000));
+    let min = section.optional("min_w", WATTS, watts);
+    let max = section.optional("max_w", WATTS, watts);
+    // Nobody can be held under what he draws idle.
+    let min_w = min.max(idle);
+    if let (Some(min), Some(max)) = (min_w, max)
+        && max <= min
+    {
+        let least = min.as_f64();
+        section
+            .refuse_key("max_w", format_args!("above {least} W, the higher of min_w and idle_w"));
+    }
     if others.iter().any(|other| Some(&other.id) == id.as_ref()) {
         section.refuse_key("id", "every server has an id of its own");
     }
@@ -290,11 +315,17 @@ fn read_server(
     }
     section.finish();
     let id = id?;
-    let core = Server { mode, ..Server::new(id.clone(), cap.is_some().then_some(floor)) };
+    let core = Server {
+        mode,
+        weight: weight.map(|weight| weight as u32),
+        min_w,
+        max_w: max,
+        ..Server::new(id.clone(), cap.is_some().then_some(floor))
+    };
     Some((ServerConfig { id, url: url?, idle: idle?, cap, cap_floor: floor }, core))
 }
 
-fn read_params(root: &mut Section<'_, '_>, mut params: Params, refresh: &mut Duration) -> Params {
+fn read_params(root: &mut Section<'_, '_>, mut params: Params) -> (Params, Breaker) {
     let allowed = "whole milliseconds, 1 to 3600000";
     let span = |section: &mut Section<'_, '_>, key, default: &mut Duration| {
         *default = section.or(key, *default, allowed, millis(1, 3_600_000));
@@ -308,13 +339,14 @@ fn read_params(root: &mut Section<'_, '_>, mut params: Params, refresh: &mut Dur
     let policies = SharePolicy::ALL.map(|policy| (policy.name(), policy));
     params.shares =
         root.or("shares", params.shares, "\"even\" or \"critical-first\"", word(&policies));
-    span(root, "trip_time_ms", &mut params.trip_time);
+    let breaker = Breaker::read(root, &mut params);
 
     let mut poll = root.section("poll");
     span(&mut poll, "period_ms", &mut params.poll_period);
-    let mut lag = Duration::from_millis(200);
-    span(&mut poll, "lag_ms", &mut lag);
-    span(&mut poll, "refresh_ms", refresh);
+    span(&mut poll, "lag_ms", &mut params.sensor_lag);
+    span(&mut poll, "refresh_ms", &mut params.sensor_refresh);
+    let noise = "a percentage of the draw, 0.01 to 10";
+    params.noise_ppm = poll.or("noise_percent", params.noise_ppm, noise, share_of(0.01));
     poll.finish();
 
     let mut alert = root.section("alert");
@@ -326,6 +358,9 @@ fn read_params(root: &mut Section<'_, '_>, mut params: Params, refresh: &mut Dur
     if params.lift_ppm >= params.alert_ppm {
         alert.refuse_key("lift_percent", "below alert.at_percent");
     }
+    let above = "a percentage of the time, 0.1 to 10";
+    params.above_share_ppm =
+        alert.or("above_share_percent", params.above_share_ppm, above, share_of(0.1));
     span(&mut alert, "lift_hold_ms", &mut params.lift_hold);
     let rules = [("restorable", LiftRule::Restorable), ("paper", LiftRule::Paper)];
     params.lift_rule =
@@ -335,8 +370,8 @@ fn read_params(root: &mut Section<'_, '_>, mut params: Params, refresh: &mut Dur
     span(&mut alert, "lease_ms", &mut params.lease);
     span(&mut alert, "emergency_after_ms", &mut params.emergency_after);
     span(&mut alert, "silent_after_ms", &mut params.silent_after);
-    if params.lease > params.trip_time {
-        alert.refuse_key("lease_ms", "at most trip_time_ms");
+    if params.lease > breaker.carried {
+        alert.refuse_key("lease_ms", format_args!("no longer than the breaker: {breaker}"));
     }
     if params.silent_after > params.lease {
         alert.refuse_key("silent_after_ms", "at most lease_ms");
@@ -348,17 +383,13 @@ fn read_params(root: &mut Section<'_, '_>, mut params: Params, refresh: &mut Dur
     span(&mut out_of_band, "hold_ms", &mut params.out_of_band_hold);
     span(&mut out_of_band, "stagger_ms", &mut params.out_of_band_stagger);
     out_of_band.finish();
-    let needed = params.reaction_time(lag, *refresh);
-    if needed > params.trip_time {
-        root.refuse_key(
-            "trip_time_ms",
-            format_args!(
-                "at least {} ms, the sum of refresh, lag, poll, wire, actuation and escalation",
-                needed.as_millis()
-            ),
-        );
-    }
-    params
+    breaker.check(root, &params);
+    (params, breaker)
+}
+
+/// A percentage of `least..=10`, as parts per million.
+fn share_of(least: f64) -> impl FnOnce(&DeValue<'_>) -> Option<u32> {
+    move |value| number(least..=10.0)(value).map(|percent| (percent * 1e4).round() as u32)
 }
 
 #[cfg(test)]
@@ -414,9 +445,48 @@ mod tests {
     }
 
     #[test]
-    fn a_trip_time_shorter_than_the_reaction_is_refused() {
-        let text = problems(&config("250", "trip_time_ms = 2000"));
-        assert!(text.contains("trip_time_ms = 2000: at least"), "{text}");
+    fn what_the_loop_must_know_of_the_meters_is_read() {
+        let more = "[poll]\nlag_ms = 300\nrefresh_ms = 400\nnoise_percent = 0.5\n\
+                    [alert]\nabove_share_percent = 0.3\n";
+        let params = ChassisConfig::parse("c", &config("250", more)).unwrap().params;
+        let ms = Duration::from_millis;
+        assert_eq!((params.sensor_lag, params.sensor_refresh), (ms(300), ms(400)));
+        assert_eq!((params.noise_ppm, params.above_share_ppm), (5_000, 3_000));
+        for (bad, says) in [
+            ("[poll]\nnoise_percent = 0", "poll.noise_percent = 0: a percentage of the draw, 0.01"),
+            ("[poll]\nnoise_percent = nan", "poll.noise_percent = nan"),
+            ("[alert]\nabove_share_percent = 0.05", "above_share_percent = 0.05: a percentage of"),
+            ("[alert]\nabove_share_percent = 11", "0.1 to 10"),
+        ] {
+            let text = problems(&config("250", bad));
+            assert!(text.contains(says), "{says}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_servers_bounds_are_read_and_go_together() {
+        let with = |more: &str| format!("{}{more}", config("250", ""));
+        let of = |more: &str| {
+            let config = ChassisConfig::parse("c", &with(more)).unwrap();
+            let server = &config.params.servers[0];
+            let whole = |w: Option<Watts>| w.map(|w| w.milli() / 1000);
+            (server.weight, whole(server.min_w), whole(server.max_w))
+        };
+        assert_eq!(of(""), (None, Some(112), None), "what it draws idle it must get");
+        assert_eq!(of("weight = 3\nmin_w = 150\nmax_w = 240\n"), (Some(3), Some(150), Some(240)));
+        assert_eq!(of("min_w = 50\n").1, Some(112));
+        for (bad, says) in [
+            ("weight = 0", "server[0].weight = 0: a whole number, 1 to 1000000"),
+            ("weight = 1.5", "server[0].weight = 1.5: a whole number"),
+            ("min_w = 0", "server[0].min_w = 0: a number of watts, above 0"),
+            ("max_w = inf", "server[0].max_w = inf: a number of watts"),
+            ("min_w = 200\nmax_w = 200", "server[0].max_w = 200: above 200 W, the higher of"),
+            ("max_w = 112", "server[0].max_w = 112: above 112 W"),
+            ("min_w = 251", "budget_w = 250: at least 251 W, the sum of every server's min_w"),
+        ] {
+            let text = problems(&with(bad));
+            assert!(text.contains(says), "{says}: {text}");
+        }
     }
 
     #[test]
@@ -445,7 +515,7 @@ mod tests {
             ("max_w = 3000", "max_w = 0", "power_input.max_w = 0"),
             ("max_w = 3000", "max_w = 250", "power_input.max_w = 250: above budget_w"),
             ("[[server]]", "good_for_ms = 100\n[[server]]", "good_for_ms = 100: poll.period_ms to"),
-            ("[[server]]", "good_for_ms = 9000\n[[server]]", "trip_time_ms, 200 to 5000"),
+            ("[[server]]", "good_for_ms = 9000\n[[server]]", "the highest draw, 200 to 4000"),
             (input, "", "supply: at least one [[supply]] is needed, or [power_input]"),
             ("max_w", "maximum_w", "maximum_w: no such key"),
         ] {

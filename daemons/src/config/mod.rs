@@ -4,6 +4,7 @@
 //! key, the value and what is allowed. Keys that hold a quantity end in its unit.
 
 mod agent;
+mod breaker;
 mod chassis;
 mod groups;
 mod hosts;

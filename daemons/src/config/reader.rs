@@ -62,6 +62,7 @@ impl<'t> Problems<'t> {
             return Ok(value);
         }
         found.sort();
+        found.dedup();
         let problems =
             found.iter().map(|(line, what)| format!("{}:{line}: {what}", self.file)).collect();
         Err(ConfigError { problems })
@@ -104,12 +105,17 @@ impl<'p, 't> Section<'p, 't> {
         let value = self.get(key)?;
         let read = read(value.get_ref());
         if read.is_none() {
-            let text = &self.problems.text[value.span()];
-            let shown: String = text.lines().next().unwrap_or("").chars().take(80).collect();
+            let shown = self.shown(value);
             self.problems
                 .add(value.span().start, format_args!("{}{key} = {shown}: {allowed}", self.prefix));
         }
         read
+    }
+
+    /// What stands in the file, as far as it fits in a line.
+    fn shown(&self, value: &Spanned<DeValue<'_>>) -> String {
+        let text = &self.problems.text[value.span()];
+        text.lines().next().unwrap_or("").chars().take(80).collect()
     }
 
     /// As [`Self::optional`], with a default when the key is absent.
@@ -198,12 +204,16 @@ impl<'p, 't> Section<'p, 't> {
             items.into_iter().map(|item| Some((item.span(), item.get_ref().as_table()?))).collect()
         });
         if tables.is_none() {
-            self.problems.add(value.span().start, format_args!("{key}: must be tables [[{key}]]"));
+            let prefix = &self.prefix;
+            self.problems.add(
+                value.span().start,
+                format_args!("{prefix}{key}: must be tables [[{prefix}{key}]]"),
+            );
         }
         let section = |(n, (span, table))| Section {
             problems: self.problems,
             table: Some(table),
-            prefix: format!("{key}[{n}]."),
+            prefix: format!("{}{key}[{n}].", self.prefix),
             span,
             known: vec![],
         };
@@ -219,7 +229,7 @@ impl<'p, 't> Section<'p, 't> {
     pub(crate) fn refuse_key(&self, key: &str, what: impl fmt::Display) {
         let value = self.table.and_then(|table| table.get(key));
         let at = value.map_or(self.span.start, |value| value.span().start);
-        let shown = value.map_or("(default)", |value| &self.problems.text[value.span()]);
+        let shown = value.map_or("(default)".to_owned(), |value| self.shown(value));
         self.problems.add(at, format_args!("{}{key} = {shown}: {what}", self.prefix));
     }
 
