@@ -26,8 +26,8 @@ pub(super) fn start(
     let rapl = match RaplMeter::find(root, config.meter.max) {
         Ok(rapl) => rapl,
         Err(error) => {
-            // The controller steps as the paper's does, and its status says why.
-            tracing::warn!(%error, "predictive: no RAPL");
+            // The controller steps as the paper's does, and its status says so.
+            tracing::info!(%error, "no RAPL: the policy is stepwise");
             return Ok(());
         }
     };

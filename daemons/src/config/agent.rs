@@ -57,6 +57,11 @@ pub struct AgentConfig {
     pub settle: Duration,
     /// At the floor and above the cap for this long: the server's own limit.
     pub escalate_after: Duration,
+    /// The floor of every throttle class that has one of its own, by its place in the throttle list, as a
+    /// percentage of the highest frequency; with `cpu-max`, of the CPU time.
+    pub floors: BTreeMap<u8, u8>,
+    /// The same for user-facing VMs, which are throttled after all others; `None`: they never are.
+    pub user_facing_floor: Option<u8>,
     /// At the floor and above the cap for this long: VMs that prefer it are killed; `None` never.
     pub kill_after: Option<Duration>,
     /// How long the server's own limit stays on after the draw came under the target.
@@ -140,11 +145,12 @@ impl AgentConfig {
         let actuate_in_vm = root.or("actuate_in_vm", false, "true or false", flag);
         let policies = [Policy::Stepwise, Policy::Predictive, Policy::FullServer, Policy::None];
         let policies = policies.map(|policy| (policy.name(), policy));
-        // The paper's policy is the default one: the preset changes nothing else here.
-        let _ = root.optional("preset", PRESETS.0, word(&PRESETS.1));
+        let paper = root.optional("preset", PRESETS.0, word(&PRESETS.1)).is_some();
+        // Without RAPL the controller steps, and says so: nobody has to choose by what the machine has.
+        let usual = if paper { Policy::Stepwise } else { Policy::Predictive };
         let policy = root.or(
             "policy",
-            Policy::Stepwise,
+            usual,
             "\"stepwise\", \"predictive\", \"full-server\" or \"none\"",
             word(&policies),
         );
@@ -193,7 +199,13 @@ impl AgentConfig {
             "whole milliseconds, 1 to 60000",
             millis(1, 60_000),
         );
+        let user_facing_floor =
+            throttle.optional("user_facing_floor_percent", FLOOR, whole(1..=100));
         throttle.finish();
+        let mut floors = BTreeMap::new();
+        for section in root.sections("class") {
+            floors.extend(read_class(section, &floors));
+        }
 
         let mut shedding = root.section("shedding");
         let allow_kill = shedding.or("allow_kill", false, "true or false", flag);
@@ -257,6 +269,8 @@ impl AgentConfig {
             margin_sigmas,
             settle,
             escalate_after,
+            floors,
+            user_facing_floor: user_facing_floor.map(|percent| percent as u8),
             kill_after: allow_kill.then_some(kill_after),
             server_limit_hold,
             server_limit_floor: enabled.then_some(floor),
@@ -318,6 +332,19 @@ fn read_model(mut section: Section<'_, '_>) -> PowerModel {
     }
     section.finish();
     model
+}
+
+const FLOOR: &str = "a whole percentage, 1 to 100";
+
+/// One `[[class]]`: its place in the throttle list, and its floor.
+fn read_class(mut section: Section<'_, '_>, others: &BTreeMap<u8, u8>) -> Option<(u8, u8)> {
+    let order = section.required("order", "0 to 255", whole(0..=255)).map(|order| order as u8);
+    let floor = section.required("floor_percent", FLOOR, whole(1..=100));
+    if order.is_some_and(|order| others.contains_key(&order)) {
+        section.refuse_key("order", "every class once");
+    }
+    section.finish();
+    Some((order?, floor? as u8))
 }
 
 fn read_vm(
@@ -421,7 +448,7 @@ mod tests {
                 "agent.toml:1: chassis is missing: the id of its chassis",
                 "agent.toml:1: server = \"a/b\": an id of this server",
                 "agent.toml:3: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
-                "agent.toml:4: typo: no such key; there are actuate_in_vm, allowed_hosts, auto_class, chassis, discover, \
+                "agent.toml:4: typo: no such key; there are actuate_in_vm, allowed_hosts, auto_class, chassis, class, discover, \
                  dry_run, groups, listen, meter, model, orphan_hold_s, policy, predictive, preset, realtime, record_dir, records, \
                  redfish, root, server, \
                  server_limit, shedding, state_dir, throttle, tls, vm",
@@ -434,6 +461,8 @@ mod tests {
     #[test]
     fn the_papers_preset_is_stepwise_unless_the_policy_is_told() {
         for (more, policy) in [
+            ("", Policy::Predictive),
+            ("policy = \"stepwise\"\n", Policy::Stepwise),
             ("preset = \"paper\"\n", Policy::Stepwise),
             ("preset = \"paper\"\npolicy = \"predictive\"\n", Policy::Predictive),
         ] {
@@ -442,6 +471,38 @@ mod tests {
         }
         let text = problems(&format!("preset = \"papers\"\n{LEAST}"));
         assert!(text.contains("agent.toml:1: preset = \"papers\": \"paper\""), "{text}");
+    }
+
+    #[test]
+    fn classes_and_user_facing_vms_may_have_a_floor() {
+        let parse = |more: &str| AgentConfig::parse("agent.toml", &format!("{LEAST}{more}"));
+        let config = parse("").unwrap();
+        assert_eq!((config.floors, config.user_facing_floor), (BTreeMap::new(), None));
+        let class = |order: u16, floor: &str| {
+            format!("[[class]]\norder = {order}\nfloor_percent = {floor}\n")
+        };
+        let both = format!("{}{}", class(0, "50"), class(7, "80"));
+        let config = parse(&format!("{both}[throttle]\nuser_facing_floor_percent = 75\n")).unwrap();
+        assert_eq!(config.floors, BTreeMap::from([(0, 50), (7, 80)]));
+        assert_eq!(config.user_facing_floor, Some(75));
+        for (bad, says) in [
+            (
+                class(0, "0"),
+                "agent.toml:6: class[0].floor_percent = 0: a whole percentage, 1 to 100",
+            ),
+            (class(0, "101"), "class[0].floor_percent = 101"),
+            (class(0, "50.5"), "class[0].floor_percent = 50.5"),
+            (class(256, "50"), "class[0].order = 256: 0 to 255"),
+            (
+                format!("{}{}", class(3, "50"), class(3, "60")),
+                "class[1].order = 3: every class once",
+            ),
+            ("[[class]]\norder = 1\n".into(), "class[0].floor_percent is missing"),
+            ("[throttle]\nuser_facing_floor_percent = 0\n".into(), "user_facing_floor_percent = 0"),
+        ] {
+            let text = parse(&bad).unwrap_err().to_string();
+            assert!(text.contains(says), "{says}: {text}");
+        }
     }
 
     #[test]
