@@ -324,7 +324,7 @@ impl Agent {
                 let last = self.holds.most().unwrap_or_default().max(self.holds.fallback());
                 Some(Bound::Sure(capped.unwrap_or(last)))
             }
-            Slot::Silent | Slot::Maintenance | Slot::Unmanaged => {
+            Slot::Silent | Slot::Maintenance | Slot::Unmanaged | Slot::Unknown => {
                 let most = self.server.max_w.unwrap_or_else(|| known(self.highest));
                 Some(Bound::Unseen(capped.map_or(most, |w| w.min(most))))
             }

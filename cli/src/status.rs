@@ -343,6 +343,7 @@ fn slot(slot: Slot) -> &'static str {
         Slot::Off => "off",
         Slot::Maintenance => "maintenance",
         Slot::Unmanaged => "unmanaged",
+        Slot::Unknown => "unknown",
     }
 }
 
@@ -368,6 +369,7 @@ pub(crate) fn chassis_state(state: ChassisState) -> &'static str {
         ChassisState::OutOfBand => "out of band",
         ChassisState::Blind => "blind",
         ChassisState::Fenced => "fenced",
+        ChassisState::Unknown => "unknown",
     }
 }
 

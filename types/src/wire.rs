@@ -383,6 +383,9 @@ pub enum ChassisState {
     Blind,
     /// Another manager rules this chassis: nothing is sent any more.
     Fenced,
+    /// A state of a newer version.
+    #[serde(other)]
+    Unknown,
 }
 
 /// How a chassis manager splits what its servers may share.
@@ -424,6 +427,9 @@ pub enum Slot {
     Maintenance,
     /// Has no agent by configuration; its reserve is kept.
     Unmanaged,
+    /// Something of a newer version. A manager of this version never says it.
+    #[serde(other)]
+    Unknown,
 }
 
 /// One server in [`ChassisStatus`].

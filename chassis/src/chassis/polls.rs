@@ -157,7 +157,7 @@ impl Chassis {
         for agent in &self.agents {
             sum += match agent.slot {
                 Slot::Managed => agent.power(now, silent_after, most)?,
-                Slot::Silent | Slot::Maintenance | Slot::Unmanaged => return None,
+                Slot::Silent | Slot::Maintenance | Slot::Unmanaged | Slot::Unknown => return None,
                 Slot::Off => Watts::ZERO,
             };
         }
