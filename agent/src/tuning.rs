@@ -13,8 +13,8 @@ use crate::Params;
 const PATIENCE: Duration = Duration::from_millis(1500);
 /// The longest that the server's own limit stays on after the draw came under the target.
 const LONGEST_HOLD: Duration = Duration::from_secs(30);
-/// From the floor to free takes this long, whatever the number of cores.
-const RECOVERY: Duration = Duration::from_secs(28);
+/// From the floor to free takes at least this long, whatever the number of cores and the room.
+const RECOVERY: Duration = Duration::from_secs(4);
 /// And so many steps at least, however slow the meter is.
 const LEAST_STEPS: u128 = 8;
 

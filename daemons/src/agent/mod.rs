@@ -379,7 +379,8 @@ fn params(config: &AgentConfig, boot_id: BootId, cores: Vec<Core>, has_limit: bo
         margin_sigmas: config.margin_sigmas,
         server_limit_hold: config.server_limit_hold,
         server_limit_floor: config.server_limit_floor.filter(|_| has_limit),
-        // TODO(floors): floors: config.floors.clone(), user_facing_floor_percent: config.user_facing_floor,
+        floors: config.floors.clone(),
+        user_facing_floor_percent: config.user_facing_floor,
         ..defaults
     }
 }
