@@ -1,0 +1,214 @@
+//! Which manager rules.
+mod common;
+
+use ballast_chassis_core::{Answer, Input, Mode, Output};
+use ballast_types::wire::{ChassisState, EventKind, Level, Refusal, RefusalReason, Slot};
+use ballast_types::{Epoch, Instance, Machine, Seq};
+use common::{W, World, action_ids, ms, name, params};
+
+/// Four servers and a manager that is not young any more.
+fn settled() -> World {
+    let mut w = World::new(params(4));
+    w.run(ms(12_000));
+    w
+}
+
+/// A manager of another epoch and instance, that `agents` obey from now on.
+fn obey(w: &mut World, agents: &[usize], epoch: u64, instance: Option<u64>) {
+    for &i in agents {
+        w.agent(i).obeys = Some((Epoch(epoch), instance.map(Instance)));
+    }
+}
+
+/// The newest message to server 0.
+fn newest(w: &World) -> ballast_types::wire::Alert {
+    w.alerts_to(0).last().expect("a message").1.clone()
+}
+
+fn refuse(w: &mut World, i: usize, seq: Seq, epoch: u64, newest_seq: u64) {
+    let reason = RefusalReason::Stale;
+    let refusal =
+        Refusal { reason, newest_epoch: Epoch(epoch), newest_seq: Seq(newest_seq), instance: None };
+    w.input(Input::Answer { server: name(i), seq, answer: Answer::Refused(refusal) });
+}
+
+#[test]
+fn at_the_start_a_newer_epoch_is_adopted_on_the_word_of_two() {
+    // Where there is one server, it is all there are.
+    for (servers, speak, epoch, adopted) in
+        [(4, 1, 41, false), (4, 2, 41, true), (1, 1, 41, true), (4, 2, 1002, false)]
+    {
+        let mut w = World::new(params(servers));
+        w.polls = false;
+        for i in 0..servers {
+            w.agent(i).answers = false;
+        }
+        w.run(ms(700));
+        let seq = newest(&w).seq;
+        w.clear();
+        (0..speak).for_each(|i| refuse(&mut w, i, seq, epoch, 1000));
+        let s = w.chassis.status(w.now);
+        assert_eq!(
+            s.epoch,
+            Epoch(if adopted { epoch + 1 } else { 1 }),
+            "{servers} {speak} {epoch}"
+        );
+        if adopted {
+            assert!((0..servers).all(|i| w.alerts_to(i)[0].1.epoch == s.epoch), "said again");
+            assert!(newest(&w).seq > seq, "numbers go on");
+            common::check_ledger_first(&w.log);
+        }
+    }
+    let mut w = settled();
+    obey(&mut w, &[0, 1], 41, None);
+    w.run(ms(1000));
+    assert_eq!(
+        (w.chassis.status(w.now).epoch, w.state()),
+        (Epoch(1), ChassisState::Fenced),
+        "too late"
+    );
+}
+
+#[test]
+fn a_lone_agent_that_obeys_a_newer_epoch_is_set_aside_and_rejoins() {
+    let mut w = settled();
+    obey(&mut w, &[0], 9, None);
+    w.run(ms(60_000));
+    let s = w.chassis.status(w.now);
+    assert_eq!((s.state, s.servers[0].slot), (ChassisState::Normal, Slot::Silent));
+    assert!(w.has_alarm("s-00 refuses this manager, epoch 1: it obeys epoch 9"), "{:?}", s.alarms);
+    assert!(w.has_alarm("s-00 is silent: obeys another manager"), "{:?}", s.alarms);
+    let told =
+        |e: &&&EventKind| matches!(e, EventKind::Alarm { message } if message.contains("s-00"));
+    assert_eq!(w.events().iter().filter(told).count(), 1, "once");
+    w.clear();
+    w.run(ms(1000));
+    assert!((0..4).all(|i| !w.alerts_to(i).is_empty()), "all are messaged, it too");
+
+    w.agent(0).obeys = None;
+    w.run(ms(600));
+    assert_eq!(w.chassis.status(w.now).servers[0].slot, Slot::Managed);
+    assert!(!w.has_alarm("epoch"));
+    obey(&mut w, &[1], 9, None);
+    w.run(ms(5000));
+    assert_eq!(w.state(), ChassisState::Normal, "what the first one said is forgotten");
+}
+
+#[test]
+fn an_agent_that_is_set_aside_is_capped_by_hardware_in_an_event() {
+    let mut w = settled();
+    w.begin_event(W(790));
+    obey(&mut w, &[0], 9, None);
+    w.until(ChassisState::OutOfBand);
+    assert_eq!(w.caps().into_iter().map(|(server, _)| server).collect::<Vec<_>>(), [name(0)]);
+    assert_eq!(w.alerts_to(1).last().unwrap().1.level, Level::Cap, "the others hear on");
+}
+
+#[test]
+fn two_agents_that_obey_a_manager_that_is_alive_fence_this_one() {
+    let mut w = settled();
+    obey(&mut w, &[0, 2], 2, None);
+    w.until(ChassisState::Fenced);
+    assert!(w.has_alarm("another manager rules"));
+    w.clear();
+    w.run(ms(60_000));
+    assert!(w.log.is_empty(), "{:?}", w.log);
+    assert_eq!(w.chassis.poll_timeout(), None);
+
+    // A manager whose messages do not advance is no more: they are set aside.
+    let mut w = settled();
+    for i in [0, 2] {
+        w.agent(i).answers = false;
+        w.run(ms(600));
+        for _ in 0..3 {
+            let seq = w.alerts_to(i).last().unwrap().1.seq;
+            refuse(&mut w, i, seq, 9, 77);
+        }
+    }
+    assert_eq!(w.state(), ChassisState::Normal);
+}
+
+#[test]
+fn all_agents_there_are_are_believed_too() {
+    let mut w = World::new(params(1));
+    w.run(ms(12_000));
+    obey(&mut w, &[0], 9, None);
+    w.until(ChassisState::Fenced);
+
+    let mut p = params(4);
+    p.servers[1].mode = Mode::Maintenance;
+    p.servers[2].mode = Mode::Unmanaged;
+    let mut w = World::new(p);
+    w.run(ms(12_000));
+    w.input(Input::Powered { server: name(3), on: false });
+    obey(&mut w, &[0], 9, None);
+    w.run(ms(1100));
+    assert_eq!(w.state(), ChassisState::Fenced, "the others are not messaged");
+}
+
+#[test]
+fn an_agent_that_no_longer_says_so_does_not_count() {
+    let mut w = settled();
+    obey(&mut w, &[0], 9, None);
+    w.run(ms(600));
+    w.agent(0).answers = false;
+    w.run(ms(5000));
+    obey(&mut w, &[1], 9, None);
+    w.run(ms(5000));
+    assert_eq!(w.state(), ChassisState::Normal, "the first one died");
+    w.agent(0).answers = true;
+    w.run(ms(1100));
+    assert_eq!(w.state(), ChassisState::Fenced, "and has come back");
+
+    let mut w = settled();
+    let seq = newest(&w).seq;
+    refuse(&mut w, 0, seq, 9, 1);
+    assert_eq!(w.chassis.status(w.now).servers[0].slot, Slot::Managed, "obeyed that message");
+}
+
+#[test]
+fn of_two_managers_of_one_epoch_the_higher_instance_takes_the_next() {
+    for (own, other, agents, epoch, state) in [
+        (7, 3, &[0, 1][..], 2, ChassisState::Normal),
+        (3, 7, &[0, 1], 1, ChassisState::Fenced),
+        (3, 7, &[0], 1, ChassisState::Normal), // one alone is set aside
+    ] {
+        let mut p = params(4);
+        p.instance = Instance(own);
+        let mut w = World::new(p);
+        w.run(ms(12_000));
+        obey(&mut w, agents, 1, Some(other));
+        w.run(ms(1500));
+        let s = w.chassis.status(w.now);
+        assert_eq!((s.epoch, s.state), (Epoch(epoch), state), "{own} against {other}, {agents:?}");
+    }
+}
+
+#[test]
+fn a_fenced_manager_leaves_the_ledger_alone() {
+    let mut w = settled();
+    w.total = Some(W(1200));
+    w.actuator = None;
+    w.until(ChassisState::OutOfBand);
+    let id = *action_ids(&w.log).last().unwrap();
+    obey(&mut w, &[0, 2], 2, None);
+    w.until(ChassisState::Fenced);
+    w.total = Some(W(600));
+    w.clear();
+    w.input(Input::Applied { id, result: Ok(()) });
+    assert!(!w.log.iter().any(|(_, o)| matches!(o, Output::Ledger(_))), "{:?}", w.log);
+}
+
+#[test]
+fn a_repeated_message_is_no_rival() {
+    let mut w = World::new(params(4));
+    w.run(ms(2000));
+    let seq = newest(&w).seq;
+    refuse(&mut w, 0, seq, 1, seq.0 + 70);
+    assert_eq!(w.state(), ChassisState::Normal);
+    w.run(ms(500));
+    assert_eq!(newest(&w).seq, Seq(seq.0 + 71), "counts on above");
+    refuse(&mut w, 0, Seq(seq.0 + 71), 1, u64::MAX);
+    w.run(ms(500));
+    assert_eq!(newest(&w).seq, Seq(seq.0 + 72), "but not to the end of numbers");
+}
