@@ -1,14 +1,14 @@
-//! Silence, refusals, out-of-band caps, restarts and stops.
+//! Silence, stalls, and answers that say nothing.
 mod common;
 
 use std::time::Duration;
 
-use ballast_chassis_core::{Answer, Input, Ledger, Mode, Output, Params, Poll};
+use ballast_chassis_core::{Answer, Input, Params, Poll};
 use ballast_types::wire::{
-    ChassisState, ChassisStatus, EventKind, Level, Refusal, RefusalReason, SharePolicy, Slot,
+    ChassisState, ChassisStatus, EventKind, Level, Refusal, RefusalReason, Slot,
 };
-use ballast_types::{BootId, Epoch, Machine, Seq, Supply, SupplyState, Watts};
-use common::{W, World, action_ids, check_ledger_first, ms, name, params};
+use ballast_types::{BootId, Epoch, Seq, Supply, SupplyState, Watts};
+use common::{W, World, ms, name, params};
 
 #[test]
 fn a_silent_server_in_a_calm_chassis_is_an_alarm_not_a_cap() {
@@ -29,6 +29,65 @@ fn a_silent_server_in_a_calm_chassis_is_an_alarm_not_a_cap() {
     w.run(ms(600));
     assert_eq!(w.chassis.status(w.now).servers[1].slot, Slot::Managed);
     assert!(!w.has_alarm("silent"));
+}
+
+#[test]
+fn an_own_stall_is_nobodys_death() {
+    for stall in [1600, 5000, 60_000] {
+        let mut w = World::new(params(4));
+        w.begin_event(W(790));
+        w.run(ms(2000));
+        w.agent(1).answers = false;
+        w.clear();
+        // Nothing is read for so long; then everything at once.
+        w.now += ms(stall);
+        w.run(ms(2500));
+        let silent = |e: &&&EventKind| matches!(e, EventKind::SlotChanged { to: Slot::Silent, .. });
+        assert_eq!(w.events().iter().filter(silent).count(), 1, "{stall}: {:?}", w.events());
+        assert_eq!(w.chassis.status(w.now).servers[1].slot, Slot::Silent, "that one has died");
+        assert!(w.caps().iter().all(|(server, _)| *server == name(1)), "{stall}: {:?}", w.caps());
+    }
+}
+
+#[test]
+fn fallbacks_follow_need_and_fit() {
+    let mut w = World::new(params(4));
+    w.beside = Some(W(0));
+    // Unlike each other; all of it fits. An even share would be 200 W.
+    for (i, power) in [350, 120, 100, 130].into_iter().enumerate() {
+        w.agent(i).power = Some(W(power));
+    }
+    w.run(ms(30_000));
+    // When less may be shared they are lowered with the next message: within a heartbeat.
+    let mut before = w.chassis.status(w.now).sharable_w;
+    let mut check = |w: &World, covered: bool| {
+        let sharable = w.chassis.status(w.now).sharable_w;
+        assert!(w.fallbacks() <= sharable.max(before), "{} of {sharable}", w.fallbacks());
+        before = sharable;
+        for i in 0..4 {
+            let fallback = w.alerts_to(i).last().unwrap().1.fallback_w;
+            let draw = w.agents[&name(i)].draw().unwrap();
+            assert!(!covered || fallback >= draw, "s-0{i}: {fallback} for {draw}");
+        }
+    };
+    check(&w, true);
+    // The load moves: who needs more gets it once the others are known to have less.
+    for (i, power) in [100, 120, 350, 130].into_iter().enumerate() {
+        w.agent(i).power = Some(W(power));
+    }
+    for _ in 0..60 {
+        w.run(ms(500));
+        check(&w, false);
+    }
+    check(&w, true);
+    w.input(Input::Budget(Some(W(500))));
+    w.run(ms(300));
+    check(&w, false);
+    w.run(ms(300));
+    check(&w, false);
+    w.input(Input::Budget(None));
+    w.run(ms(60_000));
+    check(&w, true);
 }
 
 #[test]
