@@ -22,12 +22,17 @@ use crate::slots::Agent;
 /// A server that draws more than its grant is capped by hardware when that goes on for so long.
 const OVERDRAWS_FOR: Duration = Duration::from_secs(2);
 
+/// A server has drawn more since its cap was given back when it is by more than this share (3 %).
+const NOISE_PPM: u32 = 30_000;
+
 /// What is kept of one server's hardware cap.
 #[derive(Clone, Copy, Debug)]
 struct Given {
     /// How long everything must have fitted before the cap is given back; 0 for who obeys.
     hold: Duration,
     lifted_at: Option<Instant>,
+    /// What it drew when its cap was given back.
+    lifted_draw: Option<Watts>,
     /// What it drew before its cap.
     unrestricted: Option<Watts>,
 }
@@ -56,7 +61,7 @@ impl Hardware {
         hold: Duration,
         now: Instant,
     ) -> Self {
-        let given = Given { hold, lifted_at: None, unrestricted: None };
+        let given = Given { hold, lifted_at: None, lifted_draw: None, unrestricted: None };
         Self {
             unconfigured,
             servers: vec![given; agents.len()],
@@ -196,19 +201,30 @@ impl Chassis {
         self.unplanned = true;
     }
 
-    /// Caps are ordered soon after others were given back: those came back too early.
+    /// An excess soon after caps were given back: those came back too early.
     fn blame_lifts(&mut self, now: Instant) {
+        if !self.detector.is_excess() {
+            return;
+        }
         let (blamed, last) = (self.tuning.lift_blamed, self.tuning.lifts_blamed);
         let lifts = self.hardware.servers.iter().filter_map(|s| s.lifted_at);
         let Some(newest) = lifts.max().filter(|&at| now - at < blamed) else { return };
         let mut names = Vec::new();
         for (given, agent) in self.hardware.servers.iter_mut().zip(&self.agents) {
-            if given.lifted_at.is_some_and(|at| newest - at <= last) {
+            let draw = agent.report.as_ref().and_then(|r| r.power_w);
+            // By more than a meter's noise; who does not say what it draws may have drawn anything.
+            let more = given
+                .lifted_draw
+                .is_none_or(|then| draw.is_none_or(|w| w > then + then.ppm(NOISE_PPM)));
+            if more && given.lifted_at.is_some_and(|at| newest - at <= last) {
                 given.lifted_at = None;
                 let hold = given.hold.max(self.params.out_of_band_hold);
                 given.hold = (hold * 2).min(self.tuning.longest_hold);
                 names.push(agent.server.id.to_string());
             }
+        }
+        if names.is_empty() {
+            return;
         }
         let message = format!(
             "hardware caps were given back too early: {} will wait longer the next time",
@@ -270,9 +286,10 @@ impl Chassis {
     }
 
     fn lift(&mut self, now: Instant, i: usize) {
-        self.hardware.servers[i].lifted_at = Some(now);
         let id = self.next_action();
         let agent = &mut self.agents[i];
+        self.hardware.servers[i].lifted_at = Some(now);
+        self.hardware.servers[i].lifted_draw = agent.report.as_ref().and_then(|r| r.power_w);
         agent.out_of_band.lift(now, id, self.params.trip_time);
         let server = agent.server.id.clone();
         self.outputs.push_back(Output::OutOfBandLift { id, server });
