@@ -143,6 +143,37 @@ fn a_lift_that_came_too_early_is_blamed_and_waits_longer() {
 }
 
 #[test]
+fn only_lifts_that_an_excess_followed_and_servers_that_drew_more_are_blamed() {
+    let too_early = |w: &World| {
+        let alarm = |e: &&EventKind| match e {
+            EventKind::Alarm { message } if message.contains("too early") => Some(message.clone()),
+            _ => None,
+        };
+        w.events().iter().filter_map(alarm).collect::<Vec<_>>()
+    };
+    let lifted = |power| {
+        let mut w = escalated(2);
+        load(&mut w, power, true);
+        w.run(ms(25_000));
+        assert_eq!(w.lifts().len(), 2);
+        w
+    };
+    // One dies and is capped, for it is silent in an event: there is no excess.
+    let mut w = lifted(300);
+    w.agent(0).answers = false;
+    w.until(ChassisState::OutOfBand);
+    assert!(too_early(&w).is_empty(), "{:?}", too_early(&w));
+
+    // The one that was lifted last draws what it drew; the other draws more than there is.
+    let mut w = lifted(100);
+    let last = w.lifts()[1].1.clone();
+    let other = usize::from(last == name(0));
+    (w.agent(other).power, w.agent(other).capped) = (Some(W(600)), false);
+    w.until(ChassisState::OutOfBand);
+    assert!(too_early(&w).iter().all(|said| !said.contains(last.as_str())), "{:?}", too_early(&w));
+}
+
+#[test]
 fn every_server_is_capped_in_one_turn_those_that_draw_more_first() {
     // Even shares, so that one server's draw is above its own.
     let mut w = World::new(Params { shares: SharePolicy::Even, ..params(5) });
