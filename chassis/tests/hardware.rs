@@ -376,3 +376,15 @@ fn a_fenced_manager_acts_by_hardware_when_the_supplies_are_near_their_trip() {
     w.run(ms(10_000));
     assert_eq!(w.lifts().len(), 4, "given back after the hold");
 }
+
+#[test]
+fn a_fenced_manager_tries_a_failed_action_again() {
+    let mut w = fenced();
+    w.actuator = Some(Err("BMC busy".into()));
+    w.total = Some(W(1760));
+    while w.caps().is_empty() {
+        w.run(ms(100));
+    }
+    w.run(ms(1500));
+    assert_eq!(w.caps().len(), 8, "each once more after a second");
+}

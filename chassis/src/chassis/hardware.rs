@@ -402,6 +402,9 @@ impl Chassis {
     /// own caps after the hold.
     pub(super) fn guard_supplies(&mut self, now: Instant) {
         let Some(fenced_at) = self.identity.fenced_at() else { return };
+        if self.hardware.guard.is_some() {
+            self.retry_due(now);
+        }
         let in_danger = self.detector.is_excess()
             && self.detector.fraction() >= self.tuning.fenced_at
             && self.hardware.guard.is_none();
