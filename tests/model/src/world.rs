@@ -367,7 +367,8 @@ impl World {
         }
         let capped =
             (0..).map(ballast_types::CoreId).zip(server.khz).filter(|(_, khz)| *khz < FREE);
-        let found = Found { memory: server.memory, capped: capped.collect(), ..Found::default() };
+        let found =
+            Found { memory: server.memory.clone(), capped: capped.collect(), ..Found::default() };
         let params = plant::agent_params(index, server.boots);
         server.agent = Some(Arc::new(Agent::new(params, found, server.clock(now))));
         self.tell_agent(index, Some(Told::Vms(plant::vms())));
@@ -454,7 +455,7 @@ impl World {
         let managers = (self.managers.each_ref())
             .map(|m| (m.digest, m.life, &m.disk, m.stopped, m.fenced, m.words));
         let servers = self.servers.each_ref().map(|s| {
-            let facts = (s.digest, s.busy, s.memory, s.boots, s.booted_at, s.khz, s.obeys);
+            let facts = (s.digest, s.busy, &s.memory, s.boots, s.booted_at, s.khz, s.obeys);
             (facts, s.held, s.before, s.hardware)
         });
         let network = (&self.flight, &self.late, self.cut);
