@@ -156,28 +156,40 @@ mod tests {
         n.need().map(|n| (n.base, n.demand, n.sheds))
     }
 
+    /// The `k`-th report of an agent that is polled every 200 ms.
+    fn nth(k: u64, report: Report) -> Report {
+        Report { agent_ms: 200 * k, ..report }
+    }
+
     #[test]
-    fn a_second_of_stale_draws_after_a_floor_drop_is_passed_over() {
+    fn a_draw_goes_with_the_estimates_from_before_it() {
         let mut n = Needs::default();
         assert_eq!(seen(&n), None);
-        let mut last = None;
         for k in 0..60 {
             let r = match k {
                 0..24 => report(Some(230), 70, 0, 24),
-                24..29 => report(Some(230), 0, 70, 24), // the meter lags
+                24..26 => report(Some(230), 0, 70, 24), // the meter lags
                 _ => report(Some(160), 0, 70, 24),
             };
-            n.take(&r, MOST);
-            last = seen(&n);
-            assert_eq!(last, need(160, 230, true), "report {k}");
+            n.take(&nth(k, r), MOST);
+            assert_eq!(seen(&n), need(160, 230, true), "report {k}");
         }
-        // A rise that lasts is seen.
-        for _ in 0..6 {
-            assert_eq!(seen(&n), last);
-            n.take(&report(Some(190), 0, 70, 24), MOST);
-        }
-        n.take(&report(Some(190), 0, 70, 24), MOST);
-        assert_eq!(seen(&n), need(190, 260, true));
+    }
+
+    #[test]
+    fn a_rise_is_believed_once_three_reports_agree_and_a_fall_by_the_median() {
+        let mut n = Needs::default();
+        let mut take = |k, watts| {
+            n.take(&nth(k, report(Some(watts), 0, 0, 24)), MOST);
+            n.need().map(|n| n.base)
+        };
+        (0..20).for_each(|k| assert_eq!(take(k, 160), Some(W(160))));
+        assert_eq!(take(20, 190), Some(W(160)));
+        assert_eq!(take(21, 190), Some(W(160)));
+        assert_eq!(take(22, 190), Some(W(190)));
+        (23..32).for_each(|k| assert_eq!(take(k, 190), Some(W(190))));
+        (32..36).for_each(|k| assert_eq!(take(k, 150), Some(W(190))));
+        assert_eq!((36..38).map(|k| take(k, 150)).last(), Some(Some(W(150))));
     }
 
     #[test]
@@ -203,7 +215,7 @@ mod tests {
                 n.take(&limited(200), MOST);
             }
             assert_eq!(n.need().map(|n| n.base), Some(W(240)));
-            for _ in 0..=PASSED_OVER {
+            for _ in 0..=KEPT / 2 {
                 n.take(&limited(250), MOST);
             }
             assert_eq!(n.need().map(|n| n.base), Some(W(250)));
