@@ -195,7 +195,20 @@ impl Play {
                 let seq = if seq % 5 == 0 { *seq } else { self.seq };
                 let epoch = Epoch(if epoch % 4 == 0 { 3 } else { 2 });
                 let told = alert(seq, cap.map(w), echo_age.map(|age| now.saturating_sub(age)));
-                Input::Alert(Alert { epoch, level: *level, valid_for_ms: *valid, ..told })
+                // At times a newer manager, that says more.
+                let odd = self.seq % 5;
+                let margin_w = (odd == 1).then(|| w((self.seq % 9) as i64 - 1));
+                let target_w = (odd < 2).then(|| cap.map(|cap| w(cap.saturating_add(9)))).flatten();
+                let power = (odd == 2).then(|| w(2400));
+                Input::Alert(Alert {
+                    epoch,
+                    level: *level,
+                    valid_for_ms: *valid,
+                    margin_w,
+                    target_w,
+                    chassis_power_w: power,
+                    ..told
+                })
             }
             Step::Draw { watts, age } => Input::Power(Reading::Sample {
                 watts: w(*watts),
@@ -474,9 +487,18 @@ proptest! {
     #[test]
     fn whatever_happened_a_lift_leaves_nothing_behind(
         policy in policy(), actuator in actuator(), found in found(), steps in steps(),
-        leave in any::<bool>(),
+        leave in any::<bool>(), user_facing in prop::option::of(0..120u8), floor in 0..120u8,
+        paper in any::<bool>(),
     ) {
-        let mut play = Play::new(Params { policy, actuator, ..params() }, found);
+        let params = Params {
+            policy,
+            actuator,
+            user_facing_floor_percent: user_facing,
+            floors: [(1, floor)].into(),
+            steps: if paper { Steps::Paper } else { Steps::OneWrite },
+            ..params()
+        };
+        let mut play = Play::new(params, found);
         for (millis, step) in &steps {
             play.play(*millis, step, |_, _| {});
         }

@@ -381,6 +381,7 @@ fn params(config: &AgentConfig, boot_id: BootId, cores: Vec<Core>, has_limit: bo
         server_limit_floor: config.server_limit_floor.filter(|_| has_limit),
         floors: config.floors.clone(),
         user_facing_floor_percent: config.user_facing_floor,
+        orphan_hold: Some(config.orphan_hold),
         ..defaults
     }
 }
