@@ -757,3 +757,29 @@ fn user_facing_cores_are_the_last_class_where_that_is_allowed() {
         assert_eq!(it.caps.len(), 6, "{:?}", it.caps);
     }
 }
+
+#[test]
+fn a_jump_of_user_facing_load_within_an_event_is_limited_within_a_second() {
+    let mut it = World::new();
+    it.input(Input::Vms(vec![vm("uf", VmClass::UserFacing, 0, &[1, 2, 3])]));
+    it.tell(Some(180));
+    it.samples(120, 10);
+    let (jump, mut echo) = (it.now, it.now);
+    for _ in 0..10 {
+        // The meter shows a mean of 200 ms that ended 200 ms ago.
+        it.pass(100);
+        let age = it.now - jump;
+        if age.is_multiple_of(200) {
+            it.draw(if age < 400 { 120 } else { 300 });
+        } else {
+            it.seq += 1;
+            let told = alert(it.seq, Some(w(180)), Some(echo));
+            it.input(Input::Alert(wire::Alert { target_w: Some(w(180)), ..told }));
+            echo = it.now;
+        }
+        if it.limit.is_some() {
+            break;
+        }
+    }
+    assert!(it.limit == Some(w(180)) && it.now - jump <= 800, "{:?} {}", it.limit, it.now - jump);
+}
