@@ -302,7 +302,11 @@ impl Machine for Agent {
     fn handle_input(&mut self, now: Instant, input: Input) {
         self.tick(now);
         match input {
-            Input::Alert(alert) => self.alert(now, &alert),
+            Input::Alert(mut alert) => {
+                // A quota's sawtooth needs a margin of its own.
+                alert.margin_w = alert.margin_w.filter(|_| !self.params.floating());
+                self.alert(now, &alert);
+            }
             Input::Power(reading) => {
                 if let Some(sample) = self.meter.take(now, reading) {
                     self.sample(now, sample);

@@ -80,7 +80,7 @@ impl Tuning {
             over_run: 2,
             over_steps: 4,
             recovery_steps: usize::try_from(steps).unwrap_or(usize::MAX),
-            step_into: 0.6,
+            step_into: 0.4,
             above: 0.4,
             below: 0.6,
             window: 2.0,

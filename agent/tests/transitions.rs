@@ -223,7 +223,7 @@ fn a_large_server_recovers_as_fast_as_a_small_one() {
             it.input(Input::Power(Reading::Sample { watts, taken_at }));
         }
         let took = it.now - floored;
-        assert!((12_000..=30_000).contains(&took), "{cores} cores: {took} ms");
+        assert!((3_000..=30_000).contains(&took), "{cores} cores: {took} ms");
     }
 }
 
@@ -317,13 +317,16 @@ fn a_run_above_the_cap_makes_larger_steps_or_one_write() {
         it.samples(150, 4);
         it.log();
         it.samples(150, 2);
-        assert_eq!(it.log(), "10=1100");
         if steps == Steps::OneWrite {
+            assert_eq!(it.log(), "10=1200, 11=1200, 8=1300", "as much as the room allows");
             // Nobody knows what the cores draw: the floor, without waiting for a sample that is settled.
             it.samples(190, 1);
-            assert_eq!(it.log(), "8=1000, 9=1000, 10=1000, Recovering>Throttled: above the cap");
+            let log = it.log();
+            assert!(log.contains("8=1000, 9=1000, 10=1000"), "{log}");
+            assert!(log.ends_with("Recovering>Throttled: above the cap"), "{log}");
             continue;
         }
+        assert_eq!(it.log(), "10=1100");
         it.samples(190, 2);
         assert_eq!(it.log(), "8=1000");
         it.samples(190, 2);

@@ -121,8 +121,11 @@ impl Chassis {
         // Who takes no part is not raised, not even to a share that was planned and not told yet: nobody
         // would know what came of it.
         let (even, all) = (self.even(), self.hardware_targets());
-        for (agent, most) in self.agents.iter_mut().zip(all).filter(|(agent, _)| !agent.shares()) {
-            agent.share = agent.cap.map_or(even, |told| told.min(agent.share)).min(most);
+        let bounds: Vec<_> = self.agents.iter().map(|a| self.may_draw(now, a, even)).collect();
+        for ((agent, most), bound) in self.agents.iter_mut().zip(all).zip(bounds) {
+            let Some(Bound::Sure(bound) | Bound::Unseen(bound)) = bound else { continue };
+            let kept = agent.cap.map_or(even, |told| told.min(agent.share));
+            agent.share = kept.min(most).min(bound);
             agent.target = agent.share;
         }
 
