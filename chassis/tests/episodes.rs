@@ -276,10 +276,9 @@ fn missing_readings_neither_begin_nor_end_an_episode() {
     w.total = None;
     w.run(ms(120_000));
     assert_eq!(w.state(), ChassisState::Blind);
-    assert!(w.chassis.status(w.now).servers.iter().all(|s| s.granted_w.is_some()));
+    // Every server reports, and all of it fits with a guard: an upper bound is no missing reading.
+    assert!(w.chassis.status(w.now).servers.iter().all(|s| s.granted_w.is_none()));
     w.total = Some(W(1000));
-    w.run(ms(29_000));
-    assert_eq!(w.state(), ChassisState::Alerting, "a minute of blindness used the calm up");
     w.run(ms(2_000));
     assert_eq!(w.state(), ChassisState::Normal);
 }
@@ -306,14 +305,14 @@ fn blind_the_reports_stand_in() {
 #[test]
 fn blind_without_reports_everyone_is_held_at_the_fallback() {
     let mut w = World::new(params(12));
+    w.agent(5).power = None; // it has never said what it draws
     w.run(ms(30_000));
-    w.agent(5).power = None;
     w.total = None;
     w.run(ms(1000));
     let s = w.chassis.status(w.now);
     assert_eq!(s.state, ChassisState::Blind);
     // 98 % of the budget: what is not seen is not low.
-    assert!(w.granted() <= s.sharable_w && near(w.granted(), 2352), "{}", w.granted());
+    assert!(w.granted() <= s.sharable_w && w.granted() > W(2100), "{}", w.granted());
     assert!(w.fallbacks() <= s.sharable_w, "{}", w.fallbacks());
     assert!(!w.levels().contains(&Level::Emergency));
     w.total = Some(W(1800));
@@ -463,20 +462,6 @@ fn nearly_over() -> World {
 }
 
 #[test]
-fn while_it_is_blind_no_event_ends() {
-    let mut w = nearly_over();
-    w.total = None;
-    w.agent(7).power = None; // and no estimate either
-    w.run(ms(60_000));
-    assert!(w.chassis.status(w.now).servers.iter().all(|s| s.granted_w.is_some()));
-    w.total = Some(W(1_850));
-    w.run(ms(3_000));
-    assert_eq!(w.state(), ChassisState::Alerting);
-    w.run(ms(29_000));
-    assert_eq!(w.state(), ChassisState::Normal);
-}
-
-#[test]
 fn a_silent_server_counts_with_its_bound_until_its_orphan_hold_is_over() {
     // It may come back up to its cap of about 200 W, 50 W more than it drew: that fits, or not until it has
     // been silent for a minute and what it drew stands in the total.
@@ -491,33 +476,25 @@ fn a_silent_server_counts_with_its_bound_until_its_orphan_hold_is_over() {
 }
 
 #[test]
-fn without_sight_nobody_is_released() {
+fn where_every_server_reports_blindness_does_not_stop_the_release() {
     let mut w = nearly_over();
     w.until(ChassisState::Normal);
     // The stagger is 100 ms, blindness comes after 600 ms: stop the readings in the middle.
     w.total = None;
-    w.run(ms(600));
-    let released = |w: &World| {
-        w.chassis.status(w.now).servers.iter().filter(|s| s.granted_w.is_none()).count()
-    };
-    let before = released(&w);
-    assert!((1..12).contains(&before), "{before}");
+    w.run(ms(700));
     assert_eq!(w.state(), ChassisState::Blind);
     w.run(ms(5_000));
-    assert_eq!(released(&w), before);
-    w.total = Some(W(1_850));
-    w.run(ms(2_000));
-    assert_eq!(released(&w), 12);
+    assert!(w.chassis.status(w.now).servers.iter().all(|s| s.granted_w.is_none()));
 }
 
 #[test]
-fn blind_before_the_shared_watts_are_known_there_is_no_estimate() {
+fn blind_before_the_shared_watts_are_known_they_are_a_tenth_of_the_budget() {
     let mut w = World::new(params(12));
     w.run(ms(150)); // one reading
     w.total = None;
     w.run(ms(3_000));
     assert_eq!(w.state(), ChassisState::Blind);
-    assert!(w.chassis.status(w.now).servers.iter().all(|s| s.granted_w.is_some()));
+    assert!(w.chassis.status(w.now).servers.iter().all(|s| s.granted_w.is_none()), "2040 W fit");
 }
 
 #[test]

@@ -132,20 +132,25 @@ impl Chassis {
     /// was told last; after a while it is taken to draw what is read beside the others' reports.
     fn restorable(&self, now: Instant) -> Watts {
         let even = self.even();
-        let (mut sum, mut silent) = (Watts::ZERO, Watts::ZERO);
+        let (mut sum, mut unheard) = (Watts::ZERO, Watts::ZERO);
         for agent in &self.agents {
             match (agent.slot, &agent.report) {
                 (Slot::Managed, Some(report)) => sum += report.restorable_w.at_least_zero(),
-                (Slot::Managed, None) => silent += even,
-                (Slot::Silent, _) => {
-                    if let Some(Bound::Sure(bound)) = self.may_draw(now, agent, even) {
-                        silent += bound;
+                (Slot::Managed, None) => unheard += even,
+                (Slot::Silent, report) => {
+                    let drew = report.as_ref().and_then(|r| r.power_w);
+                    match (self.may_draw(now, agent, even), drew) {
+                        (Some(Bound::Sure(bound)), Some(drew)) => {
+                            sum += (bound - drew).at_least_zero();
+                        }
+                        (Some(Bound::Sure(bound)), None) => unheard += bound,
+                        _ => {}
                     }
                 }
                 _ => {}
             }
         }
-        sum + (silent - self.unseen).at_least_zero()
+        sum + (unheard - self.unseen).at_least_zero()
     }
 
     /// The draw of all servers as far as agents meter it; `None` if one should and does not.
