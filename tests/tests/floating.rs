@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ballast_tests::{Lab, steady};
 use ballast_types::VmClass;
+use ballast_types::wire::Report;
 use reqwest::Client;
 
 /// Two servers that would draw some 500 W on a budget of 440 W; at the floor of their bandwidth they draw
@@ -60,14 +61,20 @@ fn bandwidth_alone_holds_the_budget_and_an_end_puts_everything_back() {
 
 /// Tells the agent of `s01` to keep under a cap, as a chassis manager would; it is the fallback too.
 fn cap(lab: &Lab, watts: u64) {
-    let body = format!(
-        r#"{{"chassis_id":"lab","epoch":1,"seq":1,"level":"cap","echo_boot_id":null,
-        "echo_agent_ms":null,"chassis_power_w":500,"chassis_limit_w":440,"cap_w":{watts},
-        "fallback_w":{watts},"valid_for_ms":2000}}"#
-    );
     let url = lab.url("s01", "/v1/alert");
-    let (status, text) = lab.call(|client: &Client| client.post(&url).body(body));
-    assert_eq!(status, 200, "{text}");
+    let tell = |seq: u32, boot: Option<&str>, ms: Option<u64>| -> Report {
+        let body = serde_json::json!({
+            "chassis_id": "lab", "epoch": 1, "seq": seq, "level": "cap", "echo_boot_id": boot,
+            "echo_agent_ms": ms, "chassis_power_w": 500, "chassis_limit_w": 440, "cap_w": watts,
+            "fallback_w": watts, "valid_for_ms": 2000
+        });
+        let (status, text) = lab.call(|client: &Client| client.post(&url).body(body.to_string()));
+        assert_eq!(status, 200, "{text}");
+        serde_json::from_str(&text).expect("a report")
+    };
+    // A first epoch is remembered once an echo has shown that it is no message from long ago.
+    let report = tell(1, None, None);
+    tell(2, Some(report.boot_id.as_str()), Some(report.agent_ms));
     // What is obeyed at once is on disk a moment later.
     let memory = lab.home("s01").join("state/memory.json");
     let fallback = format!("\"fallback_w\": {watts}");

@@ -26,7 +26,7 @@ pub const NO_RULER: &str = "one ruler: all agents obey the same manager";
 pub const LONE_WORD: &str = "nobody is fenced by a lone agent's word";
 
 /// Promises that today's controllers break. Empty it when they no longer do: the tests say so.
-pub const KNOWN: &[&str] = &[NO_RULER, ONE_EPOCH];
+pub const KNOWN: &[&str] = &[TWICE, NO_RULER, TWO_RULERS];
 
 /// A promise that was broken, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
