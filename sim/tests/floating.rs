@@ -33,8 +33,6 @@ fn floating(plant: PlantSpec, policy: Policy, seed: u64, seconds: u64) -> Setup 
     for agent in &mut setup.agents {
         agent.actuator = Actuator::CpuMax;
     }
-    // A quota's sawtooth beats with the meters, so one server may lie above its cap for a while.
-    setup.checks.sum_of_draws = false;
     setup
 }
 
@@ -108,7 +106,7 @@ fn a_full_load_is_a_sawtooth_as_fine_as_its_period() {
         (world.truth().over_budget_s_total, world.truth().batch_frequency_ratio_mean)
     };
     let [ten, twenty, hundred] = [10, 20, 100].map(over);
-    assert!(ten.0 < 1.0 && twenty.0 > 5.0 && hundred.0 > 5.0, "{ten:?} {twenty:?} {hundred:?}");
+    assert!(ten.0 < 1.5 && twenty.0 > 5.0 && hundred.0 > 5.0, "{ten:?} {twenty:?} {hundred:?}");
     // What the VMs get is the same.
-    assert!((ten.1 - twenty.1).abs() < 0.02 && (ten.1 - hundred.1).abs() < 0.02);
+    assert!((ten.1 - twenty.1).abs() < 0.03 && (ten.1 - hundred.1).abs() < 0.03);
 }

@@ -65,7 +65,9 @@ fn without_faults_the_budget_holds_and_everything_is_given_back() {
     assert_eq!(unwatched.curve().len(), 10);
 
     assert!(outcome.capping_events >= 1);
-    assert!(truth.over_budget_s_max <= 1.0, "{} s above the budget", truth.over_budget_s_max);
+    // A breaker carries a little for long: how far it has gone is what counts.
+    assert!(outcome.trip_fraction_max < 0.2, "{outcome:?}");
+    assert!(truth.over_budget_s_max <= 1.5, "{} s above the budget", truth.over_budget_s_max);
     assert!(truth.user_facing_throttled_core_s.total() == 0.0);
     assert!(outcome.out_of_band_s == 0.0 && truth.hardware_engaged_s == 0.0);
     assert_eq!(world.restrictions(), Restrictions::default());
@@ -86,8 +88,8 @@ fn steady_load_moves_p_states_rarely() {
     let before = world.pstate_changes_max();
     world.run(at(180)).unwrap();
     let per_minute = f64::from(world.pstate_changes_max() - before) / 2.0;
-    // One step of four cores per settle time could be 150.
-    assert!(per_minute <= 60.0, "{per_minute} changes of one core a minute");
+    // One step per settle time could be 150. A step moves as many cores as the room asks for.
+    assert!(per_minute <= 80.0, "{per_minute} changes of one core a minute");
 }
 
 fn hunt(servers: usize, faults: usize, seeds: core::ops::Range<u64>) {

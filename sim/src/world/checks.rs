@@ -126,9 +126,9 @@ impl Checks {
         sum_of_draws: false,
         conservation: false,
     };
-    /// What the first design was built for; no run may break it.
-    pub const FIRST_DESIGN: Self =
-        Self { trip_time: true, user_facing: true, sum_of_caps: true, ..Self::NONE };
+    /// What no run may break, whatever its policy and shares.
+    pub const USUAL: Self =
+        Self { breaker: true, user_facing: true, sum_of_caps: true, ..Self::NONE };
     /// What the oracles judge: the breaker instead of steps in a row, draws beside caps, and that
     /// nobody is throttled for nothing.
     pub const ORACLES: Self = Self {

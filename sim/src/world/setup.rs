@@ -107,7 +107,7 @@ impl Setup {
             .collect();
         let chassis = chassis::Params::defaults(chassis_id, plant.budget, rated, servers);
         let checks = if matches!(policy, agent::Policy::Stepwise | agent::Policy::Predictive) {
-            Checks::ORACLES
+            Checks::USUAL
         } else {
             Checks::NONE
         };
