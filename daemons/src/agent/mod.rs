@@ -365,6 +365,7 @@ fn params(config: &AgentConfig, boot_id: BootId, cores: Vec<Core>, has_limit: bo
     let defaults = Params::defaults(config.server.clone(), boot_id, config.chassis.clone(), cores);
     Params {
         policy: config.policy,
+        steps: config.steps,
         actuator: config.actuator,
         model: config.model,
         sample_period: config.meter.sample,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use ballast_agent_core::{Actuator, Policy};
+use ballast_agent_core::{Actuator, Policy, Steps};
 use ballast_hw::Cgroup;
 use ballast_types::wire::VmSpec;
 use ballast_types::{ChassisId, OnExtreme, PowerModel, Role, ServerId, VmClass, VmId, Watts};
@@ -35,6 +35,8 @@ pub struct AgentConfig {
     pub actuate_in_vm: bool,
     /// How to throttle.
     pub policy: Policy,
+    /// How a cap that falls inside an event is answered; the paper's preset keeps the paper's steps.
+    pub steps: Steps,
     /// The server's power meter.
     pub meter: MeterConfig,
     /// How its BMC is reached, where that is the meter.
@@ -258,6 +260,7 @@ impl AgentConfig {
             dry_run,
             actuate_in_vm,
             policy,
+            steps: if paper { Steps::Paper } else { Steps::OneWrite },
             meter,
             redfish,
             actuator,

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use ballast_agent_core::{Actuator, Policy};
+use ballast_agent_core::{Actuator, Policy, Steps};
 use ballast_types::wire::SharePolicy;
 
 use crate::plant::PlantSpec;
@@ -37,6 +37,9 @@ impl Control {
         let mut setup = Setup::new(plant, self.policy, seed, length);
         for agent in &mut setup.agents {
             agent.actuator = self.actuator;
+            if self.paper {
+                agent.steps = Steps::Paper;
+            }
         }
         if self.paper {
             setup.chassis = setup.chassis.as_in_the_paper();
