@@ -62,7 +62,8 @@ fn without_a_model_answers_are_careful_and_with_one_they_are_the_models() {
     assert_eq!(status, 400);
     assert_eq!(why, json!({"error": "vms[1].cores = -4: 1 to 65536"}));
     let huge = json!({"vms": [], "more": "x".repeat(2 << 20)});
-    assert_eq!(lab.predict(&huge).0, 413);
+    // Whoever is still sending may see the connection cut before the answer.
+    assert!([413, 0].contains(&lab.post("/v1/predict", &huge).0));
     assert_eq!(lab.predict(&vm("sub-00001")).0, 200);
 
     let text = Lab::ballast(&["status", &lab.url("")]);
