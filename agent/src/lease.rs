@@ -314,21 +314,14 @@ mod tests {
     }
     fn alert(seq: u64, cap_w: Option<Watts>, echo: Option<u64>) -> Alert {
         Alert {
-            chassis_id: ChassisId::new("c").unwrap(),
-            epoch: Epoch(5),
-            seq: Seq(seq),
             level: Level::Cap,
             echo_boot_id: echo.map(|_| BootId::new("boot").unwrap()),
             echo_agent_ms: echo,
-            chassis_power_w: None,
             chassis_limit_w: Watts::from_whole(2450),
             cap_w,
             fallback_w: Watts::from_whole(200),
             valid_for_ms: 2000,
-            version: ballast_types::wire::VERSION,
-            instance: None,
-            target_w: None,
-            margin_w: None,
+            ..Alert::watch(ChassisId::new("c").unwrap(), Epoch(5), Seq(seq))
         }
     }
     /// The caps at these instants, ticking in between.

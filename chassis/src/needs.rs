@@ -105,6 +105,11 @@ impl Needs {
         Some(Need { base, demand: high(|s| s.1)?.max(base), peak, sheds: self.sheds })
     }
 
+    /// Whether it has low-priority cores, as far as is known.
+    pub(crate) fn may_shed(&self) -> bool {
+        self.seen.is_empty() || self.sheds
+    }
+
     /// The least that it needs; zero before the first report.
     pub(crate) fn lowest(&self) -> Watts {
         self.lowest.unwrap_or_default()
@@ -122,31 +127,14 @@ mod tests {
 
     fn report(power: Option<i64>, shed: i64, restore: i64, low_cores: u16) -> Report {
         Report {
-            server: ServerId::new("s").unwrap(),
-            boot_id: BootId::new("b").unwrap(),
-            agent_ms: 0,
             epoch_seen: Epoch(1),
             seq_seen: Seq(1),
-            enforced_seq: None,
             state: AgentState::Uncapped,
             power_w: power.map(W),
-            cap_w: None,
             sheddable_w: W(shed),
             restorable_w: W(restore),
             low_cores,
-            min_khz: None,
-            min_share_percent: None,
-            server_limit: false,
-            leaving: false,
-            actuator_failures: 0,
-            dry_run: false,
-            version: ballast_types::wire::VERSION,
-            instance_seen: None,
-            refused: None,
-            cores: None,
-            classes: Vec::new(),
-            flicker_w: None,
-            orphan_hold_ms: None,
+            ..Report::blank(ServerId::new("s").unwrap(), BootId::new("b").unwrap())
         }
     }
     fn need(base: i64, demand: i64, sheds: bool) -> Option<(Watts, Watts, bool)> {

@@ -175,6 +175,11 @@ impl Agent {
         self.fresh(now, silent_after)?.power_w.filter(|&w| w > Watts::ZERO && w <= most)
     }
 
+    /// What it last said that it draws, however long ago.
+    pub(crate) fn last_power(&self) -> Option<Watts> {
+        self.report.as_ref()?.power_w
+    }
+
     /// Notes whether its meter is wrong; then what was learnt from the meter is worth nothing.
     pub(crate) fn meter_is_wrong(&mut self, wrong: bool) {
         if wrong && !self.wrong_meter {

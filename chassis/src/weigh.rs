@@ -2,10 +2,8 @@
 
 use core::fmt;
 
+use ballast_types::Watts;
 use ballast_types::wire::{ChassisStatus, Report, Slot};
-use ballast_types::{Instant, Watts};
-
-use crate::Chassis;
 
 /// What it takes to bring the chassis under a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,50 +79,25 @@ impl fmt::Display for Weighed {
     }
 }
 
-impl Chassis {
-    /// What `budget` would take now.
-    #[must_use]
-    pub fn weigh(&self, now: Instant, budget: Watts) -> Weighed {
-        Weighed::of(&self.status(now), budget)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Ledger, Params, Server};
+    use crate::{Chassis, Ledger, Params, Server};
     use ballast_types::wire::AgentState;
-    use ballast_types::{BootId, ChassisId, Epoch, Seq, ServerId};
+    use ballast_types::{BootId, ChassisId, Epoch, Instant, Seq, ServerId};
 
     const W: fn(i64) -> Watts = Watts::from_whole;
 
     fn report(server: &ServerId, power: i64, sheddable: i64) -> Report {
         Report {
-            server: server.clone(),
-            boot_id: BootId::new("b").unwrap(),
-            agent_ms: 0,
             epoch_seen: Epoch(1),
             seq_seen: Seq(1),
-            enforced_seq: None,
             state: AgentState::Uncapped,
             power_w: Some(W(power)),
-            cap_w: None,
             sheddable_w: W(sheddable),
-            restorable_w: W(0),
             low_cores: 20,
-            min_khz: None,
-            min_share_percent: None,
-            server_limit: false,
-            leaving: false,
-            actuator_failures: 0,
-            dry_run: false,
-            version: ballast_types::wire::VERSION,
-            instance_seen: None,
-            refused: None,
             cores: Some(40),
-            classes: Vec::new(),
-            flicker_w: None,
-            orphan_hold_ms: None,
+            ..Report::blank(server.clone(), BootId::new("b").unwrap())
         }
     }
 
@@ -233,7 +206,7 @@ mod tests {
         let params = Params::defaults(id, W(500), vec![W(1000)], vec![]);
         let chassis = Chassis::new(params, Ledger::default(), Instant::ZERO);
         let expected = Weighed::of(&chassis.status(Instant::ZERO), W(400));
-        assert_eq!(chassis.weigh(Instant::ZERO, W(400)), expected);
+        assert_eq!(Weighed::of(&chassis.status(Instant::ZERO), W(400)), expected);
         assert_eq!(expected.power, None);
     }
 }

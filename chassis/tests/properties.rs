@@ -370,8 +370,6 @@ impl Fuzz {
         let most = alert.cap_w.filter(|_| shape.obeys).unwrap_or(Watts::MAX);
         let power = shape.power.map(|w| w.min(most));
         Report {
-            server: server.clone(),
-            boot_id: BootId::new(&format!("boot-{}", shape.boot)).expect("an id"),
             agent_ms: now_ms.saturating_sub(shape.late_ms),
             epoch_seen: alert.epoch,
             seq_seen: alert.seq,
@@ -382,19 +380,11 @@ impl Fuzz {
             sheddable_w: shape.sheddable,
             restorable_w: shape.restorable,
             low_cores: shape.low_cores,
-            min_khz: None,
-            min_share_percent: None,
-            server_limit: false,
             leaving: shape.leaving,
-            actuator_failures: 0,
-            dry_run: false,
-            version: ballast_types::wire::VERSION,
-            instance_seen: None,
-            refused: None,
-            cores: None,
-            classes: Vec::new(),
-            flicker_w: None,
-            orphan_hold_ms: None,
+            ..Report::blank(
+                server.clone(),
+                BootId::new(&format!("boot-{}", shape.boot)).expect("an id"),
+            )
         }
     }
 

@@ -242,21 +242,14 @@ impl Caller {
             .map(|(id, _)| {
                 let echo = reports.get(id).and_then(|report| report.as_ref().ok());
                 Alert {
-                    chassis_id: self.chassis.clone(),
-                    epoch: Epoch(1),
-                    seq: self.seq,
                     level,
                     echo_boot_id: echo.map(|report| report.boot_id.clone()),
                     echo_agent_ms: echo.map(|report| report.agent_ms),
-                    chassis_power_w: None,
                     chassis_limit_w: AMPLE,
                     cap_w,
                     fallback_w: AMPLE,
                     valid_for_ms: 2000,
-                    version: ballast_types::wire::VERSION,
-                    instance: None,
-                    target_w: None,
-                    margin_w: None,
+                    ..Alert::watch(self.chassis.clone(), Epoch(1), self.seq)
                 }
             })
             .collect();

@@ -418,21 +418,14 @@ impl Lone {
         self.seq += 1;
         let params = self.agent.params();
         let alert = Alert {
-            chassis_id: params.chassis_id.clone(),
-            epoch: Epoch(epoch),
-            seq: Seq(self.seq),
             level: if cap.is_some() { Level::Cap } else { Level::Watch },
             echo_boot_id: Some(params.boot_id.clone()),
             echo_agent_ms: Some(self.now.as_millis()),
-            chassis_power_w: None,
             chassis_limit_w: Watts::from_whole(2450),
             cap_w: cap.map(Watts::from_whole),
             fallback_w: Watts::from_whole(204),
             valid_for_ms: self.valid_for_ms,
-            version: ballast_types::wire::VERSION,
-            instance: None,
-            target_w: None,
-            margin_w: None,
+            ..Alert::watch(params.chassis_id.clone(), Epoch(epoch), Seq(self.seq))
         };
         self.input(Input::Alert(alert))
     }

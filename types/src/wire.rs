@@ -92,6 +92,30 @@ pub struct Alert {
     pub margin_w: Option<Watts>,
 }
 
+impl Alert {
+    /// A message of this version that only watches: it names no cap and echoes no report.
+    #[must_use]
+    pub fn watch(chassis_id: ChassisId, epoch: Epoch, seq: Seq) -> Self {
+        Self {
+            chassis_id,
+            epoch,
+            seq,
+            level: Level::Watch,
+            echo_boot_id: None,
+            echo_agent_ms: None,
+            chassis_power_w: None,
+            chassis_limit_w: Watts::ZERO,
+            cap_w: None,
+            fallback_w: Watts::ZERO,
+            valid_for_ms: 0,
+            version: VERSION,
+            instance: None,
+            target_w: None,
+            margin_w: None,
+        }
+    }
+}
+
 /// What an agent is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -206,6 +230,40 @@ pub struct Report {
     /// How long restrictions outlive this agent, should it die: whoever watches over it lifts them then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub orphan_hold_ms: Option<u64>,
+}
+
+impl Report {
+    /// A report of this version from an agent that has obeyed nothing and measured nothing yet.
+    #[must_use]
+    pub const fn blank(server: ServerId, boot_id: BootId) -> Self {
+        Self {
+            server,
+            boot_id,
+            agent_ms: 0,
+            epoch_seen: Epoch(0),
+            seq_seen: Seq(0),
+            enforced_seq: None,
+            state: AgentState::Boot,
+            power_w: None,
+            cap_w: None,
+            sheddable_w: Watts::ZERO,
+            restorable_w: Watts::ZERO,
+            low_cores: 0,
+            min_khz: None,
+            min_share_percent: None,
+            server_limit: false,
+            leaving: false,
+            actuator_failures: 0,
+            dry_run: false,
+            version: VERSION,
+            instance_seen: None,
+            refused: None,
+            cores: None,
+            classes: Vec::new(),
+            flicker_w: None,
+            orphan_hold_ms: None,
+        }
+    }
 }
 
 /// Why an alert was not obeyed.

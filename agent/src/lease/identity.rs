@@ -174,21 +174,12 @@ mod tests {
     }
     fn alert(epoch: u64, instance: Option<u64>, seq: u64) -> Alert {
         Alert {
-            chassis_id: chassis("c"),
-            epoch: Epoch(epoch),
-            seq: Seq(seq),
             level: Level::Cap,
-            echo_boot_id: None,
-            echo_agent_ms: None,
-            chassis_power_w: None,
             chassis_limit_w: Watts::from_whole(2450),
-            cap_w: None,
             fallback_w: Watts::from_whole(200),
             valid_for_ms: 2000,
-            version: ballast_types::wire::VERSION,
             instance: instance.map(Instance),
-            target_w: None,
-            margin_w: None,
+            ..Alert::watch(chassis("c"), Epoch(epoch), Seq(seq))
         }
     }
     /// What comes of messages, one after the other.

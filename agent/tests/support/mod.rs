@@ -44,21 +44,14 @@ pub(crate) fn vms() -> Vec<Vm> {
 
 pub(crate) fn alert(seq: u64, cap_w: Option<Watts>, echo: Option<u64>) -> Alert {
     Alert {
-        chassis_id: ChassisId::new("c").unwrap(),
-        epoch: Epoch(1),
-        seq: Seq(seq),
         level: if cap_w.is_some() { Level::Cap } else { Level::Watch },
         echo_boot_id: echo.map(|_| BootId::new("boot").unwrap()),
         echo_agent_ms: echo,
-        chassis_power_w: None,
         chassis_limit_w: w(2450),
         cap_w,
         fallback_w: w(204),
         valid_for_ms: 2000,
-        version: ballast_types::wire::VERSION,
-        instance: None,
-        target_w: None,
-        margin_w: None,
+        ..Alert::watch(ChassisId::new("c").unwrap(), Epoch(1), Seq(seq))
     }
 }
 

@@ -15,7 +15,6 @@ use ballast_types::{ActionId, Instant, ServerId, Watts};
 
 use super::Chassis;
 use crate::Output;
-use crate::event::CappingEvent;
 use crate::out_of_band::{Change, Phase};
 use crate::slots::Agent;
 
@@ -28,7 +27,8 @@ const NOISE_PPM: u32 = 30_000;
 /// What is kept of one server's hardware cap.
 #[derive(Clone, Copy, Debug)]
 struct Given {
-    /// How long everything must have fitted before the cap is given back; 0 for who obeys.
+    /// How long everything must have fitted before the cap is given back. Who obeys waits only after a lift
+    /// that came too early.
     hold: Duration,
     lifted_at: Option<Instant>,
     /// What it drew when its cap was given back.
@@ -50,8 +50,8 @@ pub(super) struct Hardware {
     room_at: Instant,
     on_since: Option<Instant>,
     on_before: Duration,
-    /// A fenced manager's view of what the supplies can carry.
-    guard: Option<CappingEvent>,
+    /// Since when a fenced manager holds what the supplies can carry.
+    guard: Option<Instant>,
 }
 
 impl Hardware {
@@ -101,18 +101,13 @@ impl Chassis {
 
     /// Orders the hardware caps that are needed, and gives back those that are not.
     pub(super) fn order_hardware(&mut self, now: Instant) {
-        let urgent = self.is_urgent();
-        let mut wanted = if urgent { self.caps_for_all() } else { Vec::new() };
-        if self.event.is_some() && !urgent {
-            wanted = self.caps_for_silent(now);
+        if self.is_urgent() {
+            self.order(now, &self.caps_for_all(), "over the limit for too long");
+        } else if self.event.is_some() {
+            let mut wanted = self.caps_for_silent(now);
             wanted.extend(self.caps_for_overdrawing(now));
+            self.order(now, &wanted, "a server does not obey in a capping event");
         }
-        let cause = if urgent {
-            "over the limit for too long"
-        } else {
-            "a server does not obey in a capping event"
-        };
-        self.order(now, &wanted, cause);
         self.give_back(now);
         self.note_caps(now);
     }
@@ -134,7 +129,7 @@ impl Chassis {
         let targets = self.hardware_targets();
         let mut wanted = self.wanted_caps(|i, a| (a.slot != Slot::Off).then_some(targets[i]));
         let draws_less = |&(i, _): &(usize, Watts)| {
-            let power = self.agents[i].report.as_ref().and_then(|r| r.power_w);
+            let power = self.agents[i].last_power();
             power.is_some_and(|w| w <= targets[i])
         };
         wanted.sort_by_key(draws_less);
@@ -147,7 +142,7 @@ impl Chassis {
         let even = self.even();
         self.wanted_caps(|_, a| {
             let uncapped = a.slot == Slot::Silent && !a.out_of_band.is_wanted();
-            let last = a.report.as_ref().and_then(|r| r.power_w).unwrap_or_default();
+            let last = a.last_power().unwrap_or_default();
             let hold = a.cap.unwrap_or_default().max(a.holds.fallback()).max(last);
             let fallback = if a.report.is_some() { hold } else { hold.max(even) };
             // For a moment an agent may be restarting.
@@ -158,8 +153,11 @@ impl Chassis {
 
     /// A server that goes on to draw more than it was told, while others lack.
     fn caps_for_overdrawing(&self, now: Instant) -> Vec<(usize, Watts)> {
-        let over = self.reading(now).is_some_and(|draw| draw > self.set_point());
-        let targets = if over { self.hardware_targets() } else { return Vec::new() };
+        let overdraws = |a: &Agent| a.overdraws(now, OVERDRAWS_FOR).is_some();
+        if !self.agents.iter().any(overdraws) || !self.is_over_set_point(now) {
+            return Vec::new();
+        }
+        let targets = self.hardware_targets();
         self.wanted_caps(|i, a| {
             let draws = a.overdraws(now, OVERDRAWS_FOR)?;
             (targets[i] < draws && !a.out_of_band.is_wanted()).then_some(targets[i])
@@ -184,21 +182,25 @@ impl Chassis {
         self.blame_lifts(now);
         let mut orders = Vec::with_capacity(wanted.len());
         for &(i, watts) in wanted {
-            let id = self.next_action();
-            let agent = &mut self.agents[i];
-            let was_off = agent.out_of_band.phase == Phase::Off;
-            agent.out_of_band.set(now, id, watts, self.params.trip_time);
-            if was_off {
-                let power = agent.report.as_ref().and_then(|r| r.power_w);
+            let agent = &self.agents[i];
+            if agent.out_of_band.phase == Phase::Off {
                 let demand = agent.needs.need().map(|n| n.demand);
-                self.hardware.servers[i].unrestricted = power.max(demand);
+                self.hardware.servers[i].unrestricted = agent.last_power().max(demand);
             }
-            orders.push(Output::OutOfBandCap { id, server: agent.server.id.clone(), watts });
+            orders.push(self.cap(now, i, watts));
         }
         // The ledger comes first: it must hold what may be on.
         self.record();
         self.outputs.extend(orders);
         self.unplanned = true;
+    }
+
+    /// Notes that server `i` is to be capped; the order that says so to its BMC.
+    fn cap(&mut self, now: Instant, i: usize, watts: Watts) -> Output {
+        let id = self.next_action();
+        let agent = &mut self.agents[i];
+        agent.out_of_band.set(now, id, watts, self.params.trip_time);
+        Output::OutOfBandCap { id, server: agent.server.id.clone(), watts }
     }
 
     /// An excess soon after caps were given back: those came back too early.
@@ -211,7 +213,7 @@ impl Chassis {
         let Some(newest) = lifts.max().filter(|&at| now - at < blamed) else { return };
         let mut names = Vec::new();
         for (given, agent) in self.hardware.servers.iter_mut().zip(&self.agents) {
-            let draw = agent.report.as_ref().and_then(|r| r.power_w);
+            let draw = agent.last_power();
             // By more than a meter's noise; who does not say what it draws may have drawn anything.
             let more = given
                 .lifted_draw
@@ -242,9 +244,9 @@ impl Chassis {
         let more = Watts::from_milli(rate.milli() / 1000 * grown);
         // What is saved up is a second's worth, so that the first lift need not wait.
         self.hardware.room = (self.hardware.room + more).min(rate);
+        let none = !self.agents.iter().any(|a| a.out_of_band.is_wanted());
         // Without sight an estimate will do where software holds the server.
-        let estimates = self.estimated(now).is_some();
-        if self.detector.is_excess() || !(self.sees() || estimates) {
+        if none || self.detector.is_excess() || !(self.sees() || self.estimated(now).is_some()) {
             return;
         }
         for i in 0..self.agents.len() {
@@ -289,10 +291,18 @@ impl Chassis {
         let id = self.next_action();
         let agent = &mut self.agents[i];
         self.hardware.servers[i].lifted_at = Some(now);
-        self.hardware.servers[i].lifted_draw = agent.report.as_ref().and_then(|r| r.power_w);
+        self.hardware.servers[i].lifted_draw = agent.last_power();
         agent.out_of_band.lift(now, id, self.params.trip_time);
         let server = agent.server.id.clone();
         self.outputs.push_back(Output::OutOfBandLift { id, server });
+    }
+
+    fn lift_all(&mut self, now: Instant) {
+        for i in 0..self.agents.len() {
+            if self.agents[i].out_of_band.is_wanted() {
+                self.lift(now, i);
+            }
+        }
     }
 
     /// Tries again what failed, or was not answered.
@@ -375,11 +385,7 @@ impl Chassis {
     /// on, and in the ledger. Agents are left to their leases.
     pub(super) fn leave(&mut self, now: Instant) {
         if self.hardware.has_fitted(now, Duration::ZERO) && self.reading(now).is_some() {
-            for i in 0..self.agents.len() {
-                if self.agents[i].out_of_band.is_wanted() {
-                    self.lift(now, i);
-                }
-            }
+            self.lift_all(now);
         }
         self.left = true;
     }
@@ -409,26 +415,19 @@ impl Chassis {
             && self.detector.fraction() >= self.tuning.fenced_at
             && self.hardware.guard.is_none();
         if in_danger {
-            self.hardware.guard = Some(CappingEvent::new(now));
+            self.hardware.guard = Some(now);
             let each = self.supplies.capacity().per(self.agents.len() as u64);
             let wanted = self.wanted_caps(|_, a| (a.slot != Slot::Off).then_some(each));
             for (i, watts) in wanted {
-                let id = self.next_action();
-                let agent = &mut self.agents[i];
-                agent.out_of_band.set(now, id, watts, self.params.trip_time);
-                let server = agent.server.id.clone();
-                self.outputs.push_back(Output::OutOfBandCap { id, server, watts });
+                let order = self.cap(now, i, watts);
+                self.outputs.push_back(order);
             }
         }
-        let since = self.hardware.guard.as_ref().map_or(fenced_at, |event| event.began);
+        let since = self.hardware.guard.unwrap_or(fenced_at);
         let held = now - since >= self.params.out_of_band_hold;
         if held && !self.detector.is_excess() {
             self.hardware.guard = None;
-            for i in 0..self.agents.len() {
-                if self.agents[i].out_of_band.is_wanted() {
-                    self.lift(now, i);
-                }
-            }
+            self.lift_all(now);
         }
     }
 }

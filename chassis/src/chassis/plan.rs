@@ -46,18 +46,16 @@ impl Chassis {
     }
 
     /// What the servers that take no part may draw together.
-    pub(super) fn reserved(&self, now: Instant) -> Watts {
-        let even = self.even();
+    fn reserved(&self, bounds: &[Option<Bound>]) -> Watts {
         let (mut sure, mut unseen) = (Watts::ZERO, Watts::ZERO);
-        for agent in &self.agents {
-            match self.may_draw(now, agent, even) {
-                Some(Bound::Sure(watts)) => sure += watts,
-                Some(Bound::Unseen(watts)) => unseen += watts,
-                None => {}
+        for bound in bounds.iter().flatten() {
+            match *bound {
+                Bound::Sure(watts) => sure += watts,
+                Bound::Unseen(watts) => unseen += watts,
             }
         }
         // What is drawn beside the reports can be read; a blind manager has to believe the bounds.
-        let read = if self.blind || !self.sighted { Watts::MAX } else { self.unseen };
+        let read = if self.sees() { self.unseen } else { Watts::MAX };
         sure + unseen.min(read)
     }
 
@@ -67,7 +65,7 @@ impl Chassis {
         agent.may_draw(now, hold, even)
     }
 
-    fn is_over_set_point(&self, now: Instant) -> bool {
+    pub(super) fn is_over_set_point(&self, now: Instant) -> bool {
         self.event.is_some() && self.reading(now).is_some_and(|draw| draw > self.set_point())
     }
 
@@ -88,7 +86,9 @@ impl Chassis {
 
     /// Plans everybody's cap, target and fallback.
     pub(super) fn plan(&mut self, now: Instant) {
-        let (even, reserved) = (self.even(), self.reserved(now));
+        let even = self.even();
+        let bounds: Vec<_> = self.agents.iter().map(|a| self.may_draw(now, a, even)).collect();
+        let reserved = self.reserved(&bounds);
         let takes_part: Vec<usize> =
             (0..self.agents.len()).filter(|&i| self.agents[i].shares()).collect();
         let claims: Vec<_> =
@@ -103,11 +103,27 @@ impl Chassis {
                 targets.iter().zip(&claims).any(|(t, c)| *t + slack < c.demand.max(c.base))
             }
         };
+        self.keep_the_others(&bounds, even);
         self.plan_caps(now, pool, &takes_part, &targets, &claims);
 
         let pool = (self.sharable_for_long() - reserved).at_least_zero();
         let targets = allocate(pool, &claims);
         self.plan_fallbacks(pool, &takes_part, &targets, &claims);
+    }
+
+    /// Who takes no part is not raised, not even to a share that was planned and not told yet: nobody would
+    /// know what came of it.
+    fn keep_the_others(&mut self, bounds: &[Option<Bound>], even: Watts) {
+        if bounds.iter().all(Option::is_none) {
+            return;
+        }
+        let all = self.hardware_targets();
+        for ((agent, most), bound) in self.agents.iter_mut().zip(all).zip(bounds) {
+            let Some(Bound::Sure(bound) | Bound::Unseen(bound)) = *bound else { continue };
+            let kept = agent.cap.map_or(even, |told| told.min(agent.share));
+            agent.share = kept.min(most).min(bound);
+            agent.target = agent.share;
+        }
     }
 
     fn plan_caps(
@@ -118,17 +134,6 @@ impl Chassis {
         targets: &[Watts],
         claims: &[Claim],
     ) {
-        // Who takes no part is not raised, not even to a share that was planned and not told yet: nobody
-        // would know what came of it.
-        let (even, all) = (self.even(), self.hardware_targets());
-        let bounds: Vec<_> = self.agents.iter().map(|a| self.may_draw(now, a, even)).collect();
-        for ((agent, most), bound) in self.agents.iter_mut().zip(all).zip(bounds) {
-            let Some(Bound::Sure(bound) | Bound::Unseen(bound)) = bound else { continue };
-            let kept = agent.cap.map_or(even, |told| told.min(agent.share));
-            agent.share = kept.min(most).min(bound);
-            agent.target = agent.share;
-        }
-
         // Who draws more than its cap keeps it, or gets less; the others pay for what it draws.
         let over = self.is_over_set_point(now);
         let (mut rest, mut obeying) = (pool, Vec::with_capacity(takes_part.len()));
@@ -155,7 +160,7 @@ impl Chassis {
         let party = |(&n, &target): (&usize, &Watts)| {
             let agent = &self.agents[takes_part[n]];
             let cap = agent.cap.map(|_| agent.share);
-            let sheds = agent.needs.need().is_none_or(|need| need.sheds);
+            let sheds = agent.needs.may_shed();
             Party { target, cap, holds: agent.may_hold(), needs: true, sheds }
         };
         let parties: Vec<_> = obeying.iter().zip(&targets).map(party).collect();
@@ -184,7 +189,7 @@ impl Chassis {
                     cap: Some(agent.fallback),
                     holds: Some(agent.holds.fallback().max(agent.fallback)),
                     needs: lacks || even,
-                    sheds: agent.needs.need().is_none_or(|n| n.sheds),
+                    sheds: agent.needs.may_shed(),
                 }
             })
             .collect();

@@ -99,7 +99,7 @@ impl Chassis {
     fn is_overdrawn(&self) -> bool {
         let (mut drawn, mut caps) = (Watts::ZERO, Watts::ZERO);
         for agent in self.agents.iter().filter(|a| a.shares()) {
-            let power = agent.report.as_ref().and_then(|r| r.power_w);
+            let power = agent.last_power();
             if let (Some(power), Some(cap)) = (power, agent.cap) {
                 drawn += power;
                 caps += cap;
@@ -137,16 +137,13 @@ impl Chassis {
             match (agent.slot, &agent.report) {
                 (Slot::Managed, Some(report)) => sum += report.restorable_w.at_least_zero(),
                 (Slot::Managed, None) => unheard += even,
-                (Slot::Silent, report) => {
-                    let drew = report.as_ref().and_then(|r| r.power_w);
-                    match (self.may_draw(now, agent, even), drew) {
-                        (Some(Bound::Sure(bound)), Some(drew)) => {
-                            sum += (bound - drew).at_least_zero();
-                        }
-                        (Some(Bound::Sure(bound)), None) => unheard += bound,
-                        _ => {}
+                (Slot::Silent, _) => match (self.may_draw(now, agent, even), agent.last_power()) {
+                    (Some(Bound::Sure(bound)), Some(drew)) => {
+                        sum += (bound - drew).at_least_zero();
                     }
-                }
+                    (Some(Bound::Sure(bound)), None) => unheard += bound,
+                    _ => {}
+                },
                 _ => {}
             }
         }

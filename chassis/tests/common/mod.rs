@@ -336,8 +336,6 @@ impl World {
 
 pub(crate) fn report(server: &ServerId, now: Instant, alert: &Alert, agent: &Agent) -> Report {
     Report {
-        server: server.clone(),
-        boot_id: BootId::new("boot-1").expect("an id"),
         agent_ms: now.as_millis(),
         epoch_seen: alert.epoch,
         seq_seen: alert.seq,
@@ -345,22 +343,10 @@ pub(crate) fn report(server: &ServerId, now: Instant, alert: &Alert, agent: &Age
         state: AgentState::Uncapped,
         power_w: agent.draw(),
         cap_w: agent.cap,
-        sheddable_w: W(0),
         restorable_w: agent.restorable + agent.holds_back(),
         low_cores: agent.low_cores,
-        min_khz: None,
-        min_share_percent: None,
-        server_limit: false,
         leaving: agent.leaving,
-        actuator_failures: 0,
-        dry_run: false,
-        version: ballast_types::wire::VERSION,
-        instance_seen: None,
-        refused: None,
-        cores: None,
-        classes: Vec::new(),
-        flicker_w: None,
-        orphan_hold_ms: None,
+        ..Report::blank(server.clone(), BootId::new("boot-1").expect("an id"))
     }
 }
 

@@ -32,21 +32,14 @@ impl FixedCap {
         self.seq += 1;
         let alert = |(server, heard): (usize, &Option<(BootId, u64)>)| {
             let alert = Alert {
-                chassis_id: self.chassis_id.clone(),
-                epoch: Epoch(1),
-                seq: Seq(self.seq),
                 level: Level::Cap,
                 echo_boot_id: heard.as_ref().map(|(boot, _)| boot.clone()),
                 echo_agent_ms: heard.as_ref().map(|(_, ms)| *ms),
-                chassis_power_w: None,
                 chassis_limit_w: self.heard.iter().map(|_| self.watts).sum(),
                 cap_w: Some(self.watts),
                 fallback_w: self.watts,
                 valid_for_ms: VALID_FOR_MS,
-                version: ballast_types::wire::VERSION,
-                instance: None,
-                target_w: None,
-                margin_w: None,
+                ..Alert::watch(self.chassis_id.clone(), Epoch(1), Seq(self.seq))
             };
             (server, alert)
         };

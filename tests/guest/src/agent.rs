@@ -53,21 +53,14 @@ impl Agent {
         self.seq += 1;
         let (echo_boot_id, echo_agent_ms) = self.echo.clone().unzip();
         let alert = Alert {
-            chassis_id: ChassisId::new(CHASSIS)?,
-            epoch: Epoch(1),
-            seq: Seq(self.seq),
             level,
             echo_boot_id,
             echo_agent_ms,
-            chassis_power_w: None,
             chassis_limit_w: Watts::from_whole(400),
             cap_w: cap_w.map(Watts::from_whole),
             fallback_w: Watts::from_whole(self.fallback_w),
             valid_for_ms: self.lease.as_millis() as u64,
-            version: ballast_types::wire::VERSION,
-            instance: None,
-            target_w: None,
-            margin_w: None,
+            ..Alert::watch(ChassisId::new(CHASSIS)?, Epoch(1), Seq(self.seq))
         };
         let request = self.client.post(format!("{}/v1/alert", self.url)).json(&alert);
         let report: Report = self.runtime.block_on(async {
