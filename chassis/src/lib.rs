@@ -47,4 +47,5 @@ pub use chassis::Chassis;
 pub use draws::Draws;
 pub use io::*;
 pub use params::{LiftRule, Mode, Params, Server};
+pub use tuning::SetPoint;
 pub use weigh::Weighed;

@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use ballast_types::Watts;
+
 use crate::Params;
 
 /// From the manager's decision to the agent's or BMC's receipt: one hop in the rack, one retry.
@@ -11,16 +13,39 @@ pub(crate) const WIRE: Duration = Duration::from_millis(100);
 /// second; half a second is for the command itself.
 pub(crate) const ACTUATION: Duration = Duration::from_millis(1500);
 
+/// Where the draw is kept in a capping event: under the limit by what flickers above a mean, for the share of
+/// time that the operator allows, and by 1 % at least.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SetPoint {
+    /// At most this share of the limit, in parts per million.
+    most_ppm: u32,
+    /// So many standard deviations of the flicker lie between the set point and the limit: the normal
+    /// quantile of the share of time above it.
+    sigmas: f64,
+}
+
+impl SetPoint {
+    /// For this share of 100 ms means above the limit, in parts per million.
+    #[must_use]
+    pub fn new(above_share_ppm: u32) -> Self {
+        Self { most_ppm: 990_000, sigmas: normal_quantile(f64::from(above_share_ppm) / 1e6) }
+    }
+
+    /// Under this limit, with 100 ms means that deviate by `flicker_w` watts from their mean.
+    #[must_use]
+    pub fn under(&self, limit: Watts, flicker_w: f64) -> Watts {
+        let flicker = Watts::from_f64(self.sigmas * flicker_w).unwrap_or_default();
+        limit.ppm(self.most_ppm).min(limit - flicker)
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tuning {
     /// One standard deviation of the readings' noise, as a share of the limit.
     pub(crate) noise: f64,
-    /// In a capping event the draw is kept at this share of the limit, in parts per million, or lower.
-    pub(crate) set_point_ppm: u32,
-    /// So many standard deviations of the servers' flicker lie between the set point and the limit: the
-    /// normal quantile of the share of time above it.
-    pub(crate) flicker_sigmas: f64,
+    /// Where the draw is kept in a capping event.
+    pub(crate) set_point: SetPoint,
     /// The integral term takes over so much of the difference to the set point with every reading, in
     /// parts per million. A reading shows a change after about four polls, so a loop of this gain has a
     /// phase margin of more than 60 degrees.
@@ -67,8 +92,7 @@ impl Tuning {
         let hardware = params.poll() + WIRE + ACTUATION;
         Self {
             noise: f64::from(params.noise_ppm) / 1e6,
-            set_point_ppm: 990_000,
-            flicker_sigmas: normal_quantile(f64::from(params.above_share_ppm) / 1e6),
+            set_point: SetPoint::new(params.above_share_ppm),
             integral_ppm: 60_000,
             integral_most_ppm: 30_000,
             floor_at: 0.25,

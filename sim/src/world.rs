@@ -97,7 +97,18 @@ impl World {
     /// Everything at instant zero, about to start. Agents without a server are left out.
     #[must_use]
     pub fn new(setup: Setup) -> Self {
-        let Setup { seed, plant, chassis, fixed_cap, agents, timing, faults, budgets, .. } = setup;
+        let Setup {
+            seed,
+            plant,
+            chassis,
+            fixed_cap,
+            tells_margin,
+            agents,
+            timing,
+            faults,
+            budgets,
+            ..
+        } = setup;
         let Setup { ledger, checks, record, length, points, .. } = setup;
         let mut clocks = Chance::new(seed, 0xC1);
         let mut hosts: Vec<_> = (plant.servers.iter())
@@ -145,8 +156,11 @@ impl World {
             agents: (0..servers).map(|_| None).collect(),
             chassis: (0..MANAGERS).map(|_| None).collect(),
             agent_params: agents,
-            fixed_cap: fixed_cap
-                .map(|watts| FixedCap::new(chassis.chassis_id.clone(), watts, servers)),
+            fixed_cap: fixed_cap.map(|watts| {
+                let set_point =
+                    tells_margin.then(|| chassis::SetPoint::new(chassis.above_share_ppm));
+                FixedCap::new(chassis.chassis_id.clone(), watts, set_point, servers)
+            }),
             chassis_params: chassis,
             wake: vec![NEVER; servers + MANAGERS],
             stalled: (0..servers + MANAGERS).map(|_| None).collect(),
@@ -257,10 +271,10 @@ impl World {
             }
             Event::Alert(letter, alert) => self.deliver(letter, *alert),
             Event::Answer { to, server, seq, answer } => {
-                if let (Some(fixed), chassis::Answer::Report(report)) =
-                    (&mut self.fixed_cap, &*answer)
-                {
-                    fixed.heard(server, &report.boot_id, report.agent_ms);
+                if let Some(fixed) = &mut self.fixed_cap {
+                    if let chassis::Answer::Report(report) = *answer {
+                        fixed.heard(server, *report);
+                    }
                 } else if to == self.around.sender(to.manager) {
                     let server = self.around.hosts[server].id.clone();
                     let input = chassis::Input::Answer { server, seq, answer: *answer };

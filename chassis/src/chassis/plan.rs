@@ -10,16 +10,13 @@ use crate::allocate::{Claim, Party, allocate, grants};
 use crate::slots::{Agent, Bound};
 
 impl Chassis {
-    /// In a capping event the draw is kept at this: under the limit by what flickers above a mean, for the
-    /// share of time that the operator allows.
+    /// In a capping event the draw is kept at this. Servers flicker independently of each other.
     pub(super) fn set_point(&self) -> Watts {
-        let limit = self.limit();
         let squares: f64 = (self.agents.iter())
             .filter_map(|a| a.report.as_ref()?.flicker_w)
             .map(|w| w.as_f64() * w.as_f64())
             .sum();
-        let flicker = Watts::from_f64(self.tuning.flicker_sigmas * libm::sqrt(squares));
-        limit.ppm(self.tuning.set_point_ppm).min(limit - flicker.unwrap_or_default())
+        self.tuning.set_point.under(self.limit(), libm::sqrt(squares))
     }
 
     /// What the servers may share, without what the integral term lends.

@@ -3,7 +3,7 @@
 mod groups;
 mod heat;
 
-use plotters::style::{BLACK, RGBColor};
+use plotters::style::{BLACK, CYAN, RGBColor};
 
 pub(super) use groups::{Groups, Mark, Point, Series};
 pub(super) use heat::Heat;
@@ -57,6 +57,7 @@ pub(super) fn colour(policy: &str) -> RGBColor {
         "predictive" => BLUE,
         "thunderbolt" => PURPLE,
         "oracle" => GREEN,
+        "oracle-at-set-point" => CYAN,
         "paper" => BLACK,
         _ => GREY,
     }

@@ -1,6 +1,6 @@
 //! `ballast experiment tradeoff`: lost run time against time above the cap, as margins move.
 
-use ballast_sim::experiment::tradeoff::{self, Options, Row};
+use ballast_sim::experiment::tradeoff::{self, Case, Options, Row};
 use ballast_sim::experiment::{Arrivals, Contender, server};
 use clap::Args;
 use plotters::prelude::*;
@@ -15,8 +15,11 @@ use crate::plot::{Area, Drawn, Panel, legend, panel};
 
 /// Height of one cap's panel, in pixels; two of them stand side by side.
 const PANEL: u32 = 360;
-/// Predictive's excess is to be at most so much of stepwise's, at equal time above the cap.
-const EXCESS_RATIO: f64 = 0.6;
+/// Predictive's excess is to be at most so much of stepwise's, at equal time above the cap: with short
+/// requests whatever the share, and with all at stepwise's own margin.
+const EXCESS_RATIO: (f64, f64) = (0.6, 0.9);
+/// Stepwise's own margin, as a share of the cap.
+const OWN_MARGIN: f64 = 0.02;
 
 /// The policy whose margins are compared with stepwise's.
 const PREDICTIVE: &str = Contender::Predictive.name();
@@ -30,10 +33,15 @@ pub(crate) struct Choice {
     /// Margins of stepwise, as shares of the cap [default: 0,0.005,0.01,0.02,0.03,0.04,0.06,0.08]
     #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = margin_share)]
     margins_share: Vec<f64>,
-    /// Margins of predictive, in standard deviations of its forecasts' error
-    /// [default: 0.5,1,1.5,2,2.2,2.5,3]
-    #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = margin_sigmas)]
-    margins_sigmas: Vec<f64>,
+    /// Shares of time that predictive may be above the cap [default: 0.003,0.01,0.03,0.1]
+    #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = margin_share)]
+    above_shares: Vec<f64>,
+    /// Further mean service times of one request, in milliseconds, under --service-cap-w [default: 1,5,20]
+    #[arg(long, value_name = "MS,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = service)]
+    services_ms: Vec<f64>,
+    /// The cap of these, in watts [default: 230]
+    #[arg(long, value_name = "W", allow_negative_numbers = true, value_parser = positive)]
+    service_cap_w: Option<f64>,
     /// How user-facing requests come [default: bursty]
     #[arg(long, value_name = "NAME", value_parser = args::arrivals())]
     arrivals: Option<Arrivals>,
@@ -46,8 +54,8 @@ fn margin_share(text: &str) -> Result<f64, String> {
     within(text, 0.0, 0.5)
 }
 
-fn margin_sigmas(text: &str) -> Result<f64, String> {
-    within(text, 0.0, 20.0)
+fn service(text: &str) -> Result<f64, String> {
+    within(text, 0.05, 1000.0)
 }
 
 /// Runs it.
@@ -64,21 +72,23 @@ pub(super) fn report(choice: &Choice, runs: &Runs, wanted: Wanted) -> anyhow::Re
             ..usual.server
         },
         margins_share: or(&choice.margins_share, &usual.margins_share),
-        margins_sigmas: or(&choice.margins_sigmas, &usual.margins_sigmas),
+        above_shares: or(&choice.above_shares, &usual.above_shares),
+        services_ms: or(&choice.services_ms, &usual.services_ms),
+        service_cap_w: choice.service_cap_w.unwrap_or(usual.service_cap_w),
     };
     let jobs = tradeoff::jobs(&options)?;
     let done = run_all("tradeoff", &jobs, runs.threads(), tradeoff::Job::run)?;
     let rows = tradeoff::rows(&options, &done);
     let mut parts = vec![Part::Words(words(&options)), Part::Table(table(&rows))];
     if wanted.figures {
-        parts.push(Part::Figure(curves(rows.clone(), options.server.caps_w.clone())));
+        parts.push(Part::Figure(curves(rows.clone(), options.cases())));
     }
     Ok(Report {
         name: "tradeoff",
         title: "Lost run time against time above the cap",
         command: command(&options, runs, wanted),
         parts,
-        goals: goals(&rows, &options.server.caps_w),
+        goals: goals(&rows, &options),
         options: serde_json::to_value(&options)?,
         rows: serde_json::to_value(&rows)?,
     })
@@ -86,9 +96,10 @@ pub(super) fn report(choice: &Choice, runs: &Runs, wanted: Wanted) -> anyhow::Re
 
 fn table(rows: &[Row]) -> Table {
     let mut table = Table::new(
-        2,
+        3,
         &[
             "cap W",
+            "requests ms",
             "policy",
             "margin",
             "above %",
@@ -104,11 +115,12 @@ fn table(rows: &[Row]) -> Table {
         let margin = if r.policy == Contender::Stepwise.name() {
             format!("{} %", percent(r.margin, 1))
         } else {
-            format!("{} σ", number(r.margin, 2))
+            format!("{} % above", percent(r.margin, 1))
         };
         let stepwise = stepwise_at(rows, r);
         table.row(vec![
-            number(r.cap_w, 0),
+            number(r.case.cap_w, 0),
+            r.case.service_ms.to_string(),
             r.policy.to_owned(),
             margin,
             percent(r.over_cap_fraction, 3),
@@ -127,36 +139,73 @@ fn table(rows: &[Row]) -> Table {
 /// where the two cannot be compared.
 fn stepwise_at(rows: &[Row], row: &Row) -> Option<f64> {
     (row.policy == PREDICTIVE)
-        .then(|| tradeoff::excess_at(rows, row.cap_w, Contender::Stepwise, row.over_cap_fraction))
+        .then(|| tradeoff::excess_at(rows, row.case, Contender::Stepwise, row.over_cap_fraction))
         .flatten()
 }
 
-/// At every cap: all of predictive's margins that can be compared.
-fn goals(rows: &[Row], caps_w: &[f64]) -> Vec<Goal> {
-    let goal = |&cap_w: &f64| {
-        let at_cap = rows.iter().filter(|row| row.cap_w == cap_w);
-        let ours: Vec<&Row> = at_cap.filter(|row| row.policy == PREDICTIVE).collect();
-        let compared: Vec<(&Row, f64)> =
-            ours.iter().filter_map(|row| Some((*row, stepwise_at(rows, row)?))).collect();
-        let within = |(row, other): &&(&Row, f64)| row.excess <= EXCESS_RATIO * other;
-        let met = compared.iter().filter(within).count();
-        Goal::new(
-            format!(
-                "{cap_w} W: at equal time above the cap, predictive's excess at most 0.6 × \
-                 stepwise's, whatever the margin"
-            ),
-            (!compared.is_empty()).then(|| {
-                let (all, rest) = (compared.len(), ours.len() - compared.len());
-                (format!("{met} of {all} margins, {rest} not comparable"), met == all)
-            }),
-        )
-    };
-    caps_w.iter().map(goal).collect()
+fn goals(rows: &[Row], options: &Options) -> Vec<Goal> {
+    let cases = options.cases();
+    let short = cases.iter().filter(|case| case.service_ms == options.server.service_ms);
+    let short = short.map(|case| whatever_the_share(rows, *case));
+    short.chain(cases.iter().map(|case| at_its_own_margin(rows, *case))).collect()
 }
 
-/// One panel per cap: the closer to the lower left corner, the better.
-fn curves(rows: Vec<Row>, caps_w: Vec<f64>) -> Figure {
-    let lines = caps_w.len().div_ceil(2).max(1);
+/// All of predictive's shares that can be compared.
+fn whatever_the_share(rows: &[Row], case: Case) -> Goal {
+    let in_case = rows.iter().filter(|row| row.case == case);
+    let ours: Vec<&Row> = in_case.filter(|row| row.policy == PREDICTIVE).collect();
+    let compared: Vec<(&Row, f64)> =
+        ours.iter().filter_map(|row| Some((*row, stepwise_at(rows, row)?))).collect();
+    let within = |(row, other): &&(&Row, f64)| row.excess <= EXCESS_RATIO.0 * other;
+    let met = compared.iter().filter(within).count();
+    Goal::new(
+        format!(
+            "{}: at equal time above the cap, predictive's excess at most 0.6 × stepwise's, whatever \
+             the share",
+            named(case)
+        ),
+        (!compared.is_empty()).then(|| {
+            let (all, rest) = (compared.len(), ours.len() - compared.len());
+            (format!("{met} of {all} shares, {rest} not comparable"), met == all)
+        }),
+    )
+}
+
+/// Where stepwise is above the cap more often than predictive with any share, the most of them counts.
+fn at_its_own_margin(rows: &[Row], case: Case) -> Goal {
+    let of = |policy| rows.iter().filter(move |row| row.case == case && row.policy == policy);
+    let own = of(Contender::Stepwise.name()).find(|row| row.margin == OWN_MARGIN);
+    let longest = of(PREDICTIVE).map(|row| row.over_cap_fraction).fold(0.0, f64::max);
+    let pair = own.and_then(|own| {
+        let share = own.over_cap_fraction.min(longest);
+        let ours = tradeoff::excess_at(rows, case, Contender::Predictive, share)?;
+        Some((own, ours))
+    });
+    Goal::new(
+        format!(
+            "{}: above the cap as long as stepwise with its own margin, predictive's excess at most \
+             0.9 × stepwise's",
+            named(case)
+        ),
+        pair.map(|(own, ours)| {
+            let measured = format!(
+                "{} against {} at {} %",
+                number(ours, 3),
+                number(own.excess, 3),
+                percent(own.over_cap_fraction, 2)
+            );
+            (measured, ours <= EXCESS_RATIO.1 * own.excess)
+        }),
+    )
+}
+
+fn named(case: Case) -> String {
+    format!("{} W, requests of {} ms", case.cap_w, case.service_ms)
+}
+
+/// One panel per case: the closer to the lower left corner, the better.
+fn curves(rows: Vec<Row>, cases: Vec<Case>) -> Figure {
+    let lines = cases.len().div_ceil(2).max(1);
     Figure {
         name: "tradeoff".to_owned(),
         caption: "Excess run time against the share of time above the cap, as the margin moves; \
@@ -165,18 +214,18 @@ fn curves(rows: Vec<Row>, caps_w: Vec<f64>) -> Figure {
         height: PANEL * lines as u32,
         draw: Box::new(move |area| {
             let panels = area.split_evenly((lines, 2));
-            caps_w.iter().zip(&panels).try_for_each(|(cap_w, area)| curve(area, &rows, *cap_w))
+            cases.iter().zip(&panels).try_for_each(|(case, area)| curve(area, &rows, *case))
         }),
     }
 }
 
-fn curve(area: &Area<'_>, rows: &[Row], cap_w: f64) -> Drawn {
-    let rows: Vec<&Row> = rows.iter().filter(|row| row.cap_w == cap_w).collect();
+fn curve(area: &Area<'_>, rows: &[Row], case: Case) -> Drawn {
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.case == case).collect();
     let points = rows.iter().map(|r| (100.0 * r.over_cap_fraction, r.excess));
     let finite = points.filter(|(x, y)| x.is_finite() && y.is_finite());
     let (x, low, high) =
         finite.fold((0.1f64, 0.0f64, 0.02f64), |(x, l, h), p| (x.max(p.0), l.min(p.1), h.max(p.1)));
-    let caption = format!("{cap_w} W");
+    let caption = named(case);
     let about = Panel {
         caption: &caption,
         x: ("% of time above the cap", 0.0..1.05 * x),
@@ -203,13 +252,14 @@ fn words(options: &Options) -> String {
     let server = &options.server;
     format!(
         "A policy that stays further below the cap loses more run time and is above the cap less \
-         often. The margin of `stepwise` is a share of the cap, that of `predictive` a number of \
-         standard deviations of its forecasts' error; each point is one margin. One server as \
-         above, load {arrivals}, batch share {share}, {seeds} seeds; medians. Time above the cap is judged on 100 \
+         often. The margin of `stepwise` is a share of the cap; `predictive` is told the share of time \
+         that it may be above the cap, as a chassis manager tells its `above_share_percent`, and its \
+         margin follows from that and from how far the draw flickers; each point is one margin. The \
+         longer requests are, the more the draw flickers. One server as above, load {arrivals}, batch share {share}, {seeds} seeds; medians. Time above the cap is judged on 100 \
          ms means of the true draw, `above s` is the longest stretch, `excess` the lost run time \
          less the oracle's. `stepwise's` is the least excess that stepwise can have with no more \
          time above the cap: its margins that another one beats in both ways are left out, and \
-         straight lines join the rest. Margins of predictive are not comparable where stepwise's \
+         straight lines join the rest. Shares of predictive are not comparable where stepwise's \
          curve does not reach, and where they are above the cap for less than {least} % of the \
          time: a run of {minutes} minutes has a few such windows, and chance decides.",
         arrivals = server.arrivals.name(),
@@ -230,7 +280,9 @@ fn command(options: &Options, runs: &Runs, wanted: Wanted) -> String {
         &[
             ("caps-w", list(&server.caps_w, f64::to_string)),
             ("margins-share", list(&options.margins_share, f64::to_string)),
-            ("margins-sigmas", list(&options.margins_sigmas, f64::to_string)),
+            ("above-shares", list(&options.above_shares, f64::to_string)),
+            ("services-ms", list(&options.services_ms, f64::to_string)),
+            ("service-cap-w", options.service_cap_w.to_string()),
             ("arrivals", server.arrivals.name().to_owned()),
             ("batch-share", server.batch_share.to_string()),
         ],
@@ -241,9 +293,11 @@ fn command(options: &Options, runs: &Runs, wanted: Wanted) -> String {
 mod tests {
     use super::*;
 
+    const CASE: Case = Case { cap_w: 230.0, service_ms: 0.5 };
+
     fn row(policy: &'static str, margin: f64, over_cap_fraction: f64, excess: f64) -> Row {
         Row {
-            cap_w: 230.0,
+            case: CASE,
             policy,
             margin,
             over_cap_fraction,
@@ -266,20 +320,42 @@ mod tests {
 
     #[test]
     fn points_beyond_the_other_curve_are_not_compared() {
-        let verdict = |ours| goals(&rows(ours), &[230.0])[0].met;
+        let verdict = |ours| whatever_the_share(&rows(ours), CASE).met;
         assert_eq!((verdict(0.041), verdict(0.043)), (Some(true), Some(false)));
-        assert_eq!(goals(&rows(0.01)[..2], &[230.0])[0].met, None);
-        let goal = &goals(&rows(0.041), &[230.0])[0];
-        assert_eq!(goal.measured, "1 of 1 margins, 1 not comparable");
+        assert_eq!(whatever_the_share(&rows(0.01)[..2], CASE).met, None);
+        let goal = whatever_the_share(&rows(0.041), CASE);
+        assert_eq!(goal.measured, "1 of 1 shares, 1 not comparable");
     }
 
     #[test]
-    fn every_cap_has_a_panel_and_every_margin_a_point() {
-        let svg = curves(rows(0.03), vec![230.0, 220.0, 210.0]).svg().unwrap();
+    fn at_its_own_margin_stepwise_is_met_on_the_other_curve() {
+        let verdict = |ours: [f64; 2], shares: [f64; 2]| {
+            let all = [
+                row("stepwise", 0.0, 0.10, 0.04),
+                row("stepwise", 0.02, 0.05, 0.10),
+                row("predictive", 0.01, shares[0], ours[0]),
+                row("predictive", 0.1, shares[1], ours[1]),
+            ];
+            at_its_own_margin(&all, CASE)
+        };
+        assert_eq!(verdict([0.11, 0.06], [0.04, 0.06]).met, Some(true));
+        assert_eq!(verdict([0.13, 0.06], [0.04, 0.06]).met, Some(false));
+        // Never above the cap as often as stepwise: its most is taken.
+        let goal = verdict([0.11, 0.08], [0.01, 0.03]);
+        assert_eq!(
+            (goal.met, goal.measured.as_str()),
+            (Some(true), "0.080 against 0.100 at 5.00 %")
+        );
+    }
+
+    #[test]
+    fn every_case_has_a_panel_and_every_margin_a_point() {
+        let others = [220.0, 210.0].map(|cap_w| Case { cap_w, ..CASE });
+        let svg = curves(rows(0.03), vec![CASE, others[0], others[1]]).svg().unwrap();
         assert!(svg.contains("height=\"720\"") && svg.contains("230 W") && svg.contains("210 W"));
         // Four points, and two in the legend of each panel.
         assert_eq!(svg.matches("<circle").count(), 4 + 3 * 2);
         let table = table(&rows(0.03)).text();
-        assert!(table.contains("2.0 %") && table.contains("4.00 σ"), "{table}");
+        assert!(table.contains("2.0 %") && table.contains("100.0 % above"), "{table}");
     }
 }

@@ -34,8 +34,11 @@ pub struct Options {
     pub minutes: f64,
     /// `stepwise`: the margin under the cap as a share of it; `None` for the agent's own.
     pub margin_share: Option<f64>,
-    /// `predictive`: the margin in standard deviations of what its forecasts miss; `None` for the agent's.
+    /// `predictive`: the margin in standard deviations of what its forecasts miss; `None` for what a chassis
+    /// manager tells, see `above_share`.
     pub margin_sigmas: Option<f64>,
+    /// The share of 100 ms means that may lie above the cap: the margin that is told follows from it (0.01).
+    pub above_share: f64,
     /// The server's own meter.
     pub sensor: SensorSpec,
 }
@@ -53,6 +56,7 @@ impl Default for Options {
             minutes: 10.0,
             margin_share: None,
             margin_sigmas: None,
+            above_share: 0.01,
             sensor: SensorSpec::default(),
         }
     }
@@ -78,6 +82,7 @@ pub(super) struct Plan {
     caps_w: Vec<f64>,
     pub(super) margin_share: Option<f64>,
     pub(super) margin_sigmas: Option<f64>,
+    above_share: f64,
     pub(super) sensor: SensorSpec,
 }
 
@@ -206,6 +211,7 @@ impl Plan {
             caps_w: options.caps_w.clone(),
             margin_share: options.margin_share,
             margin_sigmas: options.margin_sigmas,
+            above_share: within("above_share", options.above_share, 0.0, 0.5)?,
             sensor: options.sensor,
         })
     }
@@ -287,6 +293,8 @@ impl Job {
         let mut setup = Setup::new(spec, policy, *seed, length);
         setup.checks = Checks::NONE;
         setup.fixed_cap = self.cap;
+        setup.tells_margin = plan.margin_sigmas.is_none();
+        setup.chassis.above_share_ppm = libm::round(1e6 * plan.above_share) as u32;
         setup.agents.iter_mut().for_each(|agent| plan.tune(agent));
         Stage::World(Box::new(World::new(setup)))
     }

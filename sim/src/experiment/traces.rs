@@ -42,12 +42,24 @@ pub enum Keeper {
     Predictive,
     /// The highest p-states that fit at every instant, knowing the load: the physical limit.
     Oracle,
+    /// The same, held where controllers aim: at 99 % of the budget.
+    OracleAtSetPoint,
 }
+
+/// Where controllers aim, as a share of the limit; flicker of the draw may lower theirs further.
+const SET_POINT: f64 = 0.99;
 
 impl Keeper {
     /// All of them, in the order of reports.
-    pub const ALL: [Self; 6] =
-        [Self::None, Self::FullServer, Self::Paper, Self::Stepwise, Self::Predictive, Self::Oracle];
+    pub const ALL: [Self; 7] = [
+        Self::None,
+        Self::FullServer,
+        Self::Paper,
+        Self::Stepwise,
+        Self::Predictive,
+        Self::Oracle,
+        Self::OracleAtSetPoint,
+    ];
 
     /// Its name in options and reports.
     #[must_use]
@@ -59,6 +71,7 @@ impl Keeper {
             Self::Stepwise => "stepwise",
             Self::Predictive => "predictive",
             Self::Oracle => "oracle",
+            Self::OracleAtSetPoint => "oracle-at-set-point",
         }
     }
 
@@ -66,7 +79,7 @@ impl Keeper {
     #[must_use]
     pub const fn shares(self) -> Option<SharePolicy> {
         match self {
-            Self::None | Self::Oracle => None,
+            Self::None | Self::Oracle | Self::OracleAtSetPoint => None,
             Self::FullServer | Self::Paper => Some(SharePolicy::Even),
             Self::Stepwise | Self::Predictive => Some(SharePolicy::CriticalFirst),
         }
@@ -76,7 +89,7 @@ impl Keeper {
     fn control(self) -> Option<Control> {
         let with = |policy| Control { shares: self.shares(), ..Control::new(policy) };
         match self {
-            Self::None | Self::FullServer | Self::Oracle => None,
+            Self::None | Self::FullServer | Self::Oracle | Self::OracleAtSetPoint => None,
             Self::Paper => Some(Control::PAPER),
             Self::Stepwise => Some(with(Policy::Stepwise)),
             Self::Predictive => Some(with(Policy::Predictive)),
@@ -370,7 +383,8 @@ impl Job {
             let dc = Watts::from_f64(plant.dc_behind(budget.as_f64())).unwrap_or(budget);
             Baseline::FullServer(FullServer::new(budget, dc.per(servers)))
         } else {
-            plant.set_oracle(Some(budget));
+            let share = if self.keeper == Keeper::OracleAtSetPoint { SET_POINT } else { 1.0 };
+            plant.set_oracle(Watts::from_f64(share * budget.as_f64()));
             Baseline::Nobody
         };
         Stage::Plant(Box::new(plant), baseline)

@@ -1,5 +1,5 @@
 //! Watts against safety: how much batch run time a policy loses for how little time above the cap, as its
-//! margin moves.
+//! margin moves, for short requests and for long ones, whose load flickers more.
 
 use serde::Serialize;
 
@@ -13,8 +13,33 @@ pub struct Options {
     pub server: server::Options,
     /// Margins of `stepwise`, as shares of the cap.
     pub margins_share: Vec<f64>,
-    /// Margins of `predictive`, in standard deviations of what its forecasts miss.
-    pub margins_sigmas: Vec<f64>,
+    /// Shares of time that `predictive` may be above the cap: the margin that it is told follows from them.
+    pub above_shares: Vec<f64>,
+    /// Further lengths of requests, in milliseconds, each under `service_cap_w`.
+    pub services_ms: Vec<f64>,
+    /// See `services_ms`, in watts.
+    pub service_cap_w: f64,
+}
+
+/// What a policy is under: a cap, and requests of some length.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Case {
+    /// The cap, in watts.
+    pub cap_w: f64,
+    /// Mean service time of one request, in milliseconds.
+    pub service_ms: f64,
+}
+
+impl Options {
+    /// Every case, in the order of the rows.
+    #[must_use]
+    pub fn cases(&self) -> Vec<Case> {
+        let service_ms = self.server.service_ms;
+        let caps = self.server.caps_w.iter().map(|&cap_w| Case { cap_w, service_ms });
+        let others = self.services_ms.iter().filter(|other| **other != service_ms);
+        let others = others.map(|&service_ms| Case { cap_w: self.service_cap_w, service_ms });
+        caps.chain(others).collect()
+    }
 }
 
 impl Default for Options {
@@ -25,7 +50,9 @@ impl Default for Options {
         Self {
             server: server::Options { caps_w, seeds, arrivals, ..server::Options::default() },
             margins_share: vec![0.0, 0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08],
-            margins_sigmas: vec![0.5, 1.0, 1.5, 2.0, 2.2, 2.5, 3.0],
+            above_shares: vec![0.003, 0.01, 0.03, 0.1],
+            services_ms: vec![1.0, 5.0, 20.0],
+            service_cap_w: 230.0,
         }
     }
 }
@@ -33,11 +60,13 @@ impl Default for Options {
 /// One margin of one policy under one cap; medians over the seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The cap, in watts.
-    pub cap_w: f64,
+    /// What the policy is under.
+    #[serde(flatten)]
+    pub case: Case,
     /// `stepwise` or `predictive`.
     pub policy: &'static str,
-    /// The margin, as a share of the cap or in standard deviations.
+    /// The margin: of `stepwise` as a share of the cap, of `predictive` as the share of time that it may be
+    /// above the cap.
     pub margin: f64,
     /// The share of the time above the cap, by means over 100 ms.
     pub over_cap_fraction: f64,
@@ -59,6 +88,7 @@ type Setting = (Contender, f64);
 /// One run to be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
+    case: Case,
     /// `None` for what the others are judged against.
     setting: Option<Setting>,
     job: server::Job,
@@ -67,13 +97,14 @@ pub struct Job {
 /// What one run came to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
+    case: Case,
     setting: Option<Setting>,
     run: server::Run,
 }
 
 fn settings(options: &Options) -> impl Iterator<Item = Setting> + '_ {
     let stepwise = options.margins_share.iter().map(|m| (Contender::Stepwise, *m));
-    let predictive = options.margins_sigmas.iter().map(|m| (Contender::Predictive, *m));
+    let predictive = options.above_shares.iter().map(|m| (Contender::Predictive, *m));
     stepwise.chain(predictive)
 }
 
@@ -82,24 +113,28 @@ fn settings(options: &Options) -> impl Iterator<Item = Setting> + '_ {
 /// # Errors
 /// Names the first option that no run can be made of.
 pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
-    let of = |setting: Option<Setting>| {
+    let of = |case: Case, setting: Option<Setting>| {
         let mut server = options.server.clone();
-        (server.margin_share, server.margin_sigmas) = match setting {
-            Some((Contender::Stepwise, margin)) => (Some(margin), None),
-            Some((_, margin)) => (None, Some(margin)),
-            None => (None, None),
-        };
+        (server.caps_w, server.service_ms) = (vec![case.cap_w], case.service_ms);
+        match setting {
+            Some((Contender::Stepwise, margin)) => server.margin_share = Some(margin),
+            Some((_, share)) => server.above_share = share,
+            None => (),
+        }
         server.contenders = setting.iter().map(|(contender, _)| *contender).collect();
         let mut jobs = server::jobs(&server)?;
         jobs.retain(|job| match setting {
             Some((contender, _)) => job.contender() == contender,
             None => true,
         });
-        Ok(jobs.into_iter().map(|job| Job { setting, job }).collect::<Vec<_>>())
+        Ok(jobs.into_iter().map(|job| Job { case, setting, job }).collect::<Vec<_>>())
     };
-    let mut jobs = of(None)?;
-    for setting in settings(options) {
-        jobs.extend(of(Some(setting))?);
+    let mut jobs = Vec::new();
+    for case in options.cases() {
+        jobs.extend(of(case, None)?);
+        for setting in settings(options) {
+            jobs.extend(of(case, Some(setting))?);
+        }
     }
     Ok(jobs)
 }
@@ -110,7 +145,7 @@ impl Job {
     /// # Errors
     /// As [`server::Job::run`].
     pub fn run(&self) -> Result<Run, Violation> {
-        Ok(Run { setting: self.setting, run: self.job.run()? })
+        Ok(Run { case: self.case, setting: self.setting, run: self.job.run()? })
     }
 
     /// The run of one server that it is.
@@ -120,19 +155,22 @@ impl Job {
     }
 }
 
-/// What the runs came to: by cap, then by policy, then by margin, as in the options.
+/// What the runs came to: by case, then by policy, then by margin, as in the options.
 #[must_use]
 pub fn rows(options: &Options, runs: &[Run]) -> Vec<Row> {
     let mut rows = Vec::new();
-    for cap_w in options.server.caps_w.iter().copied() {
+    for case in options.cases() {
         for setting in settings(options) {
-            let mine = |run: &&Run| run.setting.is_none_or(|own| own == setting);
+            let mine =
+                |run: &&Run| run.case == case && run.setting.is_none_or(|own| own == setting);
             let runs: Vec<_> = runs.iter().filter(mine).map(|run| &run.run).collect();
             let seeds = &options.server.seeds;
-            let row =
-                server::row(server::Asked { n: 0, cap_w, contender: setting.0, seeds }, &runs);
+            let row = server::row(
+                server::Asked { n: 0, cap_w: case.cap_w, contender: setting.0, seeds },
+                &runs,
+            );
             rows.push(Row {
-                cap_w,
+                case,
                 policy: setting.0.name(),
                 margin: setting.1,
                 over_cap_fraction: row.over_cap_fraction,
@@ -151,7 +189,8 @@ pub fn rows(options: &Options, runs: &[Run]) -> Vec<Row> {
 /// and which margin has one more of them is chance.
 pub const COMPARABLE_FRACTION: f64 = 0.001;
 
-/// The excess that a policy can have while above one cap for no more than `over_cap_fraction` of the time.
+/// The excess that a policy can have in one case while above the cap for no more than `over_cap_fraction` of
+/// the time.
 ///
 /// Read off the lower envelope of its curve in `rows`: margins that lose more run time than another one
 /// that is above the cap no longer are left out, and straight lines join the rest. `None` outside of the
@@ -159,11 +198,11 @@ pub const COMPARABLE_FRACTION: f64 = 0.001;
 #[must_use]
 pub fn excess_at(
     rows: &[Row],
-    cap_w: f64,
+    case: Case,
     policy: Contender,
     over_cap_fraction: f64,
 ) -> Option<f64> {
-    let mine = rows.iter().filter(|row| row.cap_w == cap_w && row.policy == policy.name());
+    let mine = rows.iter().filter(|row| row.case == case && row.policy == policy.name());
     let finite = mine.filter(|row| row.over_cap_fraction.is_finite() && row.excess.is_finite());
     let mut curve: Vec<_> = finite.map(|row| (row.over_cap_fraction, row.excess)).collect();
     curve.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));

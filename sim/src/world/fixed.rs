@@ -1,7 +1,8 @@
 //! One cap for every server instead of a chassis manager: what the agents are told, again and again.
 
-use ballast_types::wire::{Alert, Level};
-use ballast_types::{BootId, ChassisId, Epoch, Seq, Watts};
+use ballast_chassis_core::SetPoint;
+use ballast_types::wire::{Alert, Level, Report};
+use ballast_types::{ChassisId, Epoch, Seq, Watts};
 
 /// Longer than any two messages are apart, so that the lease never ends.
 const VALID_FOR_MS: u64 = 2000;
@@ -11,32 +12,45 @@ const VALID_FOR_MS: u64 = 2000;
 pub(crate) struct FixedCap {
     chassis_id: ChassisId,
     watts: Watts,
+    /// Tells the margin that a chassis of that one server would keep; `None` to leave it to the agent.
+    set_point: Option<SetPoint>,
     seq: u64,
-    /// The newest report of every server: its boot and its clock.
-    heard: Vec<Option<(BootId, u64)>>,
+    /// The newest report of every server.
+    heard: Vec<Option<Report>>,
 }
 
 impl FixedCap {
-    pub(crate) fn new(chassis_id: ChassisId, watts: Watts, servers: usize) -> Self {
-        Self { chassis_id, watts, seq: 0, heard: vec![None; servers] }
+    pub(crate) fn new(
+        chassis_id: ChassisId,
+        watts: Watts,
+        set_point: Option<SetPoint>,
+        servers: usize,
+    ) -> Self {
+        Self { chassis_id, watts, set_point, seq: 0, heard: vec![None; servers] }
     }
 
-    pub(crate) fn heard(&mut self, server: usize, boot_id: &BootId, agent_ms: u64) {
+    pub(crate) fn heard(&mut self, server: usize, report: Report) {
         if let Some(heard) = self.heard.get_mut(server) {
-            *heard = Some((boot_id.clone(), agent_ms));
+            *heard = Some(report);
         }
+    }
+
+    fn margin(&self, heard: Option<&Report>) -> Option<Watts> {
+        let flicker_w = heard.and_then(|report| report.flicker_w).map_or(0.0, Watts::as_f64);
+        Some(self.watts - self.set_point?.under(self.watts, flicker_w))
     }
 
     /// The next message for every server.
     pub(crate) fn round(&mut self) -> Vec<(usize, Alert)> {
         self.seq += 1;
-        let alert = |(server, heard): (usize, &Option<(BootId, u64)>)| {
+        let alert = |(server, heard): (usize, &Option<Report>)| {
             let alert = Alert {
                 level: Level::Cap,
-                echo_boot_id: heard.as_ref().map(|(boot, _)| boot.clone()),
-                echo_agent_ms: heard.as_ref().map(|(_, ms)| *ms),
+                echo_boot_id: heard.as_ref().map(|report| report.boot_id.clone()),
+                echo_agent_ms: heard.as_ref().map(|report| report.agent_ms),
                 chassis_limit_w: self.heard.iter().map(|_| self.watts).sum(),
                 cap_w: Some(self.watts),
+                margin_w: self.margin(heard.as_ref()),
                 fallback_w: self.watts,
                 valid_for_ms: VALID_FOR_MS,
                 ..Alert::watch(self.chassis_id.clone(), Epoch(1), Seq(self.seq))

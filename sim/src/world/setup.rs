@@ -62,6 +62,9 @@ pub struct Setup {
     pub ledger: chassis::Ledger,
     /// No chassis manager, but this cap for every server, told again and again: what an agent does alone.
     pub fixed_cap: Option<Watts>,
+    /// With `fixed_cap`: also told is the margin that a chassis of that one server would keep. Without it
+    /// the agent keeps a margin of its own.
+    pub tells_margin: bool,
     /// One agent for every server, in the plant's order.
     pub agents: Vec<agent::Params>,
     /// How long things take.
@@ -117,6 +120,7 @@ impl Setup {
             chassis,
             ledger: chassis::Ledger::default(),
             fixed_cap: None,
+            tells_margin: true,
             agents,
             timing: Timing::default(),
             faults: FaultPlan::default(),
