@@ -6,9 +6,13 @@
 //! |---|---|---|
 //! | 1 | its minimum | all minima are cut in proportion |
 //! | 2 | its base: what it draws with every low-priority core at its floor | cut in proportion above the minima |
-//! | 3 | its demand: what it draws unrestricted | water-filling by weight |
-//! | 4 | its recent peak | water-filling by weight |
-//! | 5 | what is left | by weight |
+//! | 3 | its demand: what it draws unrestricted | in proportion to what each lacks × its weight |
+//! | 4 | its recent peak | water-filling by cores × weight |
+//! | 5 | what is left | by cores × weight |
+//!
+//! Level 3 is low-priority work. Its draw rises more steeply than its speed, so least work is lost where all
+//! low-priority cores of the chassis run at one frequency: then every server gets the same part of what its
+//! cores lack, however many of them are busy.
 //!
 //! So low-priority work pays before user-facing work, nobody gets more than it needs while another lacks,
 //! and nobody is limited below its need while everything fits. The paper's even shares are this
@@ -40,8 +44,23 @@ pub(crate) struct Claim {
     pub(crate) demand: Watts,
     /// The most that it lately drew.
     pub(crate) peak: Watts,
-    /// Its part of what is not enough for everybody; 0 counts as 1.
+    /// How many times its usual part it gets of what is not enough for everybody; 0 counts as 1.
     pub(crate) weight: u32,
+    /// Its size; 0 counts as 1.
+    pub(crate) cores: u32,
+}
+
+impl Claim {
+    /// Its part of watts that nobody needs.
+    fn by_size(&self) -> u64 {
+        u64::from(self.cores.max(1)) * u64::from(self.weight.max(1))
+    }
+
+    /// Its part of watts that are needed, if it lacks `lack`.
+    fn by_need(&self, lack: Watts) -> u64 {
+        let lack_mw = u64::try_from(lack.milli()).unwrap_or(0).min(u64::from(u32::MAX));
+        lack_mw * u64::from(self.weight.max(1))
+    }
 }
 
 /// One server that takes part in a round of grants.
@@ -62,7 +81,7 @@ pub(crate) struct Party {
 /// Splits `pool`. The sum of what everybody gets is at most `pool`, and nothing of it is left.
 pub(crate) fn allocate(pool: Watts, claims: &[Claim]) -> Vec<Watts> {
     let mut shares = vec![Watts::ZERO; claims.len()];
-    let weights: Vec<u64> = claims.iter().map(|c| u64::from(c.weight.max(1))).collect();
+    let sizes: Vec<u64> = claims.iter().map(Claim::by_size).collect();
     let mut rest = pool.at_least_zero();
 
     let min = |c: &Claim| c.min.at_least_zero();
@@ -71,12 +90,13 @@ pub(crate) fn allocate(pool: Watts, claims: &[Claim]) -> Vec<Watts> {
     let peak = |c: &Claim| c.peak.max(demand(c));
     fill_in_proportion(&mut shares, &mut rest, claims.iter().map(min));
     fill_in_proportion(&mut shares, &mut rest, claims.iter().map(base));
-    fill_by_weight(&mut shares, &mut rest, &weights, claims.iter().map(demand));
-    fill_by_weight(&mut shares, &mut rest, &weights, claims.iter().map(peak));
+    let needs: Vec<u64> = claims.iter().map(|c| c.by_need(demand(c) - base(c))).collect();
+    fill_by_weight(&mut shares, &mut rest, &needs, claims.iter().map(demand));
+    fill_by_weight(&mut shares, &mut rest, &sizes, claims.iter().map(peak));
 
-    let all: u64 = weights.iter().sum();
-    for (share, weight) in shares.iter_mut().zip(&weights) {
-        *share += part(rest, *weight, all);
+    let all = sizes.iter().copied().map(u128::from).sum();
+    for (share, size) in shares.iter_mut().zip(&sizes) {
+        *share += part(rest, (*size).into(), all);
     }
     round(pool, &mut shares);
     shares
@@ -89,7 +109,7 @@ fn fill_in_proportion(shares: &mut [Watts], rest: &mut Watts, goals: impl Iterat
     let sum: Watts = steps.iter().copied().sum();
     for (share, step) in shares.iter_mut().zip(steps) {
         let (step_mw, sum_mw) = (step.milli().unsigned_abs(), sum.milli().unsigned_abs());
-        *share += if sum <= *rest { step } else { part(*rest, step_mw, sum_mw) };
+        *share += if sum <= *rest { step } else { part(*rest, step_mw.into(), sum_mw.into()) };
     }
     *rest = (*rest - sum).at_least_zero();
 }
@@ -113,18 +133,20 @@ fn fill_by_weight(
             .cmp(&(lacks(b) * i128::from(weights[a])))
             .then(a.cmp(&b))
     });
-    let mut weight: u64 = weights.iter().sum();
+    let mut all: u128 = weights.iter().copied().map(u128::from).sum();
     for i in order {
-        let given = steps[i].min(part(*rest, weights[i], weight));
+        let weight = weights[i].into();
+        let given = steps[i].min(part(*rest, weight, all));
         shares[i] += given;
         *rest -= given;
-        weight -= weights[i];
+        all -= weight;
     }
 }
 
 /// `watts · some ÷ all`, rounded down.
-fn part(watts: Watts, some: u64, all: u64) -> Watts {
-    let exact = i128::from(watts.milli()) * i128::from(some) / i128::from(all.max(1));
+fn part(watts: Watts, some: u128, all: u128) -> Watts {
+    let watts_mw = u128::from(watts.at_least_zero().milli().unsigned_abs());
+    let exact = watts_mw.saturating_mul(some) / all.max(1);
     Watts::from_milli(i64::try_from(exact).unwrap_or(0))
 }
 
@@ -192,8 +214,8 @@ mod tests {
 
     const W: fn(i64) -> Watts = Watts::from_whole;
 
-    fn claim(min: i64, base: i64, demand: i64, peak: i64, weight: u32) -> Claim {
-        Claim { min: W(min), base: W(base), demand: W(demand), peak: W(peak), weight }
+    fn claim(min: i64, base: i64, demand: i64, peak: i64, cores: u32) -> Claim {
+        Claim { min: W(min), base: W(base), demand: W(demand), peak: W(peak), weight: 1, cores }
     }
 
     #[test]
@@ -208,14 +230,22 @@ mod tests {
             (125, [50, 50, 25]),    // half of every minimum
             (375, [175, 125, 75]),  // and half of what the bases need more
             (500, [250, 150, 100]), // all bases
-            (560, [250, 190, 120]), // 60 W by weight
-            (640, [250, 250, 140]), // the small one lacks nothing any more
+            (580, [250, 210, 120]), // half of what each lacks
             (660, [250, 270, 140]), // everything fits
             (675, [265, 270, 140]), // some of the peak
-            (790, [305, 320, 165]), // the rest by weight
+            (790, [305, 320, 165]), // the rest by size
         ] {
             assert_eq!(allocate(W(pool), &claims), expected.map(W), "{pool} W");
         }
+    }
+
+    #[test]
+    fn a_weight_multiplies_what_a_need_gets() {
+        let mut claims = [claim(50, 100, 220, 220, 40), claim(50, 100, 160, 160, 20)];
+        assert_eq!(allocate(W(290), &claims), [W(160), W(130)]);
+        claims[1].weight = 4;
+        assert_eq!(allocate(W(260), &claims), [W(120), W(140)]);
+        assert_eq!(allocate(W(290), &claims), [W(130), W(160)], "and never more than it lacks");
     }
 
     #[test]
@@ -269,7 +299,7 @@ mod tests {
         fn no_watt_is_promised_twice_and_none_is_left(
             pool in 0i64..4_000_000,
             servers in prop::collection::vec(
-                ((0i64..200_000, 0i64..400_000, 0i64..400_000, 0i64..400_000, 0u32..100),
+                ((0i64..200_000, 0i64..400_000, 0i64..400_000, 0i64..400_000, (0u32..100, 0u32..100)),
                  prop::option::weighted(0.9, 0i64..400_000),
                  prop::option::weighted(0.95, 0i64..400_000),
                  any::<(bool, bool)>()),
@@ -278,8 +308,8 @@ mod tests {
         ) {
             let mw = Watts::from_milli;
             let pool = mw(pool);
-            let claims: Vec<_> = servers.iter().map(|&((min, base, demand, peak, weight), ..)| {
-                Claim { min: mw(min), base: mw(base), demand: mw(demand), peak: mw(peak), weight }
+            let claims: Vec<_> = servers.iter().map(|&((min, base, demand, peak, (weight, cores)), ..)| {
+                Claim { min: mw(min), base: mw(base), demand: mw(demand), peak: mw(peak), weight, cores }
             }).collect();
             let targets = allocate(pool, &claims);
             let sum = targets.iter().copied().sum::<Watts>();

@@ -17,8 +17,8 @@ pub struct Server {
     pub mode: Mode,
     /// The lowest out-of-band cap it can be given; `None` if it has no out-of-band path.
     pub out_of_band_floor: Option<Watts>,
-    /// How large its part is of what low-priority work may draw, against the other servers'; `None`
-    /// where nobody has told it: then its number of cores.
+    /// How many times the usual part of what low-priority work may draw it gets, where not everybody gets what
+    /// it lacks; `None` where nobody has told it: then once.
     #[serde(default)]
     pub weight: Option<u32>,
     /// What it gets before anybody gets more; `None` where nobody has told it.

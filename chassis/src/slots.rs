@@ -296,15 +296,15 @@ impl Agent {
 
     /// What it asks for; `even` where its needs are not known.
     pub(crate) fn claim(&self, even: Watts) -> Claim {
-        let cores = self.report.as_ref().and_then(|r| r.cores);
-        let weight = self.server.weight.or(cores.map(u32::from)).unwrap_or(1);
+        let cores = self.report.as_ref().and_then(|r| r.cores).map_or(1, u32::from);
+        let weight = self.server.weight.unwrap_or(1);
         let min = self.server.min_w.unwrap_or_default().max(self.needs.lowest());
         let Some(need) = self.needs.need() else {
-            return Claim { min, base: even, demand: even, peak: even, weight };
+            return Claim { min, base: even, demand: even, peak: even, weight, cores };
         };
         let guarded = |w: Watts| w + w.ppm(GUARD_PPM).max(GUARD_LEAST);
         let (base, demand) = (guarded(need.base), guarded(need.demand));
-        Claim { min: min.min(base), base, demand, peak: need.peak.max(demand), weight }
+        Claim { min: min.min(base), base, demand, peak: need.peak.max(demand), weight, cores }
     }
 
     /// What its draw is bounded by; `None`: it answers, and takes part.

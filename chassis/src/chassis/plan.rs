@@ -19,6 +19,23 @@ impl Chassis {
         self.tuning.set_point.under(self.limit(), libm::sqrt(squares))
     }
 
+    /// What the integral term drives the draw to. The set point is no reason to slow user-facing work: where the
+    /// draw is higher with every low-priority core at its floor, that may be drawn, up to the limit. Where it is
+    /// above the limit, user-facing work has to be slowed anyway.
+    pub(super) fn aim(&self, draw: Watts) -> Watts {
+        if self.params.shares == SharePolicy::Even {
+            return self.set_point();
+        }
+        let sheddable = |agent: &Agent| {
+            let (power, need) = agent.last_power().zip(agent.needs.need())?;
+            Some((power - need.base).at_least_zero())
+        };
+        let sheds = self.agents.iter().filter(|a| a.shares()).filter_map(sheddable);
+        let floor = draw - sheds.sum();
+        let limit = self.limit();
+        self.set_point().max(floor.min(limit - (floor - limit)))
+    }
+
     /// What the servers may share, without what the integral term lends.
     ///
     /// A manager that sees the total corrects its estimate of what the servers do not see; one that is
@@ -203,7 +220,7 @@ impl Chassis {
     pub(super) fn hardware_targets(&self) -> Vec<Watts> {
         let even = self.even();
         let claim = |agent: &Agent| match agent.slot {
-            Slot::Off => Claim { weight: 1, ..Claim::default() },
+            Slot::Off => Claim::default(),
             _ => self.claim(agent, even),
         };
         let claims: Vec<_> = self.agents.iter().map(claim).collect();

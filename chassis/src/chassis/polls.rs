@@ -76,13 +76,14 @@ impl Chassis {
         let threshold = limit.ppm(self.params.alert_ppm);
         let overdrawn = self.is_overdrawn();
         let (gap, hold) = (self.params.poll() * 2, self.params.lift_hold);
+        let below = self.aim(draw) - draw;
         if let Some(event) = &mut self.event {
             event.fits(now, fits, gap, hold);
             if draw >= threshold {
                 event.high_at = now;
             }
             self.integral.take(Deviation {
-                below: self.set_point() - draw,
+                below,
                 limit,
                 lacking: self.lacking && measured,
                 overdrawn,
