@@ -6,11 +6,12 @@
 //! |---|---|---|
 //! | 1 | its minimum | all minima are cut in proportion |
 //! | 2 | its base: what it draws with every low-priority core at its floor | cut in proportion above the minima |
-//! | 3 | its demand: what it draws unrestricted | in proportion to what each lacks × its weight |
-//! | 4 | its recent peak | water-filling by cores × weight |
-//! | 5 | what is left | by cores × weight |
+//! | 3 | its base with a guard for its meter's noise | every server the same part of its guard |
+//! | 4 | its demand: what it draws unrestricted | in proportion to what each lacks × its weight |
+//! | 5 | its recent peak | water-filling by cores × weight |
+//! | 6 | what is left | by cores × weight |
 //!
-//! Level 3 is low-priority work. Its draw rises more steeply than its speed, so least work is lost where all
+//! Level 4 is low-priority work. Its draw rises more steeply than its speed, so least work is lost where all
 //! low-priority cores of the chassis run at one frequency: then every server gets the same part of what its
 //! cores lack, however many of them are busy.
 //!
@@ -40,6 +41,8 @@ pub(crate) struct Claim {
     pub(crate) min: Watts,
     /// Its draw with every low-priority core at its floor.
     pub(crate) base: Watts,
+    /// The same with a guard.
+    pub(crate) guarded: Watts,
     /// Its draw with nothing restricted.
     pub(crate) demand: Watts,
     /// The most that it lately drew.
@@ -51,6 +54,11 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
+    /// What it needs for its user-facing work.
+    pub(crate) fn guarded_base(&self) -> Watts {
+        self.guarded.max(self.base).max(self.min).at_least_zero()
+    }
+
     /// Its part of watts that nobody needs.
     fn by_size(&self) -> u64 {
         u64::from(self.cores.max(1)) * u64::from(self.weight.max(1))
@@ -86,11 +94,12 @@ pub(crate) fn allocate(pool: Watts, claims: &[Claim]) -> Vec<Watts> {
 
     let min = |c: &Claim| c.min.at_least_zero();
     let base = |c: &Claim| c.base.max(min(c));
-    let demand = |c: &Claim| c.demand.max(base(c));
+    let demand = |c: &Claim| c.demand.max(c.guarded_base());
     let peak = |c: &Claim| c.peak.max(demand(c));
     fill_in_proportion(&mut shares, &mut rest, claims.iter().map(min));
     fill_in_proportion(&mut shares, &mut rest, claims.iter().map(base));
-    let needs: Vec<u64> = claims.iter().map(|c| c.by_need(demand(c) - base(c))).collect();
+    fill_in_proportion(&mut shares, &mut rest, claims.iter().map(Claim::guarded_base));
+    let needs: Vec<u64> = claims.iter().map(|c| c.by_need(demand(c) - c.guarded_base())).collect();
     fill_by_weight(&mut shares, &mut rest, &needs, claims.iter().map(demand));
     fill_by_weight(&mut shares, &mut rest, &sizes, claims.iter().map(peak));
 
@@ -215,7 +224,8 @@ mod tests {
     const W: fn(i64) -> Watts = Watts::from_whole;
 
     fn claim(min: i64, base: i64, demand: i64, peak: i64, cores: u32) -> Claim {
-        Claim { min: W(min), base: W(base), demand: W(demand), peak: W(peak), weight: 1, cores }
+        let (min, base, demand, peak) = (W(min), W(base), W(demand), W(peak));
+        Claim { min, base, guarded: base, demand, peak, weight: 1, cores }
     }
 
     #[test]
@@ -309,7 +319,9 @@ mod tests {
             let mw = Watts::from_milli;
             let pool = mw(pool);
             let claims: Vec<_> = servers.iter().map(|&((min, base, demand, peak, (weight, cores)), ..)| {
-                Claim { min: mw(min), base: mw(base), demand: mw(demand), peak: mw(peak), weight, cores }
+                let (min, base, demand, peak) = (mw(min), mw(base), mw(demand), mw(peak));
+                let guarded = base + base.ppm(40_000);
+                Claim { min, base, guarded, demand, peak, weight, cores }
             }).collect();
             let targets = allocate(pool, &claims);
             let sum = targets.iter().copied().sum::<Watts>();
@@ -318,7 +330,7 @@ mod tests {
 
             // Nobody gets more than it needs while another lacks.
             let step = mw(STEP_MW * 2);
-            let need = |c: &Claim| c.demand.max(c.base).max(c.min);
+            let need = |c: &Claim| c.demand.max(c.guarded_base());
             let lacks = targets.iter().zip(&claims).any(|(t, c)| *t + step < need(c));
             let more = targets.iter().zip(&claims).any(|(t, c)| *t > need(c) + step);
             prop_assert!(!(lacks && more), "{targets:?}");

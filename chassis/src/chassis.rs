@@ -45,6 +45,8 @@ pub struct Chassis {
     unseen: Watts,
     /// Somebody gets less than it needs.
     lacking: bool,
+    /// What is shared out is less than what user-facing work needs.
+    slows_user_facing: bool,
     /// Whether some poll has given a reading yet.
     sighted: bool,
     blind: bool,
@@ -110,6 +112,7 @@ impl Chassis {
             event: None,
             unseen: Watts::ZERO,
             lacking: false,
+            slows_user_facing: false,
             sighted: false,
             blind: false,
             told: ChassisState::Boot,

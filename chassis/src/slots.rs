@@ -300,11 +300,20 @@ impl Agent {
         let weight = self.server.weight.unwrap_or(1);
         let min = self.server.min_w.unwrap_or_default().max(self.needs.lowest());
         let Some(need) = self.needs.need() else {
-            return Claim { min, base: even, demand: even, peak: even, weight, cores };
+            let (base, guarded, demand, peak) = (even, even, even, even);
+            return Claim { min, base, guarded, demand, peak, weight, cores };
         };
         let guarded = |w: Watts| w + w.ppm(GUARD_PPM).max(GUARD_LEAST);
-        let (base, demand) = (guarded(need.base), guarded(need.demand));
-        Claim { min: min.min(base), base, demand, peak: need.peak.max(demand), weight, cores }
+        let demand = guarded(need.demand);
+        Claim {
+            min: min.min(need.base),
+            base: need.base,
+            guarded: guarded(need.base),
+            demand,
+            peak: need.peak.max(demand),
+            weight,
+            cores,
+        }
     }
 
     /// What its draw is bounded by; `None`: it answers, and takes part.

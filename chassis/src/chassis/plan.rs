@@ -33,6 +33,9 @@ impl Chassis {
         let sheds = self.agents.iter().filter(|a| a.shares()).filter_map(sheddable);
         let floor = draw - sheds.sum();
         let limit = self.limit();
+        if self.slows_user_facing && floor <= limit {
+            return limit;
+        }
         self.set_point().max(floor.min(limit - (floor - limit)))
     }
 
@@ -110,11 +113,12 @@ impl Chassis {
 
         let pool = (self.sharable() - reserved).at_least_zero();
         let targets = allocate(pool, &claims);
+        self.slows_user_facing = pool < claims.iter().map(|c| c.base).sum();
         self.lacking = match self.params.shares {
             SharePolicy::Even => takes_part.iter().any(|&i| self.agents[i].is_restricted()),
             SharePolicy::CriticalFirst => {
                 let slack = Watts::from_whole(1);
-                targets.iter().zip(&claims).any(|(t, c)| *t + slack < c.demand.max(c.base))
+                targets.iter().zip(&claims).any(|(t, c)| *t + slack < c.demand.max(c.guarded))
             }
         };
         self.keep_the_others(&bounds, even);
@@ -196,7 +200,7 @@ impl Chassis {
         let parties: Vec<_> = (takes_part.iter().zip(targets).zip(claims))
             .map(|((&i, &target), claim)| {
                 let agent = &self.agents[i];
-                let lacks = agent.fallback < claim.demand.max(claim.base).min(target);
+                let lacks = agent.fallback < claim.demand.max(claim.guarded).min(target);
                 let even = self.params.shares == SharePolicy::Even;
                 Party {
                     target,
