@@ -49,7 +49,7 @@ impl Overdraw {
 
     /// Whether a message with this target answers a report that showed the overdraw, and does not allow it.
     pub(crate) fn is_known(&self, echo: Option<Instant>, target: Watts) -> bool {
-        let (Some(first), Some(draw)) = (self.first, self.samples.newest()) else {
+        let (Some(first), Some(draw)) = (self.first, self.samples.mean()) else {
             return false;
         };
         echo.is_some_and(|echo| echo >= first) && draw > target

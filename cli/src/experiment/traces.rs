@@ -247,7 +247,8 @@ fn words(options: &Options) -> String {
          on each server of 40; which VM is user-facing is our assumption. For every seed the series are \
          dealt anew ({seeds} seeds; medians). The budget is a share of the load's own peak: the highest \
          mean over 100 ms without a budget, same seed. `UF core-s` are core-seconds that user-facing \
-         cores were held down by any cause. `batch work %` is the batch VMs' work done against that \
+         cores were held down by any cause, without the first 10 s, in which the manager first hears \
+         of its servers. `batch work %` is the batch VMs' work done against that \
          without a budget: demand that does not fit into a slowed core is lost. `above %` is the share of \
          100 ms means above the budget. `trip fraction` is how far the breaker of that budget went at most: \
          1 is a trip. `budget used %` is what was drawn of what the budget allowed, over the seconds in \

@@ -15,13 +15,17 @@ use serde::Serialize;
 use super::baseline::{Baseline, FullServer};
 use super::course::{self, Stage};
 use super::watch::Watch;
-use crate::plant::{Plant, PlantSpec, WINDOW_S};
+use crate::plant::{Plant, PlantSpec, Truth, WINDOW_S};
 use crate::replay::{
     BudgetUse, Control, Loads, Meaning, Playback, Sizes, TelemetryError, batch_work_core_s, idle,
 };
 use crate::rng::{Purpose, Stream};
 use crate::trace::Trace;
 use crate::world::{Checks, METER_CLASS, Violation, World};
+
+/// A run begins in the middle of a load, with a manager that has not heard of any server. What that does to
+/// user-facing cores is no policy's, and is not counted.
+const BEGINNING_S: f64 = 10.0;
 
 /// Windows of 100 ms in a second.
 const WINDOWS_A_SECOND: usize = 10;
@@ -186,7 +190,8 @@ pub struct Row {
     pub policy: Keeper,
     /// How the budget was split; `null` where nobody splits it.
     pub shares: Option<&'static str>,
-    /// Core-seconds that user-facing cores were held below their highest frequency, by any cause.
+    /// Core-seconds that user-facing cores were held below their highest frequency, by any cause; the first
+    /// 10 s left out.
     pub user_facing_throttled_core_s: f64,
     /// Batch VMs' work done ÷ that without a budget; `null` without such work.
     pub batch_work_ratio: Option<f64>,
@@ -197,7 +202,7 @@ pub struct Row {
     /// Drawn ÷ allowed, over the seconds whose mean draw without a budget is above it; `null` without one.
     pub budget_used_ratio: Option<f64>,
     /// Seconds in which an out-of-band cap, a server's own limit (RAPL) or the supplies' overload alert
-    /// held at least one core of a VM below what software let it have.
+    /// held at least one core of a VM below what software let it have; the first 10 s left out.
     pub hardware_s: f64,
     /// Changes of a batch core's p-state by software in a minute, as a mean over them.
     pub pstate_changes_per_core_min: f64,
@@ -354,10 +359,17 @@ impl Job {
 
         let mut stage = self.stage();
         let length_s = self.case.length.as_secs_f64();
-        let watch = course::watch(&mut stage, &[], length_s, |_, _, mean_w| {
+        let (mut begun, mut before) = (false, (0.0, 0.0));
+        let watch = course::watch(&mut stage, &[], length_s, |plant, t_s, mean_w| {
             judge.window(mean_w);
+            if !begun && t_s >= BEGINNING_S {
+                (begun, before) = (true, harm(plant.truth()));
+            }
         })?;
-        Ok(self.row(&judge, &watch, stage.plant()))
+        let mut row = self.row(&judge, &watch, stage.plant());
+        row.user_facing_throttled_core_s -= before.0;
+        row.hardware_s -= before.1;
+        Ok(row)
     }
 
     fn budget(&self) -> Watts {
@@ -436,18 +448,24 @@ impl Job {
 
     fn row(&self, judge: &Judge<'_>, watch: &Watch, plant: &Plant) -> Row {
         let truth = plant.truth();
+        let (user_facing_throttled_core_s, hardware_s) = harm(truth);
         let unhindered = self.unhindered(judge);
         let done = batch_work_core_s(truth) / self.uncapped.batch_work_core_s;
         Row {
-            user_facing_throttled_core_s: truth.user_facing_throttled_core_s.total(),
+            user_facing_throttled_core_s,
             batch_work_ratio: unhindered.batch_work_ratio.map(|_| done),
-            hardware_s: truth.hardware_engaged_s,
+            hardware_s,
             pstate_changes_per_core_min: course::changes_per_core_min(plant, truth.elapsed_s),
             max_power_w: watch.max_w(),
             mean_power_w: watch.mean_w(),
             ..unhindered
         }
     }
+}
+
+/// User-facing core-seconds, and seconds of hardware, so far.
+fn harm(truth: &Truth) -> (f64, f64) {
+    (truth.user_facing_throttled_core_s.total(), truth.hardware_engaged_s)
 }
 
 /// Judges the draw of one run against its budget, window by window, beside the same load without one.
