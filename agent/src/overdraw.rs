@@ -47,12 +47,13 @@ impl Overdraw {
         self.first.is_some()
     }
 
-    /// Whether a message with this target answers a report that showed the overdraw, and does not allow it.
+    /// Whether a message with this target answers a report that showed the overdraw, and does not allow it. A target that
+    /// is missed by no more than noise allows it: the others pay for so little.
     pub(crate) fn is_known(&self, echo: Option<Instant>, target: Watts) -> bool {
         let (Some(first), Some(draw)) = (self.first, self.samples.mean()) else {
             return false;
         };
-        echo.is_some_and(|echo| echo >= first) && draw > target
+        echo.is_some_and(|echo| echo >= first) && self.tuning.clearly_over(draw, target)
     }
 
     /// Whether nobody has answered it for too long.
@@ -98,8 +99,8 @@ mod tests {
             (None, 200, false),
             (Some(1199), 200, false),
             (Some(1200), 200, true),
-            (Some(1200), 229, true),
-            (Some(1200), 230, false),
+            (Some(1200), 210, true),
+            (Some(1200), 220, false),
         ] {
             assert_eq!(it.is_known(echo.map(ms), w(target)), known, "{echo:?} {target}");
         }
