@@ -99,8 +99,8 @@ mod tests {
             (None, 200, false),
             (Some(1199), 200, false),
             (Some(1200), 200, true),
-            (Some(1200), 210, true),
-            (Some(1200), 220, false),
+            (Some(1200), 220, true),
+            (Some(1200), 226, false),
         ] {
             assert_eq!(it.is_known(echo.map(ms), w(target)), known, "{echo:?} {target}");
         }

@@ -64,10 +64,10 @@ impl Claim {
         u64::from(self.cores.max(1)) * u64::from(self.weight.max(1))
     }
 
-    /// Its part of watts that are needed, if it lacks `lack`.
+    /// Its part of watts that are needed, if it lacks `lack`; never zero, which no order could be made of.
     fn by_need(&self, lack: Watts) -> u64 {
         let lack_mw = u64::try_from(lack.milli()).unwrap_or(0).min(u64::from(u32::MAX));
-        lack_mw * u64::from(self.weight.max(1))
+        lack_mw.max(1) * u64::from(self.weight.max(1))
     }
 }
 
@@ -313,7 +313,7 @@ mod tests {
                  prop::option::weighted(0.9, 0i64..400_000),
                  prop::option::weighted(0.95, 0i64..400_000),
                  any::<(bool, bool)>()),
-                1..14,
+                1..40,
             ),
         ) {
             let mw = Watts::from_milli;
