@@ -219,7 +219,6 @@ impl Chassis {
                 .lifted_draw
                 .is_none_or(|then| draw.is_none_or(|w| w > then + then.ppm(NOISE_PPM)));
             if more && given.lifted_at.is_some_and(|at| newest - at <= last) {
-                given.lifted_at = None;
                 let hold = given.hold.max(self.params.out_of_band_hold);
                 given.hold = (hold * 2).min(self.tuning.longest_hold);
                 names.push(agent.server.id.to_string());
@@ -228,6 +227,8 @@ impl Chassis {
         if names.is_empty() {
             return;
         }
+        // Older lifts are not to blame, and no later order of the same excess makes them so.
+        self.hardware.servers.iter_mut().for_each(|given| given.lifted_at = None);
         let message = format!(
             "hardware caps were given back too early: {} will wait longer the next time",
             names.join(", ")
@@ -254,8 +255,9 @@ impl Chassis {
                 return;
             }
             if self.agents[i].out_of_band.is_wanted() && self.may_lift(now, i) {
+                // A cap that was found may say anything; more than the limit cannot come back.
                 let cap = self.agents[i].out_of_band.watts().unwrap_or_default();
-                self.hardware.room -= cap;
+                self.hardware.room -= cap.min(self.limit());
                 self.lift(now, i);
             }
         }
