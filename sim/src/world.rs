@@ -22,6 +22,7 @@ mod fixed;
 mod hash;
 mod host;
 mod hunt;
+mod mean;
 mod outcome;
 mod queue;
 mod setup;

@@ -5,7 +5,7 @@ use core::time::Duration;
 use ballast_agent_core::{Actuator, Policy};
 use ballast_sim::plant::{BatchSpec, Load, PlantSpec, Profile};
 use ballast_sim::scenario::{DemoOptions, default_budget, demo};
-use ballast_sim::world::{Hunt, Outcome, Restrictions, Setup, World};
+use ballast_sim::world::{Checks, Hunt, Outcome, Restrictions, Setup, World};
 use ballast_types::{Instant, VmClass};
 
 fn at(seconds: u64) -> Instant {
@@ -109,4 +109,12 @@ fn a_full_load_is_a_sawtooth_as_fine_as_its_period() {
     assert!(ten.0 < 1.5 && twenty.0 > 5.0 && hundred.0 > 5.0, "{ten:?} {twenty:?} {hundred:?}");
     // What the VMs get is the same.
     assert!((ten.1 - twenty.1).abs() < 0.03 && (ten.1 - hundred.1).abs() < 0.03);
+}
+
+/// At the end of every period most VMs stand still, and the chassis draws far less than in the mean.
+#[test]
+fn a_sawtooth_that_uses_the_budget_in_the_mean_leaves_nothing_free() {
+    let mut setup = floating(chassis(4, 200.0), Policy::Stepwise, 1, 100);
+    setup.checks = Checks { conservation: true, ..Checks::USUAL };
+    run(setup, 100);
 }

@@ -480,6 +480,12 @@ impl Plant {
         self.servers.get(server).and_then(|s| Watts::from_f64(s.power_w)).unwrap_or(Watts::ZERO)
     }
 
+    /// A server's DC energy up to the last whole step, in joules.
+    #[must_use]
+    pub fn server_energy_j(&self, server: usize) -> f64 {
+        self.servers.get(server).map_or(0.0, |s| s.energy_j)
+    }
+
     /// What really happened, up to the last whole step.
     #[must_use]
     pub fn truth(&self) -> &Truth {

@@ -14,6 +14,7 @@ use super::conservation::{Conservation, ServerView};
 use super::faults::{Active, Fault};
 use super::hash::OutputHash;
 use super::host::Host;
+use super::mean::Means;
 use super::queue::Queue;
 use super::sum::SumRule;
 use super::tally::{Sample, Tally, seconds};
@@ -161,6 +162,9 @@ pub(crate) struct Around {
     budget: Watts,
     lowered: Option<(Instant, Watts)>,
     pub(crate) conservation: Conservation,
+    /// What servers draw in the mean of a second, and of a window of 100 ms.
+    by_second: Means,
+    by_window: Means,
     pub(crate) hash: OutputHash,
     pub(crate) tally: Tally,
     pub(crate) polls: u64,
@@ -218,6 +222,8 @@ impl Around {
             budget,
             lowered: None,
             conservation: Conservation::new(servers),
+            by_second: Means::new(servers),
+            by_window: Means::new(servers),
             hash: OutputHash::default(),
             tally,
             polls: 0,
@@ -324,7 +330,7 @@ impl Around {
             self.judge_window(sample.limit_w);
         }
         if self.checks.conservation && self.now.as_nanos().is_multiple_of(SECOND_NS) {
-            self.judge_servers(&sample);
+            self.judge_servers(sample.limit_w);
         }
         if self.checks.sum_of_caps
             && let Some(what) = self.sum.broken(self.now)
@@ -355,15 +361,16 @@ impl Around {
             self.violated(Promise::Breaker, what);
         }
         if self.checks.sum_of_draws {
-            let draws = (0..self.hosts.len()).map(|n| self.plant.server_power(n).as_f64());
-            if let Some(what) = self.sum.overdrawn(self.now, draws) {
+            let means = self.by_window.look(self.now, &self.plant);
+            if let Some(what) = self.sum.overdrawn(self.now, means.servers_w.into_iter()) {
                 self.violated(Promise::SumOfDraws, what);
             }
         }
     }
 
     /// Judges, once a second, what holds servers down.
-    fn judge_servers(&mut self, sample: &Sample) {
+    fn judge_servers(&mut self, limit_w: f64) {
+        let means = self.by_second.look(self.now, &self.plant);
         let mut views = Vec::with_capacity(self.hosts.len());
         for (n, host) in self.hosts.iter().enumerate() {
             let obeyed = host.obeyed_at.is_some_and(|at| self.now.since(at) < RULED_FOR);
@@ -371,11 +378,11 @@ impl Around {
                 faulty: self.active.affects(n),
                 ruled: obeyed,
                 restricted: host.is_restricted() || self.slot_cap[n].is_some(),
-                draw_w: self.plant.server_power(n).as_f64(),
+                draw_w: means.servers_w[n],
                 need_w: self.plant.unrestricted_power(n).as_f64(),
             });
         }
-        let broken = self.conservation.second(sample.limit_w, sample.power_w, &views);
+        let broken = self.conservation.second(limit_w, means.input_w, &views);
         if let Some((promise, server, what)) = broken {
             let what = format!("{} is held down: {what}", self.hosts[server].id);
             self.violated(promise, what);
