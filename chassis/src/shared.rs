@@ -75,9 +75,25 @@ impl Line {
     }
 
     fn at(&self, total: f64) -> f64 {
+        let (slope, _) = self.slope();
+        self.difference + slope * (total - self.total)
+    }
+
+    /// The slope, and how much of it is belief: 1 where the total never moved.
+    fn slope(&self) -> (f64, f64) {
         let prior = (PRIOR.0 * self.total) * (PRIOR.0 * self.total);
-        let slope = (self.covariance + PRIOR.1 * prior) / (self.variance + prior).max(1e-9);
-        self.difference + slope.clamp(0.0, STEEPEST) * (total - self.total)
+        let all = (self.variance + prior).max(1e-9);
+        let slope = (self.covariance + PRIOR.1 * prior) / all;
+        (slope.clamp(0.0, STEEPEST), prior / all)
+    }
+
+    /// The least that it may be: by its level, and, away from the totals that were seen, by the slope that
+    /// is only believed in.
+    fn at_least(&self, total: f64) -> f64 {
+        let (slope, belief) = self.slope();
+        let away = total - self.total;
+        let worst = if away < 0.0 { STEEPEST } else { 0.0 };
+        self.difference + (slope + belief * (worst - slope)) * away - self.bound()
     }
 
     /// How far its level may be off.
@@ -131,6 +147,13 @@ impl Shared {
         };
         let room = self.room.unwrap_or(Watts::MAX);
         estimate.min(room).max(self.floor).at_least_zero()
+    }
+
+    /// The least that they may be when the chassis draws `total`: what is drawn beside the reports of the
+    /// servers, and is not this, is drawn by servers that do not report.
+    pub(crate) fn at_least(&self, total: Watts) -> Watts {
+        let least = self.line().and_then(|line| Watts::from_f64(line.at_least(total.as_f64())));
+        least.unwrap_or_default().min(self.at(total)).max(self.floor).at_least_zero()
     }
 
     /// The estimate in whole steps: what a later instance begins with.
@@ -233,6 +256,19 @@ mod tests {
         assert!(near(shared.at(W(1000)), 100), "{}", shared.at(W(1000)));
         assert!(near(shared.at(W(2000)), 200), "{}", shared.at(W(2000)));
         assert!(near(shared.at(W(2400)), 200), "no more than is left: {}", shared.at(W(2400)));
+    }
+
+    #[test]
+    fn where_the_total_never_was_the_least_is_far_less() {
+        let mut shared = Shared::new(None, W(0), W(2400));
+        assert_eq!(shared.at_least(W(2000)), W(0), "nothing was compared");
+        seconds(&mut shared, 0, 60, 2000, Some(1800));
+        assert!(near(shared.at_least(W(2000)), 200), "{}", shared.at_least(W(2000)));
+        // At the steepest that losses and fans can be, 150 W less; of more nothing is known.
+        assert!(shared.at_least(W(1500)) < W(60), "{}", shared.at_least(W(1500)));
+        assert!(shared.at_least(W(2400)) <= W(200), "{}", shared.at_least(W(2400)));
+        seconds(&mut shared, 100, 60, 1500, Some(1350));
+        assert!(near(shared.at_least(W(1500)), 150), "{}", shared.at_least(W(1500)));
     }
 
     #[test]

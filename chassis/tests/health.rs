@@ -253,3 +253,20 @@ fn nothing_configured_does_not_panic() {
     w.input(Input::Psu(Poll { supplies: vec![supply; 9], taken_at: w.now }));
     assert!(w.chassis.status(w.now).refused_inputs > 0);
 }
+
+#[test]
+fn what_a_silent_server_draws_is_not_taken_for_shared_watts() {
+    let mut w = World::new(params(4));
+    // At 798 W the fans take 110 W, and at 450 W much less: nobody has seen that before.
+    w.beside = Some(W(110));
+    (0..4).for_each(|i| w.agent(i).power = Some(W(172)));
+    w.run(ms(20_000));
+    w.beside = Some(W(50));
+    (0..4).for_each(|i| w.agent(i).power = Some(W(100)));
+    w.agent(0).restorable = W(500);
+    w.agent(3).answers = false;
+    w.run(ms(70_000));
+    let granted: Watts = (0..3).filter_map(|i| w.alerts_to(i).last()?.1.cap_w).sum();
+    let sharable = w.chassis.sharable();
+    assert!(granted > W(400) && granted + W(100) <= sharable, "{granted} of {sharable}");
+}

@@ -86,9 +86,10 @@ impl Chassis {
         self.event.is_some() && self.reading(now).is_some_and(|draw| draw > self.set_point())
     }
 
-    /// Follows what is drawn beside the reports, the shared watts not counted.
+    /// Follows what is drawn beside the reports. Of the shared watts only those that are certain are no
+    /// server's: what a server may draw that reports nothing is not granted to others.
     pub(super) fn follow_unseen(&mut self, now: Instant, total: Watts) {
-        let seen = self.reported_sum(now) + self.shared.at(total);
+        let seen = self.reported_sum(now) + self.shared.at_least(total);
         let unseen = (total - seen).at_least_zero();
         self.unseen = unseen.max(self.unseen - (self.unseen - unseen).per(16));
     }

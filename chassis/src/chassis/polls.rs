@@ -148,7 +148,10 @@ impl Chassis {
                 _ => {}
             }
         }
-        sum + (unheard - self.unseen).at_least_zero()
+        // What certainly is drawn by servers that report nothing cannot come back.
+        let total = self.reading(now).unwrap_or_else(|| self.limit());
+        let uncertain = self.shared.at(total) - self.shared.at_least(total);
+        sum + (unheard - (self.unseen - uncertain).at_least_zero()).at_least_zero()
     }
 
     /// The draw of all servers as far as agents meter it; `None` if one should and does not.
