@@ -335,8 +335,9 @@ impl Agent {
             }
             Slot::Managed => None,
             Slot::Silent if now - self.since < orphan_hold => {
+                // A hardware cap below that frees nothing yet: a BMC may forget what it has acknowledged.
                 let last = self.holds.most().unwrap_or_default().max(self.holds.fallback());
-                Some(Bound::Sure(capped.unwrap_or(last)))
+                Some(Bound::Sure(last.max(capped.unwrap_or_default())))
             }
             Slot::Silent | Slot::Maintenance | Slot::Unmanaged | Slot::Unknown => {
                 let most = self.server.max_w.unwrap_or_else(|| known(self.highest));
@@ -426,5 +427,35 @@ pub(crate) fn slot_of(mode: Mode) -> Slot {
         Mode::Managed => Slot::Managed,
         Mode::Maintenance => Slot::Maintenance,
         Mode::Unmanaged => Slot::Unmanaged,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ballast_types::{ActionId, ServerId};
+
+    const W: fn(i64) -> Watts = Watts::from_whole;
+
+    #[test]
+    fn a_hardware_cap_of_a_server_that_has_just_fallen_silent_frees_nothing() {
+        let (now, minute) = (Instant::from_millis(1000), Duration::from_secs(60));
+        for (hardware, bound) in [(None, 190), (Some(W(180)), 190), (Some(W(200)), 200)] {
+            let server = Server::new(ServerId::new("s").unwrap(), Some(W(100)));
+            let mut agent = Agent::new(server, None, W(180), now);
+            let seq = agent.number(now);
+            agent.holds.told(seq, Some(W(190)), W(180));
+            agent.holds.reported(seq, None);
+            agent.move_to(now, Slot::Silent, "no answer");
+            if let Some(watts) = hardware {
+                agent.out_of_band.set(now, ActionId(1), watts, minute);
+                agent.out_of_band.answered(now, ActionId(1), Ok(()));
+            }
+            assert_eq!(agent.may_draw(now, minute, W(150)), Some(Bound::Sure(W(bound))));
+            // Then it counts with what is read beside the reports, and its BMC's cap bounds that.
+            let most = hardware.map_or(W(150), |w| w.min(W(150)));
+            let later = agent.may_draw(now + minute, minute, W(150));
+            assert_eq!(later, Some(Bound::Unseen(most)), "{hardware:?}");
+        }
     }
 }
