@@ -361,8 +361,8 @@ impl Around {
             self.violated(Promise::Breaker, what);
         }
         if self.checks.sum_of_draws {
-            let means = self.by_window.look(self.now, &self.plant);
-            if let Some(what) = self.sum.overdrawn(self.now, means.servers_w.into_iter()) {
+            let draws = self.by_window.look(self.now, &self.plant);
+            if let Some(what) = self.sum.overdrawn(self.now, limit_w, &draws) {
                 self.violated(Promise::SumOfDraws, what);
             }
         }

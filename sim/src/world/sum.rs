@@ -11,7 +11,12 @@
 //!   starts from its fallback, which may be above the cap that it has forgotten. It counts with that cap;
 //! - more than is shared, as far as **servers that the manager cannot reach** alone hold more;
 //! - without a manager, what such servers hold above the even share: they know an older fallback, and
-//!   nobody is there to make the others pay for it.
+//!   nobody is there to make the others pay for it;
+//! - without a manager, what **a restarted agent** holds above the cap that it has forgotten, for as long
+//!   as it obeys nobody: its memory may be lost or older, and fallbacks are lowered with the next message.
+//!
+//! What servers draw beyond their caps is paid for by the others while the chassis is above its set point:
+//! below it there is nothing to pay for.
 //!
 //! A server that has not answered for a minute counts with what it draws, for the supplies show that. A
 //! dead agent counts with its last cap, an agent that was never told anything with its even share, and
@@ -21,6 +26,8 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use ballast_types::{Instant, Watts};
+
+use super::mean::MeanDraws;
 
 /// One server's agent.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,7 +40,7 @@ struct Held {
     /// The mean draw of the last seconds, in watts.
     draw_w: f64,
     alive: bool,
-    /// When it was restarted, and its cap before; until it obeys a message.
+    /// When it was last restarted, and the last cap that a message gave it; until it obeys a message.
     before: Option<(Instant, Watts)>,
     /// Since when it does not answer the manager.
     unheard: Option<Instant>,
@@ -62,12 +69,17 @@ pub(crate) struct SumRule {
     holds_from: Option<Instant>,
     /// What was shared, newest last, each the highest since the one before: of the last two leases.
     shared: VecDeque<(Instant, Watts)>,
+    /// The mean draw of the last seconds at the supplies' input, in watts.
+    input_w: f64,
     /// Since when servers draw more than is shared together, each counted with its cap at least.
     overdrawn_since: Option<Instant>,
 }
 
 /// Draws are means of about the last two seconds: of this share of each window of 100 ms.
 const DRAW_GAIN: f64 = 0.05;
+
+/// No set point is above this share of the limit.
+const SET_POINT: f64 = 0.99;
 
 /// A draw so far above the cap is no breach of it: a share, and watts.
 const DRAW_SLACK: (f64, f64) = (0.03, 5.0);
@@ -100,6 +112,7 @@ impl SumRule {
             manager_alive: false,
             holds_from: None,
             shared: VecDeque::new(),
+            input_w: 0.0,
             overdrawn_since: None,
         }
     }
@@ -118,7 +131,8 @@ impl SumRule {
     /// An agent starts.
     pub(crate) fn agent_starts(&mut self, now: Instant, server: usize) {
         let held = &mut self.held[server];
-        held.before = held.cap.or(held.fallback).map(|cap| (now, cap));
+        let told = held.before.map(|(_, told)| told).or(held.cap).or(held.fallback);
+        held.before = told.map(|told| (now, told));
         held.alive = true;
     }
 
@@ -183,18 +197,21 @@ impl SumRule {
         ))
     }
 
-    /// Takes what every server drew in the last 100 ms, in watts. What is wrong, if servers have drawn
-    /// more than their caps for long and nobody paid for it.
+    /// Takes what was drawn in the last 100 ms under a limit, in watts. What is wrong, if servers have
+    /// drawn more than their caps for long and nobody paid for it.
     pub(crate) fn overdrawn(
         &mut self,
         now: Instant,
-        draws_w: impl Iterator<Item = f64>,
+        limit_w: f64,
+        draws: &MeanDraws,
     ) -> Option<String> {
-        for (held, draw_w) in self.held.iter_mut().zip(draws_w) {
+        for (held, draw_w) in self.held.iter_mut().zip(&draws.servers_w) {
             held.draw_w += DRAW_GAIN * (draw_w - held.draw_w);
         }
+        self.input_w += DRAW_GAIN * (draws.input_w - self.input_w);
 
-        let sums = self.sums(now).filter(|_| self.manager_alive);
+        let above = self.input_w > SET_POINT * limit_w;
+        let sums = self.sums(now).filter(|_| self.manager_alive && above);
         let over = sums.filter(|sums| sums.draws > sums.allowed.max(sums.caps));
         let Some(sums) = over else {
             self.overdrawn_since = None;
@@ -225,7 +242,7 @@ impl SumRule {
         let (mut sum, mut draws) = (Watts::ZERO, Watts::ZERO);
         let (mut beyond_reach, mut unpaid) = (Watts::ZERO, Watts::ZERO);
         for (held, &answers) in self.held.iter().zip(&sharing.answers) {
-            let watts = held.counts(now, even, two);
+            let watts = held.counts(now, even, two, self.manager_alive);
             sum += watts;
             draws += watts.max(held.breach());
             match (answers && held.alive, self.manager_alive) {
@@ -240,9 +257,10 @@ impl SumRule {
 }
 
 impl Held {
-    /// What it counts with by its cap.
-    fn counts(&self, now: Instant, even: Watts, two_leases: Duration) -> Watts {
-        let recent = self.before.filter(|&(at, _)| now <= at + two_leases);
+    /// What it counts with by its cap. With a manager (`ruled`) it is told anew within two leases of a
+    /// restart.
+    fn counts(&self, now: Instant, even: Watts, two_leases: Duration, ruled: bool) -> Watts {
+        let recent = self.before.filter(|&(at, _)| !ruled || now <= at + two_leases);
         let watts = match (self.cap, self.fallback) {
             (_, None) => recent.map_or(even, |(_, before)| before),
             (None, Some(fallback)) if !self.alive => fallback,
@@ -264,5 +282,68 @@ impl Held {
     fn breach(&self) -> Watts {
         let draw_w = self.draw_w * (1.0 - DRAW_SLACK.0) - DRAW_SLACK.1;
         Watts::from_f64(draw_w.max(0.0)).unwrap_or(Watts::ZERO)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const W: fn(i64) -> Watts = Watts::from_whole;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_millis(1000 * seconds)
+    }
+
+    /// Two servers with caps of 100 W and fallbacks of 100 W, 200 W are shared; the rule holds from the
+    /// third second on.
+    fn sum() -> SumRule {
+        let mut sum = SumRule::new(2, Duration::from_secs(2));
+        sum.manager_starts();
+        for server in 0..2 {
+            sum.agent_starts(at(0), server);
+            sum.agent(server, Some(W(100)), Some(W(100)));
+            sum.agent_obeyed(server);
+        }
+        let answers = vec![true; 2];
+        sum.manager(at(0), Sharing { sharable: W(200), caps: true, answers });
+        sum
+    }
+
+    #[test]
+    fn without_a_manager_a_restarted_agent_counts_with_what_it_was_told() {
+        for (restarted, manager, broken) in
+            [(true, false, false), (true, true, true), (false, false, true)]
+        {
+            let mut sum = sum();
+            if !manager {
+                sum.manager_dies(at(3));
+            }
+            for n in 0..2 {
+                if restarted {
+                    sum.agent_dies(0);
+                    sum.agent_starts(at(4 + n), 0);
+                }
+                // Its memory knows of an older fallback.
+                sum.agent(0, Some(W(120)), Some(W(120)));
+            }
+            assert_eq!(sum.broken(at(6)).is_some(), !restarted, "two leases");
+            assert_eq!(sum.broken(at(20)).is_some(), broken, "{restarted} {manager}");
+            sum.agent_obeyed(0);
+            assert!(sum.broken(at(20)).is_some(), "it was told, and holds more");
+        }
+    }
+
+    #[test]
+    fn who_draws_more_than_its_cap_is_paid_for_above_the_set_point() {
+        for (input_w, broken) in [(290.0, false), (300.0, true)] {
+            let mut sum = sum();
+            let draws = MeanDraws { input_w, servers_w: vec![150.0, 100.0] };
+            let found = (0..300).find_map(|n| {
+                let now = at(3) + Duration::from_millis(100 * n);
+                sum.overdrawn(now, 300.0, &draws)
+            });
+            assert_eq!(found.is_some(), broken, "{input_w} W: {found:?}");
+        }
     }
 }
