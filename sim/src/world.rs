@@ -35,6 +35,7 @@ use core::time::Duration;
 
 use ballast_agent_core as agent;
 use ballast_chassis_core as chassis;
+use ballast_types::wire::SharePolicy;
 use ballast_types::{BootId, Instance, Instant, Machine, Supply, SupplyState as Told, Watts, turn};
 
 pub(crate) use breaker::METER_CLASS;
@@ -135,6 +136,7 @@ impl World {
             }
         }
         around.managers[0].ledger = ledger;
+        around.even_shares = chassis.shares == SharePolicy::Even;
         for (at, budget) in budgets {
             around.queue.put(at, Event::Budget(budget));
         }

@@ -158,6 +158,8 @@ pub(crate) struct Around {
     pub(crate) slot_cap: Vec<Option<Watts>>,
     /// What a supply's stuck meter shows.
     pub(crate) stuck: Vec<Option<Watts>>,
+    /// Whether servers have even shares.
+    pub(crate) even_shares: bool,
     /// The budget in force, and a lower one that is about to count.
     budget: Watts,
     lowered: Option<(Instant, Watts)>,
@@ -219,6 +221,7 @@ impl Around {
             managers,
             slot_cap: vec![None; servers],
             stuck: vec![None; supplies],
+            even_shares: false,
             budget,
             lowered: None,
             conservation: Conservation::new(servers),
@@ -371,18 +374,25 @@ impl Around {
     /// Judges, once a second, what holds servers down.
     fn judge_servers(&mut self, limit_w: f64) {
         let means = self.by_second.look(self.now, &self.plant);
+        let share = self.sum.even_share().filter(|_| self.even_shares);
+        let share_w = share.map_or(f64::INFINITY, Watts::as_f64);
+
+        let mut reported = Watts::ZERO;
         let mut views = Vec::with_capacity(self.hosts.len());
         for (n, host) in self.hosts.iter().enumerate() {
             let obeyed = host.obeyed_at.is_some_and(|at| self.now.since(at) < RULED_FOR);
+            reported += if obeyed { host.reported } else { Watts::ZERO };
             views.push(ServerView {
                 faulty: self.active.affects(n),
                 ruled: obeyed,
                 restricted: host.is_restricted() || self.slot_cap[n].is_some(),
                 draw_w: means.servers_w[n],
                 need_w: self.plant.unrestricted_power(n).as_f64(),
+                share_w,
             });
         }
-        let broken = self.conservation.second(limit_w, means.input_w, &views);
+        let reported_w = reported.as_f64();
+        let broken = self.conservation.second(limit_w, means.input_w, reported_w, &views);
         if let Some((promise, server, what)) = broken {
             let what = format!("{} is held down: {what}", self.hosts[server].id);
             self.violated(promise, what);

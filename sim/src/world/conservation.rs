@@ -5,6 +5,10 @@
 //!   while watts are free.
 //! - **Liveness**: a minute after everything fits, nothing restricts a server without a fault.
 //!
+//! Watts are free where neither the supplies nor the servers' own reports show them drawn: the loop judges
+//! the higher of the two. With even shares a server needs no more than its share: what others leave of
+//! theirs is lent to it only as far as the integral term goes.
+//!
 //! A server is judged only while some chassis manager reaches its agent; time without is counted, and the
 //! minutes begin anew.
 
@@ -35,6 +39,8 @@ pub(crate) struct ServerView {
     pub(crate) draw_w: f64,
     /// What it would draw if nothing held it.
     pub(crate) need_w: f64,
+    /// With even shares its share; else without bound.
+    pub(crate) share_w: f64,
 }
 
 /// How long each server has been as it is, in seconds.
@@ -63,26 +69,27 @@ impl Conservation {
         self.unjudged_s
     }
 
-    /// Takes one second: the limit, the draw at the supplies' input, and every server. The first broken
-    /// promise, if there is one.
+    /// Takes one second: the limit, the draw at the supplies' input, what the servers report together, and
+    /// every server. The first broken promise, if there is one.
     pub(crate) fn second(
         &mut self,
         limit_w: f64,
         draw_w: f64,
+        reported_w: f64,
         views: &[ServerView],
     ) -> Option<(Promise, usize, String)> {
         // What comes back at the servers costs a little more at the supplies' input.
         let back: f64 = views.iter().map(|view| (view.need_w - view.draw_w).max(0.0)).sum();
         let fits = draw_w + 1.1 * back < FITS * limit_w;
         self.fits = if fits { self.fits + 1 } else { 0 };
-        let free = draw_w < FREE * limit_w;
+        let free = draw_w.max(reported_w) < FREE * limit_w;
 
         let mut broken = None;
         for (n, (lasting, view)) in self.servers.iter_mut().zip(views).enumerate() {
             self.unjudged_s += u64::from(!view.faulty && !view.ruled);
             let judged = !view.faulty && view.ruled;
             lasting.judged = if judged { lasting.judged + 1 } else { 0 };
-            let missing = view.need_w - view.draw_w;
+            let missing = view.need_w.min(view.share_w) - view.draw_w;
             let below = missing > MISSING.0 * view.need_w + MISSING.1;
             let wasted = judged && free && view.restricted && below;
             lasting.wasted = if wasted { lasting.wasted + 1 } else { 0 };
@@ -114,15 +121,30 @@ impl Conservation {
 mod tests {
     use super::*;
 
-    const FREE_SERVER: ServerView =
-        ServerView { faulty: false, ruled: true, restricted: false, draw_w: 200.0, need_w: 200.0 };
+    const FREE_SERVER: ServerView = ServerView {
+        faulty: false,
+        ruled: true,
+        restricted: false,
+        draw_w: 200.0,
+        need_w: 200.0,
+        share_w: f64::INFINITY,
+    };
 
     /// The second in which a promise breaks, and which, when these servers stay as they are.
     fn breaks(limit_w: f64, views: &[ServerView]) -> Option<(u32, Promise, usize)> {
+        breaks_where(limit_w, 0.0, views)
+    }
+
+    /// The same where the servers report so much together.
+    fn breaks_where(
+        limit_w: f64,
+        reported_w: f64,
+        views: &[ServerView],
+    ) -> Option<(u32, Promise, usize)> {
         let mut conservation = Conservation::new(views.len());
         let draw_w: f64 = views.iter().map(|view| view.draw_w).sum();
         (1..=200).find_map(|second| {
-            let (promise, server, _) = conservation.second(limit_w, draw_w, views)?;
+            let (promise, server, _) = conservation.second(limit_w, draw_w, reported_w, views)?;
             Some((second, promise, server))
         })
     }
@@ -140,6 +162,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_reported_is_not_free_and_an_even_share_is_all_that_a_server_needs() {
+        let held = ServerView { restricted: true, draw_w: 150.0, ..FREE_SERVER };
+        let views = [FREE_SERVER, held];
+        assert_eq!(breaks_where(370.0, 345.0, &views), Some((60, Promise::WorkConservation, 1)));
+        assert_eq!(breaks_where(370.0, 360.0, &views), None);
+        for (share_w, broken) in [(155.0, false), (165.0, true)] {
+            let views = [FREE_SERVER, ServerView { share_w, ..held }];
+            assert_eq!(breaks(370.0, &views).is_some(), broken, "{share_w} W");
+        }
+    }
+
+    #[test]
     fn when_everything_fits_nothing_may_be_held_even_if_nothing_is_missing() {
         let held = ServerView { restricted: true, ..FREE_SERVER };
         assert_eq!(breaks(440.0, &[FREE_SERVER, held]), Some((60, Promise::Liveness, 1)));
@@ -152,16 +186,16 @@ mod tests {
         let held = ServerView { restricted: true, ..FREE_SERVER };
         let mut conservation = Conservation::new(1);
         for second in 0..59 {
-            assert_eq!(conservation.second(1000.0, 200.0, &[held]), None, "{second}");
+            assert_eq!(conservation.second(1000.0, 200.0, 0.0, &[held]), None, "{second}");
         }
         assert_eq!(
-            conservation.second(1000.0, 200.0, &[ServerView { ruled: false, ..held }]),
+            conservation.second(1000.0, 200.0, 0.0, &[ServerView { ruled: false, ..held }]),
             None
         );
         for second in 0..59 {
-            assert_eq!(conservation.second(1000.0, 200.0, &[held]), None, "{second}");
+            assert_eq!(conservation.second(1000.0, 200.0, 0.0, &[held]), None, "{second}");
         }
-        assert!(conservation.second(1000.0, 200.0, &[held]).is_some());
+        assert!(conservation.second(1000.0, 200.0, 0.0, &[held]).is_some());
         assert_eq!(conservation.unjudged_s(), 1);
     }
 }

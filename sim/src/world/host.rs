@@ -28,6 +28,8 @@ pub(crate) struct Host {
     pub(crate) first_memory: Memory,
     /// When its agent last obeyed a message.
     pub(crate) obeyed_at: Option<Instant>,
+    /// What its agent last said that the server draws.
+    pub(crate) reported: Watts,
     /// How often the server has booted.
     pub(crate) boots: u32,
     pub(crate) vms: Vec<Vm>,
@@ -112,6 +114,7 @@ impl Host {
             memory: Memory::default(),
             first_memory: Memory::default(),
             obeyed_at: None,
+            reported: Watts::ZERO,
             boots: 1,
             quotas: vec![QuotaState::default(); vms.len()],
             gone: vec![false; vms.len()],

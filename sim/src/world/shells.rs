@@ -113,6 +113,9 @@ impl Shell<agent::Agent> for AgentShell<'_> {
                     Some(rogue) => rogue.answer(report),
                     None => chassis::Answer::Report(Box::new(report)),
                 };
+                if let chassis::Answer::Report(report) = &answer {
+                    self.around.hosts[server].reported = report.power_w.unwrap_or_default();
+                }
                 self.answer(answer);
             }
             Output::Refuse(refusal) => self.answer(chassis::Answer::Refused(refusal)),

@@ -182,6 +182,11 @@ impl SumRule {
         self.sharing = Some(sharing);
     }
 
+    /// What an even share is, by the newest word of the manager.
+    pub(crate) fn even_share(&self) -> Option<Watts> {
+        Some(self.sharing.as_ref()?.sharable.per(self.held.len() as u64))
+    }
+
     /// What is wrong with the caps now, if anything is.
     pub(crate) fn broken(&mut self, now: Instant) -> Option<String> {
         let sums = self.sums(now).filter(|sums| sums.caps > sums.allowed)?;
@@ -238,7 +243,7 @@ impl SumRule {
         let from = self.holds_from.filter(|&at| now > at)?;
         let sharing = self.sharing.as_ref()?;
         let shared = self.shared.iter().map(|&(_, w)| w).max()?;
-        let even = sharing.sharable.per(self.held.len() as u64);
+        let even = self.even_share()?;
         let (mut sum, mut draws) = (Watts::ZERO, Watts::ZERO);
         let (mut beyond_reach, mut unpaid) = (Watts::ZERO, Watts::ZERO);
         for (held, &answers) in self.held.iter().zip(&sharing.answers) {
