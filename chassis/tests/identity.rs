@@ -2,7 +2,9 @@
 mod common;
 
 use ballast_chassis_core::{Answer, Input, Mode, Output};
-use ballast_types::wire::{ChassisState, EventKind, Level, Refusal, RefusalReason, Slot};
+use ballast_types::wire::{
+    ChassisState, EventKind, Level, OtherManager, Refusal, RefusalReason, Slot,
+};
 use ballast_types::{Epoch, Instance, Machine, Seq};
 use common::{W, World, action_ids, ms, name, params};
 
@@ -213,4 +215,30 @@ fn a_repeated_message_is_no_rival() {
     refuse(&mut w, 0, Seq(seq.0 + 71), 1, u64::MAX);
     w.run(ms(500));
     assert_eq!(newest(&w).seq, Seq(seq.0 + 72), "but not to the end of numbers");
+}
+
+#[test]
+fn a_manager_that_agents_refuse_for_this_one_is_an_alarm() {
+    const ALARM: &str = "two managers run for this chassis: s-02 obeys this one";
+    let mut w = settled();
+    let other = |age_ms| {
+        let (instance, epoch, seq) = (Instance(77), Epoch(1), Seq(5));
+        Some(OtherManager { instance, epoch, seq, age_ms })
+    };
+    w.agent(2).refuses = other(100);
+    w.run(ms(5000));
+    assert!(w.has_alarm(ALARM), "{:?}", w.chassis.status(w.now).alarms);
+    let told =
+        |e: &&&EventKind| matches!(e, EventKind::Alarm { message } if message.contains("epoch 1"));
+    assert_eq!(w.events().iter().filter(told).count(), 1, "once");
+    assert_eq!(w.state(), ChassisState::Normal, "it rules on");
+
+    // It says nothing more, or it is this manager before the agent knew it.
+    let own = w.chassis.params().instance;
+    let before = other(100).map(|other| OtherManager { instance: own, ..other });
+    for refuses in [other(60_000), before, None] {
+        w.agent(2).refuses = refuses;
+        w.run(ms(1000));
+        assert!(!w.has_alarm(ALARM), "{refuses:?}");
+    }
 }

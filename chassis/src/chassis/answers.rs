@@ -53,6 +53,7 @@ impl Chassis {
         let joins = self.agents[i].slot == Slot::Silent && fresh && !leaving;
         let (epoch, most) = (self.identity.epoch(), self.supplies.rated());
         self.agents[i].learn(now, epoch, most, first, joins);
+        self.note_other_manager(now);
 
         if joins {
             self.change_slot(now, i, Slot::Managed, "answers");

@@ -7,7 +7,9 @@
 //! messages advance: another manager rules, and this one is fenced. Where the agents are split, the manager
 //! of the higher instance takes the next epoch, which all agents obey.
 
-use ballast_types::wire::EventKind;
+use core::time::Duration;
+
+use ballast_types::wire::{EventKind, OtherManager};
 use ballast_types::{Epoch, Instance, Instant, Seq};
 
 use super::Chassis;
@@ -21,11 +23,13 @@ pub(super) struct Identity {
     /// The epoch of the manager that rules instead.
     rival: Option<Epoch>,
     fenced_at: Option<Instant>,
+    /// The manager that agents were last found to refuse for this one.
+    refused: Option<Instance>,
 }
 
 impl Identity {
     pub(super) fn new(epoch: Epoch, started: Instant) -> Self {
-        Self { epoch, started, rival: None, fenced_at: None }
+        Self { epoch, started, rival: None, fenced_at: None, refused: None }
     }
 
     pub(super) fn epoch(&self) -> Epoch {
@@ -92,6 +96,40 @@ impl Chassis {
             self.tell(now, EventKind::Alarm { message });
         }
         self.expel(now, i, seq, "obeys another manager");
+    }
+
+    /// The newest manager that an agent refuses for this one, as long as it goes on sending.
+    pub(super) fn other_manager(&self, now: Instant) -> Option<(&Agent, OtherManager)> {
+        let silent_after = self.silent_after();
+        let others = self.agents.iter().filter_map(|agent| {
+            let other = agent.fresh(now, silent_after)?.refused?;
+            let age = (now - agent.heard_at).saturating_add(Duration::from_millis(other.age_ms));
+            let alive = age < silent_after && other.instance != self.params.instance;
+            alive.then_some((agent, other, age))
+        });
+        others.min_by_key(|&(.., age)| age).map(|(agent, other, _)| (agent, other))
+    }
+
+    /// Says once of every manager that agents refuse for this one that it is there: it was started by
+    /// mistake, or rules where this one does not reach.
+    pub(super) fn note_other_manager(&mut self, now: Instant) {
+        let Some((_, other)) = self.other_manager(now) else { return };
+        if self.identity.refused != Some(other.instance) {
+            self.identity.refused = Some(other.instance);
+            let message = self.other_manager_alarm(now).unwrap_or_default();
+            self.tell(now, EventKind::Alarm { message });
+        }
+    }
+
+    /// That another manager runs, in words.
+    pub(super) fn other_manager_alarm(&self, now: Instant) -> Option<String> {
+        self.other_manager(now).map(|(agent, other)| {
+            format!(
+                "two managers run for this chassis: {} obeys this one, and refuses messages of another one, \
+                 epoch {}, instance {}",
+                agent.server.id, other.epoch, other.instance.0
+            )
+        })
     }
 
     /// Everything is said again in a newer epoch; message numbers go on.

@@ -59,6 +59,7 @@ impl Chassis {
         if let Some(epoch) = self.identity.rival() {
             alarms.push(format!("fenced: another manager rules this chassis (epoch {epoch})"));
         }
+        alarms.extend(self.other_manager_alarm(now));
         if self.blind {
             alarms.push("blind: no usable reading of the chassis's draw".to_owned());
         }

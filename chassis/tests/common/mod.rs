@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ballast_chassis_core::{Answer, Chassis, Input, Ledger, Output, Params, Poll, Server};
 use ballast_types::wire::{
-    AgentState, Alert, ChassisState, EventKind, Level, Refusal, RefusalReason, Report,
+    AgentState, Alert, ChassisState, EventKind, Level, OtherManager, Refusal, RefusalReason, Report,
 };
 use ballast_types::{
     ActionId, BootId, ChassisId, Epoch, Instance, Instant, Machine, Seq, ServerId, Supply,
@@ -41,6 +41,8 @@ pub(crate) struct Agent {
     pub(crate) answers: bool,
     /// It refuses every message, for it obeys a manager of this epoch and instance, whose messages advance.
     pub(crate) obeys: Option<(Epoch, Option<Instance>)>,
+    /// Another manager, whose messages it refuses.
+    pub(crate) refuses: Option<OtherManager>,
     /// What it draws, or would draw if nothing limited it.
     pub(crate) power: Option<Watts>,
     /// Its agent keeps its draw under its cap, and says what it holds back.
@@ -98,6 +100,7 @@ impl World {
             let agent = Agent {
                 answers: true,
                 obeys: None,
+                refuses: None,
                 power: Some(W(150)),
                 capped: false,
                 low_cores: 20,
@@ -346,6 +349,7 @@ pub(crate) fn report(server: &ServerId, now: Instant, alert: &Alert, agent: &Age
         restorable_w: agent.restorable + agent.holds_back(),
         low_cores: agent.low_cores,
         leaving: agent.leaving,
+        refused: agent.refuses,
         ..Report::blank(server.clone(), BootId::new("boot-1").expect("an id"))
     }
 }
