@@ -17,6 +17,7 @@ use ballast_types::{ActionId, Instant, Machine, ServerId, Watts, Why};
 use crate::crosscheck::Crosscheck;
 use crate::detector::Detector;
 use crate::event::{CappingEvent, Integral};
+use crate::lowered::Lowered;
 use crate::shared::Shared;
 use crate::slots::Agent;
 use crate::supplies::Supplies;
@@ -68,8 +69,7 @@ pub struct Chassis {
     grace_until: Instant,
     /// The operator's lower budget.
     budget: Option<Watts>,
-    /// A budget that was lowered: what was in force before, and until when the breaker is judged by that.
-    before_lowered: Option<(Watts, Instant)>,
+    lowered: Lowered,
     budget_refused: Option<Watts>,
     left: bool,
     alerts: u64,
@@ -125,7 +125,7 @@ impl Chassis {
             moved_at: now,
             grace_until: now,
             budget: budget_w.filter(|&b| b > Watts::ZERO && b < params.budget),
-            before_lowered: None,
+            lowered: Lowered::default(),
             budget_refused: None,
             left: false,
             alerts: 0,
@@ -288,7 +288,7 @@ impl Chassis {
         let before = self.budget_in_force();
         self.budget = budget;
         if self.budget_in_force() < before {
-            self.before_lowered = Some((before, now + self.tuning.lowered_counts_after));
+            self.lowered.accepted(now, before, self.tuning.lowered_counts_after);
         }
         self.limit_moved(now);
     }

@@ -21,6 +21,7 @@
 //! | `holds` | what one server may hold, by the messages it was sent |
 //! | `slots` | one server: its agent's health, its messages' numbers, what it may draw |
 //! | `out_of_band` | one server's hardware cap |
+//! | `lowered` | budgets that the breaker is not judged by yet |
 //! | `tuning` | every constant of the loop |
 //! | `chassis` | the whole: polls, answers, the plan, messages, hardware caps, status |
 //! | `draws` | the draw over time, for those who read a recording |
@@ -34,6 +35,7 @@ mod draws;
 mod event;
 mod holds;
 mod io;
+mod lowered;
 mod needs;
 mod out_of_band;
 mod params;

@@ -194,16 +194,22 @@ fn hardware_waits_until_a_reading_has_shown_that_the_alert_does_not_help() {
 
 #[test]
 fn a_lowered_budget_counts_for_the_breaker_five_seconds_later() {
-    let mut w = unmetered();
-    w.run(ms(4000));
-    w.input(Input::Budget(Some(W(1500)))); // 20 % over
-    let from = w.now;
-    assert_eq!(w.state(), ChassisState::Alerting, "an excess at once");
-    w.run(ms(4900));
-    assert!(!w.levels().contains(&Level::Emergency) && w.caps().is_empty());
-    w.until(ChassisState::OutOfBand);
-    // At 1.2 a breaker of the usual curve trips after 6.9 s.
-    assert!((8200..8900).contains(&(w.now - from).as_millis()), "{:?}", w.now - from);
+    // Another one that comes meanwhile neither shortens that nor puts it off.
+    for another in [None, Some(W(1490))] {
+        let mut w = unmetered();
+        w.run(ms(4000));
+        w.input(Input::Budget(Some(W(1500)))); // 20 % over
+        let from = w.now;
+        assert_eq!(w.state(), ChassisState::Alerting, "an excess at once");
+        w.run(ms(3000));
+        another.into_iter().for_each(|watts| w.input(Input::Budget(Some(watts))));
+        w.run(ms(1900));
+        assert!(!w.levels().contains(&Level::Emergency) && w.caps().is_empty());
+        w.until(ChassisState::OutOfBand);
+        // At 1.2 a breaker of the usual curve trips after 6.9 s.
+        let passed = w.now - from;
+        assert!((8200..8900).contains(&passed.as_millis()), "{another:?}: {passed:?}");
+    }
 }
 
 #[test]
@@ -508,5 +514,23 @@ fn absurd_reports_are_no_draw() {
         w.agent(3).power = Some(W(150));
         w.run(ms(20_000));
         assert!(near(w.chassis.status(w.now).shared_w, 200));
+    }
+}
+
+#[test]
+fn two_budgets_lowered_at_once_are_shared_out_at_once() {
+    let mut w = World::new(params(4));
+    w.beside = Some(W(40));
+    (0..4).for_each(|i| {
+        w.agent(i).power = Some(W(190));
+        w.agent(i).capped = true;
+    });
+    w.run(ms(10_000));
+    for budget in [700, 600] {
+        w.input(Input::Budget(Some(W(budget))));
+        let (caps, sharable) = (w.granted(), w.chassis.sharable());
+        assert!(caps <= sharable && sharable <= W(budget), "{caps} of {sharable}");
+        assert!(w.fallbacks() <= sharable, "{} of {sharable}", w.fallbacks());
+        w.run(ms(1000));
     }
 }

@@ -7,7 +7,7 @@ use ballast_agent_core::Policy;
 use ballast_sim::plant::{Load, PlantSpec, Profile};
 use ballast_sim::replay::{Part, RecordingError, RecordingReport, replay};
 use ballast_sim::scenario::{DemoOptions, default_budget, demo};
-use ballast_sim::world::{Hunt, Life, Outcome, Restrictions, Setup, World};
+use ballast_sim::world::{Checks, Hunt, Life, Outcome, Restrictions, Setup, World};
 use ballast_types::wire::SharePolicy;
 use ballast_types::{Instant, VmClass};
 use serde::Serialize;
@@ -205,4 +205,24 @@ fn a_recording_replays_exactly_and_a_changed_one_does_not() {
     broken[20] = "{\"at\":";
     damaged(&[broken.join("\n").as_bytes()], "file-0");
     assert!(matches!(play(&[]), Err(RecordingError::Empty)));
+}
+
+/// A budget counts for the breaker from five seconds after it was accepted, whatever comes meanwhile.
+#[test]
+fn a_second_lower_budget_does_not_put_the_first_one_off() {
+    let plant = PlantSpec { hardware_caps: false, ..chassis(4, 1.0, 100.0) };
+    let trips_at = |budgets: &[(u64, u32)]| {
+        let mut setup = Setup::new(plant.clone(), Policy::None, 1, Duration::from_secs(60));
+        setup.checks = Checks { breaker: true, ..Checks::NONE };
+        setup.plant.budget = plant.budget.ppm(2_000_000);
+        setup.chassis.budget = setup.plant.budget;
+        for &(seconds, ppm) in budgets {
+            setup.budgets.push((at(seconds), Some(plant.budget.ppm(ppm))));
+        }
+        let violation = World::new(setup).run(at(60)).expect_err("nobody acts");
+        violation.at
+    };
+    let one = trips_at(&[(10, 800_000)]);
+    let two = trips_at(&[(10, 800_000), (14, 799_000)]);
+    assert!(one > at(15) && two <= one, "{one:?} {two:?}");
 }

@@ -112,10 +112,10 @@ impl Chassis {
     /// A draw as the detector compares it.
     fn scale(&self, now: Instant, draw: Watts) -> Scale {
         let over = |limit: Watts| draw.as_f64() / limit.as_f64().max(0.001);
-        let lowered = self.before_lowered.filter(|&(_, until)| now < until);
-        let judged_by = lowered.map_or(self.limit(), |(before, _)| {
-            before.min(self.supplies.capacity()).max(self.limit())
-        });
+        let judged_by = self
+            .lowered
+            .judged_by(now)
+            .map_or(self.limit(), |before| before.min(self.supplies.capacity()).max(self.limit()));
         Scale {
             share: over(self.limit()),
             trip_share: over(judged_by),

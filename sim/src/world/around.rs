@@ -1,6 +1,7 @@
 //! Everything around the machines: the plant, the network, what is on, and what was seen.
 
 use core::time::Duration;
+use std::collections::VecDeque;
 
 use ballast_agent_core as agent;
 use ballast_chassis_core as chassis;
@@ -160,9 +161,9 @@ pub(crate) struct Around {
     pub(crate) stuck: Vec<Option<Watts>>,
     /// Whether servers have even shares.
     pub(crate) even_shares: bool,
-    /// The budget in force, and a lower one that is about to count.
+    /// The budget that counts, and lower ones that are about to: each from 5 s after it was accepted.
     budget: Watts,
-    lowered: Option<(Instant, Watts)>,
+    lowered: VecDeque<(Instant, Watts)>,
     pub(crate) conservation: Conservation,
     /// What servers draw in the mean of a second, and of a window of 100 ms.
     by_second: Means,
@@ -223,7 +224,7 @@ impl Around {
             stuck: vec![None; supplies],
             even_shares: false,
             budget,
-            lowered: None,
+            lowered: VecDeque::new(),
             conservation: Conservation::new(servers),
             by_second: Means::new(servers),
             by_window: Means::new(servers),
@@ -293,13 +294,15 @@ impl Around {
     pub(crate) fn budget_is(&mut self, told: Option<Watts>) {
         let highest = self.plant.spec().budget;
         let budget = told.map_or(highest, |watts| watts.min(highest));
-        if budget < self.budget {
-            let pending = self.lowered.is_some_and(|(_, watts)| watts == budget);
-            if !pending {
-                self.lowered = Some((self.now + BUDGET_AFTER, budget));
-            }
+        let newest = self.lowered.back().map_or(self.budget, |&(_, watts)| watts);
+        if budget < newest {
+            self.lowered.push_back((self.now + BUDGET_AFTER, budget));
+        } else if budget < self.budget {
+            // Raised, as far as it is still to count.
+            self.lowered.iter_mut().for_each(|(_, watts)| *watts = (*watts).max(budget));
         } else {
-            (self.budget, self.lowered) = (budget, None);
+            self.lowered.clear();
+            self.budget = budget;
         }
     }
 
@@ -353,8 +356,8 @@ impl Around {
 
     /// Judges the 100 ms that have passed.
     fn judge_window(&mut self, limit_w: f64) {
-        if self.lowered.is_some_and(|(at, _)| at <= self.now) {
-            self.budget = self.lowered.take().map_or(self.budget, |(_, watts)| watts);
+        while let Some((_, watts)) = self.lowered.pop_front_if(|(at, _)| *at <= self.now) {
+            self.budget = watts;
         }
         if self.checks.breaker && self.breaker.fraction().now() >= 1.0 {
             let what = format!(
