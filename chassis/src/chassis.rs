@@ -75,6 +75,8 @@ pub struct Chassis {
     alerts: u64,
     refused: u64,
     recorded: Option<Ledger>,
+    /// When the servers' highest draws alone are reason enough to write the ledger.
+    highest_due: Instant,
     index: BTreeMap<ServerId, usize>,
     last_action: ActionId,
     outputs: VecDeque<Output>,
@@ -85,12 +87,18 @@ impl Chassis {
     /// Its first output is the new ledger.
     #[must_use]
     pub fn new(params: Params, ledger: Ledger, now: Instant) -> Self {
-        let Ledger { epoch, budget_w, out_of_band, shared_w } = ledger;
-        let capped =
-            |id: &ServerId| out_of_band.iter().rev().find(|(s, _)| s == id).map(|&(_, w)| w);
+        let Ledger { epoch, budget_w, out_of_band, shared_w, highest_w } = ledger;
+        let newest = |of: &[(ServerId, Watts)], id: &ServerId| {
+            of.iter().rev().find(|(s, _)| s == id).map(|&(_, w)| w)
+        };
         let even = params.budget.per(params.servers.len() as u64);
         let agents: Vec<_> = (params.servers.iter())
-            .map(|s| Agent::new(s.clone(), capped(&s.id), even, now))
+            .map(|s| {
+                let (capped, highest) = (newest(&out_of_band, &s.id), newest(&highest_w, &s.id));
+                let mut agent = Agent::new(s.clone(), capped, even, now);
+                agent.highest = highest.unwrap_or_default().at_least_zero();
+                agent
+            })
             .collect();
         let index: BTreeMap<_, _> =
             agents.iter().enumerate().map(|(i, a)| (a.server.id.clone(), i)).collect();
@@ -131,6 +139,7 @@ impl Chassis {
             alerts: 0,
             refused: 0,
             recorded: None,
+            highest_due: now,
             index,
             last_action: ActionId(0),
             outputs: VecDeque::new(),
@@ -215,7 +224,7 @@ impl Chassis {
             if core::mem::take(&mut self.unplanned) {
                 self.plan(now);
             }
-            self.record();
+            self.record(now);
             self.release_due(now);
             self.speak(now);
         } else if !self.left {
@@ -240,8 +249,9 @@ impl Chassis {
         self.outputs.push_back(Output::Event(Event { at_ns: now, kind }));
     }
 
-    /// Writes the ledger, if it has changed.
-    fn record(&mut self) {
+    /// Writes the ledger, if it has changed. Highest draws creep up with the meters' noise: they go with
+    /// what else is written, and alone once a minute at most.
+    fn record(&mut self, now: Instant) {
         let mut out_of_band = self.hardware.unconfigured().to_vec();
         for agent in &self.agents {
             if let Some(watts) = agent.out_of_band.watts() {
@@ -250,12 +260,25 @@ impl Chassis {
         }
         let shared_w = self.shared.to_remember(self.limit());
         self.shared.remember(shared_w);
+
+        let known = self.recorded.as_ref();
+        let highest_w = known.map(|ledger| ledger.highest_w.clone()).unwrap_or_default();
         let epoch = self.identity.epoch();
-        let ledger = Ledger { epoch, budget_w: self.budget, out_of_band, shared_w };
+        let mut ledger = Ledger { epoch, budget_w: self.budget, out_of_band, shared_w, highest_w };
+        if known != Some(&ledger) || now >= self.highest_due {
+            ledger.highest_w = self.highest_draws();
+            self.highest_due = now + self.tuning.highest_every;
+        }
         if self.recorded.as_ref() != Some(&ledger) {
             self.outputs.push_back(Output::Ledger(ledger.clone()));
             self.recorded = Some(ledger);
         }
+    }
+
+    /// The highest draw of every server that ever reported one.
+    fn highest_draws(&self) -> Vec<(ServerId, Watts)> {
+        let reported = self.agents.iter().filter(|a| a.highest > Watts::ZERO);
+        reported.map(|a| (a.server.id.clone(), a.highest)).collect()
     }
 
     /// The number of the next action.

@@ -112,4 +112,7 @@ pub struct Ledger {
     /// The most that was ever drawn by what no agent's meter sees.
     #[serde(default)]
     pub shared_w: Watts,
+    /// The highest draw that each server ever reported: what one may draw that reports nothing any more.
+    #[serde(default)]
+    pub highest_w: Vec<(ServerId, Watts)>,
 }

@@ -83,6 +83,8 @@ pub(crate) struct Tuning {
     pub(crate) estimate_guard_ppm: u32,
     /// All servers together draw more than their caps when it is by this share, in parts per million.
     pub(crate) overdrawn_ppm: u32,
+    /// Highest draws alone are written down no more often than that.
+    pub(crate) highest_every: Duration,
     /// A silent server holds what it had for so long, where its agent has told nothing else.
     pub(crate) orphan_hold: Duration,
 }
@@ -110,6 +112,7 @@ impl Tuning {
             lowered_counts_after: Duration::from_secs(5),
             estimate_guard_ppm: 30_000,
             overdrawn_ppm: 30_000,
+            highest_every: Duration::from_secs(60),
             orphan_hold: Duration::from_secs(60),
         }
     }

@@ -381,8 +381,7 @@ fn the_budget_survives_a_restart() {
     let ledger = ballast_chassis_core::Ledger {
         epoch: Epoch(7),
         budget_w: Some(W(2000)),
-        out_of_band: vec![],
-        shared_w: Watts::ZERO,
+        ..ballast_chassis_core::Ledger::default()
     };
     let w = World::with(params(12), ledger);
     let s = w.chassis.status(w.now);

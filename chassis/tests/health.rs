@@ -270,3 +270,24 @@ fn what_a_silent_server_draws_is_not_taken_for_shared_watts() {
     let sharable = w.chassis.sharable();
     assert!(granted > W(400) && granted + W(100) <= sharable, "{granted} of {sharable}");
 }
+
+#[test]
+fn the_highest_draw_seen_survives_a_restart_and_is_seldom_written() {
+    let mut w = World::new(params(4));
+    w.run(ms(5000));
+    w.clear();
+    for step in 1..=600 {
+        w.agent(0).power = Some(W(150) + Watts::from_milli(50 * step));
+        w.run(ms(200));
+    }
+    assert!((1..=3).contains(&w.ledgers().len()), "{} in two minutes", w.ledgers().len());
+    w.run(ms(60_000));
+    let ledger = w.ledgers().last().map(|&ledger| ledger.clone()).unwrap();
+    assert!(ledger.highest_w.contains(&(name(0), W(180))), "{ledger:?}");
+
+    // It never answers this manager: an even share would be 150 W or so.
+    let mut w = World::with(params(4), ledger);
+    w.agent(0).answers = false;
+    w.run(ms(65_000));
+    assert_eq!(w.chassis.status(w.now).servers[0].reserved_w, W(180));
+}

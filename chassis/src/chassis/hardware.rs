@@ -190,7 +190,7 @@ impl Chassis {
             orders.push(self.cap(now, i, watts));
         }
         // The ledger comes first: it must hold what may be on.
-        self.record();
+        self.record(now);
         self.outputs.extend(orders);
         self.unplanned = true;
     }
@@ -337,7 +337,7 @@ impl Chassis {
         let change = agent.out_of_band.answered(now, id, result);
         if !self.acts() {
             if change == Change::Lifted && self.left {
-                self.record();
+                self.record(now);
             }
             return;
         }
