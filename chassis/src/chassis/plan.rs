@@ -203,10 +203,12 @@ impl Chassis {
                 let agent = &self.agents[i];
                 let lacks = agent.fallback < claim.demand.max(claim.guarded).min(target);
                 let even = self.params.shares == SharePolicy::Even;
+                // An agent that dies leaves its server at its cap, and no fallback ever takes its place.
+                let held = agent.holds.most().unwrap_or_default().max(agent.holds.fallback());
                 Party {
                     target,
                     cap: Some(agent.fallback),
-                    holds: Some(agent.holds.fallback().max(agent.fallback)),
+                    holds: Some(held.max(agent.fallback)),
                     needs: lacks || even,
                     sheds: agent.needs.may_shed(),
                 }
