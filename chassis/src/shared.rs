@@ -6,7 +6,8 @@
 //! the supplies' total leaves beside what the servers report.
 //!
 //! While the draw moves fast, a lag of a few hundred milliseconds between the two sides looks like shared
-//! watts. Such a second counts only where no calm one is known.
+//! watts. Such a second counts only where no calm one is known, and then it can only lower the guess that is
+//! there: what the guess misses shows in the total, and the loop over that corrects it.
 
 use core::time::Duration;
 
@@ -139,11 +140,13 @@ impl Shared {
 
     /// The estimate when the chassis draws `total`.
     pub(crate) fn at(&self, total: Watts) -> Watts {
-        let estimate = match self.line() {
-            Some(line) => {
-                Watts::from_f64(line.at(total.as_f64()) + line.bound()).unwrap_or_default()
-            }
-            None => self.remembered.max(self.unknown),
+        let learnt = |line: &Line| Watts::from_f64(line.at(total.as_f64()) + line.bound());
+        let learnt = self.line().map(|line| learnt(line).unwrap_or_default());
+        let guess = self.remembered.max(self.unknown).max(self.floor);
+        let estimate = match learnt {
+            Some(learnt) if self.calm.points > 0.0 => learnt,
+            Some(learnt) => learnt.min(guess),
+            None => guess,
         };
         let room = self.room.unwrap_or(Watts::MAX);
         estimate.min(room).max(self.floor).at_least_zero()
@@ -256,6 +259,34 @@ mod tests {
         assert!(near(shared.at(W(1000)), 100), "{}", shared.at(W(1000)));
         assert!(near(shared.at(W(2000)), 200), "{}", shared.at(W(2000)));
         assert!(near(shared.at(W(2400)), 200), "no more than is left: {}", shared.at(W(2400)));
+    }
+
+    #[test]
+    fn a_second_that_moves_fast_raises_no_guess() {
+        // The servers' meters are 400 ms behind while a chassis starts.
+        let ramp = |shared: &mut Shared, per_reading: i64| {
+            for n in 0..20 {
+                let servers = W(900 + per_reading * (n - 2).max(0));
+                let total = W(1000 + per_reading * n);
+                shared.compare(
+                    Instant::from_millis(200 * n as u64),
+                    total,
+                    Some(servers),
+                    servers,
+                    W(2400),
+                );
+            }
+        };
+        for (remembered, guess) in [(0, 240), (170, 170)] {
+            let mut shared = Shared::new(None, W(remembered), W(2400));
+            ramp(&mut shared, 100);
+            assert_eq!(shared.at(W(2000)), W(guess));
+            seconds(&mut shared, 10, 20, 2000, Some(1700));
+            assert!(near(shared.at(W(2000)), 300), "calm seconds count: {}", shared.at(W(2000)));
+        }
+        let mut shared = Shared::new(None, W(400), W(2400));
+        ramp(&mut shared, 50);
+        assert!(shared.at(W(2000)) < W(300), "less is believed: {}", shared.at(W(2000)));
     }
 
     #[test]
