@@ -64,6 +64,18 @@ pub(crate) enum Bound {
     Sure(Watts),
     /// By this, and by what the supplies leave beside the reports of the others.
     Unseen(Watts),
+    /// By nothing that is known to this start of the manager: an earlier one ruled the server last. It may
+    /// draw this, and all that the supplies leave beside the reports.
+    Unheard(Watts),
+}
+
+impl Bound {
+    /// The watts that it names.
+    pub(crate) const fn watts(self) -> Watts {
+        match self {
+            Self::Sure(watts) | Self::Unseen(watts) | Self::Unheard(watts) => watts,
+        }
+    }
 }
 
 /// One server.
@@ -334,6 +346,10 @@ impl Agent {
                 Some(Bound::Sure(capped.unwrap_or(peak)))
             }
             Slot::Managed => None,
+            Slot::Silent if now - self.since < orphan_hold && self.report.is_none() => {
+                let capped = self.out_of_band.watts().unwrap_or_default();
+                Some(Bound::Unheard(self.highest.max(self.holds.fallback()).max(capped)))
+            }
             Slot::Silent if now - self.since < orphan_hold => {
                 // A hardware cap below that frees nothing yet: a BMC may forget what it has acknowledged.
                 let last = self.holds.most().unwrap_or_default().max(self.holds.fallback());
@@ -433,7 +449,7 @@ pub(crate) fn slot_of(mode: Mode) -> Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ballast_types::{ActionId, ServerId};
+    use ballast_types::{ActionId, BootId, ServerId};
 
     const W: fn(i64) -> Watts = Watts::from_whole;
 
@@ -446,6 +462,8 @@ mod tests {
             let seq = agent.number(now);
             agent.holds.told(seq, Some(W(190)), W(180));
             agent.holds.reported(seq, None);
+            let boot = BootId::new("b").unwrap();
+            agent.report = Some(Report::blank(agent.server.id.clone(), boot));
             agent.move_to(now, Slot::Silent, "no answer");
             if let Some(watts) = hardware {
                 agent.out_of_band.set(now, ActionId(1), watts, minute);
@@ -456,6 +474,18 @@ mod tests {
             let most = hardware.map_or(W(150), |w| w.min(W(150)));
             let later = agent.may_draw(now + minute, minute, W(150));
             assert_eq!(later, Some(Bound::Unseen(most)), "{hardware:?}");
+        }
+    }
+    #[test]
+    fn what_a_server_holds_that_an_earlier_manager_ruled_is_not_known() {
+        let (now, minute) = (Instant::from_millis(1000), Duration::from_secs(60));
+        for (highest, hardware, bound) in [(0, None, 150), (170, None, 170), (170, Some(200), 200)]
+        {
+            let server = Server::new(ServerId::new("s").unwrap(), Some(W(100)));
+            let mut agent = Agent::new(server, hardware.map(W), W(150), now);
+            agent.highest = W(highest);
+            agent.move_to(now, Slot::Silent, "no answer");
+            assert_eq!(agent.may_draw(now, minute, W(140)), Some(Bound::Unheard(W(bound))));
         }
     }
 }

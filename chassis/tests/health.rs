@@ -291,3 +291,21 @@ fn the_highest_draw_seen_survives_a_restart_and_is_seldom_written() {
     w.run(ms(65_000));
     assert_eq!(w.chassis.status(w.now).servers[0].reserved_w, W(180));
 }
+
+#[test]
+fn a_server_that_an_earlier_manager_ruled_counts_with_all_that_is_read_beside_the_reports() {
+    let mut p = params(4);
+    p.servers[0].out_of_band_floor = None;
+    let mut w = World::new(p);
+    w.beside = Some(W(0));
+    w.agents.values_mut().for_each(|a| (a.power, a.capped) = (Some(W(200)), true));
+    // Its agent is dead, and its cores are where an earlier manager had them.
+    w.agent(0).answers = false;
+    w.agent(0).power = Some(W(250));
+    for _ in 0..10 {
+        w.run(ms(2000));
+        let granted: Watts = (1..4).filter_map(|i| w.alerts_to(i).last()?.1.cap_w).sum();
+        let sharable = w.chassis.sharable();
+        assert!(granted + W(250) <= sharable, "{granted} of {sharable}");
+    }
+}

@@ -64,16 +64,19 @@ impl Chassis {
 
     /// What the servers that take no part may draw together.
     fn reserved(&self, bounds: &[Option<Bound>]) -> Watts {
-        let (mut sure, mut unseen) = (Watts::ZERO, Watts::ZERO);
+        let (mut sure, mut unseen, mut unheard) = (Watts::ZERO, Watts::ZERO, None);
         for bound in bounds.iter().flatten() {
             match *bound {
                 Bound::Sure(watts) => sure += watts,
                 Bound::Unseen(watts) => unseen += watts,
+                Bound::Unheard(watts) => unheard = Some(unheard.unwrap_or(Watts::ZERO) + watts),
             }
         }
         // What is drawn beside the reports can be read; a blind manager has to believe the bounds.
-        let read = if self.sees() { self.unseen } else { Watts::MAX };
-        sure + unseen.min(read)
+        let read = self.sees().then_some(self.unseen);
+        let unseen = unseen.min(read.unwrap_or(Watts::MAX));
+        let beside = unheard.map_or(unseen, |w| (unseen + w).max(read.unwrap_or_default()));
+        sure + beside
     }
 
     pub(super) fn may_draw(&self, now: Instant, agent: &Agent, even: Watts) -> Option<Bound> {
@@ -138,7 +141,7 @@ impl Chassis {
         }
         let all = self.hardware_targets();
         for ((agent, most), bound) in self.agents.iter_mut().zip(all).zip(bounds) {
-            let Some(Bound::Sure(bound) | Bound::Unseen(bound)) = *bound else { continue };
+            let Some(bound) = bound.map(Bound::watts) else { continue };
             let kept = agent.cap.map_or(even, |told| told.min(agent.share));
             agent.share = kept.min(most).min(bound);
             agent.target = agent.share;

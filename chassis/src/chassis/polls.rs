@@ -142,7 +142,7 @@ impl Chassis {
                     (Some(Bound::Sure(bound)), Some(drew)) => {
                         sum += (bound - drew).at_least_zero();
                     }
-                    (Some(Bound::Sure(bound)), None) => unheard += bound,
+                    (Some(Bound::Sure(bound) | Bound::Unheard(bound)), None) => unheard += bound,
                     _ => {}
                 },
                 _ => {}

@@ -4,7 +4,7 @@ use ballast_types::wire::{ChassisStatus, ServerStatus, Slot};
 use ballast_types::{Instant, Watts};
 
 use super::Chassis;
-use crate::slots::{Agent, Bound};
+use crate::slots::Agent;
 use crate::supplies::Fault;
 
 impl Chassis {
@@ -46,7 +46,7 @@ impl Chassis {
             report_age_ms: age.map(|ms| u64::try_from(ms).unwrap_or(u64::MAX)),
             granted_w: agent.cap.filter(|_| agent.is_messaged()),
             reserved_w: match self.may_draw(now, agent, self.even()) {
-                Some(Bound::Sure(watts) | Bound::Unseen(watts)) => watts,
+                Some(bound) => bound.watts(),
                 None => agent.share,
             },
             out_of_band_w: agent.out_of_band.watts(),
