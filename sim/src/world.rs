@@ -336,7 +336,11 @@ impl World {
                 self.stall(server);
             }
             Fault::ChassisDown | Fault::Ledger(_) => self.kill_chassis(0),
-            Fault::ChassisStalls => self.stall(self.number(0)),
+            Fault::ChassisStalls => {
+                let number = self.number(0);
+                self.stall(number);
+                self.note_shares(number);
+            }
             Fault::SecondManager { copied } => self.start_second(copied),
             Fault::FeedLoss(supply) => self.around.lose_supply(supply, true),
             Fault::SupplyStuck(supply) => {
@@ -622,13 +626,20 @@ impl World {
     }
 
     /// Notes what a machine says of shares. The sum rule watches the manager that rules, and nobody while
-    /// two believe that they do.
+    /// two believe that they do. One that stands still does not rule.
     fn note_shares(&mut self, machine: usize) {
+        if !self.around.checks.sum_of_caps {
+            return;
+        }
         let (now, sum) = (self.around.now, &mut self.around.sum);
         if let Some(Some(agent)) = self.agents.get(machine) {
             return sum.agent(machine, agent.cap(), agent.fallback());
         }
-        let mut rulers = self.chassis.iter().flatten().filter(|chassis| !chassis.is_fenced());
+        let first = self.agents.len();
+        let moves = |manager: usize| self.stalled[first + manager].is_none();
+        let managers = self.chassis.iter().enumerate().filter(|&(manager, _)| moves(manager));
+        let managers = managers.filter_map(|(_, chassis)| chassis.as_ref());
+        let mut rulers = managers.filter(|chassis| !chassis.is_fenced());
         match (rulers.next(), rulers.next()) {
             (Some(_), Some(_)) => sum.manager_starts(),
             (Some(ruler), None) => {
@@ -646,9 +657,7 @@ impl World {
             self.wake[machine] = NEVER;
             return;
         }
-        if self.around.checks.sum_of_caps {
-            self.note_shares(machine);
-        }
+        self.note_shares(machine);
         let due = match self.agents.get(machine) {
             Some(agent) => {
                 let due = agent.as_ref().and_then(Machine::poll_timeout);

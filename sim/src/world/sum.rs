@@ -160,6 +160,7 @@ impl SumRule {
 
     /// The manager moved.
     pub(crate) fn manager(&mut self, now: Instant, sharing: Sharing) {
+        self.manager_alive = true;
         match (sharing.caps, self.holds_from) {
             (true, None) => {
                 self.holds_from = Some(now + self.lease);
