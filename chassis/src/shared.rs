@@ -36,6 +36,9 @@ const PRIOR: (f64, f64) = (0.02, 0.05);
 /// The line is raised by so many standard deviations of its level.
 const CONFIDENCE: f64 = 2.0;
 
+/// With fewer seconds the line has no confidence bound yet, and is not remembered.
+const FEW: f64 = 5.0;
+
 /// What is remembered is rounded up to this, so that it seldom has to be written down.
 const REMEMBERED_MW: i64 = 10_000;
 
@@ -140,12 +143,16 @@ impl Shared {
 
     /// The estimate when the chassis draws `total`.
     pub(crate) fn at(&self, total: Watts) -> Watts {
-        let learnt = |line: &Line| Watts::from_f64(line.at(total.as_f64()) + line.bound());
-        let learnt = self.line().map(|line| learnt(line).unwrap_or_default());
+        let watts = |w: f64| Watts::from_f64(w).unwrap_or_default();
         let guess = self.remembered.max(self.unknown).max(self.floor);
-        let estimate = match learnt {
-            Some(learnt) if self.calm.points > 0.0 => learnt,
-            Some(learnt) => learnt.min(guess),
+        let level = self.line().map(|line| (line.at(total.as_f64()), line.bound()));
+        let estimate = match level {
+            Some((level, bound)) if self.calm.points >= FEW => watts(level + bound),
+            // Of a few seconds nobody knows how far they scatter.
+            Some((level, bound)) if self.calm.points > 0.0 => {
+                watts(level + bound).min(watts(level).max(guess))
+            }
+            Some((level, bound)) => watts(level + bound).min(guess),
             None => guess,
         };
         let room = self.room.unwrap_or(Watts::MAX);
@@ -161,7 +168,7 @@ impl Shared {
 
     /// The estimate in whole steps: what a later instance begins with.
     pub(crate) fn to_remember(&self, total: Watts) -> Watts {
-        let new = self.line().filter(|line| line.points >= 5.0).map(|_| self.at(total));
+        let new = self.line().filter(|line| line.points >= FEW).map(|_| self.at(total));
         let step = Watts::from_milli(REMEMBERED_MW);
         match new {
             // What is written down stays while it is right to a step.
@@ -287,6 +294,16 @@ mod tests {
         let mut shared = Shared::new(None, W(400), W(2400));
         ramp(&mut shared, 50);
         assert!(shared.at(W(2000)) < W(300), "less is believed: {}", shared.at(W(2000)));
+    }
+
+    #[test]
+    fn of_a_few_seconds_nobody_knows_how_far_they_scatter() {
+        let mut shared = Shared::new(None, W(0), W(2400));
+        seconds(&mut shared, 0, 2, 1000, Some(900));
+        seconds(&mut shared, 3, 2, 1000, Some(600));
+        // Once 100 W and then 400 W: their mean counts, and no multiple of what one missed.
+        let estimate = shared.at(W(1000));
+        assert!((W(200)..W(260)).contains(&estimate), "{estimate}");
     }
 
     #[test]
