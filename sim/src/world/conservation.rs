@@ -5,9 +5,9 @@
 //!   while watts are free.
 //! - **Liveness**: a minute after everything fits, nothing restricts a server without a fault.
 //!
-//! Watts are free where neither the supplies nor the servers' own reports show them drawn: the loop judges
-//! the higher of the two. With even shares a server needs no more than its share: what others leave of
-//! theirs is lent to it only as far as the integral term goes.
+//! What is drawn is the higher of what the supplies and the servers' own reports show, as the loop judges
+//! it. With even shares a server needs no more than its share: what others leave of theirs is lent to it
+//! only as far as the integral term goes.
 //!
 //! A server is judged only while some chassis manager reaches its agent; time without is counted, and the
 //! minutes begin anew.
@@ -80,9 +80,10 @@ impl Conservation {
     ) -> Option<(Promise, usize, String)> {
         // What comes back at the servers costs a little more at the supplies' input.
         let back: f64 = views.iter().map(|view| (view.need_w - view.draw_w).max(0.0)).sum();
-        let fits = draw_w + 1.1 * back < FITS * limit_w;
+        let drawn_w = draw_w.max(reported_w);
+        let fits = drawn_w + 1.1 * back < FITS * limit_w;
         self.fits = if fits { self.fits + 1 } else { 0 };
-        let free = draw_w.max(reported_w) < FREE * limit_w;
+        let free = drawn_w < FREE * limit_w;
 
         let mut broken = None;
         for (n, (lasting, view)) in self.servers.iter_mut().zip(views).enumerate() {
@@ -167,6 +168,9 @@ mod tests {
         let views = [FREE_SERVER, held];
         assert_eq!(breaks_where(370.0, 345.0, &views), Some((60, Promise::WorkConservation, 1)));
         assert_eq!(breaks_where(370.0, 360.0, &views), None);
+        // Nor does everything fit where reports show more than 93 %.
+        assert!(breaks_where(440.0, 350.0, &views).is_some());
+        assert_eq!(breaks_where(440.0, 425.0, &views), None);
         for (share_w, broken) in [(155.0, false), (165.0, true)] {
             let views = [FREE_SERVER, ServerView { share_w, ..held }];
             assert_eq!(breaks(370.0, &views).is_some(), broken, "{share_w} W");
