@@ -152,7 +152,9 @@ impl Shared {
             Some((level, bound)) if self.calm.points > 0.0 => {
                 watts(level + bound).min(watts(level).max(guess))
             }
-            Some((level, bound)) => watts(level + bound).min(guess),
+            // What was told is the least that they are, and no guess.
+            Some((level, bound)) if guess > self.floor => watts(level + bound).min(guess),
+            Some((level, bound)) => watts(level + bound),
             None => guess,
         };
         let room = self.room.unwrap_or(Watts::MAX);
@@ -291,6 +293,9 @@ mod tests {
             seconds(&mut shared, 10, 20, 2000, Some(1700));
             assert!(near(shared.at(W(2000)), 300), "calm seconds count: {}", shared.at(W(2000)));
         }
+        let mut shared = Shared::new(Some(W(90)), W(0), W(2400));
+        ramp(&mut shared, 100);
+        assert!(shared.at(W(2000)) > W(200), "the least is no guess: {}", shared.at(W(2000)));
         let mut shared = Shared::new(None, W(400), W(2400));
         ramp(&mut shared, 50);
         assert!(shared.at(W(2000)) < W(300), "less is believed: {}", shared.at(W(2000)));
