@@ -422,6 +422,21 @@ fn a_lost_chassis_means_the_fallback() {
 }
 
 #[test]
+fn a_lease_that_ends_drops_nothing_where_the_newest_sample_fits_the_fallback() {
+    // A meter whose samples are half a second old when they are read.
+    for (draw, floored) in [(204, false), (205, true)] {
+        let stale_after = Some(Duration::from_secs(2));
+        let mut it = World::of(Params { stale_after, ..params() });
+        it.input(Input::Alert(alert(1, None, Some(it.now))));
+        it.samples(draw, 7);
+        it.log();
+        it.pass(600);
+        assert_eq!(it.report().cap_w, Some(w(204)), "the lease has ended");
+        assert_eq!(it.log().contains(SOON_FLOORED), floored, "{draw} W");
+    }
+}
+
+#[test]
 fn what_an_earlier_life_restricted_stays_until_a_sample() {
     let mhz = KiloHertz::from_mhz;
     let found = |fallback_w| Found {
