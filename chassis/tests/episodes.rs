@@ -492,6 +492,21 @@ fn where_every_server_reports_blindness_does_not_stop_the_release() {
     assert!(w.chassis.status(w.now).servers.iter().all(|s| s.granted_w.is_none()));
 }
 
+/// How many servers have a cap.
+fn capped(w: &World) -> usize {
+    w.chassis.status(w.now).servers.iter().filter(|s| s.granted_w.is_some()).count()
+}
+
+#[test]
+fn a_manager_that_never_had_a_reading_releases_by_the_reports() {
+    let mut w = World::new(params(12));
+    w.total = None;
+    w.run(ms(5_000));
+    assert_eq!((w.state(), capped(&w)), (ChassisState::Blind, 12), "nobody had reported yet");
+    w.run(ms(40_000));
+    assert_eq!((w.state(), capped(&w)), (ChassisState::Blind, 0), "2040 W fit");
+}
+
 #[test]
 fn blind_before_the_shared_watts_are_known_they_are_a_tenth_of_the_budget() {
     let mut w = World::new(params(12));

@@ -125,12 +125,10 @@ impl Chassis {
         }
     }
 
-    /// Whether a server's turn is to come. Without sight nobody is released.
+    /// Whether a server's turn is to come. An event that has ended was looked at: with the supplies' readings,
+    /// or with every server's report.
     pub(super) fn releases(&self) -> bool {
-        self.event.is_none()
-            && self.sighted
-            && self.acts()
-            && self.agents.iter().any(|a| a.unreleased)
+        self.event.is_none() && self.speaks() && self.agents.iter().any(|a| a.unreleased)
     }
 
     /// The place of server `i` within the heartbeat.
