@@ -111,7 +111,7 @@ impl World {
             budgets,
             ..
         } = setup;
-        let Setup { ledger, checks, record, length, points, .. } = setup;
+        let Setup { ledger, calm_from, checks, record, length, points, .. } = setup;
         let mut clocks = Chance::new(seed, 0xC1);
         let mut hosts: Vec<_> = (plant.servers.iter())
             .map(|s| {
@@ -140,6 +140,7 @@ impl World {
         for (at, budget) in budgets {
             around.queue.put(at, Event::Budget(budget));
         }
+        around.queue.put(calm_from, Event::Calm);
         for window in &faults.windows {
             around.queue.put(window.from, Event::Begin(window.fault));
             around.queue.put(window.to, Event::End(window.fault));
@@ -247,7 +248,11 @@ impl World {
         match event {
             Event::Start => self.start_chassis(0),
             Event::Poll { manager, life } => self.poll_due(manager, life),
-            Event::Budget(budget) => self.set_budget(budget),
+            Event::Calm => self.around.calm_begins(),
+            Event::Budget(budget) => {
+                self.around.changed();
+                self.set_budget(budget);
+            }
             Event::Sample(server) => {
                 self.again(self.agent_params[server].sample_period, Event::Sample(server));
                 if self.samples(server) {
@@ -302,8 +307,14 @@ impl World {
                 let vms = host.there();
                 self.tell_agent(server, agent::Input::Vms(vms), None);
             }
-            Event::Begin(fault) => self.begin(fault),
-            Event::End(fault) => self.end(fault),
+            Event::Begin(fault) => {
+                self.around.changed();
+                self.begin(fault);
+            }
+            Event::End(fault) => {
+                self.around.changed();
+                self.end(fault);
+            }
         }
     }
 

@@ -82,6 +82,7 @@ pub(super) fn case(seed: u64, only: Option<Kind>) -> Case {
 
     let plant = chassis(&mut chance, size, falls_s);
     let mut setup = controllers(&mut chance, plant, seed, end);
+    setup.calm_from = falls;
     let kinds = troubles(&mut chance, &mut setup, only, falls);
     Case { seed, size, kinds, setup, end }
 }

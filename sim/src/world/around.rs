@@ -52,6 +52,8 @@ pub(crate) enum Event {
     Begin(Fault),
     /// A fault is mended.
     End(Fault),
+    /// Nothing changes from here on but by faults that last.
+    Calm,
 }
 
 /// A chassis manager, from one start to its end.
@@ -168,6 +170,7 @@ pub(crate) struct Around {
     /// What servers draw in the mean of a second, and of a window of 100 ms.
     by_second: Means,
     by_window: Means,
+    is_calm: bool,
     pub(crate) hash: OutputHash,
     pub(crate) tally: Tally,
     pub(crate) polls: u64,
@@ -228,6 +231,7 @@ impl Around {
             conservation: Conservation::new(servers),
             by_second: Means::new(servers),
             by_window: Means::new(servers),
+            is_calm: false,
             hash: OutputHash::default(),
             tally,
             polls: 0,
@@ -372,6 +376,19 @@ impl Around {
                 self.violated(Promise::SumOfDraws, what);
             }
         }
+    }
+
+    /// Something has changed. Before the calm phase whoever is held may be held for that.
+    pub(crate) fn changed(&mut self) {
+        if !self.is_calm {
+            self.conservation.changed();
+        }
+    }
+
+    /// The calm phase begins.
+    pub(crate) fn calm_begins(&mut self) {
+        self.changed();
+        self.is_calm = true;
     }
 
     /// Judges, once a second, what holds servers down.

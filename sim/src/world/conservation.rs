@@ -3,7 +3,9 @@
 //!
 //! - **Work conservation**: a server without a fault is not throttled below its need for a minute on end
 //!   while watts are free.
-//! - **Liveness**: a minute after everything fits, nothing restricts a server without a fault.
+//! - **Liveness**: a minute after the last change, and after everything fits, nothing restricts a server
+//!   without a fault. A change is a fault that begins or ends, and another budget; once a run has come to
+//!   its calm phase, what goes on to change there is no excuse any more.
 //!
 //! What is drawn is the higher of what the supplies and the servers' own reports show, as the loop judges
 //! it. With even shares a server needs no more than its share: what others leave of theirs is lent to it
@@ -54,6 +56,7 @@ struct Lasting {
 #[derive(Clone, Debug)]
 pub(crate) struct Conservation {
     servers: Vec<Lasting>,
+    /// How long everything has fitted since the last change, in seconds.
     fits: u32,
     /// Server-seconds without a fault in which no manager reached the agent.
     unjudged_s: u64,
@@ -62,6 +65,11 @@ pub(crate) struct Conservation {
 impl Conservation {
     pub(crate) fn new(servers: usize) -> Self {
         Self { servers: vec![Lasting::default(); servers], fits: 0, unjudged_s: 0 }
+    }
+
+    /// Something has changed: who is held now may be held for that.
+    pub(crate) fn changed(&mut self) {
+        self.fits = 0;
     }
 
     /// Server-seconds that were not judged because no manager reached the server.
@@ -183,6 +191,20 @@ mod tests {
         assert_eq!(breaks(440.0, &[FREE_SERVER, held]), Some((60, Promise::Liveness, 1)));
         assert_eq!(breaks(420.0, &[FREE_SERVER, held]), None, "it does not fit well enough");
         assert_eq!(breaks(440.0, &[FREE_SERVER, FREE_SERVER]), None);
+    }
+
+    #[test]
+    fn after_a_change_the_minute_begins_anew() {
+        let held = ServerView { restricted: true, ..FREE_SERVER };
+        let mut conservation = Conservation::new(1);
+        for second in 0..59 {
+            assert_eq!(conservation.second(1000.0, 200.0, &[held]), None, "{second}");
+        }
+        conservation.changed();
+        for second in 0..59 {
+            assert_eq!(conservation.second(1000.0, 200.0, &[held]), None, "{second}");
+        }
+        assert!(conservation.second(1000.0, 200.0, &[held]).is_some());
     }
 
     #[test]

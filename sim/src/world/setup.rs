@@ -73,6 +73,8 @@ pub struct Setup {
     pub faults: FaultPlan,
     /// When an operator sets the budget, and to what; `None` goes back to the configured one.
     pub budgets: Vec<(Instant, Option<Watts>)>,
+    /// From here on nothing changes but by faults that last, and who has none must come free.
+    pub calm_from: Instant,
     /// What is watched.
     pub checks: Checks,
     /// Keep every input and output: for tests, it takes memory.
@@ -125,6 +127,7 @@ impl Setup {
             timing: Timing::default(),
             faults: FaultPlan::default(),
             budgets: Vec::new(),
+            calm_from: Instant::ZERO,
             checks,
             record: false,
             length,
