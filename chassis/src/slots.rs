@@ -114,7 +114,8 @@ pub(crate) struct Agent {
     /// What it may hold, by the messages it was sent.
     pub(crate) holds: Holds,
     overdraw: Overdraw,
-    wrong_meter: bool,
+    /// Its meter is wrong: what it says above this is no draw.
+    wrong_above: Option<Watts>,
     /// The highest draw that it has reported.
     pub(crate) highest: Watts,
     /// The other manager that it obeys instead of this one; `None` once it obeys this one again.
@@ -153,7 +154,7 @@ impl Agent {
             needs: Needs::default(),
             holds: Holds::new(fallback),
             overdraw: Overdraw::default(),
-            wrong_meter: false,
+            wrong_above: None,
             highest: Watts::ZERO,
             other: None,
             out_of_band: OutOfBand::found(capped, now),
@@ -174,7 +175,7 @@ impl Agent {
 
     /// Its draw, if known; zero, less, more than `most`, and what a wrong meter says are no draws.
     pub(crate) fn power(&self, now: Instant, silent_after: Duration, most: Watts) -> Option<Watts> {
-        self.reported_power(now, silent_after, most).filter(|_| !self.wrong_meter)
+        self.reported_power(now, silent_after, most).filter(|&w| self.believes(w))
     }
 
     /// The same, whatever its meter is worth.
@@ -192,17 +193,22 @@ impl Agent {
         self.report.as_ref()?.power_w
     }
 
-    /// Notes whether its meter is wrong; then what was learnt from the meter is worth nothing.
-    pub(crate) fn meter_is_wrong(&mut self, wrong: bool) {
-        if wrong && !self.wrong_meter {
+    /// Notes above which draw its meter is wrong; then what was learnt from the meter is worth nothing.
+    pub(crate) fn meter_is_wrong(&mut self, above: Option<Watts>) {
+        if above.is_some() && self.wrong_above.is_none() {
             (self.needs, self.overdraw) = (Needs::default(), Overdraw::default());
             self.highest = Watts::ZERO;
         }
-        self.wrong_meter = wrong;
+        self.wrong_above = above;
     }
 
-    pub(crate) fn has_wrong_meter(&self) -> bool {
-        self.wrong_meter
+    /// Above which draw its meter is known to be wrong.
+    pub(crate) fn wrong_above(&self) -> Option<Watts> {
+        self.wrong_above
+    }
+
+    fn believes(&self, power: Watts) -> bool {
+        self.wrong_above.is_none_or(|above| power <= above)
     }
 
     /// Numbers the next message and notes its time.
@@ -255,10 +261,10 @@ impl Agent {
     ) {
         let Some(report) = &self.report else { return };
         let power = report.power_w.filter(|&w| w > Watts::ZERO && w <= most);
-        let power = power.filter(|_| !self.wrong_meter);
-        if !self.wrong_meter {
+        if power.is_none_or(|w| self.believes(w)) {
             self.needs.take(report, most);
         }
+        let power = power.filter(|&w| self.believes(w));
         self.highest = self.highest.max(power.unwrap_or_default());
         self.overdraw = match (power, report.cap_w) {
             (Some(power), Some(cap)) => self.overdraw.after(now, power, cap),
@@ -379,11 +385,11 @@ impl Agent {
             .then(|| cap + Watts::from_milli(self.overdraw.mean_mw))
     }
 
-    /// Whether its agent acts and sees, so that it can be waited for to obey.
+    /// Whether its agent acts and sees, so that it can be waited for to obey. A wrong meter shows nothing.
     pub(crate) fn should_obey(&self) -> bool {
         use ballast_types::wire::AgentState::{Blind, Boot};
         let acts = |report: &Report| !matches!(report.state, Boot | Blind);
-        self.shares() && self.report.as_ref().is_some_and(acts)
+        self.shares() && self.wrong_above.is_none() && self.report.as_ref().is_some_and(acts)
     }
 
     /// Whether software holds it: its agent answers, sees, and has a cap in force that is no higher than its

@@ -394,3 +394,30 @@ fn a_fenced_manager_tries_a_failed_action_again() {
     w.run(ms(1500));
     assert_eq!(w.caps().len(), 8, "each once more after a second");
 }
+
+#[test]
+fn blind_a_hardware_cap_shows_which_meter_is_wrong() {
+    let mut w = World::new(params(12));
+    w.total = Some(W(2000));
+    w.run(ms(20_000));
+    w.total = None;
+    w.agent(3).says = Some(W(3000));
+    w.run(ms(10_000));
+    assert!(!w.has_alarm("its meter"), "nobody can tell yet");
+    assert!((0..12).all(|i| w.caps().iter().any(|(id, _)| *id == name(i))));
+
+    w.run(ms(60_000));
+    assert!(w.has_alarm("its meter says far more"));
+    let s = w.chassis.status(w.now);
+    assert!(s.servers.iter().all(|s| s.granted_w.is_none()), "the others' 1650 W fit");
+    // Nothing else bounds what it draws.
+    for (i, server) in s.servers.iter().enumerate() {
+        assert_eq!(server.out_of_band_w.is_some(), i == 3, "{i}");
+    }
+
+    // With sight it is lifted.
+    w.total = Some(W(2000));
+    w.agent(3).says = None;
+    w.run(ms(2_000));
+    assert!(!w.has_alarm("its meter") && w.lifts().iter().any(|(_, id)| *id == name(3)));
+}

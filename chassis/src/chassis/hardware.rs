@@ -106,6 +106,7 @@ impl Chassis {
         } else if self.event.is_some() {
             let mut wanted = self.caps_for_silent(now);
             wanted.extend(self.caps_for_overdrawing(now));
+            wanted.extend(self.caps_for_wrong_meters());
             self.order(now, &wanted, "a server does not obey in a capping event");
         }
         self.give_back(now);
@@ -162,6 +163,17 @@ impl Chassis {
             let draws = a.overdraws(now, OVERDRAWS_FOR)?;
             (targets[i] < draws && !a.out_of_band.is_wanted()).then_some(targets[i])
         })
+    }
+
+    /// A blind manager's only bound of a server with a wrong meter is its hardware cap, which was made for
+    /// what the meter said.
+    fn caps_for_wrong_meters(&self) -> Vec<(usize, Watts)> {
+        if self.sees() {
+            return Vec::new();
+        }
+        let targets = self.hardware_targets();
+        let bounds = |a: &Agent| a.wrong_above().is_some() && a.out_of_band.is_wanted();
+        self.wanted_caps(|i, a| bounds(a).then_some(targets[i]))
     }
 
     /// The caps that `rule` asks for and that would add something; never under a server's floor.

@@ -1,5 +1,7 @@
 //! What a reading does: it begins and ends capping events, and says how urgent one is.
 
+use core::time::Duration;
+
 use ballast_types::wire::{EventKind, Slot};
 use ballast_types::{Instant, Watts};
 
@@ -10,9 +12,12 @@ use crate::slots::Bound;
 use crate::supplies::Outcome;
 use crate::{LiftRule, Poll};
 
-/// A server's meter is wrong when it says more than twice what the supplies leave for it, and this share of
-/// their reading (10 %) besides.
+/// A server's meter is wrong when it says more than twice what the supplies or its hardware cap leave for it,
+/// and this share of the whole (10 %) besides.
 const WRONG_PPM: u32 = 100_000;
+
+/// A hardware cap that is on for so long has been read back: that is done every ten seconds.
+const READ_BACK: Duration = Duration::from_secs(15);
 
 impl Chassis {
     /// Takes a poll of the power supplies.
@@ -192,7 +197,7 @@ impl Chassis {
 
     /// A report older than this is not added up: a calm server answers every heartbeat, and the poll
     /// that looks at the answer comes a poll later at most.
-    fn oldest_report(&self) -> core::time::Duration {
+    fn oldest_report(&self) -> Duration {
         (self.params.beat() + self.params.poll()).min(self.silent_after())
     }
 
@@ -215,15 +220,27 @@ impl Chassis {
         let sum: Watts = powers.iter().copied().sum();
         let reporting = powers.iter().filter(|&&w| w > Watts::ZERO).count();
         let highest = (0..powers.len()).max_by_key(|&i| powers[i]);
-        let wrong = highest.filter(|&i| {
+        let wrong = highest.and_then(|i| {
             let others = sum - powers[i];
+            let most = far_above(read - others, read);
             // What the others report is all but a part of the reading, and this one says far more.
-            reporting >= 3
-                && others <= read
-                && powers[i] > (read - others) + (read - others) + read.ppm(WRONG_PPM)
+            (reporting >= 3 && others <= read && powers[i] > most).then_some((i, most))
         });
         for (i, agent) in self.agents.iter_mut().enumerate() {
-            agent.meter_is_wrong(wrong == Some(i));
+            agent.meter_is_wrong(wrong.filter(|&(n, _)| n == i).map(|(_, most)| most));
+        }
+    }
+
+    /// Without the supplies a hardware cap tells: a server that says far more than its cap lets through has
+    /// a wrong meter, for as long as it says so.
+    fn find_wrong_meters_by_caps(&mut self, now: Instant) {
+        let (oldest, most, limit) = (self.oldest_report(), self.supplies.rated(), self.limit());
+        for agent in &mut self.agents {
+            let Some(power) = agent.reported_power(now, oldest, most) else { continue };
+            let known = agent.out_of_band.on_since(now) >= READ_BACK;
+            let cap = agent.out_of_band.certain().filter(|_| known);
+            let above = agent.wrong_above().or(cap.map(|cap| far_above(cap, limit)));
+            agent.meter_is_wrong(above.filter(|&above| power > above));
         }
     }
 
@@ -322,6 +339,7 @@ impl Chassis {
         }
         self.estimate_at = now + self.params.poll();
         self.unplanned = true;
+        self.find_wrong_meters_by_caps(now);
 
         match self.estimated(now) {
             Some(servers) => {
@@ -331,4 +349,9 @@ impl Chassis {
             None => self.begin(now, "no reading, and not every server reports"),
         }
     }
+}
+
+/// What no meter says by mistake of a server that draws `most`, in a chassis of `whole`.
+fn far_above(most: Watts, whole: Watts) -> Watts {
+    most + most + whole.ppm(WRONG_PPM)
 }

@@ -112,10 +112,10 @@ impl Chassis {
                 ));
             }
         }
-        if agent.has_wrong_meter() {
+        if agent.wrong_above().is_some() {
             alarms.push(format!(
-                "{id}: its meter says far more than the power supplies leave for it; what it says is not \
-                 counted"
+                "{id}: its meter says far more than the power supplies or its hardware cap leave for it; \
+                 what it says is not counted"
             ));
         }
         alarms.extend(agent.contradiction(self.identity.epoch()));

@@ -45,6 +45,8 @@ pub(crate) struct Agent {
     pub(crate) refuses: Option<OtherManager>,
     /// What it draws, or would draw if nothing limited it.
     pub(crate) power: Option<Watts>,
+    /// What its meter says instead of its draw.
+    pub(crate) says: Option<Watts>,
     /// Its agent keeps its draw under its cap, and says what it holds back.
     pub(crate) capped: bool,
     pub(crate) low_cores: u16,
@@ -102,6 +104,7 @@ impl World {
                 obeys: None,
                 refuses: None,
                 power: Some(W(150)),
+                says: None,
                 capped: false,
                 low_cores: 20,
                 hardware: None,
@@ -344,7 +347,7 @@ pub(crate) fn report(server: &ServerId, now: Instant, alert: &Alert, agent: &Age
         seq_seen: alert.seq,
         enforced_seq: alert.cap_w.map(|_| alert.seq),
         state: AgentState::Uncapped,
-        power_w: agent.draw(),
+        power_w: agent.says.or(agent.draw()),
         cap_w: agent.cap,
         restorable_w: agent.restorable + agent.holds_back(),
         low_cores: agent.low_cores,
