@@ -150,6 +150,12 @@ impl Agent {
         self.cap
     }
 
+    /// Whether some manager's lease is live; without one the fallback holds.
+    #[must_use]
+    pub fn is_leased(&self) -> bool {
+        self.orders.lease_end().is_some()
+    }
+
     /// What the server may draw when nobody says anything; `None` if nobody ever has.
     #[must_use]
     pub fn fallback(&self) -> Option<Watts> {

@@ -211,6 +211,8 @@ impl World {
 
     /// Every agent is told to stop, as at the end of a day: it puts everything back.
     pub fn stop_agents(&mut self) {
+        // Who stops is ruled by nobody any more.
+        self.around.checks.conservation = false;
         for server in 0..self.agents.len() {
             self.tell_agent(server, agent::Input::Leave, None);
         }
@@ -644,7 +646,8 @@ impl World {
         }
         let (now, sum) = (self.around.now, &mut self.around.sum);
         if let Some(Some(agent)) = self.agents.get(machine) {
-            return sum.agent(machine, agent.cap(), agent.fallback());
+            self.around.hosts[machine].leased = agent.is_leased();
+            return self.around.sum.agent(machine, agent.cap(), agent.fallback());
         }
         let first = self.agents.len();
         let moves = |manager: usize| self.stalled[first + manager].is_none();

@@ -405,6 +405,7 @@ impl Around {
             views.push(ServerView {
                 faulty: self.active.affects(n),
                 ruled: obeyed,
+                leased: host.leased,
                 restricted: host.is_restricted() || self.slot_cap[n].is_some(),
                 draw_w: means.servers_w[n],
                 need_w: self.plant.unrestricted_power(n).as_f64(),

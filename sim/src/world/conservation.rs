@@ -12,7 +12,7 @@
 //! only as far as the integral term goes.
 //!
 //! A server is judged only while some chassis manager reaches its agent; time without is counted, and the
-//! minutes begin anew.
+//! minutes begin anew. Seconds in which its lease has run out and its fallback holds are counted too.
 
 use super::checks::Promise;
 
@@ -35,6 +35,8 @@ pub(crate) struct ServerView {
     pub(crate) faulty: bool,
     /// Its agent obeyed a message within the last seconds.
     pub(crate) ruled: bool,
+    /// Its lease is live: it does not draw its fallback.
+    pub(crate) leased: bool,
     /// Something holds it down.
     pub(crate) restricted: bool,
     /// What it draws.
@@ -95,7 +97,12 @@ impl Conservation {
 
         let mut broken = None;
         for (n, (lasting, view)) in self.servers.iter_mut().zip(views).enumerate() {
-            self.unjudged_s += u64::from(!view.faulty && !view.ruled);
+            let led = view.ruled && view.leased;
+            self.unjudged_s += u64::from(!view.faulty && !led);
+            // For a moment its fallback holds: that second says nothing, and the minute goes on.
+            if view.ruled && !led {
+                continue;
+            }
             let judged = !view.faulty && view.ruled;
             lasting.judged = if judged { lasting.judged + 1 } else { 0 };
             let missing = view.need_w.min(view.share_w) - view.draw_w;
@@ -133,6 +140,7 @@ mod tests {
     const FREE_SERVER: ServerView = ServerView {
         faulty: false,
         ruled: true,
+        leased: true,
         restricted: false,
         draw_w: 200.0,
         need_w: 200.0,
@@ -221,6 +229,19 @@ mod tests {
         for second in 0..59 {
             assert_eq!(conservation.second(1000.0, 200.0, 0.0, &[held]), None, "{second}");
         }
+        assert!(conservation.second(1000.0, 200.0, 0.0, &[held]).is_some());
+        assert_eq!(conservation.unjudged_s(), 1);
+    }
+
+    #[test]
+    fn a_second_at_the_fallback_is_counted_and_the_minute_goes_on() {
+        let held = ServerView { restricted: true, ..FREE_SERVER };
+        let at_fallback = ServerView { leased: false, ..held };
+        let mut conservation = Conservation::new(1);
+        for second in 0..59 {
+            assert_eq!(conservation.second(1000.0, 200.0, 0.0, &[held]), None, "{second}");
+        }
+        assert_eq!(conservation.second(1000.0, 200.0, 0.0, &[at_fallback]), None);
         assert!(conservation.second(1000.0, 200.0, 0.0, &[held]).is_some());
         assert_eq!(conservation.unjudged_s(), 1);
     }

@@ -30,6 +30,8 @@ pub(crate) struct Host {
     pub(crate) obeyed_at: Option<Instant>,
     /// What its agent last said that the server draws.
     pub(crate) reported: Watts,
+    /// Its agent has a live lease.
+    pub(crate) leased: bool,
     /// How often the server has booted.
     pub(crate) boots: u32,
     pub(crate) vms: Vec<Vm>,
@@ -115,6 +117,7 @@ impl Host {
             first_memory: Memory::default(),
             obeyed_at: None,
             reported: Watts::ZERO,
+            leased: false,
             boots: 1,
             quotas: vec![QuotaState::default(); vms.len()],
             gone: vec![false; vms.len()],
