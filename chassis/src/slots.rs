@@ -321,7 +321,6 @@ impl Agent {
             let (base, guarded, demand, peak) = (even, even, even, even);
             return Claim { min, base, guarded, demand, peak, weight, cores };
         };
-        let guarded = |w: Watts| w + w.ppm(GUARD_PPM).max(GUARD_LEAST);
         let demand = guarded(need.demand);
         Claim {
             min: min.min(need.base),
@@ -332,6 +331,11 @@ impl Agent {
             weight,
             cores,
         }
+    }
+
+    /// Whether it wants so little that a cap holds nothing back.
+    pub(crate) fn stays_under(&self, cap: Watts) -> bool {
+        self.needs.need().is_some_and(|need| guarded(need.demand.max(need.peak)) <= cap)
     }
 
     /// What its draw is bounded by; `None`: it answers, and takes part.
@@ -441,6 +445,11 @@ impl Overdraw {
         let counts = Watts::from_milli(mean_mw) > cap.ppm(OVER_PPM).max(OVER_LEAST);
         Self { mean_mw, at: Some(now), since: counts.then(|| self.since.unwrap_or(now)) }
     }
+}
+
+/// A need with its guard.
+fn guarded(watts: Watts) -> Watts {
+    watts + watts.ppm(GUARD_PPM).max(GUARD_LEAST)
 }
 
 /// The slot that a mode starts in.

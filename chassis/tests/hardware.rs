@@ -144,6 +144,21 @@ fn a_lift_that_came_too_early_is_blamed_and_waits_longer() {
 }
 
 #[test]
+fn who_was_lifted_too_early_waits_no_longer_once_its_cap_holds_nothing_back() {
+    let mut w = escalated(4);
+    load(&mut w, 300, true);
+    w.run(ms(25_000));
+    load(&mut w, 300, false);
+    w.until(ChassisState::OutOfBand);
+    load(&mut w, 300, true);
+    w.run(ms(20_000));
+    assert_eq!(w.state(), ChassisState::OutOfBand, "somebody waits for a minute");
+    load(&mut w, 80, true);
+    w.run(ms(10_000));
+    assert_eq!(w.state(), ChassisState::Alerting, "all caps are lifted");
+}
+
+#[test]
 fn only_lifts_that_an_excess_followed_and_servers_that_drew_more_are_blamed() {
     let too_early = |w: &World| {
         let alarm = |e: &&EventKind| match e {

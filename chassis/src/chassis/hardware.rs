@@ -279,17 +279,17 @@ impl Chassis {
     fn may_lift(&self, now: Instant, i: usize) -> bool {
         let (agent, given) = (&self.agents[i], self.hardware.servers[i]);
         let epoch = self.identity.epoch();
+        let cap = agent.out_of_band.watts().unwrap_or_default();
         if agent.obeys(now, epoch, self.silent_after()) {
-            // After a lift that came too early it is as slow as any other.
+            // After a lift that came too early it is as slow as any other, unless nothing would come back.
             let held = given.hold <= self.params.out_of_band_hold;
             let since = agent.out_of_band.on_since(now);
-            return held || since >= given.hold;
+            return held || since >= given.hold || agent.stays_under(cap);
         }
         if agent.should_obey() || !self.sees() {
             return false;
         }
         // The draw of now holds its cap at most; what it drew before would come back.
-        let cap = agent.out_of_band.watts().unwrap_or_default();
         let back = given.unrestricted.map(|w| (w - cap).at_least_zero());
         let limit = self.limit().ppm(self.params.lift_ppm);
         let draw = self.reading(now).map(|read| self.judged(now, read));

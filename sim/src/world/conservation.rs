@@ -206,13 +206,13 @@ mod tests {
         let held = ServerView { restricted: true, ..FREE_SERVER };
         let mut conservation = Conservation::new(1);
         for second in 0..59 {
-            assert_eq!(conservation.second(1000.0, 200.0, &[held]), None, "{second}");
+            assert_eq!(conservation.second(1000.0, 200.0, 0.0, &[held]), None, "{second}");
         }
         conservation.changed();
         for second in 0..59 {
-            assert_eq!(conservation.second(1000.0, 200.0, &[held]), None, "{second}");
+            assert_eq!(conservation.second(1000.0, 200.0, 0.0, &[held]), None, "{second}");
         }
-        assert!(conservation.second(1000.0, 200.0, &[held]).is_some());
+        assert!(conservation.second(1000.0, 200.0, 0.0, &[held]).is_some());
     }
 
     #[test]
