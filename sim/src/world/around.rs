@@ -250,6 +250,7 @@ impl Around {
             let excuse = match promise {
                 Promise::Breaker if self.trips_too_fast() => Some(Excuse::TooFast),
                 Promise::Breaker | Promise::SumOfDraws => self.excuse(),
+                Promise::Liveness if self.active.hide_that_all_fits() => Some(Excuse::AllMeters),
                 _ => None,
             };
             self.violation = Some(Violation { seed, at, promise, what, excuse });

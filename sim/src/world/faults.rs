@@ -328,6 +328,18 @@ impl Active {
         self.on.iter().any(|f| matches!(f, Fault::ChassisDown | Fault::Ledger(_)))
     }
 
+    /// Whether nobody can know that the draw fits: a supply cannot be read, and some server says that it
+    /// draws more than it does, by no more than it might.
+    pub(crate) fn hide_that_all_fits(&self) -> bool {
+        let overstates = |fault: &Fault| match fault {
+            Fault::Rogue(_, Rogue::Overstates) => true,
+            Fault::Meter(_, MeterFault::Biased(ppm)) => *ppm > 0,
+            _ => false,
+        };
+        let unreadable = |fault: &Fault| matches!(fault, Fault::SupplyUnreadable(_));
+        self.on.iter().any(unreadable) && self.on.iter().any(overstates)
+    }
+
     /// How this server's agent lies.
     pub(crate) fn rogue(&self, server: usize) -> Option<Rogue> {
         self.on.iter().find_map(|f| match f {
@@ -382,6 +394,23 @@ mod tests {
         assert_eq!(draw(1), draw(1));
         assert_ne!(draw(1), draw(2));
         assert!(draw(3).windows.iter().all(|w| from <= w.from && w.from <= w.to && w.to <= until));
+    }
+
+    #[test]
+    fn that_all_fits_is_hidden_where_no_honest_reading_is_left() {
+        let blind = Fault::SupplyUnreadable(0);
+        for (faults, hidden) in [
+            (vec![blind, Fault::Rogue(1, Rogue::Overstates)], true),
+            (vec![blind, Fault::Meter(1, MeterFault::Biased(50_000))], true),
+            (vec![blind, Fault::Meter(1, MeterFault::Biased(-50_000))], false),
+            (vec![blind, Fault::Meter(1, MeterFault::Absurd)], false),
+            (vec![Fault::SuppliesBiased(10_000), Fault::Rogue(1, Rogue::Overstates)], false),
+            (vec![blind], false),
+        ] {
+            let mut active = Active::default();
+            faults.iter().for_each(|fault| active.begin(*fault));
+            assert_eq!(active.hide_that_all_fits(), hidden, "{faults:?}");
+        }
     }
 
     #[test]
