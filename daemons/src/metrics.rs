@@ -256,6 +256,9 @@ pub(crate) fn chassis(status: &ChassisStatus, refusals: &Refusals, faults: &Disk
     scrape.gauge("budget", "The budget in force", watts(), status.budget_w.as_f64());
     let dry = f64::from(u8::from(status.dry_run));
     scrape.gauge("dry_run", "1 while nobody is alerted and nothing capped", None, dry);
+    let fenced = f64::from(u8::from(status.state == Fenced));
+    let help = "1 while another manager rules this chassis and nothing is sent";
+    scrape.gauge("fenced", help, None, fenced);
     let help = "The least of the budget and what the supplies can carry";
     scrape.gauge("limit", help, watts(), status.limit_w.as_f64());
     let help = "What no agent's meter sees: fans, conversion loss, switch";

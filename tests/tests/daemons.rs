@@ -96,6 +96,44 @@ fn a_chassis_manager_that_is_killed_comes_back_with_a_higher_epoch_and_no_agent_
 }
 
 #[test]
+fn a_manager_that_is_fenced_lives_and_is_not_ready() {
+    let mut lab = Lab::new(steady(1, 600, (0.2, 0.2)), "");
+    lab.start_all();
+    lab.wait("the agent obeys", |lab| lab.chassis().is_some_and(|c| c.servers[0].report.is_some()));
+    assert!(lab.get("chassis", "/metrics").1.contains("\nballast_chassis_fenced 0"));
+
+    // In its first 10 s a manager takes the next epoch itself: its ledger may be old.
+    let began = std::time::Instant::now();
+    let settled = || began.elapsed() > Duration::from_secs(11);
+    lab.wait("the manager is no newcomer", |lab| lab.chassis().is_some() && settled());
+    let epoch = lab.chassis().unwrap().epoch.0 + 1;
+    let url = lab.url("s01", "/v1/alert");
+    let mut seq = 0;
+    lab.wait("it is not ready, and says why", |lab| {
+        seq += 1;
+        let body = json!({"chassis_id": "lab", "epoch": epoch, "seq": seq, "level": "watch",
+            "echo_boot_id": null, "echo_agent_ms": null, "chassis_power_w": 300,
+            "chassis_limit_w": 600, "cap_w": null, "fallback_w": 300, "valid_for_ms": 2000,
+            "instance": 7});
+        let (status, text) = lab.call(|client: &Client| client.post(&url).body(body.to_string()));
+        assert_eq!(status, 200, "{text}");
+        let (status, text) = lab.get("chassis", "/readyz");
+        status == 503 && text.contains("another manager rules this chassis")
+    });
+    assert_eq!(lab.get("chassis", "/healthz").0, 200, "a restart would only take the agents back");
+    let chassis = lab.chassis().unwrap();
+    assert_eq!(chassis.state, ChassisState::Fenced);
+    let rival = format!("epoch {epoch}");
+    assert!(chassis.alarms.iter().any(|alarm| alarm.contains(&rival)), "{chassis:?}");
+    let (_, metrics) = lab.get("chassis", "/metrics");
+    assert!(metrics.contains("\nballast_chassis_fenced 1"), "{metrics}");
+    let lower = json!({"budget_w": 500, "force": true}).to_string();
+    let (status, text) =
+        lab.call(|client: &Client| client.put(lab.url("chassis", "/v1/budget")).body(lower));
+    assert!(status == 409 && text.contains("another manager rules"), "{text}");
+}
+
+#[test]
 fn when_the_load_is_low_again_every_server_is_lifted() {
     // The draw fits; only a lowered budget makes it too much.
     let mut lab = Lab::new(steady(2, 600, (0.3, 0.95)), "[alert]\nlift_hold_ms = 1000\n");

@@ -31,6 +31,9 @@ use crate::tls::Tls;
 const ENFORCE_WITHIN: Duration = Duration::from_secs(5);
 /// A budget for longer than a year is one for good.
 const FOR_MAX: Duration = Duration::from_secs(366 * 86_400);
+/// Why a fenced manager is not ready: it lives, and does not do its work.
+const FENCED: &str =
+    "fenced: another manager rules this chassis, and this one sends nothing; stop one of them";
 
 /// What the handlers share.
 #[derive(Clone)]
@@ -124,9 +127,13 @@ impl Health for Api {
         self.snapshot.stalled()
     }
     fn unready(&self) -> Option<String> {
-        let status = self.snapshot.get();
-        let booting = status.is_none_or(|status| status.state == ChassisState::Boot);
-        booting.then(|| "no complete reading of the power supplies yet".into())
+        let state = self.snapshot.get().map_or(ChassisState::Boot, |status| status.state);
+        let why = match state {
+            ChassisState::Boot => "no complete reading of the power supplies yet",
+            ChassisState::Fenced => FENCED,
+            _ => return None,
+        };
+        Some(why.into())
     }
 }
 
