@@ -20,8 +20,6 @@ pub(crate) trait Limiter: Send {
     fn set(&mut self, watts: Watts) -> Result<(), CapError>;
     /// Puts back what was there; nothing to do where nothing was set.
     fn put_back(&mut self) -> Result<(), CapError>;
-    /// Whether a cap is in force that was not there before.
-    fn is_on(&mut self) -> Result<bool, CapError>;
     /// Whether the device answers at all.
     fn probe(&mut self) -> Result<(), CapError>;
     /// Why nothing can be set or put back before an operator has decided, if it is so.
@@ -44,6 +42,8 @@ pub(crate) trait Limiter: Send {
 pub(crate) struct Kept<C: Cap> {
     cap: C,
     original: Option<C::State>,
+    /// What the device shows while nobody caps it; known from the first look on.
+    usual: Option<C::State>,
     /// Where the original is written down, and of which device it is.
     file: Option<(PathBuf, String)>,
     /// What is wrong, if the original in the file is of a device that goes by another name.
@@ -61,7 +61,7 @@ struct Record<S> {
 impl<C: Cap> Kept<C> {
     /// A cap whose original somebody else has written down.
     pub(crate) fn with(cap: C, original: C::State) -> Self {
-        Self { cap, original: Some(original), file: None, problem: None }
+        Self { cap, original: Some(original), usual: None, file: None, problem: None }
     }
 
     /// A cap whose original is kept in `file`, which a reboot does not make worthless. If an earlier life left
@@ -87,12 +87,54 @@ impl<C: Cap> Kept<C> {
             }
             record => record.map(|record| record.original),
         };
-        Ok(Self { cap, original, file: Some((file.to_owned(), of.to_owned())), problem })
+        let file = Some((file.to_owned(), of.to_owned()));
+        Ok(Self { cap, original, usual: None, file, problem })
     }
 
-    /// Whether an earlier life may have left a cap on.
+    /// Whether a cap may be on that must be put back: of this life, or of an earlier one.
     pub(crate) fn is_adopted(&self) -> bool {
         self.original.is_some() || self.problem.is_some()
+    }
+
+    /// Asks the device: the cap that is in force and was not there before. The first look tells what was
+    /// there; a limit that somebody keeps on a device is none of ours.
+    pub(crate) fn look(&mut self) -> Result<Option<C::State>, CapError> {
+        self.usable()?;
+        let now = self.cap.read()?;
+        let before = self.original.as_ref().or(self.usual.as_ref());
+        if before.is_some_and(|before| C::is_on(&now, before)) {
+            return Ok(Some(now));
+        }
+        if self.original.is_none() {
+            self.usual = Some(now);
+        }
+        Ok(None)
+    }
+
+    /// Takes the cap that [`Self::look`] has found for one to be put back: this life or the next lifts it.
+    pub(crate) fn adopt(&mut self) -> Result<(), CapError> {
+        self.usable()?;
+        match &self.usual {
+            Some(usual) if self.original.is_none() => self.keep(usual.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the device showed before, once that is known.
+    pub(crate) fn usual(&self) -> Option<&C::State> {
+        self.usual.as_ref()
+    }
+
+    /// Writes down what must be put back.
+    fn keep(&mut self, original: C::State) -> Result<(), CapError> {
+        if let Some((path, of)) = &self.file {
+            let record = Record { of: of.clone(), original: original.clone() };
+            // Made only now: at the start the disk may have been full.
+            let made = path.parent().map_or(Ok(()), durable::folder);
+            made.and_then(|()| state::write(path, &record)).map_err(|error| unwritten(&error))?;
+        }
+        self.original = Some(original);
+        Ok(())
     }
 
     fn usable(&self) -> Result<(), CapError> {
@@ -116,21 +158,12 @@ fn is_same(one: &str, other: &str) -> bool {
 impl<C: Cap> Limiter for Kept<C> {
     fn set(&mut self, watts: Watts) -> Result<(), CapError> {
         self.usable()?;
-        let original = match &self.original {
-            Some(original) => original.clone(),
-            None => {
-                let original = self.cap.read()?;
-                if let Some((path, of)) = &self.file {
-                    let record = Record { of: of.clone(), original: original.clone() };
-                    // Made only now: at the start the disk may have been full.
-                    let made = path.parent().map_or(Ok(()), durable::folder);
-                    made.and_then(|()| state::write(path, &record))
-                        .map_err(|error| unwritten(&error))?;
-                }
-                self.original.insert(original).clone()
-            }
-        };
-        self.cap.set(watts, &original)
+        if self.original.is_none() {
+            let original = self.cap.read()?;
+            self.keep(original)?;
+        }
+        let Some(original) = &self.original else { return Ok(()) };
+        self.cap.set(watts, original)
     }
 
     fn put_back(&mut self) -> Result<(), CapError> {
@@ -140,16 +173,11 @@ impl<C: Cap> Limiter for Kept<C> {
         if let Some((path, _)) = &self.file {
             match fs::remove_file(path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(unwritten(&error)),
-                _ => self.original = None,
+                _ => {}
             }
+            self.usual = self.usual.take().or(self.original.take());
         }
         Ok(())
-    }
-
-    fn is_on(&mut self) -> Result<bool, CapError> {
-        self.usable()?;
-        let Some(original) = &self.original else { return Ok(false) };
-        Ok(C::is_on(&self.cap.read()?, original))
     }
 
     fn probe(&mut self) -> Result<(), CapError> {
@@ -230,7 +258,7 @@ mod tests {
         let device = device();
         let open = || Kept::open(device.clone(), &file, "dcmi").unwrap();
         let mut first = open();
-        assert!(!first.is_adopted() && !first.is_on().unwrap());
+        assert!(!first.is_adopted() && first.look().unwrap().is_none());
         first.put_back().unwrap();
         device.refuse(1);
         assert!(first.set(CAP).is_err());
@@ -240,7 +268,7 @@ mod tests {
         drop(first);
         // The machine was rebooted, its BMC was not.
         let mut second = open();
-        assert!(second.is_adopted() && second.is_on().unwrap());
+        assert!(second.is_adopted() && second.look().unwrap().is_some());
         second.set(Watts::from_whole(170)).unwrap();
         device.refuse(TRIES);
         assert_eq!(second.put_back_for_good().unwrap_err().reason, "busy");
@@ -262,6 +290,37 @@ mod tests {
     }
 
     #[test]
+    fn a_cap_of_somebody_else_is_found_and_once_adopted_put_back_to_what_was_usual() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("cap.json");
+        let device = device();
+        let open = || Kept::open(device.clone(), &file, "dcmi").unwrap();
+
+        // What stands there from before is not ours, and may be raised.
+        let mut cap = open();
+        for usual in [300, 300, 400] {
+            device.change(usual).unwrap();
+            assert_eq!((cap.look().unwrap(), cap.usual()), (None, Some(&usual)));
+        }
+        assert!(!cap.is_adopted() && !file.exists());
+
+        device.change(180).unwrap();
+        assert_eq!((cap.look().unwrap(), cap.look().unwrap()), (Some(180), Some(180)));
+        assert!(!file.exists(), "to look changes nothing");
+        cap.adopt().unwrap();
+        assert!(cap.is_adopted() && file.exists() && device.limit() == 180);
+
+        // The next life knows it too.
+        let mut next = open();
+        assert!(next.is_adopted());
+        assert_eq!(next.look().unwrap(), Some(180));
+        next.put_back().unwrap();
+        assert!(device.limit() == 400 && !file.exists() && !next.is_adopted());
+        device.change(150).unwrap();
+        assert_eq!(next.look().unwrap(), Some(150), "what was put back is the usual again");
+    }
+
+    #[test]
     fn an_original_under_another_name_is_kept_and_nothing_is_set_meanwhile() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("cap.json");
@@ -273,7 +332,7 @@ mod tests {
         for of in ["redfish https://10.0.0.9", "redfish http://bmc1", "slot bmc1"] {
             let mut other = open(of);
             assert!(other.is_adopted(), "a cap may be on");
-            for done in [other.set(CAP), other.put_back_for_good(), other.is_on().map(drop)] {
+            for done in [other.set(CAP), other.put_back_for_good(), other.look().map(drop)] {
                 let why = done.unwrap_err().reason;
                 assert!(why.contains("\"redfish https://bmc1\"") && why.contains(of), "{why}");
             }
@@ -281,7 +340,7 @@ mod tests {
             assert_eq!((device.limit(), &fs::read(&file).unwrap()), (180, &kept));
         }
         let mut same = open("redfish https://BMC1:443/");
-        assert!(same.is_on().unwrap() && same.problem().is_none());
+        assert!(same.look().unwrap().is_some() && same.problem().is_none());
         same.put_back().unwrap();
         assert!(device.limit() == 300 && !file.exists());
     }

@@ -33,9 +33,14 @@ fn bmc(lab: &Lab, name: &str, model: Model) -> MockBmc {
 /// Two servers that would draw some 500 W on a budget of 420 W, each capped through its BMC: one of the older
 /// generation without a limit, one of the newer with a limit that is off.
 fn lab() -> (Lab, [MockBmc; 2]) {
+    lab_with(420)
+}
+
+/// The same two servers and BMCs under another budget.
+fn lab_with(budget_w: i64) -> (Lab, [MockBmc; 2]) {
     let more = "[out_of_band]\nhold_ms = 2000\nstagger_ms = 500\n[redfish]\ntimeout_ms = 3000\n\
                 credentials_file = \"CREDENTIALS\"\n";
-    let lab = Lab::new(steady(2, 420, (0.3, 0.95)), more);
+    let lab = Lab::new(steady(2, budget_w, (0.3, 0.95)), more);
     let mut newer = Model::new(Generation::Newer);
     newer.limit = json!(450);
     let bmcs = [bmc(&lab, "s01", Model::new(Generation::Older)), bmc(&lab, "s02", newer)];
@@ -142,6 +147,26 @@ fn a_cap_that_a_bmc_forgets_is_set_again_and_a_server_that_is_off_is_known() {
     lab.wait("it is off", |lab| {
         lab.chassis().is_some_and(|chassis| chassis.servers[1].slot == Slot::Off)
     });
+}
+
+#[test]
+fn a_cap_that_the_manager_did_not_order_is_adopted_told_and_lifted() {
+    let (mut lab, bmcs) = lab_with(600);
+    lab.start_all();
+    lab.wait("both BMCs were looked at", |_| {
+        bmcs.iter().all(|bmc| !bmc.model().requests.is_empty())
+    });
+    std::thread::sleep(Duration::from_secs(2));
+    // Another manager, or somebody by hand.
+    bmcs[0].model().limit = json!(200);
+    lab.wait("it is told", |lab| {
+        let (log, told) =
+            (lab.log("chassis"), "a hardware cap of 200.0 W is on that this manager did not order");
+        log.lines().any(|line| line.contains("s01: ") && line.contains(told))
+    });
+    lab.wait("it is lifted", |lab| caps(&bmcs) == [false; 2] && kept(lab) == 0);
+    assert_eq!(bmcs[0].model().limit, json!(null));
+    assert_eq!(bmcs[1].model().count("PATCH", ""), 0, "the other BMC's own limit stays as it is");
 }
 
 #[test]

@@ -325,7 +325,9 @@ impl Hand<Chassis> for ChassisHand {
             status.alarms.extend(gauge.alarms(now));
         }
         status.alarms.extend(self.caps.alarms.iter().cloned());
-        if self.dry { dry::say_so(status) } else { status }
+        let status = if self.dry { dry::say_so(status) } else { status };
+        self.caps.note(&status);
+        status
     }
 
     fn in_hand(status: &ChassisStatus) -> bool {

@@ -1,39 +1,104 @@
 //! Caps that work without a server's own software: its slot's controller, or its BMC by Redfish.
 //!
 //! ```text
-//!   control ──orders──▶ one thread for each server ──Applied, Powered──▶ control
+//!   control ──orders──▶ one thread for each server ──Applied, Powered, FoundCap──▶ control
 //! ```
 //! A BMC may take seconds, or never answer; it holds up neither the control thread nor another server's cap.
 //! What was there before is in `caps/<server>.json`, from before the first change until it is put back.
+//!
+//! Caps are looked at, too. One that was ordered and is gone is set again. One that nobody ordered here, of
+//! another manager or by hand, is adopted, so that it is given back as any other. A limit that is there when
+//! the manager starts, and that no earlier life has set, is somebody's own: it stays.
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ballast_bmc::redfish::RedfishCap;
+use ballast_bmc::redfish::{LimitState, RedfishCap};
 use ballast_chassis_core::{Input, Ledger};
-use ballast_hw::{CapSpec, PowerCap, Root};
-use ballast_types::{ActionId, CapError, ServerId, Watts};
+use ballast_hw::{CapSpec, PowerCap, PowerCapState, Root};
+use ballast_types::wire::{ChassisState, ChassisStatus};
+use ballast_types::{ActionId, Cap, CapError, ServerId, Watts};
 
 use super::Letter;
 use crate::caps::{Kept, Limiter};
 use crate::config::{CapPath, RedfishConfig, ServerConfig};
 use crate::redfish::wait_for_end;
 
-/// How often a BMC is asked whether its server is on, and a cap is looked at that should be.
+/// How often a BMC is asked for its cap, and whether its server is on.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// A cap that shows what it is.
+trait Watched: Limiter {
+    /// The cap that is in force and was not there before.
+    fn found(&mut self) -> Result<Option<Watts>, CapError>;
+    /// The limit that was there before, if there was one.
+    fn usual(&self) -> Option<Watts>;
+    /// Whether a cap may be on that must be put back.
+    fn is_kept(&self) -> bool;
+    /// Takes the cap that was found for one that must be put back.
+    fn adopt(&mut self) -> Result<(), CapError>;
+}
+
+/// A cap's state in watts.
+trait InForce {
+    /// The cap in force, if there is one.
+    fn watts(&self) -> Option<Watts>;
+}
+
+impl InForce for PowerCapState {
+    fn watts(&self) -> Option<Watts> {
+        let milliwatts = i64::try_from(self.cap_uw / 1000).ok();
+        milliwatts.filter(|&mw| mw > 0).map(Watts::from_milli)
+    }
+}
+
+impl InForce for LimitState {
+    fn watts(&self) -> Option<Watts> {
+        self.in_force().and_then(Watts::from_f64)
+    }
+}
+
+impl<C: Cap<State: InForce>> Watched for Kept<C> {
+    fn found(&mut self) -> Result<Option<Watts>, CapError> {
+        Ok(self.look()?.and_then(|state| state.watts()))
+    }
+    fn usual(&self) -> Option<Watts> {
+        self.usual().and_then(InForce::watts)
+    }
+    fn is_kept(&self) -> bool {
+        self.is_adopted()
+    }
+    fn adopt(&mut self) -> Result<(), CapError> {
+        self.adopt()
+    }
+}
 
 /// The way to one server's cap.
 struct Way {
     server: ServerId,
-    limiter: Box<dyn Limiter>,
+    limiter: Box<dyn Watched>,
     /// Whether its server is on; `None` where that cannot be told.
     powered: Box<dyn FnMut() -> Option<bool> + Send>,
-    /// Whether an earlier life may have left a cap on.
-    is_on: bool,
+    ordered: Ordered,
+    /// Whether the last look found a cap that nobody ordered here.
+    unknown: bool,
+    /// Whether such a cap is adopted.
+    adopts: Arc<AtomicBool>,
+}
+
+/// What the newest order has left on.
+#[derive(Clone, Copy)]
+enum Ordered {
+    Nothing,
+    Cap(Watts),
+    /// A lower limit of somebody else was there before: ours adds nothing.
+    Covered,
 }
 
 /// What is ordered: a cap, or its end.
@@ -49,7 +114,7 @@ pub(super) struct OutOfBand {
 
 /// Where orders are left. When it is dropped the threads end, and with them the sessions at the BMCs.
 pub(super) struct Orders {
-    inboxes: BTreeMap<ServerId, Sender<Order>>,
+    inboxes: BTreeMap<ServerId, (Sender<Order>, Arc<AtomicBool>)>,
     threads: Vec<JoinHandle<()>>,
     /// What an operator must decide before a server can be capped.
     pub(super) alarms: Vec<String>,
@@ -76,7 +141,7 @@ impl OutOfBand {
             let way = way(server, path, redfish, root, &file)
                 .with_context(|| format!("server {}", server.id))?;
             let known = ledger.out_of_band.iter().any(|(id, _)| *id == server.id);
-            if way.is_on && !known {
+            if way.limiter.is_kept() && !known {
                 tracing::warn!(server = %server.id, "it is capped, and the ledger does not know: adopted");
                 ledger.out_of_band.push((server.id.clone(), server.cap_floor));
             }
@@ -105,7 +170,8 @@ impl OutOfBand {
             let problem = way.limiter.problem().map(|why| format!("server {}: {why}", way.server));
             orders.alarms.extend(problem);
             let (sender, inbox) = mpsc::channel();
-            orders.inboxes.insert(way.server.clone(), sender);
+            let inbox_of = (sender, Arc::clone(&way.adopts));
+            orders.inboxes.insert(way.server.clone(), inbox_of);
             let letters = letters.clone();
             let name = format!("cap {}", way.server);
             let work = move || way.work(&inbox, &letters);
@@ -126,9 +192,21 @@ impl Orders {
         server: &ServerId,
         cap: Option<Watts>,
     ) -> Result<(), String> {
-        let orders =
+        let (orders, _) =
             self.inboxes.get(server).ok_or_else(|| format!("{server} has no out-of-band cap"))?;
         orders.send(Order { id, cap }).map_err(|_| "its thread has ended".to_owned())
+    }
+
+    /// Says whose unknown caps are adopted. A manager that another one has fenced leaves all alone; and the
+    /// limit that an agent sets on its own server, perhaps by the same BMC, is the agent's.
+    pub(super) fn note(&self, status: &ChassisStatus) {
+        let rules = !status.dry_run && status.state != ChassisState::Fenced;
+        for server in &status.servers {
+            if let Some((_, adopts)) = self.inboxes.get(&server.server) {
+                let its_own = server.report.as_ref().is_some_and(|report| report.server_limit);
+                adopts.store(rules && !its_own, Ordering::Relaxed);
+            }
+        }
     }
 }
 
@@ -140,35 +218,42 @@ impl Drop for Orders {
 }
 
 impl Way {
+    fn new(
+        server: ServerId,
+        limiter: impl Watched + 'static,
+        powered: impl FnMut() -> Option<bool> + Send + 'static,
+    ) -> Self {
+        Self {
+            server,
+            limiter: Box::new(limiter),
+            powered: Box::new(powered),
+            ordered: Ordered::Nothing,
+            unknown: false,
+            adopts: Arc::default(),
+        }
+    }
+
     fn work(mut self, inbox: &Receiver<Order>, letters: &Sender<Letter>) {
         let send = |input| letters.send(Letter::Input(input)).is_ok();
-        let mut wanted = None;
+        // What is there before anything is ordered is somebody's own.
+        self.look_at_first();
         loop {
             let goes_on = match inbox.recv_timeout(LOOK) {
                 Ok(order) => {
                     // Only the newest is still wanted; nobody waits for the answer to another.
                     let Order { id, cap } = inbox.try_iter().last().unwrap_or(order);
-                    let done = match cap {
-                        Some(watts) => self.limiter.set(watts),
-                        None => self.limiter.put_back(),
-                    };
-                    let result = done.map_err(|error| error.reason);
-                    let (ok, told) = (result.is_ok(), send(Input::Applied { id, result }));
-                    if ok {
-                        // Where somebody else's lower cap was there before, ours is never on.
-                        wanted = cap.filter(|_| self.limiter.is_on().unwrap_or(true));
-                    }
-                    told
+                    let result = self.obey(cap).map_err(|error| error.reason);
+                    send(Input::Applied { id, result })
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    if let Some(watts) = wanted
-                        && let Err(error) = self.hold(watts)
-                    {
-                        tracing::warn!(server = %self.server, %error, "out-of-band cap not held");
-                    }
+                    let found = self.look().unwrap_or_else(|error| {
+                        tracing::warn!(server = %self.server, %error, "out-of-band cap not looked at");
+                        None
+                    });
                     let powered = (self.powered)();
-                    let server = self.server.clone();
-                    powered.is_none_or(|on| send(Input::Powered { server, on }))
+                    let server = &self.server;
+                    let powered = powered.map(|on| Input::Powered { server: server.clone(), on });
+                    found.into_iter().chain(powered).all(send)
                 }
                 Err(RecvTimeoutError::Disconnected) => false,
             };
@@ -178,13 +263,73 @@ impl Way {
         }
     }
 
-    /// Sets a cap again that is gone: some BMCs forget theirs when they or their servers start.
-    fn hold(&mut self, watts: Watts) -> Result<(), CapError> {
-        if self.limiter.is_on()? {
+    fn obey(&mut self, cap: Option<Watts>) -> Result<(), CapError> {
+        self.unknown = false;
+        let Some(watts) = cap else {
+            self.limiter.put_back()?;
+            self.ordered = Ordered::Nothing;
             return Ok(());
+        };
+        self.limiter.set(watts)?;
+        let covered = matches!(self.limiter.found(), Ok(None));
+        self.ordered = if covered { Ordered::Covered } else { Ordered::Cap(watts) };
+        Ok(())
+    }
+
+    fn look_at_first(&mut self) {
+        let server = &self.server;
+        match self.limiter.found() {
+            Err(error) => tracing::warn!(%server, %error, "out-of-band cap not looked at"),
+            Ok(Some(watts)) => {
+                tracing::info!(%server, watts = watts.as_f64(), "a cap of an earlier life is on");
+            }
+            Ok(None) => {
+                if let Some(watts) = self.limiter.usual().map(Watts::as_f64) {
+                    tracing::info!(%server, watts, "it has a limit that no manager here has set: it stays");
+                }
+            }
         }
-        tracing::warn!(server = %self.server, watts = watts.as_f64(), "its cap is gone: set again");
-        self.limiter.set(watts)
+    }
+
+    /// Asks for the cap; what the controller must know of it.
+    fn look(&mut self) -> Result<Option<Input>, CapError> {
+        let found = self.limiter.found()?;
+        let server = &self.server;
+        let tell = |cap| Ok(Some(Input::FoundCap { server: server.clone(), cap }));
+        match (self.ordered, found) {
+            (Ordered::Covered, _) => return Ok(None),
+            (Ordered::Cap(_), Some(watts)) => return tell(Some(watts)),
+            // Some BMCs forget their cap when they or their servers start.
+            (Ordered::Cap(watts), None) => {
+                tracing::warn!(%server, watts = watts.as_f64(), "its cap is gone: set again");
+                self.limiter.set(watts)?;
+                return Ok(None);
+            }
+            (Ordered::Nothing, _) => {}
+        }
+
+        let seen_before = std::mem::take(&mut self.unknown);
+        if !self.adopts.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        match (found, self.limiter.is_kept()) {
+            (Some(watts), true) => tell(Some(watts)),
+            // An agent that has just set its own limit says so before the next look.
+            (Some(_), false) if !seen_before => {
+                self.unknown = true;
+                Ok(None)
+            }
+            (Some(watts), false) => {
+                self.limiter.adopt()?;
+                tell(Some(watts))
+            }
+            // Whoever set it has lifted it.
+            (None, true) => {
+                self.limiter.put_back()?;
+                tell(None)
+            }
+            (None, false) => Ok(None),
+        }
     }
 }
 
@@ -200,13 +345,11 @@ fn way(
         CapPath::Slot(label) => {
             let cap = PowerCap::new(root, CapSpec::Slot(label.clone()));
             let kept = Kept::open(cap, file, &format!("slot {label}"))?;
-            let is_on = kept.is_adopted();
-            Way { server, limiter: Box::new(kept), powered: Box::new(|| None), is_on }
+            Way::new(server, kept, || None)
         }
         CapPath::Redfish(address) => {
             let cap = RedfishCap::new(config.client(address)?);
             let kept = Kept::open(cap, file, &format!("redfish {}", address.url))?;
-            let is_on = kept.is_adopted();
             // A second client: what the cap's one is about to do is none of its business.
             let mut asked = config.client(address)?;
             let powered = move || {
@@ -215,7 +358,130 @@ fn way(
                     None
                 })
             };
-            Way { server, limiter: Box::new(kept), powered: Box::new(powered), is_on }
+            Way::new(server, kept, powered)
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// A device with a limit in watts.
+    #[derive(Clone)]
+    struct Device(Arc<Mutex<i64>>);
+
+    impl Device {
+        fn limit(&self) -> i64 {
+            *self.0.lock().unwrap()
+        }
+        fn change(&self, watts: i64) {
+            *self.0.lock().unwrap() = watts;
+        }
+    }
+
+    impl Cap for Device {
+        type State = i64;
+        fn read(&mut self) -> Result<i64, CapError> {
+            Ok(self.limit())
+        }
+        fn set(&mut self, watts: Watts, original: &i64) -> Result<(), CapError> {
+            self.change((watts.milli() / 1000).min(*original));
+            Ok(())
+        }
+        fn put_back(&mut self, original: &i64) -> Result<(), CapError> {
+            self.change(*original);
+            Ok(())
+        }
+        fn is_on(now: &i64, original: &i64) -> bool {
+            now < original
+        }
+    }
+
+    impl InForce for i64 {
+        fn watts(&self) -> Option<Watts> {
+            Some(Watts::from_whole(*self))
+        }
+    }
+
+    /// A way to a device whose usual limit is 300 W, and its original's file.
+    fn looked_at(folder: &Path) -> (Way, Device, std::path::PathBuf) {
+        let device = Device(Arc::new(Mutex::new(300)));
+        let file = folder.join("s01.json");
+        let kept = Kept::open(device.clone(), &file, "slot s01").unwrap();
+        let mut way = Way::new(ServerId::new("s01").unwrap(), kept, || None);
+        way.look_at_first();
+        way.adopts.store(true, Ordering::Relaxed);
+        (way, device, file)
+    }
+
+    /// What a look tells the controller: nothing, no cap, or a cap in watts.
+    fn look(way: &mut Way) -> Option<Option<i64>> {
+        match way.look().unwrap()? {
+            Input::FoundCap { cap, .. } => Some(cap.map(|watts| watts.milli() / 1000)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_cap_that_nobody_ordered_is_adopted_and_given_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut way, device, file) = looked_at(folder.path());
+        assert_eq!(look(&mut way), None, "a limit from before the start is somebody's own");
+        device.change(180);
+        assert_eq!(look(&mut way), None, "it may be an agent's that has not said so yet");
+        assert_eq!(look(&mut way), Some(Some(180)));
+        assert!(file.exists(), "the next life must give it back, too");
+        way.obey(None).unwrap();
+        assert!(device.limit() == 300 && !file.exists());
+        assert_eq!(look(&mut way), None);
+
+        // Whoever set it takes it away again.
+        device.change(170);
+        look(&mut way);
+        assert_eq!(look(&mut way), Some(Some(170)));
+        device.change(300);
+        assert_eq!(look(&mut way), Some(None));
+        assert!(look(&mut way).is_none() && !file.exists());
+    }
+
+    #[test]
+    fn an_agents_own_limit_and_another_managers_cap_are_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut way, device, file) = looked_at(folder.path());
+        device.change(180);
+        look(&mut way);
+        // The report that says so has come; or the manager was fenced.
+        way.adopts.store(false, Ordering::Relaxed);
+        assert_eq!((look(&mut way), look(&mut way)), (None, None));
+        way.adopts.store(true, Ordering::Relaxed);
+        assert_eq!(look(&mut way), None, "seen anew");
+        device.change(300);
+        assert_eq!(look(&mut way), None);
+        assert!(!file.exists());
+    }
+
+    #[test]
+    fn a_cap_that_was_ordered_is_kept_on_and_what_it_is_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut way, device, _) = looked_at(folder.path());
+        let watts = Watts::from_whole;
+        way.obey(Some(watts(180))).unwrap();
+        assert_eq!(look(&mut way), Some(Some(180)));
+        device.change(150);
+        assert_eq!(look(&mut way), Some(Some(150)), "somebody has lowered it");
+        device.change(300);
+        assert_eq!((look(&mut way), device.limit()), (None, 180), "it was gone");
+        way.obey(None).unwrap();
+        assert_eq!((look(&mut way), device.limit()), (None, 300));
+
+        // Ours adds nothing to a lower limit: there is nothing to keep on, and nothing to adopt.
+        device.change(160);
+        way.obey(Some(watts(180))).unwrap();
+        assert_eq!((look(&mut way), device.limit()), (None, 160));
+        way.obey(None).unwrap();
+        assert_eq!(device.limit(), 160);
+    }
 }
