@@ -46,3 +46,24 @@ fn the_model_is_learnt_from_the_files_and_holds_the_budget() {
     lab.wait_restored(&before, "");
     assert_eq!(lab.end_rig().plant().truth().user_facing_throttled_core_s.total(), 0.0);
 }
+
+#[test]
+fn without_rapl_the_agent_says_once_that_it_steps_and_that_is_no_alarm() {
+    let mut lab = Lab::with(steady(1, 600, (0.3, 0.3)), "", PREDICTIVE);
+    let zones = std::fs::read_dir(lab.tree().join("servers/s01/sys/class/powercap"));
+    for zone in zones.expect("a folder").flatten() {
+        std::fs::write(zone.path().join("name"), "uncore\n").expect("a file");
+    }
+    lab.start("s01");
+    let line = "policy = \"predictive\" is configured, and \"stepwise\" acts: no RAPL";
+    let said = |lab: &Lab| lab.log("s01").matches(line).count();
+    lab.wait("it says so", |lab| said(lab) > 0);
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert_eq!(said(&lab), 1);
+    let status = lab.agent("s01").unwrap();
+    assert_eq!(
+        (status.policy.as_str(), status.policy_effective.as_str()),
+        ("predictive", "stepwise")
+    );
+    assert!(!status.alarms.iter().any(|alarm| alarm.contains("predictive")), "{status:?}");
+}

@@ -13,26 +13,24 @@ use super::vms::Vms;
 use crate::clock;
 use crate::config::AgentConfig;
 
-/// Starts sampling; ends when the control thread does.
+/// Starts sampling; ends when the control thread does. Tells why there is no RAPL to read, if there is none:
+/// the controller is `stepwise` then.
 ///
 /// # Errors
-/// When there is no RAPL to read, or the thread cannot be started.
+/// When the thread cannot be started.
 pub(super) fn start(
     config: &AgentConfig,
     root: &Root,
     vms: Arc<Mutex<Vms>>,
     letters: Sender<Letter>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<String>> {
     let rapl = match RaplMeter::find(root, config.meter.max) {
         Ok(rapl) => rapl,
-        Err(error) => {
-            // The controller steps as the paper's does, and its status says so.
-            tracing::info!(%error, "no RAPL: the policy is stepwise");
-            return Ok(());
-        }
+        Err(error) => return Ok(Some(format!("no RAPL: {error}"))),
     };
     let mut sampler = Sampler { rapl, from: None, vms, letters };
-    Ok(clock::every("fast", config.fast_period, move || sampler.sample())?)
+    clock::every("fast", config.fast_period, move || sampler.sample())?;
+    Ok(None)
 }
 
 struct Sampler {

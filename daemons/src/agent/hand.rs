@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use super::cores::Cores;
 use super::kill::Killer;
+use super::policy::PolicyLog;
 use super::sampler::Sensors;
 use super::vms::Notes;
 use super::{Letter, dry, limit, quota};
@@ -31,6 +32,7 @@ pub(super) struct AgentHand {
     pub(super) notes: Notes,
     /// Nothing is written: what would be done is said.
     pub(super) dry: bool,
+    pub(super) policy: PolicyLog,
     pub(super) waiting: Waiting,
 }
 
@@ -146,6 +148,9 @@ impl Hand<Agent> for AgentHand {
             status.alarms.extend(gauge.alarms(now));
         }
         self.notes.add_to(&mut status);
+        if let Some(line) = self.policy.line(&status, now) {
+            tracing::info!("{line}");
+        }
         status
     }
 

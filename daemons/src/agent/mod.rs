@@ -9,6 +9,7 @@ mod hand;
 mod kill;
 mod lent;
 mod limit;
+mod policy;
 mod quota;
 mod release;
 mod sampler;
@@ -45,6 +46,7 @@ use cores::Cores;
 use hand::AgentHand;
 use kill::Killer;
 pub use lent::Lent;
+use policy::PolicyLog;
 use quota::Quotas;
 use release::ReleaseArgs;
 use vms::{Asked, Vms, discovery};
@@ -243,9 +245,10 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let (settle, of_vms) = (config.settle, Arc::clone(&vms));
     let sensors = sampler::start(&config.meter, meter, settle, &root, of_vms, letters.clone())?;
     discovery::start(config.groups.rescan, Arc::clone(&vms), letters.clone())?;
-    if config.policy == Policy::Predictive {
-        fast::start(config, &root, Arc::clone(&vms), letters.clone())?;
-    }
+    let no_rapl = match config.policy {
+        Policy::Predictive => fast::start(config, &root, Arc::clone(&vms), letters.clone())?,
+        _ => None,
+    };
     let snapshot = Arc::new(Snapshot::<AgentStatus>::default());
     let machine = Agent::new(params, found, at);
     let cores = Cores::start(cpufreq, &root, Arc::clone(&vms), letters.clone())?;
@@ -261,6 +264,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         events: events.clone(),
         notes,
         dry,
+        policy: PolicyLog::new(no_rapl),
         waiting: None,
     };
     let realtime = config.place.realtime;
