@@ -98,14 +98,8 @@ pub struct Params {
     pub lift_stagger: Duration,
     /// How long a raise lasts (2 000 ms); at most the trip time.
     pub lease: Duration,
-    /// Over the limit for this long in an episode: `emergency` (600 ms).
-    pub emergency_after: Duration,
-    /// Over the limit for this long: out-of-band caps; less than the trip time.
-    pub out_of_band_after: Duration,
     /// Healthy and under threshold for this long before an out-of-band cap is lifted (30 s).
     pub out_of_band_hold: Duration,
-    /// Between two out-of-band lifts (5 s).
-    pub out_of_band_stagger: Duration,
     /// Without an answer for this long a server is silent (3 heartbeats).
     pub silent_after: Duration,
     /// Within this time an overload must be gone.
@@ -143,8 +137,8 @@ const fn usual_above_share() -> u32 {
 impl Params {
     /// The documented defaults, for these servers behind these supplies.
     ///
-    /// `trip_time` is 5 s, `out_of_band_after` 2.5 s, `shared_floor` not told, and the lift rule
-    /// [`LiftRule::Restorable`]; every other default stands at its field.
+    /// `trip_time` is 5 s, `shared_floor` not told, and the lift rule [`LiftRule::Restorable`]; every other
+    /// default stands at its field.
     #[must_use]
     pub fn defaults(
         chassis_id: ChassisId,
@@ -168,10 +162,7 @@ impl Params {
             lift_rule: LiftRule::Restorable,
             lift_stagger: Duration::from_millis(100),
             lease: Duration::from_secs(2),
-            emergency_after: Duration::from_millis(600),
-            out_of_band_after: Duration::from_millis(2500),
             out_of_band_hold: Duration::from_secs(30),
-            out_of_band_stagger: Duration::from_secs(5),
             silent_after: heartbeat * 3,
             trip_time: Duration::from_secs(5),
             instance: Instance::default(),

@@ -240,8 +240,6 @@ fn nothing_configured_does_not_panic() {
         lift_hold: zero,
         lift_stagger: zero,
         lease: zero,
-        emergency_after: zero,
-        out_of_band_after: zero,
         silent_after: zero,
         ..params(1)
     };

@@ -65,6 +65,7 @@ pub struct DaemonArgs {
 fn run<C>(
     args: &DaemonArgs,
     config: Result<C, ConfigError>,
+    warnings: impl FnOnce(&C) -> &[String],
     run: impl FnOnce(&C) -> anyhow::Result<()>,
 ) -> ExitCode {
     tls::install_provider();
@@ -76,6 +77,9 @@ fn run<C>(
         }
     };
     if args.check_config {
+        for warning in warnings(&config) {
+            eprintln!("{}: warning: {warning}", args.config.display());
+        }
         println!("{}: ok", args.config.display());
         return ExitCode::SUCCESS;
     }

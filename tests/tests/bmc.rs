@@ -38,7 +38,7 @@ fn lab() -> (Lab, [MockBmc; 2]) {
 
 /// The same two servers and BMCs under another budget.
 fn lab_with(budget_w: i64) -> (Lab, [MockBmc; 2]) {
-    let more = "[out_of_band]\nhold_ms = 2000\nstagger_ms = 500\n[redfish]\ntimeout_ms = 3000\n\
+    let more = "[out_of_band]\nhold_ms = 2000\n[redfish]\ntimeout_ms = 3000\n\
                 credentials_file = \"CREDENTIALS\"\n";
     let lab = Lab::new(steady(2, budget_w, (0.3, 0.95)), more);
     let mut newer = Model::new(Generation::Newer);

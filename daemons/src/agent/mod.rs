@@ -107,7 +107,7 @@ pub fn main(args: &AgentArgs) -> ExitCode {
     match (&args.order, &args.run) {
         (Some(Order::Release(args)), _) => release::main(args),
         (Some(Order::StopPost(args)), _) => release::stop_post(args),
-        (None, Some(args)) => crate::run(args, AgentConfig::load(&args.config), run),
+        (None, Some(args)) => crate::run(args, AgentConfig::load(&args.config), |_| &[], run),
         // The command line has refused it.
         (None, None) => ExitCode::from(2),
     }

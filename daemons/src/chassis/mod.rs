@@ -85,7 +85,9 @@ enum Order {
 pub fn main(args: &ChassisArgs) -> ExitCode {
     match (&args.order, &args.run) {
         (Some(Order::Release(args)), _) => release::main(args),
-        (None, Some(args)) => crate::run(args, ChassisConfig::load(&args.config), run),
+        (None, Some(args)) => {
+            crate::run(args, ChassisConfig::load(&args.config), |config| &config.warnings, run)
+        }
         // The command line has refused it.
         (None, None) => ExitCode::from(2),
     }

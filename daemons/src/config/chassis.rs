@@ -175,7 +175,9 @@ impl ChassisConfig {
         }
         let defaults =
             id.map(|id| Params::defaults(id, budget.unwrap_or(Watts::MAX), rated, slots));
-        let (params, breaker) = defaults.map(|it| read_params(&mut root, it)).unzip();
+        let mut warnings = vec![];
+        let (params, breaker) =
+            defaults.map(|it| read_params(&mut root, it, &mut warnings)).unzip();
         let usual = Duration::from_millis(200);
         let period = params.as_ref().map_or(usual, |params| params.poll_period);
         let most = breaker.map_or(usual, |breaker| breaker.carried);
@@ -212,7 +214,7 @@ impl ChassisConfig {
         }
         root.finish();
         let by_trip_time = breaker.is_some_and(|breaker| breaker.by_trip_time);
-        let warnings = by_trip_time.then(|| TRIP_TIME.to_owned()).into_iter().collect();
+        warnings.extend(by_trip_time.then(|| TRIP_TIME.to_owned()));
         let config = params.map(|params| Self {
             place,
             dry_run,
@@ -325,7 +327,24 @@ fn read_server(
     Some((ServerConfig { id, url: url?, idle: idle?, cap, cap_floor: floor }, core))
 }
 
-fn read_params(root: &mut Section<'_, '_>, mut params: Params) -> (Params, Breaker) {
+/// Reads a key of earlier versions that decides nothing any more, and says what does.
+fn read_dead(
+    section: &mut Section<'_, '_>,
+    (table, key): (&str, &'static str),
+    now: &str,
+    warnings: &mut Vec<String>,
+) {
+    let allowed = "whole milliseconds, 1 to 3600000";
+    if section.optional(key, allowed, millis(1, 3_600_000)).is_some() {
+        warnings.push(format!("{table}.{key} decides nothing any more, and may be removed: {now}"));
+    }
+}
+
+fn read_params(
+    root: &mut Section<'_, '_>,
+    mut params: Params,
+    warnings: &mut Vec<String>,
+) -> (Params, Breaker) {
     let allowed = "whole milliseconds, 1 to 3600000";
     let span = |section: &mut Section<'_, '_>, key, default: &mut Duration| {
         *default = section.or(key, *default, allowed, millis(1, 3_600_000));
@@ -368,7 +387,9 @@ fn read_params(root: &mut Section<'_, '_>, mut params: Params) -> (Params, Break
     span(&mut alert, "lift_stagger_ms", &mut params.lift_stagger);
     span(&mut alert, "heartbeat_ms", &mut params.heartbeat);
     span(&mut alert, "lease_ms", &mut params.lease);
-    span(&mut alert, "emergency_after_ms", &mut params.emergency_after);
+    let now = "every low-priority core goes to its floor when the breaker is a quarter of the way to its trip \
+               ([trip_curve])";
+    read_dead(&mut alert, ("alert", "emergency_after_ms"), now, warnings);
     span(&mut alert, "silent_after_ms", &mut params.silent_after);
     if params.lease > breaker.carried {
         alert.refuse_key("lease_ms", format_args!("no longer than the breaker: {breaker}"));
@@ -379,9 +400,12 @@ fn read_params(root: &mut Section<'_, '_>, mut params: Params) -> (Params, Break
     alert.finish();
 
     let mut out_of_band = root.section("out_of_band");
-    span(&mut out_of_band, "after_ms", &mut params.out_of_band_after);
     span(&mut out_of_band, "hold_ms", &mut params.out_of_band_hold);
-    span(&mut out_of_band, "stagger_ms", &mut params.out_of_band_stagger);
+    let now = "hardware caps come when the breaker is half-way to its trip, or too little time is left for them \
+               ([trip_curve])";
+    read_dead(&mut out_of_band, ("out_of_band", "after_ms"), now, warnings);
+    let now = "at most 5 % of the limit is given back in a second";
+    read_dead(&mut out_of_band, ("out_of_band", "stagger_ms"), now, warnings);
     out_of_band.finish();
     breaker.check(root, &params);
     (params, breaker)
@@ -442,6 +466,24 @@ mod tests {
         }
         let text = problems(&config("100", ""));
         assert!(text.contains("budget_w = 100: above 112 W, what the servers draw idle"), "{text}");
+    }
+
+    #[test]
+    fn keys_that_decide_nothing_any_more_are_accepted_with_a_warning() {
+        let more = "[alert]\nemergency_after_ms = 600\n[out_of_band]\nafter_ms = 2500\nstagger_ms = 5000\n";
+        let old = ChassisConfig::parse("c", &config("250", more)).unwrap();
+        let new = ChassisConfig::parse("c", &config("250", "")).unwrap();
+        assert_eq!((old.params, new.warnings.len()), (new.params, 0));
+        let warned = |key: &str, by: &str| {
+            let hits = old.warnings.iter().filter(|w| w.starts_with(key) && w.contains(by));
+            assert_eq!(hits.count(), 1, "{key}: {:?}", old.warnings);
+        };
+        warned("alert.emergency_after_ms ", "a quarter of the way to its trip");
+        warned("out_of_band.after_ms ", "half-way to its trip");
+        warned("out_of_band.stagger_ms ", "5 % of the limit");
+        assert_eq!(old.warnings.len(), 3, "one for each");
+        let text = problems(&config("250", "[out_of_band]\nafter_ms = -1"));
+        assert!(text.contains("out_of_band.after_ms = -1: whole milliseconds"), "{text}");
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub struct Program {
 /// Runs the daemon until SIGTERM or SIGINT.
 #[must_use]
 pub fn main(args: &DaemonArgs) -> ExitCode {
-    crate::run(args, PlaceConfig::load(&args.config), run)
+    crate::run(args, PlaceConfig::load(&args.config), |_| &[], run)
 }
 
 /// What the thread that reads the file is told.

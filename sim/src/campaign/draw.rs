@@ -35,10 +35,8 @@ const CALM_SHARE: f64 = 0.75;
 const FLOOR_SHARE: f64 = 0.95;
 /// Samples of the load that its peak is looked for in.
 const SAMPLES: u32 = 240;
-/// Within this time an overload must be gone, and what of it is not the manager's patience.
+/// For so long the manager waits for an answer of a BMC.
 const TRIP_TIME: Duration = Duration::from_secs(5);
-/// Two polls, the wire, and a BMC's action.
-const HARDWARE: Duration = Duration::from_millis(2000);
 
 /// A fault that never ends.
 const NEVER: Instant = Instant::from_nanos(u64::MAX / 2);
@@ -245,7 +243,7 @@ fn controllers(chance: &mut Chance, plant: PlantSpec, seed: u64, end: Instant) -
     let policy = one_of(chance, &[Policy::Stepwise, Policy::Predictive]);
     let floating = chance.happens(150_000);
     let even = chance.happens(250_000);
-    let (meter, supply_meter) = (plant.meter, plant.supply_meter);
+    let meter = plant.meter;
     let mut setup = Setup::new(plant, policy, seed, end.since(Instant::ZERO));
 
     let refresh = meter.refresh.max(Duration::from_millis(200));
@@ -257,8 +255,6 @@ fn controllers(chance: &mut Chance, plant: PlantSpec, seed: u64, end: Instant) -
     }
     setup.chassis.shares = if even { SharePolicy::Even } else { SharePolicy::CriticalFirst };
     setup.chassis.trip_time = TRIP_TIME;
-    setup.chassis.out_of_band_after =
-        TRIP_TIME.saturating_sub(HARDWARE + supply_meter.refresh + supply_meter.lag);
     for (slot, server) in setup.chassis.servers.iter_mut().zip(&setup.plant.servers) {
         // Some servers have no path.
         let floor = hardware_floor(&server.model);
