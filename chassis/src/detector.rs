@@ -39,13 +39,22 @@ struct Cusum {
     sum: f64,
     /// Found, until the sum is back at 0.
     on: bool,
+    /// Both, without the newest reading.
+    before: (f64, bool),
 }
 
 impl Cusum {
     /// Takes a reading that lies so many standard deviations above the mean that is to be found.
     fn take(&mut self, above: f64) {
-        self.sum = (self.sum + above + HALF_SHIFT).clamp(0.0, HIGHEST);
-        self.on = self.sum >= BOUND || (self.on && self.sum > 0.0);
+        self.before = (self.sum, self.on);
+        self.take_again(above);
+    }
+
+    /// The newest reading lies elsewhere than it was taken for.
+    fn take_again(&mut self, above: f64) {
+        let (sum, on) = self.before;
+        self.sum = (sum + above + HALF_SHIFT).clamp(0.0, HIGHEST);
+        self.on = self.sum >= BOUND || (on && self.sum > 0.0);
     }
 }
 
@@ -60,6 +69,21 @@ pub(crate) struct Scale {
     pub(crate) threshold: f64,
     /// One standard deviation of the readings' noise, as a share of the limit.
     pub(crate) noise: f64,
+}
+
+impl Scale {
+    fn sigma(&self) -> f64 {
+        self.noise.max(1e-4)
+    }
+
+    fn above_threshold(&self) -> f64 {
+        (self.share - self.threshold) / self.sigma()
+    }
+
+    /// The whole shift lies above the limit: at the limit itself there is no excess.
+    fn above_limit(&self) -> f64 {
+        (self.share - 1.0) / self.sigma() - 2.0 * HALF_SHIFT
+    }
 }
 
 /// See the module.
@@ -86,13 +110,22 @@ impl Detector {
 
     /// Takes a reading of the draw.
     pub(crate) fn take(&mut self, now: Instant, scale: Scale) {
-        let Scale { share, trip_share, threshold, noise } = scale;
-        let noise = noise.max(1e-4);
-        self.high.take((share - threshold) / noise);
-        // The whole shift lies above the limit: at the limit itself there is no excess.
-        self.excess.take((share - 1.0) / noise - 2.0 * HALF_SHIFT);
-        self.far = share > 1.0 + ALONE * noise;
+        self.high.take(scale.above_threshold());
+        self.excess.take(scale.above_limit());
+        self.judge(now, scale);
+    }
 
+    /// The limit has moved: the newest reading counts under the new one. What was summed up before stays, for a
+    /// limit that moves every second must not hide an excess that takes several to find.
+    pub(crate) fn take_again(&mut self, now: Instant, scale: Scale) {
+        self.high.take_again(scale.above_threshold());
+        self.excess.take_again(scale.above_limit());
+        self.judge(now, scale);
+    }
+
+    fn judge(&mut self, now: Instant, scale: Scale) {
+        let Scale { share, trip_share, .. } = scale;
+        self.far = share > 1.0 + ALONE * scale.sigma();
         let gap = self.newest.map_or(Duration::ZERO, |(at, _)| (now - at).min(LONGEST_GAP));
         self.trip.take(trip_share, 1.0, gap.as_secs_f64());
         self.newest = Some((now, trip_share));
@@ -116,11 +149,6 @@ impl Detector {
     /// Seconds until it trips, should the draw stay as it was last read.
     pub(crate) fn left_s(&self) -> f64 {
         self.newest.map_or(f64::INFINITY, |(_, share)| self.trip.left_s(share))
-    }
-
-    /// Another limit: what was summed up says nothing of it. The breaker's heat stays.
-    pub(crate) fn limit_moved(&mut self) {
-        (self.high, self.excess, self.far) = (Cusum::default(), Cusum::default(), false);
     }
 }
 

@@ -50,9 +50,6 @@ impl Chassis {
             }
         }
         self.cross_check(now, total);
-        if self.limit() != limit {
-            self.detector.limit_moved();
-        }
 
         self.observe(now, self.judged(now, total), true);
         (self.unplanned, self.polled) = (true, true);
@@ -61,10 +58,9 @@ impl Chassis {
     /// Another limit takes effect at once, on the reading that there is.
     pub(super) fn limit_moved(&mut self, now: Instant) {
         self.unplanned = true;
-        self.detector.limit_moved();
         if let Some(read) = self.reading(now) {
             let draw = self.judged(now, read);
-            self.detector.take(now, self.scale(now, draw));
+            self.detector.take_again(now, self.scale(now, draw));
             self.begin_if_high(now, draw);
         }
     }
