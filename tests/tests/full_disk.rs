@@ -233,3 +233,47 @@ fn daemons_start_on_a_full_disk_and_hold_the_budget_on_one_that_becomes_full() {
     lab.wait_restored(&before, "");
     assert_eq!(lab.replay("chassis")["mismatches"], 0);
 }
+
+#[test]
+fn a_budget_that_cannot_be_written_down_is_refused_or_said_not_to_last() {
+    let mut lab = Lab::new(steady(1, 600, (0.2, 0.2)), "");
+    lab.start("chassis");
+    let ready = |lab: &Lab| lab.wait("ready", |lab| lab.get("chassis", "/readyz").0 == 200);
+    ready(&lab);
+    let state = lab.home("chassis").join("state");
+    let [end, ledger] = ["budget-end", "ledger"].map(|name| state.join(format!("{name}.json.tmp")));
+    let put = |lab: &Lab, body: Value| {
+        let url = lab.url("chassis", "/v1/budget");
+        lab.call(|client| client.put(url).body(body.to_string()))
+    };
+    let in_force = |lab: &Lab| lab.chassis().expect("a status").budget_w.as_f64();
+    let next_life = |lab: &mut Lab| {
+        lab.kill("chassis");
+        lab.start("chassis");
+        ready(lab);
+    };
+
+    // An end that would be forgotten would leave a lower budget for good.
+    block(&end);
+    let (status, text) = put(&lab, json!({"budget_w": 450, "force": true, "for_s": 60}));
+    assert!(status == 500 && text.contains("nothing was changed"), "{text}");
+    assert_eq!(in_force(&lab), 600.0);
+    let (status, text) = put(&lab, json!({"budget_w": 500, "force": true}));
+    assert_eq!((status, in_force(&lab)), (200, 500.0), "{text}");
+    next_life(&mut lab);
+    assert_eq!(in_force(&lab), 500.0);
+    unblock(&end);
+
+    // The ledger still holds the budget from before: so its end must be there as well.
+    let (status, text) = put(&lab, json!({"budget_w": 480, "force": true, "for_s": 3600}));
+    assert_eq!(status, 200, "{text}");
+    block(&ledger);
+    let (status, text) = put(&lab, json!({"budget_w": 450, "force": true, "for_s": 7200}));
+    assert!(status == 500 && text.contains("could not be written down"), "{text}");
+    assert_eq!(in_force(&lab), 450.0);
+    next_life(&mut lab);
+    let answer: Value = serde_json::from_str(&lab.get("chassis", "/v1/budget").1).expect("JSON");
+    assert_eq!(answer["budget_w"], json!(480.0), "{answer}");
+    assert!(answer["until_unix_s"].is_u64(), "a lower budget for good: {answer}");
+    unblock(&ledger);
+}

@@ -31,6 +31,8 @@ use crate::tls::Tls;
 const ENFORCE_WITHIN: Duration = Duration::from_secs(5);
 /// A budget for longer than a year is one for good.
 const FOR_MAX: Duration = Duration::from_secs(366 * 86_400);
+/// Why a fenced manager sets no budget.
+const OVERRULED: &str = "refused: another manager rules this chassis";
 /// Why a fenced manager is not ready: it lives, and does not do its work.
 const FENCED: &str =
     "fenced: another manager rules this chassis, and this one sends nothing; stop one of them";
@@ -216,7 +218,7 @@ async fn set_budget(
     let fenced = status.state == ChassisState::Fenced;
     let accepted = !fenced && (weighed.fits() || request.force || asked >= status.budget_w);
     let reason = match (fenced, accepted) {
-        (true, _) => "refused: another manager rules this chassis".to_owned(),
+        (true, _) => OVERRULED.to_owned(),
         (_, true) => weighed.to_string(),
         (_, false) => format!("refused unless forced: {weighed}"),
     };
@@ -251,8 +253,14 @@ async fn reset_budget(
 ) -> Result<Response, Refused> {
     let status = api.status()?;
     let (from, to) = (status.budget_w.as_f64(), api.budget_max.as_f64());
-    tracing::info!(who = caller.name(), from, to, "budget");
-    change_budget(&api, None, None, &Weighed::of(&status, api.budget_max)).await
+    let accepted = status.state != ChassisState::Fenced;
+    tracing::info!(who = caller.name(), from, to, accepted, "budget");
+    let weighed = Weighed::of(&status, api.budget_max);
+    if !accepted {
+        let answer = api.answer(&weighed, api.budget_max, OVERRULED.to_owned())?;
+        return Ok((StatusCode::CONFLICT, Json(answer)).into_response());
+    }
+    change_budget(&api, None, None, &weighed).await
 }
 
 /// Answers once the chassis is under the new budget, or says that it is not yet.
@@ -291,6 +299,12 @@ async fn change_budget(
         }
     };
     let enforced = tokio::time::timeout(ENFORCE_WITHIN, enforced).await.is_ok();
+    let in_force = http::newest(&api.snapshot)?.budget_w;
+    if !enforced && in_force != budget {
+        let reason = format!("not in force: {in_force} are, by another order or another manager");
+        let answer = api.answer(weighed, budget, reason)?;
+        return Ok((StatusCode::CONFLICT, Json(answer)).into_response());
+    }
     if !api.ledger_written.load(Ordering::Relaxed) {
         let what = "the budget is in force, but could not be written down: see the log";
         return Err(Refused(StatusCode::INTERNAL_SERVER_ERROR, what.into()));
@@ -328,6 +342,19 @@ mod tests {
             (r#"{"budget_w":"2000"}"#, "invalid type"),
             (r#"{"budget_w":2000,"x":1}"#, "unknown field"),
             (r#"{"budget_w":-1}"#, "above 1344"),
+            (r#"{"budget_w":NaN}"#, "body is not valid"),
+            (r#"{"budget_w":1e999}"#, "body is not valid"),
+            (r#"{"budget_w":1e300}"#, "is not a power"),
+            (r#"{"budget_w":1e-300}"#, "above 1344"),
+            (r#"{"budget_w":9223372036854775807}"#, "is not a power"),
+            (r#"{"budget_w":null}"#, "invalid type"),
+            (r#"{"budget_w":2000,"budget_w":1500}"#, "duplicate field"),
+            (r#"{"budget_w":2000}{"budget_w":1500}"#, "trailing characters"),
+            (r#"{"for_s":60}"#, "missing field"),
+            (r#"{"budget_w":2000,"for_s":18446744073709551615}"#, "1 to 31622400"),
+            (r#"{"budget_w":2000,"for_s":18446744073709551616}"#, "invalid"),
+            (r#"{"budget_w":2000,"for_s":0.5}"#, "invalid type"),
+            (r#"{"budget_w":2000,"force":"yes"}"#, "invalid type"),
             (r#"{"budget_w":0}"#, "above 1344"),
             (r#"{"budget_w":1344,"force":true}"#, "above 1344"),
             (r#"{"budget_w":2451,"dry_run":true}"#, "at most 2450"),
@@ -401,7 +428,25 @@ mod tests {
         api.snapshot.set(fenced, clock::now());
         let (got, text) = put(&api, r#"{"budget_w":2400,"force":true}"#).await;
         assert!(got == 409 && text.contains("another manager rules"), "{text}");
+        let request = http::from_here("DELETE", "/v1/budget", String::new());
+        let answer = routes(api.clone()).oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), 409, "nor does it take one back");
         assert!(inbox.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn who_was_overtaken_by_another_order_is_told_so() {
+        let (api, inbox) = working(1500);
+        let snapshot = Arc::clone(&api.snapshot);
+        let other = std::thread::spawn(move || {
+            inbox.recv().unwrap();
+            snapshot.set(status(Watts::from_whole(1800), 1500), clock::now());
+        });
+        let (got, text) = put(&api, r#"{"budget_w":1900}"#).await;
+        other.join().unwrap();
+        let answer: BudgetAnswer = serde_json::from_str(&text).unwrap();
+        assert_eq!((got, answer.accepted, answer.enforced), (409, false, false), "{text}");
+        assert!(answer.reason.starts_with("not in force: 1800.0 W are"), "{text}");
     }
 
     #[tokio::test]

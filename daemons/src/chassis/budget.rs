@@ -30,6 +30,27 @@ struct End {
     until_unix_s: u64,
 }
 
+/// What is on disk: the newest end, and that of the budget which was in force when it was ordered. The
+/// ledger is written after this file, so that a crash in between leaves the earlier budget in force.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ends {
+    #[serde(flatten)]
+    newest: End,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    before: Option<End>,
+}
+
+impl Ends {
+    /// The end of this budget, if it has one here.
+    fn of(&self, budget: Option<Watts>) -> Option<End> {
+        self.all().find(|end| Some(end.budget_w) == budget)
+    }
+
+    fn all(&self) -> impl Iterator<Item = End> {
+        [Some(self.newest), self.before].into_iter().flatten()
+    }
+}
+
 /// Why a budget was not ordered.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unordered {
@@ -46,6 +67,9 @@ pub(super) struct BudgetOrders {
     letters: Sender<Letter>,
     /// `None` in a dry run, which leaves its folder alone.
     path: Option<PathBuf>,
+    /// Held for an order, and as long as the disk takes for it.
+    order: Mutex<()>,
+    /// Held for a moment: who asks for it must not wait for the disk.
     end: Mutex<Option<End>>,
 }
 
@@ -61,9 +85,9 @@ impl BudgetOrders {
         dry: bool,
     ) -> io::Result<Self> {
         let path = folder.join("budget-end.json");
-        let end: Option<End> = state::read(&path)?;
-        let end = end.filter(|end| Some(end.budget_w) == ledger.budget_w);
-        Ok(Self { letters, path: (!dry).then_some(path), end: Mutex::new(end) })
+        let end = state::read::<Ends>(&path)?.and_then(|ends| ends.of(ledger.budget_w));
+        let path = (!dry).then_some(path);
+        Ok(Self { letters, path, order: Mutex::default(), end: Mutex::new(end) })
     }
 
     /// Orders a lower budget, until then or until somebody takes it back.
@@ -73,16 +97,19 @@ impl BudgetOrders {
     /// # Errors
     /// When the end cannot be written, or the daemon stops; then nothing was changed.
     pub(super) fn lower(&self, budget: Watts, until: Option<u64>) -> Result<(), Unordered> {
-        let mut end = lock(&self.end);
+        let _one = lock(&self.order);
         let new = until.map(|until_unix_s| End { budget_w: budget, until_unix_s });
         if let Some(path) = &self.path {
-            match &new {
-                Some(new) => state::write(path, new)?,
-                None => remove(path)?,
+            match new {
+                Some(newest) => {
+                    let before = lock(&self.end).filter(|end| end.budget_w != budget);
+                    state::write(path, &Ends { newest, before })?;
+                }
+                None => forget(path, budget)?,
             }
         }
         self.send(Some(budget))?;
-        *end = new;
+        *lock(&self.end) = new;
         Ok(())
     }
 
@@ -91,9 +118,9 @@ impl BudgetOrders {
     /// # Errors
     /// When the daemon stops.
     pub(super) fn reset(&self) -> Result<(), Unordered> {
-        let mut end = lock(&self.end);
+        let _one = lock(&self.order);
         self.send(None)?;
-        *end = None;
+        *lock(&self.end) = None;
         Ok(())
     }
 
@@ -104,8 +131,9 @@ impl BudgetOrders {
 
     /// Takes the lower budget back once its time is over; `false` when nobody is there to hear it.
     fn end_if_over(&self, now_unix_s: u64) -> bool {
-        let mut end = lock(&self.end);
-        let Some(over) = end.take_if(|end| end.until_unix_s <= now_unix_s) else { return true };
+        let _one = lock(&self.order);
+        let over = lock(&self.end).take_if(|end| end.until_unix_s <= now_unix_s);
+        let Some(over) = over else { return true };
         let was = over.budget_w.as_f64();
         tracing::info!(was, "the lower budget's time is over: the configured one is back");
         self.send(None).is_ok()
@@ -130,7 +158,15 @@ pub(super) fn unix_s() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs()
 }
 
-fn remove(path: &Path) -> io::Result<()> {
+/// Takes the end of `budget` out of the file. Those of other budgets stay: one may still be in force.
+fn forget(path: &Path, budget: Watts) -> io::Result<()> {
+    let Some(ends) = state::read::<Ends>(path)? else { return Ok(()) };
+    if ends.of(Some(budget)).is_none() {
+        return Ok(());
+    }
+    if let Some(newest) = ends.all().find(|end| end.budget_w != budget) {
+        return state::write(path, &Ends { newest, before: None });
+    }
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -204,6 +240,39 @@ mod tests {
         orders.reset().unwrap();
         orders.end_if_over(5000);
         assert_eq!((ordered(&inbox), orders.until()), (vec![Some(LOWER), None], None));
+    }
+
+    #[test]
+    fn a_crash_before_the_ledger_is_written_leaves_no_budget_without_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let until = |ledger| start(folder.path(), Some(ledger)).0.until();
+        let (lower, higher) = (Watts::from_whole(2200), Watts::from_whole(2400));
+        let (orders, _inbox) = start(folder.path(), None);
+        orders.lower(LOWER, Some(1000)).unwrap();
+        orders.lower(lower, Some(2000)).unwrap();
+        assert_eq!((until(LOWER), until(lower), until(higher)), (Some(1000), Some(2000), None));
+        orders.lower(higher, None).unwrap();
+        assert_eq!((until(lower), until(higher)), (Some(2000), None));
+        orders.lower(lower, None).unwrap();
+        assert_eq!((until(LOWER), until(lower)), (Some(1000), None), "it has no end any more");
+    }
+
+    #[test]
+    fn what_an_earlier_version_wrote_down_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let old = r#"{"budget_w": 2300.0, "until_unix_s": 1000}"#;
+        std::fs::write(folder.path().join("budget-end.json"), old).unwrap();
+        assert_eq!(start(folder.path(), Some(LOWER)).0.until(), Some(1000));
+    }
+
+    #[test]
+    fn nobody_who_asks_for_the_end_waits_for_a_disk_that_stalls() {
+        let folder = tempfile::tempdir().unwrap();
+        let (orders, _inbox) = start(folder.path(), None);
+        orders.lower(LOWER, Some(1000)).unwrap();
+        // As an order does that is being written down.
+        let _stalled = lock(&orders.order);
+        assert_eq!(orders.until(), Some(1000));
     }
 
     #[test]
