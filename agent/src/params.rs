@@ -12,7 +12,7 @@ use crate::throttle::Floors;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// The paper's: low-priority cores to the floor, then four cores a step back up.
+    /// The paper's: low-priority cores to the floor, then back up in steps; see [`Steps`] for how large.
     Stepwise,
     /// Ours: the p-states that just fit, by a model learnt on line; `Stepwise` while that is not trusted.
     Predictive,
