@@ -44,6 +44,8 @@ pub struct Chassis {
     event: Option<CappingEvent>,
     /// What is drawn by servers that report nothing: at once when it rises, slowly when it falls.
     unseen: Watts,
+    /// Every agent that should answer has, by the last poll.
+    all_heard: bool,
     /// Somebody gets less than it needs.
     lacking: bool,
     /// What is shared out is less than what user-facing work needs.
@@ -119,6 +121,7 @@ impl Chassis {
             agents,
             event: None,
             unseen: Watts::ZERO,
+            all_heard: false,
             lacking: false,
             slows_user_facing: false,
             sighted: false,

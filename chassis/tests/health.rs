@@ -307,3 +307,15 @@ fn a_server_that_an_earlier_manager_ruled_counts_with_all_that_is_read_beside_th
         assert!(granted + W(250) <= sharable, "{granted} of {sharable}");
     }
 }
+
+#[test]
+fn a_start_with_a_silent_server_lowers_no_fallback_below_a_draw() {
+    let mut w = World::new(params(4));
+    w.beside = Some(W(40));
+    w.agent(0).answers = false;
+    w.run(ms(20_000));
+    for i in 1..4 {
+        let lowest = w.alerts_to(i).iter().map(|(_, alert)| alert.fallback_w).min().unwrap();
+        assert!(lowest > W(150), "{lowest}");
+    }
+}

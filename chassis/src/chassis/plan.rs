@@ -73,7 +73,8 @@ impl Chassis {
             }
         }
         // What is drawn beside the reports can be read; a blind manager has to believe the bounds.
-        let read = self.sees().then_some(self.unseen);
+        // Before every agent has spoken to this start of the manager, the reports leave far too much.
+        let read = (self.sees() && self.all_heard).then_some(self.unseen);
         let unseen = unseen.min(read.unwrap_or(Watts::MAX));
         let beside = unheard.map_or(unseen, |w| (unseen + w).max(read.unwrap_or_default()));
         sure + beside
@@ -94,7 +95,10 @@ impl Chassis {
     pub(super) fn follow_unseen(&mut self, now: Instant, total: Watts) {
         let seen = self.reported_sum(now) + self.shared.at_least(total);
         let unseen = (total - seen).at_least_zero();
-        self.unseen = unseen.max(self.unseen - (self.unseen - unseen).per(16));
+        let before = if self.all_heard { self.unseen } else { unseen };
+        self.unseen = unseen.max(before - (before - unseen).per(16));
+        let heard = |a: &Agent| a.slot != Slot::Managed || a.report.is_some();
+        self.all_heard = self.agents.iter().all(heard);
     }
 
     /// What server `agent` asks for; with even shares nobody asks for anything.
