@@ -47,13 +47,14 @@ impl Overdraw {
         self.first.is_some()
     }
 
-    /// Whether a message with this target answers a report that showed the overdraw, and does not allow it. A target that
-    /// is missed by no more than noise allows it: the others pay for so little.
+    /// Whether a message with this target answers a report that showed the overdraw, and does not allow it. By
+    /// as little as one sample's noise the target must be missed for a while.
     pub(crate) fn is_known(&self, echo: Option<Instant>, target: Watts) -> bool {
-        let (Some(first), Some(draw)) = (self.first, self.samples.mean()) else {
-            return false;
-        };
-        echo.is_some_and(|echo| echo >= first) && self.tuning.clearly_over(draw, target)
+        let newest = self.first.zip(self.samples.newest()).zip(self.samples.mean());
+        let Some(((first, (newest, _)), mean)) = newest else { return false };
+        let lasts = newest.since(first) >= self.tuning.patience && mean > target;
+        let missed = lasts || self.tuning.clearly_over(mean, target);
+        missed && echo.is_some_and(|echo| echo >= first)
     }
 
     /// Whether nobody has answered it for too long.
@@ -64,7 +65,7 @@ impl Overdraw {
 
     /// The newest draw, if it is too much.
     pub(crate) fn draw(&self) -> Option<Watts> {
-        self.samples.newest()
+        self.samples.newest().map(|(_, watts)| watts)
     }
 }
 
@@ -104,6 +105,9 @@ mod tests {
         ] {
             assert_eq!(it.is_known(echo.map(ms), w(target)), known, "{echo:?} {target}");
         }
+        let it = overdraw(&[(1000, 210), (1700, 204), (2400, 204), (3000, 204)]);
+        assert!(it.is_known(Some(ms(1200)), w(203)) && !it.is_known(Some(ms(1200)), w(206)));
+        assert!(!overdraw(&[(1000, 210), (1700, 204)]).is_known(Some(ms(1200)), w(203)), "so soon");
         assert!(!overdraw(&[(1000, 206)]).is_known(Some(ms(2000)), w(100)), "noise");
     }
 

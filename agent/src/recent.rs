@@ -29,8 +29,8 @@ impl Recent {
         self.values.push_back((now, watts));
     }
 
-    pub(crate) fn newest(&self) -> Option<Watts> {
-        self.values.back().map(|(_, watts)| *watts)
+    pub(crate) fn newest(&self) -> Option<(Instant, Watts)> {
+        self.values.back().copied()
     }
 
     pub(crate) fn mean(&self) -> Option<Watts> {

@@ -148,7 +148,7 @@ fn who_was_lifted_too_early_waits_no_longer_once_its_cap_holds_nothing_back() {
     let mut w = escalated(4);
     load(&mut w, 300, true);
     w.run(ms(25_000));
-    load(&mut w, 300, false);
+    load(&mut w, 230, false);
     w.until(ChassisState::OutOfBand);
     load(&mut w, 300, true);
     w.run(ms(20_000));
