@@ -17,6 +17,15 @@ const TRACE_PPM: u32 = 50_000;
 /// Within this time the others take over what a lost supply carried.
 const TAKEN_OVER: Duration = Duration::from_secs(1);
 
+/// A supply that carries this share of the draw (20 %) shows when the others' draw moves by [`MOVED_PPM`].
+const SHOWS_PPM: u32 = 200_000;
+
+/// See [`SHOWS_PPM`]: 10 %, far beyond how finely a supply's meter counts.
+const MOVED_PPM: u32 = 100_000;
+
+/// In so many readings in a row (a second).
+const STUCK_AFTER: u8 = 5;
+
 /// Readings of the last second.
 const RECENT: usize = 16;
 
@@ -36,6 +45,8 @@ pub(crate) enum Fault {
     NoReading(usize),
     /// Below zero, or far beyond the rating.
     Absurd(usize),
+    /// The reading stays the same while the others' draw moves.
+    Stuck(usize),
     /// Nothing at all is drawn, by supplies that each may read zero.
     NoDraw,
 }
@@ -62,6 +73,10 @@ struct Known {
     unreadable: Option<Instant>,
     /// The others carry its part since it cannot be read.
     lost: bool,
+    /// What the others carried when its reading last changed.
+    others: Watts,
+    /// Readings in a row that were the same although the others' moved.
+    same: u8,
 }
 
 /// The power supplies as last polled.
@@ -91,6 +106,8 @@ impl Supplies {
                 part: Watts::ZERO,
                 unreadable: None,
                 lost: false,
+                others: Watts::ZERO,
+                same: 0,
             })
             .collect();
         let rated = known.iter().map(|k| k.rated).sum();
@@ -133,12 +150,32 @@ impl Supplies {
         if self.taken_at.is_some_and(|newest| poll.taken_at < newest) {
             return Outcome::Old;
         }
+        self.notice_stuck(&poll.supplies);
         // A lost feed counts at once, even where the meters have not moved yet.
         self.learn_states(now, &poll.supplies);
         match sum(&self.known, &poll.supplies) {
             Err(fault) => Outcome::Missing(fault),
             Ok(_) if self.taken_at == Some(poll.taken_at) => Outcome::Old,
             Ok(total) => Outcome::Fresh(total),
+        }
+    }
+
+    /// A constant reading is suspicious only while the rest moves; one that changes is believed again.
+    fn notice_stuck(&mut self, supplies: &[Supply]) {
+        let total: Watts = supplies.iter().filter_map(|s| s.input).sum();
+        for (known, supply) in self.known.iter_mut().zip(supplies) {
+            let Some(part) = supply.input.filter(|_| supply.state == SupplyState::Active) else {
+                known.same = 0;
+                continue;
+            };
+            let others = total - part;
+            if part != known.part || part < total.ppm(SHOWS_PPM) {
+                (known.others, known.same) = (others, 0);
+                continue;
+            }
+            let moved = (others - known.others).max(known.others - others);
+            let suspicious = moved > known.others.ppm(MOVED_PPM);
+            known.same = if suspicious { known.same.saturating_add(1) } else { 0 };
         }
     }
 
@@ -257,6 +294,9 @@ fn sum(known: &[Known], supplies: &[Supply]) -> Result<Watts, Fault> {
         if input < Watts::ZERO || input > known.rated.ppm(ABSURD_PPM) {
             return Err(Fault::Absurd(i));
         }
+        if known.same >= STUCK_AFTER {
+            return Err(Fault::Stuck(i));
+        }
         total += input;
     }
     if total > Watts::ZERO { Ok(total) } else { Err(Fault::NoDraw) }
@@ -299,6 +339,32 @@ mod tests {
             let mut s = supplies();
             assert_eq!(s.take(Instant::from_millis(1), &poll(1, a, b)), outcome, "{a:?} {b:?}");
             assert_eq!(s.capacity(), W(capacity), "{a:?} {b:?}");
+        }
+    }
+
+    #[test]
+    fn a_reading_that_stands_still_while_the_others_move_is_none() {
+        let take = |s: &mut Supplies, n: u64, a, b| {
+            s.take(
+                Instant::from_millis(200 * n),
+                &poll(200 * n, (Active, Some(a)), (Active, Some(b))),
+            )
+        };
+        // The other's draw; the first reading that is none.
+        for (stuck, other, first) in [
+            (200, 240, Some(14)), // five readings after the move
+            (200, 160, Some(14)),
+            (200, 215, None), // within what loads that are not shared evenly do
+            (8, 240, None),   // a supply that rests carries next to nothing
+        ] {
+            let mut s = supplies();
+            let missing = |outcome| outcome == Outcome::Missing(Fault::Stuck(0));
+            let found = (0..40).find(|&n| {
+                let b = if n < 10 { 200 } else { other };
+                missing(take(&mut s, n + 1, stuck, b))
+            });
+            assert_eq!(found, first, "{stuck} {other}");
+            assert_eq!(take(&mut s, 100, stuck + 1, other), Outcome::Fresh(W(stuck + 1 + other)));
         }
     }
 

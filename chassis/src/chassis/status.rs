@@ -150,6 +150,9 @@ fn describe(fault: Fault) -> String {
         Fault::Absurd(i) => {
             format!("power supply {i} reads less than zero or far more than its rating")
         }
+        Fault::Stuck(i) => format!(
+            "power supply {i} reads the same while what the others carry has moved by more than 10 %"
+        ),
         Fault::NoDraw => "every power supply reads zero".to_owned(),
     }
 }
