@@ -263,22 +263,23 @@ fn measured_load_has_a_row_for_every_budget_and_policy() {
         ],
     );
     let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 6 * 6);
-    let shares: Vec<_> = rows[..6].iter().map(|row| (&row["policy"], &row["shares"])).collect();
+    assert_eq!(rows.len(), 6 * 7);
+    let shares: Vec<_> = rows[..7].iter().map(|row| (&row["policy"], &row["shares"])).collect();
     let expected = serde_json::json!([
         ["none", null],
         ["full-server", "even"],
         ["paper", "even"],
         ["stepwise", "critical-first"],
         ["predictive", "critical-first"],
-        ["oracle", null]
+        ["oracle", null],
+        ["oracle-at-set-point", null]
     ]);
     assert_eq!(serde_json::json!(shares), expected);
     assert!(rows.iter().all(|row| row["data"] == "made" && row["seed"] == 1));
     // At 102 and 100 % the load fits: there is nothing to use.
-    assert!(rows[..12].iter().all(|row| row["budget_used_ratio"].is_null()));
-    assert!(rows[12..].iter().all(|row| row["budget_used_ratio"].is_f64()), "{report}");
-    assert_eq!(report["goals"].as_array().map(Vec::len), Some(1));
+    assert!(rows[..14].iter().all(|row| row["budget_used_ratio"].is_null()));
+    assert!(rows[14..].iter().all(|row| row["budget_used_ratio"].is_f64()), "{report}");
+    assert_eq!(report["goals"].as_array().map(Vec::len), Some(6));
 
     let some = "--budgets 90 --policies none,stepwise,oracle --seeds 2 --unequal";
     let one = run(&format!("{some} --threads 1"));
