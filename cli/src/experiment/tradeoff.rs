@@ -33,7 +33,7 @@ pub(crate) struct Choice {
     /// Margins of stepwise, as shares of the cap [default: 0,0.005,0.01,0.02,0.03,0.04,0.06,0.08]
     #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = margin_share)]
     margins_share: Vec<f64>,
-    /// Shares of time that predictive may be above the cap [default: 0.003,0.01,0.03,0.1]
+    /// Shares of time that predictive may be above the cap [default: 0.003,0.01,0.03,0.1,0.2,0.3]
     #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = margin_share)]
     above_shares: Vec<f64>,
     /// Further mean service times of one request, in milliseconds, under --service-cap-w [default: 1,5,20]

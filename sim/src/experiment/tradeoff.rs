@@ -50,7 +50,7 @@ impl Default for Options {
         Self {
             server: server::Options { caps_w, seeds, arrivals, ..server::Options::default() },
             margins_share: vec![0.0, 0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08],
-            above_shares: vec![0.003, 0.01, 0.03, 0.1],
+            above_shares: vec![0.003, 0.01, 0.03, 0.1, 0.2, 0.3],
             services_ms: vec![1.0, 5.0, 20.0],
             service_cap_w: 230.0,
         }
