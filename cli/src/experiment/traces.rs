@@ -258,7 +258,9 @@ fn words(options: &Options) -> String {
          share; `paper` is stepwise with even shares and the plain timer; `stepwise` and `predictive` have \
          critical-first shares; `oracle` knows the load, and `oracle-at-set-point` is held at 99 % of the \
          budget, where controllers aim. A budget near the idle draw cannot be kept by anybody: below \
-         100 %, only budgets count under which the oracle throttles no user-facing core.",
+         100 %, only budgets count under which the oracle throttles no user-facing core. Where \
+         `oracle-at-set-point` throttles some, what is drawn with every batch core at its floor is \
+         within 1 % of the budget: then meters' noise decides what a controller can keep.",
         from = if options.skip_hours.is_some() {
             "from a given hour on"
         } else {
