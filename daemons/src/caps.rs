@@ -203,16 +203,16 @@ fn unwritten(error: &io::Error) -> CapError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::sync::{Arc, Mutex};
 
-    /// A device with a limit in watts, which refuses so many changes.
+    /// A device with a limit in watts, which refuses so many changes. It raises no lower limit.
     #[derive(Clone, Default)]
-    struct Device(Arc<Mutex<(i64, u32)>>);
+    pub(crate) struct Device(Arc<Mutex<(i64, u32)>>);
 
     impl Device {
-        fn change(&self, watts: i64) -> Result<(), CapError> {
+        pub(crate) fn change(&self, watts: i64) -> Result<(), CapError> {
             let mut device = self.0.lock().unwrap();
             if device.1 > 0 {
                 device.1 -= 1;
@@ -221,7 +221,7 @@ mod tests {
             device.0 = watts;
             Ok(())
         }
-        fn limit(&self) -> i64 {
+        pub(crate) fn limit(&self) -> i64 {
             self.0.lock().unwrap().0
         }
         fn refuse(&self, times: u32) {
@@ -234,8 +234,8 @@ mod tests {
         fn read(&mut self) -> Result<i64, CapError> {
             Ok(self.limit())
         }
-        fn set(&mut self, watts: Watts, _: &i64) -> Result<(), CapError> {
-            self.change(watts.milli() / 1000)
+        fn set(&mut self, watts: Watts, original: &i64) -> Result<(), CapError> {
+            self.change((watts.milli() / 1000).min(*original))
         }
         fn put_back(&mut self, original: &i64) -> Result<(), CapError> {
             self.change(*original)
@@ -247,7 +247,7 @@ mod tests {
 
     const CAP: Watts = Watts::from_whole(180);
 
-    fn device() -> Device {
+    pub(crate) fn device() -> Device {
         Device(Arc::new(Mutex::new((300, 0))))
     }
 

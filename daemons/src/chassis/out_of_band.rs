@@ -365,40 +365,8 @@ fn way(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
-
-    /// A device with a limit in watts.
-    #[derive(Clone)]
-    struct Device(Arc<Mutex<i64>>);
-
-    impl Device {
-        fn limit(&self) -> i64 {
-            *self.0.lock().unwrap()
-        }
-        fn change(&self, watts: i64) {
-            *self.0.lock().unwrap() = watts;
-        }
-    }
-
-    impl Cap for Device {
-        type State = i64;
-        fn read(&mut self) -> Result<i64, CapError> {
-            Ok(self.limit())
-        }
-        fn set(&mut self, watts: Watts, original: &i64) -> Result<(), CapError> {
-            self.change((watts.milli() / 1000).min(*original));
-            Ok(())
-        }
-        fn put_back(&mut self, original: &i64) -> Result<(), CapError> {
-            self.change(*original);
-            Ok(())
-        }
-        fn is_on(now: &i64, original: &i64) -> bool {
-            now < original
-        }
-    }
+    use crate::caps::tests::{Device, device};
 
     impl InForce for i64 {
         fn watts(&self) -> Option<Watts> {
@@ -408,7 +376,7 @@ mod tests {
 
     /// A way to a device whose usual limit is 300 W, and its original's file.
     fn looked_at(folder: &Path) -> (Way, Device, std::path::PathBuf) {
-        let device = Device(Arc::new(Mutex::new(300)));
+        let device = device();
         let file = folder.join("s01.json");
         let kept = Kept::open(device.clone(), &file, "slot s01").unwrap();
         let mut way = Way::new(ServerId::new("s01").unwrap(), kept, || None);
@@ -430,7 +398,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (mut way, device, file) = looked_at(folder.path());
         assert_eq!(look(&mut way), None, "a limit from before the start is somebody's own");
-        device.change(180);
+        device.change(180).unwrap();
         assert_eq!(look(&mut way), None, "it may be an agent's that has not said so yet");
         assert_eq!(look(&mut way), Some(Some(180)));
         assert!(file.exists(), "the next life must give it back, too");
@@ -439,10 +407,10 @@ mod tests {
         assert_eq!(look(&mut way), None);
 
         // Whoever set it takes it away again.
-        device.change(170);
+        device.change(170).unwrap();
         look(&mut way);
         assert_eq!(look(&mut way), Some(Some(170)));
-        device.change(300);
+        device.change(300).unwrap();
         assert_eq!(look(&mut way), Some(None));
         assert!(look(&mut way).is_none() && !file.exists());
     }
@@ -451,14 +419,14 @@ mod tests {
     fn an_agents_own_limit_and_another_managers_cap_are_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let (mut way, device, file) = looked_at(folder.path());
-        device.change(180);
+        device.change(180).unwrap();
         look(&mut way);
         // The report that says so has come; or the manager was fenced.
         way.adopts.store(false, Ordering::Relaxed);
         assert_eq!((look(&mut way), look(&mut way)), (None, None));
         way.adopts.store(true, Ordering::Relaxed);
         assert_eq!(look(&mut way), None, "seen anew");
-        device.change(300);
+        device.change(300).unwrap();
         assert_eq!(look(&mut way), None);
         assert!(!file.exists());
     }
@@ -470,15 +438,15 @@ mod tests {
         let watts = Watts::from_whole;
         way.obey(Some(watts(180))).unwrap();
         assert_eq!(look(&mut way), Some(Some(180)));
-        device.change(150);
+        device.change(150).unwrap();
         assert_eq!(look(&mut way), Some(Some(150)), "somebody has lowered it");
-        device.change(300);
+        device.change(300).unwrap();
         assert_eq!((look(&mut way), device.limit()), (None, 180), "it was gone");
         way.obey(None).unwrap();
         assert_eq!((look(&mut way), device.limit()), (None, 300));
 
         // Ours adds nothing to a lower limit: there is nothing to keep on, and nothing to adopt.
-        device.change(160);
+        device.change(160).unwrap();
         way.obey(Some(watts(180))).unwrap();
         assert_eq!((look(&mut way), device.limit()), (None, 160));
         way.obey(None).unwrap();
