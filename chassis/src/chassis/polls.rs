@@ -75,19 +75,17 @@ impl Chassis {
         let guard = if measured { Watts::ZERO } else { limit.ppm(self.tuning.estimate_guard_ppm) };
         let fits = self.is_calm(now, draw + guard);
         let threshold = limit.ppm(self.params.alert_ppm);
-        let overdrawn = self.is_overdrawn();
         let (gap, hold) = (self.params.poll() * 2, self.params.lift_hold);
-        let below = self.aim(draw) - draw;
         if let Some(event) = &mut self.event {
             event.fits(now, fits, gap, hold);
             if draw >= threshold {
                 event.high_at = now;
             }
             self.integral.take(Deviation {
-                below,
+                below: self.aim(draw) - draw,
                 limit,
                 lacking: self.lacking && measured,
-                overdrawn,
+                overdrawn: self.is_overdrawn(),
                 excess: self.detector.is_excess(),
                 gain_ppm: self.tuning.integral_ppm,
                 most_ppm: self.tuning.integral_most_ppm,
