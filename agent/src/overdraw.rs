@@ -50,8 +50,11 @@ impl Overdraw {
     /// Whether a message with this target answers a report that showed the overdraw, and does not allow it. By
     /// as little as one sample's noise the target must be missed for a while.
     pub(crate) fn is_known(&self, echo: Option<Instant>, target: Watts) -> bool {
-        let newest = self.first.zip(self.samples.newest()).zip(self.samples.mean());
-        let Some(((first, (newest, _)), mean)) = newest else { return false };
+        let (Some(first), Some((newest, _)), Some(mean)) =
+            (self.first, self.samples.newest(), self.samples.mean())
+        else {
+            return false;
+        };
         let lasts = newest.since(first) >= self.tuning.patience && mean > target;
         let missed = lasts || self.tuning.clearly_over(mean, target);
         missed && echo.is_some_and(|echo| echo >= first)

@@ -60,14 +60,13 @@ impl Claim {
     }
 
     /// Its part of watts that nobody needs.
-    fn by_size(&self) -> u64 {
-        u64::from(self.cores.max(1)) * u64::from(self.weight.max(1))
+    fn by_size(&self) -> u128 {
+        u128::from(self.cores.max(1)) * u128::from(self.weight.max(1))
     }
 
     /// Its part of watts that are needed, if it lacks `lack`; never zero, which no order could be made of.
-    fn by_need(&self, lack: Watts) -> u64 {
-        let lack_mw = u64::try_from(lack.milli()).unwrap_or(0).min(u64::from(u32::MAX));
-        lack_mw.max(1) * u64::from(self.weight.max(1))
+    fn by_need(&self, lack: Watts) -> u128 {
+        mw(lack).clamp(1, u128::from(u32::MAX)) * u128::from(self.weight.max(1))
     }
 }
 
@@ -89,7 +88,7 @@ pub(crate) struct Party {
 /// Splits `pool`. The sum of what everybody gets is at most `pool`, and nothing of it is left.
 pub(crate) fn allocate(pool: Watts, claims: &[Claim]) -> Vec<Watts> {
     let mut shares = vec![Watts::ZERO; claims.len()];
-    let sizes: Vec<u64> = claims.iter().map(Claim::by_size).collect();
+    let sizes: Vec<u128> = claims.iter().map(Claim::by_size).collect();
     let mut rest = pool.at_least_zero();
 
     let min = |c: &Claim| c.min.at_least_zero();
@@ -99,13 +98,13 @@ pub(crate) fn allocate(pool: Watts, claims: &[Claim]) -> Vec<Watts> {
     fill_in_proportion(&mut shares, &mut rest, claims.iter().map(min));
     fill_in_proportion(&mut shares, &mut rest, claims.iter().map(base));
     fill_in_proportion(&mut shares, &mut rest, claims.iter().map(Claim::guarded_base));
-    let needs: Vec<u64> = claims.iter().map(|c| c.by_need(demand(c) - c.guarded_base())).collect();
+    let needs: Vec<u128> = claims.iter().map(|c| c.by_need(demand(c) - c.guarded_base())).collect();
     fill_by_weight(&mut shares, &mut rest, &needs, claims.iter().map(demand));
     fill_by_weight(&mut shares, &mut rest, &sizes, claims.iter().map(peak));
 
-    let all = sizes.iter().copied().map(u128::from).sum();
+    let all = sizes.iter().sum();
     for (share, size) in shares.iter_mut().zip(&sizes) {
-        *share += part(rest, (*size).into(), all);
+        *share += part(rest, *size, all);
     }
     round(pool, &mut shares);
     shares
@@ -117,8 +116,7 @@ fn fill_in_proportion(shares: &mut [Watts], rest: &mut Watts, goals: impl Iterat
         goals.zip(shares.iter()).map(|(goal, share)| (goal - *share).at_least_zero()).collect();
     let sum: Watts = steps.iter().copied().sum();
     for (share, step) in shares.iter_mut().zip(steps) {
-        let (step_mw, sum_mw) = (step.milli().unsigned_abs(), sum.milli().unsigned_abs());
-        *share += if sum <= *rest { step } else { part(*rest, step_mw.into(), sum_mw.into()) };
+        *share += if sum <= *rest { step } else { part(*rest, mw(step), mw(sum)) };
     }
     *rest = (*rest - sum).at_least_zero();
 }
@@ -128,35 +126,38 @@ fn fill_in_proportion(shares: &mut [Watts], rest: &mut Watts, goals: impl Iterat
 fn fill_by_weight(
     shares: &mut [Watts],
     rest: &mut Watts,
-    weights: &[u64],
+    weights: &[u128],
     goals: impl Iterator<Item = Watts>,
 ) {
     let steps: Vec<Watts> =
         goals.zip(shares.iter()).map(|(goal, share)| (goal - *share).at_least_zero()).collect();
-    let lacks = |i: usize| i128::from(steps[i].milli());
+    let lacks = |i: usize| mw(steps[i]);
 
     // Those that lack least for their weight are content first.
     let mut order: Vec<usize> = (0..shares.len()).collect();
     order.sort_by(|&a, &b| {
-        (lacks(a) * i128::from(weights[b]))
-            .cmp(&(lacks(b) * i128::from(weights[a])))
+        (lacks(a).saturating_mul(weights[b]))
+            .cmp(&lacks(b).saturating_mul(weights[a]))
             .then(a.cmp(&b))
     });
-    let mut all: u128 = weights.iter().copied().map(u128::from).sum();
+    let mut all: u128 = weights.iter().sum();
     for i in order {
-        let weight = weights[i].into();
-        let given = steps[i].min(part(*rest, weight, all));
+        let given = steps[i].min(part(*rest, weights[i], all));
         shares[i] += given;
         *rest -= given;
-        all -= weight;
+        all -= weights[i];
     }
 }
 
 /// `watts · some ÷ all`, rounded down.
 fn part(watts: Watts, some: u128, all: u128) -> Watts {
-    let watts_mw = u128::from(watts.at_least_zero().milli().unsigned_abs());
-    let exact = watts_mw.saturating_mul(some) / all.max(1);
+    let exact = mw(watts).saturating_mul(some) / all.max(1);
     Watts::from_milli(i64::try_from(exact).unwrap_or(0))
+}
+
+/// Milliwatts, at least zero.
+fn mw(watts: Watts) -> u128 {
+    watts.at_least_zero().milli().unsigned_abs().into()
 }
 
 /// Rounded towards zero to whole steps.

@@ -17,25 +17,26 @@ pub(crate) const ACTUATION: Duration = Duration::from_millis(1500);
 /// time that the operator allows, and by 1 % at least.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SetPoint {
-    /// At most this share of the limit, in parts per million.
-    most_ppm: u32,
     /// So many standard deviations of the flicker lie between the set point and the limit: the normal
     /// quantile of the share of time above it.
     sigmas: f64,
 }
 
 impl SetPoint {
+    /// At most this share of the limit, in parts per million.
+    const MOST_PPM: u32 = 990_000;
+
     /// For this share of 100 ms means above the limit, in parts per million.
     #[must_use]
     pub fn new(above_share_ppm: u32) -> Self {
-        Self { most_ppm: 990_000, sigmas: normal_quantile(f64::from(above_share_ppm) / 1e6) }
+        Self { sigmas: normal_quantile(f64::from(above_share_ppm) / 1e6) }
     }
 
     /// Under this limit, with 100 ms means that deviate by `flicker_w` watts from their mean.
     #[must_use]
     pub fn under(&self, limit: Watts, flicker_w: f64) -> Watts {
         let flicker = Watts::from_f64(self.sigmas * flicker_w).unwrap_or_default();
-        limit.ppm(self.most_ppm).min(limit - flicker)
+        limit.ppm(Self::MOST_PPM).min(limit - flicker)
     }
 }
 

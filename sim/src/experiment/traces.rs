@@ -21,7 +21,7 @@ use crate::replay::{
 };
 use crate::rng::{Purpose, Stream};
 use crate::trace::Trace;
-use crate::world::{Checks, METER_CLASS, Violation, World};
+use crate::world::{Checks, METER_CLASS, SET_POINT, Violation, World};
 
 /// A run begins in the middle of a load, with a manager that has not heard of any server. What that does to
 /// user-facing cores is no policy's, and is not counted.
@@ -49,9 +49,6 @@ pub enum Keeper {
     /// The same, held where controllers aim: at 99 % of the budget.
     OracleAtSetPoint,
 }
-
-/// Where controllers aim, as a share of the limit; flicker of the draw may lower theirs further.
-const SET_POINT: f64 = 0.99;
 
 impl Keeper {
     /// All of them, in the order of reports.

@@ -78,8 +78,8 @@ pub(crate) struct SumRule {
 /// Draws are means of about the last two seconds: of this share of each window of 100 ms.
 const DRAW_GAIN: f64 = 0.05;
 
-/// No set point is above this share of the limit.
-const SET_POINT: f64 = 0.99;
+/// Where controllers aim, as a share of the limit; flicker of the draw may lower theirs further.
+pub(crate) const SET_POINT: f64 = 0.99;
 
 /// A draw so far above the cap is no breach of it: a share, and watts.
 const DRAW_SLACK: (f64, f64) = (0.03, 5.0);
