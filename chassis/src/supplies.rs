@@ -92,6 +92,8 @@ pub(crate) struct Supplies {
     worst_age: Duration,
     /// While one cannot be read: what the others carried lately.
     others: VecDeque<(Instant, Watts)>,
+    /// One came back: until then the others' draw rises by what that one carries.
+    settles_at: Instant,
 }
 
 impl Supplies {
@@ -121,6 +123,7 @@ impl Supplies {
             fault: None,
             worst_age,
             others: VecDeque::new(),
+            settles_at: now,
         }
     }
 
@@ -190,6 +193,9 @@ impl Supplies {
             if unreadable(supply) {
                 known.unreadable = known.unreadable.or(Some(now));
             } else {
+                if supply.state == SupplyState::Active && !known.is_read_to_carry() {
+                    self.settles_at = now + TAKEN_OVER;
+                }
                 known.state = supply.state;
                 known.part = supply.input.unwrap_or(known.part).at_least_zero();
                 (known.unreadable, known.lost) = (None, false);
@@ -200,7 +206,7 @@ impl Supplies {
     }
 
     /// A supply that cannot be read has gone when the others rise by half of what it carried within a
-    /// second.
+    /// second; not where one of the others has just come back, or can be read again.
     fn notice_losses(&mut self, now: Instant, supplies: &[Supply]) {
         if self.known.iter().all(|k| k.unreadable.is_none()) {
             self.others.clear();
@@ -208,6 +214,11 @@ impl Supplies {
         }
         let readable = supplies.iter().filter(|s| s.state != SupplyState::Unknown);
         let carried: Watts = readable.filter_map(|s| s.input).sum();
+        if now < self.settles_at {
+            self.others.clear();
+            self.others.push_back((now, carried));
+            return;
+        }
         if self.others.is_empty() {
             // From before it went: its neighbours' parts as they were.
             let before = self.before(supplies);
@@ -275,6 +286,11 @@ impl Supplies {
 }
 
 impl Known {
+    /// Whether its draw was part of the newest reading.
+    fn is_read_to_carry(&self) -> bool {
+        self.state == SupplyState::Active && self.unreadable.is_none()
+    }
+
     fn carries(&self, now: Instant) -> bool {
         matches!(self.state, SupplyState::Active | SupplyState::Standby)
             && !self.lost
@@ -399,6 +415,33 @@ mod tests {
                 s.take(Instant::from_millis(t), &poll(t, (Active, Some(a)), (Unknown, None)));
             }
             assert_eq!(s.capacity(), W(capacity), "{parts:?} {rises:?}");
+        }
+    }
+
+    #[test]
+    fn a_supply_that_comes_back_takes_nothing_over_from_one_that_cannot_be_read() {
+        for away in [(Failed, Some(0)), (Unknown, None)] {
+            let mut s = Supplies::new(&[W(1000); 3], Duration::from_secs(5), Instant::ZERO);
+            let mut take = |n: u64, parts: [(SupplyState, Option<i64>); 3]| {
+                let supply =
+                    |(state, input): (_, Option<i64>)| Supply { state, input: input.map(W) };
+                let taken_at = Instant::from_millis(200 * n);
+                let supplies = parts.into_iter().map(supply).collect();
+                s.take(taken_at, &Poll { supplies, taken_at });
+                s.capacity()
+            };
+            let (full, blind) = ((Active, Some(300)), (Unknown, None));
+            take(1, [full; 3]);
+            (2..20).for_each(|n| _ = take(n, [full, full, blind]));
+            (20..30).for_each(|n| _ = take(n, [full, away, blind]));
+            // Its state is known before its meter has moved.
+            take(30, [full, (Active, Some(1)), blind]);
+            let back = (31..60).map(|n| take(n, [full, full, blind])).min();
+            assert_eq!(back, Some(W(3000)), "{away:?}");
+
+            // Later one that goes is found as ever.
+            let half = (Active, Some(450));
+            assert_eq!(take(60, [half, half, blind]), W(2000), "{away:?}");
         }
     }
 
