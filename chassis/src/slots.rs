@@ -381,6 +381,13 @@ impl Agent {
         most.into_iter().flatten().min().or(held)
     }
 
+    /// Whether its draw is bounded, or known, when it has no cap.
+    pub(crate) fn is_bounded_without_cap(&self) -> bool {
+        let reports = self.slot == Slot::Managed && self.needs.need().is_some();
+        let bounded = self.server.max_w.is_some() || self.highest > Watts::ZERO;
+        reports || bounded || self.out_of_band.certain().is_some()
+    }
+
     /// Its mean draw, if it lies above its cap, for so long, by more than meters explain.
     pub(crate) fn overdraws(&self, now: Instant, at_least: Duration) -> Option<Watts> {
         let since = self.overdraw.since?;

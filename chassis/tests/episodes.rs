@@ -538,6 +538,26 @@ fn a_manager_that_never_had_a_reading_releases_by_the_reports() {
 }
 
 #[test]
+fn blind_a_server_that_nothing_but_its_cap_bounds_keeps_that_cap() {
+    let mut w = World::new(params(12));
+    (0..12).for_each(|i| w.agent(i).power = Some(W(100)));
+    w.agent(5).power = None; // it has never said what it draws
+    w.total = None;
+    w.run(ms(5_000));
+    assert_eq!((w.state(), capped(&w)), (ChassisState::Blind, 12));
+    w.run(ms(60_000));
+    assert_eq!(capped(&w), 1, "the others' draws are known, and it is held");
+    w.clear();
+    w.run(ms(60_000));
+    assert!(w.alerts_to(5).iter().all(|(_, alert)| alert.level == Level::Cap));
+    assert!(w.alerts_to(4).iter().all(|(_, alert)| alert.level == Level::Watch), "no new event");
+
+    w.total = Some(W(1300));
+    w.run(ms(1_000));
+    assert_eq!((w.state(), capped(&w)), (ChassisState::Normal, 0));
+}
+
+#[test]
 fn blind_before_the_shared_watts_are_known_they_are_a_tenth_of_the_budget() {
     let mut w = World::new(params(12));
     w.run(ms(150)); // one reading

@@ -7,6 +7,7 @@ use ballast_types::wire::{Alert, EventKind, Level, SharePolicy, VERSION};
 use ballast_types::{Instant, Watts};
 
 use super::{Chassis, level};
+use crate::slots::Agent;
 use crate::{LiftRule, Output};
 
 impl Chassis {
@@ -116,7 +117,7 @@ impl Chassis {
         let servers = u32::try_from(self.agents.len().max(1)).unwrap_or(u32::MAX);
         let stagger = self.params.lift_stagger.min(self.tuning.release_within / servers);
         while self.releases() && self.release_at <= now {
-            let Some(i) = self.agents.iter().position(|a| a.unreleased) else { return };
+            let Some(i) = self.agents.iter().position(|a| self.may_release(a)) else { return };
             self.agents[i].unreleased = false;
             if self.agents[i].is_messaged() {
                 self.send(now, i);
@@ -128,7 +129,13 @@ impl Chassis {
     /// Whether a server's turn is to come. An event that has ended was looked at: with the supplies' readings,
     /// or with every server's report.
     pub(super) fn releases(&self) -> bool {
-        self.event.is_none() && self.speaks() && self.agents.iter().any(|a| a.unreleased)
+        self.event.is_none() && self.speaks() && self.agents.iter().any(|a| self.may_release(a))
+    }
+
+    /// Whether server `agent` is to be released. Without sight one whose cap is all that bounds its draw keeps
+    /// that cap: once it had none, nobody could tell whether everything fits, and all would be capped again.
+    fn may_release(&self, agent: &Agent) -> bool {
+        agent.unreleased && (!self.blind || agent.is_bounded_without_cap())
     }
 
     /// The place of server `i` within the heartbeat.
