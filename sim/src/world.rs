@@ -389,7 +389,10 @@ impl World {
                 self.start_agent(server);
             }
             Fault::AgentStalls(server) => {
-                self.around.sum.agent_starts(self.around.now, server);
+                // It may have been killed meanwhile.
+                if self.agents[server].is_some() {
+                    self.around.sum.agent_starts(self.around.now, server);
+                }
                 self.resume(server);
             }
             Fault::ChassisDown => self.start_chassis(0),
@@ -517,9 +520,10 @@ impl World {
             }
         } else if self.chassis[manager].is_some() && self.stalled[self.number(manager)].is_none() {
             self.around.polls += 1;
+            self.around.managers[manager].polls += 1;
             let poll = self.poll(manager);
             self.tell_chassis(manager, chassis::Input::Psu(poll));
-            if self.around.polls.is_multiple_of(POLLS_A_LOOK) {
+            if self.around.managers[manager].polls.is_multiple_of(POLLS_A_LOOK) {
                 self.look_at_caps(manager);
             }
         }
@@ -673,6 +677,10 @@ impl World {
             return;
         }
         self.note_shares(machine);
+        // A fenced manager judges no budget, and takes none back: an operator's lower one ends with its rule.
+        if self.chassis[0].as_ref().is_some_and(chassis::Chassis::is_fenced) {
+            self.around.budget_is(None);
+        }
         let due = match self.agents.get(machine) {
             Some(agent) => {
                 let due = agent.as_ref().and_then(Machine::poll_timeout);

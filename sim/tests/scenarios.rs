@@ -9,7 +9,9 @@ use ballast_agent_core::{Agent, Found, Input, Memory, Output, Params, Policy, Re
 use ballast_chassis_core::{Ledger, Output as ChassisOutput};
 use ballast_sim::plant::{Load, PlantSpec, Profile, ServerSpec, SupplySpec, VmLoad};
 use ballast_sim::scenario::{DemoOptions, default_budget, demo};
-use ballast_sim::world::{Checks, Fault, FaultPlan, MeterFault, Rogue, Setup, Window, World};
+use ballast_sim::world::{
+    Checks, Excuse, Fault, FaultPlan, MeterFault, Rewind, Rogue, Setup, Window, World,
+};
 use ballast_types::wire::{Alert, ChassisState, EventKind, Level, Report, SharePolicy, Slot};
 use ballast_types::{
     Core, CoreId, Epoch, Instant, KiloHertz, Ladder, Machine, OnExtreme, PowerModel, Seq, VmClass,
@@ -596,4 +598,67 @@ fn row_14_a_supply_that_is_not_listed_hides_no_draw() {
         above < 30,
         "row 14: the servers alone are above the budget for {above} tenths of a second"
     );
+}
+
+// ---- what the campaign's oracles judge ----
+
+/// An agent is killed while its process stands still, and stays down when that ends.
+#[test]
+fn who_is_dead_is_not_taken_for_one_that_nobody_caps() {
+    let plant = chassis(4, |_, class| match class {
+        VmClass::UserFacing => Profile::Constant(0.3),
+        VmClass::NonUserFacing => Profile::Constant(1.0),
+    });
+    let faults = [(5.0, END, Fault::AgentDown(0)), (6.0, 8.0, Fault::AgentStalls(0))];
+    let mut setup = setup(plant, Policy::Stepwise, 1, &faults);
+    setup.checks = Checks { sum_of_caps: true, ..Checks::NONE };
+    let world = run(setup, 30.0);
+    assert!(world.outcome().capping_events > 0, "the load must be too much");
+}
+
+/// A manager is fenced that has accepted a lower budget, and the one that has fenced it goes away.
+#[test]
+fn a_lower_budget_ends_with_the_rule_of_who_accepted_it() {
+    let plant = steady(4, 0.8);
+    let (peak, _) = unrestricted(&plant, 5);
+    for second in [None, Some((10.0, 12.0, Fault::SecondManager { copied: false }))] {
+        let plant = PlantSpec { budget: Watts::from_f64(1.1 * peak).unwrap(), ..plant.clone() };
+        let mut setup = setup(plant, Policy::Stepwise, 1, second.as_slice());
+        setup.checks = Checks { breaker: true, ..Checks::NONE };
+        setup.budgets = vec![(at(1.0), Some(Watts::from_f64(0.95 * peak).unwrap()))];
+        let world = run(setup, 120.0);
+        let held = world.plant().power().as_f64() < 0.96 * peak;
+        assert_eq!(held, second.is_none(), "{second:?}");
+    }
+}
+
+/// No manager runs, and the only agent has lost its memory.
+#[test]
+fn an_agent_that_was_told_nothing_is_no_actor() {
+    let mut plant = steady(1, 0.9);
+    let (peak, _) = unrestricted(&plant, 5);
+    plant.budget = Watts::from_f64(0.95 * peak).unwrap();
+    for (memory, excuse) in [(true, Some(Excuse::LastActor)), (false, None)] {
+        let mut faults = vec![(5.0, END, Fault::ChassisStalls)];
+        faults.extend(memory.then_some((6.0, 7.0, Fault::Memory(0, Rewind::Lost))));
+        let mut setup = setup(plant.clone(), Policy::Stepwise, 1, &faults);
+        setup.checks = Checks { breaker: true, ..Checks::NONE };
+        let broken = World::new(setup).run(at(120.0)).err();
+        assert_eq!(broken.map(|violation| violation.excuse), memory.then_some(excuse));
+    }
+}
+
+/// A hardware cap that no ledger knows of is found by whoever rules, with another manager beside it.
+#[test]
+fn of_two_managers_both_look_at_the_caps() {
+    for from in [8.0, 8.2] {
+        let second = Fault::SecondManager { copied: false };
+        let faults = [(5.0, 5.5, Fault::Ledger(Rewind::Lost)), (from, END, second)];
+        let mut setup = setup(steady(4, 0.3), Policy::Stepwise, 1, &faults);
+        let capped = setup.plant.servers[0].id.clone();
+        let out_of_band = vec![(capped, Watts::from_whole(160))];
+        setup.ledger = Ledger { epoch: Epoch(3), out_of_band, ..Ledger::default() };
+        let world = run(setup, 60.0);
+        assert_eq!(world.hardware_cap(0), None, "the second manager comes at {from} s");
+    }
 }

@@ -108,6 +108,7 @@ pub(crate) struct Manager {
     /// The first ledger that was written: an old backup.
     pub(crate) first_ledger: Option<chassis::Ledger>,
     pub(crate) level: Vec<Level>,
+    pub(crate) polls: u64,
     pub(crate) tape: Option<ChassisTape>,
 }
 
@@ -123,6 +124,7 @@ impl Manager {
             found: chassis::Ledger::default(),
             first_ledger: None,
             level: vec![Level::Watch; servers],
+            polls: 0,
             tape: record.then(Tape::default),
         }
     }
@@ -273,7 +275,9 @@ impl Around {
 
         let hits = |fault: &Fault, server| fault.server().is_none_or(|n| n == server);
         let out_of_reach = |server: usize| {
-            let software = lately.iter().any(|f| f.stops_software() && hits(f, server));
+            let stopped = lately.iter().any(|f| f.stops_software() && hits(f, server));
+            // An agent that has lost its memory, and that no manager has spoken to since, knows no cap.
+            let software = stopped || self.sum.was_told_nothing(server);
             let no_path = !self.has_slot[server];
             let hardware = lately.iter().any(|f| f.stops_hardware() && hits(f, server));
             software && (no_path || hardware)
@@ -373,7 +377,8 @@ impl Around {
         }
         if self.checks.sum_of_draws {
             let draws = self.by_window.look(self.now, &self.plant);
-            if let Some(what) = self.sum.overdrawn(self.now, limit_w, &draws) {
+            let reported = self.hosts.iter().map(|host| host.reported);
+            if let Some(what) = self.sum.overdrawn(self.now, limit_w, &draws, reported) {
                 self.violated(Promise::SumOfDraws, what);
             }
         }

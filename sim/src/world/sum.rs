@@ -13,14 +13,17 @@
 //! - without a manager, what such servers hold above the even share: they know an older fallback, and
 //!   nobody is there to make the others pay for it;
 //! - without a manager, what **a restarted agent** holds above the cap that it has forgotten, for as long
-//!   as it obeys nobody: its memory may be lost or older, and fallbacks are lowered with the next message.
+//!   as it obeys nobody: its memory may be lost or older, and fallbacks are lowered with the next message;
+//! - with a manager that does not reach it, what such an agent holds above that cap and above the fallback
+//!   that it knew before: nobody can tell that its memory is older.
 //!
 //! What servers draw beyond their caps is paid for by the others while the chassis is above its set point:
 //! below it there is nothing to pay for.
 //!
-//! A server that has not answered for a minute counts with what it draws, for the supplies show that. A
-//! dead agent counts with its last cap, an agent that was never told anything with its even share, and
-//! a server that is capped out of band with no more than that cap.
+//! A server that has not answered for a minute counts with what it draws, as far as the supplies show that:
+//! what others report beyond what they draw hides as much. A dead agent counts with its last cap, an agent
+//! that was never told anything with its even share, and a server that is capped out of band with no more
+//! than that cap.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -37,13 +40,24 @@ struct Held {
     fallback: Option<Watts>,
     /// The out-of-band cap: its hardware draws no more.
     out_of_band: Option<Watts>,
-    /// The mean draw of the last seconds, in watts.
+    /// The mean draw of the last seconds, and what was reported of it, in watts.
     draw_w: f64,
+    reported_w: f64,
     alive: bool,
-    /// When it was last restarted, and the last cap that a message gave it; until it obeys a message.
-    before: Option<(Instant, Watts)>,
+    /// Of an agent that was restarted; until it obeys a message.
+    before: Option<Before>,
     /// Since when it does not answer the manager.
     unheard: Option<Instant>,
+}
+
+/// What an agent knew before its restart.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    /// When it was last restarted.
+    at: Instant,
+    /// The last cap that a message gave it.
+    cap: Watts,
+    fallback: Watts,
 }
 
 /// What a manager says of itself.
@@ -93,6 +107,15 @@ const ORDER_SLACK_PPM: u32 = 20_000;
 /// For so long the others may take to pay for who draws more than its cap.
 const PAID_WITHIN: Duration = Duration::from_secs(10);
 
+/// How a server's manager stands to it.
+#[derive(Clone, Copy, Debug)]
+struct Manager {
+    alive: bool,
+    reaches: bool,
+    /// What others report beyond what they draw, in watts.
+    hidden_w: f64,
+}
+
 /// What the caps in force add up to, and what is allowed.
 struct Sums {
     caps: Watts,
@@ -131,8 +154,11 @@ impl SumRule {
     /// An agent starts.
     pub(crate) fn agent_starts(&mut self, now: Instant, server: usize) {
         let held = &mut self.held[server];
-        let told = held.before.map(|(_, told)| told).or(held.cap).or(held.fallback);
-        held.before = told.map(|told| (now, told));
+        let known = held.cap.or(held.fallback);
+        let known =
+            known.map(|cap| Before { at: now, cap, fallback: held.fallback.unwrap_or(cap) });
+        // Of several restarts on end the first one counts.
+        held.before = held.before.map(|before| Before { at: now, ..before }).or(known);
         held.alive = true;
     }
 
@@ -144,6 +170,12 @@ impl SumRule {
     /// An agent obeyed a message.
     pub(crate) fn agent_obeyed(&mut self, server: usize) {
         self.held[server].before = None;
+    }
+
+    /// Whether the agent runs, and knows neither a cap nor a fallback.
+    pub(crate) fn was_told_nothing(&self, server: usize) -> bool {
+        let held = &self.held[server];
+        held.alive && held.cap.is_none() && held.fallback.is_none()
     }
 
     /// A manager starts.
@@ -203,16 +235,18 @@ impl SumRule {
         ))
     }
 
-    /// Takes what was drawn in the last 100 ms under a limit, in watts. What is wrong, if servers have
-    /// drawn more than their caps for long and nobody paid for it.
+    /// Takes what was drawn in the last 100 ms under a limit, in watts, and what servers have last reported of
+    /// it. What is wrong, if servers have drawn more than their caps for long and nobody paid for it.
     pub(crate) fn overdrawn(
         &mut self,
         now: Instant,
         limit_w: f64,
         draws: &MeanDraws,
+        reported: impl Iterator<Item = Watts>,
     ) -> Option<String> {
-        for (held, draw_w) in self.held.iter_mut().zip(&draws.servers_w) {
+        for ((held, draw_w), told) in self.held.iter_mut().zip(&draws.servers_w).zip(reported) {
             held.draw_w += DRAW_GAIN * (draw_w - held.draw_w);
+            held.reported_w += DRAW_GAIN * (told.as_f64() - held.reported_w);
         }
         self.input_w += DRAW_GAIN * (draws.input_w - self.input_w);
 
@@ -245,10 +279,12 @@ impl SumRule {
         let sharing = self.sharing.as_ref()?;
         let shared = self.shared.iter().map(|&(_, w)| w).max()?;
         let even = self.even_share()?;
+        let hidden_w = self.hidden_w(&sharing.answers);
         let (mut sum, mut draws) = (Watts::ZERO, Watts::ZERO);
         let (mut beyond_reach, mut unpaid) = (Watts::ZERO, Watts::ZERO);
         for (held, &answers) in self.held.iter().zip(&sharing.answers) {
-            let watts = held.counts(now, even, two, self.manager_alive);
+            let manager = Manager { alive: self.manager_alive, reaches: answers, hidden_w };
+            let watts = held.counts(now, even, two, manager);
             sum += watts;
             draws += watts.max(held.breach());
             match (answers && held.alive, self.manager_alive) {
@@ -260,28 +296,37 @@ impl SumRule {
         let allowed = shared.max(beyond_reach) + unpaid;
         Some(Sums { caps: sum, draws, shared, allowed, from })
     }
+
+    /// What the servers that answer report beyond what they draw, in watts.
+    fn hidden_w(&self, answers: &[bool]) -> f64 {
+        let answering = self.held.iter().zip(answers).filter(|(_, answers)| **answers);
+        answering.map(|(held, _)| (held.reported_w - held.draw_w).max(0.0)).sum()
+    }
 }
 
 impl Held {
-    /// What it counts with by its cap. With a manager (`ruled`) it is told anew within two leases of a
-    /// restart.
-    fn counts(&self, now: Instant, even: Watts, two_leases: Duration, ruled: bool) -> Watts {
-        let recent = self.before.filter(|&(at, _)| !ruled || now <= at + two_leases);
+    /// What it counts with by its cap. A manager that reaches it tells it anew within two leases of a restart.
+    fn counts(&self, now: Instant, even: Watts, two_leases: Duration, manager: Manager) -> Watts {
+        let recent = self.before.filter(|b| !manager.alive || now <= b.at + two_leases);
+        let beyond_reach = self.before.filter(|_| !manager.reaches);
+        let knew = recent.map(|b| b.cap).or(beyond_reach.map(|b| b.cap.max(b.fallback)));
         let watts = match (self.cap, self.fallback) {
-            (_, None) => recent.map_or(even, |(_, before)| before),
+            (_, None) => recent.map_or(even, |b| b.cap),
             (None, Some(fallback)) if !self.alive => fallback,
             (None, Some(_)) => Watts::MAX,
-            (Some(cap), Some(_)) => recent.map_or(cap, |(_, before)| cap.min(before)),
+            (Some(cap), Some(_)) => knew.map_or(cap, |knew| cap.min(knew)),
         };
         let orphaned = self.unheard.is_some_and(|since| now > since + ORPHAN_HOLD);
-        let drawn = if orphaned { self.draws_at_most() } else { Watts::MAX };
+        let drawn = if orphaned { self.is_seen_to_draw(manager.hidden_w) } else { Watts::MAX };
         let hardware = self.out_of_band.map_or(Watts::MAX, |cap| cap - cap.ppm(ORDER_SLACK_PPM));
         watts.min(drawn).min(hardware)
     }
 
-    /// What it draws, and what meters may miss of that.
-    fn draws_at_most(&self) -> Watts {
-        Watts::from_f64(self.draw_w * 0.95 - DRAW_SLACK.1).unwrap_or(Watts::MAX).at_least_zero()
+    /// What it draws, less what others hide of that, and what meters may miss.
+    fn is_seen_to_draw(&self, hidden_w: f64) -> Watts {
+        Watts::from_f64((self.draw_w - hidden_w) * 0.95 - DRAW_SLACK.1)
+            .unwrap_or(Watts::MAX)
+            .at_least_zero()
     }
 
     /// What it draws, where that is more than its cap by more than noise; else nothing.
@@ -341,13 +386,50 @@ mod tests {
     }
 
     #[test]
+    fn a_restarted_agent_that_nobody_reaches_counts_with_what_it_knew() {
+        for (fallback, answers, broken) in
+            [(120, false, false), (120, true, true), (100, false, false)]
+        {
+            let mut sum = sum();
+            let answering = vec![answers, true];
+            sum.manager(at(3), Sharing { sharable: W(200), caps: true, answers: answering });
+            sum.agent(0, Some(W(fallback)), Some(W(fallback)));
+            assert_eq!(sum.broken(at(4)).is_some(), fallback > 100, "what it has now it was told");
+            sum.agent(0, Some(W(100)), Some(W(100)));
+            sum.agent_dies(0);
+            sum.agent_starts(at(5), 0);
+            sum.agent(0, Some(W(fallback)), Some(W(fallback)));
+            assert_eq!(sum.broken(at(20)).is_some(), broken, "{fallback} {answers}");
+        }
+    }
+
+    /// The first server has not answered for more than a minute. It draws 90 W, and the second one has its
+    /// watts.
+    #[test]
+    fn who_is_not_heard_counts_with_what_others_do_not_hide_of_its_draw() {
+        for (reported, broken) in [(100, true), (180, false)] {
+            let mut sum = sum();
+            let answers = vec![false, true];
+            sum.manager(at(3), Sharing { sharable: W(200), caps: true, answers });
+            sum.agent(1, Some(W(190)), Some(W(190)));
+            let draws = MeanDraws { input_w: 190.0, servers_w: vec![90.0, 100.0] };
+            for n in 0..100 {
+                let told = [W(0), W(reported)].into_iter();
+                sum.overdrawn(at(3) + Duration::from_millis(100 * n), 300.0, &draws, told);
+            }
+            assert!(sum.broken(at(60)).is_some(), "within the minute it counts with its cap");
+            assert_eq!(sum.broken(at(70)).is_some(), broken, "{reported} W are reported");
+        }
+    }
+
+    #[test]
     fn who_draws_more_than_its_cap_is_paid_for_above_the_set_point() {
         for (input_w, broken) in [(290.0, false), (300.0, true)] {
             let mut sum = sum();
             let draws = MeanDraws { input_w, servers_w: vec![150.0, 100.0] };
             let found = (0..300).find_map(|n| {
                 let now = at(3) + Duration::from_millis(100 * n);
-                sum.overdrawn(now, 300.0, &draws)
+                sum.overdrawn(now, 300.0, &draws, [Watts::ZERO; 2].into_iter())
             });
             assert_eq!(found.is_some(), broken, "{input_w} W: {found:?}");
         }
