@@ -23,6 +23,9 @@ const QUICK: Duration = Duration::from_secs(1);
 /// Between two tries after that; it is never given up.
 const SLOW: Duration = Duration::from_secs(30);
 
+/// A hardware cap that is on for so long has been read back: that is done every ten seconds.
+const READ_BACK: Duration = Duration::from_secs(15);
+
 /// A cap that is lower by less than this share (2 %) is not worth an order to a BMC.
 const SLACK_PPM: u32 = 20_000;
 
@@ -92,6 +95,11 @@ impl OutOfBand {
             Phase::On { watts, sure: true, .. } => Some(watts),
             _ => None,
         }
+    }
+
+    /// The cap that certainly is on, where the BMC has said so when it was asked later.
+    pub(crate) fn read_back(&self, now: Instant) -> Option<Watts> {
+        self.certain().filter(|_| self.on_since(now) >= READ_BACK)
     }
 
     /// Whether it is on, or ordered, and nobody is lifting it.

@@ -358,7 +358,10 @@ impl Agent {
             Slot::Managed => None,
             Slot::Silent if now - self.since < orphan_hold && self.report.is_none() => {
                 let capped = self.out_of_band.watts().unwrap_or_default();
-                Some(Bound::Unheard(self.highest.max(self.holds.fallback()).max(capped)))
+                let most = self.highest.max(self.holds.fallback()).max(capped);
+                // Whoever ruled it, it draws no more than a cap that its BMC keeps.
+                let bounded = self.out_of_band.read_back(now).is_some();
+                Some(if bounded { Bound::Sure(most) } else { Bound::Unheard(most) })
             }
             Slot::Silent if now - self.since < orphan_hold => {
                 // A hardware cap below that frees nothing yet: a BMC may forget what it has acknowledged.
@@ -508,6 +511,15 @@ mod tests {
             agent.highest = W(highest);
             agent.move_to(now, Slot::Silent, "no answer");
             assert_eq!(agent.may_draw(now, minute, W(140)), Some(Bound::Unheard(W(bound))));
+
+            agent.out_of_band.set(now, ActionId(1), W(bound), minute);
+            agent.out_of_band.answered(now, ActionId(1), Ok(()));
+            for (seconds, read_back) in [(14, false), (16, true)] {
+                let later = agent.may_draw(now + Duration::from_secs(seconds), minute, W(140));
+                let known =
+                    if read_back { Bound::Sure(W(bound)) } else { Bound::Unheard(W(bound)) };
+                assert_eq!(later, Some(known), "{seconds} s");
+            }
         }
     }
 }

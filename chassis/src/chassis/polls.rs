@@ -16,9 +16,6 @@ use crate::{LiftRule, Poll};
 /// and this share of the whole (10 %) besides.
 const WRONG_PPM: u32 = 100_000;
 
-/// A hardware cap that is on for so long has been read back: that is done every ten seconds.
-const READ_BACK: Duration = Duration::from_secs(15);
-
 impl Chassis {
     /// Takes a poll of the power supplies.
     pub(super) fn take_poll(&mut self, now: Instant, poll: &Poll) {
@@ -231,8 +228,7 @@ impl Chassis {
         let (oldest, most, limit) = (self.oldest_report(), self.supplies.rated(), self.limit());
         for agent in &mut self.agents {
             let Some(power) = agent.reported_power(now, oldest, most) else { continue };
-            let known = agent.out_of_band.on_since(now) >= READ_BACK;
-            let cap = agent.out_of_band.certain().filter(|_| known);
+            let cap = agent.out_of_band.read_back(now);
             let above = agent.wrong_above().or(cap.map(|cap| far_above(cap, limit)));
             agent.meter_is_wrong(above.filter(|&above| power > above));
         }
