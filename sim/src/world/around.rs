@@ -279,7 +279,9 @@ impl Around {
             // An agent that has lost its memory, and that no manager has spoken to since, knows no cap.
             let software = stopped || self.sum.was_told_nothing(server);
             let no_path = !self.has_slot[server];
-            let hardware = lately.iter().any(|f| f.stops_hardware() && hits(f, server));
+            // A manager that was fenced orders no caps, should the one that has fenced it be gone.
+            let ruled = self.sum.is_ruled();
+            let hardware = !ruled || lately.iter().any(|f| f.stops_hardware() && hits(f, server));
             software && (no_path || hardware)
         };
         let all = self.plant.spec().servers.iter().enumerate();

@@ -172,6 +172,11 @@ impl SumRule {
         self.held[server].before = None;
     }
 
+    /// Whether some manager rules.
+    pub(crate) fn is_ruled(&self) -> bool {
+        self.manager_alive
+    }
+
     /// Whether the agent runs, and knows neither a cap nor a fallback.
     pub(crate) fn was_told_nothing(&self, server: usize) -> bool {
         let held = &self.held[server];
