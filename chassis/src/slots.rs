@@ -37,6 +37,8 @@ pub(crate) struct Contradiction {
     /// That manager's newest message, when this agent first spoke of that manager.
     first_seq: Seq,
     seq: Seq,
+    /// Since when no newer one has come.
+    still_since: Instant,
     /// When the agent last said so.
     pub(crate) at: Instant,
 }
@@ -45,6 +47,11 @@ impl Contradiction {
     /// The other manager is alive: its messages advance.
     pub(crate) fn advances(&self) -> bool {
         self.seq > self.first_seq
+    }
+
+    /// Its messages have not advanced for so long.
+    pub(crate) fn is_still(&self, now: Instant, at_least: Duration) -> bool {
+        now - self.still_since >= at_least
     }
 }
 
@@ -423,12 +430,12 @@ impl Agent {
         epoch: Epoch,
         instance: Option<Instance>,
         seq: Seq,
-    ) -> Contradiction {
+    ) {
         let same = self.other.filter(|o| (o.epoch, o.instance) == (epoch, instance));
-        let first_seq = same.map_or(seq, |o| o.first_seq);
-        let other = Contradiction { epoch, instance, first_seq, seq, at: now };
-        self.other = Some(other);
-        other
+        // An agent that was restarted counts anew.
+        let first_seq = same.map_or(seq, |o| o.first_seq.min(seq));
+        let still_since = same.filter(|o| o.seq == seq).map_or(now, |o| o.still_since);
+        self.other = Some(Contradiction { epoch, instance, first_seq, seq, still_since, at: now });
     }
 
     /// What is wrong with an agent that obeys another manager than the one of epoch `own`, in words.

@@ -1,7 +1,7 @@
 //! Which manager rules.
 mod common;
 
-use ballast_chassis_core::{Answer, Input, Mode, Output};
+use ballast_chassis_core::{Answer, Input, Mode, Output, Params};
 use ballast_types::wire::{
     ChassisState, EventKind, Level, OtherManager, Refusal, RefusalReason, Slot,
 };
@@ -96,6 +96,60 @@ fn a_lone_agent_that_obeys_a_newer_epoch_is_set_aside_and_rejoins() {
     obey(&mut w, &[1], 9, None);
     w.run(ms(5000));
     assert_eq!(w.state(), ChassisState::Normal, "what the first one said is forgotten");
+}
+
+/// Agent 0 says for four seconds that it obeys a manager of this epoch, whose newest message stays the same.
+fn insist(w: &mut World, epoch: u64) {
+    w.agent(0).answers = false;
+    for _ in 0..8 {
+        w.run(ms(500));
+        let seq = newest(w).seq;
+        refuse(w, 0, seq, epoch, 77);
+    }
+    w.agent(0).answers = true;
+    w.run(ms(600));
+}
+
+#[test]
+fn a_lone_agent_of_a_manager_that_is_gone_is_taken_back() {
+    // A ledger was lost, and the other agents' memory: agent 0 alone remembers. Farther ahead it may lie, and
+    // the others would not follow.
+    for (epoch, taken) in [(9, 10), (16, 17), (17, 1)] {
+        let mut w = settled();
+        insist(&mut w, epoch);
+        assert_eq!(w.chassis.status(w.now).epoch, Epoch(taken), "{epoch}");
+        assert!((0..4).all(|i| w.alerts_to(i).last().unwrap().1.epoch == Epoch(taken)), "{epoch}");
+        assert_eq!(w.state(), ChassisState::Normal);
+    }
+}
+
+#[test]
+fn over_one_manager_the_next_epoch_is_taken_once() {
+    // Two that have just started: the other one takes the next epoch too.
+    let mut w = World::new(params(4));
+    w.run(ms(1000));
+    for (other, ms_later, state) in
+        [(6, 600, ChassisState::Normal), (8, 1100, ChassisState::Fenced)]
+    {
+        obey(&mut w, &[0, 1, 2, 3], other, Some(77));
+        w.run(ms(ms_later));
+        assert_eq!((w.chassis.status(w.now).epoch, w.state()), (Epoch(7), state));
+        (0..4).for_each(|i| w.agent(i).obeys = None);
+        w.run(ms(600));
+    }
+
+    // A liar names another one every time.
+    let mut w = World::new(Params { instance: Instance(1000), ..params(4) });
+    w.run(ms(12_000));
+    w.agent(0).answers = false;
+    for liar in 0..200 {
+        w.run(ms(500));
+        let (seq, newest_epoch) = (newest(&w).seq, newest(&w).epoch);
+        let (reason, instance) = (RefusalReason::OtherInstance, Some(Instance(liar)));
+        let refusal = Refusal { reason, newest_epoch, newest_seq: Seq(1), instance };
+        w.input(Input::Answer { server: name(0), seq, answer: Answer::Refused(refusal) });
+    }
+    assert_eq!(w.chassis.status(w.now).epoch, Epoch(9), "eight an hour");
 }
 
 #[test]

@@ -1,11 +1,18 @@
 //! Which manager rules: epochs, instances, and what agents say of other managers.
 //!
 //! A manager's epoch rises at every start; its instance is drawn at random, so that two managers that were
-//! started from copies of one ledger are told apart. An agent obeys one instance in one epoch. A single agent
-//! that contradicts is set aside, for it may be mistaken: it was moved from another chassis, or its memory or
-//! the ledger was restored from a backup. Two agents, or all there are, are believed, if the other manager's
-//! messages advance: another manager rules, and this one is fenced. Where the agents are split, the manager
-//! of the higher instance takes the next epoch, which all agents obey.
+//! started from copies of one ledger are told apart. An agent obeys one instance in one epoch. Of two managers
+//! the one of the newer epoch has precedence, and in one epoch the one of the higher instance.
+//!
+//! A manager that an agent refuses for another one takes the next epoch, which all agents obey,
+//! - where it has precedence: the agents are split within its epoch;
+//! - at its start, on the word of two agents or of all there are: its ledger may be older than their memory;
+//! - where the other one's messages do not advance: nobody is there whom it could take the rule from.
+//!
+//! Over one other manager it does so once, or two would race for ever. Otherwise two agents, or all there are,
+//! are believed if the other's messages advance: another manager rules, and this one is fenced. A single
+//! agent is set aside, for it may be mistaken. Since precedence only grows, of two managers never both are
+//! fenced by each other.
 
 use core::time::Duration;
 
@@ -13,7 +20,15 @@ use ballast_types::wire::{EventKind, OtherManager};
 use ballast_types::{Epoch, Instance, Instant, Seq};
 
 use super::Chassis;
-use crate::slots::Agent;
+use crate::slots::{Agent, Contradiction};
+
+/// Over so many other managers the next epoch is taken within [`RISES_WITHIN`], and once over each: whoever
+/// meets more is lied to.
+const MOST_RISES: usize = 8;
+/// See [`MOST_RISES`].
+const RISES_WITHIN: Duration = Duration::from_secs(60 * 60);
+/// Agents follow so far at once, whomever they have heard. One agent may lie about more.
+const SHORT_RISE: u64 = 16;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -25,11 +40,19 @@ pub(super) struct Identity {
     fenced_at: Option<Instant>,
     /// The manager that agents were last found to refuse for this one.
     refused: Option<Instance>,
+    /// The managers over which the next epoch was taken, and when.
+    risen: Vec<(Option<Instance>, Instant)>,
 }
 
 impl Identity {
     pub(super) fn new(epoch: Epoch, started: Instant) -> Self {
-        Self { epoch, started, rival: None, fenced_at: None, refused: None }
+        Self { epoch, started, rival: None, fenced_at: None, refused: None, risen: Vec::new() }
+    }
+
+    /// Whether the next epoch may be taken over this manager.
+    fn may_rise(&mut self, now: Instant, over: Option<Instance>) -> bool {
+        self.risen.retain(|&(_, at)| now - at < RISES_WITHIN);
+        self.risen.len() < MOST_RISES && self.risen.iter().all(|&(other, _)| other != over)
     }
 
     pub(super) fn epoch(&self) -> Epoch {
@@ -68,34 +91,43 @@ impl Chassis {
         let recent = |a: &&Agent| {
             a.is_messaged() && a.other.is_some_and(|o| now - o.at < self.silent_after())
         };
-        let contradict: Vec<_> =
-            self.agents.iter().filter(recent).filter_map(|a| a.other).collect();
+        let words: Vec<_> = self.agents.iter().filter(recent).filter_map(|a| a.other).collect();
         let messaged = self.agents.iter().filter(|a| a.is_messaged()).count();
-        let believed = contradict.len() >= 2 || contradict.len() == messaged;
-        let highest = contradict.iter().map(|o| o.epoch).max().unwrap_or(newest);
+        let believed = words.len() >= 2 || words.len() == messaged;
+        let Some(rival) = words.iter().copied().max_by_key(|o| (o.epoch, o.instance)) else {
+            return;
+        };
 
-        // At the start the ledger may be older than what the agents have seen.
-        let young = now - self.identity.started < self.tuning.adopts_for;
-        let near = highest.0 - self.identity.epoch.0.min(highest.0) <= self.tuning.adopts_most;
-        if young && believed && highest >= self.identity.epoch && near {
-            return self.take_epoch(now, highest.next());
+        let gone = (words.iter())
+            .filter(|o| (o.epoch, o.instance) == (rival.epoch, rival.instance))
+            .all(|o| o.is_still(now, self.silent_after().saturating_mul(2)));
+        if self.rises(now, rival, believed, gone) && self.identity.may_rise(now, rival.instance) {
+            self.identity.risen.push((rival.instance, now));
+            return self.take_epoch(now, rival.epoch.next());
         }
-
-        // The agents are split between two managers of one epoch.
-        let obeyed = self.agents.iter().any(|a| a.other.is_none() && a.heard_seq > Seq(0));
-        let lower = instance.is_some_and(|other| other < self.params.instance);
-        if highest == self.identity.epoch && obeyed && lower {
-            return self.take_epoch(now, highest.next());
-        }
-
-        if believed && contradict.iter().any(|o| o.advances()) {
-            return self.fence(now, highest);
+        if believed && words.iter().any(|o| o.advances() && self.yields_to(*o)) {
+            return self.fence(now, rival.epoch);
         }
         if first {
             let message = self.agents[i].contradiction(self.identity.epoch).unwrap_or_default();
             self.tell(now, EventKind::Alarm { message });
         }
         self.expel(now, i, seq, "obeys another manager");
+    }
+
+    /// Whether another manager has precedence.
+    fn yields_to(&self, rival: Contradiction) -> bool {
+        (rival.epoch, rival.instance) > (self.identity.epoch, Some(self.params.instance))
+    }
+
+    /// Whether the epoch after that of `rival` is this manager's; see the module.
+    fn rises(&self, now: Instant, rival: Contradiction, believed: bool, gone: bool) -> bool {
+        let rise = rival.epoch.next().0.saturating_sub(self.identity.epoch.0);
+        let young = now - self.identity.started < self.tuning.adopts_for;
+        if young && believed && rise <= self.tuning.adopts_most {
+            return true;
+        }
+        (gone || !self.yields_to(rival)) && rise <= SHORT_RISE
     }
 
     /// The newest manager that an agent refuses for this one, as long as it goes on sending.

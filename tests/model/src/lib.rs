@@ -17,5 +17,5 @@ mod promises;
 mod world;
 
 pub use checking::{Action, Model, Outcome, Search};
-pub use promises::{Broken, KNOWN, LONE_WORD, NO_RULER, ONE_EPOCH, TWICE, TWO_RULERS};
+pub use promises::{Broken, LONE_WORD, NO_RULER, ONE_EPOCH, TWICE, TWO_RULERS};
 pub use world::{Disk, Kept, World};

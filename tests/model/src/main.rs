@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::thread::available_parallelism;
 use std::time::SystemTime;
 
-use ballast_model::{KNOWN, Model, Search};
+use ballast_model::{Model, Search};
 
 fn main() -> ExitCode {
     let minutes = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(10.0);
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     let seed = SystemTime::UNIX_EPOCH.elapsed().map_or(1, |now| now.as_secs());
     let threads = available_parallelism().map_or(1, usize::from);
 
-    let mut news = false;
+    let mut broken = false;
     for (faults, loads, seconds, search) in [
         (1, 0, 8, Search::Short(part(0.05))),
         (1, 2, 4, Search::Short(part(0.15))),
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         let outcome =
             Model::new(faults, loads, Duration::from_secs(seconds)).search(search, threads);
         println!("{outcome}");
-        news |= outcome.broken.iter().any(|(promise, _)| !KNOWN.contains(promise));
+        broken |= !outcome.broken.is_empty();
     }
-    if news { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

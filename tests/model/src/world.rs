@@ -73,6 +73,8 @@ pub(crate) struct Manager {
     life: u64,
     disk: Ledger,
     pub(crate) fenced: bool,
+    /// It was started without what it had written.
+    pub(crate) lost: bool,
     /// Which agents contradict it, and in the answer to which message; older answers say nothing.
     words: [(Seq, bool); 2],
     /// Since the last [`World::listen`]: whether it spoke.
@@ -276,6 +278,7 @@ impl World {
         let manager = &mut self.managers[index];
         manager.chassis = Some(Arc::new(chassis));
         manager.life = self.lives;
+        manager.lost = disk != Disk::Own;
         (manager.stopped, manager.fenced, manager.words) = (false, false, Default::default());
         self.sum_from = None;
         self.tell_manager(index, None);
@@ -415,6 +418,11 @@ impl World {
 
     // ---- looking at it ----
 
+    /// Whether its agent obeyed last a manager that is there and not fenced.
+    pub(crate) fn obeys_a_ruler(&self, server: &Server) -> bool {
+        self.managers.iter().any(|m| m.acts() && server.obeys == Some(m.life))
+    }
+
     /// From now on it is noted who speaks and who is obeyed.
     pub(crate) fn listen(&mut self) {
         self.managers.iter_mut().for_each(|m| m.spoke = false);
@@ -453,7 +461,7 @@ impl World {
             server.digest = digest(&server.agent);
         }
         let managers = (self.managers.each_ref())
-            .map(|m| (m.digest, m.life, &m.disk, m.stopped, m.fenced, m.words));
+            .map(|m| (m.digest, m.life, &m.disk, m.stopped, m.fenced, m.lost, m.words));
         let servers = self.servers.each_ref().map(|s| {
             let facts = (s.digest, s.busy, &s.memory, s.boots, s.booted_at, s.khz, s.obeys);
             (facts, s.held, s.before, s.hardware)
