@@ -232,6 +232,8 @@ impl Chassis {
             self.speak(now);
         } else if !self.left {
             self.guard_supplies(now);
+            self.ask(now);
+            self.rule_again(now);
         }
         self.tell_state(now);
     }
@@ -255,19 +257,11 @@ impl Chassis {
     /// Writes the ledger, if it has changed. Highest draws creep up with the meters' noise: they go with
     /// what else is written, and alone once a minute at most.
     fn record(&mut self, now: Instant) {
-        let mut out_of_band = self.hardware.unconfigured().to_vec();
-        for agent in &self.agents {
-            if let Some(watts) = agent.out_of_band.watts() {
-                out_of_band.push((agent.server.id.clone(), watts));
-            }
-        }
-        let shared_w = self.shared.to_remember(self.limit());
-        self.shared.remember(shared_w);
-
         let known = self.recorded.as_ref();
         let highest_w = known.map(|ledger| ledger.highest_w.clone()).unwrap_or_default();
-        let epoch = self.identity.epoch();
-        let mut ledger = Ledger { epoch, budget_w: self.budget, out_of_band, shared_w, highest_w };
+        let mut ledger = Ledger { highest_w, ..self.ledger() };
+        self.shared.remember(ledger.shared_w);
+        let known = self.recorded.as_ref();
         if known != Some(&ledger) || now >= self.highest_due {
             ledger.highest_w = self.highest_draws();
             self.highest_due = now + self.tuning.highest_every;
@@ -275,6 +269,23 @@ impl Chassis {
         if self.recorded.as_ref() != Some(&ledger) {
             self.outputs.push_back(Output::Ledger(ledger.clone()));
             self.recorded = Some(ledger);
+        }
+    }
+
+    /// What the next start is to know.
+    fn ledger(&self) -> Ledger {
+        let mut out_of_band = self.hardware.unconfigured().to_vec();
+        for agent in &self.agents {
+            if let Some(watts) = agent.out_of_band.watts() {
+                out_of_band.push((agent.server.id.clone(), watts));
+            }
+        }
+        Ledger {
+            epoch: self.identity.epoch(),
+            budget_w: self.budget,
+            out_of_band,
+            shared_w: self.shared.to_remember(self.limit()),
+            highest_w: self.highest_draws(),
         }
     }
 
@@ -361,8 +372,8 @@ impl Machine for Chassis {
         match input {
             Input::Psu(poll) => self.take_poll(now, &poll),
             Input::Applied { id, result } => self.take_applied(now, id, result),
-            _ if !self.acts() => {}
             Input::Answer { server, seq, answer } => self.take_answer(now, &server, seq, answer),
+            _ if !self.acts() => {}
             Input::Budget(budget) => self.take_budget(now, budget),
             Input::Powered { server, on } => self.take_powered(now, &server, on),
             Input::FoundCap { server, cap } => self.take_found(now, &server, cap),
@@ -383,7 +394,7 @@ impl Machine for Chassis {
 
     fn poll_timeout(&self) -> Option<(Instant, Why)> {
         if !self.acts() {
-            return None;
+            return self.identity.ask_at().filter(|_| !self.left).map(|at| (at, "question"));
         }
         self.timers().min_by_key(|&(at, _)| at)
     }

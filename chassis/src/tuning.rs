@@ -77,6 +77,10 @@ pub(crate) struct Tuning {
     pub(crate) adopts_for: Duration,
     /// And no newer one than by this.
     pub(crate) adopts_most: u64,
+    /// A fenced manager asks so often who is obeyed.
+    pub(crate) asks_every: Duration,
+    /// And rules again when agents have not heard from its ruler for so long.
+    pub(crate) gone_after: Duration,
     /// The breaker is judged by a lowered budget from so long after the budget was accepted.
     pub(crate) lowered_counts_after: Duration,
     /// An estimate of the draw fits only if so much of the limit is left besides, in parts per million: no
@@ -110,6 +114,8 @@ impl Tuning {
             longest_hold: Duration::from_secs(60 * 60),
             adopts_for: Duration::from_secs(10),
             adopts_most: 1000,
+            asks_every: Duration::from_secs(5),
+            gone_after: Duration::from_secs(120),
             lowered_counts_after: Duration::from_secs(5),
             estimate_guard_ppm: 30_000,
             overdrawn_ppm: 30_000,

@@ -3,9 +3,9 @@ mod common;
 
 use ballast_chassis_core::{Answer, Input, Mode, Output, Params};
 use ballast_types::wire::{
-    ChassisState, EventKind, Level, OtherManager, Refusal, RefusalReason, Slot,
+    Alert, ChassisState, EventKind, Level, OtherManager, Refusal, RefusalReason, Slot,
 };
-use ballast_types::{Epoch, Instance, Machine, Seq};
+use ballast_types::{Epoch, Instance, Seq};
 use common::{W, World, action_ids, ms, name, params};
 
 /// Four servers and a manager that is not young any more.
@@ -170,8 +170,11 @@ fn two_agents_that_obey_a_manager_that_is_alive_fence_this_one() {
     assert!(w.has_alarm("another manager rules"));
     w.clear();
     w.run(ms(60_000));
-    assert!(w.log.is_empty(), "{:?}", w.log);
-    assert_eq!(w.chassis.poll_timeout(), None);
+    assert!(w.acts().is_empty(), "{:?}", w.acts());
+    let asked = w.alerts_to(3);
+    assert!(asked.len() == 12, "every five seconds: {asked:?}");
+    let grants = |alert: &Alert| alert.level != Level::Watch || alert.echo_agent_ms.is_some();
+    assert!(!asked.iter().any(|(_, alert)| grants(alert)), "{asked:?}");
 
     // A manager whose messages do not advance is no more: they are set aside.
     let mut w = settled();
@@ -184,6 +187,29 @@ fn two_agents_that_obey_a_manager_that_is_alive_fence_this_one() {
         }
     }
     assert_eq!(w.state(), ChassisState::Normal);
+}
+
+#[test]
+fn a_fenced_manager_rules_again_when_half_of_its_agents_miss_the_ruler() {
+    // Of four agents so many answer, and so many of these have lost the ruler.
+    for (answer, lost, rules) in [(4, 4, true), (2, 2, true), (1, 1, false), (4, 3, false)] {
+        let mut w = settled();
+        obey(&mut w, &[0, 1, 2, 3], 2, Some(77));
+        w.until(ChassisState::Fenced);
+        w.run(ms(300_000));
+        assert_eq!(w.state(), ChassisState::Fenced, "as long as its messages advance");
+
+        (0..lost).for_each(|i| w.agent(i).ruler_gone = true);
+        (answer..4).for_each(|i| w.agent(i).answers = false);
+        w.run(ms(115_000));
+        assert_eq!(w.state(), ChassisState::Fenced);
+        w.run(ms(15_000));
+        let s = w.chassis.status(w.now);
+        assert_eq!(s.state != ChassisState::Fenced, rules, "{answer} answer, {lost} miss it");
+        assert_eq!(s.epoch, Epoch(if rules { 3 } else { 1 }));
+        let managed = s.servers.iter().filter(|s| s.slot == Slot::Managed).count();
+        assert!(!rules || managed == answer, "{managed}");
+    }
 }
 
 #[test]

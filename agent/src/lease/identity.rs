@@ -83,7 +83,8 @@ impl Identity {
         if alert.chassis_id != self.chassis_id {
             return Err(RefusalReason::ForeignChassis);
         }
-        if alert.epoch < self.epoch {
+        // Epoch 0 is nobody's: whoever sends it asks who is obeyed.
+        if alert.epoch < self.epoch || alert.epoch == Epoch::default() {
             return Err(RefusalReason::Stale);
         }
         if alert.epoch > self.epoch {
@@ -214,6 +215,15 @@ mod tests {
                 (1000, alert(1026, None, 1), Ok(true)),
             ],
         );
+    }
+
+    #[test]
+    fn epoch_0_only_asks() {
+        for known in [0, 5] {
+            let mut identity = Identity::new(chassis("c"), Epoch(known), None);
+            play(&mut identity, &[(0, alert(0, None, 1), Err(Stale))]);
+            assert_eq!(identity.refused(ms(0)), None, "who asks is no other manager");
+        }
     }
 
     #[test]

@@ -24,6 +24,9 @@ impl Chassis {
     ) {
         let known = self.position(server).filter(|&i| self.agents[i].sent_at(seq).is_some());
         let Some(i) = known else { return self.refuse() };
+        if !self.acts() {
+            return self.take_word(now, i, &answer);
+        }
         match answer {
             Answer::Report(report) => self.take_report(now, i, seq, *report),
             Answer::Refused(refusal) => self.take_refusal(now, i, seq, refusal),

@@ -419,7 +419,7 @@ impl Chassis {
     }
 
     /// It acts by hardware when the ruler lets the supplies' breaker get near its trip, and gives back its
-    /// own caps after the hold.
+    /// own caps after the hold, as long as somebody rules.
     pub(super) fn guard_supplies(&mut self, now: Instant) {
         let Some(fenced_at) = self.identity.fenced_at() else { return };
         if self.hardware.guard.is_some() {
@@ -439,7 +439,7 @@ impl Chassis {
         }
         let since = self.hardware.guard.unwrap_or(fenced_at);
         let held = now - since >= self.params.out_of_band_hold;
-        if held && !self.detector.is_excess() {
+        if held && !self.detector.is_excess() && self.is_ruled(now) {
             self.hardware.guard = None;
             self.lift_all(now);
         }

@@ -13,14 +13,18 @@
 //! are believed if the other's messages advance: another manager rules, and this one is fenced. A single
 //! agent is set aside, for it may be mistaken. Since precedence only grows, of two managers never both are
 //! fenced by each other.
+//!
+//! A fenced manager asks the agents from time to time whom they obey, by messages that nobody obeys. When half of
+//! its agents answer, and none has heard from its ruler for two minutes, it starts anew, in the next epoch.
 
 use core::time::Duration;
 
-use ballast_types::wire::{EventKind, OtherManager};
+use ballast_types::wire::{Alert, ChassisState, EventKind, OtherManager, Refusal, RefusalReason};
 use ballast_types::{Epoch, Instance, Instant, Seq};
 
 use super::Chassis;
 use crate::slots::{Agent, Contradiction};
+use crate::{Answer, Ledger, Output};
 
 /// Over so many other managers the next epoch is taken within [`RISES_WITHIN`], and once over each: whoever
 /// meets more is lied to.
@@ -38,6 +42,8 @@ pub(super) struct Identity {
     /// The epoch of the manager that rules instead.
     rival: Option<Epoch>,
     fenced_at: Option<Instant>,
+    /// When a fenced manager asks next.
+    ask_at: Instant,
     /// The manager that agents were last found to refuse for this one.
     refused: Option<Instance>,
     /// The managers over which the next epoch was taken, and when.
@@ -46,7 +52,15 @@ pub(super) struct Identity {
 
 impl Identity {
     pub(super) fn new(epoch: Epoch, started: Instant) -> Self {
-        Self { epoch, started, rival: None, fenced_at: None, refused: None, risen: Vec::new() }
+        Self {
+            epoch,
+            started,
+            rival: None,
+            fenced_at: None,
+            ask_at: started,
+            refused: None,
+            risen: Vec::new(),
+        }
     }
 
     /// Whether the next epoch may be taken over this manager.
@@ -69,6 +83,11 @@ impl Identity {
 
     pub(super) fn fenced_at(&self) -> Option<Instant> {
         self.fenced_at
+    }
+
+    /// When a fenced manager asks next.
+    pub(super) fn ask_at(&self) -> Option<Instant> {
+        self.fenced_at.map(|_| self.ask_at)
     }
 }
 
@@ -177,11 +196,80 @@ impl Chassis {
     fn fence(&mut self, now: Instant, newest: Epoch) {
         self.identity.rival = Some(newest);
         self.identity.fenced_at = Some(now);
+        self.identity.ask_at = now + self.tuning.asks_every;
         self.cause = "agents obey another manager";
         let message = format!(
-            "another manager rules this chassis: epoch {newest}, this one's is {}; nothing is sent any more",
+            "another manager rules this chassis: epoch {newest}, this one's is {}; nothing is ordered any more",
             self.identity.epoch
         );
         self.tell(now, EventKind::Alarm { message });
+    }
+    // ---- a fenced manager ----
+
+    /// Asks who is obeyed: nobody obeys epoch 0, and a refusal names who is.
+    pub(super) fn ask(&mut self, now: Instant) {
+        if self.identity.ask_at > now {
+            return;
+        }
+        self.identity.ask_at = now + self.tuning.asks_every;
+        let (chassis, limit) = (self.params.chassis_id.clone(), self.limit());
+        for agent in self.agents.iter_mut().filter(|a| a.is_messaged()) {
+            let question = Alert {
+                chassis_limit_w: limit,
+                fallback_w: agent.fallback,
+                ..Alert::watch(chassis.clone(), Epoch::default(), agent.number(now))
+            };
+            let server = agent.server.id.clone();
+            self.outputs.push_back(Output::Alert { server, alert: question });
+        }
+    }
+
+    /// Takes an agent's word on who is obeyed.
+    pub(super) fn take_word(&mut self, now: Instant, i: usize, answer: &Answer) {
+        let Answer::Refused(refusal) = answer else { return };
+        let Refusal { reason, newest_epoch, newest_seq, instance } = *refusal;
+        let far = newest_epoch.0 > self.identity.epoch.0.saturating_add(self.tuning.adopts_most);
+        if matches!(reason, RefusalReason::Stale | RefusalReason::OtherInstance) && !far {
+            self.agents[i].contradicts(now, newest_epoch, instance, newest_seq);
+        }
+    }
+
+    /// What agents have lately said of whom they obey.
+    fn words(&self, now: Instant) -> impl Iterator<Item = Contradiction> {
+        let oldest = self.tuning.asks_every.saturating_mul(2).saturating_add(self.silent_after());
+        let messaged = self.agents.iter().filter(|a| a.is_messaged());
+        messaged.filter_map(|a| a.other).filter(move |o| now - o.at < oldest)
+    }
+
+    /// Whether messages of a ruler have advanced since the last questions.
+    pub(super) fn is_ruled(&self, now: Instant) -> bool {
+        let lately = self.tuning.asks_every.saturating_mul(2);
+        self.words(now).any(|o| o.advances() && !o.is_still(now, lately))
+    }
+
+    /// Rules again, if the ruler is gone: as after a restart, which knows what agents and BMCs may hold.
+    pub(super) fn rule_again(&mut self, now: Instant) {
+        let messaged = self.agents.iter().filter(|a| a.is_messaged()).count();
+        let words = self.words(now).count();
+        let gone = self.words(now).all(|o| o.is_still(now, self.tuning.gone_after));
+        if words == 0 || words * 2 < messaged || !gone {
+            return;
+        }
+        let epoch = self.words(now).map(|o| o.epoch).max().unwrap_or_default();
+        let ledger = Ledger { epoch: epoch.max(self.identity.epoch), ..self.ledger() };
+        let mut anew = Self::new(self.params.clone(), ledger, now);
+        for (agent, before) in anew.agents.iter_mut().zip(&self.agents) {
+            agent.seq = before.seq;
+        }
+        self.outputs.append(&mut anew.outputs);
+        *self = Self {
+            told: ChassisState::Fenced,
+            cause: "the manager that ruled is gone",
+            last_action: self.last_action,
+            alerts: self.alerts,
+            refused: self.refused,
+            outputs: core::mem::take(&mut self.outputs),
+            ..anew
+        };
     }
 }

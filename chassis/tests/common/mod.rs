@@ -41,6 +41,8 @@ pub(crate) struct Agent {
     pub(crate) answers: bool,
     /// It refuses every message, for it obeys a manager of this epoch and instance, whose messages advance.
     pub(crate) obeys: Option<(Epoch, Option<Instance>)>,
+    /// That manager is gone: its messages do not advance, and a newer epoch is obeyed.
+    pub(crate) ruler_gone: bool,
     /// Another manager, whose messages it refuses.
     pub(crate) refuses: Option<OtherManager>,
     /// What it draws, or would draw if nothing limited it.
@@ -102,6 +104,7 @@ impl World {
             let agent = Agent {
                 answers: true,
                 obeys: None,
+                ruler_gone: false,
                 refuses: None,
                 power: Some(W(150)),
                 says: None,
@@ -231,10 +234,13 @@ impl World {
     fn deliver(&mut self, server: &ServerId, alert: &Alert) {
         let now = self.now;
         let Some(agent) = self.agents.get_mut(server).filter(|a| a.answers) else { return };
+        if agent.ruler_gone && agent.obeys.is_some_and(|(epoch, _)| alert.epoch > epoch) {
+            (agent.obeys, agent.ruler_gone) = (None, false);
+        }
         let answer = if let Some((newest_epoch, instance)) = agent.obeys {
             let same = newest_epoch == alert.epoch;
             let reason = if same { RefusalReason::OtherInstance } else { RefusalReason::Stale };
-            let newest_seq = Seq(now.as_millis());
+            let newest_seq = Seq(if agent.ruler_gone { 7 } else { now.as_millis() });
             Answer::Refused(Refusal { reason, newest_epoch, newest_seq, instance })
         } else {
             agent.cap = alert.cap_w;
@@ -243,6 +249,13 @@ impl World {
         };
         self.chassis
             .handle_input(now, Input::Answer { server: server.clone(), seq: alert.seq, answer });
+    }
+
+    /// What came out, without a fenced manager's questions.
+    pub(crate) fn acts(&self) -> Vec<&Output> {
+        let asks =
+            |o: &&Output| matches!(o, Output::Alert { alert, .. } if alert.epoch == Epoch(0));
+        self.log.iter().map(|(_, output)| output).filter(|output| !asks(output)).collect()
     }
 
     /// Forgets what came out so far.
@@ -376,6 +389,8 @@ pub(crate) fn check_ledger_first(log: &[(Instant, Output)]) {
             Output::OutOfBandLift { server, .. } => {
                 assert!(recorded.out_of_band.iter().any(|(s, _)| s == server), "{server}");
             }
+            // Epoch 0 only asks.
+            Output::Alert { alert, .. } if alert.epoch == Epoch(0) => {}
             Output::Alert { alert, .. } => assert_eq!(alert.epoch, recorded.epoch),
             Output::Event(_) => {}
         }

@@ -41,13 +41,17 @@ impl World {
     /// The exceptions are those of the simulator's sum rule that can happen here: a lease from the begin of
     /// a capping event and from a manager's start; an agent that has forgotten its cap counts with it for
     /// two leases; one that was never told anything counts with its even share; without a manager nobody pays
-    /// for what a dead agent holds above that. So it is if a manager that has lost its ledger dies before an
-    /// agent obeys it: only that agent's memory knew the fallback, and an agent that had lost its memory has been
-    /// told its even share by then. What is shared does not change here, so there is no exception for that. The other way round the rule here is stricter: what the
+    /// for what a dead agent holds above that. If the newest manager were to die now, it is the same of a server
+    /// that has not obeyed that manager yet: an earlier one has told it a fallback that no ledger holds. What is
+    /// shared does not change here, so there is no exception for that. The other way round the rule here is
+    /// stricter: what the
     /// leases will do counts already.
     pub(crate) fn judge_sum(&mut self) {
         let Some(from) = self.sum_from.filter(|_| self.broken.is_none()) else { return };
         let ahead = self.servers.each_ref().map(|server| server.ahead(self.now));
+
+        let acting = self.managers.iter().filter(|m| m.acts());
+        let newest = acting.map(|m| m.life).max();
 
         let mut instants: Vec<_> = ahead.iter().flatten().map(|&(at, _)| at).collect();
         instants.push(from.max(self.now));
@@ -59,10 +63,10 @@ impl World {
             });
             let leased = at < self.now + LEASE;
             let integral = if leased { BUDGET.ppm(INTEGRAL_PPM) } else { Watts::ZERO };
-            let nobody_pays = at > self.now || !self.managers.iter().any(|m| m.acts());
-            let strange = |s: &Server| at > self.now && self.is_strange(s);
-            let unheard = (self.servers.iter().zip(caps))
-                .filter(|(s, _)| nobody_pays && s.agent.is_none() || strange(s));
+            let unheard = (self.servers.iter().zip(caps)).filter(|(s, _)| match at > self.now {
+                true => s.agent.is_none() || newest.is_some() && s.obeys != newest,
+                false => newest.is_none() && s.agent.is_none(),
+            });
             let unpaid: Watts = unheard.map(|(_, cap)| (cap - EVEN).at_least_zero()).sum();
             let allowed = SHARABLE + integral + unpaid;
             let sum: Watts = caps.iter().copied().sum();
@@ -76,13 +80,6 @@ impl World {
                 return;
             }
         }
-    }
-
-    /// Whether a server holds what only its agent remembers: it obeys nobody who is there, and whoever rules
-    /// has lost the ledger, so that the agent refuses that manager for the one before.
-    fn is_strange(&self, server: &Server) -> bool {
-        let mut rulers = self.managers.iter().filter(|m| m.acts());
-        rulers.any(|m| m.lost) && !self.obeys_a_ruler(server)
     }
 
     /// Ends every fault and lets ten seconds pass; `each` sees every state. What was broken is noted.

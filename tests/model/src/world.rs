@@ -70,11 +70,9 @@ pub(crate) struct Manager {
     /// It was running, and is to be started again.
     pub(crate) stopped: bool,
     /// Numbers starts, so that nobody answers a dead one.
-    life: u64,
+    pub(crate) life: u64,
     disk: Ledger,
     pub(crate) fenced: bool,
-    /// It was started without what it had written.
-    pub(crate) lost: bool,
     /// Which agents contradict it, and in the answer to which message; older answers say nothing.
     words: [(Seq, bool); 2],
     /// Since the last [`World::listen`]: whether it spoke.
@@ -98,7 +96,7 @@ pub(crate) struct Server {
     /// When the agent started, and the cap that it has forgotten; until it obeys somebody.
     pub(crate) before: Option<(Instant, Watts)>,
     /// Which start of a manager the agent obeyed last.
-    obeys: Option<u64>,
+    pub(crate) obeys: Option<u64>,
     /// Since the last [`World::listen`]: whom it obeyed.
     pub(crate) obeyed: [bool; 2],
     digest: u64,
@@ -278,7 +276,6 @@ impl World {
         let manager = &mut self.managers[index];
         manager.chassis = Some(Arc::new(chassis));
         manager.life = self.lives;
-        manager.lost = disk != Disk::Own;
         (manager.stopped, manager.fenced, manager.words) = (false, false, Default::default());
         self.sum_from = None;
         self.tell_manager(index, None);
@@ -308,20 +305,19 @@ impl World {
             match output {
                 Output::Alert { server, alert } => {
                     let to = usize::from(server == plant::server(1));
-                    manager.spoke = true;
+                    // By a message of epoch 0 a fenced manager only asks.
+                    manager.spoke |= alert.epoch > Epoch::default();
                     let mail =
                         Mail::Alert { from: index, life: manager.life, to, alert: Arc::new(alert) };
                     self.flight.extend(Some(mail).filter(|_| !self.cut[index][to]));
                 }
                 Output::Ledger(ledger) => manager.disk = ledger,
                 Output::Event(event) => {
-                    if let EventKind::ChassisState { to: ChassisState::Fenced, cause, .. } =
-                        event.kind
-                    {
-                        manager.fenced = true;
+                    if let EventKind::ChassisState { to, cause, .. } = event.kind {
+                        manager.fenced = to == ChassisState::Fenced;
                         let words =
                             manager.words.iter().filter(|(_, contradicts)| *contradicts).count();
-                        if words < 2 {
+                        if manager.fenced && words < 2 {
                             let what = format!("m{index} is fenced by {words} agents: {cause}");
                             self.broken.get_or_insert(Broken { promise: LONE_WORD, what });
                         }
@@ -418,11 +414,6 @@ impl World {
 
     // ---- looking at it ----
 
-    /// Whether its agent obeyed last a manager that is there and not fenced.
-    pub(crate) fn obeys_a_ruler(&self, server: &Server) -> bool {
-        self.managers.iter().any(|m| m.acts() && server.obeys == Some(m.life))
-    }
-
     /// From now on it is noted who speaks and who is obeyed.
     pub(crate) fn listen(&mut self) {
         self.managers.iter_mut().for_each(|m| m.spoke = false);
@@ -461,7 +452,7 @@ impl World {
             server.digest = digest(&server.agent);
         }
         let managers = (self.managers.each_ref())
-            .map(|m| (m.digest, m.life, &m.disk, m.stopped, m.fenced, m.lost, m.words));
+            .map(|m| (m.digest, m.life, &m.disk, m.stopped, m.fenced, m.words));
         let servers = self.servers.each_ref().map(|s| {
             let facts = (s.digest, s.busy, &s.memory, s.boots, s.booted_at, s.khz, s.obeys);
             (facts, s.held, s.before, s.hardware)
