@@ -257,12 +257,10 @@ impl Chassis {
     /// Writes the ledger, if it has changed. Highest draws creep up with the meters' noise: they go with
     /// what else is written, and alone once a minute at most.
     fn record(&mut self, now: Instant) {
-        let known = self.recorded.as_ref();
-        let highest_w = known.map(|ledger| ledger.highest_w.clone()).unwrap_or_default();
-        let mut ledger = Ledger { highest_w, ..self.ledger() };
+        let known = self.recorded.as_ref().map(|ledger| ledger.highest_w.clone());
+        let mut ledger = self.ledger(known.unwrap_or_default());
         self.shared.remember(ledger.shared_w);
-        let known = self.recorded.as_ref();
-        if known != Some(&ledger) || now >= self.highest_due {
+        if self.recorded.as_ref() != Some(&ledger) || now >= self.highest_due {
             ledger.highest_w = self.highest_draws();
             self.highest_due = now + self.tuning.highest_every;
         }
@@ -272,8 +270,8 @@ impl Chassis {
         }
     }
 
-    /// What the next start is to know.
-    fn ledger(&self) -> Ledger {
+    /// What the next start is to know; `highest_w` are the servers' highest draws.
+    fn ledger(&self, highest_w: Vec<(ServerId, Watts)>) -> Ledger {
         let mut out_of_band = self.hardware.unconfigured().to_vec();
         for agent in &self.agents {
             if let Some(watts) = agent.out_of_band.watts() {
@@ -285,7 +283,7 @@ impl Chassis {
             budget_w: self.budget,
             out_of_band,
             shared_w: self.shared.to_remember(self.limit()),
-            highest_w: self.highest_draws(),
+            highest_w,
         }
     }
 

@@ -55,7 +55,7 @@ pub enum Level {
 pub struct Alert {
     /// Whose budget this is.
     pub chassis_id: ChassisId,
-    /// The chassis manager's life.
+    /// The chassis manager's life. Nobody obeys 0: it asks whom the agent obeys.
     pub epoch: Epoch,
     /// The message's number within the epoch, for this server.
     pub seq: Seq,
@@ -439,7 +439,7 @@ pub enum ChassisState {
     OutOfBand,
     /// No usable power reading.
     Blind,
-    /// Another manager rules this chassis: nothing is sent any more.
+    /// Another manager rules this chassis: nothing is ordered any more.
     Fenced,
     /// A state of a newer version.
     #[serde(other)]

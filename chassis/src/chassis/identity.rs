@@ -256,7 +256,8 @@ impl Chassis {
             return;
         }
         let epoch = self.words(now).map(|o| o.epoch).max().unwrap_or_default();
-        let ledger = Ledger { epoch: epoch.max(self.identity.epoch), ..self.ledger() };
+        let ledger = self.ledger(self.highest_draws());
+        let ledger = Ledger { epoch: epoch.max(self.identity.epoch), ..ledger };
         let mut anew = Self::new(self.params.clone(), ledger, now);
         for (agent, before) in anew.agents.iter_mut().zip(&self.agents) {
             agent.seq = before.seq;
