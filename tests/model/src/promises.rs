@@ -41,7 +41,7 @@ impl World {
     /// The exceptions are those of the simulator's sum rule that can happen here: a lease from the begin of
     /// a capping event and from a manager's start; an agent that has forgotten its cap counts with it for
     /// two leases; one that was never told anything counts with its even share; without a manager nobody pays
-    /// for what a dead agent holds above that. If the newest manager were to die now, it is the same of a server
+    /// for what a dead agent holds above that. If the manager of the newest epoch were to die now, it is the same of a server
     /// that has not obeyed that manager yet: an earlier one has told it a fallback that no ledger holds. What is
     /// shared does not change here, so there is no exception for that. The other way round the rule here is
     /// stricter: what the
@@ -51,7 +51,7 @@ impl World {
         let ahead = self.servers.each_ref().map(|server| server.ahead(self.now));
 
         let acting = self.managers.iter().filter(|m| m.acts());
-        let newest = acting.map(|m| m.life).max();
+        let newest = acting.max_by_key(|m| (m.disk.epoch, m.life)).map(|m| m.life);
 
         let mut instants: Vec<_> = ahead.iter().flatten().map(|&(at, _)| at).collect();
         instants.push(from.max(self.now));

@@ -71,7 +71,7 @@ pub(crate) struct Manager {
     pub(crate) stopped: bool,
     /// Numbers starts, so that nobody answers a dead one.
     pub(crate) life: u64,
-    disk: Ledger,
+    pub(crate) disk: Ledger,
     pub(crate) fenced: bool,
     /// Which agents contradict it, and in the answer to which message; older answers say nothing.
     words: [(Seq, bool); 2],
