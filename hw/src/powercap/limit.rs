@@ -1,7 +1,5 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
 use ballast_types::{Cap, CapError, Watts};
 use serde::{Deserialize, Serialize};
@@ -14,10 +12,6 @@ use crate::root::{optional, read_text, read_value, write_value};
 
 const LIMIT: &str = "a whole number of microwatts";
 const WINDOW: &str = "a whole number of microseconds";
-const ENERGY: &str = "a whole number of microjoules";
-/// For so long the packages' energy counters are looked at before a limit is split: twenty of their
-/// updates, and little beside the second that the limit takes to act.
-const LOOK: Duration = Duration::from_millis(20);
 /// Constraints a zone may have: long_term, short_term, peak_power; their numbers shift.
 const CONSTRAINTS: u32 = 8;
 /// The hardware counts in eighths of a watt (or finer): a read-back may differ by that much.
@@ -61,7 +55,6 @@ struct LimitZone {
     long: Constraint,
     short: Option<Constraint>,
     enabled_file: PathBuf,
-    energy_file: PathBuf,
 }
 
 #[derive(Debug)]
@@ -86,15 +79,14 @@ impl RaplCap {
             };
             let short = Constraint::find(&zone.dir, "short_term")?;
             let enabled_file = zone.dir.join("enabled");
-            let energy_file = zone.dir.join("energy_uj");
-            let zone = LimitZone { name: zone.name, long, short, enabled_file, energy_file };
+            let zone = LimitZone { name: zone.name, long, short, enabled_file };
             zone.read()?;
             found.push(zone);
         }
         if found.is_empty() {
             return Ok(None);
         }
-        let floor_uw = microwatts(floor) / found.len() as u64;
+        let floor_uw = share_uw(floor, found.len());
         if !(LEAST_UW..=MOST_UW).contains(&floor_uw) {
             let dir = root.path("sys/class/powercap");
             let allowed = "a floor of 1 to 4095 W per package";
@@ -107,32 +99,12 @@ impl RaplCap {
     fn each(
         &self,
         original: &BTreeMap<String, LimitOriginal>,
-        act: impl Fn(usize, &LimitZone, &LimitOriginal) -> Result<(), HwError>,
+        act: impl Fn(&LimitZone, &LimitOriginal) -> Result<(), HwError>,
     ) -> Result<(), CapError> {
-        let zones = self.zones.iter().enumerate();
-        let known = zones.filter_map(|(n, zone)| Some((n, zone, original.get(&zone.name)?)));
-        let results: Vec<_> = known.map(|(n, zone, was)| act(n, zone, was)).collect();
+        let known = |zone| Some((zone, original.get(&LimitZone::name(zone))?));
+        let results: Vec<_> =
+            self.zones.iter().filter_map(known).map(|(zone, was)| act(zone, was)).collect();
         Ok(results.into_iter().collect::<Result<(), _>>()?)
-    }
-
-    /// What every package uses while it is looked at; equal where that cannot be told, or where there is
-    /// one package alone.
-    fn used_uj(&self) -> Vec<u64> {
-        let equal = vec![1; self.zones.len()];
-        if equal.len() == 1 {
-            return equal;
-        }
-        let before = self.energies_uj();
-        thread::sleep(LOOK);
-
-        let pairs = self.energies_uj().into_iter().zip(before);
-        // A counter that wraps meanwhile gives no difference.
-        let used: Option<Vec<u64>> = pairs.map(|(now, then)| now?.checked_sub(then?)).collect();
-        used.filter(|used| used.iter().any(|used| *used > 0)).unwrap_or(equal)
-    }
-
-    fn energies_uj(&self) -> Vec<Option<u64>> {
-        self.zones.iter().map(|zone| read_value(&zone.energy_file, ENERGY).ok()).collect()
     }
 }
 
@@ -145,15 +117,14 @@ impl Cap for RaplCap {
         Ok(self.zones.iter().map(read).collect::<Result<_, HwError>>()?)
     }
 
-    /// Every package gets the floor, and the part of the rest that it uses of what all use now, up to its
-    /// maximum: with equal parts an idle package would keep the watts that a busy one lacks.
+    /// Every package gets an equal part, raised to the floor and lowered to its maximum.
     fn set(&mut self, watts: Watts, original: &Self::State) -> Result<(), CapError> {
-        let parts = parts_uw(microwatts(watts), self.floor_uw, &self.used_uj());
-        self.each(original, |n, zone, was| zone.limit(parts[n], was))
+        let part = share_uw(watts, self.zones.len()).max(self.floor_uw);
+        self.each(original, |zone, was| zone.limit(part, was))
     }
 
     fn put_back(&mut self, original: &Self::State) -> Result<(), CapError> {
-        self.each(original, |_, zone, was| zone.put_back(was))
+        self.each(original, LimitZone::put_back)
     }
 
     fn is_on(now: &Self::State, original: &Self::State) -> bool {
@@ -167,6 +138,10 @@ impl Cap for RaplCap {
 }
 
 impl LimitZone {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
     fn read(&self) -> Result<LimitOriginal, HwError> {
         Ok(LimitOriginal {
             limit_uw: read_value(&self.long.limit_file, LIMIT)?,
@@ -289,16 +264,9 @@ fn locked(mut error: HwError) -> HwError {
 }
 
 /// One zone's part of `watts`, in microwatts; nothing for a negative power.
-fn microwatts(watts: Watts) -> u64 {
-    u64::try_from(watts.milli()).unwrap_or_default().saturating_mul(1000)
-}
-
-/// The floor for each, and the rest by use: together `total_uw`, or all floors if they are more.
-fn parts_uw(total_uw: u64, floor_uw: u64, used: &[u64]) -> Vec<u64> {
-    let all: u128 = used.iter().map(|used| u128::from(*used)).sum();
-    let rest = total_uw.saturating_sub(floor_uw.saturating_mul(used.len() as u64));
-    let part = |used: &u64| (u128::from(rest) * u128::from(*used) / all.max(1)) as u64;
-    used.iter().map(|used| floor_uw.saturating_add(part(used))).collect()
+fn share_uw(watts: Watts, zones: usize) -> u64 {
+    let milliwatts = u64::try_from(watts.per(zones as u64).milli()).unwrap_or_default();
+    milliwatts.saturating_mul(1000)
 }
 
 fn read_enabled(path: &Path) -> Result<bool, HwError> {

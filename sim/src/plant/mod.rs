@@ -383,10 +383,11 @@ impl Plant {
         })
     }
 
-    /// What RAPL counts of each of a server's packages now, in watts, without memory.
+    /// What RAPL counts of a server's packages now, without memory.
     #[must_use]
-    pub fn packages_w(&self, server: usize) -> Vec<f64> {
-        self.servers.get(server).map_or_else(Vec::new, Server::packages_w)
+    pub fn packages_power(&self, server: usize) -> Watts {
+        let watts = self.servers.get(server).map_or(0.0, Server::packages_w);
+        Watts::from_f64(watts).unwrap_or(Watts::ZERO)
     }
 
     /// What a server would draw now if nothing held its cores; exact where VMs follow a line or have endless

@@ -475,9 +475,9 @@ impl Server {
     pub(super) fn dynamic_w(&self) -> f64 {
         self.packages.iter().map(|p| p.dynamic_w).sum()
     }
-    /// What RAPL counts of every package.
-    pub(super) fn packages_w(&self) -> Vec<f64> {
-        self.packages.iter().map(|package| package.watts(self.package_idle_w)).collect()
+    /// What RAPL counts of all packages.
+    pub(super) fn packages_w(&self) -> f64 {
+        self.packages.iter().map(|package| package.watts(self.package_idle_w)).sum()
     }
     /// Package energy `extra` seconds into the current step, in joules.
     pub(super) fn package_j(&self, package: u16, extra: f64) -> f64 {

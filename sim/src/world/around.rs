@@ -567,17 +567,16 @@ impl Around {
             Action::Limit(watts) => {
                 host.server_limit = watts;
                 host.limit_journalled = watts.is_some();
-                // RAPL limits the packages, each by its part of their draw; the rest of the server draws on
-                // beside them.
-                let packages = self.plant.packages_w(server);
-                let all: f64 = packages.iter().sum();
-                let outside = self.plant.server_power(server).as_f64() - all;
-                let limit = |w: Watts, part: f64| {
-                    Watts::from_f64((w.as_f64() - outside).max(1.0) * part).unwrap_or(w)
-                };
-                for (package, w) in packages.iter().enumerate() {
-                    let limit = watts.map(|watts| limit(watts, w / all));
-                    self.plant.set_package_limit(server, package as u16, limit);
+                let sockets = self.plant.spec().servers[server].sockets;
+                // RAPL limits the packages: the rest of the server draws on beside them.
+                let outside =
+                    (self.plant.server_power(server) - self.plant.packages_power(server)).as_f64();
+                let each = watts.map(|w| {
+                    let packages = (w.as_f64() - outside).max(1.0) / f64::from(sockets);
+                    Watts::from_f64(packages).unwrap_or(w)
+                });
+                for package in 0..sockets {
+                    self.plant.set_package_limit(server, package, each);
                 }
             }
         }

@@ -119,53 +119,6 @@ fn a_limit_of_0_is_none_before_and_now() {
     }
 }
 
-/// The limit, the floor of each, what the packages use, and what each gets, in microwatts and microjoules.
-#[test]
-fn a_busy_package_gets_what_an_idle_one_leaves() {
-    for (total, floor, used, parts) in [
-        (240, 50, vec![1, 1], vec![120, 120]),
-        (240, 50, vec![3, 1], vec![155, 85]),
-        (240, 50, vec![7, 0], vec![190, 50]),
-        (240, 50, vec![9], vec![240]),
-        (60, 50, vec![3, 1], vec![50, 50]),
-        (u64::MAX, 0, vec![u64::MAX, 0], vec![u64::MAX, 0]),
-    ] {
-        assert_eq!(parts_uw(total, floor, &used), parts, "{total} {floor} {used:?}");
-    }
-}
-
-#[test]
-fn packages_are_looked_at_before_a_limit_is_split() {
-    let tree = tree();
-    let energy = |package| tree.root().path(&format!("{}/energy_uj", dir(package)));
-    let mut cap = cap(&tree);
-    let original = cap.read().unwrap();
-    // Counters that stand still, and one that is not there, tell nothing.
-    for package in 0..2 {
-        cap.set(Watts::from_whole(240), &original).unwrap();
-        assert_eq!(read(&tree, LONG), ["120000000"; 2]);
-        std::fs::write(energy(package), "1000\n").unwrap();
-    }
-    cap.set(Watts::from_whole(240), &original).unwrap();
-    assert_eq!(read(&tree, LONG), ["120000000"; 2]);
-
-    let busy = std::thread::spawn({
-        let file = energy(0);
-        move || {
-            for value in 1_000..400_000 {
-                std::fs::write(&file, format!("{value:09}\n")).unwrap();
-            }
-        }
-    });
-    while !busy.is_finished() {
-        cap.set(Watts::from_whole(240), &original).unwrap();
-        if read(&tree, LONG) == ["165000000", "50000000"] {
-            return;
-        }
-    }
-    panic!("{:?}", read(&tree, LONG));
-}
-
 #[test]
 fn a_floor_that_would_be_masked_is_refused() {
     let tree = tree();
