@@ -57,16 +57,6 @@ struct Server {
     cores: Each<u16>,
 }
 
-/// The floors of the kinds' cores: `None` where software may not touch them.
-fn floors(policy: &Policy) -> Each<Option<f64>> {
-    let (first, user_facing) = policy.floors();
-    match policy {
-        Policy::FullServer { .. } => [Some(first); 3],
-        Policy::Provisioned => [None; 3],
-        Policy::PerVm { .. } => [Some(user_facing).filter(|floor| *floor < 1.0), None, Some(first)],
-    }
-}
-
 impl<'a> Loads<'a> {
     /// The servers of the chassis that drew `draws`, with cores for the highest of them.
     pub(super) fn new(
@@ -147,11 +137,6 @@ impl<'a> Loads<'a> {
             };
             draws.iter().map(point).collect()
         });
-        let floors = floors(&self.planned.approach.policy);
-        let full_server = matches!(self.planned.approach.policy, Policy::FullServer { .. });
-        // Cores that nobody has are idle; full-server capping slows them like all others.
-        let rest = full_server.then_some(floors[0]).flatten();
-        let mut floor = vec![rest; usize::from(CORES)];
         let mut vms = Vec::new();
         let mut used = 0;
         for (n, kind) in Kind::ALL.into_iter().enumerate() {
@@ -160,38 +145,41 @@ impl<'a> Loads<'a> {
             let cores: Vec<u16> =
                 (used..used + server.cores[n]).map(|k| k / 2 + half * (k % 2)).collect();
             used += server.cores[n];
-            for core in &cores {
-                floor[usize::from(*core)] = floors[n];
-            }
             if !cores.is_empty() {
                 vms.push(self.vm(kind, cores, lines[n].clone()));
             }
         }
-        let core = |(id, floor): (u16, &Option<f64>)| {
-            // At least what was accepted, in whole kilohertz.
-            let khz = libm::ceil(f64::from(MAX.get()) * floor.unwrap_or(0.5)) as u32;
-            let ladder = Ladder::stepped(KiloHertz::new(khz.clamp(1, MAX.get())), MAX, STEP);
-            Core { id: CoreId(id), ladder: ladder.expect("a floor above 0 and below the maximum") }
-        };
+        let ladder = self.ladder();
+        let core = |id| Core { id: CoreId(id), ladder: ladder.clone() };
         ServerSpec {
             id,
             model: self.planned.chassis.server,
             sockets: 2,
-            cores: (0..CORES).zip(&floor).map(core).collect(),
+            cores: (0..CORES).map(core).collect(),
             vms,
         }
     }
 
-    /// A VM of this kind. A policy that lets user-facing VMs be slowed makes them the agent's last throttle
-    /// class, on cores whose ladders end at their floor.
+    /// Every core's p-states. Under full-server capping they end at its floor; otherwise the agents know how
+    /// low each class may go.
+    fn ladder(&self) -> Ladder {
+        let policy = &self.planned.approach.policy;
+        let (first, user_facing) = policy.floors();
+        let lowest = match policy {
+            Policy::FullServer { .. } => first,
+            Policy::PerVm { .. } | Policy::Provisioned => first.min(user_facing).min(0.5),
+        };
+        // At least what was accepted, in whole kilohertz.
+        let khz = libm::ceil(f64::from(MAX.get()) * lowest) as u32;
+        let ladder = Ladder::stepped(KiloHertz::new(khz.clamp(1, MAX.get())), MAX, STEP);
+        ladder.expect("a floor above 0 and not above the maximum")
+    }
+
     fn vm(&self, kind: Kind, cores: Vec<u16>, line: Arc<[(f64, f64)]>) -> VmLoad {
-        let last = kind == Kind::UserFacing && floors(&self.planned.approach.policy)[0].is_some();
-        let full_server = matches!(self.planned.approach.policy, Policy::FullServer { .. });
-        let (name, class, throttle_order) = match kind {
-            Kind::First => ("batch", VmClass::NonUserFacing, 0),
-            Kind::UserFacing if last && !full_server => ("user", VmClass::NonUserFacing, 1),
-            Kind::UserFacing => ("user", VmClass::UserFacing, 0),
-            Kind::Spared => ("spared", VmClass::UserFacing, 0),
+        let (name, class) = match kind {
+            Kind::First => ("batch", VmClass::NonUserFacing),
+            Kind::UserFacing => ("user", VmClass::UserFacing),
+            Kind::Spared => ("spared", VmClass::UserFacing),
         };
         let demand = Profile::Steps(line);
         let load = match (self.options.demand, kind) {
@@ -206,7 +194,7 @@ impl<'a> Loads<'a> {
         VmLoad {
             id: VmId::new(name).expect("letters"),
             class,
-            throttle_order,
+            throttle_order: 0,
             cores: cores.into_iter().map(CoreId).collect(),
             on_extreme: OnExtreme::None,
             load,
@@ -245,6 +233,16 @@ impl<'a> Loads<'a> {
             Policy::FullServer { .. } => agent::Policy::FullServer,
             Policy::PerVm { .. } => agent::Policy::Stepwise,
             Policy::Provisioned => agent::Policy::None,
+        }
+    }
+
+    /// Tells an agent how low each class may go, as its config would (`[[class]]`, `[throttle]`).
+    pub(super) fn set_floors(&self, agent: &mut agent::Params) {
+        if let Policy::PerVm { .. } = self.planned.approach.policy {
+            let (first, user_facing) = self.planned.approach.policy.floors();
+            let percent = |floor: f64| libm::ceil(100.0 * floor - 1e-9) as u8;
+            agent.floors.insert(0, percent(first));
+            agent.user_facing_floor_percent = (user_facing < 1.0).then(|| percent(user_facing));
         }
     }
 }

@@ -156,6 +156,7 @@ impl Replayer<'_> {
         }
         for agent in &mut setup.agents {
             agent.server_limit_floor = Some(floor);
+            self.loads.set_floors(agent);
         }
         World::new(setup)
     }
