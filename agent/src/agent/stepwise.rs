@@ -141,7 +141,8 @@ impl Agent {
                 });
                 self.throttle.lower(count, count);
             } else {
-                self.throttle.lower(self.step_size(now, (draw - target).as_f64()), least);
+                let over = (draw - target - self.params.deadband).as_f64();
+                self.throttle.lower(self.step_size(now, over), least);
             }
             self.write(now, None);
             if self.throttle.any_restricted() && self.throttle.all_floored() {
@@ -149,7 +150,7 @@ impl Agent {
                 self.go(now, to, "steps reached the floor");
             }
         } else if self.may_raise(now, draw, target) {
-            let room = self.tuning.step_into * (target - draw).as_f64();
+            let room = self.tuning.step_into * (target - draw - self.params.deadband).as_f64();
             let count = if paper { least } else { self.step_size(now, room) };
             self.throttle.raise(count, least);
             self.write(now, None);
