@@ -107,12 +107,8 @@ impl Chassis {
         let first = self.agents[i].other.is_none();
         self.agents[i].contradicts(now, newest, instance, newest_seq);
 
-        let recent = |a: &&Agent| {
-            a.is_messaged() && a.other.is_some_and(|o| now - o.at < self.silent_after())
-        };
-        let words: Vec<_> = self.agents.iter().filter(recent).filter_map(|a| a.other).collect();
-        let messaged = self.agents.iter().filter(|a| a.is_messaged()).count();
-        let believed = words.len() >= 2 || words.len() == messaged;
+        let words = self.words(now, self.silent_after());
+        let believed = words.len() >= 2 || words.len() == self.messaged();
         let Some(rival) = words.iter().copied().max_by_key(|o| (o.epoch, o.instance)) else {
             return;
         };
@@ -132,6 +128,16 @@ impl Chassis {
             self.tell(now, EventKind::Alarm { message });
         }
         self.expel(now, i, seq, "obeys another manager");
+    }
+
+    /// What agents have said of other managers, no longer ago than this.
+    fn words(&self, now: Instant, within: Duration) -> Vec<Contradiction> {
+        let messaged = self.agents.iter().filter(|a| a.is_messaged());
+        messaged.filter_map(|a| a.other).filter(|o| now - o.at < within).collect()
+    }
+
+    fn messaged(&self) -> usize {
+        self.agents.iter().filter(|a| a.is_messaged()).count()
     }
 
     /// Whether another manager has precedence.
@@ -204,6 +210,7 @@ impl Chassis {
         );
         self.tell(now, EventKind::Alarm { message });
     }
+
     // ---- a fenced manager ----
 
     /// Asks who is obeyed: nobody obeys epoch 0, and a refusal names who is.
@@ -234,28 +241,26 @@ impl Chassis {
         }
     }
 
-    /// What agents have lately said of whom they obey.
-    fn words(&self, now: Instant) -> impl Iterator<Item = Contradiction> {
-        let oldest = self.tuning.asks_every.saturating_mul(2).saturating_add(self.silent_after());
-        let messaged = self.agents.iter().filter(|a| a.is_messaged());
-        messaged.filter_map(|a| a.other).filter(move |o| now - o.at < oldest)
+    /// What agents have answered to the last questions.
+    fn answers(&self, now: Instant) -> Vec<Contradiction> {
+        let lately = self.tuning.asks_every.saturating_mul(2).saturating_add(self.silent_after());
+        self.words(now, lately)
     }
 
     /// Whether messages of a ruler have advanced since the last questions.
     pub(super) fn is_ruled(&self, now: Instant) -> bool {
         let lately = self.tuning.asks_every.saturating_mul(2);
-        self.words(now).any(|o| o.advances() && !o.is_still(now, lately))
+        self.answers(now).iter().any(|o| o.advances() && !o.is_still(now, lately))
     }
 
     /// Rules again, if the ruler is gone: as after a restart, which knows what agents and BMCs may hold.
     pub(super) fn rule_again(&mut self, now: Instant) {
-        let messaged = self.agents.iter().filter(|a| a.is_messaged()).count();
-        let words = self.words(now).count();
-        let gone = self.words(now).all(|o| o.is_still(now, self.tuning.gone_after));
-        if words == 0 || words * 2 < messaged || !gone {
+        let answers = self.answers(now);
+        let gone = answers.iter().all(|o| o.is_still(now, self.tuning.gone_after));
+        if answers.len() * 2 < self.messaged() || !gone {
             return;
         }
-        let epoch = self.words(now).map(|o| o.epoch).max().unwrap_or_default();
+        let Some(epoch) = answers.iter().map(|o| o.epoch).max() else { return };
         let ledger = self.ledger(self.highest_draws());
         let ledger = Ledger { epoch: epoch.max(self.identity.epoch), ..ledger };
         let mut anew = Self::new(self.params.clone(), ledger, now);

@@ -41,11 +41,10 @@ impl World {
     /// The exceptions are those of the simulator's sum rule that can happen here: a lease from the begin of
     /// a capping event and from a manager's start; an agent that has forgotten its cap counts with it for
     /// two leases; one that was never told anything counts with its even share; without a manager nobody pays
-    /// for what a dead agent holds above that. If the manager of the newest epoch were to die now, it is the same of a server
-    /// that has not obeyed that manager yet: an earlier one has told it a fallback that no ledger holds. What is
-    /// shared does not change here, so there is no exception for that. The other way round the rule here is
-    /// stricter: what the
-    /// leases will do counts already.
+    /// for what a dead agent holds above that. If the manager of the newest epoch were to die now, it is the
+    /// same of a server that has not obeyed that manager yet: an earlier one has told it a fallback that no
+    /// ledger holds. What is shared does not change here, so there is no exception for that. The other way
+    /// round the rule here is stricter: what the leases will do counts already.
     pub(crate) fn judge_sum(&mut self) {
         let Some(from) = self.sum_from.filter(|_| self.broken.is_none()) else { return };
         let ahead = self.servers.each_ref().map(|server| server.ahead(self.now));
@@ -63,10 +62,10 @@ impl World {
             });
             let leased = at < self.now + LEASE;
             let integral = if leased { BUDGET.ppm(INTEGRAL_PPM) } else { Watts::ZERO };
-            let unheard = (self.servers.iter().zip(caps)).filter(|(s, _)| match at > self.now {
-                true => s.agent.is_none() || newest.is_some() && s.obeys != newest,
-                false => newest.is_none() && s.agent.is_none(),
-            });
+            let nobody_pays = at > self.now || newest.is_none();
+            let later = at > self.now && newest.is_some();
+            let unheard = (self.servers.iter().zip(caps))
+                .filter(|(s, _)| nobody_pays && s.agent.is_none() || later && s.obeys != newest);
             let unpaid: Watts = unheard.map(|(_, cap)| (cap - EVEN).at_least_zero()).sum();
             let allowed = SHARABLE + integral + unpaid;
             let sum: Watts = caps.iter().copied().sum();
