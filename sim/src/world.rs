@@ -519,7 +519,6 @@ impl World {
                 self.around.send(manager, server, alert);
             }
         } else if self.chassis[manager].is_some() && self.stalled[self.number(manager)].is_none() {
-            self.around.polls += 1;
             self.around.managers[manager].polls += 1;
             let poll = self.poll(manager);
             self.tell_chassis(manager, chassis::Input::Psu(poll));

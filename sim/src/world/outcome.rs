@@ -77,11 +77,11 @@ impl World {
     /// What it has come to so far.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        let Around { tally, breaker, polls, alerts_sent, capping_events, outputs, hash, .. } =
+        let Around { tally, breaker, managers, alerts_sent, capping_events, outputs, hash, .. } =
             &self.around;
         Outcome {
             elapsed_s: self.truth().elapsed_s,
-            polls: *polls,
+            polls: managers.iter().map(|manager| manager.polls).sum(),
             alerts_sent: *alerts_sent,
             capping_events: *capping_events,
             over_limit_s_max: tally::seconds(tally.over_limit_max),
