@@ -1,0 +1,166 @@
+//! Dynamic watts of cores that are slowed by their p-states: a p-state lowers a core's dynamic power as `f^a`.
+
+use ballast_types::{Instant, Ladder};
+
+use super::Dynamic;
+use crate::Params;
+use crate::bandwidth::View;
+use crate::fleet::Fleet;
+use crate::throttle::{Class, Throttle};
+
+/// Dynamic watts of one fully busy core at every p-state, computed once.
+#[derive(Clone, Debug)]
+pub(super) struct Pstates {
+    /// One table per distinct ladder.
+    tables: Vec<Vec<f64>>,
+    /// Which table a core uses.
+    table: Vec<u16>,
+    /// How many cores the model is of.
+    online: usize,
+}
+
+impl Pstates {
+    pub(super) fn new(params: &Params) -> Self {
+        let Params { model, cores, .. } = params;
+        let online = cores.len().saturating_sub(params.offline_cores.into()).max(1);
+        let per_core = model.dynamic_w() / online as f64;
+        let mut ladders: Vec<&Ladder> = Vec::new();
+        let mut tables = Vec::new();
+        let mut table = Vec::with_capacity(cores.len());
+
+        for core in cores {
+            let known = ladders.iter().position(|ladder| **ladder == core.ladder);
+            table.push(known.unwrap_or(ladders.len()) as u16);
+            if known.is_none() {
+                let max = core.ladder.max();
+                let watts = |n| per_core * model.scale(core.ladder.khz(n).share_of(max));
+                tables.push((0..core.ladder.len()).map(watts).collect());
+                ladders.push(&core.ladder);
+            }
+        }
+        Self { tables, table, online }
+    }
+
+    /// Of a fully busy core.
+    fn of(&self, core: usize) -> &[f64] {
+        &self.tables[usize::from(self.table[core])]
+    }
+
+    fn drawn(&self, throttle: &Throttle, fleet: &Fleet, cores: impl Iterator<Item = usize>) -> f64 {
+        cores.map(|core| fleet.fast_use(core) * self.of(core)[throttle.level(core)]).sum()
+    }
+
+    /// What the p-states of these cores hold back.
+    fn held_back(&self, view: &View<'_>, cores: impl Iterator<Item = usize>) -> f64 {
+        let &View { now, throttle, actuators, fleet } = view;
+        cores
+            .filter(|core| throttle.restricted(*core) || actuators.stuck(*core))
+            .map(|core| {
+                let table = self.of(core);
+                let used = fleet.core_usage(now, core).unwrap_or(1.0);
+                let level = if actuators.stuck(core) { 0 } else { throttle.level(core) };
+                used * (table[table.len() - 1] - table[level])
+            })
+            .sum()
+    }
+}
+
+impl Dynamic for Pstates {
+    fn core_w(&self, _: &Throttle, fleet: &Fleet, core: usize, level: usize) -> f64 {
+        fleet.peak_use(core) * self.of(core)[level]
+    }
+
+    fn used_core_w(
+        &self,
+        now: Instant,
+        throttle: &Throttle,
+        fleet: &Fleet,
+        core: usize,
+        highest: usize,
+        level: usize,
+    ) -> Option<f64> {
+        let work = fleet.core_usage(now, core)? * throttle.share(core, highest);
+        Some((work / throttle.share(core, level)).min(1.0) * self.of(core)[level])
+    }
+
+    fn drawn_low(&self, throttle: &Throttle, fleet: &Fleet) -> f64 {
+        self.drawn(throttle, fleet, throttle.throttled())
+    }
+
+    fn drawn_all(&self, throttle: &Throttle, fleet: &Fleet) -> f64 {
+        self.drawn(throttle, fleet, 0..throttle.len())
+    }
+
+    fn sheddable(&self, view: &View<'_>, class: &Class) -> f64 {
+        let &View { now, throttle, actuators, fleet } = view;
+        let cores = class.cores.iter().map(|core| usize::from(*core));
+        cores
+            .filter(|core| !actuators.stuck(*core))
+            .map(|core| {
+                let table = self.of(core);
+                let used = fleet.core_usage(now, core).unwrap_or(0.0);
+                used * (table[throttle.level(core)] - table[throttle.floor_level(core)])
+            })
+            .sum()
+    }
+
+    fn restorable(&self, view: &View<'_>, class: Option<&Class>) -> f64 {
+        match class {
+            Some(class) => self.held_back(view, class.cores.iter().map(|core| usize::from(*core))),
+            None => self.held_back(view, 0..view.throttle.len()),
+        }
+    }
+
+    fn unrestricted(&self, view: &View<'_>) -> Option<f64> {
+        let (mut known, mut watts) = (0, 0.0);
+        for core in 0..self.table.len() {
+            if let Some(used) = view.fleet.core_usage(view.now, core) {
+                known += 1;
+                watts += used * self.of(core).last().copied().unwrap_or(0.0);
+            }
+        }
+        (known > 0).then(|| watts * self.online.max(known) as f64 / known as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_types::{
+        BootId, ChassisId, Core, CoreId, KiloHertz, OnExtreme, ServerId, Utilisation, VmClass,
+        VmId, Watts,
+    };
+
+    use super::*;
+    use crate::actuators::Actuators;
+    use crate::estimate::Estimate;
+    use crate::{Vm, VmUsage};
+
+    #[test]
+    fn what_a_limit_holds_down_is_the_rise_to_the_unrestricted_draw() {
+        let mhz = KiloHertz::from_mhz;
+        let ladder = Ladder::new(&[mhz(1200), mhz(2400)]).unwrap();
+        // The last two are offline, and the model knows nothing of them.
+        let cores: Vec<_> =
+            (0..6).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();
+        let (server, chassis) = (ServerId::new("s").unwrap(), ChassisId::new("c").unwrap());
+        let defaults = Params::defaults(server, BootId::new("b").unwrap(), chassis, cores.clone());
+        let params = Params { offline_cores: 2, ..defaults };
+        let (estimate, throttle) = (Estimate::new(&params), Throttle::new(cores.clone(), false));
+        let actuators = Actuators::new(&params);
+        let now = Instant::from_millis(1000);
+        let mut fleet = Fleet::new(6, now);
+        let id = VmId::new("v").unwrap();
+        let on = vec![CoreId(0), CoreId(1)];
+        let class = VmClass::UserFacing;
+        let on_extreme = OnExtreme::None;
+        let vm = Vm { id: id.clone(), class, throttle_order: 0, cores: on, on_extreme };
+        fleet.replace(vec![vm], &cores);
+        let unrestricted = |fleet: &Fleet| {
+            estimate.unrestricted(&View { now, throttle: &throttle, actuators: &actuators, fleet })
+        };
+        assert_eq!(unrestricted(&fleet), Watts::from_whole(310), "nothing known");
+        let utilisation = Utilisation::from_ratio(0.5).unwrap();
+        fleet.usage(now, &[VmUsage { vm: id, utilisation, throttled: false }]);
+        assert_eq!(unrestricted(&fleet), Watts::from_whole(112 + 99));
+    }
+}
