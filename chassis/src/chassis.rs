@@ -89,6 +89,13 @@ impl Chassis {
     /// Its first output is the new ledger.
     #[must_use]
     pub fn new(params: Params, ledger: Ledger, now: Instant) -> Self {
+        let tuning = Tuning::of(&params);
+        Self::tuned(params, tuning, ledger, now)
+    }
+
+    /// The same, with numbers of its own for the control loop.
+    #[must_use]
+    pub fn tuned(params: Params, tuning: Tuning, ledger: Ledger, now: Instant) -> Self {
         let Ledger { epoch, budget_w, out_of_band, shared_w, highest_w } = ledger;
         let newest = |of: &[(ServerId, Watts)], id: &ServerId| {
             of.iter().rev().find(|(s, _)| s == id).map(|&(_, w)| w)
@@ -110,7 +117,7 @@ impl Chassis {
         unconfigured.dedup_by(|a, b| a.0 == b.0);
 
         let mut chassis = Self {
-            tuning: Tuning::new(&params),
+            tuning,
             identity: Identity::new(epoch.next(), now),
             supplies: Supplies::new(&params.supply_rated, params.trip_time, now),
             crosscheck: Crosscheck::default(),

@@ -49,5 +49,5 @@ pub use chassis::Chassis;
 pub use draws::Draws;
 pub use io::*;
 pub use params::{LiftRule, Mode, Params, Server};
-pub use tuning::SetPoint;
+pub use tuning::{SetPoint, Tuning};
 pub use weigh::Weighed;

@@ -1,4 +1,7 @@
 //! Every constant of the control loop that has a value by choice, derived from the parameters in one place.
+//!
+//! None of them is critical: `sim/tests/sensitivity.rs` moves each by a third, up and down, and the chassis still
+//! keeps its promises.
 
 use core::time::Duration;
 
@@ -40,62 +43,64 @@ impl SetPoint {
     }
 }
 
-/// See the module.
+/// The numbers of the control loop.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Tuning {
+pub struct Tuning {
     /// One standard deviation of the readings' noise, as a share of the limit.
-    pub(crate) noise: f64,
+    pub noise: f64,
     /// Where the draw is kept in a capping event.
-    pub(crate) set_point: SetPoint,
+    pub set_point: SetPoint,
     /// The integral term takes over so much of the difference to the set point with every reading, in
     /// parts per million. A reading shows a change after about four polls, so a loop of this gain has a
     /// phase margin of more than 60 degrees.
-    pub(crate) integral_ppm: u32,
+    pub integral_ppm: u32,
     /// The integral term adds at most this share of the limit, in parts per million.
-    pub(crate) integral_most_ppm: u32,
+    pub integral_most_ppm: u32,
     /// At this trip fraction every low-priority core goes to its floor.
-    pub(crate) floor_at: f64,
+    pub floor_at: f64,
     /// At this one hardware caps come.
-    pub(crate) hardware_at: f64,
+    pub hardware_at: f64,
     /// At this one a fenced manager's hardware caps come.
-    pub(crate) fenced_at: f64,
+    pub fenced_at: f64,
     /// What hardware needs from the decision on.
-    pub(crate) hardware_s: f64,
+    pub hardware_s: f64,
     /// A reading taken so long after an alert shows what the alert did.
-    pub(crate) shows_after: Duration,
+    pub shows_after: Duration,
     /// So much of the limit may come back in a second when hardware caps are lifted, in parts per million.
-    pub(crate) lift_ppm_a_second: u32,
+    pub lift_ppm_a_second: u32,
     /// All servers of a chassis are told that an event has ended within this time.
-    pub(crate) release_within: Duration,
+    pub release_within: Duration,
     /// An excess so soon after a lift was the lift's.
-    pub(crate) lift_blamed: Duration,
+    pub lift_blamed: Duration,
     /// Of the lifts before it, those of this last time are blamed.
-    pub(crate) lifts_blamed: Duration,
+    pub lifts_blamed: Duration,
     /// No hold is longer.
-    pub(crate) longest_hold: Duration,
+    pub longest_hold: Duration,
     /// A newer epoch is adopted at the start for so long.
-    pub(crate) adopts_for: Duration,
+    pub adopts_for: Duration,
     /// And no newer one than by this.
-    pub(crate) adopts_most: u64,
+    pub adopts_most: u64,
     /// A fenced manager asks so often who is obeyed.
-    pub(crate) asks_every: Duration,
+    pub asks_every: Duration,
     /// And rules again when agents have not heard from its ruler for so long.
-    pub(crate) gone_after: Duration,
+    pub gone_after: Duration,
     /// The breaker is judged by a lowered budget from so long after the budget was accepted.
-    pub(crate) lowered_counts_after: Duration,
+    pub lowered_counts_after: Duration,
     /// An estimate of the draw fits only if so much of the limit is left besides, in parts per million: no
     /// meter checks the servers' meters.
-    pub(crate) estimate_guard_ppm: u32,
+    pub estimate_guard_ppm: u32,
     /// All servers together draw more than their caps when it is by this share, in parts per million.
-    pub(crate) overdrawn_ppm: u32,
+    pub overdrawn_ppm: u32,
     /// Highest draws alone are written down no more often than that.
-    pub(crate) highest_every: Duration,
+    pub highest_every: Duration,
     /// A silent server holds what it had for so long, where its agent has told nothing else.
-    pub(crate) orphan_hold: Duration,
+    pub orphan_hold: Duration,
 }
 
 impl Tuning {
-    pub(crate) fn new(params: &Params) -> Self {
+    /// What fits these parameters.
+    #[must_use]
+    pub fn of(params: &Params) -> Self {
         let hardware = params.poll() + WIRE + ACTUATION;
         Self {
             noise: f64::from(params.noise_ppm) / 1e6,

@@ -75,6 +75,7 @@ pub struct World {
     chassis: Vec<Option<chassis::Chassis>>,
     agent_params: Vec<agent::Params>,
     chassis_params: chassis::Params,
+    tuning: chassis::Tuning,
     fixed_cap: Option<FixedCap>,
     /// When each agent, and then each chassis manager, wants to be woken, in the world's time.
     wake: Vec<Instant>,
@@ -104,6 +105,7 @@ impl World {
             seed,
             plant,
             chassis,
+            tuning,
             fixed_cap,
             tells_margin,
             agents,
@@ -166,6 +168,7 @@ impl World {
                     tells_margin.then(|| chassis::SetPoint::new(chassis.above_share_ppm));
                 FixedCap::new(chassis.chassis_id.clone(), watts, set_point, servers)
             }),
+            tuning: tuning.unwrap_or_else(|| chassis::Tuning::of(&chassis)),
             chassis_params: chassis,
             wake: vec![NEVER; servers + MANAGERS],
             stalled: (0..servers + MANAGERS).map(|_| None).collect(),
@@ -471,7 +474,8 @@ impl World {
             self.around.budget_is(ledger.budget_w);
             self.around.sum.manager_starts();
         }
-        self.chassis[manager] = Some(chassis::Chassis::new(params, ledger, at));
+        self.chassis[manager] =
+            Some(chassis::Chassis::tuned(params, self.tuning.clone(), ledger, at));
         self.rest(self.number(manager));
     }
 

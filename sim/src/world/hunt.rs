@@ -70,7 +70,17 @@ impl Hunt {
     /// # Errors
     /// The first broken promise.
     pub fn run(&self) -> Result<Outcome, Violation> {
-        let mut world = World::new(self.setup());
+        self.run_with(|_| {})
+    }
+
+    /// The same, with something changed.
+    ///
+    /// # Errors
+    /// The first broken promise.
+    pub fn run_with(&self, change: impl FnOnce(&mut Setup)) -> Result<Outcome, Violation> {
+        let mut setup = self.setup();
+        change(&mut setup);
+        let mut world = World::new(setup);
         world.run(FALLS)?;
         while world.now() < FREE {
             world.run(world.now() + Duration::from_secs(10))?;

@@ -58,6 +58,8 @@ pub struct Setup {
     pub plant: PlantSpec,
     /// The chassis manager.
     pub chassis: chassis::Params,
+    /// Numbers of its control loop, where they are not those that fit its parameters.
+    pub tuning: Option<chassis::Tuning>,
     /// What the chassis manager finds on disk at its first start.
     pub ledger: chassis::Ledger,
     /// No chassis manager, but this cap for every server, told again and again: what an agent does alone.
@@ -120,6 +122,7 @@ impl Setup {
             seed,
             plant,
             chassis,
+            tuning: None,
             ledger: chassis::Ledger::default(),
             fixed_cap: None,
             tells_margin: true,

@@ -1,0 +1,125 @@
+//! No number of the chassis manager's loop is critical: each may be a third larger or smaller.
+
+use core::time::Duration;
+
+use ballast_agent_core::Policy;
+use ballast_chassis_core::{SetPoint, Tuning};
+use ballast_sim::plant::{Load, PlantSpec, Profile};
+use ballast_sim::scenario::{DemoOptions, default_budget, demo};
+use ballast_sim::world::{Hunt, Restrictions, Setup, World};
+use ballast_types::wire::SharePolicy;
+use ballast_types::{Instant, VmClass};
+
+/// Moves one number.
+type Change = fn(&mut Tuning, f64);
+
+fn ppm(number: &mut u32, by: f64) {
+    *number = (f64::from(*number) * by) as u32;
+}
+
+fn time(number: &mut Duration, by: f64) {
+    *number = number.mul_f64(by);
+}
+
+const CHANGES: [(&str, Change); 22] = [
+    ("noise", |t, by| t.noise *= by),
+    ("set_point", |t, by| t.set_point = SetPoint::new((10_000.0 * by) as u32)),
+    ("integral_ppm", |t, by| ppm(&mut t.integral_ppm, by)),
+    ("integral_most_ppm", |t, by| ppm(&mut t.integral_most_ppm, by)),
+    ("floor_at", |t, by| t.floor_at *= by),
+    ("hardware_at", |t, by| t.hardware_at *= by),
+    ("fenced_at", |t, by| t.fenced_at *= by),
+    ("hardware_s", |t, by| t.hardware_s *= by),
+    ("shows_after", |t, by| time(&mut t.shows_after, by)),
+    ("lift_ppm_a_second", |t, by| ppm(&mut t.lift_ppm_a_second, by)),
+    ("release_within", |t, by| time(&mut t.release_within, by)),
+    ("lift_blamed", |t, by| time(&mut t.lift_blamed, by)),
+    ("lifts_blamed", |t, by| time(&mut t.lifts_blamed, by)),
+    ("longest_hold", |t, by| time(&mut t.longest_hold, by)),
+    ("adopts_for", |t, by| time(&mut t.adopts_for, by)),
+    ("asks_every", |t, by| time(&mut t.asks_every, by)),
+    ("gone_after", |t, by| time(&mut t.gone_after, by)),
+    ("lowered_counts_after", |t, by| time(&mut t.lowered_counts_after, by)),
+    ("estimate_guard_ppm", |t, by| ppm(&mut t.estimate_guard_ppm, by)),
+    ("overdrawn_ppm", |t, by| ppm(&mut t.overdrawn_ppm, by)),
+    ("highest_every", |t, by| time(&mut t.highest_every, by)),
+    ("orphan_hold", |t, by| time(&mut t.orphan_hold, by)),
+];
+
+/// Four servers whose batch VMs ask for everything from the third second until `FALLS`.
+fn plant() -> PlantSpec {
+    let budget = default_budget(4);
+    let options = DemoOptions { servers: 4, budget, queues: false, ..DemoOptions::default() };
+    let mut plant = demo(&options);
+    for vm in plant.servers.iter_mut().flat_map(|server| &mut server.vms) {
+        vm.load = Load::Profile(match vm.class {
+            VmClass::UserFacing => Profile::Constant(0.3),
+            VmClass::NonUserFacing => {
+                Profile::Steps([(0.0, 0.3), (3.0, 1.0), (FALLS.as_secs_f64(), 0.05)].into())
+            }
+        });
+    }
+    plant
+}
+
+const FALLS: Duration = Duration::from_secs(60);
+const END: Duration = Duration::from_secs(90);
+
+/// Too much load and no fault: the budget is used, the breaker hardly moves, the servers' own limits are left
+/// alone, and everything is given back.
+fn judge_overload(policy: Policy, change: impl Fn(&mut Tuning)) -> Result<(), String> {
+    let mut setup = Setup::new(plant(), policy, 1, END);
+    setup.chassis.shares = SharePolicy::CriticalFirst;
+    let mut tuning = Tuning::of(&setup.chassis);
+    change(&mut tuning);
+    setup.tuning = Some(tuning);
+
+    let mut world = World::new(setup);
+    let run = |world: &mut World, to: Duration| {
+        world.run(Instant::ZERO + to).map_err(|violation| violation.to_string())
+    };
+    run(&mut world, FALLS)?;
+    let (truth, outcome) = (world.truth(), world.outcome());
+    let used = truth.mean_power_w.as_f64() / truth.budget_w.as_f64();
+    let throttled = truth.user_facing_throttled_core_s.total();
+    let (fraction, hardware_s) = (outcome.trip_fraction_max, truth.hardware_engaged_s);
+    if used < 0.94 || throttled > 0.0 || fraction > 0.2 || hardware_s > 0.0 {
+        return Err(format!("{used:.3} used, {throttled} core-s, {fraction:.3}, {hardware_s} s"));
+    }
+    run(&mut world, END)?;
+    let left = world.restrictions();
+    if left == Restrictions::default() { Ok(()) } else { Err(format!("{left:?} left behind")) }
+}
+
+#[test]
+fn no_number_of_the_loop_is_critical() {
+    for (name, change) in CHANGES {
+        for by in [2.0 / 3.0, 4.0 / 3.0] {
+            for policy in [Policy::Stepwise, Policy::Predictive] {
+                let overload = judge_overload(policy, |tuning| change(tuning, by));
+                overload.unwrap_or_else(|why| panic!("{name} x {by:.2}, {policy:?}: {why}"));
+
+                for seed in 0..2 {
+                    let shares = SharePolicy::CriticalFirst;
+                    let hunt = Hunt { policy, shares, ..Hunt::new(seed, 4, 6) };
+                    let run = hunt.run_with(|setup| {
+                        let mut tuning = Tuning::of(&setup.chassis);
+                        change(&mut tuning, by);
+                        setup.tuning = Some(tuning);
+                    });
+                    run.unwrap_or_else(|why| panic!("{name} x {by:.2}: {why}, {hunt:?}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn numbers_that_are_far_off_are_noticed() {
+    let off: [(&str, fn(&mut Tuning)); 2] =
+        [("noise", |t| t.noise *= 20.0), ("hardware_s", |t| t.hardware_s *= 50.0)];
+    for (name, change) in off {
+        let judged = judge_overload(Policy::Stepwise, change);
+        assert!(judged.is_err(), "{name}");
+    }
+}
