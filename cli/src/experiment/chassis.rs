@@ -193,7 +193,9 @@ fn words(options: &Options) -> String {
          `P95` is over the requests of all user-facing VMs, `run time` is the mean of the batch \
          VMs, both against `none` of the same placement and seed. `above s` is the longest \
          stretch above the budget by 100 ms means of the true draw, `worst seed` the longest of \
-         any seed. The other columns are as for one server.",
+         any seed. A stretch says nothing of how far above: both policies hold down how far a breaker \
+         goes towards its trip, and `predictive` may be above for 1 % of the time. The other columns \
+         are as for one server.",
         budget = options.budget_w,
         minutes = options.minutes,
         arrivals = options.arrivals.name(),
