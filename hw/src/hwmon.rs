@@ -122,7 +122,7 @@ impl Device {
         Ok(found)
     }
 
-    fn label(&self, stem: &str) -> Result<Option<String>, HwError> {
+    pub(crate) fn label(&self, stem: &str) -> Result<Option<String>, HwError> {
         let text = optional(read_text(&self.dir.join(format!("{stem}_label"))))?;
         Ok(text.map(|text| text.trim().to_owned()))
     }

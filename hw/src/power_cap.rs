@@ -13,7 +13,7 @@ use ballast_types::{Cap, CapError, Watts};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{HwError, Operation};
-use crate::hwmon::devices;
+use crate::hwmon::{Device, devices};
 use crate::root::{optional, read_value, write_value};
 use crate::{MatchSpec, Root};
 
@@ -44,24 +44,55 @@ impl PowerCapState {
     }
 }
 
-/// A `powerN_cap`. It is looked for at every call: hwmon devices renumber.
+/// A `powerN_cap`. It is looked for before every change, because hwmon devices renumber; a reading first tries
+/// where it was last: a manager of a large chassis would search all devices for every one of them.
 #[derive(Clone, Debug)]
 pub struct PowerCap {
     root: Root,
     spec: CapSpec,
+    last: Option<Place>,
+}
+
+/// Where a cap was found.
+#[derive(Clone, Debug)]
+struct Place {
+    device: Device,
+    stem: String,
 }
 
 struct Found {
-    file: PathBuf,
+    place: Place,
     min_uw: u64,
     max_uw: u64,
+}
+
+impl CapSpec {
+    fn means(&self, device: &Device, label: Option<&String>) -> bool {
+        match self {
+            Self::Slot(slot) => label == Some(slot),
+            Self::Device(spec) => {
+                device.is(&spec.name) && (spec.label.is_none() || label == spec.label.as_ref())
+            }
+        }
+    }
+}
+
+impl Place {
+    fn file(&self, suffix: &str) -> PathBuf {
+        self.device.dir.join(format!("{}_{suffix}", self.stem))
+    }
+
+    fn is_still(&self, spec: &CapSpec) -> bool {
+        let label = || self.device.label(&self.stem).ok();
+        self.device.still().is_ok() && label().is_some_and(|l| spec.means(&self.device, l.as_ref()))
+    }
 }
 
 impl PowerCap {
     /// The cap that `spec` means.
     #[must_use]
     pub fn new(root: &Root, spec: CapSpec) -> Self {
-        Self { root: root.clone(), spec }
+        Self { root: root.clone(), spec, last: None }
     }
 
     /// What it may be set to.
@@ -74,25 +105,18 @@ impl PowerCap {
         Ok((watts(found.min_uw), watts(found.max_uw)))
     }
 
-    fn find(&self) -> Result<Found, HwError> {
+    fn search(&self) -> Result<Place, HwError> {
         let mut found = Vec::new();
         for device in devices(&self.root)? {
             for channel in device.channels("power")? {
-                let file = device.dir.join(format!("{}_cap", channel.stem));
-                let label = channel.label.as_ref();
-                let meant = match &self.spec {
-                    CapSpec::Slot(slot) => label == Some(slot),
-                    CapSpec::Device(spec) => {
-                        device.is(&spec.name)
-                            && (spec.label.is_none() || label == spec.label.as_ref())
-                    }
-                };
-                if meant && file.exists() {
-                    found.push((device.clone(), channel.stem, file));
+                let is_meant = self.spec.means(&device, channel.label.as_ref());
+                let place = Place { device: device.clone(), stem: channel.stem };
+                if is_meant && place.file("cap").exists() {
+                    found.push(place);
                 }
             }
         }
-        let Some((device, stem, file)) = found.pop().filter(|_| found.is_empty()) else {
+        found.pop().filter(|_| found.is_empty()).ok_or_else(|| {
             let wanted = match &self.spec {
                 CapSpec::Slot(label) => label.clone(),
                 CapSpec::Device(spec) => {
@@ -100,27 +124,31 @@ impl PowerCap {
                 }
             };
             let allowed = "exactly one device or powerN_label of that name with a powerN_cap";
-            let dir = self.root.path("sys/class/hwmon");
-            return Err(HwError::value(&dir, Operation::Read, wanted, allowed));
-        };
-        let bound = |end| device.dir.join(format!("{stem}_cap_{end}"));
-        let min_uw = optional(read_value(&bound("min"), CAP))?.unwrap_or(0).max(ROUNDING_UW);
-        let max_uw = optional(read_value(&bound("max"), CAP))?.unwrap_or(u64::MAX);
+            HwError::value(&self.root.path("sys/class/hwmon"), Operation::Read, wanted, allowed)
+        })
+    }
+
+    fn find(&self) -> Result<Found, HwError> {
+        let place = self.search()?;
+        let bound = |end| optional(read_value(&place.file(end), CAP));
+        let min_uw = bound("cap_min")?.unwrap_or(0).max(ROUNDING_UW);
+        let max_uw = bound("cap_max")?.unwrap_or(u64::MAX);
         if max_uw <= min_uw {
             let allowed = format!("more than the lowest cap, {min_uw} uW");
-            return Err(HwError::value(&bound("max"), Operation::Read, max_uw, allowed));
+            return Err(HwError::value(&place.file("cap_max"), Operation::Read, max_uw, allowed));
         }
-        Ok(Found { file, min_uw, max_uw })
+        Ok(Found { place, min_uw, max_uw })
     }
 }
 
 impl Found {
     fn write(&self, uw: u64) -> Result<(), HwError> {
-        write_value(&self.file, uw)?;
-        let is: u64 = read_value(&self.file, CAP)?;
+        let file = self.place.file("cap");
+        write_value(&file, uw)?;
+        let is: u64 = read_value(&file, CAP)?;
         if is.abs_diff(uw) > ROUNDING_UW {
             let allowed = format!("{uw} uW, as written");
-            return Err(HwError::value(&self.file, Operation::Verify, is, allowed));
+            return Err(HwError::value(&file, Operation::Verify, is, allowed));
         }
         Ok(())
     }
@@ -130,7 +158,11 @@ impl Cap for PowerCap {
     type State = PowerCapState;
 
     fn read(&mut self) -> Result<PowerCapState, CapError> {
-        Ok(PowerCapState { cap_uw: read_value(&self.find()?.file, CAP)? })
+        let last = self.last.take().filter(|place| place.is_still(&self.spec));
+        let place = last.map_or_else(|| Ok(self.find()?.place), Ok::<_, HwError>)?;
+        let cap_uw = read_value(&place.file("cap"), CAP)?;
+        self.last = Some(place);
+        Ok(PowerCapState { cap_uw })
     }
 
     fn set(&mut self, watts: Watts, original: &PowerCapState) -> Result<(), CapError> {
@@ -143,7 +175,8 @@ impl Cap for PowerCap {
         }
         let Some(uw) = uw.filter(|uw| (found.min_uw..=found.max_uw).contains(uw)) else {
             let allowed = format!("{} to {} uW", found.min_uw, found.max_uw);
-            return Err(HwError::value(&found.file, Operation::Write, watts, allowed).into());
+            let file = found.place.file("cap");
+            return Err(HwError::value(&file, Operation::Write, watts, allowed).into());
         };
         Ok(found.write(uw.min(original.in_force()))?)
     }
@@ -268,6 +301,23 @@ mod tests {
             cap.put_back(&original).unwrap();
             assert_eq!(tree.read(&format!("{dir}/power1_cap")), "500000000\n");
         }
+    }
+
+    #[test]
+    fn a_cap_that_moved_to_another_device_is_found_again() {
+        let tree = tree();
+        let mut slot = slot(&tree, "s3");
+        slot.read().unwrap();
+        let six = "sys/class/hwmon/hwmon6";
+        let files = [("name", "adm1275"), ("power1_input", "1"), ("power1_cap", "250000000")];
+        tree.folder(six, &files);
+        tree.write(&format!("{six}/power1_label"), "s3\n");
+        tree.write(&format!("{DIR}/power1_label"), "s4\n");
+        assert_eq!(slot.read().unwrap().cap_uw, 250_000_000);
+        tree.write(&format!("{six}/name"), "another\n");
+        assert_eq!(slot.read().unwrap().cap_uw, 250_000_000, "a slot's driver may be any");
+        tree.remove(&format!("{six}/power1_cap"));
+        assert!(slot.read().is_err());
     }
 
     #[test]
