@@ -35,9 +35,18 @@ const ABSURD_UW: i64 = 100_000_000_000;
 pub struct PmbusSupply {
     root: Root,
     name: String,
-    device: Option<Device>,
+    found: Option<Found>,
     /// Whether its device was there since this started.
     seen: bool,
+}
+
+/// A device with its channels: a driver makes them all when it finds the device, and looking for them costs
+/// more than reading them.
+#[derive(Debug)]
+struct Found {
+    device: Device,
+    powers: Vec<Channel>,
+    volts: Vec<Channel>,
 }
 
 impl PmbusSupply {
@@ -45,19 +54,19 @@ impl PmbusSupply {
     /// driver (see [`crate::MatchSpec::name`]).
     #[must_use]
     pub fn new(root: &Root, name: &str) -> Self {
-        Self { root: root.clone(), name: name.to_owned(), device: None, seen: false }
+        Self { root: root.clone(), name: name.to_owned(), found: None, seen: false }
     }
 
     /// The device; `None` if it was there and was pulled.
-    fn find(&mut self) -> Result<Option<&Device>, SensorError> {
-        if self.device.as_ref().is_some_and(|device| device.still().is_err()) {
-            self.device = None;
+    fn find(&mut self) -> Result<Option<&Found>, SensorError> {
+        if self.found.as_ref().is_some_and(|found| found.device.still().is_err()) {
+            self.found = None;
         }
-        if self.device.is_none() {
+        if self.found.is_none() {
             let all = devices(&self.root)?;
             let mut named = all.iter().filter(|device| device.is(&self.name));
-            self.device = match (named.next(), named.next()) {
-                (Some(device), None) => Some(device.clone()),
+            self.found = match (named.next(), named.next()) {
+                (Some(device), None) => Some(Found::of(device.clone())?),
                 (Some(_), Some(_)) => {
                     let why = "several devices of this name: name@device tells them apart";
                     return Err(SensorError::Device(why.to_owned()));
@@ -66,55 +75,65 @@ impl PmbusSupply {
                 (None, _) if self.seen && all.iter().any(|d| d.has_driver_of(&self.name)) => None,
                 (None, _) => return Err(SensorError::Device("no such hwmon device".to_owned())),
             };
-            self.seen |= self.device.is_some();
+            self.seen |= self.found.is_some();
         }
-        Ok(self.device.as_ref())
+        Ok(self.found.as_ref())
     }
 }
 
 impl SupplySensor for PmbusSupply {
     fn read(&mut self, _: Instant) -> Result<(Supply, Option<u64>), SensorError> {
-        let Some(device) = self.find()? else {
+        let Some(found) = self.find()? else {
             let absent = Supply { state: SupplyState::Absent, input: Some(Watts::ZERO) };
             return Ok((absent, None));
         };
-        Ok(read(device)?)
+        let reading = found.read();
+        if reading.is_err() {
+            self.found = None;
+        }
+        Ok(reading?)
     }
 }
 
-/// The reading, and the raw input power if there is one.
-fn read(device: &Device) -> Result<(Supply, Option<u64>), HwError> {
-    let powers = device.channels("power")?;
-    let volts = device.channels("in")?;
-    let value = |channels: &[Channel], label| {
-        channels.iter().find(|c| c.is(label)).map(Channel::read).transpose()
-    };
-    // A device without labels has one channel, and that is its input.
-    let unlabelled = powers.iter().find(|c| c.label.is_none());
-    let input = match value(&powers, "pin")? {
-        Some(input) => Some(input),
-        None => unlabelled.map(Channel::read).transpose()?,
-    };
-    let output = value(&powers, "pout")?;
-    let feed = value(&volts, "vin")?;
-    let carries = match (output, input) {
-        (Some(output), _) => output >= CARRIES_UW,
-        (None, Some(input)) => input > 0,
-        (None, None) => false,
-    };
-    let state = if carries {
-        SupplyState::Active
-    } else if feed.is_some_and(|mv| mv <= 0) || alarmed(device, &volts)? {
-        SupplyState::Failed
-    } else if feed.is_some() {
-        SupplyState::Standby
-    } else {
-        SupplyState::Unknown
-    };
-    let least = if state == SupplyState::Active { 1 } else { 0 };
-    let plausible = input.filter(|uw| (least..=ABSURD_UW).contains(uw));
-    let watts = plausible.map(|uw| Watts::from_milli(uw / 1000));
-    Ok((Supply { state, input: watts }, input.map(i64::unsigned_abs)))
+impl Found {
+    fn of(device: Device) -> Result<Self, HwError> {
+        let (powers, volts) = (device.channels("power")?, device.channels("in")?);
+        Ok(Self { device, powers, volts })
+    }
+
+    /// The reading, and the raw input power if there is one.
+    fn read(&self) -> Result<(Supply, Option<u64>), HwError> {
+        let Self { device, powers, volts } = self;
+        let value = |channels: &[Channel], label| {
+            channels.iter().find(|c| c.is(label)).map(Channel::read).transpose()
+        };
+        // A device without labels has one channel, and that is its input.
+        let unlabelled = powers.iter().find(|c| c.label.is_none());
+        let input = match value(powers, "pin")? {
+            Some(input) => Some(input),
+            None => unlabelled.map(Channel::read).transpose()?,
+        };
+        let output = value(powers, "pout")?;
+        let feed = value(volts, "vin")?;
+        let carries = match (output, input) {
+            (Some(output), _) => output >= CARRIES_UW,
+            (None, Some(input)) => input > 0,
+            (None, None) => false,
+        };
+        let state = if carries {
+            SupplyState::Active
+        } else if feed.is_some_and(|mv| mv <= 0) || alarmed(device, volts)? {
+            SupplyState::Failed
+        } else if feed.is_some() {
+            SupplyState::Standby
+        } else {
+            SupplyState::Unknown
+        };
+        let least = if state == SupplyState::Active { 1 } else { 0 };
+        let plausible = input.filter(|uw| (least..=ABSURD_UW).contains(uw));
+        let watts = plausible.map(|uw| Watts::from_milli(uw / 1000));
+        Ok((Supply { state, input: watts }, input.map(i64::unsigned_abs)))
+    }
 }
 
 /// Whether the feed is too low, or the output is not what it should be.
