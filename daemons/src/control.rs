@@ -43,9 +43,9 @@ pub trait Hand<M: Machine>: Send + 'static {
 /// Sensors wake the control thread several times a second; this long without a turn and it is dead.
 const STALLED_MS: u64 = 5_000;
 
-/// The status is made no more often: the agents of a large chassis answer within some milliseconds, and each
-/// answer is a turn.
-const PUBLISH_EVERY: Duration = Duration::from_millis(10);
+/// In this time the status is made twice at most: the agents of a large chassis answer within some
+/// milliseconds, and each answer is a turn. An agent's inputs come in pairs, for which nothing is put off.
+const TWO_STATUSES: Duration = Duration::from_millis(20);
 
 /// The newest status, and when the control thread last moved.
 pub struct Snapshot<T> {
@@ -87,15 +87,15 @@ struct Control<M: Machine, H: Hand<M>> {
     watchdog: Watchdog,
     recorder: Option<Recorder<M::Input, M::Output>>,
     step: Option<Step<M::Input, M::Output>>,
-    /// When the status was last made, and whether there is something new.
-    published: Option<Instant>,
+    /// When the last two statuses were made, the older one first, and whether there is something new.
+    published: [Option<Instant>; 2],
     is_news: bool,
 }
 
 impl<M: Machine, H: Hand<M>> Control<M, H> {
     /// When the status is made next, if there is something new.
     fn publish_at(&self) -> Option<Instant> {
-        self.is_news.then(|| self.published.map_or(Instant::ZERO, |at| at + PUBLISH_EVERY))
+        self.is_news.then(|| self.published[0].map_or(Instant::ZERO, |at| at + TWO_STATUSES))
     }
 }
 
@@ -167,7 +167,7 @@ where
             realtime::enter();
         }
         let (watchdog, answers) = (Watchdog::of_systemd(), VecDeque::new());
-        let (step, published, is_news) = (None, None, false);
+        let (step, published, is_news) = (None, [None; 2], false);
         let mut control =
             Control { inbox, answers, hand, watchdog, recorder, step, published, is_news };
         while turn(&mut machine, &mut control) {
@@ -179,7 +179,8 @@ where
                 let status = control.hand.status(&machine, now);
                 control.watchdog.turned(now, H::in_hand(&status));
                 snapshot.set(status, now);
-                (control.published, control.is_news) = (Some(now), false);
+                control.published = [control.published[1], Some(now)];
+                control.is_news = false;
             }
         }
         control.hand
@@ -246,7 +247,7 @@ mod tests {
         }
         letters.send(None).unwrap();
         let made = control.unwrap().join().unwrap().0.into_inner();
-        let most = clock::now().since(began).as_millis() / PUBLISH_EVERY.as_millis() + 2;
+        let most = 2 * (clock::now().since(began).as_millis() / TWO_STATUSES.as_millis()) + 3;
         assert!(u128::from(made) <= most, "{made} of at most {most}");
     }
 }

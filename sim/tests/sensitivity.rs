@@ -116,10 +116,10 @@ fn no_number_of_the_loop_is_critical() {
 
 #[test]
 fn numbers_that_are_far_off_are_noticed() {
-    let off: [(&str, fn(&mut Tuning)); 2] =
-        [("noise", |t| t.noise *= 20.0), ("hardware_s", |t| t.hardware_s *= 50.0)];
-    for (name, change) in off {
-        let judged = judge_overload(Policy::Stepwise, change);
+    let off: [(&str, Change, f64); 2] =
+        [("noise", |t, by| t.noise *= by, 20.0), ("hardware_s", |t, by| t.hardware_s *= by, 50.0)];
+    for (name, change, by) in off {
+        let judged = judge_overload(Policy::Stepwise, |tuning| change(tuning, by));
         assert!(judged.is_err(), "{name}");
     }
 }
