@@ -45,10 +45,9 @@ fn run(setup: Setup, seconds: u64) -> (World, Outcome) {
 
 #[test]
 fn a_floating_chassis_holds_its_budget_and_gives_everything_back() {
-    // `predictive` ends under out-of-band caps with seeds 1 and 4 of ten, see the known limits in
-    // ARCHITECTURE.md.
-    for (policy, seed) in [(Policy::Stepwise, 1), (Policy::Predictive, 2)] {
-        let mut world = World::new(floating(chassis(12, 40.0), policy, seed, 120));
+    // With 2 of 30 seeds `predictive` meets hardware caps for a moment, see the known limits in ARCHITECTURE.md.
+    for policy in [Policy::Stepwise, Policy::Predictive] {
+        let mut world = World::new(floating(chassis(12, 40.0), policy, 1, 120));
         world.run(at(35)).unwrap();
         assert!(world.restrictions().vms > 0 && world.restrictions().cores == 0);
         // From one settled second to the other: the mean over whole periods.
@@ -63,14 +62,7 @@ fn a_floating_chassis_holds_its_budget_and_gives_everything_back() {
         assert!(truth.over_budget_s_max <= 1.0, "{policy:?}: {} s", truth.over_budget_s_max);
         assert_eq!(truth.user_facing_throttled_core_s.total(), 0.0);
         assert!(truth.batch_throttled_core_s.software > 10.0);
-        // The model knows a mean, and a quota is a sawtooth: the last resort may come for a moment.
-        let engaged_s = if policy == Policy::Predictive { 5.0 } else { 0.0 };
-        assert!(
-            outcome.out_of_band_s == 0.0 && truth.hardware_engaged_s <= engaged_s,
-            "{policy:?}: {} s, {} s",
-            outcome.out_of_band_s,
-            truth.hardware_engaged_s
-        );
+        assert!(outcome.out_of_band_s == 0.0 && truth.hardware_engaged_s == 0.0, "{policy:?}");
         assert_eq!(world.restrictions(), Restrictions::default());
         assert_eq!(truth.batch_frequency_ratio_end, 1.0);
     }
