@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use ballast_types::recording::Step;
 use ballast_types::{Cause, Instant, Machine, Shell, Turn, turn};
@@ -42,10 +41,6 @@ pub trait Hand<M: Machine>: Send + 'static {
 
 /// Sensors wake the control thread several times a second; this long without a turn and it is dead.
 const STALLED_MS: u64 = 5_000;
-
-/// In this time the status is made twice at most: the agents of a large chassis answer within some
-/// milliseconds, and each answer is a turn. An agent's inputs come in pairs, for which nothing is put off.
-const TWO_STATUSES: Duration = Duration::from_millis(20);
 
 /// The newest status, and when the control thread last moved.
 pub struct Snapshot<T> {
@@ -87,16 +82,6 @@ struct Control<M: Machine, H: Hand<M>> {
     watchdog: Watchdog,
     recorder: Option<Recorder<M::Input, M::Output>>,
     step: Option<Step<M::Input, M::Output>>,
-    /// When the last two statuses were made, the older one first, and whether there is something new.
-    published: [Option<Instant>; 2],
-    is_news: bool,
-}
-
-impl<M: Machine, H: Hand<M>> Control<M, H> {
-    /// When the status is made next, if there is something new.
-    fn publish_at(&self) -> Option<Instant> {
-        self.is_news.then(|| self.published[0].map_or(Instant::ZERO, |at| at + TWO_STATUSES))
-    }
 }
 
 impl<M, H> Shell<M> for Control<M, H>
@@ -112,24 +97,18 @@ where
         if let Some(answer) = self.answers.pop_front() {
             return Turn::Input(answer);
         }
-        let deadline = [deadline, self.publish_at()].into_iter().flatten().min();
         let letter = match self.watchdog.wake(clock::now(), deadline) {
             Some(at) => self.inbox.recv_timeout(at - clock::now()),
             None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match letter {
             Ok(letter) => self.hand.open(letter).map_or(Turn::Stop, Turn::Input),
-            Err(RecvTimeoutError::Timeout) => {
-                // Nothing came, and the watchdog is fed all the same.
-                self.is_news = true;
-                Turn::Deadline
-            }
+            Err(RecvTimeoutError::Timeout) => Turn::Deadline,
             Err(RecvTimeoutError::Disconnected) => Turn::Stop,
         }
     }
 
     fn moved(&mut self, now: Instant, cause: &Cause<M::Input>) {
-        self.is_news = true;
         if self.recorder.is_some() {
             self.step = Some(Step { at: now, cause: cause.clone(), outputs: vec![] });
         }
@@ -167,87 +146,18 @@ where
             realtime::enter();
         }
         let (watchdog, answers) = (Watchdog::of_systemd(), VecDeque::new());
-        let (step, published, is_news) = (None, [None; 2], false);
-        let mut control =
-            Control { inbox, answers, hand, watchdog, recorder, step, published, is_news };
+        let mut control = Control { inbox, answers, hand, watchdog, recorder, step: None };
         while turn(&mut machine, &mut control) {
             if let (Some(recorder), Some(step)) = (&mut control.recorder, control.step.take()) {
                 recorder.record(step);
             }
-            let now = clock::now();
-            if control.answers.is_empty() && control.publish_at().is_some_and(|at| at <= now) {
+            if control.answers.is_empty() {
+                let now = clock::now();
                 let status = control.hand.status(&machine, now);
                 control.watchdog.turned(now, H::in_hand(&status));
                 snapshot.set(status, now);
-                control.published = [control.published[1], Some(now)];
-                control.is_news = false;
             }
         }
         control.hand
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use ballast_types::Why;
-
-    use super::*;
-
-    /// Counts its inputs.
-    #[derive(Default)]
-    struct Counter(u64);
-
-    impl Machine for Counter {
-        type Input = ();
-        type Output = ();
-        fn handle_input(&mut self, _: Instant, (): ()) {
-            self.0 += 1;
-        }
-        fn handle_timeout(&mut self, _: Instant) {}
-        fn poll_timeout(&self) -> Option<(Instant, Why)> {
-            None
-        }
-        fn poll_output(&mut self) -> Option<()> {
-            None
-        }
-    }
-
-    /// Counts the statuses.
-    #[derive(Default)]
-    struct Maker(AtomicU64);
-
-    impl Hand<Counter> for Maker {
-        type Letter = Option<()>;
-        type Status = u64;
-        fn open(&mut self, letter: Option<()>) -> Option<()> {
-            letter
-        }
-        fn perform(&mut self, _: Instant, (): (), _: &mut VecDeque<()>) {}
-        fn status(&self, machine: &Counter, _: Instant) -> u64 {
-            self.0.fetch_add(1, Ordering::Relaxed);
-            machine.0
-        }
-        fn in_hand(_: &u64) -> bool {
-            true
-        }
-    }
-
-    #[test]
-    fn a_burst_of_answers_makes_few_statuses_and_the_last_one_tells_of_all() {
-        let (letters, inbox) = mpsc::channel();
-        (0..1000).for_each(|_| letters.send(Some(())).unwrap());
-        let snapshot = Arc::<Snapshot<u64>>::default();
-        let began = clock::now();
-        let control =
-            start(false, Counter::default(), inbox, Maker::default(), None, Arc::clone(&snapshot));
-        while snapshot.get().as_deref() != Some(&1000) {
-            thread::sleep(Duration::from_millis(1));
-        }
-        letters.send(None).unwrap();
-        let made = control.unwrap().join().unwrap().0.into_inner();
-        let most = 2 * (clock::now().since(began).as_millis() / TWO_STATUSES.as_millis()) + 3;
-        assert!(u128::from(made) <= most, "{made} of at most {most}");
-    }
 }
