@@ -18,12 +18,14 @@ pub(crate) struct Episode {
     limited: bool,
     /// What was drawn at the floor when it was set.
     drawn: Option<Watts>,
+    /// Whether the chassis would allow that again.
+    allowed: bool,
 }
 
 impl Episode {
     pub(crate) fn new(params: &Params, began: Instant) -> Self {
         let hold = params.server_limit_hold;
-        Self { began, dropped: false, hold, limited: false, drawn: None }
+        Self { began, dropped: false, hold, limited: false, drawn: None, allowed: false }
     }
 
     pub(crate) fn began(&self) -> Instant {
@@ -45,7 +47,17 @@ impl Episode {
         if core::mem::replace(&mut self.limited, true) {
             self.hold = self.hold.saturating_mul(2).min(tuning.longest_hold);
         }
-        self.drawn = drawn;
+        (self.drawn, self.allowed) = (drawn, false);
+    }
+
+    /// The chassis says what the server gets in the end.
+    pub(crate) fn told(&mut self, target: Watts) {
+        self.allowed = self.drawn.is_some_and(|drawn| drawn <= target);
+    }
+
+    /// Whether it allows what was drawn before the limit.
+    pub(crate) fn is_allowed(&self) -> bool {
+        self.allowed
     }
 
     /// What was drawn before the limit, if that is known.

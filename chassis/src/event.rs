@@ -15,12 +15,15 @@ pub(crate) struct CappingEvent {
     looked_at: Instant,
     /// When the draw last was at or over the threshold; for the paper's rule.
     pub(crate) high_at: Instant,
+    /// What would be drawn with every low-priority core at its floor; over a second and a half, because a
+    /// reading's noise is larger than what the limit leaves above a set point.
+    floor: Option<Watts>,
 }
 
 impl CappingEvent {
     /// One that begins now.
     pub(crate) fn new(now: Instant) -> Self {
-        Self { began: now, calm: Duration::ZERO, looked_at: now, high_at: now }
+        Self { began: now, calm: Duration::ZERO, looked_at: now, high_at: now, floor: None }
     }
 
     /// Whether everything fits at `now`, by a fresh reading. Time without a reading counts for nothing:
@@ -30,6 +33,19 @@ impl CappingEvent {
         self.looked_at = now;
         self.calm =
             if fits { (self.calm + passed).min(hold) } else { self.calm.saturating_sub(passed) };
+    }
+
+    /// Takes what would be drawn now with every low-priority core at its floor. What it moves by more than
+    /// `noise` is followed at once.
+    pub(crate) fn follow_floor(&mut self, floor: Watts, noise: Watts) {
+        let flickers = |before: &Watts| (floor - *before).max(*before - floor) <= noise;
+        let before = self.floor.filter(flickers).unwrap_or(floor);
+        self.floor = Some(before + (floor - before).per(8));
+    }
+
+    /// The mean of those.
+    pub(crate) fn floor(&self) -> Option<Watts> {
+        self.floor
     }
 
     /// For how long everything has fitted.

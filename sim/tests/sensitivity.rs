@@ -21,9 +21,10 @@ fn time(number: &mut Duration, by: f64) {
     *number = number.mul_f64(by);
 }
 
-const CHANGES: [(&str, Change); 22] = [
+const CHANGES: [(&str, Change); 23] = [
     ("noise", |t, by| t.noise *= by),
     ("set_point", |t, by| t.set_point = SetPoint::new((10_000.0 * by) as u32)),
+    ("floor_moves_ppm", |t, by| ppm(&mut t.floor_moves_ppm, by)),
     ("integral_ppm", |t, by| ppm(&mut t.integral_ppm, by)),
     ("integral_most_ppm", |t, by| ppm(&mut t.integral_most_ppm, by)),
     ("floor_at", |t, by| t.floor_at *= by),

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use ballast_agent_core::Policy;
-use ballast_sim::plant::{Load, PlantSpec, Profile, VmLoad};
+use ballast_sim::plant::{Load, PlantSpec, Profile, VmLoad, peak_draw};
 use ballast_sim::scenario::{DemoOptions, default_budget, demo};
 use ballast_sim::world::{
     Checks, Disorder, Extent, Fault, FaultPlan, Setup, Violation, Window, World,
@@ -64,6 +64,38 @@ fn critical_first_spares_user_facing_vms_wherever_they_are() {
     assert!(even.0 > 1000.0, "an even share must not be enough: {even:?}");
     assert!(critical.0 * 100.0 < even.0, "{critical:?}, {even:?}");
     assert!(critical.1 <= even.1 + 0.05, "the budget holds as long: {critical:?}, {even:?}");
+}
+
+/// A server at its floor whose cap was half a watt too low once limited itself, user-facing cores too: caps are
+/// as uncertain as what meters read.
+#[test]
+fn where_all_floors_fit_no_server_limits_itself() {
+    let mut plant = chassis_of(12);
+    for (n, server) in plant.servers.iter_mut().enumerate() {
+        for (k, vm) in server.vms.iter_mut().enumerate() {
+            let batch = if vm.class == VmClass::UserFacing { 0.0 } else { 0.3 };
+            let level = 0.4 + batch + 0.03 * ((n + 5 * k) % 7) as f64;
+            let rise = |t: u32| (f64::from(t), level * (0.5 + f64::from(t) / 40.0));
+            vm.load = Load::Profile(Profile::Steps((0..=20).map(rise).collect()));
+        }
+    }
+    // Above the set point, and under the budget.
+    plant.budget =
+        Watts::from_f64(1.004 * peak_draw(&plant, 30.0, 30, true).as_f64()).expect("watts");
+
+    for policy in [Policy::Stepwise, Policy::Predictive] {
+        for seed in 1..=3 {
+            let setup = Setup::new(plant.clone(), policy, seed, Duration::from_secs(180));
+            let mut world = World::new(setup);
+            let run = |world: &mut World, s: u64| {
+                world.run(Instant::from_millis(1000 * s)).unwrap_or_else(|v| panic!("{v}"));
+                world.truth().user_facing_throttled_core_s.total()
+            };
+            let begun = run(&mut world, 30);
+            let slowed = run(&mut world, 180) - begun;
+            assert!(slowed == 0.0, "{policy:?}, seed {seed}: {slowed} core-seconds");
+        }
+    }
 }
 
 /// Everything that goes wrong in a run: a seed's faults, and an operator who moves the budget.

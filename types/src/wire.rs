@@ -81,8 +81,9 @@ pub struct Alert {
     /// Which start of a chassis manager sends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<Instance>,
-    /// What the server will get once the others' cuts are proven; at least what it may count on for
-    /// longer than `cap_w`. Absent where nobody says: then it is `cap_w`.
+    /// What the server will get once the others' cuts are proven, and, while all servers fit with every
+    /// low-priority core at its floor, no less than it draws so. A server at its floor limits itself only above this.
+    /// Absent where nobody says: then it is `cap_w`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_w: Option<Watts>,
     /// How far under its cap a server keeps its mean draw. The chassis keeps the margin that its breaker

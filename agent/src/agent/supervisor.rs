@@ -58,8 +58,9 @@ impl Agent {
             self.obey_cap(now, Some(Order { message, alarmed, guess, lowers }));
         }
 
-        let answered =
-            accepted.target.is_some_and(|target| self.overdraw.is_known(accepted.echo, target));
+        let target = accepted.target.unwrap_or(cap);
+        self.episode.told(target);
+        let answered = self.overdraw.is_known(accepted.echo, target);
         let urgent = self.orders.emergency(now) && self.overdraw.is_on();
         if let State::Throttled { over_since, .. } = self.state
             && (answered || urgent)
@@ -276,7 +277,9 @@ impl Agent {
             }
             State::Recovering { over_run } => law.recover(self, now, cap, sample, over_run),
             State::Shedding { under_since } => {
-                let under_since = (draw < target).then(|| under_since.unwrap_or(now));
+                // A limit that the draw flickers around would never be under the target.
+                let may_end = draw < target || self.episode.is_allowed();
+                let under_since = may_end.then(|| under_since.unwrap_or(now));
                 self.state = State::Shedding { under_since };
                 if under_since.is_some_and(|at| now.since(at) >= self.episode.hold()) {
                     self.lift_limit(now, "under the target for the hold time");

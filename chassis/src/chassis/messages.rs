@@ -66,7 +66,7 @@ impl Chassis {
         let poll = self.params.poll();
         let next_at = if cap_w.is_some() { now + poll + poll / 4 } else { self.next_beat(now, i) };
         let (chassis_power_w, chassis_limit_w) = (self.reading(now), self.limit());
-        let epoch = self.identity.epoch();
+        let (epoch, target) = (self.identity.epoch(), self.told_target(i));
         // The paper's servers keep a margin of their own.
         let ours =
             self.params.lift_rule != LiftRule::Paper && self.params.shares != SharePolicy::Even;
@@ -94,7 +94,7 @@ impl Chassis {
             valid_for_ms: u64::try_from(self.params.lease.as_millis()).unwrap_or(u64::MAX),
             version: VERSION,
             instance: Some(self.params.instance),
-            target_w: cap_w.map(|cap| agent.target.max(cap)),
+            target_w: cap_w.map(|cap| target.max(cap)),
             margin_w: cap_w.map(|_| Watts::ZERO).filter(|_| ours),
         };
         self.outputs.push_back(Output::Alert { server: server.clone(), alert });

@@ -7,6 +7,7 @@ use ballast_types::{Instant, Watts};
 
 use super::Chassis;
 use crate::allocate::{Claim, Party, allocate, grants};
+use crate::event::CappingEvent;
 use crate::slots::{Agent, Bound};
 
 impl Chassis {
@@ -26,17 +27,33 @@ impl Chassis {
         if self.params.shares == SharePolicy::Even {
             return self.set_point();
         }
+        let (floor, limit) = (self.floor_of(draw), self.limit());
+        if self.slows_user_facing && floor <= limit {
+            return limit;
+        }
+        self.set_point().max(floor.min(limit - (floor - limit)))
+    }
+
+    /// What would be drawn with every low-priority core at its floor, where `draw` is drawn now.
+    pub(super) fn floor_of(&self, draw: Watts) -> Watts {
         let sheddable = |agent: &Agent| {
             let (power, need) = agent.last_power().zip(agent.needs.need())?;
             Some((power - need.base).at_least_zero())
         };
         let sheds = self.agents.iter().filter(|a| a.shares()).filter_map(sheddable);
-        let floor = draw - sheds.sum();
-        let limit = self.limit();
-        if self.slows_user_facing && floor <= limit {
-            return limit;
+        draw - sheds.sum()
+    }
+
+    /// What server `i` is told that it gets in the end: at its floor it sets its own limit when it draws more,
+    /// and slows user-facing work. While all floors together fit in the limit nobody has to, so a base that
+    /// was cut by what a meter flickers by is told whole, with its guard.
+    pub(super) fn told_target(&self, i: usize) -> Watts {
+        let agent = &self.agents[i];
+        let floor = self.event.as_ref().and_then(CappingEvent::floor).filter(|_| self.sees());
+        if floor.is_none_or(|floor| floor > self.limit()) {
+            return agent.target;
         }
-        self.set_point().max(floor.min(limit - (floor - limit)))
+        agent.target.max(self.claim(agent, Watts::ZERO).guarded_base())
     }
 
     /// What the servers may share, without what the integral term lends.
