@@ -92,7 +92,8 @@ pub struct Tuning {
     /// An estimate of the draw fits only if so much of the limit is left besides, in parts per million: no
     /// meter checks the servers' meters.
     pub estimate_guard_ppm: u32,
-    /// All servers together draw more than their caps when it is by this share, in parts per million.
+    /// All servers together draw more than their caps when it is by this share, in parts per million, and by what an
+    /// agent takes for noise.
     pub overdrawn_ppm: u32,
     /// Highest draws alone are written down no more often than that.
     pub highest_every: Duration,

@@ -45,7 +45,6 @@ pub use hash::OutputHash;
 pub use hunt::Hunt;
 pub use outcome::{Outcome, Restrictions};
 pub use setup::{Setup, Timing};
-pub(crate) use sum::SET_POINT;
 pub use tally::Bucket;
 pub use tape::{Life, Tape};
 

@@ -16,6 +16,9 @@ use crate::{LiftRule, Poll};
 /// and this share of the whole (10 %) besides.
 const WRONG_PPM: u32 = 100_000;
 
+/// An agent takes less than this above its cap for noise: while all of them do, lower caps do change something.
+const AGENTS_NOISE: Watts = Watts::from_whole(5);
+
 impl Chassis {
     /// Takes a poll of the power supplies.
     pub(super) fn take_poll(&mut self, now: Instant, poll: &Poll) {
@@ -94,17 +97,16 @@ impl Chassis {
         self.end_if_calm(now);
     }
 
-    /// Whether the servers that have caps draw more than those together, by more than meters explain.
+    /// Whether the servers that have caps draw more than those together, by so much that their agents know it.
     fn is_overdrawn(&self) -> bool {
-        let (mut drawn, mut caps) = (Watts::ZERO, Watts::ZERO);
+        let (mut drawn, mut known) = (Watts::ZERO, Watts::ZERO);
         for agent in self.agents.iter().filter(|a| a.shares()) {
-            let power = agent.last_power();
-            if let (Some(power), Some(cap)) = (power, agent.cap) {
+            if let Some((power, cap)) = agent.last_power().zip(agent.cap) {
                 drawn += power;
-                caps += cap;
+                known += cap + cap.ppm(self.tuning.overdrawn_ppm).max(AGENTS_NOISE);
             }
         }
-        drawn > caps + caps.ppm(self.tuning.overdrawn_ppm)
+        drawn > known
     }
 
     /// A draw as the detector compares it.

@@ -8,7 +8,7 @@ use ballast_chassis_core as chassis;
 use ballast_types::wire::{Alert, ChassisState, Level};
 use ballast_types::{ActionId, CoreId, Instant, KiloHertz, Seq, VmId, Watts};
 
-use super::breaker::Breaker;
+use super::breaker::{Breaker, METER_CLASS};
 use super::chance::Chance;
 use super::checks::{Checks, Excuse, Promise, Violation};
 use super::conservation::{Conservation, ServerView};
@@ -289,7 +289,9 @@ impl Around {
             if out_of_reach(n) { draw_w } else { draw_w.min(lowest_w) }
         });
         let least_w = draws.sum::<f64>() * self.input_per_dc();
-        (least_w > self.limit().as_f64()).then_some(Excuse::LastActor)
+        // A limit that has just risen is not what the draw was judged by.
+        let limit_w = self.limit().as_f64().min(self.breaker.limit_w());
+        (least_w * METER_CLASS > limit_w).then_some(Excuse::LastActor)
     }
 
     /// Watts at the supplies' input for each watt that the servers draw.

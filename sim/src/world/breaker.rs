@@ -47,6 +47,11 @@ impl Breaker {
         self.rises_since
     }
 
+    /// What the last window was judged by, in watts.
+    pub(crate) fn limit_w(&self) -> f64 {
+        self.limit_w
+    }
+
     /// The mean draw of the last window, in watts.
     pub(crate) fn mean_w(&self) -> f64 {
         self.mean_w

@@ -17,8 +17,8 @@
 //! - with a manager that does not reach it, what such an agent holds above that cap and above the fallback
 //!   that it knew before: nobody can tell that its memory is older.
 //!
-//! What servers draw beyond their caps is paid for by the others while the chassis is above its set point:
-//! below it there is nothing to pay for.
+//! What servers draw beyond their caps is paid for by the others while the chassis is above its limit by more
+//! than its meters' class: below that nobody can tell that there is anything to pay for.
 //!
 //! A server that has not answered for a minute counts with what it draws, as far as the supplies show that:
 //! what others report beyond what they draw hides as much. A dead agent counts with its last cap, an agent
@@ -30,6 +30,7 @@ use std::collections::VecDeque;
 
 use ballast_types::{Instant, Watts};
 
+use super::breaker::METER_CLASS;
 use super::mean::MeanDraws;
 
 /// One server's agent.
@@ -91,9 +92,6 @@ pub(crate) struct SumRule {
 
 /// Draws are means of about the last two seconds: of this share of each window of 100 ms.
 const DRAW_GAIN: f64 = 0.05;
-
-/// Where controllers aim, as a share of the limit; flicker of the draw may lower theirs further.
-pub(crate) const SET_POINT: f64 = 0.99;
 
 /// A draw so far above the cap is no breach of it: a share, and watts.
 const DRAW_SLACK: (f64, f64) = (0.03, 5.0);
@@ -255,7 +253,7 @@ impl SumRule {
         }
         self.input_w += DRAW_GAIN * (draws.input_w - self.input_w);
 
-        let above = self.input_w > SET_POINT * limit_w;
+        let above = self.input_w > METER_CLASS * limit_w;
         let sums = self.sums(now).filter(|_| self.manager_alive && above);
         let over = sums.filter(|sums| sums.draws > sums.allowed.max(sums.caps));
         let Some(sums) = over else {
@@ -428,8 +426,8 @@ mod tests {
     }
 
     #[test]
-    fn who_draws_more_than_its_cap_is_paid_for_above_the_set_point() {
-        for (input_w, broken) in [(290.0, false), (300.0, true)] {
+    fn who_draws_more_than_its_cap_is_paid_for_above_the_limit() {
+        for (input_w, broken) in [(302.0, false), (306.0, true)] {
             let mut sum = sum();
             let draws = MeanDraws { input_w, servers_w: vec![150.0, 100.0] };
             let found = (0..300).find_map(|n| {
