@@ -137,6 +137,22 @@ fn the_total_closes_the_loop() {
     assert!(s.sharable_w <= s.limit_w - s.shared_w && w.granted() <= s.sharable_w);
 }
 
+/// Ten servers of 36 W at their floors, 2 % over the limit together: to each agent that is noise, until its cap is
+/// 5 W lower. The chassis once stayed there, because the servers drew more than their caps by 3 %.
+#[test]
+fn small_servers_that_are_a_little_over_are_told_less_until_they_know_it() {
+    let mut it = params(10);
+    it.budget = W(353);
+    it.servers.iter_mut().for_each(|s| s.out_of_band_floor = None);
+    let mut w = World::new(it);
+    (0..10).for_each(|i| w.agent(i).power = Some(W(30)));
+    w.total = Some(W(300));
+    w.begin_event(W(360));
+    (0..10).for_each(|i| w.agent(i).power = Some(W(36)));
+    w.run(ms(30_000));
+    assert!(w.granted() < W(10 * (36 - 5)), "{}", w.granted());
+}
+
 /// Twelve servers whose agents do not see their draw: nobody is known to draw more than its grant.
 fn unmetered() -> World {
     let mut w = World::new(params(12));
