@@ -167,7 +167,8 @@ impl Supplies {
     fn notice_stuck(&mut self, supplies: &[Supply]) {
         let total: Watts = supplies.iter().filter_map(|s| s.input).sum();
         for (known, supply) in self.known.iter_mut().zip(supplies) {
-            let Some(part) = supply.input.filter(|_| supply.state == SupplyState::Active) else {
+            let told = supply.state != SupplyState::Unknown;
+            let Some(part) = supply.input.filter(|part| told && *part > Watts::ZERO) else {
                 known.same = 0;
                 continue;
             };
@@ -298,7 +299,8 @@ impl Known {
     }
 }
 
-/// The draw over all supplies; one missing reading makes the whole missing.
+/// The draw over all supplies; one missing reading makes the whole missing. A supply that has failed, and whose
+/// meter shows the same whatever the others carry, carries nothing.
 fn sum(known: &[Known], supplies: &[Supply]) -> Result<Watts, Fault> {
     let mut total = Watts::ZERO;
     for (i, (known, supply)) in known.iter().zip(supplies).enumerate() {
@@ -310,10 +312,11 @@ fn sum(known: &[Known], supplies: &[Supply]) -> Result<Watts, Fault> {
         if input < Watts::ZERO || input > known.rated.ppm(ABSURD_PPM) {
             return Err(Fault::Absurd(i));
         }
-        if known.same >= STUCK_AFTER {
+        if known.same < STUCK_AFTER {
+            total += input;
+        } else if supply.state == SupplyState::Active {
             return Err(Fault::Stuck(i));
         }
-        total += input;
     }
     if total > Watts::ZERO { Ok(total) } else { Err(Fault::NoDraw) }
 }
@@ -382,6 +385,23 @@ mod tests {
             assert_eq!(found, first, "{stuck} {other}");
             assert_eq!(take(&mut s, 100, stuck + 1, other), Outcome::Fresh(W(stuck + 1 + other)));
         }
+    }
+
+    /// The feed of a supply with a stuck meter was lost: its reading held a chassis down for good.
+    #[test]
+    fn a_failed_supply_whose_reading_stands_still_carries_nothing() {
+        let mut s = supplies();
+        let mut take = |n: u64, state, stuck, other| {
+            let poll = poll(200 * n, (state, Some(stuck)), (Active, Some(other)));
+            s.take(Instant::from_millis(200 * n), &poll)
+        };
+        assert_eq!(take(1, Active, 300, 300), Outcome::Fresh(W(600)));
+        for n in 2..6 {
+            assert_eq!(take(n, Failed, 300, 500), Outcome::Fresh(W(800)), "it may be right");
+        }
+        assert_eq!(take(6, Failed, 300, 500), Outcome::Fresh(W(500)));
+        assert_eq!(take(7, Failed, 290, 500), Outcome::Fresh(W(790)), "it moves");
+        assert_eq!(take(8, Active, 300, 500), Outcome::Fresh(W(800)));
     }
 
     #[test]
