@@ -278,7 +278,8 @@ impl Agent {
             State::Recovering { over_run } => law.recover(self, now, cap, sample, over_run),
             State::Shedding { under_since } => {
                 // A limit that the draw flickers around would never be under the target.
-                let may_end = draw < target || self.episode.is_allowed();
+                let allowed = self.episode.is_allowed() && self.orders.lease_end().is_some();
+                let may_end = draw < target || allowed;
                 let under_since = may_end.then(|| under_since.unwrap_or(now));
                 self.state = State::Shedding { under_since };
                 if under_since.is_some_and(|at| now.since(at) >= self.episode.hold()) {

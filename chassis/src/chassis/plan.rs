@@ -10,6 +10,9 @@ use crate::allocate::{Claim, Party, allocate, grants};
 use crate::event::CappingEvent;
 use crate::slots::{Agent, Bound};
 
+/// A server that draws more than its cap for so long is not on its way to its floor.
+const OBEYS_WITHIN: Duration = Duration::from_secs(2);
+
 impl Chassis {
     /// In a capping event the draw is kept at this. Servers flicker independently of each other.
     pub(super) fn set_point(&self) -> Watts {
@@ -20,28 +23,32 @@ impl Chassis {
         self.tuning.set_point.under(self.limit(), libm::sqrt(squares))
     }
 
-    /// What the integral term drives the draw to. The set point is no reason to slow user-facing work: where the
-    /// draw is higher with every low-priority core at its floor, that may be drawn, up to the limit. Where it is
-    /// above the limit, user-facing work has to be slowed anyway.
-    pub(super) fn aim(&self, draw: Watts) -> Watts {
+    /// What the integral term drives the draw to, where `floor` would be drawn with every low-priority core at its
+    /// floor. The set point is no reason to slow user-facing work: where the floor is higher, that may be drawn, as
+    /// far as the limit. Where it is above that, user-facing work has to be slowed anyway.
+    pub(super) fn aim(&self, floor: Watts) -> Watts {
         if self.params.shares == SharePolicy::Even {
             return self.set_point();
         }
-        let (floor, limit) = (self.floor_of(draw), self.limit());
+        let limit = self.limit();
         if self.slows_user_facing && floor <= limit {
             return limit;
         }
         self.set_point().max(floor.min(limit - (floor - limit)))
     }
 
-    /// What would be drawn with every low-priority core at its floor, where `draw` is drawn now.
-    pub(super) fn floor_of(&self, draw: Watts) -> Watts {
-        let sheddable = |agent: &Agent| {
+    /// What would be drawn with every low-priority core at its floor and no server's own limit, where `draw` is
+    /// drawn now. A server that has not obeyed for `OBEYS_WITHIN` sheds nothing more.
+    pub(super) fn floor_of(&self, now: Instant, draw: Watts) -> Watts {
+        let sheds = |agent: &Agent| {
             let (power, need) = agent.last_power().zip(agent.needs.need())?;
-            Some((power - need.base).at_least_zero())
+            let limited = agent.report.as_ref().is_some_and(|report| report.server_limit);
+            let refuses = agent.overdraws(now, OBEYS_WITHIN).is_some();
+            let most = if refuses { Watts::ZERO } else { Watts::MAX };
+            let least = if limited { -need.base } else { Watts::ZERO };
+            Some((power - need.base).min(most).max(least))
         };
-        let sheds = self.agents.iter().filter(|a| a.shares()).filter_map(sheddable);
-        draw - sheds.sum()
+        draw - self.agents.iter().filter(|a| a.shares()).filter_map(sheds).sum()
     }
 
     /// What server `i` is told that it gets in the end: at its floor it sets its own limit when it draws more,

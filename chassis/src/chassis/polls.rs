@@ -76,7 +76,7 @@ impl Chassis {
         let fits = self.is_calm(now, draw + guard);
         let threshold = limit.ppm(self.params.alert_ppm);
         let (gap, hold) = (self.params.poll() * 2, self.params.lift_hold);
-        let floor = self.floor_of(draw);
+        let floor = self.floor_of(now, draw);
         if let Some(event) = &mut self.event {
             event.fits(now, fits, gap, hold);
             if draw >= threshold {
@@ -84,7 +84,7 @@ impl Chassis {
             }
             event.follow_floor(floor, limit.ppm(self.tuning.floor_moves_ppm));
             self.integral.take(Deviation {
-                below: self.aim(draw) - draw,
+                below: self.aim(floor) - draw,
                 limit,
                 lacking: self.lacking && measured,
                 overdrawn: self.is_overdrawn(),
