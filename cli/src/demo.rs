@@ -95,8 +95,9 @@ async fn play(
     let (mut problems, changed) = stage.end_daemons()?;
     let mut seen = watch.end(interrupted);
     problems.extend(stage.end());
-    for line in problems.iter().chain(changed.iter().take(10)) {
-        tell(line);
+    problems.iter().for_each(|line| tell(line));
+    for file in changed.iter().take(10) {
+        tell(&format!("not put back: {file}"));
     }
     seen.restored = changed.is_empty();
     if let Some(folder) = &args.keep {

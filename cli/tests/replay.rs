@@ -66,6 +66,18 @@ fn a_replay_tells_what_the_budget_costs_under_every_rule() {
 }
 
 #[test]
+fn a_budget_that_nobody_can_keep_still_gives_a_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("vms.csv");
+    measured(&file);
+
+    // The three servers draw about 450 W idle, and more than 460 W at their lowest frequencies.
+    let report = report(&file, "--budget-w 460");
+    assert!(report["trip_fraction_max"].as_f64().unwrap() >= 1.0, "{report}");
+    assert!(report["over_budget_s_total"].as_f64().unwrap() > 1.0, "{report}");
+}
+
+#[test]
 fn rules_that_do_not_fit_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("vms.csv");

@@ -166,6 +166,11 @@ fn text(timed: &Timed) -> String {
             format!("the load never neared the budget: {share:.0} % of it at most"),
         ));
     }
+    if r.trip_fraction_max >= 1.0 {
+        let note = "the breaker trips: even with all that was done the servers draw too much for this \
+                    budget; give it more watts, or play fewer servers";
+        rows.push(("note", note.to_owned()));
+    }
     let lines = rows.iter().map(|(name, value)| format!("{name:<13}{value}"));
     lines.collect::<Vec<_>>().join("\n")
 }

@@ -187,8 +187,9 @@ impl Telemetry {
         }
 
         let mut setup = control.setup(spec.clone(), seed, loads.length);
-        // A figure is needed here, not the first broken promise: the report says how long it was.
-        setup.checks = Checks { trip_time: false, ..setup.checks };
+        // Figures are needed here, not the first broken promise: the report says how long the excess
+        // lasted and how far the breaker went, also where no controller could have kept the budget.
+        setup.checks = Checks { breaker: false, trip_time: false, ..setup.checks };
         setup.points = options.points;
         let shares = setup.chassis.shares.name();
         Ok(Self {
