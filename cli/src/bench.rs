@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ballast_agent_core::Policy;
+use ballast_chassis::sender::{self, Line};
 use ballast_chassis_core::Answer;
-use ballast_daemons::chassis::sender::{self, Line};
-use ballast_daemons::lock;
+use ballast_runtime::lock;
 use ballast_sim::replay::Control;
 use ballast_types::wire::{AgentState, Alert, EventKind, Level, Report};
 use ballast_types::{ChassisId, Epoch, Instant, Seq, ServerId, Watts};
@@ -253,7 +253,7 @@ impl Caller {
                 }
             })
             .collect();
-        let handed = ballast_daemons::now();
+        let handed = ballast_runtime::now();
         for ((_, outbox), alert) in self.outboxes.iter().zip(alerts) {
             outbox.send_replace(Some(alert));
         }

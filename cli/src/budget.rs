@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use ballast_daemons::tls;
+use ballast_runtime::tls;
 use ballast_types::Watts;
 use ballast_types::wire::{BudgetAnswer, BudgetRequest};
 use clap::{Args, Subcommand};

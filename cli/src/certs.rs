@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use ballast_certs::{Authority, Pair};
+use ballast_runtime::tls::authority::{Authority, Pair};
 use ballast_types::{ChassisId, PeerName, Role, ServerId};
 use clap::Args;
 
@@ -179,7 +179,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use ballast_daemons::tls::{Tls, TlsConfig};
+    use ballast_runtime::tls::{Tls, TlsConfig};
     use clap::Parser;
 
     #[derive(Parser)]

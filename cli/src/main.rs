@@ -125,15 +125,15 @@ enum Command {
     #[command(
         after_help = "Example: ballast agent --config /etc/ballast/agent.toml --check-config"
     )]
-    Agent(Child<ballast_daemons::agent::AgentArgs>),
+    Agent(Child<ballast_agent::AgentArgs>),
     /// Run the manager of one chassis
     #[command(after_help = "Example: ballast chassis --config /etc/ballast/chassis.toml")]
-    Chassis(Child<ballast_daemons::chassis::ChassisArgs>),
+    Chassis(Child<ballast_chassis::ChassisArgs>),
     /// Run the placement daemon
     #[command(
         after_help = "Example: ballast place --config /etc/ballast/place.toml --check-config"
     )]
-    Place(Child<ballast_daemons::DaemonArgs>),
+    Place(Child<ballast_runtime::DaemonArgs>),
     /// Make certificates: a small authority for trials, tests and small sites
     #[command(
         after_help = "Example: ballast certs --dir certs --chassis rack3-c1 --server s01=10.0.0.11 \
@@ -183,7 +183,7 @@ impl<A: Args> Child<A> {
 }
 
 fn main() -> ExitCode {
-    ballast_daemons::tls::install_provider();
+    ballast_runtime::tls::install_provider();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && std::env::args().nth(1).as_deref() == Some("check") => {
@@ -217,9 +217,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Status(args) => status::run(&args),
         Command::Budget(budget) => budget::run(&budget),
         Command::Records(args) => records::run(&args),
-        Command::Agent(child) => Ok(ballast_daemons::agent::main(&child.tied()?)),
-        Command::Chassis(child) => Ok(ballast_daemons::chassis::main(&child.tied()?)),
-        Command::Place(child) => Ok(ballast_daemons::place::main(&child.tied()?)),
+        Command::Agent(child) => Ok(ballast_agent::main(&child.tied()?)),
+        Command::Chassis(child) => Ok(ballast_chassis::main(&child.tied()?)),
+        Command::Place(child) => Ok(ballast_place::main(&child.tied()?)),
         Command::Certs(args) => certs::run(&args),
         Command::Bench(Bench::Alerts(args)) => bench::run(&args),
         Command::Bench(Bench::Predict(args)) => bench::predict::run(&args),

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use ballast_daemons::{agent, chassis, place};
+use ballast_agent as agent;
+use ballast_chassis as chassis;
+use ballast_place as place;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 

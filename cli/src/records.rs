@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use ballast_daemons::records;
+use ballast_agent::records;
 use ballast_types::usage::{FULL_PPM, SLOT_S};
 use ballast_types::{Histogram, Slot, UsageRecord, VmId, VmStart};
 use clap::{Args, ValueEnum};

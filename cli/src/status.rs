@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_daemons::tls::{self, Peer, Tls, TlsConfig};
+use ballast_runtime::tls::{self, Peer, Tls, TlsConfig};
 use ballast_types::wire::{
     AgentState, AgentStatus, ChassisState, ChassisStatus, CoresStatus, ErrorBody, PlaceStatus,
     Report, ServerStatus, Slot,

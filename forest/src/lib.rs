@@ -19,6 +19,8 @@
 //! way to go. All sums are exact, and every random draw has a name, so a model depends on its input and seed
 //! alone: not on threads, and not on the machine.
 
+#![warn(missing_docs)]
+
 mod bins;
 mod boost;
 mod ensemble;

@@ -15,6 +15,8 @@
 //!
 //! Source: Kumbhare et al., arXiv 2010.15388, Sections II-C and III-C.
 
+#![warn(missing_docs)]
+
 mod admission;
 mod cluster;
 mod error;

@@ -8,9 +8,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ballast_daemons::tls;
 use ballast_predict::model::Algorithm;
 use ballast_predict::{fleet, train};
+use ballast_runtime::tls;
 use ballast_types::wire::PlaceStatus;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_certs::{Authority, Pair};
-use ballast_daemons::tls::{self, Peer, Tls, TlsConfig};
+use ballast_runtime::tls::authority::{Authority, Pair};
+use ballast_runtime::tls::{self, Peer, Tls, TlsConfig};
 use ballast_sim::plant::PlantSpec;
 use ballast_types::Role;
 use reqwest::Client;

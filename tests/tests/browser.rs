@@ -115,7 +115,7 @@ fn a_foreign_page_reads_and_changes_nothing() {
 fn a_foreign_page_places_nothing() {
     let lab = PlaceLab::start("");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let client = json_client(ballast_daemons::tls::http_client(None));
+    let client = json_client(ballast_runtime::tls::http_client(None));
     let send = |method: Method, path: &str, headers: &[(&str, &str)], body: &Value| {
         let request = client.request(method, lab.url(path)).body(body.to_string());
         let request =

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ballast_daemons::config::EXIT_CONFIG;
+use ballast_runtime::config::EXIT_CONFIG;
 use ballast_tests::{Lab, PATIENCE, steady};
 use ballast_types::wire::{AgentState, BudgetAnswer, ChassisState, Report, Slot};
 use nix::sys::signal::Signal;

@@ -29,6 +29,7 @@ fn own(package: &str) -> Vec<String> {
 fn every_crate_imports_downwards_only() {
     let (types, agent, chassis) = ("ballast-types", "ballast-agent-core", "ballast-chassis-core");
     let (placement, planner) = ("ballast-placement", "ballast-planner");
+    let runtime = "ballast-runtime";
     for (package, allowed) in [
         (types, &[][..]),
         (agent, &[types]),
@@ -56,23 +57,45 @@ fn every_crate_imports_downwards_only() {
                 types,
             ],
         ),
-        ("ballast-certs", &[types]),
+        (runtime, &["ballast-bmc", "ballast-hw", types]),
         (
-            "ballast-daemons",
+            "ballast-agent",
             &[
                 agent,
-                chassis,
-                placement,
-                "ballast-predict",
+                runtime,
+                "ballast-bmc",
                 "ballast-forest",
                 "ballast-hw",
+                "ballast-predict",
+                types,
+            ],
+        ),
+        ("ballast-chassis", &[chassis, runtime, "ballast-bmc", "ballast-hw", types]),
+        (
+            "ballast-place",
+            &[
+                placement,
+                runtime,
                 "ballast-bmc",
+                "ballast-forest",
+                "ballast-hw",
+                "ballast-predict",
                 types,
             ],
         ),
     ] {
         for name in own(package) {
             assert!(allowed.contains(&name.as_str()), "{package} must not import {name}");
+        }
+    }
+}
+
+#[test]
+fn the_daemons_on_servers_carry_nothing_of_placement() {
+    for package in ["ballast-agent", "ballast-chassis"] {
+        let reached = reaches(package);
+        for name in ["ballast-place", "ballast-placement", "arrow-array", "parquet"] {
+            assert!(!reached.contains(name), "{package} must not reach {name}");
         }
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use ballast_daemons::EXIT_LIVE;
+use ballast_runtime::EXIT_LIVE;
 use ballast_tests::{Lab, ballast, steady};
 use ballast_types::wire::AgentState;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::SystemTime;
 
-use ballast_daemons::records::{Limits, Store, folder};
+use ballast_agent::records::{Limits, Store, folder};
 use ballast_rig::{server_root, vm_cgroup};
 use ballast_tests::{Lab, steady};
 use ballast_types::wire::VmStatus;

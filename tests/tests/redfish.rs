@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use ballast_bmc::BmcError;
 use ballast_bmc::redfish::{Auth, Credentials, LimitState, Redfish, RedfishCap, Settings};
-use ballast_daemons::config::{BmcAddress, RedfishConfig};
-use ballast_daemons::redfish::Bmcs;
 use ballast_hw::{PowerMeter, SensorError, SupplyMeter};
+use ballast_runtime::config::{BmcAddress, RedfishConfig};
+use ballast_runtime::redfish::Bmcs;
 use ballast_tests::bmc::{Generation, MockBmc, Model, PASSWORD, USERNAME};
 use ballast_types::{Cap as _, Supply, SupplyState, Watts};
 use serde_json::{Value, json};

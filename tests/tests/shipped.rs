@@ -3,8 +3,11 @@
 use std::fs;
 use std::process::Command;
 
-use ballast_daemons::EXIT_LIVE;
-use ballast_daemons::config::{AgentConfig, ChassisConfig, EXIT_CONFIG, PlaceConfig};
+use ballast_agent::config::AgentConfig;
+use ballast_chassis::config::ChassisConfig;
+use ballast_place::config::PlaceConfig;
+use ballast_runtime::EXIT_LIVE;
+use ballast_runtime::config::EXIT_CONFIG;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 
-use ballast_daemons::config::EXIT_CONFIG;
+use ballast_runtime::config::EXIT_CONFIG;
 use ballast_tests::site::{Site, role_of};
 use ballast_tests::{Lab, steady};
 use ballast_types::wire::{AgentState, ChassisStatus, Slot, TlsStatus};

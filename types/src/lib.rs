@@ -3,6 +3,8 @@
 //! This crate is pure and small. Quantities are private integers inside newtypes, so that watts are
 //! never added to kilohertz, and a difference is only taken where it means something.
 
+#![warn(missing_docs)]
+
 pub mod cap;
 pub mod ids;
 mod impact;

@@ -1,4 +1,4 @@
-use ballast_daemons::config::AgentConfig;
+use ballast_agent::config::AgentConfig;
 
 use super::*;
 

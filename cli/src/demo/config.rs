@@ -205,9 +205,10 @@ pub(crate) fn chassis(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ballast_agent::config::{AgentConfig, MeterSource};
     use ballast_agent_core::Policy;
+    use ballast_chassis::config::ChassisConfig;
     use ballast_chassis_core::LiftRule;
-    use ballast_daemons::config::{AgentConfig, ChassisConfig, MeterSource};
     use ballast_sim::scenario::{DemoOptions, demo};
     use ballast_types::Watts;
     use ballast_types::wire::SharePolicy;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ballast_daemons::lock;
+use ballast_runtime::lock;
 use ballast_types::wire::{AgentState, Event, EventKind, Level};
 use ballast_types::{Epoch, Instant, Seq, ServerId};
 use serde::Serialize;

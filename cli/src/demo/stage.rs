@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ballast_certs::Authority;
-use ballast_daemons::tls::{self, Tls, TlsConfig};
 use ballast_rig::{chassis_root, server_root, truth_file};
+use ballast_runtime::tls::authority::Authority;
+use ballast_runtime::tls::{self, Tls, TlsConfig};
 use ballast_sim::plant::PlantSpec;
 use ballast_sim::replay::Control;
 use ballast_types::{ChassisId, Role, ServerId};

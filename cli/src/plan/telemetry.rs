@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use ballast_daemons::lock;
 use ballast_planner::{ChassisIndex, Intake, Readings, ReadingsError};
+use ballast_runtime::lock;
 use indicatif::ProgressBar;
 
 use super::args::Columns;

@@ -7,11 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use ballast_daemons::agent::Lent;
-use ballast_daemons::config::{AgentConfig, EXIT_CONFIG, MeterConfig};
-use ballast_daemons::{EXIT_LIVE, now};
+use ballast_agent::Lent;
+use ballast_agent::config::{AgentConfig, MeterConfig};
 use ballast_hw::{CpuTime, Root, probe};
 use ballast_planner::Point;
+use ballast_runtime::config::EXIT_CONFIG;
+use ballast_runtime::{EXIT_LIVE, now};
 use ballast_types::{Instant, KiloHertz, Ladder};
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};

@@ -1,0 +1,314 @@
+//! The agent's HTTP.
+
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::{get, post, put};
+use ballast_agent_core::Input;
+use ballast_types::VmId;
+use ballast_types::wire::{AgentState, AgentStatus, Alert, VmSpec};
+use tokio::sync::oneshot;
+
+use super::Letter;
+use super::vms::{Vms, VmsError};
+use crate::metrics;
+use ballast_runtime::control::Snapshot;
+use ballast_runtime::events::Events;
+use ballast_runtime::http::{self, Gate, Health, Refused, Right, only};
+use ballast_runtime::lock;
+use ballast_runtime::state::DiskFaults;
+use ballast_runtime::tls::Tls;
+
+/// What the handlers share.
+#[derive(Clone)]
+pub(super) struct Api {
+    /// To the control thread.
+    pub letters: Sender<Letter>,
+    /// The newest status.
+    pub snapshot: Arc<Snapshot<AgentStatus>>,
+    /// What happened.
+    pub events: Events,
+    /// Every VM.
+    pub vms: Arc<Mutex<Vms>>,
+    /// What the disk does not take.
+    pub faults: DiskFaults,
+    /// The agent's certificate, if it has one.
+    pub tls: Option<Arc<Tls>>,
+    /// Who may do what.
+    pub gate: Arc<Gate>,
+}
+
+impl Api {
+    /// The newest status.
+    fn status(&self) -> Result<AgentStatus, Refused> {
+        let mut status = AgentStatus::clone(&*http::newest(&self.snapshot)?);
+        status.tls = self.tls.as_ref().map(|tls| tls.status());
+        status.alarms.extend(self.faults.alarms());
+        status.alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
+        Ok(status)
+    }
+}
+
+impl Health for Api {
+    fn sick(&self) -> Option<String> {
+        self.snapshot.stalled()
+    }
+    fn unready(&self) -> Option<String> {
+        let status = self.snapshot.get();
+        let booting = status.is_none_or(|status| status.report.state == AgentState::Boot);
+        booting.then(|| "no usable reading of the power meter yet".into())
+    }
+}
+
+/// Every path that an agent serves.
+pub(super) fn routes(api: Api) -> Router {
+    let gate = Arc::clone(&api.gate);
+    let routes = http::health_routes()
+        .route("/v1/alert", only(Right::Alert, post(alert)))
+        .route("/v1/vms", get(list_vms))
+        .route("/v1/vms/{id}", only(Right::Operate, put(put_vm).delete(delete_vm)))
+        .route("/v1/status", get(status))
+        .route("/v1/events", get(async |State(api): State<Api>| http::event_stream(&api.events)))
+        .route("/metrics", get(scrape))
+        .with_state(api);
+    http::guarded(routes, gate)
+}
+
+fn stopping<T>(_: T) -> Refused {
+    Refused(StatusCode::SERVICE_UNAVAILABLE, "stopping".into())
+}
+
+async fn alert(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
+    let alert: Alert = http::json(&body)?;
+    let (reply, answer) = oneshot::channel();
+    api.letters.send(Letter::Alert(alert, reply)).map_err(stopping)?;
+    Ok(match answer.await.map_err(stopping)? {
+        Ok(report) => Json(report).into_response(),
+        Err(refusal) => (StatusCode::CONFLICT, Json(refusal)).into_response(),
+    })
+}
+
+async fn status(State(api): State<Api>) -> Result<Response, Refused> {
+    Ok(Json(api.status()?).into_response())
+}
+
+async fn scrape(State(api): State<Api>) -> Result<Response, Refused> {
+    Ok(http::metrics_text(metrics::agent(&api.status()?, &api.gate.bounds.refusals, &api.faults)))
+}
+
+async fn list_vms(State(api): State<Api>) -> Result<Response, Refused> {
+    // A change holds the lock while it moves cores: not to be waited for on this thread.
+    let listed = tokio::task::spawn_blocking(move || lock(&api.vms).specs());
+    Ok(Json(listed.await.map_err(stopping)?).into_response())
+}
+
+async fn put_vm(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    body: Bytes,
+) -> Result<Response, Refused> {
+    let spec: VmSpec = http::json(&body)?;
+    change_vms(api, &id, Some(spec)).await
+}
+
+async fn delete_vm(State(api): State<Api>, Path(id): Path<String>) -> Result<Response, Refused> {
+    change_vms(api, &id, None).await
+}
+
+/// Answers once the change is on disk, the cores are moved, and the controller knows.
+async fn change_vms(api: Api, id: &str, spec: Option<VmSpec>) -> Result<Response, Refused> {
+    let refuse = |error: VmsError| {
+        let code = match error {
+            VmsError::Unknown(_) => StatusCode::NOT_FOUND,
+            VmsError::Refused(_) => StatusCode::BAD_REQUEST,
+            VmsError::Io(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Refused(code, error.to_string())
+    };
+    let id = VmId::new(id).map_err(|error| Refused(StatusCode::BAD_REQUEST, error.to_string()))?;
+    // Moving cores takes milliseconds in the kernel: not on the thread that answers alerts.
+    let changed = tokio::task::spawn_blocking(move || {
+        let mut vms = lock(&api.vms);
+        let set = vms.change(id, spec)?;
+        Ok(api.letters.send(Letter::Input(Input::Vms(set))))
+    });
+    changed.await.map_err(stopping)?.map_err(refuse)?.map_err(stopping)?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::mpsc;
+    use std::thread;
+
+    use ballast_hw::{Binders, By, Domain, Journal, Originals, Root};
+    use ballast_types::wire::{Refusal, RefusalReason};
+    use ballast_types::{BootId, ChassisId, CoreId, Epoch, Seq};
+    use tower::ServiceExt as _;
+
+    use super::super::vms::Asked;
+    use super::*;
+    use crate::config::GroupsConfig;
+
+    /// An agent's HTTP whose control thread refuses every alert; gives back the other inputs.
+    fn agent(folder: &tempfile::TempDir) -> (Router, thread::JoinHandle<Vec<Input>>) {
+        let cores: Vec<_> = (0..4).map(|id| Domain::from(CoreId(id))).collect();
+        let boot = BootId::new("boot").unwrap();
+        let (journal, _) = Journal::open(folder.path(), &boot).unwrap();
+        let (root, changes_path) = (Root::at(folder.path()), folder.path().join("vms.json"));
+        let groups = GroupsConfig::default();
+        let asked = Asked { vms: BTreeMap::new(), groups, changes_path, auto_path: None };
+        let binders = Binders::new(&root, By::Cgroup);
+        let (vms, _) =
+            Vms::start(&root, &cores, asked, binders, journal, Originals::default(), None).unwrap();
+        let (letters, inbox) = mpsc::channel();
+        let control = thread::spawn(move || {
+            let mut inputs = vec![];
+            for letter in inbox {
+                match letter {
+                    Letter::Alert(alert, waiting) => {
+                        let refusal = Refusal {
+                            reason: RefusalReason::Stale,
+                            newest_epoch: alert.epoch,
+                            newest_seq: Seq(9),
+                            instance: None,
+                        };
+                        waiting.send(Err(refusal)).unwrap();
+                    }
+                    Letter::Input(input) => inputs.push(input),
+                    Letter::Stop => break,
+                }
+            }
+            inputs
+        });
+        let api = Api {
+            letters,
+            snapshot: Arc::default(),
+            events: Events::default(),
+            vms: Arc::new(Mutex::new(vms)),
+            faults: DiskFaults::default(),
+            tls: None,
+            gate: Arc::new(Gate::new(ChassisId::new("c1").ok(), false)),
+        };
+        (routes(api), control)
+    }
+
+    async fn call(routes: &Router, method: &str, path: &str, body: &str) -> (u16, String) {
+        let request = http::from_here(method, path, body.to_owned());
+        let answer = routes.clone().oneshot(request).await.unwrap();
+        let status = answer.status().as_u16();
+        let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    const ALERT: &str = r#"{"chassis_id":"c1","epoch":3,"seq":4,"level":"cap","echo_boot_id":null,
+        "echo_agent_ms":null,"chassis_power_w":2500,"chassis_limit_w":2450,"cap_w":204.1,
+        "fallback_w":190,"valid_for_ms":2000,"a_field_of_the_future":1}"#;
+
+    #[tokio::test]
+    async fn bad_requests_are_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let (routes, _) = agent(&folder);
+        let long = " ".repeat(100_000);
+        let vm = "/v1/vms/v1";
+        for (method, path, body, status, says) in [
+            ("POST", "/v1/alert", "", 400, "body is not valid"),
+            ("POST", "/v1/alert", "{", 400, "line 1"),
+            ("POST", "/v1/alert", r#"{"chassis_id":"a/b"}"#, 400, "is not an id"),
+            ("POST", "/v1/alert", &ALERT.replace("204.1", "1e30"), 400, "is not a power"),
+            ("POST", "/v1/alert", &ALERT.replace("204.1", "\"x\""), 400, "invalid type"),
+            ("POST", "/v1/alert", &long, 413, ""),
+            ("GET", "/v1/alert", "", 405, ""),
+            ("GET", "/nowhere", "", 404, "no such path"),
+            ("GET", "/v1/status", "", 503, "starting"),
+            ("PUT", vm, r#"{"class":"batch","cores":1}"#, 400, "unknown variant"),
+            ("PUT", vm, r#"{"class":"user-facing","cores":1,"x":1}"#, 400, "unknown field"),
+            ("PUT", vm, r#"{"class":"user-facing","cores":99}"#, 400, "cores = 99"),
+            ("PUT", vm, r#"{"class":"user-facing","cores":1,"cgroup":"../x"}"#, 400, "cgroup"),
+            (
+                "PUT",
+                vm,
+                r#"{"class":"user-facing","cores":1,"on_extreme":"kill"}"#,
+                400,
+                "only for",
+            ),
+            (
+                "PUT",
+                vm,
+                r#"{"class":"non-user-facing","cores":1,"on_extreme":"kill"}"#,
+                400,
+                "cgroup",
+            ),
+            ("PATCH", vm, "", 405, "no such method"),
+            ("PUT", "/v1/vms/.v", r#"{"class":"user-facing","cores":1}"#, 400, "is not an id"),
+            ("DELETE", vm, "", 404, "there is no VM v1"),
+        ] {
+            let (got, text) = call(&routes, method, path, body).await;
+            assert_eq!(got, status, "{method} {path} {body:.80}: {text}");
+            assert!(text.contains(says), "{method} {path} {body:.80}: {text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_alert_is_answered_by_the_controller() {
+        let folder = tempfile::tempdir().unwrap();
+        let (routes, _) = agent(&folder);
+        let (status, text) = call(&routes, "POST", "/v1/alert", ALERT).await;
+        assert_eq!(status, 409);
+        let refusal: Refusal = serde_json::from_str(&text).unwrap();
+        assert_eq!((refusal.newest_epoch, refusal.newest_seq), (Epoch(3), Seq(9)));
+    }
+
+    #[tokio::test]
+    async fn vms_come_and_go_as_whole_sets_and_survive_on_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let (routes, control) = agent(&folder);
+        let put = |id: &'static str, class: &'static str| {
+            let (routes, body) = (routes.clone(), format!(r#"{{"class":"{class}","cores":1}}"#));
+            async move { call(&routes, "PUT", &format!("/v1/vms/{id}"), &body).await.0 }
+        };
+        assert_eq!(put("web", "user-facing").await, 204);
+        assert_eq!(put("batch", "non-user-facing").await, 204);
+        assert_eq!(call(&routes, "DELETE", "/v1/vms/web", "").await.0, 204);
+        let (_, listed) = call(&routes, "GET", "/v1/vms", "").await;
+        assert!(listed.contains("batch") && !listed.contains("web"), "{listed}");
+        let kept = std::fs::read_to_string(folder.path().join("vms.json")).unwrap();
+        assert!(kept.contains("batch") && !kept.contains("web"), "{kept}");
+        drop(routes);
+        let sizes: Vec<_> = control
+            .join()
+            .unwrap()
+            .iter()
+            .map(|input| match input {
+                Input::Vms(set) => set.len(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(sizes, [1, 2, 1]);
+    }
+
+    #[tokio::test]
+    async fn two_vms_never_share_a_cgroup() {
+        let folder = tempfile::tempdir().unwrap();
+        let (routes, _) = agent(&folder);
+        let put = |id: &'static str, cgroup: &'static str| {
+            let routes = routes.clone();
+            let body = format!(r#"{{"class":"user-facing","cores":1,"cgroup":"{cgroup}"}}"#);
+            async move { call(&routes, "PUT", &format!("/v1/vms/{id}"), &body).await }
+        };
+        assert_eq!(put("web", "machine.slice/web.scope").await.0, 204);
+        for cgroup in ["machine.slice/web.scope", "machine.slice", "machine.slice/web.scope/x"] {
+            let (status, text) = put("evil", cgroup).await;
+            assert_eq!(status, 400, "{cgroup}");
+            assert!(text.contains("not shared with VM"), "{text}");
+        }
+        assert_eq!(put("other", "machine.slice/web.scope2").await.0, 204);
+        assert_eq!(put("web", "machine.slice/web.scope").await.0, 204, "its own may stay");
+    }
+}

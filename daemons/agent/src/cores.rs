@@ -1,0 +1,363 @@
+//! The cores' caps, and the thread that looks after them.
+//!
+//! ```text
+//!   hand ── set, release ──▶ caps ◀── looked, loosen, tighten ── watch: what was written, 25 ms later; all
+//!                                                                  ▲   that is capped, once a second; which
+//!                         uevents: a CPU went or came ─────────────┘   CPUs there are, when told, and every 30 s
+//! ```
+//! An alert is written by the control thread alone, one write a policy, and waits for one write of the
+//! watch at most: files are read without holding the caps, and written one policy at a time.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use ballast_agent_core::Input;
+use ballast_hw::cpufreq::Scan;
+use ballast_hw::uevents::CpuEvents;
+use ballast_hw::{Cpufreq, HwError, Root};
+use ballast_types::{CoreId, Instant, KiloHertz};
+
+use super::Letter;
+use super::vms::Vms;
+use ballast_runtime::clock;
+use ballast_runtime::lock;
+
+/// From a write until the kernel has applied it.
+const SETTLE: Duration = Duration::from_millis(25);
+/// Between two looks at caps, and between two scans while a policy does not take values.
+const LOOK: Duration = Duration::from_secs(1);
+/// Between two scans for CPUs that went or came, of which nobody told.
+const SCAN: Duration = Duration::from_secs(30);
+/// Between two writes of the watch: a lock goes to nobody in particular, and the control thread must have it.
+const BREATH: Duration = Duration::from_micros(100);
+/// The machine slept, if the clocks moved apart by more.
+const SLEPT: Duration = Duration::from_millis(100);
+
+/// The cores' caps.
+pub(super) struct Cores {
+    caps: Arc<Mutex<Cpufreq>>,
+    watch: Thread,
+}
+
+impl Cores {
+    /// Looks after caps until this is dropped; listens for CPUs until the process ends.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub(super) fn start(
+        cpufreq: Cpufreq,
+        root: &Root,
+        vms: Arc<Mutex<Vms>>,
+        letters: Sender<Letter>,
+    ) -> io::Result<Self> {
+        let caps = Arc::new(Mutex::new(cpufreq));
+        let told = Arc::new(AtomicBool::new(false));
+        let watch = Watch {
+            caps: Arc::downgrade(&caps),
+            root: root.clone(),
+            vms,
+            letters,
+            told: Arc::clone(&told),
+            slept: clock::suspended(),
+            look_at: clock::now() + LOOK,
+            scan_at: clock::now() + SCAN,
+        };
+        let watch = thread::Builder::new().name("cores".into()).spawn(move || watch.run())?;
+        let watch = watch.thread().clone();
+        if root.is_machine() {
+            match CpuEvents::open() {
+                Ok(mut events) => listen(move || events.wait(), told, watch.clone())?,
+                Err(error) => tracing::warn!(
+                    %error, "no uevents: CPUs that go or come are noticed within {SCAN:?}"
+                ),
+            }
+        }
+        Ok(Self { caps, watch })
+    }
+
+    /// Caps one core, or (`None`) releases it.
+    pub(super) fn set(&self, core: CoreId, khz: Option<KiloHertz>) -> Result<(), HwError> {
+        let Some(khz) = khz else { return self.lock().release(core) };
+        let done = self.lock().set(core, khz);
+        self.watch.unpark();
+        done
+    }
+
+    /// All of them.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Cpufreq> {
+        lock(&self.caps)
+    }
+}
+
+/// Has the watch scan whenever `event` returns.
+fn listen(
+    mut event: impl FnMut() -> io::Result<()> + Send + 'static,
+    told: Arc<AtomicBool>,
+    watch: Thread,
+) -> io::Result<()> {
+    thread::Builder::new().name("uevents".into()).spawn(move || {
+        loop {
+            if let Err(error) = event() {
+                return tracing::warn!(
+                    %error, "uevents ended: CPUs that go or come are noticed within {SCAN:?}"
+                );
+            }
+            told.store(true, Ordering::Release);
+            watch.unpark();
+        }
+    })?;
+    Ok(())
+}
+
+struct Watch {
+    caps: Weak<Mutex<Cpufreq>>,
+    root: Root,
+    vms: Arc<Mutex<Vms>>,
+    letters: Sender<Letter>,
+    /// CPUs went or came since the last scan.
+    told: Arc<AtomicBool>,
+    /// How long the machine had slept by the last turn.
+    slept: Duration,
+    look_at: Instant,
+    scan_at: Instant,
+}
+
+impl Watch {
+    fn run(mut self) {
+        while let Some(caps) = self.caps.upgrade() {
+            let capped = lock(&caps).capped();
+            drop(caps);
+            let until_scan = self.scan_at - clock::now();
+            let until_look = if capped { self.look_at - clock::now() } else { SCAN };
+            thread::park_timeout(until_scan.min(until_look));
+            thread::sleep(SETTLE);
+            if let Some(caps) = self.caps.upgrade() {
+                self.turn(&caps);
+            }
+        }
+    }
+
+    fn turn(&mut self, caps: &Mutex<Cpufreq>) {
+        let slept = clock::suspended();
+        let resumed = slept > self.slept + SLEPT;
+        if resumed {
+            tracing::info!(?slept, "the machine slept: every cap is written anew");
+            self.slept = slept;
+            lock(caps).resumed();
+        }
+        let all = clock::now() >= self.look_at;
+        if all {
+            self.look_at = clock::now() + LOOK;
+        }
+        let look = lock(caps).to_look(all);
+        let look = look.read();
+        let unsure = lock(caps).looked(look);
+        let told = self.told.swap(false, Ordering::Acquire);
+        if resumed || unsure || told || clock::now() >= self.scan_at {
+            self.scan(caps);
+        }
+        let due = lock(caps).to_push();
+        for spot in &due {
+            lock(caps).loosen(*spot);
+            thread::sleep(BREATH);
+        }
+        if !due.is_empty() {
+            thread::sleep(SETTLE);
+        }
+        for spot in due {
+            lock(caps).tighten(spot);
+            thread::sleep(BREATH);
+        }
+    }
+
+    fn scan(&mut self, caps: &Mutex<Cpufreq>) {
+        self.scan_at = clock::now() + SCAN;
+        let known = lock(caps).known();
+        let scan = match Scan::read(&self.root, &known) {
+            Ok(scan) => scan,
+            Err(error) => return tracing::warn!(%error, "CPUs"),
+        };
+        let (changed, domains, originals) = {
+            let mut caps = lock(caps);
+            let changed = caps.rescan(scan);
+            (changed, caps.domains().to_vec(), caps.originals())
+        };
+        let mut again = changed.unsettled;
+        if changed.originals {
+            match lock(&self.vms).journal_cores(originals) {
+                Ok(()) => lock(caps).journalled(),
+                Err(error) => {
+                    tracing::error!(%error, "cores not journalled: what came is not capped");
+                    again = true;
+                }
+            }
+        }
+        if again {
+            self.scan_at = clock::now() + LOOK;
+        }
+        while lock(caps).let_go() {
+            thread::sleep(BREATH);
+        }
+        if changed.cpus {
+            // Sent under the lock, so that no older set comes after a newer one.
+            let mut vms = lock(&self.vms);
+            if let Some(set) = vms.hotplug(&domains) {
+                // Fails only when the control thread has ended.
+                let _ = self.letters.send(Letter::Input(Input::Vms(set)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+    use std::sync::mpsc::{self, Receiver};
+
+    use ballast_agent_core::Vm;
+    use ballast_hw::{Binders, By, Floor, Journal, Originals};
+    use ballast_types::BootId;
+
+    use super::*;
+    use crate::config::AgentConfig;
+    use crate::vms::Asked;
+
+    const WAIT: Duration = Duration::from_secs(60);
+    const CAP: KiloHertz = KiloHertz::from_mhz(1200);
+
+    /// A server of three cores, of which core 2 is offline at first.
+    struct Server {
+        folder: tempfile::TempDir,
+        caps: Arc<Mutex<Cpufreq>>,
+        watch: Watch,
+        inbox: Receiver<Letter>,
+    }
+
+    fn policy(folder: &tempfile::TempDir, cpu: u16) {
+        let dir = folder.path().join(format!("sys/devices/system/cpu/cpufreq/policy{cpu}"));
+        fs::create_dir_all(&dir).unwrap();
+        for (file, text) in [
+            ("scaling_driver", "intel_pstate"),
+            ("cpuinfo_min_freq", "1000000"),
+            ("cpuinfo_max_freq", "2400000"),
+            ("base_frequency", "2400000"),
+            ("scaling_max_freq", "2400000"),
+        ] {
+            fs::write(dir.join(file), format!("{text}\n")).unwrap();
+        }
+    }
+
+    impl Server {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            [0, 1].iter().for_each(|cpu| policy(&folder, *cpu));
+            let cpu = folder.path().join("sys/devices/system/cpu");
+            fs::write(cpu.join("online"), "0-1\n").unwrap();
+            fs::write(cpu.join("present"), "0-2\n").unwrap();
+            let root = Root::at(folder.path());
+            let cpufreq = Cpufreq::discover(&root, Floor::Half).unwrap().with_offline().unwrap();
+            let (journal, _) =
+                Journal::open(&folder.path().join("state"), &BootId::new("boot").unwrap()).unwrap();
+            let config = "server = \"s\"\nchassis = \"c\"\n[meter]\noffset_w = 0\n[[vm]]\n\
+                          id = \"batch\"\nclass = \"non-user-facing\"\ncores = 1\n";
+            let AgentConfig { vms, groups, .. } = AgentConfig::parse("agent.toml", config).unwrap();
+            let changes_path = folder.path().join("state/vms.json");
+            let asked = Asked { vms, groups, changes_path, auto_path: None };
+            let originals =
+                Originals { cpufreq: Some(cpufreq.originals()), ..Originals::default() };
+            let binders = Binders::new(&root, By::Cgroup);
+            let domains = cpufreq.domains().to_vec();
+            let (vms, _) =
+                Vms::start(&root, &domains, asked, binders, journal, originals, None).unwrap();
+            let caps = Arc::new(Mutex::new(cpufreq));
+            let (letters, inbox) = mpsc::channel();
+            let watch = Watch {
+                caps: Arc::downgrade(&caps),
+                root,
+                vms: Arc::new(Mutex::new(vms)),
+                letters,
+                told: Arc::default(),
+                slept: clock::suspended(),
+                look_at: clock::now() + WAIT,
+                scan_at: clock::now() + WAIT,
+            };
+            Self { folder, caps, watch, inbox }
+        }
+        /// CPU 2 comes.
+        fn comes(&self) {
+            policy(&self.folder, 2);
+            let online = self.folder.path().join("sys/devices/system/cpu/online");
+            fs::write(online, "0-2\n").unwrap();
+        }
+        fn turn(&mut self) {
+            self.watch.turn(&self.caps);
+        }
+        fn shows(&self, cpu: u16) -> String {
+            let dir = self.folder.path().join("sys/devices/system/cpu/cpufreq");
+            let file = dir.join(format!("policy{cpu}/scaling_max_freq"));
+            fs::read_to_string(file).unwrap_or_default().trim().to_owned()
+        }
+        fn journal(&self) -> PathBuf {
+            self.folder.path().join("state/journal.json")
+        }
+        fn set(&self) -> Option<Vec<Vm>> {
+            match self.inbox.try_recv() {
+                Ok(Letter::Input(Input::Vms(set))) => Some(set),
+                _ => None,
+            }
+        }
+    }
+
+    #[test]
+    fn a_cpu_of_which_the_kernel_tells_is_capped_and_given_to_vms_at_once() {
+        let mut server = Server::new();
+        lock(&server.caps).set(CoreId(2), CAP).unwrap();
+        server.comes();
+        server.turn();
+        assert_eq!(server.shows(2), "2400000", "nobody has told");
+        assert!(server.set().is_none());
+        let (events, told) = mpsc::channel();
+        let event = move || told.recv().map_err(io::Error::other);
+        // Parked, as the watch is.
+        let (woken, wakes) = mpsc::channel();
+        let parked = thread::spawn(move || {
+            thread::park();
+            woken.send(()).unwrap();
+        });
+        listen(event, Arc::clone(&server.watch.told), parked.thread().clone()).unwrap();
+        events.send(()).unwrap();
+        wakes.recv_timeout(WAIT).unwrap();
+        parked.join().unwrap();
+        server.turn();
+        assert_eq!(server.shows(2), "1200000");
+        assert!(fs::read_to_string(server.journal()).unwrap().contains("\"2\""));
+        // The batch VM has the highest core there is.
+        assert_eq!(server.set().expect("CPUs came")[0].cores, [CoreId(2)]);
+    }
+
+    #[test]
+    fn what_came_is_not_capped_while_its_original_is_not_on_disk() {
+        let mut server = Server::new();
+        lock(&server.caps).set(CoreId(2), CAP).unwrap();
+        server.comes();
+        // A journal that cannot be written.
+        fs::remove_file(server.journal()).unwrap();
+        fs::create_dir_all(server.journal().join("full")).unwrap();
+        server.watch.told.store(true, Ordering::Release);
+        server.turn();
+        lock(&server.caps).set(CoreId(2), CAP).unwrap();
+        server.turn();
+        assert_eq!(server.shows(2), "2400000");
+        fs::remove_dir_all(server.journal()).unwrap();
+        server.watch.told.store(true, Ordering::Release);
+        server.turn();
+        assert_eq!(server.shows(2), "1200000");
+        assert!(lock(&server.caps).release_all().is_empty());
+        assert_eq!(server.shows(2), "2147483647");
+    }
+}

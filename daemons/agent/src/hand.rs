@@ -1,0 +1,160 @@
+//! Does what the agent's controller wants.
+
+use std::collections::VecDeque;
+
+use anyhow::bail;
+use ballast_agent_core::{ActuatorError, Agent, Input, Memory, Output};
+use ballast_hw::HwError;
+use ballast_types::wire::{AgentState, AgentStatus, Refusal, Report};
+use ballast_types::{ActionId, CoreId, Instant, KiloHertz, Watts};
+use tokio::sync::oneshot;
+
+use super::cores::Cores;
+use super::kill::Killer;
+use super::policy::PolicyLog;
+use super::sampler::Sensors;
+use super::vms::Notes;
+use super::{Letter, dry, limit, quota};
+use ballast_runtime::control::Hand;
+use ballast_runtime::events::Events;
+use ballast_runtime::state::Keeper;
+
+/// The agent's hand: cores, quotas, the server's own limit, and the answer to the chassis.
+pub(super) struct AgentHand {
+    pub(super) cores: Cores,
+    pub(super) quotas: quota::Worker,
+    pub(super) limit: Option<limit::Worker>,
+    pub(super) killer: Killer,
+    pub(super) sensors: Sensors,
+    pub(super) keeper: Keeper<Memory>,
+    pub(super) events: Events,
+    /// What the status says of VMs.
+    pub(super) notes: Notes,
+    /// Nothing is written: what would be done is said.
+    pub(super) dry: bool,
+    pub(super) policy: PolicyLog,
+    pub(super) waiting: Waiting,
+}
+
+/// Who waits for the answer to the newest alert.
+pub(super) type Waiting = Option<oneshot::Sender<Result<Report, Refusal>>>;
+
+impl AgentHand {
+    fn answer(&mut self, answer: Result<Report, Refusal>) {
+        if let Some(waiting) = self.waiting.take() {
+            // Fails only when the chassis has hung up.
+            let _ = waiting.send(answer);
+        }
+    }
+
+    fn set_core(&self, core: CoreId, khz: Option<KiloHertz>) -> Result<(), ActuatorError> {
+        self.cores.set(core, khz).map_err(|error| refused(&error))
+    }
+
+    /// Orders the server's limit, or its end; what keeps it from being ordered.
+    fn order_limit(&self, id: ActionId, watts: Option<Watts>) -> Result<(), ActuatorError> {
+        let limit = self.limit.as_ref().ok_or(ActuatorError::Permanent)?;
+        let watts = match watts {
+            // The rest of the server draws on beside its packages.
+            Some(watts) if limit.packages_only => {
+                Some(watts - self.sensors.rest.get().ok_or(ActuatorError::Transient)?)
+            }
+            watts => watts,
+        };
+        limit.order(id, watts)
+    }
+
+    /// Puts every core, every VM's bandwidth and the server's limit back, whatever the controller believes.
+    ///
+    /// # Errors
+    /// Names all that could not be put back; the journal then stays for the next start.
+    pub(super) fn restore(self) -> anyhow::Result<()> {
+        if self.dry {
+            return Ok(());
+        }
+        let mut failed = self.cores.lock().release_all();
+        failed.extend(self.quotas.put_back());
+        if let Some(limit) = self.limit {
+            failed.extend(limit.put_back().err().map(|error| error.to_string()));
+        }
+        if !failed.is_empty() {
+            bail!("not put back: {}", failed.join("; "));
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn refused(error: &HwError) -> ActuatorError {
+    tracing::warn!(%error, "actuator");
+    if error.is_transient() { ActuatorError::Transient } else { ActuatorError::Permanent }
+}
+
+impl Hand<Agent> for AgentHand {
+    type Letter = Letter;
+    type Status = AgentStatus;
+
+    fn open(&mut self, letter: Letter) -> Option<Input> {
+        match letter {
+            Letter::Alert(alert, waiting) => {
+                self.waiting = Some(waiting);
+                Some(Input::Alert(alert))
+            }
+            Letter::Input(input) => Some(input),
+            Letter::Stop => None,
+        }
+    }
+
+    fn perform(&mut self, _: Instant, output: Output, answers: &mut VecDeque<Input>) {
+        let mut applied = |id: ActionId, result| answers.push_back(Input::Applied { id, result });
+        if let Some(id) = output.action().filter(|_| self.dry) {
+            dry::tell(&output);
+            return applied(id, Ok(()));
+        }
+        match output {
+            Output::SetPstate { id, core, khz } => applied(id, self.set_core(core, Some(khz))),
+            Output::Lift { id, core } => applied(id, self.set_core(core, None)),
+            Output::SetServerLimit { id, watts } => {
+                self.order_limit(id, Some(watts)).unwrap_or_else(|error| applied(id, Err(error)));
+            }
+            Output::LiftServerLimit { id } => {
+                self.order_limit(id, None).unwrap_or_else(|error| applied(id, Err(error)));
+            }
+            Output::SetQuota { id, vm, millicores } => {
+                let ordered = self.quotas.order(id, vm, Some(millicores));
+                ordered.unwrap_or_else(|error| applied(id, Err(error)));
+            }
+            Output::LiftQuota { id, vm } => {
+                let ordered = self.quotas.order(id, vm, None);
+                ordered.unwrap_or_else(|error| applied(id, Err(error)));
+            }
+            Output::KillVm { id, vm } => applied(id, self.killer.kill(&vm)),
+            Output::Report(report) => self.answer(Ok(report)),
+            Output::Refuse(refusal) => self.answer(Err(refusal)),
+            Output::Remember(memory) => self.keeper.keep(memory),
+            Output::Event(event) => self.events.push(event),
+        }
+    }
+
+    fn status(&self, machine: &Agent, now: Instant) -> AgentStatus {
+        let mut status = machine.status(now);
+        {
+            let cores = self.cores.lock();
+            status.cores = Some(cores.status());
+            status.alarms.extend(cores.alarms());
+        }
+        status.alarms.extend(self.quotas.alarms());
+        for gauge in &self.sensors.gauges {
+            status.sensors.push(gauge.status(now));
+            status.alarms.extend(gauge.alarms(now));
+        }
+        self.notes.add_to(&mut status);
+        if let Some(line) = self.policy.line(&status, now) {
+            tracing::info!("{line}");
+        }
+        status
+    }
+
+    fn in_hand(status: &AgentStatus) -> bool {
+        status.report.power_w.is_some() || status.report.state == AgentState::Blind
+    }
+}

@@ -1,0 +1,154 @@
+//! Writes records down, and has advice made when it may have changed.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use ballast_agent_core::Input;
+use ballast_types::VmClass;
+
+use super::advice::{self, Advice};
+use super::{Batch, Life};
+use crate::Letter;
+use crate::config::{AutoMode, RecordsConfig};
+use crate::records::{Store, local_time};
+use crate::vms::{Notes, Vms};
+use ballast_runtime::lock;
+
+/// The thread that may wait for the disk.
+pub(super) struct Keeper {
+    folder: PathBuf,
+    config: RecordsConfig,
+    /// `None` until the folder could be opened.
+    store: Option<Store>,
+    vms: Arc<Mutex<Vms>>,
+    notes: Notes,
+    letters: Sender<Letter>,
+    /// For which day and VMs there is advice.
+    advised: Option<(i32, Vec<Life>)>,
+    written: u64,
+    /// Lost and not told yet.
+    lost: u64,
+    /// Found damaged so far.
+    damaged: u64,
+}
+
+impl Keeper {
+    pub(super) fn new(
+        folder: PathBuf,
+        config: RecordsConfig,
+        vms: Arc<Mutex<Vms>>,
+        notes: Notes,
+        letters: Sender<Letter>,
+    ) -> Self {
+        Self {
+            folder,
+            config,
+            store: None,
+            vms,
+            notes,
+            letters,
+            advised: None,
+            written: 0,
+            lost: 0,
+            damaged: 0,
+        }
+    }
+
+    /// Writes records down, and looks whether there is anything to advise.
+    pub(super) fn take(&mut self, Batch { records, classless }: Batch) {
+        let failed = self.append(&records).err();
+        match &failed {
+            None => self.written += records.len() as u64,
+            Some(error) => {
+                self.lost += records.len() as u64;
+                tracing::warn!(lost = records.len(), %error, "usage records not written");
+            }
+        }
+        let advised = classless.map_or(Ok(()), |classless| self.advise(classless));
+        self.tell(failed, advised.err());
+    }
+
+    fn append(&mut self, records: &[ballast_types::UsageRecord]) -> std::io::Result<()> {
+        let store = match &mut self.store {
+            Some(store) => store,
+            none => none.insert(Store::open(&self.folder, self.config.limits)?),
+        };
+        store.append(records)
+    }
+
+    /// Makes advice if the day is another, or the VMs are.
+    ///
+    /// # Errors
+    /// If the records cannot be read, or advice not be written down: then every VM without a class is
+    /// user-facing, and it is tried again with the next records.
+    fn advise(&mut self, classless: Vec<Life>) -> std::io::Result<()> {
+        if self.config.auto_class == AutoMode::Off {
+            return Ok(());
+        }
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
+        let (today, _) = local_time(now, &self.config.timezone);
+        if self.advised.as_ref().is_some_and(|(day, of)| *day == today && *of == classless) {
+            return Ok(());
+        }
+        self.advised = None;
+        let made = advice::make(&self.folder, &classless, today, &self.config);
+        let (advice, failed) = match made {
+            Ok(advice) => (advice, None),
+            Err(error) => (BTreeMap::new(), Some(error)),
+        };
+        let acted = self.act(&advice);
+        for ((vm, _), advice) in &advice {
+            tracing::info!(%vm, class = ?advice.class, why = advice.why, "advice");
+        }
+        let told = |((vm, _), it): (Life, Advice)| (vm, (it.class, it.why));
+        let told = advice.into_iter().map(told).collect();
+        self.notes.usage(|usage| usage.advice = told);
+        match failed {
+            Some(error) => return Err(error),
+            None => acted?,
+        }
+        self.advised = Some((today, classless));
+        Ok(())
+    }
+
+    /// Gives VMs the class that is advised, if that is wanted.
+    ///
+    /// # Errors
+    /// If it cannot be written down; then nobody becomes batch.
+    fn act(&self, advice: &BTreeMap<Life, Advice>) -> std::io::Result<()> {
+        if self.config.auto_class != AutoMode::Act {
+            return Ok(());
+        }
+        let batch = advice.iter().filter(|(_, it)| it.class == VmClass::NonUserFacing);
+        let batch = batch.map(|(life, _)| life.clone()).collect();
+        // Sent under the lock, so that no older set comes after a newer one.
+        let mut vms = lock(&self.vms);
+        let (set, written) = vms.advise(batch);
+        if let Some(set) = set {
+            // Fails only when the control thread has ended.
+            let _ = self.letters.send(Letter::Input(Input::Vms(set)));
+        }
+        written
+    }
+
+    fn tell(&mut self, unwritten: Option<std::io::Error>, unread: Option<std::io::Error>) {
+        let (mut alarms, mut damaged, mut bytes) = (vec![], 0, 0);
+        if let Some(store) = &self.store {
+            alarms.extend(store.aside().iter().map(|it| format!("usage records: {it}")));
+            damaged = store.damaged();
+            bytes = store.bytes().unwrap_or(0);
+        }
+        alarms.extend(unwritten.map(|error| format!("usage records are not written: {error}")));
+        alarms.extend(unread.map(|error| format!("VMs without a class are not labelled: {error}")));
+        let (written, lost) = (self.written, std::mem::take(&mut self.lost));
+        let found = damaged - std::mem::replace(&mut self.damaged, damaged);
+        self.notes.usage(|usage| {
+            (usage.records.written, usage.records.bytes) = (written, bytes);
+            usage.records.dropped += lost + found;
+            usage.alarms = alarms;
+        });
+    }
+}

@@ -1,0 +1,137 @@
+//! VMs that are found by their cgroups, looked for every few seconds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use std::{io, mem};
+
+use ballast_agent_core::{Input, Vm};
+use ballast_hw::{Originals, Root};
+use ballast_types::VmId;
+use ballast_types::wire::VmSpec;
+
+use super::Vms;
+use crate::Letter;
+use crate::config::DiscoverConfig;
+use ballast_runtime::clock;
+use ballast_runtime::lock;
+
+/// A VM that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) id: VmId,
+    pub(super) spec: VmSpec,
+    /// The pattern that it matched.
+    pub(super) by: String,
+}
+
+/// Where VMs are looked for.
+pub(super) struct Discovery {
+    rules: Vec<DiscoverConfig>,
+    /// How large a VM is, by group: as it was when it was first seen. Later what its files say is ours.
+    sizes: BTreeMap<(String, u64), u16>,
+    /// What kept groups from being VMs, at the last look.
+    troubles: Vec<String>,
+}
+
+impl Discovery {
+    pub(super) fn new(rules: Vec<DiscoverConfig>) -> Self {
+        Self { rules, sizes: BTreeMap::new(), troubles: vec![] }
+    }
+
+    /// What kept groups from being VMs.
+    pub(super) fn troubles(&self) -> impl Iterator<Item = &String> {
+        self.troubles.iter()
+    }
+
+    /// Every VM that is there now, in order of rule and path. `originals` is what was on its group before it
+    /// was restricted.
+    pub(super) fn look(&mut self, root: &Root, originals: &Originals) -> Vec<Found> {
+        let before = mem::take(&mut self.troubles);
+        let sizes = mem::take(&mut self.sizes);
+        let (mut all, mut paths, mut names) = (vec![], BTreeSet::new(), BTreeSet::new());
+        for rule in &self.rules {
+            let groups = rule.pattern.find(root).unwrap_or_else(|error| {
+                self.troubles.push(format!("discover {}: {error}", rule.pattern));
+                vec![]
+            });
+            for group in groups {
+                if !paths.insert(group.path.clone()) {
+                    continue;
+                }
+                let limit = originals.quotas.get(&group.path).map(|it| it.cpu_max);
+                let key = (group.path.clone(), group.inode);
+                let known = sizes.get(&key).copied();
+                let size = rule.cores.or(known).or_else(|| group.size(limit.or(group.cpu_max)));
+                let Some(cores) = size else {
+                    self.troubles.push(format!(
+                        "{}: no vCPUs, CPUQuota or AllowedCPUs tell its size: discover.cores of {}",
+                        group.path, rule.pattern
+                    ));
+                    continue;
+                };
+                self.sizes.insert(key, cores);
+                if !names.insert(group.name.clone()) {
+                    self.troubles
+                        .push(format!("{}: another VM is called {}", group.path, group.name));
+                    continue;
+                }
+                let spec = VmSpec {
+                    class: rule.class,
+                    throttle_order: rule.throttle_order,
+                    cores,
+                    cgroup: Some(group.path),
+                    on_extreme: rule.on_extreme,
+                };
+                if let Err(why) = spec.check() {
+                    self.troubles.push(format!("{}: {why}", group.name));
+                    continue;
+                }
+                all.push(Found { id: group.name, spec, by: rule.pattern.to_string() });
+            }
+        }
+        for trouble in self.troubles.iter().filter(|it| !before.contains(it)) {
+            tracing::warn!("not a VM: {trouble}");
+        }
+        all
+    }
+}
+
+impl Vms {
+    /// Looks at which VMs there are, and whether each is where it was put; gives the new set if it is another
+    /// than before.
+    pub(crate) fn rescan(&mut self) -> Option<Vec<Vm>> {
+        // Everything has been put back.
+        self.journal.as_ref()?;
+        let found = self.discovery.look(&self.root, &self.originals);
+        let left = self.specs.find(found);
+        self.give_all_back(left.as_deref().unwrap_or_default());
+        if left.is_none() && self.troubles.is_empty() && !self.astray() {
+            self.note();
+            return None;
+        }
+        let before = self.set.clone();
+        let set = self.move_all();
+        (set != before).then_some(set)
+    }
+}
+
+/// Starts looking, every `period`; ends when the control thread does.
+///
+/// # Errors
+/// When the thread cannot be started.
+pub(crate) fn start(
+    period: Duration,
+    vms: Arc<Mutex<Vms>>,
+    letters: Sender<Letter>,
+) -> io::Result<()> {
+    clock::every("discovery", period, move || {
+        // Sent under the lock, so that no older set comes after a newer one.
+        let mut vms = lock(&vms);
+        match vms.rescan() {
+            Some(set) => letters.send(Letter::Input(Input::Vms(set))).is_ok(),
+            None => true,
+        }
+    })
+}

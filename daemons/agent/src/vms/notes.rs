@@ -1,0 +1,59 @@
+//! What the status says of VMs beside what the controller knows.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use ballast_runtime::lock;
+use ballast_types::wire::{AgentStatus, RecordsStatus};
+use ballast_types::{VmClass, VmId};
+
+#[derive(Default)]
+struct Said {
+    origins: BTreeMap<VmId, String>,
+    alarms: Vec<String>,
+    usage: Usage,
+}
+
+/// What is told of the VMs' use.
+#[derive(Default)]
+pub(crate) struct Usage {
+    /// What became of the records.
+    pub(crate) records: RecordsStatus,
+    /// What is wrong with them.
+    pub(crate) alarms: Vec<String>,
+    /// What VMs without a class seem to be, and why.
+    pub(crate) advice: BTreeMap<VmId, (VmClass, String)>,
+}
+
+/// Where VMs come from, and what is wrong with them. The set of VMs writes it; its lock is held for a moment
+/// only, so that the control thread never waits for cores that are being moved.
+#[derive(Clone, Default)]
+pub(crate) struct Notes(Arc<Mutex<Said>>);
+
+impl Notes {
+    pub(super) fn replace(&self, origins: BTreeMap<VmId, String>, alarms: Vec<String>) {
+        let mut said = lock(&self.0);
+        (said.origins, said.alarms) = (origins, alarms);
+    }
+
+    /// Tells of the VMs' use.
+    pub(crate) fn usage(&self, tell: impl FnOnce(&mut Usage)) {
+        tell(&mut lock(&self.0).usage);
+    }
+
+    #[cfg(test)]
+    pub(super) fn alarms(&self) -> Vec<String> {
+        lock(&self.0).alarms.clone()
+    }
+
+    /// Adds them to the status.
+    pub(crate) fn add_to(&self, status: &mut AgentStatus) {
+        let said = lock(&self.0);
+        for vm in &mut status.vms {
+            vm.origin = said.origins.get(&vm.vm).cloned();
+            (vm.advised_class, vm.advised_why) = said.usage.advice.get(&vm.vm).cloned().unzip();
+        }
+        status.records = Some(said.usage.records);
+        status.alarms.extend(said.alarms.iter().chain(&said.usage.alarms).cloned());
+    }
+}

@@ -1,0 +1,434 @@
+//! The set of VMs: what config and API ask for, on disk, and whether it can be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use ballast_agent_core::{Place, Vm, core_groups};
+use ballast_hw::{Cgroup, CpuList, Domain};
+use ballast_types::wire::VmSpec;
+use ballast_types::{CoreId, OnExtreme, VmClass, VmId, VmStart};
+use thiserror::Error;
+
+use super::discovery::Found;
+use super::floating;
+use crate::config::has_nothing_to_limit;
+use ballast_runtime::state;
+
+/// Why a change of the VM set was refused.
+#[derive(Debug, Error)]
+pub(crate) enum VmsError {
+    /// There is no such VM.
+    #[error("there is no VM {0}")]
+    Unknown(VmId),
+    /// It asks for something that is not allowed.
+    #[error("{0}")]
+    Refused(String),
+    /// It could not be written down.
+    #[error("{0}")]
+    Io(io::Error),
+}
+
+/// Every VM as it was asked for, or found.
+pub(super) struct Specs {
+    /// Those of config and API.
+    explicit: BTreeMap<VmId, VmSpec>,
+    configured: BTreeSet<VmId>,
+    /// What the API added (`Some`) or removed (`None`) since the config file was written.
+    changes: BTreeMap<VmId, Option<VmSpec>>,
+    changes_path: PathBuf,
+    found: Vec<Found>,
+    /// Those that are batch by their own use, each in this life of it alone.
+    auto: BTreeMap<VmId, VmStart>,
+    /// Where that is written down; `None` if their use does not count.
+    auto_path: Option<PathBuf>,
+    /// Those of `explicit`, and of `found` as many as fit.
+    all: BTreeMap<VmId, VmSpec>,
+    /// Why others that were found are not among them.
+    left_out: BTreeMap<VmId, String>,
+    /// Every core with the most CPUs that it has had: who gets which does not change when CPUs go and come
+    /// back, only when there are more than ever.
+    places: Vec<Place>,
+    /// The CPUs of every core that are online now.
+    online: BTreeMap<CoreId, CpuList>,
+    floating: bool,
+}
+
+impl Specs {
+    /// The VMs of config and of earlier calls of the API.
+    ///
+    /// # Errors
+    /// When the changes on disk cannot be read, or the VMs need more cores than there are.
+    pub(super) fn read(
+        config: BTreeMap<VmId, VmSpec>,
+        changes_path: PathBuf,
+        auto_path: Option<PathBuf>,
+        domains: &[Domain],
+        floating: bool,
+    ) -> anyhow::Result<Self> {
+        let changes: BTreeMap<VmId, Option<VmSpec>> =
+            state::read(&changes_path)?.unwrap_or_default();
+        let auto = auto_path.as_deref().map(state::read).transpose()?.flatten().unwrap_or_default();
+        let configured = config.keys().cloned().collect();
+        let mut explicit = merged(config, &changes);
+        for (id, spec) in &mut explicit {
+            // Written down by a version that allowed it.
+            if let Err(why) = spec.check() {
+                tracing::warn!(vm = %id, cgroup = ?spec.cgroup, why, "not killed, whatever happens");
+                spec.on_extreme = OnExtreme::None;
+            }
+        }
+        let place = |domain: &Domain| Place {
+            core: domain.id,
+            cpus: domain.cpus.len() as u16,
+            node: domain.node,
+        };
+        let mut specs = Self {
+            all: explicit.clone(),
+            explicit,
+            configured,
+            changes,
+            changes_path,
+            found: vec![],
+            auto,
+            auto_path,
+            left_out: BTreeMap::new(),
+            places: domains.iter().map(place).collect(),
+            online: BTreeMap::new(),
+            floating,
+        };
+        specs.hotplug(domains);
+        let from =
+            || format!("the config's VMs with the changes of {}", specs.changes_path.display());
+        groups(&specs.places, &specs.all, floating).with_context(from)?;
+        Ok(specs)
+    }
+
+    /// Every VM.
+    pub(super) fn all(&self) -> &BTreeMap<VmId, VmSpec> {
+        &self.all
+    }
+
+    /// Where one VM runs.
+    pub(super) fn cgroup(&self, vm: &VmId) -> Option<String> {
+        self.all.get(vm)?.cgroup.clone()
+    }
+
+    /// Whether a VM is there only because it was found.
+    pub(super) fn is_found(&self, vm: &VmId) -> bool {
+        !self.explicit.contains_key(vm) && self.all.contains_key(vm)
+    }
+
+    /// Where every VM comes from.
+    pub(super) fn origins(&self) -> BTreeMap<VmId, String> {
+        let origin = |id: &VmId| match self.found.iter().find(|it| it.id == *id) {
+            _ if self.is_auto(id) => "auto".to_owned(),
+            _ if matches!(self.changes.get(id), Some(Some(_))) => "api".to_owned(),
+            Some(found) if !self.explicit.contains_key(id) => format!("found by {}", found.by),
+            _ => "config".to_owned(),
+        };
+        self.all.keys().map(|id| (id.clone(), origin(id))).collect()
+    }
+
+    /// Why VMs that were found are left out.
+    pub(super) fn left_out(&self) -> impl Iterator<Item = String> {
+        self.left_out
+            .iter()
+            .map(|(id, why)| format!("VM {id} is left out and runs anywhere: {why}"))
+    }
+
+    /// The CPUs that a VM may use: all of its cores', or as many as it has where it floats.
+    pub(super) fn cpus(&self, vm: &Vm) -> CpuList {
+        if self.floating {
+            return vm.cores.iter().map(|cpu| u32::from(cpu.0)).collect();
+        }
+        vm.cores.iter().filter_map(|core| self.online.get(core)).flat_map(CpuList::iter).collect()
+    }
+
+    /// CPUs went or came. What was left out for want of CPUs may fit now.
+    pub(super) fn hotplug(&mut self, domains: &[Domain]) {
+        let mut more = false;
+        for place in &mut self.places {
+            let of = |domain: &&Domain| domain.id == place.core;
+            let now = domains.iter().find(of).filter(|it| it.cpus.len() > place.cpus.into());
+            if let Some(domain) = now {
+                (place.cpus, place.node) = (domain.cpus.len() as u16, domain.node);
+                more = true;
+            }
+        }
+        if more {
+            self.refit();
+        }
+        let online = domains.iter().filter(|domain| !domain.cpus.is_empty());
+        self.online = online.map(|domain| (domain.id, domain.cpus.clone())).collect();
+    }
+
+    /// Cores for every VM.
+    /// A core that is offline is nobody's until it is back.
+    pub(super) fn groups(&self) -> Vec<Vm> {
+        let mut all = self.all.clone();
+        for (id, spec) in &mut all {
+            if self.is_auto(id) {
+                spec.class = Some(VmClass::NonUserFacing);
+            }
+        }
+        let fitted = |all| groups(&self.places, all, self.floating);
+        // Whatever is in the set was checked to fit.
+        let mut set = fitted(&all).or_else(|_| fitted(&self.all)).unwrap_or_default();
+        if !self.floating {
+            for vm in &mut set {
+                vm.cores.retain(|core| self.online.contains_key(core));
+            }
+        }
+        set
+    }
+
+    /// Whether a VM's own use makes it batch: only while nobody has told its class.
+    fn is_auto(&self, vm: &VmId) -> bool {
+        self.auto.contains_key(vm) && self.all.get(vm).is_some_and(|spec| spec.class.is_none())
+    }
+
+    /// Those that are batch by their own use, and in which life.
+    pub(super) fn auto(&self) -> &BTreeMap<VmId, VmStart> {
+        &self.auto
+    }
+
+    /// Forgets that a VM was batch by its own use: it has been started anew.
+    pub(super) fn forget_auto(&mut self, vm: &VmId) {
+        self.auto.remove(vm);
+    }
+
+    /// Takes which VMs are batch by their own use. It is on disk first.
+    ///
+    /// # Errors
+    /// When it cannot be written: then nobody becomes batch, but who is it no more is it no more.
+    pub(super) fn take_auto(&mut self, auto: BTreeMap<VmId, VmStart>) -> io::Result<()> {
+        let Some(path) = self.auto_path.as_deref().filter(|_| auto != self.auto) else {
+            return Ok(());
+        };
+        let written = state::write(path, &auto);
+        match written {
+            Ok(()) => self.auto = auto,
+            Err(_) => self.auto.retain(|vm, start| auto.get(vm) == Some(start)),
+        }
+        written
+    }
+
+    /// Adds, replaces or (`None`) removes one VM; gives the cgroups that are no VM's any more.
+    ///
+    /// # Errors
+    /// When the VM is unknown or asks for too much; then nothing has changed.
+    pub(super) fn change(
+        &mut self,
+        id: VmId,
+        spec: Option<VmSpec>,
+    ) -> Result<Vec<String>, VmsError> {
+        let refused = |why: String| Err(VmsError::Refused(why));
+        if let Some(spec) = &spec {
+            if let Some(path) = spec.cgroup.as_deref().filter(|path| !Cgroup::is_path(path)) {
+                return refused(format!("cgroup = {path:?}: {}", Cgroup::PATHS));
+            }
+            if let Err(why) = spec.check() {
+                return refused(why.into());
+            }
+            if let Some(why) = has_nothing_to_limit(spec).filter(|_| self.floating) {
+                return refused(why.into());
+            }
+        }
+        let mut explicit = self.explicit.clone();
+        match &spec {
+            Some(spec) => drop(explicit.insert(id.clone(), spec.clone())),
+            None if explicit.remove(&id).is_some() => {}
+            None if self.all.contains_key(&id) => {
+                return refused(format!("VM {id} was found by its cgroup, and leaves with it"));
+            }
+            None => return Err(VmsError::Unknown(id)),
+        }
+        if let Err(error) = groups(&self.places, &explicit, self.floating) {
+            return refused(error.to_string());
+        }
+        let mut changes = self.changes.clone();
+        if spec.is_none() && !self.configured.contains(&id) {
+            changes.remove(&id);
+        } else {
+            changes.insert(id, spec);
+        }
+        state::write(&self.changes_path, &changes).map_err(VmsError::Io)?;
+        (self.changes, self.explicit) = (changes, explicit);
+        Ok(self.refit())
+    }
+
+    /// Takes what was found now; gives the cgroups that are no VM's any more, or `None` if nothing changed.
+    pub(super) fn find(&mut self, found: Vec<Found>) -> Option<Vec<String>> {
+        (found != self.found).then(|| {
+            self.found = found;
+            self.refit()
+        })
+    }
+
+    /// Puts what was found beside what was asked for, which comes first. A VM that was asked for without a
+    /// cgroup has that of the one that was found by its name.
+    fn refit(&mut self) -> Vec<String> {
+        let mut all = self.explicit.clone();
+        let mut left_out = BTreeMap::new();
+        for Found { id, spec, .. } in &self.found {
+            let mut more = all.clone();
+            match more.get_mut(id) {
+                Some(asked) if asked.cgroup.is_some() => continue,
+                Some(asked) => {
+                    asked.cgroup.clone_from(&spec.cgroup);
+                    asked.class = asked.class.or(spec.class);
+                }
+                None => drop(more.insert(id.clone(), spec.clone())),
+            }
+            let known = |path| self.explicit.values().any(|it| it.cgroup.as_deref() == path);
+            if known(spec.cgroup.as_deref()) {
+                // The same VM, by another name.
+                continue;
+            }
+            match groups(&self.places, &more, self.floating) {
+                Ok(_) => all = more,
+                Err(why) => drop(left_out.insert(id.clone(), why.to_string())),
+            }
+        }
+        for (id, why) in &left_out {
+            if self.left_out.get(id) != Some(why) {
+                tracing::warn!(vm = %id, why, "left out: it runs anywhere");
+            }
+        }
+        self.left_out = left_out;
+        let before = std::mem::replace(&mut self.all, all);
+        let used = |path: &String| self.all.values().any(|it| it.cgroup.as_ref() == Some(path));
+        before.into_values().filter_map(|spec| spec.cgroup).filter(|path| !used(path)).collect()
+    }
+}
+
+fn merged(
+    mut specs: BTreeMap<VmId, VmSpec>,
+    changes: &BTreeMap<VmId, Option<VmSpec>>,
+) -> BTreeMap<VmId, VmSpec> {
+    for (id, change) in changes {
+        match change {
+            Some(spec) => drop(specs.insert(id.clone(), spec.clone())),
+            None => drop(specs.remove(id)),
+        }
+    }
+    specs
+}
+
+/// Cores for every VM; no two of them in one cgroup, or one inside the other's: moving one would move
+/// both.
+fn groups(
+    places: &[Place],
+    specs: &BTreeMap<VmId, VmSpec>,
+    floating: bool,
+) -> anyhow::Result<Vec<Vm>> {
+    let cgroups: Vec<_> =
+        specs.iter().filter_map(|(id, spec)| Some((id, spec.cgroup.as_deref()?))).collect();
+    for (n, (id, path)) in cgroups.iter().enumerate() {
+        let inside = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}/"));
+        let clash = cgroups[..n].iter().find(|(_, p)| inside(p, path) || inside(path, p));
+        if let Some((other, _)) = clash {
+            bail!("VM {id}: cgroup = {path:?}: a cgroup of its own, not shared with VM {other}");
+        }
+    }
+    if floating {
+        return floating::set(places.iter().map(|place| place.cpus).sum(), specs);
+    }
+    let specs: Vec<_> = specs.iter().map(|(id, spec)| (id.clone(), spec.clone())).collect();
+    Ok(core_groups(places, &specs)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Four cores with two threads each, two on every node: 0,4 1,5 | 2,6 3,7.
+    fn domains(offline: &[u32]) -> Vec<Domain> {
+        let domain = |n: u32| Domain {
+            id: CoreId(n as u16),
+            cpus: [n, n + 4].into_iter().filter(|cpu| !offline.contains(cpu)).collect(),
+            node: (n / 2) as u16,
+            package: (n / 2) as u16,
+        };
+        (0..4).map(domain).collect()
+    }
+    fn spec(class: VmClass, cores: u16) -> VmSpec {
+        VmSpec {
+            class: Some(class),
+            throttle_order: 0,
+            cores,
+            cgroup: None,
+            on_extreme: OnExtreme::None,
+        }
+    }
+    fn specs(
+        dir: &tempfile::TempDir,
+        vms: &[(&str, VmSpec)],
+        floating: bool,
+    ) -> anyhow::Result<Specs> {
+        let vms = vms.iter().map(|(id, spec)| (VmId::new(id).unwrap(), spec.clone())).collect();
+        Specs::read(vms, dir.path().join("vms.json"), None, &domains(&[]), floating)
+    }
+    fn shown(specs: &Specs) -> Vec<(String, String)> {
+        let show = |vm: &Vm| (vm.id.to_string(), specs.cpus(vm).to_string());
+        specs.groups().iter().map(show).collect()
+    }
+    fn want(vms: &[(&str, &str)]) -> Vec<(String, String)> {
+        vms.iter().map(|(id, cpus)| ((*id).to_owned(), (*cpus).to_owned())).collect()
+    }
+    use VmClass::{NonUserFacing as Nuf, UserFacing as Uf};
+
+    #[test]
+    fn a_vm_gets_both_threads_of_its_cores_and_keeps_its_cores_over_hotplug() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut specs =
+            specs(&dir, &[("web", spec(Uf, 2)), ("batch", spec(Nuf, 3))], false).unwrap();
+        assert_eq!(shown(&specs), want(&[("web", "1,5"), ("batch", "2-3,6-7")]));
+        specs.hotplug(&domains(&[6]));
+        assert_eq!(shown(&specs), want(&[("web", "1,5"), ("batch", "2-3,7")]));
+        specs.hotplug(&domains(&[2, 6, 3]));
+        assert_eq!(shown(&specs), want(&[("web", "1,5"), ("batch", "7")]));
+        assert_eq!(specs.groups()[1].cores, [CoreId(3)], "an offline core is nobody's");
+        specs.hotplug(&domains(&[]));
+        assert_eq!(shown(&specs), want(&[("web", "1,5"), ("batch", "2-3,6-7")]));
+    }
+
+    #[test]
+    fn cpus_that_come_for_the_first_time_are_given_out_as_well() {
+        let dir = tempfile::tempdir().unwrap();
+        let vms = [("web", spec(Uf, 2)), ("batch", spec(Nuf, 4))];
+        let vms = vms.map(|(id, spec)| (VmId::new(id).unwrap(), spec));
+        // Node 1 is offline at start.
+        let start = domains(&[2, 3, 6, 7]);
+        let mut specs = Specs::read(
+            vms[..1].iter().cloned().collect(),
+            dir.path().join("vms.json"),
+            None,
+            &start,
+            false,
+        )
+        .unwrap();
+        let (id, mut spec) = vms[1].clone();
+        spec.cgroup = Some("batch.slice/b.scope".into());
+        let found = Found { id, spec, by: "*".into() };
+        specs.find(vec![found]);
+        assert_eq!(shown(&specs), want(&[("web", "1,5")]));
+        assert!(specs.left_out().any(|it| it.contains("batch")));
+        specs.hotplug(&domains(&[]));
+        assert_eq!(shown(&specs), want(&[("web", "1,5"), ("batch", "2-3,6-7")]));
+        assert_eq!(specs.left_out().count(), 0);
+        specs.hotplug(&start);
+        assert_eq!(shown(&specs), want(&[("web", "1,5"), ("batch", "")]));
+    }
+
+    #[test]
+    fn what_floats_counts_cpus_and_not_cores() {
+        let dir = tempfile::tempdir().unwrap();
+        let set = |cores| Ok(specs(&dir, &[("batch", spec(Nuf, cores))], true)?.groups());
+        assert_eq!(set(8).unwrap()[0].cores.len(), 8);
+        let error: anyhow::Error = set(9).unwrap_err();
+        assert!(format!("{error:#}").contains("at most the server's 8"), "{error:#}");
+    }
+}

@@ -1,0 +1,92 @@
+//! Which VMs' use is recorded, and what it makes of those whose class nobody has told.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use ballast_agent_core::Vm;
+use ballast_hw::{Cgroup, HwError};
+use ballast_types::{BootId, VmId, VmStart};
+
+use super::Vms;
+
+/// A VM whose use is recorded.
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
+    /// Which VM.
+    pub(crate) vm: VmId,
+    /// How many CPUs it asked for.
+    pub(crate) cores: u16,
+    /// Whether nobody has told its class.
+    pub(crate) classless: bool,
+    /// Its cgroup.
+    pub(crate) group: Cgroup,
+    boot_id: BootId,
+    path: String,
+}
+
+impl Measured {
+    /// Which life of it runs now.
+    ///
+    /// # Errors
+    /// If its cgroup is gone.
+    pub(crate) fn start(&self) -> Result<VmStart, HwError> {
+        Ok(VmStart::of(self.boot_id.as_str(), &self.path, self.group.inode()?))
+    }
+}
+
+impl Vms {
+    /// Every VM whose use can be recorded, as it is now.
+    pub(crate) fn measured(&self) -> &[Measured] {
+        &self.measured
+    }
+
+    pub(super) fn measure(&self, vm: &VmId, path: &str, group: &Cgroup) -> Option<Measured> {
+        let spec = self.specs.all().get(vm)?;
+        Some(Measured {
+            vm: vm.clone(),
+            cores: spec.cores,
+            classless: spec.class.is_none(),
+            group: group.clone(),
+            boot_id: self.boot_id.clone()?,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Takes which VMs are batch by their own use, in which life; gives the new set if it is another than
+    /// before, and whether that is written down: if not, nobody becomes batch. A class that somebody has
+    /// told wins.
+    pub(crate) fn advise(
+        &mut self,
+        batch: BTreeMap<VmId, VmStart>,
+    ) -> (Option<Vec<Vm>>, io::Result<()>) {
+        if self.journal.is_none() {
+            // Everything has been put back.
+            return (None, Ok(()));
+        }
+        let auto = self.specs.auto().clone();
+        let written = self.specs.take_auto(batch);
+        if auto == *self.specs.auto() {
+            return (None, written);
+        }
+        let before = self.set.clone();
+        let set = self.move_all();
+        ((set != before).then_some(set), written)
+    }
+
+    /// What a VM's own use has made it ends with its life.
+    pub(super) fn forget_others_use(&mut self) {
+        let lives = |(vm, start): (&VmId, &VmStart)| {
+            let path = self.specs.cgroup(vm)?;
+            let inode = Cgroup::at(&self.root, &path).ok()?.inode().ok()?;
+            let now = VmStart::of(self.boot_id.as_ref()?.as_str(), &path, inode);
+            (now == *start).then_some(())
+        };
+        let ended = |it: &(&VmId, &VmStart)| lives(*it).is_none();
+        let ended: Vec<VmId> =
+            self.specs.auto().iter().filter(ended).map(|(vm, _)| vm.clone()).collect();
+        for vm in ended {
+            tracing::info!(%vm, "started anew: what its use had made it is forgotten");
+            self.specs.forget_auto(&vm);
+        }
+    }
+}

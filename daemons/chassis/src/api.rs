@@ -1,0 +1,564 @@
+//! The chassis manager's HTTP.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Extension, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::{get, post, put};
+use ballast_chassis_core::Weighed;
+use ballast_types::Watts;
+use ballast_types::wire::{BudgetAnswer, BudgetRequest, ChassisState, ChassisStatus, PowerReading};
+
+use super::budget::{self, BudgetOrders, Unordered};
+use super::polling::Word;
+use super::power_input::{PowerInput, PowerRefusal};
+use crate::metrics;
+use ballast_runtime::clock;
+use ballast_runtime::control::Snapshot;
+use ballast_runtime::events::Events;
+use ballast_runtime::http::{self, Caller, Gate, Health, Refused, Right, only};
+use ballast_runtime::lock;
+use ballast_runtime::state::DiskFaults;
+use ballast_runtime::tls::Tls;
+
+/// How long a lower budget may take to be enforced before the answer says that it is not yet.
+const ENFORCE_WITHIN: Duration = Duration::from_secs(5);
+/// A budget for longer than a year is one for good.
+const FOR_MAX: Duration = Duration::from_secs(366 * 86_400);
+/// Why a fenced manager sets no budget.
+const OVERRULED: &str = "refused: another manager rules this chassis";
+/// Why a fenced manager is not ready: it lives, and does not do its work.
+const FENCED: &str =
+    "fenced: another manager rules this chassis, and this one sends nothing; stop one of them";
+
+/// What the handlers share.
+#[derive(Clone)]
+pub(super) struct Api {
+    /// Where budgets are ordered.
+    pub(super) orders: Arc<BudgetOrders>,
+    /// The newest status.
+    pub snapshot: Arc<Snapshot<ChassisStatus>>,
+    /// What happened.
+    pub events: Events,
+    /// Whether the newest ledger is on disk.
+    pub(crate) ledger_written: Arc<AtomicBool>,
+    /// The outside source of readings, and who polls it; none where none is configured.
+    pub(super) power: Option<(Arc<Mutex<PowerInput>>, Sender<Word>)>,
+    /// The configured budget: the most that may be set.
+    pub budget_max: Watts,
+    /// What the servers draw idle: a budget must be above it.
+    pub idle: Watts,
+    /// What the disk does not take.
+    pub faults: DiskFaults,
+    /// The manager's certificate, if it has one.
+    pub tls: Option<Arc<Tls>>,
+    /// Who may do what.
+    pub gate: Arc<Gate>,
+}
+
+impl Api {
+    /// The newest status.
+    fn status(&self) -> Result<ChassisStatus, Refused> {
+        let mut status = ChassisStatus::clone(&*http::newest(&self.snapshot)?);
+        status.tls = self.tls.as_ref().map(|tls| tls.status());
+        status.alarms.extend(self.faults.alarms());
+        status.alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
+        Ok(status)
+    }
+}
+
+impl Api {
+    /// Whether a request is one that can be weighed at all.
+    ///
+    /// # Errors
+    /// 400, with the key, its value and what is allowed.
+    fn check(&self, request: &BudgetRequest) -> Result<(), Refused> {
+        let BudgetRequest { budget_w, for_s, .. } = *request;
+        let refuse = |why: String| Err(Refused(StatusCode::BAD_REQUEST, why));
+        if budget_w <= self.idle || budget_w > self.budget_max {
+            let (least, most) = (self.idle.as_f64(), self.budget_max.as_f64());
+            return refuse(format!(
+                "budget_w = {}: above {least} (what the servers draw idle), at most {most} \
+                 (the configured budget)",
+                budget_w.as_f64()
+            ));
+        }
+        let Some(seconds) = for_s else { return Ok(()) };
+        if !(1..=FOR_MAX.as_secs()).contains(&seconds) {
+            return refuse(format!("for_s = {seconds}: 1 to {}", FOR_MAX.as_secs()));
+        }
+        if budget_w == self.budget_max {
+            let most = self.budget_max.as_f64();
+            return refuse(format!("for_s = {seconds}: only with a budget_w below {most}"));
+        }
+        Ok(())
+    }
+
+    /// What is in force now, and what was asked about.
+    fn answer(
+        &self,
+        weighed: &Weighed,
+        asked_w: Watts,
+        reason: String,
+    ) -> Result<BudgetAnswer, Refused> {
+        Ok(BudgetAnswer {
+            budget_w: http::newest(&self.snapshot)?.budget_w,
+            configured_w: self.budget_max,
+            until_unix_s: self.orders.until(),
+            power_w: weighed.power,
+            asked_w,
+            accepted: false,
+            enforced: false,
+            needs_w: weighed.needs,
+            batch_can_shed_w: weighed.batch_can_shed,
+            hardware_would_act: weighed.hardware_would_act,
+            user_facing_hit: weighed.user_facing_hit,
+            reason,
+        })
+    }
+}
+
+impl Health for Api {
+    fn sick(&self) -> Option<String> {
+        self.snapshot.stalled()
+    }
+    fn unready(&self) -> Option<String> {
+        let state = self.snapshot.get().map_or(ChassisState::Boot, |status| status.state);
+        let why = match state {
+            ChassisState::Boot => "no complete reading of the power supplies yet",
+            ChassisState::Fenced => FENCED,
+            _ => return None,
+        };
+        Some(why.into())
+    }
+}
+
+/// Every path that a chassis manager serves.
+pub(super) fn routes(api: Api) -> Router {
+    let gate = Arc::clone(&api.gate);
+    let routes = http::health_routes()
+        .route("/v1/status", get(status))
+        .route("/v1/events", get(async |State(api): State<Api>| http::event_stream(&api.events)))
+        .route(
+            "/v1/budget",
+            only(Right::Operate, put(set_budget).delete(reset_budget)).get(show_budget),
+        )
+        .route("/v1/power", only(Right::ReportPower, post(power)))
+        .route("/metrics", get(scrape))
+        .with_state(api);
+    http::guarded(routes, gate)
+}
+
+async fn status(State(api): State<Api>) -> Result<Response, Refused> {
+    Ok(Json(api.status()?).into_response())
+}
+
+async fn scrape(State(api): State<Api>) -> Result<Response, Refused> {
+    Ok(http::metrics_text(metrics::chassis(&api.status()?, &api.gate.bounds.refusals, &api.faults)))
+}
+
+/// Takes a reading of the chassis's draw from outside.
+async fn power(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    body: Bytes,
+) -> Result<Response, Refused> {
+    let Some((input, polling)) = &api.power else {
+        let why = "no source of power readings is configured: [power_input] in chassis.toml";
+        return Err(Refused(StatusCode::NOT_FOUND, why.into()));
+    };
+    let reading: PowerReading = http::json(&body)?;
+    if let Some(role) = caller.role()
+        && role.id() != reading.source
+    {
+        let why = format!("source = {:?}: the certificate is that of {role}", reading.source);
+        return Err(Refused(StatusCode::FORBIDDEN, why));
+    }
+    let taken = lock(input).take(clock::now(), &reading);
+    taken.map_err(|why| {
+        let code = match why {
+            PowerRefusal::Foreign(..) => StatusCode::FORBIDDEN,
+            PowerRefusal::Absurd(..) => StatusCode::BAD_REQUEST,
+            _ => StatusCode::CONFLICT,
+        };
+        Refused(code, why.to_string())
+    })?;
+    let stopping = |_| Refused(StatusCode::SERVICE_UNAVAILABLE, "stopping".into());
+    polling.send(Word::Outside).map_err(stopping)?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn show_budget(State(api): State<Api>) -> Result<Response, Refused> {
+    let status = api.status()?;
+    let weighed = Weighed::of(&status, status.budget_w);
+    let enforced = weighed.needs == Some(Watts::ZERO);
+    let answer = api.answer(&weighed, status.budget_w, weighed.to_string());
+    Ok(Json(BudgetAnswer { accepted: true, enforced, ..answer? }).into_response())
+}
+
+/// Sets a lower budget, or says what it would take.
+async fn set_budget(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    body: Bytes,
+) -> Result<Response, Refused> {
+    let request: BudgetRequest = http::json(&body)?;
+    let asked = request.budget_w;
+    api.check(&request)?;
+    let status = api.status()?;
+    let weighed = Weighed::of(&status, asked);
+
+    // More than now is never refused: it takes less than what is in force.
+    let fenced = status.state == ChassisState::Fenced;
+    let accepted = !fenced && (weighed.fits() || request.force || asked >= status.budget_w);
+    let reason = match (fenced, accepted) {
+        (true, _) => OVERRULED.to_owned(),
+        (_, true) => weighed.to_string(),
+        (_, false) => format!("refused unless forced: {weighed}"),
+    };
+    let from = status.budget_w.as_f64();
+    let who = caller.name();
+    tracing::info!(
+        who,
+        from,
+        to = asked.as_f64(),
+        for_s = request.for_s,
+        dry_run = request.dry_run,
+        force = request.force,
+        accepted,
+        reason,
+        "budget"
+    );
+    if request.dry_run || !accepted {
+        let code = if request.dry_run { StatusCode::OK } else { StatusCode::CONFLICT };
+        let answer = api.answer(&weighed, asked, reason)?;
+        return Ok((code, Json(BudgetAnswer { accepted, ..answer })).into_response());
+    }
+
+    // The configured budget is no lower one: setting it takes the lower one back.
+    let lower = Some(asked).filter(|&budget| budget < api.budget_max);
+    let until = request.for_s.map(|seconds| budget::unix_s().saturating_add(seconds));
+    change_budget(&api, lower, until, &weighed).await
+}
+
+async fn reset_budget(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Refused> {
+    let status = api.status()?;
+    let (from, to) = (status.budget_w.as_f64(), api.budget_max.as_f64());
+    let accepted = status.state != ChassisState::Fenced;
+    tracing::info!(who = caller.name(), from, to, accepted, "budget");
+    let weighed = Weighed::of(&status, api.budget_max);
+    if !accepted {
+        let answer = api.answer(&weighed, api.budget_max, OVERRULED.to_owned())?;
+        return Ok((StatusCode::CONFLICT, Json(answer)).into_response());
+    }
+    change_budget(&api, None, None, &weighed).await
+}
+
+/// Answers once the chassis is under the new budget, or says that it is not yet.
+async fn change_budget(
+    api: &Api,
+    lower: Option<Watts>,
+    until: Option<u64>,
+    weighed: &Weighed,
+) -> Result<Response, Refused> {
+    let orders = Arc::clone(&api.orders);
+    // The disk may take its time, and alerts leave from this thread.
+    let ordered = tokio::task::spawn_blocking(move || match lower {
+        Some(budget) => orders.lower(budget, until),
+        None => orders.reset(),
+    });
+    match ordered.await {
+        Ok(Ok(())) => {}
+        Ok(Err(why @ Unordered::Disk(_))) => {
+            return Err(Refused(StatusCode::INTERNAL_SERVER_ERROR, why.to_string()));
+        }
+        Ok(Err(Unordered::Stopping)) | Err(_) => {
+            return Err(Refused(StatusCode::SERVICE_UNAVAILABLE, "stopping".into()));
+        }
+    }
+
+    let budget = lower.unwrap_or(api.budget_max);
+    let enforced = async {
+        loop {
+            if let Some(status) = api.snapshot.get()
+                && status.budget_w == budget
+                && status.power_w.is_some_and(|power| power <= status.limit_w)
+            {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let enforced = tokio::time::timeout(ENFORCE_WITHIN, enforced).await.is_ok();
+    let in_force = http::newest(&api.snapshot)?.budget_w;
+    if !enforced && in_force != budget {
+        let reason = format!("not in force: {in_force} are, by another order or another manager");
+        let answer = api.answer(weighed, budget, reason)?;
+        return Ok((StatusCode::CONFLICT, Json(answer)).into_response());
+    }
+    if !api.ledger_written.load(Ordering::Relaxed) {
+        let what = "the budget is in force, but could not be written down: see the log";
+        return Err(Refused(StatusCode::INTERNAL_SERVER_ERROR, what.into()));
+    }
+    let code = if enforced { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let answer = api.answer(weighed, budget, weighed.to_string())?;
+    Ok((code, Json(BudgetAnswer { accepted: true, enforced, ..answer })).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use ballast_chassis_core::{Chassis, Input, Ledger, Params, Server};
+    use ballast_types::{ChassisId, ServerId};
+    use tower::ServiceExt as _;
+
+    use super::super::Letter;
+    use super::*;
+    use crate::config::PowerInputConfig;
+
+    async fn put(api: &Api, body: &str) -> (u16, String) {
+        let request = http::from_here("PUT", "/v1/budget", body.to_owned());
+        let answer = routes(api.clone()).oneshot(request).await.unwrap();
+        let status = answer.status().as_u16();
+        let text = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        (status, String::from_utf8(text.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn budgets_that_cannot_be_set_are_refused_and_change_nothing() {
+        let (api, inbox) = working(2000);
+        for (body, says) in [
+            ("", "body is not valid"),
+            (r#"{"budget_w":"2000"}"#, "invalid type"),
+            (r#"{"budget_w":2000,"x":1}"#, "unknown field"),
+            (r#"{"budget_w":-1}"#, "above 1344"),
+            (r#"{"budget_w":NaN}"#, "body is not valid"),
+            (r#"{"budget_w":1e999}"#, "body is not valid"),
+            (r#"{"budget_w":1e300}"#, "is not a power"),
+            (r#"{"budget_w":1e-300}"#, "above 1344"),
+            (r#"{"budget_w":9223372036854775807}"#, "is not a power"),
+            (r#"{"budget_w":null}"#, "invalid type"),
+            (r#"{"budget_w":2000,"budget_w":1500}"#, "duplicate field"),
+            (r#"{"budget_w":2000}{"budget_w":1500}"#, "trailing characters"),
+            (r#"{"for_s":60}"#, "missing field"),
+            (r#"{"budget_w":2000,"for_s":18446744073709551615}"#, "1 to 31622400"),
+            (r#"{"budget_w":2000,"for_s":18446744073709551616}"#, "invalid"),
+            (r#"{"budget_w":2000,"for_s":0.5}"#, "invalid type"),
+            (r#"{"budget_w":2000,"force":"yes"}"#, "invalid type"),
+            (r#"{"budget_w":0}"#, "above 1344"),
+            (r#"{"budget_w":1344,"force":true}"#, "above 1344"),
+            (r#"{"budget_w":2451,"dry_run":true}"#, "at most 2450"),
+            (r#"{"budget_w":2000,"for_s":0}"#, "for_s = 0: 1 to 31622400"),
+            (r#"{"budget_w":2000,"for_s":31622401}"#, "for_s = 31622401: 1 to"),
+            (r#"{"budget_w":2450,"for_s":60}"#, "for_s = 60: only with a budget_w below 2450"),
+            (r#"{"budget_w":2000,"for_s":-1}"#, "invalid value"),
+        ] {
+            let (status, text) = put(&api, body).await;
+            assert_eq!(status, 400, "{body}");
+            assert!(text.contains(says), "{body}: {text}");
+        }
+        assert!(inbox.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn what_batch_cannot_shed_is_refused_unless_forced_and_a_question_changes_nothing() {
+        // No server reports, so batch can shed nothing.
+        let (api, inbox) = working(2000);
+        let body = |text: &str| serde_json::from_str::<BudgetAnswer>(text).unwrap();
+        for (request, status, accepted) in [
+            (r#"{"budget_w":1900}"#, 409, false),
+            (r#"{"budget_w":1900,"for_s":60}"#, 409, false),
+            (r#"{"budget_w":1900,"dry_run":true}"#, 200, false),
+            (r#"{"budget_w":1900,"dry_run":true,"force":true}"#, 200, true),
+            (r#"{"budget_w":2000,"dry_run":true}"#, 200, true),
+        ] {
+            let (got, text) = put(&api, request).await;
+            let answer = body(&text);
+            assert_eq!((got, answer.accepted), (status, accepted), "{request}: {text}");
+            assert_eq!(answer.budget_w, Watts::from_whole(2450), "still in force");
+            assert_eq!(answer.hardware_would_act, answer.asked_w < Watts::from_whole(2000));
+        }
+        let (_, text) = put(&api, r#"{"budget_w":1900}"#).await;
+        let answer = body(&text);
+        assert_eq!(
+            (answer.needs_w, answer.batch_can_shed_w),
+            (Some(Watts::from_whole(100)), Watts::ZERO)
+        );
+        assert!(
+            answer.reason.starts_with("refused unless forced: the chassis draws 2000.0 W"),
+            "{text}"
+        );
+        assert!(inbox.try_recv().is_err(), "nothing was ordered");
+
+        let snapshot = Arc::clone(&api.snapshot);
+        let obeys = std::thread::spawn(move || {
+            let Ok(Letter::Input(Input::Budget(budget))) = inbox.recv() else {
+                panic!("no budget")
+            };
+            snapshot.set(status(budget.unwrap(), 1850), clock::now());
+            budget
+        });
+        let (got, text) = put(&api, r#"{"budget_w":1900,"force":true,"for_s":60}"#).await;
+        assert_eq!(obeys.join().unwrap(), Some(Watts::from_whole(1900)));
+        let answer = body(&text);
+        assert_eq!((got, answer.accepted, answer.enforced), (200, true, true), "{text}");
+        assert_eq!(answer.budget_w, Watts::from_whole(1900));
+        let left = answer.until_unix_s.unwrap() - budget::unix_s();
+        assert!((58..=60).contains(&left), "{left}");
+    }
+
+    #[tokio::test]
+    async fn a_raise_is_never_refused_and_a_fenced_manager_sets_nothing() {
+        let (api, inbox) = working(2000);
+        api.snapshot.set(status(Watts::from_whole(1500), 2000), clock::now());
+        let (got, text) = put(&api, r#"{"budget_w":1600,"dry_run":true}"#).await;
+        assert!(got == 200 && text.contains("\"accepted\":true"), "{text}");
+        let fenced =
+            ChassisStatus { state: ChassisState::Fenced, ..status(Watts::from_whole(2450), 2000) };
+        api.snapshot.set(fenced, clock::now());
+        let (got, text) = put(&api, r#"{"budget_w":2400,"force":true}"#).await;
+        assert!(got == 409 && text.contains("another manager rules"), "{text}");
+        let request = http::from_here("DELETE", "/v1/budget", String::new());
+        let answer = routes(api.clone()).oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), 409, "nor does it take one back");
+        assert!(inbox.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn who_was_overtaken_by_another_order_is_told_so() {
+        let (api, inbox) = working(1500);
+        let snapshot = Arc::clone(&api.snapshot);
+        let other = std::thread::spawn(move || {
+            inbox.recv().unwrap();
+            snapshot.set(status(Watts::from_whole(1800), 1500), clock::now());
+        });
+        let (got, text) = put(&api, r#"{"budget_w":1900}"#).await;
+        other.join().unwrap();
+        let answer: BudgetAnswer = serde_json::from_str(&text).unwrap();
+        assert_eq!((got, answer.accepted, answer.enforced), (409, false, false), "{text}");
+        assert!(answer.reason.starts_with("not in force: 1800.0 W are"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn the_budget_in_force_is_shown() {
+        let (api, _inbox) = working(2000);
+        let request = http::from_here("GET", "/v1/budget", String::new());
+        let answer = routes(api).oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        let text = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        let answer: BudgetAnswer = serde_json::from_slice(&text).unwrap();
+        assert_eq!(
+            (answer.budget_w, answer.configured_w),
+            (Watts::from_whole(2450), Watts::from_whole(2450))
+        );
+        assert_eq!((answer.power_w, answer.until_unix_s), (Some(Watts::from_whole(2000)), None));
+    }
+
+    /// A manager of no server, under this budget.
+    fn status(budget: Watts, power: i64) -> ChassisStatus {
+        let id = ChassisId::new("c1").unwrap();
+        let params = Params::defaults(
+            id,
+            Watts::from_whole(2450),
+            vec![Watts::from_whole(3000)],
+            vec![Server::new(ServerId::new("s1").unwrap(), None)],
+        );
+        let chassis = Chassis::new(params, Ledger::default(), clock::now());
+        let power_w = Some(Watts::from_whole(power));
+        ChassisStatus { power_w, budget_w: budget, limit_w: budget, ..chassis.status(clock::now()) }
+    }
+
+    /// An API whose manager draws this much, and what arrives at its control thread.
+    fn working(power: i64) -> (Api, mpsc::Receiver<Letter>) {
+        let (letters, inbox) = mpsc::channel();
+        let written = Arc::new(AtomicBool::new(true));
+        let api = Api { orders: orders(letters), ledger_written: written, ..api() };
+        api.snapshot.set(status(Watts::from_whole(2450), power), clock::now());
+        (api, inbox)
+    }
+
+    fn orders(letters: Sender<Letter>) -> Arc<BudgetOrders> {
+        let folder = std::path::Path::new("/nonexistent");
+        Arc::new(BudgetOrders::open(folder, &Ledger::default(), letters, true).unwrap())
+    }
+
+    fn api() -> Api {
+        Api {
+            orders: orders(mpsc::channel().0),
+            snapshot: Arc::default(),
+            events: Events::default(),
+            ledger_written: Arc::default(),
+            power: None,
+            budget_max: Watts::from_whole(2450),
+            idle: Watts::from_whole(1344),
+            faults: DiskFaults::default(),
+            tls: None,
+            gate: Arc::new(Gate::new(None, false)),
+        }
+    }
+
+    async fn post(api: &Api, body: String) -> (u16, String) {
+        let request = http::from_here("POST", "/v1/power", body);
+        let answer = routes(api.clone()).oneshot(request).await.unwrap();
+        let status = answer.status().as_u16();
+        let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    fn body(source: &str, seq: u64, age_ms: u64, watts: &str) -> String {
+        format!(
+            r#"{{"source":"{source}","source_boot_id":"b1","source_ms":{seq},"age_ms":{age_ms},
+            "watts":{watts},"seq":{seq}}}"#
+        )
+    }
+
+    #[tokio::test]
+    async fn a_reading_is_taken_or_refused_with_the_reason() {
+        let good_for = Duration::from_secs(60);
+        let max = Watts::from_whole(3000);
+        let config = PowerInputConfig { source: "shelf-1".into(), max, good_for };
+        let input = Arc::new(Mutex::new(PowerInput::new(config)));
+        let (words, polled) = mpsc::channel();
+        let api = Api { power: Some((Arc::clone(&input), words)), ..api() };
+        assert_eq!(post(&api, body("shelf-1", 7, 0, "1234.5")).await, (204, String::new()));
+        assert!(matches!(polled.try_recv(), Ok(Word::Outside)));
+        for (body, status, said) in [
+            (body("shelf-2", 8, 0, "1000"), 403, "source = "),
+            (body("shelf-1", 7, 0, "1000"), 409, "seq = 7: above 7"),
+            // Time on the way counts too.
+            (body("shelf-1", 8, 60_001, "1000"), 409, "at most 60000"),
+            (body("shelf-1", 8, 0, "0"), 400, "watts = 0: above 0, at most 3000"),
+            (body("shelf-1", 8, 0, "3001"), 400, "watts = 3001"),
+            (body("shelf-1", 8, 0, "NaN"), 400, "body is not valid"),
+            (body("shelf-1", 8, 0, "1e300"), 400, "is not a power"),
+            (body("shelf-1", 8, 0, "\"1000\""), 400, "invalid type"),
+            (body("shelf-1", 8, 0, "1, \"w\":1"), 400, "unknown field"),
+            (String::new(), 400, "body is not valid"),
+            (format!("{}{}", " ".repeat(100_000), body("shelf-1", 8, 0, "1000")), 413, ""),
+        ] {
+            let (got, text) = post(&api, body).await;
+            assert_eq!(got, status, "{said}: {text}");
+            assert!(text.contains(said), "{said}: {text}");
+        }
+        assert!(polled.try_recv().is_err(), "what is refused polls nothing");
+        let newest = input.lock().unwrap().newest(clock::now()).map(|(watts, _)| watts);
+        assert_eq!(newest, Some(Watts::from_milli(1_234_500)));
+    }
+
+    #[tokio::test]
+    async fn without_a_configured_source_nobody_is_heard() {
+        let (status, text) = post(&api(), body("shelf-1", 1, 0, "1000")).await;
+        assert_eq!(status, 404);
+        assert!(text.contains("[power_input]"), "{text}");
+    }
+}

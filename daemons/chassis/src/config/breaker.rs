@@ -1,0 +1,213 @@
+//! `[trip_curve]` of `chassis.toml`: what the breaker behind the budget carries, and for how long.
+
+use std::time::Duration;
+
+use ballast_chassis_core::Params;
+use ballast_types::{TripCurve, TripPoint, Watts};
+
+use ballast_runtime::config::millis;
+use ballast_runtime::config::reader::{Section, number};
+
+/// The highest draw in parts of the budget, where some server's `max_w` is not told.
+const HIGHEST: f64 = 1.5;
+/// What counts for shared watts where nobody has told them: a tenth of the budget.
+const SHARED_PPM: u32 = 100_000;
+
+/// What the checks of other keys need of the breaker.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Breaker {
+    /// The highest draw that can come, in parts of the budget.
+    pub(super) highest: f64,
+    /// For how long that is carried.
+    pub(super) carried: Duration,
+    /// Whether it was told by the old key.
+    pub(super) by_trip_time: bool,
+}
+
+impl Breaker {
+    /// Reads the curve into `params`, whose servers and shared watts are there already.
+    pub(super) fn read(root: &mut Section<'_, '_>, params: &mut Params) -> Self {
+        let allowed = "whole milliseconds, 1 to 3600000";
+        let trip_time = root.optional("trip_time_ms", allowed, millis(1, 3_600_000));
+        if let Some(trip_time) = trip_time {
+            params.trip_time = trip_time;
+            params.trip_curve = flat(trip_time);
+        }
+
+        let mut section = root.section("trip_curve");
+        if section.given() {
+            if trip_time.is_some() {
+                root.refuse_key("trip_time_ms", "not beside [trip_curve], which replaces it");
+            }
+            params.trip_curve = read_curve(&mut section).unwrap_or_default();
+        }
+        section.finish();
+
+        let highest = highest(params);
+        let seconds = params.trip_curve.seconds(highest);
+        let carried = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        Self { highest, carried, by_trip_time: trip_time.is_some() }
+    }
+
+    /// Refuses a breaker that trips before hardware can have acted.
+    pub(super) fn check(&self, root: &mut Section<'_, '_>, params: &Params) {
+        let needed = params.reaction_time();
+        if needed <= self.carried {
+            return;
+        }
+        let why = format!(
+            "{self}, and hardware needs {} ms: refresh, lag, poll, wire and actuation",
+            needed.as_millis()
+        );
+        match self.by_trip_time {
+            true => root.refuse_key("trip_time_ms", why),
+            false => root.section("trip_curve").refuse_key("points", why),
+        }
+    }
+}
+
+/// For an operator.
+impl std::fmt::Display for Breaker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (highest, carried) = (self.highest, self.carried.as_millis());
+        write!(f, "at {highest:.2} times the budget the breaker carries {carried} ms")
+    }
+}
+
+/// `points = [{ draw = 1.02, carried_s = 60 }, …]`.
+fn read_curve(section: &mut Section<'_, '_>) -> Option<TripCurve> {
+    if !section.has("points") {
+        section.refuse("points is missing: [{ draw = 1.02, carried_s = 60 }, …]");
+        return None;
+    }
+    let mut points = vec![];
+    for mut point in section.sections("points") {
+        let allowed = "the draw in parts of the budget, above 1, at most 100";
+        let draw = point.required("draw", allowed, |value| {
+            number(1.0..=100.0)(value).map(|draw| (draw * 1e6).round() as u32)
+        });
+        let allowed = "for how many seconds that is carried, 0.001 to 86400";
+        let carried = point.required("carried_s", allowed, |value| {
+            number(0.001..=86_400.0)(value).map(Duration::from_secs_f64)
+        });
+        point.finish();
+        points.push(draw.zip(carried).map(|(draw_ppm, carried)| TripPoint { draw_ppm, carried }));
+    }
+    // A point that is no point was refused already.
+    let points = points.into_iter().collect::<Option<Vec<_>>>()?;
+    TripCurve::new(points).map_err(|why| section.refuse_key("points", why)).ok()
+}
+
+/// What `trip_time_ms` says: that long whatever the excess is. A curve must fall, so it falls by a hair.
+fn flat(trip_time: Duration) -> TripCurve {
+    let point = |draw_ppm, carried| TripPoint { draw_ppm, carried };
+    let hair = Duration::from_micros(1);
+    let points =
+        vec![point(1_020_000, trip_time), point(1_500_000, trip_time.saturating_sub(hair))];
+    TripCurve::new(points).unwrap_or_default()
+}
+
+/// The highest draw that can come, in parts of the budget.
+fn highest(params: &Params) -> f64 {
+    let told = params.servers.iter().map(|server| server.max_w);
+    let servers: Option<Vec<Watts>> = told.collect();
+    let shared = params.shared_floor.unwrap_or(params.budget.ppm(SHARED_PPM));
+    let budget = params.budget.as_f64();
+    let highest = servers.map(|each| each.into_iter().sum::<Watts>() + shared);
+    highest.filter(|_| budget > 0.0).map_or(HIGHEST, |highest| highest.as_f64() / budget)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ChassisConfig;
+
+    fn parse(top: &str, server: &str) -> Result<ChassisConfig, String> {
+        let text = format!(
+            "chassis = \"c1\"\nbudget_w = 250\n{top}\n\
+             [[supply]]\nhwmon = \"pmbus\"\nrated_w = 3000\n\
+             [[server]]\nid = \"s01\"\nurl = \"http://127.0.0.1:7101\"\nidle_w = 112\n{server}\n"
+        );
+        ChassisConfig::parse("chassis.toml", &text).map_err(|error| error.to_string())
+    }
+    fn seconds(config: &ChassisConfig, draw: f64) -> f64 {
+        config.params.trip_curve.seconds(draw)
+    }
+
+    #[test]
+    fn a_curve_is_read_point_by_point() {
+        let config = parse("", "").unwrap();
+        assert_eq!(config.params.trip_curve, TripCurve::default());
+        let points = "[trip_curve]\npoints = [{ draw = 1.05, carried_s = 30 }, \
+                      { draw = 1.5, carried_s = 2.5 }]";
+        let config = parse(points, "").unwrap();
+        assert!((seconds(&config, 1.05) - 30.0).abs() < 1e-9);
+        assert!((seconds(&config, 1.5) - 2.5).abs() < 1e-9);
+        assert!(config.warnings.is_empty());
+
+        let point = |points: &str| format!("[trip_curve]\npoints = [{points}]");
+        for (bad, says) in [
+            ("[trip_curve]".to_owned(), "trip_curve.points is missing"),
+            ("[trip_curve]\npoints = 5".to_owned(), "trip_curve.points: must be tables"),
+            ("[trip_curve]\ncurve = 5".to_owned(), "trip_curve.curve: no such key"),
+            ("trip_curve = 5".to_owned(), "trip_curve: must be a table"),
+            (point(""), "trip_curve.points = []: at least one point"),
+            (point("{ draw = 1.1 }"), "trip_curve.points[0].carried_s is missing"),
+            (
+                point("{ draw = 0.9, carried_s = 5 }"),
+                "trip_curve.points[0].draw = 0.9: the draw in",
+            ),
+            (point("{ draw = 1, carried_s = 5 }"), "every draw must be above 1"),
+            (point("{ draw = 1.1, carried_s = 0 }"), "points[0].carried_s = 0: for how many"),
+            (point("{ draw = 1.1, carried_s = nan }"), "points[0].carried_s = nan"),
+            (point("{ draw = 1.1, carried_s = 50, x = 1 }"), "trip_curve.points[0].x: no such key"),
+            (
+                point("{ draw = 1.1, carried_s = 5 }, { draw = 1.2, carried_s = 6 }"),
+                "draws must rise from point to point, and times must fall",
+            ),
+        ] {
+            let text = parse(&bad, "").unwrap_err();
+            assert!(text.contains(says), "{says}: {text}");
+            let line = text.split(": ").next().unwrap();
+            assert!(["chassis.toml:3", "chassis.toml:4"].contains(&line), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_old_trip_time_is_read_with_a_warning_and_not_beside_a_curve() {
+        let config = parse("trip_time_ms = 5000", "").unwrap();
+        for draw in [1.01, 1.02, 1.2, 1.5, 2.0] {
+            assert!((seconds(&config, draw) - 5.0).abs() < 1e-3, "{draw}");
+        }
+        assert!(config.warnings[0].contains("[trip_curve]"), "{:?}", config.warnings);
+        let both = "trip_time_ms = 5000\n[trip_curve]\npoints = [{ draw = 1.5, carried_s = 4 }]";
+        let text = parse(both, "").unwrap_err();
+        assert!(text.contains("trip_time_ms = 5000: not beside [trip_curve]"), "{text}");
+    }
+
+    #[test]
+    fn a_breaker_that_trips_before_hardware_acts_is_refused_with_both_numbers() {
+        let curve = "[trip_curve]\npoints = [{ draw = 1.1, carried_s = 10 }, \
+                     { draw = 1.5, carried_s = 2 }]";
+        let says =
+            "at 1.50 times the budget the breaker carries 2000 ms, and hardware needs 2200 ms";
+        let text = parse(curve, "").unwrap_err();
+        assert!(
+            text.contains("trip_curve.points = [{ draw = 1.1") && text.contains(says),
+            "{text}"
+        );
+        let text = parse("trip_time_ms = 2000", "").unwrap_err();
+        assert!(text.contains("trip_time_ms = 2000: at 1.50 times the budget"), "{text}");
+        let text = parse("[poll]\nrefresh_ms = 3000", "").unwrap_err();
+        assert!(text.contains("trip_curve.points = (default): at 1.50"), "{text}");
+        assert!(text.contains("carries 4000 ms, and hardware needs 5000 ms"), "{text}");
+
+        // The servers cannot draw that much: 260 W, and 25 W that nobody has told, of 250 W.
+        assert!(parse(curve, "max_w = 260").is_ok());
+        let fans = format!("shared_w = 110\n{curve}");
+        let text = parse(&fans, "max_w = 260").unwrap_err();
+        assert!(text.contains("at 1.48 times the budget"), "{text}");
+        // They never come near the budget.
+        assert!(parse("[poll]\nrefresh_ms = 60000", "max_w = 220").is_ok());
+    }
+}

@@ -1,0 +1,457 @@
+//! Caps that work without a server's own software: its slot's controller, or its BMC by Redfish.
+//!
+//! ```text
+//!   control ──orders──▶ one thread for each server ──Applied, Powered, FoundCap──▶ control
+//! ```
+//! A BMC may take seconds, or never answer; it holds up neither the control thread nor another server's cap.
+//! What was there before is in `caps/<server>.json`, from before the first change until it is put back.
+//!
+//! Caps are looked at, too. One that was ordered and is gone is set again. One that nobody ordered here, of
+//! another manager or by hand, is adopted, so that it is given back as any other. A limit that is there when
+//! the manager starts, and that no earlier life has set, is somebody's own: it stays.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ballast_bmc::redfish::{LimitState, RedfishCap};
+use ballast_chassis_core::{Input, Ledger};
+use ballast_hw::{CapSpec, PowerCap, PowerCapState, Root};
+use ballast_types::wire::{ChassisState, ChassisStatus};
+use ballast_types::{ActionId, Cap, CapError, ServerId, Watts};
+
+use super::Letter;
+use ballast_runtime::caps::{Kept, Limiter};
+use ballast_runtime::config::RedfishConfig;
+
+use crate::config::{CapPath, ServerConfig};
+use ballast_runtime::redfish::wait_for_end;
+
+/// How often a BMC is asked for its cap, and whether its server is on.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// A cap that shows what it is.
+trait Watched: Limiter {
+    /// The cap that is in force and was not there before.
+    fn found(&mut self) -> Result<Option<Watts>, CapError>;
+    /// The limit that was there before, if there was one.
+    fn usual(&self) -> Option<Watts>;
+    /// Whether a cap may be on that must be put back.
+    fn is_kept(&self) -> bool;
+    /// Takes the cap that was found for one that must be put back.
+    fn adopt(&mut self) -> Result<(), CapError>;
+}
+
+/// A cap's state in watts.
+trait InForce {
+    /// The cap in force, if there is one.
+    fn watts(&self) -> Option<Watts>;
+}
+
+impl InForce for PowerCapState {
+    fn watts(&self) -> Option<Watts> {
+        let milliwatts = i64::try_from(self.cap_uw / 1000).ok();
+        milliwatts.filter(|&mw| mw > 0).map(Watts::from_milli)
+    }
+}
+
+impl InForce for LimitState {
+    fn watts(&self) -> Option<Watts> {
+        self.in_force().and_then(Watts::from_f64)
+    }
+}
+
+impl<C: Cap<State: InForce>> Watched for Kept<C> {
+    fn found(&mut self) -> Result<Option<Watts>, CapError> {
+        Ok(self.look()?.and_then(|state| state.watts()))
+    }
+    fn usual(&self) -> Option<Watts> {
+        self.usual().and_then(InForce::watts)
+    }
+    fn is_kept(&self) -> bool {
+        self.is_adopted()
+    }
+    fn adopt(&mut self) -> Result<(), CapError> {
+        self.adopt()
+    }
+}
+
+/// The way to one server's cap.
+struct Way {
+    server: ServerId,
+    limiter: Box<dyn Watched>,
+    /// Whether its server is on; `None` where that cannot be told.
+    powered: Box<dyn FnMut() -> Option<bool> + Send>,
+    ordered: Ordered,
+    /// Whether the last look found a cap that nobody ordered here.
+    unknown: bool,
+    /// Whether such a cap is adopted.
+    adopts: Arc<AtomicBool>,
+}
+
+/// What the newest order has left on.
+#[derive(Clone, Copy)]
+enum Ordered {
+    Nothing,
+    Cap(Watts),
+    /// A lower limit of somebody else was there before: ours adds nothing.
+    Covered,
+}
+
+/// What is ordered: a cap, or its end.
+struct Order {
+    id: ActionId,
+    cap: Option<Watts>,
+}
+
+/// Every server's way, and later its thread.
+pub(super) struct OutOfBand {
+    ways: Vec<Way>,
+}
+
+/// Where orders are left. When it is dropped the threads end, and with them the sessions at the BMCs.
+pub(super) struct Orders {
+    inboxes: BTreeMap<ServerId, (Sender<Order>, Arc<AtomicBool>)>,
+    threads: Vec<JoinHandle<()>>,
+    /// What an operator must decide before a server can be capped.
+    pub(super) alarms: Vec<String>,
+}
+
+impl OutOfBand {
+    /// Makes every server's way ready; talks to no BMC yet. Caps of an earlier life that the ledger does not
+    /// know of (it may have been lost) are added to it, with the lowest that can have been set.
+    ///
+    /// # Errors
+    /// If credentials, an authority's file, or what an earlier life wrote down cannot be read.
+    pub(super) fn open(
+        servers: &[ServerConfig],
+        redfish: &RedfishConfig,
+        root: &Root,
+        state_dir: &Path,
+        ledger: &mut Ledger,
+    ) -> anyhow::Result<Self> {
+        let folder = state_dir.join("caps");
+        let mut ways = vec![];
+        for server in servers {
+            let Some(path) = &server.cap else { continue };
+            let file = folder.join(format!("{}.json", server.id));
+            let way = way(server, path, redfish, root, &file)
+                .with_context(|| format!("server {}", server.id))?;
+            let known = ledger.out_of_band.iter().any(|(id, _)| *id == server.id);
+            if way.limiter.is_kept() && !known {
+                tracing::warn!(server = %server.id, "it is capped, and the ledger does not know: adopted");
+                ledger.out_of_band.push((server.id.clone(), server.cap_floor));
+            }
+            ways.push(way);
+        }
+        Ok(Self { ways })
+    }
+
+    /// Puts back what was there before a server was capped.
+    ///
+    /// # Errors
+    /// If that fails each time it is tried, or the config names no way to that server.
+    pub(super) fn put_back(&mut self, server: &ServerId) -> anyhow::Result<()> {
+        let way = self.ways.iter_mut().find(|way| way.server == *server);
+        let way = way.context("the config names neither slot nor BMC for it")?;
+        Ok(way.limiter.put_back_for_good()?)
+    }
+
+    /// Starts every thread.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub(super) fn start(self, letters: &Sender<Letter>) -> anyhow::Result<Orders> {
+        let mut orders = Orders { inboxes: BTreeMap::new(), threads: vec![], alarms: vec![] };
+        for way in self.ways {
+            let problem = way.limiter.problem().map(|why| format!("server {}: {why}", way.server));
+            orders.alarms.extend(problem);
+            let (sender, inbox) = mpsc::channel();
+            let inbox_of = (sender, Arc::clone(&way.adopts));
+            orders.inboxes.insert(way.server.clone(), inbox_of);
+            let letters = letters.clone();
+            let name = format!("cap {}", way.server);
+            let work = move || way.work(&inbox, &letters);
+            orders.threads.push(thread::Builder::new().name(name).spawn(work)?);
+        }
+        Ok(orders)
+    }
+}
+
+impl Orders {
+    /// Orders a cap for a server, or its end. Answered by [`Input::Applied`].
+    ///
+    /// # Errors
+    /// If there is no way to that server.
+    pub(super) fn order(
+        &self,
+        id: ActionId,
+        server: &ServerId,
+        cap: Option<Watts>,
+    ) -> Result<(), String> {
+        let (orders, _) =
+            self.inboxes.get(server).ok_or_else(|| format!("{server} has no out-of-band cap"))?;
+        orders.send(Order { id, cap }).map_err(|_| "its thread has ended".to_owned())
+    }
+
+    /// Says whose unknown caps are adopted. A manager that another one has fenced leaves all alone; and the
+    /// limit that an agent sets on its own server, perhaps by the same BMC, is the agent's.
+    pub(super) fn note(&self, status: &ChassisStatus) {
+        let rules = !status.dry_run && status.state != ChassisState::Fenced;
+        for server in &status.servers {
+            if let Some((_, adopts)) = self.inboxes.get(&server.server) {
+                let its_own = server.report.as_ref().is_some_and(|report| report.server_limit);
+                adopts.store(rules && !its_own, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Drop for Orders {
+    fn drop(&mut self) {
+        self.inboxes.clear();
+        wait_for_end(&self.threads);
+    }
+}
+
+impl Way {
+    fn new(
+        server: ServerId,
+        limiter: impl Watched + 'static,
+        powered: impl FnMut() -> Option<bool> + Send + 'static,
+    ) -> Self {
+        Self {
+            server,
+            limiter: Box::new(limiter),
+            powered: Box::new(powered),
+            ordered: Ordered::Nothing,
+            unknown: false,
+            adopts: Arc::default(),
+        }
+    }
+
+    fn work(mut self, inbox: &Receiver<Order>, letters: &Sender<Letter>) {
+        let send = |input| letters.send(Letter::Input(input)).is_ok();
+        // What is there before anything is ordered is somebody's own.
+        self.look_at_first();
+        loop {
+            let goes_on = match inbox.recv_timeout(LOOK) {
+                Ok(order) => {
+                    // Only the newest is still wanted; nobody waits for the answer to another.
+                    let Order { id, cap } = inbox.try_iter().last().unwrap_or(order);
+                    let result = self.obey(cap).map_err(|error| error.reason);
+                    send(Input::Applied { id, result })
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    let found = self.look().unwrap_or_else(|error| {
+                        tracing::warn!(server = %self.server, %error, "out-of-band cap not looked at");
+                        None
+                    });
+                    let powered = (self.powered)();
+                    let server = &self.server;
+                    let powered = powered.map(|on| Input::Powered { server: server.clone(), on });
+                    found.into_iter().chain(powered).all(send)
+                }
+                Err(RecvTimeoutError::Disconnected) => false,
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    fn obey(&mut self, cap: Option<Watts>) -> Result<(), CapError> {
+        self.unknown = false;
+        let Some(watts) = cap else {
+            self.limiter.put_back()?;
+            self.ordered = Ordered::Nothing;
+            return Ok(());
+        };
+        self.limiter.set(watts)?;
+        let covered = matches!(self.limiter.found(), Ok(None));
+        self.ordered = if covered { Ordered::Covered } else { Ordered::Cap(watts) };
+        Ok(())
+    }
+
+    fn look_at_first(&mut self) {
+        let server = &self.server;
+        match self.limiter.found() {
+            Err(error) => tracing::warn!(%server, %error, "out-of-band cap not looked at"),
+            Ok(Some(watts)) => {
+                tracing::info!(%server, watts = watts.as_f64(), "a cap of an earlier life is on");
+            }
+            Ok(None) => {
+                if let Some(watts) = self.limiter.usual().map(Watts::as_f64) {
+                    tracing::info!(%server, watts, "it has a limit that no manager here has set: it stays");
+                }
+            }
+        }
+    }
+
+    /// Asks for the cap; what the controller must know of it.
+    fn look(&mut self) -> Result<Option<Input>, CapError> {
+        let found = self.limiter.found()?;
+        let server = &self.server;
+        let tell = |cap| Ok(Some(Input::FoundCap { server: server.clone(), cap }));
+        match (self.ordered, found) {
+            (Ordered::Covered, _) => return Ok(None),
+            (Ordered::Cap(_), Some(watts)) => return tell(Some(watts)),
+            // Some BMCs forget their cap when they or their servers start.
+            (Ordered::Cap(watts), None) => {
+                tracing::warn!(%server, watts = watts.as_f64(), "its cap is gone: set again");
+                self.limiter.set(watts)?;
+                return Ok(None);
+            }
+            (Ordered::Nothing, _) => {}
+        }
+
+        let seen_before = std::mem::take(&mut self.unknown);
+        if !self.adopts.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        match (found, self.limiter.is_kept()) {
+            (Some(watts), true) => tell(Some(watts)),
+            // An agent that has just set its own limit says so before the next look.
+            (Some(_), false) if !seen_before => {
+                self.unknown = true;
+                Ok(None)
+            }
+            (Some(watts), false) => {
+                self.limiter.adopt()?;
+                tell(Some(watts))
+            }
+            // Whoever set it has lifted it.
+            (None, true) => {
+                self.limiter.put_back()?;
+                tell(None)
+            }
+            (None, false) => Ok(None),
+        }
+    }
+}
+
+fn way(
+    server: &ServerConfig,
+    path: &CapPath,
+    config: &RedfishConfig,
+    root: &Root,
+    file: &Path,
+) -> anyhow::Result<Way> {
+    let server = server.id.clone();
+    Ok(match path {
+        CapPath::Slot(label) => {
+            let cap = PowerCap::new(root, CapSpec::Slot(label.clone()));
+            let kept = Kept::open(cap, file, &format!("slot {label}"))?;
+            Way::new(server, kept, || None)
+        }
+        CapPath::Redfish(address) => {
+            let cap = RedfishCap::new(config.client(address)?);
+            let kept = Kept::open(cap, file, &format!("redfish {}", address.url))?;
+            // A second client: what the cap's one is about to do is none of its business.
+            let mut asked = config.client(address)?;
+            let powered = move || {
+                asked.powered().unwrap_or_else(|error| {
+                    tracing::debug!(%error, "power state not read");
+                    None
+                })
+            };
+            Way::new(server, kept, powered)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ballast_runtime::caps::testing::{Device, device};
+
+    impl InForce for i64 {
+        fn watts(&self) -> Option<Watts> {
+            Some(Watts::from_whole(*self))
+        }
+    }
+
+    /// A way to a device whose usual limit is 300 W, and its original's file.
+    fn looked_at(folder: &Path) -> (Way, Device, std::path::PathBuf) {
+        let device = device();
+        let file = folder.join("s01.json");
+        let kept = Kept::open(device.clone(), &file, "slot s01").unwrap();
+        let mut way = Way::new(ServerId::new("s01").unwrap(), kept, || None);
+        way.look_at_first();
+        way.adopts.store(true, Ordering::Relaxed);
+        (way, device, file)
+    }
+
+    /// What a look tells the controller: nothing, no cap, or a cap in watts.
+    fn look(way: &mut Way) -> Option<Option<i64>> {
+        match way.look().unwrap()? {
+            Input::FoundCap { cap, .. } => Some(cap.map(|watts| watts.milli() / 1000)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_cap_that_nobody_ordered_is_adopted_and_given_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut way, device, file) = looked_at(folder.path());
+        assert_eq!(look(&mut way), None, "a limit from before the start is somebody's own");
+        device.change(180).unwrap();
+        assert_eq!(look(&mut way), None, "it may be an agent's that has not said so yet");
+        assert_eq!(look(&mut way), Some(Some(180)));
+        assert!(file.exists(), "the next life must give it back, too");
+        way.obey(None).unwrap();
+        assert!(device.limit() == 300 && !file.exists());
+        assert_eq!(look(&mut way), None);
+
+        // Whoever set it takes it away again.
+        device.change(170).unwrap();
+        look(&mut way);
+        assert_eq!(look(&mut way), Some(Some(170)));
+        device.change(300).unwrap();
+        assert_eq!(look(&mut way), Some(None));
+        assert!(look(&mut way).is_none() && !file.exists());
+    }
+
+    #[test]
+    fn an_agents_own_limit_and_another_managers_cap_are_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut way, device, file) = looked_at(folder.path());
+        device.change(180).unwrap();
+        look(&mut way);
+        // The report that says so has come; or the manager was fenced.
+        way.adopts.store(false, Ordering::Relaxed);
+        assert_eq!((look(&mut way), look(&mut way)), (None, None));
+        way.adopts.store(true, Ordering::Relaxed);
+        assert_eq!(look(&mut way), None, "seen anew");
+        device.change(300).unwrap();
+        assert_eq!(look(&mut way), None);
+        assert!(!file.exists());
+    }
+
+    #[test]
+    fn a_cap_that_was_ordered_is_kept_on_and_what_it_is_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut way, device, _) = looked_at(folder.path());
+        let watts = Watts::from_whole;
+        way.obey(Some(watts(180))).unwrap();
+        assert_eq!(look(&mut way), Some(Some(180)));
+        device.change(150).unwrap();
+        assert_eq!(look(&mut way), Some(Some(150)), "somebody has lowered it");
+        device.change(300).unwrap();
+        assert_eq!((look(&mut way), device.limit()), (None, 180), "it was gone");
+        way.obey(None).unwrap();
+        assert_eq!((look(&mut way), device.limit()), (None, 300));
+
+        // Ours adds nothing to a lower limit: there is nothing to keep on, and nothing to adopt.
+        device.change(160).unwrap();
+        way.obey(Some(watts(180))).unwrap();
+        assert_eq!((look(&mut way), device.limit()), (None, 160));
+        way.obey(None).unwrap();
+        assert_eq!(device.limit(), 160);
+    }
+}

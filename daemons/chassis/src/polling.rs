@@ -1,0 +1,289 @@
+//! Polls the power supplies, each on a thread of its own: a slow bus holds up neither the control thread
+//! nor the other supplies.
+//!
+//! ```text
+//!   supply threads ──answers──▶ supplies ──Poll──▶ control
+//!   POST /v1/power ──readings─────▲
+//! ```
+//! Every period all supplies are asked that are not still busy. There is a poll when all have answered,
+//! or when the period ends: a supply that has not answered by then is missing in it. Its late answer
+//! counts in a later poll, and is as old as the question. A reading from outside is one more supply, and
+//! makes a poll when it comes.
+
+use std::io;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use ballast_chassis_core::{Input, Poll};
+use ballast_hw::SupplyMeter;
+use ballast_types::{Instant, Supply, SupplyState};
+
+use super::Letter;
+use super::power_input::PowerInput;
+use ballast_runtime::clock;
+use ballast_runtime::lock;
+use ballast_runtime::sensors::Gauge;
+
+/// What reaches the polling thread.
+pub(super) enum Word {
+    /// A supply has answered.
+    Answer(Answer),
+    /// A reading from outside was accepted.
+    Outside,
+}
+
+/// What a supply's thread says.
+pub(super) struct Answer {
+    index: usize,
+    asked_at: Instant,
+    read: Supply,
+    /// Whether its value or state has moved since the one before.
+    moved: bool,
+}
+
+/// What the rest of the daemon gets of it.
+pub(super) struct Polling {
+    /// To the polling thread.
+    pub(super) words: Sender<Word>,
+    /// Every sensor.
+    pub(super) gauges: Vec<Gauge>,
+}
+
+/// A supply's thread, as the polling thread knows it.
+struct Worker {
+    orders: Sender<Instant>,
+    busy: bool,
+    /// What it said in the poll under way.
+    read: Option<Supply>,
+}
+
+/// The polling thread.
+struct Poller {
+    workers: Vec<Worker>,
+    outside: Option<Arc<Mutex<PowerInput>>>,
+    words: Receiver<Word>,
+    period: Duration,
+    letters: Sender<Letter>,
+    /// When the newest value was produced.
+    taken_at: Instant,
+}
+
+impl Polling {
+    /// Starts polling every `period`; ends when the control thread does. A supply that makes a value less
+    /// often than every `refresh` is told of.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub(super) fn start(
+        supplies: Vec<SupplyMeter>,
+        outside: Option<Arc<Mutex<PowerInput>>>,
+        period: Duration,
+        refresh: Duration,
+        letters: Sender<Letter>,
+    ) -> io::Result<Self> {
+        let (words, inbox) = mpsc::channel();
+        let (mut workers, mut gauges) = (vec![], vec![]);
+        for (index, supply) in supplies.into_iter().enumerate() {
+            let gauge = Gauge::new(supply.name().to_owned(), period);
+            gauges.push(gauge.clone());
+            workers.push(Worker::start(index, supply, gauge, refresh, words.clone())?);
+        }
+        if let Some(outside) = &outside {
+            gauges.push(lock(outside).gauge());
+        }
+        let taken_at = Instant::ZERO;
+        let mut poller = Poller { workers, outside, words: inbox, period, letters, taken_at };
+        thread::Builder::new().name("supplies".into()).spawn(move || while poller.poll() {})?;
+        Ok(Self { words, gauges })
+    }
+}
+
+impl Worker {
+    fn start(
+        index: usize,
+        mut supply: SupplyMeter,
+        gauge: Gauge,
+        configured: Duration,
+        words: Sender<Word>,
+    ) -> io::Result<Self> {
+        let (orders, inbox) = mpsc::channel();
+        thread::Builder::new().name(format!("supply {index}")).spawn(move || {
+            for asked_at in inbox {
+                gauge.asked(asked_at);
+                let (read, moved) = supply.poll(asked_at);
+                let refresh = supply.refresh();
+                match supply.problem() {
+                    Some(problem) => gauge.answered(Err(&problem), refresh),
+                    None if moved => gauge.answered(Ok(asked_at), refresh),
+                    None => gauge.unmoved(),
+                }
+                gauge.advise(refresh.and_then(|refresh| too_slow(refresh, configured)));
+                let answer = Answer { index, asked_at, read, moved };
+                if words.send(Word::Answer(answer)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { orders, busy: false, read: None })
+    }
+}
+
+/// What is wrong with `poll.refresh_ms`, given the measured one. A tenth is not worth a word.
+fn too_slow(refresh: Duration, configured: Duration) -> Option<String> {
+    let (told, found) = (configured.as_millis(), refresh.as_millis());
+    (refresh > configured + configured / 10).then(|| {
+        format!(
+            "poll.refresh_ms = {told}, but it refreshes every {found} ms: say so, and the time that an \
+             overload may last is checked against it"
+        )
+    })
+}
+
+impl Poller {
+    /// One period; `false` when nobody wants polls any more.
+    fn poll(&mut self) -> bool {
+        let began = clock::now();
+        for worker in &mut self.workers {
+            worker.read = None;
+            // Fails only when the supply's thread has panicked: it stays missing.
+            worker.busy = worker.busy || worker.orders.send(began).is_ok();
+        }
+        let until = began + self.period;
+        let mut polled = false;
+        loop {
+            if !polled && self.workers.iter().all(|worker| worker.read.is_some()) {
+                polled = true;
+                if !self.send() {
+                    return false;
+                }
+            }
+            match self.words.recv_timeout(until - clock::now()) {
+                Ok(Word::Answer(answer)) => self.take(&answer),
+                Ok(Word::Outside) if polled && !self.send() => return false,
+                Ok(Word::Outside) => {}
+                Err(_) => return polled || self.send(),
+            }
+        }
+    }
+
+    fn take(&mut self, answer: &Answer) {
+        let worker = &mut self.workers[answer.index];
+        worker.busy = false;
+        worker.read = Some(answer.read);
+        if answer.moved {
+            self.taken_at = self.taken_at.max(answer.asked_at);
+        }
+    }
+
+    fn send(&mut self) -> bool {
+        let now = clock::now();
+        // One that did not answer cannot be told.
+        let read = |worker: &Worker| worker.read.unwrap_or(Supply::UNKNOWN);
+        let mut supplies: Vec<_> = self.workers.iter().map(read).collect();
+        if let Some(outside) = &self.outside {
+            let outside = lock(outside).newest(now);
+            let input = outside.map(|(watts, _)| watts);
+            let state = if input.is_some() { SupplyState::Active } else { SupplyState::Unknown };
+            supplies.push(Supply { state, input });
+            self.taken_at = outside.map_or(self.taken_at, |(_, at)| at.max(self.taken_at));
+        }
+        // Where nothing could be read there is no value with a time of its own.
+        let nothing = supplies.iter().all(|supply| supply.state == SupplyState::Unknown);
+        let poll = Poll { supplies, taken_at: if nothing { now } else { self.taken_at } };
+        self.letters.send(Letter::Input(Input::Psu(poll))).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_hw::{SensorError, SupplySensor};
+    use ballast_types::Watts;
+
+    use super::*;
+
+    /// A supply that answers when it is let: its draw is what it is let with.
+    struct Held(Receiver<i64>);
+
+    impl SupplySensor for Held {
+        fn read(&mut self, _: Instant) -> Result<(Supply, Option<u64>), SensorError> {
+            let watts = self.0.recv().map_err(|e| SensorError::Device(e.to_string()))?;
+            let input = Some(Watts::from_whole(watts));
+            Ok((Supply { state: SupplyState::Active, input }, None))
+        }
+    }
+
+    /// A supply that answers at once, each time another draw.
+    struct Prompt(i64);
+
+    impl SupplySensor for Prompt {
+        fn read(&mut self, _: Instant) -> Result<(Supply, Option<u64>), SensorError> {
+            self.0 += 1;
+            let input = Some(Watts::from_whole(self.0));
+            Ok((Supply { state: SupplyState::Active, input }, None))
+        }
+    }
+
+    fn next(letters: &Receiver<Letter>) -> Poll {
+        match letters.recv_timeout(Duration::from_secs(30)) {
+            Ok(Letter::Input(Input::Psu(poll))) => poll,
+            _ => panic!("no poll"),
+        }
+    }
+
+    #[test]
+    fn a_supply_that_hangs_is_missing_and_delays_no_other() {
+        let (free, held) = mpsc::channel();
+        let (letters, inbox) = mpsc::channel();
+        let supplies =
+            vec![SupplyMeter::new("held", Held(held)), SupplyMeter::new("prompt", Prompt(500))];
+        let period = Duration::from_millis(50);
+        let polling = Polling::start(supplies, None, period, period, letters).unwrap();
+        let mut newest = Watts::ZERO;
+        // A busy machine may let it answer too late for some polls.
+        let mut seen = 0;
+        while seen < 3 {
+            let poll = next(&inbox);
+            assert_eq!(poll.supplies[0], Supply { state: SupplyState::Unknown, input: None });
+            if let Some(prompt) = poll.supplies[1].input {
+                assert!(prompt > newest, "the other one is read anew for every poll");
+                newest = prompt;
+                seen += 1;
+            }
+        }
+        let alarms = polling.gauges[0].alarms(clock::now());
+        assert!(alarms.iter().any(|alarm| alarm.starts_with("held: no answer for")), "{alarms:?}");
+
+        // Its late answer counts once, in a later poll, and the poll is as young as its youngest value.
+        free.send(250).unwrap();
+        let answered = loop {
+            let poll = next(&inbox);
+            if poll.supplies[0].state == SupplyState::Active {
+                break poll;
+            }
+        };
+        assert_eq!(answered.supplies[0].input, Some(Watts::from_whole(250)));
+        let later = next(&inbox);
+        assert_eq!(later.supplies[0].state, SupplyState::Unknown, "it hangs again");
+    }
+
+    #[test]
+    fn a_late_answer_alone_is_as_old_as_the_question() {
+        let (free, held) = mpsc::channel();
+        let (letters, inbox) = mpsc::channel();
+        let supplies = vec![SupplyMeter::new("held", Held(held))];
+        let period = Duration::from_millis(50);
+        let _polling = Polling::start(supplies, None, period, period, letters).unwrap();
+        (0..2).for_each(|_| drop(next(&inbox)));
+        let before = clock::now();
+        free.send(250).unwrap();
+        let poll = loop {
+            let poll = next(&inbox);
+            if poll.supplies[0].state == SupplyState::Active {
+                break poll;
+            }
+        };
+        assert!(poll.taken_at < before, "{:?}", poll.taken_at);
+    }
+}

@@ -1,0 +1,109 @@
+//! The chassis's sender: one task and one kept-alive connection for each agent.
+//!
+//! Messages are desired state, so only the newest one for a server matters: while a request is
+//! under way a newer message replaces the one that waits.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ballast_chassis_core::Answer;
+use ballast_types::wire::{Alert, Refusal, Report};
+use ballast_types::{Role, Seq, ServerId};
+use reqwest::{Client, StatusCode};
+use tokio::sync::watch;
+
+use ballast_runtime::tls::{self, Peer, Tls};
+
+/// An agent that has not answered by then gets its next message instead.
+const DEADLINE: Duration = Duration::from_millis(500);
+/// No report comes near this.
+const ANSWER_BYTES_MAX: u64 = 64 << 10;
+
+/// Where messages to one agent are left.
+pub type Outbox = watch::Sender<Option<Alert>>;
+
+/// The line to one agent: where it is, who it must be, and the connection.
+pub struct Line {
+    url: String,
+    agent: Role,
+    tls: Option<Arc<Tls>>,
+    client: Client,
+    /// Under which certificates the client was made.
+    generation: Option<u64>,
+    /// What the agent gave us that we may come in by again, and whether the client shows it.
+    pass: Option<String>,
+    shown: bool,
+}
+
+impl Line {
+    /// The line to the agent of `server` at `url`. Over https it must show that server's certificate.
+    ///
+    /// # Errors
+    /// When the client cannot be built.
+    pub fn new(url: &str, server: &ServerId, tls: Option<Arc<Tls>>) -> reqwest::Result<Self> {
+        let agent = Role::Agent(server.clone());
+        let client = client(tls.as_deref(), &agent, None)?;
+        let generation = tls.as_ref().map(|tls| tls.generation());
+        let (url, pass) = (format!("{url}/v1/alert"), None);
+        Ok(Self { url, agent, tls, client, generation, pass, shown: true })
+    }
+
+    /// Makes a new connection with the next message when there are new certificates, and shows a new pass
+    /// once the old connection is of no use.
+    fn renew(&mut self, is_broken: bool) -> reqwest::Result<()> {
+        let generation = self.tls.as_ref().map(|tls| tls.generation());
+        if generation != self.generation || (is_broken && !self.shown) {
+            self.client = client(self.tls.as_deref(), &self.agent, self.pass.as_deref())?;
+            (self.generation, self.shown) = (generation, true);
+        }
+        Ok(())
+    }
+
+    async fn post(&mut self, alert: &Alert) -> reqwest::Result<Answer> {
+        self.renew(false)?;
+        let answer = match self.client.post(&self.url).json(alert).send().await {
+            Ok(answer) => answer,
+            Err(error) => return self.renew(true).and(Err(error)),
+        };
+        let pass = answer.headers().get(tls::PASS).and_then(|pass| pass.to_str().ok());
+        let new = |pass: &&str| tls::is_a_pass(pass) && self.pass.as_deref() != Some(*pass);
+        if let Some(pass) = pass.filter(new) {
+            (self.pass, self.shown) = (Some(pass.to_owned()), false);
+        }
+        if answer.content_length().is_none_or(|length| length > ANSWER_BYTES_MAX) {
+            return Ok(Answer::Nothing("an answer without length, or too long".into()));
+        }
+        match answer.status() {
+            StatusCode::OK => Ok(Answer::Report(Box::new(answer.json::<Report>().await?))),
+            StatusCode::CONFLICT => Ok(Answer::Refused(answer.json::<Refusal>().await?)),
+            status => Ok(Answer::Nothing(format!("HTTP status {status}"))),
+        }
+    }
+}
+
+fn client(tls: Option<&Tls>, agent: &Role, pass: Option<&str>) -> reqwest::Result<Client> {
+    tls::passing_client(tls.map(|tls| (tls, Peer::Only(agent.clone()))), pass)
+        .timeout(DEADLINE)
+        .tcp_nodelay(true)
+        .build()
+}
+
+/// The task that carries messages over a `line`, and hands every answer to `deliver`.
+///
+/// It ends when the outbox is dropped.
+pub fn carry(
+    mut line: Line,
+    deliver: impl Fn(Seq, Answer) + Send + 'static,
+) -> (Outbox, impl Future<Output = ()> + Send + 'static) {
+    let (outbox, mut inbox) = watch::channel(None::<Alert>);
+    let task = async move {
+        while inbox.changed().await.is_ok() {
+            let Some(alert) = inbox.borrow_and_update().clone() else { continue };
+            let answer =
+                line.post(&alert).await.unwrap_or_else(|error| Answer::Nothing(tls::cause(&error)));
+            deliver(alert.seq, answer);
+        }
+    };
+    (outbox, task)
+}

@@ -1,0 +1,47 @@
+//! What is refused, and by which count.
+
+use axum::http::StatusCode;
+use ballast_placement::InventoryError;
+
+use ballast_runtime::http::Refused;
+
+/// Why a placement, or another change, was refused, in metrics.
+pub(crate) const REASONS: [&str; 7] =
+    ["request", "unknown", "already-placed", "too-large", "no-host", "full", "not-empty"];
+/// What is asked for is wrong in itself.
+pub(super) const REQUEST: usize = 0;
+
+/// A refusal and its reason.
+pub(super) struct Fault {
+    /// Its place in [`REASONS`].
+    pub(super) reason: usize,
+    /// The answer.
+    pub(super) refused: Refused,
+}
+
+impl From<InventoryError> for Fault {
+    fn from(error: InventoryError) -> Self {
+        use InventoryError::{
+            AlreadyPlaced, Demand, Empty, Full, Name, NoCores, NoHost, NotEmpty, TooLarge, Twice,
+            UnknownHost, UnknownVm,
+        };
+        let (reason, status) = match &error {
+            Name { .. } | Twice { .. } | Empty { .. } | NoCores { .. } | Demand { .. } => {
+                (REQUEST, StatusCode::BAD_REQUEST)
+            }
+            UnknownHost { .. } | UnknownVm { .. } => (1, StatusCode::NOT_FOUND),
+            AlreadyPlaced { .. } => (2, StatusCode::CONFLICT),
+            TooLarge { .. } => (3, StatusCode::BAD_REQUEST),
+            NoHost { .. } => (4, StatusCode::CONFLICT),
+            Full { .. } => (5, StatusCode::CONFLICT),
+            NotEmpty { .. } => (6, StatusCode::CONFLICT),
+        };
+        Self { reason, refused: Refused(status, error.to_string()) }
+    }
+}
+
+impl From<Refused> for Fault {
+    fn from(refused: Refused) -> Self {
+        Self { reason: REQUEST, refused }
+    }
+}

@@ -1,0 +1,169 @@
+//! Nodes and pods, from what is told of them to the state.
+
+use std::time::Duration;
+
+use ballast_types::Instant;
+use ballast_types::wire::FollowStatus;
+
+use super::follow::{Failure, Sink};
+use super::mirror::{Mirror, Reading, SeenNode, SeenPod, Told};
+use super::object::{Node, Object, Pod};
+use super::{Kube, State};
+use ballast_runtime::{clock, lock};
+
+/// How objects of one kind are followed.
+#[derive(Default)]
+pub(super) struct Feed {
+    /// When they were last heard of.
+    pub(super) heard: Option<Instant>,
+    pub(super) status: FollowStatus,
+    /// The last object that could not be read.
+    pub(super) refused: Option<String>,
+}
+
+impl Feed {
+    fn count(&mut self, told: Told) {
+        self.status.told += 1;
+        match told {
+            Told::Taken => {}
+            Told::Repeated => self.status.repeated += 1,
+            Told::Late => self.status.late += 1,
+            Told::Refused(why) => self.refuse(why),
+        }
+    }
+
+    fn refuse(&mut self, why: String) {
+        self.status.refused += 1;
+        self.refused = Some(why);
+    }
+
+    pub(super) fn age(&self, now: Instant) -> Option<Duration> {
+        self.heard.map(|heard| now - heard.min(now))
+    }
+
+    pub(super) fn is_stale(&self, now: Instant, after: Duration) -> bool {
+        self.age(now).is_none_or(|age| age > after)
+    }
+
+    pub(super) fn status(&self, now: Instant) -> FollowStatus {
+        let age_ms = self.age(now).map(|age| age.as_millis() as u64);
+        FollowStatus { age_ms, ..self.status.clone() }
+    }
+}
+
+/// A kind of objects that is followed.
+pub(crate) trait Followed: Object {
+    /// What is kept of one.
+    type Seen;
+    fn feed(state: &mut State) -> &mut Feed;
+    fn read(&self, reading: &Reading<'_>) -> Self::Seen;
+    fn list(mirror: &mut Mirror, all: Vec<Self::Seen>) -> Vec<Told>;
+    fn is(mirror: &mut Mirror, one: Self::Seen) -> Told;
+    fn gone(mirror: &mut Mirror, one: &Self::Seen) -> Told;
+    /// Before the mirror is told.
+    fn look_at(_kube: &Kube, _one: &Self::Seen) {}
+    /// After it was told gone.
+    fn forget(_kube: &Kube, _one: &Self::Seen) {}
+}
+
+impl Followed for Node {
+    type Seen = SeenNode;
+    fn feed(state: &mut State) -> &mut Feed {
+        &mut state.nodes
+    }
+    fn read(&self, reading: &Reading<'_>) -> SeenNode {
+        reading.node(self)
+    }
+    fn list(mirror: &mut Mirror, all: Vec<SeenNode>) -> Vec<Told> {
+        mirror.list_nodes(all)
+    }
+    fn is(mirror: &mut Mirror, one: SeenNode) -> Told {
+        mirror.node_is(one)
+    }
+    fn gone(mirror: &mut Mirror, one: &SeenNode) -> Told {
+        mirror.node_gone(one)
+    }
+}
+
+impl Followed for Pod {
+    type Seen = SeenPod;
+    fn feed(state: &mut State) -> &mut Feed {
+        &mut state.pods
+    }
+    fn read(&self, reading: &Reading<'_>) -> SeenPod {
+        reading.pod(self)
+    }
+    fn list(mirror: &mut Mirror, all: Vec<SeenPod>) -> Vec<Told> {
+        mirror.list_pods(all)
+    }
+    fn is(mirror: &mut Mirror, one: SeenPod) -> Told {
+        mirror.pod_is(one)
+    }
+    fn gone(mirror: &mut Mirror, one: &SeenPod) -> Told {
+        mirror.pod_gone(one)
+    }
+    fn look_at(kube: &Kube, one: &SeenPod) {
+        kube.look_at(one);
+    }
+    fn forget(kube: &Kube, one: &SeenPod) {
+        if let Some(shadow) = &kube.shadow {
+            lock(shadow).forget(&one.ident.uid);
+        }
+    }
+}
+
+impl<T: Followed> Sink<T> for Kube {
+    type Seen = T::Seen;
+
+    fn read(&self, object: &T) -> T::Seen {
+        object.read(&self.reading())
+    }
+
+    fn listed(&self, all: Vec<T::Seen>) {
+        all.iter().for_each(|one| T::look_at(self, one));
+        let mut state = lock(&self.state);
+        let told = T::list(&mut state.mirror, all);
+        let feed = T::feed(&mut state);
+        feed.status.lists += 1;
+        feed.refused = None;
+        for told in told {
+            if let Told::Refused(why) = told {
+                feed.refuse(why);
+            }
+        }
+        self.apply(state);
+        Sink::<T>::alive(self);
+    }
+
+    fn is(&self, one: T::Seen) {
+        T::look_at(self, &one);
+        let mut state = lock(&self.state);
+        let told = T::is(&mut state.mirror, one);
+        T::feed(&mut state).count(told);
+        self.apply(state);
+    }
+
+    fn gone(&self, one: T::Seen) {
+        let mut state = lock(&self.state);
+        let told = T::gone(&mut state.mirror, &one);
+        T::feed(&mut state).count(told);
+        self.apply(state);
+        T::forget(self, &one);
+    }
+
+    fn alive(&self) {
+        let mut state = lock(&self.state);
+        let feed = T::feed(&mut state);
+        feed.heard = Some(clock::now());
+        feed.status.problem = None;
+    }
+
+    fn watches(&self) {
+        T::feed(&mut lock(&self.state)).status.watches += 1;
+    }
+
+    fn failed(&self, failure: &Failure, again: Duration) {
+        tracing::warn!(again_s = again.as_secs_f64(), "following {}: {failure}", T::PLURAL);
+        T::feed(&mut lock(&self.state)).status.problem = Some(failure.to_string());
+    }
+}

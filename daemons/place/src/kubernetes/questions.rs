@@ -1,0 +1,228 @@
+//! What a scheduler asks, and what is said to it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::response::{IntoResponse as _, Json, Response};
+use axum::routing::post;
+
+use super::demand::{Amount, allocatable};
+use super::extender::{Args, Failure, NEUTRAL, Nodes, scores};
+use super::mirror::{Read, Verdict};
+use super::object::Node;
+use super::{Kube, add};
+use ballast_runtime::http::Refused;
+use ballast_runtime::{clock, lock};
+
+/// `/filter` and `/prioritize`. Neither changes anything.
+pub(crate) fn routes(kube: Arc<Kube>) -> Router {
+    Router::new()
+        .route("/filter", post(filter))
+        .route("/prioritize", post(prioritize))
+        // The gate has seen to it that none is too long.
+        .layer(DefaultBodyLimit::disable())
+        .with_state(kube)
+}
+
+async fn filter(State(kube): State<Arc<Kube>>, body: Bytes) -> Result<Response, Refused> {
+    let args = Args::read(&body).inspect_err(|_| add(&kube.counters.refused, 1))?;
+    let failures = kube.filter(&args);
+    add(&kube.counters.filter, 1);
+    Ok(Json(args.filtered(&failures)).into_response())
+}
+
+async fn prioritize(State(kube): State<Arc<Kube>>, body: Bytes) -> Result<Response, Refused> {
+    let start = Instant::now();
+    let args = Args::read(&body).inspect_err(|_| add(&kube.counters.refused, 1))?;
+    let scores = kube.prioritize(&args);
+    add(&kube.counters.prioritize, 1);
+    let answer = Json(args.prioritized(&scores)).into_response();
+    kube.counters.latency.observe(start.elapsed().as_secs_f64());
+    Ok(answer)
+}
+
+impl Kube {
+    /// What the pod of a question asks for; `None` where it cannot be read.
+    fn asked(&self, args: &Args<'_>) -> Option<Read> {
+        let read = self.reading().request(&args.pod);
+        match &read {
+            Ok(read) => self.tell_refused(read),
+            Err(why) => tracing::debug!(pod = args.pod.key(), "not read: {why}"),
+        }
+        read.ok()
+    }
+
+    /// Why each node cannot have the pod, where that is certain.
+    pub(super) fn filter(&self, args: &Args<'_>) -> Vec<Option<Failure>> {
+        let names = args.names();
+        let asked = self.asked(args).filter(|_| self.shadow.is_none());
+        let state = lock(&self.state);
+        let Some(Read { amount, .. }) = asked.filter(|_| !self.is_stale(&state, clock::now()))
+        else {
+            add(&self.counters.neutral, 1);
+            return vec![None; names.len()];
+        };
+        let tolerates = args.pod.tolerates_cordon();
+        let mut failures = Vec::with_capacity(names.len());
+        for (n, name) in names.into_iter().enumerate() {
+            failures.push(match state.mirror.verdict(name, amount, tolerates) {
+                Verdict::Fits => None,
+                Verdict::Full(why) => Some(Failure::Now(why)),
+                Verdict::Never(why) => Some(Failure::Never(why)),
+                Verdict::Unknown => {
+                    add(&self.counters.unknown_nodes, 1);
+                    match &args.nodes {
+                        Nodes::Whole(nodes) => never_fits(&nodes[n].1, amount),
+                        Nodes::Names(_) => None,
+                    }
+                }
+            });
+        }
+        let failed = failures.iter().flatten().count();
+        add(&self.counters.failed_nodes, failed as u64);
+        failures
+    }
+
+    /// How good each node is for the pod, from 0 to 10. Nodes that are not known are neutral; those that cannot have it 0.
+    pub(super) fn prioritize(&self, args: &Args<'_>) -> Vec<i64> {
+        let names = args.names();
+        let neutral = || {
+            add(&self.counters.neutral, 1);
+            vec![NEUTRAL; names.len()]
+        };
+        let asked = self.asked(args);
+        let (state, now) = (lock(&self.state), clock::now());
+        let Some(Read { spec, amount, .. }) = asked.filter(|_| !self.is_stale(&state, now)) else {
+            return neutral();
+        };
+        let tolerates = args.pod.tolerates_cordon();
+        let verdicts = names.iter().map(|name| state.mirror.verdict(name, amount, tolerates));
+        let verdicts: Vec<_> = verdicts.collect();
+        let fitting = names.iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Fits);
+        let fitting: Vec<&str> = fitting.map(|(name, _)| *name).collect();
+        let Ok(standings) = state.inventory.standings(now, &spec, &fitting) else {
+            // The inventory is being made anew.
+            return neutral();
+        };
+        if let Some(shadow) = &self.shadow {
+            let known = fitting
+                .iter()
+                .map(|name| state.mirror.known(name).unwrap_or_else(|| (*name).into()));
+            lock(shadow).asked(&args.pod.metadata.uid, known.zip(standings).collect());
+            return neutral();
+        }
+        let mut fitting = scores(&standings).into_iter();
+        let score = |verdict: &Verdict| match verdict {
+            Verdict::Fits => fitting.next().unwrap_or(NEUTRAL),
+            Verdict::Unknown => NEUTRAL,
+            Verdict::Full(_) | Verdict::Never(_) => 0,
+        };
+        verdicts.iter().map(score).collect()
+    }
+}
+
+/// Of a node that is not known but was sent: whether the pod is larger than all that it has.
+fn never_fits(node: &Node, asked: Amount) -> Option<Failure> {
+    let has = allocatable(node).ok().filter(|has| has.milli_cpu > 0 && has.bytes > 0)?;
+    super::mirror::too_little(has, asked, "allocatable").map(Failure::Never)
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_placement::Policy;
+    use ballast_predict::Prediction;
+    use serde_json::{Value, json};
+
+    use super::super::follow::Sink;
+    use super::super::object::Pod;
+    use super::*;
+    use crate::config::PlaceConfig;
+    use ballast_runtime::events::Events;
+
+    /// A cluster of so many nodes, twenty pods on each.
+    fn cluster(nodes: usize) -> Kube {
+        let config = PlaceConfig::parse("place.toml", "name = \"a\"\n[kubernetes]\n").unwrap();
+        let predict = Box::new(|_: &_| Prediction::unknown());
+        let kube =
+            Kube::new(&config.kubernetes.unwrap(), Policy::PAPER, predict, Events::default());
+        let node = |n: usize| -> Node {
+            serde_json::from_value(
+                json!({"metadata": {"name": format!("node-{n:05}"), "uid": n.to_string(),
+                "resourceVersion": "1", "labels": {"ballast.dev/chassis": format!("c{}", n / 12)}},
+                "status": {"allocatable": {"cpu": "40", "memory": "128Gi"}}}),
+            )
+            .unwrap()
+        };
+        let pod = |n: usize| -> Pod {
+            // Of sizes and classes that differ from node to node, so that ranks do.
+            let milli = 300 + (n * 7919) % 1400;
+            serde_json::from_value(json!({"metadata": {"name": format!("p{n}"), "namespace": "n", "uid": n.to_string(),
+                "resourceVersion": "1", "labels": {"ballast.dev/p95": (n % 97).to_string(),
+                    "ballast.dev/class": if n.is_multiple_of(3) { "user-facing" } else { "non-user-facing" }}},
+                "spec": {"nodeName": format!("node-{:05}", n / 20), "containers": [{"name": "c",
+                    "resources": {"requests": {"cpu": format!("{milli}m"), "memory": format!("{milli}Mi")}}}]}}))
+            .unwrap()
+        };
+        Sink::<Node>::listed(&kube, (0..nodes).map(|n| kube.read(&node(n))).collect());
+        Sink::<Pod>::listed(&kube, (0..20 * nodes).map(|n| kube.read(&pod(n))).collect());
+        kube
+    }
+
+    fn question(nodes: usize) -> String {
+        let mut question: Value = serde_json::from_str(include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../tests/kubernetes/question.names.json"
+        )))
+        .unwrap();
+        question["NodeNames"] = (0..nodes).map(|n| format!("node-{n:05}")).collect();
+        question.to_string()
+    }
+
+    #[test]
+    fn scores_follow_the_policys_standings() {
+        let kube = cluster(24);
+        let body = question(24);
+        let args = Args::read(body.as_bytes()).map_err(|it| it.1).unwrap();
+        assert_eq!(kube.filter(&args), vec![None; 24]);
+        let given = kube.prioritize(&args);
+        let Read { spec, .. } = kube.reading().request(&args.pod).unwrap();
+        let state = lock(&kube.state);
+        let best = state.inventory.score(clock::now(), "p", &spec, 1).unwrap().hosts[0].host;
+        let best = args.names().iter().position(|name| *name == state.inventory.host_name(best));
+        assert_eq!((given[best.unwrap()], given.iter().min()), (10, Some(&0)));
+        assert_eq!(given.len(), 24);
+    }
+
+    #[test]
+    #[expect(clippy::print_stderr, reason = "it is there to print")]
+    #[ignore = "prints how long a question takes: run it in release, on a quiet machine"]
+    fn how_long_a_question_takes() {
+        for nodes in [720, 5_000] {
+            let (kube, body) = (cluster(nodes), question(nodes));
+            let time = |what: &str, ask: &dyn Fn(&Args<'_>) -> String| {
+                let mut took: Vec<_> = (0..300)
+                    .map(|_| {
+                        let start = Instant::now();
+                        let args = Args::read(body.as_bytes()).map_err(|it| it.1).unwrap();
+                        assert!(ask(&args).len() > nodes);
+                        start.elapsed()
+                    })
+                    .collect();
+                took.sort_unstable();
+                eprintln!("{what}, {nodes} nodes: median {:?}, p99 {:?}", took[150], took[297]);
+            };
+            let text = |answer: &dyn Fn() -> serde_json::Result<String>| answer().unwrap();
+            time("/prioritize", &|args| {
+                let scores = kube.prioritize(args);
+                text(&|| serde_json::to_string(&args.prioritized(&scores)))
+            });
+            time("/filter", &|args| {
+                let failures = kube.filter(args);
+                text(&|| serde_json::to_string(&args.filtered(&failures)))
+            });
+        }
+    }
+}

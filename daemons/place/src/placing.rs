@@ -1,0 +1,316 @@
+//! `/v1/score`, `/v1/place`, `/v1/vms`: where VMs should go, go, and are.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::{get, post};
+use ballast_placement::inventory::{Placed, Vm, VmView};
+use ballast_placement::{Inventory, InventoryError, Verdict};
+use ballast_types::VmClass;
+use ballast_types::wire::{EventKind, PlacedVm};
+use serde::{Deserialize, Serialize};
+
+use super::api::Api;
+use super::fault::Fault;
+use super::fields::{self, Fields};
+use super::store::Record;
+use super::wanted::{By, Known, Wanted};
+use ballast_runtime::http::{Refused, Right, only};
+
+/// So many hosts are explained unless another number is asked for.
+const TOP: usize = 10;
+/// And so many at most.
+const TOP_MAX: f64 = 1000.0;
+/// So many VMs are listed at once, at most.
+const LIST_MAX: usize = 1000;
+
+/// The paths.
+pub(super) fn routes() -> Router<Api> {
+    let vm = get(one).merge(only(Right::Place, axum::routing::put(put).delete(delete)));
+    Router::new()
+        .route("/v1/score", post(score))
+        .route("/v1/place", only(Right::Place, post(place)))
+        .route("/v1/vms", get(list))
+        .route("/v1/vms/{id}", vm)
+}
+
+/// The answer to `/v1/score`.
+#[derive(Serialize)]
+struct Scores<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vm_id: Option<&'a str>,
+    /// The model's checksum, in hexadecimal; `none` without a model.
+    model: &'a str,
+    class: VmClass,
+    class_by: By,
+    p95_percent: f64,
+    p95_by: By,
+    /// How many hosts fit.
+    fitting: usize,
+    /// How many hosts every constraint refuses; a host counts where it is refused first.
+    refused: BTreeMap<&'static str, usize>,
+    /// The best of those that fit, the best first.
+    hosts: Vec<Scored<'a>>,
+}
+
+#[derive(Serialize)]
+struct Scored<'a> {
+    host: &'a str,
+    chassis: &'a str,
+    verdicts: &'a [Verdict],
+}
+
+async fn score(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
+    let start = Instant::now();
+    let read = |body: &Fields<'_>| {
+        let top = body.within("top", 1.0..=TOP_MAX, "1 to 1000")?;
+        if top.is_some_and(|top| top.fract() != 0.0) {
+            return Err(body.wrong("top", "a whole number, 1 to 1000"));
+        }
+        Ok((Wanted::read(body, None)?, top.map_or(TOP, |top| top as usize)))
+    };
+    let (wanted, top) = api.checked(fields::body(&body, read))?;
+    let model = api.predictor.now();
+    let known = api.know(model.as_deref(), &wanted);
+    let inventory = api.stock.look();
+    let name = &known.vm.name;
+    let scored = match inventory.vm(name) {
+        Some(there) => Err(already(&there)),
+        None => inventory.score(ballast_runtime::now(), name, &known.vm.spec, top),
+    };
+    let scores = scored.map_err(|error| api.refuse(error.into()))?;
+    let hosts = scores.hosts.iter().map(|scored| {
+        let host = inventory.host_name(scored.host);
+        Scored { host, chassis: inventory.chassis_of(scored.host), verdicts: &scored.verdicts }
+    });
+    let answer = Scores {
+        vm_id: wanted.name.as_deref(),
+        model: model.as_ref().map_or("none", |model| &model.checksum),
+        class: known.vm.spec.class,
+        class_by: known.class_by,
+        p95_percent: percent(known.vm.spec.p95),
+        p95_by: known.p95_by,
+        fitting: scores.fitting,
+        refused: scores.refused.into_iter().collect(),
+        hosts: hosts.collect(),
+    };
+    let mut text = Vec::with_capacity(4096);
+    serde_json::to_writer(&mut text, &answer)
+        .map_err(|error| Refused(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    drop(inventory);
+    api.counters.score_latency.observe(start.elapsed().as_secs_f64());
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
+}
+
+/// A VM and where it is.
+#[derive(Serialize)]
+struct VmAnswer {
+    vm_id: String,
+    host: String,
+    chassis: String,
+    cores: f64,
+    memory_gb: f64,
+    class: VmClass,
+    p95_percent: f64,
+    deployment: Option<String>,
+    spread: bool,
+    subscription: Option<String>,
+    lifetime_s: Option<f64>,
+}
+
+impl VmAnswer {
+    fn new(inventory: &Inventory, vm: VmView<'_>) -> Self {
+        let chassis = inventory.host(vm.host).map_or("", |host| host.chassis).to_owned();
+        Self {
+            vm_id: vm.name.to_owned(),
+            host: vm.host.to_owned(),
+            chassis,
+            cores: vm.spec.resources.cores.cores(),
+            memory_gb: vm.spec.resources.memory.gb(),
+            class: vm.spec.class,
+            p95_percent: percent(vm.spec.p95),
+            deployment: vm.spec.deployment,
+            spread: vm.spec.spread,
+            subscription: vm.spec.tenant,
+            lifetime_s: vm.spec.lifetime.map(|lifetime| lifetime.as_secs_f64()),
+        }
+    }
+}
+
+/// The answer to `/v1/place`.
+#[derive(Serialize)]
+struct PlaceAnswer<T> {
+    /// Whether all of it was there already, by the same request.
+    repeated: bool,
+    #[serde(flatten)]
+    placed: T,
+}
+
+#[derive(Serialize)]
+struct Many {
+    /// In the order of the request.
+    vms: Vec<VmAnswer>,
+}
+
+async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
+    let start = Instant::now();
+    let read = |body: &Fields<'_>| {
+        let named = |vm: &Fields<'_>, wanted: Wanted| {
+            vm.needed("vm_id", wanted.name.as_ref().map(|_| ()))?;
+            Ok::<_, String>(wanted)
+        };
+        match body.vms()? {
+            None => Ok((true, vec![named(body, Wanted::read(body, None)?)?])),
+            Some(vms) => {
+                let all = vms.iter().map(|vm| named(vm, Wanted::read(vm, Some(body))?));
+                Ok((false, all.collect::<Result<_, _>>()?))
+            }
+        }
+    };
+    let (one, wanted) = api.checked(fields::body(&body, read))?;
+    let model = api.predictor.now();
+    let vms: Vec<Vm> = wanted.iter().map(|wanted| api.know(model.as_deref(), wanted).vm).collect();
+    let changed = api.stock.change(|inventory| {
+        let answers = |inventory: &Inventory| -> Vec<VmAnswer> {
+            let there = vms.iter().filter_map(|vm| inventory.vm(&vm.name));
+            there.map(|view| VmAnswer::new(inventory, view)).collect()
+        };
+        if is_there(inventory, &wanted) {
+            return Ok(((true, answers(inventory)), None));
+        }
+        let hosts = inventory.place(ballast_runtime::now(), &vms)?;
+        let placed = vms.iter().cloned().zip(hosts).map(|(vm, host)| Placed { vm, host });
+        Ok(((false, answers(inventory)), Some(Record::Vms(placed.collect()))))
+    });
+    let changed = changed.await?;
+    let (repeated, mut vms) = changed.map_err(|error: InventoryError| {
+        api.tell(EventKind::PlacementRefused { why: error.to_string() });
+        api.refuse(error.into())
+    })?;
+    if !repeated {
+        api.counters.placed(vms.len());
+        let placed = |vm: &VmAnswer| PlacedVm { vm: vm.vm_id.clone(), host: vm.host.clone() };
+        api.tell(EventKind::VmsPlaced { vms: vms.iter().map(placed).collect() });
+    }
+    api.counters.place_latency.observe(start.elapsed().as_secs_f64());
+    Ok(match vms.pop() {
+        Some(placed) if one => Json(PlaceAnswer { repeated, placed }).into_response(),
+        last => {
+            vms.extend(last);
+            Json(PlaceAnswer { repeated, placed: Many { vms } }).into_response()
+        }
+    })
+}
+
+/// Whether all of these are placed already, each as it is asked for now: the answer was lost, and this is the same
+/// request again.
+fn is_there(inventory: &Inventory, wanted: &[Wanted]) -> bool {
+    wanted.iter().all(|wanted| {
+        let there = wanted.name.as_deref().and_then(|name| inventory.vm(name));
+        there.is_some_and(|there| wanted.is(&there.spec))
+    })
+}
+
+fn already(there: &VmView<'_>) -> InventoryError {
+    InventoryError::AlreadyPlaced { vm: there.name.to_owned(), host: there.host.to_owned() }
+}
+
+fn percent(utilisation: ballast_types::Utilisation) -> f64 {
+    f64::from(utilisation.ten_thousandths()) / 100.0
+}
+
+async fn one(State(api): State<Api>, Path(id): Path<String>) -> Result<Response, Refused> {
+    let inventory = api.stock.look();
+    let Some(vm) = inventory.vm(&id) else {
+        return Err(Fault::from(InventoryError::UnknownVm { vm: id }).refused);
+    };
+    Ok(Json(VmAnswer::new(&inventory, vm)).into_response())
+}
+
+/// Which VMs are listed.
+#[derive(Deserialize)]
+struct Which {
+    /// Those of this host.
+    host: Option<String>,
+    /// Those after this one, in the order of names.
+    after: Option<String>,
+}
+
+#[derive(Serialize)]
+struct List {
+    /// In the order of names.
+    vms: Vec<VmAnswer>,
+    /// Whether there are more; they come after the last one here.
+    more: bool,
+}
+
+async fn list(State(api): State<Api>, Query(which): Query<Which>) -> Result<Response, Refused> {
+    let inventory = api.stock.look();
+    if let Some(host) = which.host.as_ref().filter(|host| inventory.host(host).is_none()) {
+        return Err(Fault::from(InventoryError::UnknownHost { host: host.clone() }).refused);
+    }
+    let wanted = |vm: &VmView<'_>| which.host.as_ref().is_none_or(|host| vm.host == host);
+    let mut rest = inventory.vms_after(which.after.as_deref()).filter(wanted);
+    let vms = rest.by_ref().take(LIST_MAX).map(|vm| VmAnswer::new(&inventory, vm)).collect();
+    let more = rest.next().is_some();
+    Ok(Json(List { vms, more }).into_response())
+}
+
+/// A VM is on this host, and is so: somebody else has put it there, moved it, or changed it.
+async fn put(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    body: Bytes,
+) -> Result<Response, Refused> {
+    let read = |body: &Fields<'_>| {
+        if body.name("vm_id")?.is_some_and(|told| told != id) {
+            return Err(body.wrong("vm_id", "as in the path, or absent"));
+        }
+        let host = body.needed("host", body.name("host")?)?;
+        Ok((Wanted::read(body, None)?, host))
+    };
+    let (wanted, host) = api.checked(fields::body(&body, read))?;
+    let model = api.predictor.now();
+    let Known { mut vm, .. } = api.know(model.as_deref(), &wanted);
+    vm.name = id;
+    let changed = api.stock.change(|inventory| {
+        let now = ballast_runtime::now();
+        if let Some(there) = inventory.vm(&vm.name)
+            && wanted.is(&there.spec)
+        {
+            // What was predicted when it came stays.
+            vm.spec = there.spec;
+        }
+        let before = inventory.vm(&vm.name).is_some().then(|| inventory.remove(now, &vm.name));
+        let before = before.transpose()?;
+        if let Err(error) = inventory.put(now, &vm, &host) {
+            if let Some(Placed { vm, host }) = before {
+                inventory.observe(now, &vm, &host)?;
+            }
+            return Err(error);
+        }
+        let answer = inventory.vm(&vm.name).map(|view| VmAnswer::new(inventory, view));
+        let placed = Placed { vm, host };
+        let record = (before.as_ref() != Some(&placed)).then(|| Record::Vms(vec![placed]));
+        Ok((answer, record))
+    });
+    let answer = changed.await?.map_err(|error: InventoryError| api.refuse(error.into()))?;
+    Ok(Json(answer).into_response())
+}
+
+async fn delete(State(api): State<Api>, Path(id): Path<String>) -> Result<Response, Refused> {
+    let changed = api.stock.change(|inventory| {
+        let gone = inventory.remove(ballast_runtime::now(), &id)?;
+        Ok((PlacedVm { vm: gone.vm.name, host: gone.host }, Some(Record::NoVm(id.clone()))))
+    });
+    let PlacedVm { vm, host } =
+        changed.await?.map_err(|error: InventoryError| api.refuse(error.into()))?;
+    api.counters.removed();
+    api.tell(EventKind::VmRemoved { vm, host });
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

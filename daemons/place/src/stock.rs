@@ -1,0 +1,277 @@
+//! The inventory in memory and on disk, together.
+//!
+//! A change is checked and made in memory, and handed to the thread that writes; its answer is given when it is on
+//! disk. What comes meanwhile is written together. So an answer that was given stands after a crash; a change that nobody
+//! was answered for is there whole or not at all.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+
+use anyhow::Context as _;
+use axum::http::StatusCode;
+use ballast_placement::inventory::Snapshot;
+use ballast_placement::{Inventory, Policy};
+use tokio::sync::oneshot;
+
+use super::store::{self, Record, Store};
+use ballast_runtime::http::Refused;
+use ballast_runtime::lock;
+
+/// What the thread that writes is given, in the order of changes.
+enum Work {
+    /// Put this on disk, or find that all before it is there.
+    Write(Option<Record>, oneshot::Sender<Result<(), String>>),
+    /// Everything as it is at this point of the order.
+    Renew(Snapshot),
+    /// End.
+    Stop,
+}
+
+/// The inventory. What is changed is on disk before anybody is told.
+pub(super) struct Stock {
+    inventory: Mutex<Inventory>,
+    work: Sender<Work>,
+    /// The thread that writes asks for everything: its journal is long, or could not be written.
+    wants_all: Arc<AtomicBool>,
+    /// Why the newest changes are not on disk, if they are not.
+    problem: Arc<Mutex<Option<String>>>,
+    /// What was found at the start that an operator should know.
+    found: Option<String>,
+}
+
+impl Stock {
+    /// What is in a folder, placed by `policy`; and the thread that writes.
+    ///
+    /// # Errors
+    /// When the folder cannot be used, or what is in it is damaged.
+    pub(super) fn open(
+        folder: &std::path::Path,
+        policy: Policy,
+    ) -> anyhow::Result<(Arc<Self>, JoinHandle<()>)> {
+        let found = store::open(folder)?;
+        let mut inventory = Inventory::new(policy);
+        let told = inventory.replace(ballast_runtime::now(), &found.inventory);
+        told.with_context(|| format!("{}: what it says cannot be", folder.display()))?;
+        let cut = (found.cut > 0).then(|| {
+            let cut = found.cut;
+            format!("{cut} bytes at the end of the journal were never whole: a crash while they were written")
+        });
+        if let Some(cut) = &cut {
+            tracing::warn!(folder = %folder.display(), "{cut}");
+        }
+        Ok(Self::over(found.store, inventory, cut, found.problem)?)
+    }
+
+    fn over(
+        store: Store,
+        inventory: Inventory,
+        found: Option<String>,
+        problem_found: Option<std::io::Error>,
+    ) -> std::io::Result<(Arc<Self>, JoinHandle<()>)> {
+        let (work, inbox) = mpsc::channel();
+        let broken = problem_found.is_some();
+        let stock = Arc::new(Self {
+            inventory: Mutex::new(inventory),
+            work,
+            wants_all: Arc::new(broken.into()),
+            problem: Arc::default(),
+            found,
+        });
+        let (wants_all, problem) = (Arc::clone(&stock.wants_all), Arc::clone(&stock.problem));
+        let mut writer = Writer { store, broken, wants_all, problem };
+        if let Some(error) = problem_found {
+            writer.note(Err(error));
+        }
+        let thread =
+            thread::Builder::new().name("journal".into()).spawn(move || writer.run(&inbox))?;
+        Ok((stock, thread))
+    }
+
+    /// To look at it.
+    pub(super) fn look(&self) -> MutexGuard<'_, Inventory> {
+        lock(&self.inventory)
+    }
+
+    /// Makes a change, and comes back when it is on disk, with all changes before it.
+    ///
+    /// # Errors
+    /// What `change` says, which has then changed nothing; 503 when the disk does not take it: then it may be there after
+    /// a restart, or not.
+    pub(super) async fn change<T, E>(
+        &self,
+        change: impl FnOnce(&mut Inventory) -> Result<(T, Option<Record>), E>,
+    ) -> Result<Result<T, E>, Refused> {
+        let (done, is_done) = oneshot::channel();
+        let changed = {
+            let mut inventory = self.look();
+            if self.wants_all.swap(false, Ordering::Relaxed) {
+                self.give(Work::Renew(inventory.snapshot()))?;
+            }
+            let (changed, record) = match change(&mut inventory) {
+                Ok((told, record)) => (Ok(told), record),
+                Err(error) => (Err(error), None),
+            };
+            // Under the lock: records come in the order of changes. What was refused waits for what it was refused for.
+            self.give(Work::Write(record, done))?;
+            changed
+        };
+        let written = is_done.await.map_err(|_| stopping())?;
+        written.map_err(|why| Refused(StatusCode::SERVICE_UNAVAILABLE, why))?;
+        Ok(changed)
+    }
+
+    fn give(&self, work: Work) -> Result<(), Refused> {
+        self.work.send(work).map_err(|_| stopping())
+    }
+
+    /// Lets the thread that writes end, once all is written.
+    pub(super) fn stop(&self) {
+        // Fails only when it has ended.
+        let _ = self.work.send(Work::Stop);
+    }
+
+    /// What an operator should look at.
+    pub(super) fn alarms(&self) -> impl Iterator<Item = String> {
+        lock(&self.problem).clone().into_iter().chain(self.found.clone())
+    }
+}
+
+fn stopping() -> Refused {
+    Refused(StatusCode::SERVICE_UNAVAILABLE, "stopping".into())
+}
+
+struct Writer {
+    store: Store,
+    /// What is on disk is not known, until all of it was written anew.
+    broken: bool,
+    wants_all: Arc<AtomicBool>,
+    problem: Arc<Mutex<Option<String>>>,
+}
+
+impl Writer {
+    fn run(&mut self, inbox: &Receiver<Work>) {
+        while let Ok(first) = inbox.recv() {
+            let (mut records, mut waiting) = (vec![], vec![]);
+            let mut end = false;
+            for work in std::iter::once(first).chain(inbox.try_iter()) {
+                match work {
+                    Work::Write(record, done) => {
+                        records.extend(record);
+                        waiting.push(done);
+                    }
+                    Work::Renew(all) => {
+                        self.write(&mut records, &mut waiting);
+                        self.renew(&all);
+                    }
+                    Work::Stop => end = true,
+                }
+            }
+            self.write(&mut records, &mut waiting);
+            if end {
+                return;
+            }
+        }
+    }
+
+    /// All of these records at once, and then their answers.
+    fn write(
+        &mut self,
+        records: &mut Vec<Record>,
+        waiting: &mut Vec<oneshot::Sender<Result<(), String>>>,
+    ) {
+        if !records.is_empty() && !self.broken {
+            let written = self.store.append(records);
+            self.broken = written.is_err();
+            self.note(written);
+        }
+        if self.broken || self.store.is_long() {
+            self.wants_all.store(true, Ordering::Relaxed);
+        }
+        let problem = lock(&self.problem).clone().filter(|_| self.broken);
+        for done in waiting.drain(..) {
+            // Fails only when nobody waits any more.
+            let _ = done.send(problem.clone().map_or(Ok(()), Err));
+        }
+        records.clear();
+    }
+
+    fn renew(&mut self, all: &Snapshot) {
+        let written = self.store.renew(all);
+        // A journal that goes on is still good, one that could not be begun is not.
+        self.broken = written.is_err();
+        self.note(written);
+    }
+
+    fn note(&self, written: std::io::Result<()>) {
+        let problem = written.err().map(|error| format!("changes cannot be kept: {error}"));
+        if let Some(problem) = &problem {
+            tracing::error!("{problem}");
+        }
+        *lock(&self.problem) = problem;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_placement::inventory::{HostSpec, NamedHost};
+    use ballast_placement::{InventoryError, MemoryKb, MilliCores, Resources};
+
+    use super::*;
+
+    async fn add(stock: &Stock, name: &str) -> Result<Result<(), InventoryError>, Refused> {
+        let capacity = Resources { cores: MilliCores::from_cores(8), memory: MemoryKb::ZERO };
+        let spec = HostSpec { chassis: "c1".into(), capacity, state: Default::default() };
+        let host = NamedHost { name: name.into(), spec };
+        stock
+            .change(|inventory| {
+                inventory.set_host(ballast_runtime::now(), &host.name, &host.spec)?;
+                Ok(((), Some(Record::Host(host.clone()))))
+            })
+            .await
+    }
+
+    fn names(inventory: &Inventory) -> Vec<String> {
+        inventory.hosts().map(|host| host.name.to_owned()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_told_and_the_next_change_writes_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store::open(folder.path()).unwrap().store.full();
+        let (stock, thread) =
+            Stock::over(store, Inventory::new(Policy::PAPER), None, None).unwrap();
+        let Err(Refused(status, why)) = add(&stock, "s1").await else { panic!("it was answered") };
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(why.contains("inventory.0.journal: No space left"), "{why}");
+        assert_eq!(stock.alarms().collect::<Vec<_>>(), [why]);
+        assert!(store::open(folder.path()).unwrap().inventory.hosts.is_empty());
+        // The new journal is in the folder, which has room.
+        add(&stock, "s2").await.ok().unwrap().unwrap();
+        assert_eq!(stock.alarms().count(), 0);
+        let bad = add(&stock, "a\nb").await.ok().unwrap().unwrap_err();
+        assert!(matches!(bad, InventoryError::Name { .. }));
+        stock.stop();
+        thread.join().unwrap();
+        let (again, _) = Stock::open(folder.path(), Policy::PAPER).unwrap();
+        assert_eq!(names(&again.look()), ["s1", "s2"]);
+        assert_eq!(names(&stock.look()), ["s1", "s2"]);
+    }
+
+    #[tokio::test]
+    async fn changes_that_come_together_are_all_on_disk_when_answered() {
+        let folder = tempfile::tempdir().unwrap();
+        let (stock, _) = Stock::open(folder.path(), Policy::PAPER).unwrap();
+        let all: Vec<String> = (0..50).map(|n| format!("s{n:02}")).collect();
+        let mut tasks = tokio::task::JoinSet::new();
+        for name in all.clone() {
+            let stock = Arc::clone(&stock);
+            tasks.spawn(async move { add(&stock, &name).await.ok().unwrap().unwrap() });
+        }
+        tasks.join_all().await;
+        let found = store::open(folder.path()).unwrap().inventory;
+        let found: Vec<String> = found.hosts.into_iter().map(|host| host.name).collect();
+        assert_eq!(found, all);
+    }
+}

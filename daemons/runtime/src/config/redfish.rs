@@ -1,0 +1,98 @@
+//! BMCs that are reached by Redfish.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ballast_bmc::redfish::{Auth, Credentials, Redfish, Settings};
+use toml::de::DeValue;
+
+use super::millis;
+use super::reader::{Section, text, word};
+
+/// Where a BMC is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BmcAddress {
+    /// `https://host[:port]`.
+    pub url: String,
+    /// Which member of its `Chassis`; `None` takes the only one with power resources.
+    pub chassis: Option<String>,
+}
+
+/// How BMCs are reached by Redfish.
+#[derive(Clone, Debug)]
+pub struct RedfishConfig {
+    /// Where `username` and `password` are.
+    pub credentials_file: Option<PathBuf>,
+    /// The authority that signs their certificates; `None` takes the system's.
+    pub ca_file: Option<PathBuf>,
+    /// How long one request may take.
+    pub timeout: Duration,
+    /// How they are told who we are.
+    pub auth: Auth,
+}
+
+impl BmcAddress {
+    /// `redfish`, and `redfish_chassis` which goes with it; `None` without.
+    pub fn read(section: &mut Section<'_, '_>, needed: bool) -> Option<Self> {
+        let url = section.required_if(needed, "redfish", BMC_URL, bmc_url);
+        let chassis = section.optional("redfish_chassis", "a member of its Redfish Chassis", text);
+        if chassis.is_some() && !section.has("redfish") {
+            section.refuse_key("redfish_chassis", "only with redfish");
+        }
+        url.map(|url| Self { url, chassis })
+    }
+}
+
+impl RedfishConfig {
+    /// A client for one BMC; it connects at the first call.
+    ///
+    /// # Errors
+    /// If the credentials or the authority's file cannot be used.
+    pub fn client(&self, address: &BmcAddress) -> anyhow::Result<Redfish> {
+        let file = self.credentials_file.as_deref();
+        let file = file.context("redfish.credentials_file is missing")?;
+        Ok(Redfish::new(Settings {
+            url: address.url.clone(),
+            credentials: Credentials::read(file)?,
+            auth: self.auth,
+            ca_file: self.ca_file.clone(),
+            timeout: self.timeout,
+            chassis: address.chassis.clone(),
+        })?)
+    }
+
+    pub fn read(mut section: Section<'_, '_>, used: bool) -> Self {
+        let file = |value: &DeValue<'_>| text(value).map(PathBuf::from);
+        let auths = [("session", Auth::Session), ("basic", Auth::Basic)];
+        let allowed = "a file with username and password that only its owner may read";
+        let config = Self {
+            credentials_file: section.optional("credentials_file", allowed, file),
+            ca_file: section.optional("ca_file", "a PEM file with certificates", file),
+            timeout: section.or(
+                "timeout_ms",
+                Duration::from_secs(3),
+                "whole milliseconds, 100 to 30000",
+                millis(100, 30_000),
+            ),
+            auth: section.or("auth", Auth::Session, "\"session\" or \"basic\"", word(&auths)),
+        };
+        if used && config.credentials_file.is_none() {
+            section.refuse(format_args!("credentials_file is missing: {allowed}"));
+        }
+        section.finish();
+        config
+    }
+}
+
+/// A BMC's address. Plain HTTP goes nowhere but loopback: the password would be read on the way.
+fn bmc_url(value: &DeValue<'_>) -> Option<String> {
+    let url = value.as_str()?.trim_end_matches('/');
+    let (scheme, host) = url.split_once("://")?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
+    let loopback = || host.parse::<SocketAddr>().is_ok_and(|at| at.ip().is_loopback());
+    let good = !host.is_empty() && host.chars().all(plain);
+    (good && (scheme == "https" || (scheme == "http" && loopback()))).then(|| url.to_owned())
+}
+pub const BMC_URL: &str = "https://host or https://host:port of a BMC";

@@ -1,0 +1,54 @@
+//! What happened: logged, kept for late readers, streamed to whoever listens.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use crate::lock;
+use ballast_types::wire::{Event, EventKind};
+use tokio::sync::broadcast;
+
+/// How many events a late reader still gets.
+const KEPT: usize = 1000;
+
+/// The events of one daemon.
+#[derive(Clone)]
+pub struct Events {
+    kept: Arc<Mutex<VecDeque<Event>>>,
+    live: broadcast::Sender<Event>,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self { kept: Arc::default(), live: broadcast::channel(KEPT).0 }
+    }
+}
+
+impl Events {
+    /// Adds one.
+    pub fn push(&self, event: Event) {
+        match &event.kind {
+            EventKind::Alarm { message } => tracing::warn!(alarm = message),
+            EventKind::AlertSent { .. }
+            | EventKind::FloorReached { .. }
+            | EventKind::VmsPlaced { .. }
+            | EventKind::VmRemoved { .. } => {
+                tracing::debug!(event = ?event.kind);
+            }
+            kind => tracing::info!(event = ?kind),
+        }
+        let mut kept = lock(&self.kept);
+        if kept.len() == KEPT {
+            kept.pop_front();
+        }
+        kept.push_back(event.clone());
+        // Nobody may be listening.
+        let _ = self.live.send(event);
+    }
+
+    /// The newest events, oldest first, and a stream of those to come.
+    #[must_use]
+    pub fn subscribe(&self) -> (Vec<Event>, broadcast::Receiver<Event>) {
+        let kept = lock(&self.kept);
+        (kept.iter().cloned().collect(), self.live.subscribe())
+    }
+}

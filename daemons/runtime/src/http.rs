@@ -1,0 +1,126 @@
+//! What the daemons serve alike. [`listen`]: connections; [`bounds`]: how many and how much;
+//! [`origin`]: pages in browsers; [`roles`]: who may do what.
+
+mod bounds;
+mod listen;
+mod origin;
+mod roles;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::sse::{self, KeepAlive, Sse};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::get;
+use ballast_types::wire::{ErrorBody, Event};
+use serde::de::DeserializeOwned;
+use tokio_stream::wrappers::BroadcastStream;
+use tokio_stream::{Stream, StreamExt as _};
+
+use crate::control::Snapshot;
+use crate::events::Events;
+
+pub use bounds::Refusals;
+pub use listen::{Door, bind, serve};
+pub use roles::{Caller, Gate, Right, only};
+
+/// An error answer: status, and what is wrong.
+pub struct Refused(pub StatusCode, pub String);
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        (self.0, Json(ErrorBody { error: self.1 })).into_response()
+    }
+}
+
+/// Reads a JSON body.
+///
+/// # Errors
+/// 400, with the place and the reason.
+pub fn json<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refused> {
+    serde_json::from_slice(body)
+        .map_err(|error| Refused(StatusCode::BAD_REQUEST, format!("body is not valid: {error}")))
+}
+
+/// The newest status.
+///
+/// # Errors
+/// 503, before the first turn of the control thread.
+pub fn newest<T>(snapshot: &Snapshot<T>) -> Result<Arc<T>, Refused> {
+    let starting = || Refused(StatusCode::SERVICE_UNAVAILABLE, "starting".into());
+    snapshot.get().ok_or_else(starting)
+}
+
+/// Whether a daemon is alive, and whether it does its work.
+pub trait Health: Clone + Send + Sync + 'static {
+    /// Why the control thread must be taken for dead, if it must.
+    fn sick(&self) -> Option<String>;
+    /// Why it does not do its work yet, if it does not.
+    fn unready(&self) -> Option<String>;
+}
+
+/// `/healthz` and `/readyz`: 200 `ok`, or 503 with the reason.
+pub fn health_routes<S: Health>() -> Router<S> {
+    fn answer(problem: Option<String>) -> Response {
+        match problem {
+            None => "ok\n".into_response(),
+            Some(why) => Refused(StatusCode::SERVICE_UNAVAILABLE, why).into_response(),
+        }
+    }
+    Router::new().route("/healthz", get(async |State(state): State<S>| answer(state.sick()))).route(
+        "/readyz",
+        get(async |State(state): State<S>| answer(state.sick().or_else(|| state.unready()))),
+    )
+}
+
+/// `/v1/events`: the newest events first, then live ones, as server-sent events.
+///
+/// A reader that falls a thousand events behind loses the oldest.
+pub fn event_stream(
+    events: &Events,
+) -> Sse<impl Stream<Item = Result<sse::Event, Infallible>> + use<>> {
+    let (kept, live) = events.subscribe();
+    let line = |event: Event| {
+        Ok(sse::Event::default().json_data(&event).unwrap_or_else(|_| sse::Event::default()))
+    };
+    let live = BroadcastStream::new(live).filter_map(Result::ok);
+    Sse::new(tokio_stream::iter(kept).chain(live).map(line)).keep_alive(KeepAlive::default())
+}
+
+/// Prometheus's text.
+#[must_use]
+pub fn metrics_text(text: String) -> Response {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
+/// Lets requests in by the `gate`'s rules, before any route is looked for, and answers unknown paths in JSON.
+pub fn guarded(routes: Router, gate: Arc<Gate>) -> Router {
+    routes
+        .fallback(async || Refused(StatusCode::NOT_FOUND, "no such path".into()))
+        .method_not_allowed_fallback(async || {
+            Refused(StatusCode::METHOD_NOT_ALLOWED, "no such method here".into())
+        })
+        .layer(from_fn(move |request: Request, next: Next| {
+            roles::admit(Arc::clone(&gate), request, next)
+        }))
+}
+
+/// A request as a client on this machine sends it; without a body if that is empty.
+#[cfg(any(test, feature = "testing"))]
+pub fn from_here(method: &str, path: &str, body: String) -> Request {
+    let request = axum::http::Request::builder().method(method).uri(path);
+    let request = request
+        .header(header::HOST, "127.0.0.1:7100")
+        .header(header::CONTENT_TYPE, "application/json")
+        .extension((roles::Caller::LOCAL, bounds::Party::Local));
+    request.body(body.into()).expect("a request")
+}
+
+#[cfg(test)]
+mod tests;

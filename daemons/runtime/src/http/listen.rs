@@ -1,0 +1,284 @@
+//! Listening: one task for every connection, so that none waits for another.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::server::Acceptor;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::server::TlsStream;
+use tower::ServiceExt as _;
+
+use super::bounds::{Bounds, Party, Room};
+use super::roles::{Caller, Gate};
+use crate::config::Listen;
+use crate::tls::Tls;
+
+/// A handshake must be done by then. A good one takes milliseconds.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(3);
+/// The head of a request must be whole this long after the connection's start, or after the last
+/// answer. Chassis managers speak several times a second.
+const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// No head of ours comes near this.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+/// A connection on which nothing has moved for this long is closed: its peer does not read. Event
+/// streams are kept alive every 15 s.
+const IDLE_MAX: Duration = Duration::from_secs(30);
+/// After a failed accept, as when files run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Open streams are cut this long after the order to stop.
+const STOP_WITHIN: Duration = Duration::from_millis(500);
+
+/// One address, bound.
+pub struct Door {
+    listener: TcpListener,
+    tls: Option<Arc<Tls>>,
+}
+
+#[cfg(test)]
+impl Door {
+    /// Where it is.
+    pub(super) fn local_addr(&self) -> SocketAddr {
+        self.listener.local_addr().expect("a bound socket has an address")
+    }
+}
+
+/// Binds every address, with a clear error.
+///
+/// # Errors
+/// When one is taken or not ours.
+pub async fn bind(all: &[Listen], tls: Option<&Arc<Tls>>) -> io::Result<Vec<Door>> {
+    let mut doors = vec![];
+    for Listen { at, tls: secret } in all {
+        let named = |error: io::Error| {
+            io::Error::new(error.kind(), format!("cannot listen on {at}: {error}"))
+        };
+        let tls = tls.filter(|_| *secret).cloned();
+        if *secret && tls.is_none() {
+            return Err(named(io::Error::other("there are no certificates")));
+        }
+        doors.push(Door { listener: TcpListener::bind(at).await.map_err(named)?, tls });
+    }
+    Ok(doors)
+}
+
+/// Serves until `stop` ends; open streams are cut half a second later.
+pub async fn serve(
+    doors: Vec<Door>,
+    routes: Router,
+    gate: Arc<Gate>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) {
+    let (stopping, stopped) = watch::channel(());
+    let house = House { routes, gate, stopped };
+    for door in doors {
+        tokio::spawn(welcome(door, house.clone()));
+    }
+    drop(house);
+    stop.await;
+    stopping.send_replace(());
+    // Whoever is still there has had its time.
+    let _ = timeout(STOP_WITHIN, stopping.closed()).await;
+}
+
+/// What every connection needs.
+#[derive(Clone)]
+struct House {
+    routes: Router,
+    gate: Arc<Gate>,
+    /// Changes when the daemon stops.
+    stopped: watch::Receiver<()>,
+}
+
+async fn welcome(door: Door, mut house: House) {
+    loop {
+        let (stream, from) = tokio::select! {
+            accepted = door.listener.accept() => match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "accept");
+                    sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            },
+            _ = house.stopped.changed() => return,
+        };
+        let party = match &door.tls {
+            None => Party::Local,
+            Some(_) => Party::at(from.ip()),
+        };
+        let room = house.gate.bounds.enter(party.clone());
+        let (house, tls) = (house.clone(), door.tls.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = attend(stream, from, party, tls, &room, house) => {}
+                () = room.taken_away() => tracing::debug!(%from, "made room for another"),
+            }
+        });
+    }
+}
+
+/// One connection, from its handshake to its end.
+async fn attend(
+    stream: TcpStream,
+    from: SocketAddr,
+    party: Party,
+    tls: Option<Arc<Tls>>,
+    room: &Room,
+    house: House,
+) {
+    // A refusal costs latency, nothing else.
+    let _ = stream.set_nodelay(true);
+    let stream = Watched::new(stream);
+    let Some(tls) = tls else { return speak(stream, Caller::LOCAL, party, room, house).await };
+    let generation = tls.generation();
+    let bounds = Arc::clone(&house.gate.bounds);
+    let stream = match timeout(HANDSHAKE_WITHIN, shake_hands(stream, from, &tls, room, &bounds))
+        .await
+    {
+        Ok(Ok(stream)) => stream,
+        failed => {
+            bounds.refusals.handshakes.fetch_add(1, Ordering::Relaxed);
+            let why = match failed {
+                Ok(Err(error)) => error.to_string(),
+                _ => "not done in time".to_owned(),
+            };
+            if bounds.is_told() {
+                tracing::info!(%from, why, "handshake refused; of others only the count is told");
+            } else {
+                tracing::debug!(%from, why, "handshake refused");
+            }
+            return;
+        }
+    };
+    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
+    let caller = Caller::certified(&tls, generation, chain);
+    let party = caller.party(party);
+    if caller.role().is_some() {
+        bounds.knows(from.ip());
+    }
+    room.belongs_to(party.clone());
+    speak(stream, caller, party, room, house).await;
+}
+
+/// What a client says first costs nothing to read; the handshake that it asks for does.
+async fn shake_hands(
+    stream: Watched,
+    from: SocketAddr,
+    tls: &Tls,
+    room: &Room,
+    bounds: &Bounds,
+) -> io::Result<TlsStream<Watched>> {
+    let asked = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+    let pass = asked.client_hello().alpn().is_some_and(|mut all| all.any(|it| tls.is_pass(it)));
+    if pass {
+        room.belongs_to(Party::Passed);
+    }
+    if !bounds.may_shake_hands(from.ip(), pass) {
+        return Err(io::Error::other("too many"));
+    }
+    asked.into_stream(tls.server()).await
+}
+
+/// HTTP/1.1 with one caller.
+async fn speak<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    caller: Caller,
+    party: Party,
+    room: &Room,
+    mut house: House,
+) {
+    let routes = house.routes;
+    let service = service_fn(|request: Request<Incoming>| {
+        room.spoke();
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert((caller.clone(), party.clone()));
+        routes.clone().oneshot(request)
+    });
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WITHIN)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut serving = pin!(serving);
+    // How a connection ends is its peer's business.
+    tokio::select! {
+        _ = serving.as_mut() => return,
+        // At once, and in the middle of a stream: it would go on for ever.
+        () = caller.is_out() => return tracing::debug!("its certificate is no longer good"),
+        _ = house.stopped.changed() => serving.as_mut().graceful_shutdown(),
+    }
+    let _ = serving.await;
+}
+
+/// A connection that ends when nothing moves.
+struct Watched {
+    stream: TcpStream,
+    idle: Pin<Box<Sleep>>,
+}
+
+impl Watched {
+    fn new(stream: TcpStream) -> Self {
+        Self { stream, idle: Box::pin(sleep(IDLE_MAX)) }
+    }
+
+    /// Passes on what the stream says; notes that something moved, or that nothing did for too long.
+    fn noted<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        polled: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            self.idle.as_mut().reset(Instant::now() + IDLE_MAX);
+        } else if self.idle.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        polled
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.noted(cx, polled)
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.noted(cx, polled)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,326 @@
+//! Who asks, and what he may.
+//!
+//! Reading is for everybody who was let in: any certificate of the authority, and this machine over
+//! plain HTTP. Every route that changes something names the [`Right`] that it needs, with [`only`].
+
+use std::convert::Infallible;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, HttpBody as _, to_bytes};
+use axum::extract::Request;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::MethodRouter;
+use ballast_types::{ChassisId, Role};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use tokio::time::{sleep, timeout};
+
+use super::Refused;
+use super::bounds::{Bounds, Party};
+use super::origin;
+use crate::lock;
+use crate::tls::{PASS, Tls, not_after, role_of};
+
+/// No message between agents and managers comes near this.
+const BODY_BYTES_MAX: usize = 64 << 10;
+/// A batch of a thousand questions, with room to spare.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+/// A body must be whole by then.
+const BODY_WITHIN: Duration = Duration::from_secs(5);
+/// Between two looks at whether a connection's certificate is still good.
+const LOOK: Duration = Duration::from_secs(1);
+/// A certificate's chain is verified again after this, and whenever the trusted authorities change.
+const TRUST_FOR: Duration = Duration::from_secs(60);
+
+/// What a route that changes something asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// To alert: this agent's chassis.
+    Alert,
+    /// To set budgets and VMs: an operator.
+    Operate,
+    /// To place VMs: an operator, as whom a scheduler comes. It may do so thousands of times a second.
+    Place,
+    /// To post power readings: a power source.
+    ReportPower,
+}
+
+/// What this daemon asks of its callers.
+pub struct Gate {
+    /// The chassis that may alert; a chassis manager takes alerts from nobody.
+    chassis: Option<Role>,
+    /// Whether this machine may change things without a certificate: only while every listener is
+    /// plain, and so on loopback.
+    plain_writes: bool,
+    body_bytes_max: usize,
+    /// Names of this daemon, in lower case, beside those that its addresses and certificate give it.
+    allowed_hosts: Vec<String>,
+    pub bounds: Arc<Bounds>,
+}
+
+impl Gate {
+    /// For a daemon that obeys `chassis`, and serves TLS or does not.
+    pub fn new(chassis: Option<ChassisId>, tls: bool) -> Self {
+        let chassis = chassis.map(Role::Chassis);
+        let bounds = Arc::new(Bounds::new(chassis.clone()));
+        let (body_bytes_max, allowed_hosts) = (BODY_BYTES_MAX, vec![]);
+        Self { chassis, plain_writes: !tls, body_bytes_max, allowed_hosts, bounds }
+    }
+
+    /// For a daemon that obeys no chassis and answers many questions, some of them in batches.
+    pub fn of_queries(tls: bool) -> Self {
+        let bounds = Arc::new(Bounds::of_queries());
+        let (body_bytes_max, allowed_hosts) = (BATCH_BYTES_MAX, vec![]);
+        Self { chassis: None, plain_writes: !tls, body_bytes_max, allowed_hosts, bounds }
+    }
+
+    /// The same, for longer questions.
+    pub fn with_body_bytes_max(self, body_bytes_max: usize) -> Self {
+        Self { body_bytes_max: self.body_bytes_max.max(body_bytes_max), ..self }
+    }
+
+    /// The same, also called by these names.
+    pub fn with_allowed_hosts(self, allowed_hosts: &[String]) -> Self {
+        Self { allowed_hosts: allowed_hosts.to_vec(), ..self }
+    }
+
+    /// Whether `caller` has the right.
+    ///
+    /// # Errors
+    /// 403, with what is needed and who this is.
+    fn check(&self, caller: &Caller, right: Right) -> Result<(), Refused> {
+        let has = match (&caller.0, right) {
+            (Kind::Local, _) => self.plain_writes,
+            (Kind::Certified(_), Right::Alert) => {
+                caller.role().is_some() && caller.role() == self.chassis.as_ref()
+            }
+            (Kind::Certified(_), Right::Operate | Right::Place) => {
+                matches!(caller.role(), Some(Role::Operator(_)))
+            }
+            (Kind::Certified(_), Right::ReportPower) => {
+                matches!(caller.role(), Some(Role::Power(_)))
+            }
+        };
+        if has {
+            return Ok(());
+        }
+        let needed = match (right, &self.chassis) {
+            (Right::Alert, Some(chassis)) => chassis.to_string(),
+            (Right::Alert, None) => "a chassis's agent".into(),
+            (Right::Operate | Right::Place, _) => "ballast://operator/NAME".into(),
+            (Right::ReportPower, _) => "ballast://power/SOURCE".into(),
+        };
+        let is = match (&caller.0, caller.role()) {
+            (Kind::Local, _) => "this came without one".to_owned(),
+            (_, None) => "this one has no role".to_owned(),
+            (_, Some(role)) => format!("this is {role}"),
+        };
+        Err(Refused(StatusCode::FORBIDDEN, format!("needs the certificate of {needed}: {is}")))
+    }
+}
+
+/// Who asks.
+#[derive(Clone)]
+pub struct Caller(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    /// This machine, over plain HTTP on loopback.
+    Local,
+    Certified(Arc<Certified>),
+}
+
+struct Certified {
+    role: Option<Role>,
+    chain: Vec<CertificateDer<'static>>,
+    tls: Arc<Tls>,
+    /// Under which generation, and when, the chain was last found good.
+    checked: Mutex<(u64, Instant)>,
+    /// The first end of validity in the chain, in seconds since 1970.
+    ends: u64,
+}
+
+impl Caller {
+    /// This machine.
+    pub const LOCAL: Self = Self(Kind::Local);
+
+    /// Who showed this chain in a handshake that succeeded under `generation`.
+    pub(super) fn certified(
+        tls: &Arc<Tls>,
+        generation: u64,
+        chain: Vec<CertificateDer<'static>>,
+    ) -> Self {
+        // One whose end cannot be read was let in by a check that reads it: it is looked at as before.
+        let ends = chain.iter().filter_map(|it| not_after(it)).min().unwrap_or(u64::MAX);
+        Self(Kind::Certified(Arc::new(Certified {
+            role: chain.first().and_then(role_of),
+            ends,
+            chain,
+            tls: Arc::clone(tls),
+            checked: Mutex::new((generation, Instant::now())),
+        })))
+    }
+
+    /// By its certificate; `None` without one, or when it has none of Ballast's roles.
+    #[must_use]
+    pub fn role(&self) -> Option<&Role> {
+        match &self.0 {
+            Kind::Local => None,
+            Kind::Certified(certified) => certified.role.as_ref(),
+        }
+    }
+
+    /// For the log.
+    pub fn name(&self) -> String {
+        self.role().map_or_else(|| "this machine".to_owned(), Role::to_string)
+    }
+
+    /// Whether it came by TLS.
+    pub(super) fn is_certified(&self) -> bool {
+        matches!(self.0, Kind::Certified(_))
+    }
+
+    /// Whether this is a DNS name of the certificate that it was shown.
+    pub(super) fn reaches_by(&self, name: &str) -> bool {
+        matches!(&self.0, Kind::Certified(it) if it.tls.is_named(name))
+    }
+
+    /// Whose room and tokens it uses, when it is known by `address`.
+    pub(super) fn party(&self, address: Party) -> Party {
+        match &self.0 {
+            Kind::Local => Party::Local,
+            Kind::Certified(it) => it.role.clone().map_or(address, Party::Named),
+        }
+    }
+
+    /// What makes its next handshake come through, if it is the one that must.
+    fn pass(&self, gate: &Gate) -> Option<HeaderValue> {
+        let Kind::Certified(it) = &self.0 else { return None };
+        let is_first = it.role.is_some() && it.role == gate.bounds.first;
+        is_first.then(|| HeaderValue::from_str(&it.tls.pass()).ok()).flatten()
+    }
+
+    /// Whether it would be let in now: certificates end, and authorities are taken out of the files.
+    fn is_still_good(&self) -> bool {
+        let Kind::Certified(it) = &self.0 else { return true };
+        if UnixTime::now().as_secs() > it.ends {
+            return false;
+        }
+        let mut checked = lock(&it.checked);
+        let generation = it.tls.generation();
+        if checked.0 == generation && checked.1.elapsed() < TRUST_FOR {
+            return true;
+        }
+        let good = it.tls.still_trusts(&it.chain);
+        if good {
+            *checked = (generation, Instant::now());
+        }
+        good
+    }
+
+    /// Ends when it would not be let in any more.
+    pub(super) async fn is_out(&self) {
+        while self.is_still_good() {
+            sleep(LOOK).await;
+        }
+    }
+}
+
+/// Lets only callers with `right` reach these methods of a route.
+pub fn only<S>(right: Right, methods: MethodRouter<S>) -> MethodRouter<S, Infallible>
+where
+    S: Clone + Send + Sync + 'static,
+{
+    methods.route_layer(from_fn(move |request, next| hold_to(right, request, next)))
+}
+
+async fn hold_to(right: Right, request: Request, next: Next) -> Response {
+    let extensions = request.extensions();
+    let known = extensions.get::<Arc<Gate>>().zip(extensions.get::<Caller>());
+    // Nobody comes here past the gate: then nobody has a right.
+    let Some((gate, caller)) = known else { return nobody() };
+    if let Err(refused) = gate.check(caller, right) {
+        gate.bounds.refusals.unauthorised.fetch_add(1, Ordering::Relaxed);
+        let path = request.uri().path();
+        if gate.bounds.is_told() {
+            tracing::warn!(path, "{}; of others only the count is told", refused.1);
+        } else {
+            tracing::debug!(path, "{}", refused.1);
+        }
+        return refused.into_response();
+    }
+    if right == Right::Operate {
+        let who = caller.name();
+        tracing::info!(who, method = %request.method(), path = request.uri().path(), "order");
+    }
+    next.run(request).await
+}
+
+fn nobody() -> Response {
+    Refused(StatusCode::FORBIDDEN, "nobody was let in".into()).into_response()
+}
+
+/// What every request passes: its certificate is still good, no foreign page has sent it, its peer does
+/// not ask too often, and its body is there, whole, in time and not too long.
+pub(super) async fn admit(gate: Arc<Gate>, mut request: Request, next: Next) -> Response {
+    let Some((caller, party)) = request.extensions().get::<(Caller, Party)>().cloned() else {
+        return nobody();
+    };
+    if !caller.is_still_good() {
+        let why = "the certificate is no longer good".into();
+        return closing(Refused(StatusCode::UNAUTHORIZED, why).into_response());
+    }
+    // Before it costs a token: what a page sends takes nothing from this machine's own clients.
+    if let Err(refused) = origin::check(&caller, &gate.allowed_hosts, &request) {
+        gate.bounds.refusals.foreign.fetch_add(1, Ordering::Relaxed);
+        let path = request.uri().path();
+        if gate.bounds.is_told() {
+            tracing::warn!(path, "{}; of others only the count is told", refused.1);
+        } else {
+            tracing::debug!(path, "{}", refused.1);
+        }
+        return closing(refused.into_response());
+    }
+    // Nothing that others do, or that it did itself, may hold an alert back.
+    let alert = request.uri().path() == "/v1/alert" && gate.check(&caller, Right::Alert).is_ok();
+    if !alert && !gate.bounds.may_ask(&party) {
+        gate.bounds.refusals.too_many.fetch_add(1, Ordering::Relaxed);
+        let mut answer =
+            Refused(StatusCode::TOO_MANY_REQUESTS, "too many requests".into()).into_response();
+        answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        return answer;
+    }
+    let (parts, body) = request.into_parts();
+    let too_long = || {
+        let why = format!("no whole body of at most {} bytes", gate.body_bytes_max);
+        closing(Refused(StatusCode::PAYLOAD_TOO_LARGE, why).into_response())
+    };
+    if body.size_hint().lower() > gate.body_bytes_max as u64 {
+        return too_long();
+    }
+    request = match timeout(BODY_WITHIN, to_bytes(body, gate.body_bytes_max)).await {
+        Ok(Ok(bytes)) => Request::from_parts(parts, Body::from(bytes)),
+        Ok(Err(_)) => return too_long(),
+        Err(_) => {
+            let why = format!("the body was not there within {} s", BODY_WITHIN.as_secs());
+            return closing(Refused(StatusCode::REQUEST_TIMEOUT, why).into_response());
+        }
+    };
+    let pass = caller.pass(&gate);
+    request.extensions_mut().insert(caller);
+    request.extensions_mut().insert(gate);
+    let mut answer = next.run(request).await;
+    if let Some(pass) = pass {
+        answer.headers_mut().insert(PASS, pass);
+    }
+    answer
+}
+
+/// This was the connection's last answer.
+fn closing(mut answer: Response) -> Response {
+    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    answer
+}

@@ -1,0 +1,208 @@
+//! The log: lines to stderr, which systemd's journal reads.
+//!
+//! When the journal stalls, a write to stderr blocks. The control thread logs too, and must not wait for
+//! that: lines go through a bounded queue to a thread that writes them. Where there is no room a line is
+//! dropped and counted, and the next that is written says how many.
+
+use std::io::{self, Write};
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Lines that wait at most: seconds of a daemon that logs all it can.
+const LINES: usize = 1024;
+/// How long an ending process waits for its last lines to be written.
+const FLUSH_WITHIN: Duration = Duration::from_secs(1);
+
+/// Lines that were dropped since the process began.
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+/// How many lines found no room.
+pub fn dropped() -> u64 {
+    DROPPED.load(Ordering::Relaxed)
+}
+
+/// Logs to stderr from here on. `RUST_LOG` chooses the level; `info` is the default. Keep what it gives until
+/// the end: it waits for the last lines.
+#[must_use]
+pub fn start() -> Flush {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let (lines, flush) = queue(io::stderr(), &DROPPED);
+    // Fails only when a logger is there already, as in tests.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(lines)
+        .with_ansi(false)
+        .with_target(false)
+        .try_init();
+    flush
+}
+
+/// What waits for the last lines when it is dropped.
+pub struct Flush {
+    lines: SyncSender<Word>,
+    done: Receiver<()>,
+}
+
+impl Drop for Flush {
+    fn drop(&mut self) {
+        // With no room there is a stall: nothing is waited for.
+        if self.lines.try_send(Word::End).is_ok() {
+            let _ = self.done.recv_timeout(FLUSH_WITHIN);
+        }
+    }
+}
+
+enum Word {
+    Line(Vec<u8>),
+    End,
+}
+
+/// A queue to a thread that writes to `to`.
+fn queue(to: impl Write + Send + 'static, dropped: &'static AtomicU64) -> (Lines, Flush) {
+    let (lines, inbox) = sync_channel(LINES);
+    let (ended, done) = channel();
+    let work = move || write(to, &inbox, &ended, dropped);
+    // Without a thread nothing is logged, and all of it counts as dropped.
+    let _ = thread::Builder::new().name("log".into()).spawn(work);
+    (Lines { lines: lines.clone(), dropped }, Flush { lines, done })
+}
+
+fn write(mut to: impl Write, inbox: &Receiver<Word>, ended: &Sender<()>, dropped: &AtomicU64) {
+    let mut told = 0;
+    while let Ok(word) = inbox.recv() {
+        let missing = dropped.load(Ordering::Relaxed);
+        // A log that cannot be written has nobody to tell.
+        if missing > told {
+            let _ =
+                writeln!(to, " WARN log lines dropped, stderr stalled count={}", missing - told);
+            told = missing;
+        }
+        match word {
+            Word::Line(line) => drop(to.write_all(&line)),
+            Word::End => drop(ended.send(())),
+        }
+    }
+}
+
+/// Where lines are left.
+#[derive(Clone)]
+struct Lines {
+    lines: SyncSender<Word>,
+    dropped: &'static AtomicU64,
+}
+
+/// One line; it is left when it is dropped.
+struct Line {
+    text: Vec<u8>,
+    to: Lines,
+}
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = Line;
+
+    fn make_writer(&'a self) -> Line {
+        Line { text: vec![], to: self.clone() }
+    }
+}
+
+impl Write for Line {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.text.extend_from_slice(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let text = mem::take(&mut self.text);
+        if !text.is_empty() && self.to.lines.try_send(Word::Line(text)).is_err() {
+            self.to.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex, MutexGuard};
+
+    use super::*;
+    use crate::lock;
+
+    /// A journal that stalls while somebody holds its door.
+    #[derive(Clone, Default)]
+    struct Journal(Arc<Mutex<()>>, Arc<Mutex<String>>);
+
+    impl Journal {
+        fn stall(&self) -> MutexGuard<'_, ()> {
+            lock(&self.0)
+        }
+        fn text(&self) -> String {
+            lock(&self.1).clone()
+        }
+    }
+
+    impl Write for Journal {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            let _open = lock(&self.0);
+            lock(&self.1).push_str(&String::from_utf8_lossy(text));
+            Ok(text.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn log(lines: &Lines, n: usize) {
+        let mut line = lines.make_writer();
+        writeln!(line, "line {n}").unwrap();
+    }
+
+    #[test]
+    fn a_stalled_journal_holds_nobody_up_and_what_is_lost_is_told() {
+        static DROPPED: AtomicU64 = AtomicU64::new(0);
+        let journal = Journal::default();
+        let (lines, flush) = queue(journal.clone(), &DROPPED);
+        let stalled = journal.stall();
+        // Would never return, were a line waited for: the door is ours.
+        for n in 0..LINES + 100 {
+            log(&lines, n);
+        }
+        let lost = DROPPED.load(Ordering::Relaxed);
+        // The writer may hold one.
+        assert!(lost == 100 || lost == 99, "{lost}");
+        drop(stalled);
+        while !journal.text().contains("dropped") {
+            thread::yield_now();
+        }
+        log(&lines, 7777);
+        drop(flush);
+        let text = journal.text();
+        assert!(text.contains(&format!("count={lost}")), "{text}");
+        assert!(text.contains("line 0\n") && text.ends_with("line 7777\n"), "{text}");
+        assert_eq!(text.matches("line ").count(), LINES + 100 - lost as usize + 1);
+    }
+
+    #[test]
+    fn an_end_waits_for_the_last_line_but_not_for_ever() {
+        static DROPPED: AtomicU64 = AtomicU64::new(0);
+        let journal = Journal::default();
+        let (lines, flush) = queue(journal.clone(), &DROPPED);
+        log(&lines, 1);
+        drop(flush);
+        assert_eq!(journal.text(), "line 1\n");
+        let (lines, flush) = queue(journal.clone(), &DROPPED);
+        let _stalled = journal.stall();
+        log(&lines, 2);
+        drop(flush);
+    }
+}

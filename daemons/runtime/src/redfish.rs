@@ -1,0 +1,161 @@
+//! Power sensors that a BMC has, by Redfish: supplies of a chassis, and a server's draw.
+//!
+//! One client for each BMC, however many of its sensors are used: BMCs have room for few sessions, and
+//! answer one question at a time.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use ballast_bmc::BmcError;
+use ballast_bmc::redfish::{Redfish, SupplyReading};
+use ballast_hw::{Sampled, Sensor, SensorError, SupplySensor};
+use ballast_types::{Instant, Supply, SupplyState, Watts};
+
+use crate::config::{BmcAddress, RedfishConfig};
+use crate::lock;
+
+/// How long an ending daemon waits for sessions to be ended.
+const END_WITHIN: Duration = Duration::from_secs(1);
+
+/// The BMCs that are read. When this is dropped their sessions are ended, and their sensors fail.
+#[derive(Debug)]
+pub struct Bmcs {
+    config: RedfishConfig,
+    open: Vec<(BmcAddress, Arc<Bmc>)>,
+}
+
+/// One BMC.
+#[derive(Debug)]
+struct Bmc(Mutex<State>);
+
+struct State {
+    /// `None` at the end.
+    client: Option<Redfish>,
+    /// What it said of its supplies when it was last asked, and when that was.
+    supplies: Option<(Instant, Result<Vec<SupplyReading>, String>)>,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("supplies", &self.supplies).finish_non_exhaustive()
+    }
+}
+
+/// One power supply as its BMC tells of it.
+#[derive(Debug)]
+pub struct RedfishSupply {
+    bmc: Arc<Bmc>,
+    id: String,
+}
+
+/// A server's draw as its BMC tells it. There is no time stamp: only a value that moves is a new one.
+#[derive(Debug)]
+pub struct RedfishMeter(Arc<Bmc>);
+
+impl Bmcs {
+    /// None yet; all are reached as `config` says.
+    #[must_use]
+    pub fn new(config: &RedfishConfig) -> Self {
+        Self { config: config.clone(), open: vec![] }
+    }
+
+    /// The supply `id` of the BMC at `address`; it is asked at the first read.
+    ///
+    /// # Errors
+    /// If the credentials or the authority's file cannot be used.
+    pub fn supply(&mut self, address: &BmcAddress, id: &str) -> anyhow::Result<RedfishSupply> {
+        Ok(RedfishSupply { bmc: self.bmc(address)?, id: id.to_owned() })
+    }
+
+    /// The draw of the server that the BMC at `address` is of; it is asked at the first read.
+    ///
+    /// # Errors
+    /// If the credentials or the authority's file cannot be used.
+    pub fn meter(&mut self, address: &BmcAddress) -> anyhow::Result<RedfishMeter> {
+        Ok(RedfishMeter(self.bmc(address)?))
+    }
+
+    fn bmc(&mut self, address: &BmcAddress) -> anyhow::Result<Arc<Bmc>> {
+        if let Some((_, bmc)) = self.open.iter().find(|(open, _)| open == address) {
+            return Ok(Arc::clone(bmc));
+        }
+        let client = Some(self.config.client(address)?);
+        let bmc = Arc::new(Bmc(Mutex::new(State { client, supplies: None })));
+        self.open.push((address.clone(), Arc::clone(&bmc)));
+        Ok(bmc)
+    }
+}
+
+impl Drop for Bmcs {
+    fn drop(&mut self) {
+        let end = |(_, bmc): (_, Arc<Bmc>)| thread::spawn(move || drop(bmc.lock().client.take()));
+        wait_for_end(&self.open.drain(..).map(end).collect::<Vec<_>>());
+    }
+}
+
+/// Waits a little for threads that end sessions: a BMC that does not answer must not hold up an end.
+pub fn wait_for_end(threads: &[JoinHandle<()>]) {
+    let until = std::time::Instant::now() + END_WITHIN;
+    while std::time::Instant::now() < until && !threads.iter().all(JoinHandle::is_finished) {
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+impl Bmc {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.0)
+    }
+}
+
+impl State {
+    fn ask<T>(
+        &mut self,
+        what: impl FnOnce(&mut Redfish) -> Result<T, BmcError>,
+    ) -> Result<T, String> {
+        let client = self.client.as_mut().ok_or("its session was ended")?;
+        what(client).map_err(|error| error.to_string())
+    }
+}
+
+impl Sensor for RedfishMeter {
+    fn read(&mut self, _: Instant) -> Result<Sampled, SensorError> {
+        let watts = self.0.lock().ask(Redfish::power).map_err(SensorError::Device)?;
+        Ok(watts.into())
+    }
+}
+
+impl SupplySensor for RedfishSupply {
+    /// Supplies of one BMC that are asked for at once share its answer.
+    fn read(&mut self, now: Instant) -> Result<(Supply, Option<u64>), SensorError> {
+        let mut bmc = self.bmc.lock();
+        let all = match bmc.supplies.take() {
+            Some((at, all)) if at >= now => bmc.supplies.insert((at, all)),
+            _ => {
+                let all = bmc.ask(Redfish::supplies);
+                bmc.supplies.insert((now, all))
+            }
+        };
+        let all = all.1.as_ref().map_err(|why| SensorError::Device(why.clone()))?;
+        let Some(found) = all.iter().find(|supply| supply.id == self.id) else {
+            // One that is not listed may have another name, or not be found yet: not "draws nothing".
+            let ids: Vec<_> = all.iter().map(|supply| supply.id.as_str()).collect();
+            let why = format!("the BMC has no supply {:?}, but {}", self.id, ids.join(", "));
+            return Err(SensorError::Device(why));
+        };
+        Ok((read(found)?, None))
+    }
+}
+
+fn read(told: &SupplyReading) -> Result<Supply, SensorError> {
+    let missing = |why: &str| Err(SensorError::Device(why.to_owned()));
+    let input = match told.state {
+        SupplyState::Failed if told.input.is_none() => {
+            return missing("it has failed and has no input power: it may carry load all the same");
+        }
+        SupplyState::Absent => Some(Watts::ZERO),
+        SupplyState::Unknown => return missing("its Status does not tell how it is"),
+        _ => told.input,
+    };
+    Ok(Supply { state: told.state, input })
+}

@@ -1,0 +1,162 @@
+//! Power sensors on threads of their own, and what operators see of them.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::lock;
+use ballast_types::Instant;
+use ballast_types::wire::SensorStatus;
+
+/// One sensor as operators see it. Its reader tells it what it does; anybody may ask.
+#[derive(Clone, Debug)]
+pub struct Gauge(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    name: String,
+    /// A read that takes longer counts as missing until it ends.
+    deadline: Duration,
+    /// When the read under way began.
+    asked_at: Option<Instant>,
+    taken_at: Option<Instant>,
+    refresh: Option<Duration>,
+    faults: u64,
+    problem: Option<String>,
+    /// Why its readings are worth less than they could be: the configured times, a line not learnt yet.
+    advice: Option<String>,
+}
+
+/// What came of one read: when the value was produced, or why there is none.
+pub type Outcome<'a> = Result<Instant, &'a dyn std::fmt::Display>;
+
+impl Gauge {
+    /// A sensor that has not been read yet.
+    pub fn new(name: String, deadline: Duration) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            name,
+            deadline,
+            asked_at: None,
+            taken_at: None,
+            refresh: None,
+            faults: 0,
+            problem: None,
+            advice: None,
+        })))
+    }
+
+    fn with<T>(&self, what: impl FnOnce(&mut State) -> T) -> T {
+        what(&mut lock(&self.0))
+    }
+
+    /// A read begins.
+    pub fn asked(&self, now: Instant) {
+        self.with(|state| state.asked_at = Some(now));
+    }
+
+    /// A read has ended.
+    pub fn answered(&self, outcome: Outcome<'_>, refresh: Option<Duration>) {
+        self.with(|state| {
+            state.asked_at = None;
+            state.refresh = refresh;
+            match outcome {
+                Ok(taken_at) => (state.taken_at, state.problem) = (Some(taken_at), None),
+                Err(why) => {
+                    state.faults = state.faults.saturating_add(1);
+                    state.problem = Some(why.to_string());
+                }
+            }
+        });
+    }
+
+    /// A read has ended with the value that was there before.
+    pub fn unmoved(&self) {
+        self.with(|state| (state.asked_at, state.problem) = (None, None));
+    }
+
+    /// A reading was refused; what is known stays.
+    pub fn refused(&self) {
+        self.with(|state| state.faults = state.faults.saturating_add(1));
+    }
+
+    /// Why its readings are worth less than they could be, if they are; logged when that changes.
+    pub fn advise(&self, advice: Option<String>) {
+        self.with(|state| {
+            if advice != state.advice {
+                if let Some(advice) = &advice {
+                    tracing::warn!(sensor = state.name, advice, "sensor");
+                }
+                state.advice = advice;
+            }
+        });
+    }
+
+    /// Since when the read under way is taken for missing, if it is.
+    pub fn overdue(&self, now: Instant) -> Option<Duration> {
+        self.with(|state| state.overdue(now))
+    }
+
+    /// The sensor at `now`.
+    pub fn status(&self, now: Instant) -> SensorStatus {
+        let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        self.with(|state| SensorStatus {
+            sensor: state.name.clone(),
+            refresh_ms: state.refresh.map(ms),
+            age_ms: state.taken_at.map(|at| ms(now.since(at))),
+            faults: state.faults,
+            problem: state.problem(now),
+        })
+    }
+
+    /// What an operator should look at.
+    pub fn alarms(&self, now: Instant) -> Vec<String> {
+        self.with(|state| {
+            let found = [state.problem(now), state.advice.clone()];
+            found.into_iter().flatten().map(|what| format!("{}: {what}", state.name)).collect()
+        })
+    }
+}
+
+impl State {
+    fn overdue(&self, now: Instant) -> Option<Duration> {
+        self.asked_at.map(|at| now.since(at)).filter(|taken| *taken > self.deadline)
+    }
+
+    fn problem(&self, now: Instant) -> Option<String> {
+        let late = self.overdue(now).map(|taken| format!("no answer for {} ms", taken.as_millis()));
+        late.or_else(|| self.problem.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Instant = Instant::from_millis;
+
+    #[test]
+    fn a_read_past_its_deadline_is_a_problem_until_it_ends() {
+        let gauge = Gauge::new("rapl".into(), Duration::from_millis(1500));
+        assert_eq!(gauge.status(MS(9)).age_ms, None);
+        gauge.asked(MS(1000));
+        assert_eq!((gauge.overdue(MS(2500)), gauge.alarms(MS(2500))), (None, vec![]));
+        assert!(gauge.overdue(MS(2501)).is_some());
+        assert_eq!(gauge.alarms(MS(6000)), ["rapl: no answer for 5000 ms"]);
+        // It answers after five seconds: what it says is as old as the question.
+        gauge.answered(Ok(MS(1000)), None);
+        let status = gauge.status(MS(6000));
+        assert_eq!((status.age_ms, status.problem, status.faults), (Some(5000), None, 0));
+    }
+
+    #[test]
+    fn faults_are_counted_and_told_until_a_value_comes() {
+        let gauge = Gauge::new("psu".into(), Duration::from_secs(1));
+        gauge.answered(Err(&"EIO"), None);
+        gauge.answered(Err(&"zero"), None);
+        gauge.advise(Some("slower".into()));
+        assert_eq!(gauge.alarms(MS(5)), ["psu: zero", "psu: slower"]);
+        gauge.answered(Ok(MS(5)), Some(Duration::from_secs(1)));
+        gauge.advise(None);
+        let status = gauge.status(MS(6));
+        assert_eq!((status.faults, status.refresh_ms, status.problem), (2, Some(1000), None));
+    }
+}

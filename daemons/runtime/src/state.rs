@@ -1,0 +1,237 @@
+//! Small files that outlive the process.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use ballast_hw::durable;
+use ballast_types::wire::{Event, EventKind};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::events::Events;
+use crate::{clock, lock as mutex};
+
+/// Writes `value` as JSON so that a reader, or a crash, sees the old or the new text, never half.
+///
+/// On return it is on disk; see [`durable::replace`].
+///
+/// # Errors
+/// What the file system says, with the path.
+pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    let named =
+        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    durable::replace(path, &serde_json::to_vec_pretty(value)?).map_err(named)
+}
+
+/// Reads what [`write`] wrote; `None` when there is nothing.
+///
+/// A file that cannot be understood is kept as `….bad`, where the disk lets it be, and named in the log: the daemon starts
+/// as if there had been none.
+///
+/// # Errors
+/// When the file is there and cannot be read.
+pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    let named =
+        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(named(error)),
+    };
+    match serde_json::from_slice(&text) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => {
+            let aside = path.with_extension("bad");
+            tracing::error!(
+                path = %path.display(), aside = %aside.display(), %error,
+                "state file cannot be understood; set aside"
+            );
+            if let Err(error) = fs::rename(path, &aside) {
+                tracing::error!(path = %path.display(), %error, "not set aside");
+            }
+            Ok(None)
+        }
+    }
+}
+
+/// Takes the state folder for this process alone, until the file is dropped.
+///
+/// # Errors
+/// When another process has it, with the path.
+pub fn lock(folder: &Path) -> io::Result<durable::Lock> {
+    durable::lock(folder).map_err(|error| {
+        let folder = folder.display();
+        match error.kind() {
+            ErrorKind::WouldBlock => io::Error::new(
+                ErrorKind::AddrInUse,
+                format!("{folder}: {error}: another daemon runs on this state_dir"),
+            ),
+            kind => io::Error::new(kind, format!("{folder}: {error}")),
+        }
+    })
+}
+
+/// What the disk does not take at present: alarms in status, events when it begins, metrics.
+#[derive(Clone, Default)]
+pub struct DiskFaults {
+    /// By what is not written: why.
+    now: Arc<Mutex<BTreeMap<&'static str, String>>>,
+    dropped_steps: Arc<AtomicU64>,
+    events: Events,
+}
+
+impl DiskFaults {
+    /// None yet; new ones become `events`.
+    pub fn new(events: Events) -> Self {
+        Self { events, ..Self::default() }
+    }
+
+    /// `what` cannot be written, and why; or (`None`) it was.
+    pub fn note(&self, what: &'static str, why: Option<String>) {
+        let mut now = mutex(&self.now);
+        let Some(why) = why else {
+            if now.remove(what).is_some() {
+                tracing::info!(what, "written again");
+            }
+            return;
+        };
+        let alarm = alarm(what, &why);
+        if now.insert(what, why).is_none() {
+            self.events
+                .push(Event { at_ns: clock::now(), kind: EventKind::Alarm { message: alarm } });
+        }
+    }
+
+    /// What an operator should know.
+    pub fn alarms(&self) -> Vec<String> {
+        mutex(&self.now).iter().map(|(what, why)| alarm(what, why)).collect()
+    }
+
+    /// What cannot be written, by name.
+    pub fn unwritten(&self) -> Vec<&'static str> {
+        mutex(&self.now).keys().copied().collect()
+    }
+
+    /// One step was not recorded.
+    pub fn count_dropped_step(&self) {
+        self.dropped_steps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Steps that were not recorded.
+    pub fn dropped_steps(&self) -> u64 {
+        self.dropped_steps.load(Ordering::Relaxed)
+    }
+}
+
+fn alarm(what: &str, why: &str) -> String {
+    format!("{what} not written: {why}")
+}
+
+/// After a write has failed, until the next try.
+pub const RETRY: Duration = Duration::from_secs(1);
+
+/// Writes the newest of what a daemon remembers, on a thread of its own: an fsync must delay nothing.
+pub struct Keeper<T> {
+    newest: Option<Sender<T>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl<T: Serialize + Send + 'static> Keeper<T> {
+    /// Starts the thread. `what` names the file in alarms: what the disk refuses is tried again.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(path: PathBuf, what: &'static str, faults: DiskFaults) -> io::Result<Self> {
+        let (newest, inbox) = mpsc::channel::<T>();
+        let writer = thread::Builder::new().name("keeper".into()).spawn(move || {
+            while let Ok(value) = inbox.recv() {
+                let mut value = inbox.try_iter().last().unwrap_or(value);
+                while let Err(error) = write(&path, &value) {
+                    faults.note(what, Some(error.to_string()));
+                    match inbox.recv_timeout(RETRY) {
+                        Ok(newer) => value = inbox.try_iter().last().unwrap_or(newer),
+                        Err(RecvTimeoutError::Timeout) => {}
+                        Err(RecvTimeoutError::Disconnected) => return,
+                    }
+                }
+                faults.note(what, None);
+            }
+        })?;
+        Ok(Self { newest: Some(newest), writer: Some(writer) })
+    }
+
+    /// Leaves a newer value.
+    pub fn keep(&self, value: T) {
+        if let Some(newest) = &self.newest {
+            // Fails only when the writer has panicked.
+            let _ = newest.send(value);
+        }
+    }
+}
+
+impl<T> Drop for Keeper<T> {
+    /// Waits until the newest is on disk.
+    fn drop(&mut self) {
+        self.newest = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_survives_and_a_damaged_file_is_set_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory.json");
+        assert_eq!(read::<Vec<u8>>(&path).unwrap(), None);
+        write(&path, &vec![1u8, 2]).unwrap();
+        assert_eq!(read::<Vec<u8>>(&path).unwrap(), Some(vec![1, 2]));
+        fs::write(&path, "[1,").unwrap();
+        assert_eq!(read::<Vec<u8>>(&path).unwrap(), None);
+        assert_eq!(fs::read_to_string(path.with_extension("bad")).unwrap(), "[1,");
+    }
+
+    #[test]
+    fn what_the_disk_refuses_is_an_alarm_and_the_newest_is_written_when_there_is_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("away/memory.json");
+        let faults = DiskFaults::default();
+        let keeper = Keeper::start(path.clone(), "memory", faults.clone()).unwrap();
+        let wait = |what: &str, done: &dyn Fn() -> bool| {
+            let begun = std::time::Instant::now();
+            while !done() {
+                assert!(begun.elapsed() < Duration::from_secs(20), "never: {what}");
+                thread::sleep(Duration::from_millis(5));
+            }
+        };
+        keeper.keep(1u8);
+        wait("an alarm", &|| faults.alarms().iter().any(|it| it.contains("memory not written")));
+        keeper.keep(2);
+        assert_eq!(faults.unwritten(), ["memory"]);
+        fs::create_dir(folder.path().join("away")).unwrap();
+        wait("it is over", &|| faults.alarms().is_empty());
+        assert_eq!(read::<u8>(&path).unwrap(), Some(2));
+        assert_eq!(faults.events.subscribe().0.len(), 1, "told once");
+    }
+
+    #[test]
+    fn a_folder_is_locked_even_where_no_file_can_be_made() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("lock")).unwrap();
+        let held = lock(folder.path()).unwrap();
+        assert_eq!(lock(folder.path()).unwrap_err().kind(), ErrorKind::AddrInUse);
+        drop(held);
+        lock(folder.path()).unwrap();
+    }
+}
