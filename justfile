@@ -47,7 +47,7 @@ experiments *ARGS:
 
 # The agent on a real kernel, in a Debian guest under QEMU's emulation: docs/guest.md.
 guest *ARGS: deb
-    cargo run --release --locked --package ballast-guest -- {{ARGS}}
+    cargo run --release --locked --package ballast-testbed --bin guest -- {{ARGS}}
 
 # The planner's SQL query on Spark: needs Python 3, Java 17 and 500 MB; not part of CI. docs/planner.md
 spark-check:

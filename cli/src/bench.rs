@@ -26,13 +26,13 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep, timeout};
 
-use crate::demo::config::CHASSIS;
-use crate::demo::events::{Heard, Quantiles, follow};
-use crate::demo::processes::{Process, Usage};
-use crate::demo::stage::{Folder, Play, Stage, client};
 use crate::demo::stop;
 use crate::rig::{self, LoadArgs};
 use crate::{say, tell};
+use ballast_testbed::config::CHASSIS;
+use ballast_testbed::events::{Heard, Quantiles, follow};
+use ballast_testbed::processes::{Process, Usage};
+use ballast_testbed::stage::{Folder, Play, Stage, client};
 
 /// What the issue asks for.
 const TARGET_P99_MS: f64 = 10.0;

@@ -1,15 +1,15 @@
 //! `ballast certs`: a small authority on disk.
 
-use std::fs::{self, DirBuilder, File};
-use std::io::{ErrorKind, Write as _};
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use ballast_runtime::tls::authority::{Authority, Pair};
+use ballast_runtime::tls::authority::Authority;
 use ballast_types::{ChassisId, PeerName, Role, ServerId};
 use clap::Args;
 
@@ -121,7 +121,7 @@ pub(crate) fn run(args: &CertsArgs) -> anyhow::Result<ExitCode> {
     for ((role, address), stem) in all.iter().zip(&stems) {
         let addresses = address.as_slice();
         let pair = authority.issue(std::slice::from_ref(role), addresses, DAY * args.days)?;
-        write(&args.dir, stem, &pair)?;
+        pair.create(&args.dir, stem)?;
         let place = match role {
             Role::Chassis(_) => "to the chassis manager: /etc/ballast/tls, [tls] of chassis.toml",
             Role::Agent(_) => "to that server: /etc/ballast/tls, [tls] of its agent.toml",
@@ -146,7 +146,7 @@ fn authority(dir: &Path) -> anyhow::Result<Authority> {
         Ok(_) => bail!("{} is there, and ca.crt is not", path.display()),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let (authority, pair) = Authority::new(DAY * AUTHORITY_DAYS)?;
-            write(dir, "ca", &pair)?;
+            pair.create(dir, "ca")?;
             Ok(authority)
         }
         Err(error) => Err(error).with_context(|| path.display().to_string()),
@@ -159,18 +159,6 @@ fn certificate(dir: &Path, stem: &str) -> PathBuf {
 
 fn key(dir: &Path, stem: &str) -> PathBuf {
     dir.join(format!("{stem}.key"))
-}
-
-/// Writes a pair; nothing is ever overwritten, and a key is never readable by others.
-pub(crate) fn write(dir: &Path, stem: &str, pair: &Pair) -> anyhow::Result<()> {
-    let files =
-        [(key(dir, stem), &pair.key, 0o600), (certificate(dir, stem), &pair.certificate, 0o644)];
-    for (path, text, mode) in files {
-        let file = File::options().write(true).create_new(true).mode(mode).open(&path);
-        let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
-        written.with_context(|| path.display().to_string())?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

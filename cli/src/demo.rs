@@ -1,10 +1,6 @@
 //! `ballast demo`: a rig and real daemons as processes, watched for a while, summed up, and cleared away.
 
 mod args;
-pub(crate) mod config;
-pub(crate) mod events;
-pub(crate) mod processes;
-pub(crate) mod stage;
 mod summary;
 mod view;
 
@@ -22,9 +18,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 pub(crate) use args::{ControlArgs, DemoArgs, PolicyArg, SharesArg, positive};
-use events::{Heard, Quantiles, follow, reaction};
-use processes::Usage;
-use stage::{Folder, Play, Stage};
+use ballast_testbed::events::{Heard, Quantiles, follow, reaction};
+use ballast_testbed::processes::{Process, Usage};
+use ballast_testbed::stage::{Folder, Play, Stage, client};
 use summary::{Observed, Setting, Summary, TraceScale, Truth};
 use view::Live;
 
@@ -175,7 +171,7 @@ struct Watch {
 
 impl Watch {
     fn new(stage: &Stage, args: &DemoArgs, start: &Truth) -> anyhow::Result<Self> {
-        let client = stage::client()?;
+        let client = client()?;
         let heard = Heard::default();
         let mut followers = JoinSet::new();
         let chassis = stage.chassis.clone().context("there is no chassis manager")?;
@@ -185,7 +181,7 @@ impl Watch {
         }
         let screen =
             (!args.json && std::io::stdout().is_terminal()).then(Screen::open).transpose()?;
-        let usage: Vec<_> = stage.fleet.agents.iter().map(processes::Process::usage).collect();
+        let usage: Vec<_> = stage.fleet.agents.iter().map(Process::usage).collect();
         Ok(Self {
             seconds: args.seconds as f64,
             client,

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ballast_rig::Rig;
 use ballast_sim::load::{Profile, Series};
 use ballast_sim::plant::{Load, Plant, PlantSpec};
 use ballast_sim::scenario::{DemoOptions, TraceScale, default_budget, demo, trace_scales};
 use ballast_sim::trace::{ReadOptions, Trace};
+use ballast_testbed::rig::Rig;
 use ballast_types::Watts;
 use clap::Args;
 

@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ballast_tests::bmc::{Generation, MockBmc, Model, PASSWORD, USERNAME};
-use ballast_tests::{Lab, steady};
+use ballast_testbed::lab::bmc::{Generation, MockBmc, Model, PASSWORD, USERNAME};
+use ballast_testbed::lab::{Lab, steady};
 use ballast_types::wire::Slot;
 use serde_json::json;
 

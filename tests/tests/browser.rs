@@ -1,7 +1,7 @@
 //! What a page in a browser can send to real daemons, without a browser: its headers.
 
-use ballast_tests::place::PlaceLab;
-use ballast_tests::{Lab, json_client, steady};
+use ballast_testbed::lab::place::PlaceLab;
+use ballast_testbed::lab::{Lab, json_client, steady};
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 

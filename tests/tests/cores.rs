@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ballast_tests::{Lab, steady};
+use ballast_testbed::lab::{Lab, steady};
 use ballast_types::VmClass;
 
 const CPUS: u32 = 40;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ballast_runtime::config::EXIT_CONFIG;
-use ballast_tests::{Lab, PATIENCE, steady};
+use ballast_testbed::lab::{Lab, PATIENCE, steady};
 use ballast_types::wire::{AgentState, BudgetAnswer, ChassisState, Report, Slot};
 use nix::sys::signal::Signal;
 use reqwest::Client;
@@ -360,7 +360,7 @@ fn the_demo_prints_its_figures_and_leaves_nothing_behind() {
 
 #[test]
 fn a_demo_that_is_interrupted_ends_cleanly() {
-    let child = std::process::Command::new(ballast_tests::ballast())
+    let child = std::process::Command::new(ballast_testbed::lab::ballast())
         .args(["demo", "--servers", "2", "--seconds", "60", "--json"])
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ballast_tests::{Lab, steady};
+use ballast_testbed::lab::{Lab, steady};
 use ballast_types::VmClass;
 use ballast_types::wire::Report;
 use reqwest::Client;

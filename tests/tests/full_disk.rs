@@ -7,9 +7,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ballast_rig::server_root;
-use ballast_tests::place::PlaceLab;
-use ballast_tests::{Lab, steady};
+use ballast_testbed::lab::place::PlaceLab;
+use ballast_testbed::lab::{Lab, steady};
+use ballast_testbed::rig::server_root;
 use ballast_types::ServerId;
 use serde_json::{Value, json};
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ballast_tests::Lab;
-use ballast_tests::kubernetes::{ApiServer, recorded};
-use ballast_tests::place::PlaceLab;
+use ballast_testbed::lab::Lab;
+use ballast_testbed::lab::kubernetes::{ApiServer, recorded};
+use ballast_testbed::lab::place::PlaceLab;
 use ballast_types::wire::KubernetesStatus;
 use serde_json::{Value, json};
 

@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use ballast_runtime::EXIT_LIVE;
-use ballast_tests::{Lab, ballast, steady};
+use ballast_testbed::lab::{Lab, ballast, steady};
 use ballast_types::wire::AgentState;
 
 type Limits = BTreeMap<PathBuf, String>;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use ballast_hw::{CpuList, Cpufreq, Floor, RaplCap, Root, WRITES};
-use ballast_tests::{Lab, machines};
+use ballast_testbed::lab::{Lab, machines};
 use ballast_types::{Cap as _, Core, Watts};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};

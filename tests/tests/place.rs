@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use ballast_predict::{ModelFile, Reply, Request};
-use ballast_tests::Lab;
-use ballast_tests::place::{Caller, PlaceLab, model};
+use ballast_testbed::lab::Lab;
+use ballast_testbed::lab::place::{Caller, PlaceLab, model};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 

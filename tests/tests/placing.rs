@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use ballast_tests::place::{Caller, PlaceLab};
+use ballast_testbed::lab::place::{Caller, PlaceLab};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Real daemons with `policy = "predictive"` and `shares = "critical-first"`.
 
-use ballast_tests::{Lab, steady};
+use ballast_testbed::lab::{Lab, steady};
 use ballast_types::wire::{AgentState, SharePolicy};
 
 /// The rig's counters move every 10 ms, and on a busy machine late: its windows are longer than a real

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ballast_rig::{OWN_LOAD, load_file, server_root};
 use ballast_runtime::EXIT_LIVE;
-use ballast_tests::{Lab, ballast, steady};
+use ballast_testbed::lab::{Lab, ballast, steady};
+use ballast_testbed::rig::{OWN_LOAD, load_file, server_root};
 use ballast_types::{PowerModel, ServerId, Watts};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

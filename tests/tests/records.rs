@@ -5,8 +5,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::SystemTime;
 
 use ballast_agent::records::{Limits, Store, folder};
-use ballast_rig::{server_root, vm_cgroup};
-use ballast_tests::{Lab, steady};
+use ballast_testbed::lab::{Lab, steady};
+use ballast_testbed::rig::{server_root, vm_cgroup};
 use ballast_types::wire::VmStatus;
 use ballast_types::{ServerId, Slot, UsageRecord, VmClass, VmId, VmStart};
 

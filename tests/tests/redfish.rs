@@ -9,7 +9,7 @@ use ballast_bmc::redfish::{Auth, Credentials, LimitState, Redfish, RedfishCap, S
 use ballast_hw::{PowerMeter, SensorError, SupplyMeter};
 use ballast_runtime::config::{BmcAddress, RedfishConfig};
 use ballast_runtime::redfish::Bmcs;
-use ballast_tests::bmc::{Generation, MockBmc, Model, PASSWORD, USERNAME};
+use ballast_testbed::lab::bmc::{Generation, MockBmc, Model, PASSWORD, USERNAME};
 use ballast_types::{Cap as _, Supply, SupplyState, Watts};
 use serde_json::{Value, json};
 

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ballast_rig::{METER_LABEL, METER_NAME, chassis_root, server_root, supply_hwmon};
-use ballast_tests::bmc::{Generation, MockBmc, Model, PASSWORD, USERNAME};
-use ballast_tests::{Lab, steady};
+use ballast_testbed::lab::bmc::{Generation, MockBmc, Model, PASSWORD, USERNAME};
+use ballast_testbed::lab::{Lab, steady};
+use ballast_testbed::rig::{METER_LABEL, METER_NAME, chassis_root, server_root, supply_hwmon};
 use ballast_types::ServerId;
 use ballast_types::wire::{AgentState, AgentStatus, ChassisState};
 use reqwest::Client;
@@ -74,7 +74,7 @@ fn a_chassis_that_sees_no_supply_holds_its_budget_by_what_it_is_told() {
     let until = |feeder: &mut Feeder<'_>, what: &str, done: &dyn Fn(&Lab) -> bool| {
         let began = Instant::now();
         while !done(feeder.lab) {
-            assert!(began.elapsed() < ballast_tests::PATIENCE, "never: {what}");
+            assert!(began.elapsed() < ballast_testbed::lab::PATIENCE, "never: {what}");
             // A reading that this machine has made late is refused.
             assert!(matches!(feeder.post(), 204 | 409));
             thread::sleep(Duration::from_millis(100));

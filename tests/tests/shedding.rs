@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ballast_tests::{Lab, steady};
+use ballast_testbed::lab::{Lab, steady};
 use ballast_types::wire::AgentStatus;
 use ballast_types::{OnExtreme, VmClass};
 

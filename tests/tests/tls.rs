@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 
 use ballast_runtime::config::EXIT_CONFIG;
-use ballast_tests::site::{Site, role_of};
-use ballast_tests::{Lab, steady};
+use ballast_testbed::lab::site::{Site, role_of};
+use ballast_testbed::lab::{Lab, steady};
 use ballast_types::wire::{AgentState, ChassisStatus, Slot, TlsStatus};
 use reqwest::Client;
 

@@ -19,10 +19,10 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::demo::events::Quantiles;
-use crate::demo::processes::{Process, free_addresses};
 use crate::demo::stop;
 use crate::{all_cores, tell};
+use ballast_testbed::events::Quantiles;
+use ballast_testbed::processes::{Process, free_addresses};
 
 /// The daemon answers within this, or has failed.
 const READY_WITHIN: Duration = Duration::from_secs(20);

@@ -23,9 +23,9 @@ use parquet::file::properties::WriterProperties;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::demo::processes::Usage;
 use crate::experiment::work;
 use crate::{all_cores, say, tell};
+use ballast_testbed::processes::Usage;
 
 /// Between two looks at how much memory the program uses.
 const LOOK: Duration = Duration::from_millis(20);

@@ -8,7 +8,7 @@ use ballast_types::wire::SharePolicy;
 use serde::{Deserialize, Serialize};
 
 use super::args::{ActuatorArg, PolicyArg};
-use super::events::Quantiles;
+use ballast_testbed::events::Quantiles;
 
 /// Core-seconds below the highest frequency, by what held the cores there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

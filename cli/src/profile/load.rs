@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use ballast_hw::{Domain, Root};
-use ballast_rig::{OWN_LOAD, load_file};
+use ballast_testbed::rig::{OWN_LOAD, load_file};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 

@@ -45,6 +45,23 @@ impl Pair {
         file.write_all(self.key.as_bytes())?;
         file.set_permissions(Permissions::from_mode(0o600))
     }
+
+    /// Writes `STEM.crt` and `STEM.key` into `dir`; nothing is ever overwritten, and a key is never
+    /// readable by others.
+    ///
+    /// # Errors
+    /// What the file system says, with the file's path.
+    pub fn create(&self, dir: &Path, stem: &str) -> io::Result<()> {
+        let files = [("key", &self.key, 0o600), ("crt", &self.certificate, 0o644)];
+        for (ending, text, mode) in files {
+            let path = dir.join(format!("{stem}.{ending}"));
+            let file = File::options().write(true).create_new(true).mode(mode).open(&path);
+            file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
+                io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+            })?;
+        }
+        Ok(())
+    }
 }
 
 /// An authority that signs certificates.

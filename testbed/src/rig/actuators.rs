@@ -14,10 +14,10 @@ use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use tracing::warn;
 
-use crate::error::RigError;
-use crate::files::{Publisher, read, retired};
-use crate::tree::{list, package_max_uw, slot_dir, slot_range_uw};
-use crate::{OWN_LOAD, chassis_root, server_root, vm_cgroup};
+use crate::rig::error::RigError;
+use crate::rig::files::{Publisher, read, retired};
+use crate::rig::tree::{list, package_max_uw, slot_dir, slot_range_uw};
+use crate::rig::{OWN_LOAD, chassis_root, server_root, vm_cgroup};
 
 /// Every file that daemons may write.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use ballast_sim::plant::{CpuStops, Plant, SupplyState};
 use ballast_types::{Instant, KiloHertz, Microjoules};
 
-use crate::error::RigError;
-use crate::files::Publisher;
-use crate::tree::{ENERGY_RANGE_UJ, microwatts, slot_dir, supply_dir};
-use crate::{chassis_root, server_root, vm_cgroup};
+use crate::rig::error::RigError;
+use crate::rig::files::Publisher;
+use crate::rig::tree::{ENERGY_RANGE_UJ, microwatts, slot_dir, supply_dir};
+use crate::rig::{chassis_root, server_root, vm_cgroup};
 
 /// Between two updates of energy and CPU time counters. Hardware counts every millisecond; readers here
 /// come five to ten times a second, so that a difference of theirs is true to a tenth.

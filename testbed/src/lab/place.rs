@@ -19,7 +19,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::{PATIENCE, ballast};
+use super::{PATIENCE, ballast};
 
 /// A model file of a small made fleet. Another seed gives another model.
 ///

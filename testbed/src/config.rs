@@ -8,25 +8,25 @@ use ballast_sim::replay::Control;
 use ballast_types::VmClass;
 
 /// The chassis's name in every demo.
-pub(crate) const CHASSIS: &str = "demo";
+pub const CHASSIS: &str = "demo";
 
 /// Where one daemon lives.
-pub(crate) struct Home<'a> {
+pub struct Home<'a> {
     /// Where it serves.
-    pub(crate) listen: SocketAddr,
+    pub listen: SocketAddr,
     /// Its part of the rig's tree.
-    pub(crate) root: &'a Path,
+    pub root: &'a Path,
     /// What it keeps.
-    pub(crate) state: &'a Path,
+    pub state: &'a Path,
     /// Where it records, if it does.
-    pub(crate) record: Option<&'a Path>,
+    pub record: Option<&'a Path>,
     /// Its certificate, if it also serves TLS: the path of its files without their endings.
-    pub(crate) tls: Option<&'a Path>,
+    pub tls: Option<&'a Path>,
 }
 
 impl Home<'_> {
     /// Where it serves TLS, if it does: beside its plain listener.
-    pub(crate) fn secret(&self) -> Option<SocketAddr> {
+    pub fn secret(&self) -> Option<SocketAddr> {
         self.tls.map(|_| SocketAddr::from(([127, 0, 0, 2], self.listen.port())))
     }
 }
@@ -67,12 +67,7 @@ fn home(home: &Home<'_>) -> String {
 }
 
 /// `agent.toml` of one server.
-pub(crate) fn agent(
-    at: &Home<'_>,
-    server: &ServerSpec,
-    meter: &SensorSpec,
-    control: &Control,
-) -> String {
+pub fn agent(at: &Home<'_>, server: &ServerSpec, meter: &SensorSpec, control: &Control) -> String {
     let model = &server.model;
     let mut text = format!(
         "# The agent of server {id}: throttles its low-priority cores when its chassis asks.\n\n\
@@ -115,8 +110,8 @@ pub(crate) fn agent(
         policy = quoted(&control.policy.name()),
         actuator = quoted(&control.actuator.name()),
         home = home(at),
-        name = quoted(&ballast_rig::METER_NAME),
-        label = quoted(&ballast_rig::METER_LABEL),
+        name = quoted(&crate::rig::METER_NAME),
+        label = quoted(&crate::rig::METER_LABEL),
         sample = meter.refresh.as_millis(),
         lag = meter.lag.as_millis(),
     );
@@ -135,14 +130,14 @@ pub(crate) fn agent(
             quoted(&class),
             vm.cores.len(),
             vm.throttle_order,
-            quoted(&ballast_rig::vm_cgroup(&vm.id)),
+            quoted(&crate::rig::vm_cgroup(&vm.id)),
         ));
     }
     text
 }
 
 /// `chassis.toml`.
-pub(crate) fn chassis(
+pub fn chassis(
     at: &Home<'_>,
     plant: &PlantSpec,
     agents: &[SocketAddr],
@@ -182,7 +177,7 @@ pub(crate) fn chassis(
     for (index, supply) in plant.supplies.iter().enumerate() {
         text.push_str(&format!(
             "[[supply]]\nhwmon = {}\nrated_w = {:?}\n\n",
-            quoted(&ballast_rig::supply_hwmon(index)),
+            quoted(&crate::rig::supply_hwmon(index)),
             supply.rated.as_f64(),
         ));
     }
@@ -196,7 +191,7 @@ pub(crate) fn chassis(
             quoted(&server.id),
             quoted(&format!("http://{agent}")),
             server.model.idle_w,
-            quoted(&ballast_rig::slot_label(&server.id)),
+            quoted(&crate::rig::slot_label(&server.id)),
         ));
     }
     text

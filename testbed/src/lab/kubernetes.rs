@@ -43,7 +43,7 @@ pub struct Model {
 /// When there is none.
 #[must_use]
 pub fn recorded(name: &str) -> String {
-    let path = format!("{}/kubernetes/{name}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/../tests/kubernetes/{name}", env!("CARGO_MANIFEST_DIR"));
     std::fs::read_to_string(path).expect("a recorded file")
 }
 

@@ -11,12 +11,12 @@ use siphasher::sip::SipHasher13;
 
 /// What the image is made of: a change of any of them makes a new one.
 const RECIPE: [(&str, &str); 6] = [
-    ("build-image", include_str!("../recipe/build-image")),
-    ("customize", include_str!("../recipe/customize")),
-    ("init", include_str!("../recipe/init")),
-    ("shell", include_str!("../recipe/shell")),
-    ("guest-shell.service", include_str!("../recipe/guest-shell.service")),
-    ("ssdt.asl", include_str!("../recipe/ssdt.asl")),
+    ("build-image", include_str!("recipe/build-image")),
+    ("customize", include_str!("recipe/customize")),
+    ("init", include_str!("recipe/init")),
+    ("shell", include_str!("recipe/shell")),
+    ("guest-shell.service", include_str!("recipe/guest-shell.service")),
+    ("ssdt.asl", include_str!("recipe/ssdt.asl")),
 ];
 
 /// What there is to run a guest with.
@@ -94,9 +94,9 @@ pub(crate) fn pack(packages: &Path, stage: &Path, payload: &Path) -> anyhow::Res
         fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
         Ok(())
     };
-    let vms = include_bytes!("../recipe/guest-vms.service");
+    let vms = include_bytes!("recipe/guest-vms.service");
     put("etc/systemd/system/guest-vms.service", 0o644, vms)?;
-    put("usr/local/sbin/guest-vms", 0o755, include_bytes!("../recipe/guest-vms"))?;
+    put("usr/local/sbin/guest-vms", 0o755, include_bytes!("recipe/guest-vms"))?;
     fs::create_dir_all(stage.join("root"))?;
     for name in ["ballast", "ballast-agent"] {
         fs::copy(package(packages, name)?, stage.join(format!("root/{name}.deb")))?;

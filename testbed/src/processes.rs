@@ -15,9 +15,9 @@ use nix::unistd::{Pid, SysconfVar, sysconf};
 const LOOK: Duration = Duration::from_millis(20);
 
 /// One process of the demo.
-pub(crate) struct Process {
+pub struct Process {
     /// What it is, for messages; also the stem of its log file.
-    pub(crate) name: String,
+    pub name: String,
     child: Child,
     log: PathBuf,
     ended: Option<ExitStatus>,
@@ -27,7 +27,7 @@ impl Process {
     /// Starts this program again as `args`. It ends when we do, and does not see our Ctrl-C.
     ///
     /// Must be called from the main thread: the kernel ties the child to the thread that forked it.
-    pub(crate) fn start(name: &str, args: &[&str], logs: &Path) -> anyhow::Result<Self> {
+    pub fn start(name: &str, args: &[&str], logs: &Path) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let log = logs.join(format!("{name}.log"));
         let file =
@@ -45,7 +45,7 @@ impl Process {
     }
 
     /// How it ended, if it did.
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+    pub fn ended(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             // An error here means that there is no such child any more.
             self.ended = self.child.try_wait().ok().flatten();
@@ -53,7 +53,7 @@ impl Process {
         self.ended
     }
 
-    pub(crate) fn signal(&mut self, signal: Signal) {
+    pub fn signal(&mut self, signal: Signal) {
         if self.ended().is_none() {
             // It is not reaped yet, so the number is still its own.
             let _ = kill(Pid::from_raw(self.child.id().cast_signed()), signal);
@@ -61,12 +61,12 @@ impl Process {
     }
 
     /// Resident memory and processor time so far.
-    pub(crate) fn usage(&self) -> Option<Usage> {
+    pub fn usage(&self) -> Option<Usage> {
         Usage::of(self.child.id())
     }
 
     /// The last lines of its log.
-    pub(crate) fn last_words(&self, lines: usize) -> String {
+    pub fn last_words(&self, lines: usize) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let all: Vec<&str> = text.lines().collect();
         all[all.len().saturating_sub(lines)..].join("\n")
@@ -75,18 +75,18 @@ impl Process {
 
 /// What a process used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Usage {
+pub struct Usage {
     /// Resident memory, in KiB.
-    pub(crate) rss_kib: u64,
+    pub rss_kib: u64,
     /// The most that it was.
-    pub(crate) peak_rss_kib: u64,
+    pub peak_rss_kib: u64,
     /// Processor time since its start.
-    pub(crate) cpu: Duration,
+    pub cpu: Duration,
 }
 
 impl Usage {
     /// Of the process with that number; `None` once it has ended.
-    pub(crate) fn of(id: u32) -> Option<Self> {
+    pub fn of(id: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
         let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
         let kib = |key| kib(&status, key);
@@ -112,23 +112,23 @@ fn cpu(stat: &str) -> Option<Duration> {
 
 /// All processes; dropping it ends them all.
 #[derive(Default)]
-pub(crate) struct Fleet {
+pub struct Fleet {
     /// The rig first, so that it is the last to end.
-    pub(crate) rig: Option<Process>,
+    pub rig: Option<Process>,
     /// The agents, in the servers' order.
-    pub(crate) agents: Vec<Process>,
+    pub agents: Vec<Process>,
     /// The chassis manager.
-    pub(crate) chassis: Option<Process>,
+    pub chassis: Option<Process>,
 }
 
 impl Fleet {
     /// Every process.
-    pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut Process> {
+    pub fn all(&mut self) -> impl Iterator<Item = &mut Process> {
         self.chassis.iter_mut().chain(&mut self.agents).chain(&mut self.rig)
     }
 
     /// Fails with its last words if any process has ended.
-    pub(crate) fn check(&mut self) -> anyhow::Result<()> {
+    pub fn check(&mut self) -> anyhow::Result<()> {
         for process in self.all() {
             if let Some(status) = process.ended() {
                 bail!("{} ended: {status}\n{}", process.name, process.last_words(10));
@@ -138,14 +138,14 @@ impl Fleet {
     }
 
     /// Ends the daemons, chassis first, so that they put everything back. Says which did not end well.
-    pub(crate) fn end_daemons(&mut self, grace: Duration) -> Vec<String> {
+    pub fn end_daemons(&mut self, grace: Duration) -> Vec<String> {
         let mut problems = end(self.chassis.iter_mut().collect(), grace);
         problems.extend(end(self.agents.iter_mut().collect(), grace));
         problems
     }
 
     /// Ends the rig.
-    pub(crate) fn end_rig(&mut self, grace: Duration) -> Vec<String> {
+    pub fn end_rig(&mut self, grace: Duration) -> Vec<String> {
         end(self.rig.iter_mut().collect(), grace)
     }
 }
@@ -186,7 +186,7 @@ fn end(mut processes: Vec<&mut Process>, grace: Duration) -> Vec<String> {
 }
 
 /// `n` free loopback addresses. Another program may take one before it is used; then start again.
-pub(crate) fn free_addresses(n: usize) -> anyhow::Result<Vec<SocketAddr>> {
+pub fn free_addresses(n: usize) -> anyhow::Result<Vec<SocketAddr>> {
     let held: Vec<TcpListener> = (0..n)
         .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
         .collect::<Result<_, _>>()

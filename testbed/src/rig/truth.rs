@@ -4,7 +4,7 @@ use ballast_sim::plant::{Plant, Truth};
 use ballast_types::{ServerId, Watts};
 use serde::Serialize;
 
-use crate::error::RigError;
+use crate::rig::error::RigError;
 
 /// The plant's truth since the start, with its present state.
 #[derive(Serialize)]

@@ -15,11 +15,11 @@ const SAME_ROUND: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_millis(200);
 
 /// An event and whose it is; `None` is the chassis manager.
-pub(crate) type Said = (Option<ServerId>, Event);
+pub type Said = (Option<ServerId>, Event);
 
 /// Everything heard so far.
 #[derive(Clone, Default)]
-pub(crate) struct Heard(Arc<Mutex<HashSet<Said>>>);
+pub struct Heard(Arc<Mutex<HashSet<Said>>>);
 
 impl Heard {
     fn add(&self, from: Option<&ServerId>, event: Event) {
@@ -27,12 +27,12 @@ impl Heard {
     }
 
     /// What was heard since the last call.
-    pub(crate) fn take(&self) -> HashSet<Said> {
+    pub fn take(&self) -> HashSet<Said> {
         std::mem::take(&mut lock(&self.0))
     }
 
     /// Every event, oldest first.
-    pub(crate) fn in_order(&self) -> Vec<Said> {
+    pub fn in_order(&self) -> Vec<Said> {
         let mut all: Vec<_> = self.take().into_iter().collect();
         all.sort_by_key(|(_, event)| event.at_ns);
         all
@@ -41,12 +41,7 @@ impl Heard {
 
 /// Follows one daemon until it is dropped. A lost connection is made again; the daemon then repeats
 /// its newest events, and [`Heard`] keeps each once.
-pub(crate) async fn follow(
-    client: reqwest::Client,
-    base: String,
-    from: Option<ServerId>,
-    heard: Heard,
-) {
+pub async fn follow(client: reqwest::Client, base: String, from: Option<ServerId>, heard: Heard) {
     loop {
         if let Ok(mut answer) = client.get(format!("{base}/v1/events")).send().await {
             let mut lines = Lines::default();
@@ -81,18 +76,18 @@ impl Lines {
 
 /// How alerts became floors.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Reaction {
+pub struct Reaction {
     /// For each round of alerts: from the sender's hand-over to the slowest server's floor, in ms.
-    pub(crate) rounds_ms: Vec<f64>,
+    pub rounds_ms: Vec<f64>,
     /// Servers that throttled at least once: on an alert, or by their own meter while capped.
-    pub(crate) acted: usize,
+    pub acted: usize,
 }
 
 /// Pairs the chassis's `alert_sent` with the agents' `floor_reached` of the same message.
 ///
 /// An agent under its cap need not act on an alert; it is then no part of the round, though its own
 /// meter may make it act later.
-pub(crate) fn reaction(events: &[Said]) -> Reaction {
+pub fn reaction(events: &[Said]) -> Reaction {
     let mut floors: BTreeMap<(&ServerId, Epoch, Seq), Instant> = BTreeMap::new();
     let mut acted = HashSet::new();
     for (from, event) in events {
@@ -129,20 +124,20 @@ pub(crate) fn reaction(events: &[Said]) -> Reaction {
 
 /// Quantiles of a set of latencies, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Quantiles {
+pub struct Quantiles {
     /// The median.
-    pub(crate) p50: Option<f64>,
+    pub p50: Option<f64>,
     /// 99 of 100 are at most this.
-    pub(crate) p99: Option<f64>,
+    pub p99: Option<f64>,
     /// The longest.
-    pub(crate) max: Option<f64>,
+    pub max: Option<f64>,
     /// How many there are.
-    pub(crate) count: usize,
+    pub count: usize,
 }
 
 impl Quantiles {
     /// By the nearest rank: always a value that was measured.
-    pub(crate) fn of(mut values: Vec<f64>) -> Self {
+    pub fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let rank = |q: f64| {
             let rank = (q * values.len() as f64).ceil() as usize;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::rig::{chassis_root, server_root, truth_file};
 use anyhow::{Context, bail};
-use ballast_rig::{chassis_root, server_root, truth_file};
 use ballast_runtime::tls::authority::Authority;
 use ballast_runtime::tls::{self, Tls, TlsConfig};
 use ballast_sim::plant::PlantSpec;
@@ -16,9 +16,8 @@ use ballast_sim::replay::Control;
 use ballast_types::{ChassisId, Role, ServerId};
 use tempfile::TempDir;
 
-use super::config::{self, Home};
-use super::processes::{Fleet, Process, free_addresses};
-use crate::certs;
+use crate::config::{self, Home};
+use crate::processes::{Fleet, Process, free_addresses};
 
 /// How long everything may take to start.
 const READY_WITHIN: Duration = Duration::from_secs(20);
@@ -35,7 +34,7 @@ const GRACE: Duration = Duration::from_secs(8);
 
 /// Where a demo lives.
 #[derive(Debug)]
-pub(crate) enum Folder {
+pub enum Folder {
     /// Removed at the end.
     Temporary(TempDir),
     /// Kept.
@@ -44,7 +43,7 @@ pub(crate) enum Folder {
 
 impl Folder {
     /// In memory where there is such a place, or `keep`, which must be new or empty.
-    pub(crate) fn make(keep: Option<&Path>) -> anyhow::Result<Self> {
+    pub fn make(keep: Option<&Path>) -> anyhow::Result<Self> {
         if let Some(path) = keep {
             fs::create_dir_all(path)
                 .with_context(|| format!("cannot create {}", path.display()))?;
@@ -58,7 +57,7 @@ impl Folder {
         made.map(Self::Temporary).context("cannot create a temporary folder")
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         match self {
             Self::Temporary(folder) => folder.path(),
             Self::Kept(path) => path,
@@ -67,30 +66,30 @@ impl Folder {
 }
 
 /// What to put on the stage.
-pub(crate) struct Play<'a> {
+pub struct Play<'a> {
     /// The plant that the rig runs.
-    pub(crate) plant: &'a PlantSpec,
+    pub plant: &'a PlantSpec,
     /// The arguments that make `ballast rig` run that plant.
-    pub(crate) rig_args: Vec<String>,
+    pub rig_args: Vec<String>,
     /// How the agents throttle, and how the chassis manager shares.
-    pub(crate) control: Control,
+    pub control: Control,
     /// Whether there is a chassis manager, and how long it holds an episode.
-    pub(crate) chassis_lift_hold_ms: Option<u64>,
+    pub chassis_lift_hold_ms: Option<u64>,
     /// Whether the daemons record.
-    pub(crate) record: bool,
+    pub record: bool,
     /// Whether the agents get their alerts by mutual TLS.
-    pub(crate) tls: bool,
+    pub tls: bool,
 }
 
 /// Everything that runs. Dropping it ends every process, then removes the folder.
-pub(crate) struct Stage {
-    pub(crate) fleet: Fleet,
+pub struct Stage {
+    pub fleet: Fleet,
     /// The agents, in the servers' order, with where they serve plain HTTP.
-    pub(crate) agents: Vec<(ServerId, String)>,
+    pub agents: Vec<(ServerId, String)>,
     /// Where each of them serves TLS, if they do, and the certificate to speak with them as chassis.
-    pub(crate) secret: Option<(Vec<String>, Arc<Tls>)>,
+    pub secret: Option<(Vec<String>, Arc<Tls>)>,
     /// The chassis manager.
-    pub(crate) chassis: Option<String>,
+    pub chassis: Option<String>,
     /// What daemons may change, as it was before they started.
     before: BTreeMap<PathBuf, String>,
     tree: PathBuf,
@@ -100,7 +99,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// An empty stage.
-    pub(crate) fn new(folder: Folder) -> Self {
+    pub fn new(folder: Folder) -> Self {
         Self {
             fleet: Fleet::default(),
             agents: vec![],
@@ -113,7 +112,7 @@ impl Stage {
     }
 
     /// Starts the rig and the daemons, and waits until all are ready.
-    pub(crate) async fn start(&mut self, play: &Play<'_>) -> anyhow::Result<()> {
+    pub async fn start(&mut self, play: &Play<'_>) -> anyhow::Result<()> {
         let client = client()?;
         for attempt in 1.. {
             match self.try_start(&client, play).await {
@@ -127,7 +126,7 @@ impl Stage {
     }
 
     /// Ends whatever runs and removes what it left: an empty stage again.
-    pub(crate) fn clear(&mut self) -> anyhow::Result<()> {
+    pub fn clear(&mut self) -> anyhow::Result<()> {
         self.fleet = Fleet::default();
         for name in ["tree", "config", "state", "recordings", "logs", "certs"] {
             match fs::remove_dir_all(self.home().join(name)) {
@@ -223,25 +222,25 @@ impl Stage {
     }
 
     /// Where the rig writes what really happened.
-    pub(crate) fn truth(&self) -> PathBuf {
+    pub fn truth(&self) -> PathBuf {
         truth_file(&self.tree)
     }
 
     /// Ends the daemons; says what did not end well, and which files are not as they were.
-    pub(crate) fn end_daemons(&mut self) -> anyhow::Result<(Vec<String>, Vec<String>)> {
+    pub fn end_daemons(&mut self) -> anyhow::Result<(Vec<String>, Vec<String>)> {
         let problems = self.fleet.end_daemons(GRACE);
         let after = changeable(&self.tree)?;
         Ok((problems, differences(&self.before, &after)))
     }
 
     /// Ends the rig, and removes the folder unless it is kept.
-    pub(crate) fn end(mut self) -> Vec<String> {
+    pub fn end(mut self) -> Vec<String> {
         self.fleet.end_rig(GRACE)
     }
 }
 
 /// A client for loopback.
-pub(crate) fn client() -> reqwest::Result<reqwest::Client> {
+pub fn client() -> reqwest::Result<reqwest::Client> {
     tls::http_client(None).connect_timeout(Duration::from_secs(2)).build()
 }
 
@@ -256,7 +255,7 @@ impl Certs {
         let dir = home.join("certs");
         fs::create_dir_all(&dir)?;
         let (authority, pair) = Authority::new(CERTIFIED)?;
-        certs::write(&dir, "ca", &pair)?;
+        pair.create(&dir, "ca")?;
         Ok(Self { authority, dir })
     }
 
@@ -264,7 +263,7 @@ impl Certs {
     fn issue(&self, role: &Role) -> anyhow::Result<PathBuf> {
         let stem = format!("{}-{}", role.kind(), role.id());
         let pair = self.authority.issue(std::slice::from_ref(role), &[], CERTIFIED)?;
-        certs::write(&self.dir, &stem, &pair)?;
+        pair.create(&self.dir, &stem)?;
         Ok(self.dir.join(stem))
     }
 

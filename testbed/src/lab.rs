@@ -17,8 +17,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ballast_rig::{METER_LABEL, METER_NAME, Rig, chassis_root, server_root, slot_label};
-use ballast_rig::{supply_hwmon, vm_cgroup};
+use crate::rig::{METER_LABEL, METER_NAME, Rig, chassis_root, server_root, slot_label};
+use crate::rig::{supply_hwmon, vm_cgroup};
 use ballast_runtime::tls;
 use ballast_sim::load::Profile;
 use ballast_sim::plant::{Load, Plant, PlantSpec};

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
-use crate::error::RigError;
+use crate::rig::error::RigError;
 
 /// Replaces files of one tree.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-const DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/machines");
+const DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/machines");
 
 /// The kinds that there are, in alphabetical order.
 ///

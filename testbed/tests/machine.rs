@@ -15,13 +15,13 @@ use ballast_hw::{
     PowerCap, PowerMeter, RaplCap, RaplMeter, Root, SupplyMeter, UsageMeter, boot_id,
     powercap::Energy,
 };
-use ballast_rig::{
-    METER_LABEL, METER_NAME, OWN_LOAD, Rig, chassis_root, load_file, server_root, slot_label,
-    supply_hwmon, truth_file, vm_cgroup,
-};
 use ballast_sim::plant::{
     BatchSpec, Load, Plant, PlantSpec, Profile, SensorSpec, ServerSpec, SharedSpec, SupplySpec,
     VmLoad,
+};
+use ballast_testbed::rig::{
+    METER_LABEL, METER_NAME, OWN_LOAD, Rig, chassis_root, load_file, server_root, slot_label,
+    supply_hwmon, truth_file, vm_cgroup,
 };
 use ballast_types::{
     Cap as _, Core, CoreId, Instant, KiloHertz, Ladder, OnExtreme, PowerModel, ServerId,
