@@ -16,7 +16,7 @@ use super::out_of_band::OutOfBand;
 use crate::config::{ChassisConfig, EXIT_CONFIG};
 use crate::{EXIT_LIVE, state};
 
-/// For `--help`, and docs/operations.md.
+/// For `--help`, and docs/operate/operations.md.
 pub(super) const EXIT_CODES: &str = "Exit codes: 0 no out-of-band cap is on; 1 some are, each named on \
     stderr; 2 wrong usage; 75 a manager runs here: nothing was done; 78 the configuration is refused.";
 
