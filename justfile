@@ -22,6 +22,10 @@ lint:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
+# The book of docs/, into docs/book. Needs mdbook.
+book:
+    mdbook build docs
+
 # Every test.
 test:
     cargo test --workspace
