@@ -22,6 +22,10 @@ lint:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
+# The book of docs/, into docs/book. Needs mdbook.
+book:
+    mdbook build docs
+
 # Every test.
 test:
     cargo test --workspace
@@ -45,11 +49,11 @@ bench:
 experiments *ARGS:
     cargo run --release --bin ballast -- experiment all --output docs {{ARGS}}
 
-# The agent on a real kernel, in a Debian guest under QEMU's emulation: docs/guest.md.
+# The agent on a real kernel, in a Debian guest under QEMU's emulation: docs/evidence/guest.md.
 guest *ARGS: deb
     cargo run --release --locked --package ballast-testbed --bin guest -- {{ARGS}}
 
-# The planner's SQL query on Spark: needs Python 3, Java 17 and 500 MB; not part of CI. docs/planner.md
+# The planner's SQL query on Spark: needs Python 3, Java 17 and 500 MB; not part of CI. docs/place-and-plan/planner.md
 spark-check:
     cargo build --release --bin ballast
     tests/spark/check

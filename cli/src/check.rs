@@ -33,7 +33,7 @@ pub(crate) struct CheckArgs {
     /// How long sensors are watched for their refresh; 0 leaves that out. The default is 6, and 0 with --root
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=600))]
     seconds: Option<u64>,
-    /// Print one JSON object instead of tables; docs/check.md describes it
+    /// Print one JSON object instead of tables; docs/operate/check.md describes it
     #[arg(long)]
     json: bool,
     /// Write to what could be written, look whether it took, and put it back. Refused while an agent runs

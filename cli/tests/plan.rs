@@ -437,7 +437,7 @@ fn declared_parts_give_the_telemetrys_answer_and_overlaps_are_refused() {
 
 #[test]
 fn the_guides_examples_work() {
-    let guide = include_str!("../../docs/planner.md");
+    let guide = include_str!("../../docs/place-and-plan/planner.md");
     let blocks = |kind: &str| -> Vec<String> {
         let fence = format!("```{kind}\n");
         let begins = guide.split(&fence).skip(1);

@@ -45,7 +45,7 @@ fn run(setup: Setup, seconds: u64) -> (World, Outcome) {
 
 #[test]
 fn a_floating_chassis_holds_its_budget_and_gives_everything_back() {
-    // With 2 of 30 seeds `predictive` meets hardware caps for a moment, see the known limits in ARCHITECTURE.md.
+    // With 2 of 30 seeds `predictive` meets hardware caps for a moment, see the known limits in docs/limits.md.
     for policy in [Policy::Stepwise, Policy::Predictive] {
         let mut world = World::new(floating(chassis(12, 40.0), policy, 1, 120));
         world.run(at(35)).unwrap();

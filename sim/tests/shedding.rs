@@ -102,7 +102,7 @@ fn extreme(kill_after_ms: Option<u64>) -> World {
         }
     }
     // Even ones: `critical-first` moves a few watts between servers that can shed nothing more, and
-    // more VMs die than must, see the known limits in ARCHITECTURE.md.
+    // more VMs die than must, see the known limits in docs/limits.md.
     let mut world = world(plant, Policy::Stepwise, kill_after_ms, SharePolicy::Even);
     world.run(at(40.0)).unwrap_or_else(|broken| panic!("{broken}"));
     world

@@ -2,7 +2,7 @@
 //!
 //! The kernel drives p-states through acpi-cpufreq; their registers are a device of QEMU, so what hardware
 //! is really told is read from outside. A plant on the host works out the power and shows it in the guest's
-//! ACPI power meter. See docs/guest.md.
+//! ACPI power meter. See docs/evidence/guest.md.
 
 mod agent;
 mod bmc;

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 PROGRAM = os.path.abspath(sys.argv[1])
-QUERIES = Path("docs/planner")
+QUERIES = Path("docs/place-and-plan/planner")
 BEGIN_S = 1_767_571_200
 WEEK_S = 7 * 24 * 3600
 CHASSIS = [f"c{number:02}" for number in range(16)]

@@ -162,11 +162,11 @@ fn the_fields_of_the_json_object_are_those_documented() {
     let dir = machines::unpack("intel-hwp-two-sockets");
     let (text, _) = check(dir.path(), &["--json"]);
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let docs = include_str!("../../docs/check.md");
+    let docs = include_str!("../../docs/operate/check.md");
     let mut paths = vec![];
     fields("", &json, &mut paths);
     for path in paths {
-        assert!(docs.contains(&format!("`{path}`")), "docs/check.md does not tell {path}");
+        assert!(docs.contains(&format!("`{path}`")), "docs/operate/check.md does not tell {path}");
     }
 }
 

@@ -219,7 +219,7 @@ fn the_examples_in_the_documentation_are_answered() {
         eprintln!("SKIPPED: there is no curl here");
         return;
     }
-    for file in ["README.md", "docs/place.md"] {
+    for file in ["README.md", "docs/place-and-plan/place.md"] {
         let text = fs::read_to_string(format!("{}/../{file}", env!("CARGO_MANIFEST_DIR")));
         let lab = PlaceLab::start("");
         let address = lab.url("").replace("http://", "");
@@ -231,7 +231,7 @@ fn the_examples_in_the_documentation_are_answered() {
             let said = String::from_utf8_lossy(&done.stdout);
             assert!(done.status.success(), "{file}: {command}\n{said}");
         }
-        if file == "docs/place.md" {
+        if file == "docs/place-and-plan/place.md" {
             assert!(lab.status().inventory.placed > 0, "{file} places nothing");
         }
     }

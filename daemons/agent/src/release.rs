@@ -19,7 +19,7 @@ use super::{RESTORE_WITHIN, limit};
 use crate::config::AgentConfig;
 use ballast_runtime::EXIT_LIVE;
 
-/// For `--help`, and docs/operations.md.
+/// For `--help`, and docs/operate/operations.md.
 pub(super) const EXIT_CODES: &str = "Exit codes: 0 nothing is restricted any more, or held as it should \
     be; 1 something could not be put back: stderr names it, the journal stays, and the next call tries \
     again; 2 wrong usage; 75 an agent runs here: nothing was done.";

@@ -18,7 +18,7 @@ use ballast_runtime::config::EXIT_CONFIG;
 use crate::config::ChassisConfig;
 use ballast_runtime::{EXIT_LIVE, state};
 
-/// For `--help`, and docs/operations.md.
+/// For `--help`, and docs/operate/operations.md.
 pub(super) const EXIT_CODES: &str = "Exit codes: 0 no out-of-band cap is on; 1 some are, each named on \
     stderr; 2 wrong usage; 75 a manager runs here: nothing was done; 78 the configuration is refused.";
 
