@@ -5,11 +5,10 @@
 
 pub mod campaign;
 pub mod cluster;
-pub mod experiment;
 pub mod load;
 pub mod plant;
 pub mod replay;
-mod rng;
+pub mod rng;
 pub mod scenario;
 pub mod trace;
 pub mod verify;

@@ -9,8 +9,8 @@ mod uncapped;
 
 pub use control::Control;
 pub use draws::{RecordedDraws, RecordedUnit};
-pub(crate) use loads::{Loads, idle};
+pub use loads::{Loads, idle};
 pub use loads::{Meaning, Playback, Sizes};
 pub use recording::{Mismatch, Part, Recorded, RecordingError, RecordingReport, replay};
 pub use telemetry::{Options, Telemetry, TelemetryError, TelemetryReport};
-pub(crate) use uncapped::{BudgetUse, batch_work_core_s};
+pub use uncapped::{BudgetUse, batch_work_core_s};

@@ -7,7 +7,7 @@ use std::hash::Hasher;
 
 /// What a stream is for; part of its name.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Purpose {
+pub enum Purpose {
     ServerMeter = 1,
     SupplyInput = 2,
     SupplyOutput = 3,
@@ -22,11 +22,11 @@ pub(crate) enum Purpose {
 
 /// One stream of random numbers.
 #[derive(Clone, Debug)]
-pub(crate) struct Stream(ChaCha8Rng);
+pub struct Stream(ChaCha8Rng);
 
 impl Stream {
     /// The stream of that name under `seed`.
-    pub(crate) fn new(seed: u64, purpose: Purpose, a: u64, b: u64) -> Self {
+    pub fn new(seed: u64, purpose: Purpose, a: u64, b: u64) -> Self {
         let mut name = SipHasher13::new();
         for word in [purpose as u64, a, b] {
             name.write_u64(word.to_le());
@@ -37,22 +37,22 @@ impl Stream {
     }
 
     /// Uniform in 0..1, 53 bits.
-    pub(crate) fn uniform(&mut self) -> f64 {
+    pub fn uniform(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
     /// One of 0..n, each as likely; 0 where there is none.
-    pub(crate) fn below(&mut self, n: usize) -> usize {
+    pub fn below(&mut self, n: usize) -> usize {
         ((self.uniform() * n as f64) as usize).min(n.saturating_sub(1))
     }
 
     /// Exponential with mean 1.
-    pub(crate) fn exponential(&mut self) -> f64 {
+    pub fn exponential(&mut self) -> f64 {
         -libm::log(1.0 - self.uniform())
     }
 
     /// Standard normal (Box and Muller), cut off at four standard deviations.
-    pub(crate) fn normal(&mut self) -> f64 {
+    pub fn normal(&mut self) -> f64 {
         let radius = libm::sqrt(2.0 * self.exponential());
         let angle = 2.0 * core::f64::consts::PI * self.uniform();
         (radius * libm::cos(angle)).clamp(-4.0, 4.0)

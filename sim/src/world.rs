@@ -38,7 +38,7 @@ use ballast_chassis_core as chassis;
 use ballast_types::wire::SharePolicy;
 use ballast_types::{BootId, Instance, Instant, Machine, Supply, SupplyState as Told, Watts, turn};
 
-pub(crate) use breaker::METER_CLASS;
+pub use breaker::METER_CLASS;
 pub use checks::{Checks, Excuse, Promise, Violation};
 pub use faults::{Disorder, Extent, Fault, FaultPlan, MeterFault, Rewind, Rogue, Window};
 pub use hash::OutputHash;

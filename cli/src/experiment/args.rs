@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use ballast_sim::experiment::{Arrivals, Contender, Shape};
+use ballast_lab::{Arrivals, Contender, Shape};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 

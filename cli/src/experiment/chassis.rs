@@ -2,8 +2,8 @@
 
 mod goals;
 
-use ballast_sim::experiment::chassis::{self, Options, Placement, Row, Shares};
-use ballast_sim::experiment::{Arrivals, Contender};
+use ballast_lab::chassis::{self, Options, Placement, Row, Shares};
+use ballast_lab::{Arrivals, Contender};
 use clap::Args;
 
 use super::args::{self, Runs, list, or};

@@ -9,8 +9,8 @@ mod units;
 
 use std::num::NonZeroUsize;
 
+use ballast_lab::oversubscription::Judged;
 use ballast_planner::Chassis;
-use ballast_sim::experiment::oversubscription::Judged;
 use ballast_sim::verify::Verdict;
 use clap::Args;
 use serde::Serialize;

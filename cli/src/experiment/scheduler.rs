@@ -3,8 +3,8 @@
 mod more;
 
 use anyhow::bail;
+use ballast_lab::scheduler::{self, Options, Row};
 use ballast_sim::cluster::Arm;
-use ballast_sim::cluster::experiment::{self as scheduler, Options, Row};
 use clap::Args;
 use plotters::chart::SeriesLabelPosition;
 use plotters::style::RGBColor;

@@ -3,8 +3,8 @@
 mod figures;
 mod goals;
 
-use ballast_sim::experiment::server::{self, Job, Options, Row};
-use ballast_sim::experiment::{Arrivals, Contender};
+use ballast_lab::server::{self, Job, Options, Row};
+use ballast_lab::{Arrivals, Contender};
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! `ballast experiment stability`: p-state changes with meters that are late, seldom or noisy.
 
-use ballast_sim::experiment::stability::{self, Options, Row};
-use ballast_sim::experiment::{Contender, server};
+use ballast_lab::stability::{self, Options, Row};
+use ballast_lab::{Contender, server};
 use clap::Args;
 
 use super::args::{self, Runs, list, or, within};

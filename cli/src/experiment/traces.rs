@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use ballast_sim::experiment::traces::{self, Case, Job, Keeper, Options, Row};
+use ballast_lab::traces::{self, Case, Job, Keeper, Options, Row};
 use ballast_sim::replay::{Meaning, Sizes};
 use clap::Args;
 

@@ -1,7 +1,7 @@
 //! `ballast experiment tradeoff`: lost run time against time above the cap, as margins move.
 
-use ballast_sim::experiment::tradeoff::{self, Case, Options, Row};
-use ballast_sim::experiment::{Arrivals, Contender, server};
+use ballast_lab::tradeoff::{self, Case, Options, Row};
+use ballast_lab::{Arrivals, Contender, server};
 use clap::Args;
 use plotters::prelude::*;
 

@@ -142,7 +142,7 @@ fn deployment(chance: &mut Stream, next: &mut u64) -> Vec<Vm> {
 }
 
 /// A VM's cores.
-pub(crate) fn made_cores(chance: &mut Stream) -> u16 {
+pub fn made_cores(chance: &mut Stream) -> u16 {
     CORES[pick(chance, &CORES.map(|(share, _)| share))].1
 }
 

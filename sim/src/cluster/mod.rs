@@ -3,7 +3,6 @@
 //! * [`Arrivals`] reads a recorded trace; [`replay`] plays it against a [`ballast_placement::Scheduler`].
 //! * [`Workload`] makes a month of deployments with the paper's statistics, and an [`Arm`] says what a scheduler
 //!   is told of them; [`run()`] plays the month and keeps score, hour by hour.
-//! * [`experiment`] compares arms and weights: the paper's Figure 7, and what they mean for power.
 //!
 //! # A trace's semantics
 //! * A VM lives `max(dur_hi_s, 300)` seconds; one that is censored never leaves.
@@ -11,7 +10,6 @@
 //! * `batch_id` groups the VMs that one tenant asked for at one time.
 
 mod arrivals;
-pub mod experiment;
 mod generate;
 mod power;
 mod predictor;
@@ -21,8 +19,8 @@ mod run;
 mod tests;
 
 pub use arrivals::{Arrival, Arrivals, ArrivalsError};
-pub(crate) use generate::made_cores;
-pub use generate::{Deployment, Vm, Workload};
+pub use generate::{Deployment, Vm, Workload, made_cores};
+pub use power::exceeded;
 pub use predictor::{Arm, Class, P95, Quarter, Told};
 pub use replay::{
     Action, Drained, Moving, Outcome, Phase, Plan, Reason, ReplayError, ReplayOptions, replay,

@@ -115,7 +115,7 @@ pub(super) fn cap(servers: &[Server], budget_w: f64) -> Capping {
 }
 
 /// The draw that so large a share of these exceeds: the budget that is overrun as often.
-pub(super) fn exceeded(mut draws_w: Vec<f64>, share: f64) -> f64 {
+pub fn exceeded(mut draws_w: Vec<f64>, share: f64) -> f64 {
     draws_w.sort_by(|a, b| b.total_cmp(a));
     let above = libm::floor(share * draws_w.len() as f64) as usize;
     draws_w.get(above).or(draws_w.last()).copied().unwrap_or(0.0)

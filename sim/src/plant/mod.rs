@@ -34,7 +34,7 @@ pub use draw::{draws, peak_draw};
 pub use spec::{Load, Loss, PlantSpec, SensorSpec, ServerSpec, SharedSpec, SupplySpec, VmLoad};
 pub use supply::{SupplyReading, SupplyState};
 pub use truth::{ByCause, Truth, VmTruth};
-pub(crate) use window::{WINDOW_S, WindowMean};
+pub use window::{WINDOW_S, WindowMean};
 
 use crate::rng::{Purpose, Stream};
 use ceiling::Ceiling;
@@ -236,7 +236,7 @@ impl Plant {
     }
 
     /// What the servers may draw together when the supplies' input is to be `input_w`.
-    pub(crate) fn dc_behind(&self, input_w: f64) -> f64 {
+    pub fn dc_behind(&self, input_w: f64) -> f64 {
         let mut supplies = self.supplies.clone();
         let (mut low, mut high) = (0.0, input_w);
         for _ in 0..40 {

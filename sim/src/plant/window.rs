@@ -6,18 +6,18 @@ use super::STEP;
 /// look at seconds.
 const STEPS: u32 = 10;
 /// The same in seconds.
-pub(crate) const WINDOW_S: f64 = 0.1;
+pub const WINDOW_S: f64 = 0.1;
 
 /// One mean under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct WindowMean {
+pub struct WindowMean {
     steps: u32,
     sum_w: f64,
 }
 
 impl WindowMean {
     /// Takes the draw of one step, in watts; the mean of a window when one ends with it.
-    pub(crate) fn step(&mut self, power_w: f64) -> Option<f64> {
+    pub fn step(&mut self, power_w: f64) -> Option<f64> {
         self.steps += 1;
         self.sum_w += power_w;
         if self.steps < STEPS {
@@ -27,7 +27,7 @@ impl WindowMean {
     }
 
     /// Whether the next step begins a window.
-    pub(crate) fn is_new(&self) -> bool {
+    pub fn is_new(&self) -> bool {
         self.steps == 0
     }
 }

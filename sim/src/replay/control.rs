@@ -33,7 +33,7 @@ impl Control {
     }
 
     /// A run of this plant under it.
-    pub(crate) fn setup(&self, plant: PlantSpec, seed: u64, length: Duration) -> Setup {
+    pub fn setup(&self, plant: PlantSpec, seed: u64, length: Duration) -> Setup {
         let mut setup = Setup::new(plant, self.policy, seed, length);
         for agent in &mut setup.agents {
             agent.actuator = self.actuator;

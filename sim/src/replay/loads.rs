@@ -66,21 +66,21 @@ impl Sizes {
     }
 
     /// The size of server `n`, 1 being a usual one.
-    pub(crate) fn of(self, n: usize) -> f64 {
+    pub fn of(self, n: usize) -> f64 {
         0.5 * f64::from(self.halves(n))
     }
 }
 
 /// The loads of a trace, ready to be played.
 #[derive(Clone, Debug)]
-pub(crate) struct Loads {
-    pub(crate) meaning: Meaning,
-    pub(crate) servers: usize,
-    pub(crate) length: Duration,
+pub struct Loads {
+    pub meaning: Meaning,
+    pub servers: usize,
+    pub length: Duration,
     /// Values that no utilisation stands for, clamped: in the file, by the scale, by the power model.
-    pub(crate) clamped: u64,
+    pub clamped: u64,
     /// Gaps; the value before them holds.
-    pub(crate) gaps: u64,
+    pub gaps: u64,
     model: PowerModel,
     profiles: Vec<Profile>,
 }
@@ -101,7 +101,7 @@ impl Loads {
     ///
     /// # Errors
     /// If an option is out of range.
-    pub(crate) fn cut(trace: &Trace, playback: &Playback) -> Result<Self, TelemetryError> {
+    pub fn cut(trace: &Trace, playback: &Playback) -> Result<Self, TelemetryError> {
         check(trace, playback)?;
         let watts = trace.series.iter().any(|s| s.unit == Unit::Watts);
         let servers = playback.servers.unwrap_or(if watts { trace.series.len() } else { 12 });
@@ -132,12 +132,12 @@ impl Loads {
     }
 
     /// How many series are played.
-    pub(crate) fn series(&self) -> usize {
+    pub fn series(&self) -> usize {
         self.profiles.len()
     }
 
     /// How many places a series can have: servers or VMs.
-    pub(crate) fn places(&self) -> usize {
+    pub fn places(&self) -> usize {
         match self.meaning {
             Meaning::Server => self.servers,
             Meaning::Vm => self.servers * PACKED,
@@ -146,7 +146,7 @@ impl Loads {
 
     /// A chassis that plays them under `budget`. Place `n` (server by server, and VM by VM on each) gets
     /// series `order(n)`; after the last series the first is played once more.
-    pub(crate) fn plant(
+    pub fn plant(
         &self,
         order: impl Fn(usize) -> usize,
         sizes: Sizes,
@@ -221,7 +221,7 @@ impl Loads {
 }
 
 /// What the chassis draws while nothing runs on it.
-pub(crate) fn idle(spec: &PlantSpec) -> Watts {
+pub fn idle(spec: &PlantSpec) -> Watts {
     let mut spec = spec.clone();
     for vm in spec.servers.iter_mut().flat_map(|server| &mut server.vms) {
         vm.load = Load::Profile(Profile::Constant(0.0));

@@ -52,21 +52,21 @@ pub(super) fn batch_demand_core_s(spec: &PlantSpec, seconds: f64) -> f64 {
 }
 
 /// What the batch VMs got done, likewise.
-pub(crate) fn batch_work_core_s(truth: &Truth) -> f64 {
+pub fn batch_work_core_s(truth: &Truth) -> f64 {
     let batch = truth.vms.iter().filter(|vm| vm.class == VmClass::NonUserFacing);
     batch.map(|vm| vm.work_core_s).sum()
 }
 
 /// How much of a budget was used while the load would have drawn more than it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct BudgetUse {
+pub struct BudgetUse {
     drawn_j: f64,
     allowed_j: f64,
 }
 
 impl BudgetUse {
     /// Takes one second: what was drawn, and what would have been drawn without the budget.
-    pub(crate) fn second(&mut self, drawn_w: f64, uncapped_w: f64, budget_w: f64) {
+    pub fn second(&mut self, drawn_w: f64, uncapped_w: f64, budget_w: f64) {
         if uncapped_w > budget_w {
             self.drawn_j += drawn_w;
             self.allowed_j += budget_w;
@@ -74,7 +74,7 @@ impl BudgetUse {
     }
 
     /// What was drawn ÷ what the budget allowed; `None` when the load never wanted more than the budget.
-    pub(crate) fn ratio(&self) -> Option<f64> {
+    pub fn ratio(&self) -> Option<f64> {
         (self.allowed_j > 0.0).then(|| self.drawn_j / self.allowed_j)
     }
 }

@@ -8,7 +8,7 @@ use ballast_types::{Instant, TripFraction};
 use crate::plant::{WINDOW_S, WindowMean};
 
 /// Up to this share of the limit the fraction does not rise: the meters' class.
-pub(crate) const METER_CLASS: f64 = 1.01;
+pub const METER_CLASS: f64 = 1.01;
 
 /// The breaker over the chassis, as the true draw drives it.
 #[derive(Debug, Default)]

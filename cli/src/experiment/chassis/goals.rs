@@ -1,6 +1,6 @@
 //! The figures to reach on a chassis.
 
-use ballast_sim::experiment::chassis::Row;
+use ballast_lab::chassis::Row;
 
 use crate::experiment::report::{Goal, number};
 

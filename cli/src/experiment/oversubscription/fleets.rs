@@ -1,9 +1,9 @@
 //! The fleets that are planned: made ones, chassis of real VMs, real distribution units.
 
+use ballast_lab::oversubscription::synthesis::{self, Quantiles, Size};
+use ballast_lab::oversubscription::weeks::interval;
+use ballast_lab::oversubscription::{Case, Judged, histogram, judge};
 use ballast_planner::{Approach, Chassis, Histogram, Terms};
-use ballast_sim::experiment::oversubscription::synthesis::{self, Quantiles, Size};
-use ballast_sim::experiment::oversubscription::weeks::interval;
-use ballast_sim::experiment::oversubscription::{Case, Judged, histogram, judge};
 use ballast_sim::verify::{Draws, Verdict};
 use ballast_types::Watts;
 use core::time::Duration;

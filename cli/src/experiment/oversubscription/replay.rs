@@ -1,7 +1,7 @@
 //! Later weeks under the planned budgets, with the real controllers in virtual time.
 
+use ballast_lab::oversubscription::BUFFERS_PPM;
 use ballast_planner::{Plan, Terms};
-use ballast_sim::experiment::oversubscription::BUFFERS_PPM;
 use ballast_sim::verify::{Measured, Options, Planned, Verdict, replay};
 use serde::Serialize;
 

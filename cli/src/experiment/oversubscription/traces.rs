@@ -1,12 +1,12 @@
 //! Chassis of VMs whose CPU use was measured: Bitbrains and Azure.
 
 use anyhow::Context;
+use ballast_lab::oversubscription::chassis::{Part, Population, Rack, Vm, made_cores};
+use ballast_lab::oversubscription::weeks::{WEEK_S, resampled};
+use ballast_lab::oversubscription::{Case, deltas, histogram};
 use ballast_planner::Chassis;
 use ballast_predict::label::{Label, Pattern, Reason};
 use ballast_predict::week::{Calendar, Choice as Week, HalfHours};
-use ballast_sim::experiment::oversubscription::chassis::{Part, Population, Rack, Vm, made_cores};
-use ballast_sim::experiment::oversubscription::weeks::{WEEK_S, resampled};
-use ballast_sim::experiment::oversubscription::{Case, deltas, histogram};
 use ballast_sim::trace::{Series, Trace};
 
 use super::Choice;

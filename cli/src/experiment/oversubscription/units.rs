@@ -1,8 +1,8 @@
 //! Power of real distribution units.
 
+use ballast_lab::oversubscription::weeks::{WEEK_S, resampled};
+use ballast_lab::oversubscription::{Case, deltas, histogram};
 use ballast_planner::{Chassis, Histogram};
-use ballast_sim::experiment::oversubscription::weeks::{WEEK_S, resampled};
-use ballast_sim::experiment::oversubscription::{Case, deltas, histogram};
 use ballast_sim::trace::Series;
 use ballast_sim::verify::Draws;
 use ballast_types::Watts;

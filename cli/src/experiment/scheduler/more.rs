@@ -1,7 +1,7 @@
 //! What the document shows beside Figure 7: why arms differ, how the rules were weighed, and clusters that are fuller.
 
+use ballast_lab::scheduler::{Case, Options, Row};
 use ballast_sim::cluster::Arm;
-use ballast_sim::cluster::experiment::{Case, Options, Row};
 
 use super::super::report::{Goal, Part, number, percent};
 use super::super::table::Table;

@@ -1,7 +1,7 @@
 //! The paper's Figures 4 and 5, with ours in them.
 
-use ballast_sim::experiment::Contender;
-use ballast_sim::experiment::server::{Point as Moment, Row, Trace};
+use ballast_lab::Contender;
+use ballast_lab::server::{Point as Moment, Row, Trace};
 use plotters::prelude::SeriesLabelPosition::{LowerRight, UpperRight};
 use plotters::style::BLACK;
 
@@ -157,7 +157,7 @@ impl Measure {
 mod tests {
     use super::super::tests::row;
     use super::*;
-    use ballast_sim::experiment::Arrivals;
+    use ballast_lab::Arrivals;
 
     #[test]
     fn figure_5_has_every_cap_policy_and_the_papers_numbers() {

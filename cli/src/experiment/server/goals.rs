@@ -1,7 +1,7 @@
 //! The figures to reach on one server.
 
-use ballast_sim::experiment::Arrivals;
-use ballast_sim::experiment::server::Row;
+use ballast_lab::Arrivals;
+use ballast_lab::server::Row;
 
 use super::Set;
 use crate::experiment::report::{Goal, number};

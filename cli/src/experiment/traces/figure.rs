@@ -1,6 +1,6 @@
 //! What a budget costs, by policy.
 
-use ballast_sim::experiment::traces::{Keeper, Options, Row};
+use ballast_lab::traces::{Keeper, Options, Row};
 use plotters::prelude::*;
 
 use super::{group, median};

@@ -1,6 +1,6 @@
 //! What the defaults must reach on measured load.
 
-use ballast_sim::experiment::traces::{Keeper, Row};
+use ballast_lab::traces::{Keeper, Row};
 
 use crate::experiment::report::{Goal, number, percent};
 

@@ -22,8 +22,8 @@ use ballast_planner::{
 use ballast_types::Watts;
 use serde::Serialize;
 
-use crate::rng::{Purpose, Stream};
-use crate::verify::Draws;
+use ballast_sim::rng::{Purpose, Stream};
+use ballast_sim::verify::Draws;
 
 /// What a stream of random numbers is for.
 #[derive(Clone, Copy, Debug)]

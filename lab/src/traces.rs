@@ -15,13 +15,13 @@ use serde::Serialize;
 use super::baseline::{Baseline, FullServer};
 use super::course::{self, Stage};
 use super::watch::Watch;
-use crate::plant::{Plant, PlantSpec, Truth, WINDOW_S};
-use crate::replay::{
+use ballast_sim::plant::{Plant, PlantSpec, Truth, WINDOW_S};
+use ballast_sim::replay::{
     BudgetUse, Control, Loads, Meaning, Playback, Sizes, TelemetryError, batch_work_core_s, idle,
 };
-use crate::rng::{Purpose, Stream};
-use crate::trace::Trace;
-use crate::world::{Checks, METER_CLASS, Violation, World};
+use ballast_sim::rng::{Purpose, Stream};
+use ballast_sim::trace::Trace;
+use ballast_sim::world::{Checks, METER_CLASS, Violation, World};
 
 /// A run begins in the middle of a load, with a manager that has not heard of any server. What that does to
 /// user-facing cores is no policy's, and is not counted.
@@ -403,7 +403,7 @@ impl Job {
     }
 
     /// A small server can be capped lower than a usual one, a large one not as low.
-    fn fit_floors(&self, setup: &mut crate::world::Setup) {
+    fn fit_floors(&self, setup: &mut ballast_sim::world::Setup) {
         let fit = |n: usize, floor: &mut Option<Watts>| {
             let scaled = |w: Watts| Watts::from_f64(self.case.sizes.of(n) * w.as_f64());
             *floor = floor.and_then(scaled);
@@ -517,7 +517,7 @@ impl<'a> Judge<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::ReadOptions;
+    use ballast_sim::trace::ReadOptions;
 
     /// Eighteen VMs for three servers: half of them rise for the second minute.
     fn data() -> Vec<(String, Trace)> {

@@ -10,8 +10,8 @@ use super::baseline::{Baseline, Thunderbolt};
 use super::course::{self, Judged, LONGEST, Measured, Stage};
 use super::load::{self, CORES, Kind, Work};
 use super::{Arrivals, Contender, OptionError, Shape, Spread, watts, within};
-use crate::plant::{Plant, PlantSpec, SensorSpec};
-use crate::world::{Checks, Setup, Violation, World};
+use ballast_sim::plant::{Plant, PlantSpec, SensorSpec};
+use ballast_sim::world::{Checks, Setup, Violation, World};
 
 /// What to measure.
 #[derive(Clone, Debug, PartialEq, Serialize)]

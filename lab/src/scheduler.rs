@@ -5,12 +5,12 @@
 use ballast_placement::rules::Alpha;
 use serde::Serialize;
 
-use super::generate::Workload;
-use super::power::exceeded;
-use super::predictor::{Arm, Class, P95, Quarter, Told};
-use super::replay::Reason;
-use super::run::{Month, Setup, Site, run};
-use crate::experiment::{OptionError, Shape, Spread};
+use super::{OptionError, Shape, Spread};
+use ballast_sim::cluster::Reason;
+use ballast_sim::cluster::Workload;
+use ballast_sim::cluster::exceeded;
+use ballast_sim::cluster::{Arm, Class, P95, Quarter, Told};
+use ballast_sim::cluster::{Month, Setup, Site, run};
 
 /// Added to every seed for the calibration, which so never sees a load that is measured.
 const CALIBRATION: u64 = 1 << 32;
@@ -319,4 +319,78 @@ pub fn rows(options: &Options, cases: &[Case], done: &[Done]) -> Vec<Row> {
         }
     };
     cases.iter().zip(done.chunks(seeds.max(1))).map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn small() -> Options {
+        Options { chassis: 5, days: 3, seeds: vec![1, 2], ..Options::default() }
+    }
+
+    #[test]
+    fn the_rule_balances_chassis_and_spares_user_facing_cores() {
+        let options = Options { alphas: vec![0.0, 0.8], ..small() };
+        let budget_w = calibrate(&options).unwrap();
+        let cases = options.figure7().unwrap();
+        let jobs = jobs(&options, &cases, budget_w).unwrap();
+        assert_eq!(jobs.len(), 2 * 7);
+        let done: Vec<_> = jobs.iter().map(Job::run).collect();
+        let rows = rows(&options, &cases, &done);
+        let of = |arm, alpha: Option<f64>| {
+            *rows.iter().find(|r| r.arm == arm && r.alpha == alpha).unwrap()
+        };
+        let (none, model) = (of(Arm::None, None), of(Arm::Model, Some(0.8)));
+        let oracle = of(Arm::Oracle, Some(0.8));
+        assert!(model.chassis_score_std < 0.5 * none.chassis_score_std, "{model:?} {none:?}");
+        assert!(model.chassis_score_std < 0.7 * of(Arm::Model, Some(0.0)).chassis_score_std);
+        assert!(oracle.server_score_std < model.server_score_std, "{oracle:?} {model:?}");
+        assert!(model.server_score_std < none.server_score_std, "{model:?} {none:?}");
+        assert!(model.capping_events_per_week <= none.capping_events_per_week);
+        assert!(model.budget_1pct_w < none.budget_1pct_w, "{model:?} {none:?}");
+        // The same again gives the same, and in any order.
+        assert_eq!(jobs[3].run(), done[3]);
+    }
+
+    #[test]
+    fn the_other_cases_change_one_thing_each() {
+        let options = small();
+        let weights = options.weights();
+        assert!(weights.iter().all(|case| case.unseen));
+        assert_eq!(weights[0].setup.weights, (1, 0));
+        let named: Vec<_> = weights[1..].iter().map(|c| (&*c.name, c.setup.weights)).collect();
+        assert_eq!(named[0], ("1:2", (1, 2)));
+        assert_eq!((named[6], named.len()), (("4:1", (4, 1)), 10));
+        let told = options.knowledge();
+        let of = |name: &str| told.iter().find(|case| case.name == name).unwrap().setup.told;
+        for arm in [Arm::Model, Arm::Oracle] {
+            assert_eq!(of(arm.name()), arm.told());
+        }
+        assert_eq!(of("model's class, no P95 (criticality-only)"), Arm::CriticalityOnly.told());
+        // Twice as much is asked for as there is.
+        let full = [Case { load: 2.0, ..options.fuller()[1].clone() }];
+        let over = jobs(&options, &full, 1e9).unwrap();
+        let done: Vec<_> = over.iter().map(Job::run).collect();
+        assert!(rows(&options, &full, &done)[0].failure_rate > 0.1);
+        // Seeds that are measured are no others.
+        let unseen = jobs(&options, &weights[..1], 1e9).unwrap();
+        let seen = jobs(&options, &options.figure7().unwrap(), 1e9).unwrap();
+        assert!(!seen.contains(&unseen[0]));
+    }
+
+    #[test]
+    fn options_that_nothing_can_be_made_of_are_named() {
+        for (options, key) in [
+            (Options { chassis: 0, ..small() }, "chassis, servers"),
+            (Options { cores: 8, ..small() }, "cores"),
+            (Options { load: f64::NAN, ..small() }, "load"),
+            (Options { days: 0, ..small() }, "days"),
+            (Options { alphas: vec![1.5], ..small() }, "alphas"),
+            (Options { power_weight: 0, ..small() }, "packing_weight, power_weight"),
+        ] {
+            let jobs = options.figure7().and_then(|cases| jobs(&options, &cases, 1000.0));
+            assert_eq!(jobs.unwrap_err().key, key);
+        }
+    }
 }

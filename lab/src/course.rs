@@ -7,9 +7,9 @@ use ballast_types::{Instant, VmClass};
 use super::baseline::Baseline;
 use super::load::calm_work_s;
 use super::watch::Watch;
-use crate::load::Latencies;
-use crate::plant::{Plant, STEP};
-use crate::world::{Violation, World};
+use ballast_sim::load::Latencies;
+use ballast_sim::plant::{Plant, STEP};
+use ballast_sim::world::{Violation, World};
 
 /// A run ends at the latest after this many times the length that batch work takes unhindered.
 pub(super) const LONGEST: f64 = 4.0;

@@ -6,7 +6,7 @@
 
 use super::weeks::WEEK_S;
 use super::{Chance, draws_of, stream};
-use crate::verify::Draws;
+use ballast_sim::verify::Draws;
 
 /// What draws are made to: shares of the provisioned power.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,7 +5,7 @@ use ballast_types::Instant;
 use super::chassis::{Placement, Shares};
 use super::server::{Options, Row};
 use super::*;
-use crate::world::Violation;
+use ballast_sim::world::Violation;
 
 /// 18 s on the bursty load with one seed.
 fn short(caps_w: &[f64], contenders: &[Contender]) -> Options {
@@ -51,10 +51,10 @@ fn every_load_has_the_level_that_was_calibrated() {
     ] {
         let options = Options { arrivals, minutes: 200.0, ..short(&[230.0], &[]) };
         let plant = server::jobs(&options).unwrap()[0].plant();
-        let crate::plant::Load::Queue(queue) = &plant.spec().servers[0].vms[0].load else {
+        let ballast_sim::plant::Load::Queue(queue) = &plant.spec().servers[0].vms[0].load else {
             panic!("the first VM is the user-facing one")
         };
-        let mut line = crate::load::Cursor::new(queue.utilisation.clone());
+        let mut line = ballast_sim::load::Cursor::new(queue.utilisation.clone());
         let loads: Vec<f64> = (0..120_000).map(|n| line.at(f64::from(n) / 10.0)).collect();
         let mean = loads.iter().sum::<f64>() / loads.len() as f64;
         let highest = loads.iter().copied().fold(0.0, f64::max);

@@ -9,8 +9,8 @@ use core::time::Duration;
 use ballast_types::{Instant, VmClass, VmId, Watts};
 
 use super::supplies_w;
-use crate::plant::{CpuQuota, Plant};
-use crate::rng::{Purpose, Stream};
+use ballast_sim::plant::{CpuQuota, Plant};
+use ballast_sim::rng::{Purpose, Stream};
 
 /// That of the scheduler's bandwidth control.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -29,7 +29,7 @@ const WAIT_S: (f64, f64) = (1.0, 10.0);
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(in crate::experiment) struct Thunderbolt {
+pub(crate) struct Thunderbolt {
     limit: Watts,
     /// Every batch VM: its server, its name, its cores.
     batch: Vec<(usize, VmId, f64)>,
@@ -42,7 +42,7 @@ pub(in crate::experiment) struct Thunderbolt {
 }
 
 impl Thunderbolt {
-    pub(in crate::experiment) fn new(limit: Watts, plant: &Plant, seed: u64) -> Self {
+    pub(crate) fn new(limit: Watts, plant: &Plant, seed: u64) -> Self {
         let servers = plant.spec().servers.iter().enumerate();
         let batch = servers.flat_map(|(n, server)| {
             let batch = server.vms.iter().filter(|vm| vm.class == VmClass::NonUserFacing);

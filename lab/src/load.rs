@@ -26,9 +26,9 @@ use ballast_types::{
 };
 
 use super::Arrivals;
-use crate::load::{BatchSpec, Profile, QueueSpec, ServiceLaw};
-use crate::plant::{Load, ServerSpec, VmLoad};
-use crate::rng::{Purpose, Stream};
+use ballast_sim::load::{BatchSpec, Profile, QueueSpec, ServiceLaw};
+use ballast_sim::plant::{Load, ServerSpec, VmLoad};
+use ballast_sim::rng::{Purpose, Stream};
 
 /// Cores of one server: 2 packages of 20.
 pub(super) const CORES: u16 = 40;

@@ -10,9 +10,9 @@ use ballast_types::PowerModel;
 
 use super::weeks::WEEK_S;
 use super::{Chance, draws_of, stream};
-use crate::cluster;
-use crate::rng::Stream;
-use crate::verify::Draws;
+use ballast_sim::cluster;
+use ballast_sim::rng::Stream;
+use ballast_sim::verify::Draws;
 
 /// A VM of which more is missing in the history or in the later weeks is left out.
 const GAPS: f64 = 0.2;

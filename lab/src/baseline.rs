@@ -8,7 +8,7 @@ use ballast_types::{Instant, Watts};
 pub(super) use full_server::FullServer;
 pub(super) use thunderbolt::Thunderbolt;
 
-use crate::plant::{Plant, SupplyState};
+use ballast_sim::plant::{Plant, SupplyState};
 
 /// Who acts on the plant beside the controllers of the project.
 #[derive(Clone, Debug)]

@@ -11,8 +11,8 @@ use super::baseline::{Baseline, FullServer, Thunderbolt};
 use super::course::{self, Judged, LONGEST, Measured, Stage};
 use super::load::{self, Kind, Work};
 use super::{Arrivals, Contender, OptionError, Shape, Spread, watts, within};
-use crate::plant::{Plant, PlantSpec, SensorSpec};
-use crate::world::{Checks, Setup, Violation, World};
+use ballast_sim::plant::{Plant, PlantSpec, SensorSpec};
+use ballast_sim::world::{Checks, Setup, Violation, World};
 
 /// Servers of the paper's chassis.
 const SERVERS: usize = 12;

@@ -14,6 +14,7 @@ pub mod chassis;
 mod course;
 mod load;
 pub mod oversubscription;
+pub mod scheduler;
 pub mod server;
 pub mod stability;
 pub mod traces;

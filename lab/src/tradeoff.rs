@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::{Contender, OptionError, server};
-use crate::world::Violation;
+use ballast_sim::world::Violation;
 
 /// What to measure.
 #[derive(Clone, Debug, PartialEq, Serialize)]

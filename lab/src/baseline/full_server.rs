@@ -6,7 +6,7 @@ use core::time::Duration;
 use ballast_types::{Instant, Watts};
 
 use super::supplies_w;
-use crate::plant::Plant;
+use ballast_sim::plant::Plant;
 
 /// Between two polls of the supplies.
 const POLL: Duration = Duration::from_millis(200);
@@ -17,7 +17,7 @@ const HOLD: Duration = Duration::from_secs(30);
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(in crate::experiment) struct FullServer {
+pub(crate) struct FullServer {
     budget: Watts,
     /// What each server may draw.
     share: Watts,
@@ -26,7 +26,7 @@ pub(in crate::experiment) struct FullServer {
 }
 
 impl FullServer {
-    pub(in crate::experiment) fn new(budget: Watts, share: Watts) -> Self {
+    pub(crate) fn new(budget: Watts, share: Watts) -> Self {
         Self { budget, share, next: Instant::ZERO + POLL, lift_at: None }
     }
 

@@ -1,6 +1,6 @@
 //! What is measured while a run goes on: true power, against every limit that it is judged by.
 
-use crate::plant::{Plant, WINDOW_S, WindowMean};
+use ballast_sim::plant::{Plant, WINDOW_S, WindowMean};
 
 /// Time above one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -5,8 +5,8 @@ use core::time::Duration;
 use serde::Serialize;
 
 use super::{Arrivals, Contender, OptionError, server, within};
-use crate::plant::SensorSpec;
-use crate::world::Violation;
+use ballast_sim::plant::SensorSpec;
+use ballast_sim::world::Violation;
 
 /// What to measure, on a steady load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
