@@ -5,11 +5,10 @@ mod policy;
 mod tape;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use ballast_placement::{ChassisId, Cluster, Host, MemoryKb, MilliCores, Resources};
 use ballast_sim::cluster::{Arrivals, Drained, Outcome, Reason, ReplayOptions, replay};
 use ballast_types::Instant;
@@ -18,7 +17,7 @@ use nix::time::ClockId;
 use serde::Serialize;
 
 use crate::demo::positive;
-use crate::say;
+use crate::{say, table};
 use plan::{Named, PlanArgs, drained_line};
 use policy::{PolicyArg, alpha};
 use tape::Tape;
@@ -167,10 +166,7 @@ impl SimulateArgs {
 
 fn read(path: &Path) -> anyhow::Result<Arrivals> {
     let name = path.display().to_string();
-    let file = File::open(path).with_context(|| format!("--trace {name}"))?;
-    if file.metadata().is_ok_and(|about| about.is_dir()) {
-        bail!("--trace {name}: a file is needed, this is a folder");
-    }
+    let file = table::plain(path).with_context(|| format!("--trace {name}"))?;
     Ok(Arrivals::read(file, &name)?)
 }
 

@@ -422,7 +422,7 @@ fn declared_parts_give_the_telemetrys_answer_and_overlaps_are_refused() {
         ("nobody.toml", "a list of names, or a file with a column \"chassis\""),
         (
             "odd.toml",
-            "odd.csv: line 2: watts = \"1000.5\": above 0 W, up to --most-w (7440), a multiple of",
+            "odd.csv, line 2: watts = \"1000.5\": above 0 W, up to --most-w (7440), a multiple of",
         ),
         ("sentinel.csv", "line 2: watts = \"65535\": above 0 W, up to --most-w (7440), is needed"),
     ] {

@@ -121,8 +121,8 @@ impl ReadArgs {
 impl Rows {
     /// `None`: these are samples.
     fn of(file: &Path, args: &ReadArgs) -> anyhow::Result<Option<Self>> {
-        if !file.is_file() && file.exists() {
-            bail!("a file is needed: it is read more than once");
+        if file.exists() && !file.is_file() && !file.is_dir() {
+            bail!("a file is needed: a pipe can be read only once");
         }
         let table = table::open(file, &ProgressBar::hidden())?;
         let is_there = |name: &str| table.column(name).is_ok();

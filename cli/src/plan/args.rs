@@ -94,7 +94,7 @@ struct SiteArgs {
 #[command(next_help_heading = "Telemetry")]
 pub(super) struct Columns {
     #[command(flatten)]
-    told: ColumnArgs,
+    columns: ColumnArgs,
     /// The column with the hardware generation; without it all chassis are of one
     #[arg(long, value_name = "NAME", default_value = "generation")]
     pub(super) generation_column: String,
@@ -117,7 +117,7 @@ impl Columns {
     /// How the files are read: these are draws.
     pub(super) fn options(&self) -> ReadOptions {
         let usual_unit = Some(Unit::Watts);
-        ReadOptions { series_names: &["chassis"], usual_unit, ..self.told.options() }
+        ReadOptions { series_names: &["chassis"], usual_unit, ..self.columns.options() }
     }
 
     /// In how many units of time a row the same draw is a stuck meter's.

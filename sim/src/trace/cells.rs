@@ -150,12 +150,12 @@ impl Kind {
 
 /// Reads the times of one file, which are all of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stamps {
+pub struct Times {
     unit: Option<TimeUnit>,
     kind: Option<Kind>,
 }
 
-impl Stamps {
+impl Times {
     /// Numbers count `unit`; `None`: their size says what.
     #[must_use]
     pub const fn new(unit: Option<TimeUnit>) -> Self {
@@ -304,11 +304,11 @@ mod tests {
             ("2023-11-15T00:13:20.25+02:00", 1_700_000_000_250),
             ("2023-11-14 22:13:20+00:00", 1_700_000_000_000),
         ] {
-            assert_eq!(Stamps::default().read(&text(word), rfc_3339), Ok(ms), "{word}");
+            assert_eq!(Times::default().read(&text(word), rfc_3339), Ok(ms), "{word}");
         }
-        let mut micros = Stamps::new(Some(TimeUnit::Microseconds));
+        let mut micros = Times::new(Some(TimeUnit::Microseconds));
         assert_eq!(micros.read(&text("600000000"), rfc_3339), Ok(600_000));
-        assert_eq!(Stamps::default().read(&Cell::Instant(9), rfc_3339), Ok(9));
+        assert_eq!(Times::default().read(&Cell::Instant(9), rfc_3339), Ok(9));
     }
 
     #[test]
@@ -329,14 +329,14 @@ mod tests {
             ),
             ("2023-11-14T22:13:20Z", "1700000000", "dates as in the rows above (this is one of s"),
         ] {
-            let mut stamps = Stamps::default();
-            let first_read = stamps.read(&text(first), rfc_3339);
+            let mut times = Times::default();
+            let first_read = times.read(&text(first), rfc_3339);
             let read =
-                if second.is_empty() { first_read } else { stamps.read(&text(second), rfc_3339) };
+                if second.is_empty() { first_read } else { times.read(&text(second), rfc_3339) };
             let error = read.unwrap_err();
             assert!(error.contains(needed), "{first:?} {second:?}: {error}");
         }
-        let mut seconds = Stamps::new(Some(TimeUnit::Seconds));
+        let mut seconds = Times::new(Some(TimeUnit::Seconds));
         assert!(seconds.read(&text("1700000000000"), rfc_3339).unwrap_err().contains("year 5000"));
     }
 

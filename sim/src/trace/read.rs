@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use super::cells::{Judged, Stamps, rfc_3339};
+use super::cells::{Judged, Times, rfc_3339};
 use super::columns::Layout;
 use super::grid::{Long, Wide};
 use super::{ReadOptions, Report, Table, Trace, TraceError, Unit};
 
-/// Between rows without a time, as the public series without stamps have it.
+/// Between rows without a time, as the public series without times have it.
 const PERIOD_MS: i64 = 300_000;
 /// What a value column must hold.
 pub const VALUE: &str = "a finite number or nothing (blank, NA, null, no reading, …)";
@@ -17,7 +17,7 @@ pub const VALUE: &str = "a finite number or nothing (blank, NA, null, no reading
 pub struct Samples<'r> {
     table: Table<'r>,
     layout: Layout,
-    stamps: Stamps,
+    times: Times,
     rows: u64,
 }
 
@@ -29,7 +29,7 @@ impl<'r> Samples<'r> {
     pub fn new(table: Table<'r>, options: &ReadOptions) -> Result<Self, TraceError> {
         let layout = Layout::of(&table, options)?;
         let unit = options.time_unit.or(layout.time_unit(&table));
-        Ok(Self { table, layout, stamps: Stamps::new(unit), rows: 0 })
+        Ok(Self { table, layout, times: Times::new(unit), rows: 0 })
     }
 
     /// Where the cells stand.
@@ -46,8 +46,8 @@ impl<'r> Samples<'r> {
 
     /// What is known of the times so far.
     #[must_use]
-    pub const fn stamps(&self) -> &Stamps {
-        &self.stamps
+    pub const fn times(&self) -> &Times {
+        &self.times
     }
 
     /// Goes to the next row: its time, in milliseconds. Without a time column rows are 300 s apart.
@@ -74,7 +74,7 @@ impl<'r> Samples<'r> {
             Layout::Long { time, .. } | Layout::Wide { time: Some(time), .. } => time,
             Layout::Wide { .. } => return Ok(Some((self.rows as i64 - 1) * PERIOD_MS)),
         };
-        let read = self.stamps.read(&self.table.cell(time), date);
+        let read = self.times.read(&self.table.cell(time), date);
         read.map(Some).map_err(|needed| self.table.refuse(time, &needed))
     }
 

@@ -11,7 +11,7 @@ use arrow_array::{Array, ArrayRef, DictionaryArray, RecordBatch, StringArray};
 use arrow_cast::cast;
 use arrow_schema::{DataType, Field, Schema};
 use ballast_planner::ChassisIndex;
-use ballast_sim::trace::cells::{Cell, Stamps, rfc_3339};
+use ballast_sim::trace::cells::{Cell, Times, rfc_3339};
 use ballast_sim::trace::{Layout, Samples, TraceError, VALUE};
 use indicatif::ProgressBar;
 use parquet::arrow::ProjectionMask;
@@ -34,7 +34,7 @@ pub(super) struct Columnar {
     watts: Arc<str>,
     generation: Option<Arc<str>>,
     /// The times of the whole file are of the first one's kind.
-    stamps: Stamps,
+    times: Times,
 }
 
 impl Columnar {
@@ -78,9 +78,9 @@ impl Columnar {
         let options = ArrowReaderOptions::new().with_schema(Arc::new(wanted));
         let metadata = ArrowReaderMetadata::try_new(Arc::clone(found.metadata()), options)?;
         let [time, chassis, watts] = columns;
-        let stamps = samples.stamps().clone();
+        let times = samples.times().clone();
         let path = PathBuf::from(path).into();
-        Ok(Some(Self { path, metadata, time, chassis, watts, generation, stamps }))
+        Ok(Some(Self { path, metadata, time, chassis, watts, generation, times }))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -139,7 +139,7 @@ impl Columnar {
         let instants = is_instant(time.data_type());
         let time = if instants { millis(time)? } else { cast(time, &DataType::Int64)? };
         let time = time.as_primitive::<Int64Type>();
-        let mut stamps = self.stamps.clone();
+        let mut times = self.times.clone();
         let watts = cast(by_name(&self.watts)?, &DataType::Float64)?;
         let watts = watts.as_primitive::<Float64Type>();
         let chassis = names(by_name(&self.chassis)?)?;
@@ -149,8 +149,8 @@ impl Columnar {
         for row in 0..batch.num_rows() {
             let number = time.is_valid(row).then(|| time.value(row));
             let ms = match number {
-                Some(number) if !instants => stamps.whole(number),
-                _ => stamps.read(&number.map_or(Cell::Null, Cell::Instant), rfc_3339),
+                Some(number) if !instants => times.whole(number),
+                _ => times.read(&number.map_or(Cell::Null, Cell::Instant), rfc_3339),
             };
             let t_s = match ms {
                 Ok(ms) => ms.div_euclid(1000),
