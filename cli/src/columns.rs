@@ -14,8 +14,8 @@ const HEADING: &str = "Columns of telemetry";
 /// Which columns of a file are read, where their names are not the usual ones.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ColumnArgs {
-    /// The time column: RFC 3339, or numbers since 1970 [default: timestamp, t_s, time or another usual name, see
-    /// docs/telemetry.md]
+    /// The time column: RFC 3339, or numbers since 1970
+    /// [default: timestamp, t_s, time or another usual name, see docs/telemetry.md]
     #[arg(long, value_name = "NAME", help_heading = HEADING)]
     time_column: Option<String>,
     /// What the time column's numbers count [default: what their size says]
@@ -24,8 +24,8 @@ pub(crate) struct ColumnArgs {
     /// The column that says whose a value is [default: server, vm, chassis, host or another usual name]
     #[arg(long, value_name = "NAME", aliases = ["chassis-column", "vm-column"], help_heading = HEADING)]
     server_column: Option<String>,
-    /// The value column; blank, NA, null, no reading and the like are missing [default: watts, power_w, cpu_pct,
-    /// utilisation or another usual name]
+    /// The value column; blank, NA, null, no reading and the like are missing
+    /// [default: watts, power_w, cpu_pct, utilisation or another usual name]
     #[arg(long, value_name = "NAME", alias = "watts-column", help_heading = HEADING)]
     value_column: Option<String>,
     /// What the values mean [default: what the column's name says]

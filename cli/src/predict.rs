@@ -98,7 +98,7 @@ fn csv(
         "p95_confident",
     ])?;
     let mut count = 0;
-    while table.next()? {
+    while table.advance()? {
         let cell = |column: usize| table.text(columns[column]).into_owned();
         let number = |column: usize| {
             let number = table.number(columns[column], "a number")?;

@@ -1,4 +1,5 @@
 //! Telemetry from outside: the same file in every form, for every command, and what is wrong with a file.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::fmt::Write as _;
 use std::fs;

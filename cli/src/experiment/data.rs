@@ -49,7 +49,7 @@ fn sizes(path: &Path) -> anyhow::Result<BTreeMap<String, (f64, f64)>> {
     let [vm, cores, memory] = ["vm", "cores", "mem_mb"].map(|name| table.column(name));
     let (vm, cores, memory) = (vm?, cores?, memory?);
     let mut sizes = BTreeMap::new();
-    while table.next()? {
+    while table.advance()? {
         let size = (table.number(cores, "cores")?, table.number(memory, "MB")? / 1024.0);
         sizes.entry(table.text(vm).into_owned()).or_insert(size);
     }

@@ -144,7 +144,7 @@ impl Rows {
         let mut table = table::open(file, bar)?;
         let names: Vec<String> = self.extra.iter().map(|n| table.headers()[*n].clone()).collect();
         let mut batch = Vec::with_capacity(BATCH);
-        while table.next()? {
+        while table.advance()? {
             let mut week = [f64::NAN; SLOTS];
             for (into, column) in week.iter_mut().zip(&self.values) {
                 *into = table.number(*column, trace::VALUE)?;
@@ -222,7 +222,7 @@ impl AllSeries<'_> {
 
         let mut row_s = 0;
         let mut last: Option<(String, usize)> = None;
-        while let Some(ms) = samples.next_by(|text| self.days.millis(text))? {
+        while let Some(ms) = samples.advance_by(|text| self.days.millis(text))? {
             let stamp_s = if timeless { row_s } else { ms.div_euclid(1000) };
             row_s += i64::from(period_s);
             let table = samples.table();
@@ -298,7 +298,7 @@ fn period(file: &Path, days: &Days, args: &ReadArgs) -> anyhow::Result<u32> {
     let mut newest: BTreeMap<String, i64> = BTreeMap::new();
     let mut least: Option<i64> = None;
     for _ in 0..LOOK {
-        let Some(ms) = samples.next_by(|text| days.millis(text))? else { break };
+        let Some(ms) = samples.advance_by(|text| days.millis(text))? else { break };
         let now = ms.div_euclid(1000);
         let id = series.map_or_else(String::new, |n| samples.table().text(n).into_owned());
         if let Some(before) = newest.insert(id, now) {

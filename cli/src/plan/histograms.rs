@@ -113,7 +113,7 @@ fn names(file: &Path) -> anyhow::Result<Vec<String>> {
     let mut table = table::open(file, &ProgressBar::hidden())?;
     let column = table.column("chassis")?;
     let mut all = vec![];
-    while table.next()? {
+    while table.advance()? {
         let name = table.text(column);
         if name.is_empty() {
             return Err(table.refuse(column, "a name").into());
@@ -139,7 +139,7 @@ fn rows(file: &Path, intake: &Intake, exact: bool) -> anyhow::Result<Draws> {
     let (watts, counts) = (table.column("watts")?, table.column("count")?);
     let generation = table.column("generation").ok();
     let mut all = Draws::new();
-    while table.next()? {
+    while table.advance()? {
         let draw = Watts::from_f64(table.number(watts, &allowed)?)
             .filter(|&draw| draw > Watts::ZERO && Some(draw) <= most)
             .filter(|draw| !exact || draw.milli() % step == 0)

@@ -97,7 +97,7 @@ fn read(file: &Path) -> anyhow::Result<History> {
     let generation = table.column("generation").ok();
     let mut vms = vec![];
     let (mut first, mut last) = (i64::MAX, i64::MIN);
-    while table.next()? {
+    while table.advance()? {
         const SECONDS: &str = "whole Unix seconds";
         let from = table.integer(arrival, SECONDS)?;
         let to = if table.text(end).is_empty() { None } else { Some(table.integer(end, SECONDS)?) };

@@ -234,7 +234,7 @@ fn rows(
     watts(&layout)?;
     let generation = samples.table().column(&columns.generation_column).ok();
     let alone = table::stem(path);
-    while let Some(ms) = samples.next()? {
+    while let Some(ms) = samples.advance()? {
         let t_s = ms.div_euclid(1000);
         let table = samples.table();
         let of = generation.map_or("".into(), |column| table.text(column));

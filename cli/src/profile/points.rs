@@ -19,7 +19,7 @@ fn table(path: &Path) -> anyhow::Result<Vec<Point>> {
     let watts = table.column("watts")?;
     let error = table.column("error_w").ok();
     let mut points = vec![];
-    while table.next()? {
+    while table.advance()? {
         let error = error.map(|column| table.number(column, "watts, or nothing")).transpose()?;
         points.push(Point {
             utilisation: table.number(utilisation, "a share, 0 to 1")?,

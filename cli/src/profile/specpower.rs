@@ -66,7 +66,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<Row>> {
     let full = table.column("avg. watts @ 100%")?;
     let idle = table.column("avg. watts @ active idle")?;
     let mut rows = vec![];
-    while table.next()? {
+    while table.advance()? {
         let number = |column| {
             let text = table.text(column).replace(',', "");
             text.parse::<f64>().ok().filter(|value| *value > 0.0 && value.is_finite())

@@ -63,7 +63,7 @@ impl ParquetRows {
 }
 
 impl Rows for ParquetRows {
-    fn next(&mut self) -> io::Result<bool> {
+    fn advance(&mut self) -> io::Result<bool> {
         self.at += 1;
         while self.at >= self.rows {
             if !self.decode().map_err(|error| io::Error::other(format!("{error:#}")))? {

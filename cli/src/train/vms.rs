@@ -31,7 +31,7 @@ pub(super) fn read(input: impl Read, file: &str) -> anyhow::Result<Vec<Vm>> {
     let columns = COLUMNS.map(|name| table.column(name));
     let columns = columns.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut vms = Vec::new();
-    while table.next()? {
+    while table.advance()? {
         let text = |column: usize| table.text(columns[column]).into_owned();
         let of = Cells { table: &table, columns: &columns };
         let vm = Vm {
@@ -137,7 +137,7 @@ pub(super) fn label(vms: &mut [Vm], input: impl Read, file: &str) -> anyhow::Res
     let mut table = Table::csv(input, file)?;
     let (id, user_facing) = (table.column("id")?, table.column("user_facing")?);
     let mut labels = BTreeMap::new();
-    while table.next()? {
+    while table.advance()? {
         let class = match &*table.text(user_facing) {
             "true" => VmClass::UserFacing,
             "false" => VmClass::NonUserFacing,

@@ -110,8 +110,8 @@ impl TimeUnit {
         }
     }
 
-    /// By its size: below 1e11 seconds (until the year 5138), then, each a thousand times as far, milliseconds,
-    /// microseconds and nanoseconds (from 1973 on).
+    /// By its size: below 1e11 seconds (until the year 5138), then, each a thousand times as far,
+    /// milliseconds, microseconds and nanoseconds (from 1973 on).
     #[must_use]
     pub const fn of(number: f64) -> Self {
         match number.abs() {
@@ -249,7 +249,7 @@ pub(super) enum Judged {
 }
 
 impl Unit {
-    /// Watts are plausible from 0 to 1e6. Percent are from -20 to 200, of which those outside 0 to 100 are clamped;
+    /// Watts are plausible from 0 to 1e6, percent from -20 to 200, of which those outside 0 to 100 are clamped;
     /// shares are the same divided by 100.
     pub(super) fn judge(self, value: f64) -> Judged {
         let (low, high, top) = match self {

@@ -172,10 +172,11 @@ impl Layout {
         }
     }
 
-    /// What the times count where nobody says: Google's power traces begin at zero, so their size says nothing.
+    /// What the times count where no flag says: Google's power traces begin at zero, where size says nothing.
     pub(super) fn time_unit(&self, table: &Table<'_>) -> Option<TimeUnit> {
-        let Self::Long { value, .. } = self else { return None };
-        let google = plain(&table.headers()[*value]) == "measured_power_util";
+        let Self::Long { time, value, .. } = self else { return None };
+        let named = |column: usize, name| plain(&table.headers()[column]) == name;
+        let google = named(*time, "time") && named(*value, "measured_power_util");
         google.then_some(TimeUnit::Microseconds)
     }
 

@@ -77,6 +77,20 @@ pub enum TraceError {
         /// Rows read.
         rows: u64,
     },
+    /// Most values cannot be what they are said to be.
+    #[error(
+        "{file}: {bad} of {cells} values are implausible as {unit:?}: say what they are (see --unit)"
+    )]
+    Unit {
+        /// Which trace.
+        file: String,
+        /// How many are implausible.
+        bad: u64,
+        /// Of how many.
+        cells: u64,
+        /// What they were taken for.
+        unit: super::Unit,
+    },
     /// Shares that look like percent.
     #[error(
         "{file}: {bad} of {cells} values of {column} are above 1: say that it holds percent, if it does"

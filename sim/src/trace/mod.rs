@@ -3,17 +3,17 @@
 //! # Layouts
 //! | layout | known by its header | values |
 //! |---|---|---|
-//! | long | a time column, a value column and, where there are several series, one that names them | by the value column's name |
+//! | long | a time column, a value column and, for several series, one of names | by the value column's name |
 //! | wide | a time column; every other column is one series | percent |
 //! | wide without time | every header field a number (an id); rows are 300 s apart | percent |
 //!
-//! Columns are found by usual names ([`columns`]) or told. CSV may be compressed with zstd: that is seen by its
-//! first bytes. Other kinds of files come as a [`Table`].
+//! Columns are found by usual names ([`columns`]) or by options. CSV may be compressed with zstd, which is seen
+//! by its first bytes. Other kinds of files come as a [`Table`].
 //!
 //! # What is done with bad input
-//! * A missing value is a **gap**: counted, kept as NaN, and played by holding the last value. It is never taken
-//!   for zero. So is an implausible number, which is counted on its own, and a row that is missing. What is
-//!   missing and implausible, [`cells`] says.
+//! * A missing value is a **gap**: counted, kept as NaN, and played by holding the last value. It is never
+//!   zero. An implausible number is a gap too, counted on its own, and so is a row that is missing. [`cells`]
+//!   says what is missing and what is implausible. A file is refused of which more than half is implausible.
 //! * A share a little outside 0..=1 (0..=100 %) is clamped and counted.
 //! * Text, a ragged row, or a time that is none is an error that names file, line, column and value.
 //! * Unordered stamps are sorted and of duplicate ones the first is kept; both are counted. More than
@@ -104,6 +104,8 @@ pub struct ReadOptions {
 pub struct Report {
     /// Rows read, without the header.
     pub rows: u64,
+    /// Cells with a number, plausible or not.
+    pub values: u64,
     /// Cells without a usable value: missing, implausible, or in a missing row.
     pub gaps: u64,
     /// Of these, cells with a number that no machine can show.

@@ -54,19 +54,19 @@ impl<'r> Samples<'r> {
     ///
     /// # Errors
     /// If the row cannot be read, or its time is none.
-    pub fn next(&mut self) -> Result<Option<i64>, TraceError> {
-        self.next_by(rfc_3339)
+    pub fn advance(&mut self) -> Result<Option<i64>, TraceError> {
+        self.advance_by(rfc_3339)
     }
 
     /// The same; `date` reads times that are no numbers.
     ///
     /// # Errors
     /// The same.
-    pub fn next_by(
+    pub fn advance_by(
         &mut self,
         date: impl Fn(&str) -> Option<i64>,
     ) -> Result<Option<i64>, TraceError> {
-        if !self.table.next()? {
+        if !self.table.advance()? {
             return Ok(None);
         }
         self.rows += 1;
@@ -94,7 +94,13 @@ pub(super) fn read(table: Table<'_>, options: &ReadOptions) -> Result<Trace, Tra
         Layout::Wide { series, unit, .. } => wide(&mut samples, &series, unit),
         Layout::Long { series, value, unit, .. } => long(&mut samples, series, value, unit),
     };
-    trace.and_then(|(table, report)| table.finish(samples.table.file(), report))
+    let (table, report) = trace?;
+    let (file, unit) = (samples.table.file(), samples.layout.unit());
+    let (bad, cells) = (report.implausible_values, report.values);
+    if 2 * bad > cells {
+        return Err(TraceError::Unit { file: file.to_owned(), bad, cells, unit });
+    }
+    table.finish(file, report)
 }
 
 /// What was gathered.
@@ -122,7 +128,7 @@ fn wide(
 ) -> Result<(Gathered, Report), TraceError> {
     let names = series.iter().map(|column| samples.table.headers()[*column].clone()).collect();
     let (mut table, mut report) = (Wide::new(names, unit), Report::default());
-    while let Some(stamp) = samples.next()? {
+    while let Some(stamp) = samples.advance()? {
         report.rows += 1;
         table.stamps.push(stamp);
         for column in series {
@@ -141,7 +147,7 @@ fn long(
 ) -> Result<(Gathered, Report), TraceError> {
     let (mut table, mut report) = (Long::new(unit), Report::default());
     let mut index: BTreeMap<String, usize> = BTreeMap::new();
-    while let Some(stamp) = samples.next()? {
+    while let Some(stamp) = samples.advance()? {
         report.rows += 1;
         let name = series.map_or("trace".into(), |column| samples.table.text(column));
         let n = match index.get(&*name) {
@@ -156,8 +162,7 @@ fn long(
     }
 
     // A share column full of percent must not be taken for machines at full load.
-    let bad = report.clamped + report.implausible_values;
-    let cells = report.rows - report.gaps + report.implausible_values;
+    let (bad, cells) = (report.clamped + report.implausible_values, report.values);
     if unit == Unit::Share && bad * 100 > cells {
         let (file, column) = (samples.table.file(), &samples.table.headers()[value]);
         let (file, column) = (file.to_owned(), column.clone());
@@ -173,6 +178,7 @@ impl Report {
             self.gaps += 1;
             return f32::NAN;
         }
+        self.values += 1;
         match unit.judge(number) {
             Judged::Good(value) => value as f32,
             Judged::Clamped(value) => {
@@ -200,8 +206,8 @@ impl Trace {
     /// Reads a trace from a table of any kind.
     ///
     /// # Errors
-    /// If the columns are not clear, a cell is no number or time, a row is ragged, more than 1 % of the rows are
-    /// out of order or repeated, or nothing is left.
+    /// If the columns are not clear, a cell is no number or time, a row is ragged, most values are implausible,
+    /// more than 1 % of the rows are out of order or repeated, or nothing is left.
     pub fn from_table(table: Table<'_>, options: &ReadOptions) -> Result<Self, TraceError> {
         read(table, options)
     }

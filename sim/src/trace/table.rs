@@ -46,7 +46,7 @@ pub trait Rows {
     ///
     /// # Errors
     /// When it cannot be read. `InvalidData` is an error of the row itself.
-    fn next(&mut self) -> io::Result<bool>;
+    fn advance(&mut self) -> io::Result<bool>;
 
     /// A cell of the current row.
     fn cell(&self, column: usize) -> Cell<'_>;
@@ -124,8 +124,8 @@ impl<'r> Table<'r> {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn next(&mut self) -> Result<bool, TraceError> {
-        self.rows.next().map_err(|error| {
+    pub fn advance(&mut self) -> Result<bool, TraceError> {
+        self.rows.advance().map_err(|error| {
             let file = self.file.clone();
             match error.kind() {
                 io::ErrorKind::InvalidData => {
@@ -206,14 +206,14 @@ impl<'r> CsvRows<'r> {
         builder.has_headers(false).flexible(true).buffer_capacity(1 << 16);
         let reader = builder.from_reader(limited);
         let mut rows = Self { reader, record: ByteRecord::new(), width: 0, taken };
-        rows.advance()?;
+        rows.record()?;
         rows.width = rows.record.len();
         let name = |name| String::from_utf8_lossy(name).trim_matches(is_blank).to_owned();
         let headers = rows.record.iter().map(name).collect();
         Ok((rows, headers))
     }
 
-    fn advance(&mut self) -> io::Result<bool> {
+    fn record(&mut self) -> io::Result<bool> {
         let more = self.reader.read_byte_record(&mut self.record).map_err(io::Error::from)?;
         self.taken.set(0);
         Ok(more)
@@ -221,8 +221,8 @@ impl<'r> CsvRows<'r> {
 }
 
 impl Rows for CsvRows<'_> {
-    fn next(&mut self) -> io::Result<bool> {
-        let more = self.advance()?;
+    fn advance(&mut self) -> io::Result<bool> {
+        let more = self.record()?;
         if more && self.record.len() != self.width {
             let text = format!("{} cells: the header has {}", self.record.len(), self.width);
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));

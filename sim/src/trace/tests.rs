@@ -108,6 +108,7 @@ fn broken_files_are_refused_with_the_place() {
         ("t,a\n0,1\n0,2\n0,3\n300,1\n", "2 of 4 rows are repeated"),
         ("t,a\n900,1\n600,2\n300,3\n0,1\n", "3 of 4 rows are out of order"),
         ("timestamp,server,utilisation\n0,a,55\n1,a,60\n", "say that it holds percent"),
+        ("t,a,b\n0,350,400\n300,410,90\n", "3 of 4 values are implausible as Percent: say what"),
     ] {
         assert!(says(text).contains(want), "{text:?}: {}", says(text));
     }
@@ -173,7 +174,7 @@ fn small_faults_are_mended_and_counted() {
     assert_eq!(t.report.gaps, 2, "missing rows are gaps");
     let t = read(&rows("90000,no reading\n")).unwrap();
     assert_eq!((t.report.gaps, t.report.implausible_values), (1, 0));
-    let t = read("timestamp,server,watts\n0,a,-50\n1,a,200\n2,a,1000001\n").unwrap();
+    let t = read("timestamp,server,watts\n0,a,-50\n1,a,200\n2,a,1000001\n3,a,200\n").unwrap();
     let report = (t.report.gaps, t.report.implausible_values);
     assert_eq!(report, (2, 2), "negative watts are missing, not low");
     assert_eq!(t.series[0].played(&PowerModel::PAPER).values[0], 88.0 / 198.0);
@@ -193,7 +194,10 @@ proptest::proptest! {
             "t,a", "1,2", "timestamp,server,watts", "timestamp,server,utilisation",
             "time,pdu,measured_power_util",
         ]),
-        cells in proptest::collection::vec("-?[0-9]{0,20}(\\.[0-9])?|NaN|inf|x||no reading|2023-11-1[0-9]T00:00:00Z", 0..40),
+        cells in proptest::collection::vec(
+            "-?[0-9]{0,20}(\\.[0-9])?|NaN|inf|x||no reading|2023-11-1[0-9]T00:00:00Z",
+            0..40,
+        ),
     ) {
         let width = header.split(',').count();
         let mut text = format!("{header}\n");

@@ -64,7 +64,7 @@ impl Columnar {
         let columns = [time, chassis, value].map(name);
         let generation = generation.map(name);
         // A first time that is none is named row by row.
-        if !usual || !matches!(samples.next(), Ok(Some(_))) {
+        if !usual || !matches!(samples.advance(), Ok(Some(_))) {
             return Ok(None);
         }
 
