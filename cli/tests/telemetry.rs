@@ -85,7 +85,7 @@ fn write_all(folder: &Path) -> Vec<&'static str> {
 
     let millis = |t_s: i64, server: &str, watts: &str| format!("{watts},{},{server}", t_s * 1000);
     write(&folder.join("millis.csv"), "Power (W),Time,Hostname", millis);
-    let micros = |t_s: i64, server: &str, watts: &str| format!("{}000000,{server},{watts}", t_s);
+    let micros = |t_s: i64, server: &str, watts: &str| format!("{t_s}000000,{server},{watts}");
     write(&folder.join("micros.csv"), "when,blade,w", micros);
 
     let mut wide = "ts,s01,s02\n".to_owned();
