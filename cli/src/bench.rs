@@ -58,8 +58,9 @@ const AMPLE: Watts = Watts::from_whole(400);
 /// Arguments of `ballast bench alerts`.
 #[derive(Args, Debug)]
 pub(crate) struct AlertsArgs {
-    /// Agents, each a process of its own
-    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=64))]
+    /// Servers, each with an agent that is a process of its own
+    #[arg(long = "servers", alias = "agents", value_name = "N", default_value_t = 12,
+        value_parser = clap::value_parser!(u16).range(1..=64))]
     agents: u16,
     /// Alerts, each to all agents
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]

@@ -104,7 +104,7 @@ async fn play(
         actuator: args.control.actuator(),
         servers: plan.plant.servers.len(),
         seed: args.seed,
-        trace: args.trace.as_ref().map(|trace| trace.display().to_string()),
+        trace: args.telemetry.as_ref().map(|file| file.display().to_string()),
         trace_scale: plan.trace_scale.map(|(user_facing, batch)| TraceScale { user_facing, batch }),
         speedup: plan.speedup,
         hardware_caps: plan.plant.hardware_caps,

@@ -56,8 +56,8 @@ pub(crate) enum Experiment {
         Example: ballast experiment scheduler --alphas 0,0.8,1 --seeds 5 --json")]
     Scheduler(One<scheduler::Choice>),
     /// Who is user-facing: pattern, autocorrelation, Fourier and ensemble at a chosen recall (Table II)
-    #[command(after_help = "Example: ballast experiment labels --data labelled.csv.zst --json\n\
-        Example: ballast experiment labels --data new.csv --fit-on labelled.csv.zst")]
+    #[command(after_help = "Example: ballast experiment labels --input labelled.csv.zst --json\n\
+        Example: ballast experiment labels --input new.csv --fit-on labelled.csv.zst")]
     Labels(Data<labels::Choice>),
     /// Predictions of class and P95 on a made-up fleet and on real VMs (Table III)
     #[command(after_help = "The default run takes about a minute on 2 cores.\n\n\
@@ -75,8 +75,8 @@ pub(crate) enum Experiment {
     #[command(
         after_help = "The default run takes about 10 s on 2 cores. Parts add up: run seeds 1 to 1000 here\n\
         and 1001 to 2000 there, or go on after a pause with --resume.\n\n\
-        Example: ballast experiment faults --first 1 --runs 2000 --json\n\
-        Example: ballast experiment faults --kind meter-missing --runs 100\n\
+        Example: ballast experiment faults --seed 1 --seeds 2000 --json\n\
+        Example: ballast experiment faults --kind meter-missing --seeds 100\n\
         Example: ballast experiment faults --list"
     )]
     Faults(faults::FaultsArgs),
@@ -116,7 +116,7 @@ pub(crate) struct Data<C: Args> {
 pub(crate) struct All {
     #[command(flatten)]
     runs: Runs,
-    /// Print a JSON array with one object per experiment, alone on stdout
+    /// Print one JSON object {experiment, rows, goals} with a row for each experiment, alone on stdout
     #[arg(long)]
     json: bool,
     /// Write DIR/experiments.md, and the plots into DIR/experiments
@@ -229,7 +229,10 @@ fn all(args: &All) -> anyhow::Result<()> {
     done(models::report(&models::Choice::default(), wanted)?)?;
     done(oversubscription::report(&oversubscription::Choice::documented(), wanted)?)?;
     if args.json {
-        say(&serde_json::to_string_pretty(&Value::Array(reports))?)?;
+        let goals = |report: &Value| report["goals"].as_array().cloned().unwrap_or_default();
+        let goals: Vec<_> = reports.iter().flat_map(goals).collect();
+        let all = serde_json::json!({ "experiment": "all", "rows": reports, "goals": goals });
+        say(&serde_json::to_string_pretty(&all)?)?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ mod bench;
 mod budget;
 mod certs;
 mod check;
+mod columns;
 mod demo;
 mod experiment;
 mod label;
@@ -49,7 +50,7 @@ struct Cli {
 enum Command {
     /// Watch real daemons keep a simulated chassis under its power budget
     #[command(after_help = "Example: ballast demo --seconds 30 --json\n\
-        Example: ballast demo --trace cpu_pct_2013-8.csv.zst --policy none")]
+        Example: ballast demo --telemetry cpu_pct_2013-8.csv.zst --policy none")]
     Demo(demo::DemoArgs),
     /// Keep a tree of kernel-format files alive, so that daemons run without hardware
     #[command(after_help = "Example: ballast rig --dir /dev/shm/rig --servers 2 --seconds 60")]
@@ -59,7 +60,7 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Place the VMs of a recorded trace on a cluster, in virtual time
     #[command(
-        after_help = "Example: ballast simulate --trace azure2017_dev.csv.zst --hosts 500 --host-cores 64 \
+        after_help = "Example: ballast simulate --trace azure2017_dev.csv.zst --servers 500 --host-cores 64 \
                       --host-mem-gb 256 --until-s 86400 --json"
     )]
     Simulate(simulate::SimulateArgs),
@@ -91,7 +92,7 @@ enum Command {
     /// Find out how a server draws by load and frequency: measured, fitted, or guessed
     #[command(
         after_help = "Example: ballast profile --config /etc/ballast/agent.toml --yes --output gen7.toml\n\
-        Example: ballast profile --points measured.csv --output gen7.toml\n\
+        Example: ballast profile --input measured.csv --output gen7.toml\n\
         Example: ballast profile --specpower SPECpower-full-results.csv --cores 40 --output gen7.toml\n\n\
         Exit codes: 0 done; 1 failure, said on stderr; 2 wrong usage; 75 an agent runs there: nothing was \
         done; 78 the configuration is refused; 130 ended by a signal. However it ends, frequencies are put back."
@@ -119,7 +120,7 @@ enum Command {
     Budget(budget::Budget),
     /// Show what an agent has recorded of its VMs' use
     #[command(after_help = "Example: ballast records\n\
-        Example: ballast records --dir usage --vm web-1 --output csv")]
+        Example: ballast records --dir usage --vm web-1 --format csv")]
     Records(records::RecordsArgs),
     /// Run the agent of one server
     #[command(
@@ -151,7 +152,7 @@ enum Command {
 #[derive(Subcommand, Debug)]
 enum Bench {
     /// From an alert handed to the chassis's sender to the floor of the slowest agent
-    #[command(after_help = "Example: ballast bench alerts --agents 12 --alerts 200 --json")]
+    #[command(after_help = "Example: ballast bench alerts --servers 12 --alerts 200 --json")]
     Alerts(bench::AlertsArgs),
     /// Predictions a second from the placement daemon, and how long one takes
     #[command(after_help = "Example: ballast bench predict --connections 8 --batch 1 --json")]

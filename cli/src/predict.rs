@@ -8,9 +8,10 @@ use std::process::ExitCode;
 use anyhow::Context;
 use ballast_predict::request::{Reply, Request};
 use ballast_predict::{Features, ModelFile};
+use ballast_sim::trace::Table;
 use clap::{Args, ValueEnum};
 
-use crate::train::text::{self, Table};
+use crate::train::text;
 use crate::train::vms::class_name;
 use crate::{is_broken_pipe, say, tell};
 
@@ -82,8 +83,9 @@ fn csv(
     file: &str,
     output: &mut impl Write,
 ) -> anyhow::Result<u64> {
-    let mut table = Table::open(input, file)?;
-    let columns = table.columns(&COLUMNS)?;
+    let mut table = Table::csv(input, file)?;
+    let columns = COLUMNS.map(|name| table.column(name));
+    let columns = columns.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut csv = csv::Writer::from_writer(output);
     csv.write_record([
         "vm_id",
@@ -96,20 +98,19 @@ fn csv(
         "p95_confident",
     ])?;
     let mut count = 0;
-    while let Some(record) = table.next()? {
-        let cell = |column: usize| record.get(columns[column]).unwrap_or_default().to_owned();
+    while table.advance()? {
+        let cell = |column: usize| table.text(columns[column]).into_owned();
         let number = |column: usize| {
-            let text = cell(column);
-            let parsed = text.parse::<f64>().ok();
-            parsed.with_context(|| {
-                format!("{}: {} = \"{text}\": a number is needed", table.place(), COLUMNS[column])
-            })
+            let number = table.number(columns[column], "a number")?;
+            let there = !number.is_nan();
+            there.then_some(number).ok_or_else(|| table.refuse(columns[column], "a number"))
         };
         let named = |column: usize| Some(cell(column)).filter(|name| !name.is_empty());
         let (cores, memory_gb) = (number(2)?, number(3)?);
         let features = Features { cores, memory_gb, vm_type: named(4), past: None };
         let request = Request { vm_id: named(0), subscription: named(1), features };
-        let reply = model.answer(&request).with_context(|| table.place())?;
+        let reply = model.answer(&request);
+        let reply = reply.with_context(|| format!("{file}, {}", table.place()))?;
         let Reply { vm_id, prediction: p } = reply;
         csv.write_record([
             vm_id.unwrap_or_default(),
@@ -203,9 +204,13 @@ mod tests {
     fn what_is_wrong_is_named_with_its_place() {
         let head = "vm_id,subscription,cores,memory_gb,vm_type\n";
         for (format, input, parts) in [
-            (Format::Csv, format!("{head}a,s,x,8,t\n"), ["record 1", "cores = \"x\""]),
-            (Format::Csv, format!("{head}a,s,1,8,t\nb,s,1,NaN,t\n"), ["record 2", "memory_gb"]),
-            (Format::Csv, "vm_id,cores\n".to_owned(), ["vms", "no column subscription"]),
+            (Format::Csv, format!("{head}a,s,x,8,t\n"), ["line 2", "cores = \"x\""]),
+            (Format::Csv, format!("{head}a,s,1,8,t\nb,s,1,NaN,t\n"), ["line 3", "memory_gb"]),
+            (
+                Format::Csv,
+                "vm_id,cores\n".to_owned(),
+                ["vms", "no column is called \"subscription\""],
+            ),
             (Format::JsonLines, "\n{\"cores\":1}\n".to_owned(), ["line 2", "memory_gb"]),
             (Format::JsonLines, "{\"cores\":0,\"memory_gb\":1}".to_owned(), ["line 1", "cores"]),
         ] {

@@ -30,15 +30,15 @@ pub(crate) struct RecordsArgs {
     vm: Option<VmId>,
     /// text: one line for each VM, with its P95; csv: the means over time (vm,time,value), as `ballast
     /// label` reads them; json: both
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(long, alias = "output", value_enum, default_value_t = Format::Text)]
+    format: Format,
     /// What a mean is taken over
     #[arg(long, value_enum, value_name = "MINUTES", default_value = "30")]
     every_min: Every,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-enum Output {
+enum Format {
     Text,
     Csv,
     Json,
@@ -187,9 +187,9 @@ pub(crate) fn run(args: &RecordsArgs) -> anyhow::Result<ExitCode> {
     let names = names(&lives);
     let name = |life: &(VmId, VmStart)| names.get(life).cloned().unwrap_or_default();
     let summary = |(key, life): (&(VmId, VmStart), &Life)| life.summary(name(key), key.1);
-    let text = match args.output {
-        Output::Text => table(lives.iter().map(summary)),
-        Output::Csv => {
+    let text = match args.format {
+        Format::Text => table(lives.iter().map(summary)),
+        Format::Csv => {
             let mut text = "vm,time,value".to_owned();
             for (key, life) in &lives {
                 for Point { time, value } in life.series(slots) {
@@ -198,7 +198,7 @@ pub(crate) fn run(args: &RecordsArgs) -> anyhow::Result<ExitCode> {
             }
             text
         }
-        Output::Json => {
+        Format::Json => {
             let vm = |(key, life): (&(VmId, VmStart), &Life)| Vm {
                 summary: life.summary(name(key), key.1),
                 series: life.series(slots).collect(),

@@ -2,13 +2,14 @@
 
 mod plot;
 pub(crate) mod recording;
-pub(crate) mod telemetry;
+mod telemetry;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
+use crate::columns::ColumnArgs;
 use crate::demo::{ControlArgs, positive};
 use crate::server_args::ServerArgs;
 
@@ -18,7 +19,7 @@ pub(crate) struct ReplayArgs {
     /// A daemon's recording: a file, or a folder with all of its files
     #[arg(long, value_name = "FILE|DIR", required_unless_present = "telemetry")]
     recording: Option<PathBuf>,
-    /// Telemetry of servers or VMs (CSV, also .zst): CPU use, or watts of whole servers
+    /// Telemetry of servers or VMs (CSV, also .zst, or Parquet): CPU use, or watts of whole servers
     #[arg(long, value_name = "FILE", conflicts_with = "recording", requires = "budget_w")]
     telemetry: Option<PathBuf>,
     /// Print the report as one JSON object, alone on stdout
@@ -59,34 +60,6 @@ struct TelemetryArgs {
     /// Draw power against budget, and frequencies, into this file
     #[arg(long, value_name = "FILE.svg", conflicts_with = "recording")]
     plot: Option<PathBuf>,
-}
-
-/// Which columns of a file are read, where their names are not the usual ones.
-#[derive(Args, Clone, Debug, Default)]
-pub(crate) struct ColumnArgs {
-    /// The time column, in seconds [default: timestamp]
-    #[arg(long, value_name = "NAME")]
-    time_column: Option<String>,
-    /// The column that names the server [default: server]
-    #[arg(long, value_name = "NAME")]
-    server_column: Option<String>,
-    /// The value column [default: watts, power_w, utilisation or cpu_pct]
-    #[arg(long, value_name = "NAME")]
-    value_column: Option<String>,
-    /// What the values mean, where the column's name does not say
-    #[arg(long, value_enum)]
-    unit: Option<UnitArg>,
-}
-
-/// What a value means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum UnitArg {
-    /// Percent of a server's or VM's CPU
-    Percent,
-    /// The same from 0 to 1
-    Share,
-    /// Watts of one server
-    Watts,
 }
 
 /// Runs the replay.

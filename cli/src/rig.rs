@@ -1,7 +1,5 @@
 //! `ballast rig`: a plant behind kernel-format files; the same plan serves demo and benchmarks.
 
-use std::fs::File;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,11 +10,11 @@ use anyhow::{Context, bail};
 use ballast_sim::load::{Profile, Series};
 use ballast_sim::plant::{Load, Plant, PlantSpec};
 use ballast_sim::scenario::{DemoOptions, TraceScale, default_budget, demo, trace_scales};
-use ballast_sim::trace::{ReadOptions, Trace};
 use ballast_testbed::rig::Rig;
 use ballast_types::Watts;
 use clap::Args;
 
+use crate::columns::ColumnArgs;
 use crate::demo::{DemoArgs, PolicyArg, positive, stop};
 use crate::{say, tell};
 
@@ -48,10 +46,12 @@ pub(crate) struct LoadArgs {
     /// What truth.json judges the draw against, in watts [default: 2450 for 12 servers]
     #[arg(long, value_name = "W", value_parser = positive)]
     budget_w: Option<f64>,
-    /// CPU trace that sets the load (CSV, also .zst) [default: the built-in generator]
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
-    /// Load seconds that pass in one second [default: 1; with --trace, one day in --load-s]
+    /// CPU use that sets the load (CSV, also .zst, or Parquet) [default: the built-in generator]
+    #[arg(long, value_name = "FILE", alias = "trace")]
+    telemetry: Option<PathBuf>,
+    #[command(flatten)]
+    columns: ColumnArgs,
+    /// Load seconds that pass in one second [default: 1; with --telemetry, one day in --load-s]
     #[arg(long, value_name = "X", value_parser = positive)]
     speedup: Option<f64>,
     /// The load's timeline is laid out over this many seconds [default: 60]
@@ -74,7 +74,8 @@ impl LoadArgs {
         Self {
             servers: args.servers,
             budget_w: args.budget_w,
-            trace: args.trace.clone(),
+            telemetry: args.telemetry.clone(),
+            columns: args.columns.clone(),
             speedup: args.speedup,
             load_s: Some(args.seconds as f64),
             quiet_s: Some(2.0 + 0.2 * f64::from(args.servers)),
@@ -88,7 +89,8 @@ impl LoadArgs {
         Self {
             servers,
             budget_w: None,
-            trace: None,
+            telemetry: None,
+            columns: ColumnArgs::default(),
             speedup: None,
             load_s: None,
             quiet_s: Some(DAY_S),
@@ -112,7 +114,8 @@ impl LoadArgs {
         number("speedup", self.speedup);
         number("load-s", self.load_s);
         number("quiet-s", self.quiet_s);
-        args.extend(self.trace.as_ref().map(|trace| format!("--trace={}", trace.display())));
+        args.extend(self.telemetry.as_ref().map(|file| format!("--telemetry={}", file.display())));
+        args.extend(self.columns.to_args());
         args.extend(self.no_hardware_caps.then(|| "--no-hardware-caps".to_owned()));
         args
     }
@@ -139,7 +142,8 @@ pub(crate) fn plan(args: &LoadArgs) -> anyhow::Result<Plan> {
         Some(w) => Watts::from_f64(w).context("--budget-w: at most 1e9 W")?,
     };
     let load_s = args.load_s.unwrap_or(LOAD_S);
-    let trace = args.trace.as_deref().map(read_trace).transpose()?;
+    let read = |file: &PathBuf| args.columns.read(file);
+    let trace = args.telemetry.as_ref().map(read).transpose()?;
     let speedup = args.speedup.unwrap_or(if trace.is_some() { DAY_S / load_s } else { 1.0 });
     let mut plant = demo(&DemoOptions {
         servers,
@@ -169,12 +173,6 @@ pub(crate) fn plan(args: &LoadArgs) -> anyhow::Result<Plan> {
     }
     let trace_scale = trace_scales(&plant);
     Ok(Plan { plant, quiet_s, speedup, trace_scale })
-}
-
-fn read_trace(path: &Path) -> anyhow::Result<Trace> {
-    let name = path.display().to_string();
-    let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
-    Ok(Trace::read(BufReader::new(file), &name, &ReadOptions::default())?)
 }
 
 fn idle_w(plant: &PlantSpec) -> f64 {

@@ -5,11 +5,10 @@ mod policy;
 mod tape;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use ballast_placement::{ChassisId, Cluster, Host, MemoryKb, MilliCores, Resources};
 use ballast_sim::cluster::{Arrivals, Drained, Outcome, Reason, ReplayOptions, replay};
 use ballast_types::Instant;
@@ -18,7 +17,7 @@ use nix::time::ClockId;
 use serde::Serialize;
 
 use crate::demo::positive;
-use crate::say;
+use crate::{say, table};
 use plan::{Named, PlanArgs, drained_line};
 use policy::{PolicyArg, alpha};
 use tape::Tape;
@@ -29,9 +28,9 @@ pub(crate) struct SimulateArgs {
     /// The trace (CSV, also .zst): `vm_id,batch_id,arrival_s,cores,mem_gb,dur_hi_s,censored`
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
-    /// Hosts in the cluster
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    hosts: u32,
+    /// Servers in the cluster
+    #[arg(long, alias = "hosts", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    servers: u32,
     /// Cores of each
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     host_cores: u16,
@@ -59,8 +58,8 @@ pub(crate) struct SimulateArgs {
     #[command(flatten)]
     plan: PlanArgs,
     /// Write a line `vm_id,host` for every VM in the order of decisions; no host where it failed
-    #[arg(long, value_name = "FILE")]
-    placements: Option<PathBuf>,
+    #[arg(long, alias = "placements", value_name = "FILE")]
+    output: Option<PathBuf>,
     /// Print one JSON object, alone on stdout
     #[arg(long)]
     json: bool,
@@ -89,7 +88,7 @@ struct Printed {
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     let cluster = args.cluster();
     // What cannot be written is said before the work.
-    let mut tape = Tape::new(args.placements.as_deref())?;
+    let mut tape = Tape::new(args.output.as_deref())?;
     let arrivals = read(&args.trace)?;
     let mut scheduler = args.policy.policy(args.alpha).scheduler(cluster, Instant::ZERO);
     if let Some(reserve) = args.plan.admission() {
@@ -121,7 +120,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         say(&serde_json::to_string_pretty(&printed)?)?;
     } else {
-        say(&printed.text(args.hosts))?;
+        say(&printed.text(args.servers))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -161,16 +160,13 @@ impl SimulateArgs {
         let cores = MilliCores::from_cores(self.host_cores);
         let capacity = Resources { cores, memory: self.host_mem_gb };
         let host = |n| Host { chassis: ChassisId(n / self.chassis_hosts), capacity };
-        Cluster::new(&(0..self.hosts).map(host).collect::<Vec<_>>())
+        Cluster::new(&(0..self.servers).map(host).collect::<Vec<_>>())
     }
 }
 
 fn read(path: &Path) -> anyhow::Result<Arrivals> {
     let name = path.display().to_string();
-    let file = File::open(path).with_context(|| format!("--trace {name}"))?;
-    if file.metadata().is_ok_and(|about| about.is_dir()) {
-        bail!("--trace {name}: a file is needed, this is a folder");
-    }
+    let file = table::plain(path).with_context(|| format!("--trace {name}"))?;
     Ok(Arrivals::read(file, &name)?)
 }
 

@@ -312,3 +312,17 @@ fn measured_load_that_cannot_be_read_is_refused_by_name() {
         assert!(!output.status.success() && said.contains(says), "{files}: {said}");
     }
 }
+
+#[test]
+fn faults_answer_as_the_other_experiments_do() {
+    let report = json("experiment faults --seed 1 --seeds 2 --json");
+    assert_eq!(report, {
+        let mut old = json("experiment faults --first 1 --runs 2 --json");
+        old["core_s_mean"] = report["core_s_mean"].clone();
+        old
+    });
+    assert_eq!((&report["experiment"], &report["runs"]), (&"faults".into(), &2.into()));
+    assert!(report["rows"].is_array() && report["goals"][0]["met"].is_boolean(), "{report}");
+    let list = json("experiment faults --list --json");
+    assert!(list["rows"][0].is_string() && list["goals"].is_array(), "{list}");
+}

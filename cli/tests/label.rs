@@ -126,11 +126,8 @@ fn what_is_short_is_user_facing_and_what_is_wrong_is_said() {
     assert!(short.lines().skip(1).all(|line| line.ends_with(",,,true,too-short")), "{short}");
     fs::write(folder.path().join("torn.parquet"), b"PAR1").unwrap();
     for (args, said) in [
-        (
-            "label --input bad.csv",
-            "cannot take bad.csv: line 146: web = \"much\": CPU use in percent",
-        ),
-        ("label --input torn.csv", "cannot take torn.csv"),
+        ("label --input bad.csv", "bad.csv, line 146: web = \"much\": a finite number or nothing"),
+        ("label --input torn.csv", "torn.csv, line 3: 1 cells: the header has 2"),
         ("label --input columns.csv dateless.csv", "stamps with and without dates"),
         ("label --input torn.parquet", "cannot take torn.parquet"),
         ("label --input none.csv", "none.csv: No such file"),

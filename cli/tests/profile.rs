@@ -86,7 +86,7 @@ fn points_are_fitted_and_the_plan_sheds_by_the_curves_of_each_generation() {
     refused(folder, "profile --points bad.csv", "the draw falls from");
     fs::write(folder.join("bad.csv"), "utilisation,frequency,watts\n0.5,high,3\n").unwrap();
     refused(folder, "profile --points bad.csv", "line 2: frequency = \"high\": a share");
-    refused(folder, "profile", "--points");
+    refused(folder, "profile", "--input");
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub struct Intake {
 enum Unfit {
     Missing,
     NotAboveZero,
-    Absurd,
+    Implausible,
 }
 
 impl Intake {
@@ -58,7 +58,7 @@ impl Intake {
         let Some(draw) = Watts::from_f64(watts).filter(|&draw| draw <= self.most) else {
             return Err(match watts {
                 w if w.is_nan() => Unfit::Missing,
-                w if w > 0.0 => Unfit::Absurd,
+                w if w > 0.0 => Unfit::Implausible,
                 _ => Unfit::NotAboveZero,
             });
         };
@@ -110,7 +110,7 @@ pub struct Rejected {
     /// Less than half a step of the meter's resolution: a chassis that is on draws something.
     pub not_above_zero: u64,
     /// More than any chassis draws.
-    pub absurd: u64,
+    pub implausible_values: u64,
     /// Another reading of the same chassis and unit of time counted.
     pub doubled: u64,
     /// A stuck meter's repetitions, where these are looked for.
@@ -121,14 +121,14 @@ impl Rejected {
     /// All of them.
     #[must_use]
     pub const fn all(&self) -> u64 {
-        self.missing + self.not_above_zero + self.absurd + self.doubled + self.stuck
+        self.missing + self.not_above_zero + self.implausible_values + self.doubled + self.stuck
     }
 
     /// Adds others.
     pub const fn add(&mut self, other: &Self) {
         self.missing += other.missing;
         self.not_above_zero += other.not_above_zero;
-        self.absurd += other.absurd;
+        self.implausible_values += other.implausible_values;
         self.doubled += other.doubled;
         self.stuck += other.stuck;
     }
@@ -264,7 +264,7 @@ impl Readings {
             },
             Err(Unfit::Missing) => source.rejected.missing += 1,
             Err(Unfit::NotAboveZero) => source.rejected.not_above_zero += 1,
-            Err(Unfit::Absurd) => source.rejected.absurd += 1,
+            Err(Unfit::Implausible) => source.rejected.implausible_values += 1,
         }
         Ok(())
     }
@@ -462,7 +462,8 @@ mod tests {
         ] {
             readings.take(one, t_s, watts).unwrap();
         }
-        let rejected = Rejected { missing: 1, not_above_zero: 4, absurd: 3, doubled: 1, stuck: 0 };
+        let rejected =
+            Rejected { missing: 1, not_above_zero: 4, implausible_values: 3, doubled: 1, stuck: 0 };
         assert_eq!((readings.rejected(), readings.rejected().all()), (rejected, 9));
         let draws: Vec<_> = readings.draws(one).map(|(unit, w)| (unit, w.milli() / 1000)).collect();
         assert_eq!(draws, [(-1, 1), (0, 2_100), (1, 2_101)]);

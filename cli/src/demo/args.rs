@@ -9,6 +9,8 @@ use ballast_types::wire::SharePolicy;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use crate::columns::ColumnArgs;
+
 /// Arguments of `ballast demo`.
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
@@ -23,11 +25,13 @@ pub(crate) struct DemoArgs {
     pub(crate) budget_w: Option<f64>,
     #[command(flatten)]
     pub(crate) control: ControlArgs,
-    /// CPU trace that sets the load (CSV, also .zst) [default: the built-in generator]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) trace: Option<PathBuf>,
+    /// CPU use that sets the load (CSV, also .zst, or Parquet) [default: the built-in generator]
+    #[arg(long, value_name = "FILE", alias = "trace")]
+    pub(crate) telemetry: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) columns: ColumnArgs,
     /// Load seconds that pass in one second; timers and figures stay in wall time
-    /// [default: 1; with --trace, so that one day of it passes in the run]
+    /// [default: 1; with --telemetry, so that one day of it passes in the run]
     #[arg(long, value_name = "X", value_parser = positive)]
     pub(crate) speedup: Option<f64>,
     /// Seed of the load and of the sensors' noise

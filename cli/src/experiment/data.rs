@@ -1,13 +1,13 @@
 //! The recorded data that experiments read, where it is there.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use ballast_sim::trace::{ReadOptions, Trace};
+use ballast_sim::trace::Trace;
+use indicatif::ProgressBar;
 
-use crate::train::text::Table;
+use crate::columns::ColumnArgs;
+use crate::table;
 
 /// The folder of all data: `$BALLAST_DATA`, or what stands beside the project.
 pub(super) fn folder() -> PathBuf {
@@ -16,9 +16,7 @@ pub(super) fn folder() -> PathBuf {
 
 /// Reads a trace.
 pub(super) fn trace(path: &Path) -> anyhow::Result<Trace> {
-    let name = path.display().to_string();
-    let file = File::open(path).with_context(|| name.clone())?;
-    Ok(Trace::read(file, &name, &ReadOptions::default())?)
+    ColumnArgs::default().read(path)
 }
 
 /// VMs that were measured for two months.
@@ -47,14 +45,13 @@ impl Bitbrains {
 }
 
 fn sizes(path: &Path) -> anyhow::Result<BTreeMap<String, (f64, f64)>> {
-    let file = File::open(path).with_context(|| path.display().to_string())?;
-    let mut table = Table::open(file, &path.display().to_string())?;
-    let columns = table.columns(&["vm", "cores", "mem_mb"])?;
+    let mut table = table::named(path, table::open(path, &ProgressBar::hidden()))?;
+    let [vm, cores, memory] = ["vm", "cores", "mem_mb"].map(|name| table.column(name));
+    let (vm, cores, memory) = (vm?, cores?, memory?);
     let mut sizes = BTreeMap::new();
-    while let Some(record) = table.next()? {
-        let cell = |column: usize| record.get(columns[column]).unwrap_or_default();
-        let number = |column: usize| cell(column).parse::<f64>().with_context(|| table.place());
-        sizes.entry(cell(0).to_owned()).or_insert((number(1)?, number(2)? / 1024.0));
+    while table.advance()? {
+        let size = (table.number(cores, "cores")?, table.number(memory, "MB")? / 1024.0);
+        sizes.entry(table.text(vm).into_owned()).or_insert(size);
     }
     Ok(sizes)
 }

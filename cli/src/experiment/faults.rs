@@ -13,8 +13,10 @@ use ballast_sim::campaign::{Case, Kind, Size, Verdict};
 use clap::Args;
 use nix::time::ClockId;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::args::named;
+use super::report::Goal;
 use super::work;
 use crate::{all_cores, say, tell};
 
@@ -29,21 +31,22 @@ const EXCUSED_MAX: f64 = 0.01;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct FaultsArgs {
     /// The first seed; every seed is a run of its own
-    #[arg(long, value_name = "SEED", default_value_t = 1)]
-    first: u64,
+    #[arg(long, alias = "first", value_name = "S", default_value_t = 1)]
+    seed: u64,
     /// How many seeds
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
-    runs: u64,
+    #[arg(long, alias = "runs", value_name = "N", default_value_t = 200,
+        value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    seeds: u64,
     /// Only this kind of fault, once in every run, from some moment on to the end
     #[arg(long, value_name = "KIND", value_parser = named(Kind::ALL, Kind::name))]
     kind: Option<Kind>,
     /// Name the kinds of faults, and run nothing
-    #[arg(long, conflicts_with_all = ["first", "runs", "kind", "resume"])]
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "kind", "resume"])]
     list: bool,
     /// Write what is done into this file now and then, and go on from it when it is there
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
-    /// Print one JSON object {runs, broken, excused, seeds, …}, alone on stdout
+    /// Print one JSON object {rows, goals, runs, broken, excused, …} with a row for each broken run, alone on stdout
     #[arg(long)]
     json: bool,
     /// Runs at a time; it changes no result [default: one for every core]
@@ -101,17 +104,18 @@ struct Broken {
 pub(super) fn run(args: &FaultsArgs) -> anyhow::Result<()> {
     if args.list {
         let names: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
-        let text = if args.json { serde_json::to_string_pretty(&names)? } else { names.join("\n") };
+        let rows = serde_json::json!({ "experiment": "faults", "rows": names, "goals": [] });
+        let text = if args.json { serde_json::to_string_pretty(&rows)? } else { names.join("\n") };
         return Ok(say(&text)?);
     }
-    let last = args.first.checked_add(args.runs - 1).with_context(|| {
-        format!("--first {}: allowed is at most {}", args.first, u64::MAX - args.runs + 1)
+    let last = args.seed.checked_add(args.seeds - 1).with_context(|| {
+        format!("--seed {}: allowed is at most {}", args.seed, u64::MAX - args.seeds + 1)
     })?;
 
     let threads = args.threads.map_or_else(|| all_cores().get(), usize::from);
     let mut campaign = Campaign::begin(args)?;
-    while campaign.runs < args.runs {
-        let from = args.first + campaign.runs;
+    while campaign.runs < args.seeds {
+        let from = args.seed + campaign.runs;
         let to = last.min(from.saturating_add(CHUNK * threads as u64 - 1));
         let seeds: Vec<u64> = (from..=to).collect();
         let what = format!("seeds {from} to {last}");
@@ -124,12 +128,12 @@ pub(super) fn run(args: &FaultsArgs) -> anyhow::Result<()> {
     }
 
     let text = match args.json {
-        true => serde_json::to_string_pretty(&campaign)?,
+        true => serde_json::to_string_pretty(&campaign.json()?)?,
         false => campaign.text(),
     };
     say(&text)?;
-    if !args.json && args.runs == 1 {
-        say(&timeline(&Case::draw(args.first, args.kind)))?;
+    if !args.json && args.seeds == 1 {
+        say(&timeline(&Case::draw(args.seed, args.kind)))?;
     }
     Ok(())
 }
@@ -172,7 +176,7 @@ impl Campaign {
     /// A new one, or what the file says.
     fn begin(args: &FaultsArgs) -> anyhow::Result<Self> {
         let kind = args.kind.map(|kind| kind.name().to_owned());
-        let new = Self { first: args.first, kind: kind.clone(), ..Self::default() };
+        let new = Self { first: args.seed, kind: kind.clone(), ..Self::default() };
         let Some(file) = args.resume.as_deref().filter(|file| file.exists()) else {
             return Ok(new);
         };
@@ -184,17 +188,17 @@ impl Campaign {
         let text = fs::read_to_string(file).with_context(named)?;
         let old: Self = serde_json::from_str(&text)
             .with_context(|| format!("{}: not the file of a campaign", named()))?;
-        if (old.first, &old.kind) != (args.first, &kind) {
+        if (old.first, &old.kind) != (args.seed, &kind) {
             bail!(
-                "{}: that campaign began with seed {} and {}; allowed is the same --first and --kind",
+                "{}: that campaign began with seed {} and {}; allowed is the same --seed and --kind",
                 named(),
                 old.first,
                 old.kind.as_deref().unwrap_or("all kinds"),
             );
         }
-        if old.runs > args.runs {
+        if old.runs > args.seeds {
             bail!(
-                "{}: {} seeds are done; allowed is --runs {} or more",
+                "{}: {} seeds are done; allowed is --seeds {} or more",
                 named(),
                 old.runs,
                 old.runs
@@ -233,11 +237,33 @@ impl Campaign {
             what: violation.what,
             kinds: verdict.kinds.iter().map(|kind| kind.name().to_owned()).collect(),
             command: format!(
-                "ballast experiment faults --first {} --runs 1{}",
+                "ballast experiment faults --seed {} --seeds 1{}",
                 verdict.seed,
                 kind.unwrap_or_default()
             ),
         });
+    }
+
+    /// For programs: the broken runs are the rows.
+    fn json(&self) -> anyhow::Result<Value> {
+        let mut all = serde_json::to_value(self)?;
+        all["experiment"] = "faults".into();
+        all["rows"] = all["seeds"].clone();
+        all["goals"] = serde_json::to_value(self.goals())?;
+        Ok(all)
+    }
+
+    /// What the promises come to.
+    fn goals(&self) -> [Goal; 2] {
+        let usual = self.runs - self.large.runs;
+        let excused: u64 = self.excused.values().sum();
+        let share = excused as f64 / usual.max(1) as f64;
+        let broken = (format!("{} of {usual}", self.broken), self.broken == 0);
+        let excused = (format!("{:.1} %", 100.0 * share), share <= EXCUSED_MAX);
+        [
+            Goal::new("no run of usual size breaks a promise", Some(broken)),
+            Goal::new("at most 1 % of them are excused", Some(excused)),
+        ]
     }
 
     fn text(&self) -> String {
@@ -323,7 +349,7 @@ mod tests {
         assert_eq!(campaign.excused, BTreeMap::from([("too_fast".to_owned(), 1)]));
         assert_eq!(campaign.broken_by, BTreeMap::from([("breaker".to_owned(), 2)]));
         assert_eq!(campaign.seeds.len(), 2);
-        assert_eq!(campaign.seeds[0].command, "ballast experiment faults --first 2 --runs 1");
+        assert_eq!(campaign.seeds[0].command, "ballast experiment faults --seed 2 --seeds 1");
         assert_eq!(campaign.unjudged_server_s, 8);
         assert!((campaign.core_s_mean - 0.2).abs() < 1e-9, "{}", campaign.core_s_mean);
     }

@@ -23,17 +23,17 @@ const DATA: &str = "criticality_synthetic/labelled_dev.csv.zst";
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Choice {
     /// Labelled weeks, `id,label,u0…u239` [default: the made set under $BALLAST_DATA]
-    #[arg(long, value_name = "FILE")]
-    data: Option<PathBuf>,
-    /// Learn, and choose every threshold, from these weeks alone; --data only scores. Without it the ensemble
-    /// is cross-validated, and thresholds are those of --data
+    #[arg(long, value_name = "FILE", alias = "data")]
+    input: Option<PathBuf>,
+    /// Learn, and choose every threshold, from these weeks alone; --input only scores. Without it the ensemble
+    /// is cross-validated, and thresholds are those of --input
     #[arg(long, value_name = "FILE")]
     fit_on: Option<PathBuf>,
 }
 
 impl Choice {
     fn file(&self) -> PathBuf {
-        self.data.clone().unwrap_or_else(|| data::folder().join(DATA))
+        self.input.clone().unwrap_or_else(|| data::folder().join(DATA))
     }
 
     /// Whether there is anything to score, for those who run all experiments.

@@ -16,13 +16,15 @@ use super::report::{Part, Report, maybe, percent};
 use super::table::Table;
 use super::{Wanted, data, run_all};
 use crate::all_cores;
-use crate::replay::{ColumnArgs, not_negative, telemetry};
+use crate::columns::ColumnArgs;
+use crate::replay::not_negative;
 use crate::server_args::ServerArgs;
+use crate::table::stem;
 
 /// What can be chosen.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Choice {
-    /// Telemetry of servers or VMs (CSV, also .zst); each file is one data set
+    /// Telemetry of servers or VMs (CSV, also .zst, or Parquet); each file is one data set
     #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
     telemetry: Vec<PathBuf>,
     /// Budgets in percent of the load's peak without a budget, with commas between
@@ -114,24 +116,16 @@ fn shown(file: &Path) -> String {
     }
 }
 
-/// What a file is called in rows: without its folder and its endings.
-fn data_name(file: &Path) -> String {
-    let name = file.file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = name.unwrap_or_else(|| file.display().to_string());
-    let name = name.strip_suffix(".zst").unwrap_or(&name);
-    name.strip_suffix(".csv").unwrap_or(name).to_owned()
-}
-
 /// Runs it.
 pub(super) fn report(choice: &Choice, wanted: Wanted) -> anyhow::Result<Report> {
     let options = choice.options()?;
     let mut data = Vec::new();
     for file in &choice.telemetry {
-        let name = data_name(file);
+        let name = stem(file);
         if data.iter().any(|(other, _)| *other == name) {
             bail!("--telemetry {}: another file is called {name} too", file.display());
         }
-        data.push((name, telemetry::read(file, &choice.columns)?));
+        data.push((name, choice.columns.read(file)?));
     }
     let cases = traces::cases(&options, &data)?;
 
@@ -333,8 +327,8 @@ mod tests {
 
     #[test]
     fn a_data_set_is_called_as_its_file() {
-        let name = |file: &str| data_name(Path::new(file));
+        let name = |file: &str| stem(Path::new(file));
         assert_eq!(name("/a/b/microsoft_avg_100.csv.zst"), "microsoft_avg_100");
-        assert_eq!((name("x.csv"), name("y.parquet")), ("x".to_owned(), "y.parquet".to_owned()));
+        assert_eq!((name("x.csv"), name("y.parquet")), ("x".to_owned(), "y".to_owned()));
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use ballast_predict::label::{FirstDay, PatternOptions, THRESHOLD};
 use ballast_predict::week::{Calendar, Choice};
+use ballast_sim::trace::cells::rfc_3339;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime};
@@ -138,12 +139,13 @@ impl Days {
         Ok(unix_s + i64::from(self.zone.to_offset(instant).seconds()))
     }
 
-    /// Unix seconds of an instant as text: with an offset, or in local time.
-    pub(super) fn seconds(&self, text: &str) -> anyhow::Result<i64> {
-        if let Ok(instant) = text.parse::<Timestamp>() {
-            return Ok(instant.as_second());
-        }
-        Ok(text.parse::<DateTime>()?.to_zoned(self.zone.clone())?.timestamp().as_second())
+    /// Unix milliseconds of an instant as text: with an offset, or in local time.
+    pub(super) fn millis(&self, text: &str) -> Option<i64> {
+        let local = || {
+            let local = text.parse::<DateTime>().ok()?.to_zoned(self.zone.clone()).ok()?;
+            Some(local.timestamp().as_millisecond())
+        };
+        rfc_3339(text).or_else(local)
     }
 }
 

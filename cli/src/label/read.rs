@@ -1,4 +1,4 @@
-//! Series of VMs, in three layouts.
+//! Series of VMs, as half-hour averages, or as telemetry (docs/telemetry.md).
 //!
 //! | layout | columns | memory |
 //! |---|---|---|
@@ -14,12 +14,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use ballast_predict::week::{Calendar, Choice, HalfHours, SLOTS, Week};
+use ballast_sim::trace::{self, ReadOptions, Samples, Shape, Unit};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 
 use super::args::Days;
 use super::{BATCH, Vm};
-use crate::table::Table;
+use crate::columns::ColumnArgs;
+use crate::table;
 
 /// Days of a VM that are remembered: five working days, with holidays and gaps around them.
 const DAYS: i32 = 28;
@@ -40,15 +42,8 @@ pub(super) struct ReadArgs {
     /// Seconds between two samples; must divide 1800 [default: as found]
     #[arg(long, value_name = "S")]
     period_s: Option<u32>,
-    /// The column with the time: unix seconds, or text [default: t, t_s, time or timestamp]
-    #[arg(long, value_name = "NAME")]
-    time_column: Option<String>,
-    /// The column that names the VM [default: id, vm or vm_id]
-    #[arg(long, value_name = "NAME")]
-    vm_column: Option<String>,
-    /// The column with the CPU use in percent [default: value, cpu or cpu_pct]
-    #[arg(long, value_name = "NAME")]
-    value_column: Option<String>,
+    #[command(flatten)]
+    columns: ColumnArgs,
 }
 
 /// How VMs stand in a file.
@@ -75,121 +70,97 @@ pub(super) fn vms(
 ) -> anyhow::Result<()> {
     let mut series = AllSeries { days, all: vec![], places: BTreeMap::new(), dateless: None };
     for file in files {
-        let read = || match Columns::of(file, args)? {
-            Columns::Row { id, values, extra } => row(file, bar, id, &values, &extra, take),
-            Columns::Long { vm, time, value } => series.long(file, bar, args, [vm, time, value]),
-            Columns::Wide { time, vms } => series.wide(file, bar, args, time, &vms),
+        let mut read = || match Rows::of(file, args)? {
+            Some(rows) => rows.read(file, bar, take),
+            None => series.read(file, bar, args),
         };
-        let mut read = read;
-        read().with_context(|| cannot(file))?;
+        table::named(file, read())?;
     }
     series.hand_over(take)
 }
 
 /// Hands the VMs of a file with one row per VM over.
 pub(super) fn rows(file: &Path, take: &mut Take<'_>) -> anyhow::Result<()> {
-    let mut read = || match Columns::of(file, &ReadArgs::row())? {
-        Columns::Row { id, values, extra } => {
-            row(file, &ProgressBar::hidden(), id, &values, &extra, take)
-        }
-        _ => bail!("one row per VM is needed"),
+    let args =
+        ReadArgs { layout: Some(Layout::Row), period_s: None, columns: ColumnArgs::default() };
+    let mut read = || match Rows::of(file, &args)? {
+        Some(rows) => rows.read(file, &ProgressBar::hidden(), take),
+        None => bail!("one row per VM is needed"),
     };
-    read().with_context(|| cannot(file))
+    table::named(file, read())
 }
 
-fn cannot(file: &Path) -> String {
-    format!("cannot take {}", file.display())
-}
+/// Usual names of the column with the VM.
+const NAMES: [&str; 3] = ["id", "vm", "vm_id"];
 
-/// Where things stand in a file.
-enum Columns {
-    Row { id: usize, values: Vec<usize>, extra: Vec<usize> },
-    Long { vm: usize, time: usize, value: usize },
-    Wide { time: Option<usize>, vms: Vec<usize> },
+/// Where things stand in a file with one row per VM.
+struct Rows {
+    id: usize,
+    values: Vec<usize>,
+    extra: Vec<usize>,
 }
 
 impl ReadArgs {
-    /// One row per VM.
-    fn row() -> Self {
-        let layout = Some(Layout::Row);
-        Self { layout, period_s: None, time_column: None, vm_column: None, value_column: None }
-    }
-}
-
-impl Columns {
-    fn of(file: &Path, args: &ReadArgs) -> anyhow::Result<Self> {
-        let table = Table::open(file, &ProgressBar::hidden())?;
-        let named = |given: &Option<String>, usual: &[&str]| match given {
-            Some(name) => table.column(name).map(Some),
-            None => Ok(usual.iter().find_map(|name| table.column(name).ok())),
-        };
-        let vm = named(&args.vm_column, &["id", "vm", "vm_id"])?;
-        let time = named(&args.time_column, &["t", "t_s", "time", "timestamp"])?;
-        let value = named(&args.value_column, &["value", "cpu", "cpu_pct"])?;
-        let has_slots = ["u0", "u239"].iter().all(|name| table.column(name).is_ok());
-        let layout = args.layout.unwrap_or(match (vm, time, value) {
-            (Some(_), _, _) if has_slots => Layout::Row,
-            (Some(_), Some(_), Some(_)) => Layout::Long,
-            _ => Layout::Wide,
-        });
-        let need = |column: Option<usize>, flag: &str| {
-            column.with_context(|| {
-                format!("which column is it? say {flag}; there are {}", table.headers().join(", "))
-            })
-        };
-        Ok(match layout {
-            Layout::Row => {
-                let id = need(vm, "--vm-column")?;
-                let values = (0..SLOTS).map(|n| table.column(&format!("u{n}")));
-                let values = values.collect::<anyhow::Result<Vec<_>>>()?;
-                let passes = |n: &usize| *n != id && !values.contains(n);
-                let extra = (0..table.headers().len()).filter(passes).collect();
-                Self::Row { id, values, extra }
-            }
-            Layout::Long => Self::Long {
-                vm: need(vm, "--vm-column")?,
-                time: need(time, "--time-column")?,
-                value: need(value, "--value-column")?,
+    /// The samples of a file.
+    fn samples(&self, file: &Path, bar: &ProgressBar) -> anyhow::Result<Samples<'static>> {
+        let options = ReadOptions {
+            shape: match self.layout {
+                Some(Layout::Long) => Some(Shape::Long),
+                Some(Layout::Wide) => Some(Shape::Wide),
+                Some(Layout::Row) | None => None,
             },
-            Layout::Wide => {
-                let vms = (0..table.headers().len()).filter(|n| Some(*n) != time).collect();
-                Self::Wide { time, vms }
+            series_names: &NAMES,
+            usual_unit: Some(Unit::Percent),
+            timeless: true,
+            ..self.columns.options()
+        };
+        Ok(Samples::new(table::open(file, bar)?, &options)?)
+    }
+}
+
+impl Rows {
+    /// `None`: these are samples.
+    fn of(file: &Path, args: &ReadArgs) -> anyhow::Result<Option<Self>> {
+        if file.exists() && !file.is_file() && !file.is_dir() {
+            bail!("a file is needed: a pipe can be read only once");
+        }
+        let table = table::open(file, &ProgressBar::hidden())?;
+        let is_there = |name: &str| table.column(name).is_ok();
+        let named = NAMES.into_iter().find(|name| is_there(name)).unwrap_or(NAMES[0]);
+        let named = args.columns.server_column().unwrap_or(named);
+        let looks = args.layout.is_none() && ["u0", "u239", named].into_iter().all(is_there);
+        if args.layout != Some(Layout::Row) && !looks {
+            return Ok(None);
+        }
+        let id = table.column(named)?;
+        let values = (0..SLOTS).map(|n| table.column(&format!("u{n}")));
+        let values = values.collect::<Result<Vec<_>, _>>()?;
+        let passes = |n: &usize| *n != id && !values.contains(n);
+        let extra = (0..table.headers().len()).filter(passes).collect();
+        Ok(Some(Self { id, values, extra }))
+    }
+
+    fn read(&self, file: &Path, bar: &ProgressBar, take: &mut Take<'_>) -> anyhow::Result<()> {
+        let mut table = table::open(file, bar)?;
+        let names: Vec<String> = self.extra.iter().map(|n| table.headers()[*n].clone()).collect();
+        let mut batch = Vec::with_capacity(BATCH);
+        while table.advance()? {
+            let mut week = [f64::NAN; SLOTS];
+            for (into, column) in week.iter_mut().zip(&self.values) {
+                *into = table.number(*column, trace::VALUE)?;
             }
-        })
+            batch.push(Vm {
+                id: table.text(self.id).into_owned(),
+                extra: self.extra.iter().map(|n| table.text(*n).into_owned()).collect(),
+                week: Ok(Week::new(week)),
+            });
+            if batch.len() == BATCH {
+                take(&names, std::mem::replace(&mut batch, Vec::with_capacity(BATCH)))?;
+            }
+        }
+        take(&names, batch)
     }
 }
-
-/// One row per VM.
-fn row(
-    file: &Path,
-    bar: &ProgressBar,
-    id: usize,
-    values: &[usize],
-    extra: &[usize],
-    take: &mut Take<'_>,
-) -> anyhow::Result<()> {
-    let mut table = Table::open(file, bar)?;
-    let names: Vec<String> = extra.iter().map(|n| table.headers()[*n].clone()).collect();
-    let mut batch = Vec::with_capacity(BATCH);
-    while table.next()? {
-        let mut week = [f64::NAN; SLOTS];
-        for (into, column) in week.iter_mut().zip(values) {
-            *into = table.number(*column, PERCENT)?;
-        }
-        batch.push(Vm {
-            id: table.text(id).into_owned(),
-            extra: extra.iter().map(|column| table.text(*column).into_owned()).collect(),
-            week: Ok(Week::new(week)),
-        });
-        if batch.len() == BATCH {
-            take(&names, std::mem::replace(&mut batch, Vec::with_capacity(BATCH)))?;
-        }
-    }
-    take(&names, batch)
-}
-
-const PERCENT: &str = "CPU use in percent, or nothing,";
-const INSTANT: &str = "unix seconds, or a time such as 2019-04-01T08:00:00Z,";
 
 /// Series that are gathered sample by sample.
 struct AllSeries<'a> {
@@ -232,68 +203,52 @@ impl AllSeries<'_> {
         Ok((day, (local_s.rem_euclid(86_400) / 1800) as usize))
     }
 
-    /// One row per sample.
-    fn long(
-        &mut self,
-        file: &Path,
-        bar: &ProgressBar,
-        args: &ReadArgs,
-        [vm, time, value]: [usize; 3],
-    ) -> anyhow::Result<()> {
+    /// The samples of one file.
+    fn read(&mut self, file: &Path, bar: &ProgressBar, args: &ReadArgs) -> anyhow::Result<()> {
+        let mut samples = args.samples(file, bar)?;
+        let layout = samples.layout().clone();
+        let timeless = matches!(layout, trace::Layout::Wide { time: None, .. });
         let period_s = match args.period_s {
             Some(period_s) => period_s,
-            None => period(file, self.days, time, Some(vm))?,
+            None if timeless => PERIOD_S,
+            None => period(file, self.days, args)?,
         };
         HalfHours::new(period_s)?;
-        let mut table = Table::open(file, bar)?;
-        let mut last: Option<(String, usize)> = None;
-        while table.next()? {
-            let stamp_s = seconds(&table, time, self.days)?;
-            let when = self.when(stamp_s).with_context(|| table.place())?;
-            let sample = table.number(value, PERCENT)?;
-            let id = table.text(vm);
-            let place = match &last {
-                Some((before, place)) if *before == id => *place,
-                _ => {
-                    let place = self.place(&id, period_s).with_context(|| table.place())?;
-                    last = Some((id.into_owned(), place));
-                    place
-                }
-            };
-            add(&mut self.all[place].1, self.days.choice, when, sample);
-        }
-        Ok(())
-    }
-
-    /// One column per VM.
-    fn wide(
-        &mut self,
-        file: &Path,
-        bar: &ProgressBar,
-        args: &ReadArgs,
-        time: Option<usize>,
-        vms: &[usize],
-    ) -> anyhow::Result<()> {
-        let period_s = match (args.period_s, time) {
-            (Some(period_s), _) => period_s,
-            (None, Some(time)) => period(file, self.days, time, None)?,
-            (None, None) => PERIOD_S,
+        let percent = match layout.unit() {
+            Unit::Percent => 1.0,
+            Unit::Share => 100.0,
+            Unit::Watts => bail!("these are watts: CPU use is needed (see --value-column, --unit)"),
         };
-        let mut table = Table::open(file, bar)?;
-        let names: Vec<String> = vms.iter().map(|n| table.headers()[*n].clone()).collect();
-        let places = names.iter().map(|id| self.place(id, period_s));
-        let places: Vec<usize> = places.collect::<anyhow::Result<_>>()?;
+
         let mut row_s = 0;
-        while table.next()? {
-            let stamp_s = match time {
-                Some(time) => seconds(&table, time, self.days)?,
-                None => row_s,
-            };
+        let mut last: Option<(String, usize)> = None;
+        while let Some(ms) = samples.advance_by(|text| self.days.millis(text))? {
+            let stamp_s = if timeless { row_s } else { ms.div_euclid(1000) };
             row_s += i64::from(period_s);
-            let when = self.when(stamp_s).with_context(|| table.place())?;
-            for (column, place) in vms.iter().zip(&places) {
-                let sample = table.number(*column, PERCENT)?;
-                add(&mut self.all[*place].1, self.days.choice, when, sample);
+            let table = samples.table();
+            let place = || format!("{}, {}", table.file(), table.place());
+            let when = self.when(stamp_s).with_context(place)?;
+            let mut add = |id: &str, column| -> anyhow::Result<()> {
+                let sample = percent * samples.number(column)?;
+                let index = match &last {
+                    Some((before, index)) if before == id => *index,
+                    _ => {
+                        let index = self.place(id, period_s).with_context(place)?;
+                        last = Some((id.to_owned(), index));
+                        index
+                    }
+                };
+                add(&mut self.all[index].1, self.days.choice, when, sample);
+                Ok(())
+            };
+            match &layout {
+                trace::Layout::Long { series: Some(series), value, .. } => {
+                    add(&table.text(*series), *value)?;
+                }
+                trace::Layout::Long { series: None, value, .. } => add(&table::stem(file), *value)?,
+                trace::Layout::Wide { series, .. } => {
+                    series.iter().try_for_each(|column| add(&table.headers()[*column], *column))?;
+                }
             }
         }
         Ok(())
@@ -333,23 +288,19 @@ fn add(half_hours: &mut HalfHours, choice: Choice, (day, slot): (i32, usize), sa
     half_hours.add(day, slot, sample);
 }
 
-fn seconds(table: &Table, column: usize, days: &Days) -> anyhow::Result<i64> {
-    table
-        .integer(column, INSTANT)
-        .or_else(|error| days.seconds(&table.text(column)).map_err(|_| error))
-}
-
 /// The least time between two samples in the file's first lines.
-fn period(file: &Path, days: &Days, time: usize, vm: Option<usize>) -> anyhow::Result<u32> {
-    let mut table = Table::open(file, &ProgressBar::hidden())?;
+fn period(file: &Path, days: &Days, args: &ReadArgs) -> anyhow::Result<u32> {
+    let mut samples = args.samples(file, &ProgressBar::hidden())?;
+    let series = match samples.layout() {
+        trace::Layout::Long { series, .. } => *series,
+        trace::Layout::Wide { .. } => None,
+    };
     let mut newest: BTreeMap<String, i64> = BTreeMap::new();
     let mut least: Option<i64> = None;
     for _ in 0..LOOK {
-        if !table.next()? {
-            break;
-        }
-        let now = seconds(&table, time, days)?;
-        let id = vm.map_or_else(String::new, |vm| table.text(vm).into_owned());
+        let Some(ms) = samples.advance_by(|text| days.millis(text))? else { break };
+        let now = ms.div_euclid(1000);
+        let id = series.map_or_else(String::new, |n| samples.table().text(n).into_owned());
         if let Some(before) = newest.insert(id, now) {
             let apart = (now - before).abs();
             least = if apart > 0 { Some(least.map_or(apart, |l| l.min(apart))) } else { least };

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use ballast_planner::{Approach, Chassis, Intake, Policy, Terms, Treated};
+use ballast_sim::trace::{ReadOptions, Unit};
 use ballast_types::Watts;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use core::time::Duration;
 use serde::Serialize;
 
@@ -13,13 +14,14 @@ use super::curves::{CurveArgs, Curves};
 use super::history::{LoadArgs, Loads};
 use super::levels::LevelArgs;
 use super::verify::VerifyArgs;
+use crate::columns::ColumnArgs;
 use crate::demo::positive;
 
 /// Arguments of `ballast plan`.
 #[derive(Args, Debug)]
 pub(crate) struct PlanArgs {
-    /// Draws of chassis (CSV, also .zst, or .parquet): time, chassis, watts and, where there are several, the hardware
-    /// generation. In any order; each chassis counts once in each period.
+    /// Draws of chassis (CSV, also .zst, or Parquet): time, chassis, watts and, where there are several, the hardware
+    /// generation; or time and one column a chassis. In any order; each chassis counts once in each period.
     /// Or what chassis managers recorded (record_dir): folders, or files *.jsonl
     #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "histogram")]
     pub(super) telemetry: Vec<PathBuf>,
@@ -87,22 +89,12 @@ struct SiteArgs {
     usd_per_w: f64,
 }
 
-/// How the telemetry's columns are called.
+/// How the telemetry is read.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Telemetry")]
 pub(super) struct Columns {
-    /// The time column: numbers, Parquet's instants, or RFC 3339 text
-    #[arg(long, value_name = "NAME", default_value = "t_s")]
-    pub(super) time_column: String,
-    /// What the time column's plain numbers count
-    #[arg(long, value_name = "UNIT", value_enum, default_value_t)]
-    pub(super) time_unit: TimeUnit,
-    /// The column that names the chassis
-    #[arg(long, value_name = "NAME", default_value = "chassis")]
-    pub(super) chassis_column: String,
-    /// The column with the draw, in watts
-    #[arg(long, value_name = "NAME", default_value = "watts")]
-    pub(super) watts_column: String,
+    #[command(flatten)]
+    columns: ColumnArgs,
     /// The column with the hardware generation; without it all chassis are of one
     #[arg(long, value_name = "NAME", default_value = "generation")]
     pub(super) generation_column: String,
@@ -121,33 +113,13 @@ pub(super) struct Columns {
     pub(super) row_by_row: bool,
 }
 
-/// What a number of the time column counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum TimeUnit {
-    /// Seconds
-    #[default]
-    S,
-    /// Milliseconds
-    Ms,
-    /// Microseconds
-    Us,
-    /// Nanoseconds
-    Ns,
-}
-
-impl TimeUnit {
-    /// How many of them are a second.
-    pub(super) const fn per_s(self) -> i64 {
-        match self {
-            Self::S => 1,
-            Self::Ms => 1_000,
-            Self::Us => 1_000_000,
-            Self::Ns => 1_000_000_000,
-        }
-    }
-}
-
 impl Columns {
+    /// How the files are read: these are draws.
+    pub(super) fn options(&self) -> ReadOptions {
+        let usual_unit = Some(Unit::Watts);
+        ReadOptions { series_names: &["chassis"], usual_unit, ..self.columns.options() }
+    }
+
     /// In how many units of time a row the same draw is a stuck meter's.
     pub(super) fn stuck_units(&self) -> Option<u64> {
         self.stuck_s.map(|s| s.div_ceil(self.period_s).into())

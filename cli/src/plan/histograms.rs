@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{anyhow, ensure};
 use ballast_planner::{Histogram, Intake, Part, Parts};
 use ballast_types::Watts;
 use indicatif::ProgressBar;
 use serde::Deserialize;
 
-use crate::table::Table;
+use crate::table;
 
 type Draws = BTreeMap<String, Histogram>;
 
@@ -45,24 +45,20 @@ pub(super) fn read(files: &[PathBuf], intake: &Intake) -> anyhow::Result<Draws> 
     let mut all = Draws::new();
     let mut parts = Parts::new(intake.period_s);
     for file in files {
-        if file.extension().is_some_and(|kind| kind == "toml") {
+        let taken = if file.extension().is_some_and(|kind| kind == "toml") {
             manifest(file, intake, &mut parts, &mut all)
         } else if files.len() == 1 {
             add(&mut all, &count(file, intake, false)?)
         } else {
-            bail!(
+            Err(anyhow!(
                 "{} does not say which chassis it counts, and when: two histograms or more are declared in a \
                  manifest (.toml), so that no reading counts twice",
                 file.display()
-            )
-        }
-        .with_context(|| cannot(file))?;
+            ))
+        };
+        table::named(file, taken)?;
     }
     Ok(all)
-}
-
-fn cannot(file: &Path) -> String {
-    format!("cannot take {}", file.display())
 }
 
 fn manifest(
@@ -92,7 +88,7 @@ fn manifest(
             Chassis::Names(names) => names,
             Chassis::File(list) => {
                 let list = folder.join(list);
-                names(&list).with_context(|| cannot(&list))?
+                table::named(&list, names(&list))?
             }
         };
         let part = Part { name: file.display().to_string(), chassis, from_s, until_s };
@@ -114,13 +110,13 @@ fn add(all: &mut Draws, more: &Draws) -> anyhow::Result<()> {
 
 /// The column `chassis` of a table.
 fn names(file: &Path) -> anyhow::Result<Vec<String>> {
-    let mut table = Table::open(file, &ProgressBar::hidden())?;
+    let mut table = table::open(file, &ProgressBar::hidden())?;
     let column = table.column("chassis")?;
     let mut all = vec![];
-    while table.next()? {
+    while table.advance()? {
         let name = table.text(column);
         if name.is_empty() {
-            return Err(table.refuse(column, "a name"));
+            return Err(table.refuse(column, "a name").into());
         }
         all.push(name.into_owned());
     }
@@ -129,7 +125,7 @@ fn names(file: &Path) -> anyhow::Result<Vec<String>> {
 
 /// One histogram. `exact` are draws at the meter's resolution.
 fn count(file: &Path, intake: &Intake, exact: bool) -> anyhow::Result<Draws> {
-    rows(file, intake, exact).with_context(|| cannot(file))
+    table::named(file, rows(file, intake, exact))
 }
 
 fn rows(file: &Path, intake: &Intake, exact: bool) -> anyhow::Result<Draws> {
@@ -139,11 +135,11 @@ fn rows(file: &Path, intake: &Intake, exact: bool) -> anyhow::Result<Draws> {
     let allowed = format!("above 0 W, up to --most-w ({most}),{exactly}");
     // The highest draw counts at its nearest step, which may be above.
     let most = intake.draw(most).max(Some(intake.most));
-    let mut table = Table::open(file, &ProgressBar::hidden())?;
+    let mut table = table::open(file, &ProgressBar::hidden())?;
     let (watts, counts) = (table.column("watts")?, table.column("count")?);
     let generation = table.column("generation").ok();
     let mut all = Draws::new();
-    while table.next()? {
+    while table.advance()? {
         let draw = Watts::from_f64(table.number(watts, &allowed)?)
             .filter(|&draw| draw > Watts::ZERO && Some(draw) <= most)
             .filter(|draw| !exact || draw.milli() % step == 0)

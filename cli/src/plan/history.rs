@@ -10,7 +10,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 
 use super::args::share;
-use crate::table::Table;
+use crate::table;
 
 /// How much of a chassis is allocated, and how busy that is.
 #[derive(Args, Debug)]
@@ -89,7 +89,7 @@ struct History {
 }
 
 fn read(file: &Path) -> anyhow::Result<History> {
-    let mut table = Table::open(file, &ProgressBar::hidden())?;
+    let mut table = table::open(file, &ProgressBar::hidden())?;
     let [cores, arrival, end] = ["cores", "arrival_s", "end_s"].map(|name| table.column(name));
     let (cores, arrival, end) = (cores?, arrival?, end?);
     let (class, p95) = (table.column("class")?, table.column("p95_cpu")?);
@@ -97,12 +97,12 @@ fn read(file: &Path) -> anyhow::Result<History> {
     let generation = table.column("generation").ok();
     let mut vms = vec![];
     let (mut first, mut last) = (i64::MAX, i64::MIN);
-    while table.next()? {
+    while table.advance()? {
         const SECONDS: &str = "whole Unix seconds";
         let from = table.integer(arrival, SECONDS)?;
         let to = if table.text(end).is_empty() { None } else { Some(table.integer(end, SECONDS)?) };
         if to.is_some_and(|to| to < from) {
-            return Err(table.refuse(end, "not before arrival_s"));
+            return Err(table.refuse(end, "not before arrival_s").into());
         }
         (first, last) = (first.min(from), last.max(to.unwrap_or(from)));
         let many = u32::try_from(table.integer(cores, "1 to 65536")?).ok();
@@ -111,12 +111,12 @@ fn read(file: &Path) -> anyhow::Result<History> {
             "" => None,
             "user-facing" => Some(VmClass::UserFacing),
             "non-user-facing" => Some(VmClass::NonUserFacing),
-            _ => return Err(table.refuse(class, "user-facing, non-user-facing or nothing")),
+            _ => return Err(table.refuse(class, "user-facing, non-user-facing or nothing").into()),
         };
         const PERCENT: &str = "a percentage from 0 to 100, or nothing";
         let percent = Some(table.number(p95, PERCENT)?).filter(|percent| !percent.is_nan());
         if percent.is_some_and(|percent| !(0.0..=100.0).contains(&percent)) {
-            return Err(table.refuse(p95, PERCENT));
+            return Err(table.refuse(p95, PERCENT).into());
         }
         // Without its owner's name a VM stands for itself.
         let group =

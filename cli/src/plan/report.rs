@@ -208,7 +208,7 @@ pub(super) fn rejected(rejected: Rejected) -> String {
         "{} missing, {} not above 0 W, {} above what a chassis can draw, {} doubled, {} of stuck meters",
         rejected.missing,
         rejected.not_above_zero,
-        rejected.absurd,
+        rejected.implausible_values,
         rejected.doubled,
         rejected.stuck
     )

@@ -10,14 +10,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, bail};
 use ballast_planner::{ChassisIndex, Intake, Readings, ReadingsError};
 use ballast_runtime::lock;
+use ballast_sim::trace::{Layout, Samples, Unit};
 use indicatif::ProgressBar;
 
 use super::args::Columns;
 use super::recorded;
-use crate::table::Table;
+use crate::table;
 use crate::{all_cores, progress_bar};
 use columnar::Columnar;
 
@@ -57,6 +58,9 @@ impl<'a> Telemetry<'a> {
         let pieces = self.pieces()?;
         let mut readings = Readings::new(self.intake)?;
         for look in 1.. {
+            if look > 1 || self.times != (i64::MIN..i64::MAX) {
+                self.refuse_pipes()?;
+            }
             readings = self.look(&pieces, readings, look)?;
             if let Some(units) = self.columns.stuck_units() {
                 readings.drop_stuck(units);
@@ -85,7 +89,7 @@ impl<'a> Telemetry<'a> {
         for path in tables {
             let columnar = match self.columns.row_by_row {
                 true => None,
-                false => Columnar::open(path, self.columns).with_context(|| cannot(path))?,
+                false => table::named(path, Columnar::open(path, self.columns))?,
             };
             match columnar {
                 Some(file) => {
@@ -95,6 +99,14 @@ impl<'a> Telemetry<'a> {
             }
         }
         Ok(all)
+    }
+
+    /// A pipe is empty the second time.
+    fn refuse_pipes(&self) -> anyhow::Result<()> {
+        match self.files.iter().find(|file| file.exists() && !file.is_file() && !file.is_dir()) {
+            Some(pipe) => bail!("{}: a file is needed: it is read more than once", pipe.display()),
+            None => Ok(()),
+        }
     }
 
     /// Reads everything once. Of several errors it gives the one that comes first in the files.
@@ -114,9 +126,10 @@ impl<'a> Telemetry<'a> {
             while !failed.load(Ordering::Relaxed) {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(piece) = pieces.get(index) else { break };
-                if let Err(error) = piece.read(self.columns, &mut worker, &bar) {
+                let read = piece.read(self.columns, &mut worker, &bar);
+                if let Err(error) = table::named(piece.path(), read) {
                     failed.store(true, Ordering::Relaxed);
-                    return Err((index, error.context(cannot(piece.path()))));
+                    return Err((index, error));
                 }
             }
             Ok(())
@@ -135,10 +148,6 @@ impl<'a> Telemetry<'a> {
             None => Ok(readings.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())),
         }
     }
-}
-
-fn cannot(path: &Path) -> String {
-    format!("cannot take {}", path.display())
 }
 
 /// A part of the files.
@@ -220,51 +229,48 @@ fn rows(
     to: &mut Worker<'_>,
     bar: &ProgressBar,
 ) -> anyhow::Result<()> {
-    let mut table = Table::open(path, bar)?;
-    let time = table.column(&columns.time_column)?;
-    let chassis = table.column(&columns.chassis_column)?;
-    let watts = table.column(&columns.watts_column)?;
-    let generation = table.column(&columns.generation_column).ok();
-    let per_s = if table.is_instant(time) { 1 } else { columns.time_unit.per_s() };
-    while table.next()? {
-        let t_s = seconds(&table, time, per_s)?;
-        let draw = table.number(watts, "watts")?;
-        let name = table.text(chassis);
-        if name.is_empty() {
-            return Err(table.refuse(chassis, NAME));
-        }
+    let mut samples = Samples::new(table::open(path, bar)?, &columns.options())?;
+    let layout = samples.layout().clone();
+    watts(&layout)?;
+    let generation = samples.table().column(&columns.generation_column).ok();
+    let alone = table::stem(path);
+    while let Some(ms) = samples.advance()? {
+        let t_s = ms.div_euclid(1000);
+        let table = samples.table();
         let of = generation.map_or("".into(), |column| table.text(column));
-        let index = to.chassis(&name, &of).with_context(|| table.place())?;
-        to.take(index, t_s, draw)?;
+        let mut take = |name: &str, column| -> anyhow::Result<()> {
+            let draw = samples.number(column)?;
+            let place = || format!("{}, {}", table.file(), table.place());
+            let index = to.chassis(name, &of).with_context(place)?;
+            Ok(to.take(index, t_s, draw)?)
+        };
+        match &layout {
+            Layout::Long { series: None, value, .. } => take(&alone, *value)?,
+            Layout::Long { series: Some(series), value, .. } => {
+                let name = table.text(*series);
+                if name.is_empty() {
+                    return Err(table.refuse(*series, NAME).into());
+                }
+                take(&name, *value)?;
+            }
+            Layout::Wide { series, .. } => {
+                for column in series.iter().filter(|column| Some(**column) != generation) {
+                    take(&table.headers()[*column], *column)?;
+                }
+            }
+        }
     }
     Ok(())
 }
 
 const NAME: &str = "a name";
 
-/// The time of the current row, in whole seconds.
-fn seconds(table: &Table, column: usize, per_s: i64) -> anyhow::Result<i64> {
-    let number = table.number(column, "").ok().filter(|number| number.fract() == 0.0);
-    // Beyond 2^53 floating point has gaps: nanoseconds are read from their text.
-    let number = match number {
-        Some(number) if number.abs() < 9e15 => Some(number as i64),
-        _ => table.text(column).parse().ok(),
-    };
-    let stamp = || Some(table.text(column).parse::<jiff::Timestamp>().ok()?.as_second());
-    let t_s = number.map(|number| number.div_euclid(per_s)).or_else(stamp);
-    match t_s {
-        Some(t_s) if t_s.abs() <= LATEST_S => Ok(t_s),
-        Some(_) => Err(table.refuse(column, EARLIER)),
-        None => Err(table.refuse(column, TIME)),
+/// A plan is made from draws.
+fn watts(layout: &Layout) -> anyhow::Result<()> {
+    match layout.unit() {
+        Unit::Watts => Ok(()),
+        Unit::Percent | Unit::Share => {
+            bail!("this is CPU use: watts are needed (see --value-column, --unit)")
+        }
     }
-}
-
-/// Later times are of another unit.
-const LATEST_S: i64 = 100_000_000_000;
-const EARLIER: &str = "before the year 5000 (see --time-unit): a time";
-const TIME: &str = "a whole number (see --time-unit), or RFC 3339,";
-
-/// What is wrong with a value of a Parquet file.
-fn refuse(row: usize, name: &str, value: &str, allowed: &str) -> anyhow::Error {
-    anyhow!("row {row}: {name} = {value:?}: {allowed} is needed")
 }

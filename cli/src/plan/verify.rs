@@ -35,17 +35,17 @@ pub(super) struct VerifyArgs {
     #[arg(long, value_name = "SHARE,…", value_delimiter = ',', value_parser = share)]
     verify_buffers: Vec<f64>,
     /// How the chassis manager splits the budget
-    #[arg(long, value_enum, value_name = "NAME", default_value_t = SharesArg::Even)]
-    verify_shares: SharesArg,
+    #[arg(long, alias = "verify-shares", value_enum, value_name = "NAME", default_value_t = SharesArg::Even)]
+    shares: SharesArg,
     /// What non-user-facing VMs do whose cores are slowed
     #[arg(long, value_enum, value_name = "NAME", default_value_t)]
     verify_demand: DemandArg,
     /// How far a server's dynamic power may lie from the chassis's mean, as a share of it
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     verify_imbalance: f64,
-    /// Of meters, latencies and imbalance
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    verify_seed: u64,
+    /// Seed of meters, latencies and imbalance
+    #[arg(long, alias = "verify-seed", value_name = "S", default_value_t = 1)]
+    seed: u64,
 }
 
 /// See [`Demand`].
@@ -122,8 +122,8 @@ impl VerifyArgs {
 
     fn options(&self) -> Options {
         Options {
-            seed: self.verify_seed,
-            shares: self.verify_shares.shares(),
+            seed: self.seed,
+            shares: self.shares.shares(),
             demand: match self.verify_demand {
                 DemandArg::Open => Demand::Open,
                 DemandArg::Closed => Demand::Closed,

@@ -2,25 +2,24 @@
 
 use std::path::Path;
 
-use anyhow::Context;
 use ballast_planner::Point;
 use indicatif::ProgressBar;
 
-use crate::table::Table;
+use crate::table;
 
 /// Reads `utilisation`, `frequency`, `watts` and, where it is there, `error_w`.
 pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Point>> {
-    table(path).with_context(|| format!("cannot take {}", path.display()))
+    table::named(path, table(path))
 }
 
 fn table(path: &Path) -> anyhow::Result<Vec<Point>> {
-    let mut table = Table::open(path, &ProgressBar::hidden())?;
+    let mut table = table::open(path, &ProgressBar::hidden())?;
     let utilisation = table.column("utilisation")?;
     let frequency = table.column("frequency")?;
     let watts = table.column("watts")?;
     let error = table.column("error_w").ok();
     let mut points = vec![];
-    while table.next()? {
+    while table.advance()? {
         let error = error.map(|column| table.number(column, "watts, or nothing")).transpose()?;
         points.push(Point {
             utilisation: table.number(utilisation, "a share, 0 to 1")?,

@@ -4,11 +4,11 @@
 
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use ballast_types::PowerModel;
 use indicatif::ProgressBar;
 
-use crate::table::Table;
+use crate::table;
 
 /// One usable result, for one node.
 struct Row {
@@ -30,7 +30,7 @@ pub(super) enum Wanted<'a> {
 
 /// A model by those results, and what they are of.
 pub(super) fn guess(path: &Path, wanted: &Wanted<'_>) -> anyhow::Result<(PowerModel, String)> {
-    let rows = read(path).with_context(|| format!("cannot take {}", path.display()))?;
+    let rows = table::named(path, read(path))?;
     let (idle_w, full_w, of) = match *wanted {
         Wanted::Server(name) => {
             let row = one(&rows, name)?;
@@ -58,7 +58,7 @@ pub(super) fn guess(path: &Path, wanted: &Wanted<'_>) -> anyhow::Result<(PowerMo
 
 /// Results without figures ("NC": not compliant) are left out.
 fn read(path: &Path) -> anyhow::Result<Vec<Row>> {
-    let mut table = Table::open(path, &ProgressBar::hidden())?;
+    let mut table = table::open(path, &ProgressBar::hidden())?;
     let system = table.column("System Enclosure (if applicable)")?;
     let vendor = table.column("Hardware Vendor Test Sponsor")?;
     let cpu = table.column("CPU Description")?;
@@ -66,7 +66,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<Row>> {
     let full = table.column("avg. watts @ 100%")?;
     let idle = table.column("avg. watts @ active idle")?;
     let mut rows = vec![];
-    while table.next()? {
+    while table.advance()? {
         let number = |column| {
             let text = table.text(column).replace(',', "");
             text.parse::<f64>().ok().filter(|value| *value > 0.0 && value.is_finite())

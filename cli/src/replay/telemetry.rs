@@ -1,22 +1,17 @@
 //! Foreign telemetry on the plant, under the very same controllers.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use ballast_sim::replay::{Meaning, Options, Playback, Telemetry, TelemetryReport};
-use ballast_sim::trace::{ReadOptions, Trace, Unit};
 use ballast_types::Watts;
 use serde::Serialize;
 
-use super::{ColumnArgs, TelemetryArgs, UnitArg, plot};
+use super::{TelemetryArgs, plot};
 use crate::{progress_bar, say, tell};
 
-/// What a file compressed by gzip begins with.
-const GZIP: [u8; 2] = [0x1F, 0x8B];
 /// Points of the plot.
 const POINTS: usize = 1200;
 /// Virtual time between two looks at the progress.
@@ -34,7 +29,7 @@ struct Timed {
 }
 
 pub(super) fn run(path: &Path, args: &TelemetryArgs, json: bool) -> anyhow::Result<ExitCode> {
-    let trace = read(path, &args.columns)?;
+    let trace = args.columns.read(path)?;
     let mut run = Telemetry::new(&trace, &options(args)?)?;
     drop(trace);
     // Of the replayed seconds.
@@ -54,28 +49,6 @@ pub(super) fn run(path: &Path, args: &TelemetryArgs, json: bool) -> anyhow::Resu
     let timed = Timed { report, wall_s, speedup };
     say(&if json { serde_json::to_string_pretty(&timed)? } else { text(&timed) })?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Reads a trace.
-pub(crate) fn read(path: &Path, columns: &ColumnArgs) -> anyhow::Result<Trace> {
-    let name = path.display().to_string();
-    let file = File::open(path).with_context(|| format!("--telemetry {name}"))?;
-    let mut reader = BufReader::new(file);
-    if reader.fill_buf().is_ok_and(|bytes| bytes.starts_with(&GZIP)) {
-        bail!("--telemetry {name}: this is gzip; CSV is needed, plain or compressed by zstd");
-    }
-
-    let options = ReadOptions {
-        time_column: columns.time_column.clone(),
-        series_column: columns.server_column.clone(),
-        value_column: columns.value_column.clone(),
-        unit: columns.unit.map(|unit| match unit {
-            UnitArg::Percent => Unit::Percent,
-            UnitArg::Share => Unit::Share,
-            UnitArg::Watts => Unit::Watts,
-        }),
-    };
-    Ok(Trace::read(reader, &name, &options)?)
 }
 
 fn options(args: &TelemetryArgs) -> anyhow::Result<Options> {
@@ -156,7 +129,13 @@ fn text(timed: &Timed) -> String {
         ("batch work", or_none(r.batch_work_ratio, "of what it would be without a budget")),
         ("breaker", format!("{:.1} % of the way to its trip at most", 100.0 * r.trip_fraction_max)),
         ("budget used", or_none(r.budget_used_ratio, "while the load would draw more")),
-        ("input", format!("{} gaps held, {} values clamped", r.gaps, r.clamped_values)),
+        (
+            "input",
+            format!(
+                "{} gaps held, {} values clamped, {} implausible and missing",
+                r.gaps, r.clamped_values, r.implausible_values
+            ),
+        ),
         ("hash", r.outputs_hash.clone()),
     ];
     if r.capping_events == 0 && r.max_power_w <= r.budget_w {

@@ -124,7 +124,7 @@ fn at_hosts(text: &str) -> Result<(u64, Hosts), String> {
     let range = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last) = (first.parse().ok()?, last.parse().ok()?);
-        // No cluster has more hosts than `--hosts` allows.
+        // No cluster has more hosts than `--servers` allows.
         (first <= last && last < 1_000_000).then_some((first, last))
     };
     let hosts = |list: &str| list.split(',').map(range).collect::<Option<Vec<_>>>();

@@ -24,7 +24,7 @@ impl Tape {
     /// Writes to this file, if there is one.
     pub(super) fn new(path: Option<&Path>) -> anyhow::Result<Self> {
         let open = |path: &Path| {
-            let name = format!("--placements {}", path.display());
+            let name = format!("--output {}", path.display());
             let file = File::create(path).with_context(|| name.clone())?;
             Ok::<_, anyhow::Error>((file, name))
         };

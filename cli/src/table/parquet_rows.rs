@@ -1,17 +1,17 @@
-//! Parquet: numbers as 64-bit floating point, instants as seconds, all else as text.
+//! Parquet: numbers, instants, and all else as text.
 
-use std::borrow::Cow;
 use std::fs::File;
+use std::io;
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use arrow_array::cast::AsArray;
-use arrow_array::types::Float64Type;
-use arrow_array::{
-    Array, ArrayRef, Float64Array, RecordBatch, RecordBatchReader as _, StringArray,
-};
+use arrow_array::types::{Float64Type, Int64Type};
+use arrow_array::{Array, ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType, TimeUnit};
+use ballast_sim::trace::Rows;
+use ballast_sim::trace::cells::Cell;
 use indicatif::ProgressBar;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 
@@ -20,6 +20,9 @@ const BATCH: usize = 8192;
 
 enum Column {
     Numbers(Float64Array),
+    Integers(Int64Array),
+    /// In milliseconds.
+    Instants(Int64Array),
     Texts(StringArray),
 }
 
@@ -48,43 +51,47 @@ impl ParquetRows {
         Ok((Self { bar, per_row, reader, batch: vec![], rows: 0, at: 0, row: 0 }, headers))
     }
 
-    pub(super) fn next(&mut self) -> anyhow::Result<bool> {
+    /// Decodes the next rows; `false` after the last.
+    fn decode(&mut self) -> anyhow::Result<bool> {
+        let Some(batch) = self.reader.next() else { return Ok(false) };
+        let batch = batch.with_context(|| format!("after row {}", self.row))?;
+        (self.rows, self.at) = (batch.num_rows(), 0);
+        self.batch = columns(&batch)?;
+        self.bar.inc((self.per_row * self.rows as f64) as u64);
+        Ok(true)
+    }
+}
+
+impl Rows for ParquetRows {
+    fn advance(&mut self) -> io::Result<bool> {
         self.at += 1;
         while self.at >= self.rows {
-            let Some(batch) = self.reader.next() else { return Ok(false) };
-            let batch = batch.with_context(|| format!("after row {}", self.row))?;
-            (self.rows, self.at) = (batch.num_rows(), 0);
-            self.batch = columns(&batch)?;
-            self.bar.inc((self.per_row * self.rows as f64) as u64);
+            if !self.decode().map_err(|error| io::Error::other(format!("{error:#}")))? {
+                return Ok(false);
+            }
         }
         self.row += 1;
         Ok(true)
     }
 
-    pub(super) fn text(&self, column: usize) -> Cow<'_, str> {
+    fn cell(&self, column: usize) -> Cell<'_> {
         match self.batch.get(column) {
-            Some(Column::Texts(texts)) if texts.is_valid(self.at) => texts.value(self.at).into(),
-            Some(Column::Numbers(numbers)) if numbers.is_valid(self.at) => {
-                numbers.value(self.at).to_string().into()
+            Some(Column::Texts(all)) if all.is_valid(self.at) => {
+                Cell::Text(all.value(self.at).trim().into())
             }
-            _ => "".into(),
+            Some(Column::Numbers(all)) if all.is_valid(self.at) => Cell::Number(all.value(self.at)),
+            Some(Column::Integers(all)) if all.is_valid(self.at) => {
+                Cell::Integer(all.value(self.at))
+            }
+            Some(Column::Instants(all)) if all.is_valid(self.at) => {
+                Cell::Instant(all.value(self.at))
+            }
+            _ => Cell::Null,
         }
     }
 
-    pub(super) fn number(&self, column: usize) -> Option<f64> {
-        match self.batch.get(column)? {
-            Column::Numbers(numbers) if numbers.is_valid(self.at) => Some(numbers.value(self.at)),
-            Column::Texts(texts) if texts.is_valid(self.at) => texts.value(self.at).parse().ok(),
-            _ => Some(f64::NAN),
-        }
-    }
-
-    pub(super) fn is_instant(&self, column: usize) -> bool {
-        is_instant(self.reader.schema().field(column).data_type())
-    }
-
-    pub(super) fn row(&self) -> u64 {
-        self.row
+    fn place(&self) -> String {
+        format!("row {}", self.row)
     }
 }
 
@@ -93,9 +100,9 @@ pub(crate) fn is_instant(kind: &DataType) -> bool {
     matches!(kind, DataType::Timestamp(..) | DataType::Date32 | DataType::Date64)
 }
 
-/// Instants as whole seconds.
-pub(crate) fn seconds(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
-    cast(&cast(column, &DataType::Timestamp(TimeUnit::Second, None))?, &DataType::Int64)
+/// Instants in milliseconds.
+pub(crate) fn millis(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    cast(&cast(column, &DataType::Timestamp(TimeUnit::Millisecond, None))?, &DataType::Int64)
 }
 
 fn columns(batch: &RecordBatch) -> anyhow::Result<Vec<Column>> {
@@ -105,13 +112,18 @@ fn columns(batch: &RecordBatch) -> anyhow::Result<Vec<Column>> {
 }
 
 fn one(column: &ArrayRef) -> anyhow::Result<Column> {
-    let numbers = |column: &ArrayRef| -> anyhow::Result<Column> {
-        Ok(Column::Numbers(cast(column, &DataType::Float64)?.as_primitive::<Float64Type>().clone()))
-    };
-    match column.data_type() {
-        kind if kind.is_numeric() => numbers(column),
-        kind if is_instant(kind) => numbers(&seconds(column)?),
+    Ok(match column.data_type() {
+        kind if kind.is_integer() && *kind != DataType::UInt64 => {
+            Column::Integers(cast(column, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+        }
+        kind if kind.is_numeric() => {
+            let numbers = cast(column, &DataType::Float64)?;
+            Column::Numbers(numbers.as_primitive::<Float64Type>().clone())
+        }
+        kind if is_instant(kind) => {
+            Column::Instants(millis(column)?.as_primitive::<Int64Type>().clone())
+        }
         kind if kind.is_nested() => bail!("a column of {kind} is not read: flat tables are"),
-        _ => Ok(Column::Texts(cast(column, &DataType::Utf8)?.as_string::<i32>().clone())),
-    }
+        _ => Column::Texts(cast(column, &DataType::Utf8)?.as_string::<i32>().clone()),
+    })
 }

@@ -5,9 +5,8 @@ use std::io::{Read, Write};
 
 use anyhow::{Context, bail};
 use ballast_predict::{Vm, vm};
+use ballast_sim::trace::Table;
 use ballast_types::VmClass;
-
-use super::text::Table;
 
 /// The columns; each must be there, in any order. Others are left alone.
 pub(super) const COLUMNS: [&str; 10] = [
@@ -26,44 +25,77 @@ pub(super) const COLUMNS: [&str; 10] = [
 /// Reads VMs; `file` is for messages.
 ///
 /// # Errors
-/// By record (the first behind the header is 1) and column, when a value is none, or impossible, or when two
-/// VMs have one name at the same time.
+/// By line and column, when a value is none, or impossible, or when two VMs have one name at the same time.
 pub(super) fn read(input: impl Read, file: &str) -> anyhow::Result<Vec<Vm>> {
-    let mut table = Table::open(input, file)?;
-    let columns = table.columns(&COLUMNS)?;
+    let mut table = Table::csv(input, file)?;
+    let columns = COLUMNS.map(|name| table.column(name));
+    let columns = columns.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut vms = Vec::new();
-    while let Some(record) = table.next()? {
-        let cell = |column: usize| record.get(columns[column]).unwrap_or_default();
-        let parsed = (|| -> anyhow::Result<Vm> {
-            let vm = Vm {
-                id: cell(0).to_owned(),
-                subscription: cell(1).to_owned(),
-                arrival_s: number(&cell, 2, "whole Unix seconds")?,
-                end_s: maybe(&cell, 3, "whole Unix seconds, or blank while it runs")?,
-                cores: number(&cell, 4, "1 to 65536")?,
-                memory_gb: number(&cell, 5, "a number of GB")?,
-                vm_type: cell(6).to_owned(),
-                class: class(cell(7)).context("class")?,
-                avg_cpu: maybe(&cell, 8, "a percentage from 0 to 100, or blank")?,
-                p95_cpu: maybe(&cell, 9, "a percentage from 0 to 100, or blank")?,
-            };
-            vm.check()?;
-            Ok(vm)
-        })();
-        vms.push(parsed.with_context(|| table.place())?);
+    while table.advance()? {
+        let text = |column: usize| table.text(columns[column]).into_owned();
+        let of = Cells { table: &table, columns: &columns };
+        let vm = Vm {
+            id: text(0),
+            subscription: text(1),
+            arrival_s: of.parsed(2, "whole Unix seconds")?,
+            end_s: of.maybe(3, "whole Unix seconds, or blank while it runs,")?,
+            cores: of.parsed(4, "1 to 65536")?,
+            memory_gb: of.parsed(5, "a number of GB")?,
+            vm_type: text(6),
+            class: of.class(7)?,
+            avg_cpu: of.maybe(8, "a percentage from 0 to 100, or blank,")?,
+            p95_cpu: of.maybe(9, "a percentage from 0 to 100, or blank,")?,
+        };
+        vm.check().with_context(|| format!("{file}, {}", table.place()))?;
+        vms.push(vm);
     }
     if vms.is_empty() {
         bail!("{file}: no VM behind the header");
     }
     if let Some((first, second)) = vm::overlap(&vms) {
         bail!(
-            "{file}, record {}: vm_id = {}: record {} has the same name at the same time",
+            "{file}, VM {}: vm_id = {}: VM {} has the same name at the same time",
             second + 1,
             vms[second].id,
             first + 1
         );
     }
     Ok(vms)
+}
+
+/// The cells of one row, by the places of [`COLUMNS`].
+struct Cells<'a> {
+    table: &'a Table<'a>,
+    columns: &'a [usize],
+}
+
+impl Cells<'_> {
+    fn parsed<T: std::str::FromStr>(&self, column: usize, allowed: &str) -> anyhow::Result<T> {
+        let column = self.columns[column];
+        let parsed = self.table.text(column).parse();
+        parsed.map_err(|_| self.table.refuse(column, allowed).into())
+    }
+
+    fn maybe<T: std::str::FromStr>(
+        &self,
+        column: usize,
+        allowed: &str,
+    ) -> anyhow::Result<Option<T>> {
+        match self.table.cell(self.columns[column]).is_missing() {
+            true => Ok(None),
+            false => self.parsed(column, allowed).map(Some),
+        }
+    }
+
+    fn class(&self, column: usize) -> anyhow::Result<Option<VmClass>> {
+        let column = self.columns[column];
+        match &*self.table.text(column) {
+            "user-facing" => Ok(Some(VmClass::UserFacing)),
+            "non-user-facing" => Ok(Some(VmClass::NonUserFacing)),
+            _ if self.table.cell(column).is_missing() => Ok(None),
+            _ => Err(self.table.refuse(column, "user-facing, non-user-facing or blank").into()),
+        }
+    }
 }
 
 /// Writes VMs as [`read`] reads them.
@@ -96,53 +128,23 @@ pub(crate) fn class_name(class: VmClass) -> &'static str {
     }
 }
 
-fn number<'a, T: std::str::FromStr>(
-    cell: &impl Fn(usize) -> &'a str,
-    column: usize,
-    allowed: &str,
-) -> anyhow::Result<T> {
-    let text = cell(column);
-    let parsed = text.parse().ok();
-    parsed.with_context(|| format!("{} = \"{text}\": {allowed} is allowed", COLUMNS[column]))
-}
-
-fn maybe<'a, T: std::str::FromStr>(
-    cell: &impl Fn(usize) -> &'a str,
-    column: usize,
-    allowed: &str,
-) -> anyhow::Result<Option<T>> {
-    if cell(column).is_empty() { Ok(None) } else { number(cell, column, allowed).map(Some) }
-}
-
-fn class(text: &str) -> anyhow::Result<Option<VmClass>> {
-    match text {
-        "" => Ok(None),
-        "user-facing" => Ok(Some(VmClass::UserFacing)),
-        "non-user-facing" => Ok(Some(VmClass::NonUserFacing)),
-        _ => bail!("\"{text}\": user-facing, non-user-facing or blank is allowed"),
-    }
-}
-
 /// Takes classes from what `ballast label` wrote: columns `id` and `user_facing`. A VM that is not there keeps
 /// its class.
 ///
 /// # Errors
-/// By record and column.
+/// By line and column.
 pub(super) fn label(vms: &mut [Vm], input: impl Read, file: &str) -> anyhow::Result<usize> {
-    let mut table = Table::open(input, file)?;
-    let columns = table.columns(&["id", "user_facing"])?;
+    let mut table = Table::csv(input, file)?;
+    let (id, user_facing) = (table.column("id")?, table.column("user_facing")?);
     let mut labels = BTreeMap::new();
-    while let Some(record) = table.next()? {
-        let cell = |column: usize| record.get(columns[column]).unwrap_or_default();
-        let class = match cell(1) {
+    while table.advance()? {
+        let class = match &*table.text(user_facing) {
             "true" => VmClass::UserFacing,
             "false" => VmClass::NonUserFacing,
-            other => {
-                bail!("{}: user_facing = \"{other}\": true or false is allowed", table.place())
-            }
+            _ => return Err(table.refuse(user_facing, "true or false").into()),
         };
-        if labels.insert(cell(0).to_owned(), class).is_some() {
-            bail!("{}: id = {}: it has a label already", table.place(), cell(0));
+        if labels.insert(table.text(id).into_owned(), class).is_some() {
+            return Err(table.refuse(id, "a VM that has no label yet").into());
         }
     }
     let mut told = 0;
@@ -186,26 +188,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_record() {
+    fn what_is_wrong_is_named_with_its_line() {
         let good = "a,s,0,10,1,1,t,,1,2\n";
         for (rows, parts) in [
-            ("a,s,x,10,1,1,t,,1,2\n", &["record 1", "arrival_s = \"x\"", "Unix seconds"][..]),
-            ("a,s,0,10,1,NaN,t,,1,2\n", &["record 1", "memory_gb", "above 0"]),
-            ("a,s,0,10,1,1,t,,-1,2\n", &["record 1", "avg_cpu = -1", "0 to 100"]),
-            ("a,s,0,10,1,1,t,,1,NaN\n", &["record 1", "p95_cpu = NaN"]),
-            ("a,s,0,10,1,1,t,batch,1,2\n", &["record 1", "class", "\"batch\""]),
-            ("a,s,0,-10,1,1,t,,1,2\n", &["record 1", "end_s = -10", "not before"]),
-            (",s,0,10,1,1,t,,1,2\n", &["record 1", "vm_id"]),
-            ("a,s,0\n", &["record 1", "3 columns"]),
+            ("a,s,x,10,1,1,t,,1,2\n", &["line 2", "arrival_s = \"x\"", "Unix seconds"][..]),
+            ("a,s,0,10,1,NaN,t,,1,2\n", &["line 2", "memory_gb", "above 0"]),
+            ("a,s,0,10,1,1,t,,-1,2\n", &["line 2", "avg_cpu = -1", "0 to 100"]),
+            ("a,s,0,10,1,1,t,,1,inf\n", &["line 2", "p95_cpu = inf"]),
+            ("a,s,0,10,1,1,t,batch,1,2\n", &["line 2", "class", "\"batch\""]),
+            ("a,s,0,-10,1,1,t,,1,2\n", &["line 2", "end_s = -10", "not before"]),
+            (",s,0,10,1,1,t,,1,2\n", &["line 2", "vm_id"]),
+            ("a,s,0\n", &["line 2", "3 cells"]),
             ("", &["no VM"]),
         ] {
             let text = error(rows);
             assert!(parts.iter().all(|part| text.contains(part)), "{text}");
         }
         let text = error(&format!("{good}{good}"));
-        assert!(text.contains("record 2: vm_id = a") && text.contains("record 1 has"), "{text}");
+        assert!(text.contains("VM 2: vm_id = a") && text.contains("VM 1 has"), "{text}");
         let text = format!("{:#}", read(&b"vm_id,cores\n"[..], "vms.csv").unwrap_err());
-        assert!(text.contains("no column subscription"), "{text}");
+        assert!(text.contains("no column is called \"subscription\""), "{text}");
     }
 
     #[test]
@@ -217,10 +219,10 @@ mod tests {
         assert_eq!((vms[0].class, vms[1].class), (Some(VmClass::UserFacing), None));
         for (bad, part) in [
             ("id,user_facing\na,yes\n", "\"yes\""),
-            ("id,user_facing\na,true\na,true\n", "already"),
+            ("id,user_facing\na,true\na,true\n", "no label yet"),
         ] {
             let text = format!("{:#}", label(&mut vms, bad.as_bytes(), "l").unwrap_err());
-            assert!(text.contains(part) && text.contains("record"), "{text}");
+            assert!(text.contains(part) && text.contains("line "), "{text}");
         }
     }
 }

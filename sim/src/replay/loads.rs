@@ -81,6 +81,8 @@ pub struct Loads {
     pub clamped: u64,
     /// Gaps; the value before them holds.
     pub gaps: u64,
+    /// Of the file's gaps, values that no machine can show.
+    pub implausible_values: u64,
     model: PowerModel,
     profiles: Vec<Profile>,
 }
@@ -128,7 +130,8 @@ impl Loads {
         let limit = playback.length_s.unwrap_or(f64::INFINITY);
         let length = all.min(Duration::try_from_secs_f64(limit).unwrap_or(Duration::MAX));
         let model = playback.model;
-        Ok(Self { meaning, servers, length, clamped, gaps, model, profiles })
+        let implausible_values = trace.report.implausible_values;
+        Ok(Self { meaning, servers, length, clamped, gaps, implausible_values, model, profiles })
     }
 
     /// How many series are played.

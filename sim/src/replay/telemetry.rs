@@ -133,6 +133,8 @@ pub struct TelemetryReport {
     pub clamped_values: u64,
     /// Gaps in what was played; the value before held.
     pub gaps: u64,
+    /// Values of the file that no machine can show; they count as missing.
+    pub implausible_values: u64,
     /// Polls of the supplies.
     pub polls: u64,
     /// Messages to agents.
@@ -277,6 +279,7 @@ impl Telemetry {
             budget_used_ratio: self.budget_use.ratio(),
             clamped_values: loads.clamped,
             gaps: loads.gaps,
+            implausible_values: loads.implausible_values,
             polls: outcome.polls,
             alerts_sent: outcome.alerts_sent,
             outputs: outcome.outputs,

@@ -19,44 +19,37 @@ pub enum TraceError {
         /// What is missing.
         what: &'static str,
     },
-    /// The header is none that is known.
-    #[error(
-        "{file}:1: header {header:?}: allowed are `t` or `t_s` and one column per machine, numbers only \
-         (ids of machines), `time,pdu,measured_power_util`, or columns {expected}"
-    )]
+    /// The columns are not clear.
+    #[error("{file}: {problem}")]
     Header {
         /// Which trace.
         file: String,
-        /// Its header, shortened.
-        header: String,
-        /// The names that were looked for.
-        expected: String,
+        /// What is not, and what there is.
+        problem: String,
     },
-    /// A row has another number of cells than the header.
-    #[error("{file}:{line}: {found} cells: the header has {expected}")]
-    Ragged {
+    /// A row cannot be read.
+    #[error("{file}, {place}: {error}")]
+    Row {
         /// Which trace.
         file: String,
-        /// Which line.
-        line: u64,
-        /// Its cells.
-        found: usize,
-        /// The header's.
-        expected: usize,
+        /// Which row.
+        place: String,
+        /// Why.
+        error: std::io::Error,
     },
     /// A cell is not what its column allows.
-    #[error("{file}:{line}: {column} = {value:?}: {allowed}")]
+    #[error("{file}, {place}: {column} = {value:?}: {allowed} is needed")]
     Cell {
         /// Which trace.
         file: String,
-        /// Which line.
-        line: u64,
+        /// Which row.
+        place: String,
         /// Which column.
         column: String,
         /// What it holds, shortened.
         value: String,
         /// What it may hold.
-        allowed: &'static str,
+        allowed: String,
     },
     /// Too many rows are out of order or repeated.
     #[error("{file}: {bad} of {rows} rows are {what}: at most 1 % may be")]
@@ -83,6 +76,20 @@ pub enum TraceError {
         period_s: f64,
         /// Rows read.
         rows: u64,
+    },
+    /// Most values cannot be what they are said to be.
+    #[error(
+        "{file}: {bad} of {cells} values are implausible as {unit:?}: say what they are (see --unit)"
+    )]
+    Unit {
+        /// Which trace.
+        file: String,
+        /// How many are implausible.
+        bad: u64,
+        /// Of how many.
+        cells: u64,
+        /// What they were taken for.
+        unit: super::Unit,
     },
     /// Shares that look like percent.
     #[error(

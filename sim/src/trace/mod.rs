@@ -1,38 +1,42 @@
-//! Readers of real traces: CPU use or power over time, as published.
+//! Telemetry: CPU use or power over time, as the world writes it.
 //!
 //! # Layouts
 //! | layout | known by its header | values |
 //! |---|---|---|
-//! | wide | first column `t`, `t_s` or the time column's name; every other column one series | percent |
+//! | long | a time column, a value column and, for several series, one of names | by the value column's name |
+//! | wide | a time column; every other column is one series | percent |
 //! | wide without time | every header field a number (an id); rows are 300 s apart | percent |
-//! | Google power | `time` (µs), `pdu`, `measured_power_util` | share of capacity |
-//! | long | the time column, the series column and one value column | by the value column's name |
 //!
-//! Text may be compressed with zstd: that is seen by its first bytes.
+//! Columns are found by usual names ([`columns`]) or by options. CSV may be compressed with zstd, which is seen
+//! by its first bytes. Other kinds of files come as a [`Table`].
 //!
 //! # What is done with bad input
-//! * A blank cell, NaN or infinity is a **gap**: counted, kept as NaN, and played by holding the last
-//!   value. It is never taken for zero. So is a negative number of watts, and a row that is missing.
-//! * A share outside 0..=1 (0..=100 %) is clamped and counted.
-//! * Text, a ragged row, or a stamp that is no number is an error that names file, line and column.
+//! * A missing value is a **gap**: counted, kept as NaN, and played by holding the last value. It is never
+//!   zero. An implausible number is a gap too, counted on its own, and so is a row that is missing. [`cells`]
+//!   says what is missing and what is implausible. A file is refused of which more than half is implausible.
+//! * A share a little outside 0..=1 (0..=100 %) is clamped and counted.
+//! * Text, a ragged row, or a time that is none is an error that names file, line, column and value.
 //! * Unordered stamps are sorted and of duplicate ones the first is kept; both are counted. More than
 //!   1 % of the rows (and more than one) is an error.
 
-mod columns;
+pub mod cells;
+pub mod columns;
 mod error;
 mod grid;
 mod play;
 mod read;
+mod table;
 #[cfg(test)]
 mod tests;
 
-use std::io::Read;
-
 use serde::{Deserialize, Serialize};
 
+pub use cells::TimeUnit;
+pub use columns::{Layout, Shape};
 pub use error::TraceError;
 pub use play::Played;
-pub use read::text;
+pub use read::{Samples, VALUE};
+pub use table::{PARQUET, Rows, Table, text};
 
 /// Some machines' load or power over time, on one regular grid.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -75,14 +79,24 @@ pub enum Unit {
 /// How to read a trace; the default fits all public layouts.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct ReadOptions {
-    /// The time column (`timestamp`), in seconds.
+    /// The time column, where its name is not usual.
     pub time_column: Option<String>,
-    /// The column that names the machine (`server`, or `vm`).
+    /// What the time column's numbers count, where their size does not say.
+    pub time_unit: Option<TimeUnit>,
+    /// The column that names the series, where its name is not usual.
     pub series_column: Option<String>,
-    /// The value column (`watts`, `power_w`, `utilisation`, `utilization`, `cpu_pct`).
+    /// The value column, where its name is not usual.
     pub value_column: Option<String>,
-    /// What values mean, where the name does not say.
+    /// What values mean, whatever the name says.
     pub unit: Option<Unit>,
+    /// How cells are arranged, where the names do not say.
+    pub shape: Option<Shape>,
+    /// Names of the series column that come before all usual ones.
+    pub series_names: &'static [&'static str],
+    /// What values mean where nothing else says.
+    pub usual_unit: Option<Unit>,
+    /// A table without a time column is wide, whatever its columns are called.
+    pub timeless: bool,
 }
 
 /// What was found wrong in a trace.
@@ -90,11 +104,13 @@ pub struct ReadOptions {
 pub struct Report {
     /// Rows read, without the header.
     pub rows: u64,
-    /// Cells without a usable value: blank, NaN, infinite, negative watts, or in a missing row.
+    /// Cells with a number, plausible or not.
+    pub values: u64,
+    /// Cells without a usable value: missing, implausible, or in a missing row.
     pub gaps: u64,
-    /// Of these, cells that were negative watts.
-    pub negative: u64,
-    /// Shares outside 0..=1, clamped.
+    /// Of these, cells with a number that no machine can show.
+    pub implausible_values: u64,
+    /// Shares a little outside 0..=1, clamped.
     pub clamped: u64,
     /// Rows whose stamp was before that of the row above: sorted in.
     pub unordered_rows: u64,
@@ -105,15 +121,6 @@ pub struct Report {
 }
 
 impl Trace {
-    /// Reads a trace; `name` is for messages.
-    ///
-    /// # Errors
-    /// If the layout is not known, a cell is no number, a row is ragged, more than 1 % of the rows are
-    /// out of order or repeated, or nothing is left.
-    pub fn read(reader: impl Read, name: &str, options: &ReadOptions) -> Result<Self, TraceError> {
-        read::read(reader, name, options)
-    }
-
     /// How many seconds it covers.
     #[must_use]
     pub fn span_s(&self) -> f64 {

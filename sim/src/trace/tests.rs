@@ -1,7 +1,10 @@
 //! Every layout, and every way a file may be broken.
 
-use super::*;
+use std::io::Read;
+
 use ballast_types::PowerModel;
+
+use super::*;
 
 fn read(text: &str) -> Result<Trace, TraceError> {
     Trace::read(text.as_bytes(), "f.csv", &ReadOptions::default())
@@ -59,6 +62,7 @@ fn long_with_machines_on_one_grid_and_their_own_phase() {
         series_column: Some("host".into()),
         value_column: Some("load".into()),
         unit: Some(Unit::Percent),
+        ..ReadOptions::default()
     };
     let t = Trace::read(&b"when,host,load\n0,a,50\n60,a,75\n"[..], "f", &options).unwrap();
     assert_eq!((t.period_s, t.series[0].unit), (60.0, Unit::Percent));
@@ -83,22 +87,58 @@ fn broken_files_are_refused_with_the_place() {
         ("t,a\n", "no row"),
         ("t,a\n0,\n300,NaN\n", "no value"),
         ("timestamp,server,watts\n", "no row"),
-        ("t,a\n0,1\n300,abc\n", "f.csv:3: a = \"abc\": a value is a number, NaN or blank"),
-        ("t,a\nMonday,1\n", "f.csv:2: t = \"Monday\": a time is a number"),
-        ("t,a\n,1\n", "f.csv:2: t = \"\""),
-        ("t,a\nNaN,1\n", "f.csv:2: t = \"NaN\""),
-        ("t,a\n1e300,1\n", "f.csv:2: t = \"1e300\""),
-        ("t,a,b\n0,1\n", "f.csv:2: 2 cells: the header has 3"),
-        ("t,a\n0,1\n300,1,9\n", "f.csv:3: 3 cells: the header has 2"),
-        ("name,colour\nx,red\n", "header \"name,colour\": allowed are"),
-        ("timestamp,server,colour\n0,a,1\n", "f.csv:2: server = \"a\""),
-        ("t,a\n0,1\n300,1\n1e12,1\n", "the stamps span"),
+        ("t,a\n0,1\n300,abc\n", "f.csv, line 3: a = \"abc\": a finite number or nothing"),
+        ("t,a\n0,1\n300,inf\n", "f.csv, line 3: a = \"inf\": a finite number or nothing"),
+        (
+            "t,a\nMonday,1\n",
+            "f.csv, line 2: t = \"Monday\": a number (see --time-unit), or RFC 3339",
+        ),
+        ("t,a\n,1\n", "f.csv, line 2: t = \"\""),
+        ("t,a\nNaN,1\n", "f.csv, line 2: t = \"NaN\""),
+        ("t,a\n1e300,1\n", "f.csv, line 2: t = \"1e300\""),
+        ("t,a,b\n0,1\n", "f.csv, line 2: 2 cells: the header has 3"),
+        ("t,a\n0,1\n300,1,9\n", "f.csv, line 3: 3 cells: the header has 2"),
+        (
+            "name,colour\nx,red\n",
+            "f.csv: which column is it? say --time-column; there are name, colour",
+        ),
+        ("timestamp,server,colour\n0,a,1\n", "which column is it? say --value-column"),
+        ("t,a\n0,1\n300,1\n9e10,1\n", "the stamps span"),
+        ("t,a\n0,1\n1e12,1\n", "line 3: t = \"1e12\": seconds as in the rows above"),
         ("t,a\n0,1\n0,2\n0,3\n300,1\n", "2 of 4 rows are repeated"),
         ("t,a\n900,1\n600,2\n300,3\n0,1\n", "3 of 4 rows are out of order"),
         ("timestamp,server,utilisation\n0,a,55\n1,a,60\n", "say that it holds percent"),
+        ("t,a,b\n0,350,400\n300,410,90\n", "3 of 4 values are implausible as Percent: say what"),
     ] {
         assert!(says(text).contains(want), "{text:?}: {}", says(text));
     }
+}
+
+#[test]
+fn the_world_writes_times_and_missing_values_in_many_ways() {
+    let seconds = "timestamp,server,watts\n1700000000,a,150\n1700000060,a,\n1700000120,a,170\n";
+    let expected = read(seconds).unwrap();
+    assert_eq!((expected.start_s, expected.period_s, expected.report.gaps), (1.7e9, 60.0, 1));
+    for (zeros, missing) in [("000", "NA"), ("000000", "no reading"), ("000000000", "-")] {
+        let text = seconds.replace("0,a", &format!("0{zeros},a")).replace("a,\n", "a,MISSING\n");
+        let trace = read(&text.replace("MISSING", missing)).unwrap();
+        // As text, so that NaN compares.
+        assert_eq!(format!("{trace:?}"), format!("{expected:?}"), "{zeros} {missing}");
+    }
+    let dates = "Timestamp,Host,Power (W)\n2023-11-14T22:13:20Z,a,150\n\
+                 2023-11-14T22:14:20Z,a,None\n2023-11-15T00:15:20+02:00,a,170\n";
+    assert_eq!(format!("{:?}", read(dates).unwrap()), format!("{expected:?}"));
+}
+
+#[test]
+fn what_is_no_table_ends_soon() {
+    let zeros = Trace::read(std::io::repeat(0), "/dev/zero", &ReadOptions::default());
+    assert!(zeros.unwrap_err().to_string().contains("longer than 1 MiB"));
+    let quoted = b"t,a\n0,\"".chain(std::io::repeat(b'\n'));
+    let quoted = Trace::read(quoted, "f", &ReadOptions::default());
+    assert!(quoted.unwrap_err().to_string().contains("longer than 1 MiB"));
+    let gzip = Trace::read(&[0x1F, 0x8B, 8, 0][..], "f.csv.gz", &ReadOptions::default());
+    assert!(gzip.unwrap_err().to_string().contains("f.csv.gz: this is gzip"));
 }
 
 #[test]
@@ -132,10 +172,11 @@ fn small_faults_are_mended_and_counted() {
         "10.0 NaN NaN 100.0 0.0]"
     );
     assert_eq!(t.report.gaps, 2, "missing rows are gaps");
-    let t = read(&rows("90000,inf\n")).unwrap();
-    assert_eq!(t.report.gaps, 1);
-    let t = read("timestamp,server,watts\n0,a,-50\n1,a,200\n").unwrap();
-    assert_eq!((t.report.gaps, t.report.negative), (1, 1), "negative watts are missing, not low");
+    let t = read(&rows("90000,no reading\n")).unwrap();
+    assert_eq!((t.report.gaps, t.report.implausible_values), (1, 0));
+    let t = read("timestamp,server,watts\n0,a,-50\n1,a,200\n2,a,1000001\n3,a,200\n").unwrap();
+    let report = (t.report.gaps, t.report.implausible_values);
+    assert_eq!(report, (2, 2), "negative watts are missing, not low");
     assert_eq!(t.series[0].played(&PowerModel::PAPER).values[0], 88.0 / 198.0);
     let t = read("\u{feff}t,a,b\r\n0, 1 ,\r\n300,2,\r\n").unwrap();
     assert_eq!((t.series.len(), t.report.empty_series), (1, 1));
@@ -153,7 +194,10 @@ proptest::proptest! {
             "t,a", "1,2", "timestamp,server,watts", "timestamp,server,utilisation",
             "time,pdu,measured_power_util",
         ]),
-        cells in proptest::collection::vec("-?[0-9]{0,12}(\\.[0-9])?|NaN|inf|x|", 0..40),
+        cells in proptest::collection::vec(
+            "-?[0-9]{0,20}(\\.[0-9])?|NaN|inf|x||no reading|2023-11-1[0-9]T00:00:00Z",
+            0..40,
+        ),
     ) {
         let width = header.split(',').count();
         let mut text = format!("{header}\n");

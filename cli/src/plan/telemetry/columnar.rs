@@ -11,16 +11,18 @@ use arrow_array::{Array, ArrayRef, DictionaryArray, RecordBatch, StringArray};
 use arrow_cast::cast;
 use arrow_schema::{DataType, Field, Schema};
 use ballast_planner::ChassisIndex;
+use ballast_sim::trace::cells::{Cell, Times, rfc_3339};
+use ballast_sim::trace::{Layout, Samples, TraceError, VALUE};
 use indicatif::ProgressBar;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
 
-use super::{BATCH, EARLIER, LATEST_S, NAME, TIME, Worker, refuse};
+use super::{BATCH, NAME, Worker, watts};
 use crate::plan::args::Columns;
-use crate::table::column;
-use crate::table::parquet_rows::{is_instant, seconds};
+use crate::table::parquet_rows::{is_instant, millis};
+use crate::table::{self, is_parquet};
 
 /// A Parquet file whose columns are of the usual kinds.
 #[derive(Clone)]
@@ -31,30 +33,41 @@ pub(super) struct Columnar {
     chassis: Arc<str>,
     watts: Arc<str>,
     generation: Option<Arc<str>>,
-    /// How many units of the times are a second.
-    per_s: i64,
+    /// The times of the whole file are of the first one's kind.
+    times: Times,
 }
 
 impl Columnar {
     /// Looks at a file; `None` for what must be read row by row: no Parquet, or columns of other kinds.
     pub(super) fn open(path: &Path, names: &Columns) -> anyhow::Result<Option<Self>> {
-        if path.extension().is_none_or(|kind| kind != "parquet") {
+        if !is_parquet(path)? {
             return Ok(None);
         }
-        let file = File::open(path)?;
-        let found = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())?;
+        let mut samples =
+            Samples::new(table::open(path, &ProgressBar::hidden())?, &names.options())?;
+        let layout = samples.layout().clone();
+        watts(&layout)?;
+        let Layout::Long { time, series: Some(chassis), value, .. } = layout else {
+            return Ok(None);
+        };
+        let found = ArrowReaderMetadata::load(&File::open(path)?, ArrowReaderOptions::new())?;
         let fields = found.schema().fields();
-        let headers: Vec<_> = fields.iter().map(|field| field.name().clone()).collect();
-        let kind = |name: &str| column(&headers, name).map(|at| fields[at].data_type());
-        let time = kind(&names.time_column)?;
-        let usual = (time.is_integer() || is_instant(time))
-            && is_name(kind(&names.chassis_column)?)
-            && kind(&names.watts_column)?.is_numeric();
-        let generation = column(&headers, &names.generation_column).ok();
-        if !usual || generation.is_some_and(|at| !is_name(fields[at].data_type())) {
+        let headers = samples.table().headers();
+        let generation = samples.table().column(&names.generation_column).ok();
+        let kind = |column: usize| fields[column].data_type();
+        let name = |column: usize| Arc::from(headers[column].as_str());
+        let usual = (kind(time).is_integer() && *kind(time) != DataType::UInt64
+            || is_instant(kind(time)))
+            && is_name(kind(chassis))
+            && kind(value).is_numeric()
+            && generation.is_none_or(|column| is_name(kind(column)));
+        let columns = [time, chassis, value].map(name);
+        let generation = generation.map(name);
+        // A first time that is none is named row by row.
+        if !usual || !matches!(samples.advance(), Ok(Some(_))) {
             return Ok(None);
         }
-        let per_s = if is_instant(time) { 1 } else { names.time_unit.per_s() };
+
         let wanted = fields.iter().map(|field| match field.data_type() {
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
                 Arc::new(Field::clone(field).with_data_type(dictionary()))
@@ -64,15 +77,10 @@ impl Columnar {
         let wanted = Schema::new(wanted.collect::<Vec<_>>());
         let options = ArrowReaderOptions::new().with_schema(Arc::new(wanted));
         let metadata = ArrowReaderMetadata::try_new(Arc::clone(found.metadata()), options)?;
-        Ok(Some(Self {
-            path: PathBuf::from(path).into(),
-            metadata,
-            time: names.time_column.as_str().into(),
-            chassis: names.chassis_column.as_str().into(),
-            watts: names.watts_column.as_str().into(),
-            generation: generation.map(|at| headers[at].as_str().into()),
-            per_s,
-        }))
+        let [time, chassis, watts] = columns;
+        let times = samples.times().clone();
+        let path = PathBuf::from(path).into();
+        Ok(Some(Self { path, metadata, time, chassis, watts, generation, times }))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -128,12 +136,10 @@ impl Columnar {
     ) -> anyhow::Result<()> {
         let by_name = |name: &str| batch.column_by_name(name).context("a column has gone");
         let time = by_name(&self.time)?;
-        let time = if is_instant(time.data_type()) {
-            seconds(time)?
-        } else {
-            cast(time, &DataType::Int64)?
-        };
+        let instants = is_instant(time.data_type());
+        let time = if instants { millis(time)? } else { cast(time, &DataType::Int64)? };
         let time = time.as_primitive::<Int64Type>();
+        let mut times = self.times.clone();
         let watts = cast(by_name(&self.watts)?, &DataType::Float64)?;
         let watts = watts.as_primitive::<Float64Type>();
         let chassis = names(by_name(&self.chassis)?)?;
@@ -141,15 +147,20 @@ impl Columnar {
             self.generation.as_deref().map(|name| names(by_name(name)?)).transpose()?;
         known.turn_to(&chassis);
         for row in 0..batch.num_rows() {
-            let Some(t) = time.is_valid(row).then(|| time.value(row).div_euclid(self.per_s)) else {
-                return Err(refuse(first + row, &self.time, "", TIME));
+            let number = time.is_valid(row).then(|| time.value(row));
+            let ms = match number {
+                Some(number) if !instants => times.whole(number),
+                _ => times.read(&number.map_or(Cell::Null, Cell::Instant), rfc_3339),
             };
-            if t.abs() > LATEST_S {
-                let value = time.value(row).to_string();
-                return Err(refuse(first + row, &self.time, &value, EARLIER));
-            }
+            let t_s = match ms {
+                Ok(ms) => ms.div_euclid(1000),
+                Err(needed) => {
+                    let value = number.map(|number| number.to_string()).unwrap_or_default();
+                    return Err(self.refuse(first + row, &self.time, &value, &needed));
+                }
+            };
             let Some(key) = chassis.key(row) else {
-                return Err(refuse(first + row, &self.chassis, "", NAME));
+                return Err(self.refuse(first + row, &self.chassis, "", NAME));
             };
             let of = generation.as_ref().and_then(|generation| generation.key(row));
             let index = match known.all[key] {
@@ -157,21 +168,38 @@ impl Columnar {
                 _ => {
                     let name = text(&chassis, key);
                     if name.is_empty() {
-                        return Err(refuse(first + row, &self.chassis, "", NAME));
+                        return Err(self.refuse(first + row, &self.chassis, "", NAME));
                     }
                     let generation = generation.as_ref().zip(of);
                     let of_name = generation.map_or("", |(all, of)| text(all, of));
                     let index = to
                         .chassis(name, of_name)
-                        .with_context(|| format!("row {}", first + row))?;
+                        .with_context(|| format!("{}, row {}", self.path.display(), first + row))?;
                     known.all[key] = Some((of, index));
                     index
                 }
             };
             let draw = if watts.is_valid(row) { watts.value(row) } else { f64::NAN };
-            to.take(index, t, draw)?;
+            if draw.is_infinite() {
+                return Err(self.refuse(first + row, &self.watts, &draw.to_string(), VALUE));
+            }
+            to.take(index, t_s, draw)?;
         }
         Ok(())
+    }
+}
+
+impl Columnar {
+    /// What is wrong with a value.
+    fn refuse(&self, row: usize, column: &str, value: &str, allowed: &str) -> anyhow::Error {
+        let error = TraceError::Cell {
+            file: self.path.display().to_string(),
+            place: format!("row {row}"),
+            column: column.to_owned(),
+            value: value.to_owned(),
+            allowed: allowed.to_owned(),
+        };
+        error.into()
     }
 }
 
