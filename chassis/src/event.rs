@@ -148,7 +148,7 @@ mod tests {
         let mut idle = Integral::default();
         idle.take(Deviation { overdrawn: true, ..deviation(-500, true) });
         assert_eq!(idle.watts(), W(0), "who does not obey would not obey a lower cap either");
-        // Nobody lacks anything: what was taken comes back, and nothing is lent.
+        // Nobody lacks anything: what was taken comes back, and no more than that.
         (0..1000).for_each(|_| it.take(deviation(300, false)));
         assert!(it.watts() <= W(30) && it.watts() >= W(0), "{}", it.watts());
         (0..200).for_each(|_| it.take(deviation(300, false)));

@@ -140,7 +140,7 @@ fn a_lift_that_came_too_early_is_blamed_and_waits_longer() {
     assert!(waiting.iter().map(|&i| name(i)).eq((0..4).map(name).filter(|s| blamed.contains(s))));
     w.run(Duration::from_secs(25));
     let waiting: Vec<usize> = waits(&w);
-    assert!(waiting.is_empty(), "the hold has doubled to a minute: {waiting:?}");
+    assert!(waiting.is_empty(), "the hold is twice as long, a minute: {waiting:?}");
 }
 
 #[test]

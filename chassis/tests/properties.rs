@@ -1,4 +1,4 @@
-//! What holds whatever comes in: lost, late, doubled, reordered, absurd.
+//! What holds whatever comes in: lost, late, duplicated, reordered, implausible.
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -190,7 +190,7 @@ fn csv_and_parquet_of_all_kinds_and_any_order_give_the_same_answer() {
     };
     let expected = plan("seconds.csv");
     assert_eq!(expected["generations"][1]["generation"], "old");
-    for key in ["missing", "not_above_zero", "implausible_values", "doubled"] {
+    for key in ["missing", "not_above_zero", "implausible_values", "duplicates"] {
         let rejected = expected["generations"][0]["rejected"][key].as_u64();
         assert!(rejected.is_some_and(|count| count > 50), "{key}: {expected}");
     }
@@ -209,7 +209,7 @@ fn csv_and_parquet_of_all_kinds_and_any_order_give_the_same_answer() {
     ] {
         assert_eq!(plan(args), expected, "{args}");
     }
-    // Every reading twice: all that is more is doubled.
+    // Every reading twice: all that is more is a duplicate.
     let twice = plan("seconds.csv plain.parquet");
     assert_eq!(twice["readings"], expected["readings"]);
     assert_eq!(twice["generations"][1]["budget_w"], expected["generations"][1]["budget_w"]);

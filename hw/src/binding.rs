@@ -23,7 +23,7 @@ use crate::cgroup::check_mode;
 use crate::error::{HwError, Operation};
 pub use crate::libvirt::Pins;
 use crate::libvirt::Virsh;
-use crate::systemd::{Curfew, Systemd};
+use crate::systemd::{ShutdownDeadline, Systemd};
 use crate::{Cgroup, CpuList, Root};
 use domains::Domains;
 use files::Files;
@@ -124,7 +124,7 @@ pub struct Binders {
     by: By,
     systemd: Option<Systemd>,
     virsh: PathBuf,
-    curfew: Curfew,
+    shutdown_deadline: ShutdownDeadline,
 }
 
 impl Binders {
@@ -132,13 +132,19 @@ impl Binders {
     #[must_use]
     pub fn new(root: &Root, by: By) -> Self {
         let virsh = if root.is_machine() { "virsh".into() } else { root.path("usr/bin/virsh") };
-        Self { root: root.clone(), by, systemd: None, virsh, curfew: Curfew::default() }
+        Self {
+            root: root.clone(),
+            by,
+            systemd: None,
+            virsh,
+            shutdown_deadline: ShutdownDeadline::default(),
+        }
     }
 
     /// After it neither systemd nor libvirt is waited for.
     #[must_use]
-    pub fn curfew(&self) -> Curfew {
-        self.curfew.clone()
+    pub fn shutdown_deadline(&self) -> ShutdownDeadline {
+        self.shutdown_deadline.clone()
     }
 
     /// systemd on this machine; the thread is started when it is first asked for.
@@ -149,7 +155,7 @@ impl Binders {
         if let Some(systemd) = &self.systemd {
             return Ok(systemd.clone());
         }
-        Ok(self.systemd.insert(Systemd::until(&self.root, self.curfew())?).clone())
+        Ok(self.systemd.insert(Systemd::until(&self.root, self.shutdown_deadline())?).clone())
     }
 
     /// Who limits VMs' bandwidth then: whoever keeps a record of their groups. A domain's scope is a unit.
@@ -191,7 +197,7 @@ impl Binders {
             By::CgroupEvenUnits => Box::new(Files { root, even_units: true }),
             By::Systemd => Box::new(Units { root, systemd: self.systemd()? }),
             By::Libvirt(uri) => {
-                let virsh = Virsh::new(self.virsh.clone(), uri.clone(), self.curfew());
+                let virsh = Virsh::new(self.virsh.clone(), uri.clone(), self.shutdown_deadline());
                 Box::new(Domains { root, virsh })
             }
         })

@@ -176,7 +176,7 @@ impl Journal {
         HwError::io(&self.file(), Operation::Write, "a folder that can be written", error)
     }
 
-    /// Says that everything is as it was: removes the journal.
+    /// Says that everything is restored: removes the journal.
     ///
     /// # Errors
     /// If the file cannot be removed.

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{HwError, Operation};
 use crate::lists::CpuList;
-use crate::systemd::Curfew;
+use crate::systemd::ShutdownDeadline;
 
 /// How long one command may take.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -55,12 +55,12 @@ pub(crate) struct Virsh {
     program: PathBuf,
     uri: String,
     deadline: Duration,
-    curfew: Curfew,
+    shutdown_deadline: ShutdownDeadline,
 }
 
 impl Virsh {
-    pub(crate) fn new(program: PathBuf, uri: String, curfew: Curfew) -> Self {
-        Self { program, uri, deadline: DEADLINE, curfew }
+    pub(crate) fn new(program: PathBuf, uri: String, shutdown_deadline: ShutdownDeadline) -> Self {
+        Self { program, uri, deadline: DEADLINE, shutdown_deadline }
     }
 
     pub(crate) fn uri(&self) -> &str {
@@ -144,7 +144,7 @@ impl Virsh {
             })?;
         // Read beside the waiting: an answer that fills a pipe must not hold the command up.
         let (out, err) = (drain(child.stdout.take()), drain(child.stderr.take()));
-        let until = Instant::now() + self.curfew.left(self.deadline);
+        let until = Instant::now() + self.shutdown_deadline.left(self.deadline);
         let late = || failed(io::ErrorKind::TimedOut.into(), "an answer in time");
         let status = loop {
             match child.try_wait() {

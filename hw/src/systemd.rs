@@ -71,9 +71,9 @@ struct Request {
 /// When nobody is waited for any more. At an end everything that is put back by others shares one span of
 /// time, however many VMs there are: what does not come back in it is for the next life. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Curfew(Arc<OnceLock<Instant>>);
+pub struct ShutdownDeadline(Arc<OnceLock<Instant>>);
 
-impl Curfew {
+impl ShutdownDeadline {
     /// From now on there is so much time left. A second call changes nothing.
     pub fn set(&self, within: Duration) {
         self.0.get_or_init(|| Instant::now() + within);
@@ -91,7 +91,7 @@ impl Curfew {
 pub struct Systemd {
     requests: Sender<Request>,
     deadline: Duration,
-    curfew: Curfew,
+    shutdown_deadline: ShutdownDeadline,
 }
 
 impl Systemd {
@@ -106,18 +106,22 @@ impl Systemd {
     /// # Errors
     /// If the thread cannot be started.
     pub fn start(root: &Root) -> Result<Self, HwError> {
-        Self::until(root, Curfew::default())
+        Self::until(root, ShutdownDeadline::default())
     }
 
-    /// The same; after the curfew nobody is waited for.
+    /// The same; after the shutdown deadline nobody is waited for.
     ///
     /// # Errors
     /// As [`Systemd::start`].
-    pub fn until(root: &Root, curfew: Curfew) -> Result<Self, HwError> {
-        Self::with_deadline(root, DEADLINE, curfew)
+    pub fn until(root: &Root, shutdown_deadline: ShutdownDeadline) -> Result<Self, HwError> {
+        Self::with_deadline(root, DEADLINE, shutdown_deadline)
     }
 
-    fn with_deadline(root: &Root, deadline: Duration, curfew: Curfew) -> Result<Self, HwError> {
+    fn with_deadline(
+        root: &Root,
+        deadline: Duration,
+        shutdown_deadline: ShutdownDeadline,
+    ) -> Result<Self, HwError> {
         let (requests, inbox) = mpsc::channel();
         let socket = root.path("run/dbus/system_bus_socket");
         let failed = |e| HwError::io(&socket, Operation::Read, "one more thread", e);
@@ -126,7 +130,7 @@ impl Systemd {
             .name("systemd".into())
             .spawn(move || serve(&inbox, &bus, deadline))
             .map_err(failed)?;
-        Ok(Self { requests, deadline, curfew })
+        Ok(Self { requests, deadline, shutdown_deadline })
     }
 
     /// What a unit is like.
@@ -176,7 +180,7 @@ impl Systemd {
         call: Call,
     ) -> Result<Option<UnitState>, HwError> {
         let (answer, waiting) = mpsc::sync_channel(1);
-        let within = self.curfew.left(self.deadline);
+        let within = self.shutdown_deadline.left(self.deadline);
         let until = Instant::now() + within;
         let late = |_| {
             let allowed = format!("an answer in time: within {} ms", within.as_millis());
@@ -405,10 +409,10 @@ mod tests {
         std::fs::create_dir_all(tree.root().path("run/dbus")).unwrap();
         let socket = tree.root().path("run/dbus/system_bus_socket");
         let _silent = std::os::unix::net::UnixListener::bind(socket).unwrap();
-        let (curfew, hour) = (Curfew::default(), Duration::from_secs(3600));
-        let systemd = Systemd::with_deadline(tree.root(), hour, curfew.clone()).unwrap();
-        curfew.set(Duration::from_millis(100));
-        curfew.set(hour);
+        let (shutdown_deadline, hour) = (ShutdownDeadline::default(), Duration::from_secs(3600));
+        let systemd = Systemd::with_deadline(tree.root(), hour, shutdown_deadline.clone()).unwrap();
+        shutdown_deadline.set(Duration::from_millis(100));
+        shutdown_deadline.set(hour);
         let (done, all) = mpsc::channel();
         thread::spawn(move || {
             for _ in 0..100 {
@@ -425,8 +429,11 @@ mod tests {
         let tree = Tree::new();
         let mock = Mock::start(tree.root());
         mock.unit("batch.slice/a.service");
-        let systemd =
-            Systemd::with_deadline(tree.root(), Duration::from_secs(2), Curfew::default());
+        let systemd = Systemd::with_deadline(
+            tree.root(),
+            Duration::from_secs(2),
+            ShutdownDeadline::default(),
+        );
         let systemd = systemd.unwrap();
         // Nobody waits for this one when its turn comes; the next answer comes after it.
         let hurried = Systemd { deadline: Duration::ZERO, ..systemd.clone() };

@@ -95,7 +95,7 @@ fn an_error_names_who_where_and_what_is_allowed() {
         i.place(NOW, &[vm("b", 1), vm("a", 1)]).unwrap_err(),
     );
     told("VM \"a\" is already placed, on host \"s1\"", i.put(NOW, &vm("a", 6), "s1").unwrap_err());
-    told("VM \"b\" is there twice", i.place(NOW, &[vm("b", 1), vm("b", 1)]).unwrap_err());
+    told("VM \"b\" is listed twice", i.place(NOW, &[vm("b", 1), vm("b", 1)]).unwrap_err());
     told("host \"s9\" is not known", i.put(NOW, &vm("b", 1), "s9").unwrap_err());
     told("host \"s9\" is not known", i.remove_host(NOW, "s9", true).unwrap_err());
     told("host \"s9\" is not known", i.migrate(NOW, "a", "s9").unwrap_err());
@@ -118,7 +118,7 @@ fn an_error_names_who_where_and_what_is_allowed() {
         i.place(NOW, &[vm("c", 4), vm("d", 4)]).unwrap_err(),
     );
     told(
-        "\"a\\nb\" is no name of a host: 1 to 320 bytes without control characters",
+        "\"a\\nb\" is not a valid name of a host: 1 to 320 bytes without control characters",
         i.set_host(NOW, "a\nb", &host("c1", 1)).unwrap_err(),
     );
     told(
@@ -137,9 +137,9 @@ fn an_error_names_who_where_and_what_is_allowed() {
         told(says, i.score(NOW, "b", &vm.spec, 1).unwrap_err());
     }
     let twice = Snapshot { hosts: vec![before.hosts[0].clone(); 2], vms: vec![] };
-    told("host \"s1\" is there twice", i.replace(NOW, &twice).unwrap_err());
+    told("host \"s1\" is listed twice", i.replace(NOW, &twice).unwrap_err());
     let twice = Snapshot { vms: vec![before.vms[0].clone(); 2], ..before.clone() };
-    told("VM \"a\" is there twice", i.replace(NOW, &twice).unwrap_err());
+    told("VM \"a\" is listed twice", i.replace(NOW, &twice).unwrap_err());
     let nowhere = Snapshot { hosts: vec![], ..before.clone() };
     told("host \"s1\" is not known", i.replace(NOW, &nowhere).unwrap_err());
     assert_eq!(inventory.snapshot(), before, "nothing was changed");

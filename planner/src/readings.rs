@@ -112,7 +112,7 @@ pub struct Rejected {
     /// More than any chassis draws.
     pub implausible_values: u64,
     /// Another reading of the same chassis and unit of time counted.
-    pub doubled: u64,
+    pub duplicates: u64,
     /// A stuck meter's repetitions, where these are looked for.
     pub stuck: u64,
 }
@@ -121,7 +121,7 @@ impl Rejected {
     /// All of them.
     #[must_use]
     pub const fn all(&self) -> u64 {
-        self.missing + self.not_above_zero + self.implausible_values + self.doubled + self.stuck
+        self.missing + self.not_above_zero + self.implausible_values + self.duplicates + self.stuck
     }
 
     /// Adds others.
@@ -129,7 +129,7 @@ impl Rejected {
         self.missing += other.missing;
         self.not_above_zero += other.not_above_zero;
         self.implausible_values += other.implausible_values;
-        self.doubled += other.doubled;
+        self.duplicates += other.duplicates;
         self.stuck += other.stuck;
     }
 }
@@ -418,7 +418,7 @@ impl Readings {
         let mut all = Rejected::default();
         for (_, source) in self.here() {
             let counted = source.cells.iter().count() as u64 + source.rejected.stuck;
-            all.add(&Rejected { doubled: source.fit - counted, ..source.rejected });
+            all.add(&Rejected { duplicates: source.fit - counted, ..source.rejected });
         }
         all
     }
@@ -462,8 +462,13 @@ mod tests {
         ] {
             readings.take(one, t_s, watts).unwrap();
         }
-        let rejected =
-            Rejected { missing: 1, not_above_zero: 4, implausible_values: 3, doubled: 1, stuck: 0 };
+        let rejected = Rejected {
+            missing: 1,
+            not_above_zero: 4,
+            implausible_values: 3,
+            duplicates: 1,
+            stuck: 0,
+        };
         assert_eq!((readings.rejected(), readings.rejected().all()), (rejected, 9));
         let draws: Vec<_> = readings.draws(one).map(|(unit, w)| (unit, w.milli() / 1000)).collect();
         assert_eq!(draws, [(-1, 1), (0, 2_100), (1, 2_101)]);
@@ -551,7 +556,10 @@ mod tests {
         }
         readings.take(one, 0, 1.0).unwrap();
         readings.drop_stuck(60);
-        assert_eq!(readings.rejected(), Rejected { stuck: 69, doubled: 1, ..Rejected::default() });
+        assert_eq!(
+            readings.rejected(),
+            Rejected { stuck: 69, duplicates: 1, ..Rejected::default() }
+        );
         assert_eq!(readings.histograms().unwrap()[""].readings(), 31);
     }
 

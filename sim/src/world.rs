@@ -308,7 +308,7 @@ impl World {
             }
             Event::Gone(server, vm) => {
                 let host = &mut self.around.hosts[server];
-                host.bury(&vm);
+                host.reap(&vm);
                 let vms = host.there();
                 self.tell_agent(server, agent::Input::Vms(vms), None);
             }

@@ -1,6 +1,8 @@
 //! The import direction of ARCHITECTURE.md, read from `cargo tree`.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Every crate that `package` reaches, itself included.
@@ -150,4 +152,82 @@ fn pure_crates_ban_clocks_and_files() {
     {
         assert!(agent.contains(path), "agent/clippy.toml does not ban {path}");
     }
+}
+
+/// Words and phrases that stand nowhere: not in code, documents or messages. Endings count as the word.
+const NOWHERE: [&str; 15] = [
+    "burial",
+    "bury",
+    "buried",
+    "curfew",
+    "stranger",
+    "doubled",
+    "lent",
+    "loosen",
+    "tighten",
+    "is there twice",
+    "is no name of",
+    "want of cores",
+    "want of memory",
+    "for the admission's sake",
+    "everything is as it was",
+];
+
+/// Folders and files in which words are not looked for: what is built or generated, and this list.
+const NOT_READ: [&str; 6] = [
+    ".git",
+    "target",
+    "docs/book",
+    "docs/experiments.md",
+    "packaging/generated",
+    "tests/tests/layers.rs",
+];
+
+/// Every text file of the project below `folder`.
+fn texts(root: &Path, folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.strip_prefix(root).expect("a path below the root");
+        if NOT_READ.iter().any(|left_out| name == Path::new(left_out)) {
+            continue;
+        }
+
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("");
+        if path.is_dir() {
+            texts(root, &path, found);
+        } else if ["rs", "md", "toml", "service", "timer", "sql", "yaml"].contains(&ending) {
+            found.push(path);
+        }
+    }
+}
+
+/// Whether `line` has `word` with no letter before it and at most the ending of a form after it.
+fn says(line: &str, word: &str) -> bool {
+    line.match_indices(word).any(|(at, _)| {
+        let begins = !line[..at].chars().next_back().is_some_and(char::is_alphanumeric);
+        let rest = line[at + word.len()..].split(|c: char| !c.is_alphanumeric()).next();
+        begins && matches!(rest, Some("" | "s" | "ed" | "ing"))
+    })
+}
+
+#[test]
+fn the_words_that_nobody_else_uses_stand_nowhere() {
+    assert!(says("two burials.", "burial") && says("a_stranger_came", "stranger"));
+    assert!(!says("excellent", "lent") && !says("lentil", "lent"));
+
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let mut files = Vec::new();
+    texts(root, root, &mut files);
+    assert!(files.len() > 500, "only {} files were found", files.len());
+
+    let mut found = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).expect("text").to_lowercase();
+        for (n, line) in text.lines().enumerate() {
+            for word in NOWHERE.iter().filter(|word| says(line, word)) {
+                found.push(format!("{}:{}: {word}", file.display(), n + 1));
+            }
+        }
+    }
+    assert_eq!(found, [""; 0], "house words; say them plainly");
 }

@@ -127,7 +127,7 @@ fn a_server_whose_agent_died_is_held_first_and_released_when_none_comes_back() {
     assert!(armed.contains("--unit=ballast-agent-orphan.service"), "{armed}");
 
     // What the timer starts.
-    assert_code(&release(&config), 0, "everything is as it was");
+    assert_code(&release(&config), 0, "everything is restored");
     lab.wait_restored(&before, "");
     assert!(!journal.exists());
     let released = lab.limits();
@@ -147,7 +147,7 @@ fn a_release_needs_no_config_at_all() {
     let config = lab.config("s01");
     let args = ["agent", "release", "--config", text(&config)];
     let args = [&args[..], &["--state-dir", text(&state)]].concat();
-    assert_code(&order(&args, &[]), 0, "everything is as it was");
+    assert_code(&order(&args, &[]), 0, "everything is restored");
     lab.wait_restored(&before, "");
 }
 
@@ -189,7 +189,7 @@ fn what_cannot_be_put_back_is_named_and_tried_again() {
     fs::rename(&kept, cpuset).unwrap();
     // The rig, which grants what is written, is at its end.
     fs::write(cpuset.with_extension("cpus.effective"), &before[cpuset]).unwrap();
-    assert_code(&release(&config), 0, "everything is as it was");
+    assert_code(&release(&config), 0, "everything is restored");
 }
 
 #[test]

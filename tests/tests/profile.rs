@@ -108,7 +108,7 @@ fn a_profile_that_is_stopped_puts_everything_back() {
     let done = child.wait_with_output().expect("an end");
     let stderr = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(130), "{stderr}");
-    assert!(stderr.contains("everything is as it was"), "{stderr}");
+    assert!(stderr.contains("everything is restored"), "{stderr}");
     lab.wait_restored(&before, "");
     assert!(!journal(&lab).exists());
     assert_eq!(load(&lab).trim(), OWN_LOAD);

@@ -205,11 +205,11 @@ pub(super) fn labelled(generation: &str) -> String {
 /// Why readings did not count.
 pub(super) fn rejected(rejected: Rejected) -> String {
     format!(
-        "{} missing, {} not above 0 W, {} above what a chassis can draw, {} doubled, {} of stuck meters",
+        "{} missing, {} not above 0 W, {} above what a chassis can draw, {} duplicates, {} of stuck meters",
         rejected.missing,
         rejected.not_above_zero,
         rejected.implausible_values,
-        rejected.doubled,
+        rejected.duplicates,
         rejected.stuck
     )
 }

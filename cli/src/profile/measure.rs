@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use ballast_agent::Lent;
+use ballast_agent::Exclusive;
 use ballast_agent::config::{AgentConfig, MeterConfig};
 use ballast_hw::{CpuTime, Root, probe};
 use ballast_planner::Point;
@@ -93,22 +93,22 @@ pub(super) fn run(config: &Path, grid: &Grid) -> anyhow::Result<Ended> {
         );
     }
     let stop = stop()?;
-    let Some(lent) = Lent::take(&config)? else {
+    let Some(exclusive) = Exclusive::take(&config)? else {
         tell(&format!(
             "an agent runs on {}: stop it first; nothing was done",
             config.place.state_dir.display()
         ));
         return Ok(Ended::Early(EXIT_LIVE));
     };
-    let mut bench = Bench { lent, root, config, stop, newest: None, least_step: None };
+    let mut bench = Bench { exclusive, root, config, stop, newest: None, least_step: None };
     let done = bench.measure(grid);
-    let back = bench.lent.give_back();
+    let back = bench.exclusive.restore();
     let stopped = bench.stop.load(Ordering::Relaxed);
     match (done, back) {
         (Err(error), Err(left)) => bail!("{error:#}; {left:#}"),
         (_, Err(left)) => Err(left),
         (Err(_), Ok(())) if stopped => {
-            tell("stopped: everything is as it was");
+            tell("stopped: everything is restored");
             Ok(Ended::Early(INTERRUPTED))
         }
         (done, Ok(())) => Ok(Ended::Measured(Box::new(done?))),
@@ -146,7 +146,7 @@ fn step(ladder: &Ladder, n: u8, of: u8) -> usize {
 }
 
 struct Bench {
-    lent: Lent,
+    exclusive: Exclusive,
     root: Root,
     config: AgentConfig,
     stop: Arc<AtomicBool>,
@@ -157,8 +157,8 @@ struct Bench {
 
 impl Bench {
     fn measure(&mut self, grid: &Grid) -> anyhow::Result<Measurements> {
-        let load = Load::start(&self.root, self.lent.domains())?;
-        let cores = self.lent.cores();
+        let load = Load::start(&self.root, self.exclusive.domains())?;
+        let cores = self.exclusive.cores();
         let ladders: Vec<_> = cores.into_iter().map(|core| core.ladder).collect();
         let of = grid.frequencies;
         let mean = |n: u8| {
@@ -172,7 +172,7 @@ impl Bench {
         let bar = progress_bar(all as u64, "{bar:30} {pos}/{len} points, {msg}, {eta} left");
         let mut points = vec![];
         for (n, frequency) in steps {
-            self.lent.cap(|ladder| step(ladder, n, of))?;
+            self.exclusive.cap(|ladder| step(ladder, n, of))?;
             for &share in &grid.loads {
                 bar.set_message(format!(
                     "{:.0} % busy at {frequency:.2} of the frequency",
@@ -201,7 +201,7 @@ impl Bench {
     /// One setting, held until there are enough fresh values of it.
     fn point(&mut self, grid: &Grid, frequency: f64, wanted: f64) -> anyhow::Result<Measured> {
         let MeterConfig { lag, .. } = self.config.meter;
-        let averaged = self.lent.meter.averaged_over().unwrap_or_default();
+        let averaged = self.exclusive.meter.averaged_over().unwrap_or_default();
         let settle = averaged + Duration::from_secs_f64(grid.settle_s);
         let changed_at = now();
         let mut gather = Gather::new(changed_at, lag, settle, grid.values, self.newest);
@@ -210,7 +210,7 @@ impl Bench {
         loop {
             self.pause()?;
             let asked_at = now();
-            let failed = match self.lent.meter.sample(asked_at) {
+            let failed = match self.exclusive.meter.sample(asked_at) {
                 Ok((watts, taken_at)) => {
                     if self.newest != Some(taken_at) {
                         fresh_at = asked_at;
@@ -272,16 +272,16 @@ impl Bench {
         Meter {
             name: config.name(),
             lag_ms: ms(config.lag),
-            refresh_ms: self.lent.meter.refresh().map(ms),
+            refresh_ms: self.exclusive.meter.refresh().map(ms),
             resolution_w: self.least_step.map(|w| (w * 1000.0).round() / 1000.0),
         }
     }
 
     fn machine(&self, ladders: &[Ladder]) -> Machine {
-        let cpus = self.lent.domains().iter().map(|domain| domain.cpus.iter().count()).sum();
+        let cpus = self.exclusive.domains().iter().map(|domain| domain.cpus.iter().count()).sum();
         Machine {
             cpu: probe::cpu_model(&self.root),
-            driver: self.lent.driver().to_owned(),
+            driver: self.exclusive.driver().to_owned(),
             cores: ladders.len(),
             cpus,
             lowest_khz: ladders.iter().map(|it| it.floor().get()).min().unwrap_or_default(),

@@ -47,9 +47,9 @@ pub(super) fn alpha(text: &str) -> Result<Alpha, String> {
 /// A reason for people.
 pub(super) const fn words(reason: Reason) -> &'static str {
     match reason {
-        Reason::Cores => "want of cores",
-        Reason::Memory => "want of memory",
+        Reason::Cores => "too few cores",
+        Reason::Memory => "too little memory",
         Reason::Fragmentation => "fragmentation",
-        Reason::Admission => "the admission's sake",
+        Reason::Admission => "admission",
     }
 }

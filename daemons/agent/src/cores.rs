@@ -1,7 +1,7 @@
 //! The cores' caps, and the thread that looks after them.
 //!
 //! ```text
-//!   hand ── set, release ──▶ caps ◀── looked, loosen, tighten ── watch: what was written, 25 ms later; all
+//!   hand ── set, release ──▶ caps ◀── looked, lift_to_rewrite, rewrite ── watch: what was written, 25 ms later; all
 //!                                                                  ▲   that is capped, once a second; which
 //!                         uevents: a CPU went or came ─────────────┘   CPUs there are, when told, and every 30 s
 //! ```
@@ -162,14 +162,14 @@ impl Watch {
         }
         let due = lock(caps).to_push();
         for spot in &due {
-            lock(caps).loosen(*spot);
+            lock(caps).lift_to_rewrite(*spot);
             thread::sleep(BREATH);
         }
         if !due.is_empty() {
             thread::sleep(SETTLE);
         }
         for spot in due {
-            lock(caps).tighten(spot);
+            lock(caps).rewrite(spot);
             thread::sleep(BREATH);
         }
     }

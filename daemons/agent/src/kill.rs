@@ -58,7 +58,7 @@ impl Killable {
     }
 }
 
-/// Kills VMs, and has them buried.
+/// Kills VMs, and has them reaped.
 pub(super) struct Killer {
     root: Root,
     killable: Killable,
@@ -74,9 +74,7 @@ impl Killer {
         letters: Sender<Letter>,
     ) -> io::Result<Self> {
         let (dead, inbox) = mpsc::channel();
-        thread::Builder::new()
-            .name("burials".into())
-            .spawn(move || bury(&inbox, &vms, &letters))?;
+        thread::Builder::new().name("reaper".into()).spawn(move || reap(&inbox, &vms, &letters))?;
         Ok(Self { root: root.clone(), killable, dead })
     }
 
@@ -95,7 +93,7 @@ impl Killer {
 }
 
 /// Takes every killed VM out of the set once its cgroup is empty, as `DELETE /v1/vms/{id}` does.
-fn bury(dead: &Receiver<(VmId, Target)>, vms: &Mutex<Vms>, letters: &Sender<Letter>) {
+fn reap(dead: &Receiver<(VmId, Target)>, vms: &Mutex<Vms>, letters: &Sender<Letter>) {
     for (vm, target) in dead {
         let empty = (0..LOOKS).any(|_| {
             // What cannot be read may still be alive. What has been made anew is not what was killed.
@@ -128,7 +126,7 @@ fn remove(vms: &mut Vms, vm: &VmId, dead: &Target) -> Result<Option<Vec<Vm>>, Vm
         }
         None => false,
     };
-    if lives { Ok(None) } else { vms.bury(vm.clone()) }
+    if lives { Ok(None) } else { vms.reap(vm.clone()) }
 }
 
 #[cfg(test)]

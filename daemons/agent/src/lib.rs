@@ -5,10 +5,10 @@ pub mod config;
 mod cores;
 mod dcmi;
 mod dry;
+mod exclusive;
 mod fast;
 mod hand;
 mod kill;
-mod lent;
 mod limit;
 mod metrics;
 mod policy;
@@ -46,9 +46,9 @@ use ballast_runtime::redfish::Bmcs;
 use ballast_runtime::state::{self, DiskFaults, Keeper};
 use ballast_runtime::{DaemonArgs, clock};
 use cores::Cores;
+pub use exclusive::Exclusive;
 use hand::AgentHand;
 use kill::Killer;
-pub use lent::Lent;
 use policy::PolicyLog;
 use quota::Quotas;
 use release::ReleaseArgs;
@@ -237,7 +237,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         auto_path: (config.records.auto_class == AutoMode::Act)
             .then(|| place.state_dir.join("auto-class.json")),
     };
-    let curfew = binders.curfew();
+    let shutdown_deadline = binders.shutdown_deadline();
     let quotas = Quotas::new(bandwidth);
     let floating = (config.actuator == Actuator::CpuMax).then(|| Arc::clone(&quotas));
     let (vms, vm_set) = Vms::start(&root, &domains, asked, binders, journal, originals, floating)?;
@@ -321,7 +321,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     };
     let hand =
         runtime.block_on(ballast_runtime::serve(doors, api::routes(api), gate, control, leave))?;
-    curfew.set(RESTORE_WITHIN);
+    shutdown_deadline.set(RESTORE_WITHIN);
     // All, whatever comes of the first.
     let cores = hand.restore();
     let cores = cores.and(if dry { Ok(()) } else { Ok(limit::put_back_rapl(&root, &rapl_left)?) });
@@ -330,7 +330,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         bail!("{cores:#}; {groups:#}");
     }
     cores.and(groups)?;
-    tracing::info!("everything is as it was");
+    tracing::info!("everything is restored");
     Ok(())
 }
 

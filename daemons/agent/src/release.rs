@@ -88,7 +88,7 @@ enum Released {
 fn finish(released: anyhow::Result<Released>) -> ExitCode {
     match released {
         Ok(Released::Nothing) => tracing::info!("nothing was left restricted"),
-        Ok(Released::All) => tracing::info!("everything is as it was"),
+        Ok(Released::All) => tracing::info!("everything is restored"),
         Ok(Released::Held) => {}
         Ok(Released::Live) => {
             tracing::warn!("an agent runs here: nothing was done");
@@ -157,7 +157,7 @@ fn put_back(root: &Root, left: &Originals) -> Vec<String> {
     failed.extend(rapl.err().map(|error| error.to_string()));
     // Quotas are set in no period here.
     let mut binders = Binders::new(root, By::default());
-    binders.curfew().set(RESTORE_WITHIN);
+    binders.shutdown_deadline().set(RESTORE_WITHIN);
     match binders.systemd() {
         Ok(systemd) => {
             let bandwidth = Bandwidth::new(root, Duration::from_millis(20));

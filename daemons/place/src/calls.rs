@@ -196,7 +196,7 @@ async fn bad_requests_are_refused_by_name_and_counted() {
             400,
             "VM \"a\" asks for 4 cores, 33 GB",
         ),
-        ("POST", "/v1/place", json!({"vms": [vm("a"), vm("a")]}), 400, "VM \"a\" is there twice"),
+        ("POST", "/v1/place", json!({"vms": [vm("a"), vm("a")]}), 400, "VM \"a\" is listed twice"),
         (
             "POST",
             "/v1/place",
@@ -265,7 +265,7 @@ async fn bad_requests_are_refused_by_name_and_counted() {
             400,
             "state = \"closed\": \"open\" or",
         ),
-        ("PUT", "/v1/hosts/s%0A9", host, 400, "is no name of a host"),
+        ("PUT", "/v1/hosts/s%0A9", host, 400, "is not a valid name of a host"),
         ("DELETE", "/v1/hosts/s9", Value::Null, 404, "host \"s9\" is not known"),
         ("DELETE", "/v1/vms/nobody", Value::Null, 404, "VM \"nobody\" is not placed"),
     ] {

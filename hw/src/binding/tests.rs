@@ -188,7 +188,7 @@ fn a_virsh_that_hangs_is_ended() {
     tree.write("virsh.slow", "");
     let virsh = || {
         let program = tree.root().path("usr/bin/virsh");
-        Virsh::new(program, LIBVIRT_URI.into(), Curfew::default())
+        Virsh::new(program, LIBVIRT_URI.into(), ShutdownDeadline::default())
     };
     let hurried = |virsh: &Virsh| {
         let error = virsh.pins(3).unwrap_err();
@@ -197,9 +197,9 @@ fn a_virsh_that_hangs_is_ended() {
     let began = Instant::now();
     hurried(&virsh().within(Duration::from_millis(100)));
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
-    let curfew = Curfew::default();
-    curfew.set(Duration::ZERO);
-    hurried(&Virsh::new(tree.root().path("usr/bin/virsh"), LIBVIRT_URI.into(), curfew));
+    let shutdown_deadline = ShutdownDeadline::default();
+    shutdown_deadline.set(Duration::ZERO);
+    hurried(&Virsh::new(tree.root().path("usr/bin/virsh"), LIBVIRT_URI.into(), shutdown_deadline));
     // It ends, and leaves somebody behind who never closes its output.
     tree.remove("virsh.slow");
     tree.write("virsh.leaves", "");

@@ -95,8 +95,8 @@ impl Cpufreq {
         }
     }
 
-    /// The caps that must be written anew: [`Self::loosen`] each, and some 10 to 50 ms later
-    /// [`Self::tighten`] it, since a value that the kernel believes to be in force does nothing.
+    /// The caps that must be written anew: [`Self::lift_to_rewrite`] each, and some 10 to 50 ms later
+    /// [`Self::rewrite`] it, since a value that the kernel believes to be in force does nothing.
     #[must_use]
     pub fn to_push(&self) -> Vec<Spot> {
         let mut due = Vec::new();
@@ -108,7 +108,7 @@ impl Cpufreq {
     }
 
     /// Takes one of them off, unless it is not wanted any more.
-    pub fn loosen(&mut self, spot: Spot) {
+    pub fn lift_to_rewrite(&mut self, spot: Spot) {
         if self.is_due(spot)
             && let Err(error) = self.at(spot).restore()
         {
@@ -117,7 +117,7 @@ impl Cpufreq {
     }
 
     /// Writes it again, unless it is not wanted any more.
-    pub fn tighten(&mut self, spot: Spot) {
+    pub fn rewrite(&mut self, spot: Spot) {
         let root = self.root.clone();
         let is_due = self.is_due(spot);
         let policy = self.at(spot);

@@ -6,7 +6,7 @@ use crate::Resources;
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum InventoryError {
     /// This is no name.
-    #[error("{name:?} is no name of a {what}: 1 to 320 bytes without control characters")]
+    #[error("{name:?} is not a valid name of a {what}: 1 to 320 bytes without control characters")]
     Name {
         /// `host`, `chassis`, `VM`, `deployment` or `tenant`.
         what: &'static str,
@@ -34,7 +34,7 @@ pub enum InventoryError {
         host: String,
     },
     /// One name stands for two things.
-    #[error("{what} {name:?} is there twice")]
+    #[error("{what} {name:?} is listed twice")]
     Twice {
         /// `host` or `VM`.
         what: &'static str,

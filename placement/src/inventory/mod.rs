@@ -145,7 +145,7 @@ impl Inventory {
     /// A whole new inventory instead of this one. VMs are taken as they were found, whether or not there is room.
     ///
     /// # Errors
-    /// Names the first host or VM that is wrong, is there twice, or is on a host that is not in the list.
+    /// Names the first host or VM that is wrong, is listed twice, or is on a host that is not in the list.
     pub fn replace(&mut self, now: Instant, snapshot: &Snapshot) -> Result<(), InventoryError> {
         let mut fresh = Self::new(self.policy);
         let mut hosts = snapshot.hosts.clone();

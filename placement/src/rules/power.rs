@@ -131,7 +131,7 @@ impl Power {
         chassis.score = ONE - share(chassis.load, chassis.cores);
     }
 
-    /// `(κ, η)` in 10⁻⁹, both doubled, since η has a half in it.
+    /// `(κ, η)` in 10⁻⁹, both times two, since η has a half in it.
     fn parts(&self, class: VmClass, host: HostId) -> (i64, i64) {
         let server = &self.servers[host.0 as usize];
         let lean = match class {
@@ -155,7 +155,7 @@ impl Rule for Power {
 
     fn explain(&self, ask: &Ask<'_>, host: HostId) -> String {
         let (chassis, server) = self.parts(ask.vm.class, host);
-        let ratio = |doubled: i64| doubled as f64 / (2 * ONE) as f64;
+        let ratio = |twice: i64| twice as f64 / (2 * ONE) as f64;
         let towards = match ask.vm.class {
             VmClass::UserFacing => "user-facing",
             VmClass::NonUserFacing => "other",

@@ -79,7 +79,7 @@ kinds! {
     BmcFails = "bmc-fails",
     /// A server's BMC acknowledges caps and does not keep them.
     BmcForgets = "bmc-forgets",
-    /// Messages are lost, doubled, late.
+    /// Messages are lost, duplicated, late.
     Disorder = "disorder",
     /// The chassis manager is restarted without its ledger.
     LedgerLost = "ledger-lost",

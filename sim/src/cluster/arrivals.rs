@@ -120,7 +120,7 @@ enum Column {
 pub struct Arrivals {
     /// What it was read from.
     pub name: String,
-    /// By time, and at equal times in the file's order. There is one at least, and no id is there twice.
+    /// By time, and at equal times in the file's order. There is one at least, and no id is listed twice.
     pub vms: Vec<Arrival>,
 }
 

@@ -561,7 +561,7 @@ impl Around {
             }
             Action::Kill(vm) => {
                 self.plant.stop_vm(server, &vm);
-                let at = self.now + self.timing.burial;
+                let at = self.now + self.timing.reap_delay;
                 self.queue.put(at, Event::Gone(server, vm));
             }
             Action::Limit(watts) => {

@@ -8,7 +8,7 @@
 //!   its calm phase, what goes on to change there is no excuse any more.
 //!
 //! What is drawn is the higher of what the supplies and the servers' own reports show, as the loop judges
-//! it. With even shares a server needs no more than its share: what others leave of theirs is lent to it
+//! it. With even shares a server needs no more than its share: what others leave of theirs counts for it
 //! only as far as the integral term goes.
 //!
 //! A server is judged only while some chassis manager reaches its agent; time without is counted, and the

@@ -29,7 +29,7 @@ pub enum Fault {
     WritesRefused(usize),
     /// The out-of-band path to this server fails.
     OutOfBandFails(usize),
-    /// Messages are lost, doubled, delayed and so overtake each other.
+    /// Messages are lost, duplicated, delayed and so overtake each other.
     Disorder(Disorder),
     /// The agent of this server stands still: what comes in waits, and is handled at the end.
     AgentStalls(usize),

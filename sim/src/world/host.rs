@@ -139,7 +139,7 @@ impl Host {
     }
 
     /// A VM is gone: it keeps its number, and its cores belong to nobody.
-    pub(crate) fn bury(&mut self, id: &VmId) {
+    pub(crate) fn reap(&mut self, id: &VmId) {
         for (vm, gone) in self.vms.iter().zip(&mut self.gone) {
             *gone |= vm.id == *id;
         }

@@ -27,7 +27,7 @@ pub struct Timing {
     /// Without an answer for this long a message counts as unanswered (1 s).
     pub request_timeout: Duration,
     /// From a kill until the VM's cgroup is seen empty (200 ms).
-    pub burial: Duration,
+    pub reap_delay: Duration,
     /// Between two looks at CPU use (1 s).
     pub usage_period: Duration,
     /// The period of a floating VM's bandwidth (20 ms).
@@ -42,7 +42,7 @@ impl Default for Timing {
             actuation: Duration::from_micros(200),
             out_of_band: Duration::from_millis(50),
             request_timeout: Duration::from_secs(1),
-            burial: Duration::from_millis(200),
+            reap_delay: Duration::from_millis(200),
             usage_period: Duration::from_secs(1),
             quota_period: Duration::from_millis(20),
         }

@@ -163,7 +163,7 @@ impl Vms {
     ///
     /// # Errors
     /// As [`Vms::change`].
-    pub(super) fn bury(&mut self, id: VmId) -> Result<Option<Vec<Vm>>, VmsError> {
+    pub(super) fn reap(&mut self, id: VmId) -> Result<Option<Vec<Vm>>, VmsError> {
         // One that was found is found no more.
         if self.specs.is_found(&id) { Ok(self.rescan()) } else { self.change(id, None).map(Some) }
     }

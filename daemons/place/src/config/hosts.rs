@@ -99,7 +99,7 @@ fn parse(path: &Path, text: &str) -> Result<Vec<ToldHost>, String> {
     }
     let mut seen = BTreeSet::new();
     match hosts.iter().find(|told| !seen.insert(&told.host.name)) {
-        Some(twice) => Err(format!("host {:?} is there twice", twice.host.name)),
+        Some(twice) => Err(format!("host {:?} is listed twice", twice.host.name)),
         None => Ok(hosts),
     }
 }
@@ -199,7 +199,7 @@ mod tests {
                 "s[0-999999999]",
                 "hosts[0].name = \"s[0-999999999].rack1\": a name, or a range",
             ),
-            ("\"odd\"", "\"s09.rack1\"", "host \"s09.rack1\" is there twice"),
+            ("\"odd\"", "\"s09.rack1\"", "host \"s09.rack1\" is listed twice"),
         ] {
             let why = with(from, to);
             assert!(why.starts_with(says), "{says}: {why}");

@@ -422,8 +422,8 @@ mod tests {
             let (known, _) = admitted(Some(manager), flood, manager, false);
             // On its very address nothing tells it from the flood.
             assert_eq!(known == 10, what != "its own address", "{what}: by its address: {known}");
-            let (stranger, _) = admitted(None, flood, manager, false);
-            assert!(stranger < 10, "{what}: a stranger");
+            let (unknown, _) = admitted(None, flood, manager, false);
+            assert!(unknown < 10, "{what}: an unknown client");
         }
     }
 

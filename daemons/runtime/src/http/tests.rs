@@ -121,7 +121,7 @@ impl House {
     }
 
     /// A connection from an address of its own, as another machine would make it.
-    async fn stranger(&self, last: u8) -> std::io::Result<TcpStream> {
+    async fn unknown(&self, last: u8) -> std::io::Result<TcpStream> {
         let socket = TcpSocket::new_v4()?;
         socket.bind(SocketAddr::from(([127, 0, 9, last], 0)))?;
         socket.connect(self.tls).await
@@ -250,7 +250,7 @@ async fn alerts_pass_beside_128_stuck_clients() {
     let mut stuck = vec![];
     for n in 0..128u8 {
         // Some say nothing, some begin a handshake and stop; all from many places.
-        let Ok(mut stream) = house.stranger(1 + n % 16).await else { continue };
+        let Ok(mut stream) = house.unknown(1 + n % 16).await else { continue };
         if n % 2 == 0 {
             let _ = stream.write_all(&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc]).await;
         }
@@ -289,7 +289,7 @@ async fn who_does_not_go_on_is_put_out() {
     let site = Site::new();
     let house = House::open(Some(&site.tls(AGENT))).await;
     let begun = Instant::now();
-    let mut half_open = house.stranger(1).await.unwrap();
+    let mut half_open = house.unknown(1).await.unwrap();
     let pair = site.issue(&["ballast://operator/ann"]);
     let mut slow_head = shake_hands(&house, &site, Some(&pair)).await.unwrap();
     let mut slow_body = shake_hands(&house, &site, Some(&pair)).await.unwrap();

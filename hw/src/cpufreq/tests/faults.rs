@@ -89,8 +89,8 @@ impl Bench {
     }
     fn push(&mut self) {
         let due = self.cpufreq.to_push();
-        due.iter().for_each(|spot| self.cpufreq.loosen(*spot));
-        due.iter().for_each(|spot| self.cpufreq.tighten(*spot));
+        due.iter().for_each(|spot| self.cpufreq.lift_to_rewrite(*spot));
+        due.iter().for_each(|spot| self.cpufreq.rewrite(*spot));
     }
     /// What policy 0 shows.
     fn shows(&self) -> String {
@@ -465,11 +465,11 @@ fn whatever_is_wanted_between_two_writes_is_what_comes_of_it() {
             assert_eq!(due.len(), 2, "both threads");
             for (n, spot) in due.iter().enumerate() {
                 (n == between).then(|| wanted(&mut bench.cpufreq));
-                bench.cpufreq.loosen(*spot);
+                bench.cpufreq.lift_to_rewrite(*spot);
             }
             for (n, spot) in due.iter().enumerate() {
                 (n + 2 == between).then(|| wanted(&mut bench.cpufreq));
-                bench.cpufreq.tighten(*spot);
+                bench.cpufreq.rewrite(*spot);
             }
             let shown = [0, 4].map(|policy| bench.tree.read(&max(policy)).trim().to_owned());
             assert_eq!(shown, [shows, shows], "{what} before write {between}");

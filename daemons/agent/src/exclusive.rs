@@ -1,4 +1,4 @@
-//! This server, lent to a measurement while no agent runs: its cores' caps, its meter, and the journal.
+//! Exclusive access to this server for a measurement while no agent runs: its cores' caps, its meter, and the journal.
 //!
 //! The originals are on disk before the first cap, as an agent's are: whatever ends the measurement, the
 //! caps are put back by it, or by `ballast-agent release`, or by the next start of the agent.
@@ -14,9 +14,9 @@ use super::{dry, sampler};
 use crate::config::AgentConfig;
 use ballast_runtime::redfish::Bmcs;
 
-/// A server that is lent. It is given back when this is dropped, a panic included.
+/// Exclusive access to a server. The server is restored when this is dropped, a panic included.
 #[derive(Debug)]
-pub struct Lent {
+pub struct Exclusive {
     cpufreq: Cpufreq,
     journal: Option<Journal>,
     /// The agent's meter.
@@ -26,7 +26,7 @@ pub struct Lent {
     made: Option<PathBuf>,
 }
 
-impl Lent {
+impl Exclusive {
     /// Takes the server that `config` is of; `None` while an agent runs there.
     ///
     /// # Errors
@@ -41,9 +41,9 @@ impl Lent {
             opened => opened?,
         };
         match Self::journalled(config, &root, journal, &opened) {
-            Ok(mut lent) => {
-                lent.made = made;
-                Ok(Some(lent))
+            Ok(mut exclusive) => {
+                exclusive.made = made;
+                Ok(Some(exclusive))
             }
             Err(error) => {
                 if let Some(dir) = made {
@@ -126,7 +126,7 @@ impl Lent {
     ///
     /// # Errors
     /// When something could not be; the journal stays then, and the message says what to do.
-    pub fn give_back(mut self) -> anyhow::Result<()> {
+    pub fn restore(mut self) -> anyhow::Result<()> {
         self.put_back()
     }
 
@@ -149,7 +149,7 @@ fn remove(dir: &Path) {
     let _ = fs::remove_file(dir.join("lock")).and_then(|()| fs::remove_dir(dir));
 }
 
-impl Drop for Lent {
+impl Drop for Exclusive {
     fn drop(&mut self) {
         // Only after an error or a panic is there anything left.
         if let Err(error) = self.put_back() {
