@@ -2,10 +2,10 @@
 //!
 //! The parts know nothing of each other; what they do together stands in the files below.
 
+mod control_policy;
 mod floors;
 mod kills;
 mod last_resort;
-mod law;
 mod predicting;
 mod status;
 mod stepwise;

@@ -5,7 +5,7 @@
 //! over the very same stretch of time, and the line through those pairs carries RAPL up to the server.
 
 mod fused;
-mod line;
+mod regression;
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use ballast_types::Instant;
 
 pub use fused::Fused;
-pub(crate) use line::Line;
+pub(crate) use regression::Regression;
 
 use crate::meter::Sample;
 
@@ -48,7 +48,7 @@ pub(crate) struct Fusion {
     /// What the meter averages over.
     refresh: Duration,
     windows: VecDeque<Window>,
-    line: Line,
+    line: Regression,
     /// Mean square of what the line missed the meter by, in W².
     error: f64,
     /// What the newest reading was above the line.
@@ -62,7 +62,7 @@ impl Fusion {
             lag,
             refresh,
             windows: VecDeque::with_capacity(KEPT),
-            line: Line::new(LEVEL_OVER, SLOPE_OVER, PRIOR),
+            line: Regression::new(LEVEL_OVER, SLOPE_OVER, PRIOR),
             error: 0.0,
             missed: 0.0,
             newest: 0.0,

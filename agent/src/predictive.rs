@@ -27,7 +27,7 @@ use core::time::Duration;
 
 use ballast_types::{Instant, Watts};
 
-use crate::fusion::{Fusion, Line};
+use crate::fusion::{Fusion, Regression};
 use crate::meter::{Sample, plausible};
 use crate::recent::Recent;
 use crate::{Fast, Params, Tuning};
@@ -48,7 +48,7 @@ pub(crate) struct Predictive {
     period: Duration,
     sigmas: f64,
     fusion: Fusion,
-    curve: Line,
+    curve: Regression,
     forecast: Forecast,
     flicker: Flicker,
     centre: Centre,
@@ -114,7 +114,7 @@ impl Predictive {
             period: params.fast_period,
             sigmas: params.margin_sigmas,
             fusion: Fusion::new(lag, params.sample_period),
-            curve: Line::new(CURVE_OVER.0, CURVE_OVER.1, CURVE_PRIOR),
+            curve: Regression::new(CURVE_OVER.0, CURVE_OVER.1, CURVE_PRIOR),
             forecast: Forecast::new(tuning),
             flicker: Flicker::default(),
             centre: Centre::new(tuning.centre_windows),

@@ -55,7 +55,7 @@ struct Window {
 
 /// A line with exponential forgetting, of the difference over the total; all in watts.
 #[derive(Clone, Copy, Debug, Default)]
-struct Line {
+struct Regression {
     points: f64,
     total: f64,
     difference: f64,
@@ -65,7 +65,7 @@ struct Line {
     missed: f64,
 }
 
-impl Line {
+impl Regression {
     fn add(&mut self, total: f64, difference: f64) {
         let missed = if self.points > 0.0 { difference - self.at(total) } else { 0.0 };
         self.points = (self.points + 1.0).min(FORGET_OVER);
@@ -115,8 +115,8 @@ pub(crate) struct Shared {
     /// What counts before the first comparison: an earlier instance's estimate.
     remembered: Watts,
     window: Option<Window>,
-    calm: Line,
-    moving: Line,
+    calm: Regression,
+    moving: Regression,
     /// The least that the supplies' total has left beside the servers' reports, in the newest second.
     room: Option<Watts>,
 }
@@ -131,13 +131,13 @@ impl Shared {
             floor: floor.unwrap_or_default().at_least_zero(),
             remembered: remembered.at_least_zero(),
             window: None,
-            calm: Line::default(),
-            moving: Line::default(),
+            calm: Regression::default(),
+            moving: Regression::default(),
             room: None,
         }
     }
 
-    fn line(&self) -> Option<&Line> {
+    fn line(&self) -> Option<&Regression> {
         [&self.calm, &self.moving].into_iter().find(|line| line.points > 0.0)
     }
 

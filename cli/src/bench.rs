@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ballast_agent_core::Policy;
-use ballast_chassis::sender::{self, Line};
+use ballast_chassis::sender::{self, Link};
 use ballast_chassis_core::Answer;
 use ballast_runtime::lock;
 use ballast_sim::replay::Control;
@@ -207,8 +207,8 @@ impl Caller {
             tasks.spawn(follow(following.clone(), url.clone(), Some(id.clone()), heard.clone()));
             let (reports, from) = (Arc::clone(&reports), id.clone());
             let line = match &stage.secret {
-                Some((urls, tls)) => Line::new(&urls[n], id, Some(Arc::clone(tls)))?,
-                None => Line::new(url, id, None)?,
+                Some((urls, tls)) => Link::new(&urls[n], id, Some(Arc::clone(tls)))?,
+                None => Link::new(url, id, None)?,
             };
             let (outbox, task) = sender::carry(line, move |_, answer| {
                 let report = match answer {

@@ -8,8 +8,8 @@ use ballast_types::{PowerModel, VmClass, Watts};
 use serde::{Deserialize, Serialize};
 
 use super::baseline::{Baseline, FullServer, Thunderbolt};
-use super::course::{self, Judged, LONGEST, Measured, Stage};
 use super::load::{self, Kind, Work};
+use super::trial::{self, Judged, LONGEST, Measured, Stage};
 use super::{Arrivals, Contender, OptionError, Shape, Spread, watts, within};
 use ballast_sim::plant::{Plant, PlantSpec, SensorSpec};
 use ballast_sim::world::{Checks, Setup, Violation, World};
@@ -256,7 +256,7 @@ impl Job {
     /// When a controller breaks a promise that holds for every contender.
     pub fn run(&self) -> Result<Run, Violation> {
         let budget_w = self.plan.budget.as_f64();
-        let measured = course::run(&mut self.stage(), &[budget_w], CALM_S, self.plan.batch_s)?;
+        let measured = trial::run(&mut self.stage(), &[budget_w], CALM_S, self.plan.batch_s)?;
         Ok(Run { asked: self.asked, seed: self.seed, measured })
     }
 

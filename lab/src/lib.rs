@@ -11,7 +11,6 @@
 
 mod baseline;
 pub mod chassis;
-mod course;
 mod load;
 pub mod oversubscription;
 pub mod scheduler;
@@ -19,6 +18,7 @@ pub mod server;
 pub mod stability;
 pub mod traces;
 pub mod tradeoff;
+mod trial;
 mod watch;
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use ballast_types::{PowerModel, VmClass, Watts};
 use serde::Serialize;
 
 use super::baseline::{Baseline, Thunderbolt};
-use super::course::{self, Judged, LONGEST, Measured, Stage};
 use super::load::{self, CORES, Kind, Work};
+use super::trial::{self, Judged, LONGEST, Measured, Stage};
 use super::{Arrivals, Contender, OptionError, Shape, Spread, watts, within};
 use ballast_sim::plant::{Plant, PlantSpec, SensorSpec};
 use ballast_sim::world::{Checks, Setup, Violation, World};
@@ -257,7 +257,7 @@ impl Job {
     /// When a controller breaks a promise that holds for every contender.
     pub fn run(&self) -> Result<Run, Violation> {
         let limits = self.cap.map_or_else(|| self.plan.caps_w.clone(), |cap| vec![cap.as_f64()]);
-        let measured = course::run(&mut self.stage(), &limits, 0.0, self.plan.batch_s)?;
+        let measured = trial::run(&mut self.stage(), &limits, 0.0, self.plan.batch_s)?;
         Ok(Run { contender: self.contender, cap: self.cap, seed: self.seed, measured })
     }
 
@@ -267,7 +267,7 @@ impl Job {
     /// As [`Job::run`].
     pub fn trace(&self) -> Result<Trace, Violation> {
         let mut points = Vec::new();
-        course::watch(&mut self.stage(), &[], self.plan.batch_s, |plant, t_s, power_w| {
+        trial::watch(&mut self.stage(), &[], self.plan.batch_s, |plant, t_s, power_w| {
             let batch_frequency_ratio_min = plant.batch_frequency_ratio_min();
             points.push(Point { t_s, power_w, batch_frequency_ratio_min });
         })?;

@@ -13,7 +13,7 @@ use ballast_types::{PowerModel, TripFraction, Watts};
 use serde::Serialize;
 
 use super::baseline::{Baseline, FullServer};
-use super::course::{self, Stage};
+use super::trial::{self, Stage};
 use super::watch::Watch;
 use ballast_sim::plant::{Plant, PlantSpec, Truth, WINDOW_S};
 use ballast_sim::replay::{
@@ -36,7 +36,7 @@ const WINDOWS_A_SECOND: usize = 10;
 /// Who keeps the draw down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Keeper {
+pub enum TracePolicy {
     /// Nobody.
     None,
     /// Hardware: on the supplies' alert every server above its even share is capped, all cores alike.
@@ -53,7 +53,7 @@ pub enum Keeper {
     OracleAtSetPoint,
 }
 
-impl Keeper {
+impl TracePolicy {
     /// All of them, in the order of reports.
     pub const ALL: [Self; 7] = [
         Self::None,
@@ -101,7 +101,7 @@ impl Keeper {
     }
 }
 
-impl fmt::Display for Keeper {
+impl fmt::Display for TracePolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -113,7 +113,7 @@ pub struct Options {
     /// Budgets, in percent of the uncapped peak.
     pub budgets_percent: Vec<f64>,
     /// Who is compared.
-    pub policies: Vec<Keeper>,
+    pub policies: Vec<TracePolicy>,
     /// For each, series are dealt anew to the servers; also of all other chance.
     pub seeds: Vec<u64>,
     /// Servers of the chassis.
@@ -132,7 +132,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             budgets_percent: vec![102.0, 100.0, 95.0, 90.0, 85.0, 80.0],
-            policies: Keeper::ALL.to_vec(),
+            policies: TracePolicy::ALL.to_vec(),
             seeds: vec![1],
             servers: 12,
             sizes: Sizes::Equal,
@@ -173,7 +173,7 @@ pub struct Job {
     case: Arc<Case>,
     uncapped: Arc<Uncapped>,
     budget_percent: f64,
-    keeper: Keeper,
+    policy: TracePolicy,
 }
 
 /// One controller under one budget. Power is the true power at the supplies' input; runs of one data set
@@ -187,7 +187,7 @@ pub struct Row {
     /// The budget, in percent of `peak_w`.
     pub budget_percent: f64,
     /// Who kept the draw down.
-    pub policy: Keeper,
+    pub policy: TracePolicy,
     /// How the budget was split; `null` where nobody splits it.
     pub shares: Option<&'static str>,
     /// Core-seconds that user-facing cores were held below their highest frequency, by any cause; the first
@@ -298,7 +298,7 @@ impl Case {
         let plant = PlantSpec { hardware_caps: false, ..self.plant.clone() };
         let mut stage = Stage::Plant(Box::new(Plant::new(plant, self.seed)), Baseline::Nobody);
         let mut windows_w = Vec::new();
-        let watch = course::watch(&mut stage, &[], self.length.as_secs_f64(), |_, _, mean_w| {
+        let watch = trial::watch(&mut stage, &[], self.length.as_secs_f64(), |_, _, mean_w| {
             windows_w.push(mean_w);
         })?;
         Ok(Uncapped {
@@ -334,11 +334,11 @@ pub fn jobs(options: &Options, cases: Vec<Case>, uncapped: Vec<Uncapped>) -> Vec
     for (case, uncapped) in cases.into_iter().zip(uncapped) {
         let (case, uncapped) = (Arc::new(case), Arc::new(uncapped));
         for budget_percent in options.budgets_percent.iter().copied() {
-            jobs.extend(options.policies.iter().map(|keeper| Job {
+            jobs.extend(options.policies.iter().map(|policy| Job {
                 case: Arc::clone(&case),
                 uncapped: Arc::clone(&uncapped),
                 budget_percent,
-                keeper: *keeper,
+                policy: *policy,
             }));
         }
     }
@@ -352,7 +352,7 @@ impl Job {
     /// When a controller breaks a promise that holds for every contender.
     pub fn run(&self) -> Result<Row, Violation> {
         let mut judge = Judge::new(self.budget().as_f64(), &self.uncapped.windows_w);
-        if self.keeper == Keeper::None {
+        if self.policy == TracePolicy::None {
             self.uncapped.windows_w.iter().for_each(|mean_w| judge.window(*mean_w));
             return Ok(self.unhindered(&judge));
         }
@@ -360,7 +360,7 @@ impl Job {
         let mut stage = self.stage();
         let length_s = self.case.length.as_secs_f64();
         let (mut begun, mut before) = (false, (0.0, 0.0));
-        let watch = course::watch(&mut stage, &[], length_s, |plant, t_s, mean_w| {
+        let watch = trial::watch(&mut stage, &[], length_s, |plant, t_s, mean_w| {
             judge.window(mean_w);
             if !begun && t_s >= BEGINNING_S {
                 (begun, before) = (true, harm(plant.truth()));
@@ -381,7 +381,7 @@ impl Job {
         let Case { seed, length, .. } = *self.case;
         let budget = self.budget();
         let spec = PlantSpec { budget, ..self.case.plant.clone() };
-        if let Some(control) = self.keeper.control() {
+        if let Some(control) = self.policy.control() {
             let mut setup = control.setup(spec, seed, length);
             setup.checks = Checks::NONE;
             self.fit_floors(&mut setup);
@@ -390,12 +390,12 @@ impl Job {
 
         let servers = spec.servers.len() as u64;
         let mut plant = Plant::new(spec, seed);
-        let baseline = if self.keeper == Keeper::FullServer {
+        let baseline = if self.policy == TracePolicy::FullServer {
             // A server's share is of what is left behind losses, fans and switch.
             let dc = Watts::from_f64(plant.dc_behind(budget.as_f64())).unwrap_or(budget);
             Baseline::FullServer(FullServer::new(budget, dc.per(servers)))
         } else {
-            let share = if self.keeper == Keeper::OracleAtSetPoint { SET_POINT } else { 1.0 };
+            let share = if self.policy == TracePolicy::OracleAtSetPoint { SET_POINT } else { 1.0 };
             plant.set_oracle(Watts::from_f64(share * budget.as_f64()));
             Baseline::Nobody
         };
@@ -424,8 +424,8 @@ impl Job {
             data: data.clone(),
             seed: *seed,
             budget_percent: self.budget_percent,
-            policy: self.keeper,
-            shares: self.keeper.shares().map(SharePolicy::name),
+            policy: self.policy,
+            shares: self.policy.shares().map(SharePolicy::name),
             user_facing_throttled_core_s: 0.0,
             batch_work_ratio: (batch_work_core_s > 0.0).then_some(1.0),
             over_budget_share: judge.over_share(),
@@ -455,7 +455,7 @@ impl Job {
             user_facing_throttled_core_s,
             batch_work_ratio: unhindered.batch_work_ratio.map(|_| done),
             hardware_s,
-            pstate_changes_per_core_min: course::changes_per_core_min(plant, truth.elapsed_s),
+            pstate_changes_per_core_min: trial::changes_per_core_min(plant, truth.elapsed_s),
             max_power_w: watch.max_w(),
             mean_power_w: watch.mean_w(),
             ..unhindered
@@ -600,38 +600,38 @@ mod tests {
             let mine = |row: &&Row| row.policy == policy && row.budget_percent == percent;
             all.iter().find(mine).unwrap()
         };
-        let fits = find(Keeper::None, 102.0);
+        let fits = find(TracePolicy::None, 102.0);
         assert_eq!((fits.over_budget_share, fits.trip_fraction_max), (0.0, 0.0));
         assert_eq!((fits.budget_used_ratio, fits.batch_work_ratio), (None, Some(1.0)));
         assert!((fits.budget_w / fits.peak_w - 1.02).abs() < 1e-6);
         assert_eq!((fits.series_are, fits.series_used), (Meaning::Vm, 18));
-        let tight = find(Keeper::None, 85.0);
+        let tight = find(TracePolicy::None, 85.0);
         assert!(tight.trip_fraction_max > 1.0 && tight.over_budget_share > 0.2, "{tight:?}");
         assert!(tight.budget_used_ratio.unwrap() > 1.0);
 
-        let oracle = find(Keeper::Oracle, 85.0);
+        let oracle = find(TracePolicy::Oracle, 85.0);
         assert_eq!((oracle.over_budget_share, oracle.shares), (0.0, None));
         assert!((0.95..=1.0).contains(&oracle.budget_used_ratio.unwrap()), "{oracle:?}");
         assert!(oracle.batch_work_ratio.unwrap() < 1.0);
-        let full = find(Keeper::FullServer, 85.0);
+        let full = find(TracePolicy::FullServer, 85.0);
         assert!(full.hardware_s > 10.0 && full.over_budget_share < 0.2, "{full:?}");
         assert!(full.user_facing_throttled_core_s > 0.0);
-        for policy in [Keeper::Paper, Keeper::Stepwise, Keeper::Predictive] {
+        for policy in [TracePolicy::Paper, TracePolicy::Stepwise, TracePolicy::Predictive] {
             let row = find(policy, 85.0);
             assert!(row.trip_fraction_max < 1.0, "{row:?}");
             assert!((0.5..1.0).contains(&row.batch_work_ratio.unwrap()), "{row:?}");
             assert!(row.budget_used_ratio.unwrap() < 1.02, "{row:?}");
             assert!(row.pstate_changes_per_core_min > 0.0, "{row:?}");
         }
-        assert_eq!(find(Keeper::Paper, 85.0).shares, Some("even"));
-        assert_eq!(find(Keeper::Stepwise, 85.0).shares, Some("critical-first"));
+        assert_eq!(find(TracePolicy::Paper, 85.0).shares, Some("even"));
+        assert_eq!(find(TracePolicy::Stepwise, 85.0).shares, Some("critical-first"));
     }
 
     #[test]
     fn the_same_run_is_the_same_and_unequal_servers_are_kept_too() {
         let options = Options {
             sizes: Sizes::Unequal,
-            policies: vec![Keeper::Stepwise],
+            policies: vec![TracePolicy::Stepwise],
             seeds: vec![1, 2],
             budgets_percent: vec![85.0],
             ..options()

@@ -1,4 +1,4 @@
-//! The very same controllers, around the plant, in virtual time.
+//! The very same controllers, environment the plant, in virtual time.
 //!
 //! ```text
 //!               ┌────────── queue of events, by instant and order ──────────┐
@@ -12,11 +12,11 @@
 //! run with the seed that shows it again. Every machine has a clock of its own, so that a controller that
 //! compared two clocks would be found out.
 
-mod around;
 mod breaker;
 mod chance;
 mod checks;
 mod conservation;
+mod environment;
 mod faults;
 mod fixed;
 mod hash;
@@ -49,8 +49,8 @@ pub use tally::Bucket;
 pub use tape::{Life, Tape};
 
 use crate::plant::{Plant, SupplyState};
-use around::{Around, Envelope, Event, MANAGERS};
 pub(crate) use chance::Chance;
+use environment::{Envelope, Environment, Event, MANAGERS};
 use fixed::FixedCap;
 use host::{Host, Reader, biased};
 use shells::{AgentShell, ChassisShell};
@@ -68,7 +68,7 @@ const TURNS_AT_ONCE: u32 = 10_000;
 /// A chassis, its controllers, and virtual time.
 #[derive(Debug)]
 pub struct World {
-    around: Around,
+    environment: Environment,
     agents: Vec<Option<agent::Agent>>,
     /// The chassis manager; a second one while a fault makes it run.
     chassis: Vec<Option<chassis::Chassis>>,
@@ -129,36 +129,37 @@ impl World {
         let trip = chassis.trip_time;
         let sum = SumRule::new(servers, chassis.lease);
         let has_slot = chassis.servers.iter().map(|s| s.out_of_band_floor.is_some()).collect();
-        let mut around =
-            Around::new(seed, plant, hosts, timing, checks, trip, has_slot, sum, tally, record);
+        let mut environment = Environment::new(
+            seed, plant, hosts, timing, checks, trip, has_slot, sum, tally, record,
+        );
         // What the ledger says was true once: the BMCs keep it.
         for (id, watts) in &ledger.out_of_band {
-            if let Some(server) = around.hosts.iter().position(|host| host.id == *id) {
-                around.keep_slot(server, Some(*watts));
+            if let Some(server) = environment.hosts.iter().position(|host| host.id == *id) {
+                environment.keep_slot(server, Some(*watts));
             }
         }
-        around.managers[0].ledger = ledger;
-        around.even_shares = chassis.shares == SharePolicy::Even;
+        environment.managers[0].ledger = ledger;
+        environment.even_shares = chassis.shares == SharePolicy::Even;
         for (at, budget) in budgets {
-            around.queue.put(at, Event::Budget(budget));
+            environment.queue.put(at, Event::Budget(budget));
         }
-        around.queue.put(calm_from, Event::Calm);
+        environment.queue.put(calm_from, Event::Calm);
         for window in &faults.windows {
-            around.queue.put(window.from, Event::Begin(window.fault));
-            around.queue.put(window.to, Event::End(window.fault));
+            environment.queue.put(window.from, Event::Begin(window.fault));
+            environment.queue.put(window.to, Event::End(window.fault));
         }
         for (server, agent) in agents.iter().enumerate().take(servers) {
             // Agents do not sample in step.
             let share = |period: Duration| period * server as u32 / servers as u32;
             let at = Instant::ZERO + Duration::from_millis(7);
-            around.queue.put(at + share(agent.sample_period), Event::Sample(server));
-            around.queue.put(at + share(timing.usage_period), Event::Usage(server));
+            environment.queue.put(at + share(agent.sample_period), Event::Sample(server));
+            environment.queue.put(at + share(timing.usage_period), Event::Usage(server));
             if agent.policy == agent::Policy::Predictive {
-                around.queue.put(at + share(agent.fast_period), Event::Fast(server));
+                environment.queue.put(at + share(agent.fast_period), Event::Fast(server));
             }
         }
         let mut world = Self {
-            around,
+            environment,
             agents: (0..servers).map(|_| None).collect(),
             chassis: (0..MANAGERS).map(|_| None).collect(),
             agent_params: agents,
@@ -176,7 +177,7 @@ impl World {
         for server in 0..servers {
             world.start_agent(server);
         }
-        world.around.queue.put(Instant::ZERO, Event::Start);
+        world.environment.queue.put(Instant::ZERO, Event::Start);
         world.poll_from(0, Instant::from_millis(50));
         world
     }
@@ -188,7 +189,7 @@ impl World {
     pub fn run(&mut self, to: Instant) -> Result<(), Violation> {
         loop {
             let (machine, wake) = self.next_wake();
-            let event = self.around.queue.next_at().unwrap_or(NEVER);
+            let event = self.environment.queue.next_at().unwrap_or(NEVER);
             let at = wake.min(event);
             if at > to {
                 break;
@@ -197,7 +198,7 @@ impl World {
             // A due timer fires before a waiting input.
             if wake <= event {
                 self.turn(machine);
-            } else if let Some((_, event)) = self.around.queue.take() {
+            } else if let Some((_, event)) = self.environment.queue.take() {
                 self.handle(event);
             }
             self.broken()?;
@@ -215,25 +216,25 @@ impl World {
     /// Every agent is told to stop, as at the end of a day: it puts everything back.
     pub fn stop_agents(&mut self) {
         // Who stops is ruled by nobody any more.
-        self.around.checks.conservation = false;
+        self.environment.checks.conservation = false;
         for server in 0..self.agents.len() {
             self.tell_agent(server, agent::Input::Leave, None);
         }
     }
 
     fn broken(&mut self) -> Result<(), Violation> {
-        self.around.violation.take().map_or(Ok(()), Err)
+        self.environment.violation.take().map_or(Ok(()), Err)
     }
 
     fn go_to(&mut self, at: Instant) {
-        if at > self.around.now {
+        if at > self.environment.now {
             self.turns_at_once = 0;
-            self.around.advance(at);
+            self.environment.advance(at);
         } else {
             self.turns_at_once += 1;
             if self.turns_at_once > TURNS_AT_ONCE {
                 let what = "a machine does not let go of its timer".into();
-                self.around.violated(Promise::Protocol, what);
+                self.environment.violated(Promise::Protocol, what);
             }
         }
     }
@@ -253,30 +254,33 @@ impl World {
         match event {
             Event::Start => self.start_chassis(0),
             Event::Poll { manager, life } => self.poll_due(manager, life),
-            Event::Calm => self.around.calm_begins(),
+            Event::Calm => self.environment.calm_begins(),
             Event::Budget(budget) => {
-                self.around.changed();
+                self.environment.changed();
                 self.set_budget(budget);
             }
             Event::Sample(server) => {
                 self.again(self.agent_params[server].sample_period, Event::Sample(server));
                 if self.samples(server) {
-                    let meter = self.around.plant.server_meter(self.around.active.meter_of(server));
-                    let fault = self.around.active.meter(server);
-                    let reading = self.around.hosts[server].read(meter, fault);
+                    let meter = self
+                        .environment
+                        .plant
+                        .server_meter(self.environment.active.meter_of(server));
+                    let fault = self.environment.active.meter(server);
+                    let reading = self.environment.hosts[server].read(meter, fault);
                     self.tell_agent(server, agent::Input::Power(reading), None);
                 }
             }
             Event::Fast(server) => {
                 self.again(self.agent_params[server].fast_period, Event::Fast(server));
                 if self.samples(server)
-                    && let Some(fast) = self.around.fast(server)
+                    && let Some(fast) = self.environment.fast(server)
                 {
                     self.tell_agent(server, agent::Input::Fast(fast), None);
                 }
             }
             Event::Usage(server) => {
-                self.again(self.around.timing.usage_period, Event::Usage(server));
+                self.again(self.environment.timing.usage_period, Event::Usage(server));
                 if self.samples(server) {
                     let usage = self.usage(server);
                     self.tell_agent(server, agent::Input::Usage(usage), None);
@@ -288,44 +292,44 @@ impl World {
                     if let chassis::Answer::Report(report) = *answer {
                         fixed.heard(server, *report);
                     }
-                } else if to == self.around.sender(to.manager) {
-                    let server = self.around.hosts[server].id.clone();
+                } else if to == self.environment.sender(to.manager) {
+                    let server = self.environment.hosts[server].id.clone();
                     let input = chassis::Input::Answer { server, seq, answer: *answer };
                     self.tell_chassis(to.manager, input);
                 }
             }
             Event::Act { server, life, id, action } => {
-                let result = self.around.act(server, action);
-                if life == self.around.hosts[server].life {
+                let result = self.environment.act(server, action);
+                if life == self.environment.hosts[server].life {
                     self.tell_agent(server, agent::Input::Applied { id, result }, None);
                 }
             }
             Event::Slot { from, id, server, watts } => {
-                let result = self.around.slot(server, watts);
-                if from == self.around.sender(from.manager) {
+                let result = self.environment.slot(server, watts);
+                if from == self.environment.sender(from.manager) {
                     self.tell_chassis(from.manager, chassis::Input::Applied { id, result });
                 }
             }
             Event::Gone(server, vm) => {
-                let host = &mut self.around.hosts[server];
+                let host = &mut self.environment.hosts[server];
                 host.reap(&vm);
                 let vms = host.there();
                 self.tell_agent(server, agent::Input::Vms(vms), None);
             }
             Event::Begin(fault) => {
-                self.around.changed();
+                self.environment.changed();
                 self.begin(fault);
             }
             Event::End(fault) => {
-                self.around.changed();
+                self.environment.changed();
                 self.end(fault);
             }
         }
     }
 
     fn again(&mut self, period: Duration, event: Event) {
-        let at = self.around.now + period.max(Duration::from_millis(1));
-        self.around.queue.put(at, event);
+        let at = self.environment.now + period.max(Duration::from_millis(1));
+        self.environment.queue.put(at, event);
     }
 
     /// Whether an agent's samplers run: they are threads of its process.
@@ -339,16 +343,16 @@ impl World {
     }
 
     fn begin(&mut self, fault: Fault) {
-        self.around.active.begin(fault);
+        self.environment.active.begin(fault);
         match fault {
             Fault::AgentDown(server) | Fault::Memory(server, _) => self.kill_agent(server),
             Fault::Reboot(server) => {
                 self.kill_agent(server);
-                self.around.power_down(server);
+                self.environment.power_down(server);
             }
             Fault::AgentStalls(server) => {
                 // What stands still lets no lease end, and obeys nothing.
-                self.around.sum.agent_dies(server);
+                self.environment.sum.agent_dies(server);
                 self.stall(server);
             }
             Fault::ChassisDown | Fault::Ledger(_) => self.kill_chassis(0),
@@ -358,24 +362,24 @@ impl World {
                 self.note_shares(number);
             }
             Fault::SecondManager { copied } => self.start_second(copied),
-            Fault::FeedLoss(supply) => self.around.lose_supply(supply, true),
+            Fault::FeedLoss(supply) => self.environment.lose_supply(supply, true),
             Fault::SupplyStuck(supply) => {
-                let shown = self.around.plant.supply_meter(supply).input;
-                self.around.stuck[supply] = Some(shown);
+                let shown = self.environment.plant.supply_meter(supply).input;
+                self.environment.stuck[supply] = Some(shown);
             }
-            Fault::BmcForgets(server) => self.around.keep_slot(server, None),
+            Fault::BmcForgets(server) => self.environment.keep_slot(server, None),
             _ => {}
         }
     }
 
     fn end(&mut self, fault: Fault) {
-        if !self.around.active.end(self.around.now, fault) {
+        if !self.environment.active.end(self.environment.now, fault) {
             return;
         }
         match fault {
             Fault::AgentDown(server) => self.start_agent(server),
             Fault::Memory(server, rewind) => {
-                let host = &mut self.around.hosts[server];
+                let host = &mut self.environment.hosts[server];
                 host.memory = match rewind {
                     Rewind::Lost => agent::Memory::default(),
                     Rewind::Old => host.first_memory.clone(),
@@ -383,8 +387,8 @@ impl World {
                 self.start_agent(server);
             }
             Fault::Reboot(server) => {
-                self.around.plant.keep_busy(server, None);
-                let boot = format!("boot-{}", self.around.hosts[server].boots);
+                self.environment.plant.keep_busy(server, None);
+                let boot = format!("boot-{}", self.environment.hosts[server].boots);
                 if let Ok(boot_id) = BootId::new(&boot) {
                     self.agent_params[server].boot_id = boot_id;
                 }
@@ -393,13 +397,13 @@ impl World {
             Fault::AgentStalls(server) => {
                 // It may have been killed meanwhile.
                 if self.agents[server].is_some() {
-                    self.around.sum.agent_starts(self.around.now, server);
+                    self.environment.sum.agent_starts(self.environment.now, server);
                 }
                 self.resume(server);
             }
             Fault::ChassisDown => self.start_chassis(0),
             Fault::Ledger(rewind) => {
-                let manager = &mut self.around.managers[0];
+                let manager = &mut self.environment.managers[0];
                 manager.ledger = match rewind {
                     Rewind::Lost => chassis::Ledger::default(),
                     Rewind::Old => manager.first_ledger.clone().unwrap_or_default(),
@@ -408,70 +412,71 @@ impl World {
             }
             Fault::ChassisStalls => self.resume(self.number(0)),
             Fault::SecondManager { .. } => self.kill_chassis(1),
-            Fault::FeedLoss(supply) => self.around.lose_supply(supply, false),
-            Fault::SupplyStuck(supply) => self.around.stuck[supply] = None,
+            Fault::FeedLoss(supply) => self.environment.lose_supply(supply, false),
+            Fault::SupplyStuck(supply) => self.environment.stuck[supply] = None,
             _ => {}
         }
     }
 
     fn kill_agent(&mut self, server: usize) {
         self.agents[server] = None;
-        self.around.sum.agent_dies(server);
-        self.around.hosts[server].life += 1;
+        self.environment.sum.agent_dies(server);
+        self.environment.hosts[server].life += 1;
         self.wake[server] = NEVER;
         // Who waits for an answer finds a closed connection.
         for incoming in self.stalled[server].iter_mut().flat_map(core::mem::take) {
             if let Incoming::Agent(_, Some(letter)) = incoming {
-                self.around.refused(letter);
+                self.environment.refused(letter);
             }
         }
     }
 
     fn start_agent(&mut self, server: usize) {
-        if self.around.active.holds_down(server) {
+        if self.environment.active.holds_down(server) {
             return;
         }
-        let host = &mut self.around.hosts[server];
+        let host = &mut self.environment.hosts[server];
         let (params, found) = (self.agent_params[server].clone(), host.found());
-        let at = self.around.now + host.ahead;
+        let at = self.environment.now + host.ahead;
         if let Some(tape) = &mut host.tape {
             tape.start("agent", at, params.clone(), found.clone());
         }
         let vms = host.there();
         self.agents[server] = Some(agent::Agent::new(params, found, at));
-        self.around.sum.agent_starts(self.around.now, server);
+        self.environment.sum.agent_starts(self.environment.now, server);
         self.tell_agent(server, agent::Input::Vms(vms), None);
     }
 
     fn kill_chassis(&mut self, manager: usize) {
         self.chassis[manager] = None;
         if manager == 0 {
-            self.around.sum.manager_dies(self.around.now);
+            self.environment.sum.manager_dies(self.environment.now);
         }
-        self.around.managers[manager].life += 1;
+        self.environment.managers[manager].life += 1;
         let number = self.number(manager);
         self.stalled[number].iter_mut().for_each(Vec::clear);
         self.rest(number);
     }
 
     fn start_chassis(&mut self, manager: usize) {
-        let held_down = manager == 0 && self.around.active.holds_chassis_down();
+        let held_down = manager == 0 && self.environment.active.holds_chassis_down();
         if self.fixed_cap.is_some() || held_down {
             return;
         }
-        let surroundings = &mut self.around.managers[manager];
+        let surroundings = &mut self.environment.managers[manager];
         let (mut params, ledger) = (self.chassis_params.clone(), surroundings.ledger.clone());
         // A daemon draws it at every start.
         let start = u64::from(surroundings.life) * MANAGERS as u64 + manager as u64;
-        params.instance = Instance(Chance::new(self.around.seed, 0x1D0 + start).below(1 << 53));
-        let at = self.around.now + surroundings.ahead;
+        params.instance =
+            Instance(Chance::new(self.environment.seed, 0x1D0 + start).below(1 << 53));
+        let at = self.environment.now + surroundings.ahead;
         surroundings.found = ledger.clone();
         if let Some(tape) = &mut surroundings.tape {
             tape.start("chassis", at, params.clone(), ledger.clone());
         }
         if manager == 0 {
-            self.around.budget_is(ledger.budget_w);
-            self.around.sum.manager_starts();
+            self.environment.budget_is(ledger.budget_w);
+            self.environment.sum.manager_starts();
         }
         self.chassis[manager] =
             Some(chassis::Chassis::tuned(params, self.tuning.clone(), ledger, at));
@@ -481,10 +486,11 @@ impl World {
     /// Somebody starts a second manager: without a ledger, or with a copy of what the first one found at
     /// its start.
     fn start_second(&mut self, copied: bool) {
-        let copy = self.around.managers[0].found.clone();
-        self.around.managers[1].ledger = if copied { copy } else { chassis::Ledger::default() };
+        let copy = self.environment.managers[0].found.clone();
+        self.environment.managers[1].ledger =
+            if copied { copy } else { chassis::Ledger::default() };
         self.start_chassis(1);
-        self.poll_from(1, self.around.now + Duration::from_millis(30));
+        self.poll_from(1, self.environment.now + Duration::from_millis(30));
     }
 
     /// A process stands still: what comes in waits.
@@ -508,24 +514,24 @@ impl World {
     /// A manager's polls, from `at` on.
     fn poll_from(&mut self, manager: usize, at: Instant) {
         // The first manager is polled through all of its starts.
-        let life = if manager == 0 { 0 } else { self.around.managers[manager].life };
-        self.around.queue.put(at, Event::Poll { manager, life });
+        let life = if manager == 0 { 0 } else { self.environment.managers[manager].life };
+        self.environment.queue.put(at, Event::Poll { manager, life });
     }
 
     fn poll_due(&mut self, manager: usize, life: u32) {
-        if manager > 0 && self.around.managers[manager].life != life {
+        if manager > 0 && self.environment.managers[manager].life != life {
             return;
         }
         self.again(self.chassis_params.poll_period, Event::Poll { manager, life });
         if let Some(fixed) = &mut self.fixed_cap {
             for (server, alert) in fixed.round() {
-                self.around.send(manager, server, alert);
+                self.environment.send(manager, server, alert);
             }
         } else if self.chassis[manager].is_some() && self.stalled[self.number(manager)].is_none() {
-            self.around.managers[manager].polls += 1;
+            self.environment.managers[manager].polls += 1;
             let poll = self.poll(manager);
             self.tell_chassis(manager, chassis::Input::Psu(poll));
-            if self.around.managers[manager].polls.is_multiple_of(POLLS_A_LOOK) {
+            if self.environment.managers[manager].polls.is_multiple_of(POLLS_A_LOOK) {
                 self.look_at_caps(manager);
             }
         }
@@ -534,7 +540,7 @@ impl World {
     /// A manager's daemon asks every BMC for its cap.
     fn look_at_caps(&mut self, manager: usize) {
         for server in 0..self.agent_params.len() {
-            if let Some(cap) = self.around.slot_cap(server) {
+            if let Some(cap) = self.environment.slot_cap(server) {
                 let server = self.agent_params[server].server.clone();
                 self.tell_chassis(manager, chassis::Input::FoundCap { server, cap });
             }
@@ -543,7 +549,7 @@ impl World {
 
     /// One poll of every supply, as a manager's daemon sees them.
     fn poll(&self, manager: usize) -> chassis::Poll {
-        let Around { plant, active, stuck, managers, .. } = &self.around;
+        let Environment { plant, active, stuck, managers, .. } = &self.environment;
         let bias_ppm = active.supply_bias_ppm();
         let mut taken_at = Instant::ZERO;
         // A daemon reads the supplies that its config lists.
@@ -568,7 +574,7 @@ impl World {
     }
 
     fn usage(&mut self, server: usize) -> Vec<agent::VmUsage> {
-        let Around { plant, hosts, .. } = &mut self.around;
+        let Environment { plant, hosts, .. } = &mut self.environment;
         let host = &mut hosts[server];
         (0..host.vms.len())
             .map(|n| {
@@ -581,10 +587,10 @@ impl World {
     }
 
     fn deliver(&mut self, letter: Envelope, alert: ballast_types::wire::Alert) {
-        if self.around.active.has(Fault::Partition(letter.server)) {
-            self.around.unanswered(letter);
+        if self.environment.active.has(Fault::Partition(letter.server)) {
+            self.environment.unanswered(letter);
         } else if self.agents[letter.server].is_none() {
-            self.around.refused(letter);
+            self.environment.refused(letter);
         } else {
             self.tell_agent(letter.server, agent::Input::Alert(alert), Some(letter));
         }
@@ -595,8 +601,12 @@ impl World {
             return waiting.push(Incoming::Agent(input, letter));
         }
         if let Some(agent) = &mut self.agents[server] {
-            let mut shell =
-                AgentShell { around: &mut self.around, server, input: Some(input), letter };
+            let mut shell = AgentShell {
+                environment: &mut self.environment,
+                server,
+                input: Some(input),
+                letter,
+            };
             let mut turns = 0;
             while shell.input.is_some() && turns < TURNS_AT_ONCE {
                 turn(agent, &mut shell);
@@ -604,7 +614,7 @@ impl World {
             }
             if shell.letter.is_some() || shell.input.is_some() {
                 let what = "an agent did not answer".into();
-                self.around.violated(Promise::Protocol, what);
+                self.environment.violated(Promise::Protocol, what);
             }
         }
         self.rest(server);
@@ -616,7 +626,8 @@ impl World {
             return waiting.push(Incoming::Chassis(input));
         }
         if let Some(chassis) = &mut self.chassis[manager] {
-            let mut shell = ChassisShell { around: &mut self.around, manager, input: Some(input) };
+            let mut shell =
+                ChassisShell { environment: &mut self.environment, manager, input: Some(input) };
             let mut turns = 0;
             while shell.input.is_some() && turns < TURNS_AT_ONCE {
                 turn(chassis, &mut shell);
@@ -624,7 +635,7 @@ impl World {
             }
             if shell.input.is_some() {
                 let what = "the chassis manager does not take its input".into();
-                self.around.violated(Promise::Protocol, what);
+                self.environment.violated(Promise::Protocol, what);
             }
         }
         self.rest(number);
@@ -632,15 +643,18 @@ impl World {
 
     /// One turn of a machine whose timer is due.
     fn turn(&mut self, machine: usize) {
-        let around = &mut self.around;
+        let environment = &mut self.environment;
         let servers = self.agents.len();
         if machine >= servers {
             let manager = machine - servers;
             if let Some(chassis) = &mut self.chassis[manager] {
-                turn(chassis, &mut ChassisShell { around, manager, input: None });
+                turn(chassis, &mut ChassisShell { environment, manager, input: None });
             }
         } else if let Some(agent) = &mut self.agents[machine] {
-            turn(agent, &mut AgentShell { around, server: machine, input: None, letter: None });
+            turn(
+                agent,
+                &mut AgentShell { environment, server: machine, input: None, letter: None },
+            );
         }
         self.rest(machine);
     }
@@ -648,13 +662,13 @@ impl World {
     /// Notes what a machine says of shares. The sum rule watches the manager that rules, and nobody while
     /// two believe that they do. One that stands still does not rule.
     fn note_shares(&mut self, machine: usize) {
-        if !self.around.checks.sum_of_caps {
+        if !self.environment.checks.sum_of_caps {
             return;
         }
-        let (now, sum) = (self.around.now, &mut self.around.sum);
+        let (now, sum) = (self.environment.now, &mut self.environment.sum);
         if let Some(Some(agent)) = self.agents.get(machine) {
-            self.around.hosts[machine].leased = agent.is_leased();
-            return self.around.sum.agent(machine, agent.cap(), agent.fallback());
+            self.environment.hosts[machine].leased = agent.is_leased();
+            return self.environment.sum.agent(machine, agent.cap(), agent.fallback());
         }
         let first = self.agents.len();
         let moves = |manager: usize| self.stalled[first + manager].is_none();
@@ -681,19 +695,19 @@ impl World {
         self.note_shares(machine);
         // A fenced manager judges no budget, and takes none back: an operator's lower one ends with its rule.
         if self.chassis[0].as_ref().is_some_and(chassis::Chassis::is_fenced) {
-            self.around.budget_is(None);
+            self.environment.budget_is(None);
         }
         let due = match self.agents.get(machine) {
             Some(agent) => {
                 let due = agent.as_ref().and_then(Machine::poll_timeout);
-                due.map(|(at, _)| at.saturating_sub(self.around.hosts[machine].ahead))
+                due.map(|(at, _)| at.saturating_sub(self.environment.hosts[machine].ahead))
             }
             None => {
                 let manager = machine - self.agents.len();
                 let due = self.chassis[manager].as_ref().and_then(Machine::poll_timeout);
-                due.map(|(at, _)| at.saturating_sub(self.around.managers[manager].ahead))
+                due.map(|(at, _)| at.saturating_sub(self.environment.managers[manager].ahead))
             }
         };
-        self.wake[machine] = due.map_or(NEVER, |at| at.max(self.around.now));
+        self.wake[machine] = due.map_or(NEVER, |at| at.max(self.environment.now));
     }
 }

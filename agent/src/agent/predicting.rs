@@ -1,20 +1,20 @@
-//! Our law: every window of RAPL moves the cores to what fits by the model.
+//! Our policy: every window of RAPL moves the cores to what fits by the model.
 
 use ballast_types::wire::RecoveryStatus;
 use ballast_types::{Epoch, Instant, Seq, Watts};
 
 use super::Agent;
-use super::law::{Law, Order};
+use super::control_policy::{ControlPolicy, Order};
 use crate::meter::Sample;
 use crate::predictive::Room;
 use crate::state::State;
 use crate::{Fast, Policy};
 
-/// The law with a model of the draw. Samples move nothing, and a cap that fell is met by the next window.
+/// The policy with a model of the draw. Samples move nothing, and a cap that fell is met by the next window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Predicting;
 
-impl Law for Predicting {
+impl ControlPolicy for Predicting {
     fn by_samples(&self) -> bool {
         false
     }

@@ -1,18 +1,18 @@
-//! The paper's law: to the floor, and back in steps; and what we do in one write where it has only steps.
+//! The paper's policy: to the floor, and back in steps; and what we do in one write where it has only steps.
 
 use ballast_types::{Epoch, Instant, Seq, Watts};
 
 use super::Agent;
-use super::law::{Law, Order};
+use super::control_policy::{ControlPolicy, Order};
 use crate::Steps;
 use crate::meter::Sample;
 use crate::state::State;
 
-/// The law without a model of the draw.
+/// The policy without a model of the draw.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stepwise;
 
-impl Law for Stepwise {
+impl ControlPolicy for Stepwise {
     fn by_samples(&self) -> bool {
         true
     }

@@ -3,7 +3,7 @@
 use ballast_types::wire::{Alert, Level};
 use ballast_types::{Instant, Watts};
 
-use super::law::{Law, Order};
+use super::control_policy::{ControlPolicy, Order};
 use super::predicting::Predicting;
 use super::stepwise::Stepwise;
 use super::{Agent, Leaving};
@@ -18,8 +18,8 @@ use crate::throttle::Joining;
 const SLACK: u32 = 8;
 
 impl Agent {
-    /// The law in force.
-    fn law(&self, now: Instant) -> &'static dyn Law {
+    /// The policy in force.
+    fn control_policy(&self, now: Instant) -> &'static dyn ControlPolicy {
         if self.predicts(now) { &Predicting } else { &Stepwise }
     }
 
@@ -130,14 +130,14 @@ impl Agent {
         if self.state == State::Boot && !alarmed {
             return;
         }
-        let law = self.law(now);
-        if matches!(self.state, State::Shedding { .. }) || !law.is_over(self, now, cap, order) {
+        let policy = self.control_policy(now);
+        if matches!(self.state, State::Shedding { .. }) || !policy.is_over(self, now, cap, order) {
             return;
         }
         if !self.episode.has_dropped() {
             self.floor_next(now, message, "above the cap");
         } else if order.is_none_or(|order| order.lowers) {
-            law.cap_fell(self, now, message, cap);
+            policy.cap_fell(self, now, message, cap);
         }
     }
 
@@ -234,8 +234,8 @@ impl Agent {
         let draw = sample.watts;
         let over = draw > cap;
         // Where samples do not move the cores, they only judge whether to escalate.
-        let law = self.law(now);
-        let by_samples = law.by_samples();
+        let policy = self.control_policy(now);
+        let by_samples = policy.by_samples();
         let target = self.target(cap);
         let (settled, floored) = (self.is_settled(sample), self.throttle.nothing_left());
 
@@ -264,7 +264,7 @@ impl Agent {
                     (false, true) if !self.may_raise(now, draw, target) => {}
                     (false, _) => {
                         self.go(now, State::Recovering { over_run: 0 }, "room under the cap");
-                        law.first_step(self, now, cap, sample);
+                        policy.first_step(self, now, cap, sample);
                     }
                 }
             }
@@ -275,7 +275,7 @@ impl Agent {
                 let to = State::Throttled { over_since: Some(now), probation: false };
                 self.go(now, to, "above the cap at the floor");
             }
-            State::Recovering { over_run } => law.recover(self, now, cap, sample, over_run),
+            State::Recovering { over_run } => policy.recover(self, now, cap, sample, over_run),
             State::Shedding { under_since } => {
                 // A limit that the draw flickers around would never be under the target.
                 let allowed = self.episode.is_allowed() && self.orders.lease_end().is_some();

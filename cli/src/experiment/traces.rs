@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use ballast_lab::traces::{self, Case, Job, Keeper, Options, Row};
+use ballast_lab::traces::{self, Case, Job, Options, Row, TracePolicy};
 use ballast_sim::replay::{Meaning, Sizes};
 use clap::Args;
 
@@ -32,8 +32,8 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "P,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = budget)]
     budgets: Vec<f64>,
     /// Who is compared, with commas between [default: all]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = named(Keeper::ALL, Keeper::name))]
-    policies: Vec<Keeper>,
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = named(TracePolicy::ALL, TracePolicy::name))]
+    policies: Vec<TracePolicy>,
     /// Servers in the chassis
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=256))]
     servers: u16,
@@ -165,7 +165,7 @@ fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 }
 
 /// Rows of one policy under one budget, of all seeds.
-fn group<'a>(rows: &[&'a Row], budget_percent: f64, policy: Keeper) -> Vec<&'a Row> {
+fn group<'a>(rows: &[&'a Row], budget_percent: f64, policy: TracePolicy) -> Vec<&'a Row> {
     let mine = |row: &&&Row| row.budget_percent == budget_percent && row.policy == policy;
     rows.iter().filter(mine).copied().collect()
 }
@@ -269,7 +269,12 @@ fn words(options: &Options) -> String {
 mod tests {
     use super::*;
 
-    pub(super) fn row(policy: Keeper, seed: u64, budget_percent: f64, user_facing: f64) -> Row {
+    pub(super) fn row(
+        policy: TracePolicy,
+        seed: u64,
+        budget_percent: f64,
+        user_facing: f64,
+    ) -> Row {
         Row {
             data: "made".to_owned(),
             seed,
@@ -299,12 +304,12 @@ mod tests {
     #[test]
     fn the_table_shows_medians_over_the_seeds_and_nothing_where_nothing_is() {
         let rows = [
-            row(Keeper::Stepwise, 1, 95.0, 10.0),
-            row(Keeper::Stepwise, 2, 95.0, 40.0),
-            row(Keeper::Stepwise, 3, 95.0, 20.0),
+            row(TracePolicy::Stepwise, 1, 95.0, 10.0),
+            row(TracePolicy::Stepwise, 2, 95.0, 40.0),
+            row(TracePolicy::Stepwise, 3, 95.0, 20.0),
         ];
         let all: Vec<&Row> = rows.iter().collect();
-        let policies = vec![Keeper::Stepwise];
+        let policies = vec![TracePolicy::Stepwise];
         let options = Options { budgets_percent: vec![95.0], policies, ..Options::default() };
         let text = table(&all, &options).text();
         let cells: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();

@@ -14,12 +14,12 @@ use ballast_types::VmId;
 use ballast_types::wire::{AgentState, AgentStatus, Alert, VmSpec};
 use tokio::sync::oneshot;
 
-use super::Letter;
+use super::Message;
 use super::vms::{Vms, VmsError};
 use crate::metrics;
 use ballast_runtime::control::Snapshot;
 use ballast_runtime::events::Events;
-use ballast_runtime::http::{self, Gate, Health, Refused, Right, only};
+use ballast_runtime::http::{self, AccessPolicy, Health, Refused, Right, only};
 use ballast_runtime::lock;
 use ballast_runtime::state::DiskFaults;
 use ballast_runtime::tls::Tls;
@@ -28,7 +28,7 @@ use ballast_runtime::tls::Tls;
 #[derive(Clone)]
 pub(super) struct Api {
     /// To the control thread.
-    pub letters: Sender<Letter>,
+    pub messages: Sender<Message>,
     /// The newest status.
     pub snapshot: Arc<Snapshot<AgentStatus>>,
     /// What happened.
@@ -40,7 +40,7 @@ pub(super) struct Api {
     /// The agent's certificate, if it has one.
     pub tls: Option<Arc<Tls>>,
     /// Who may do what.
-    pub gate: Arc<Gate>,
+    pub access: Arc<AccessPolicy>,
 }
 
 impl Api {
@@ -67,7 +67,7 @@ impl Health for Api {
 
 /// Every path that an agent serves.
 pub(super) fn routes(api: Api) -> Router {
-    let gate = Arc::clone(&api.gate);
+    let access = Arc::clone(&api.access);
     let routes = http::health_routes()
         .route("/v1/alert", only(Right::Alert, post(alert)))
         .route("/v1/vms", get(list_vms))
@@ -76,7 +76,7 @@ pub(super) fn routes(api: Api) -> Router {
         .route("/v1/events", get(async |State(api): State<Api>| http::event_stream(&api.events)))
         .route("/metrics", get(scrape))
         .with_state(api);
-    http::guarded(routes, gate)
+    http::guarded(routes, access)
 }
 
 fn stopping<T>(_: T) -> Refused {
@@ -86,7 +86,7 @@ fn stopping<T>(_: T) -> Refused {
 async fn alert(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
     let alert: Alert = http::json(&body)?;
     let (reply, answer) = oneshot::channel();
-    api.letters.send(Letter::Alert(alert, reply)).map_err(stopping)?;
+    api.messages.send(Message::Alert(alert, reply)).map_err(stopping)?;
     Ok(match answer.await.map_err(stopping)? {
         Ok(report) => Json(report).into_response(),
         Err(refusal) => (StatusCode::CONFLICT, Json(refusal)).into_response(),
@@ -98,7 +98,7 @@ async fn status(State(api): State<Api>) -> Result<Response, Refused> {
 }
 
 async fn scrape(State(api): State<Api>) -> Result<Response, Refused> {
-    Ok(http::metrics_text(metrics::agent(&api.status()?, &api.gate.bounds.refusals, &api.faults)))
+    Ok(http::metrics_text(metrics::agent(&api.status()?, &api.access.bounds.refusals, &api.faults)))
 }
 
 async fn list_vms(State(api): State<Api>) -> Result<Response, Refused> {
@@ -135,7 +135,7 @@ async fn change_vms(api: Api, id: &str, spec: Option<VmSpec>) -> Result<Response
     let changed = tokio::task::spawn_blocking(move || {
         let mut vms = lock(&api.vms);
         let set = vms.change(id, spec)?;
-        Ok(api.letters.send(Letter::Input(Input::Vms(set))))
+        Ok(api.messages.send(Message::Input(Input::Vms(set))))
     });
     changed.await.map_err(stopping)?.map_err(refuse)?.map_err(stopping)?;
     Ok(StatusCode::NO_CONTENT.into_response())
@@ -167,12 +167,12 @@ mod tests {
         let binders = Binders::new(&root, By::Cgroup);
         let (vms, _) =
             Vms::start(&root, &cores, asked, binders, journal, Originals::default(), None).unwrap();
-        let (letters, inbox) = mpsc::channel();
+        let (messages, inbox) = mpsc::channel();
         let control = thread::spawn(move || {
             let mut inputs = vec![];
-            for letter in inbox {
-                match letter {
-                    Letter::Alert(alert, waiting) => {
+            for message in inbox {
+                match message {
+                    Message::Alert(alert, waiting) => {
                         let refusal = Refusal {
                             reason: RefusalReason::Stale,
                             newest_epoch: alert.epoch,
@@ -181,20 +181,20 @@ mod tests {
                         };
                         waiting.send(Err(refusal)).unwrap();
                     }
-                    Letter::Input(input) => inputs.push(input),
-                    Letter::Stop => break,
+                    Message::Input(input) => inputs.push(input),
+                    Message::Stop => break,
                 }
             }
             inputs
         });
         let api = Api {
-            letters,
+            messages,
             snapshot: Arc::default(),
             events: Events::default(),
             vms: Arc::new(Mutex::new(vms)),
             faults: DiskFaults::default(),
             tls: None,
-            gate: Arc::new(Gate::new(ChassisId::new("c1").ok(), false)),
+            access: Arc::new(AccessPolicy::new(ChassisId::new("c1").ok(), false)),
         };
         (routes(api), control)
     }

@@ -21,7 +21,7 @@ use ballast_hw::uevents::CpuEvents;
 use ballast_hw::{Cpufreq, HwError, Root};
 use ballast_types::{CoreId, Instant, KiloHertz};
 
-use super::Letter;
+use super::Message;
 use super::vms::Vms;
 use ballast_runtime::clock;
 use ballast_runtime::lock;
@@ -52,7 +52,7 @@ impl Cores {
         cpufreq: Cpufreq,
         root: &Root,
         vms: Arc<Mutex<Vms>>,
-        letters: Sender<Letter>,
+        messages: Sender<Message>,
     ) -> io::Result<Self> {
         let caps = Arc::new(Mutex::new(cpufreq));
         let told = Arc::new(AtomicBool::new(false));
@@ -60,7 +60,7 @@ impl Cores {
             caps: Arc::downgrade(&caps),
             root: root.clone(),
             vms,
-            letters,
+            messages,
             told: Arc::clone(&told),
             slept: clock::suspended(),
             look_at: clock::now() + LOOK,
@@ -117,7 +117,7 @@ struct Watch {
     caps: Weak<Mutex<Cpufreq>>,
     root: Root,
     vms: Arc<Mutex<Vms>>,
-    letters: Sender<Letter>,
+    messages: Sender<Message>,
     /// CPUs went or came since the last scan.
     told: Arc<AtomicBool>,
     /// How long the machine had slept by the last turn.
@@ -207,7 +207,7 @@ impl Watch {
             let mut vms = lock(&self.vms);
             if let Some(set) = vms.hotplug(&domains) {
                 // Fails only when the control thread has ended.
-                let _ = self.letters.send(Letter::Input(Input::Vms(set)));
+                let _ = self.messages.send(Message::Input(Input::Vms(set)));
             }
         }
     }
@@ -235,7 +235,7 @@ mod tests {
         folder: tempfile::TempDir,
         caps: Arc<Mutex<Cpufreq>>,
         watch: Watch,
-        inbox: Receiver<Letter>,
+        inbox: Receiver<Message>,
     }
 
     fn policy(folder: &tempfile::TempDir, cpu: u16) {
@@ -275,12 +275,12 @@ mod tests {
             let (vms, _) =
                 Vms::start(&root, &domains, asked, binders, journal, originals, None).unwrap();
             let caps = Arc::new(Mutex::new(cpufreq));
-            let (letters, inbox) = mpsc::channel();
+            let (messages, inbox) = mpsc::channel();
             let watch = Watch {
                 caps: Arc::downgrade(&caps),
                 root,
                 vms: Arc::new(Mutex::new(vms)),
-                letters,
+                messages,
                 told: Arc::default(),
                 slept: clock::suspended(),
                 look_at: clock::now() + WAIT,
@@ -307,7 +307,7 @@ mod tests {
         }
         fn set(&self) -> Option<Vec<Vm>> {
             match self.inbox.try_recv() {
-                Ok(Letter::Input(Input::Vms(set))) => Some(set),
+                Ok(Message::Input(Input::Vms(set))) => Some(set),
                 _ => None,
             }
         }

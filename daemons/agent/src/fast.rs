@@ -8,7 +8,7 @@ use ballast_hw::powercap::Energy;
 use ballast_hw::{RaplMeter, Root};
 use ballast_types::Instant;
 
-use super::Letter;
+use super::Message;
 use super::vms::Vms;
 use crate::config::AgentConfig;
 use ballast_runtime::clock;
@@ -22,13 +22,13 @@ pub(super) fn start(
     config: &AgentConfig,
     root: &Root,
     vms: Arc<Mutex<Vms>>,
-    letters: Sender<Letter>,
+    messages: Sender<Message>,
 ) -> anyhow::Result<Option<String>> {
     let rapl = match RaplMeter::find(root, config.meter.max) {
         Ok(rapl) => rapl,
         Err(error) => return Ok(Some(format!("no RAPL: {error}"))),
     };
-    let mut sampler = Sampler { rapl, from: None, vms, letters };
+    let mut sampler = Sampler { rapl, from: None, vms, messages };
     clock::every("fast", config.fast_period, move || sampler.sample())?;
     Ok(None)
 }
@@ -38,7 +38,7 @@ struct Sampler {
     /// Where the window began.
     from: Option<Instant>,
     vms: Arc<Mutex<Vms>>,
-    letters: Sender<Letter>,
+    messages: Sender<Message>,
 }
 
 impl Sampler {
@@ -56,7 +56,7 @@ impl Sampler {
         match (energy, from) {
             (Ok(Energy::Power(rapl_w)), Some(from)) => {
                 let fast = Fast { from, to: now, rapl_w, usage };
-                self.letters.send(Letter::Input(Input::Fast(fast))).is_ok()
+                self.messages.send(Message::Input(Input::Fast(fast))).is_ok()
             }
             _ => true,
         }

@@ -11,8 +11,8 @@ use ballast_agent_core::{ActuatorError, Input, Vm};
 use ballast_hw::{Cgroup, Root};
 use ballast_types::VmId;
 
-use super::Letter;
-use super::hand::refused;
+use super::Message;
+use super::effects::refused;
 use super::vms::{Vms, VmsError};
 use ballast_runtime::lock;
 
@@ -71,10 +71,12 @@ impl Killer {
         root: &Root,
         killable: Killable,
         vms: Arc<Mutex<Vms>>,
-        letters: Sender<Letter>,
+        messages: Sender<Message>,
     ) -> io::Result<Self> {
         let (dead, inbox) = mpsc::channel();
-        thread::Builder::new().name("reaper".into()).spawn(move || reap(&inbox, &vms, &letters))?;
+        thread::Builder::new()
+            .name("reaper".into())
+            .spawn(move || reap(&inbox, &vms, &messages))?;
         Ok(Self { root: root.clone(), killable, dead })
     }
 
@@ -93,7 +95,7 @@ impl Killer {
 }
 
 /// Takes every killed VM out of the set once its cgroup is empty, as `DELETE /v1/vms/{id}` does.
-fn reap(dead: &Receiver<(VmId, Target)>, vms: &Mutex<Vms>, letters: &Sender<Letter>) {
+fn reap(dead: &Receiver<(VmId, Target)>, vms: &Mutex<Vms>, messages: &Sender<Message>) {
     for (vm, target) in dead {
         let empty = (0..LOOKS).any(|_| {
             // What cannot be read may still be alive. What has been made anew is not what was killed.
@@ -109,7 +111,7 @@ fn reap(dead: &Receiver<(VmId, Target)>, vms: &Mutex<Vms>, letters: &Sender<Lett
         }
         match remove(&mut lock(vms), &vm, &target) {
             // Fails only when the control thread has ended.
-            Ok(Some(set)) => drop(letters.send(Letter::Input(Input::Vms(set)))),
+            Ok(Some(set)) => drop(messages.send(Message::Input(Input::Vms(set)))),
             Ok(None) => tracing::info!(%vm, "not removed: it has been started anew, or has moved"),
             Err(error) => tracing::info!(%vm, %error, "it has left the set already"),
         }
@@ -250,8 +252,8 @@ mod tests {
         make(root, PATH, 1);
         let (vms, _) = vms(root, &[spec(PATH)]);
         let (killable, vms) = (vms.killable(), Arc::new(Mutex::new(vms)));
-        let (letters, _inbox) = mpsc::channel();
-        let killer = Killer::start(&Root::at(root), killable, Arc::clone(&vms), letters).unwrap();
+        let (messages, _inbox) = mpsc::channel();
+        let killer = Killer::start(&Root::at(root), killable, Arc::clone(&vms), messages).unwrap();
         let file = root.join("sys/fs/cgroup").join(PATH).join("cgroup.kill");
         end(root, PATH);
         make(root, PATH, 1);

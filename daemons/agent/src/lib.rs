@@ -5,9 +5,9 @@ pub mod config;
 mod cores;
 mod dcmi;
 mod dry;
+mod effects;
 mod exclusive;
 mod fast;
-mod hand;
 mod kill;
 mod limit;
 mod metrics;
@@ -39,15 +39,15 @@ use tokio::sync::oneshot;
 use crate::config::{AgentConfig, AutoMode, LimitBy};
 use ballast_runtime::control::{self, Snapshot};
 use ballast_runtime::events::Events;
-use ballast_runtime::http::{self, Gate};
+use ballast_runtime::http::{self, AccessPolicy};
 use ballast_runtime::lock;
 use ballast_runtime::recorder::Recorder;
 use ballast_runtime::redfish::Bmcs;
-use ballast_runtime::state::{self, DiskFaults, Keeper};
+use ballast_runtime::state::{self, DiskFaults, StateWriter};
 use ballast_runtime::{DaemonArgs, clock};
 use cores::Cores;
+use effects::AgentEffects;
 pub use exclusive::Exclusive;
-use hand::AgentHand;
 use kill::Killer;
 use policy::PolicyLog;
 use quota::Quotas;
@@ -119,7 +119,7 @@ pub fn main(args: &AgentArgs) -> ExitCode {
 }
 
 /// What arrives at the control thread.
-pub enum Letter {
+pub enum Message {
     /// A message from the chassis, and who waits for its answer.
     Alert(Alert, oneshot::Sender<Result<Report, Refusal>>),
     /// Any other input of the controller.
@@ -217,14 +217,14 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let params = Params { dry_run: dry, offline_cores, ..params };
     let dry = params.dry_run.is_some();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let doors = runtime.block_on(http::bind(&place.listen, tls.as_ref()))?;
+    let listeners = runtime.block_on(http::bind(&place.listen, tls.as_ref()))?;
     let at = clock::now();
     let recorder = place
         .record_dir
         .as_deref()
         .map(|dir| Recorder::start(dir, "agent", at, params.clone(), found.clone(), &faults))
         .transpose()?;
-    let keeper = Keeper::start(memory_path, "memory", faults.clone())?;
+    let keeper = StateWriter::start(memory_path, "memory", faults.clone())?;
     let mut bmcs = Bmcs::new(&config.redfish);
     let meter = sampler::meter(&config.meter, &root, &mut bmcs)?;
 
@@ -243,23 +243,23 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let (vms, vm_set) = Vms::start(&root, &domains, asked, binders, journal, originals, floating)?;
     let (killable, notes) = (vms.killable(), vms.notes());
     let vms = Arc::new(Mutex::new(vms));
-    let (letters, inbox) = mpsc::channel();
-    let killer = Killer::start(&root, killable, Arc::clone(&vms), letters.clone())?;
+    let (messages, inbox) = mpsc::channel();
+    let killer = Killer::start(&root, killable, Arc::clone(&vms), messages.clone())?;
     // Fails only when the control thread has ended.
-    let _ = letters.send(Letter::Input(Input::Vms(vm_set)));
+    let _ = messages.send(Message::Input(Input::Vms(vm_set)));
     let (settle, of_vms) = (config.settle, Arc::clone(&vms));
-    let sensors = sampler::start(&config.meter, meter, settle, &root, of_vms, letters.clone())?;
-    discovery::start(config.groups.rescan, Arc::clone(&vms), letters.clone())?;
+    let sensors = sampler::start(&config.meter, meter, settle, &root, of_vms, messages.clone())?;
+    discovery::start(config.groups.rescan, Arc::clone(&vms), messages.clone())?;
     let no_rapl = match config.policy {
-        Policy::Predictive => fast::start(config, &root, Arc::clone(&vms), letters.clone())?,
+        Policy::Predictive => fast::start(config, &root, Arc::clone(&vms), messages.clone())?,
         _ => None,
     };
     let snapshot = Arc::new(Snapshot::<AgentStatus>::default());
     let machine = Agent::new(params, found, at);
-    let cores = Cores::start(cpufreq, &root, Arc::clone(&vms), letters.clone())?;
-    let quotas = quota::Worker::start(quotas, letters.clone())?;
-    let limit = limit.map(|limit| limit::Worker::start(limit, letters.clone())).transpose()?;
-    let hand = AgentHand {
+    let cores = Cores::start(cpufreq, &root, Arc::clone(&vms), messages.clone())?;
+    let quotas = quota::Worker::start(quotas, messages.clone())?;
+    let limit = limit.map(|limit| limit::Worker::start(limit, messages.clone())).transpose()?;
+    let hand = AgentEffects {
         cores,
         quotas,
         limit,
@@ -275,7 +275,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let realtime = config.place.realtime;
     let control = control::start(realtime, machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
     // Until the end of this function; then what is under way is written down.
-    let _usage = usage::start(config, Arc::clone(&vms), Arc::clone(&snapshot), letters.clone())?;
+    let _usage = usage::start(config, Arc::clone(&vms), Arc::clone(&snapshot), messages.clone())?;
 
     tracing::info!(
         listen = ?place.listen,
@@ -290,21 +290,21 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     if waits_for_room {
         start_anew_when_there_is_room(place.state_dir.clone())?;
     }
-    let gate = Gate::new(Some(config.chassis.clone()), place.serves_tls());
-    let gate = Arc::new(gate.with_allowed_hosts(&place.allowed_hosts));
+    let access = AccessPolicy::new(Some(config.chassis.clone()), place.serves_tls());
+    let access = Arc::new(access.with_allowed_hosts(&place.allowed_hosts));
     let api = api::Api {
-        letters: letters.clone(),
+        messages: messages.clone(),
         snapshot,
         events,
         vms: Arc::clone(&vms),
         faults,
         tls,
-        gate: Arc::clone(&gate),
+        access: Arc::clone(&access),
     };
     let seen = Arc::clone(&api.snapshot);
     let leave = async || {
         // Sending fails only when the control thread has ended, and then nothing waits.
-        let _ = letters.send(Letter::Input(Input::Leave));
+        let _ = messages.send(Message::Input(Input::Leave));
         tokio::time::sleep(LEAVE_WITHIN).await;
         let lifted = |status: Arc<AgentStatus>| {
             let Report { min_khz, min_share_percent, server_limit, .. } = status.report;
@@ -317,10 +317,15 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         };
         // What could not be lifted is tried once more below, and named if that fails too.
         let _ = tokio::time::timeout(LEAVE_WITHIN, waiting).await;
-        let _ = letters.send(Letter::Stop);
+        let _ = messages.send(Message::Stop);
     };
-    let hand =
-        runtime.block_on(ballast_runtime::serve(doors, api::routes(api), gate, control, leave))?;
+    let hand = runtime.block_on(ballast_runtime::serve(
+        listeners,
+        api::routes(api),
+        access,
+        control,
+        leave,
+    ))?;
     shutdown_deadline.set(RESTORE_WITHIN);
     // All, whatever comes of the first.
     let cores = hand.restore();

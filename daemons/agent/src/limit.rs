@@ -17,7 +17,7 @@ use ballast_hw::powercap::LimitOriginal;
 use ballast_hw::{CapSpec, MatchSpec, PowerCap, RaplCap, Root};
 use ballast_types::{ActionId, Cap, CapError, Watts};
 
-use super::Letter;
+use super::Message;
 use crate::config::LimitBy;
 use ballast_runtime::caps::{Kept, Limiter};
 
@@ -215,7 +215,7 @@ impl Worker {
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub(super) fn start(limit: Found, letters: Sender<Letter>) -> std::io::Result<Self> {
+    pub(super) fn start(limit: Found, messages: Sender<Message>) -> std::io::Result<Self> {
         let Found { mut limiter, packages_only, .. } = limit;
         let (orders, inbox) = mpsc::channel::<(ActionId, Option<Watts>)>();
         let thread = thread::Builder::new().name("limit".into()).spawn(move || {
@@ -227,7 +227,7 @@ impl Worker {
                     None => limiter.put_back(),
                 };
                 let result = done.map_err(|error| refused(&error));
-                if letters.send(Letter::Input(Input::Applied { id, result })).is_err() {
+                if messages.send(Message::Input(Input::Applied { id, result })).is_err() {
                     break;
                 }
             }

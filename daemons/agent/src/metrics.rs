@@ -11,7 +11,7 @@ use prometheus_client::registry::{Registry, Unit};
 pub(crate) fn agent(status: &AgentStatus, refusals: &Refusals, faults: &DiskFaults) -> String {
     use AgentState::{Blind, Boot, Recovering, Shedding, Throttled, Uncapped};
     let mut scrape = Scrape(Registry::with_prefix("ballast_agent"));
-    scrape.door(refusals, status.tls.as_ref());
+    scrape.listener(refusals, status.tls.as_ref());
     scrape.disk(faults);
     let Report { power_w, cap_w, sheddable_w, restorable_w, low_cores, .. } = status.report;
     scrape.gauge("power", "The server's draw", watts(), power_w.map(|w| w.as_f64()));

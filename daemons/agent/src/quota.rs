@@ -17,8 +17,8 @@ use ballast_agent_core::{ActuatorError, Input};
 use ballast_hw::Bandwidth;
 use ballast_types::{ActionId, VmId};
 
-use super::Letter;
-use super::hand::refused;
+use super::Message;
+use super::effects::refused;
 use ballast_runtime::lock;
 
 /// The bandwidth of every VM, for all who have to do with it.
@@ -63,7 +63,7 @@ impl Worker {
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub(super) fn start(quotas: Arc<Quotas>, letters: Sender<Letter>) -> io::Result<Self> {
+    pub(super) fn start(quotas: Arc<Quotas>, messages: Sender<Message>) -> io::Result<Self> {
         let (orders, inbox) = mpsc::channel();
         let of_thread = Arc::clone(&quotas);
         let thread = thread::Builder::new().name("quotas".into()).spawn(move || {
@@ -74,7 +74,7 @@ impl Worker {
                     None => bandwidth.release(&vm),
                 });
                 let result = done.map_err(|error| refused(&error));
-                if letters.send(Letter::Input(Input::Applied { id, result })).is_err() {
+                if messages.send(Message::Input(Input::Applied { id, result })).is_err() {
                     break;
                 }
             }
@@ -157,9 +157,9 @@ mod tests {
         let file = folder.path().join("sys/fs/cgroup").join(name).join("cpu.max");
         fs::read_to_string(file).unwrap().trim().to_owned()
     }
-    fn answer(inbox: &Receiver<Letter>) -> (u64, Result<(), ActuatorError>) {
+    fn answer(inbox: &Receiver<Message>) -> (u64, Result<(), ActuatorError>) {
         match inbox.recv_timeout(WAIT).unwrap() {
-            Letter::Input(Input::Applied { id, result }) => (id.0, result),
+            Message::Input(Input::Applied { id, result }) => (id.0, result),
             _ => panic!("no answer"),
         }
     }
@@ -183,8 +183,8 @@ mod tests {
     #[test]
     fn orders_are_obeyed_and_all_is_put_back() {
         let (folder, bandwidth) = server(&["a", "b"]);
-        let (letters, inbox) = mpsc::channel();
-        let worker = Worker::start(Quotas::new(bandwidth), letters).unwrap();
+        let (messages, inbox) = mpsc::channel();
+        let worker = Worker::start(Quotas::new(bandwidth), messages).unwrap();
         worker.order(ActionId(1), vm("a"), Some(2000)).unwrap();
         assert_eq!(answer(&inbox), (1, Ok(())));
         assert_eq!(quota(&folder, "a"), "40000 20000");
@@ -204,8 +204,8 @@ mod tests {
     fn nobody_waits_for_a_lock_that_is_held_while_systemd_answers() {
         let (folder, bandwidth) = server(&["a"]);
         let quotas = Quotas::new(bandwidth);
-        let (letters, inbox) = mpsc::channel();
-        let worker = Worker::start(Arc::clone(&quotas), letters).unwrap();
+        let (messages, inbox) = mpsc::channel();
+        let worker = Worker::start(Arc::clone(&quotas), messages).unwrap();
         let (held, hold) = (mpsc::channel(), mpsc::channel::<()>());
         let slow = {
             let quotas = Arc::clone(&quotas);

@@ -17,7 +17,7 @@ use ballast_hw::powercap::Energy;
 use ballast_hw::{HwmonSensor, MatchSpec, PowerMeter, RaplMeter, RaplSensor, Root, SensorError};
 use ballast_types::{Instant, Watts};
 
-use super::Letter;
+use super::Message;
 use super::dcmi::DcmiMeter;
 use super::vms::Vms;
 use crate::config::{MeterConfig, MeterSource};
@@ -29,9 +29,9 @@ use ballast_runtime::sensors::Gauge;
 /// What the server draws beside its packages: learnt from the meter and RAPL together.
 ///
 /// Both are smoothed over about three seconds, because they lag differently.
-pub(super) struct Rest(AtomicI64);
+pub(super) struct NonCpuPower(AtomicI64);
 
-impl Rest {
+impl NonCpuPower {
     const UNKNOWN: i64 = i64::MIN;
 
     /// The newest estimate; `None` before the first.
@@ -51,7 +51,7 @@ impl Rest {
 /// What the hand and operators get of the sensors.
 pub(super) struct Sensors {
     /// What the server draws beside its packages.
-    pub(super) rest: Arc<Rest>,
+    pub(super) rest: Arc<NonCpuPower>,
     /// Every sensor.
     pub(super) gauges: Vec<Gauge>,
 }
@@ -91,7 +91,7 @@ pub(super) fn start(
     settle: Duration,
     root: &Root,
     vms: Arc<Mutex<Vms>>,
-    letters: Sender<Letter>,
+    messages: Sender<Message>,
 ) -> anyhow::Result<Sensors> {
     let gauge = Gauge::new(config.name(), config.deadline);
     let fused = config
@@ -105,7 +105,7 @@ pub(super) fn start(
         settle,
         fused: fused.clone(),
         newest: Arc::clone(&newest),
-        letters: letters.clone(),
+        messages: messages.clone(),
     };
     clock::every("meter", config.read_period(), move || reader.read())?;
 
@@ -117,7 +117,7 @@ pub(super) fn start(
         gauges.push(gauge.clone());
         Windows { fused, rapl: None, from: None, gauge }
     });
-    let rest = Arc::new(Rest(AtomicI64::new(Rest::UNKNOWN)));
+    let rest = Arc::new(NonCpuPower(AtomicI64::new(NonCpuPower::UNKNOWN)));
     let mut sampler = Sampler {
         root: root.clone(),
         max: config.max,
@@ -127,7 +127,7 @@ pub(super) fn start(
         rest: Arc::clone(&rest),
         gauge,
         vms,
-        letters,
+        messages,
     };
     clock::every("sampler", config.sample, move || sampler.sample())?;
     Ok(Sensors { rest, gauges })
@@ -141,7 +141,7 @@ struct Reader {
     settle: Duration,
     fused: Option<Arc<Mutex<Fused>>>,
     newest: Newest,
-    letters: Sender<Letter>,
+    messages: Sender<Message>,
 }
 
 impl Reader {
@@ -176,7 +176,7 @@ impl Reader {
                 if let Reading::Sample { watts, .. } = reading {
                     *lock(&self.newest) = Some(watts);
                 }
-                self.letters.send(Letter::Input(Input::Power(reading))).is_ok()
+                self.messages.send(Message::Input(Input::Power(reading))).is_ok()
             }
         }
     }
@@ -249,10 +249,10 @@ struct Sampler {
     packages: Option<RaplMeter>,
     fused: Option<Windows>,
     newest: Newest,
-    rest: Arc<Rest>,
+    rest: Arc<NonCpuPower>,
     gauge: Gauge,
     vms: Arc<Mutex<Vms>>,
-    letters: Sender<Letter>,
+    messages: Sender<Message>,
 }
 
 impl Sampler {
@@ -281,7 +281,7 @@ impl Sampler {
         }
         // While cores are being moved there is no usage: the meter must not wait for that.
         let usage = self.vms.try_lock().map(|mut vms| vms.usage(now)).unwrap_or_default();
-        let send = |input| self.letters.send(Letter::Input(input)).is_ok();
+        let send = |input| self.messages.send(Message::Input(input)).is_ok();
         send(Input::Usage(usage)) && reading.is_none_or(|reading| send(Input::Power(reading)))
     }
 }

@@ -22,7 +22,7 @@ use crate::metrics;
 use ballast_runtime::clock;
 use ballast_runtime::control::Snapshot;
 use ballast_runtime::events::Events;
-use ballast_runtime::http::{self, Caller, Gate, Health, Refused, Right, only};
+use ballast_runtime::http::{self, AccessPolicy, Caller, Health, Refused, Right, only};
 use ballast_runtime::lock;
 use ballast_runtime::state::DiskFaults;
 use ballast_runtime::tls::Tls;
@@ -59,7 +59,7 @@ pub(super) struct Api {
     /// The manager's certificate, if it has one.
     pub tls: Option<Arc<Tls>>,
     /// Who may do what.
-    pub gate: Arc<Gate>,
+    pub access: Arc<AccessPolicy>,
 }
 
 impl Api {
@@ -141,7 +141,7 @@ impl Health for Api {
 
 /// Every path that a chassis manager serves.
 pub(super) fn routes(api: Api) -> Router {
-    let gate = Arc::clone(&api.gate);
+    let access = Arc::clone(&api.access);
     let routes = http::health_routes()
         .route("/v1/status", get(status))
         .route("/v1/events", get(async |State(api): State<Api>| http::event_stream(&api.events)))
@@ -152,7 +152,7 @@ pub(super) fn routes(api: Api) -> Router {
         .route("/v1/power", only(Right::ReportPower, post(power)))
         .route("/metrics", get(scrape))
         .with_state(api);
-    http::guarded(routes, gate)
+    http::guarded(routes, access)
 }
 
 async fn status(State(api): State<Api>) -> Result<Response, Refused> {
@@ -160,7 +160,11 @@ async fn status(State(api): State<Api>) -> Result<Response, Refused> {
 }
 
 async fn scrape(State(api): State<Api>) -> Result<Response, Refused> {
-    Ok(http::metrics_text(metrics::chassis(&api.status()?, &api.gate.bounds.refusals, &api.faults)))
+    Ok(http::metrics_text(metrics::chassis(
+        &api.status()?,
+        &api.access.bounds.refusals,
+        &api.faults,
+    )))
 }
 
 /// Takes a reading of the chassis's draw from outside.
@@ -322,7 +326,7 @@ mod tests {
     use ballast_types::{ChassisId, ServerId};
     use tower::ServiceExt as _;
 
-    use super::super::Letter;
+    use super::super::Message;
     use super::*;
     use crate::config::PowerInputConfig;
 
@@ -402,7 +406,7 @@ mod tests {
 
         let snapshot = Arc::clone(&api.snapshot);
         let obeys = std::thread::spawn(move || {
-            let Ok(Letter::Input(Input::Budget(budget))) = inbox.recv() else {
+            let Ok(Message::Input(Input::Budget(budget))) = inbox.recv() else {
                 panic!("no budget")
             };
             snapshot.set(status(budget.unwrap(), 1850), clock::now());
@@ -479,17 +483,17 @@ mod tests {
     }
 
     /// An API whose manager draws this much, and what arrives at its control thread.
-    fn working(power: i64) -> (Api, mpsc::Receiver<Letter>) {
-        let (letters, inbox) = mpsc::channel();
+    fn working(power: i64) -> (Api, mpsc::Receiver<Message>) {
+        let (messages, inbox) = mpsc::channel();
         let written = Arc::new(AtomicBool::new(true));
-        let api = Api { orders: orders(letters), ledger_written: written, ..api() };
+        let api = Api { orders: orders(messages), ledger_written: written, ..api() };
         api.snapshot.set(status(Watts::from_whole(2450), power), clock::now());
         (api, inbox)
     }
 
-    fn orders(letters: Sender<Letter>) -> Arc<BudgetOrders> {
+    fn orders(messages: Sender<Message>) -> Arc<BudgetOrders> {
         let folder = std::path::Path::new("/nonexistent");
-        Arc::new(BudgetOrders::open(folder, &Ledger::default(), letters, true).unwrap())
+        Arc::new(BudgetOrders::open(folder, &Ledger::default(), messages, true).unwrap())
     }
 
     fn api() -> Api {
@@ -503,7 +507,7 @@ mod tests {
             idle: Watts::from_whole(1344),
             faults: DiskFaults::default(),
             tls: None,
-            gate: Arc::new(Gate::new(None, false)),
+            access: Arc::new(AccessPolicy::new(None, false)),
         }
     }
 

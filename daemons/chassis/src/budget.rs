@@ -15,7 +15,7 @@ use ballast_chassis_core::{Input, Ledger};
 use ballast_types::Watts;
 use serde::{Deserialize, Serialize};
 
-use super::Letter;
+use super::Message;
 use ballast_runtime::{clock, lock, state};
 
 /// Between two looks at whether the time is over.
@@ -64,7 +64,7 @@ pub(super) enum Unordered {
 
 /// Where budgets are ordered, one at a time.
 pub(super) struct BudgetOrders {
-    letters: Sender<Letter>,
+    messages: Sender<Message>,
     /// `None` in a dry run, which leaves its folder alone.
     path: Option<PathBuf>,
     /// Held for an order, and as long as the disk takes for it.
@@ -81,13 +81,13 @@ impl BudgetOrders {
     pub(super) fn open(
         folder: &Path,
         ledger: &Ledger,
-        letters: Sender<Letter>,
+        messages: Sender<Message>,
         dry: bool,
     ) -> io::Result<Self> {
         let path = folder.join("budget-end.json");
         let end = state::read::<Ends>(&path)?.and_then(|ends| ends.of(ledger.budget_w));
         let path = (!dry).then_some(path);
-        Ok(Self { letters, path, order: Mutex::default(), end: Mutex::new(end) })
+        Ok(Self { messages, path, order: Mutex::default(), end: Mutex::new(end) })
     }
 
     /// Orders a lower budget, until then or until somebody takes it back.
@@ -148,8 +148,8 @@ impl BudgetOrders {
     }
 
     fn send(&self, budget: Option<Watts>) -> Result<(), Unordered> {
-        let order = Letter::Input(Input::Budget(budget));
-        self.letters.send(order).map_err(|_| Unordered::Stopping)
+        let order = Message::Input(Input::Budget(budget));
+        self.messages.send(order).map_err(|_| Unordered::Stopping)
     }
 }
 
@@ -182,14 +182,14 @@ mod tests {
     const LOWER: Watts = Watts::from_whole(2300);
 
     /// After a start with this budget in the ledger.
-    fn start(folder: &Path, budget_w: Option<Watts>) -> (BudgetOrders, Receiver<Letter>) {
-        let (letters, inbox) = mpsc::channel();
+    fn start(folder: &Path, budget_w: Option<Watts>) -> (BudgetOrders, Receiver<Message>) {
+        let (messages, inbox) = mpsc::channel();
         let ledger = Ledger { budget_w, ..Ledger::default() };
-        (BudgetOrders::open(folder, &ledger, letters, false).unwrap(), inbox)
+        (BudgetOrders::open(folder, &ledger, messages, false).unwrap(), inbox)
     }
-    fn ordered(inbox: &Receiver<Letter>) -> Vec<Option<Watts>> {
-        let budget = |letter| match letter {
-            Letter::Input(Input::Budget(budget)) => budget,
+    fn ordered(inbox: &Receiver<Message>) -> Vec<Option<Watts>> {
+        let budget = |message| match message {
+            Message::Input(Input::Budget(budget)) => budget,
             _ => panic!("no budget"),
         };
         inbox.try_iter().map(budget).collect()
@@ -289,8 +289,8 @@ mod tests {
     #[test]
     fn a_dry_run_writes_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let (letters, _inbox) = mpsc::channel();
-        let orders = BudgetOrders::open(folder.path(), &Ledger::default(), letters, true).unwrap();
+        let (messages, _inbox) = mpsc::channel();
+        let orders = BudgetOrders::open(folder.path(), &Ledger::default(), messages, true).unwrap();
         orders.lower(LOWER, Some(1000)).unwrap();
         assert_eq!(orders.until(), Some(1000));
         assert_eq!(folder.path().read_dir().unwrap().count(), 0);

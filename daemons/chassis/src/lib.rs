@@ -27,9 +27,9 @@ use ballast_types::{Instance, Instant, ServerId};
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{ChassisConfig, PowerInputConfig, SupplyConfig, SupplySource};
-use ballast_runtime::control::{self, Hand, Snapshot};
+use ballast_runtime::control::{self, Effects, Snapshot};
 use ballast_runtime::events::Events;
-use ballast_runtime::http::{self, Gate};
+use ballast_runtime::http::{self, AccessPolicy};
 use ballast_runtime::recorder::Recorder;
 use ballast_runtime::redfish::Bmcs;
 use ballast_runtime::sensors::Gauge;
@@ -99,7 +99,7 @@ pub fn main(args: &ChassisArgs) -> ExitCode {
 }
 
 /// What arrives at the control thread.
-pub enum Letter {
+pub enum Message {
     /// An input of the controller.
     Input(Input),
     /// The order to stop.
@@ -134,22 +134,23 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     let params = Params { instance: draw_instance()?, ..params };
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (letters, inbox) = mpsc::channel();
+    let (messages, inbox) = mpsc::channel();
     let events = Events::default();
     let faults = DiskFaults::new(events.clone());
     let snapshot = Arc::new(Snapshot::<ChassisStatus>::default());
-    let orders = BudgetOrders::open(&place.state_dir, &ledger, letters.clone(), config.dry_run)?;
+    let orders = BudgetOrders::open(&place.state_dir, &ledger, messages.clone(), config.dry_run)?;
     let orders = Arc::new(orders);
 
     // Everything that can fail to start does so before the first message is sent.
-    let doors = runtime.block_on(http::bind(&place.listen, tls.as_ref()))?;
+    let listeners = runtime.block_on(http::bind(&place.listen, tls.as_ref()))?;
     let mut outboxes = BTreeMap::new();
     for server in &config.servers {
-        let (letters, id) = (letters.clone(), server.id.clone());
-        let line = sender::Line::new(&server.url, &server.id, tls.clone())?;
+        let (messages, id) = (messages.clone(), server.id.clone());
+        let line = sender::Link::new(&server.url, &server.id, tls.clone())?;
         let (outbox, task) = sender::carry(line, move |seq, answer| {
             // Fails only when the control thread has ended.
-            let _ = letters.send(Letter::Input(Input::Answer { server: id.clone(), seq, answer }));
+            let _ =
+                messages.send(Message::Input(Input::Answer { server: id.clone(), seq, answer }));
         });
         outboxes.insert(server.id.clone(), outbox);
         runtime.spawn(task);
@@ -175,9 +176,9 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         power_input.clone(),
         config.params.poll_period,
         config.params.sensor_refresh,
-        letters.clone(),
+        messages.clone(),
     )?;
-    let caps = out_of_band.start(&letters)?;
+    let caps = out_of_band.start(&messages)?;
 
     let at = clock::now();
     let recorder = place
@@ -190,7 +191,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     let ledger_written = Arc::clone(&written);
     let (events_out, dry) = (events.clone(), config.dry_run);
     let gauges = polling.gauges;
-    let hand = ChassisHand {
+    let hand = ChassisEffects {
         outboxes,
         caps,
         ledger_path,
@@ -214,8 +215,9 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     if let Some(tls) = &tls {
         tls.watch(events.clone())?;
     }
-    let gate = Gate::new(None, place.serves_tls()).with_allowed_hosts(&place.allowed_hosts);
-    let gate = Arc::new(gate);
+    let access =
+        AccessPolicy::new(None, place.serves_tls()).with_allowed_hosts(&place.allowed_hosts);
+    let access = Arc::new(access);
     Arc::clone(&orders).watch()?;
     let api = api::Api {
         orders,
@@ -227,12 +229,12 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         idle: config.servers.iter().map(|server| server.idle).sum(),
         faults,
         tls,
-        gate: Arc::clone(&gate),
+        access: Arc::clone(&access),
     };
     let seen = Arc::clone(&api.snapshot);
     let leave = async || {
         // Sending fails only when the control thread has ended, and then nothing waits.
-        let _ = letters.send(Letter::Input(Input::Leave));
+        let _ = messages.send(Message::Input(Input::Leave));
         let lifted = || {
             let capped = |status: Arc<ChassisStatus>| {
                 status.servers.iter().any(|server| server.out_of_band_w.is_some())
@@ -255,14 +257,20 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
                 );
             }
         }
-        let _ = letters.send(Letter::Stop);
+        let _ = messages.send(Message::Stop);
     };
-    runtime.block_on(ballast_runtime::serve(doors, api::routes(api), gate, control, leave))?;
+    runtime.block_on(ballast_runtime::serve(
+        listeners,
+        api::routes(api),
+        access,
+        control,
+        leave,
+    ))?;
     Ok(())
 }
 
 /// Does what the controller wants.
-struct ChassisHand {
+struct ChassisEffects {
     outboxes: BTreeMap<ServerId, sender::Outbox>,
     caps: Orders,
     ledger_path: PathBuf,
@@ -278,7 +286,7 @@ struct ChassisHand {
     dry: bool,
 }
 
-impl ChassisHand {
+impl ChassisEffects {
     /// Puts the ledger on disk. Protection goes on without it: what cannot be written is an alarm, and tried again.
     fn write(&mut self, ledger: Ledger, now: Instant) {
         let failed = state::write(&self.ledger_path, &ledger).err();
@@ -288,18 +296,18 @@ impl ChassisHand {
     }
 }
 
-impl Hand<Chassis> for ChassisHand {
-    type Letter = Letter;
+impl Effects<Chassis> for ChassisEffects {
+    type Message = Message;
     type Status = ChassisStatus;
 
-    fn open(&mut self, letter: Letter) -> Option<Input> {
+    fn open(&mut self, message: Message) -> Option<Input> {
         let now = clock::now();
         if let Some((ledger, _)) = self.unwritten.take_if(|(_, at)| now >= *at) {
             self.write(ledger, now);
         }
-        match letter {
-            Letter::Input(input) => Some(input),
-            Letter::Stop => None,
+        match message {
+            Message::Input(input) => Some(input),
+            Message::Stop => None,
         }
     }
 

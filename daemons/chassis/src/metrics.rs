@@ -10,7 +10,7 @@ use prometheus_client::registry::{Registry, Unit};
 pub(crate) fn chassis(status: &ChassisStatus, refusals: &Refusals, faults: &DiskFaults) -> String {
     use ChassisState::{Alerting, Blind, Boot, Fenced, Normal, OutOfBand};
     let mut scrape = Scrape(Registry::with_prefix("ballast_chassis"));
-    scrape.door(refusals, status.tls.as_ref());
+    scrape.listener(refusals, status.tls.as_ref());
     scrape.disk(faults);
     scrape.gauge("power", "The chassis's draw", watts(), status.power_w.map(|w| w.as_f64()));
     let help = "What the servers' fresh reports add up to";

@@ -25,7 +25,7 @@ use ballast_hw::{CapSpec, PowerCap, PowerCapState, Root};
 use ballast_types::wire::{ChassisState, ChassisStatus};
 use ballast_types::{ActionId, Cap, CapError, ServerId, Watts};
 
-use super::Letter;
+use super::Message;
 use ballast_runtime::caps::{Kept, Limiter};
 use ballast_runtime::config::RedfishConfig;
 
@@ -166,7 +166,7 @@ impl OutOfBand {
     ///
     /// # Errors
     /// When a thread cannot be started.
-    pub(super) fn start(self, letters: &Sender<Letter>) -> anyhow::Result<Orders> {
+    pub(super) fn start(self, messages: &Sender<Message>) -> anyhow::Result<Orders> {
         let mut orders = Orders { inboxes: BTreeMap::new(), threads: vec![], alarms: vec![] };
         for way in self.ways {
             let problem = way.limiter.problem().map(|why| format!("server {}: {why}", way.server));
@@ -174,9 +174,9 @@ impl OutOfBand {
             let (sender, inbox) = mpsc::channel();
             let inbox_of = (sender, Arc::clone(&way.adopts));
             orders.inboxes.insert(way.server.clone(), inbox_of);
-            let letters = letters.clone();
+            let messages = messages.clone();
             let name = format!("cap {}", way.server);
-            let work = move || way.work(&inbox, &letters);
+            let work = move || way.work(&inbox, &messages);
             orders.threads.push(thread::Builder::new().name(name).spawn(work)?);
         }
         Ok(orders)
@@ -235,8 +235,8 @@ impl Way {
         }
     }
 
-    fn work(mut self, inbox: &Receiver<Order>, letters: &Sender<Letter>) {
-        let send = |input| letters.send(Letter::Input(input)).is_ok();
+    fn work(mut self, inbox: &Receiver<Order>, messages: &Sender<Message>) {
+        let send = |input| messages.send(Message::Input(input)).is_ok();
         // What is there before anything is ordered is somebody's own.
         self.look_at_first();
         loop {

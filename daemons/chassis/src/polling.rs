@@ -20,7 +20,7 @@ use ballast_chassis_core::{Input, Poll};
 use ballast_hw::SupplyMeter;
 use ballast_types::{Instant, Supply, SupplyState};
 
-use super::Letter;
+use super::Message;
 use super::power_input::PowerInput;
 use ballast_runtime::clock;
 use ballast_runtime::lock;
@@ -65,7 +65,7 @@ struct Poller {
     outside: Option<Arc<Mutex<PowerInput>>>,
     words: Receiver<Word>,
     period: Duration,
-    letters: Sender<Letter>,
+    messages: Sender<Message>,
     /// When the newest value was produced.
     taken_at: Instant,
 }
@@ -81,7 +81,7 @@ impl Polling {
         outside: Option<Arc<Mutex<PowerInput>>>,
         period: Duration,
         refresh: Duration,
-        letters: Sender<Letter>,
+        messages: Sender<Message>,
     ) -> io::Result<Self> {
         let (words, inbox) = mpsc::channel();
         let (mut workers, mut gauges) = (vec![], vec![]);
@@ -94,7 +94,7 @@ impl Polling {
             gauges.push(lock(outside).gauge());
         }
         let taken_at = Instant::ZERO;
-        let mut poller = Poller { workers, outside, words: inbox, period, letters, taken_at };
+        let mut poller = Poller { workers, outside, words: inbox, period, messages, taken_at };
         thread::Builder::new().name("supplies".into()).spawn(move || while poller.poll() {})?;
         Ok(Self { words, gauges })
     }
@@ -192,7 +192,7 @@ impl Poller {
         // Where nothing could be read there is no value with a time of its own.
         let nothing = supplies.iter().all(|supply| supply.state == SupplyState::Unknown);
         let poll = Poll { supplies, taken_at: if nothing { now } else { self.taken_at } };
-        self.letters.send(Letter::Input(Input::Psu(poll))).is_ok()
+        self.messages.send(Message::Input(Input::Psu(poll))).is_ok()
     }
 }
 
@@ -225,9 +225,9 @@ mod tests {
         }
     }
 
-    fn next(letters: &Receiver<Letter>) -> Poll {
-        match letters.recv_timeout(Duration::from_secs(30)) {
-            Ok(Letter::Input(Input::Psu(poll))) => poll,
+    fn next(messages: &Receiver<Message>) -> Poll {
+        match messages.recv_timeout(Duration::from_secs(30)) {
+            Ok(Message::Input(Input::Psu(poll))) => poll,
             _ => panic!("no poll"),
         }
     }
@@ -235,11 +235,11 @@ mod tests {
     #[test]
     fn a_supply_that_hangs_is_missing_and_delays_no_other() {
         let (free, held) = mpsc::channel();
-        let (letters, inbox) = mpsc::channel();
+        let (messages, inbox) = mpsc::channel();
         let supplies =
             vec![SupplyMeter::new("held", Held(held)), SupplyMeter::new("prompt", Prompt(500))];
         let period = Duration::from_millis(50);
-        let polling = Polling::start(supplies, None, period, period, letters).unwrap();
+        let polling = Polling::start(supplies, None, period, period, messages).unwrap();
         let mut newest = Watts::ZERO;
         // A busy machine may let it answer too late for some polls.
         let mut seen = 0;
@@ -271,10 +271,10 @@ mod tests {
     #[test]
     fn a_late_answer_alone_is_as_old_as_the_question() {
         let (free, held) = mpsc::channel();
-        let (letters, inbox) = mpsc::channel();
+        let (messages, inbox) = mpsc::channel();
         let supplies = vec![SupplyMeter::new("held", Held(held))];
         let period = Duration::from_millis(50);
-        let _polling = Polling::start(supplies, None, period, period, letters).unwrap();
+        let _polling = Polling::start(supplies, None, period, period, messages).unwrap();
         (0..2).for_each(|_| drop(next(&inbox)));
         let before = clock::now();
         free.send(250).unwrap();

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::PowerInputConfig;
 use ballast_runtime::sensors::Gauge;
-use ballast_runtime::state::{self, DiskFaults, Keeper};
+use ballast_runtime::state::{self, DiskFaults, StateWriter};
 
 /// Earlier boots of the source that are remembered: their messages may still be on the way.
 const RETIRED: usize = 16;
@@ -81,7 +81,7 @@ pub(super) struct PowerInput {
 /// Where it is remembered.
 struct Keeping {
     host_boot: BootId,
-    keeper: Keeper<Remembered>,
+    keeper: StateWriter<Remembered>,
     /// When, and of which boot of the source, it was last written.
     written: Option<(Instant, BootId)>,
 }
@@ -166,7 +166,7 @@ impl PowerInput {
         if let Some(was) = state::read::<Remembered>(&path)? {
             self.go_on(was, &host_boot, now);
         }
-        let keeper = Keeper::start(path, "power-input", faults)?;
+        let keeper = StateWriter::start(path, "power-input", faults)?;
         self.keeping = Some(Keeping { host_boot, keeper, written: None });
         Ok(self)
     }

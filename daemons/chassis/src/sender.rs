@@ -24,7 +24,7 @@ const ANSWER_BYTES_MAX: u64 = 64 << 10;
 pub type Outbox = watch::Sender<Option<Alert>>;
 
 /// The line to one agent: where it is, who it must be, and the connection.
-pub struct Line {
+pub struct Link {
     url: String,
     agent: Role,
     tls: Option<Arc<Tls>>,
@@ -36,7 +36,7 @@ pub struct Line {
     shown: bool,
 }
 
-impl Line {
+impl Link {
     /// The line to the agent of `server` at `url`. Over https it must show that server's certificate.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ fn client(tls: Option<&Tls>, agent: &Role, pass: Option<&str>) -> reqwest::Resul
 ///
 /// It ends when the outbox is dropped.
 pub fn carry(
-    mut line: Line,
+    mut line: Link,
     deliver: impl Fn(Seq, Answer) + Send + 'static,
 ) -> (Outbox, impl Future<Output = ()> + Send + 'static) {
     let (outbox, mut inbox) = watch::channel(None::<Alert>);

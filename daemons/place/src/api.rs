@@ -21,15 +21,15 @@ use serde::Serialize;
 use super::ask::Question;
 use super::counters::count;
 use super::fault::Fault;
+use super::inventory::DurableInventory;
 use super::predictor::{self, Loaded, Predictor};
-use super::stock::Stock;
 use super::wanted::{Known, Wanted};
 use super::{Counters, hosts, placing, since};
 use crate::config::HostFile;
 use crate::kubernetes::{self, Kube};
 use crate::metrics;
 use ballast_runtime::events::Events;
-use ballast_runtime::http::{self, Gate, Health, Refused};
+use ballast_runtime::http::{self, AccessPolicy, Health, Refused};
 use ballast_runtime::lock;
 use ballast_runtime::tls::Tls;
 
@@ -50,7 +50,7 @@ pub(super) struct Api {
     /// When the model's file was last looked at.
     pub(super) looked: Arc<Mutex<ballast_types::Instant>>,
     /// Hosts and VMs.
-    pub(super) stock: Arc<Stock>,
+    pub(super) stock: Arc<DurableInventory>,
     /// The file that says which hosts there are, if one does.
     pub(super) hosts: Option<Arc<Mutex<HostFile>>>,
     /// Why it is not in force as it is now, if it is not.
@@ -64,7 +64,7 @@ pub(super) struct Api {
     /// The daemon's certificate, if it has one.
     pub(super) tls: Option<Arc<Tls>>,
     /// Who may do what.
-    pub(super) gate: Arc<Gate>,
+    pub(super) access: Arc<AccessPolicy>,
 }
 
 impl Api {
@@ -201,7 +201,7 @@ impl Health for Api {
 
 /// Every path that a placement daemon serves.
 pub(super) fn routes(api: Api) -> Router {
-    let gate = Arc::clone(&api.gate);
+    let access = Arc::clone(&api.access);
     let extender = api.kube.clone().map(kubernetes::routes);
     let routes = http::health_routes()
         .route("/v1/predict", post(predict))
@@ -212,7 +212,7 @@ pub(super) fn routes(api: Api) -> Router {
         .merge(hosts::routes())
         .with_state(api)
         .merge(extender.unwrap_or_default());
-    http::guarded(routes, gate)
+    http::guarded(routes, access)
 }
 
 async fn scrape(State(api): State<Api>) -> Response {
@@ -221,7 +221,7 @@ async fn scrape(State(api): State<Api>) -> Response {
         &api.status(),
         &api.counters,
         kube,
-        &api.gate.bounds.refusals,
+        &api.access.bounds.refusals,
     ))
 }
 
@@ -303,7 +303,7 @@ pub(super) mod tests {
         }));
         let events = Events::default();
         predictor.look(&events, false);
-        let (stock, _) = Stock::open(dir.path(), Policy::PAPER).unwrap();
+        let (stock, _) = DurableInventory::open(dir.path(), Policy::PAPER).unwrap();
         let api = Api {
             name: PeerName::new("p1").unwrap(),
             require_model: true,
@@ -316,7 +316,7 @@ pub(super) mod tests {
             events,
             kube: None,
             tls: None,
-            gate: Arc::new(Gate::of_queries(false)),
+            access: Arc::new(AccessPolicy::of_queries(false)),
         };
         (dir, api)
     }

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::api::Api;
 use super::api::tests::{api, ask};
-use ballast_runtime::http::Gate;
+use ballast_runtime::http::AccessPolicy;
 
 async fn call(api: &Api, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let body = if body.is_null() { String::new() } else { body.to_string() };
@@ -284,7 +284,7 @@ async fn who_has_not_the_right_reads_and_changes_nothing() {
     let (_dir, mut api) = site().await;
     let before = inventory(&api);
     // Where TLS is served, this machine without a certificate only reads.
-    api.gate = Arc::new(Gate::of_queries(true));
+    api.access = Arc::new(AccessPolicy::of_queries(true));
     for (method, path) in [
         ("POST", "/v1/place"),
         ("PUT", "/v1/vms/a"),

@@ -22,12 +22,12 @@ mod counters;
 mod fault;
 mod fields;
 mod hosts;
+mod inventory;
 mod kubernetes;
-mod live;
 mod metrics;
 mod placing;
 mod predictor;
-mod stock;
+mod reloaded_file;
 mod store;
 mod wanted;
 
@@ -46,14 +46,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::config::PlaceConfig;
 use crate::kubernetes::Kube;
 use ballast_runtime::events::Events;
-use ballast_runtime::http::{self, Gate};
+use ballast_runtime::http::{self, AccessPolicy};
 use ballast_runtime::tls::Tls;
 use ballast_runtime::watchdog::Watchdog;
 use ballast_runtime::{DaemonArgs, clock, lock, state};
 pub(crate) use counters::{Counters, Sure, count};
 pub(crate) use fault::REASONS;
+use inventory::DurableInventory;
 use predictor::Predictor;
-use stock::Stock;
 
 /// Between two looks at the model's file.
 const LOOK: Duration = Duration::from_secs(1);
@@ -100,8 +100,8 @@ fn run(config: &PlaceConfig) -> anyhow::Result<()> {
         .with_context(|| format!("state_dir {}", config.state_dir.display()))?;
     // The state is this process's alone until it ends.
     let _lock = state::lock(&config.state_dir)?;
-    let doors = runtime.block_on(http::bind(&config.listen, tls.as_ref()))?;
-    let (stock, journal) = Stock::open(&config.state_dir, config.policy)?;
+    let listeners = runtime.block_on(http::bind(&config.listen, tls.as_ref()))?;
+    let (stock, journal) = DurableInventory::open(&config.state_dir, config.policy)?;
 
     // The first answer is given with the model, if there is one.
     let predictor = Arc::new(Predictor::new(&config.predict));
@@ -134,12 +134,12 @@ fn run(config: &PlaceConfig) -> anyhow::Result<()> {
         Kube::start(kubernetes, config.policy, Box::new(predict), events.clone())
     });
     let kube = kube.transpose()?;
-    let mut gate = Gate::of_queries(config.listen.iter().any(|listen| listen.tls))
+    let mut access = AccessPolicy::of_queries(config.listen.iter().any(|listen| listen.tls))
         .with_allowed_hosts(&config.allowed_hosts);
     if let Some(kube) = &kube {
-        gate = gate.with_body_bytes_max(kube.body_bytes_max());
+        access = access.with_body_bytes_max(kube.body_bytes_max());
     }
-    let gate = Arc::new(gate);
+    let access = Arc::new(access);
     let api = api::Api {
         name: config.name.clone(),
         require_model: config.predict.require_model,
@@ -152,7 +152,7 @@ fn run(config: &PlaceConfig) -> anyhow::Result<()> {
         events,
         kube,
         tls,
-        gate: Arc::clone(&gate),
+        access: Arc::clone(&access),
     };
     let leave = async || {
         // Fails only when the thread has ended.
@@ -162,7 +162,7 @@ fn run(config: &PlaceConfig) -> anyhow::Result<()> {
         api.follow_hosts().await.map_err(anyhow::Error::msg).context("hosts")?;
         tokio::spawn(obey_hangups(words.clone(), api.clone())?);
         tokio::spawn(feed(Watchdog::of_systemd()));
-        ballast_runtime::serve(doors, api::routes(api), gate, follower, leave).await
+        ballast_runtime::serve(listeners, api::routes(api), access, follower, leave).await
     });
     stock.stop();
     journal.join().map_err(|_| anyhow!("the journal's thread has panicked"))?;

@@ -21,7 +21,7 @@ pub(crate) fn place(
     refusals: &Refusals,
 ) -> String {
     let mut scrape = Scrape(Registry::with_prefix("ballast_place"));
-    scrape.door(refusals, status.tls.as_ref());
+    scrape.listener(refusals, status.tls.as_ref());
     let alarms = status.alarms.len() as f64;
     scrape.gauge("alarms", "What an operator should look at", None, alarms);
 

@@ -12,14 +12,14 @@ use ballast_predict::score::Scores;
 use ballast_predict::{ModelFile, Prediction, Reply, Request, VmError};
 use ballast_types::wire::{Event, EventKind, HoldOut, ModelStatus};
 
-use super::live::{Live, Seen};
+use super::reloaded_file::{ReloadedFile, Seen};
 use crate::config::PredictConfig;
 use ballast_runtime::clock;
 use ballast_runtime::events::Events;
 
 /// The model, which follows its file.
 pub(super) struct Predictor {
-    model: Live<Loaded>,
+    model: ReloadedFile<Loaded>,
     stale_after: Duration,
     /// Models taken.
     pub(super) loads: AtomicU64,
@@ -46,14 +46,14 @@ impl Predictor {
     /// Of the configured file; nothing is read yet.
     pub(super) fn new(config: &PredictConfig) -> Self {
         Self {
-            model: Live::new(&config.model, Loaded::read),
+            model: ReloadedFile::new(&config.model, Loaded::read),
             stale_after: config.stale_after,
             loads: AtomicU64::default(),
             failed_loads: AtomicU64::default(),
         }
     }
 
-    /// Takes what is new in the file; see [`Live::look`].
+    /// Takes what is new in the file; see [`ReloadedFile::look`].
     pub(super) fn look(&self, events: &Events, told: bool) {
         let kind = match self.model.look(told) {
             Seen::Same => return,

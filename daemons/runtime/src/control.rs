@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   sampler ─┐
-//!   HTTP ────┼──▶ inbox ──▶ turn(machine) ──▶ Hand ──▶ files, sender, answers
+//!   HTTP ────┼──▶ inbox ──▶ turn(machine) ──▶ Effects ──▶ files, sender, answers
 //!   hand ────┘                     │
 //!                                  └──▶ snapshot (status)
 //! ```
@@ -23,14 +23,14 @@ use crate::watchdog::Watchdog;
 use crate::{clock, realtime};
 
 /// What does a machine's outputs.
-pub trait Hand<M: Machine>: Send + 'static {
+pub trait Effects<M: Machine>: Send + 'static {
     /// What arrives in the inbox: an input, perhaps with somebody who waits for the answer.
-    type Letter: Send + 'static;
+    type Message: Send + 'static;
     /// What everybody may see of the machine.
     type Status: Send + Sync + 'static;
 
-    /// Opens a letter; `None` is the order to stop.
-    fn open(&mut self, letter: Self::Letter) -> Option<M::Input>;
+    /// Opens a message; `None` is the order to stop.
+    fn open(&mut self, message: Self::Message) -> Option<M::Input>;
     /// Does one thing; answers that are known at once go to `answers`.
     fn perform(&mut self, now: Instant, output: M::Output, answers: &mut VecDeque<M::Input>);
     /// The machine as everybody may see it.
@@ -75,8 +75,8 @@ impl<T> Snapshot<T> {
 }
 
 /// The shell of one control thread.
-struct Control<M: Machine, H: Hand<M>> {
-    inbox: Receiver<H::Letter>,
+struct Control<M: Machine, H: Effects<M>> {
+    inbox: Receiver<H::Message>,
     answers: VecDeque<M::Input>,
     hand: H,
     watchdog: Watchdog,
@@ -87,7 +87,7 @@ struct Control<M: Machine, H: Hand<M>> {
 impl<M, H> Shell<M> for Control<M, H>
 where
     M: Machine<Input: Clone, Output: Clone>,
-    H: Hand<M>,
+    H: Effects<M>,
 {
     fn now(&mut self) -> Instant {
         clock::now()
@@ -97,12 +97,12 @@ where
         if let Some(answer) = self.answers.pop_front() {
             return Turn::Input(answer);
         }
-        let letter = match self.watchdog.wake(clock::now(), deadline) {
+        let message = match self.watchdog.wake(clock::now(), deadline) {
             Some(at) => self.inbox.recv_timeout(at - clock::now()),
             None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
-        match letter {
-            Ok(letter) => self.hand.open(letter).map_or(Turn::Stop, Turn::Input),
+        match message {
+            Ok(message) => self.hand.open(message).map_or(Turn::Stop, Turn::Input),
             Err(RecvTimeoutError::Timeout) => Turn::Deadline,
             Err(RecvTimeoutError::Disconnected) => Turn::Stop,
         }
@@ -130,7 +130,7 @@ where
 pub fn start<M, H>(
     realtime: bool,
     mut machine: M,
-    inbox: Receiver<H::Letter>,
+    inbox: Receiver<H::Message>,
     hand: H,
     recorder: Option<Recorder<M::Input, M::Output>>,
     snapshot: Arc<Snapshot<H::Status>>,
@@ -139,7 +139,7 @@ where
     M: Machine + Send + 'static,
     M::Input: Clone + serde::Serialize + Send + 'static,
     M::Output: Clone + serde::Serialize + Send + 'static,
-    H: Hand<M>,
+    H: Effects<M>,
 {
     thread::Builder::new().name("control".into()).spawn(move || {
         if realtime {

@@ -26,8 +26,8 @@ use crate::control::Snapshot;
 use crate::events::Events;
 
 pub use bounds::Refusals;
-pub use listen::{Door, bind, serve};
-pub use roles::{Caller, Gate, Right, only};
+pub use listen::{Listener, bind, serve};
+pub use roles::{AccessPolicy, Caller, Right, only};
 
 /// An error answer: status, and what is wrong.
 pub struct Refused(pub StatusCode, pub String);
@@ -99,15 +99,15 @@ pub fn metrics_text(text: String) -> Response {
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
 
-/// Lets requests in by the `gate`'s rules, before any route is looked for, and answers unknown paths in JSON.
-pub fn guarded(routes: Router, gate: Arc<Gate>) -> Router {
+/// Lets requests in by the `access`'s rules, before any route is looked for, and answers unknown paths in JSON.
+pub fn guarded(routes: Router, access: Arc<AccessPolicy>) -> Router {
     routes
         .fallback(async || Refused(StatusCode::NOT_FOUND, "no such path".into()))
         .method_not_allowed_fallback(async || {
             Refused(StatusCode::METHOD_NOT_ALLOWED, "no such method here".into())
         })
         .layer(from_fn(move |request: Request, next: Next| {
-            roles::admit(Arc::clone(&gate), request, next)
+            roles::admit(Arc::clone(&access), request, next)
         }))
 }
 

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod config;
 pub mod control;
 pub mod events;
+pub mod fingerprint;
 pub mod http;
 pub mod log;
 pub mod metrics;
@@ -16,7 +17,6 @@ mod realtime;
 pub mod recorder;
 pub mod redfish;
 pub mod sensors;
-pub mod stamp;
 pub mod state;
 pub mod tls;
 pub mod watchdog;
@@ -114,9 +114,9 @@ const STOP_WITHIN: Duration = Duration::from_secs(5);
 /// # Errors
 /// When the listener or the control thread ends before the signal, or the latter not at all.
 pub async fn serve<H: Send + 'static>(
-    doors: Vec<http::Door>,
+    listeners: Vec<http::Listener>,
     routes: Router,
-    gate: Arc<http::Gate>,
+    access: Arc<http::AccessPolicy>,
     control: JoinHandle<H>,
     leave: impl AsyncFnOnce(),
 ) -> anyhow::Result<H> {
@@ -124,7 +124,7 @@ pub async fn serve<H: Send + 'static>(
     let mut control = tokio::task::spawn_blocking(move || control.join());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let stopped = async move { drop(stopped.await) };
-    let mut server = tokio::spawn(http::serve(doors, routes, gate, stopped));
+    let mut server = tokio::spawn(http::serve(listeners, routes, access, stopped));
     notify(NotifyState::Ready);
     tokio::select! {
         name = signal => tracing::info!(signal = name, "stopping"),

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use crate::lock;
 
-    /// A journal that stalls while somebody holds its door.
+    /// A journal that stalls while somebody holds its listener.
     #[derive(Clone, Default)]
     struct Journal(Arc<Mutex<()>>, Arc<Mutex<String>>);
 
@@ -173,7 +173,7 @@ mod tests {
         let journal = Journal::default();
         let (lines, flush) = queue(journal.clone(), &DROPPED);
         let stalled = journal.stall();
-        // Would never return, were a line waited for: the door is ours.
+        // Would never return, were a line waited for: the listener is ours.
         for n in 0..LINES + 100 {
             log(&lines, n);
         }

@@ -49,8 +49,8 @@ impl Scrape {
         self.0.register("state", help, family);
     }
 
-    /// What was refused at the door, and when this daemon's certificate ends.
-    pub fn door(&mut self, refusals: &Refusals, tls: Option<&TlsStatus>) {
+    /// What was refused at the listener, and when this daemon's certificate ends.
+    pub fn listener(&mut self, refusals: &Refusals, tls: Option<&TlsStatus>) {
         let Refusals { evicted, handshakes, unauthorised, too_many, foreign } = refusals;
         for (name, help, count) in [
             ("evicted_connections", "Connections that made room for others", evicted),

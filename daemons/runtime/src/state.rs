@@ -138,12 +138,12 @@ fn alarm(what: &str, why: &str) -> String {
 pub const RETRY: Duration = Duration::from_secs(1);
 
 /// Writes the newest of what a daemon remembers, on a thread of its own: an fsync must delay nothing.
-pub struct Keeper<T> {
+pub struct StateWriter<T> {
     newest: Option<Sender<T>>,
     writer: Option<JoinHandle<()>>,
 }
 
-impl<T: Serialize + Send + 'static> Keeper<T> {
+impl<T: Serialize + Send + 'static> StateWriter<T> {
     /// Starts the thread. `what` names the file in alarms: what the disk refuses is tried again.
     ///
     /// # Errors
@@ -176,7 +176,7 @@ impl<T: Serialize + Send + 'static> Keeper<T> {
     }
 }
 
-impl<T> Drop for Keeper<T> {
+impl<T> Drop for StateWriter<T> {
     /// Waits until the newest is on disk.
     fn drop(&mut self) {
         self.newest = None;
@@ -207,7 +207,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("away/memory.json");
         let faults = DiskFaults::default();
-        let keeper = Keeper::start(path.clone(), "memory", faults.clone()).unwrap();
+        let keeper = StateWriter::start(path.clone(), "memory", faults.clone()).unwrap();
         let wait = |what: &str, done: &dyn Fn() -> bool| {
             let begun = std::time::Instant::now();
             while !done() {

@@ -27,7 +27,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use crate::clock;
 use crate::events::Events;
 use crate::lock;
-use files::{Read, Stamp};
+use files::{Fingerprint, Read};
 pub use validity::not_after;
 pub use verify::role_of;
 use verify::{Expected, ServerVerifier, is_for};
@@ -91,7 +91,7 @@ pub struct Tls {
 /// What the watch knows of the files.
 struct Watched {
     /// What they last looked like, good or bad.
-    seen: Stamp,
+    seen: Fingerprint,
     /// Why they cannot be used, if they cannot.
     problem: Option<String>,
     /// Whether that was still so at a second look: a pair is written file by file.
@@ -104,7 +104,7 @@ impl Tls {
     /// # Errors
     /// Names the key, the file, and what is wrong with it.
     pub fn open(config: &TlsConfig, own: Option<&Role>) -> Result<Arc<Self>, String> {
-        let seen = Stamp::of(config);
+        let seen = Fingerprint::of(config);
         let loaded = load(config, own, 0)?;
         Ok(Arc::new(Self {
             config: config.clone(),
@@ -143,7 +143,7 @@ impl Tls {
     ///
     /// Gives what is wrong, once, if it still is at the second look.
     pub fn look(&self) -> Option<String> {
-        let stamp = Stamp::of(&self.config);
+        let stamp = Fingerprint::of(&self.config);
         let (moved, known) = {
             let watched = self.watched();
             let moved = stamp != watched.seen;

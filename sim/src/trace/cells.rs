@@ -4,7 +4,7 @@
 //! * **A number** is finite. Any other text is an error, and so is an infinite number.
 //! * **A time** is RFC 3339 with its offset, or a number since 1970. The number's size says its unit
 //!   ([`TimeUnit::of`]), unless the caller knows the unit. One file has one kind of time.
-//! * **Implausible** are numbers that no server can show ([`Unit::judge`]): they are missing, and counted.
+//! * **Implausible** are numbers that no server can show (`Unit::judge`): they are missing, and counted.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -4,7 +4,7 @@ use ballast_types::Instant;
 use ballast_types::wire::{AgentStatus, ChassisStatus};
 use serde::Serialize;
 
-use super::around::Around;
+use super::environment::Environment;
 use super::host::Host;
 use super::{AgentTape, Bucket, ChassisTape, World, tally};
 use crate::plant::{Plant, Truth};
@@ -59,26 +59,34 @@ impl World {
     /// The current instant.
     #[must_use]
     pub fn now(&self) -> Instant {
-        self.around.now
+        self.environment.now
     }
 
     /// The plant, and with it the truth.
     #[must_use]
     pub fn plant(&self) -> &Plant {
-        &self.around.plant
+        &self.environment.plant
     }
 
     /// What really happened.
     #[must_use]
     pub fn truth(&self) -> &Truth {
-        self.around.plant.truth()
+        self.environment.plant.truth()
     }
 
     /// What it has come to so far.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        let Around { tally, breaker, managers, alerts_sent, capping_events, outputs, hash, .. } =
-            &self.around;
+        let Environment {
+            tally,
+            breaker,
+            managers,
+            alerts_sent,
+            capping_events,
+            outputs,
+            hash,
+            ..
+        } = &self.environment;
         Outcome {
             elapsed_s: self.truth().elapsed_s,
             polls: managers.iter().map(|manager| manager.polls).sum(),
@@ -86,7 +94,7 @@ impl World {
             capping_events: *capping_events,
             over_limit_s_max: tally::seconds(tally.over_limit_max),
             trip_fraction_max: breaker.fraction().max(),
-            unjudged_server_s: self.around.conservation.unjudged_s(),
+            unjudged_server_s: self.environment.conservation.unjudged_s(),
             emergency_s: tally.emergency_s(),
             out_of_band_s: tally.out_of_band_s(),
             server_limit_s: tally.server_limit_s(),
@@ -105,32 +113,32 @@ impl World {
     /// Chassis manager `n` as operators see it: 1 is the second one; `None` while it is down.
     #[must_use]
     pub fn status_of_manager(&self, n: usize) -> Option<ChassisStatus> {
-        let now = self.around.now + self.around.managers.get(n)?.ahead;
+        let now = self.environment.now + self.environment.managers.get(n)?.ahead;
         self.chassis.get(n)?.as_ref().map(|chassis| chassis.status(now))
     }
 
     /// An agent as operators see it; `None` while it is down.
     #[must_use]
     pub fn agent_status(&self, server: usize) -> Option<AgentStatus> {
-        let now = self.around.now + self.around.hosts.get(server)?.ahead;
+        let now = self.environment.now + self.environment.hosts.get(server)?.ahead;
         self.agents.get(server)?.as_ref().map(|agent| agent.status(now))
     }
 
     /// The curve so far.
     #[must_use]
     pub fn curve(&self) -> &[Bucket] {
-        self.around.tally.buckets()
+        self.environment.tally.buckets()
     }
 
     /// What is still restricted.
     #[must_use]
     pub fn restrictions(&self) -> Restrictions {
-        let hosts = &self.around.hosts;
+        let hosts = &self.environment.hosts;
         Restrictions {
             cores: hosts.iter().map(Host::capped).sum(),
             vms: hosts.iter().map(Host::limited).sum(),
             server_limits: hosts.iter().filter(|h| h.server_limit.is_some()).count(),
-            out_of_band: self.around.slot_cap.iter().filter(|cap| cap.is_some()).count(),
+            out_of_band: self.environment.slot_cap.iter().filter(|cap| cap.is_some()).count(),
         }
     }
 
@@ -146,42 +154,42 @@ impl World {
     /// The hardware cap that a server's BMC keeps, if there is one.
     #[must_use]
     pub fn hardware_cap(&self, server: usize) -> Option<ballast_types::Watts> {
-        self.around.slot_cap.get(server).copied().flatten()
+        self.environment.slot_cap.get(server).copied().flatten()
     }
 
     /// Whether its agent left nothing behind on a server: the journal is empty, and nothing is held down.
     #[must_use]
     pub fn is_restored(&self, server: usize) -> bool {
-        self.around.hosts.get(server).is_none_or(Host::is_restored)
+        self.environment.hosts.get(server).is_none_or(Host::is_restored)
     }
 
     /// Whether some fault of this server is on.
     #[must_use]
     pub fn is_faulty(&self, server: usize) -> bool {
-        self.around.active.affects(server)
+        self.environment.active.affects(server)
     }
 
     /// Cores of one server that are capped now, below their maximum.
     #[must_use]
     pub fn capped_cores(&self, server: usize) -> usize {
-        self.around.hosts.get(server).map_or(0, Host::capped)
+        self.environment.hosts.get(server).map_or(0, Host::capped)
     }
 
     /// P-state changes so far of the core that had the most, or quota changes of the VM.
     #[must_use]
     pub fn pstate_changes_max(&self) -> u32 {
-        self.around.hosts.iter().map(Host::changes_max).max().unwrap_or(0)
+        self.environment.hosts.iter().map(Host::changes_max).max().unwrap_or(0)
     }
 
     /// The tape of one agent, if the run is recorded.
     #[must_use]
     pub fn agent_tape(&self, server: usize) -> Option<&AgentTape> {
-        self.around.hosts.get(server)?.tape.as_ref()
+        self.environment.hosts.get(server)?.tape.as_ref()
     }
 
     /// The tape of the chassis manager, if the run is recorded.
     #[must_use]
     pub fn chassis_tape(&self) -> Option<&ChassisTape> {
-        self.around.managers[0].tape.as_ref()
+        self.environment.managers[0].tape.as_ref()
     }
 }

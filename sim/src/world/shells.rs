@@ -5,13 +5,13 @@ use ballast_chassis_core as chassis;
 use ballast_types::wire::{EventKind, Refusal, RefusalReason, Report};
 use ballast_types::{Cause, Epoch, Instant, Seq, Shell, Turn, VmId};
 
-use super::around::{Action, Around, Envelope, Event};
 use super::checks::Promise;
+use super::environment::{Action, Envelope, Environment, Event};
 use super::faults::Rogue;
 
-/// Around one agent.
+/// Environment one agent.
 pub(crate) struct AgentShell<'a> {
-    pub(crate) around: &'a mut Around,
+    pub(crate) environment: &'a mut Environment,
     pub(crate) server: usize,
     pub(crate) input: Option<agent::Input>,
     /// The message that is being handled, until it is answered.
@@ -20,41 +20,41 @@ pub(crate) struct AgentShell<'a> {
 
 impl AgentShell<'_> {
     fn act(&mut self, id: ballast_types::ActionId, action: Action) {
-        let at = self.around.now + self.around.timing.actuation;
-        let life = self.around.hosts[self.server].life;
-        self.around.queue.put(at, Event::Act { server: self.server, life, id, action });
+        let at = self.environment.now + self.environment.timing.actuation;
+        let life = self.environment.hosts[self.server].life;
+        self.environment.queue.put(at, Event::Act { server: self.server, life, id, action });
     }
 
     fn quota(&mut self, id: ballast_types::ActionId, vm: &VmId, millicores: Option<u32>) {
-        let host = &mut self.around.hosts[self.server];
+        let host = &mut self.environment.hosts[self.server];
         let Some(n) = host.vms.iter().position(|known| known.id == *vm) else {
             let what = format!("{} limits VM {vm}, which is not there", host.id);
-            return self.around.violated(Promise::Protocol, what);
+            return self.environment.violated(Promise::Protocol, what);
         };
         let fair = millicores.is_none_or(|millicores| host.journal_quota(n, millicores));
-        if !fair && self.around.checks.user_facing {
+        if !fair && self.environment.checks.user_facing {
             let what = format!("{} limits the user-facing VM {vm}", host.id);
-            self.around.violated(Promise::UserFacing, what);
+            self.environment.violated(Promise::UserFacing, what);
         }
         self.act(id, Action::Quota(n, millicores));
     }
 
     /// Only a VM that prefers it may be killed.
     fn kill(&mut self, id: ballast_types::ActionId, vm: VmId) {
-        let host = &self.around.hosts[self.server];
+        let host = &self.environment.hosts[self.server];
         if !host.may_kill(&vm) {
             let what = format!("{} kills VM {vm}, which must live", host.id);
-            self.around.violated(Promise::UserFacing, what);
+            self.environment.violated(Promise::UserFacing, what);
         }
         self.act(id, Action::Kill(vm));
     }
 
     fn answer(&mut self, answer: chassis::Answer) {
         match self.letter.take() {
-            Some(letter) => self.around.answer(letter, answer),
+            Some(letter) => self.environment.answer(letter, answer),
             None => {
                 let what = "an agent answered a message that it did not get".into();
-                self.around.violated(Promise::Protocol, what);
+                self.environment.violated(Promise::Protocol, what);
             }
         }
     }
@@ -62,7 +62,7 @@ impl AgentShell<'_> {
 
 impl Shell<agent::Agent> for AgentShell<'_> {
     fn now(&mut self) -> Instant {
-        self.around.now + self.around.hosts[self.server].ahead
+        self.environment.now + self.environment.hosts[self.server].ahead
     }
 
     fn wait(&mut self, _: Option<Instant>) -> Turn<agent::Input> {
@@ -70,7 +70,7 @@ impl Shell<agent::Agent> for AgentShell<'_> {
     }
 
     fn moved(&mut self, now: Instant, cause: &Cause<agent::Input>) {
-        if let Some(tape) = self.around.tape(self.server) {
+        if let Some(tape) = self.environment.tape(self.server) {
             tape.moved(now, cause);
         }
     }
@@ -78,22 +78,22 @@ impl Shell<agent::Agent> for AgentShell<'_> {
     fn perform(&mut self, now: Instant, output: agent::Output) {
         use agent::Output;
         let server = self.server;
-        self.around.outputs += 1;
-        self.around.hash.add(server as u32, now, &output);
-        if let Some(tape) = self.around.tape(server) {
+        self.environment.outputs += 1;
+        self.environment.hash.add(server as u32, now, &output);
+        if let Some(tape) = self.environment.tape(server) {
             tape.performed(output.clone());
         }
-        if let Some(id) = output.action().filter(|_| self.around.hosts[server].dry) {
+        if let Some(id) = output.action().filter(|_| self.environment.hosts[server].dry) {
             return self.act(id, Action::Nothing);
         }
         match output {
             Output::SetPstate { id, core, khz } => {
-                let fair = self.around.hosts[server].journal(core, khz);
-                if !fair && self.around.checks.user_facing {
-                    let name = &self.around.hosts[server].id;
+                let fair = self.environment.hosts[server].journal(core, khz);
+                if !fair && self.environment.checks.user_facing {
+                    let name = &self.environment.hosts[server].id;
                     let what =
                         format!("{name} lowers core {core}, which is not low-priority, to {khz}");
-                    self.around.violated(Promise::UserFacing, what);
+                    self.environment.violated(Promise::UserFacing, what);
                 }
                 self.act(id, Action::Cap(core, khz));
             }
@@ -101,25 +101,25 @@ impl Shell<agent::Agent> for AgentShell<'_> {
             Output::SetQuota { id, vm, millicores } => self.quota(id, &vm, Some(millicores)),
             Output::LiftQuota { id, vm } => self.quota(id, &vm, None),
             Output::SetServerLimit { id, watts } => {
-                self.around.hosts[server].limit_journalled = true;
+                self.environment.hosts[server].limit_journalled = true;
                 self.act(id, Action::Limit(Some(watts)));
             }
             Output::LiftServerLimit { id } => self.act(id, Action::Limit(None)),
             Output::KillVm { id, vm } => self.kill(id, vm),
             Output::Report(report) => {
-                self.around.sum.agent_obeyed(server);
-                self.around.hosts[server].obeyed_at = Some(self.around.now);
-                let answer = match self.around.active.rogue(server) {
+                self.environment.sum.agent_obeyed(server);
+                self.environment.hosts[server].obeyed_at = Some(self.environment.now);
+                let answer = match self.environment.active.rogue(server) {
                     Some(rogue) => rogue.answer(report),
                     None => chassis::Answer::Report(Box::new(report)),
                 };
                 if let chassis::Answer::Report(report) = &answer {
-                    self.around.hosts[server].reported = report.power_w.unwrap_or_default();
+                    self.environment.hosts[server].reported = report.power_w.unwrap_or_default();
                 }
                 self.answer(answer);
             }
             Output::Refuse(refusal) => self.answer(chassis::Answer::Refused(refusal)),
-            Output::Remember(memory) => self.around.hosts[server].remember(memory),
+            Output::Remember(memory) => self.environment.hosts[server].remember(memory),
             Output::Event(_) => {}
         }
     }
@@ -144,22 +144,22 @@ impl Rogue {
     }
 }
 
-/// Around one chassis manager.
+/// Environment one chassis manager.
 pub(crate) struct ChassisShell<'a> {
-    pub(crate) around: &'a mut Around,
+    pub(crate) environment: &'a mut Environment,
     pub(crate) manager: usize,
     pub(crate) input: Option<chassis::Input>,
 }
 
 impl ChassisShell<'_> {
     fn index(&self, server: &ballast_types::ServerId) -> Option<usize> {
-        self.around.hosts.iter().position(|h| h.id == *server)
+        self.environment.hosts.iter().position(|h| h.id == *server)
     }
 }
 
 impl Shell<chassis::Chassis> for ChassisShell<'_> {
     fn now(&mut self) -> Instant {
-        self.around.now + self.around.managers[self.manager].ahead
+        self.environment.now + self.environment.managers[self.manager].ahead
     }
 
     fn wait(&mut self, _: Option<Instant>) -> Turn<chassis::Input> {
@@ -167,28 +167,28 @@ impl Shell<chassis::Chassis> for ChassisShell<'_> {
     }
 
     fn moved(&mut self, now: Instant, cause: &Cause<chassis::Input>) {
-        if let Some(tape) = &mut self.around.managers[self.manager].tape {
+        if let Some(tape) = &mut self.environment.managers[self.manager].tape {
             tape.moved(now, cause);
         }
     }
 
     fn perform(&mut self, now: Instant, output: chassis::Output) {
         use chassis::Output;
-        self.around.outputs += 1;
-        let number = (self.around.hosts.len() + self.manager) as u32;
-        self.around.hash.add(number, now, &output);
-        if let Some(tape) = &mut self.around.managers[self.manager].tape {
+        self.environment.outputs += 1;
+        let number = (self.environment.hosts.len() + self.manager) as u32;
+        self.environment.hash.add(number, now, &output);
+        if let Some(tape) = &mut self.environment.managers[self.manager].tape {
             tape.performed(output.clone());
         }
         match output {
             Output::Alert { server, alert } => match self.index(&server) {
                 Some(n) => {
-                    self.around.managers[self.manager].level[n] = alert.level;
-                    self.around.send(self.manager, n, alert);
+                    self.environment.managers[self.manager].level[n] = alert.level;
+                    self.environment.send(self.manager, n, alert);
                 }
                 None => {
                     let what = format!("a message to {server}, which is no server here");
-                    self.around.violated(Promise::Protocol, what);
+                    self.environment.violated(Promise::Protocol, what);
                 }
             },
             Output::OutOfBandCap { id, server, watts } => self.slot(id, &server, Some(watts)),
@@ -196,7 +196,7 @@ impl Shell<chassis::Chassis> for ChassisShell<'_> {
             Output::Ledger(ledger) => self.keep(ledger),
             Output::Event(event) => {
                 if let EventKind::ChassisState { from, to, .. } = event.kind {
-                    self.around.chassis_state(from, to);
+                    self.environment.chassis_state(from, to);
                 }
             }
         }
@@ -206,9 +206,9 @@ impl Shell<chassis::Chassis> for ChassisShell<'_> {
 impl ChassisShell<'_> {
     fn keep(&mut self, ledger: chassis::Ledger) {
         if self.manager == 0 {
-            self.around.budget_is(ledger.budget_w);
+            self.environment.budget_is(ledger.budget_w);
         }
-        let manager = &mut self.around.managers[self.manager];
+        let manager = &mut self.environment.managers[self.manager];
         manager.first_ledger.get_or_insert_with(|| ledger.clone());
         manager.ledger = ledger;
     }
@@ -221,10 +221,10 @@ impl ChassisShell<'_> {
     ) {
         let Some(server) = self.index(server) else {
             let what = format!("an out-of-band cap for {server}, which is no server here");
-            return self.around.violated(Promise::Protocol, what);
+            return self.environment.violated(Promise::Protocol, what);
         };
-        let at = self.around.now + self.around.timing.out_of_band;
-        let from = self.around.sender(self.manager);
-        self.around.queue.put(at, Event::Slot { from, id, server, watts });
+        let at = self.environment.now + self.environment.timing.out_of_band;
+        let from = self.environment.sender(self.manager);
+        self.environment.queue.put(at, Event::Slot { from, id, server, watts });
     }
 }

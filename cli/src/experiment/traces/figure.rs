@@ -1,6 +1,6 @@
 //! What a budget costs, by policy.
 
-use ballast_lab::traces::{Keeper, Options, Row};
+use ballast_lab::traces::{Options, Row, TracePolicy};
 use plotters::prelude::*;
 
 use super::{group, median};
@@ -48,7 +48,7 @@ fn curves(
 ) -> Drawn {
     let mut budgets = options.budgets_percent.clone();
     budgets.sort_by(f64::total_cmp);
-    let policies = options.policies.iter().filter(|policy| **policy != Keeper::None);
+    let policies = options.policies.iter().filter(|policy| **policy != TracePolicy::None);
     let lines: Vec<(&str, Vec<(f64, f64)>)> = policies
         .map(|policy| {
             let value = |budget: &f64| {
@@ -88,7 +88,7 @@ mod tests {
     fn every_data_set_has_two_panels_and_every_policy_a_line() {
         let mut rows = Vec::new();
         for budget in [80.0, 102.0] {
-            for policy in [Keeper::None, Keeper::Paper, Keeper::Stepwise] {
+            for policy in [TracePolicy::None, TracePolicy::Paper, TracePolicy::Stepwise] {
                 rows.push(row(policy, 1, budget, budget));
             }
         }

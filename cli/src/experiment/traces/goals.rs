@@ -1,11 +1,11 @@
 //! What the defaults must reach on measured load.
 
-use ballast_lab::traces::{Keeper, Row};
+use ballast_lab::traces::{Row, TracePolicy};
 
 use crate::experiment::report::{Goal, number, percent};
 
 /// The policies that a user gets: with RAPL, and without.
-const DEFAULTS: [Keeper; 2] = [Keeper::Predictive, Keeper::Stepwise];
+const DEFAULTS: [TracePolicy; 2] = [TracePolicy::Predictive, TracePolicy::Stepwise];
 
 /// Points of batch work that may be lost beside what the oracle loses.
 const POINTS: f64 = 0.002;
@@ -32,7 +32,7 @@ pub(super) fn of(rows: &[Row], names: &[String]) -> Vec<Goal> {
     .collect()
 }
 
-fn fits(name: &str, policy: Keeper, rows: &[&Row]) -> Goal {
+fn fits(name: &str, policy: TracePolicy, rows: &[&Row]) -> Goal {
     let all =
         Worst::of(rows.iter().filter(|row| row.policy == policy && row.budget_percent == 102.0));
     Goal::new(
@@ -46,8 +46,8 @@ fn fits(name: &str, policy: Keeper, rows: &[&Row]) -> Goal {
     )
 }
 
-fn peak(name: &str, policy: Keeper, rows: &[&Row]) -> Goal {
-    let pairs = beside(Keeper::OracleAtSetPoint, policy, rows);
+fn peak(name: &str, policy: TracePolicy, rows: &[&Row]) -> Goal {
+    let pairs = beside(TracePolicy::OracleAtSetPoint, policy, rows);
     let pairs = pairs.into_iter().filter(|(row, _)| row.budget_percent == 100.0);
     Goal::new(
         format!(
@@ -61,12 +61,12 @@ fn peak(name: &str, policy: Keeper, rows: &[&Row]) -> Goal {
     )
 }
 
-fn below(name: &str, policy: Keeper, rows: &[&Row]) -> Goal {
+fn below(name: &str, policy: TracePolicy, rows: &[&Row]) -> Goal {
     let feasible = |row: &Row| {
-        let oracle = |other: &&&Row| other.policy == Keeper::Oracle && same_load(row, other);
+        let oracle = |other: &&&Row| other.policy == TracePolicy::Oracle && same_load(row, other);
         rows.iter().find(oracle).is_some_and(|oracle| oracle.user_facing_throttled_core_s == 0.0)
     };
-    let pairs = beside(Keeper::OracleAtSetPoint, policy, rows);
+    let pairs = beside(TracePolicy::OracleAtSetPoint, policy, rows);
     let pairs = pairs.into_iter().filter(|(row, _)| row.budget_percent < 100.0 && feasible(row));
     Goal::new(
         format!(
@@ -102,7 +102,11 @@ fn same_load(row: &Row, other: &Row) -> bool {
 }
 
 /// Every row of a policy with the other's under the same load and budget.
-fn beside<'a>(other: Keeper, policy: Keeper, rows: &[&'a Row]) -> Vec<(&'a Row, &'a Row)> {
+fn beside<'a>(
+    other: TracePolicy,
+    policy: TracePolicy,
+    rows: &[&'a Row],
+) -> Vec<(&'a Row, &'a Row)> {
     let of = |policy| rows.iter().copied().filter(move |row: &&Row| row.policy == policy);
     of(policy)
         .filter_map(|row| Some((row, of(other).find(|other| same_load(row, other))?)))
@@ -169,7 +173,7 @@ mod tests {
         goals.iter().map(|goal| goal.met).collect()
     }
 
-    fn good(policy: Keeper, seed: u64, budget: f64, lost: f64) -> Row {
+    fn good(policy: TracePolicy, seed: u64, budget: f64, lost: f64) -> Row {
         Row {
             batch_work_ratio: Some(1.0 - lost),
             hardware_s: 0.0,
@@ -183,9 +187,9 @@ mod tests {
         let of = |lost, user_facing| {
             let second = Row {
                 user_facing_throttled_core_s: user_facing,
-                ..good(Keeper::Predictive, 2, 102.0, lost)
+                ..good(TracePolicy::Predictive, 2, 102.0, lost)
             };
-            verdicts(&[good(Keeper::Predictive, 1, 102.0, 0.0), second])
+            verdicts(&[good(TracePolicy::Predictive, 1, 102.0, 0.0), second])
         };
         assert_eq!(of(0.004, 0.0), [Some(true), None, None, None, None, None]);
         assert_eq!(of(0.006, 0.0)[0], Some(false));
@@ -196,8 +200,8 @@ mod tests {
     fn at_its_peak_a_load_loses_what_the_set_point_costs() {
         let of = |lost| {
             let rows = [
-                good(Keeper::OracleAtSetPoint, 1, 100.0, 0.010),
-                good(Keeper::Stepwise, 1, 100.0, lost),
+                good(TracePolicy::OracleAtSetPoint, 1, 100.0, 0.010),
+                good(TracePolicy::Stepwise, 1, 100.0, lost),
             ];
             verdicts(&rows)[4]
         };
@@ -207,11 +211,15 @@ mod tests {
     #[test]
     fn a_budget_that_the_oracle_cannot_keep_is_not_judged() {
         let of = |oracle: f64, change: fn(&mut Row)| {
-            let mut mine = Row { trip_fraction_max: 0.4, ..good(Keeper::Stepwise, 1, 90.0, 0.11) };
+            let mut mine =
+                Row { trip_fraction_max: 0.4, ..good(TracePolicy::Stepwise, 1, 90.0, 0.11) };
             change(&mut mine);
             let rows = [
-                Row { user_facing_throttled_core_s: oracle, ..good(Keeper::Oracle, 1, 90.0, 0.09) },
-                good(Keeper::OracleAtSetPoint, 1, 90.0, 0.10),
+                Row {
+                    user_facing_throttled_core_s: oracle,
+                    ..good(TracePolicy::Oracle, 1, 90.0, 0.09)
+                },
+                good(TracePolicy::OracleAtSetPoint, 1, 90.0, 0.10),
                 mine,
             ];
             verdicts(&rows)[5]

@@ -5,7 +5,7 @@
 //! ```
 
 mod advice;
-mod keeper;
+mod record_writer;
 #[cfg(test)]
 mod tests;
 
@@ -19,13 +19,13 @@ use ballast_agent_core::{MemoryReading, UsageReading, UsageRecorder};
 use ballast_types::wire::AgentStatus;
 use ballast_types::{UsageRecord, VmId, VmStart};
 
-use super::Letter;
+use super::Message;
 use super::vms::{Measured, Vms};
 use crate::config::AgentConfig;
 use crate::records;
 use ballast_runtime::control::Snapshot;
 use ballast_runtime::{clock, lock};
-use keeper::Keeper;
+use record_writer::RecordWriter;
 
 /// Between two looks at CPU use.
 const SECOND: Duration = Duration::from_secs(1);
@@ -67,12 +67,17 @@ pub(super) fn start(
     config: &AgentConfig,
     vms: Arc<Mutex<Vms>>,
     snapshot: Arc<Snapshot<AgentStatus>>,
-    letters: Sender<Letter>,
+    messages: Sender<Message>,
 ) -> anyhow::Result<Usage> {
     let notes = lock(&vms).notes();
     let folder = records::folder(&config.place.state_dir);
-    let mut keeper =
-        Keeper::new(folder, config.records.clone(), Arc::clone(&vms), notes.clone(), letters);
+    let mut keeper = RecordWriter::new(
+        folder,
+        config.records.clone(),
+        Arc::clone(&vms),
+        notes.clone(),
+        messages,
+    );
     let (batches, inbox) = mpsc::sync_channel(WAITING);
     let keeping = thread::Builder::new().name("records".into()).spawn(move || {
         for batch in inbox {

@@ -12,7 +12,7 @@ use ballast_types::VmId;
 use ballast_types::wire::VmSpec;
 
 use super::Vms;
-use crate::Letter;
+use crate::Message;
 use crate::config::DiscoverConfig;
 use ballast_runtime::clock;
 use ballast_runtime::lock;
@@ -124,13 +124,13 @@ impl Vms {
 pub(crate) fn start(
     period: Duration,
     vms: Arc<Mutex<Vms>>,
-    letters: Sender<Letter>,
+    messages: Sender<Message>,
 ) -> io::Result<()> {
     clock::every("discovery", period, move || {
         // Sent under the lock, so that no older set comes after a newer one.
         let mut vms = lock(&vms);
         match vms.rescan() {
-            Some(set) => letters.send(Letter::Input(Input::Vms(set))).is_ok(),
+            Some(set) => messages.send(Message::Input(Input::Vms(set))).is_ok(),
             None => true,
         }
     })

@@ -20,7 +20,7 @@ use reqwest::{Client, Response};
 use tokio::time::{sleep, timeout};
 
 use super::object::{List, Notice, Object, Status};
-use ballast_runtime::stamp::Stamp;
+use ballast_runtime::fingerprint::Fingerprint;
 use ballast_runtime::tls;
 
 /// No page of a list comes near this.
@@ -117,7 +117,7 @@ impl Backoff {
 /// Follows all objects of a kind, for ever.
 pub(crate) async fn follow<T: Object>(api: &Api, sink: &impl Sink<T>) {
     let mut backoff = Backoff(WAIT_FIRST);
-    let mut door = Door::default();
+    let mut door = Connection::default();
     loop {
         let failure = match list(api, &mut door, sink).await {
             Ok((version, objects)) => {
@@ -139,7 +139,7 @@ async fn wait<T>(sink: &impl Sink<T>, failure: &Failure, backoff: &mut Backoff) 
 /// Watches on and on; ends with why a new list is needed.
 async fn watch<T: Object>(
     api: &Api,
-    door: &mut Door,
+    door: &mut Connection,
     sink: &impl Sink<T>,
     mut version: String,
     backoff: &mut Backoff,
@@ -158,7 +158,7 @@ async fn watch<T: Object>(
 /// One watch, until it is closed; whether it has said anything.
 async fn watch_once<T: Object>(
     api: &Api,
-    door: &mut Door,
+    door: &mut Connection,
     sink: &impl Sink<T>,
     version: &mut String,
     backoff: &mut Backoff,
@@ -210,7 +210,7 @@ async fn watch_once<T: Object>(
 /// Everything there is, page by page, and the version that a watch begins at.
 async fn list<T: Object, S: Sink<T>>(
     api: &Api,
-    door: &mut Door,
+    door: &mut Connection,
     sink: &S,
 ) -> Result<(String, Vec<S::Seen>), Failure> {
     let (mut objects, mut token, limit) = (vec![], String::new(), api.page.to_string());
@@ -259,9 +259,9 @@ fn said(status: &Status) -> String {
 
 /// The client, made anew when the authority's file changes.
 #[derive(Default)]
-struct Door(Option<(Stamp, Client)>);
+struct Connection(Option<(Fingerprint, Client)>);
 
-impl Door {
+impl Connection {
     async fn get<T: Object>(
         &mut self,
         api: &Api,
@@ -305,7 +305,7 @@ impl Door {
     }
 
     fn client(&mut self, api: &Api) -> anyhow::Result<Client> {
-        let stamp = Stamp::of(&api.ca_file);
+        let stamp = Fingerprint::of(&api.ca_file);
         if let Some((_, client)) = self.0.as_ref().filter(|(seen, _)| *seen == stamp) {
             return Ok(client.clone());
         }
@@ -447,7 +447,7 @@ mod tests {
         let url = format!("https://127.0.0.1:{port}");
         let (page, silent) = (500, valid);
         let api = Api { url, token_file, ca_file, page, silent };
-        let mut door = Door::default();
+        let mut door = Connection::default();
         for token in ["first\n", "second"] {
             std::fs::write(&api.token_file, token).unwrap();
             let answer = door.get::<Pod>(&api, &[("limit", "500")], None).await.unwrap();

@@ -22,7 +22,7 @@ pub(crate) fn routes(kube: Arc<Kube>) -> Router {
     Router::new()
         .route("/filter", post(filter))
         .route("/prioritize", post(prioritize))
-        // The gate has seen to it that none is too long.
+        // The access has seen to it that none is too long.
         .layer(DefaultBodyLimit::disable())
         .with_state(kube)
 }

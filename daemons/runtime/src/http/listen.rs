@@ -26,7 +26,7 @@ use tokio_rustls::server::TlsStream;
 use tower::ServiceExt as _;
 
 use super::bounds::{Bounds, Party, Room};
-use super::roles::{Caller, Gate};
+use super::roles::{AccessPolicy, Caller};
 use crate::config::Listen;
 use crate::tls::Tls;
 
@@ -46,13 +46,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const STOP_WITHIN: Duration = Duration::from_millis(500);
 
 /// One address, bound.
-pub struct Door {
+pub struct Listener {
     listener: TcpListener,
     tls: Option<Arc<Tls>>,
 }
 
 #[cfg(test)]
-impl Door {
+impl Listener {
     /// Where it is.
     pub(super) fn local_addr(&self) -> SocketAddr {
         self.listener.local_addr().expect("a bound socket has an address")
@@ -63,8 +63,8 @@ impl Door {
 ///
 /// # Errors
 /// When one is taken or not ours.
-pub async fn bind(all: &[Listen], tls: Option<&Arc<Tls>>) -> io::Result<Vec<Door>> {
-    let mut doors = vec![];
+pub async fn bind(all: &[Listen], tls: Option<&Arc<Tls>>) -> io::Result<Vec<Listener>> {
+    let mut listeners = vec![];
     for Listen { at, tls: secret } in all {
         let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("cannot listen on {at}: {error}"))
@@ -73,22 +73,22 @@ pub async fn bind(all: &[Listen], tls: Option<&Arc<Tls>>) -> io::Result<Vec<Door
         if *secret && tls.is_none() {
             return Err(named(io::Error::other("there are no certificates")));
         }
-        doors.push(Door { listener: TcpListener::bind(at).await.map_err(named)?, tls });
+        listeners.push(Listener { listener: TcpListener::bind(at).await.map_err(named)?, tls });
     }
-    Ok(doors)
+    Ok(listeners)
 }
 
 /// Serves until `stop` ends; open streams are cut half a second later.
 pub async fn serve(
-    doors: Vec<Door>,
+    listeners: Vec<Listener>,
     routes: Router,
-    gate: Arc<Gate>,
+    access: Arc<AccessPolicy>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) {
     let (stopping, stopped) = watch::channel(());
-    let house = House { routes, gate, stopped };
-    for door in doors {
-        tokio::spawn(welcome(door, house.clone()));
+    let house = House { routes, access, stopped };
+    for listener in listeners {
+        tokio::spawn(welcome(listener, house.clone()));
     }
     drop(house);
     stop.await;
@@ -101,15 +101,15 @@ pub async fn serve(
 #[derive(Clone)]
 struct House {
     routes: Router,
-    gate: Arc<Gate>,
+    access: Arc<AccessPolicy>,
     /// Changes when the daemon stops.
     stopped: watch::Receiver<()>,
 }
 
-async fn welcome(door: Door, mut house: House) {
+async fn welcome(listener: Listener, mut house: House) {
     loop {
         let (stream, from) = tokio::select! {
-            accepted = door.listener.accept() => match accepted {
+            accepted = listener.listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "accept");
@@ -119,12 +119,12 @@ async fn welcome(door: Door, mut house: House) {
             },
             _ = house.stopped.changed() => return,
         };
-        let party = match &door.tls {
+        let party = match &listener.tls {
             None => Party::Local,
             Some(_) => Party::at(from.ip()),
         };
-        let room = house.gate.bounds.enter(party.clone());
-        let (house, tls) = (house.clone(), door.tls.clone());
+        let room = house.access.bounds.enter(party.clone());
+        let (house, tls) = (house.clone(), listener.tls.clone());
         tokio::spawn(async move {
             tokio::select! {
                 () = attend(stream, from, party, tls, &room, house) => {}
@@ -148,7 +148,7 @@ async fn attend(
     let stream = Watched::new(stream);
     let Some(tls) = tls else { return speak(stream, Caller::LOCAL, party, room, house).await };
     let generation = tls.generation();
-    let bounds = Arc::clone(&house.gate.bounds);
+    let bounds = Arc::clone(&house.access.bounds);
     let stream = match timeout(HANDSHAKE_WITHIN, shake_hands(stream, from, &tls, room, &bounds))
         .await
     {

@@ -49,7 +49,7 @@ pub enum Right {
 }
 
 /// What this daemon asks of its callers.
-pub struct Gate {
+pub struct AccessPolicy {
     /// The chassis that may alert; a chassis manager takes alerts from nobody.
     chassis: Option<Role>,
     /// Whether this machine may change things without a certificate: only while every listener is
@@ -61,7 +61,7 @@ pub struct Gate {
     pub bounds: Arc<Bounds>,
 }
 
-impl Gate {
+impl AccessPolicy {
     /// For a daemon that obeys `chassis`, and serves TLS or does not.
     pub fn new(chassis: Option<ChassisId>, tls: bool) -> Self {
         let chassis = chassis.map(Role::Chassis);
@@ -197,9 +197,9 @@ impl Caller {
     }
 
     /// What makes its next handshake come through, if it is the one that must.
-    fn pass(&self, gate: &Gate) -> Option<HeaderValue> {
+    fn pass(&self, access: &AccessPolicy) -> Option<HeaderValue> {
         let Kind::Certified(it) = &self.0 else { return None };
-        let is_first = it.role.is_some() && it.role == gate.bounds.first;
+        let is_first = it.role.is_some() && it.role == access.bounds.first;
         is_first.then(|| HeaderValue::from_str(&it.tls.pass()).ok()).flatten()
     }
 
@@ -239,13 +239,13 @@ where
 
 async fn hold_to(right: Right, request: Request, next: Next) -> Response {
     let extensions = request.extensions();
-    let known = extensions.get::<Arc<Gate>>().zip(extensions.get::<Caller>());
-    // Nobody comes here past the gate: then nobody has a right.
-    let Some((gate, caller)) = known else { return nobody() };
-    if let Err(refused) = gate.check(caller, right) {
-        gate.bounds.refusals.unauthorised.fetch_add(1, Ordering::Relaxed);
+    let known = extensions.get::<Arc<AccessPolicy>>().zip(extensions.get::<Caller>());
+    // Nobody comes here past the access: then nobody has a right.
+    let Some((access, caller)) = known else { return nobody() };
+    if let Err(refused) = access.check(caller, right) {
+        access.bounds.refusals.unauthorised.fetch_add(1, Ordering::Relaxed);
         let path = request.uri().path();
-        if gate.bounds.is_told() {
+        if access.bounds.is_told() {
             tracing::warn!(path, "{}; of others only the count is told", refused.1);
         } else {
             tracing::debug!(path, "{}", refused.1);
@@ -265,7 +265,7 @@ fn nobody() -> Response {
 
 /// What every request passes: its certificate is still good, no foreign page has sent it, its peer does
 /// not ask too often, and its body is there, whole, in time and not too long.
-pub(super) async fn admit(gate: Arc<Gate>, mut request: Request, next: Next) -> Response {
+pub(super) async fn admit(access: Arc<AccessPolicy>, mut request: Request, next: Next) -> Response {
     let Some((caller, party)) = request.extensions().get::<(Caller, Party)>().cloned() else {
         return nobody();
     };
@@ -274,10 +274,10 @@ pub(super) async fn admit(gate: Arc<Gate>, mut request: Request, next: Next) -> 
         return closing(Refused(StatusCode::UNAUTHORIZED, why).into_response());
     }
     // Before it costs a token: what a page sends takes nothing from this machine's own clients.
-    if let Err(refused) = origin::check(&caller, &gate.allowed_hosts, &request) {
-        gate.bounds.refusals.foreign.fetch_add(1, Ordering::Relaxed);
+    if let Err(refused) = origin::check(&caller, &access.allowed_hosts, &request) {
+        access.bounds.refusals.foreign.fetch_add(1, Ordering::Relaxed);
         let path = request.uri().path();
-        if gate.bounds.is_told() {
+        if access.bounds.is_told() {
             tracing::warn!(path, "{}; of others only the count is told", refused.1);
         } else {
             tracing::debug!(path, "{}", refused.1);
@@ -285,9 +285,9 @@ pub(super) async fn admit(gate: Arc<Gate>, mut request: Request, next: Next) -> 
         return closing(refused.into_response());
     }
     // Nothing that others do, or that it did itself, may hold an alert back.
-    let alert = request.uri().path() == "/v1/alert" && gate.check(&caller, Right::Alert).is_ok();
-    if !alert && !gate.bounds.may_ask(&party) {
-        gate.bounds.refusals.too_many.fetch_add(1, Ordering::Relaxed);
+    let alert = request.uri().path() == "/v1/alert" && access.check(&caller, Right::Alert).is_ok();
+    if !alert && !access.bounds.may_ask(&party) {
+        access.bounds.refusals.too_many.fetch_add(1, Ordering::Relaxed);
         let mut answer =
             Refused(StatusCode::TOO_MANY_REQUESTS, "too many requests".into()).into_response();
         answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
@@ -295,13 +295,13 @@ pub(super) async fn admit(gate: Arc<Gate>, mut request: Request, next: Next) -> 
     }
     let (parts, body) = request.into_parts();
     let too_long = || {
-        let why = format!("no whole body of at most {} bytes", gate.body_bytes_max);
+        let why = format!("no whole body of at most {} bytes", access.body_bytes_max);
         closing(Refused(StatusCode::PAYLOAD_TOO_LARGE, why).into_response())
     };
-    if body.size_hint().lower() > gate.body_bytes_max as u64 {
+    if body.size_hint().lower() > access.body_bytes_max as u64 {
         return too_long();
     }
-    request = match timeout(BODY_WITHIN, to_bytes(body, gate.body_bytes_max)).await {
+    request = match timeout(BODY_WITHIN, to_bytes(body, access.body_bytes_max)).await {
         Ok(Ok(bytes)) => Request::from_parts(parts, Body::from(bytes)),
         Ok(Err(_)) => return too_long(),
         Err(_) => {
@@ -309,9 +309,9 @@ pub(super) async fn admit(gate: Arc<Gate>, mut request: Request, next: Next) -> 
             return closing(Refused(StatusCode::REQUEST_TIMEOUT, why).into_response());
         }
     };
-    let pass = caller.pass(&gate);
+    let pass = caller.pass(&access);
     request.extensions_mut().insert(caller);
-    request.extensions_mut().insert(gate);
+    request.extensions_mut().insert(access);
     let mut answer = next.run(request).await;
     if let Some(pass) = pass {
         answer.headers_mut().insert(PASS, pass);

@@ -1,4 +1,4 @@
-//! The door over real sockets on loopback: who comes in, who may do what, who waits for whom.
+//! The listener over real sockets on loopback: who comes in, who may do what, who waits for whom.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -79,18 +79,18 @@ fn client(tls: &Tls, peer: Peer) -> reqwest::Client {
     json_client(tls::http_client(Some((tls, peer))))
 }
 
-/// What an agent of chassis c1 has at its door: one route for every right.
+/// What an agent of chassis c1 has at its listener: one route for every right.
 struct House {
     tls: SocketAddr,
     plain: SocketAddr,
-    gate: Arc<Gate>,
+    access: Arc<AccessPolicy>,
     _stop: oneshot::Sender<()>,
 }
 
 impl House {
     async fn open(tls: Option<&Arc<Tls>>) -> Self {
-        let gate = Gate::new(ChassisId::new("c1").ok(), tls.is_some());
-        let gate = Arc::new(gate.with_allowed_hosts(&["monitor.example".to_owned()]));
+        let access = AccessPolicy::new(ChassisId::new("c1").ok(), tls.is_some());
+        let access = Arc::new(access.with_allowed_hosts(&["monitor.example".to_owned()]));
         let (done, events) = (async || "done", Events::default());
         let routes = Router::new()
             .route("/v1/status", get(async || "fine"))
@@ -100,14 +100,15 @@ impl House {
             .route("/v1/power", only(Right::ReportPower, post(done)));
         let any = |tls| Listen { at: SocketAddr::from(([127, 0, 0, 1], 0)), tls };
         let all: Vec<_> = [any(false)].into_iter().chain(tls.map(|_| any(true))).collect();
-        let doors = bind(&all, tls).await.unwrap();
-        let at: Vec<_> = doors.iter().map(Door::local_addr).collect();
+        let listeners = bind(&all, tls).await.unwrap();
+        let at: Vec<_> = listeners.iter().map(Listener::local_addr).collect();
         let (stop, stopped) = oneshot::channel();
-        let serving = serve(doors, guarded(routes, Arc::clone(&gate)), Arc::clone(&gate), async {
-            drop(stopped.await);
-        });
+        let serving =
+            serve(listeners, guarded(routes, Arc::clone(&access)), Arc::clone(&access), async {
+                drop(stopped.await);
+            });
         tokio::spawn(serving);
-        Self { plain: at[0], tls: *at.last().unwrap(), gate, _stop: stop }
+        Self { plain: at[0], tls: *at.last().unwrap(), access, _stop: stop }
     }
 
     fn url(&self, path: &str) -> String {
@@ -150,7 +151,7 @@ async fn every_role_may_do_its_own_thing_and_read() {
         got.push(read.status().as_u16());
         assert_eq!(got, expected, "{uri}");
     }
-    assert_eq!(house.gate.bounds.refusals.unauthorised.load(Ordering::Relaxed), 15);
+    assert_eq!(house.access.bounds.refusals.unauthorised.load(Ordering::Relaxed), 15);
 }
 
 #[tokio::test]
@@ -189,7 +190,7 @@ async fn who_cannot_prove_who_he_is_does_not_come_in() {
         assert!(!came_in, "{what}");
     }
     assert_eq!(ask_plain(house.tls).await, 0, "plain HTTP where TLS is spoken");
-    let failed = house.gate.bounds.refusals.handshakes.load(Ordering::Relaxed);
+    let failed = house.access.bounds.refusals.handshakes.load(Ordering::Relaxed);
     assert_eq!(failed, 5);
     assert_eq!(house.post(&site.client(chassis), "/v1/alert").await, 200, "who can does");
 }
@@ -459,7 +460,7 @@ async fn who_was_here_before_comes_back_through_a_flood_from_its_own_address() {
     }
     // Whatever its address may do is used up, again and again.
     let (bounds, (stop, stopped)) =
-        (Arc::clone(&house.gate.bounds), std::sync::mpsc::channel::<()>());
+        (Arc::clone(&house.access.bounds), std::sync::mpsc::channel::<()>());
     let flood = std::thread::spawn(move || {
         let from = std::net::IpAddr::from([127, 0, 0, 1]);
         while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
@@ -685,7 +686,7 @@ async fn what_a_foreign_page_sends_is_refused_and_counted() {
             assert_eq!(got, expected, "{line} {headers:?}");
         }
     }
-    assert_eq!(house.gate.bounds.refusals.foreign.load(Ordering::Relaxed), refused);
+    assert_eq!(house.access.bounds.refusals.foreign.load(Ordering::Relaxed), refused);
     // They cost this machine's own clients nothing: its bucket holds 200.
     let headers = format!("Host: {at}\r\nOrigin: null\r\n{JSON}");
     for _ in 0..300 {

@@ -11,7 +11,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::TlsConfig;
-use crate::stamp;
+use crate::fingerprint;
 
 /// No chain and no set of authorities comes near this.
 const BYTES_MAX: u64 = 1 << 20;
@@ -82,11 +82,11 @@ fn contents(
 
 /// What the files look like from outside: differs when one was written or replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stamp([stamp::Stamp; 3]);
+pub(super) struct Fingerprint([fingerprint::Fingerprint; 3]);
 
-impl Stamp {
+impl Fingerprint {
     /// Of all three.
     pub(super) fn of(config: &TlsConfig) -> Self {
-        Self([&config.cert, &config.key, &config.ca].map(|path| stamp::Stamp::of(path)))
+        Self([&config.cert, &config.key, &config.ca].map(|path| fingerprint::Fingerprint::of(path)))
     }
 }

@@ -14,19 +14,19 @@ use super::kill::Killer;
 use super::policy::PolicyLog;
 use super::sampler::Sensors;
 use super::vms::Notes;
-use super::{Letter, dry, limit, quota};
-use ballast_runtime::control::Hand;
+use super::{Message, dry, limit, quota};
+use ballast_runtime::control::Effects;
 use ballast_runtime::events::Events;
-use ballast_runtime::state::Keeper;
+use ballast_runtime::state::StateWriter;
 
 /// The agent's hand: cores, quotas, the server's own limit, and the answer to the chassis.
-pub(super) struct AgentHand {
+pub(super) struct AgentEffects {
     pub(super) cores: Cores,
     pub(super) quotas: quota::Worker,
     pub(super) limit: Option<limit::Worker>,
     pub(super) killer: Killer,
     pub(super) sensors: Sensors,
-    pub(super) keeper: Keeper<Memory>,
+    pub(super) keeper: StateWriter<Memory>,
     pub(super) events: Events,
     /// What the status says of VMs.
     pub(super) notes: Notes,
@@ -39,7 +39,7 @@ pub(super) struct AgentHand {
 /// Who waits for the answer to the newest alert.
 pub(super) type Waiting = Option<oneshot::Sender<Result<Report, Refusal>>>;
 
-impl AgentHand {
+impl AgentEffects {
     fn answer(&mut self, answer: Result<Report, Refusal>) {
         if let Some(waiting) = self.waiting.take() {
             // Fails only when the chassis has hung up.
@@ -89,18 +89,18 @@ pub(super) fn refused(error: &HwError) -> ActuatorError {
     if error.is_transient() { ActuatorError::Transient } else { ActuatorError::Permanent }
 }
 
-impl Hand<Agent> for AgentHand {
-    type Letter = Letter;
+impl Effects<Agent> for AgentEffects {
+    type Message = Message;
     type Status = AgentStatus;
 
-    fn open(&mut self, letter: Letter) -> Option<Input> {
-        match letter {
-            Letter::Alert(alert, waiting) => {
+    fn open(&mut self, message: Message) -> Option<Input> {
+        match message {
+            Message::Alert(alert, waiting) => {
                 self.waiting = Some(waiting);
                 Some(Input::Alert(alert))
             }
-            Letter::Input(input) => Some(input),
-            Letter::Stop => None,
+            Message::Input(input) => Some(input),
+            Message::Stop => None,
         }
     }
 

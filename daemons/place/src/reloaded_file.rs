@@ -5,8 +5,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use ballast_runtime::fingerprint::Fingerprint;
 use ballast_runtime::lock;
-use ballast_runtime::stamp::Stamp;
 
 /// No model and no history comes near this; what is larger is somebody else's file.
 const BYTES_MAX: u64 = 1 << 30;
@@ -15,7 +15,7 @@ const BYTES_MAX: u64 = 1 << 30;
 ///
 /// Readers take an [`Arc`] and never wait for a file: who has one keeps it while the next comes in. A
 /// file that cannot be used, or is gone, leaves the old value in force.
-pub(super) struct Live<T> {
+pub(super) struct ReloadedFile<T> {
     path: PathBuf,
     read: fn(&[u8]) -> Result<T, String>,
     value: RwLock<Option<Arc<T>>>,
@@ -24,7 +24,7 @@ pub(super) struct Live<T> {
 
 /// What is known of the file.
 struct Watched {
-    seen: Option<Stamp>,
+    seen: Option<Fingerprint>,
     /// Why it cannot be used, if it cannot.
     problem: Option<String>,
     /// Whether that was still so at a second look: not everybody replaces a file in one step.
@@ -42,7 +42,7 @@ pub(super) enum Seen {
     Refused(String),
 }
 
-impl<T> Live<T> {
+impl<T> ReloadedFile<T> {
     /// Of the file at `path`, as `read` understands it. Nothing is read yet.
     pub(super) fn new(path: &Path, read: fn(&[u8]) -> Result<T, String>) -> Self {
         let watched = Mutex::new(Watched { seen: None, problem: None, lasting: false });
@@ -68,7 +68,7 @@ impl<T> Live<T> {
     /// Reads the file if it has changed since the last look, or could not be used at the first look at
     /// it; whatever it looks like, if `told` to.
     pub(super) fn look(&self, told: bool) -> Seen {
-        let stamp = Stamp::of(&self.path);
+        let stamp = Fingerprint::of(&self.path);
         let first = {
             let watched = lock(&self.watched);
             let moved = watched.seen.as_ref() != Some(&stamp);
@@ -122,7 +122,7 @@ mod tests {
         text.parse().map_err(|_| format!("{text:?} is no number"))
     }
 
-    fn refused<T>(live: &Live<T>, told: bool) -> String {
+    fn refused<T>(live: &ReloadedFile<T>, told: bool) -> String {
         match live.look(told) {
             Seen::Refused(why) => why,
             other => panic!("{other:?}"),
@@ -133,7 +133,7 @@ mod tests {
     fn a_good_file_is_taken_and_a_bad_one_leaves_the_old_value() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("value");
-        let live = Live::new(&path, number);
+        let live = ReloadedFile::new(&path, number);
         assert!(refused(&live, false).contains("No such file"));
         assert_eq!((live.look(false), live.get()), (Seen::Same, None));
         fs::write(&path, "1").unwrap();
@@ -164,10 +164,10 @@ mod tests {
     #[test]
     fn what_is_no_file_is_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(refused(&Live::new(dir.path(), number), false).contains("not a file"));
+        assert!(refused(&ReloadedFile::new(dir.path(), number), false).contains("not a file"));
         let pipe = dir.path().join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        assert!(refused(&Live::new(&pipe, number), false).contains("not a file"));
+        assert!(refused(&ReloadedFile::new(&pipe, number), false).contains("not a file"));
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("value");
         fs::write(&path, "1").unwrap();
-        let live = Live::new(&path, number);
+        let live = ReloadedFile::new(&path, number);
         live.look(false);
         let held = live.get();
         fs::write(&path, "22").unwrap();

@@ -30,7 +30,7 @@ enum Work {
 }
 
 /// The inventory. What is changed is on disk before anybody is told.
-pub(super) struct Stock {
+pub(super) struct DurableInventory {
     inventory: Mutex<Inventory>,
     work: Sender<Work>,
     /// The thread that writes asks for everything: its journal is long, or could not be written.
@@ -41,7 +41,7 @@ pub(super) struct Stock {
     found: Option<String>,
 }
 
-impl Stock {
+impl DurableInventory {
     /// What is in a folder, placed by `policy`; and the thread that writes.
     ///
     /// # Errors
@@ -220,7 +220,10 @@ mod tests {
 
     use super::*;
 
-    async fn add(stock: &Stock, name: &str) -> Result<Result<(), InventoryError>, Refused> {
+    async fn add(
+        stock: &DurableInventory,
+        name: &str,
+    ) -> Result<Result<(), InventoryError>, Refused> {
         let capacity = Resources { cores: MilliCores::from_cores(8), memory: MemoryKb::ZERO };
         let spec = HostSpec { chassis: "c1".into(), capacity, state: Default::default() };
         let host = NamedHost { name: name.into(), spec };
@@ -241,7 +244,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = store::open(folder.path()).unwrap().store.full();
         let (stock, thread) =
-            Stock::over(store, Inventory::new(Policy::PAPER), None, None).unwrap();
+            DurableInventory::over(store, Inventory::new(Policy::PAPER), None, None).unwrap();
         let Err(Refused(status, why)) = add(&stock, "s1").await else { panic!("it was answered") };
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(why.contains("inventory.0.journal: No space left"), "{why}");
@@ -254,7 +257,7 @@ mod tests {
         assert!(matches!(bad, InventoryError::Name { .. }));
         stock.stop();
         thread.join().unwrap();
-        let (again, _) = Stock::open(folder.path(), Policy::PAPER).unwrap();
+        let (again, _) = DurableInventory::open(folder.path(), Policy::PAPER).unwrap();
         assert_eq!(names(&again.look()), ["s1", "s2"]);
         assert_eq!(names(&stock.look()), ["s1", "s2"]);
     }
@@ -262,7 +265,7 @@ mod tests {
     #[tokio::test]
     async fn changes_that_come_together_are_all_on_disk_when_answered() {
         let folder = tempfile::tempdir().unwrap();
-        let (stock, _) = Stock::open(folder.path(), Policy::PAPER).unwrap();
+        let (stock, _) = DurableInventory::open(folder.path(), Policy::PAPER).unwrap();
         let all: Vec<String> = (0..50).map(|n| format!("s{n:02}")).collect();
         let mut tasks = tokio::task::JoinSet::new();
         for name in all.clone() {

@@ -10,7 +10,7 @@ const SLOPES: (f64, f64) = (0.5, 2.0);
 /// is learnt of the slope: `prior` is the variance of `x`, in its unit squared, that weighs as much as
 /// the belief in 1.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct Regression {
     level_over: f64,
     slope_over: f64,
     prior: f64,
@@ -21,7 +21,7 @@ pub(crate) struct Line {
     covariance: f64,
 }
 
-impl Line {
+impl Regression {
     pub(crate) fn new(level_over: f64, slope_over: f64, prior: f64) -> Self {
         Self {
             level_over,
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn it_learns_a_line_where_x_moves_and_an_offset_where_it_does_not() {
-        let mut moving = Line::new(16.0, 100.0, 9.0);
+        let mut moving = Regression::new(16.0, 100.0, 9.0);
         for n in 0..400 {
             let x = 100.0 + 20.0 * f64::from(n % 7);
             moving.add(x, 60.0 + 1.08 * x);
@@ -82,7 +82,7 @@ mod tests {
         assert!((moving.slope() - 1.08).abs() < 0.01, "{}", moving.slope());
         assert!((moving.at(230.0) - 308.4).abs() < 1.0, "{}", moving.at(230.0));
 
-        let mut still = Line::new(16.0, 100.0, 9.0);
+        let mut still = Regression::new(16.0, 100.0, 9.0);
         for n in 0..400 {
             still.add(100.0, 160.0 + f64::from(n % 2));
         }
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_level_follows_what_drifts() {
-        let mut line = Line::new(16.0, 100.0, 9.0);
+        let mut line = Regression::new(16.0, 100.0, 9.0);
         for n in 0..200 {
             line.add(100.0, if n < 100 { 160.0 } else { 170.0 });
         }

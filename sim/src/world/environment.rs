@@ -142,7 +142,7 @@ const REACTION: Duration = Duration::from_millis(2200);
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Around {
+pub(crate) struct Environment {
     pub(crate) seed: u64,
     pub(crate) now: Instant,
     pub(crate) queue: Queue<Event>,
@@ -188,7 +188,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Hardware can take every core at least down to this share of its highest frequency.
 const LOWEST_SHARE: f64 = 1.0 / 3.0;
 
-impl Around {
+impl Environment {
     #[expect(clippy::too_many_arguments, reason = "called from one place")]
     pub(crate) fn new(
         seed: u64,

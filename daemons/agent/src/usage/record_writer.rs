@@ -11,21 +11,21 @@ use ballast_types::VmClass;
 
 use super::advice::{self, Advice};
 use super::{Batch, Life};
-use crate::Letter;
+use crate::Message;
 use crate::config::{AutoMode, RecordsConfig};
 use crate::records::{Store, local_time};
 use crate::vms::{Notes, Vms};
 use ballast_runtime::lock;
 
 /// The thread that may wait for the disk.
-pub(super) struct Keeper {
+pub(super) struct RecordWriter {
     folder: PathBuf,
     config: RecordsConfig,
     /// `None` until the folder could be opened.
     store: Option<Store>,
     vms: Arc<Mutex<Vms>>,
     notes: Notes,
-    letters: Sender<Letter>,
+    messages: Sender<Message>,
     /// For which day and VMs there is advice.
     advised: Option<(i32, Vec<Life>)>,
     written: u64,
@@ -35,13 +35,13 @@ pub(super) struct Keeper {
     damaged: u64,
 }
 
-impl Keeper {
+impl RecordWriter {
     pub(super) fn new(
         folder: PathBuf,
         config: RecordsConfig,
         vms: Arc<Mutex<Vms>>,
         notes: Notes,
-        letters: Sender<Letter>,
+        messages: Sender<Message>,
     ) -> Self {
         Self {
             folder,
@@ -49,7 +49,7 @@ impl Keeper {
             store: None,
             vms,
             notes,
-            letters,
+            messages,
             advised: None,
             written: 0,
             lost: 0,
@@ -129,7 +129,7 @@ impl Keeper {
         let (set, written) = vms.advise(batch);
         if let Some(set) = set {
             // Fails only when the control thread has ended.
-            let _ = self.letters.send(Letter::Input(Input::Vms(set)));
+            let _ = self.messages.send(Message::Input(Input::Vms(set)));
         }
         written
     }

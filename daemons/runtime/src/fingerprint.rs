@@ -9,12 +9,12 @@ use std::path::Path;
 /// The change time moves with every write, chmod and rename, but by no less than a tick of the kernel's
 /// clock: most writes within one show in the size.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stamp(Option<Look>);
+pub struct Fingerprint(Option<Look>);
 
 /// Device, inode, size, and the seconds and nanoseconds of its change and of its text's.
 type Look = ([u64; 3], [(i64, i64); 2]);
 
-impl Stamp {
+impl Fingerprint {
     /// As it is now; of a file that is not there, always the same.
     pub fn of(path: &Path) -> Self {
         Self(fs::metadata(path).ok().map(|found| {

@@ -1,4 +1,4 @@
-//! The two laws by which cores move between their floor and free.
+//! The two control policies by which cores move between their floor and free.
 //!
 //! The supervisor picks one for every step: the model as long as it can be believed, else steps. It owns
 //! everything else, the floor and the last resort above all.
@@ -20,8 +20,8 @@ pub(super) struct Order {
     pub(super) lowers: bool,
 }
 
-/// One law.
-pub(super) trait Law {
+/// One policy.
+pub(super) trait ControlPolicy {
     /// Whether the meter's samples move the cores; else something prompter does.
     fn by_samples(&self) -> bool;
 
