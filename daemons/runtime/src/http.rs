@@ -1,5 +1,5 @@
-//! What the daemons serve alike. [`listen`]: connections; [`bounds`]: how many and how much;
-//! [`origin`]: pages in browsers; [`roles`]: who may do what.
+//! What the daemons serve alike. `listen`: connections; `bounds`: how many and how much;
+//! `origin`: pages in browsers; `roles`: who may do what.
 
 mod bounds;
 mod listen;

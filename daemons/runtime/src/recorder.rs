@@ -1,9 +1,9 @@
 //! Writes down what moved a machine and what it then wanted, for `ballast replay`.
 //!
 //! The control thread only hands steps over; a thread of its own serialises and writes them. Files
-//! rotate at [`ROTATE_BYTES`] and are never removed here: that is the operator's choice.
+//! rotate at `ROTATE_BYTES` and are never removed here: that is the operator's choice.
 //!
-//! A disk that is full, or stalls, ends no daemon. Steps wait for it, [`STEPS_WAITING`] at most. When that was too few,
+//! A disk that is full, or stalls, ends no daemon. Steps wait for it, `STEPS_WAITING` at most. When that was too few,
 //! the recording ends with those: what comes after a gap cannot be replayed. The next start begins another.
 
 use std::fs::{self, File};

@@ -30,7 +30,7 @@ pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     durable::replace(path, &serde_json::to_vec_pretty(value)?).map_err(named)
 }
 
-/// Reads what [`write`] wrote; `None` when there is nothing.
+/// Reads what [`write()`] wrote; `None` when there is nothing.
 ///
 /// A file that cannot be understood is kept as `….bad`, where the disk lets it be, and named in the log: the daemon starts
 /// as if there had been none.
