@@ -1,10 +1,11 @@
 //! `ballast plan` from outside: the paper's figures, the keys of the answer, refusals.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float32Array, Float64Array, Int64Array, RecordBatch, StringArray};
@@ -13,17 +14,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 use serde_json::Value;
 
-fn ballast(folder: &Path, args: &str) -> Output {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_ballast"));
-    program.current_dir(folder).args(args.split_whitespace());
-    program.output().expect("the program can be run")
-}
-
-fn json(folder: &Path, args: &str) -> Value {
-    let output = ballast(folder, args);
-    assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("stdout is JSON alone")
-}
+use common::{ballast, json};
 
 /// Upper quantiles as the paper's results imply them, in shares of 3720 W.
 const COUNTS: &str =

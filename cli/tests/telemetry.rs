@@ -1,27 +1,17 @@
 //! Telemetry from outside: the same file in every form, for every command, and what is wrong with a file.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
+mod common;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
-use serde_json::Value;
 
-fn ballast(folder: &Path, args: &str) -> Output {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_ballast"));
-    program.current_dir(folder).args(args.split_whitespace());
-    program.output().expect("the program can be run")
-}
-
-fn json(folder: &Path, args: &str) -> Value {
-    let output = ballast(folder, args);
-    assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("stdout is JSON alone")
-}
+use common::{ballast, json};
 
 fn refused(folder: &Path, args: &str) -> String {
     let output = ballast(folder, args);

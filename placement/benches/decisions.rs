@@ -15,7 +15,7 @@ use ballast_placement::{
     ChassisId, Cluster, Fit, Host, HostId, MemoryKb, MilliCores, Ranking, Resources, Rule,
     Scheduler, Tier, VmKey, VmRequest,
 };
-use ballast_types::{Instant, Utilisation, VmClass};
+use ballast_types::{Instant, SplitMix64, Utilisation, VmClass};
 
 const NOW: Instant = Instant::ZERO;
 /// Decisions that are timed.
@@ -23,16 +23,8 @@ const DECISIONS: usize = 20_000;
 /// How full a cluster is.
 const FULL: f64 = 0.75;
 
-/// Numbers as good as random: the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
-fn mix(n: u64) -> u64 {
-    let n = n.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let n = (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    n ^ (n >> 31)
-}
-
 fn vm(id: u64) -> VmRequest {
-    let chance = mix(id);
+    let chance = SplitMix64::first(id);
     let cores = [1, 1, 1, 2, 2, 4, 4, 8][(chance % 8) as usize];
     let gb = [1.75, 3.5, 7.0][(chance >> 8) as usize % 3] * f64::from(cores);
     let p95 = Utilisation::from_ratio((chance >> 16 & 0xFFFF) as f64 / 65_536.0).unwrap();
@@ -60,7 +52,7 @@ fn filled(hosts: u32, ranking: impl Fn(&Cluster) -> Ranking) -> (Scheduler, u64)
     let mut next = 0;
     while scheduler.cluster().allocated().milli_cores < goal {
         // Not by the ranking: hosts of a cluster that has long been in use are full to all degrees.
-        let host = HostId((mix(next ^ 0xABCD) % u64::from(hosts)) as u32);
+        let host = HostId((SplitMix64::first(next ^ 0xABCD) % u64::from(hosts)) as u32);
         let _ = scheduler.put(NOW, &vm(next), host);
         next += 1;
     }

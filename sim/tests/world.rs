@@ -4,33 +4,13 @@ use core::time::Duration;
 use std::io::BufReader;
 
 use ballast_agent_core::Policy;
-use ballast_sim::plant::{Load, PlantSpec, Profile};
+use ballast_sim::plant::PlantSpec;
 use ballast_sim::replay::{Part, RecordingError, RecordingReport, replay};
-use ballast_sim::scenario::{DemoOptions, default_budget, demo};
+use ballast_sim::scenario::overloaded;
 use ballast_sim::world::{Checks, Hunt, Life, Outcome, Restrictions, Setup, World};
+use ballast_types::Instant;
 use ballast_types::wire::SharePolicy;
-use ballast_types::{Instant, VmClass};
 use serde::Serialize;
-
-/// A chassis whose batch VMs ask for `high` until `falls_s` and for little from then on.
-fn chassis(servers: usize, high: f64, falls_s: f64) -> PlantSpec {
-    let mut plant = demo(&DemoOptions {
-        servers,
-        budget: default_budget(servers),
-        queues: false,
-        ..DemoOptions::default()
-    });
-    for vm in plant.servers.iter_mut().flat_map(|s| &mut s.vms) {
-        let line = match vm.class {
-            VmClass::UserFacing => Profile::Constant(0.3),
-            VmClass::NonUserFacing => {
-                Profile::Steps([(0.0, 0.3), (3.0, high), (falls_s, 0.05)].into())
-            }
-        };
-        vm.load = Load::Profile(line);
-    }
-    plant
-}
 
 fn at(seconds: u64) -> Instant {
     Instant::from_millis(seconds * 1000)
@@ -49,7 +29,7 @@ fn run(setup: Setup, seconds: u64) -> (World, Outcome) {
 
 #[test]
 fn without_faults_the_budget_holds_and_everything_is_given_back() {
-    let plant = chassis(12, 1.0, 40.0);
+    let plant = overloaded(12, 1.0, 40.0);
     let (world, outcome) = run(setup(plant.clone(), 1, 120), 120);
     let truth = world.truth();
     // The load would exceed the budget: the same without anybody who throttles.
@@ -76,14 +56,14 @@ fn without_faults_the_budget_holds_and_everything_is_given_back() {
 
 #[test]
 fn a_run_is_its_seed() {
-    let hash = |seed| run(setup(chassis(3, 1.0, 12.0), seed, 15), 15).1.outputs_hash;
+    let hash = |seed| run(setup(overloaded(3, 1.0, 12.0), seed, 15), 15).1.outputs_hash;
     assert_eq!(hash(5), hash(5));
     assert_ne!(hash(5), hash(6));
 }
 
 #[test]
 fn steady_load_moves_p_states_rarely() {
-    let mut world = World::new(setup(chassis(4, 0.9, 1000.0), 3, 180));
+    let mut world = World::new(setup(overloaded(4, 0.9, 1000.0), 3, 180));
     world.run(at(60)).unwrap();
     let before = world.pstate_changes_max();
     world.run(at(180)).unwrap();
@@ -123,7 +103,7 @@ fn a_new_manager_shares_no_watts_that_are_not_there() {
 
 #[test]
 fn a_calm_chassis_stays_calm_when_everything_starts_at_once() {
-    let (world, outcome) = run(setup(chassis(4, 0.1, 1000.0), 1, 10), 10);
+    let (world, outcome) = run(setup(overloaded(4, 0.1, 1000.0), 1, 10), 10);
     assert_eq!(outcome.capping_events, 0);
     assert_eq!(world.restrictions(), Restrictions::default());
     assert_eq!(world.truth().batch_throttled_core_s.total(), 0.0);
@@ -154,7 +134,7 @@ fn play(files: &[&[u8]]) -> Result<RecordingReport, RecordingError> {
 
 #[test]
 fn a_recording_replays_exactly_and_a_changed_one_does_not() {
-    let mut setup = setup(chassis(2, 1.0, 8.0), 9, 12);
+    let mut setup = setup(overloaded(2, 1.0, 8.0), 9, 12);
     setup.record = true;
     let (world, _) = run(setup, 12);
     let agent = bytes(&world.agent_tape(0).unwrap().lives()[0]);
@@ -210,7 +190,7 @@ fn a_recording_replays_exactly_and_a_changed_one_does_not() {
 /// A budget counts for the breaker from five seconds after it was accepted, whatever comes meanwhile.
 #[test]
 fn a_second_lower_budget_does_not_put_the_first_one_off() {
-    let plant = PlantSpec { hardware_caps: false, ..chassis(4, 1.0, 100.0) };
+    let plant = PlantSpec { hardware_caps: false, ..overloaded(4, 1.0, 100.0) };
     let trips_at = |budgets: &[(u64, u32)]| {
         let mut setup = Setup::new(plant.clone(), Policy::None, 1, Duration::from_secs(60));
         setup.checks = Checks { breaker: true, ..Checks::NONE };

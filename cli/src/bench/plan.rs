@@ -15,6 +15,7 @@ use anyhow::{Context, bail, ensure};
 use arrow_array::builder::StringDictionaryBuilder;
 use arrow_array::types::Int32Type;
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
+use ballast_types::SplitMix64;
 use clap::Args;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
@@ -258,9 +259,9 @@ fn batch(args: &PlanArgs, minutes: Range<u32>) -> anyhow::Result<RecordBatch> {
 /// What a chassis's meter says in a minute: seconds into it, and watts. Mostly one reading; of a thousand minutes
 /// one has none, one two, and one each a null, a zero and a sentinel.
 fn readings(seed: u64, chassis: u32, minute: u32) -> impl Iterator<Item = (i64, Option<f64>)> {
-    let draw = mix(seed ^ u64::from(chassis) << 32 ^ u64::from(minute));
-    let own = mix(seed ^ u64::from(chassis));
-    let hour = mix(own ^ u64::from(minute / 60));
+    let draw = SplitMix64::first(seed ^ u64::from(chassis) << 32 ^ u64::from(minute));
+    let own = SplitMix64::first(seed ^ u64::from(chassis));
+    let hour = SplitMix64::first(own ^ u64::from(minute / 60));
     let of_day = f64::from((minute + own as u32 % 240) % 1440) / 1440.0;
     let noise = (0..4).map(|byte| f64::from((draw >> (8 * byte)) as u8)).sum::<f64>() - 510.0;
     let burst = if draw >> 32 & 0x7ff == 0 { 600.0 } else { 0.0 };
@@ -281,12 +282,4 @@ fn readings(seed: u64, chassis: u32, minute: u32) -> impl Iterator<Item = (i64, 
     };
     let late_s = (own & 0xf) as i64;
     first.map(|watts| (late_s, watts)).into_iter().chain(second.map(|watts| (late_s + 30, watts)))
-}
-
-/// SplitMix64's finaliser.
-fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }

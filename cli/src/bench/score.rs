@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
+use ballast_types::SplitMix64;
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -82,12 +83,9 @@ pub(crate) fn run(args: &ScoreArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Numbers as good as random: the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+/// A number as good as random.
 fn mix(n: u32) -> u64 {
-    let n = (u64::from(n) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let n = (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    n ^ (n >> 31)
+    SplitMix64::first(u64::from(n))
 }
 
 fn cores(n: u32) -> u32 {

@@ -103,3 +103,14 @@ pub fn millis(min: u64, max: u64) -> impl FnOnce(&DeValue<'_>) -> Option<Duratio
 pub fn percent(value: &DeValue<'_>) -> Option<u32> {
     number(0.0..=100.0)(value).map(|percent| (percent * 1e4).round() as u32)
 }
+
+/// The URL of a host. Plain HTTP goes nowhere but loopback: on the way a password could be read, and an
+/// answer could be forged.
+pub fn safe_url(value: &DeValue<'_>) -> Option<String> {
+    let url = value.as_str()?.trim_end_matches('/');
+    let (scheme, host) = url.split_once("://")?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
+    let loopback = || host.parse::<SocketAddr>().is_ok_and(|at| at.ip().is_loopback());
+    let good = !host.is_empty() && host.chars().all(plain);
+    (good && (scheme == "https" || (scheme == "http" && loopback()))).then(|| url.to_owned())
+}

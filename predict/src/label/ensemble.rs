@@ -6,6 +6,7 @@ use ballast_forest::{
     BoostOptions, Ensemble, Features, ForestOptions, Table, TableError, Target, TrainError,
     train_boosted, train_forest,
 };
+use ballast_types::SplitMix64;
 use thiserror::Error;
 
 use super::{Reason, features};
@@ -138,7 +139,7 @@ pub fn out_of_fold(
     for class in [false, true] {
         // By a hash of place and seed: files are often sorted.
         let mut members: Vec<usize> = (0..rows.len()).filter(|n| truth[*n] == class).collect();
-        members.sort_by_key(|n| mixed(*n as u64 ^ mixed(seed)));
+        members.sort_by_key(|n| SplitMix64::first(*n as u64 ^ SplitMix64::first(seed)));
         for (place, n) in members.into_iter().enumerate() {
             fold[n] = place % FOLDS;
         }
@@ -167,12 +168,4 @@ fn enough(rows: &[Vec<f32>], truth: &[bool]) -> Result<(), LearnError> {
         return Err(LearnError::Few { user_facing, other });
     }
     Ok(())
-}
-
-/// The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-fn mixed(n: u64) -> u64 {
-    let z = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

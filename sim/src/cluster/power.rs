@@ -4,7 +4,7 @@
 //! takes its other VMs' cores to half frequency, and where that is not enough its own limit hits all cores,
 //! user-facing ones too.
 
-use ballast_types::{PowerModel, VmClass};
+use ballast_types::{PowerModel, SplitMix64, VmClass};
 
 use super::generate::Vm;
 
@@ -52,12 +52,10 @@ fn noise(uniform: f64) -> f64 {
     0.85 + 0.3 * uniform
 }
 
-/// Uniform in 0..1, by VM and hour: the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+/// Uniform in 0..1, by VM and hour.
 fn chance(vm: u64, hour: u32) -> f64 {
-    let mut word = vm.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(hour) << 40;
-    word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    ((word ^ (word >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    let word = vm.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(hour) << 40;
+    (SplitMix64::finalise(word) >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// One server in one hour.

@@ -12,6 +12,7 @@ use ballast_types::{
     Watts,
 };
 
+use crate::load::Profile;
 use crate::plant::{Load, PlantSpec, SensorSpec, ServerSpec, SharedSpec, SupplySpec, VmLoad};
 use crate::trace::Trace;
 
@@ -169,6 +170,30 @@ fn ladder() -> Ladder {
     let mhz = KiloHertz::from_mhz;
     let ladder: Result<_, LadderError> = Ladder::stepped(mhz(1200), mhz(2400), mhz(100));
     ladder.expect("the floor is below the maximum")
+}
+
+/// The demo's chassis with its usual budget, whose batch VMs ask for `high` from the third second until
+/// `falls_s`, and for little from then on. User-facing VMs need 30 % all the time.
+///
+/// # Panics
+/// When there are no servers.
+#[must_use]
+pub fn overloaded(servers: usize, high: f64, falls_s: f64) -> PlantSpec {
+    let mut plant = demo(&DemoOptions {
+        servers,
+        budget: default_budget(servers),
+        queues: false,
+        ..DemoOptions::default()
+    });
+    for vm in plant.servers.iter_mut().flat_map(|server| &mut server.vms) {
+        vm.load = Load::Profile(match vm.class {
+            VmClass::UserFacing => Profile::Constant(0.3),
+            VmClass::NonUserFacing => {
+                Profile::Steps([(0.0, 0.3), (3.0, high), (falls_s, 0.05)].into())
+            }
+        });
+    }
+    plant
 }
 
 #[cfg(test)]

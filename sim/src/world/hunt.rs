@@ -3,12 +3,11 @@
 use core::time::Duration;
 
 use ballast_agent_core::{Actuator, Policy};
+use ballast_types::Instant;
 use ballast_types::wire::SharePolicy;
-use ballast_types::{Instant, VmClass};
 
 use super::{Extent, FaultPlan, Outcome, Promise, Restrictions, Setup, Violation, World};
-use crate::plant::{Load, PlantSpec, Profile};
-use crate::scenario::{DemoOptions, default_budget, demo};
+use crate::scenario::overloaded;
 
 /// One hunt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +47,7 @@ impl Hunt {
     /// What goes wrong, and when.
     #[must_use]
     pub fn plan(&self) -> FaultPlan {
-        let supplies = plant(self.servers).supplies.len();
+        let supplies = overloaded(self.servers, 1.0, FALLS.as_secs_f64()).supplies.len();
         let extent = Extent { servers: self.servers, supplies };
         FaultPlan::draw(self.seed, extent, self.faults, FIRST, MENDED)
     }
@@ -57,7 +56,12 @@ impl Hunt {
     #[must_use]
     pub fn setup(&self) -> Setup {
         let length = FREE.since(Instant::ZERO);
-        let mut setup = Setup::new(plant(self.servers), self.policy, self.seed, length);
+        let mut setup = Setup::new(
+            overloaded(self.servers, 1.0, FALLS.as_secs_f64()),
+            self.policy,
+            self.seed,
+            length,
+        );
         for agent in &mut setup.agents {
             agent.actuator = self.actuator;
         }
@@ -100,23 +104,3 @@ impl Hunt {
 
 /// What is lifted must stay lifted for this long after the load fell.
 const SETTLED: Duration = Duration::from_secs(60);
-
-/// The demo's chassis, whose batch VMs ask for everything from the third second until the load falls.
-fn plant(servers: usize) -> PlantSpec {
-    let mut plant = demo(&DemoOptions {
-        servers,
-        budget: default_budget(servers),
-        queues: false,
-        ..DemoOptions::default()
-    });
-    for vm in plant.servers.iter_mut().flat_map(|s| &mut s.vms) {
-        let line = match vm.class {
-            VmClass::UserFacing => Profile::Constant(0.3),
-            VmClass::NonUserFacing => {
-                Profile::Steps([(0.0, 0.3), (3.0, 1.0), (FALLS.as_secs_f64(), 0.05)].into())
-            }
-        };
-        vm.load = Load::Profile(line);
-    }
-    plant
-}

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ballast_types::SplitMix64;
 use stateright::{Checker as _, Chooser, Model as _, Property};
 
 use crate::promises::{LONE_WORD, NO_RULER, ONE_EPOCH, TWICE, TWO_RULERS};
@@ -347,24 +348,21 @@ impl Chooser<Model> for Mostly {
     }
 
     fn choose_initial_state(&self, state: &mut u64, worlds: &[World]) -> usize {
-        (random(state) % worlds.len().max(1) as u64) as usize
+        (draw(state) % worlds.len().max(1) as u64) as usize
     }
 
     fn choose_action(&self, state: &mut u64, _: &World, actions: &[Action]) -> usize {
         let last = actions.len().saturating_sub(1);
-        if random(state) % 4 < 3 {
+        if draw(state) % 4 < 3 {
             last
         } else {
-            (random(state) % actions.len().max(1) as u64) as usize
+            (draw(state) % actions.len().max(1) as u64) as usize
         }
     }
 }
 
-/// splitmix64.
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
+/// The next number of the stream with this state.
+fn draw(state: &mut u64) -> u64 {
+    *state = SplitMix64::first(*state);
+    *state
 }

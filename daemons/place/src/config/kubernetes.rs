@@ -1,12 +1,12 @@
 //! `[kubernetes]`: the scheduler extender, and the API server that it follows.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use toml::de::DeValue;
 
 use ballast_runtime::config::reader::{Section, flag, text, whole};
+use ballast_runtime::config::safe_url;
 
 /// Where a pod finds its service account's token and the cluster's authority.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -42,7 +42,7 @@ impl KubernetesConfig {
         let seconds = section.or("stale_after_s", 180, "1 to 86400 seconds", whole(1..=86_400));
         let mib = section.or("body_mib_max", 16, "1 to 1024 MiB", whole(1..=1024));
         let config = Self {
-            api: section.or("api", "https://kubernetes.default.svc".into(), API, api),
+            api: section.or("api", "https://kubernetes.default.svc".into(), API, safe_url),
             token_file: section.or("token_file", format!("{ACCOUNT}/token").into(), "a file", file),
             ca_file: section.or("ca_file", format!("{ACCOUNT}/ca.crt").into(), "a PEM file", file),
             chassis_label: section.or("chassis_label", "ballast.dev/chassis".into(), LABEL, label),
@@ -59,16 +59,6 @@ impl KubernetesConfig {
 
 const API: &str =
     "https://host[:port] of the API server, or http://127.0.0.1:port of a proxy on this machine";
-
-/// Plain HTTP goes nowhere but loopback: whoever could answer there would rule over placements.
-fn api(value: &DeValue<'_>) -> Option<String> {
-    let url = value.as_str()?.trim_end_matches('/');
-    let (scheme, host) = url.split_once("://")?;
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
-    let loopback = || host.parse::<SocketAddr>().is_ok_and(|at| at.ip().is_loopback());
-    let good = !host.is_empty() && host.chars().all(plain);
-    (good && (scheme == "https" || (scheme == "http" && loopback()))).then(|| url.to_owned())
-}
 
 const LABEL: &str = "a label's name, such as ballast.dev/chassis";
 

@@ -1,6 +1,5 @@
 //! BMCs that are reached by Redfish.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,8 +7,8 @@ use anyhow::Context as _;
 use ballast_bmc::redfish::{Auth, Credentials, Redfish, Settings};
 use toml::de::DeValue;
 
-use super::millis;
 use super::reader::{Section, text, word};
+use super::{millis, safe_url};
 
 /// Where a BMC is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +35,7 @@ pub struct RedfishConfig {
 impl BmcAddress {
     /// `redfish`, and `redfish_chassis` which goes with it; `None` without.
     pub fn read(section: &mut Section<'_, '_>, needed: bool) -> Option<Self> {
-        let url = section.required_if(needed, "redfish", BMC_URL, bmc_url);
+        let url = section.required_if(needed, "redfish", BMC_URL, safe_url);
         let chassis = section.optional("redfish_chassis", "a member of its Redfish Chassis", text);
         if chassis.is_some() && !section.has("redfish") {
             section.refuse_key("redfish_chassis", "only with redfish");
@@ -86,13 +85,4 @@ impl RedfishConfig {
     }
 }
 
-/// A BMC's address. Plain HTTP goes nowhere but loopback: the password would be read on the way.
-fn bmc_url(value: &DeValue<'_>) -> Option<String> {
-    let url = value.as_str()?.trim_end_matches('/');
-    let (scheme, host) = url.split_once("://")?;
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
-    let loopback = || host.parse::<SocketAddr>().is_ok_and(|at| at.ip().is_loopback());
-    let good = !host.is_empty() && host.chars().all(plain);
-    (good && (scheme == "https" || (scheme == "http" && loopback()))).then(|| url.to_owned())
-}
 pub const BMC_URL: &str = "https://host or https://host:port of a BMC";

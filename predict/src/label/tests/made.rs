@@ -1,26 +1,20 @@
 //! The made series of the golden table.
 
+use ballast_types::SplitMix64;
+
 use super::{DAY, SLOTS};
 
-/// Seeded draws (SplitMix64).
-pub(super) struct Draw(u64);
+/// Seeded draws.
+pub(super) struct Draw(SplitMix64);
 
 impl Draw {
     pub(super) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x2545_f491_4f6c_dd1d))
-    }
-
-    fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        Self(SplitMix64::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)))
     }
 
     /// Between 0 and 1.
     pub(super) fn share(&mut self) -> f64 {
-        ((self.bits() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+        ((self.0.draw() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
     /// Standard normal.
