@@ -263,6 +263,7 @@ impl Actuators {
             drop.left = drop.left.saturating_add(1);
             self.slots[slot].of_drop = true;
         }
+
         let it = &mut self.slots[slot];
         it.goal = goal;
         it.tries = 0;
@@ -348,6 +349,7 @@ impl Actuators {
         it.tries = it.tries.saturating_add(1);
         let give_up = error == ActuatorError::Permanent || it.tries >= self.tries || it.gave_up;
         let at = now + if give_up { MEND_AFTER } else { self.retry_after };
+
         if give_up && !it.gave_up {
             it.gave_up = true;
             it.stuck = true;
@@ -356,6 +358,7 @@ impl Actuators {
             out.push_back(Output::Event(Event { at_ns: now, kind: EventKind::Alarm { message } }));
             self.drop_answered(now, slot, out);
         }
+
         self.set_phase(slot, Phase::Retry { at });
         self.wake(at);
     }

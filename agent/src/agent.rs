@@ -130,8 +130,10 @@ impl Agent {
             unit,
             params,
         };
+
         unit.adopt(&mut agent, now, found);
         agent.past.note(now, agent.throttle.levels());
+
         if agent.params.policy == Policy::None {
             agent.lift_all(now);
         }
@@ -329,6 +331,7 @@ impl Machine for Agent {
             }
             Input::Leave => self.leave(now),
         }
+
         self.account_limit(now);
     }
 

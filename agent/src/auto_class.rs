@@ -113,14 +113,17 @@ mod tests {
                 held = held.next(day as u32, *label);
                 let since = labels[..=day].iter().rposition(|label| *label == U).map_or(0, |n| n + 1);
                 let agreed: Vec<_> = (since..=day).filter(|day| labels[*day] == B).collect();
+
                 if held.class() == VmClass::NonUserFacing {
                     let whole = agreed.last().zip(agreed.first());
                     prop_assert!(whole.is_some_and(|(last, first)| last - first >= 5), "{labels:?}");
                     prop_assert!(agreed.last().is_some_and(|last| day - last <= 5), "{labels:?}");
                 }
+
                 if *label == U {
                     prop_assert_eq!(held, UserFacing);
                 }
+
                 // And two weeks without a gap do suffice.
                 if day >= 5 && labels[day - 5..=day].iter().all(|label| *label == B) {
                     prop_assert_eq!(held.class(), VmClass::NonUserFacing);

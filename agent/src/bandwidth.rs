@@ -69,10 +69,12 @@ pub(crate) fn bandwidths<'a>(
     class: Option<&'a Class>,
 ) -> impl Iterator<Item = Bandwidth> + 'a {
     let &View { now, throttle, actuators, fleet } = view;
+
     // All slots of a VM are of one class.
     let is_in = move |slots: &[u16]| {
         class.is_none_or(|class| slots.first().is_some_and(|slot| class.cores.contains(slot)))
     };
+
     fleet.floating(now).filter(move |(_, slots, _)| is_in(slots)).map(move |(vm, slots, usage)| {
         let cores = vm.cores.len() as f64;
         let ladder = |slot: &u16| throttle.ladder(usize::from(*slot));
@@ -80,11 +82,13 @@ pub(crate) fn bandwidths<'a>(
             f64::from(slots.iter().map(share).sum::<u32>()) / 1000.0
         };
         let (mut quota, mut floor) = (cores, cores);
+
         // Without slots, or with too few of them, nothing is taken.
         if slots.len() == vm.cores.len() {
             quota = sum(&|slot| millicores(ladder(slot), throttle.level(usize::from(*slot))));
             floor = sum(&|slot| millicores(ladder(slot), throttle.floor_level(usize::from(*slot))));
         }
+
         Bandwidth {
             cores,
             quota,
@@ -110,6 +114,7 @@ mod tests {
             stopped,
             stuck,
         };
+
         for (vm, sheds, restores) in [
             (it(8.0, Some(8.0), false, false), 4.0, 0.0), // free and busy
             (it(8.0, Some(3.0), false, false), 0.0, 0.0), // the quota would not bite at the floor
@@ -124,6 +129,7 @@ mod tests {
         ] {
             assert_eq!((vm.sheds(), vm.restores()), (sheds, restores), "{vm:?}");
         }
+
         assert_eq!(it(6.0, Some(6.0), false, false).demand(), Some(8.0));
         assert_eq!(it(6.0, Some(2.0), false, false).demand(), Some(2.0));
         assert_eq!(it(6.0, None, false, false).demand(), None);

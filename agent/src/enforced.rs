@@ -67,6 +67,7 @@ mod tests {
         let sample = |watts, at| Sample { watts: w(watts), taken_at: ms(at) };
         enforced.message(ms(0), Seq(1), Some(w(200)));
         enforced.message(ms(200), Seq(2), Some(w(180)));
+
         for (taken, expected) in [
             (sample(150, 100), None),         // before the lag of either
             (sample(250, 300), None),         // over the cap
@@ -77,6 +78,7 @@ mod tests {
             enforced.sample(taken);
             assert_eq!(enforced.newest(), expected, "{taken:?}");
         }
+
         for seq in 3..1000 {
             enforced.message(ms(1000), Seq(seq), None);
         }

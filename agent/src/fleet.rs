@@ -134,16 +134,19 @@ impl Fleet {
             let mine = self.slots.give(has, count, &mut freed);
             self.members.push(Member::new(vm.clone(), mine, kept));
         }
+
         for slot in old.into_iter().flat_map(|member| member.cores) {
             self.slots.take_back(slot, &mut freed);
         }
         self.owner.clear();
         self.owner.resize(self.slots.len(), None);
+
         for (n, member) in self.members.iter().enumerate() {
             for slot in &member.cores {
                 self.owner[usize::from(*slot)] = Some(n as u16);
             }
         }
+
         freed
     }
 
@@ -201,8 +204,10 @@ impl Fleet {
                 order[core] = order[core].max(Some(member.vm.throttle_order));
             }
         }
+
         let mut classes: BTreeMap<u8, Vec<u16>> = BTreeMap::new();
         let mut user_facing = Vec::new();
+
         for (core, order) in order.into_iter().enumerate() {
             match order {
                 Some(_) if high[core] => user_facing.push(core as u16),
@@ -210,13 +215,16 @@ impl Fleet {
                 None => {}
             }
         }
+
         let low = classes.into_iter().map(|(order, cores)| {
             let floor_percent = floors.by_order.get(&order).copied().unwrap_or(0);
             Class { order, user_facing: false, floor_percent, cores }
         });
+
         let last = floors.user_facing.filter(|_| !user_facing.is_empty()).map(|floor_percent| {
             Class { order: u8::MAX, user_facing: true, floor_percent, cores: user_facing }
         });
+
         low.chain(last).collect()
     }
 
@@ -354,6 +362,7 @@ impl Fleet {
                 impact: member.impact.status(now, span, floating),
             }
         };
+
         self.members.iter().map(status).collect()
     }
 }
@@ -383,6 +392,7 @@ mod tests {
             vm("c", Nuf, 2, &[13, 14, 99]), // 99 does not exist
             vm("d", Nuf, 7, &[14]),
         ];
+
         fleet.replace(vms, &cores());
         let class = |order, floor_percent, cores: &[u16]| Class {
             order,
@@ -390,6 +400,7 @@ mod tests {
             floor_percent,
             cores: cores.to_vec(),
         };
+
         let by_order = BTreeMap::from([(7, 60)]);
         let floors = Floors { by_order: &by_order, user_facing: None };
         let low = [class(2, 0, &[3]), class(7, 60, &[0, 4])];
@@ -412,6 +423,7 @@ mod tests {
             fleet.status(ms(150), &throttle, false, |_| false)[0].impact.throttled_core_ms,
             100
         );
+
         fleet.account(ms(200), &throttle, false);
         fleet.replace(vec![vm("a", Nuf, 0, &[12]), vm("b", Nuf, 0, &[10])], &cores());
         fleet.account(ms(200), &throttle, false);

@@ -35,7 +35,6 @@ pub struct Place {
     pub core: CoreId,
     /// How many CPUs (threads) it has; none where it is offline, and then no VM gets it.
     pub cpus: u16,
-    /// Its NUMA node.
     pub node: u16,
 }
 
@@ -102,17 +101,20 @@ fn take(nodes: &mut [Node], class: VmClass, cpus: usize) -> Option<Vec<CoreId>> 
         from = vec![from.swap_remove(one)];
     }
     let (mut cores, mut got) = (Vec::new(), 0);
+
     for node in from {
         while got < cpus {
             let next = match class {
                 VmClass::UserFacing => node.pop_front(),
                 VmClass::NonUserFacing => node.pop_back(),
             };
+
             let Some(next) = next else { break };
             cores.push(next.core);
             got += usize::from(next.cpus);
         }
     }
+
     (got >= cpus).then_some(cores)
 }
 
@@ -236,17 +238,21 @@ mod tests {
                 prop_assert!(wanted > all, "only rounding up to whole cores may be in the way");
                 return Ok(());
             };
+
             prop_assert_eq!(groups.len(), vms.len());
             let mut owner = BTreeMap::new();
+
             for vm in &groups {
                 let (_, spec) = vms.iter().find(|(id, _)| *id == vm.id).unwrap();
                 prop_assert!(size(vm) >= spec.cores, "{} has {} CPUs", vm.id, size(vm));
                 let last = vm.cores.iter().map(|core| of[core].cpus).max().unwrap_or(0);
                 prop_assert!(size(vm) - last < spec.cores, "a core too many");
+
                 for core in &vm.cores {
                     prop_assert!(owner.insert(*core, vm.class).is_none(), "core {core} in two VMs");
                 }
             }
+
             // On one node all of one class lie below all of the other.
             for (core, class) in &owner {
                 for (other, another) in &owner {
@@ -255,18 +261,23 @@ mod tests {
                     }
                 }
             }
+
             let lowest = places.iter().min_by_key(|p| (p.node, p.core));
             let spare = lowest.filter(|lowest| owner.contains_key(&lowest.core));
+
             if let Some(lowest) = spare {
                 let rest: Vec<_> = places.iter().filter(|p| p.core != lowest.core).copied().collect();
                 prop_assert!(groups_of(&rest, &vms).is_err(), "the host has no core, yet one was spare");
             }
+
             // Who spans nodes was too large for any of them when the larger ones of its class had theirs.
             let mut nodes = BTreeMap::<u16, u16>::new();
+
             for place in &places {
                 *nodes.entry(place.node).or_default() += place.cpus;
             }
             let most = nodes.values().max().copied().unwrap_or(0);
+
             if let [only] = &groups[..] && size(only) + 2 <= most {
                 let on: Vec<_> = only.cores.iter().map(|core| of[core].node).collect();
                 prop_assert!(on.windows(2).all(|w| w[0] == w[1]), "{on:?}");

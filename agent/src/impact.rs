@@ -62,11 +62,14 @@ impl Impact {
             let (khz, max) = (throttle.khz(core), throttle.max_khz(core));
             rates.capped += 1;
             rates.floored += u64::from(throttle.at_floor(core));
+
             // A ladder has no zero.
             rates.lost_ppm += PPM - u64::from(khz.get()) * PPM / u64::from(max.get().max(1));
             self.min = Some(self.min.map_or(khz, |min| min.min(khz)));
         }
+
         self.rates = rates;
+
         match self.since {
             None if rates.capped > 0 => {
                 self.since = Some(now);
@@ -110,6 +113,7 @@ mod tests {
         let mut throttle = Throttle::new(cores, false);
         let mut impact = Impact::default();
         let mut at = 0;
+
         // For so long two cores are at these p-states, with the server's own limit on or off.
         let mut stay = |millis: u64, levels: [usize; 2], limited: bool| {
             let now = Instant::from_millis(at);
@@ -120,8 +124,10 @@ mod tests {
             let shown = impact.status(now + span, span, false);
             impact.pass(span);
             at += millis;
+
             shown
         };
+
         assert_eq!(stay(1000, [2, 2], false), VmImpact::default());
         let first = VmImpact {
             throttled_core_ms: 200,
@@ -132,7 +138,9 @@ mod tests {
             min_khz_seen: Some(mhz(1000)),
             limited_core_ms: 0,
         };
+
         assert_eq!(stay(100, [0, 1], false), first);
+
         // The period goes on while one core is capped; the limit counts every core, capped or not.
         let second = VmImpact {
             throttled_core_ms: 400,
@@ -142,8 +150,10 @@ mod tests {
             limited_core_ms: 400,
             ..first
         };
+
         assert_eq!(stay(200, [1, 2], true), second);
         assert_eq!(stay(500, [2, 2], false), second);
+
         // A shorter one is one more, and not the longest.
         let third = VmImpact {
             throttled_core_ms: 450,
@@ -152,6 +162,7 @@ mod tests {
             throttled_periods: 2,
             ..second
         };
+
         assert_eq!(stay(50, [0, 2], false), third);
     }
 }

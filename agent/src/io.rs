@@ -22,12 +22,7 @@ pub enum Input {
     /// Every VM of this server: the whole set, never a delta.
     Vms(Vec<Vm>),
     /// An actuator's answer.
-    Applied {
-        /// Which action.
-        id: ActionId,
-        /// How it went.
-        result: Result<(), ActuatorError>,
-    },
+    Applied { id: ActionId, result: Result<(), ActuatorError> },
     /// The daemon stops: say `leaving` in reports from now on, and lift everything once one has gone out.
     Leave,
 }
@@ -38,7 +33,6 @@ pub enum Input {
 pub enum Reading {
     /// A plausible value.
     Sample {
-        /// The draw.
         watts: Watts,
         /// When the meter produced it. A reading whose `taken_at` has not moved is not fresh.
         taken_at: Instant,
@@ -62,7 +56,6 @@ pub enum SensorFault {
 /// One VM's CPU use.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VmUsage {
-    /// Which VM.
     pub vm: VmId,
     /// Share of its cores' time that it ran.
     pub utilisation: Utilisation,
@@ -74,7 +67,6 @@ pub struct VmUsage {
 /// What RAPL counted and who used the CPU over a short window (50 ms).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fast {
-    /// Its start.
     pub from: Instant,
     /// Its end; the next window begins here.
     pub to: Instant,
@@ -87,7 +79,6 @@ pub struct Fast {
 /// One VM and the cores that are its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Vm {
-    /// Which VM.
     pub id: VmId,
     /// Who it works for.
     pub class: VmClass,
@@ -117,7 +108,6 @@ pub enum ActuatorError {
 pub enum Output {
     /// Cap one core at one p-state. Answered by [`Input::Applied`].
     SetPstate {
-        /// Which action.
         id: ActionId,
         /// Which core.
         core: CoreId,
@@ -126,46 +116,29 @@ pub enum Output {
     },
     /// Release one core. Answered.
     Lift {
-        /// Which action.
         id: ActionId,
         /// Which core.
         core: CoreId,
     },
     /// Limit the CPU bandwidth of one VM (`cpu-max` only). Answered; a VM that is gone is done.
     SetQuota {
-        /// Which action.
         id: ActionId,
-        /// Which VM.
         vm: VmId,
         /// CPU time per time, in thousandths of a core.
         millicores: u32,
     },
     /// Put back the bandwidth that a VM had before. Answered.
-    LiftQuota {
-        /// Which action.
-        id: ActionId,
-        /// Which VM.
-        vm: VmId,
-    },
+    LiftQuota { id: ActionId, vm: VmId },
     /// Limit the whole server by its own hardware (RAPL). Answered.
     SetServerLimit {
-        /// Which action.
         id: ActionId,
         /// The server's draw, at most.
         watts: Watts,
     },
     /// Release that limit. Answered.
-    LiftServerLimit {
-        /// Which action.
-        id: ActionId,
-    },
+    LiftServerLimit { id: ActionId },
     /// Kill a VM, all of it, at once. Answered.
-    KillVm {
-        /// Which action.
-        id: ActionId,
-        /// Which VM.
-        vm: VmId,
-    },
+    KillVm { id: ActionId, vm: VmId },
     /// The answer to the alert that is being handled.
     Report(Report),
     /// The alert that was just handled is not obeyed.
@@ -229,7 +202,6 @@ pub struct Found {
 /// A bandwidth limit that an earlier life left on a VM.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FoundQuota {
-    /// Which VM.
     pub vm: VmId,
     /// How many cores it has.
     pub cores: u16,

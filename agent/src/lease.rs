@@ -49,7 +49,6 @@ struct Grant {
     cap: Option<Watts>,
     /// How far under it the mean draw is kept, if the chassis says that.
     margin: Option<Watts>,
-    /// The lease's end.
     end: Instant,
     /// From here on the fallback alone holds.
     rise: Instant,
@@ -115,8 +114,10 @@ impl Orders {
         let ours = memory.chassis_id.as_ref().is_none_or(|known| *known == chassis_id);
         let kept = if ours { memory } else { Memory::default() };
         let memory = Memory { chassis_id: Some(chassis_id.clone()), ..kept };
+
         // An earlier life's leases, and those of the others that went with them, have run out after two.
         let first_word = memory.lease_ms.map_or(USUAL_LEASE, lease).saturating_mul(2);
+
         Self {
             boot_id,
             sure_from: born + first_word,
@@ -164,20 +165,24 @@ impl Orders {
         let span = lease(alert.valid_for_ms);
         self.memory.lease_ms = Some(span.as_millis() as u64);
         let live = self.live_until(now, alert, span);
+
         if alert.level == Level::Emergency {
             self.emergency_until = self.emergency_until.max(Some(now + span));
         } else if live.is_some() {
             self.emergency_until = None;
         }
+
         if live.is_some() {
             self.sure_from = now;
         }
         self.capping = live.is_some() && alert.level >= Level::Cap && cap.is_some();
         let fallback = Some(alert.fallback_w);
+
         if live.is_some() || lower(self.memory.fallback_w, fallback) != self.memory.fallback_w {
             self.memory.fallback_w = fallback;
         }
         let kept = now + span + span;
+
         if let Some(end) = live {
             let rise = if cap.is_some() { kept } else { end + span };
             let margin = alert.margin_w.map(Watts::at_least_zero);

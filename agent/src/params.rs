@@ -86,13 +86,11 @@ impl Steps {
 /// Everything the controller needs to know beforehand. The daemon's config makes one, and checks it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Params {
-    /// This server.
     pub server: ServerId,
     /// This boot; echoed by the chassis.
     pub boot_id: BootId,
     /// The one chassis that is obeyed.
     pub chassis_id: ChassisId,
-    /// How to throttle.
     pub policy: Policy,
     /// What throttling acts on. With `cpu-max` there is no `full-server`: it counts as `stepwise`.
     #[serde(default)]

@@ -41,16 +41,20 @@ impl Past {
         let to = taken_at.saturating_sub(self.lag);
         let from = to.saturating_sub(self.refresh);
         let (mut sum, mut span) = (0.0, 0.0);
+
         for (n, (since, levels)) in self.writes.iter().enumerate() {
             let until = self.writes.get(n + 1).map_or(to, |(next, _)| (*next).min(to));
+
             // What was before the first write is not known; it counts as the first.
             let since = if n == 0 { from } else { (*since).max(from) };
             let part = until.since(since).as_secs_f64();
+
             if part > 0.0 {
                 sum += part * watts(levels);
                 span += part;
             }
         }
+
         match self.writes.front() {
             Some((_, first)) if span <= 0.0 => Some(watts(first)),
             Some(_) => Some(sum / span),

@@ -34,13 +34,16 @@ impl Slots {
                 // One number is left out, so that their count is a number too.
                 let fresh = (self.given < u16::MAX).then_some(self.given)?;
                 self.given += 1;
+
                 Some(fresh)
             });
+
             match next {
                 Some(slot) => old.push(slot),
                 None => break,
             }
         }
+
         old
     }
 

@@ -228,7 +228,9 @@ impl Throttle {
             } else {
                 self.classes.iter().position(has)
             };
+
             let Some(class) = class else { return };
+
             if self.equal {
                 return self.move_together(class, if up { 1 } else { -1 });
             }
@@ -240,11 +242,14 @@ impl Throttle {
                 let khz = i64::from(self.khz(usize::from(*c)).get());
                 (if up { khz } else { -khz }, *c)
             });
+
             pick.truncate(left);
+
             for core in pick.iter().map(|core| usize::from(*core)) {
                 let level = self.level[core];
                 self.set(core, if up { level.saturating_add(1) } else { level.saturating_sub(1) });
             }
+
             left = left.saturating_sub(pick.len().max(least));
             self.scratch = pick;
         }
@@ -369,14 +374,17 @@ impl Throttle {
         self.find_floors();
         self.plan_climb();
         let mut is_low = vec![false; self.len()];
+
         for core in self.throttled() {
             is_low[core] = true;
         }
         for core in (0..self.len()).filter(|core| !is_low[*core]) {
             self.set(core, self.top[core]);
         }
+
         // From the last class to the first, so that a later class shows whether its turn has come.
         let mut later_restricted = false;
+
         for class in (0..self.classes.len()).rev() {
             let cores = core::mem::take(&mut self.classes[class].cores);
             let old = cores.iter().map(|c| usize::from(*c)).filter(|c| was_low[*c]);
@@ -385,7 +393,9 @@ impl Throttle {
                 None if joining == Joining::Floor => 0,
                 None => u16::MAX,
             };
+
             let user_facing = self.classes[class].user_facing;
+
             for core in cores.iter().map(|c| usize::from(*c)) {
                 if later_restricted {
                     self.set(core, self.floor[core]);
@@ -393,6 +403,7 @@ impl Throttle {
                     self.set(core, level.max(self.floor[core]));
                 }
             }
+
             later_restricted |= cores.iter().any(|c| self.restricted(usize::from(*c)));
             self.classes[class].cores = cores;
         }
@@ -517,6 +528,7 @@ mod tests {
     #[test]
     fn a_class_ends_at_its_own_floor_and_user_facing_cores_come_last() {
         let mut t = throttle(false);
+
         // 1300 of 1500 MHz is 87 %, 1400 is 93 %.
         let half = Class { floor_percent: 86, ..class(0, &[2, 3]) };
         let web = Class { user_facing: true, floor_percent: 90, ..class(255, &[0, 1]) };
@@ -527,9 +539,11 @@ mod tests {
         t.floor_next();
         assert_eq!(t.level, [2, 2, 1, 1, 0, 3]);
         assert!(t.nothing_left() && t.user_facing_restricted());
+
         // One watt a p-state: at their floors they draw six.
         assert_eq!((t.span(), t.user_facing_span(), t.height()), (9, 2, 0));
         let fit = |t: &Throttle, room| t.highest_fit(room, |_, level| level as f64);
+
         for (room, levels) in [
             (6.0, [2, 2, 1, 1, 0]),
             (7.0, [3, 2, 1, 1, 0]),
@@ -539,6 +553,7 @@ mod tests {
             t.climb_to(fit(&t, room));
             assert_eq!(t.level[..5], levels, "{room}");
         }
+
         t.lower(100, 1);
         assert_eq!(t.level, [2, 2, 1, 1, 0, 3]);
         t.raise(2, 2);

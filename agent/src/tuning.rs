@@ -72,6 +72,7 @@ impl Tuning {
         // A sample is up to a period old when it is read, and so is the change that it judges.
         let step = params.settle.saturating_add(params.sample_period);
         let steps = (RECOVERY.as_nanos() / step.as_nanos().max(1)).max(LEAST_STEPS);
+
         Self {
             patience: PATIENCE,
             noise_ppm: 30_000,

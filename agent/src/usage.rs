@@ -25,15 +25,12 @@ const MOST_CPUS: u64 = 4096;
 /// What was read of one VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageReading {
-    /// Which VM.
     pub vm: VmId,
     /// Which life of it.
     pub start: VmStart,
     /// How many CPUs it has.
     pub cores: u16,
-    /// When reading began.
     pub from: Instant,
-    /// When it ended.
     pub to: Instant,
     /// CPU time used so far: `usage_usec` of `cpu.stat`; `None` if it could not be read.
     pub used_us: Option<u64>,
@@ -50,7 +47,7 @@ pub struct MemoryReading {
     pub current_bytes: Option<u64>,
     /// The most that ever was in use: `memory.peak`.
     pub peak_bytes: Option<u64>,
-    /// Processes killed for want of memory: `oom_kill` of `memory.events`.
+    /// Processes killed because memory ran out: `oom_kill` of `memory.events`.
     pub oom_kills: Option<u64>,
 }
 
@@ -88,8 +85,10 @@ impl UsageRecorder {
             (was + now.since(then)).abs_diff(wall) > STEP || wall < UNSET_BEFORE
         });
         let slot = Slot::of(wall.as_secs());
+
         // Slewed back over the edge it is still the later one.
         let done = if stepped || slot > self.slot { self.close(slot) } else { vec![] };
+
         for open in self.vms.values_mut() {
             open.seen = false;
         }
@@ -99,8 +98,10 @@ impl UsageRecorder {
                 let record = UsageRecord::empty(vm.clone(), *start, self.slot, *cores);
                 Open { record, used: None, memory: MemoryReading::default(), seen: true }
             });
+
             self.counted += u64::from(open.take(&reading, !stepped));
         }
+
         for gone in self.vms.values_mut().filter(|open| !open.seen) {
             gone.used = None;
         }
@@ -145,27 +146,35 @@ impl Open {
             self.used = None;
             return false;
         };
+
         let Some((then, before)) = self.used else {
             self.used = Some((reading.to, used));
             return false;
         };
+
         let window = reading.to.since(then);
+
         if window < *WINDOW.start() {
             // The next one is long enough.
             return false;
         }
+
         self.used = Some((reading.to, used));
         let used = used.checked_sub(before).filter(|_| counts && WINDOW.contains(&window));
         let window = window.as_micros() as u64;
         let Some(used) = used.filter(|used| *used <= window * MOST_CPUS) else { return false };
+
         if reading.throttled {
             self.record.throttled_s += 1;
             return true;
         }
+
         let offered = window * u64::from(reading.cores);
+
         // Without cores there is no share.
         let Some(ppm) = (used * u64::from(FULL_PPM)).checked_div(offered) else { return false };
         self.record.add(ppm.min(FULL_PPM.into()) as u32);
+
         true
     }
 
@@ -258,6 +267,7 @@ mod tests {
         ] {
             assert_eq!(after(&reads), counted, "{why}");
         }
+
         let mut recorder = UsageRecorder::default();
         recorder.look(Instant::ZERO, wall(0), vec![reading(0, 0)]);
         let late = UsageReading { to: Instant::from_millis(1101), ..reading(1000, 5) };
@@ -314,13 +324,16 @@ mod tests {
             // The counters went back.
             (320, [Some(45), Some(45), Some(0)]),
         ];
+
         for (s, [current_bytes, peak_bytes, oom_kills]) in looks {
             let memory = Some(MemoryReading { current_bytes, peak_bytes, oom_kills });
             let it = UsageReading { memory, ..reading(s * 1000, 0) };
             done.extend(recorder.look(Instant::from_millis(s * 1000), wall(s * 1000), vec![it]));
         }
+
         done.extend(recorder.finish());
         let seen: Vec<_> = done.iter().map(|it| (it.memory_peak_bytes, it.oom_kills)).collect();
+
         // The first look is never counted: nobody knows what the clock did before.
         assert_eq!(seen, [(Some(950), 2), (Some(45), 0)]);
     }
@@ -337,16 +350,19 @@ mod tests {
                 let at = Instant::from_millis(n * 1000);
                 done.extend(recorder.look(at, Duration::from_secs(wall), vec![it]));
             }
+
             done.extend(recorder.finish());
             assert_eq!(done.len(), whole, "{step_s}");
             let seconds: u64 = done.iter().map(|it| it.cpu.samples()).sum();
             assert_eq!(seconds, if whole == 1 { 19 } else { 18 }, "{step_s}");
         }
+
         let mut unset = UsageRecorder::default();
         for n in 0..20u64 {
             let it = reading(n * 1000, n);
             unset.look(Instant::from_millis(n * 1000), Duration::from_secs(n), vec![it]);
         }
+
         assert_eq!(unset.finish(), []);
     }
 
@@ -363,8 +379,10 @@ mod tests {
             let mut recorder = UsageRecorder::default();
             let (mut ms, mut offset, mut done) = (0, 400_000i64, vec![]);
             let mut reads = 0;
+
             for (gap, step, used, throttled, start, took) in steps {
                 ms += gap;
+
                 // Mostly steady.
                 offset += if step.abs() > 3500 { step * 100 } else { 0 };
                 let it = UsageReading {
@@ -373,15 +391,18 @@ mod tests {
                     to: Instant::from_millis(ms + took),
                     ..reading(ms, used.map(|used| if used % 3 == 0 { used } else { ms * 700 }))
                 };
+
                 reads += 1;
                 let wall = wall(0).as_millis() as i64 + ms as i64 + offset;
                 let wall = Duration::from_millis(wall as u64);
                 done.extend(recorder.look(Instant::from_millis(ms), wall, vec![it]));
             }
+
             done.extend(recorder.finish());
             let counted: u64 =
                 done.iter().map(|it| it.cpu.samples() + u64::from(it.throttled_s)).sum();
             prop_assert!(counted < reads.max(1));
+
             for record in &done {
                 let samples = record.cpu.samples();
                 prop_assert!(record.sum_ppm <= samples * u64::from(FULL_PPM));

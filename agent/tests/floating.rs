@@ -71,7 +71,9 @@ fn vms_come_go_grow_and_change_class_under_a_cap() {
         let one = |(id, class, n): &(&str, VmClass, u16)| vm(id, *class, 0, &cores(n));
         Input::Vms(list.iter().map(one).collect())
     };
+
     use VmClass::{NonUserFacing as Nuf, UserFacing as Uf};
+
     // More cores in all than the server has: they float.
     for (vms, expected) in [
         (&[("soon", Nuf, 4), ("late", Nuf, 2), ("new", Nuf, 10)][..], "new=7140m"),
@@ -89,6 +91,7 @@ fn vms_come_go_grow_and_change_class_under_a_cap() {
         expected.sort_unstable();
         assert_eq!(got, expected, "{vms:?}");
     }
+
     assert_eq!(it.quotas.len(), 0);
 }
 
@@ -98,11 +101,13 @@ fn a_restart_takes_over_what_it_finds_and_lifts_what_is_nobodys() {
     let it = |quotas: &[FoundQuota]| {
         World::with(floating(), Found { quotas: quotas.to_vec(), ..Found::default() })
     };
+
     // Nothing moves before the VMs are told; then only what is nobody's.
     let mut world = it(&quotas);
     assert_eq!((world.log(), world.state()), (String::new(), AgentState::Boot));
     world.input(Input::Vms(vms()));
     assert_eq!(world.log(), "gone=free");
+
     // A cap: what was found is kept, and the next step is taken from there. `late` stood lower than its
     // floor: the first step that moves it brings it onto the ladder.
     world.tell(Some(180));
@@ -119,6 +124,7 @@ fn a_restart_takes_over_what_it_finds_and_lifts_what_is_nobodys() {
     world.input(Input::Vms(vms()));
     world.draw(150);
     assert_eq!(world.quotas.len(), 0, "{}", world.log());
+
     // Even if nobody ever tells the VMs.
     let mut world = it(&quotas);
     world.draw(150);
@@ -150,21 +156,25 @@ fn estimates_are_proportional_and_know_what_a_quota_holds_back() {
     let per_core = |cores: f64| Watts::from_f64(cores * 16.5).unwrap();
     let mut it = World::of(floating());
     assert_eq!(it.report().sheddable_w, w(0), "unknown use sheds nothing");
+
     // `soon` would go on undisturbed at its floor of 2.856 cores, `late` would not at 1.428.
     it.input(Input::Usage(vec![usage("soon", 0.5, false), usage("late", 1.0, false)]));
     let report = it.report();
     assert_eq!((report.sheddable_w, report.restorable_w), (per_core(2.0 - 1.428), w(0)));
     it.samples(200, 1);
     it.tell_level(Some(180), Level::Emergency);
+
     // That use is from before the quota, which bites `late` alone.
     let report = it.report();
     assert_eq!((report.sheddable_w, report.restorable_w), (w(0), per_core(2.0 - 1.428)));
+
     // Below its quota on average, but stopped at times: it may want all its cores.
     it.input(Input::Usage(vec![usage("soon", 0.5, true), usage("late", 0.6, false)]));
     assert_eq!(it.report().restorable_w, per_core(4.0 - 2.0));
     it.samples(150, 30);
     it.tell_level(Some(180), Level::Emergency);
     assert_eq!(it.report().restorable_w, per_core(6.0 - 2.856 - 1.428), "unknown use: all");
+
     // Under the server's own limit: the rise to what they would use, unaccounted cores like the others.
     let mut it = World::of(floating());
     it.samples(200, 1);

@@ -58,12 +58,14 @@ impl Server {
             let (from, draw) = (self.world.now, self.draw_w());
             self.world.pass(50);
             let now = self.world.now;
+
             if self.rapl {
                 let use_ = |vm: &str, share| VmUsage {
                     vm: VmId::new(vm).unwrap(),
                     utilisation: Utilisation::from_ratio(share).unwrap(),
                     throttled: false,
                 };
+
                 self.world.input(Input::Fast(Fast {
                     from: ms(from),
                     to: ms(now),
@@ -75,11 +77,13 @@ impl Server {
                     ],
                 }));
             }
+
             if window % 4 == 0 {
                 let reading = Reading::Sample {
                     watts: Watts::from_f64(shown).unwrap(),
                     taken_at: ms(self.world.now),
                 };
+
                 self.world.input(Input::Power(reading));
                 shown = self.draw_w();
             }
@@ -95,6 +99,7 @@ impl Server {
 fn the_p_states_that_just_fit_are_found_within_two_windows_of_the_floor() {
     let mut s = Server::new();
     assert_eq!(s.doubt(), None);
+
     // 112 + 99 + 24.75 W are drawn: more than the cap.
     s.world.tell(Some(220));
     assert_eq!(s.world.caps.len(), 4, "the first class is at its floor: {:?}", s.world.caps);
@@ -105,12 +110,14 @@ fn the_p_states_that_just_fit_are_found_within_two_windows_of_the_floor() {
     assert_eq!(s.world.state(), AgentState::Recovering);
     let margin = s.world.agent.status(ms(s.world.now)).recovery.unwrap().margin_w;
     assert!(margin < w(4), "nothing flickers here: {margin}");
+
     // And they stay.
     s.world.log();
     (0..20).for_each(|_| {
         s.world.tell(Some(220));
         s.run(1000);
     });
+
     assert!(s.world.log().matches('=').count() < 12, "steady load, steady p-states");
 }
 
@@ -214,9 +221,12 @@ fn windows_that_say_nothing_are_refused() {
             utilisation: Utilisation::FULL,
             throttled: false,
         });
+
         Input::Fast(Fast { from: ms(from), to: ms(to), rapl_w, usage: usage.collect() })
     };
+
     let all = ["uf", "late", "soon"];
+
     for nothing in [
         fast(now, now, w(100), &all),
         fast(now + 50, now, w(100), &all),
@@ -229,6 +239,7 @@ fn windows_that_say_nothing_are_refused() {
         s.world.input(nothing);
         assert_eq!(s.world.agent.status(ms(s.world.now)), before);
     }
+
     s.world.pass(300);
     assert!(s.doubt().is_some());
 }
@@ -242,11 +253,13 @@ fn flickering(margin: i64, change: impl Fn(&mut Tuning)) -> (Vec<f64>, usize, Se
         let told = alert(s.world.seq, Some(w(220)), Some(s.world.now));
         let margin_w = Some(w(margin));
         s.world.input(Input::Alert(wire::Alert { margin_w, target_w: Some(w(220)), ..told }));
+
         for k in 0..20u64 {
             // Evenly spread, in an order that looks like none: 50 +- 20 %.
             s.load = 0.3 + 0.4 * ((n * 20 + k) * 7919 % 100) as f64 / 100.0;
             s.run(50);
             draws.push(s.draw_w());
+
             if k % 4 == 3 {
                 // The mean of 200 ms, 200 ms late.
                 let shown = &draws[draws.len() - 8..draws.len() - 4];
@@ -254,10 +267,13 @@ fn flickering(margin: i64, change: impl Fn(&mut Tuning)) -> (Vec<f64>, usize, Se
                 s.world.input(Input::Power(Reading::Sample { watts, taken_at: ms(s.world.now) }));
             }
         }
+
         let log = s.world.log();
         writes += if n >= 10 { log.matches('=').count() } else { 0 };
     }
+
     draws.drain(..8 + 200);
+
     (draws, writes, s)
 }
 
@@ -292,6 +308,7 @@ fn without_rapl_the_policy_is_stepwise_and_that_is_no_alarm() {
         (status.policy.as_str(), status.policy_effective.as_str()),
         ("predictive", "stepwise")
     );
+
     assert_eq!((status.alarms.len(), status.report.flicker_w), (0, None));
 
     // A model that was trusted, and then is not, is worth a look.
@@ -328,6 +345,7 @@ fn no_number_of_the_loop_is_critical() {
         ("moved", |t, by| t.moved *= by),
         ("leapt", |t, by| t.leapt *= by),
     ];
+
     for (name, change) in changes {
         for by in [2.0 / 3.0, 4.0 / 3.0] {
             let (draws, writes, s) = flickering(0, |tuning| change(tuning, by));
@@ -346,12 +364,14 @@ fn no_number_of_the_loop_is_critical() {
                         utilisation: Utilisation::from_ratio(share).unwrap(),
                         throttled: false,
                     };
+
                     let usage = [share("uf", s.load), share("soon", 1.0), share("late", 1.0)];
                     s.world.input(Input::Usage(usage.to_vec()));
                     s.world.tell(Some(220));
                     s.run(1000);
                 }
             };
+
             told(&mut s, 60);
             let before = s.draw_w();
             assert!((205.0..=220.0).contains(&before), "{name} x {by:.2}: {before}");

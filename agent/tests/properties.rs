@@ -46,12 +46,14 @@ fn step() -> impl Strategy<Value = Step> {
         0.8,
         prop_oneof![10 => 100..300i64, 1 => -1_000_000_000..1_000_000_000i64],
     );
+
     let class = prop_oneof![Just(VmClass::UserFacing), Just(VmClass::NonUserFacing)];
     let result = prop_oneof![
         6 => Just(Ok(())),
         2 => Just(Err(ActuatorError::Transient)),
         1 => Just(Err(ActuatorError::Permanent)),
     ];
+
     prop_oneof![
         6 => (0..4u64, 0..200u64, level, cap, prop::option::weighted(0.8, 0..4000u64), 0..5000u64)
             .prop_map(|(epoch, seq, level, cap, echo_age, valid)| {
@@ -86,6 +88,7 @@ fn found() -> impl Strategy<Value = Found> {
                 let vm = VmId::new(&format!("v{vm}")).unwrap();
                 FoundQuota { vm, cores, millicores }
             };
+
             Found {
                 memory: Memory {
                     epoch: Epoch(epoch),
@@ -147,7 +150,9 @@ impl Play {
             seq: 0,
             ids: vec![],
         };
+
         play.drain();
+
         play
     }
 
@@ -183,6 +188,7 @@ impl Play {
                 _ => {}
             }
         }
+
         outputs
     }
 
@@ -195,11 +201,13 @@ impl Play {
                 let seq = if seq % 5 == 0 { *seq } else { self.seq };
                 let epoch = Epoch(if epoch % 4 == 0 { 3 } else { 2 });
                 let told = alert(seq, cap.map(w), echo_age.map(|age| now.saturating_sub(age)));
+
                 // At times a newer manager, that says more.
                 let odd = self.seq % 5;
                 let margin_w = (odd == 1).then(|| w((self.seq % 9) as i64 - 1));
                 let target_w = (odd < 2).then(|| cap.map(|cap| w(cap.saturating_add(9)))).flatten();
                 let power = (odd == 2).then(|| w(2400));
+
                 Input::Alert(Alert {
                     epoch,
                     level: *level,
@@ -221,6 +229,7 @@ impl Play {
                     .enumerate()
                     .map(|(n, (order, class, first, count))| {
                         let cores: Vec<u16> = (*first..first + count).collect();
+
                         // Whoever may not be killed is found out below.
                         let on_extreme = OnExtreme::Kill;
                         Vm { on_extreme, ..vm(&format!("v{n}"), *class, *order, &cores) }
@@ -230,16 +239,20 @@ impl Play {
                     let of = vms.iter().filter(move |vm| vm.class == wanted);
                     of.flat_map(|vm| vm.cores.iter().map(|c| c.0)).collect::<BTreeSet<u16>>()
                 };
+
                 self.low = &of(VmClass::NonUserFacing) - &of(VmClass::UserFacing);
                 let batch = vms.iter().filter(|vm| vm.class == VmClass::NonUserFacing);
                 self.low_vms = batch.map(|vm| (vm.id.to_string(), vm.cores.len() as u32)).collect();
                 self.order.clear();
+
                 for core in self.low.iter().filter(|core| **core < CORES) {
                     let has = |vm: &&Vm| vm.cores.contains(&CoreId(*core));
                     let last = vms.iter().filter(has).map(|vm| vm.throttle_order).max();
                     self.order.extend(last.map(|order| (*core, order)));
                 }
+
                 self.vms.clone_from(&vms);
+
                 Input::Vms(vms)
             }
             Step::Usage(share) => Input::Usage(vec![VmUsage {
@@ -351,11 +364,13 @@ proptest! {
                 }).count();
                 let alert = matches!(seen.input, Some(Input::Alert(_)));
                 assert_eq!(answers, usize::from(alert));
+
                 if alert {
                     assert!(matches!(
                         seen.outputs.last(), Some(Output::Report(_) | Output::Refuse(_))
                     ));
                 }
+
                 for output in &seen.outputs {
                     match output {
                         // The top of the ladder is a lift, not a cap.
@@ -365,6 +380,7 @@ proptest! {
                             assert!(policy == Policy::FullServer || play.low.contains(&core.0));
                             assert!(actuator == Actuator::Pstate);
                         }
+
                         // Between the floor and below all of it.
                         Output::SetQuota { vm, millicores, .. } => {
                             assert!(policy != Policy::None && actuator == Actuator::CpuMax);
@@ -375,8 +391,10 @@ proptest! {
                         _ => {}
                     }
                 }
+
                 let report = play.status().report;
                 assert!(report.sheddable_w >= w(0) && report.restorable_w >= w(0));
+
                 // `now` in a report is the one that the chassis echoes.
                 assert_eq!(report.agent_ms, play.now);
             });
@@ -390,6 +408,7 @@ proptest! {
         let policy = if predictive { Policy::Predictive } else { Policy::Stepwise };
         let mut play = Play::new(Params { policy, actuator, ..params() }, found);
         let mut told = false;
+
         for (millis, step) in &steps {
             play.play(*millis, step, |play, seen| {
                 told |= matches!(seen.input, Some(Input::Vms(_)));
@@ -417,6 +436,7 @@ proptest! {
                     newest = Some(alert.clone());
                 }
             });
+
             if let Some(alert) = &newest {
                 // A timer that is due now is not the message's doing.
                 play.play(0, &Step::Silence, |_, _| {});
@@ -446,6 +466,7 @@ proptest! {
             fallback_w: w(fallback),
             ..alert(1, cap.map(w), Some(play.now - age))
         };
+
         // Two futures without any further word: the cap is never higher for having been told.
         let mut told = play.agent.clone();
         told.handle_input(ms(play.now), Input::Alert(delayed));
@@ -453,6 +474,7 @@ proptest! {
             agent.handle_timeout(ms(at));
             agent.status(ms(at)).report.cap_w.unwrap_or(Watts::MAX)
         };
+
         for at in (play.now..play.now + 10_000).step_by(100) {
             prop_assert!(cap_of(&mut told, at) <= cap_of(&mut play.agent, at));
         }
@@ -498,12 +520,14 @@ proptest! {
             steps: if paper { Steps::Paper } else { Steps::OneWrite },
             ..params()
         };
+
         let mut play = Play::new(params, found);
         for (millis, step) in &steps {
             play.play(*millis, step, |_, _| {});
         }
         if leave {
             play.agent.handle_input(ms(play.now), Input::Leave);
+
             // Nobody asks for a last report.
             play.play(600, &Step::Silence, |_, _| {});
         } else {
@@ -514,9 +538,11 @@ proptest! {
             let reading = Reading::Sample { watts: w(150), taken_at };
             play.agent.handle_input(ms(play.now), Input::Power(reading));
         }
+
         play.drain();
         prop_assert_eq!((&play.wished, play.limit), (&BTreeMap::new(), None));
         prop_assert_eq!(&play.quotas, &BTreeMap::new());
+
         // What had been given up is mended within ten seconds more.
         play.room(60);
         let status = play.status();
@@ -548,15 +574,18 @@ proptest! {
         let params = Params { actuator, ..params() };
         let mut play = Play::new(params.clone(), found.clone());
         let mut recorded: Vec<(u64, Option<Input>, Vec<Output>)> = vec![];
+
         for (millis, step) in &steps {
             play.play(*millis, step, |play, seen| {
                 recorded.push((play.now, seen.input.clone(), seen.outputs.clone()));
             });
         }
+
         let text = serde_json::to_string(&recorded).unwrap();
         let recorded: Vec<(u64, Option<Input>, Vec<Output>)> = serde_json::from_str(&text).unwrap();
         let params = serde_json::to_string(&params).unwrap();
         let mut again = Play::new(serde_json::from_str(&params).unwrap(), found);
+
         for (now, input, outputs) in recorded {
             again.now = now;
             again.moved(input, &mut |_: &mut Play, seen: &Seen| assert_eq!(seen.outputs, outputs));
@@ -668,6 +697,7 @@ proptest! {
         let kill_after = allowed.then_some(core::time::Duration::from_millis(400));
         let mut play = Play::hard(Params { policy, kill_after, ..params() }, found);
         let mut killed: Option<u64> = None;
+
         for (millis, step, result) in &hard {
             play.answer(*result);
             play.play(*millis, step, |play, seen| {
@@ -675,6 +705,7 @@ proptest! {
                     Output::KillVm { vm, .. } => Some(vm.clone()),
                     _ => None,
                 }).collect();
+
                 let [id] = kills.as_slice() else { return assert!(kills.is_empty()) };
                 assert!(allowed);
                 let Some(Input::Power(Reading::Sample { watts, .. })) = &seen.input else {
@@ -684,6 +715,7 @@ proptest! {
                 assert!(before.cap_w.is_some_and(|cap| *watts > cap));
                 assert!(matches!(before.state, AgentState::Throttled | AgentState::Shedding));
                 assert!(seen.before.lease_ms.is_some());
+
                 for core in play.order.keys() {
                     assert!(play.at_floor(*core), "core {core}");
                 }
@@ -693,6 +725,7 @@ proptest! {
                 };
                 let vm = play.vms.iter().filter(may).find(|vm| vm.id == *id).unwrap();
                 assert!(!dead(vm));
+
                 // One at a time: not before a sample has shown what the last one did.
                 assert!(killed.is_none_or(|at| play.now >= at + 50));
                 killed = Some(play.now);

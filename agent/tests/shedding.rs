@@ -57,6 +57,7 @@ fn the_kill_comes_before_the_servers_own_limit_which_comes_when_it_always_did() 
         let log = it.log();
         assert!(log.starts_with(before), "{kill:?}: {log}");
         assert_eq!(log.contains("VmKilled"), !before.is_empty(), "{kill:?}: {log}");
+
         // 1.5 s after the first sample that shows the floor.
         it.samples(200, 6);
         assert!(!it.log().contains("limit"), "{kill:?}");
@@ -209,6 +210,7 @@ fn a_floating_vm_is_killed_only_when_every_quota_is_at_its_floor_and_set() {
         assert!(log.contains("limit=180.0 W"), "{log}");
         let seen = status(&it);
         let soon = seen.vms.iter().find(|vm| vm.vm.as_str() == "soon").unwrap();
+
         // Four slots at 1.0 of 1.4 GHz, for 800 ms.
         assert_eq!((soon.impact.floor_core_ms, soon.impact.min_khz_seen), (3200, None));
         assert_eq!(soon.impact.lost_core_ms, 914);
@@ -221,11 +223,13 @@ fn a_kill_that_fails_is_tried_again_a_few_times_while_it_is_extreme_and_then_the
     it.samples(200, 2);
     it.result = Some(Err(ActuatorError::Transient));
     let mut log = String::new();
+
     while !log.contains("VM soon could not be killed") {
         assert!(it.now < 20_000 && !log.contains("kill late"), "{log}");
         it.samples(200, 1);
         log += &it.log();
     }
+
     assert_eq!(log.matches("kill soon").count(), 3, "{log}");
     it.result = Some(Ok(()));
     it.samples(200, 10);
@@ -249,6 +253,7 @@ fn a_kill_that_fails_is_tried_again_a_few_times_while_it_is_extreme_and_then_the
         (1, 0),
         "{log}"
     );
+
     // And none at all when it is not extreme any more.
     it.samples(150, 50);
     assert!(!it.log().contains("kill"));

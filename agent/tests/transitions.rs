@@ -34,6 +34,7 @@ fn above_the_cap_the_classes_reach_the_floor_one_by_one() {
         log.contains(&format!("{SOON_FLOORED}, Uncapped>Throttled: above the cap, floor 1.1 4")),
         "{log}"
     );
+
     // The report is given after the actions, and shows them.
     assert_eq!(it.reports.last().unwrap().state, AgentState::Throttled);
     assert_eq!(it.reports.last().unwrap().min_khz, Some(KiloHertz::from_mhz(1000)));
@@ -41,6 +42,7 @@ fn above_the_cap_the_classes_reach_the_floor_one_by_one() {
     assert_eq!(it.log(), "", "not settled");
     it.samples(200, 1);
     assert_eq!(it.log(), "6=1000, 7=1000");
+
     // Again too much, but the floor is reached: one step of escalation, not of cores; 1.5 s after the
     // first sample that shows it.
     it.samples(200, 9);
@@ -61,17 +63,22 @@ fn under_a_lease_the_last_resort_waits_for_a_message_that_knows_of_the_draw() {
         it.tell(Some(180));
         it.samples(draw, 4);
         it.log();
+
         it
     };
+
     let message = |it: &mut World, echo: u64, cap: i64, target: Option<i64>| {
         it.seq += 1;
         let told = alert(it.seq, Some(w(cap)), Some(echo));
         let (target_w, valid_for_ms) = (target.map(w), 30_000);
         it.input(Input::Alert(wire::Alert { target_w, valid_for_ms, ..told }));
+
         it.log()
     };
+
     let mut it = floored(200);
     let first = it.now - 400;
+
     for (echo, cap, target, expected) in [
         (first - 1, 180, None, ""),       // a report from before
         (first, 180, Some(210), ""),      // others make room
@@ -80,14 +87,17 @@ fn under_a_lease_the_last_resort_waits_for_a_message_that_knows_of_the_draw() {
     ] {
         assert_eq!(message(&mut it, echo, cap, target), expected, "{echo} {target:?}");
     }
+
     // An old manager names no target: its cap is what the server will get.
     let mut it = floored(200);
     assert_eq!(message(&mut it, first, 180, None), LIMITED);
+
     // As much above as noise may be: not by a message, nor by time.
     let mut it = floored(185);
     assert_eq!(message(&mut it, first, 180, None), "");
     it.samples(185, 8);
     assert_eq!(it.log(), "");
+
     // In an emergency nobody waits.
     let mut it = floored(200);
     it.tell_level(Some(180), Level::Emergency);
@@ -165,34 +175,41 @@ fn a_cap_that_falls_within_an_event_is_answered_in_one_write() {
         it.samples(200, 1);
         it.tell(Some(190));
         it.samples(150, 40);
+
         if let Some(share) = share {
             used(&mut it, share);
         }
         assert!(it.caps.is_empty(), "all free again: {:?}", it.caps);
         it.samples(186, 3);
         it.log();
+
         it
     };
+
     // By the power model: one class to its floor, and the rest by the next.
     let mut it = recovered(Steps::OneWrite, Some(1.0));
     it.tell(Some(160));
     let saved: f64 = it.caps.values().map(|mhz| core(1400.0) - core(f64::from(*mhz))).sum();
     let target = 160.0 * 0.98;
     assert!((186.0 - saved) <= target && (186.0 - saved) > target - 4.0, "{saved}: {:?}", it.caps);
+
     // A watt less, before a sample shows what was written: that counts already.
     it.samples(186, 1);
     it.log();
     it.tell(Some(159));
     assert!(it.log().matches('=').count() <= 1, "{:?}", it.caps);
+
     // Idle cores shed nothing: all of them to the floor.
     let mut it = recovered(Steps::OneWrite, Some(0.0));
     it.tell(Some(160));
     assert_eq!(it.caps.len(), 6, "{:?}", it.caps);
+
     // Without any use known: the floor, class by class.
     let mut it = recovered(Steps::OneWrite, None);
     it.tell(Some(160));
     let log = it.log();
     assert!(log.contains(SOON_FLOORED) && it.caps.len() == 4, "{log}");
+
     // The paper's steps wait for samples.
     let mut it = recovered(Steps::Paper, Some(1.0));
     it.tell(Some(160));
@@ -209,6 +226,7 @@ fn a_large_server_recovers_as_fast_as_a_small_one() {
             cores: all.iter().map(|n| Core { id: CoreId(*n), ladder: ladder.clone() }).collect(),
             ..params()
         };
+
         let mut it = World::of(params);
         it.input(Input::Vms(vec![vm("batch", VmClass::NonUserFacing, 0, &all)]));
         used(&mut it, 1.0);
@@ -216,13 +234,16 @@ fn a_large_server_recovers_as_fast_as_a_small_one() {
         it.samples(200, 1);
         assert_eq!(it.caps.len(), usize::from(cores));
         let floored = it.now;
+
         while !it.caps.is_empty() && it.now < floored + 60_000 {
             it.tell(Some(180));
+
             // As it is in life: read a while after it was taken.
             it.pass(200);
             let (watts, taken_at) = (w(120), ms(it.now - 100));
             it.input(Input::Power(Reading::Sample { watts, taken_at }));
         }
+
         let took = it.now - floored;
         assert!((3_000..=30_000).contains(&took), "{cores} cores: {took} ms");
     }
@@ -285,17 +306,20 @@ fn recovery_is_one_step_per_settled_sample_in_reverse_order() {
     it.log();
     it.tell(Some(180));
     it.samples(150, 2);
+
     // The class throttled last is released first.
     assert_eq!(it.log(), "Throttled>Recovering: room under the cap, 6=1100, 7=1100");
     it.samples(150, 6);
     assert_eq!(it.log(), "6=1200, 7=1200, 6=1300, 7=1300, 6=free, 7=free");
     it.samples(150, 2);
     assert_eq!(it.log(), "8=1100, 9=1100, 10=1100, 11=1100");
+
     // Target 176.4 W, deadband 1 W: between them nothing moves.
     it.samples(176, 2);
     assert_eq!(it.log(), "");
     it.samples(177, 2);
     assert_eq!(it.log(), "8=1000, 9=1000, 10=1000, 11=1000");
+
     // Above the cap in a row: no second floor drop, but larger steps for what is left.
     it.samples(181, 2);
     assert_eq!(it.log(), "6=1300, 7=1300");
@@ -304,6 +328,7 @@ fn recovery_is_one_step_per_settled_sample_in_reverse_order() {
         it.log(),
         "6=free, 7=free, 8=free, 9=free, 10=free, 11=free, Recovering>Uncapped: the chassis lifted the cap"
     );
+
     assert!(it.caps.is_empty());
 }
 
@@ -314,12 +339,15 @@ fn a_run_above_the_cap_makes_larger_steps_or_one_write() {
         it.input(Input::Vms(vms()));
         it.draw(200);
         it.tell(Some(180));
+
         // Up twice: 8 and 9 (class "late" was never lowered).
         it.samples(150, 4);
         it.log();
         it.samples(150, 2);
+
         if steps == Steps::OneWrite {
             assert_eq!(it.log(), "10=1200, 11=1200, 8=1300", "as much as the room allows");
+
             // Nobody knows what the cores draw: the floor, without waiting for a sample that is settled.
             it.samples(190, 1);
             let log = it.log();
@@ -327,6 +355,7 @@ fn a_run_above_the_cap_makes_larger_steps_or_one_write() {
             assert!(log.ends_with("Recovering>Throttled: above the cap"), "{log}");
             continue;
         }
+
         assert_eq!(it.log(), "10=1100");
         it.samples(190, 2);
         assert_eq!(it.log(), "8=1000");
@@ -393,6 +422,7 @@ fn silence_and_faults_make_it_blind() {
     assert_eq!(it.report().power_w, None);
     it.pass(600);
     assert_eq!(it.log(), "limit=180.0 W");
+
     // A higher cap raises nothing while it cannot see.
     it.tell(Some(300));
     assert_eq!((it.log(), it.state()), (String::new(), AgentState::Blind));
@@ -445,6 +475,7 @@ fn what_an_earlier_life_restricted_stays_until_a_sample() {
         server_limit: false,
         quotas: vec![],
     };
+
     let mut it = World::with(params(), found(None));
     it.input(Input::Vms(vms()));
     assert_eq!(it.log(), "");
@@ -454,9 +485,11 @@ fn what_an_earlier_life_restricted_stays_until_a_sample() {
     let mut it = World::with(params(), found(Some(w(200))));
     it.samples(150, 19);
     assert_eq!(it.log(), "Boot>Recovering: a power reading");
+
     // Whatever that life was told to keep under, its leases have run out by now.
     it.samples(150, 2);
     assert_eq!(it.log(), "8=1200, 9=1300");
+
     // A core that is not low-priority is lifted at once.
     it.input(Input::Vms(vec![vm("uf", VmClass::UserFacing, 0, &[8])]));
     assert_eq!(it.log(), "8=free, 9=free");
@@ -480,6 +513,7 @@ fn what_an_earlier_life_restricted_stays_until_a_sample() {
     it.draw(1000);
     it.tell_level(Some(100), Level::Emergency);
     it.pass(2000);
+
     // Core 99 is not one of this server's.
     assert!(it.caps.keys().eq(&[99]) && it.limit.is_none());
 }
@@ -546,9 +580,11 @@ fn failed_actions_are_tried_again_then_counted() {
     it.pass(1);
     assert_eq!(it.log(), "5=1000, core 5 could not be capped at 1000000 kHz, floor 1.1 1");
     assert_eq!(it.report().actuator_failures, 1);
+
     // Unknown: sheds nothing, but may bring back everything.
     assert_eq!(it.report().sheddable_w, w(0));
     assert!(it.report().restorable_w > w(0));
+
     // A different wish starts anew; an action without an answer fails after a second.
     it.result = None;
     it.tell(None);
@@ -601,6 +637,7 @@ fn a_limit_that_could_not_be_lifted_is_not_set_again() {
 fn enforced_follows_the_meter_and_a_new_epoch() {
     let mut it = World::new();
     it.tell(Some(180));
+
     // The meter shows a mean over 200 ms that ended 200 ms ago.
     it.pass(399);
     it.draw(150);
@@ -617,6 +654,7 @@ fn enforced_follows_the_meter_and_a_new_epoch() {
         (refusal.reason, refusal.newest_epoch, refusal.newest_seq),
         (RefusalReason::Stale, Epoch(2), Seq(1))
     );
+
     assert_eq!(it.agent.status(ms(it.now)).refused_alerts, 1);
 }
 
@@ -678,8 +716,10 @@ fn estimates_follow_the_model() {
         utilisation: Utilisation::from_ratio(share).unwrap(),
         throttled: false,
     };
+
     assert_eq!(it.report().sheddable_w, w(0), "unknown use sheds nothing");
     it.input(Input::Usage(vec![usage("soon", 0.5), usage("late", 1.0)]));
+
     // (4 × 0.5 + 2 × 1) cores × 198 W / 12 × (1 − (1000 / 1400)^1.771)
     let all = 4.0 * 198.0 / 12.0 * (1.0 - PowerModel::PAPER.scale(1000.0 / 1400.0));
     let report = it.report();
@@ -687,6 +727,7 @@ fn estimates_follow_the_model() {
     it.tell_level(Some(180), Level::Emergency);
     let report = it.report();
     assert_eq!((report.sheddable_w, report.restorable_w), (w(0), Watts::from_f64(all).unwrap()));
+
     // The last resort hides what it holds down. Cores that are known are two thirds busy: with all
     // of them so, unrestricted, 112 + 132 W.
     it.samples(200, 4);
@@ -748,22 +789,26 @@ fn user_facing_cores_are_the_last_class_where_that_is_allowed() {
         let report = it.report();
         assert_eq!((report.low_cores, report.sheddable_w), (6, w(0)));
         assert_eq!(report.classes.len(), if allowed { 3 } else { 2 });
+
         // As much above as noise may be.
         it.samples(184, 5);
         assert_eq!(it.caps.len(), 6, "{:?}", it.caps);
         it.samples(200, 1);
         let web: Vec<_> = (1..4).filter_map(|core| it.caps.get(&core).copied()).collect();
         assert_eq!(web, if allowed { vec![1200; 3] } else { vec![] });
+
         if !allowed {
             continue;
         }
         let last = *it.report().classes.last().unwrap();
         assert_eq!((last.class, last.cores, last.sheddable_w), (VmClass::UserFacing, 3, w(0)));
+
         // Only then the server's own limit.
         assert_eq!(it.limit, None);
         it.samples(200, 2);
         it.tell(Some(180));
         assert_eq!(it.limit, Some(w(180)));
+
         // They are the first to be lifted.
         let mut it = World::of(Params { user_facing_floor_percent, ..params() });
         it.samples(200, 1);
@@ -784,10 +829,12 @@ fn a_jump_of_user_facing_load_within_an_event_is_limited_within_a_second() {
     it.tell(Some(180));
     it.samples(120, 10);
     let (jump, mut echo) = (it.now, it.now);
+
     for _ in 0..10 {
         // The meter shows a mean of 200 ms that ended 200 ms ago.
         it.pass(100);
         let age = it.now - jump;
+
         if age.is_multiple_of(200) {
             it.draw(if age < 400 { 120 } else { 300 });
         } else {
@@ -796,9 +843,11 @@ fn a_jump_of_user_facing_load_within_an_event_is_limited_within_a_second() {
             it.input(Input::Alert(wire::Alert { target_w: Some(w(180)), ..told }));
             echo = it.now;
         }
+
         if it.limit.is_some() {
             break;
         }
     }
+
     assert!(it.limit == Some(w(180)) && it.now - jump <= 800, "{:?} {}", it.limit, it.now - jump);
 }

@@ -24,7 +24,6 @@ pub enum BmcError {
     /// The BMC refused a request.
     #[error("{of}: refused: {why}")]
     Refused {
-        /// Which request.
         of: String,
         /// Its reason, or the meaning of its code.
         why: String,
@@ -38,25 +37,17 @@ pub enum BmcError {
         of: String,
         /// What was there, cut to 80 characters.
         value: String,
-        /// What is allowed.
         allowed: String,
     },
     /// This BMC cannot do it, or it would not be safe.
     #[error("{of}: {why}")]
-    Unusable {
-        /// Which resource.
-        of: String,
-        /// Why not.
-        why: String,
-    },
+    Unusable { of: String, why: String },
     /// A limit did not take.
     #[error("{of}: reads {is} after {wanted} was written")]
     NotKept {
-        /// Which limit.
         of: String,
         /// What was read back.
         is: String,
-        /// What was written.
         wanted: String,
     },
 }

@@ -43,7 +43,6 @@ pub enum Auth {
 pub struct SupplyReading {
     /// Its id: in the older resource `MemberId`, or its place in the list where there is none.
     pub id: String,
-    /// How it is.
     pub state: SupplyState,
     /// What it draws from its feed; `None` if there is no usable value.
     pub input: Option<Watts>,
@@ -166,6 +165,7 @@ impl Redfish {
         let wanted = self.http.settings().chassis.clone();
         let members = self.get::<Collection>(collection)?.value.members;
         let mut with_power = vec![];
+
         for member in members.iter().take(MEMBERS_MAX) {
             let Some(path) = member
                 .path()
@@ -174,12 +174,15 @@ impl Redfish {
                 continue;
             };
             let chassis: Chassis = self.get(path)?.value;
+
             // A shelf of supplies may have no draw of its own; it must be named.
             let shelf = wanted.is_some() && chassis.power_subsystem.is_some();
+
             if chassis.power.is_some() || chassis.environment_metrics.is_some() || shelf {
                 with_power.push((member.id().to_owned(), chassis));
             }
         }
+
         if with_power.len() != 1 {
             let ids: Vec<_> = members.iter().take(MEMBERS_MAX).map(Link::id).collect();
             let why = format!(
@@ -188,8 +191,10 @@ impl Redfish {
                 wanted.map(|wanted| format!(" named {wanted:?}")).unwrap_or_default(),
                 ids.join(", ")
             );
+
             return Err(BmcError::unusable(self.of(collection, "Members"), why));
         }
+
         let (_, chassis) = with_power.swap_remove(0);
         let path = |link: &Option<Link>| link.as_ref().and_then(Link::path).map(str::to_owned);
         let links = chassis.links.map(|links| links.computer_systems).unwrap_or_default();
@@ -202,6 +207,7 @@ impl Redfish {
             },
             _ => None,
         };
+
         Ok(Found {
             power: path(&chassis.power),
             environment: path(&chassis.environment_metrics),
@@ -275,6 +281,7 @@ mod tests {
             let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
             Status { state: text(state), health: text(health) }
         };
+
         for (s, h, expected) in [
             ("Enabled", "OK", SupplyState::Active),
             ("Enabled", "Warning", SupplyState::Active),
@@ -289,6 +296,7 @@ mod tests {
         ] {
             assert_eq!(state(Some(&status(s, h))), expected, "{s} {h}");
         }
+
         assert_eq!(state(None), SupplyState::Unknown);
     }
 

@@ -107,6 +107,7 @@ pub(crate) fn allocate(pool: Watts, claims: &[Claim]) -> Vec<Watts> {
         *share += part(rest, *size, all);
     }
     round(pool, &mut shares);
+
     shares
 }
 
@@ -140,7 +141,9 @@ fn fill_by_weight(
             .cmp(&lacks(b).saturating_mul(weights[a]))
             .then(a.cmp(&b))
     });
+
     let mut all: u128 = weights.iter().sum();
+
     for i in order {
         let given = steps[i].min(part(*rest, weights[i], all));
         shares[i] += given;
@@ -188,6 +191,7 @@ pub(crate) fn grants(pool: Watts, parties: &[Party]) -> Vec<Watts> {
         .map(|(p, cap)| p.target - *cap)
         .sum();
     let sum: Watts = caps.iter().copied().sum();
+
     if sum + wanted > pool {
         for (cap, party) in caps.iter_mut().zip(parties) {
             *cap = (*cap).min(party.target);
@@ -204,9 +208,11 @@ pub(crate) fn grants(pool: Watts, parties: &[Party]) -> Vec<Watts> {
             *cap = (*cap).max(party.holds.map_or(*cap, |h| h.min(party.target)));
         }
     }
+
     let mut room = pool - held;
     let mut order: Vec<_> = (0..parties.len()).filter(|&i| wants(&parties[i], caps[i])).collect();
     order.sort_by_key(|&i| (parties[i].sheds, caps[i] - parties[i].target));
+
     for i in order {
         let rise = whole((parties[i].target - caps[i]).min(room));
         if rise >= WORTHWHILE {
@@ -214,6 +220,7 @@ pub(crate) fn grants(pool: Watts, parties: &[Party]) -> Vec<Watts> {
             room -= rise;
         }
     }
+
     caps
 }
 
@@ -286,6 +293,7 @@ mod tests {
         ] {
             assert_eq!(grants(W(400), &parties), caps.map(W), "{why}");
         }
+
         // What a server may hold anyway it is granted again, where all of that fits.
         let mut back = party(200, Some(150), Some(180), true);
         assert_eq!(grants(W(380), &[back, high(Some(200))]), [W(180), W(200)]);
@@ -324,6 +332,7 @@ mod tests {
                 let guarded = base + base.ppm(40_000);
                 Claim { min, base, guarded, demand, peak, weight, cores }
             }).collect();
+
             let targets = allocate(pool, &claims);
             let sum = targets.iter().copied().sum::<Watts>();
             prop_assert!(sum <= pool && pool - sum < mw(STEP_MW * (claims.len() as i64 + 1)));
@@ -339,6 +348,7 @@ mod tests {
             let parties: Vec<_> = (servers.iter().zip(&targets))
                 .map(|(&(_, cap, holds, (needs, sheds)), &target)| {
                     let cap = cap.map(mw);
+
                     // What was granted may be held.
                     let holds = holds.map(|h| mw(h).max(cap.unwrap_or(Watts::ZERO)));
                     Party { target, cap, holds, needs, sheds }
@@ -351,6 +361,7 @@ mod tests {
             let raised = parties.iter().zip(&caps).any(|(p, cap)| {
                 p.cap.is_some() && p.holds.is_some_and(|h| *cap > h)
             });
+
             if raised {
                 let held = parties.iter().zip(&caps).map(|(p, cap)| p.holds.map(|h| h.max(*cap)));
                 let held = held.sum::<Option<Watts>>();

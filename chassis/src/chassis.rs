@@ -155,10 +155,12 @@ impl Chassis {
             outputs: VecDeque::new(),
             params,
         };
+
         if chassis.caps_on() {
             chassis.cause = "the ledger holds out-of-band caps";
         }
         chassis.reconcile(now);
+
         chassis
     }
 
@@ -230,6 +232,7 @@ impl Chassis {
                 self.plan(now);
             }
             self.order_hardware(now);
+
             // A hardware cap that is ordered anew is not certain any more.
             if core::mem::take(&mut self.unplanned) {
                 self.plan(now);
@@ -242,6 +245,7 @@ impl Chassis {
             self.ask(now);
             self.rule_again(now);
         }
+
         self.tell_state(now);
     }
 

@@ -7,7 +7,6 @@ use ballast_types::{Instant, Watts};
 /// One capping event.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CappingEvent {
-    /// When it began.
     pub(crate) began: Instant,
     /// For how long everything has fitted, less the time in which it has not: one bad second does not
     /// undo half a minute.
@@ -74,7 +73,6 @@ pub(crate) struct Deviation {
     /// Servers draw more than they were told: lower caps would change nothing yet.
     pub(crate) overdrawn: bool,
     pub(crate) excess: bool,
-    /// See [`Tuning`](crate::tuning::Tuning).
     pub(crate) gain_ppm: u32,
     pub(crate) most_ppm: u32,
 }

@@ -118,10 +118,12 @@ mod tests {
         assert_eq!(h.most(), Some(W(180)), "obeyed is enough where no cap was before");
         told(&mut h, 2, Some(150));
         told(&mut h, 3, Some(160));
+
         for (seen, enforced, most) in [(3, None, 180), (3, Some(1), 180), (3, Some(2), 160)] {
             h.reported(Seq(seen), enforced.map(Seq));
             assert_eq!(h.most(), Some(W(most)), "{enforced:?}");
         }
+
         told(&mut h, 4, None);
         told(&mut h, 5, Some(150));
         h.reported(Seq(4), Some(Seq(4)));
@@ -166,17 +168,22 @@ mod tests {
                 let seq = n as u64 + 1;
                 h.told(Seq(seq), Some(W(cap)), W(200));
                 sent.push(W(cap));
+
                 if reports {
                     proven = proven.max(seq.saturating_sub(back).max(1));
                     h.reported(Seq(seq), Some(Seq(proven)));
                 }
+
                 let highest = sent[proven as usize - 1..].iter().max().copied();
+
                 if let Some(most) = h.most() {
                     prop_assert!(Some(most) >= highest);
                     prop_assert!(h.caps.len() == MOST || Some(most) == highest || most <= W(60));
                 }
+
                 prop_assert!(h.caps.len() <= MOST);
             }
+
             h.reported(Seq(1000), Some(Seq(1000)));
             prop_assert_eq!(h.most(), sent.last().copied());
         }

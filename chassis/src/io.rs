@@ -11,17 +11,9 @@ pub enum Input {
     /// One poll of every power supply.
     Psu(Poll),
     /// What came of one message.
-    Answer {
-        /// From whom.
-        server: ServerId,
-        /// To which message.
-        seq: Seq,
-        /// What.
-        answer: Answer,
-    },
+    Answer { server: ServerId, seq: Seq, answer: Answer },
     /// The out-of-band actuator's answer.
     Applied {
-        /// Which action.
         id: ActionId,
         /// How it went; `Err` holds the reason.
         result: Result<(), String>,
@@ -29,15 +21,9 @@ pub enum Input {
     /// An operator lowers the budget; `None` goes back to the configured one.
     Budget(Option<Watts>),
     /// The BMC's word on whether a server is switched on.
-    Powered {
-        /// Which server.
-        server: ServerId,
-        /// On, or off.
-        on: bool,
-    },
+    Powered { server: ServerId, on: bool },
     /// What a server's BMC says of its cap, asked unasked for, every few seconds.
     FoundCap {
-        /// Which server.
         server: ServerId,
         /// The cap that is on; `None` if there is none.
         cap: Option<Watts>,
@@ -72,28 +58,16 @@ pub enum Answer {
 #[serde(rename_all = "snake_case")]
 pub enum Output {
     /// Send this to that server's agent. Answered by [`Input::Answer`].
-    Alert {
-        /// To whom.
-        server: ServerId,
-        /// What.
-        alert: Alert,
-    },
+    Alert { server: ServerId, alert: Alert },
     /// Cap a server through its BMC or slot, without its own software. Answered by [`Input::Applied`].
     OutOfBandCap {
-        /// Which action.
         id: ActionId,
-        /// Which server.
         server: ServerId,
         /// Its draw, at most.
         watts: Watts,
     },
     /// Release that cap. Answered.
-    OutOfBandLift {
-        /// Which action.
-        id: ActionId,
-        /// Which server.
-        server: ServerId,
-    },
+    OutOfBandLift { id: ActionId, server: ServerId },
     /// Write this to the ledger, on disk, before the outputs that follow are performed.
     Ledger(Ledger),
     /// Something that an operator may want to see.

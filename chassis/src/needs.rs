@@ -55,11 +55,13 @@ impl Needs {
             self.estimates.clear();
             return self.seen.clear();
         };
+
         let sheds = report.low_cores > 0;
         if sheds != self.sheds {
             self.seen.clear();
             self.sheds = sheds;
         }
+
         if self.seen.len() == KEPT {
             self.seen.pop_front();
         }
@@ -68,6 +70,7 @@ impl Needs {
         let (shed, restore) = self.before(report.agent_ms, sheddable, restorable);
         let restore = if report.server_limit { restorable } else { restore };
         let mut base = (power - shed.max(sheddable)).at_least_zero();
+
         // Under its hardware limit a server draws less than it needs; where it draws more than was
         // known, it needs at least that.
         if report.server_limit {

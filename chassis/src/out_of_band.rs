@@ -208,7 +208,9 @@ impl OutOfBand {
             self.error = Some(reason);
             return Change::Failed;
         }
+
         self.error = None;
+
         if let Phase::Setting(watts, _) = self.phase {
             self.phase = Phase::On { watts, sure: true, since: now };
             Change::Set

@@ -11,7 +11,6 @@ use crate::tuning::{ACTUATION, WIRE};
 /// One configured server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Server {
-    /// Which.
     pub id: ServerId,
     /// What is expected of its agent.
     pub mode: Mode,
@@ -65,7 +64,6 @@ pub enum LiftRule {
 /// Everything the controller needs to know beforehand. The daemon's config makes one, and checks it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Params {
-    /// This chassis.
     pub chassis_id: ChassisId,
     /// This start of the manager, drawn at random by whoever starts it.
     #[serde(default)]

@@ -206,6 +206,7 @@ impl Shared {
             self.window = None;
             return;
         };
+
         let w = self.window.get_or_insert(Window {
             began: now,
             readings: 0,
@@ -214,11 +215,13 @@ impl Shared {
             lowest: total,
             highest: total,
         });
+
         w.readings += 1;
         w.total += total;
         w.servers += servers;
         w.lowest = w.lowest.min(total);
         w.highest = w.highest.max(total);
+
         if w.readings < 2 || now - w.began < WINDOW {
             return;
         }
@@ -286,6 +289,7 @@ mod tests {
                 );
             }
         };
+
         for (remembered, guess) in [(0, 240), (170, 170)] {
             let mut shared = Shared::new(None, W(remembered), W(2400));
             ramp(&mut shared, 100);
@@ -293,6 +297,7 @@ mod tests {
             seconds(&mut shared, 10, 20, 2000, Some(1700));
             assert!(near(shared.at(W(2000)), 300), "calm seconds count: {}", shared.at(W(2000)));
         }
+
         let mut shared = Shared::new(Some(W(90)), W(0), W(2400));
         ramp(&mut shared, 100);
         assert!(shared.at(W(2000)) > W(200), "the least is no guess: {}", shared.at(W(2000)));

@@ -277,6 +277,7 @@ impl Agent {
             (Some(power), Some(cap)) => self.overdraw.after(now, power, cap),
             _ => Overdraw::default(),
         };
+
         if report.epoch_seen != epoch {
             return;
         }
@@ -286,6 +287,7 @@ impl Agent {
             // Alone it may have risen to its fallback, or have been let go.
             self.holds.rejoined(report.seq_seen, report.cap_w);
         }
+
         self.holds.reported(report.seq_seen, report.enforced_seq);
     }
 
@@ -366,8 +368,10 @@ impl Agent {
             Slot::Silent if now - self.since < orphan_hold && self.report.is_none() => {
                 let capped = self.out_of_band.watts().unwrap_or_default();
                 let most = self.highest.max(self.holds.fallback()).max(capped);
+
                 // Whoever ruled it, it draws no more than a cap that its BMC keeps.
                 let bounded = self.out_of_band.read_back(now).is_some();
+
                 Some(if bounded { Bound::Sure(most) } else { Bound::Unheard(most) })
             }
             Slot::Silent if now - self.since < orphan_hold => {
@@ -497,11 +501,14 @@ mod tests {
             let boot = BootId::new("b").unwrap();
             agent.report = Some(Report::blank(agent.server.id.clone(), boot));
             agent.move_to(now, Slot::Silent, "no answer");
+
             if let Some(watts) = hardware {
                 agent.out_of_band.set(now, ActionId(1), watts, minute);
                 agent.out_of_band.answered(now, ActionId(1), Ok(()));
             }
+
             assert_eq!(agent.may_draw(now, minute, W(150)), Some(Bound::Sure(W(bound))));
+
             // Then it counts with what is read beside the reports, and its BMC's cap bounds that.
             let most = hardware.map_or(W(150), |w| w.min(W(150)));
             let later = agent.may_draw(now + minute, minute, W(150));

@@ -202,6 +202,7 @@ impl Supplies {
                 (known.unreadable, known.lost) = (None, false);
             }
         }
+
         self.notice_losses(now, supplies);
         self.capacity = self.known.iter().filter(|k| k.carries(now)).map(|k| k.rated).sum();
     }
@@ -213,18 +214,22 @@ impl Supplies {
             self.others.clear();
             return;
         }
+
         let readable = supplies.iter().filter(|s| s.state != SupplyState::Unknown);
         let carried: Watts = readable.filter_map(|s| s.input).sum();
+
         if now < self.settles_at {
             self.others.clear();
             self.others.push_back((now, carried));
             return;
         }
+
         if self.others.is_empty() {
             // From before it went: its neighbours' parts as they were.
             let before = self.before(supplies);
             self.others.push_back((now, before));
         }
+
         while self.others.len() >= RECENT
             || self.others.front().is_some_and(|(at, _)| now - *at > TAKEN_OVER)
         {
@@ -369,6 +374,7 @@ mod tests {
                 &poll(200 * n, (Active, Some(a)), (Active, Some(b))),
             )
         };
+
         // The other's draw; the first reading that is none.
         for (stuck, other, first) in [
             (200, 240, Some(14)), // five readings after the move
@@ -382,6 +388,7 @@ mod tests {
                 let b = if n < 10 { 200 } else { other };
                 missing(take(&mut s, n + 1, stuck, b))
             });
+
             assert_eq!(found, first, "{stuck} {other}");
             assert_eq!(take(&mut s, 100, stuck + 1, other), Outcome::Fresh(W(stuck + 1 + other)));
         }
@@ -448,12 +455,15 @@ mod tests {
                 let taken_at = Instant::from_millis(200 * n);
                 let supplies = parts.into_iter().map(supply).collect();
                 s.take(taken_at, &Poll { supplies, taken_at });
+
                 s.capacity()
             };
+
             let (full, blind) = ((Active, Some(300)), (Unknown, None));
             take(1, [full; 3]);
             (2..20).for_each(|n| _ = take(n, [full, full, blind]));
             (20..30).for_each(|n| _ = take(n, [full, away, blind]));
+
             // Its state is known before its meter has moved.
             take(30, [full, (Active, Some(1)), blind]);
             let back = (31..60).map(|n| take(n, [full, full, blind])).min();

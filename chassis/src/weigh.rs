@@ -45,6 +45,7 @@ impl Weighed {
         let batch_everywhere =
             status.servers.iter().all(|server| server.report.as_ref().is_some_and(batch_alone));
         let user_facing_hit = hardware_would_act && !batch_everywhere;
+
         Self { power, needs, batch_can_shed, hardware_would_act, user_facing_hit }
     }
 
@@ -63,15 +64,18 @@ impl fmt::Display for Weighed {
                 "there is no usable reading of the chassis's draw, so nobody can say what this takes",
             );
         };
+
         if needs == Watts::ZERO {
             return write!(f, "the chassis draws {power}: nothing has to be shed");
         }
         let can = self.batch_can_shed;
         write!(f, "the chassis draws {power}: {needs} have to be shed, batch can shed {can}")?;
+
         if !self.hardware_would_act {
             return Ok(());
         }
         write!(f, "; hardware caps would shed the other {}", needs - can)?;
+
         f.write_str(match self.user_facing_hit {
             true => ", and they slow every core of a server, user-facing VMs too",
             false => "; no server has a user-facing VM",
@@ -133,8 +137,10 @@ mod tests {
                     user_facing_hit: hardware,
                 }
             );
+
             assert_eq!(weighed.fits(), !hardware);
         }
+
         assert_eq!(
             Weighed::of(&status, W(300)).to_string(),
             "the chassis draws 400.0 W: 100.0 W have to be shed, batch can shed 60.0 W; hardware caps \
@@ -171,6 +177,7 @@ mod tests {
             change(&mut status);
             Weighed::of(&status, W(340)).batch_can_shed
         };
+
         assert_eq!(sheds(|_| {}), W(60));
         assert_eq!(sheds(|s| s.servers[0].slot = Slot::Silent), W(30));
         assert_eq!(sheds(|s| s.servers[0].report = None), W(30));
@@ -179,11 +186,13 @@ mod tests {
             W(30),
             "it only watches"
         );
+
         assert_eq!(
             sheds(|s| s.servers[0].report.as_mut().unwrap().sheddable_w = Watts::MAX),
             W(220),
             "no server sheds more than it draws"
         );
+
         assert_eq!(sheds(|s| s.servers[0].report.as_mut().unwrap().sheddable_w = W(-5)), W(30));
     }
 

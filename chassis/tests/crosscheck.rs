@@ -67,8 +67,10 @@ fn a_load_that_falls_or_moves_begins_no_episode() {
             w.agent(i).power = Some(W(if i < 6 { first } else { last }));
         }
     };
+
     load(&mut w, 140, 240);
     w.run(ms(3000));
+
     for offset in 0..20 {
         load(&mut w, 240, 140);
         w.run(ms(1000 + 37 * offset));
@@ -77,6 +79,7 @@ fn a_load_that_falls_or_moves_begins_no_episode() {
         load(&mut w, 100, 100);
         w.run(ms(1000 + 11 * offset));
     }
+
     assert_eq!((w.chassis.status(w.now).alerts, alarms(&w)), (0, 0));
 }
 

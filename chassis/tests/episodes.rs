@@ -25,6 +25,7 @@ fn a_calm_server_hears_every_heartbeat_at_its_own_phase() {
     w.run(ms(5000));
     assert_eq!(w.state(), ChassisState::Normal);
     let mut phases = vec![];
+
     for i in 0..12 {
         let alerts = w.alerts_to(i);
         assert_eq!(alerts.len(), 10);
@@ -36,6 +37,7 @@ fn a_calm_server_hears_every_heartbeat_at_its_own_phase() {
         assert_eq!(last.echo_agent_ms, Some(alerts[8].0.as_millis()));
         assert_eq!(last.valid_for_ms, 2000);
     }
+
     phases.sort();
     phases.dedup();
     assert_eq!(phases.len(), 12, "no two at once");
@@ -57,6 +59,7 @@ fn at_the_threshold_every_server_is_told_in_the_same_turn() {
             assert_eq!(w.state(), ChassisState::Normal, "{draw}");
             continue;
         };
+
         let from = w.now;
         w.until(ChassisState::Alerting);
         assert!(w.now - from <= ms(within), "{draw}: {:?}", w.now - from);
@@ -108,10 +111,12 @@ fn the_total_closes_the_loop() {
     w.agent(2).power = None;
     w.begin_event(W(803));
     let (before, fallbacks) = (w.granted(), w.fallbacks());
+
     for n in 0..50 {
         w.total = Some(if n % 2 == 0 { W(808) } else { W(798) });
         w.run(ms(200));
     }
+
     assert!(w.granted() < before - W(5), "{} of {before}", w.granted());
     assert!(w.fallbacks() <= fallbacks);
 
@@ -119,6 +124,7 @@ fn the_total_closes_the_loop() {
     // servers leave is granted too, up to 3 % of the limit. Fallbacks have no part in it.
     let mut w = World::new(params(4));
     w.run(ms(60_000));
+
     for i in 0..4 {
         (w.agent(i).power, w.agent(i).restorable) = (Some(W(190)), W(60));
     }
@@ -267,6 +273,7 @@ fn an_episode_ends_when_nothing_would_come_back() {
     }
     w.run(ms(60_000));
     assert_eq!(w.state(), ChassisState::Alerting);
+
     for i in 0..12 {
         w.agent(i).restorable = W(25); // 2300
     }
@@ -403,15 +410,18 @@ fn a_lower_budget_is_in_force_before_it_is_answered() {
             matches!(&w.log[0].1, Output::Ledger(l) if l.budget_w == Some(W(budget))),
             "persisted first"
         );
+
         let s = w.chassis.status(w.now);
         assert_eq!((s.state, s.limit_w), (ChassisState::Alerting, W(budget)));
         assert!((0..12).all(|i| w.alerts_to(i).len() == 1), "lower caps go out in the same turn");
         assert!(w.granted() <= s.sharable_w && w.fallbacks() <= s.sharable_w);
         assert!(near(w.granted(), budget), "{}", w.granted());
     }
+
     w.input(Input::Budget(None));
     assert_eq!(w.chassis.status(w.now).budget_w, W(2400));
     assert_eq!(w.ledgers().last().unwrap().budget_w, None);
+
     for bad in [0, -5, 2400, 9999] {
         let before = w.chassis.status(w.now).refused_inputs;
         w.clear();
@@ -448,6 +458,7 @@ fn servers_without_an_agent_keep_their_share() {
         s.servers.iter().take(4).map(|s| s.slot).collect::<Vec<_>>(),
         [Slot::Unmanaged, Slot::Maintenance, Slot::Off, Slot::Managed]
     );
+
     let share = w.alerts_to(3).last().unwrap().1.fallback_w;
     assert!(s.servers[..3].iter().all(|s| s.reserved_w == share && s.granted_w.is_none()));
     assert!((0..3).all(|i| w.alerts_to(i).is_empty()), "not messaged");
@@ -469,8 +480,10 @@ fn restarted(restorable: i64) -> World {
         agent.restorable = W(restorable);
         agent.cap = Some(W(160));
     }
+
     w.run(ms(110)); // the first poll, and every server's first message
     let sent: Vec<_> = (0..12).map(|i| w.alerts_to(i)[0].1.clone()).collect();
+
     for (i, alert) in sent.iter().enumerate() {
         assert_eq!(alert.echo_agent_ms, None, "it grants nothing");
         assert_eq!(w.alerts_to(i).len(), 1, "nobody is released before everyone has reported");
@@ -480,6 +493,7 @@ fn restarted(restorable: i64) -> World {
         w.input(Input::Answer { server: name(i), seq: alert.seq, answer });
         w.run(ms(if i == 11 { 1 } else { 0 }));
     }
+
     w
 }
 

@@ -126,6 +126,7 @@ fn a_lift_that_came_too_early_is_blamed_and_waits_longer() {
         EventKind::Alarm { message } if message.contains("too early") => Some(message.clone()),
         _ => None,
     };
+
     let said: Vec<_> = w.events().iter().filter_map(alarm).collect();
     assert_eq!(said.len(), 1, "{said:?}");
     let named = |i| said[0].contains(name(i).as_str());
@@ -165,15 +166,19 @@ fn only_lifts_that_an_excess_followed_and_servers_that_drew_more_are_blamed() {
             EventKind::Alarm { message } if message.contains("too early") => Some(message.clone()),
             _ => None,
         };
+
         w.events().iter().filter_map(alarm).collect::<Vec<_>>()
     };
+
     let lifted = |power| {
         let mut w = escalated(2);
         load(&mut w, power, true);
         w.run(ms(25_000));
         assert_eq!(w.lifts().len(), 2);
+
         w
     };
+
     // One dies and is capped, for it is silent in an event: there is no excess.
     let mut w = lifted(300);
     w.agent(0).answers = false;
@@ -224,10 +229,12 @@ fn a_server_that_draws_more_than_its_grant_is_paid_for_and_then_capped_by_hardwa
     p.shared_floor = Some(W(0));
     let mut w = World::new(p);
     w.beside = Some(W(0));
+
     for i in 0..4 {
         let agent = w.agent(i);
         (agent.power, agent.capped) = (Some(W(230)), i != 0);
     }
+
     w.agent(0).low_cores = 0;
     w.until(ChassisState::Alerting);
     w.agent(0).power = Some(W(400));
@@ -264,6 +271,7 @@ fn without_a_path_there_is_an_alarm() {
         Slot::Managed => s.granted_w.unwrap(),
         _ => s.reserved_w,
     };
+
     let sum: Watts = s.servers.iter().map(counts).sum();
     assert!(sum <= s.sharable_w, "{sum} of {}", s.sharable_w);
 }
@@ -316,6 +324,7 @@ fn caps_in_the_ledger_are_adopted_and_given_back() {
     let gone = ballast_types::ServerId::new("gone").unwrap();
     let out_of_band = vec![(name(1), W(150)), (gone, W(99))];
     let ledger = Ledger { epoch: Epoch(3), out_of_band: out_of_band.clone(), ..Ledger::default() };
+
     for (answers, seconds) in [(true, 0..5), (false, 28..35)] {
         let mut w = World::with(params(4), ledger.clone());
         w.agent(1).answers = answers;
@@ -324,10 +333,12 @@ fn caps_in_the_ledger_are_adopted_and_given_back() {
         );
         assert_eq!(w.state(), ChassisState::OutOfBand);
         let from = w.now;
+
         while w.lifts().is_empty() {
             assert!(!answers || !w.levels().contains(&Level::Watch), "nobody is released before");
             w.run(ms(100));
         }
+
         assert!(seconds.contains(&(w.now - from).as_secs()), "{answers}: {:?}", w.now - from);
         w.until(ChassisState::Normal);
         assert_eq!(w.ledgers().last().unwrap().out_of_band, out_of_band[1..]);
@@ -346,12 +357,14 @@ fn a_stop_lifts_what_is_safe_to_lift() {
         w.actuator = Some(Ok(()));
         let before = w.lifts().len();
         w.input(Input::Leave);
+
         if lifts == 0 {
             assert_eq!(w.lifts().len(), before, "over the limit the caps stay");
             assert!(!w.ledgers().last().unwrap().out_of_band.is_empty(), "and stay in the ledger");
         } else {
             assert!(w.lifts().len() >= lifts, "{:?}", w.lifts());
         }
+
         w.clear();
         w.run(ms(5000));
         assert!(w.log.is_empty());
@@ -425,6 +438,7 @@ fn blind_a_hardware_cap_shows_which_meter_is_wrong() {
     assert!(w.has_alarm("its meter says far more"));
     let s = w.chassis.status(w.now);
     assert!(s.servers.iter().all(|s| s.granted_w.is_none()), "the others' 1650 W fit");
+
     // Nothing else bounds what it draws.
     for (i, server) in s.servers.iter().enumerate() {
         assert_eq!(server.out_of_band_w.is_some(), i == 3, "{i}");

@@ -53,24 +53,29 @@ fn an_own_stall_is_nobodys_death() {
 fn fallbacks_follow_need_and_fit() {
     let mut w = World::new(params(4));
     w.beside = Some(W(0));
+
     // Unlike each other; all of it fits. An even share would be 200 W.
     for (i, power) in [350, 120, 100, 130].into_iter().enumerate() {
         w.agent(i).power = Some(W(power));
     }
     w.run(ms(30_000));
+
     // When less may be shared they are lowered with the next message: within a heartbeat.
     let mut before = w.chassis.status(w.now).sharable_w;
     let mut check = |w: &World, covered: bool| {
         let sharable = w.chassis.status(w.now).sharable_w;
         assert!(w.fallbacks() <= sharable.max(before), "{} of {sharable}", w.fallbacks());
         before = sharable;
+
         for i in 0..4 {
             let fallback = w.alerts_to(i).last().unwrap().1.fallback_w;
             let draw = w.agents[&name(i)].draw().unwrap();
             assert!(!covered || fallback >= draw, "s-0{i}: {fallback} for {draw}");
         }
     };
+
     check(&w, true);
+
     // The load moves: who needs more gets it once the others are known to have less.
     for (i, power) in [100, 120, 350, 130].into_iter().enumerate() {
         w.agent(i).power = Some(W(power));
@@ -79,6 +84,7 @@ fn fallbacks_follow_need_and_fit() {
         w.run(ms(500));
         check(&w, false);
     }
+
     check(&w, true);
     w.input(Input::Budget(Some(W(500))));
     w.run(ms(300));
@@ -195,6 +201,7 @@ fn old_and_foreign_answers_change_nothing() {
     foreign.agent_ms += 10;
     let mut rebooted = good.clone();
     rebooted.boot_id = BootId::new("boot-0").unwrap();
+
     for (seq, report) in [
         (alert.seq, good.clone()),            // twice
         (alert.seq, older),                   // overtaken
@@ -205,6 +212,7 @@ fn old_and_foreign_answers_change_nothing() {
     ] {
         w.input(Input::Answer { server: name(0), seq, answer: Answer::Report(Box::new(report)) });
     }
+
     let after = w.chassis.status(w.now);
     assert_eq!(after.refused_inputs, before.refused_inputs + 6);
     assert_eq!(after.servers, before.servers);
@@ -243,6 +251,7 @@ fn nothing_configured_does_not_panic() {
         silent_after: zero,
         ..params(1)
     };
+
     let mut w = World::new(p.clone());
     w.run(ms(50));
     let mut w = World::new(Params { servers: params(3).servers, ..p });

@@ -55,14 +55,17 @@ fn at_the_start_a_newer_epoch_is_adopted_on_the_word_of_two() {
             Epoch(if adopted { epoch + 1 } else { 1 }),
             "{servers} {speak} {epoch}"
         );
+
         if adopted {
             assert!(
                 (0..servers).all(|i| w.alerts_to(i).last().unwrap().1.epoch == s.epoch),
                 "said again"
             );
+
             assert!(newest(&w).seq > seq, "numbers go on");
         }
     }
+
     let mut w = settled();
     obey(&mut w, &[0, 1], 41, None);
     w.run(ms(1000));
@@ -128,6 +131,7 @@ fn over_one_manager_the_next_epoch_is_taken_once() {
     // Two that have just started: the other one takes the next epoch too.
     let mut w = World::new(params(4));
     w.run(ms(1000));
+
     for (other, ms_later, state) in
         [(6, 600, ChassisState::Normal), (8, 1100, ChassisState::Fenced)]
     {
@@ -142,6 +146,7 @@ fn over_one_manager_the_next_epoch_is_taken_once() {
     let mut w = World::new(Params { instance: Instance(1000), ..params(4) });
     w.run(ms(12_000));
     w.agent(0).answers = false;
+
     for liar in 0..200 {
         w.run(ms(500));
         let (seq, newest_epoch) = (newest(&w).seq, newest(&w).epoch);
@@ -149,6 +154,7 @@ fn over_one_manager_the_next_epoch_is_taken_once() {
         let refusal = Refusal { reason, newest_epoch, newest_seq: Seq(1), instance };
         w.input(Input::Answer { server: name(0), seq, answer: Answer::Refused(refusal) });
     }
+
     assert_eq!(w.chassis.status(w.now).epoch, Epoch(9), "eight an hour");
 }
 
@@ -186,6 +192,7 @@ fn two_agents_that_obey_a_manager_that_is_alive_fence_this_one() {
             refuse(&mut w, i, seq, 9, 77);
         }
     }
+
     assert_eq!(w.state(), ChassisState::Normal);
 }
 
@@ -305,6 +312,7 @@ fn a_manager_that_agents_refuse_for_this_one_is_an_alarm() {
         let (instance, epoch, seq) = (Instance(77), Epoch(1), Seq(5));
         Some(OtherManager { instance, epoch, seq, age_ms })
     };
+
     w.agent(2).refuses = other(100);
     w.run(ms(5000));
     assert!(w.has_alarm(ALARM), "{:?}", w.chassis.status(w.now).alarms);
@@ -316,6 +324,7 @@ fn a_manager_that_agents_refuse_for_this_one_is_an_alarm() {
     // It says nothing more, or it is this manager before the agent knew it.
     let own = w.chassis.params().instance;
     let before = other(100).map(|other| OtherManager { instance: own, ..other });
+
     for refuses in [other(60_000), before, None] {
         w.agent(2).refuses = refuses;
         w.run(ms(1000));

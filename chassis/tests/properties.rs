@@ -192,7 +192,9 @@ impl Fuzz {
             reported: false,
             suspects: BTreeSet::new(),
         };
+
         fuzz.drain(ChassisState::Boot);
+
         fuzz
     }
 
@@ -221,8 +223,10 @@ impl Fuzz {
                     }
                 }
             }
+
             self.log.push((self.now, output));
         }
+
         self.check_sum();
     }
 
@@ -241,11 +245,13 @@ impl Fuzz {
         {
             return;
         }
+
         // What a report says of a server that draws more than its grant counts from the next poll on.
         if self.reported && !self.suspects.is_empty() {
             return;
         }
         let (mut granted, mut certain, mut unseen) = (Watts::ZERO, Watts::ZERO, Watts::ZERO);
+
         for server in &s.servers {
             let since = self.silent_since.get(&server.server).copied().unwrap_or_default();
             let grant = server.granted_w.unwrap_or_default();
@@ -260,6 +266,7 @@ impl Fuzz {
                 _ => unseen += server.reserved_w,
             }
         }
+
         let reserved = certain + unseen.min(self.beside);
         let rows = |s: &ServerStatus| {
             let reports = s.report.as_ref().map(|r| (r.power_w, r.cap_w));
@@ -268,6 +275,7 @@ impl Fuzz {
                 s.server, s.slot, s.granted_w, s.reserved_w, s.out_of_band_w
             )
         };
+
         assert!(
             granted + reserved <= s.sharable_w.max(reserved),
             "granted {granted}, certain {certain}, unseen {unseen}, of it {} at most, of {}:{}",
@@ -370,6 +378,7 @@ impl Fuzz {
         let now_ms = self.now.as_millis();
         let most = alert.cap_w.filter(|_| shape.obeys).unwrap_or(Watts::MAX);
         let power = shape.power.map(|w| w.min(most));
+
         Report {
             agent_ms: now_ms.saturating_sub(shape.late_ms),
             epoch_seen: alert.epoch,
@@ -394,11 +403,13 @@ impl Fuzz {
         let Some((server, seq, report)) = self.reports.iter().rev().nth(which).cloned() else {
             return;
         };
+
         // What the newest input began may go on at the next: a message makes a hardware cap needless.
         let state = self.status().state;
         self.chassis.handle_timeout(self.now);
         self.drain(state);
         let (before, outputs) = (self.status(), self.log.len());
+
         // One that was not taken the first time may be now: the server may have fallen silent since.
         let heard =
             before.servers.iter().find(|s| s.server == server).and_then(|s| s.report.as_ref());
@@ -461,17 +472,20 @@ proptest! {
         let mut w = World::new(params(4));
         w.agent(0).power = None; // so that there is no estimate either
         w.begin_event(W(1000));
+
         if out_of_band {
             // Agents that do not say what they hold keep their hardware caps for the hold time.
             w.until(ChassisState::OutOfBand);
             (0..4).for_each(|i| w.agent(i).answers = false);
         }
+
         // Calm for a while, but not for the hold time.
         w.total = Some(W(300));
         w.run(ms(20_000));
         let good = w.now;
         w.polls = false;
         w.clear();
+
         for kind in kinds {
             w.run(ms(2_000));
             let ok = |state, watts| Supply { state, input: Some(W(watts)) };
@@ -486,8 +500,10 @@ proptest! {
                 6 => (ok(SupplyState::Active, 150), w.now + ms(1)),
                 _ => (ok(SupplyState::Active, 150), good.saturating_sub(ms(60_000))),
             };
+
             w.input(Input::Psu(Poll { supplies: vec![a, b], taken_at }));
         }
+
         prop_assert!(!out_of_band || w.lifts().is_empty());
     }
 
@@ -499,12 +515,14 @@ proptest! {
             return Ok(());
         }
         fuzz.input(Input::Budget(None));
+
         for i in 0..SERVERS {
             fuzz.input(Input::Powered { server: name(i), on: true });
         }
         let supply = Supply { state: SupplyState::Active, input: Some(W(250)) };
         let shape = Shape { power: Some(W(90)), restorable: W(0), sheddable: W(0), low_cores: 20, boot: 1, enforced: true, leaving: false, late_ms: 0, obeys: true };
         fuzz.messages.clear();
+
         // Failed actions wait for 30 s, the hold time may have grown to 15 min.
         for _ in 0..5 * 60 * 20 {
             fuzz.wait(ms(200));
@@ -513,14 +531,17 @@ proptest! {
                 let report = fuzz.shape(&server, &alert, &shape);
                 fuzz.answer(server, alert.seq, Answer::Report(Box::new(report)));
             }
+
             for id in std::mem::take(&mut fuzz.actions) {
                 fuzz.input(Input::Applied { id, result: Ok(()) });
             }
             let s = fuzz.status();
+
             if s.state == ChassisState::Normal && s.servers.iter().all(|s| s.granted_w.is_none()) {
                 break;
             }
         }
+
         let s = fuzz.status();
         prop_assert_eq!(s.state, ChassisState::Normal, "{:#?}", s);
         prop_assert!(s.servers.iter().all(|s| s.granted_w.is_none() && s.out_of_band_w.is_none()));

@@ -136,6 +136,7 @@ async fn measure(args: &AlertsArgs) -> anyhow::Result<Measured> {
         record: false,
         tls: args.tls,
     };
+
     tell(&format!("starting a rig and {} agents", args.agents));
     let mut stage = Stage::new(Folder::make(None)?);
     stage.start(&play).await?;
@@ -163,7 +164,9 @@ async fn measure(args: &AlertsArgs) -> anyhow::Result<Measured> {
         caller.lift().await?;
         sleep(SETTLE).await;
     }
+
     drop(caller);
+
     for problem in stage.end() {
         tell(&problem);
     }
@@ -203,6 +206,7 @@ impl Caller {
         let mut tasks = JoinSet::new();
         let following = client()?;
         let mut outboxes = vec![];
+
         for (n, (id, url)) in stage.agents.iter().enumerate() {
             tasks.spawn(follow(following.clone(), url.clone(), Some(id.clone()), heard.clone()));
             let (reports, from) = (Arc::clone(&reports), id.clone());
@@ -210,18 +214,23 @@ impl Caller {
                 Some((urls, tls)) => Link::new(&urls[n], id, Some(Arc::clone(tls)))?,
                 None => Link::new(url, id, None)?,
             };
+
             let (outbox, task) = sender::carry(line, move |_, answer| {
                 let report = match answer {
                     Answer::Report(report) => Ok(*report),
                     Answer::Refused(refusal) => Err(format!("refused: {refusal:?}")),
                     Answer::Nothing(why) => Err(why),
                 };
+
                 lock(&reports).insert(from.clone(), report);
             });
+
             tasks.spawn(task);
             outboxes.push((id.clone(), outbox));
         }
+
         let chassis = ChassisId::new(CHASSIS).context("chassis id")?;
+
         Ok(Self {
             chassis,
             seq: Seq(0),
@@ -255,6 +264,7 @@ impl Caller {
             })
             .collect();
         let handed = ballast_runtime::now();
+
         for ((_, outbox), alert) in self.outboxes.iter().zip(alerts) {
             outbox.send_replace(Some(alert));
         }

@@ -112,7 +112,6 @@ fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
 struct Manager {
     runtime: Runtime,
     client: Client,
-    /// Of its budget.
     url: String,
     json: bool,
 }

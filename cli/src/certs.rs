@@ -95,6 +95,7 @@ pub(crate) fn run(args: &CertsArgs) -> anyhow::Result<ExitCode> {
             "nobody to make a certificate for: --chassis, --server, --operator, --power or --place"
         );
     }
+
     // The folder holds the authority's key.
     DirBuilder::new()
         .recursive(true)
@@ -113,11 +114,13 @@ pub(crate) fn run(args: &CertsArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
+
     let authority = authority(&args.dir)?;
     let mut text = format!(
         "authority: {0}/ca.crt, for everybody as tls.ca; {0}/ca.key signs: keep it off the servers\n",
         args.dir.display()
     );
+
     for ((role, address), stem) in all.iter().zip(&stems) {
         let addresses = address.as_slice();
         let pair = authority.issue(std::slice::from_ref(role), addresses, DAY * args.days)?;
@@ -129,10 +132,13 @@ pub(crate) fn run(args: &CertsArgs) -> anyhow::Result<ExitCode> {
             Role::Power(_) => "to the power source",
             Role::Place(_) => "to the placement daemon: /etc/ballast/tls, [tls] of place.toml",
         };
+
         text += &format!("{role}: {}/{stem}.crt and .key, {place}\n", args.dir.display());
     }
+
     text += &format!("valid for {} days; then run this again, and copy the new files", args.days);
     say(&text)?;
+
     Ok(ExitCode::SUCCESS)
 }
 

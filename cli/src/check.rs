@@ -68,13 +68,11 @@ struct Report {
     version: u32,
     /// What can be done here.
     functions: Vec<Function>,
-    /// What was found.
     findings: Vec<Finding>,
     /// What was written, if that was asked for.
     write_test: Option<Vec<Written>>,
     /// How sensors behaved, if they were watched.
     sensors: Vec<Watched>,
-    /// The bare facts.
     machine: Machine,
     /// What agent.toml could say here.
     agent_toml: String,
@@ -97,6 +95,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         tell(&format!("error: --root {}: a folder that is there", args.root.display()));
         return Ok(EXIT_USAGE.into());
     }
+
     let root = Root::at(&args.root);
     if let Some(dir) = &args.record {
         let manifest = probe::record(&root, dir)?;
@@ -105,18 +104,22 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         say(&format!("{}: {files} files, {links} links, {unreadable} unreadable", dir.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
+
     let report = report(&root, args)?;
     let exit_code = report.exit_code;
+
     if args.json {
         say(&serde_json::to_string_pretty(&report)?)?;
     } else {
         say(&text::text(&report, std::io::stdout().is_terminal()))?;
     }
+
     Ok(exit_code.into())
 }
 
 fn report(root: &Root, args: &CheckArgs) -> anyhow::Result<Report> {
     let machine = Machine::read(root);
+
     // A folder's values do not move by themselves.
     let seconds = args.seconds.unwrap_or(if args.root.as_os_str() == "/" { 6 } else { 0 });
     let sensors = watch(root, &machine, Duration::from_secs(seconds));
@@ -125,6 +128,7 @@ fn report(root: &Root, args: &CheckArgs) -> anyhow::Result<Report> {
     let functions = functions::all(&machine, &sensors, written.as_deref());
     let agent_toml = fragment::agent_toml(&machine, &sensors, &functions);
     let exit_code = functions::exit_code(&functions);
+
     Ok(Report {
         version: 1,
         functions,

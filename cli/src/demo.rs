@@ -55,6 +55,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
                 } else {
                     summary.text()
                 })?;
+
                 Ok(if interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
             }
         }
@@ -83,8 +84,10 @@ async fn play(
         begun = begin(args, hold_ms) => begun?,
         () = &mut *stop => return Ok(None),
     };
+
     let mut watch = Watch::new(&stage, args, &start)?;
     let interrupted = watch.run(&mut stage, stop, start.elapsed_s).await?;
+
     // Before the daemons let go: what comes after is no part of the run.
     let end = Truth::read(&stage.truth())?;
     sleep(LAST_EVENTS).await;
@@ -92,10 +95,12 @@ async fn play(
     let mut seen = watch.end(interrupted);
     problems.extend(stage.end());
     problems.iter().for_each(|line| tell(line));
+
     for file in changed.iter().take(10) {
         tell(&format!("not put back: {file}"));
     }
     seen.restored = changed.is_empty();
+
     if let Some(folder) = &args.keep {
         tell(&format!("configs, logs, recordings and the tree are in {}", folder.display()));
     }
@@ -110,6 +115,7 @@ async fn play(
         hardware_caps: plan.plant.hardware_caps,
         lift_hold_ms: hold_ms,
     };
+
     Ok(Some((Summary::new(setting, &start, &end, &seen), interrupted)))
 }
 
@@ -123,6 +129,7 @@ async fn begin(args: &DemoArgs, hold_ms: u64) -> anyhow::Result<(Stage, Plan, Tr
     let control = args.control.control()?;
     let mut load = LoadArgs::of_demo(args);
     let mut stage = Stage::new(Folder::make(args.keep.as_deref())?);
+
     loop {
         let plan = rig::plan(&load)?;
         tell(&format!("starting a rig, {} agents and a chassis manager", plan.plant.servers.len()));
@@ -134,8 +141,10 @@ async fn begin(args: &DemoArgs, hold_ms: u64) -> anyhow::Result<(Stage, Plan, Tr
             record: args.keep.is_some(),
             tls: false,
         };
+
         stage.start(&play).await?;
         let now = Truth::read(&stage.truth())?.elapsed_s;
+
         // The load must not begin before everybody is ready.
         if now < plan.quiet_s - rig::RISE_S {
             sleep(Duration::from_secs_f64(plan.quiet_s - now)).await;
@@ -143,6 +152,7 @@ async fn begin(args: &DemoArgs, hold_ms: u64) -> anyhow::Result<(Stage, Plan, Tr
             let start = Truth::read(&stage.truth())?;
             return Ok((stage, plan, start));
         }
+
         if plan.quiet_s > QUIET_MAX_S {
             bail!("the daemons need {now:.1} s to start");
         }
@@ -176,12 +186,14 @@ impl Watch {
         let mut followers = JoinSet::new();
         let chassis = stage.chassis.clone().context("there is no chassis manager")?;
         let agents = stage.agents.iter().map(|(id, url)| (Some(id.clone()), url.clone()));
+
         for (from, url) in agents.chain([(None, chassis.clone())]) {
             followers.spawn(follow(client.clone(), url, from, heard.clone()));
         }
         let screen =
             (!args.json && std::io::stdout().is_terminal()).then(Screen::open).transpose()?;
         let usage: Vec<_> = stage.fleet.agents.iter().map(Process::usage).collect();
+
         Ok(Self {
             seconds: args.seconds as f64,
             client,
@@ -213,12 +225,14 @@ impl Watch {
         let end = self.began + Duration::from_secs_f64(self.seconds);
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+
         for count in 0_u64.. {
             tokio::select! {
                 _ = ticks.tick() => {}
                 () = sleep_until(end) => return Ok(false),
                 () = &mut *stop => return Ok(true),
             }
+
             self.look(&stage.truth(), load_began_s).await?;
             if count % TICKS_A_SECOND == 0 {
                 stage.fleet.check()?;
@@ -227,6 +241,7 @@ impl Watch {
                     tell(&self.live.line());
                 }
             }
+
             if let Some(screen) = &mut self.screen {
                 screen.draw(&self.live)?;
                 if Screen::asked_to_stop()? {
@@ -234,6 +249,7 @@ impl Watch {
                 }
             }
         }
+
         Ok(false)
     }
 

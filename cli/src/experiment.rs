@@ -154,6 +154,7 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
         }
         Experiment::All(args) => all(args)?,
     }
+
     Ok(ExitCode::SUCCESS)
 }
 
@@ -169,11 +170,13 @@ impl Results {
         let Self { json, plot, output } = self;
         let document = output.is_some();
         let wanted = Wanted { figures: document || plot.is_some(), document };
+
         // What cannot be written is said now, not after minutes of runs.
         if let Some(file) = plot {
             let open = std::fs::OpenOptions::new().create(true).append(true).open(file);
             open.with_context(|| format!("--plot {}", file.display()))?;
         }
+
         if let Some(folder) = output {
             openable(folder)?;
         }
@@ -181,12 +184,14 @@ impl Results {
         let text =
             if *json { serde_json::to_string_pretty(&report.json()?)? } else { report.text() };
         say(&text)?;
+
         if let Some(file) = plot {
             let figures: Vec<_> = report.figures().collect();
             std::fs::write(file, plot::stacked(&figures)?)
                 .with_context(|| format!("--plot {}", file.display()))?;
             tell(&format!("plot: {}", file.display()));
         }
+
         if let Some(folder) = output {
             document_section(folder, &report)?;
         }
@@ -201,6 +206,7 @@ fn all(args: &All) -> anyhow::Result<()> {
         openable(folder)?;
     }
     let mut reports = Vec::new();
+
     // Each is shown and written as soon as it is there: all of them take a while.
     let mut done = |report: Report| -> anyhow::Result<()> {
         if args.json {
@@ -208,32 +214,39 @@ fn all(args: &All) -> anyhow::Result<()> {
         } else {
             say(&format!("{}\n", report.text()))?;
         }
+
         if let Some(folder) = &args.output {
             document_section(folder, &report)?;
         }
         Ok(())
     };
+
     done(server::report(&server::Choice::default(), &args.runs, wanted)?)?;
     done(chassis::report(&chassis::Choice::default(), &args.runs, wanted)?)?;
     done(tradeoff::report(&tradeoff::Choice::default(), &args.runs, wanted)?)?;
     done(stability::report(&stability::Choice::default(), &args.runs, wanted)?)?;
+
     // It is measured in days.
     let runs = Runs { minutes: None, ..args.runs.clone() };
     done(scheduler::report(&scheduler::Choice::default(), &runs, wanted)?)?;
     let labels = labels::Choice::default();
+
     match labels.missing() {
         // Their section stays as it is.
         Some(file) => tell(&format!("labels: skipped: {} is not there", file.display())),
         None => done(labels::report(&labels)?)?,
     }
+
     done(models::report(&models::Choice::default(), wanted)?)?;
     done(oversubscription::report(&oversubscription::Choice::documented(), wanted)?)?;
+
     if args.json {
         let goals = |report: &Value| report["goals"].as_array().cloned().unwrap_or_default();
         let goals: Vec<_> = reports.iter().flat_map(goals).collect();
         let all = serde_json::json!({ "experiment": "all", "rows": reports, "goals": goals });
         say(&serde_json::to_string_pretty(&all)?)?;
     }
+
     Ok(())
 }
 

@@ -39,6 +39,7 @@ pub(crate) fn run(args: &LabelArgs) -> anyhow::Result<ExitCode> {
     let to_file = args.output != Path::new("-");
     let folder = args.output.parent().filter(|p| !p.as_os_str().is_empty());
     let output = || format!("--output {}", args.output.display());
+
     // A file is complete or not there: a failed run leaves what was there before.
     let mut file = match to_file {
         true => Some(
@@ -47,36 +48,44 @@ pub(crate) fn run(args: &LabelArgs) -> anyhow::Result<ExitCode> {
         ),
         false => None,
     };
+
     let sink: Box<dyn Write + '_> = match &mut file {
         Some(file) => Box::new(file),
         None => Box::new(io::stdout().lock()),
     };
+
     let mut table = Table {
         csv: csv::Writer::from_writer(sink),
         score: args.method != Method::Pattern,
         extra: None,
     };
+
     let mut take = |extra: &[String], batch: Vec<Vm>| {
         let labels = labeller.all(&batch);
         batch.iter().zip(&labels).for_each(|(_, l)| picture.add(&l.0));
         table.write(extra, &batch, &labels)
     };
+
     let done = read::vms(&args.input, &args.read, &calendar, &bar, &mut take);
     bar.finish_and_clear();
     let flushed = done.and_then(|()| Ok(table.csv.flush()?));
     drop(table);
+
     match flushed {
         Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
         flushed => flushed?,
     }
+
     if let Some(file) = file {
         file.persist(&args.output).with_context(output)?;
     }
     crate::tell(&picture.text());
+
     if let Some(plot) = &args.plot {
         std::fs::write(plot, picture.svg()?)
             .with_context(|| format!("--plot {}", plot.display()))?;
     }
+
     Ok(ExitCode::SUCCESS)
 }
 
@@ -135,6 +144,7 @@ impl Labeller {
             Ok(week) => week,
             Err(reason) => return (Label::unknown(*reason), None),
         };
+
         let pattern = Pattern::new(self.options);
         let Ok(series) = Series::new(week, self.options.first_day) else {
             return (pattern.label(week), None);
@@ -149,7 +159,9 @@ impl Labeller {
             }
             _ => return (label, None),
         };
+
         let reason = if user_facing { Reason::Daily } else { Reason::NotDaily };
+
         (Label { user_facing, reason, ..label }, Some(score))
     }
 }
@@ -186,6 +198,7 @@ impl<W: Write> Table<W> {
                 )
             }
         }
+
         let number = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
         for (vm, (label, score)) in vms.iter().zip(labels) {
             let Label { compare8, compare12, user_facing, reason } = label;
@@ -195,6 +208,7 @@ impl<W: Write> Table<W> {
             let score = self.score.then(|| number(*score));
             self.row(own.into_iter().chain(&score), &vm.extra)?;
         }
+
         Ok(())
     }
 

@@ -24,6 +24,7 @@ pub(crate) fn run(args: &ManArgs) -> anyhow::Result<()> {
         let folder = args.dir.join(name);
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string()).map(|()| folder)
     };
+
     let (man1, man8, completions) = (folder("man1")?, folder("man8")?, folder("completions")?);
     let mut ballast = crate::Cli::command();
     clap_mangen::generate_to(ballast.clone(), &man1)?;
@@ -35,11 +36,13 @@ pub(crate) fn run(args: &ManArgs) -> anyhow::Result<()> {
         clap_mangen::Man::new(command.clone()).section("8").render(&mut text)?;
         fs::write(&page, text).with_context(|| page.display().to_string())?;
     }
+
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         for command in std::iter::once(&mut ballast).chain(&mut daemons) {
             let name = command.get_name().to_owned();
             clap_complete::generate_to(shell, command, name, &completions)?;
         }
     }
+
     Ok(())
 }

@@ -31,7 +31,6 @@ const NOT_KEPT: u8 = 3;
 /// What the history was counted into.
 #[derive(Default)]
 struct History {
-    /// By hardware generation.
     draws: BTreeMap<String, Histogram>,
     rejected: Rejected,
 }
@@ -64,7 +63,9 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         let draws = histograms::read(&args.histogram, &asked.intake)?;
         History { draws, rejected: Rejected::default() }
     };
+
     history.draws.retain(|_, draws| draws.readings() > 0);
+
     if history.draws.is_empty() {
         bail!("no reading counts as a draw: {}", report::rejected(history.rejected));
     }
@@ -75,12 +76,15 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         let table = table.filter_map(|approach| Some((approach.name, make(approach)?))).collect();
         let plan = make(&asked.approach).context("a history without readings")?;
         let generation = generation.clone();
+
         Ok(Answer { generation, basis, plan, longest_event_s: None, table, verified: None })
     });
+
     for generation in asked.curves.unused(|name| history.draws.contains_key(name)) {
         tell(&format!("--profile {generation}=…: no reading is of that generation"));
     }
     let mut answers: Vec<Answer> = plans.collect::<anyhow::Result<_>>()?;
+
     if args.histogram.is_empty() {
         longest(&mut telemetry, &asked, &mut answers)?;
     }
@@ -88,16 +92,20 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         plot::draw(file, &history.draws, &answers, asked.terms.provisioned)
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
+
     let of = |generation: &str| history.draws.get(generation);
     args.verify.run(&args.telemetry, &args.columns, &asked, &mut answers, of)?;
     let levels = args.levels.plan(&mut telemetry, &asked, &history.draws, &answers)?;
     let report = Report { asked: &asked, answers: &answers, rejected: history.rejected, levels };
+
     if args.json {
         report.json()?;
     } else {
         report.text()?;
     }
+
     let kept = answers.iter().filter_map(|answer| answer.verified.as_ref()).all(Verified::kept);
+
     Ok(if kept { ExitCode::SUCCESS } else { ExitCode::from(NOT_KEPT) })
 }
 
@@ -114,9 +122,11 @@ fn longest(
                 let here = readings.longest_above(&answer.generation, answer.plan.budget);
                 *units = here.max(*units);
             }
+
             Ok(())
         })?;
     }
+
     for (answer, units) in answers.iter_mut().zip(units) {
         answer.longest_event_s = Some(units * u64::from(asked.intake.period_s));
     }

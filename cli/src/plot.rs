@@ -41,7 +41,6 @@ pub(crate) fn svg(
 /// What stands around a panel.
 #[derive(Clone, Debug)]
 pub(crate) struct Panel<'a> {
-    /// Above it.
     pub(crate) caption: &'a str,
     /// What the x axis shows, and its range.
     pub(crate) x: (&'a str, Range<f64>),

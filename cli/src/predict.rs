@@ -54,6 +54,7 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
         say(&serde_json::to_string_pretty(&model.about)?)?;
         return Ok(ExitCode::SUCCESS);
     };
+
     let name = input.display().to_string();
     let guessed = if name.contains(".json") { Format::JsonLines } else { Format::Csv };
     let reader = text::open(input)?;
@@ -63,17 +64,21 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     } else {
         Box::new(File::create(&args.output).with_context(what)?)
     };
+
     let mut output = BufWriter::new(output);
     let told = match args.format.unwrap_or(guessed) {
         Format::Csv => csv(&model, reader, &name, &mut output),
         Format::JsonLines => json_lines(&model, reader, &name, &mut output),
     };
+
     let count = match told.and_then(|count| Ok(output.flush().map(|()| count)?)) {
         // A reader that has gone away is no failure.
         Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
         told => told?,
     };
+
     tell(&format!("{count} predictions"));
+
     Ok(ExitCode::SUCCESS)
 }
 
@@ -98,6 +103,7 @@ fn csv(
         "p95_confident",
     ])?;
     let mut count = 0;
+
     while table.advance()? {
         let cell = |column: usize| table.text(columns[column]).into_owned();
         let number = |column: usize| {
@@ -105,6 +111,7 @@ fn csv(
             let there = !number.is_nan();
             there.then_some(number).ok_or_else(|| table.refuse(columns[column], "a number"))
         };
+
         let named = |column: usize| Some(cell(column)).filter(|name| !name.is_empty());
         let (cores, memory_gb) = (number(2)?, number(3)?);
         let features = Features { cores, memory_gb, vm_type: named(4), past: None };
@@ -124,7 +131,9 @@ fn csv(
         ])?;
         count += 1;
     }
+
     csv.flush()?;
+
     Ok(count)
 }
 
@@ -147,6 +156,7 @@ fn json_lines(
         writeln!(output)?;
         count += 1;
     }
+
     Ok(count)
 }
 
@@ -197,6 +207,7 @@ mod tests {
             json["p95_confidence"].as_f64().unwrap() as f32,
             json["p95_confident"],
         );
+
         assert!(row.ends_with(&expected), "{row} {expected}");
     }
 

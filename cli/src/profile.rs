@@ -80,11 +80,14 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
             let named = args.server.as_deref().map(Wanted::Server);
             let wanted = named.unwrap_or(Wanted::Cores(args.cores.unwrap_or_default()));
             let (model, of) = specpower::guess(results, &wanted)?;
+
             Profile::new(Kind::FirstGuess, of, made_at, model)
         }
         (None, None, None) => anyhow::bail!("nothing to make a profile of"),
     };
+
     finish(args, &profile)?;
+
     Ok(ExitCode::SUCCESS)
 }
 
@@ -131,6 +134,7 @@ fn text(profile: &Profile) -> String {
             model.exponent()
         ),
     ];
+
     if let Some(fit) = &profile.fit {
         let (curves, line) = (fit.residuals, fit.linear.residuals);
         lines.push(format!(
@@ -139,6 +143,7 @@ fn text(profile: &Profile) -> String {
             curves.rms_w, curves.max_w, curves.max_percent, line.rms_w, line.max_w, line.max_percent
         ));
     }
+
     if !profile.points.is_empty() {
         let mut table = Builder::default();
         table.push_record(["utilisation", "frequency", "watts", "error", "curves"]);
@@ -152,7 +157,9 @@ fn text(profile: &Profile) -> String {
                 format!("{:.1}", model.power(utilisation, frequency).as_f64()),
             ]);
         }
+
         lines.push(format!("\n{}", table.build().with(Style::blank())));
     }
+
     lines.join("\n")
 }

@@ -102,6 +102,7 @@ impl Life {
         let (first, seconds) = (self.first.unwrap_or_default(), self.cpu.samples());
         let span = u64::from(self.last.0 - first.0 + 1) * SLOT_S;
         let mean = self.sum_ppm as f64 / seconds as f64 * 100.0 / f64::from(FULL_PPM);
+
         Summary {
             vm,
             start: format!("{:016x}", start.0),
@@ -177,6 +178,7 @@ pub(crate) fn run(args: &RecordsArgs) -> anyhow::Result<ExitCode> {
         }
     })
     .context("usage records")?;
+
     if let Some(vm) = args.vm.as_ref().filter(|_| lives.is_empty()) {
         bail!("--vm {vm}: nothing is recorded of it in {}", args.dir.display());
     }
@@ -196,6 +198,7 @@ pub(crate) fn run(args: &RecordsArgs) -> anyhow::Result<ExitCode> {
                     write!(text, "\n{},{time},{value}", name(key))?;
                 }
             }
+
             text
         }
         Format::Json => {
@@ -203,12 +206,16 @@ pub(crate) fn run(args: &RecordsArgs) -> anyhow::Result<ExitCode> {
                 summary: life.summary(name(key), key.1),
                 series: life.series(slots).collect(),
             };
+
             let vms = lives.iter().map(vm).collect();
             let (dropped, problems) = (seen.dropped, seen.problems);
+
             serde_json::to_string_pretty(&Report { vms, dropped, problems })?
         }
     };
+
     say(&text)?;
+
     Ok(ExitCode::SUCCESS)
 }
 
@@ -245,9 +252,11 @@ fn table(summaries: impl Iterator<Item = Summary>) -> String {
         "memory",
         "OOM kills",
     ]);
+
     let hours = |s: u64| format!("{:.1} h", s as f64 / 3600.0);
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let percent = |value: Option<f64>| or_none(value.map(|value| format!("{value:.1} %")));
+
     for it in summaries {
         table.push_record([
             it.vm,
@@ -264,6 +273,7 @@ fn table(summaries: impl Iterator<Item = Summary>) -> String {
             it.oom_kills.to_string(),
         ]);
     }
+
     if table.count_records() == 1 {
         return "nothing is recorded yet".to_owned();
     }
@@ -282,7 +292,9 @@ mod tests {
             (0..seconds).for_each(|_| record.add(ppm));
             record
         };
+
         let mut life = Life::default();
+
         // Three of six make a half hour, two do not; a thin one counts for P95 alone.
         for slot in [6, 7, 8, 12, 13] {
             life.take(&record(slot, 300, 200_000), OF_HALF_HOUR);

@@ -124,7 +124,6 @@ impl LoadArgs {
 /// A plant, and how it was made.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// The plant.
     pub(crate) plant: PlantSpec,
     /// Quiet seconds at its start.
     pub(crate) quiet_s: f64,
@@ -141,6 +140,7 @@ pub(crate) fn plan(args: &LoadArgs) -> anyhow::Result<Plan> {
         None => default_budget(servers),
         Some(w) => Watts::from_f64(w).context("--budget-w: at most 1e9 W")?,
     };
+
     let load_s = args.load_s.unwrap_or(LOAD_S);
     let read = |file: &PathBuf| args.columns.read(file);
     let trace = args.telemetry.as_ref().map(read).transpose()?;
@@ -156,14 +156,18 @@ pub(crate) fn plan(args: &LoadArgs) -> anyhow::Result<Plan> {
         speedup,
         queues: true,
     });
+
     let idle = idle_w(&plant);
+
     if budget.as_f64() <= idle {
         bail!(
             "--budget-w {}: above {idle:.0} W, what {servers} idle servers draw",
             budget.as_f64()
         );
     }
+
     let quiet_s = args.quiet_s.unwrap_or(0.0);
+
     for vm in plant.servers.iter_mut().flat_map(|server| &mut server.vms) {
         match &mut vm.load {
             Load::Queue(queue) => delay(&mut queue.utilisation, quiet_s),
@@ -171,7 +175,9 @@ pub(crate) fn plan(args: &LoadArgs) -> anyhow::Result<Plan> {
             Load::Profile(profile) => delay(profile, quiet_s),
         }
     }
+
     let trace_scale = trace_scales(&plant);
+
     Ok(Plan { plant, quiet_s, speedup, trace_scale })
 }
 
@@ -195,9 +201,11 @@ fn delay(profile: &mut Profile, quiet_s: f64) {
                 let left = (before - n) as f64 / rise;
                 first * (1.0 - left).max(0.0) as f32
             });
+
             let values: Arc<[f32]> = quiet.chain(series.values.iter().copied()).collect();
             *series = Series { values, ..series.clone() };
         }
+
         // These have no beginning.
         Profile::Constant(_) | Profile::Generated(_) => {}
     }
@@ -223,15 +231,19 @@ pub(crate) fn run(args: &RigArgs) -> anyhow::Result<ExitCode> {
                     None => std::future::pending().await,
                 }
             };
+
             tokio::select! {
                 () = stop => {}
                 () = limit => {}
             }
         });
+
         flag.store(true, Ordering::Relaxed);
     })?;
+
     rig.run(&ended).context("the rig broke")?;
     tell("the rig has ended; its tree stays");
+
     Ok(ExitCode::SUCCESS)
 }
 
@@ -291,6 +303,7 @@ mod tests {
                 speedup: 1200.0,
             })
         };
+
         let ramps = Profile::Ramps([(0.0, 0.5), (4.0, 0.9)].into());
         for profile in [series(&[0.4, 0.8, 0.6, 0.4, 0.2, 0.9, 0.1, 0.3]), ramps] {
             let mut later = profile.clone();
@@ -298,6 +311,7 @@ mod tests {
             let (mut now, mut then) = (Cursor::new(profile), Cursor::new(later));
             let quiet = then.at(1.0);
             assert!(quiet <= now.at(0.0));
+
             for n in 0..7 {
                 let t = f64::from(n) / 4.0;
                 assert!((now.at(t) - then.at(t + 3.0)).abs() < 1e-6, "{t}");

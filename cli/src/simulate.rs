@@ -87,10 +87,12 @@ struct Printed {
 /// Plays the trace.
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     let cluster = args.cluster();
+
     // What cannot be written is said before the work.
     let mut tape = Tape::new(args.output.as_deref())?;
     let arrivals = read(&args.trace)?;
     let mut scheduler = args.policy.policy(args.alpha).scheduler(cluster, Instant::ZERO);
+
     if let Some(reserve) = args.plan.admission() {
         scheduler.add_admission(Instant::ZERO, Box::new(reserve));
     }
@@ -99,6 +101,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         repeat: args.repeat,
         atomic_batches: args.atomic_batches,
     };
+
     let decided = |vm, host| tape.line(vm, host);
     let plan = args.plan.plan(args.alpha);
     let outcome = replay(&arrivals, &mut scheduler, &options, &plan, decided)?;
@@ -117,11 +120,13 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         drained: args.plan.drained(outcome.drained),
         failures: outcome.failures,
     };
+
     if args.json {
         say(&serde_json::to_string_pretty(&printed)?)?;
     } else {
         say(&printed.text(args.servers))?;
     }
+
     Ok(ExitCode::SUCCESS)
 }
 
@@ -144,13 +149,16 @@ impl Printed {
                 self.packing_density * 100.0
             ),
         ];
+
         lines.extend(self.phases.iter().flatten().map(Named::line));
         lines.extend(self.drained.as_ref().map(drained_line));
         lines.push(format!(
             "{:.3} s of CPU time, {:.0} VMs a second",
             self.cpu_s, self.vms_per_cpu_s
         ));
+
         lines.push(format!("placements SHA-256 {}", self.placement_hash));
+
         lines.join("\n")
     }
 }

@@ -196,6 +196,7 @@ fn for_people(answers: &[Answer]) -> String {
     let mut alarm = |of: &str, all: &[String]| {
         alarms.extend(all.iter().map(|alarm| format!("alarm: {of}: {alarm}")));
     };
+
     for answer in answers {
         match &answer.said {
             Said::Chassis(chassis) => {
@@ -218,6 +219,7 @@ fn for_people(answers: &[Answer]) -> String {
             }
         }
     }
+
     // Placement daemons have no servers.
     if answers.iter().any(|answer| !matches!(answer.said, Said::Place(_))) {
         lines.push(table.build().with(Style::rounded()).to_string());
@@ -226,8 +228,10 @@ fn for_people(answers: &[Answer]) -> String {
         Said::Agent(agent) => Some(&**agent),
         _ => None,
     });
+
     lines.extend(vms::table(agents));
     lines.extend(alarms);
+
     lines.join("\n")
 }
 
@@ -430,11 +434,13 @@ mod tests {
             Answer { url: "http://b".into(), said: parse(&agent).unwrap() },
             Answer { url: "http://c".into(), said: Said::Error("Connection refused".into()) },
         ];
+
         let text = for_people(&answers);
         let line = |with: &str| text.lines().find(|l| l.contains(with)).unwrap().to_owned();
         assert!(text.starts_with(
             "chassis c1: alerting, 2300.0 W of 2450.0 W (94 %), 1 capping episodes, out of band 0.0 s"
         ));
+
         for part in ["managed", "throttled", "201.5 W", "1300 MHz", "24", "0.1 s"] {
             assert!(line("s01").contains(part), "{part}: {}", line("s01"));
         }
@@ -453,9 +459,11 @@ mod tests {
                 "cores": {"driver": "acpi-cpufreq", "cores": 40, "offline": 1, "raised": 2,
                           "limited": 0, "foreign_writes": 3}
             });
+
             let said = parse(&serde_json::to_vec(&status).unwrap()).unwrap();
             for_people(&[Answer { url: "http://a".into(), said }])
         };
+
         let text = agent(serde_json::json!([
             {"vm": "web", "class": "user-facing", "cores": 4, "min_khz": null,
              "throttled_core_ms": 0, "origin": "found by machine-qemu-*.scope"},
@@ -468,10 +476,12 @@ mod tests {
             let line = text.lines().find(|line| line.contains(vm)).unwrap();
             line.split('│').map(|cell| cell.trim().to_owned()).collect()
         };
+
         assert_eq!(
             row("web")[2..12],
             ["web", "user-facing", "4", "-", "-", "0.0 s", "0.0 s", "0.0 s", "0.0 s", "0 (0.0 s)"]
         );
+
         assert_eq!(row("web")[13], "found by machine-qemu-*.scope");
         assert_eq!(
             row("batch")[2..14],
@@ -490,6 +500,7 @@ mod tests {
                 "killed"
             ]
         );
+
         let notes = "policy stepwise; 40 cores by acpi-cpufreq, 1 offline, 2 raised by others; 1 VMs killed";
         assert!(text.contains(notes), "{text}");
         assert!(!agent(serde_json::json!([])).contains("how long"));
@@ -505,9 +516,11 @@ mod tests {
                     "requests": 12, "refused_requests": 1, "predictions": 40, "conservative": 3
                 }
             });
+
             let said = parse(&serde_json::to_vec(&status).unwrap()).unwrap();
             for_people(&[Answer { url: "http://a".into(), said }])
         };
+
         assert_eq!(
             place(serde_json::json!({
                 "file": "m", "version": 1, "checksum": "0123456789abcdef", "subscriptions": 7,
@@ -518,6 +531,7 @@ mod tests {
             "place p1: model 0123456789ab of 7 subscriptions, 2 h old; 12 requests, 1 refused; \
              40 VMs, 3 conservative\nalarm: p1: the model is old"
         );
+
         assert!(place(serde_json::Value::Null).contains("no model (every answer is conservative)"));
     }
 

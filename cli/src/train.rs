@@ -88,8 +88,10 @@ fn train_and_write(args: &TrainArgs) -> anyhow::Result<bool> {
         Some(old) => Some(train::score_on(&old.model, &vms)?),
         None => None,
     };
+
     let about = &new.about;
     let verdict = old.as_ref().and_then(|old| worse((&about.class, &about.p95), (&old.0, &old.1)));
+
     if verdict.is_none() {
         write(&args.output, &new.encode()?)?;
     }
@@ -102,7 +104,9 @@ fn train_and_write(args: &TrainArgs) -> anyhow::Result<bool> {
         "about": about,
         "old": old.map(|(class, p95)| json!({ "class": class, "p95": p95 })),
     });
+
     say(&if args.json { serde_json::to_string_pretty(&report)? } else { text(&report, &new) })?;
+
     if let Some(why) = &verdict {
         tell(&format!("the model stays as it was: {why}"));
     }
@@ -193,6 +197,7 @@ fn text(report: &Value, file: &ModelFile) -> String {
             format!("{} / {}", percent(each.recall), percent(each.precision))
         })
     };
+
     format!(
         "{} by {}, seed {}\n\
          learnt from {} VMs (class) and {} VMs (P95); {} subscriptions are known\n\
@@ -275,9 +280,11 @@ mod tests {
         let (path, model) = (folder.path(), folder.path().join("model"));
         assert!(train_and_write(&args(path, None)).unwrap());
         let first = std::fs::read(&model).unwrap();
+
         // The same again is not worse, and is the same.
         assert!(train_and_write(&args(path, Some("vms.csv"))).unwrap());
         assert_eq!(std::fs::read(&model).unwrap(), first);
+
         // The same VMs to score on, and hardly any to learn from.
         let mut few = vms::read(File::open(path.join("vms.csv")).unwrap(), "vms.csv").unwrap();
         let split = ballast_predict::data::Split::of(&few);
@@ -287,9 +294,11 @@ mod tests {
             let learnt_from = (split.from_s..split.until_s).contains(&vm.arrival_s);
             !learnt_from || vm.class.is_some() || number % 20 == 0
         });
+
         vms::write(&few, File::create(path.join("few.csv")).unwrap()).unwrap();
         assert!(!train_and_write(&args(path, Some("few.csv"))).unwrap());
         assert_eq!(std::fs::read(&model).unwrap(), first);
+
         // Without the condition it is replaced.
         let always = TrainArgs { replace_if_not_worse: false, ..args(path, Some("few.csv")) };
         assert!(train_and_write(&always).unwrap());

@@ -55,15 +55,18 @@ fn a_demo_holds_its_budget_and_leaves_nothing_running() {
     assert!(
         chassis.contains("shares = \"critical-first\"") && chassis.contains("preset = \"paper\"")
     );
+
     for (command, file) in [("agent", "agent-s01.toml"), ("chassis", "chassis.toml")] {
         let file = keep.join("config").join(file).display().to_string();
         let checked = ballast(&[command, "--config", &file, "--check-config"]);
         assert!(checked.status.success(), "{}", stderr(&checked));
     }
+
     for name in ["agent-s01", "agent-s02", "chassis"] {
         let recorded = fs::read_dir(keep.join("recordings").join(name)).unwrap().count();
         assert!(recorded > 0, "{name}");
     }
+
     let again = ballast(&args);
     assert_eq!(again.status.code(), Some(1));
     assert!(stderr(&again).contains("new or empty"), "{}", stderr(&again));
@@ -87,6 +90,7 @@ fn ctrl_c_ends_a_demo_and_everything_that_it_started() {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
+
     assert_eq!(running(&keep).len(), 5, "{:?}", running(&keep));
     kill(Pid::from_raw(demo.id().cast_signed()), Signal::SIGINT).unwrap();
     assert_eq!(demo.wait().unwrap().code(), Some(130));

@@ -46,6 +46,7 @@ fn a_server_has_all_its_fields_for_every_policy() {
             "seeds",
         ],
     );
+
     let rows = report["rows"].as_array().unwrap();
     let policies: Vec<_> = rows.iter().map(|row| row["policy"].as_str().unwrap()).collect();
     let all = ["none", "full-server", "stepwise", "predictive", "thunderbolt", "oracle"];
@@ -93,6 +94,7 @@ fn a_section_written_twice_is_the_same_and_leaves_others_alone() {
         "experiment stability --seeds 1 --minutes 0.05 --lags-s 0.2 --refreshes-s 0.2 --noises 0,0.01 \
          --policies stepwise --output {docs}"
     );
+
     assert!(ballast(&command).status.success());
     let file = folder.path().join("experiments.md");
     let plot = folder.path().join("experiments/stability.svg");
@@ -101,6 +103,7 @@ fn a_section_written_twice_is_the_same_and_leaves_others_alone() {
         text.contains("ballast experiment stability --seed 1") && !text.contains("/tmp"),
         "{text}"
     );
+
     fs::write(&file, format!("{text}\nBy hand.\n")).unwrap();
     assert!(ballast(&command).status.success());
     assert_eq!(fs::read_to_string(&file).unwrap(), format!("{text}\nBy hand.\n"));
@@ -126,6 +129,7 @@ fn made_data(folder: &Path) -> std::io::Result<()> {
     fs::create_dir_all(folder.join("bitbrains_rnd"))?;
     fs::create_dir_all(folder.join("google_power2019"))?;
     let vms = 1..=24;
+
     for (month, start) in [("7", 1_372_629_600), ("8", 1_375_308_000)] {
         let names: Vec<String> = vms.clone().map(|vm: u64| vm.to_string()).collect();
         let mut text = format!("t,{}\n", names.join(","));
@@ -136,22 +140,28 @@ fn made_data(folder: &Path) -> std::io::Result<()> {
                 (..=12, _) => busy(n).to_string(),
                 _ => (10 + (n * vm) % 7 + u64::from(n % 2016 >= 1995) * 60).to_string(),
             };
+
             let values: Vec<String> = vms.clone().map(value).collect();
             text += &format!("{},{}\n", start + 300 * n, values.join(","));
         }
+
         fs::write(folder.join(format!("bitbrains_rnd/cpu_pct_2013-{month}.csv.zst")), text)?;
     }
+
     let sizes = vms.map(|vm| format!("2013-7,{vm},{},4096\n", 8 * u64::from(vm != 3)));
     let sizes: String = ["month,vm,cores,mem_mb\n".to_owned()].into_iter().chain(sizes).collect();
     fs::write(folder.join("bitbrains_rnd/vm_meta.csv"), sizes)?;
+
     for unit in 6..9 {
         let mut text = "index,time,pdu,measured_power_util\n".to_owned();
         for n in 0..4 * 2016_u64 {
             let share = 0.6 + 0.001 * ((n * unit) % 100) as f64;
             text += &format!("{n},{},pdu{unit},{share}\n", (n + 2) * 300_000_000);
         }
+
         fs::write(folder.join(format!("google_power2019/cella_pdu{unit}.csv.zst")), text)?;
     }
+
     Ok(())
 }
 
@@ -174,27 +184,33 @@ fn oversubscription_plans_made_and_measured_draws_and_says_which() {
         let rows = rows.iter().filter(|row| row["source"] == source);
         rows.collect::<Vec<_>>()
     };
+
     let (made, traces) = (of("paper-quantiles"), of("utilisation-traces"));
     assert_eq!((made.len(), traces.len(), of("distribution-units").len()), (8, 16, 8));
+
     for row in &made {
         let off =
             row["delta_percent"].as_f64().unwrap() - row["paper_delta_percent"].as_f64().unwrap();
         assert!(off.abs() <= 0.1 && row["synthetic"] == true, "{row}");
     }
+
     assert_eq!(made[5]["binding"], "user-facing-rate");
     let no_impact = traces[2];
     assert_eq!(
         (&no_impact["approach"], &no_impact["held_out"]),
         (&"no-impact".into(), &true.into())
     );
+
     assert_eq!(no_impact["buffers"].as_array().unwrap().len(), 4, "{no_impact}");
     assert!(no_impact["delta_percent_interval"][0].is_f64(), "{no_impact}");
     let fleets = report["options"]["fleets"].as_array().unwrap();
+
     // One VM has no cores.
     assert_eq!(
         (&fleets[1]["vms"]["taken"], &fleets[1]["vms"]["left_out"]),
         (&23.into(), &1.into())
     );
+
     assert!((fleets[2]["mean_share"].as_f64().unwrap() - 0.55).abs() < 0.001, "{}", fleets[2]);
     assert_eq!(report["options"]["missing"], serde_json::json!(["azure2017_util"]));
 }
@@ -247,6 +263,7 @@ fn measured_load_has_a_row_for_every_budget_and_policy() {
         let args = format!("experiment traces --telemetry {} --servers 2 {more}", file.display());
         json(&format!("{args} --hours 0.05 --json"))
     };
+
     let report = run("");
     check(
         &report,
@@ -262,6 +279,7 @@ fn measured_load_has_a_row_for_every_budget_and_policy() {
             "peak_w",
         ],
     );
+
     let rows = report["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 6 * 7);
     let shares: Vec<_> = rows[..7].iter().map(|row| (&row["policy"], &row["shares"])).collect();
@@ -274,8 +292,10 @@ fn measured_load_has_a_row_for_every_budget_and_policy() {
         ["oracle", null],
         ["oracle-at-set-point", null]
     ]);
+
     assert_eq!(serde_json::json!(shares), expected);
     assert!(rows.iter().all(|row| row["data"] == "made" && row["seed"] == 1));
+
     // At 102 and 100 % the load fits: there is nothing to use.
     assert!(rows[..14].iter().all(|row| row["budget_used_ratio"].is_null()));
     assert!(rows[14..].iter().all(|row| row["budget_used_ratio"].is_f64()), "{report}");
@@ -296,6 +316,7 @@ fn measured_load_that_cannot_be_read_is_refused_by_name() {
     fs::write(&packed, [0x1F, 0x8B, 8, 0]).unwrap();
     measured(&twin);
     let twins = format!("{0} {0}", twin.display());
+
     for (files, says) in [
         (packed.display().to_string(), "this is gzip"),
         (format!("{}/missing.csv", folder.path().display()), "missing.csv"),

@@ -44,18 +44,23 @@ fn write_layouts(folder: &Path) {
     let all = series();
     let mut rows = "id,label".to_owned();
     (0..SLOTS).for_each(|n| write!(rows, ",u{n}").unwrap());
+
     for (id, values) in &all {
         write!(rows, "\n{id},truth-{id}").unwrap();
         values.iter().for_each(|value| write!(rows, ",{value}").unwrap());
     }
+
     fs::write(folder.join("rows.csv"), rows + "\n").unwrap();
+
     // Long and columns: every half hour as three samples with that mean.
     let (mut long, mut columns) = ("vm,time,value\n".to_owned(), "t,web,batch,idle\n".to_owned());
     let (mut vms, mut times, mut cpu) = (vec![], vec![], vec![]);
+
     for n in 0..3 * SLOTS {
         let t_s = MONDAY_S + 600 * n as i64;
         let sample = |values: &[f64]| values[n / 3] + [-1.0, 0.0, 1.0][n % 3];
         write!(columns, "{t_s}").unwrap();
+
         for (id, values) in &all {
             write!(columns, ",{}", sample(values)).unwrap();
             writeln!(long, "{id},{t_s},{}", sample(values)).unwrap();
@@ -63,8 +68,10 @@ fn write_layouts(folder: &Path) {
             times.push(t_s);
             cpu.push(sample(values) as f32);
         }
+
         columns.push('\n');
     }
+
     fs::write(folder.join("long.csv"), long).unwrap();
     fs::write(folder.join("columns.csv"), columns).unwrap();
     let arrays: [(&str, ArrayRef); 3] = [
@@ -72,6 +79,7 @@ fn write_layouts(folder: &Path) {
         ("time", Arc::new(Int64Array::from(times))),
         ("value", Arc::new(Float32Array::from(cpu))),
     ];
+
     let batch = RecordBatch::try_from_iter(arrays).unwrap();
     let file = File::create(folder.join("long.parquet")).unwrap();
     let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
@@ -100,10 +108,12 @@ fn every_layout_says_the_same() {
             "{input}"
         );
     }
+
     // Into a file, with a picture.
     labels(folder.path(), "label --input rows.csv --output out.csv --plot out.svg");
     assert_eq!(fs::read_to_string(folder.path().join("out.csv")).unwrap(), rows);
     assert!(fs::read_to_string(folder.path().join("out.svg")).unwrap().contains("Compare12"));
+
     // Other methods decide by other scores of the same series.
     let acf = labels(folder.path(), "label --input rows.csv --method acf --threshold 0.5");
     assert!(acf.contains("web,") && acf.lines().nth(1).unwrap().contains("true"), "{acf}");
@@ -125,6 +135,7 @@ fn what_is_short_is_user_facing_and_what_is_wrong_is_said() {
     let short = labels(folder.path(), "label --input dateless.csv");
     assert!(short.lines().skip(1).all(|line| line.ends_with(",,,true,too-short")), "{short}");
     fs::write(folder.path().join("torn.parquet"), b"PAR1").unwrap();
+
     for (args, said) in [
         ("label --input bad.csv", "bad.csv, line 146: web = \"much\": a finite number or nothing"),
         ("label --input torn.csv", "torn.csv, line 3: 1 cells: the header has 2"),
@@ -144,5 +155,6 @@ fn what_is_short_is_user_facing_and_what_is_wrong_is_said() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && stderr.contains(said), "{args}: {stderr}");
     }
+
     assert!(!folder.path().join("out.csv").exists());
 }

@@ -46,21 +46,25 @@ fn telemetry_is_counted_once_a_unit_and_what_is_wrong_is_said() {
         let w = if (500..503).contains(&minute) { 3000 } else { 2000 };
         writeln!(text, "{},c1,{w}\n{},c2,2000.4", minute * 60, minute * 60).unwrap();
     }
+
     text.push_str("30,c1,2500\n60000,c1,\n60060,c1,0\n60120,c1,65535\n");
     fs::write(folder.path().join("draws.csv"), &text).unwrap();
     let names = "--time-column when --chassis-column name --watts-column w";
     let given = "--buffer 0 --policy minimal-impact --plot plan.svg";
     let answer = json(folder.path(), &format!("plan --telemetry draws.csv {names} {given} --json"));
     assert_eq!((&answer["readings"], &answer["rejected_readings"]), (&2000.into(), &4.into()));
+
     // Three readings of 2000 are 0.15 %: more than user-facing VMs may be hit by, so 3000 W less 226 W.
     assert_eq!(
         (&answer["p_min_w"], &answer["binding"]),
         (&2774.0.into(), &"user-facing-rate".into())
     );
+
     assert_eq!(
         (&answer["longest_event_s"], &answer["events"]["deepest_w"]),
         (&180.into(), &226.0.into())
     );
+
     for key in ["budget_w", "delta_percent", "extra_servers_percent", "events_per_week"] {
         assert!(answer[key].is_number(), "{key}: {answer}");
     }
@@ -134,8 +138,10 @@ fn csv_and_parquet_of_all_kinds_and_any_order_give_the_same_answer() {
             let generation = if chassis < &"c3".to_owned() { "new" } else { "old" };
             writeln!(text, "{},{chassis},{watts},{generation}", time(*t_s)).unwrap();
         }
+
         fs::write(folder.path().join(name), text).unwrap();
     };
+
     let mut shuffled = readings.clone();
     shuffled.reverse();
     shuffled.sort_by_key(|(t_s, ..)| t_s % 7);
@@ -167,8 +173,10 @@ fn csv_and_parquet_of_all_kinds_and_any_order_give_the_same_answer() {
             ("generation", generation()),
             ("chassis", chassis),
         ];
+
         parquet(folder.path(), name, columns).unwrap();
     };
+
     table("plain.parquet", [time(), names(), watts()]);
     table("coded.parquet", [instants, coded, short]);
     table("numbers.parquet", [time(), numbers, watts()]);
@@ -179,13 +187,17 @@ fn csv_and_parquet_of_all_kinds_and_any_order_give_the_same_answer() {
         answer["generations"][0]["rejected_readings"].take();
         answer
     };
+
     let expected = plan("seconds.csv");
     assert_eq!(expected["generations"][1]["generation"], "old");
+
     for key in ["missing", "not_above_zero", "implausible_values", "duplicates"] {
         let rejected = expected["generations"][0]["rejected"][key].as_u64();
         assert!(rejected.is_some_and(|count| count > 50), "{key}: {expected}");
     }
+
     assert!(expected["generations"][0]["longest_event_s"].as_u64() > Some(0), "{expected}");
+
     for args in [
         "part-1.csv part-2.csv",
         "part-2.csv part-1.csv",
@@ -200,6 +212,7 @@ fn csv_and_parquet_of_all_kinds_and_any_order_give_the_same_answer() {
     ] {
         assert_eq!(plan(args), expected, "{args}");
     }
+
     // Every reading twice: all that is more is a duplicate.
     let twice = plan("seconds.csv plain.parquet");
     assert_eq!(twice["readings"], expected["readings"]);
@@ -220,8 +233,10 @@ fn what_is_wrong_in_parquet_is_named_by_its_row() {
             ("watts", Arc::new(watts)),
             ("generation", Arc::new(generation)),
         ];
+
         parquet(folder.path(), name, columns).unwrap();
     };
+
     let time = |odd: Option<i64>| -> Int64Array {
         (0..rows as i64).map(|row| if row == 1_000 { odd } else { Some(row * 60) }).collect()
     };
@@ -231,6 +246,7 @@ fn what_is_wrong_in_parquet_is_named_by_its_row() {
     table("timeless.parquet", time(None), good(), &[""]);
     table("nameless.parquet", time(Some(0)), nameless, &[""]);
     table("two.parquet", time(Some(0)), good(), &["a", "a", "b"]);
+
     for (file, said) in [
         (
             "late.parquet",
@@ -276,6 +292,7 @@ fn no_level_gets_budgets_that_its_breaker_cannot_carry() {
             writeln!(text, "{},c{chassis},{w}", minute * 60).unwrap();
         }
     }
+
     fs::write(folder.path().join("draws.csv"), text).unwrap();
     let node = |name, level, w, more: &str| {
         format!("[[node]]\nname = \"{name}\"\nlevel = \"{level}\"\nprovisioned_w = {w}\n{more}\n")
@@ -285,6 +302,7 @@ fn no_level_gets_budgets_that_its_breaker_cannot_carry() {
         node("rack-1", "rack", w, "parent = \"row-1\"\nchassis = [\"c0\", \"c1\"]")
             + &node("rack-2", "rack", 3720, "parent = \"row-1\"\nchassis = [\"c2\"]")
     };
+
     let asked = "plan --telemetry draws.csv --topology topology.toml";
     let topology = folder.path().join("topology.toml");
     fs::write(&topology, row.clone() + &racks(6000)).unwrap();
@@ -299,10 +317,12 @@ fn no_level_gets_budgets_that_its_breaker_cannot_carry() {
         (&budgets[0]["budget_w"], &budgets[0]["lowered_by"]),
         (&3000.0.into(), &"rack-1".into())
     );
+
     assert_eq!(
         (&budgets[2]["budget_w"], &budgets[2]["lowered_by"]),
         (&planned.into(), &Value::Null)
     );
+
     let row_1 = &levels["nodes"][0];
     assert_eq!(row_1["budget_w"], 6000.0 + planned);
     assert!(row_1["alone"]["budget_w"].as_f64() < row_1["budget_w"].as_f64());
@@ -337,12 +357,15 @@ fn count(
         let step = units.entry((chassis, t_s.div_euclid(60))).or_default();
         *step = ((watts + 0.5).floor() as i64).max(*step);
     }
+
     let mut counts: BTreeMap<(&str, i64), u64> = BTreeMap::new();
+
     for ((chassis, _), step) in units {
         *counts.entry((if chassis < "c3" { "new" } else { "old" }, step)).or_default() += 1;
     }
     let mut text = "generation,watts,count\n".to_owned();
     counts.iter().for_each(|((of, w), count)| text += &format!("{of},{w},{count}\n"));
+
     text
 }
 
@@ -355,11 +378,13 @@ fn declared_parts_give_the_telemetrys_answer_and_overlaps_are_refused() {
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
     let readings = dirty();
     let mut text = "t_s,chassis,generation,watts\n".to_owned();
+
     for (t_s, chassis, watts) in &readings {
         let generation = if chassis.as_str() < "c3" { "new" } else { "old" };
         let watts = watts.map_or_else(String::new, |w| w.to_string());
         writeln!(text, "{t_s},{chassis},{generation},{watts}").unwrap();
     }
+
     write("telemetry.csv", &text);
     let (some, others) = (["c0", "c3"], ["c1", "c2", "c4"]);
     write("a.csv", &count(&readings, &some, FROM, CUT));
@@ -372,6 +397,7 @@ fn declared_parts_give_the_telemetrys_answer_and_overlaps_are_refused() {
             "[[part]]\nhistogram = \"{file}.csv\"\nchassis = {chassis}\nfrom_s = {from_s}\nuntil_s = {until_s}\n"
         )
     };
+
     let a = part("a", "[\"c0\", \"c3\"]", FROM, CUT);
     let b = part("b", "[\"c1\", \"c2\", \"c4\"]", FROM, CUT);
     let c = part("c", "\"all.csv\"", CUT, UNTIL);
@@ -386,9 +412,12 @@ fn declared_parts_give_the_telemetrys_answer_and_overlaps_are_refused() {
                 one[key].take();
             }
         }
+
         answer["rejected_readings"].take();
+
         answer
     };
+
     let expected = plan("--telemetry telemetry.csv");
     assert!(expected["readings"].as_u64() > Some(1_000));
     assert_eq!(plan("--histogram parts.toml"), expected);
@@ -402,6 +431,7 @@ fn declared_parts_give_the_telemetrys_answer_and_overlaps_are_refused() {
     write("odd.csv", "watts,count\n1000.5,1\n");
     write("odd.toml", &format!("{head}{}", part("odd", "[\"c1\"]", FROM, CUT)));
     write("sentinel.csv", "watts,count\n65535,1\n");
+
     for (files, said) in [
         ("overlap.toml", "a.csv and c.csv both count chassis c0 from"),
         ("parts.toml first.toml", "a.csv and a.csv both count chassis c0 from"),
@@ -431,16 +461,19 @@ fn the_guides_examples_work() {
         let begins = guide.split(&fence).skip(1);
         begins.map(|rest| rest.split("```").next().unwrap_or_default().to_owned()).collect()
     };
+
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
     write("draws.csv", &blocks("csv")[0]);
     write("topology.toml", &blocks("toml")[0]);
     write("parts.toml", &blocks("toml")[1]);
     write("chassis.csv", "chassis\nrack1-c1\nrack1-c3\n");
+
     for week in ["week-1.csv", "week-2.csv"] {
         write(week, "generation,watts,count\ngen8,2210,7\n");
     }
     let mut tried = 0;
+
     for line in blocks("sh").iter().flat_map(|block| block.lines()) {
         let args = line.strip_prefix("ballast ").expect("examples are of this program");
         let output = ballast(folder.path(), args);
@@ -448,5 +481,6 @@ fn the_guides_examples_work() {
         assert!(output.status.success() && !output.stdout.is_empty(), "{line}: {stderr}");
         tried += 1;
     }
+
     assert_eq!(tried, 7);
 }

@@ -36,6 +36,7 @@ fn points_are_fitted_and_the_plan_sheds_by_the_curves_of_each_generation() {
     let profile = json(folder, "profile --points points.csv --output a.toml --json");
     assert_eq!(profile["kind"], "points");
     let figure = |key: &str| profile["model"][key].as_f64().unwrap();
+
     for (key, watts) in [("idle_w", 224.0), ("full_w", 620.0), ("half_frequency_full_w", 338.0)] {
         assert!((figure(key) - watts).abs() < 1e-3, "{profile}");
     }
@@ -48,14 +49,17 @@ fn points_are_fitted_and_the_plan_sheds_by_the_curves_of_each_generation() {
         let plan = json(folder, &format!("{plan} {more}"));
         let all = plan["generations"].as_array().unwrap();
         let first = |n: usize| all[n]["reductions"]["first_w"].as_f64().unwrap();
+
         (
             [first(0), first(1)],
             all.iter().map(|one| one["basis"]["curves"].to_string()).collect::<String>(),
         )
     };
+
     // The paper's server, where nothing is said.
     let ([a, b], from) = shed("");
     assert!((a - b).abs() < 1e-9 && from.contains("the paper's server"), "{a} {b} {from}");
+
     // The other generation as told, or with the same curves.
     let ([double, same], from) = shed("--profile a=a.toml --idle-w 112");
     assert!((double - 2.0 * a).abs() < 0.01 && (same - b).abs() < 0.01, "{double} {same}");
@@ -68,6 +72,7 @@ fn points_are_fitted_and_the_plan_sheds_by_the_curves_of_each_generation() {
         &format!("{plan} --profile a=a.toml"),
         "generation \"b\" has no curves, only \"a\"",
     );
+
     refused(folder, &format!("{plan} --profile a.toml --full-w 300"), "one of both");
     refused(folder, &format!("{plan} --profile a.toml a.toml"), "the same servers have a.toml");
     refused(folder, &format!("{plan} --profile a=none.toml"), "profile none.toml");
@@ -86,10 +91,12 @@ fn published_results_make_a_first_guess_that_says_so() {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
     let data = std::env::var_os("BALLAST_DATA").map_or(beside, PathBuf::from);
     let file = data.join("specpower/SPECpower-full-results.csv");
+
     if !file.exists() {
         eprintln!("skipped: {} is not there", file.display());
         return;
     }
+
     let results = format!("profile --specpower {} --json", file.display());
     let guess = json(folder, &format!("{results} --cores 40 --output guess.toml"));
     assert_eq!(guess["kind"], "first-guess");
@@ -102,6 +109,7 @@ fn published_results_make_a_first_guess_that_says_so() {
         plan["basis"]["curves"].as_str().unwrap().ends_with("guess.toml: a first guess"),
         "{plan}"
     );
+
     refused(folder, &format!("{results} --server Dell"), "results hold that text, such as");
     refused(folder, &results, "--server");
 }
@@ -137,8 +145,10 @@ fn load_is_estimated_from_labelled_history_and_what_is_told_wins() {
             let basis = all[n]["basis"]["load"].as_str().unwrap().to_owned();
             (all[n]["reductions"]["first_w"].as_f64().unwrap(), basis)
         };
+
         [one(0), one(1)]
     };
+
     // 360 cores allocated; of them 80 user-facing, and 40 nobody knows of, which count so.
     let [(a, words), (b, _)] = shed("--history vms.csv --physical-cores a=720 b=720");
     let expected =
@@ -146,6 +156,7 @@ fn load_is_estimated_from_labelled_history_and_what_is_told_wins() {
     let others = 240.0 / 360.0;
     assert!((a - expected(0.5, others, 0.3)).abs() < 0.01, "{a}");
     assert!((b - expected(0.5, others, 0.6)).abs() < 0.01, "{b}");
+
     for said in [
         "alloc 0.500",
         "beta 0.333 ±",
@@ -155,12 +166,14 @@ fn load_is_estimated_from_labelled_history_and_what_is_told_wins() {
     ] {
         assert!(words.contains(said), "{said}: {words}");
     }
+
     // Without physical cores the allocation is the default; a flag wins over what was estimated.
     let [(a, words), _] = shed("--history vms.csv --beta 0.5");
     assert!(
         (a - expected(0.51, 0.5, 0.3)).abs() < 0.01 && words.contains("beta 0.5 as told"),
         "{a}"
     );
+
     assert!(words.contains("alloc 0.51 by default"), "{words}");
 
     let few: String = vms()
@@ -174,6 +187,7 @@ fn load_is_estimated_from_labelled_history_and_what_is_told_wins() {
         &format!("{plan} --history few.csv"),
         "fewer than 30 VMs to estimate util-nuf from: tell --util-nuf",
     );
+
     let [(a, _), _] = shed("--history few.csv --util-nuf 0.1");
     assert!(a.abs() < 1e-9, "nobody but user-facing VMs, so nothing to shed: {a}");
     fs::write(folder.join("other.csv"), vms().replace(",b,", ",c,")).unwrap();
@@ -184,6 +198,7 @@ fn load_is_estimated_from_labelled_history_and_what_is_told_wins() {
         &format!("{plan} --history bad.csv"),
         "line 5: end_s = \"-5\": not before arrival_s",
     );
+
     let cores = "--physical-cores a=100 b=720";
     refused(
         folder,

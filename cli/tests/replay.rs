@@ -46,6 +46,7 @@ fn a_replay_tells_what_the_budget_costs_under_every_rule() {
     let paper = run("--preset paper");
     let first = run("--preset paper --shares critical-first");
     let floating = run("--actuator cpu-max");
+
     for (report, actuator) in
         [(&even, "pstate"), (&paper, "pstate"), (&first, "pstate"), (&floating, "cpu-max")]
     {
@@ -56,8 +57,10 @@ fn a_replay_tells_what_the_budget_costs_under_every_rule() {
         assert!((0.0..1.0).contains(&number("trip_fraction_max")), "{report}");
         assert!(number("capping_events") >= 1.0, "{report}");
     }
+
     assert_eq!((&even["shares"], &paper["shares"]), (&"even".into(), &"even".into()));
     assert_eq!(first["shares"], "critical-first");
+
     // One hot server: an even share hurts it, whatever the others leave.
     let harm = |report: &Value| report["user_facing_throttled_core_s"].as_f64().unwrap();
     assert!(harm(&first) < harm(&paper), "{} and {}", harm(&first), harm(&paper));

@@ -63,18 +63,22 @@ fn placements_are_written_in_the_order_of_decisions_and_hashed() {
         "placement_hash",
         "failures",
     ];
+
     expected.sort_unstable();
     assert_eq!(keys, expected);
     assert_eq!((&said["placed"], &said["failed"]), (&2.into(), &1.into()));
     assert_eq!(said["failures"], serde_json::json!({"cores": 1}));
     assert_eq!((&said["empty_host_ratio"], &said["packing_density"]), (&0.0.into(), &1.0.into()));
+
     // printf '7,0\n8,\n9,0\n' | sha256sum
     assert_eq!(
         said["placement_hash"],
         "7ad7a30979749ae1a12195adb521a2f26cf1d2aefe8d4541cc7508ca22de06ca"
     );
+
     let power = json(&simulate(&trace, &["--hosts", "2", "--json", "--policy", "power"]));
     assert_eq!(power["placed"], 3);
+
     // Where none fails there are no reasons.
     assert!(power.get("failures").is_none());
 }
@@ -98,6 +102,7 @@ fn what_is_wrong_is_named_and_ends_with_a_failure() {
         assert_eq!(output.status.code(), Some(1), "{error}");
         assert!(error.contains(text) && output.stdout.is_empty(), "{error}");
     }
+
     for args in [
         &["--hosts", "0"][..],
         &["--hosts", "1", "--until-s", "-1"],
@@ -105,6 +110,7 @@ fn what_is_wrong_is_named_and_ends_with_a_failure() {
     ] {
         assert_eq!(simulate(&trace, args).status.code(), Some(2), "{args:?}");
     }
+
     assert_eq!(simulate(&folder.path().join("none"), &["--hosts", "1"]).status.code(), Some(1));
 }
 
@@ -116,6 +122,7 @@ fn hosts_are_drained_the_policy_changes_and_a_reserve_is_kept() {
     std::fs::write(&trace, format!("{HEAD}{rows}")).unwrap();
     let drain = ["--hosts", "3", "--drain", "400=0-0,2", "--open", "1200=0", "--migration-s", "5"];
     let said = json(&simulate(&trace, &[&drain[..], &["--json"]].concat()));
+
     // 0 moves within 5 s + 64 GB × 1 s/GB, and holds 32 cores on both hosts.
     let drained = &said["drained"];
     assert_eq!((&drained["hosts"], &drained["emptied"]), (&2.into(), &2.into()));
@@ -132,6 +139,7 @@ fn hosts_are_drained_the_policy_changes_and_a_reserve_is_kept() {
 
     let args = ["--hosts", "2", "--policy-after", "1000=first-fit", "--admission", "reserve=0.2"];
     let said = json(&simulate(&trace, &[&args[..], &["--json"]].concat()));
+
     // 96 of 128 cores would leave a quarter of them; at 1050 s 32 + 16 do as well.
     assert_eq!((&said["placed"], &said["failed"]), (&4.into(), &0.into()));
     let phases = said["phases"].as_array().unwrap();
@@ -142,6 +150,7 @@ fn hosts_are_drained_the_policy_changes_and_a_reserve_is_kept() {
     let args = ["--hosts", "2", "--admission", "reserve=0.3", "--json"];
     let said = json(&simulate(&trace, &args));
     assert_eq!((&said["failed"], &said["failures"]["admission"]), (&1.into(), &1.into()));
+
     for (args, code, text) in [
         (
             &["--drain", "9999=0"][..],

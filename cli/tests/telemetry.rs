@@ -67,6 +67,7 @@ fn write_all(folder: &Path) -> Vec<&'static str> {
         ("server", column(|draw| draw.1.clone())),
         ("watts", column(|draw| draw.2.clone())),
     ]);
+
     let batch = batch.unwrap();
     let file = fs::File::create(folder.join("draws.parquet")).unwrap();
     let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
@@ -83,6 +84,7 @@ fn write_all(folder: &Path) -> Vec<&'static str> {
         writeln!(wide, "{},{},{}", pair[0].0, pair[0].2, pair[1].2).unwrap();
     }
     fs::write(folder.join("wide.csv"), wide).unwrap();
+
     vec![
         "draws.csv",
         "draws.csv.zst",
@@ -102,6 +104,7 @@ fn every_form_gives_the_same_plan_and_the_same_replay() {
         let flags = "--period-s 10 --provisioned-w 400 --buffer 0 --json";
         json(folder.path(), &format!("plan {flags} --telemetry {form}"))
     };
+
     let replay = |form: &str| {
         let flags = "--budget-w 480 --hours 0 --json";
         let mut report = json(folder.path(), &format!("replay {flags} --telemetry {form}"));
@@ -110,11 +113,13 @@ fn every_form_gives_the_same_plan_and_the_same_replay() {
         }
         report
     };
+
     let (planned, replayed) = (plan(forms[0]), replay(forms[0]));
     assert_eq!((&planned["readings"], &planned["rejected"]["missing"]), (&234.into(), &4.into()));
     assert_eq!(planned["rejected"]["not_above_zero"], 2);
     assert_eq!((&replayed["gaps"], &replayed["implausible_values"]), (&6.into(), &2.into()));
     assert_eq!((&replayed["servers"], &replayed["series_are"]), (&2.into(), &"server".into()));
+
     for form in &forms[1..] {
         assert_eq!(plan(form), planned, "{form}");
         assert_eq!(replay(form), replayed, "{form}");
@@ -133,6 +138,7 @@ fn what_is_wrong_is_named_with_file_line_column_and_value() {
     write("names.csv", "timestamp,server,colour\n0,a,1\n");
     write("long.csv", &format!("timestamp,server,watts\n0,a,{}", "1".repeat(2 << 20)));
     fs::write(folder.path().join("packed.csv"), [0x1F, 0x8B, 8, 0]).unwrap();
+
     for command in ["plan --telemetry", "replay --budget-w 900 --telemetry"] {
         for (file, said) in [
             ("text.csv", "text.csv, line 3: watts = \"lots\": a finite number or nothing"),
@@ -157,6 +163,7 @@ fn what_is_wrong_is_named_with_file_line_column_and_value() {
             assert!(stderr.contains(said), "{command} {file}: {stderr}");
         }
     }
+
     let stderr = refused(folder.path(), "replay --budget-w 900 --telemetry .");
     assert!(stderr.contains("this is a folder"), "{stderr}");
     write("cpu.csv", "timestamp,server,cpu_pct\n0,a,15\n");
@@ -208,6 +215,7 @@ fn old_names_of_flags_are_still_taken_and_hidden() {
         let help = String::from_utf8(help).expect("text");
         let there = |flag: &str| help.contains(&format!("--{flag} "));
         assert!(there(new) && !there(old), "{command} --{new}: {help}");
+
         // A flag without its value is known by its new name.
         let stderr = refused(folder.path(), &format!("{command} --{old}"));
         assert!(stderr.contains(&format!("--{new} <")), "{command} --{old}: {stderr}");

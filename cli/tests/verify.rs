@@ -81,6 +81,7 @@ fn a_drift_breaks_the_plan_without_a_buffer_and_not_with_ten_percent() {
     assert_eq!((&swept["kept"], code), (&true.into(), 0), "the plan's own buffer decides");
     let rows = swept["buffers"].as_array().unwrap();
     assert_eq!((rows.len(), &rows[0]["buffer"], &rows[1]["buffer"]), (2, &0.1.into(), &0.0.into()));
+
     for key in ["budget_w", "kept", "promises", "events_batch", "deepest_w", "shed_w_units"] {
         assert_eq!(rows[1][key], broken[key], "{key}");
     }
@@ -110,6 +111,7 @@ fn what_a_chassis_manager_recorded_is_telemetry() {
     let life = &world.chassis_tape().unwrap().lives()[0];
     let home = folder.join("chassis");
     fs::create_dir(&home).unwrap();
+
     // As the daemon's recorder writes it, in two files, beside an agent's.
     let mut text = Vec::new();
     life.write(&mut text).unwrap();
@@ -129,6 +131,7 @@ fn what_a_chassis_manager_recorded_is_telemetry() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("1 starts of chassis managers do not say when they were"), "{said}");
     let answer: Value = serde_json::from_slice(&output.stdout).expect(&said);
+
     // Of the last unit of time less than half is known.
     assert_eq!(answer["readings"], 6, "{answer}");
     assert!((400.0..620.0).contains(&answer["p_min_w"].as_f64().unwrap()), "{answer}");
@@ -152,6 +155,7 @@ fn what_cannot_be_verified_is_refused() {
     write(folder, "a.csv", &["0,c1,300\n60,c1,310\n"]);
     write(folder, "none.csv", &["0,c1,0\n60,c1,\n"]);
     fs::write(folder.join("other.csv"), "t_s,chassis,watts,generation\n0,c9,300,gen9\n").unwrap();
+
     for (args, said) in [
         ("--telemetry a.csv --verify none.csv", "nothing to verify on: no held-out reading"),
         ("--telemetry a.csv --verify-from 3600", "nothing to verify on"),

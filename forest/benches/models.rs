@@ -26,19 +26,24 @@ fn main() {
         "{:38} {:>8} {:>7} {:>6} {:>8} {:>9} {:>9}",
         "", "train, s", "CPU, s", "AUC", "log-loss", "a row, ns", "naive, ns"
     );
+
     let arguments: Vec<usize> = std::env::args().filter_map(|rows| rows.parse().ok()).collect();
     let sizes = if arguments.is_empty() { vec![200_000, 1_000_000] } else { arguments };
+
     for rows in sizes {
         let train = friedman(rows, 2, 1);
         let target = Target::Classes { labels: &train.labels, classes: 2 };
         let threads = NonZeroUsize::new(2).unwrap();
         let short = rows > 500_000;
+
         for rounds in if short { vec![100] } else { vec![100, 200] } {
             let options = BoostOptions { rounds, ..BoostOptions::default() };
             let run = || train_boosted(&train.table, target, None, &options, 1, threads).unwrap();
             report(&format!("{rows} rows, boosted, {rounds} x depth 6"), run, &test);
         }
+
         let shapes = [(100, 12), (48, 10), (200, 12)];
+
         for (trees, max_depth) in shapes.into_iter().take(if short { 1 } else { 3 }) {
             let options = ForestOptions { trees, max_depth, ..ForestOptions::default() };
             let run = || train_forest(&train.table, target, None, &options, 1, threads).unwrap();
@@ -60,6 +65,7 @@ fn report(name: &str, train: impl Fn() -> Ensemble, test: &Data) {
         model.predict(row, &mut out);
         out[1]
     });
+
     let slow = row(&mut |row| naive.sum(row));
     println!(
         "{name:38} {took:8.2} {cpu:7.2} {:6.4} {:8.4} {fast:9.0} {slow:9.0}",

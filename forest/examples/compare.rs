@@ -21,6 +21,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let dir = arguments.next().unwrap_or_else(|| ".".into());
     let rows = arguments.next().map_or(200_000, |rows| rows.parse().unwrap());
+
     for classes in [2, 4] {
         let (train, test) = (friedman(rows, classes, 1), friedman(rows / 4, classes, 2));
         write(&format!("{dir}/train{classes}.csv"), &train);
@@ -42,11 +43,13 @@ fn main() {
                 "{classes} classes, {name:28} AUC {area}, log-loss {loss:.4}, accuracy {accuracy:.4}"
             );
         };
+
         let law = log_loss(&test.law, classes as usize, &test.labels).unwrap();
         println!("{classes} classes, {:28} AUC      -, log-loss {law:.4}", "the law itself");
         let options = BoostOptions::default();
         let model = train_boosted(&train.table, target, None, &options, 1, threads).unwrap();
         print("boosted, 100 x depth 6", &model);
+
         for (name, features) in
             [("forest, 100 x depth 12", Features::Sqrt), ("forest, all features", Features::All)]
         {
@@ -54,6 +57,7 @@ fn main() {
             print(name, &train_forest(&train.table, target, None, &options, 1, threads).unwrap());
         }
     }
+
     let (train, test) = (friedman(rows, 2, 3), friedman(rows / 4, 2, 4));
     write(&format!("{dir}/train_values.csv"), &train);
     write(&format!("{dir}/test_values.csv"), &test);
@@ -65,6 +69,7 @@ fn main() {
         let error = all.iter().zip(&test.values).map(error).sum::<f64>() / all.len() as f64;
         println!("values, {name:28} mean squared error {error:.4}");
     };
+
     let model = train_boosted(&train.table, target, None, &BoostOptions::default(), 1, threads);
     print("boosted, 100 x depth 6", &model.unwrap());
     let options =

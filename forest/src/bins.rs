@@ -57,12 +57,15 @@ fn edges(values: &[f32]) -> Vec<f32> {
     let every = groups().count() <= MAX_BINS;
     let mut edges = Vec::new();
     let mut rows_left = sorted.len();
+
     // The value before, and how many rows its bin has so far.
     let mut open: Option<(f32, usize)> = None;
+
     for group in groups() {
         let bins_left = MAX_BINS - edges.len();
         let full = rows_left.div_ceil(bins_left);
         let (value, mut rows) = (group[0], group.len());
+
         if let Some((before, rows_before)) = open {
             if every || (bins_left > 1 && (rows_before >= full || rows >= full)) {
                 edges.push(between(before, value));
@@ -71,8 +74,10 @@ fn edges(values: &[f32]) -> Vec<f32> {
                 rows += rows_before;
             }
         }
+
         open = Some((group[group.len() - 1], rows));
     }
+
     edges
 }
 

@@ -135,21 +135,25 @@ pub fn train_with_loss(
     let mut unseen = Vec::new();
     let mut chance = Stream::new(seed, Purpose::HoldOut, 0, 0);
     let share = options.early_stopping.map_or(0.0, |stop| f64::from(stop.hold_out));
+
     for row in 0..table.rows() {
         let held_out = share > 0.0 && chance.uniform() < share;
         if weights.rows[row] > 0 {
             if held_out { unseen.push(row as u32) } else { seen.push(row as u32) }
         }
     }
+
     if seen.is_empty() || (share > 0.0 && unseen.is_empty()) {
         return Err(TrainError::NoRows);
     }
     let of = |row: &u32| (*row as usize, weights.of(*row as usize) as f32);
     let start = loss.start(&mut seen.iter().map(of));
+
     if start.len() != outputs || !start.iter().all(|value| value.is_finite()) {
         let error = format!("start values {start:?}; allowed: {outputs}, finite");
         return Err(TrainError::Unsound(error));
     }
+
     let scores = start.repeat(table.rows());
     let mut training = Training {
         columns: &columns,
@@ -163,6 +167,7 @@ pub fn train_with_loss(
         seed,
         threads,
     };
+
     let Run { trees, gains, unseen_loss } = training.run()?;
     let parts = Parts {
         features: table.columns() as u32,
@@ -176,6 +181,7 @@ pub fn train_with_loss(
         unseen_loss: unseen_loss.map(|loss| (loss as f32).min(f32::MAX)),
         trees,
     };
+
     Ensemble::try_from(parts).map_err(|error| TrainError::Unsound(error.to_string()))
 }
 
@@ -211,12 +217,15 @@ impl Training<'_> {
         let mut grower = Grower::new(self.columns);
         let mut rounds: Vec<Vec<(Tree, Vec<f64>)>> = Vec::new();
         let mut best = self.unseen_loss().map(|loss| (loss, 0));
+
         for round in 0..self.options.rounds {
             let grown = self.round(&mut grower, u64::from(round))?;
+
             // Where no score found a split in all rows, no later round will.
             let done = grown.iter().all(|(tree, _)| tree.slots.is_empty())
                 && self.options.subsample == 1.0;
             rounds.push(grown);
+
             if let (Some((least, at)), Some(loss)) = (&mut best, self.unseen_loss()) {
                 if loss < *least {
                     (*least, *at) = (loss, rounds.len());
@@ -226,19 +235,23 @@ impl Training<'_> {
                     break;
                 }
             }
+
             if done && self.options.features == Features::All {
                 break;
             }
         }
+
         if let Some((_, at)) = best {
             rounds.truncate(at);
         }
         let mut gains = vec![0.0; self.columns.len()];
         let mut trees = Vec::new();
+
         for (tree, gained) in rounds.into_iter().flatten() {
             gains.iter_mut().zip(gained).for_each(|(sum, gain)| *sum += gain);
             trees.push(tree);
         }
+
         Ok(Run { trees, gains, unseen_loss: best.map(|(loss, _)| loss) })
     }
 
@@ -258,6 +271,7 @@ impl Training<'_> {
             .collect();
         let gradients = self.gradients(&taken);
         let mut grown = Vec::new();
+
         for output in 0..self.outputs {
             let (mut entries, unit) = self.entries(&taken, &gradients, output)?;
             let plan = Plan {
@@ -271,6 +285,7 @@ impl Training<'_> {
                 chance: Stream::new(self.seed, Purpose::Features, round, output as u64),
                 threads: self.threads,
             };
+
             let mut tree = grower.grow(&mut entries, plan);
             let rate = f64::from(self.options.learning_rate);
             let value = |sums: &Gradients| (rate * sums.step(unit)) as f32;
@@ -278,6 +293,7 @@ impl Training<'_> {
             self.move_on(&tree, &entries, taken.len() < self.seen.len(), output);
             grown.push((tree.tree, tree.gains));
         }
+
         Ok(grown)
     }
 
@@ -312,15 +328,19 @@ impl Training<'_> {
                 .zip(weights)
                 .map(|(g, w)| (f64::from(g.first) * w, f64::from(g.second).max(0.0) * w))
         };
+
         let (mut first, mut second) = (0.0, 0.0);
+
         for (a, b) in weighted() {
             if !(a.is_finite() && b.is_finite()) {
                 let error = format!("derivatives {a}, {b}; allowed: finite");
                 return Err(TrainError::Unsound(error));
             }
+
             first = f64::max(first, a.abs());
             second = f64::max(second, b);
         }
+
         let (first, second) = (fixed_point(first, 30), fixed_point(second, 30));
         let entry = |(row, (a, b)): (&u32, (f64, f64))| {
             let stat = GradientRow {
@@ -328,10 +348,13 @@ impl Training<'_> {
                 curvature: libm::rint(b * second) as i32,
                 weight: self.weights.rows[*row as usize],
             };
+
             Entry { row: *row, stat }
         };
+
         let entries = rows.iter().zip(weighted()).map(entry).collect();
         let l2 = f64::from(self.options.l2);
+
         Ok((entries, GradientUnit { gradient: 1.0 / first, curvature: 1.0 / second, l2 }))
     }
 
@@ -351,13 +374,16 @@ impl Training<'_> {
                 let leaf = grown.tree.leaf(&grown.bins, self.columns, row);
                 self.scores[row * outputs + output] += values[leaf];
             }
+
             return;
         }
+
         for ((range, _), value) in grown.leaves.iter().zip(values) {
             for entry in &entries[range.clone()] {
                 self.scores[entry.row as usize * outputs + output] += value;
             }
         }
+
         for row in self.unseen.iter().map(|row| *row as usize) {
             let leaf = grown.tree.leaf(&grown.bins, self.columns, row);
             self.scores[row * outputs + output] += values[leaf];

@@ -94,17 +94,20 @@ impl Parts {
             true => Ok(()),
             false => Err(format!("{name} = {value}; allowed: {least} to {most}")),
         };
+
         within("features", *features as usize, 1, MAX_FEATURES)?;
         let (least, most) = match link {
             Link::Mean | Link::Identity => (1, MAX_CLASSES),
             Link::Logistic => (2, 2),
             Link::Softmax => (2, MAX_CLASSES),
         };
+
         within("outputs", *outputs as usize, least, most as usize)?;
         let starts = if *link == Link::Mean { 0 } else { self.sums() };
         within("start values", start.len(), starts, starts)?;
         within("gains", gains.len(), *features as usize, *features as usize)?;
         within("trees", trees.len(), usize::from(*link == Link::Mean), MAX_TREES)?;
+
         if trees.len() % (self.sums() / self.width()) != 0 {
             return Err(format!("{} trees are no whole rounds", trees.len()));
         }
@@ -115,6 +118,7 @@ impl Parts {
             return Err("gains that are no shares of one".into());
         }
         let mut nodes = 1;
+
         for (number, tree) in trees.iter().enumerate() {
             let sound = tree.depth(*features as usize, self.width());
             sound.map_err(|error| format!("tree {number}: {error}"))?;
@@ -125,8 +129,10 @@ impl Parts {
                     return Err(format!("tree {number}: votes that are no shares of one"));
                 }
             }
+
             nodes += tree.slots.len() * 2 + 1;
         }
+
         within("nodes", nodes, 1, u32::MAX as usize)
     }
 }
@@ -174,10 +180,12 @@ impl Ensemble {
         let sums = &mut sums[..self.parts.sums()];
         sums.iter_mut().zip(&self.parts.start).for_each(|(sum, start)| *sum = f64::from(*start));
         self.walk.add(row, sums);
+
         if self.parts.link == Link::Mean {
             let trees = self.parts.trees.len() as f64;
             sums.iter_mut().for_each(|sum| *sum /= trees);
         }
+
         match (self.parts.link, &mut *out) {
             (Link::Mean, [zero, one]) => (*zero, *one) = ((1.0 - sums[0]) as f32, sums[0] as f32),
             (Link::Logistic, [zero, one]) => {
@@ -203,6 +211,7 @@ impl Ensemble {
             let (columns, features) = (table.columns(), self.features());
             return Err(TableError::Features { columns, features });
         }
+
         let outputs = self.outputs();
         let mut all = vec![0.0; table.rows() * outputs];
         const CHUNK: usize = 1024;
@@ -213,6 +222,7 @@ impl Ensemble {
                 self.predict(&row, out);
             }
         });
+
         Ok(all)
     }
 

@@ -94,7 +94,9 @@ pub fn train_forest_out_of_bag(
             _ => common.classify::<32>(labels, classes),
         },
     };
+
     let ensemble = Ensemble::try_from(parts).map_err(|e| TrainError::Unsound(e.to_string()))?;
+
     Ok((ensemble, unseen))
 }
 
@@ -142,6 +144,7 @@ impl Common<'_> {
             let shares = &votes.0[usize::from(classes == 2)..classes as usize];
             values.extend(shares.iter().map(|votes| (*votes as f64 / weight) as f32));
         };
+
         let unit = 1.0 / self.weights.one;
         let kind = Kind { stat: &stat, leaf: &leaf, unit, width, most: 1.0 };
         let (mut parts, shares) = self.train(&kind);
@@ -150,10 +153,12 @@ impl Common<'_> {
             1 => shares.iter().flat_map(|share| [1.0 - share, *share]).collect(),
             _ => shares,
         };
+
         let loss = |row: usize, shares: &[f32]| {
             -libm::log(f64::from(shares[labels[row] as usize]).max(crate::score::LEAST_SHARE))
         };
         parts.unseen_loss = self.mean_loss(&unseen, classes as usize, loss);
+
         (parts, unseen)
     }
 
@@ -172,6 +177,7 @@ impl Common<'_> {
             let gradient = libm::rint(deviation * scale) as i32;
             GradientRow { gradient, curvature: weight, weight }
         };
+
         let unit = GradientUnit { gradient: 1.0 / scale, curvature: 1.0 / one, l2: 0.0 };
         let leaf =
             |sums: &Gradients, values: &mut Vec<f32>| values.push((mean + sums.step(unit)) as f32);
@@ -182,7 +188,9 @@ impl Common<'_> {
             let error = f64::from(answer[0]) - f64::from(values[row]);
             error * error
         };
+
         parts.unseen_loss = self.mean_loss(&unseen, 1, loss);
+
         (parts, unseen)
     }
 
@@ -192,6 +200,7 @@ impl Common<'_> {
         let mut trees = vec![(Tree::default(), Vec::new()); self.options.trees as usize];
         let nothing = || Unseen { sums: vec![0; rows * kind.width], trees: vec![0; rows] };
         let scale = fixed_point(kind.most, 40);
+
         // One for each thread that has ever been at work at the same time.
         let idle: Mutex<Vec<(Grower<'_, S>, Unseen)>> = Mutex::new(Vec::new());
         let lock = || idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -202,13 +211,17 @@ impl Common<'_> {
             *tree = self.one(kind, number as u64, &mut grower, &mut unseen, scale);
             lock().push((grower, unseen));
         });
+
         let mut idle = idle.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter();
         let mut unseen = idle.next().map_or_else(nothing, |(_, unseen)| unseen);
+
         for (_, other) in idle {
             unseen.sums.iter_mut().zip(other.sums).for_each(|(a, b)| *a += b);
             unseen.trees.iter_mut().zip(other.trees).for_each(|(a, b)| *a += b);
         }
+
         let mut gains = vec![0.0; self.columns.len()];
+
         for (_, tree) in &trees {
             gains.iter_mut().zip(tree).for_each(|(sum, gain)| *sum += gain);
         }
@@ -221,8 +234,10 @@ impl Common<'_> {
             unseen_loss: None,
             trees: trees.into_iter().map(|(tree, _)| tree).collect(),
         };
+
         let mean = |(sum, trees): (&i64, u32)| (*sum as f64 / (f64::from(trees) * scale)) as f32;
         let counts = unseen.trees.iter().flat_map(|n| core::iter::repeat_n(*n, kind.width));
+
         (parts, unseen.sums.iter().zip(counts).map(mean).collect())
     }
 
@@ -242,6 +257,7 @@ impl Common<'_> {
             row: row as u32,
             stat: (kind.stat)(row, weights[row] * i32::from(counts[row])),
         };
+
         let mut entries: Vec<_> = (0..weights.len()).filter(|row| drawn(*row)).map(entry).collect();
         let min_leaf = self.weights.min_leaf(self.options.min_leaf);
         let plan = Plan {
@@ -252,10 +268,12 @@ impl Common<'_> {
             // The other threads grow other trees.
             threads: NonZeroUsize::MIN,
         };
+
         let mut grown = grower.grow(&mut entries, plan);
         let mut values = Vec::with_capacity(grown.leaves.len() * kind.width);
         grown.leaves.iter().for_each(|(_, sums)| (kind.leaf)(sums, &mut values));
         grown.tree.values = values;
+
         for row in (0..weights.len()).filter(|row| counts[*row] == 0) {
             let leaf = grown.tree.leaf(&grown.bins, self.columns, row);
             let said = &grown.tree.values[leaf * kind.width..][..kind.width];
@@ -264,6 +282,7 @@ impl Common<'_> {
             sums.iter_mut().zip(said).for_each(|(sum, value)| *sum += fixed(*value));
             unseen.trees[row] += 1;
         }
+
         (grown.tree, grown.gains)
     }
 

@@ -121,15 +121,18 @@ impl<'a, S: Sums> Grower<'a, S> {
             leaves: Vec::new(),
             gains: vec![0.0; self.columns.len()],
         };
+
         self.right.resize(entries.len().max(self.right.len()), Entry::default());
         let mut sums = S::default();
         entries.iter().for_each(|entry| sums.add_row(entry.stat));
         let root = Open { range: 0..entries.len(), sums, source: Source::Rows, parent: None };
         let mut level = Vec::new();
+
         match plan.max_depth > 0 && plan.may_split(&root.sums) {
             true => level.push(root),
             false => grown.leaf(root),
         }
+
         for depth in 1.. {
             if level.is_empty() {
                 break;
@@ -138,6 +141,7 @@ impl<'a, S: Sums> Grower<'a, S> {
             let lefts = self.partition(entries, &level, &splits, plan.threads);
             let kept = self.kept(&level, &plan);
             let mut below = Vec::new();
+
             for (number, ((node, split), left)) in
                 level.into_iter().zip(splits).zip(lefts).enumerate()
             {
@@ -145,6 +149,7 @@ impl<'a, S: Sums> Grower<'a, S> {
                     grown.leaf(node);
                     continue;
                 };
+
                 let inner = grown.inner(&node, feature, &self.columns[feature], &split);
                 let mut children = node.children(inner, left, split.left);
                 let open = children
@@ -152,6 +157,7 @@ impl<'a, S: Sums> Grower<'a, S> {
                     .map(|child| depth < plan.max_depth && plan.may_split(&child.sums));
                 let small = usize::from(children[1].range.len() < children[0].range.len());
                 let large = 1 - small;
+
                 if kept && open[large] {
                     let parent = number;
                     children[large].source = match open[small] {
@@ -159,12 +165,15 @@ impl<'a, S: Sums> Grower<'a, S> {
                         false => Source::Less { parent, rows: children[small].range.clone() },
                     };
                 }
+
                 for (child, open) in children.into_iter().zip(open) {
                     if open { below.push(child) } else { grown.leaf(child) }
                 }
             }
+
             level = below;
         }
+
         grown
     }
 
@@ -184,6 +193,7 @@ impl<'a, S: Sums> Grower<'a, S> {
         let mut tried: Vec<bool> = level.iter().flat_map(|_| plan.choose(features)).collect();
         self.try_features(entries, level, plan, &tried);
         let mut splits: Vec<_> = (0..level.len()).map(|node| self.best(node)).collect();
+
         // Where none of the chosen features can split, the others are tried.
         if plan.features < features && splits.iter().any(Option::is_none) {
             for (tried, split) in tried.chunks_mut(features).zip(&splits) {
@@ -194,6 +204,7 @@ impl<'a, S: Sums> Grower<'a, S> {
                 *split = split.or_else(|| self.best(node));
             }
         }
+
         splits
     }
 
@@ -232,19 +243,23 @@ impl<'a, S: Sums> Grower<'a, S> {
         let mut lefts = vec![0; level.len()];
         let (mut entries, mut right, mut start) = (entries, self.right.as_mut_slice(), 0);
         let mut tasks = Vec::new();
+
         // Nodes of a level are in the order of their entries.
         for ((node, split), left) in level.iter().zip(splits).zip(&mut lefts) {
             let (skip, length) = (node.range.start - start, node.range.len());
             let (own, rest) = entries.split_at_mut(skip).1.split_at_mut(length);
             let (buffer, rest_right) = right.split_at_mut(skip).1.split_at_mut(length);
             (entries, right, start) = (rest, rest_right, node.range.end);
+
             if let Some((feature, split)) = split {
                 tasks.push((own, buffer, &self.columns[*feature], split, left));
             }
         }
+
         for_each(tasks.into_iter(), threads, |(entries, right, column, split, left)| {
             *left = divide(entries, right, column, split);
         });
+
         lefts
     }
 }
@@ -259,8 +274,10 @@ fn divide<S, R: Copy>(
     let mut goes_left = [false; 256];
     goes_left[..=usize::from(split.bin)].fill(true);
     goes_left[usize::from(MISSING)] = split.missing_left;
+
     // Without branches: each entry is written to both sides, and one of them counts.
     let (mut lefts, mut rights) = (0, 0);
+
     for at in 0..entries.len() {
         let entry = entries[at];
         let is_left = goes_left[usize::from(column.bins[entry.row as usize])];
@@ -269,7 +286,9 @@ fn divide<S, R: Copy>(
         lefts += usize::from(is_left);
         rights += usize::from(!is_left);
     }
+
     entries[lefts..].copy_from_slice(&right[..rights]);
+
     lefts
 }
 
@@ -286,6 +305,7 @@ impl<S: Sums> Work<S> {
         self.best.clear();
         self.best.resize(level.len(), None);
         let cells = column.count() + 1;
+
         if !kept {
             self.here.clear();
             self.here.resize(cells, S::default());
@@ -294,11 +314,14 @@ impl<S: Sums> Work<S> {
                 sum(&mut self.here, column, &entries[node.range.clone()]);
                 self.best[number] = best(&self.here, &node.sums, demands);
             }
+
             return;
         }
+
         core::mem::swap(&mut self.above, &mut self.here);
         self.here.clear();
         self.here.resize(cells * level.len(), S::default());
+
         for (own, node) in self.here.chunks_exact_mut(cells).zip(level) {
             match &node.source {
                 Source::Rows => sum(own, column, &entries[node.range.clone()]),
@@ -309,12 +332,14 @@ impl<S: Sums> Work<S> {
                 Source::LessNode { .. } => {}
             }
         }
+
         for (number, node) in level.iter().enumerate() {
             if let Source::LessNode { parent, sibling } = node.source {
                 self.here.copy_within(sibling * cells..(sibling + 1) * cells, number * cells);
                 let own = &mut self.here[number * cells..][..cells];
                 less(own, &self.above[parent * cells..][..cells]);
             }
+
             self.best[number] = best(&self.here[number * cells..][..cells], &node.sums, demands);
         }
     }

@@ -20,6 +20,7 @@ where
             work(item);
         }
     };
+
     std::thread::scope(|scope| {
         for _ in 1..threads {
             scope.spawn(run);

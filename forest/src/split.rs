@@ -45,29 +45,36 @@ pub(crate) fn best<S: Sums>(
             return;
         }
         let gain = left.score(demands.unit) + right.score(demands.unit) - whole;
+
         if gain > least {
             least = gain;
             best = Some(Split { gain, bin: bin as u8, missing_left, left });
         }
     };
+
     let mut left = S::default();
+
     for (bin, cell) in bins.iter().enumerate() {
         if cell.weight() == 0 {
             continue;
         }
         left.add(cell);
         consider(bin, false, left);
+
         if any_missing {
             let mut with_missing = left;
             with_missing.add(missing);
             consider(bin, true, with_missing);
         }
     }
+
     let mut found: Split<S> = best?;
+
     if !any_missing {
         // Nothing is known of missing values: they go where more rows go.
         found.missing_left = 2 * found.left.weight() >= sums.weight();
     }
+
     Some(found)
 }
 
@@ -95,8 +102,10 @@ mod tests {
             rows.iter().filter(|row| picked(row)).for_each(|row| sums.add_row(row.stat));
             (sums.weight(), sums.score(demands.unit))
         };
+
         let whole = score(&|_| true).1;
         let mut most = 0.0;
+
         for column in columns {
             for (last, missing_left) in
                 (0..column.count()).flat_map(|last| [(last, false), (last, true)])
@@ -105,12 +114,14 @@ mod tests {
                     MISSING => missing_left,
                     bin => usize::from(bin) <= last,
                 };
+
                 let (a, b) = (score(&left), score(&|row| !left(row)));
                 if a.0.min(b.0) >= demands.min_leaf {
                     most = f64::max(most, a.1 + b.1 - whole);
                 }
             }
         }
+
         most
     }
 
@@ -129,12 +140,15 @@ mod tests {
             chance: Stream::new(1, Purpose::Features, 0, 0),
             threads: NonZeroUsize::new(threads).unwrap(),
         };
+
         let grown = Grower::<S>::new(columns).grow(&mut rows, plan);
         let tree = &grown.tree;
+
         // Every row walks down; each node keeps its own.
         let mut nodes = vec![Vec::new(); tree.slots.len()];
         let mut leaves = vec![Vec::new(); tree.slots.len() + 1];
         let mut depths = vec![0; leaves.len()];
+
         for row in all {
             let mut at = if tree.slots.is_empty() { -1 } else { 0 };
             let mut depth = 0;
@@ -146,31 +160,39 @@ mod tests {
                     MISSING => tree.slots[node] % 2 == 1,
                     bin => bin <= grown.bins[node],
                 };
+
                 at = if left { tree.left[node] } else { tree.right[node] };
                 depth += 1;
             }
+
             leaves[!at as usize].push(row);
             depths[!at as usize] = depth;
             assert_eq!(tree.leaf(&grown.bins, columns, row.row as usize), !at as usize);
         }
+
         let sum = |rows: &[Entry<S::Row>]| {
             let mut sums = S::default();
             rows.iter().for_each(|row| sums.add_row(row.stat));
             sums
         };
+
         let mut gains = 0.0;
+
         for (node, rows_here) in nodes.iter().enumerate() {
             let most = by_force::<S>(columns, rows_here, &demands);
             let part = |child: i32| match child {
                 0.. => sum(&nodes[child as usize]).score(demands.unit),
                 _ => sum(&leaves[!child as usize]).score(demands.unit),
             };
+
             let gain =
                 part(tree.left[node]) + part(tree.right[node]) - sum(rows_here).score(demands.unit);
             assert!((gain - most).abs() <= 1e-9 * (1.0 + most), "{gain} {most}");
             gains += gain;
         }
+
         assert!((gains - grown.gains.iter().sum::<f64>()).abs() <= 1e-9 * (1.0 + gains));
+
         for ((leaf, (range, sums)), depth) in leaves.iter().zip(&grown.leaves).zip(depths) {
             let own: Vec<u32> = rows[range.clone()].iter().map(|row| row.row).collect();
             assert_eq!(own, leaf.iter().map(|row| row.row).collect::<Vec<_>>());
@@ -197,6 +219,7 @@ mod tests {
                 let stat = GradientRow { gradient: *gradient, curvature: weight + 1, weight: *weight };
                 Entry { row: row as u32, stat }
             });
+
             check::<Gradients>(&columns, entries.collect(), Demands { unit, min_leaf, min_gain: 0.0 }, threads);
             let entries = numbered().map(|(row, (_, _, weight, class))| {
                 Entry { row: row as u32, stat: VoteRow { class: *class, weight: *weight } }

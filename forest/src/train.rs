@@ -128,6 +128,7 @@ pub(crate) fn check_target(table: &Table, target: Target<'_>) -> Result<(), Trai
             let range = 2.0..=f64::from(MAX_CLASSES);
             within("classes", f64::from(classes), range, "2 to 32")?;
             check_length("labels", labels.len(), table)?;
+
             match labels.iter().position(|label| *label >= classes) {
                 Some(row) => Err(TrainError::Label { row, label: labels[row], classes }),
                 None => Ok(()),

@@ -41,15 +41,18 @@ impl Tree {
         let mut depth = 0;
         let mut depths = vec![None; inner];
         let mut leaves = vec![false; inner + 1];
+
         if let Some(root) = depths.first_mut() {
             *root = Some(0);
         } else {
             leaves[0] = true;
         }
+
         for node in 0..inner {
             // A node's parent stands before it.
             let below = depths[node].ok_or("a node without a parent")? + 1;
             depth = depth.max(below);
+
             for child in [self.left[node], self.right[node]] {
                 if child >= 0 {
                     let child = child as usize;
@@ -65,6 +68,7 @@ impl Tree {
                 }
             }
         }
+
         if depth > MAX_DEPTH {
             return Err("a depth above 20");
         }
@@ -123,12 +127,14 @@ mod tests {
             ("two parents", |t| t.left[1] = i32::MIN),
             ("without a parent", |t| t.right[0] = -3),
         ];
+
         for (message, damage) in damages {
             let mut tree = tree();
             damage(&mut tree);
             let error = tree.depth(2, 1).unwrap_err();
             assert!(error.contains(message), "{error}: {tree:?}");
         }
+
         let n = 21;
         let chain = Tree {
             slots: vec![0; n],
@@ -137,6 +143,7 @@ mod tests {
             right: (1..n as i32).chain([!(n as i32)]).collect(),
             values: vec![0.0; n + 1],
         };
+
         assert!(chain.depth(1, 1).unwrap_err().contains("depth"));
     }
 }

@@ -74,6 +74,7 @@ impl Walk {
         let mut open = vec![(root, self.nodes.len(), 0)];
         self.nodes.push(self.leaf_node(0));
         let mut deepest = 0;
+
         while let Some((child, place, depth)) = open.pop() {
             deepest = deepest.max(depth);
             if child >= 0 {
@@ -92,12 +93,15 @@ impl Walk {
                     [value] => value.to_bits(),
                     _ => (self.wide.len() / self.width) as u32,
                 };
+
                 self.nodes[place] = self.leaf_node(payload);
+
                 if self.width > 1 {
                     self.wide.extend(values);
                 }
             }
         }
+
         deepest
     }
 
@@ -117,17 +121,21 @@ impl Walk {
             pair[0] = if value.is_nan() { f32::INFINITY } else { *value };
             pair[1] = if value.is_nan() { f32::NEG_INFINITY } else { *value };
         }
+
         for group in &self.groups {
             let mut at = group.roots;
             for _ in 0..group.steps {
                 for at in &mut at {
                     let node = self.nodes[*at as usize];
+
                     // The mask spares a bounds check; every slot is below N.
                     let value = slots[node.link as usize & (N - 1)];
                     *at += (node.link >> SLOT_BITS) + u32::from(value > node.threshold);
                 }
             }
+
             let leaves = at.map(|at| self.nodes[at as usize].threshold);
+
             if self.width == 1 {
                 // In pairs: a chain of eight additions would take longer.
                 let [a, b, c, d, e, f, g, h] = leaves.map(f64::from);
@@ -200,12 +208,15 @@ mod tests {
             prop_assume!(trees.iter().all(|tree| tree.depth(features, width).is_ok()));
             let row = &row[..features];
             let mut expected = vec![0.0; outputs];
+
             for (n, tree) in trees.iter().enumerate() {
                 let sums = expected[n % kinds..].iter_mut();
                 sums.zip(plainly(tree, row, width)).for_each(|(sum, value)| *sum += value);
             }
+
             let mut sums = vec![0.0; outputs];
             Walk::new(&trees, features, outputs, width).add(row, &mut sums);
+
             // Small whole numbers and quarters: their sums are exact.
             prop_assert_eq!(sums, expected);
         }

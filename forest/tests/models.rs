@@ -103,28 +103,34 @@ fn models_do_not_depend_on_the_number_of_threads_and_do_on_the_seed() {
         early_stopping: stop,
         ..BoostOptions::default()
     };
+
     let whole = BoostOptions { rounds: 5, ..BoostOptions::default() };
     let grow = ForestOptions { trees: 13, ..ForestOptions::default() };
+
     for target in [classes(&data), Target::Values(&data.values)] {
         let train = |seed, n| {
             let (table, n) = (&data.table, threads(n));
             let forest = train_forest_out_of_bag(table, target, None, &grow, seed, n).unwrap();
             let boosted = train_boosted(table, target, None, &boost, seed, n).unwrap();
             let plain = train_boosted(table, target, None, &whole, seed, n).unwrap();
+
             (forest.0, forest.1.iter().map(|v| v.to_bits()).collect::<Vec<_>>(), boosted, plain)
         };
+
         let one = train(7, 1);
         for n in [2, 3, 8] {
             assert!(train(7, n) == one, "{n} threads");
         }
         let other = train(8, 1);
         assert!(other.0 != one.0 && other.2 != one.2);
+
         // Nothing is drawn: the seed does not matter.
         assert!(other.3 == one.3);
         let (a, b) = (
             one.0.predict_all(&data.table, threads(1)),
             one.0.predict_all(&data.table, threads(3)),
         );
+
         assert_eq!(a, b);
     }
 }
@@ -156,7 +162,9 @@ fn a_weight_is_as_good_as_repeated_rows() {
         max_depth: 4,
         ..ForestOptions::default()
     };
+
     let boost = BoostOptions { rounds: 5, max_depth: 3, ..BoostOptions::default() };
+
     for (target, target_repeated) in [
         (classes(&data), Target::Classes { labels: &labels, classes: 2 }),
         (Target::Values(&data.values), Target::Values(&values)),
@@ -195,6 +203,7 @@ fn missing_values_learn_where_they_belong() {
             .collect();
         let target = Target::Classes { labels: &labels, classes: 2 };
         let grow = ForestOptions { trees: 3, max_depth: 2, ..ForestOptions::default() };
+
         for model in [
             train_forest(&table, target, None, &grow, 1, threads(1)).unwrap(),
             train_boosted(&table, target, None, &BoostOptions::default(), 1, threads(1)).unwrap(),
@@ -204,7 +213,9 @@ fn missing_values_learn_where_they_belong() {
                 model.predict(&[value], &mut out);
                 out[missing_class as usize]
             };
+
             assert!(ask(f32::NAN) > 0.99 && ask(0.3) < 0.01 && ask(0.99) < 0.01);
+
             // What lies beyond all that was seen goes where its side went.
             assert!(ask(f32::INFINITY) < 0.01 || ask(f32::INFINITY) > 0.99);
             assert!(ask(-1e30) < 0.01);
@@ -235,10 +246,12 @@ fn rows_out_of_bag_score_as_rows_never_seen() {
         let options = ForestOptions::default();
         train_forest_out_of_bag(&data.table, target, None, &options, 1, threads(2)).unwrap()
     };
+
     let (model, unseen) = run(&train, classes(&train));
     let told = model.unseen_loss().unwrap();
     assert!((log_loss(&unseen, 2, &train.labels).unwrap() - told).abs() < 1e-5);
     let (_, fresh) = score(&model, &test);
+
     // Learnt rows look far better than they should.
     let (_, learnt) = score(&model, &train);
     assert!((told - fresh).abs() < 0.02 && learnt < fresh - 0.1, "{told} {fresh} {learnt}");
@@ -283,6 +296,7 @@ fn without_anything_to_learn_the_prior_is_the_answer() {
         assert!((out[1] - 0.25).abs() < 1e-5, "{out:?}");
         assert_eq!(model.importance(), [0.0, 0.0]);
     }
+
     // One class alone.
     let target = Target::Classes { labels: &[1; 100], classes: 3 };
     let boosted =
@@ -396,6 +410,7 @@ fn what_cannot_be_trained_is_refused_by_name() {
     assert_eq!(refused(two, Some(&weights), &grow), error);
     let error = "no row with a weight above 0 to learn from";
     assert_eq!(refused(two, Some(&[0.0; 50]), &grow), error);
+
     for (options, error) in [
         (ForestOptions { trees: 0, ..grow }, "trees = 0; allowed: 1 to 100000"),
         (ForestOptions { max_depth: 21, ..grow }, "max_depth = 21; allowed: 1 to 20"),
@@ -406,7 +421,9 @@ fn what_cannot_be_trained_is_refused_by_name() {
     ] {
         assert_eq!(refused(two, None, &options), error);
     }
+
     let boost = BoostOptions::default();
+
     for (options, error) in [
         (BoostOptions { subsample: 0.0, ..boost }, "subsample = 0; allowed: above 0, at most 1"),
         (
@@ -418,6 +435,7 @@ fn what_cannot_be_trained_is_refused_by_name() {
         let error_found = train_boosted(&data.table, two, None, &options, 1, one).unwrap_err();
         assert_eq!(error_found.to_string(), error);
     }
+
     let model = train_forest(&data.table, two, None, &grow, 1, one).unwrap();
     let narrow = Table::from_columns(vec![vec![1.0]]).unwrap();
     let error = model.predict_all(&narrow, one).unwrap_err();

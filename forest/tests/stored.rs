@@ -51,6 +51,7 @@ fn a_part_that_is_wrong_is_named() {
         damage(&mut parts);
         serde_json::from_value::<Ensemble>(parts).unwrap_err().to_string()
     };
+
     for (error, damage) in [
         ("features = 0", &|m: &mut serde_json::Value| m["features"] = 0.into()),
         ("outputs = 33", &|m: &mut serde_json::Value| m["outputs"] = 33.into()),
@@ -108,6 +109,7 @@ proptest! {
         }
         let at = at.index(numbers.len());
         numbers[at] = number.into();
+
         if let Ok(model) = serde_json::from_value::<Ensemble>(parts) {
             let mut out = vec![0.0; model.outputs()];
             for value in [0.0, 1.0, f32::NAN, 1e30] {

@@ -53,10 +53,7 @@ pub struct QuotaOriginal {
 #[derive(Clone, Debug)]
 pub enum Through {
     /// The agent, by writing `cpu.max`; in groups of systemd's units only if told so.
-    Files {
-        /// Units' groups too.
-        even_units: bool,
-    },
+    Files { even_units: bool },
     /// systemd.
     Systemd(Systemd),
 }
@@ -159,15 +156,19 @@ impl Bandwidth {
             Some(unit) => Some((self.systemd()?, unit.clone())),
             None => None,
         };
+
         let Some(group) = optional(self.open(path, saved.cores, unit.clone()))? else {
             if let Some((systemd, unit)) = unit {
                 // What systemd was told outlives the unit's group.
                 optional(systemd.limit_cpu(&unit, saved.cpu_max))?;
             }
+
             return Ok(None);
         };
+
         let now = group.original;
         let limit = now.millicores().filter(|_| now.compare(saved.cpu_max).is_lt());
+
         Ok(limit.map(|millicores| {
             let (wanted, written) = (Some(millicores), Some(now));
             let original = saved.cpu_max;
@@ -199,6 +200,7 @@ impl Bandwidth {
         let file = group.dir().join("cpu.max");
         let inode = group.inode()?;
         let original = read_value(&file, CPU_MAX)?;
+
         Ok(Limited {
             path: path.to_owned(),
             file,
@@ -231,6 +233,7 @@ impl Bandwidth {
                 None
             }
         };
+
         let group = self.open(path, cores, unit).map_err(|e| HwError {
             allowed: if e.is_missing() {
                 "a group with cpu.max: its parent's cgroup.subtree_control has \"cpu\"".to_owned()
@@ -239,16 +242,20 @@ impl Bandwidth {
             },
             ..e
         })?;
+
         let burst = group.file.with_file_name("cpu.max.burst");
         let bursts = optional(read_value::<u64>(&burst, "a whole number of us"))?.unwrap_or(0);
+
         if bursts > 0 {
             let allowed = "0: bursts would exceed the quota";
             return Err(HwError::value(&burst, Operation::Read, bursts, allowed));
         }
+
         match self.vms.get_mut(vm) {
             Some(old) if old.path == group.path && old.inode == group.inode => {
                 (old.cores, old.known) = (cores, true);
             }
+
             // The quota moves with the VM.
             Some(_) => {
                 self.free(vm, false)?;
@@ -257,6 +264,7 @@ impl Bandwidth {
             }
             None => drop(self.vms.insert(vm.clone(), group)),
         }
+
         Ok(())
     }
 
@@ -334,6 +342,7 @@ impl Bandwidth {
             let Ok(dir) = it.dir().metadata() else { continue };
             let Ok(now) = read_value::<CpuMax>(&it.file, CPU_MAX) else { continue };
             it.arrived(now);
+
             if dir.ino() != it.inode && it.unit.is_some() && it.written == Some(now) {
                 // The unit was started anew, and what systemd was told still holds.
                 it.inode = dir.ino();
@@ -351,6 +360,7 @@ impl Bandwidth {
                 changed = true;
             }
         }
+
         changed
     }
 
@@ -395,20 +405,25 @@ impl Limited {
             self.written = None;
             return Ok(());
         };
+
         self.arrived(now);
         if let Some(written) = self.written.filter(|written| *written != now) {
             self.foreign = Some(now);
             let allowed = format!("{written}, as written: somebody else writes this file");
             return Err(HwError::value(&self.file, Operation::Verify, now, allowed));
         }
+
         if self.written.is_none() {
             // Newer than the one on disk, if it differs: the next look has it written down.
             self.original = now;
         }
+
         self.foreign = None;
         let ours = CpuMax::share(millicores, period);
+
         // Never looser than what the operator allows.
         let target = if ours.compare(self.original).is_lt() { ours } else { self.original };
+
         if target != now {
             // Said first: if the write is refused half-way it must be put back all the same.
             self.written = Some(now);
@@ -416,7 +431,9 @@ impl Limited {
             self.write(target)?;
             self.pending = None;
         }
+
         self.written = (target != self.original).then_some(target);
+
         Ok(())
     }
 
@@ -434,6 +451,7 @@ impl Limited {
         let now = self.read()?;
         now.into_iter().for_each(|now| self.arrived(now));
         let Some(written) = self.written else { return Ok(()) };
+
         match now {
             // What systemd was told outlives the unit's group.
             None if self.unit.is_some() => self.write(self.original)?,
@@ -442,11 +460,14 @@ impl Limited {
                 warn!(file = %self.file.display(), is = %now, ours = %written, "somebody else's limit is left");
                 self.original = now;
             }
+
             // What systemd was told and has not answered may still come: it is told anew.
             Some(_) if self.pending.is_some() => self.write(self.original)?,
             _ => {}
         }
+
         (self.written, self.pending, self.foreign) = (None, None, None);
+
         Ok(())
     }
 
@@ -456,13 +477,16 @@ impl Limited {
             Some((systemd, unit)) => systemd.limit_cpu(unit, value),
             None => write_value(&self.file, value),
         };
+
         match done {
             Err(e) if e.is_missing() => return Ok(()),
             done => done?,
         }
+
         // systemd may take a moment; a file has it at once.
         let looks = if self.unit.is_some() { 20 } else { 1 };
         let is_so = |now: &Option<CpuMax>| now.is_none_or(|now| now == value);
+
         match look_until(looks, || self.read(), is_so)?.filter(|now| *now != value) {
             Some(now) => {
                 let allowed = format!("{value}, as written");

@@ -68,14 +68,12 @@ pub enum Via {
     },
     /// Its unit.
     Systemd {
-        /// Which one.
         unit: String,
         /// `AllowedCPUs`; empty when it had none of its own.
         allowed: String,
     },
     /// Its domain.
     Libvirt {
-        /// Whose.
         uri: String,
         /// Which one, in this boot.
         domain: u32,

@@ -103,6 +103,7 @@ mod tests {
             let error = Cgroup::at(tree.root(), bad).unwrap_err();
             assert!(error.to_string().contains(Cgroup::PATHS), "{error}");
         }
+
         let good = r"machine.slice/machine-qemu\x2d1\x2dweb.scope/libvirt";
         assert!(Cgroup::at(tree.root(), good).is_ok());
     }

@@ -40,8 +40,10 @@ impl Pattern {
 
     fn walk(&self, dir: &Path, above: &str, pattern: &str, found: &mut Vec<String>) {
         let (part, rest) = pattern.split_once('/').unwrap_or((pattern, ""));
+
         // A folder that is not there, or goes as it is read, has nothing in it.
         let Ok(entries) = dir.read_dir() else { return };
+
         for entry in entries.flatten() {
             let name = entry.file_name();
             let Some(name) = name.to_str().filter(|name| matches(part.as_bytes(), name.as_bytes()))
@@ -49,6 +51,7 @@ impl Pattern {
                 continue;
             };
             let path = if above.is_empty() { name.to_owned() } else { format!("{above}/{name}") };
+
             if !Cgroup::is_path(&path) || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 continue;
             }
@@ -204,6 +207,7 @@ mod tests {
         ] {
             group(&tree, path, populated);
         }
+
         for thread in ["vcpu0", "vcpu1", "vcpu2", "emulator"] {
             group(&tree, &format!("{scope}/libvirt/{thread}"), 1);
         }
@@ -213,11 +217,13 @@ mod tests {
             let groups = pattern(text).find(tree.root()).unwrap();
             groups.iter().map(|it| (it.name.to_string(), it.size(it.cpu_max))).collect()
         };
+
         assert_eq!(found("machine.slice/machine-qemu*.scope"), [("web-1".into(), Some(3))]);
         assert_eq!(
             found("batch.slice/*.service"),
             [("a".into(), None), ("given".into(), Some(4)), ("limited".into(), Some(3))]
         );
+
         assert_eq!(found("elastic.slice"), [("elastic".into(), None)]);
         assert_eq!(found("x/*"), [], "the kubelet's");
         assert_eq!(found("nothing.slice/*"), []);
@@ -234,6 +240,7 @@ mod tests {
         assert!(pattern("batch.slice/*").find(tree.root()).is_err());
         tree.heal(events);
         assert_eq!(pattern("batch.slice/*").find(tree.root()).unwrap().len(), 1);
+
         // Files that say nothing are no reason not to see it.
         for file in ["cpuset.cpus", "cpu.max"] {
             tree.fail(
@@ -242,6 +249,7 @@ mod tests {
                 Errno::ENODEV,
             );
         }
+
         assert_eq!(pattern("batch.slice/*").find(tree.root()).unwrap()[0].size(None), None);
     }
 

@@ -23,12 +23,15 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let folder = folder_of(path);
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
+
     // One that is there is a crash's, or a link that must not be followed.
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
+
     let mut file = File::create_new(&temporary)?;
+
     if let Some((user, group)) = owner_for(folder)? {
         fchown(&file, Some(user), Some(group))?;
     }
@@ -37,7 +40,9 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&temporary);
         return Err(error);
     }
+
     fs::rename(&temporary, path)?;
+
     File::open(folder)?.sync_all()
 }
 

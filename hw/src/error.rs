@@ -28,7 +28,6 @@ impl fmt::Display for Operation {
 /// A kernel file that is missing, refuses, or says what it must not say.
 #[derive(Debug, thiserror::Error)]
 pub struct HwError {
-    /// Which file.
     pub path: PathBuf,
     /// What was being done.
     pub operation: Operation,

@@ -142,20 +142,25 @@ mod tests {
                 now += 200;
             }
         }
+
         // The last value was first seen a second ago, five reads.
         let mut reads = 5;
+
         while !f.frozen() {
             f.see(29, None, at(now));
             now += 200;
             reads += 1;
             assert!(reads < 100);
         }
+
         assert_eq!(reads, 51, "ten seconds at five reads a second");
         let mut fast = Freshness::default();
+
         for k in 0..26 {
             assert!(!fast.frozen(), "{k}");
             fast.see(1, None, at(k));
         }
+
         assert!(fast.frozen());
     }
 }

@@ -29,7 +29,6 @@ const VERSION: u32 = 1;
 /// Every value that may be changed, as it was before.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Originals {
-    /// Frequency limits.
     pub cpufreq: Option<CpufreqOriginals>,
     /// RAPL limits, by zone name.
     #[serde(default)]
@@ -110,6 +109,7 @@ impl Journal {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Opened::Clean),
             Err(e) => return Err(HwError::io(&path, Operation::Read, "a readable file", e)),
         };
+
         match serde_json::from_slice::<Record>(&bytes) {
             Ok(record) if record.version != VERSION => self.set_aside("another version"),
             Ok(record) if record.boot_id == self.boot_id => {

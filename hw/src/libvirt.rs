@@ -33,7 +33,6 @@ const MAX_ANSWER: u64 = 64 * 1024;
 pub struct Pins {
     /// By number of the vCPU.
     pub vcpus: BTreeMap<u32, String>,
-    /// QEMU's other threads.
     pub emulator: String,
     /// By number of the I/O thread.
     #[serde(default)]
@@ -85,6 +84,7 @@ impl Virsh {
             iothreads,
             emulator: emulator.trim().to_owned(),
         });
+
         let sound = |pins: &Pins| {
             let lists = pins.vcpus.values().chain(pins.iothreads.values()).chain([&pins.emulator]);
             !pins.vcpus.is_empty()
@@ -92,6 +92,7 @@ impl Virsh {
                     .map(|list| list.parse::<CpuList>())
                     .all(|it| it.is_ok_and(|it| !it.is_empty()))
         };
+
         all.filter(sound).ok_or_else(|| {
             let allowed = "tables of numbers and CPU lists, as virsh 9 prints them";
             self.failed(Operation::Read, domain, io::ErrorKind::InvalidData.into(), allowed)
@@ -131,6 +132,7 @@ impl Virsh {
             }
             _ => error,
         };
+
         let mut child = Command::new(&self.program)
             .args(["--connect", &self.uri])
             .args(words)
@@ -159,11 +161,13 @@ impl Virsh {
                 }
             }
         };
+
         // Whoever the command has left behind may hold its output open for ever.
         let all = |pipe: Receiver<String>| {
             pipe.recv_timeout(until.saturating_duration_since(Instant::now())).map_err(|_| late())
         };
         let (out, err) = (all(out)?, all(err)?);
+
         if status.success() {
             return Ok(out);
         }
@@ -171,6 +175,7 @@ impl Virsh {
         let kind = if gone { io::ErrorKind::NotFound } else { io::ErrorKind::Other };
         let text: String = err.split_whitespace().collect::<Vec<_>>().join(" ");
         let text = text.chars().take(200).collect::<String>();
+
         Err(failed(io::Error::new(kind, text), "a domain that runs, and a libvirt that pins it"))
     }
 }

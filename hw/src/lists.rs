@@ -91,8 +91,10 @@ impl FromStr for CpuList {
             let digits = !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
             s.parse::<u32>().ok().filter(|n| digits && *n <= MAX_CPU).ok_or_else(bad)
         };
+
         let mut cpus = BTreeSet::new();
         let text = text.trim();
+
         if text.is_empty() {
             return Ok(Self(cpus));
         }
@@ -104,6 +106,7 @@ impl FromStr for CpuList {
             }
             cpus.extend(first..=last);
         }
+
         Ok(Self(cpus))
     }
 }

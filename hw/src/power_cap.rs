@@ -116,6 +116,7 @@ impl PowerCap {
                 }
             }
         }
+
         found.pop().filter(|_| found.is_empty()).ok_or_else(|| {
             let wanted = match &self.spec {
                 CapSpec::Slot(label) => label.clone(),
@@ -123,6 +124,7 @@ impl PowerCap {
                     format!("{} {}", spec.name, spec.label.as_deref().unwrap_or_default())
                 }
             };
+
             let allowed = "exactly one device or powerN_label of that name with a powerN_cap";
             HwError::value(&self.root.path("sys/class/hwmon"), Operation::Read, wanted, allowed)
         })
@@ -287,16 +289,19 @@ mod tests {
                 dir,
                 &[("name", "power_meter"), ("power1_average", "1"), ("power1_cap", "500000000")],
             );
+
             tree.folder(dir, more);
             let spec = MatchSpec { name: "power_meter".into(), label: None };
             let mut cap = PowerCap::new(tree.root(), CapSpec::Device(spec));
             let original = cap.read().unwrap();
             cap.set(Watts::from_whole(180), &original).unwrap();
             assert_eq!(tree.read(&format!("{dir}/power1_cap")), "180000000\n");
+
             if !more.is_empty() {
                 cap.set(Watts::from_whole(60), &original).unwrap();
                 assert_eq!(tree.read(&format!("{dir}/power1_cap")), "90000000\n");
             }
+
             assert!(cap.set(Watts::ZERO, &original).is_err());
             cap.put_back(&original).unwrap();
             assert_eq!(tree.read(&format!("{dir}/power1_cap")), "500000000\n");
@@ -335,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_that_are_missing_doubled_or_garbage_are_refused() {
+    fn slots_that_are_missing_duplicated_or_garbage_are_refused() {
         let tree = tree();
         assert!(slot(&tree, "s4").read().is_err());
         for (file, bad) in [
@@ -348,10 +353,12 @@ mod tests {
             tree.write(&format!("{DIR}/{file}"), bad);
             assert!(slot(&tree, "s3").read().unwrap_err().reason.contains(file));
         }
+
         tree.folder(
             "sys/class/hwmon/hwmon6",
             &[("name", "x"), ("power1_label", "s3"), ("power1_input", "1"), ("power1_cap", "1")],
         );
+
         assert!(slot(&tree, "s3").read().is_err());
         assert!(slot(&Tree::new(), "s3").read().is_err());
     }

@@ -47,12 +47,14 @@ fn zones(root: &Root) -> Result<Vec<Zone>, HwError> {
     let class = root.path("sys/class/powercap");
     let failed = |e| HwError::io(&class, Operation::Read, "a folder with RAPL zones", e);
     let mut dirs = Vec::new();
+
     match std::fs::read_dir(&class) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => return Err(failed(e)),
         Ok(entries) => {
             for entry in entries {
                 let entry = entry.map_err(failed)?;
+
                 // `intel-rapl` itself is the control type; `intel-rapl-mmio:0` counts twice.
                 if entry.file_name().to_str().is_some_and(|n| n.starts_with("intel-rapl:")) {
                     dirs.push(entry.path());
@@ -60,20 +62,25 @@ fn zones(root: &Root) -> Result<Vec<Zone>, HwError> {
             }
         }
     }
+
     dirs.sort_unstable();
     let mut zones: Vec<Zone> = Vec::new();
+
     for dir in dirs {
         let name = read_text(&dir.join("name"))?.trim().to_owned();
+
         // A package counts once, though two drivers may show it; memory counts with its package.
         let counts = match kind(&name) {
             None => continue,
             Some(Kind::Package) => zones.iter().all(|zone| zone.name != name),
             Some(Kind::Dram) => zones.iter().any(|zone| zone.holds(&dir)),
         };
+
         if let (true, Some(kind)) = (counts, kind(&name)) {
             zones.push(Zone { dir, name, kind });
         }
     }
+
     Ok(zones)
 }
 

@@ -38,7 +38,6 @@ use crate::root::{boot_id, read_start, read_text};
 pub struct Machine {
     /// The kernel's release, as `uname -r` says it.
     pub kernel: Option<String>,
-    /// This boot.
     pub boot_id: Option<String>,
     /// Whether the CPU says that it is a virtual one.
     pub virtual_machine: bool,
@@ -50,9 +49,7 @@ pub struct Machine {
     pub rapl: Vec<RaplZone>,
     /// Every power channel of hwmon.
     pub meters: Vec<MeterFacts>,
-    /// The management controller.
     pub bmc: Bmc,
-    /// The cgroup hierarchy.
     pub cgroups: Cgroups,
     /// What else sets frequencies, limits or CPU sets here.
     pub rivals: Vec<Rival>,
@@ -144,8 +141,10 @@ mod tests {
             tree.write("proc/cpuinfo", text);
             assert_eq!(in_vm(tree.root()), vm, "{text}");
         }
+
         assert!(!in_vm(Tree::new().root()));
         assert_eq!(cpu_model(Tree::new().root()), None);
+
         // Two hundred CPUs: more than a small kernel file holds.
         let tree = Tree::new();
         tree.write("proc/cpuinfo", &"processor\t: 0\nflags\t\t: fpu hypervisor\n\n".repeat(4000));

@@ -135,10 +135,12 @@ pub(crate) fn write_value(path: &Path, value: impl Display) -> Result<(), HwErro
     }
     let mut file = OpenOptions::new().write(true).truncate(true).open(path).map_err(failed)?;
     let written = file.write(line.as_bytes()).map_err(failed)?;
+
     if written != line.len() {
         return Err(failed(io::ErrorKind::WriteZero.into()));
     }
     tracing::trace!(target: WRITES, file = %path.display(), value = line.trim_end());
+
     Ok(())
 }
 

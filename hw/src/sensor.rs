@@ -65,17 +65,11 @@ pub enum SensorError {
     /// Zero, negative, or beyond what the server can draw.
     #[error("power meter reads {watts}: allowed: above 0 W, at most {max}")]
     Absurd {
-        /// What was read.
         watts: Watts,
         /// The most that is plausible.
         max: Watts,
     },
     /// The value has not moved for too long.
     #[error("power meter has read {watts} {reads} times in a row")]
-    Frozen {
-        /// What was read.
-        watts: Watts,
-        /// How often.
-        reads: u32,
-    },
+    Frozen { watts: Watts, reads: u32 },
 }

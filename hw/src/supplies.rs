@@ -64,11 +64,13 @@ impl SupplyMeter {
                     moved = self.freshness.see(input.milli(), mark, now).0 == now;
                 }
                 let frozen = read.state == SupplyState::Active && self.freshness.frozen();
+
                 if frozen {
                     problem = "it carries load and its reading has stood still".to_owned();
                 } else if read.state == SupplyState::Absent {
                     problem = "it is gone".to_owned();
                 }
+
                 self.say(problem);
                 if frozen { Supply::UNKNOWN } else { read }
             }
@@ -78,8 +80,10 @@ impl SupplyMeter {
                 Supply::UNKNOWN
             }
         };
+
         moved |= self.state.is_some_and(|state| state != read.state);
         self.state = Some(read.state);
+
         (read, moved)
     }
 

@@ -210,11 +210,13 @@ fn serve(inbox: &Receiver<Request>, socket: &std::path::Path, deadline: Duration
                 Some(_) => explained(&error),
                 None => (io::Error::new(io::ErrorKind::NotConnected, error.to_string()), BUS, true),
             };
+
             if is_lost {
                 connection = None;
             }
             failed(&unit, operation, source, allowed)
         });
+
         // Fails only when nobody waits any more.
         let _ = answer.try_send(done);
     }
@@ -234,6 +236,7 @@ async fn perform(
             connection.insert(builder.build().await?)
         }
     };
+
     match call {
         Call::Get => state(bus, unit).await.map(Some),
         Call::Set(properties) => {
@@ -301,6 +304,7 @@ fn explained(error: &zbus::Error) -> (io::Error, &'static str, bool) {
         },
         _ => (Kind::Other, RUNS, true),
     };
+
     (io::Error::new(kind, text), allowed, is_lost)
 }
 
@@ -360,16 +364,20 @@ mod tests {
             (fdo::Error::Timeout, "in time", true),
             (fdo::Error::ServiceUnknown, "running systemd", false),
         ];
+
         let tree = Tree::new();
         let (mock, systemd) = started(&tree);
+
         for (error, says, transient) in refusals {
             mock.refuse(Some(error("why".into())));
             let error = systemd.allow_cpus(UNIT, &list("1")).unwrap_err();
             assert!(error.to_string().contains(says), "{error}");
             assert_eq!((error.is_transient(), error.is_missing()), (transient, false), "{error}");
         }
+
         mock.refuse(None);
         systemd.allow_cpus(UNIT, &list("1")).unwrap();
+
         for error in [
             systemd.allow_cpus("other.service", &list("1")).unwrap_err(),
             systemd.unit("other.slice").unwrap_err(),
@@ -404,7 +412,7 @@ mod tests {
 
     /// It takes connections and says nothing.
     #[test]
-    fn after_the_curfew_nobody_waits_however_many_units_there_are() {
+    fn after_the_shutdown_deadline_nobody_waits_however_many_units_there_are() {
         let tree = Tree::new();
         std::fs::create_dir_all(tree.root().path("run/dbus")).unwrap();
         let socket = tree.root().path("run/dbus/system_bus_socket");
@@ -434,7 +442,9 @@ mod tests {
             Duration::from_secs(2),
             ShutdownDeadline::default(),
         );
+
         let systemd = systemd.unwrap();
+
         // Nobody waits for this one when its turn comes; the next answer comes after it.
         let hurried = Systemd { deadline: Duration::ZERO, ..systemd.clone() };
         let error = hurried.allow_cpus(UNIT, &list("1")).unwrap_err();

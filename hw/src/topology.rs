@@ -62,6 +62,7 @@ impl Topology {
         let dir = root.path(CPU);
         let mut clocks = Clocks::default();
         let mut of_policies = CpuList::default();
+
         for (number, policy) in
             optional(numbered(&dir.join("cpufreq"), "policy"))?.into_iter().flatten()
         {
@@ -73,9 +74,11 @@ impl Topology {
             }
             of_policies.extend(related.iter());
         }
+
         let online = online(root)?.unwrap_or(of_policies);
         let nodes = nodes(root)?;
         let mut domains = BTreeMap::<u32, Domain>::new();
+
         for cpu in online.iter() {
             if let Some(siblings) =
                 cpus(&dir.join(format!("cpu{cpu}/topology/thread_siblings_list")))?
@@ -83,24 +86,29 @@ impl Topology {
                 clocks.unite(&[cpu].into_iter().chain(siblings.iter()).collect());
             }
         }
+
         for cpu in online.iter() {
             let first = clocks.first(cpu);
             if let Some(domain) = domains.get_mut(&first) {
                 domain.cpus.extend([cpu]);
                 continue;
             }
+
             let node =
                 nodes.iter().find(|(_, cpus)| cpus.contains(cpu)).map_or(0, |(node, _)| *node);
             let package = package(&dir.join(format!("cpu{cpu}/topology/physical_package_id")))?;
             let cpus = [cpu].into_iter().collect();
             domains.insert(first, Domain { id: CoreId(first as u16), cpus, node, package });
         }
+
         if domains.is_empty() {
             let allowed = "at least one CPU in online, or a cpufreq/policyN";
             return Err(HwError::value(&dir, Operation::Read, "no CPU", allowed));
         }
+
         let present = cpus(&dir.join("present"))?.unwrap_or_default();
         let offline = present.iter().filter(|cpu| !online.contains(*cpu)).collect();
+
         Ok(Self { domains: domains.into_values().collect(), offline, clocks })
     }
 
@@ -268,6 +276,7 @@ mod tests {
         topology(&tree, 4, "4", "0");
         topology(&tree, 3, "3", "1");
         tree.write(&format!("{CPU}/cpufreq/policy0/related_cpus"), "0 4\n");
+
         for policy in ["policy0", "policy7"] {
             tree.fail(
                 &format!("{CPU}/cpufreq/{policy}/freqdomain_cpus"),
@@ -275,6 +284,7 @@ mod tests {
                 Errno::EBUSY,
             );
         }
+
         tree.fail(&format!("{CPU}/cpufreq/policy7/related_cpus"), Operation::Read, Errno::EBUSY);
         let want = [(0, "4", 0, 0), (1, "1,5", 0, 0), (2, "2,6", 1, 1), (3, "3", 1, 1)];
         assert_eq!(read(&tree), shown(&want));

@@ -82,6 +82,7 @@ mod tests {
                  DRIVER=processor\0MODALIAS=cpu:type:x86,ven0000fam0006\0SEQNUM=4711\0"
             )
         };
+
         let cpu = "/devices/system/cpu/cpu3";
         for (message, counts) in [
             (of("online", cpu, "cpu"), true),
@@ -97,6 +98,7 @@ mod tests {
         ] {
             assert_eq!(is_cpu(message.as_bytes()), counts, "{message:?}");
         }
+
         assert!(!is_cpu(&[0xff; 64]));
     }
 

@@ -53,15 +53,12 @@ impl Placement {
 /// What to measure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Options {
-    /// Every server.
     pub shape: Shape,
-    /// How requests come.
     pub arrivals: Arrivals,
     /// The share of the batch work that scales with the clock (0.6).
     pub batch_share: f64,
     /// Where VMs are.
     pub placements: Vec<Placement>,
-    /// Who is compared.
     pub contenders: Vec<Contender>,
     /// How the budget is split, for contenders with agents.
     pub shares: Vec<Shares>,
@@ -179,7 +176,6 @@ pub struct Row {
     pub pstate_changes_per_core_min: f64,
     /// Seconds in which some server's own hardware limit was on beside its agent.
     pub server_limit_s: f64,
-    /// How many seeds.
     pub seeds: usize,
 }
 
@@ -212,7 +208,9 @@ pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
         batch_s: 60.0 * within("minutes", options.minutes, 0.01, 10_000.0)?,
         budget: watts("budget_w", options.budget_w, idle_w, full_w)?,
     };
+
     let mut jobs = Vec::new();
+
     for seed in options.seeds.iter().copied() {
         for placement in options.placements.iter().copied() {
             let mut all = asked(options, placement);
@@ -222,9 +220,11 @@ pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
                     all.push(judge);
                 }
             }
+
             jobs.extend(all.into_iter().map(|asked| Job { plan, asked, seed }));
         }
     }
+
     Ok(jobs)
 }
 
@@ -350,10 +350,12 @@ fn row(asked: Asked, seeds: &[u64], runs: &[Run]) -> Row {
         let oracle = find(judge(Contender::Oracle), *seed)?;
         Some(find(asked, *seed)?.judge(0, none, oracle))
     });
+
     let seeds: Vec<Judged> = seeds.collect();
     let over = |f: fn(&Judged) -> f64| Spread::of(seeds.iter().map(f));
     let (p95, runtime) = (over(|j| j.p95_norm), over(|j| j.batch_norm));
     let (longest, share) = (over(|j| j.over_s_max), over(|j| j.over_fraction));
+
     Row {
         placement: asked.placement.name(),
         policy: asked.contender.name(),

@@ -73,11 +73,8 @@ impl Shape {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{key} = {value}: {allowed}")]
 pub struct OptionError {
-    /// Which option.
     pub key: &'static str,
-    /// As asked.
     pub value: String,
-    /// What is allowed.
     pub allowed: String,
 }
 

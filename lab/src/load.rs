@@ -91,6 +91,7 @@ impl Work {
                 VmClass::UserFacing => ("web", self.queue(index, n)),
                 VmClass::NonUserFacing => ("batch", self.batch(kind.cores)),
             };
+
             VmLoad {
                 id: VmId::new(&format!("{name}{n}")).expect("letters and a number"),
                 class: kind.class,
@@ -100,6 +101,7 @@ impl Work {
                 load,
             }
         });
+
         ServerSpec {
             id: ServerId::new(&format!("s{:02}", index + 1)).expect("a letter and digits"),
             model,

@@ -30,9 +30,7 @@ pub struct Options {
     pub cores: u16,
     /// The share of cores that is asked for on average.
     pub load: f64,
-    /// How long.
     pub days: u16,
-    /// Who predicts.
     pub arms: Vec<Arm>,
     /// Weights of the chassis score against the server score; the arm `none` has none.
     pub alphas: Vec<f64>,
@@ -40,7 +38,6 @@ pub struct Options {
     pub packing_weight: u32,
     /// The power rule's weight.
     pub power_weight: u32,
-    /// One run each.
     pub seeds: Vec<u64>,
 }
 
@@ -83,6 +80,7 @@ impl Options {
             let both = format!("{}, {}", self.packing_weight, self.power_weight);
             return bad("packing_weight, power_weight", both, "0 to 1000, 1 to 1000");
         }
+
         Ok(Site { chassis, servers, cores, load, days, model: self.shape.model()? })
     }
 
@@ -187,7 +185,6 @@ pub struct Case {
     pub name: String,
     /// Who predicts, or who comes nearest to it.
     pub arm: Arm,
-    /// The scheduler.
     pub setup: Setup,
     /// The share of cores that is asked for.
     pub load: f64,
@@ -259,7 +256,6 @@ impl Job {
 /// One arm with one weight; medians over the seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Who predicted.
     pub arm: Arm,
     /// The weight of the chassis score; `None` without the power rule.
     pub alpha: Option<f64>,
@@ -287,7 +283,6 @@ pub struct Row {
     pub chassis_score_std_range: (f64, f64),
     /// The same of the servers'.
     pub server_score_std_range: (f64, f64),
-    /// How many seeds.
     pub seeds: usize,
 }
 
@@ -300,6 +295,7 @@ pub fn rows(options: &Options, cases: &[Case], done: &[Done]) -> Vec<Row> {
         let failures =
             |reason| over(&|m: &Month| m.failures.get(&reason).copied().unwrap_or(0) as f64).median;
         let (chassis, server) = (over(&|m| m.chassis_score_std), over(&|m| m.server_score_std));
+
         Row {
             arm: case.arm,
             alpha: (case.arm != Arm::None).then(|| case.setup.alpha.get()),
@@ -318,6 +314,7 @@ pub fn rows(options: &Options, cases: &[Case], done: &[Done]) -> Vec<Row> {
             seeds,
         }
     };
+
     cases.iter().zip(done.chunks(seeds.max(1))).map(row).collect()
 }
 
@@ -349,6 +346,7 @@ mod tests {
         assert!(model.server_score_std < none.server_score_std, "{model:?} {none:?}");
         assert!(model.capping_events_per_week <= none.capping_events_per_week);
         assert!(model.budget_1pct_w < none.budget_1pct_w, "{model:?} {none:?}");
+
         // The same again gives the same, and in any order.
         assert_eq!(jobs[3].run(), done[3]);
     }
@@ -364,15 +362,18 @@ mod tests {
         assert_eq!((named[6], named.len()), (("4:1", (4, 1)), 10));
         let told = options.knowledge();
         let of = |name: &str| told.iter().find(|case| case.name == name).unwrap().setup.told;
+
         for arm in [Arm::Model, Arm::Oracle] {
             assert_eq!(of(arm.name()), arm.told());
         }
         assert_eq!(of("model's class, no P95 (criticality-only)"), Arm::CriticalityOnly.told());
+
         // Twice as much is asked for as there is.
         let full = [Case { load: 2.0, ..options.fuller()[1].clone() }];
         let over = jobs(&options, &full, 1e9).unwrap();
         let done: Vec<_> = over.iter().map(Job::run).collect();
         assert!(rows(&options, &full, &done)[0].failure_rate > 0.1);
+
         // Seeds that are measured are no others.
         let unseen = jobs(&options, &weights[..1], 1e9).unwrap();
         let seen = jobs(&options, &options.figure7().unwrap(), 1e9).unwrap();

@@ -16,9 +16,7 @@ use ballast_sim::world::{Checks, Setup, Violation, World};
 /// What to measure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Options {
-    /// The server.
     pub shape: Shape,
-    /// How requests come.
     pub arrivals: Arrivals,
     /// The share of the batch work that scales with the clock (0.6).
     pub batch_share: f64,
@@ -26,7 +24,6 @@ pub struct Options {
     pub service_ms: f64,
     /// The caps, in watts.
     pub caps_w: Vec<f64>,
-    /// Who is compared.
     pub contenders: Vec<Contender>,
     /// One run of everything for each.
     pub seeds: Vec<u64>,
@@ -141,7 +138,6 @@ pub struct Row {
     pub pstate_changes_per_core_min: f64,
     /// Seconds in which the server's own hardware limit was on beside the agent.
     pub server_limit_s: f64,
-    /// How many seeds.
     pub seeds: usize,
 }
 
@@ -152,7 +148,6 @@ pub struct Trace {
     pub policy: &'static str,
     /// The cap, in watts; `null` where there is none.
     pub cap_w: Option<f64>,
-    /// The seed.
     pub seed: u64,
     /// Every 100 ms.
     pub points: Vec<Point>,
@@ -364,16 +359,20 @@ pub(super) fn row(asked: Asked<'_>, runs: &[&Run]) -> Row {
         let mut all = runs.iter();
         all.find(|r| (r.contender, r.cap, r.seed) == (contender, cap, seed)).map(|r| &r.measured)
     };
+
     let seeds = asked.seeds.iter().filter_map(|seed| {
         let own = find(asked.contender, *seed)?;
         let (none, oracle) = (find(Contender::None, *seed)?, find(Contender::Oracle, *seed)?);
         let limit = if asked.contender == Contender::None { asked.n } else { 0 };
+
         Some(own.judge(limit, none, oracle))
     });
+
     let seeds: Vec<Judged> = seeds.collect();
     let over = |f: fn(&Judged) -> f64| Spread::of(seeds.iter().map(f));
     let (p95, runtime) = (over(|j| j.p95_norm), over(|j| j.batch_norm));
     let (longest, share) = (over(|j| j.over_s_max), over(|j| j.over_fraction));
+
     Row {
         cap_w: asked.cap_w,
         policy: asked.contender.name(),

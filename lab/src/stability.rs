@@ -59,7 +59,6 @@ pub struct Row {
     pub over_cap_s_max: f64,
     /// Run time of the batch VM against the one without a cap.
     pub batch_runtime_norm: f64,
-    /// How many seeds.
     pub seeds: usize,
 }
 
@@ -163,5 +162,6 @@ pub fn rows(options: &Options, runs: &[Run]) -> Vec<Row> {
             });
         }
     }
+
     rows
 }

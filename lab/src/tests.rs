@@ -164,22 +164,27 @@ fn a_chassis_keeps_its_budget_and_is_judged_by_placement() {
         minutes: 0.15,
         ..chassis::Options::default()
     };
+
     let jobs = chassis::jobs(&options).unwrap();
     let runs: Vec<_> = jobs.iter().map(|j| j.run().unwrap()).collect();
     let rows = chassis::rows(&options, &runs);
     let [none, full, stepwise] = &rows[..] else { panic!("{rows:?}") };
+
     // Calm for 20 s, and then above the budget to the end.
     let full_load = 9.0 / 29.0;
     assert!((none.over_budget_fraction - full_load).abs() < 0.01, "{none:?}");
     assert!((8.8..=9.01).contains(&none.over_budget_s_max), "{none:?}");
     assert!((none.batch_runtime_norm, none.max_power_w > 2700.0) == (1.0, true), "{none:?}");
+
     // A rise of 800 W at once takes everybody a moment.
     assert_eq!((full.shares, stepwise.shares), (None, Some("even")));
+
     for row in [full, stepwise] {
         // Full-server capping comes near ever slower from above.
         assert!((0.1..5.0).contains(&row.over_budget_s_max), "{row:?}");
         assert!(row.mean_power_w < none.mean_power_w && row.batch_runtime_norm > 1.05, "{row:?}");
     }
+
     assert!(full.user_facing_p95_norm > 1.02 && full.user_facing_throttled_core_s > 0.0);
     assert_eq!((stepwise.user_facing_p95_norm, stepwise.server_limit_s), (1.0, 0.0));
     assert!(stepwise.over_budget_s_max < 3.0, "{stepwise:?}");
@@ -194,6 +199,7 @@ fn thunderbolt_cuts_at_its_thresholds_and_gives_back_in_steps() {
     let cap = job.cap().unwrap();
     let mut baseline = Baseline::Thunderbolt(Box::new(Thunderbolt::new(cap, &plant, 1)));
     let mut draws = Vec::new();
+
     for second in 1..=30 {
         let now = Instant::from_millis(1000 * second);
         plant.advance(now);
@@ -201,8 +207,10 @@ fn thunderbolt_cuts_at_its_thresholds_and_gives_back_in_steps() {
         plant.advance(Instant::from_millis(1000 * second + 500));
         draws.push(plant.server_meter(0).watts.as_f64());
     }
+
     // 280 W is far above: all but one in a hundred of the batch VM's 99 W is gone at once.
     assert!((170.0..200.0).contains(&draws[0]), "{draws:?}");
+
     // After a second at the least, and ten at the most, 5 W a second come back.
     let risen = draws.iter().position(|w| *w > draws[0] + 20.0).unwrap();
     assert!((4..=16).contains(&risen), "{draws:?}");
@@ -263,6 +271,7 @@ fn every_margin_and_every_meter_has_a_row() {
         services_ms: vec![5.0],
         service_cap_w: 240.0,
     };
+
     let jobs = tradeoff::jobs(&options).unwrap();
     let runs: Vec<_> = jobs.iter().map(|j| j.run().unwrap()).collect();
     let rows = tradeoff::rows(&options, &runs);
@@ -279,6 +288,7 @@ fn every_margin_and_every_meter_has_a_row() {
         refreshes_s: vec![0.1],
         noises: vec![0.02],
     };
+
     let jobs = stability::jobs(&options).unwrap();
     let runs: Vec<_> = jobs.iter().map(|j| j.run().unwrap()).collect();
     let rows = stability::rows(&options, &runs);

@@ -112,7 +112,6 @@ impl fmt::Display for TracePolicy {
 pub struct Options {
     /// Budgets, in percent of the uncapped peak.
     pub budgets_percent: Vec<f64>,
-    /// Who is compared.
     pub policies: Vec<TracePolicy>,
     /// For each, series are dealt anew to the servers; also of all other chance.
     pub seeds: Vec<u64>,
@@ -180,7 +179,6 @@ pub struct Job {
 /// and seed have the same load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The data set.
     pub data: String,
     /// By which the series were dealt to the servers.
     pub seed: u64,
@@ -216,7 +214,6 @@ pub struct Row {
     pub skipped_s: f64,
     /// Seconds that were played.
     pub played_s: f64,
-    /// The budget.
     pub budget_w: f64,
     /// The highest mean over 100 ms without a budget.
     pub peak_w: f64,
@@ -224,7 +221,6 @@ pub struct Row {
     pub idle_w: f64,
     /// The highest mean over 100 ms.
     pub max_power_w: f64,
-    /// The mean draw.
     pub mean_power_w: f64,
 }
 
@@ -240,6 +236,7 @@ pub fn cases(options: &Options, traces: &[(String, Trace)]) -> Result<Vec<Case>,
             Some(hours) => 3600.0 * hours,
             None => length_s.map_or(0.0, |length_s| around_the_busiest(trace, length_s)),
         };
+
         let playback = Playback {
             servers: Some(options.servers),
             skip_s,
@@ -247,10 +244,12 @@ pub fn cases(options: &Options, traces: &[(String, Trace)]) -> Result<Vec<Case>,
             scale: 1.0,
             model: options.model,
         };
+
         let loads = Loads::cut(trace, &playback)?;
         let case = |seed: &u64| Case { skip_s, ..Case::new(data, &loads, options, *seed) };
         cases.extend(options.seeds.iter().map(case));
     }
+
     Ok(cases)
 }
 
@@ -366,9 +365,11 @@ impl Job {
                 (begun, before) = (true, harm(plant.truth()));
             }
         })?;
+
         let mut row = self.row(&judge, &watch, stage.plant());
         row.user_facing_throttled_core_s -= before.0;
         row.hardware_s -= before.1;
+
         Ok(row)
     }
 
@@ -381,6 +382,7 @@ impl Job {
         let Case { seed, length, .. } = *self.case;
         let budget = self.budget();
         let spec = PlantSpec { budget, ..self.case.plant.clone() };
+
         if let Some(control) = self.policy.control() {
             let mut setup = control.setup(spec, seed, length);
             setup.checks = Checks::NONE;
@@ -399,6 +401,7 @@ impl Job {
             plant.set_oracle(Watts::from_f64(share * budget.as_f64()));
             Baseline::Nobody
         };
+
         Stage::Plant(Box::new(plant), baseline)
     }
 
@@ -600,6 +603,7 @@ mod tests {
             let mine = |row: &&Row| row.policy == policy && row.budget_percent == percent;
             all.iter().find(mine).unwrap()
         };
+
         let fits = find(TracePolicy::None, 102.0);
         assert_eq!((fits.over_budget_share, fits.trip_fraction_max), (0.0, 0.0));
         assert_eq!((fits.budget_used_ratio, fits.batch_work_ratio), (None, Some(1.0)));
@@ -616,6 +620,7 @@ mod tests {
         let full = find(TracePolicy::FullServer, 85.0);
         assert!(full.hardware_s > 10.0 && full.over_budget_share < 0.2, "{full:?}");
         assert!(full.user_facing_throttled_core_s > 0.0);
+
         for policy in [TracePolicy::Paper, TracePolicy::Stepwise, TracePolicy::Predictive] {
             let row = find(policy, 85.0);
             assert!(row.trip_fraction_max < 1.0, "{row:?}");
@@ -623,6 +628,7 @@ mod tests {
             assert!(row.budget_used_ratio.unwrap() < 1.02, "{row:?}");
             assert!(row.pstate_changes_per_core_min > 0.0, "{row:?}");
         }
+
         assert_eq!(find(TracePolicy::Paper, 85.0).shares, Some("even"));
         assert_eq!(find(TracePolicy::Stepwise, 85.0).shares, Some("critical-first"));
     }

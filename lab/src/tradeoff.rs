@@ -63,7 +63,6 @@ pub struct Row {
     /// What the policy is under.
     #[serde(flatten)]
     pub case: Case,
-    /// `stepwise` or `predictive`.
     pub policy: &'static str,
     /// The margin: of `stepwise` as a share of the cap, of `predictive` as the share of time that it may be
     /// above the cap.
@@ -78,7 +77,6 @@ pub struct Row {
     pub batch_runtime_norm: f64,
     /// P95 latency of the user-facing VM against the one without a cap.
     pub user_facing_p95_norm: f64,
-    /// How many seeds.
     pub seeds: usize,
 }
 
@@ -121,14 +119,17 @@ pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
             Some((_, share)) => server.above_share = share,
             None => (),
         }
+
         server.contenders = setting.iter().map(|(contender, _)| *contender).collect();
         let mut jobs = server::jobs(&server)?;
         jobs.retain(|job| match setting {
             Some((contender, _)) => job.contender() == contender,
             None => true,
         });
+
         Ok(jobs.into_iter().map(|job| Job { case, setting, job }).collect::<Vec<_>>())
     };
+
     let mut jobs = Vec::new();
     for case in options.cases() {
         jobs.extend(of(case, None)?);
@@ -136,6 +137,7 @@ pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
             jobs.extend(of(case, Some(setting))?);
         }
     }
+
     Ok(jobs)
 }
 
@@ -169,6 +171,7 @@ pub fn rows(options: &Options, runs: &[Run]) -> Vec<Row> {
                 server::Asked { n: 0, cap_w: case.cap_w, contender: setting.0, seeds },
                 &runs,
             );
+
             rows.push(Row {
                 case,
                 policy: setting.0.name(),
@@ -182,6 +185,7 @@ pub fn rows(options: &Options, runs: &[Run]) -> Vec<Row> {
             });
         }
     }
+
     rows
 }
 
@@ -208,10 +212,12 @@ pub fn excess_at(
     curve.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let x = over_cap_fraction;
     let longest = curve.last()?.0;
+
     if !(COMPARABLE_FRACTION..=longest).contains(&x) {
         return None;
     }
     let mut least = f64::INFINITY;
+
     // What is left falls strictly, and no two have the same time above the cap.
     curve.retain(|(_, y)| {
         *y < least && {
@@ -219,9 +225,12 @@ pub fn excess_at(
             true
         }
     });
+
     let (before, after) = curve.split_at(curve.partition_point(|(at, _)| *at <= x));
     let (x0, y0) = *before.last()?;
+
     // Behind the envelope's end more time above the cap gains nothing.
     let Some((x1, y1)) = after.first() else { return Some(y0) };
+
     Some(y0 + (x - x0) / (x1 - x0) * (y1 - y0))
 }

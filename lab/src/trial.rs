@@ -58,7 +58,6 @@ pub(super) struct Measured {
     pub(super) p95_ms: f64,
     /// Mean run time of the batch VMs, in seconds; it counts from the end of the calm.
     pub(super) batch_s: f64,
-    /// The draw.
     pub(super) watch: Watch,
     /// Core-seconds.
     pub(super) user_facing_throttled: f64,

@@ -106,6 +106,7 @@ fn main() {
             let _ = black_box(scheduler.choose(NOW, &vm(next + n)));
         });
         line(&format!("all rules, {hosts} servers: choose"), took);
+
         if hosts == 720 {
             let took = time(DECISIONS, |n| {
                 let _ = black_box(scheduler.score(NOW, &vm(next + n), 10));
@@ -113,6 +114,7 @@ fn main() {
             line("all rules, 720 servers: ten best with reasons", took);
         }
     }
+
     for hosts in [500, 2000, 8000, 32_000] {
         let best_fit = |c: &Cluster| Ranking::new(vec![Tier::one(BestFit::new(c))]);
         let (mut scheduler, next) = filled(hosts, best_fit);
@@ -126,11 +128,13 @@ fn main() {
                 let _ = black_box(scheduler.remove(NOW, request.id));
             }
         });
+
         line(&format!("best fit, {hosts} hosts: place and remove"), took);
         let took = time(DECISIONS / 10, |n| {
             black_box(scan(scheduler.cluster(), &vm(next + n)));
         });
         line(&format!("a full scan, {hosts} hosts"), took);
+
         for n in 0..2000 {
             let request = vm(next + n);
             assert_eq!(scheduler.choose(NOW, &request).ok(), scan(scheduler.cluster(), &request));

@@ -86,6 +86,7 @@ impl Admission for Reserve {
         let kept =
             Totals { milli_cores: self.of(whole.milli_cores), memory_kb: self.of(whole.memory_kb) };
         let holds = |free: u64, asked: u64, kept| free.saturating_sub(asked) >= kept;
+
         if !holds(open.milli_cores, asked.milli_cores, kept.milli_cores) {
             let cores = |milli: u64| milli as f64 / 1e3;
             let [asked, open, kept] =

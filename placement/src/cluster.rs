@@ -86,13 +86,16 @@ impl Cluster {
             free: host.capacity,
             vms: 0,
         };
+
         let mut sizes: Vec<Resources> = Vec::new();
         for host in hosts {
             if !sizes.contains(&host.capacity) {
                 sizes.push(host.capacity);
             }
         }
+
         let capacity = hosts.iter().fold(Totals::default(), |sum, host| sum + host.capacity);
+
         Self {
             slots: hosts.iter().map(slot).collect(),
             residents: HashMap::new(),

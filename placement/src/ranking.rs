@@ -136,16 +136,19 @@ impl Ranking {
                 groups.entry(*stands).or_default().push(place);
             }
             let mut next = 0;
+
             for places in groups.into_values() {
                 let these: Vec<HostId> = places.iter().map(|place| hosts[*place]).collect();
                 let mut keyed: Vec<_> = tier.values(ask, &these).into_iter().zip(places).collect();
                 keyed.sort_unstable();
+
                 for alike in keyed.chunk_by(|a, b| a.0 == b.0) {
                     alike.iter().for_each(|(_, place)| standing[*place] = next);
                     next += 1;
                 }
             }
         }
+
         standing
     }
 
@@ -166,6 +169,7 @@ fn order(tiers: &[Tier], ask: &Ask<'_>, hosts: &mut [HostId], top: usize) {
         hosts.sort_unstable();
         return;
     };
+
     if hosts.len() < 2 || top == 0 {
         return;
     }
@@ -173,6 +177,7 @@ fn order(tiers: &[Tier], ask: &Ask<'_>, hosts: &mut [HostId], top: usize) {
         tier.values(ask, hosts).into_iter().zip(hosts.iter().copied()).collect();
     // Only the best `top` are sorted, and what ties with the last of them.
     let mut end = keyed.len();
+
     if top < end {
         let worst = keyed.select_nth_unstable(top - 1).1.0;
         end = top;
@@ -183,15 +188,18 @@ fn order(tiers: &[Tier], ask: &Ask<'_>, hosts: &mut [HostId], top: usize) {
             }
         }
     }
+
     let (best, rest) = keyed.split_at_mut(end);
     best.sort_unstable();
     let mut done = 0;
+
     for group in best.chunk_by(|a, b| a.0 == b.0) {
         let ties = &mut hosts[done..done + group.len()];
         ties.iter_mut().zip(group).for_each(|(host, (_, tied))| *host = *tied);
         order(later, ask, ties, top.saturating_sub(done));
         done += group.len();
     }
+
     hosts[done..].iter_mut().zip(rest).for_each(|(host, (_, other))| *host = *other);
 }
 
@@ -262,11 +270,13 @@ mod tests {
         let ask = Ask { now: Instant::ZERO, vm: &vm, cluster: &cluster };
         let one: fn(u32) -> i64 = |id| i64::from(id * 7 % 5);
         let two: fn(u32) -> i64 = |id| i64::from(id * 11 % 3);
+
         for tiers in [vec![one], vec![one, two]] {
             let key = |id: &u32| {
                 let scores: Vec<i64> = tiers.iter().map(|score| -score(*id)).collect();
                 (scores, *id)
             };
+
             let mut expected: Vec<u32> = (0..40).collect();
             expected.sort_by_key(key);
             let ranking =

@@ -148,14 +148,17 @@ impl Scheduler {
         let ask = Ask { now, vm, cluster: &self.cluster };
         let mut hosts: Vec<HostId> = self.cluster.ids().collect();
         let mut refused = Vec::new();
+
         for fit in &self.fits {
             let before = hosts.len();
             fit.retain(&ask, &mut hosts);
             refused.push((fit.name(), before - hosts.len()));
         }
+
         self.ranking.order(&ask, &mut hosts, top);
         let best = hosts.iter().take(top);
         let scored = best.map(|host| Scored { host: *host, verdicts: self.verdicts(&ask, *host) });
+
         Ok(Scores { hosts: scored.collect(), fitting: hosts.len(), refused })
     }
 

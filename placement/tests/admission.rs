@@ -31,20 +31,24 @@ fn a_reserve_is_kept_from_new_deployments_and_given_to_those_that_run() {
     let new = |s: &Scheduler, vms: &[VmRequest]| {
         s.admit(NOW, &Wanted::Deployment(vms)).map_err(|refused| refused.to_string())
     };
+
     // 15 of 20 cores and 60 of 80 GB may go: together, not each.
     assert_eq!(new(&scheduler, &[vm(1, 10, 30.0), vm(2, 5, 30.0)]), Ok(()));
     assert_eq!(
         new(&scheduler, &[vm(1, 10, 1.0), vm(2, 6, 1.0)]),
         Err("reserve: 16 cores asked, 20 free, of which 5 are kept".to_owned())
     );
+
     assert_eq!(
         new(&scheduler, &[vm(1, 1, 40.0), vm(2, 1, 20.5)]),
         Err("reserve: 60.5 GB asked, 80 free, of which 20 are kept".to_owned())
     );
+
     scheduler.place(NOW, &vm(1, 8, 8.0)).unwrap();
     assert!(
         new(&scheduler, &[vm(2, 7, 1.0)]).is_ok() && new(&scheduler, &[vm(2, 8, 1.0)]).is_err()
     );
+
     // What is cordoned is not free.
     scheduler.set_state(HostId(1), HostState::Cordoned).unwrap();
     assert!(new(&scheduler, &[vm(2, 1, 1.0)]).is_err());
@@ -123,6 +127,7 @@ fn a_new_policy_goes_on_with_the_vms_that_are_there() {
     let best_fit = Policy { best_fit: 1, ..first_fit };
     let (fits, ranking) = best_fit.rules(scheduler.cluster());
     scheduler.set_policy(NOW, fits, ranking);
+
     // The fuller host now; the constraint knows who of the deployment is where; and the admission has counted on.
     assert_eq!(scheduler.choose(NOW, &vm(3, 1, 1.0)), Ok(HostId(1)));
     assert_eq!(scheduler.choose(NOW, &spread(3)), Ok(HostId(1)));

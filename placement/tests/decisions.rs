@@ -80,6 +80,7 @@ fn best_fit_looks_at_the_larger_free_share_and_then_at_the_id() {
     let put = |s: &mut Scheduler, id, cores, memory, host| {
         s.put(NOW, &VmRequest::new(VmKey(id), gb(cores, memory)), HostId(host)).unwrap();
     };
+
     // Full by cores, but its memory is free; then less of both; then the same again.
     put(&mut scheduler, 1, 38, 1.0, 0);
     put(&mut scheduler, 2, 30, 100.0, 2);
@@ -91,6 +92,7 @@ fn best_fit_looks_at_the_larger_free_share_and_then_at_the_id() {
         scores.hosts[0].verdicts[0].reason,
         "leaves 20.0 % of its cores, 35.0 % of its memory"
     );
+
     assert_eq!((scores.hosts.len(), scores.fitting), (2, 4));
 }
 
@@ -105,13 +107,16 @@ fn the_power_rule_is_the_papers() {
         (vm(3, 30, VmClass::NonUserFacing, 0.8), 1), // g_NUF = 24
         (vm(4, 8, VmClass::UserFacing, 0.25), 3), // g_UF = 2
     ];
+
     for (vm, host) in &placed {
         power.handle_event(NOW, &cluster, &Event::Placed { vm, host: HostId(*host) });
     }
     let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-8, "{a} is not {b}");
+
     // Chassis 0: 1 − 38/80; chassis 1: 1 − 2/80.
     close(power.chassis_score(HostId(0)), 0.525);
     close(power.chassis_score(HostId(3)), 0.975);
+
     // Servers: ½(1 + (4 − 10)/40), ½(1 + 24/40), ½, ½(1 − 2/40).
     close(power.server_score(HostId(0)), 0.425);
     close(power.server_score(HostId(1)), 0.8);
@@ -121,13 +126,16 @@ fn the_power_rule_is_the_papers() {
         let request = vm(9, 1, class, 1.0);
         let ask = Ask { now: NOW, vm: &request, cluster: &cluster };
         let ids = cluster.ids().map(|host| (power.score(&ask, host), host.0));
+
         ids.max().unwrap().1
     };
+
     // User-facing: .8 × .975 + .2 × .5 beats .2 × .475; another one: .2 × .525.
     assert_eq!(best(VmClass::UserFacing), 2);
     assert_eq!(best(VmClass::NonUserFacing), 3);
     let request = vm(9, 1, VmClass::UserFacing, 1.0);
     let ask = Ask { now: NOW, vm: &request, cluster: &cluster };
+
     // In 10⁻⁹ × 1000 × 2.
     assert_eq!(power.score(&ask, HostId(0)), 2 * (800 * 525_000_000 + 200 * 425_000_000));
     assert!(power.explain(&ask, HostId(0)).contains("chassis score 0.525"));
@@ -145,6 +153,7 @@ fn cordon_drain_and_anti_affinity_refuse_with_their_reasons() {
         spread: true,
         ..VmRequest::new(VmKey(id), gb(1, 1.0))
     };
+
     scheduler.set_state(HostId(0), HostState::Cordoned).unwrap();
     scheduler.set_state(HostId(1), HostState::Draining).unwrap();
     assert_eq!(scheduler.place(NOW, &spread(1)), Ok(HostId(2)));
@@ -155,6 +164,7 @@ fn cordon_drain_and_anti_affinity_refuse_with_their_reasons() {
     let why = |host| scheduler.refusals(NOW, &spread(3), HostId(host)).unwrap();
     assert_eq!(why(1), [("open", "draining".to_owned())]);
     assert_eq!(why(2), [("anti-affinity", "1 of its deployment are here".to_owned())]);
+
     // Another deployment may go there; and a VM that has moved frees its host.
     assert_eq!(scheduler.place(NOW, &VmRequest::new(VmKey(4), gb(1, 1.0))), Ok(HostId(2)));
     scheduler.set_state(HostId(0), HostState::Open).unwrap();
@@ -195,11 +205,13 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
             "VM 1 asks for 50 cores, 8 GB: the largest host has 40 cores, 160 GB",
         ),
     ];
+
     for (result, text) in texts {
         assert_eq!(result.unwrap_err().to_string(), text);
     }
     assert_eq!(scheduler.cluster().residents(), 1);
     assert_eq!(scheduler.cluster().free(HostId(0)), gb(10, 152.0));
+
     // A move to where it is changes nothing either.
     scheduler.migrate(NOW, VmKey(1), HostId(0)).unwrap();
     assert_eq!(scheduler.cluster().vms(HostId(0)), 1);

@@ -43,6 +43,7 @@ fn hosts_join_and_leave_and_vms_stay_where_they_are() {
     let mut inventory = inventory(&[("s2", "c1", 8), ("s4", "c2", 8)]);
     inventory.put(NOW, &vm("a", 4), "s4").unwrap();
     inventory.put(NOW, &vm("b", 2), "s2").unwrap();
+
     // Every number of a host changes by this; no VM moves.
     inventory.set_host(NOW, "s1", &host("c0", 8)).unwrap();
     inventory.set_host(NOW, "s3", &host("c1", 8)).unwrap();
@@ -94,6 +95,7 @@ fn an_error_names_who_where_and_what_is_allowed() {
         "VM \"a\" is already placed, on host \"s1\"",
         i.place(NOW, &[vm("b", 1), vm("a", 1)]).unwrap_err(),
     );
+
     told("VM \"a\" is already placed, on host \"s1\"", i.put(NOW, &vm("a", 6), "s1").unwrap_err());
     told("VM \"b\" is listed twice", i.place(NOW, &[vm("b", 1), vm("b", 1)]).unwrap_err());
     told("host \"s9\" is not known", i.put(NOW, &vm("b", 1), "s9").unwrap_err());
@@ -105,30 +107,37 @@ fn an_error_names_who_where_and_what_is_allowed() {
         "VM \"b\" asks for no cores: more than 0 is needed",
         i.place(NOW, &[vm("b", 0)]).unwrap_err(),
     );
+
     told(
         "VM \"b\" asks for 9 cores, 1 GB: the largest host has 8 cores, 16 GB",
         i.place(NOW, &[vm("c", 1), vm("b", 9)]).unwrap_err(),
     );
+
     told(
         "VM \"b\" asks for 3 cores, 1 GB: host \"s1\" has 2 cores, 15 GB left",
         i.put(NOW, &vm("b", 3), "s1").unwrap_err(),
     );
+
     told(
         "VM \"d\": no host fits: capacity refuses 2",
         i.place(NOW, &[vm("c", 4), vm("d", 4)]).unwrap_err(),
     );
+
     told(
         "\"a\\nb\" is not a valid name of a host: 1 to 320 bytes without control characters",
         i.set_host(NOW, "a\nb", &host("c1", 1)).unwrap_err(),
     );
+
     told(
         "host \"s3\" has no cores: more than 0 is needed",
         i.set_host(NOW, "s3", &host("c", 0)).unwrap_err(),
     );
+
     let demanding = |mean, variance| {
         let spec = VmSpec { demand: Some(Demand { mean, variance }), ..vm("", 1).spec };
         Vm { name: "b".into(), spec }
     };
+
     for (vm, says) in [
         (demanding(f64::NAN, 0.0), "VM \"b\": demand.mean = NaN: a number from 0 to 1e9 is needed"),
         (demanding(1.0, -1.0), "VM \"b\": demand.variance = -1: a number from 0 to 1e9 is needed"),
@@ -136,6 +145,7 @@ fn an_error_names_who_where_and_what_is_allowed() {
         told(says, i.place(NOW, std::slice::from_ref(&vm)).unwrap_err());
         told(says, i.score(NOW, "b", &vm.spec, 1).unwrap_err());
     }
+
     let twice = Snapshot { hosts: vec![before.hosts[0].clone(); 2], vms: vec![] };
     told("host \"s1\" is listed twice", i.replace(NOW, &twice).unwrap_err());
     let twice = Snapshot { vms: vec![before.vms[0].clone(); 2], ..before.clone() };
@@ -248,11 +258,13 @@ proptest! {
             }
             let snapshot = inventory.snapshot();
             let mut again = Inventory::new(Policy::PAPER);
+
             // The order of a list means nothing.
             let turned = Snapshot {
                 hosts: snapshot.hosts.iter().rev().cloned().collect(),
                 vms: snapshot.vms.iter().rev().cloned().collect(),
             };
+
             again.replace(NOW, &turned).unwrap();
             prop_assert_eq!(&again.snapshot(), &snapshot);
             prop_assert_eq!(again.balance(), inventory.balance());
@@ -260,24 +272,31 @@ proptest! {
             prop_assert!(again.chassis().eq(inventory.chassis()));
             prop_assert_eq!(again.cluster().open(), inventory.cluster().open());
             prop_assert_eq!(again.cluster().allocated(), inventory.cluster().allocated());
+
             for probe in &probes {
                 let scores = inventory.score(NOW, "probe", &probe.spec, 4);
                 prop_assert_eq!(format!("{:?}", again.score(NOW, "probe", &probe.spec, 4)), format!("{scores:?}"));
+
                 // Where it would go is where it goes.
                 let probe = named(99, probe);
+
                 if let (Ok(scores), Ok(hosts)) = (scores, again.place(NOW, std::slice::from_ref(&probe))) {
                     prop_assert_eq!(inventory.host_name(scores.hosts[0].host), &hosts[0]);
                     again.remove(NOW, "vm-99").unwrap();
                 }
             }
+
             prop_assert_eq!(again.balance(), inventory.balance());
         }
+
         let all: Vec<String> = inventory.vms().map(|vm| vm.name.to_owned()).collect();
+
         for name in all {
             inventory.remove(NOW, &name).unwrap();
         }
         prop_assert_eq!(inventory.balance(), (0.0, 0.0));
         prop_assert_eq!(inventory.cluster().allocated().milli_cores, 0);
+
         for host in inventory.hosts() {
             prop_assert_eq!(host.free, host.capacity);
         }

@@ -90,6 +90,7 @@ fn take(scheduler: &mut Scheduler, vms: &mut Vec<VmKey>, id: u64, step: &Step) {
                 p95: utilisation(p95),
                 ..VmRequest::new(VmKey(id), size(cores, kb))
             };
+
             if scheduler.place(NOW, &vm).is_ok() {
                 vms.push(vm.id);
             }
@@ -100,6 +101,7 @@ fn take(scheduler: &mut Scheduler, vms: &mut Vec<VmKey>, id: u64, step: &Step) {
                 vms.retain(|other| *other != vm);
             }
         }
+
         // A move or a change may find no room: nothing has changed then.
         Step::Migrate(n, to) => {
             if let Some(vm) = known(n) {
@@ -168,15 +170,18 @@ proptest! {
             (1, Box::new(BestFit::new(&cluster))),
             (1, Box::new(Power::new(&cluster, Alpha::PAPER))),
         ];
+
         let ranking = Ranking::new(vec![Tier::weighted(rules)]);
         let mut scheduler = Scheduler::new(cluster, fits(), ranking, NOW);
         let mut vms = Vec::new();
         let probe = VmRequest::new(VmKey(u64::MAX), size(500, 0));
+
         for (id, step) in steps.iter().enumerate() {
             take(&mut scheduler, &mut vms, id as u64, step);
             let cluster = scheduler.cluster();
             prop_assert_eq!(cluster.residents(), vms.len());
             let (mut allocated, mut used, mut open) = (0, 0, 0);
+
             for host in cluster.ids() {
                 let here = cluster.residents_of(host);
                 let taken = here.iter().try_fold(Resources::ZERO, |sum, r| sum.checked_add(r.vm.resources));
@@ -184,21 +189,26 @@ proptest! {
                 prop_assert_eq!(cluster.vms(host) as usize, here.len());
                 allocated += u64::from(taken.unwrap().cores.milli());
                 used += u32::from(!here.is_empty());
+
                 if cluster.state(host) == HostState::Open {
                     open += u64::from(cluster.free(host).cores.milli());
                 }
             }
+
             prop_assert_eq!(cluster.allocated().milli_cores, allocated);
             prop_assert_eq!(cluster.open().milli_cores, open);
             prop_assert_eq!(cluster.used_hosts(), used);
+
             // What the rule kept by events is what a fresh one sums up.
             let ask = Ask { now: NOW, vm: &probe, cluster };
             let kept = scheduler.ranking().tiers()[0].rules().nth(1).unwrap().1;
             let fresh = fresh(cluster);
+
             for host in cluster.ids() {
                 prop_assert_eq!(kept.score(&ask, host), fresh.score(&ask, host));
             }
         }
+
         for vm in vms {
             scheduler.remove(NOW, vm).unwrap();
         }
@@ -217,6 +227,7 @@ proptest! {
             VmRequest::new(VmKey(id as u64), size(c * 500, m * 500_000))
         };
         let requests: Vec<_> = vms.iter().enumerate().map(request).collect();
+
         match scheduler.place_all(NOW, &requests) {
             Ok(hosts) => {
                 for (vm, host) in requests.iter().zip(hosts) {

@@ -146,12 +146,14 @@ impl Cells {
                 stuck.push(unit);
             }
         }
+
         for unit in &stuck {
             let key = unit.div_euclid(BLOCK);
             if let Ok(index) = self.blocks.binary_search_by_key(&key, |block| block.0) {
                 self.blocks[index].1.clear(unit.rem_euclid(BLOCK) as usize);
             }
         }
+
         stuck.len() as u64
     }
 }

@@ -12,7 +12,6 @@ use crate::policy::{Policy, Treated};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Chassis {
-    /// Servers in it.
     pub servers: u32,
     /// One server's draw by load and frequency.
     pub server: PowerModel,
@@ -49,9 +48,7 @@ impl Default for Chassis {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{key} = {value}: {allowed}")]
 pub struct ChassisError {
-    /// Which number.
     pub key: &'static str,
-    /// Its value.
     pub value: f64,
     /// What it may be.
     pub allowed: &'static str,
@@ -93,6 +90,7 @@ impl Chassis {
                 return refuse(key, value, "0 to 1");
             }
         }
+
         Ok(())
     }
 
@@ -116,8 +114,10 @@ impl Chassis {
             Treated::Internal => self.internal_share,
             Treated::InternalAndNonPremium => self.internal_and_non_premium_share,
         };
+
         let others = dynamic * (1.0 - self.beta) * self.util_non_user_facing * share * shed(floor);
         let user_facing = dynamic * self.beta * self.util_user_facing * shed(floor_user_facing);
+
         match policy {
             Policy::Provisioned => Reductions { first: Watts::ZERO, user_facing: Watts::ZERO },
             Policy::FullServer { .. } => {

@@ -44,11 +44,8 @@ pub enum CurvesError {
     /// A number that cannot be.
     #[error("point {point}: {key} = {value}: {allowed}")]
     Value {
-        /// Which point.
         point: usize,
-        /// Which number.
         key: &'static str,
-        /// Its value.
         value: f64,
         /// What it may be.
         allowed: &'static str,
@@ -72,7 +69,6 @@ pub enum CurvesError {
         lower: usize,
         /// The point with the higher one.
         higher: usize,
-        /// Which setting rises.
         key: &'static str,
         /// The draw at the lower one.
         from_w: f64,
@@ -127,7 +123,6 @@ pub struct Linear {
 /// Curves, and how far to believe them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
-    /// The curves.
     pub model: PowerModel,
     /// How far they lie from the measurements; nothing with four points, which determine them exactly.
     pub residuals: Residuals,
@@ -155,12 +150,15 @@ impl Fit {
             half_idle_w,
             half_full_w: half_idle_w + dynamic * libm::pow(0.5, a),
         };
+
         model.check().map_err(CurvesError::Model)?;
         let draw = |at: &Point| {
             model.static_w(at.frequency)
                 + model.dynamic_w() * at.utilisation * model.scale(at.frequency)
         };
+
         let residuals = Residuals::of(points, draw);
+
         Ok(Self { model, residuals, linear: linear(points).ok_or(few(points))? })
     }
 }
@@ -193,10 +191,12 @@ fn enough(points: &[Point]) -> Result<(), CurvesError> {
             (low.min(value), high.max(value))
         })
     };
+
     let loaded = |f: f64| {
         let (low, high) = range(&|point| point.utilisation, &|point| near(point.frequency, f));
         high - low >= APART
     };
+
     let frequencies = points.iter().map(|point| point.frequency).filter(|&f| loaded(f));
     let (low, high) = frequencies
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), f| (low.min(f), high.max(f)));
@@ -241,9 +241,11 @@ fn exponent(points: &[Point]) -> Result<f64, CurvesError> {
                     + dynamic * p.utilisation * libm::pow(p.frequency, a);
                 (draw - p.watts) * (draw - p.watts)
             };
+
             points.iter().map(off).sum()
         })
     };
+
     let steps = ((EXPONENTS.1 - EXPONENTS.0) / COARSE) as u32;
     let at = |n: u32| EXPONENTS.0 + COARSE * f64::from(n);
     let best = (0..=steps).min_by(|&n, &m| squares(at(n)).total_cmp(&squares(at(m))));
@@ -252,6 +254,7 @@ fn exponent(points: &[Point]) -> Result<f64, CurvesError> {
     let golden = (libm::sqrt(5.0) - 1.0) / 2.0;
     let (mut left, mut right) = (high - golden * (high - low), low + golden * (high - low));
     let (mut of_left, mut of_right) = (squares(left), squares(right));
+
     while high - low > 1e-12 && left < right {
         if of_left <= of_right {
             (high, right, of_right) = (right, left, of_left);
@@ -263,6 +266,7 @@ fn exponent(points: &[Point]) -> Result<f64, CurvesError> {
             of_right = squares(right);
         }
     }
+
     Ok((low + high) / 2.0)
 }
 
@@ -306,12 +310,14 @@ fn least_squares<const N: usize>(
             }
         }
     }
+
     for i in 0..N {
         // The matrix is positive definite where the unknowns are determined: no pivoting is needed.
         if matrix[i][i] < 1e-12 {
             return None;
         }
         let top = matrix[i];
+
         for j in i + 1..N {
             let times = matrix[j][i] / top[i];
             for (cell, above) in matrix[j].iter_mut().zip(top).skip(i) {
@@ -320,11 +326,14 @@ fn least_squares<const N: usize>(
             right[j] -= times * right[i];
         }
     }
+
     let mut solution = [0.0; N];
+
     for i in (0..N).rev() {
         let known: f64 = (i + 1..N).map(|k| matrix[i][k] * solution[k]).sum();
         solution[i] = (right[i] - known) / matrix[i][i];
     }
+
     Some(solution)
 }
 
@@ -395,6 +404,7 @@ mod tests {
             change(&mut points[n]);
             Fit::of(&points).unwrap_err().to_string()
         };
+
         for (said, found) in [
             ("point 3: watts = NaN: above 0 to 1e6", with(2, &|p| p.watts = f64::NAN)),
             ("point 1: watts = -1: above 0 to 1e6", with(0, &|p| p.watts = -1.0)),
@@ -413,12 +423,15 @@ mod tests {
         ] {
             assert!(found.starts_with(said), "{found}");
         }
+
         let few = |points: &[Point]| Fit::of(points).unwrap_err().to_string();
+
         for (points, number) in [(&good[..0], 0), (&good[..10], 10), (&good[10..], 5)] {
             assert!(few(points).starts_with(&format!("{number} points do not determine")));
         }
         let busy: Vec<_> = good.iter().filter(|p| p.utilisation == 1.0).copied().collect();
         assert!(few(&busy).starts_with("3 points do not"));
+
         // Frequency changes nothing.
         let flat: Vec<_> =
             good.iter().map(|p| Point { watts: 100.0 + 100.0 * p.utilisation, ..*p }).collect();

@@ -32,7 +32,6 @@ pub struct PastVm {
 /// A mean and how sure it is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Mean {
-    /// The mean.
     pub mean: f64,
     /// Its standard error, with groups taken as independent.
     pub error: f64,
@@ -171,15 +170,18 @@ mod tests {
             past.take(&vm(2, 3600, UF, Some(0.8), n));
             past.take(&vm(3, 7200, NUF, Some(if n % 2 == 0 { 0.2 } else { 0.4 }), 100 + n));
         }
+
         let found = past.estimate(Some(40.0 * 16.0 * 3600.0));
         let beta = found.beta.unwrap();
         assert!((beta.mean - 0.25).abs() < 1e-12 && beta.vms == 80, "{found:?}");
         assert!((found.alloc.unwrap() - 0.5).abs() < 1e-12);
         let (uf, nuf) = (found.util_user_facing.unwrap(), found.util_non_user_facing.unwrap());
         assert!((uf.mean - 0.8).abs() < 1e-12 && uf.error < 1e-12, "{uf:?}");
+
         // 0.1 of deviation over 40 VMs.
         assert!((nuf.mean - 0.3).abs() < 1e-12, "{nuf:?}");
         assert!((nuf.error - 0.1 / libm::sqrt(39.0)).abs() < 1e-12, "{nuf:?}");
+
         // All of one owner: nothing tells how owners differ.
         let mut one = Past::default();
         (0..40).for_each(|n| one.take(&vm(1, 60, NUF, Some(f64::from(n) / 40.0), 0)));

@@ -13,7 +13,6 @@ pub enum HistogramError {
     Resolution {
         /// Of the one merged into.
         ours: Watts,
-        /// Of the other.
         theirs: Watts,
     },
     /// A resolution that is no step.

@@ -121,7 +121,9 @@ mod tests {
             fmin_user_facing_ppm: 750_000,
             fmin_non_user_facing_ppm: 500_000,
         };
+
         let draws = of([(2900, 1), (2850, 2), (2000, 9_997)]);
+
         // 2890 W: one event of 10 W; 2840 W: 60, 10 and 10 W.
         for (budget, shed_w, fits) in
             [(2890, 10, true), (2890, 9, false), (2840, 60, true), (2840, 59, false)]
@@ -130,8 +132,10 @@ mod tests {
                 is_admissible(&draws, &policy, shed(shed_w, 0), Watts::from_whole(budget));
             assert_eq!(admissible, fits, "{budget} W, {shed_w} W");
         }
+
         // One of three events needs user-facing VMs: 0.01 % of the readings, within 0.1 %.
         assert!(is_admissible(&draws, &policy, shed(10, 50), Watts::from_whole(2840)));
+
         // With 60 W to shed it ends at 2840 W by depth; the walk stops at the draw above.
         let answer = lowest(&draws, &policy, shed(60, 0)).unwrap();
         assert_eq!(answer, Lowest { budget: Watts::from_whole(2840), binding: Binding::Depth });
@@ -143,6 +147,7 @@ mod tests {
         // Of 100,000 draws 1 % may exceed 3000 W, and 0.1 % 3300 W.
         let draws = of([(3400, 10), (3300, 95), (3200, 890), (3000, 99_005)]);
         let policy = Policy::MINIMAL_IMPACT;
+
         for (first, user_facing, budget, binding) in [
             (500, 100, 3000, Binding::TotalRate),
             (50, 500, 3250, Binding::UserFacingRate),
@@ -152,6 +157,7 @@ mod tests {
             let answer = lowest(&draws, &policy, shed(first, user_facing)).unwrap();
             assert_eq!(answer, Lowest { budget: Watts::from_whole(budget), binding }, "{first}");
         }
+
         // Full-server: 0.1 % in all, and depth.
         let answer = lowest(&draws, &Policy::FULL_SERVER, shed(60, 0)).unwrap();
         assert_eq!((answer.budget, answer.binding), (Watts::from_whole(3340), Binding::Depth));
@@ -181,6 +187,7 @@ mod tests {
                     fmin_non_user_facing_ppm: 500_000,
                 }
             };
+
             let shed = shed(first, if full { 0 } else { user_facing });
             let answer = lowest(&draws, &policy, shed).unwrap().budget;
             prop_assert!(is_admissible(&draws, &policy, shed, answer));

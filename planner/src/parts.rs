@@ -22,22 +22,13 @@ pub struct Part {
 pub enum PartError {
     /// Nothing is counted in no time.
     #[error("{part}: until_s = {until_s} is not after from_s = {from_s}")]
-    Empty {
-        /// Which part.
-        part: String,
-        /// Its begin.
-        from_s: i64,
-        /// Its end.
-        until_s: i64,
-    },
+    Empty { part: String, from_s: i64, until_s: i64 },
     /// A unit of time that two parts share would be counted twice.
     #[error("{part}: {key} = {value} is no multiple of the period, {period_s} s")]
     Unit {
-        /// Which part.
         part: String,
         /// Which of its ends.
         key: &'static str,
-        /// Its value.
         value: i64,
         /// The unit of time.
         period_s: u32,
@@ -47,30 +38,21 @@ pub enum PartError {
     NoChassis(String),
     /// A chassis has one hardware generation, and stands in a list once.
     #[error("{part}: chassis {chassis} is named twice; is it of two generations?")]
-    Twice {
-        /// Which part.
-        part: String,
-        /// Which chassis.
-        chassis: String,
-    },
+    Twice { part: String, chassis: String },
     /// A reading would be counted twice.
     #[error("{one} and {other} both count chassis {chassis} from {from_s} to {until_s} s")]
     Overlap {
-        /// A part.
         one: String,
-        /// A later one.
         other: String,
         /// A chassis that both count.
         chassis: String,
         /// Where the common time begins.
         from_s: i64,
-        /// Where it ends.
         until_s: i64,
     },
     /// Something was counted twice, or the declaration is of something else.
     #[error("{part}: {readings} readings, where its chassis and time have room for {most}")]
     TooMany {
-        /// Which part.
         part: String,
         /// How many it counts.
         readings: u64,
@@ -117,17 +99,20 @@ impl Parts {
                 return Err(PartError::Unit { part: name, key, value, period_s: self.period_s });
             }
         }
+
         if chassis.is_empty() {
             return Err(PartError::NoChassis(name));
         }
         let units = until_s.abs_diff(from_s) / u64::from(self.period_s);
         let most = units.saturating_mul(chassis.len() as u64);
         let readings = draws.into_iter().map(Histogram::readings).fold(0, u64::saturating_add);
+
         if readings > most {
             return Err(PartError::TooMany { part: name, readings, most });
         }
         self.names.push(name);
         let index = self.names.len() - 1;
+
         for chassis in chassis {
             let times = self.counted.entry(chassis.clone()).or_default();
             let shared = |&&(from, until, _): &&(i64, i64, usize)| from < until_s && from_s < until;
@@ -139,8 +124,10 @@ impl Parts {
                 let (from_s, until_s) = (from.max(from_s), until.min(until_s));
                 return Err(PartError::Overlap { one, other, chassis, from_s, until_s });
             }
+
             times.push((from_s, until_s, index));
         }
+
         Ok(())
     }
 

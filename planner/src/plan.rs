@@ -34,9 +34,7 @@ pub struct Terms {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{key} = {value}: {allowed}")]
 pub struct TermsError {
-    /// Which number.
     pub key: &'static str,
-    /// Its value.
     pub value: f64,
     /// What it may be.
     pub allowed: &'static str,
@@ -142,10 +140,12 @@ impl Plan {
             binding = Binding::Provisioned;
             terms.provisioned
         };
+
         let events = Events::under(budget, draws, policy, reductions);
         let (budget_w, provisioned_w) = (budget.as_f64(), terms.provisioned.as_f64());
         let delta = 1.0 - budget_w / provisioned_w;
         let week = 7.0 * 24.0 * 3600.0 / terms.period.as_secs_f64();
+
         Some(Self {
             p_min,
             budget,
@@ -188,7 +188,9 @@ mod tests {
             ("no-impact-non-premium", 10.6, 135.7, Binding::Depth),
             ("minimal-impact-non-premium", 12.1, 154.9, Binding::TotalRate),
         ];
+
         let chassis = Chassis::default();
+
         for (name, delta, savings, binding) in paper {
             let approach = Approach::named(name).unwrap();
             let plan = Plan::make(&draws(), &approach, &chassis, &Terms::paper(&chassis)).unwrap();

@@ -12,12 +12,7 @@ pub enum Policy {
     /// The chassis is provisioned for its nameplate power: nothing is oversubscribed.
     Provisioned,
     /// Capping hits every core of a server: all VMs alike.
-    FullServer {
-        /// How often.
-        emax_ppm: u32,
-        /// How deep.
-        fmin_ppm: u32,
-    },
+    FullServer { emax_ppm: u32, fmin_ppm: u32 },
     /// Capping hits non-user-facing VMs first, and user-facing ones only when that is not enough.
     PerVm {
         /// How often user-facing VMs may be capped.
@@ -35,9 +30,7 @@ pub enum Policy {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} = {ppm} ppm: {allowed}")]
 pub struct PolicyError {
-    /// Which number.
     pub key: &'static str,
-    /// Its value.
     pub ppm: u32,
     /// What it may be.
     pub allowed: &'static str,
@@ -101,6 +94,7 @@ impl Policy {
             let allowed = "all rates together are less than every reading, 1000000";
             return Err(PolicyError { key: "emax", ppm: total, allowed });
         }
+
         let (first, second) = match *self {
             Self::Provisioned => return Ok(()),
             Self::FullServer { fmin_ppm, .. } => (("fmin", fmin_ppm), ("fmin", fmin_ppm)),
@@ -108,6 +102,7 @@ impl Policy {
                 fmin_user_facing_ppm: user, fmin_non_user_facing_ppm: others, ..
             } => (("fmin_user_facing", user), ("fmin_non_user_facing", others)),
         };
+
         if first.1 < ONE / 2 || first.1 > ONE {
             return Err(PolicyError { key: first.0, ppm: first.1, allowed: FLOORS });
         }
@@ -138,9 +133,7 @@ pub enum Treated {
 pub struct Approach {
     /// Its name in options and reports.
     pub name: &'static str,
-    /// What it accepts.
     pub policy: Policy,
-    /// Whom it caps.
     pub treated: Treated,
 }
 

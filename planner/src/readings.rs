@@ -20,7 +20,6 @@ const DENSE: usize = 1 << 16;
 pub struct Intake {
     /// The unit of time, in seconds: one reading of a chassis counts in each.
     pub period_s: u32,
-    /// The meter's resolution.
     pub resolution: Watts,
     /// No chassis draws more: above stand sentinels such as 65535.
     pub most: Watts,
@@ -79,16 +78,10 @@ pub enum ReadingsError {
     Histogram(#[from] HistogramError),
     /// More steps than are counted.
     #[error("a resolution of {resolution} is too fine for draws up to {most}: at most 2^32 steps")]
-    TooFine {
-        /// The resolution.
-        resolution: Watts,
-        /// The highest draw.
-        most: Watts,
-    },
+    TooFine { resolution: Watts, most: Watts },
     /// A chassis is of one hardware generation.
     #[error("chassis {chassis} is of generation {before:?}, and now of {now:?}: it has one")]
     Generation {
-        /// Which chassis.
         chassis: String,
         /// As it was first.
         before: String,
@@ -105,7 +98,6 @@ pub enum ReadingsError {
 /// Readings that did not count, by their reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejected {
-    /// No number.
     pub missing: u64,
     /// Less than half a step of the meter's resolution: a chassis that is on draws something.
     pub not_above_zero: u64,
@@ -217,8 +209,10 @@ impl Readings {
                 let (before, now) = (before.to_owned(), of.to_owned());
                 return Err(ReadingsError::Generation { chassis: name.to_owned(), before, now });
             }
+
             return Ok(index);
         }
+
         let index = u32::try_from(self.sources.len())
             .map_err(|_| ReadingsError::TooMuch(name.to_owned()))?;
         let known = self.generations.iter().position(|generation| generation == of);
@@ -226,6 +220,7 @@ impl Readings {
             self.generations.push(of.to_owned());
             self.generations.len() - 1
         });
+
         self.sources.push(Source {
             name: name.to_owned(),
             generation,
@@ -235,7 +230,9 @@ impl Readings {
             fit: 0,
             rejected: Rejected::default(),
         });
+
         self.names.insert(name.to_owned(), ChassisIndex(index));
+
         Ok(ChassisIndex(index))
     }
 
@@ -266,6 +263,7 @@ impl Readings {
             Err(Unfit::NotAboveZero) => source.rejected.not_above_zero += 1,
             Err(Unfit::Implausible) => source.rejected.implausible_values += 1,
         }
+
         Ok(())
     }
 
@@ -336,11 +334,13 @@ impl Readings {
                     }
                 }
             }
+
             for (step, &count) in (0..).zip(&dense) {
                 draws.add(self.intake.at(step), count);
             }
             all.insert(generation.as_str(), draws);
         }
+
         Ok(all)
     }
 
@@ -367,6 +367,7 @@ impl Readings {
         let cells = || of.iter().map(|chassis| &self.sources[chassis.0 as usize].cells);
         let blocks: BTreeSet<i64> = cells().flat_map(Cells::blocks).collect();
         let (mut complete, mut any) = (vec![], 0);
+
         for key in blocks {
             let mut sums: BlockSums = [(0, 0); _];
             cells().for_each(|cells| cells.add_block(key, &mut sums));
@@ -374,13 +375,16 @@ impl Readings {
             let all = sums.iter().filter(|(_, read)| *read as usize == of.len());
             complete.extend(all.map(|(sum, _)| *sum));
         }
+
         complete.sort_unstable();
         let mut draws = Histogram::new(self.intake.resolution)?;
+
         for run in complete.chunk_by(|a, b| a == b) {
             let step = i64::try_from(run[0]).unwrap_or(i64::MAX);
             let draw = step.saturating_mul(self.intake.resolution.milli());
             draws.add(Watts::from_milli(draw), run.len() as u64);
         }
+
         Ok((draws, complete.len() as u64, any))
     }
 
@@ -462,6 +466,7 @@ mod tests {
         ] {
             readings.take(one, t_s, watts).unwrap();
         }
+
         let rejected = Rejected {
             missing: 1,
             not_above_zero: 4,
@@ -469,6 +474,7 @@ mod tests {
             duplicates: 1,
             stuck: 0,
         };
+
         assert_eq!((readings.rejected(), readings.rejected().all()), (rejected, 9));
         let draws: Vec<_> = readings.draws(one).map(|(unit, w)| (unit, w.milli() / 1000)).collect();
         assert_eq!(draws, [(-1, 1), (0, 2_100), (1, 2_101)]);
@@ -497,6 +503,7 @@ mod tests {
         let mut readings = readings();
         let index = |readings: &mut Readings, name| readings.chassis(name, "").unwrap();
         let (a, b) = (index(&mut readings, "a"), index(&mut readings, "b"));
+
         for (chassis, unit, w) in [
             (a, 0, 10),
             (a, 1, 11),
@@ -509,6 +516,7 @@ mod tests {
         ] {
             readings.take(chassis, unit * 60, f64::from(w)).unwrap();
         }
+
         let (sums, complete, any) = readings.sums(&[a, b]).unwrap();
         let sums: Vec<_> = sums.iter().map(|(w, n)| (w.milli() / 1000, n)).collect();
         assert_eq!((sums, complete, any), (vec![(15, 1), (30, 1), (32, 1)], 3, 5));
@@ -568,6 +576,7 @@ mod tests {
         let mut readings = Readings::within(INTAKE, bytes).unwrap();
         let mut sums: BTreeMap<String, Histogram> = BTreeMap::new();
         let (mut rejected, mut looks) = (Rejected::default(), 0);
+
         loop {
             looks += 1;
             for &(chassis, t_s, watts) in all {
@@ -575,13 +584,16 @@ mod tests {
                 let chassis = readings.chassis(&format!("c{chassis}"), of).unwrap();
                 readings.take(chassis, t_s, watts).unwrap();
             }
+
             for (of, draws) in readings.histograms().unwrap() {
                 match sums.get_mut(of) {
                     Some(sum) => sum.merge(&draws).unwrap(),
                     None => drop(sums.insert(of.to_owned(), draws)),
                 }
             }
+
             rejected.add(&readings.rejected());
+
             if !readings.next_look() {
                 return (sums, rejected, looks);
             }
@@ -635,16 +647,19 @@ mod tests {
             let by_chassis = |all: &[(u8, i64, f64)]| -> (Vec<_>, Vec<_>) {
                 all.iter().partition(|reading| reading.0 < 5)
             };
+
             for (some, others) in [by_time(&all), by_chassis(&all)] {
                 let (mut sums, mut sum, _) = looks(&some, ROOM);
                 let (parts, part, _) = looks(&others, ROOM);
                 sum.add(&part);
+
                 for (of, draws) in parts {
                     match sums.get_mut(&of) {
                         Some(all) => all.merge(&draws).unwrap(),
                         None => drop(sums.insert(of, draws)),
                     }
                 }
+
                 prop_assert_eq!((&sums, sum), (&whole, rejected));
             }
         }

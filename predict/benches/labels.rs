@@ -33,10 +33,12 @@ fn main() -> Result<(), LearnError> {
     let weeks: Vec<Week> = (0..WEEKS).map(made_week).collect();
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let pattern = |week: &Week| Pattern::default().label(week).compare8.unwrap_or(f64::NAN);
+
     for week in weeks.iter().step_by(8) {
         let (found, plain) = (pattern(week), plainly(week.values()));
         assert!((found - plain).abs() < 1e-9, "{found}, and {plain} by the baseline");
     }
+
     println!("{:34} {:>12} {:>22}", "", "one thread", "1,000,000 weeks on");
     println!("{:34} {:>12} {:>22}", "", "us a week", format!("{threads} threads, s"));
     print("baseline: heap and sorting", &weeks, threads, |week| plainly(week.values()));
@@ -57,6 +59,7 @@ fn main() -> Result<(), LearnError> {
     print("ensemble: features", few, threads, features);
     print("ensemble: features and score", few, threads, |week| learnt.score(week));
     println!("ensemble: learning from {} weeks, {threads} threads: {seconds:.1} s", rows.len());
+
     Ok(())
 }
 
@@ -87,10 +90,13 @@ fn median_s<T>(weeks: &[Week], threads: NonZeroUsize, label: impl Fn(&Week) -> T
                 });
             }
         });
+
         start.elapsed().as_secs_f64()
     };
+
     let mut times: Vec<f64> = (0..ROUNDS).map(round).collect();
     times.sort_unstable_by(f64::total_cmp);
+
     times[ROUNDS / 2]
 }
 
@@ -111,11 +117,15 @@ fn plainly(x: &[f64; SLOTS]) -> f64 {
         let mut off: Vec<f64> =
             normal.iter().enumerate().map(|(i, v)| (v - template[i % period]).abs()).collect();
         off.sort_by(f64::total_cmp);
+
         mean(&off[..SLOTS - SLOTS / 5])
     };
+
     let day = fit(DAY);
+
     // The labeller tells Compare12 too.
     black_box(day / fit(DAY / 2));
+
     day / fit(DAY / 3)
 }
 

@@ -11,7 +11,6 @@ pub const CONFIDENT: f32 = 0.6;
 /// What a model says of a VM's class.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClassAnswer {
-    /// The class.
     pub class: VmClass,
     /// The model's probability that this is right; 0 to 1.
     pub confidence: f32,
@@ -44,7 +43,6 @@ impl ClassAnswer {
 /// What a model says of a VM's P95 utilisation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct P95Answer {
-    /// The bucket.
     pub bucket: Bucket,
     /// The lesser confidence of the two stages; 0 to 1.
     pub confidence: f32,

@@ -33,12 +33,10 @@ pub enum Asked {
 /// One row of the table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Arm {
-    /// What is predicted.
     pub model: Asked,
     /// Who predicts: an algorithm, `constant` (the commonest answer), `subscription-share` (what most of the
     /// subscription's VMs were) or `best-possible` (knows all habits, and nothing of the future).
     pub arm: &'static str,
-    /// How well.
     pub scores: Scores,
     /// How much each feature had to say; empty where nothing was learnt.
     pub importance: Vec<f64>,
@@ -68,6 +66,7 @@ pub fn compare(made: &Made, seed: u64, threads: NonZeroUsize) -> Result<Vec<Arm>
             class_scores(&class_test, odds, |row, _| (model.answer(row), model.batch(row)));
         arm(Asked::Criticality, algorithm.name(), scores, model.importance());
     }
+
     let rule = share_threshold(&class);
     let by_share = |row: &Row, _| {
         let batch = batch_share(row);
@@ -76,6 +75,7 @@ pub fn compare(made: &Made, seed: u64, threads: NonZeroUsize) -> Result<Vec<Arm>
             false => (ClassAnswer::of(batch, rule), batch),
         }
     };
+
     let scores = class_scores(&class_test, odds, by_share);
     arm(Asked::Criticality, "subscription-share", scores, Vec::new());
     let always = ClassAnswer { class: VmClass::UserFacing, confidence: 1.0 };
@@ -88,8 +88,10 @@ pub fn compare(made: &Made, seed: u64, threads: NonZeroUsize) -> Result<Vec<Arm>
             true => VmClass::UserFacing,
             false => VmClass::NonUserFacing,
         };
+
         (ClassAnswer { class, confidence: user_facing.max(1.0 - user_facing) }, 1.0 - user_facing)
     };
+
     let scores = class_scores(&class_test, odds, best);
     arm(Asked::Criticality, "best-possible", scores, Vec::new());
 
@@ -99,18 +101,21 @@ pub fn compare(made: &Made, seed: u64, threads: NonZeroUsize) -> Result<Vec<Arm>
         let scores = p95_scores(&p95_test, odds, |row, _| (model.answer(row), model.shares(row)));
         arm(Asked::P95, algorithm.name(), scores, model.importance());
     }
+
     arm(
         Asked::P95,
         "subscription-share",
         p95_scores(&p95_test, odds, |row, _| by_bucket_share(row)),
         Vec::new(),
     );
+
     let bucket = commonest(&p95.fit.answers);
     let certain = std::array::from_fn(|n| if n == bucket.index() { 1.0 } else { 0.0 });
     let always = P95Answer { bucket, confidence: 1.0 };
     arm(Asked::P95, "constant", p95_scores(&p95_test, odds, |_, _| (always, certain)), Vec::new());
     let best = |_: &Row, vm: usize| likeliest(made.odds[vm].buckets.map(|share| share as f32));
     arm(Asked::P95, "best-possible", p95_scores(&p95_test, odds, best), Vec::new());
+
     Ok(arms)
 }
 
@@ -159,6 +164,7 @@ mod tests {
             let found = arms.iter().find(|arm| arm.model == asked && arm.arm == name);
             found.map(|arm| &arm.scores).unwrap()
         };
+
         for asked in [Asked::Criticality, Asked::P95] {
             let best = of(asked, "best-possible");
             assert!((best.accuracy_all - best.ceiling_all).abs() < 0.02, "{asked:?}");
@@ -170,9 +176,11 @@ mod tests {
                     learnt.accuracy_all > of(asked, "constant").accuracy_all,
                     "{asked:?} {name}"
                 );
+
                 assert!(learnt.accuracy_all < best.accuracy_all + 0.01, "{asked:?} {name}");
             }
         }
+
         // All user-facing, and never wrong about those.
         let constant = of(Asked::Criticality, "constant");
         assert_eq!((constant.each[0].recall, constant.each[1].recall), (1.0, 0.0));

@@ -30,7 +30,6 @@ const LEAST: usize = 20;
 pub struct Split {
     /// The first arrival that is learnt from or later, in Unix seconds.
     pub from_s: i64,
-    /// The hold-out begins.
     pub until_s: i64,
     /// The last thing that is known.
     pub horizon_s: i64,
@@ -49,9 +48,7 @@ pub struct TooFew {
 /// Rows with their answers; the first of two answers is `false`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rows<A> {
-    /// The features.
     pub rows: Vec<Row>,
-    /// The answers.
     pub answers: Vec<A>,
     /// Which VM each is.
     pub vms: Vec<usize>,

@@ -30,7 +30,6 @@ const HEAD: usize = SUMMED + 32;
 pub struct ModelFile {
     /// How it came to be.
     pub about: About,
-    /// What answers.
     pub model: Model,
     /// What was known of every subscription when it was trained.
     pub history: History,
@@ -67,12 +66,7 @@ pub enum FileError {
     Foreign,
     /// Another version wrote them.
     #[error("model file of version {found}; this program reads version {VERSION}: {remedy}")]
-    Version {
-        /// Which one.
-        found: u32,
-        /// What helps.
-        remedy: &'static str,
-    },
+    Version { found: u32, remedy: &'static str },
     /// They end too early, or too late.
     #[error("truncated or overlong model file: {found} bytes, {expected} are announced")]
     Length {
@@ -121,13 +115,16 @@ impl ModelFile {
         else {
             return Err(length(HEAD as u64));
         };
+
         // The version comes first: another one may announce and sum otherwise.
         if version != u64::from(VERSION) {
             let newer = version > u64::from(VERSION);
             let remedy = if newer { "update this program" } else { "train again" };
             return Err(FileError::Version { found: version as u32, remedy });
         }
+
         let expected = announced.saturating_add(HEAD as u64);
+
         if bytes.len() as u64 != expected {
             return Err(length(expected));
         }
@@ -137,10 +134,12 @@ impl ModelFile {
         let file: Self = postcard::from_bytes(&bytes[HEAD..])
             .map_err(|error| FileError::Content(error.to_string()))?;
         file.model.check().map_err(FileError::Content)?;
+
         if file.about.features != COLUMN_NAMES {
             let features = file.about.features.join(", ");
             return Err(FileError::Content(format!("other features: {features}")));
         }
+
         Ok(file)
     }
 }

@@ -160,6 +160,7 @@ impl Workload {
         let usual = if same { first } else { own };
         let strict = random.between(STRICT.0, STRICT.1);
         let sizes = CORES.map(|(_, share)| share);
+
         Self {
             weight: random.between(0.2, 1.0),
             class,
@@ -270,6 +271,7 @@ pub fn make(options: &Options) -> Made {
         .collect();
     let mut random = Stream::new(options.seed, 0);
     let mut made: Vec<(Vm, Odds)> = Vec::with_capacity(options.vms);
+
     while made.len() < options.vms {
         let at = random.uniform() * sum;
         let number = cumulated.partition_point(|end| *end <= at).min(count - 1);
@@ -278,6 +280,7 @@ pub fn make(options: &Options) -> Made {
         let weights: Vec<f64> = subscription.workloads.iter().map(|w| w.weight).collect();
         let workload = &subscription.workloads[random.pick(&weights)];
         let vms = ranged(&mut random, &DEPLOYMENT, false) as usize;
+
         for _ in 0..vms.min(options.vms - made.len()) {
             let (vm_type, size) = looks(&mut random, workload);
             let vm = Vm {
@@ -285,11 +288,14 @@ pub fn make(options: &Options) -> Made {
                 subscription: format!("sub-{number:05}"),
                 ..born(&mut random, workload, START_S + arrival, horizon_s, vm_type, size)
             };
+
             made.push((vm, subscription.odds(vm_type, size)));
         }
     }
+
     made.sort_by_key(|(vm, _)| vm.arrival_s);
     let (mut vms, odds): (Vec<_>, Vec<_>) = made.into_iter().unzip();
+
     for (number, vm) in vms.iter_mut().enumerate() {
         vm.id = format!("vm-{number:07}");
     }
@@ -336,8 +342,10 @@ fn born(
         avg_cpu: Some(avg),
         p95_cpu: Some(p95),
     };
+
     // Who has not lived five weekdays yet cannot be labelled.
     let class = vm.class.filter(|_| vm.aged_s().is_some_and(|aged| aged <= horizon_s));
+
     Vm { class, ..vm }
 }
 
@@ -432,24 +440,29 @@ mod tests {
         let weights: Vec<f64> = subscription.workloads.iter().map(|w| w.weight).collect();
         let mut random = Stream::new(9, 9);
         let mut seen = std::collections::BTreeMap::<_, ([f64; 2], [f64; 4])>::new();
+
         for _ in 0..200_000 {
             let workload = &subscription.workloads[random.pick(&weights)];
             let (vm_type, size) = looks(&mut random, workload);
             let (from, to) = (START_S, START_S + 5000 * DAY_S);
             let vm = born(&mut random, workload, from, to, vm_type, size);
             let (classes, buckets) = seen.entry((vm_type, size)).or_default();
+
             if let Some(class) = vm.class {
                 classes[column(class)] += 1.0;
             }
             buckets[vm.bucket().unwrap().index()] += 1.0;
         }
+
         for ((vm_type, size), (classes, buckets)) in seen {
             let odds = subscription.odds(vm_type, size);
             let close = |count: f64, counts: &[f64], p: f64| {
                 let n = counts.iter().sum::<f64>();
                 n < 100.0 || (count / n - p).abs() < 5.0 * (0.25 / n).sqrt()
             };
+
             assert!(close(classes[0], &classes, odds.user_facing), "{classes:?} {odds:?}");
+
             for (count, p) in buckets.iter().zip(odds.buckets) {
                 assert!(close(*count, &buckets, p), "{buckets:?} {odds:?}");
             }

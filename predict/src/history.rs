@@ -50,10 +50,12 @@ impl Sums {
                     self.classes += 1;
                     self.user_facing += u64::from(class == VmClass::UserFacing);
                 }
+
                 if let Some(p95) = p95_cpu {
                     self.buckets[Bucket::of(p95).index()] += 1;
                     self.p95_cpu += p95;
                 }
+
                 if let Some(avg) = avg_cpu {
                     self.avgs += 1;
                     self.avg_cpu += avg;
@@ -141,7 +143,6 @@ impl History {
 pub struct Arrival {
     /// Its place among the VMs.
     pub vm: usize,
-    /// Its features.
     pub row: Row,
 }
 
@@ -261,9 +262,11 @@ mod tests {
                     .map(|a| (a.vm, a.row.map(f32::to_bits).to_vec()))
                     .collect()
             };
+
             // Another future: VMs that arrive later are others, and VMs that run on at `at` end
             // otherwise and turn out to be something else.
             let mut changed = vms.clone();
+
             for (vm, other) in changed.iter_mut().zip(other) {
                 if vm.arrival_s > at {
                     let later = at + 1 + other.arrival_s;
@@ -274,6 +277,7 @@ mod tests {
                         p95_cpu: other.p95_cpu, ..vm.clone() };
                 }
             }
+
             prop_assert_eq!(rows(&vms), rows(&changed));
         }
 

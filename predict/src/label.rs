@@ -33,7 +33,6 @@ pub struct Label {
     pub compare12: Option<f64>,
     /// Whether to treat the VM as user-facing.
     pub user_facing: bool,
-    /// Why.
     pub reason: Reason,
 }
 

@@ -27,6 +27,7 @@ pub(crate) fn learn(
 ) -> Result<(Ensemble, Vec<f32>), TrainError> {
     let labels: Vec<u32> = answers.iter().map(|answer| u32::from(*answer)).collect();
     let target = Target::Classes { labels: &labels, classes: 2 };
+
     // Each part has chance of its own.
     let (seed, threads) = (options.seed.wrapping_add(part << 32), options.threads);
     let (ensemble, shares) = match options.algorithm {
@@ -38,6 +39,7 @@ pub(crate) fn learn(
                 features: Features::Sqrt,
                 bootstrap: true,
             };
+
             train_forest_out_of_bag(table, target, None, &how, seed, threads)?
         }
         Algorithm::GradientBoosting => {
@@ -48,12 +50,17 @@ pub(crate) fn learn(
                 early_stopping: Some(EarlyStopping { hold_out: 0.15, patience: 20 }),
                 ..BoostOptions::default()
             };
+
             let ensemble = train_boosted(table, target, None, &how, seed, threads)?;
+
             // Never refused: it was trained on this very table.
             let shares = ensemble.predict_all(table, threads).unwrap_or_default();
+
             (ensemble, shares)
         }
     };
+
     let shares = shares.chunks(2).map(|shares| shares[1]).collect();
+
     Ok((ensemble, shares))
 }

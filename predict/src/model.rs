@@ -43,7 +43,6 @@ pub(crate) const NEVER: f32 = 2.0;
 pub struct Model {
     /// The numbers of the VM types.
     pub(crate) types: Types,
-    /// The class.
     pub(crate) class: ClassModel,
     /// The P95 bucket.
     pub(crate) p95: P95Model,

@@ -20,7 +20,6 @@ pub struct Measured {
     pub cores: f64,
     /// How much memory it has, in GB.
     pub memory_gb: f64,
-    /// The first month.
     pub first: Vec<f32>,
     /// The month to predict.
     pub second: Vec<f32>,
@@ -84,28 +83,35 @@ pub fn compare_months(
             rows.push(place, row, Bucket::of(p95));
         }
     };
+
     for (place, vm) in vms.iter().enumerate() {
         for cut in CUTS {
             let (before, after) = vm.first.split_at((vm.first.len() as f64 * cut) as usize);
             add(&mut question.fit, place, before, after);
         }
+
         add(&mut test, place, &vm.first, &vm.second);
     }
+
     let mut arms = Vec::new();
+
     for algorithm in Algorithm::ALL {
         let model = p95_model(&question, &Options { algorithm, seed, threads })?;
         let scores = p95_scores(&test, None, |row, _| (model.answer(row), model.shares(row)));
         let importance = model.importance();
         arms.push(Arm { model: Asked::P95NextMonth, arm: algorithm.name(), scores, importance });
     }
+
     let naive = |_: &Row, vm: usize| {
         let bucket = p95(&vms[vm].first).map_or(Bucket::HIGHEST, Bucket::of);
         let certain = std::array::from_fn(|n| if n == bucket.index() { 1.0 } else { 0.0 });
         (P95Answer { bucket, confidence: 1.0 }, certain)
     };
+
     let scores = p95_scores(&test, None, naive);
     let importance = Vec::new();
     arms.push(Arm { model: Asked::P95NextMonth, arm: "same-as-last-month", scores, importance });
+
     Ok(arms)
 }
 

@@ -10,9 +10,7 @@ pub const BINS: usize = 10;
 /// One answer beside the truth. Classes and buckets are numbered from 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scored {
-    /// What it was.
     pub truth: usize,
-    /// What was said.
     pub said: usize,
     /// How sure the answer was.
     pub confidence: f32,
@@ -62,7 +60,6 @@ pub struct Each {
 pub struct Bin {
     /// How many there were.
     pub rows: u64,
-    /// Their mean confidence.
     pub confidence: f64,
     /// The share that was right.
     pub right: f64,
@@ -79,18 +76,22 @@ impl Scores {
             let count = |test: &dyn Fn(&Scored) -> bool| sure.iter().filter(|a| test(a)).count();
             let hits = count(&|a| a.truth == kind && a.said == kind) as f64;
             let rows = count(&|a| a.truth == kind);
+
             Each {
                 rows: rows as u64,
                 recall: hits / rows as f64,
                 precision: hits / count(&|a| a.said == kind) as f64,
             }
         };
+
         let bin = |n: usize| {
             let place = |a: &Scored| ((a.confidence * BINS as f32) as usize).min(BINS - 1);
             let inside: Vec<&Scored> = answers.iter().filter(|a| place(a) == n).collect();
             let confidence = mean(&inside, |a| f64::from(a.confidence));
+
             Bin { rows: inside.len() as u64, confidence, right: mean(&inside, right) }
         };
+
         Self {
             rows: answers.len() as u64,
             confident: sure.len() as f64 / answers.len() as f64,

@@ -24,7 +24,6 @@ const USER_FACING_RECALL: f64 = 0.995;
 /// How to learn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// With what.
     pub algorithm: Algorithm,
     /// The seed of what is random in that.
     pub seed: u64,
@@ -68,6 +67,7 @@ pub fn train(vms: &[Vm], options: &Options) -> Result<ModelFile, TrainError> {
         class,
         p95,
     };
+
     Ok(ModelFile { about, model, history: History::of(vms, history_until_s) })
 }
 
@@ -186,14 +186,17 @@ pub(crate) fn p95_model(
         let (mut of_side, mut upper) = (Vec::new(), Vec::new());
         for ((row, bucket), high) in rows.iter().zip(answers).zip(&shares) {
             let share = if side == 1 { *high } else { 1.0 - high };
+
             // Only VMs that the first stage sends here for sure (paper, III-B), and rightly.
             if bucket.index() / 2 == side && share >= CONFIDENT {
                 of_side.push(*row);
                 upper.push(bucket.index() % 2 == 1);
             }
         }
+
         Ok::<_, TrainError>(fit(&of_side, &upper, options, 2 + side as u64)?.0)
     };
+
     Ok(P95Model { upper: [side(0)?, side(1)?], high })
 }
 

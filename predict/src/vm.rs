@@ -43,11 +43,9 @@ pub struct Vm {
 #[derive(Clone, Debug, PartialEq, Error)]
 #[error("{field} = {value}: {allowed}")]
 pub struct VmError {
-    /// Which column.
     pub field: &'static str,
     /// What was found there.
     pub value: String,
-    /// What is allowed.
     pub allowed: String,
 }
 
@@ -67,19 +65,24 @@ impl Vm {
             "" => Err(VmError::new(field, &"\"\"", "a name is needed")),
             _ => Ok(()),
         };
+
         name("vm_id", &self.id)?;
         name("subscription", &self.subscription)?;
+
         if !(-FAR_S..=FAR_S).contains(&self.arrival_s) {
             let allowed = format!("Unix seconds, at most {FAR_S} from 1970");
             return Err(VmError::new("arrival_s", &self.arrival_s, allowed));
         }
+
         if let Some(end) = self.end_s
             && !(self.arrival_s..=FAR_S).contains(&end)
         {
             let allowed = format!("Unix seconds, not before arrival_s = {}", self.arrival_s);
             return Err(VmError::new("end_s", &end, allowed));
         }
+
         size(f64::from(self.cores), self.memory_gb)?;
+
         for (field, value) in [("avg_cpu", self.avg_cpu), ("p95_cpu", self.p95_cpu)] {
             if let Some(value) = value
                 && !(0.0..=100.0).contains(&value)
@@ -87,6 +90,7 @@ impl Vm {
                 return Err(VmError::new(field, &value, "a percentage from 0 to 100, or blank"));
             }
         }
+
         Ok(())
     }
 

@@ -27,6 +27,7 @@ fn main() {
         load: 0.65,
         days: 30,
     };
+
     let load = timed("30 days of Table I for 720 servers: made", || {
         Workload::generate(1, 28_800, site.load, site.days)
     });
@@ -36,6 +37,7 @@ fn main() {
         load.deployments.len(),
         load.residents.len()
     );
+
     let played = |what: &str, arm: Arm, weights| {
         let setup = Setup { told: arm.told(), alpha: Alpha::PAPER, weights };
         let month = timed(what, || run(&site, &setup, &load, Some(2400.0)));
@@ -45,6 +47,7 @@ fn main() {
             "every deployment is asked for"
         );
     };
+
     played("played with best fit alone", Arm::None, (1, 0));
     played("played with all rules, 4:1", Arm::Model, (4, 1));
     played("played with all rules, 1:1", Arm::Model, (1, 1));

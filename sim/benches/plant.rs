@@ -42,7 +42,9 @@ fn run(name: &str, spec: &PlantSpec, capped: bool) {
             }
         }
     }
+
     let start = Clock::now();
+
     // As the controllers do: a call every few milliseconds.
     for ms in (0..SECONDS * 1000).step_by(7) {
         plant.advance(Instant::from_millis(ms));

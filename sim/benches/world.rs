@@ -35,11 +35,14 @@ fn main() {
         load: (0.3, 0.2),
         budget: None,
     };
+
     let capping = Case { name: "capping", load: (0.3, 1.0), ..calm };
+
     // Under what the floor of the batch cores leaves: the servers' own caps are always on.
     let limits =
         Case { name: "limits", load: (0.8, 1.0), budget: Some(Watts::from_whole(2000)), ..calm };
     let critical_first = SharePolicy::CriticalFirst;
+
     for case in [
         Case { name: "calm, no controllers", policy: Policy::None, ..calm },
         Case { name: "limits, critical-first", shares: critical_first, ..limits },
@@ -60,9 +63,11 @@ fn run(case: &Case) {
         let generator = Generator { shape: Shape::Diurnal, seed: n as u64, mean, speedup: 1.0 };
         vm.load = Load::Profile(Profile::Generated(generator));
     }
+
     let length = Duration::from_secs(SECONDS);
     let mut setup = Setup::new(plant, case.policy, 1, length);
     setup.chassis.shares = case.shares;
+
     // Some of these budgets cannot be kept, and the time that the run takes is all that is asked.
     setup.checks = Checks { trip_time: false, ..setup.checks };
     let mut world = World::new(setup);

@@ -121,6 +121,7 @@ impl World {
             })
             .collect();
         let servers = hosts.len().min(agents.len());
+
         for (host, agent) in hosts.iter_mut().zip(&agents) {
             host.dry = agent.dry_run.is_some();
         }
@@ -132,32 +133,39 @@ impl World {
         let mut environment = Environment::new(
             seed, plant, hosts, timing, checks, trip, has_slot, sum, tally, record,
         );
+
         // What the ledger says was true once: the BMCs keep it.
         for (id, watts) in &ledger.out_of_band {
             if let Some(server) = environment.hosts.iter().position(|host| host.id == *id) {
                 environment.keep_slot(server, Some(*watts));
             }
         }
+
         environment.managers[0].ledger = ledger;
         environment.even_shares = chassis.shares == SharePolicy::Even;
+
         for (at, budget) in budgets {
             environment.queue.put(at, Event::Budget(budget));
         }
         environment.queue.put(calm_from, Event::Calm);
+
         for window in &faults.windows {
             environment.queue.put(window.from, Event::Begin(window.fault));
             environment.queue.put(window.to, Event::End(window.fault));
         }
+
         for (server, agent) in agents.iter().enumerate().take(servers) {
             // Agents do not sample in step.
             let share = |period: Duration| period * server as u32 / servers as u32;
             let at = Instant::ZERO + Duration::from_millis(7);
             environment.queue.put(at + share(agent.sample_period), Event::Sample(server));
             environment.queue.put(at + share(timing.usage_period), Event::Usage(server));
+
             if agent.policy == agent::Policy::Predictive {
                 environment.queue.put(at + share(agent.fast_period), Event::Fast(server));
             }
         }
+
         let mut world = Self {
             environment,
             agents: (0..servers).map(|_| None).collect(),
@@ -174,11 +182,13 @@ impl World {
             stalled: (0..servers + MANAGERS).map(|_| None).collect(),
             turns_at_once: 0,
         };
+
         for server in 0..servers {
             world.start_agent(server);
         }
         world.environment.queue.put(Instant::ZERO, Event::Start);
         world.poll_from(0, Instant::from_millis(50));
+
         world
     }
 
@@ -191,18 +201,22 @@ impl World {
             let (machine, wake) = self.next_wake();
             let event = self.environment.queue.next_at().unwrap_or(NEVER);
             let at = wake.min(event);
+
             if at > to {
                 break;
             }
             self.go_to(at);
+
             // A due timer fires before a waiting input.
             if wake <= event {
                 self.turn(machine);
             } else if let Some((_, event)) = self.environment.queue.take() {
                 self.handle(event);
             }
+
             self.broken()?;
         }
+
         self.go_to(to);
         self.broken()
     }
@@ -384,6 +398,7 @@ impl World {
                     Rewind::Lost => agent::Memory::default(),
                     Rewind::Old => host.first_memory.clone(),
                 };
+
                 self.start_agent(server);
             }
             Fault::Reboot(server) => {
@@ -408,6 +423,7 @@ impl World {
                     Rewind::Lost => chassis::Ledger::default(),
                     Rewind::Old => manager.first_ledger.clone().unwrap_or_default(),
                 };
+
                 self.start_chassis(0);
             }
             Fault::ChassisStalls => self.resume(self.number(0)),
@@ -465,12 +481,14 @@ impl World {
         }
         let surroundings = &mut self.environment.managers[manager];
         let (mut params, ledger) = (self.chassis_params.clone(), surroundings.ledger.clone());
+
         // A daemon draws it at every start.
         let start = u64::from(surroundings.life) * MANAGERS as u64 + manager as u64;
         params.instance =
             Instance(Chance::new(self.environment.seed, 0x1D0 + start).below(1 << 53));
         let at = self.environment.now + surroundings.ahead;
         surroundings.found = ledger.clone();
+
         if let Some(tape) = &mut surroundings.tape {
             tape.start("chassis", at, params.clone(), ledger.clone());
         }
@@ -478,6 +496,7 @@ impl World {
             self.environment.budget_is(ledger.budget_w);
             self.environment.sum.manager_starts();
         }
+
         self.chassis[manager] =
             Some(chassis::Chassis::tuned(params, self.tuning.clone(), ledger, at));
         self.rest(self.number(manager));
@@ -552,6 +571,7 @@ impl World {
         let Environment { plant, active, stuck, managers, .. } = &self.environment;
         let bias_ppm = active.supply_bias_ppm();
         let mut taken_at = Instant::ZERO;
+
         // A daemon reads the supplies that its config lists.
         let listed = plant.spec().supplies.len().min(self.chassis_params.supply_rated.len());
         let supplies = (0..listed)
@@ -566,6 +586,7 @@ impl World {
                     SupplyState::Standby => Told::Standby,
                     SupplyState::Failed => Told::Failed,
                 };
+
                 let input = stuck[n].unwrap_or(meter.input);
                 Supply { state, input: Some(biased(input, bias_ppm)) }
             })
@@ -607,16 +628,19 @@ impl World {
                 input: Some(input),
                 letter,
             };
+
             let mut turns = 0;
             while shell.input.is_some() && turns < TURNS_AT_ONCE {
                 turn(agent, &mut shell);
                 turns += 1;
             }
+
             if shell.letter.is_some() || shell.input.is_some() {
                 let what = "an agent did not answer".into();
                 self.environment.violated(Promise::Protocol, what);
             }
         }
+
         self.rest(server);
     }
 
@@ -633,11 +657,13 @@ impl World {
                 turn(chassis, &mut shell);
                 turns += 1;
             }
+
             if shell.input.is_some() {
                 let what = "the chassis manager does not take its input".into();
                 self.environment.violated(Promise::Protocol, what);
             }
         }
+
         self.rest(number);
     }
 
@@ -670,11 +696,13 @@ impl World {
             self.environment.hosts[machine].leased = agent.is_leased();
             return self.environment.sum.agent(machine, agent.cap(), agent.fallback());
         }
+
         let first = self.agents.len();
         let moves = |manager: usize| self.stalled[first + manager].is_none();
         let managers = self.chassis.iter().enumerate().filter(|&(manager, _)| moves(manager));
         let managers = managers.filter_map(|(_, chassis)| chassis.as_ref());
         let mut rulers = managers.filter(|chassis| !chassis.is_fenced());
+
         match (rulers.next(), rulers.next()) {
             (Some(_), Some(_)) => sum.manager_starts(),
             (Some(ruler), None) => {
@@ -692,7 +720,9 @@ impl World {
             self.wake[machine] = NEVER;
             return;
         }
+
         self.note_shares(machine);
+
         // A fenced manager judges no budget, and takes none back: an operator's lower one ends with its rule.
         if self.chassis[0].as_ref().is_some_and(chassis::Chassis::is_fenced) {
             self.environment.budget_is(None);
@@ -708,6 +738,7 @@ impl World {
                 due.map(|(at, _)| at.saturating_sub(self.environment.managers[manager].ahead))
             }
         };
+
         self.wake[machine] = due.map_or(NEVER, |at| at.max(self.environment.now));
     }
 }

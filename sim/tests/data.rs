@@ -57,6 +57,7 @@ fn real_days_break_the_budget_and_fit_at_the_floor() {
             trace: Some((&trace, TraceScale::Auto)),
             ..DemoOptions::default()
         };
+
         let spec = demo(&options);
         let share =
             |floored| peak_draw(&spec, 30.0, 3000, floored).as_f64() / options.budget.as_f64();
@@ -65,10 +66,12 @@ fn real_days_break_the_budget_and_fit_at_the_floor() {
         assert!(floored < 0.95, "{name}: peak at the floor {floored}");
         let mut plant = Plant::new(spec, 1);
         let mut quiet = 0;
+
         for n in 1..=3000 {
             plant.advance(Instant::from_millis(n * 10));
             quiet += u32::from(plant.power() < options.budget.ppm(960_000));
         }
+
         let truth = plant.truth();
         eprintln!(
             "{name}: scales {:?}, peak {peak:.3}, floored {floored:.3}, over {:.1} s, quiet {:.1} s",
@@ -76,6 +79,7 @@ fn real_days_break_the_budget_and_fit_at_the_floor() {
             truth.over_budget_s_total,
             f64::from(quiet) / 100.0,
         );
+
         assert!(truth.over_budget_s_total > truth.over_budget_s_max, "{name}: several times");
         assert!(quiet > 300, "{name}: and it falls by itself");
     }

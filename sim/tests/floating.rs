@@ -50,6 +50,7 @@ fn a_floating_chassis_holds_its_budget_and_gives_everything_back() {
         let mut world = World::new(floating(chassis(12, 40.0), policy, 1, 120));
         world.run(at(35)).unwrap();
         assert!(world.restrictions().vms > 0 && world.restrictions().cores == 0);
+
         // From one settled second to the other: the mean over whole periods.
         let (at_35, energy) = (world.truth().mean_power_w.as_f64(), 35.0);
         world.run(at(39)).unwrap();

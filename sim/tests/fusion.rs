@@ -19,7 +19,6 @@ const LEARNT: Duration = Duration::from_secs(30);
 /// What was missed, in watts, once the line was learnt.
 #[derive(Debug, Default)]
 struct Missed {
-    /// Root mean square.
     rms: f64,
     /// The most below the truth.
     below: f64,
@@ -33,15 +32,18 @@ struct Missed {
 fn run(seed: u64, lag: Duration, refresh: Duration) -> (Missed, Missed) {
     let mut spec = demo(&DemoOptions { servers: 1, ..DemoOptions::default() });
     (spec.meter.lag, spec.meter.refresh) = (lag, refresh);
+
     // A jump of some 120 W every 3.65 s.
     let jump = |n: u32| (3.65 * f64::from(n), if n.is_multiple_of(2) { 0.2 } else { 0.9 });
     let jumps: Arc<[_]> = (0..40).map(jump).collect();
+
     for vm in spec.servers.iter_mut().flat_map(|server| &mut server.vms) {
         vm.load = Load::Profile(match vm.class {
             VmClass::UserFacing => Profile::Constant(0.3),
             VmClass::NonUserFacing => Profile::Steps(jumps.clone()),
         });
     }
+
     let mut plant = Plant::new(spec, seed);
     let mut fused = Fused::new(lag, refresh, refresh * 5);
     let energy = |plant: &Plant| -> Microjoules {
@@ -49,9 +51,11 @@ fn run(seed: u64, lag: Duration, refresh: Duration) -> (Missed, Missed) {
             sum + plant.package_energy(0, package) + plant.dram_energy(0, package)
         })
     };
+
     let (mut found, mut first) = (Missed::default(), Missed::default());
     let (mut from, mut before) = (plant.now(), energy(&plant));
     let mut shown = None;
+
     while plant.now() < Instant::ZERO + Duration::from_secs(120) {
         let (mut joules, mut steps) = (0.0, 0.0);
         while plant.now() < from + WINDOW {
@@ -59,7 +63,9 @@ fn run(seed: u64, lag: Duration, refresh: Duration) -> (Missed, Missed) {
             joules += plant.server_power(0).as_f64();
             steps += 1.0;
         }
+
         let reading = plant.server_meter(0);
+
         if shown.replace(reading.refreshed_at) != Some(reading.refreshed_at) {
             fused.slow(reading.watts, plant.now());
         }
@@ -77,8 +83,10 @@ fn run(seed: u64, lag: Duration, refresh: Duration) -> (Missed, Missed) {
             kept.above = kept.above.max(missed);
             kept.readings += 1;
         }
+
         (from, before) = (to, after);
     }
+
     for missed in [&mut found, &mut first] {
         missed.rms = (missed.rms / f64::from(missed.readings)).sqrt();
     }

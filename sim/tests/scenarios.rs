@@ -138,6 +138,7 @@ fn row_04_others_pay_for_who_draws_more_than_its_grant() {
         VmClass::UserFacing => Profile::Constant(0.3),
         VmClass::NonUserFacing => Profile::Steps([(0.0, 0.3), (3.0, 1.0)].into()),
     });
+
     // Two servers work for user-facing VMs alone, and no hardware can limit them.
     for server in &mut plant.servers[..2] {
         let vm = server.vms.remove(0);
@@ -145,12 +146,15 @@ fn row_04_others_pay_for_who_draws_more_than_its_grant() {
         let load = Load::Profile(Profile::Constant(1.0));
         server.vms = vec![VmLoad { class: VmClass::UserFacing, cores, load, ..vm }];
     }
+
     let mut setup = setup(plant, Policy::Stepwise, 1, &[]);
     setup.chassis.shares = SharePolicy::Even;
+
     for n in 0..2 {
         setup.agents[n].server_limit_floor = None;
         setup.chassis.servers[n].out_of_band_floor = None;
     }
+
     let world = run(setup, 600.0);
     let outcome = world.outcome();
     assert!(
@@ -298,6 +302,7 @@ fn row_12_release_does_not_take_longer_the_larger_the_chassis() {
     let capped = large.plant.servers.iter().map(|s| (s.id.clone(), Watts::from_whole(180)));
     large.ledger = Ledger { epoch: Epoch(3), out_of_band: capped.collect(), ..Ledger::default() };
     let mut world = World::new(large);
+
     // The manager's own hold of 30 s comes first.
     world.run(at(95.0)).unwrap();
     let servers = world.restrictions().out_of_band;
@@ -312,6 +317,7 @@ fn row_12_release_does_not_take_longer_the_larger_the_chassis() {
     world.run(at(20.0)).unwrap();
     let held = world.capped_cores(0);
     assert!(held > 150, "the load must be too much at first: {held} cores are held");
+
     // From 20 s on everything would fit under the cap.
     world.run(at(50.0)).unwrap();
     let cores = world.capped_cores(0);
@@ -508,10 +514,12 @@ fn row_13_a_restarted_agent_waits_as_long_as_leases_last() {
         Output::Remember(memory) => Some(memory.clone()),
         _ => None,
     });
+
     let capped = outputs.iter().filter_map(|output| match output {
         Output::SetPstate { core, khz, .. } => Some((*core, *khz)),
         _ => None,
     });
+
     let mut capped: Vec<_> = capped.collect();
     capped.sort_unstable();
     capped.dedup_by_key(|(core, _)| *core);
@@ -519,6 +527,7 @@ fn row_13_a_restarted_agent_waits_as_long_as_leases_last() {
     let found = Found { memory: memory.unwrap_or_default(), capped, ..Found::default() };
 
     let mut again = Lone::start(second(103), found, |_| {});
+
     // What others were granted meanwhile has run out two leases after the last message.
     let early = again.samples(130, 9_000);
     assert!(
@@ -584,15 +593,19 @@ fn row_14_a_supply_that_is_not_listed_hides_no_draw() {
     let limit = setup.plant.budget;
     let mut world = World::new(setup);
     let mut above = 0;
+
     for tenth in 0..400 {
         world.run(at(f64::from(tenth) / 10.0)).unwrap();
         let servers: Watts = (0..2).map(|n| world.plant().server_power(n)).sum();
+
         // Up to 1 % is the meters' class.
         above += u32::from(servers > limit + limit.ppm(10_000));
     }
+
     let (outcome, status) = (world.outcome(), world.chassis_status().expect("the manager runs"));
     assert!(outcome.capping_events > 0, "row 14: no alert: {:?} is drawn", status.power_w);
     assert!(!status.alarms.is_empty(), "row 14: no alarm");
+
     // What fans and losses add nobody can know here.
     assert!(
         above < 30,

@@ -84,6 +84,7 @@ fn judge_overload(policy: Policy, change: impl Fn(&mut Tuning)) -> Result<(), St
     let used = truth.mean_power_w.as_f64() / truth.budget_w.as_f64();
     let throttled = truth.user_facing_throttled_core_s.total();
     let (fraction, hardware_s) = (outcome.trip_fraction_max, truth.hardware_engaged_s);
+
     if used < 0.94 || throttled > 0.0 || fraction > 0.2 || hardware_s > 0.0 {
         return Err(format!("{used:.3} used, {throttled} core-s, {fraction:.3}, {hardware_s} s"));
     }
@@ -108,6 +109,7 @@ fn no_number_of_the_loop_is_critical() {
                         change(&mut tuning, by);
                         setup.tuning = Some(tuning);
                     });
+
                     run.unwrap_or_else(|why| panic!("{name} x {by:.2}: {why}, {hunt:?}"));
                 }
             }

@@ -31,6 +31,7 @@ fn imbalanced() -> PlantSpec {
             4..8 => (VmClass::NonUserFacing, 5, 6),
             _ => (VmClass::NonUserFacing, 4, 6),
         };
+
         server.vms = (0..count)
             .map(|k| {
                 // Up within ten seconds, and never quite still.
@@ -46,6 +47,7 @@ fn imbalanced() -> PlantSpec {
             })
             .collect();
     }
+
     plant
 }
 
@@ -139,9 +141,9 @@ fn trouble() -> impl Strategy<Value = Trouble> {
     let budgets = prop::collection::vec((2_000u64..25_000, 80i64..=100), 0..4);
     let shares = prop_oneof![1 => Just(SharePolicy::Even), 3 => Just(SharePolicy::CriticalFirst)];
     let disorder = (0u32..400_000, 0u32..300_000, 0u32..400_000, 0u64..2_500).prop_map(
-        |(lost_ppm, doubled_ppm, late_ppm, late_by)| {
+        |(lost_ppm, duplicated_ppm, late_ppm, late_by)| {
             let late_by = Duration::from_millis(late_by);
-            Disorder { lost_ppm, doubled_ppm, late_ppm, late_by }
+            Disorder { lost_ppm, duplicated_ppm, late_ppm, late_by }
         },
     );
     (any::<u64>(), 2usize..7, 0usize..20, budgets, disorder, shares).prop_map(
@@ -158,6 +160,7 @@ fn caps_add_up(trouble: &Trouble) -> Result<(), Violation> {
     let &Trouble { seed, servers, faults, disorder, shares, .. } = trouble;
     let mut plant = chassis_of(servers);
     let full = plant.budget;
+
     // Unlike servers, so that shares move.
     for (n, server) in plant.servers.iter_mut().enumerate() {
         for (k, vm) in server.vms.iter_mut().enumerate() {
@@ -167,6 +170,7 @@ fn caps_add_up(trouble: &Trouble) -> Result<(), Violation> {
             vm.load = Load::Profile(Profile::Steps(steps.collect()));
         }
     }
+
     let extent = Extent { servers, supplies: plant.supplies.len() };
     let at = Instant::from_millis;
     let mut setup = Setup::new(plant, Policy::Stepwise, seed, Duration::from_secs(30));
@@ -176,10 +180,12 @@ fn caps_add_up(trouble: &Trouble) -> Result<(), Violation> {
     setup.chassis.shares = shares;
     setup.checks = Checks { sum_of_caps: true, ..Checks::NONE };
     let mut world = World::new(setup);
+
     for &(ms, percent) in &trouble.budgets {
         world.run(at(ms))?;
         world.set_budget((percent < 100).then(|| Watts::from_milli(full.milli() / 100 * percent)));
     }
+
     world.run(at(30_000))
 }
 

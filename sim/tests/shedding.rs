@@ -55,6 +55,7 @@ fn restricted_classes(world: &World, server: usize) -> usize {
     let batch = spec.vms.iter().filter(|vm| vm.class == VmClass::NonUserFacing);
     let mut restricted = 0;
     let mut before_floored = true;
+
     for (n, vm) in batch.enumerate() {
         let of = |core: &CoreId| spec.cores.iter().find(|c| c.id == *core).map(|c| &c.ladder);
         let khz = |core: &CoreId| world.plant().core_khz(server, *core);
@@ -66,9 +67,11 @@ fn restricted_classes(world: &World, server: usize) -> usize {
             vm.id,
             world.now()
         );
+
         before_floored &= floored;
         restricted += usize::from(any);
     }
+
     restricted
 }
 
@@ -128,6 +131,7 @@ fn a_vm_that_prefers_it_dies_and_user_facing_ones_are_spared_the_servers_own_lim
     let status = world.agent_status(0).unwrap();
     assert_eq!((status.vm_kills, status.last_vm_kills[0].vm.as_str()), (1, "batch1"));
     assert_eq!(status.vms.len(), 5, "it has left the set");
+
     // And nothing stays behind.
     world.run(at(110.0)).unwrap_or_else(|broken| panic!("{broken}"));
     assert_eq!(world.restrictions(), Restrictions::default());

@@ -32,6 +32,7 @@ fn without_faults_the_budget_holds_and_everything_is_given_back() {
     let plant = overloaded(12, 1.0, 40.0);
     let (world, outcome) = run(setup(plant.clone(), 1, 120), 120);
     let truth = world.truth();
+
     // The load would exceed the budget: the same without anybody who throttles.
     let mut free = Setup::new(
         PlantSpec { hardware_caps: false, ..plant },
@@ -39,12 +40,14 @@ fn without_faults_the_budget_holds_and_everything_is_given_back() {
         1,
         Duration::from_secs(20),
     );
+
     free.points = 10;
     let (unwatched, _) = run(free, 20);
     assert!(unwatched.truth().max_power_w > truth.budget_w, "the load must be too much");
     assert_eq!(unwatched.curve().len(), 10);
 
     assert!(outcome.capping_events >= 1);
+
     // A breaker carries a little for long: how far it has gone is what counts.
     assert!(outcome.trip_fraction_max < 0.2, "{outcome:?}");
     assert!(truth.over_budget_s_max <= 1.5, "{} s above the budget", truth.over_budget_s_max);
@@ -139,6 +142,7 @@ fn a_recording_replays_exactly_and_a_changed_one_does_not() {
     let (world, _) = run(setup, 12);
     let agent = bytes(&world.agent_tape(0).unwrap().lives()[0]);
     let manager = bytes(&world.chassis_tape().unwrap().lives()[0]);
+
     for (name, file) in [("agent", &agent), ("chassis", &manager)] {
         let report = play(&[file]).unwrap();
         assert_eq!((report.machine.as_str(), report.mismatches), (name, 0), "{report:?}");
@@ -175,11 +179,13 @@ fn a_recording_replays_exactly_and_a_changed_one_does_not() {
     assert_eq!((report.damaged_tails, report.steps, report.mismatches), (1, whole.steps - 1, 0));
     let report = play(&[torn, &agent]).unwrap();
     assert_eq!((report.damaged_tails, report.lives, report.steps), (1, 2, 2 * whole.steps - 1));
+
     // But not if the same life goes on behind it, or in the middle of a file.
     let damaged = |files: &[&[u8]], name: &str| match play(files) {
         Err(RecordingError::Damaged { file, line, .. }) => assert_eq!((&*file, line), (name, 21)),
         other => panic!("{other:?}"),
     };
+
     damaged(&[&one.as_bytes()[..one.len() - 9], two.as_bytes()], "file-0");
     let mut broken: Vec<&str> = text.lines().collect();
     broken[20] = "{\"at\":";

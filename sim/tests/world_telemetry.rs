@@ -102,6 +102,7 @@ fn senseless_options_are_refused_with_their_values() {
     assert!(matches!(budget, TelemetryError::Budget { .. }));
     let text = budget.to_string();
     assert!(text.contains("300.0 W") && text.contains("3 servers"), "{text}");
+
     for (options, part) in [
         (options(0), "budget_w = 0"),
         (options(-5), "budget_w = -5"),

@@ -62,6 +62,7 @@ impl Agent {
             valid_for_ms: self.lease.as_millis() as u64,
             ..Alert::watch(ChassisId::new(CHASSIS)?, Epoch(1), Seq(self.seq))
         };
+
         let request = self.client.post(format!("{}/v1/alert", self.url)).json(&alert);
         let report: Report = self.runtime.block_on(async {
             let response = request.send().await.context("the agent does not answer")?;
@@ -71,7 +72,9 @@ impl Agent {
             }
             Ok(response.json().await?)
         })?;
+
         self.echo = Some((report.boot_id.clone(), report.agent_ms));
+
         Ok(report)
     }
 

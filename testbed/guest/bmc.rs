@@ -105,6 +105,7 @@ impl Bmc {
                         }
                         frame.clear();
                     }
+
                     // The machine's protocol version and abilities: nothing to say to that.
                     COMMAND_END => frame.clear(),
                     ESCAPE => escaped = true,
@@ -167,6 +168,7 @@ impl Bmc {
                 body.extend(stamp.to_le_bytes());
                 body.extend(1000_u32.to_le_bytes());
                 body.push(0x40);
+
                 (OK, body)
             }
             (0x03, [_, _]) => {
@@ -176,6 +178,7 @@ impl Bmc {
                 body.extend(limit.correction_ms.to_le_bytes());
                 body.extend([0, 0]);
                 body.extend(limit.sampling_s.to_le_bytes());
+
                 (if limit.active { OK } else { NOT_ACTIVE }, body)
             }
             (0x04, &[_, _, _, action, w0, w1, c0, c1, c2, c3, _, _, s0, s1]) => {
@@ -187,6 +190,7 @@ impl Bmc {
                 let sampling_s = u16::from_le_bytes([s0, s1]);
                 let active = state.limit.active;
                 state.limit = Limit { active, action, watts, correction_ms, sampling_s };
+
                 (OK, vec![])
             }
             (0x05, [on @ (0 | 1), ..]) => {

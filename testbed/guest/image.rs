@@ -38,25 +38,31 @@ pub(crate) fn ready(cache: &Path) -> anyhow::Result<Ready> {
         hasher.write(text.as_bytes());
         hasher.write_u8(0xFF);
     }
+
     let image = cache.join(format!("image-{:016x}", hasher.finish()));
+
     // QEMU is checked even with a cached image: the machine may be another one.
     let has_qemu = || {
         let qemu =
             Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status();
         qemu.is_ok_and(|status| status.success())
     };
+
     if image.is_dir() && has_qemu() {
         return Ok(Ready::Image(image));
     }
     fs::create_dir_all(cache)?;
     let work = tempfile::Builder::new().prefix("build-").tempdir_in(cache)?;
+
     for (name, text) in RECIPE {
         let path = work.path().join(name);
         fs::write(&path, text)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     }
+
     let out = work.path().join("image");
     fs::create_dir(&out)?;
+
     if let Some(why) = build(&work.path().join("build-image"), &out)? {
         return Ok(Ready::NotHere(why));
     }
@@ -92,12 +98,15 @@ pub(crate) fn pack(packages: &Path, stage: &Path, payload: &Path) -> anyhow::Res
         fs::create_dir_all(path.parent().unwrap_or(stage))?;
         fs::write(&path, bytes)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+
         Ok(())
     };
+
     let vms = include_bytes!("recipe/guest-vms.service");
     put("etc/systemd/system/guest-vms.service", 0o644, vms)?;
     put("usr/local/sbin/guest-vms", 0o755, include_bytes!("recipe/guest-vms"))?;
     fs::create_dir_all(stage.join("root"))?;
+
     for name in ["ballast", "ballast-agent"] {
         fs::copy(package(packages, name)?, stage.join(format!("root/{name}.deb")))?;
     }
@@ -107,6 +116,7 @@ pub(crate) fn pack(packages: &Path, stage: &Path, payload: &Path) -> anyhow::Res
     let tar = ["--owner=0", "--group=0", "--numeric-owner", "-cf"];
     let what = ["etc", "root", "usr"];
     run(Command::new("tar").arg("-C").arg(stage).args(tar).arg(payload).args(what))?;
+
     Ok(chassis.join("usr/bin/ballast-chassis"))
 }
 
@@ -144,9 +154,11 @@ mod tests {
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         };
+
         let tools = dir.path().join("tools");
         fs::create_dir(&tools).unwrap();
         let say = |text: &str| format!("#!/bin/sh\n{text}\n");
+
         for (tool, does) in [
             ("id", "echo 0"),
             ("dpkg-query", "echo install ok installed"),
@@ -161,20 +173,24 @@ mod tests {
         ] {
             put(tools.join(tool), &say(if failing.contains(&tool) { "exit 3" } else { does }));
         }
+
         if failing.contains(&"recipe") {
             let real = "case \"$*\" in *--simulate*) exit 0;; *) exit 3;; esac";
             put(tools.join("mmdebstrap"), &say(real));
         }
+
         if failing.contains(&"tools") {
             put(tools.join("dpkg-query"), &say("echo deinstall ok config-files"));
             put(tools.join("apt-get"), &say("exit 100"));
         }
+
         let (_, text) = RECIPE[0];
         let path = format!("#!/bin/sh\nPATH={}:$PATH\n", tools.display());
         put(dir.path().join("build-image"), &(path + text));
         fs::write(dir.path().join("ssdt.asl"), "").unwrap();
         fs::create_dir(dir.path().join("out")).unwrap();
         let recipe = dir.path().join("build-image");
+
         (dir, recipe)
     }
 

@@ -85,6 +85,7 @@ impl Lab {
             ls /sys/devices/system/cpu/cpufreq/policy3 /sys/class/hwmon/hwmon0 && exit; \
             sleep 0.2; done; dmesg | tail -20; exit 1";
         lab.shell.run(ready).context("the guest's drivers are not there")?;
+
         Ok(lab)
     }
 

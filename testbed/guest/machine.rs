@@ -40,20 +40,24 @@ impl Machine {
     /// socket `bmc.sock` must be listening.
     pub(crate) fn start(image: &Path, payload: &Path, dir: &Path) -> anyhow::Result<Self> {
         let agent_port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+
         // In memory, so that storing a double word takes microseconds.
         let ram = tempfile::Builder::new().prefix("ballast-guest-").tempfile_in("/dev/shm")?;
         let socket = |id: &str| {
             let path = dir.join(id);
             format!("socket,id={id},path={},server=on,wait=off", path.display())
         };
+
         let image = |name: &str| image.join(name).display().to_string();
         let mut command = Command::new("setpriv");
+
         // QEMU must not outlive the runner, whatever ends that.
         command.args(["--pdeathsig", "KILL", "--", "qemu-system-x86_64"]);
         command.args(["-nodefaults", "-display", "none", "-no-reboot", "-m", "1G", "-smp", "4"]);
         command.args(["-machine", "q35,memory-backend=ram", "-accel", "tcg,thread=multi"]);
         let backend = "memory-backend-file,id=ram,size=1G,share=on,mem-path=";
         command.arg("-object").arg(format!("{backend}{}", ram.path().display()));
+
         // acpi-cpufreq wants an Intel or a modern AMD.
         command.args(["-cpu", "max,vendor=GenuineIntel,family=6,model=60,stepping=3"]);
         command.args(["-kernel", &image("vmlinuz"), "-initrd", &image("initramfs")]);
@@ -79,9 +83,11 @@ impl Machine {
         let qemu = command.spawn().context("qemu-system-x86_64 does not start")?;
         let file = OpenOptions::new().read(true).write(true).open(ram.path())?;
         let mut machine = Self { qemu, dir: dir.to_owned(), agent_port, ram: file };
+
         // Once the sockets are there, QEMU has its RAM open too: nothing stays behind in /dev/shm.
         drop(machine.connect("qtest")?);
         drop(ram);
+
         Ok(machine)
     }
 

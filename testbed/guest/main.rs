@@ -83,6 +83,7 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
+
     let chosen = choose(&args.scenarios)?;
     let began = Instant::now();
     let image = match image::ready(&args.cache)? {
@@ -92,6 +93,7 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(NOT_RUN));
         }
     };
+
     let dir = tempfile::Builder::new().prefix("ballast-guest-").tempdir()?;
     let mut outcomes = Vec::new();
     let mut lab = None;
@@ -102,20 +104,25 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
         booted.install(notes)?;
         notes.put("install_s", installing.elapsed().as_secs_f64());
         lab = Some(booted);
+
         Ok(())
     });
+
     report(args, &boot);
     outcomes.push(boot);
     let Some(mut lab) = lab else { return finish(args, began, outcomes) };
+
     if args.shell {
         talk(&mut lab)?;
         return Ok(ExitCode::SUCCESS);
     }
+
     for scenario in chosen {
         let done = outcome(scenario.name, |notes| (scenario.run)(&mut lab, notes));
         report(args, &done);
         outcomes.push(done);
     }
+
     finish(args, began, outcomes)
 }
 

@@ -99,6 +99,7 @@ impl Plant {
                 lock(&inside).failed = Some(format!("{e:#}"));
             }
         })?;
+
         Ok(Self { shared, stop, thread: Some(thread), chassis_root })
     }
 
@@ -144,6 +145,7 @@ impl Plant {
                     newest.watts
                 );
             }
+
             thread::sleep(PERIOD);
         }
     }
@@ -205,15 +207,18 @@ impl Turn {
             self.store(DRAW, (shown * 1000.0) as u32)?;
             self.store(GONE, knobs.meter_gone.into())?;
             self.bmc.show(shown);
+
             if at >= supply_due {
                 supply_due = at + SUPPLY_REFRESH;
                 let fresh = self.supply.with_extension("new");
                 fs::write(&fresh, format!("{}\n", ((shown + SHARED_W) * 1e6) as u64))?;
                 fs::rename(&fresh, &self.supply)?;
             }
+
             lock(shared).seen.push(Sample { at, registers, watts });
             thread::sleep(PERIOD.saturating_sub(at.elapsed()));
         }
+
         Ok(())
     }
 
@@ -251,12 +256,14 @@ impl Physics {
             let index = usize::from(register.max(TOP) - TOP).min(MHZ.len() - 1);
             f64::from(MHZ[index]) / f64::from(MHZ[0])
         });
+
         let floor = model.static_w(shares.iter().sum::<f64>() / CPUS as f64);
         let busy = shares.iter().zip(load).map(|(share, load)| load * model.scale(*share));
         let wanted = floor + model.dynamic_w() * busy.sum::<f64>() / CPUS as f64;
         let excess = (wanted - cap_w).clamp(0.0, wanted - floor);
         self.held += (excess - self.held) * -(-dt.as_secs_f64() / CAP_TAU_S).exp_m1();
         self.held = self.held.clamp(0.0, wanted - floor);
+
         wanted - self.held
     }
 

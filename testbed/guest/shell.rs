@@ -55,12 +55,15 @@ impl Shell {
                 self.rest.drain(..end);
                 return Ok(said);
             }
+
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let so_far = String::from_utf8_lossy(&self.rest);
                 bail!("no answer within {} s; so far: {so_far}", within.as_secs());
             }
+
             self.stream.set_read_timeout(Some(left))?;
+
             match self.stream.read(&mut buffer) {
                 Ok(0) => bail!("the guest's shell has closed"),
                 Ok(n) => self.rest.extend_from_slice(&buffer[..n]),

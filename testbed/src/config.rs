@@ -12,11 +12,9 @@ pub const CHASSIS: &str = "demo";
 
 /// Where one daemon lives.
 pub struct Home<'a> {
-    /// Where it serves.
     pub listen: SocketAddr,
     /// Its part of the rig's tree.
     pub root: &'a Path,
-    /// What it keeps.
     pub state: &'a Path,
     /// Where it records, if it does.
     pub record: Option<&'a Path>,
@@ -43,6 +41,7 @@ fn home(home: &Home<'_>) -> String {
             quoted(&record.display())
         )
     });
+
     let (mut listen, mut tls) = (quoted(&home.listen), String::new());
     if let (Some(stem), Some(at)) = (home.tls, home.secret()) {
         listen = format!("[{listen}, {}]", quoted(&format!("https://{at}")));
@@ -54,6 +53,7 @@ fn home(home: &Home<'_>) -> String {
             file(&stem.with_file_name("ca.crt")),
         );
     }
+
     format!(
         "# Where to serve: plain HTTP on loopback only, TLS elsewhere.\n\
          listen = {listen}\n\
@@ -115,15 +115,18 @@ pub fn agent(at: &Home<'_>, server: &ServerSpec, meter: &SensorSpec, control: &C
         sample = meter.refresh.as_millis(),
         lag = meter.lag.as_millis(),
     );
+
     text.push_str(
         "\n# The VMs. User-facing ones are never throttled by software; of the others the lowest\n\
          # throttle_order goes first. More come and go with PUT and DELETE /v1/vms/{id}.\n",
     );
+
     for vm in &server.vms {
         let class = match vm.class {
             VmClass::UserFacing => "user-facing",
             VmClass::NonUserFacing => "non-user-facing",
         };
+
         text.push_str(&format!(
             "[[vm]]\nid = {}\nclass = {}\ncores = {}\nthrottle_order = {}\ncgroup = {}\n\n",
             quoted(&vm.id),
@@ -133,6 +136,7 @@ pub fn agent(at: &Home<'_>, server: &ServerSpec, meter: &SensorSpec, control: &C
             quoted(&crate::rig::vm_cgroup(&vm.id)),
         ));
     }
+
     text
 }
 
@@ -150,12 +154,14 @@ pub fn chassis(
             quoted(&shares.name())
         )
     });
+
     let preset = if control.paper {
         "# The rules of the paper, where no key says otherwise: even shares, a plain timer.\n\
          preset = \"paper\"\n"
     } else {
         ""
     };
+
     let mut text = format!(
         "# The chassis manager: watches the power supplies, tells the agents how far to go.\n\n\
          chassis = {}\n\
@@ -173,7 +179,9 @@ pub fn chassis(
         plant.budget.as_f64(),
         home(at),
     );
+
     text.push_str("\n# The power supplies, by their hwmon names, and what each can draw.\n");
+
     for (index, supply) in plant.supplies.iter().enumerate() {
         text.push_str(&format!(
             "[[supply]]\nhwmon = {}\nrated_w = {:?}\n\n",
@@ -181,10 +189,12 @@ pub fn chassis(
             supply.rated.as_f64(),
         ));
     }
+
     text.push_str(
         "# The servers: where their agents serve, what they draw idle, and the label of the slot\n\
          # controller's power cap, the last resort that needs no software on the server.\n",
     );
+
     for (server, agent) in plant.servers.iter().zip(agents) {
         text.push_str(&format!(
             "[[server]]\nid = {}\nurl = {}\nidle_w = {:?}\nslot = {}\n\n",
@@ -194,6 +204,7 @@ pub fn chassis(
             quoted(&crate::rig::slot_label(&server.id)),
         ));
     }
+
     text
 }
 
@@ -228,6 +239,7 @@ mod tests {
             &plant.meter,
             &Control::new(Policy::FullServer),
         );
+
         let config = AgentConfig::parse("agent.toml", &text).unwrap();
         assert_eq!((config.server, config.model), (server.id.clone(), server.model));
         assert!(!config.place.realtime);
@@ -237,6 +249,7 @@ mod tests {
         assert_eq!((config.meter.sample, config.meter.lag), (plant.meter.refresh, plant.meter.lag));
         assert!(matches!(config.meter.source, MeterSource::Hwmon { label: Some(_), .. }));
         assert_eq!(config.vms.len(), server.vms.len());
+
         for vm in &server.vms {
             let spec = &config.vms[&vm.id];
             assert_eq!((spec.class(), usize::from(spec.cores)), (vm.class, vm.cores.len()));
@@ -254,6 +267,7 @@ mod tests {
             config.params.supply_rated,
             plant.supplies.iter().map(|s| s.rated).collect::<Vec<_>>()
         );
+
         assert_eq!(config.servers[11].url, "http://127.0.0.1:7211");
         assert!(config.servers.iter().all(|server| server.cap.is_some()));
         let default = (config.params.shares, config.params.lift_rule);

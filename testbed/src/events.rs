@@ -103,7 +103,9 @@ pub fn reaction(events: &[Said]) -> Reaction {
             _ => {}
         }
     }
+
     let mut rounds: Vec<(Instant, Option<Duration>)> = vec![];
+
     for (_, event) in events {
         let EventKind::AlertSent { server, epoch, seq, level } = &event.kind else { continue };
         if *level == Level::Watch {
@@ -113,10 +115,12 @@ pub fn reaction(events: &[Said]) -> Reaction {
             rounds.push((event.at_ns, None));
         }
         let took = floors.get(&(server, *epoch, *seq)).map(|floor| *floor - event.at_ns);
+
         if let Some((_, slowest)) = rounds.last_mut() {
             *slowest = (*slowest).max(took);
         }
     }
+
     let rounds_ms =
         rounds.iter().filter_map(|(_, slowest)| *slowest).map(|t| t.as_secs_f64() * 1e3).collect();
     Reaction { rounds_ms, acted: acted.len() }
@@ -125,11 +129,9 @@ pub fn reaction(events: &[Said]) -> Reaction {
 /// Quantiles of a set of latencies, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Quantiles {
-    /// The median.
     pub p50: Option<f64>,
     /// 99 of 100 are at most this.
     pub p99: Option<f64>,
-    /// The longest.
     pub max: Option<f64>,
     /// How many there are.
     pub count: usize,

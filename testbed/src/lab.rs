@@ -127,6 +127,7 @@ impl Lab {
             rig.run(&stopped).expect("the rig runs");
             rig
         });
+
         let mut lab = Self {
             dir,
             rig: Some(rig),
@@ -140,7 +141,9 @@ impl Lab {
             client: json_client(tls::http_client(None)),
             spec,
         };
+
         lab.write_configs(chassis, agents);
+
         lab
     }
 
@@ -163,15 +166,18 @@ impl Lab {
                 at.join("recording"),
             )
         };
+
         let mut chassis = format!(
             "chassis = \"lab\"\nbudget_w = {}\n{}{more}\n",
             self.spec.budget.as_f64(),
             home("chassis", chassis_root(&tree))
         );
+
         for (n, supply) in self.spec.supplies.iter().enumerate() {
             let (hwmon, rated) = (supply_hwmon(n), supply.rated.as_f64());
             chassis += &format!("[[supply]]\nhwmon = {hwmon:?}\nrated_w = {rated}\n");
         }
+
         for server in &self.spec.servers {
             let (id, name) = (&server.id, server.id.as_str());
             chassis += &format!(
@@ -180,11 +186,13 @@ impl Lab {
                 server.model.idle_w,
                 slot_label(id),
             );
+
             let mut agent = format!(
                 "server = {name:?}\nchassis = \"lab\"\n{}{agents}\
                  [meter]\nsource = \"hwmon\"\nname = {METER_NAME:?}\nlabel = {METER_LABEL:?}\n",
                 home(name, server_root(&tree, id))
             );
+
             for vm in &server.vms {
                 let class = serde_json::to_string(&vm.class).expect("a word");
                 let on_extreme = serde_json::to_string(&vm.on_extreme).expect("a word");
@@ -197,8 +205,10 @@ impl Lab {
                     vm.throttle_order,
                 );
             }
+
             fs::write(self.config(name), agent).expect("a config");
         }
+
         fs::write(self.config("chassis"), chassis).expect("a config");
     }
 
@@ -328,7 +338,8 @@ impl Lab {
 
     fn status<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         let (status, text) = self.get(name, "/v1/status");
-        (status == 200).then(|| serde_json::from_str(&text).expect("a status"))
+        // The port of a daemon that has ended may be another laboratory's by now.
+        serde_json::from_str(&text).ok().filter(|_| status == 200)
     }
 
     /// The chassis manager's status.

@@ -117,7 +117,6 @@ pub struct Fleet {
     pub rig: Option<Process>,
     /// The agents, in the servers' order.
     pub agents: Vec<Process>,
-    /// The chassis manager.
     pub chassis: Option<Process>,
 }
 
@@ -169,6 +168,7 @@ fn end(mut processes: Vec<&mut Process>, grace: Duration) -> Vec<String> {
         std::thread::sleep(LOOK);
     }
     let mut problems = vec![];
+
     for process in processes {
         if process.ended().is_none() {
             process.signal(Signal::SIGKILL);
@@ -182,6 +182,7 @@ fn end(mut processes: Vec<&mut Process>, grace: Duration) -> Vec<String> {
             problems.push(format!("{} ended: {status}", process.name));
         }
     }
+
     problems
 }
 

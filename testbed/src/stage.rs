@@ -88,7 +88,6 @@ pub struct Stage {
     pub agents: Vec<(ServerId, String)>,
     /// Where each of them serves TLS, if they do, and the certificate to speak with them as chassis.
     pub secret: Option<(Vec<String>, Arc<Tls>)>,
-    /// The chassis manager.
     pub chassis: Option<String>,
     /// What daemons may change, as it was before they started.
     before: BTreeMap<PathBuf, String>,
@@ -147,6 +146,7 @@ impl Stage {
         let deadline = Instant::now() + READY_WITHIN;
         let home = self.home().to_owned();
         let logs = home.join("logs");
+
         for name in ["config", "state", "logs"] {
             fs::create_dir_all(home.join(name))?;
         }
@@ -154,6 +154,7 @@ impl Stage {
         let mut args = vec!["rig", "--dir", &tree];
         args.extend(play.rig_args.iter().map(String::as_str));
         self.fleet.rig = Some(Process::start("rig", &args, &logs)?);
+
         while !self.truth().exists() {
             self.wait("the rig", deadline).await?;
         }
@@ -164,6 +165,7 @@ impl Stage {
         self.agents.clear();
         let authority = play.tls.then(|| Certs::make(&home)).transpose()?;
         let mut secret = vec![];
+
         for (server, listen) in servers.iter().zip(&addresses) {
             let name = format!("agent-{}", server.id);
             let mut places =
@@ -177,7 +179,9 @@ impl Stage {
             self.fleet.agents.push(places.start("agent", &name, &text, &logs)?);
             self.agents.push((server.id.clone(), format!("http://{listen}")));
         }
+
         self.secret = authority.map(|it| anyhow::Ok((secret, it.chassis()?))).transpose()?;
+
         for (_, url) in self.agents.clone() {
             self.ready(client, &url, deadline).await?;
         }
@@ -192,6 +196,7 @@ impl Stage {
             self.ready(client, &url, deadline).await?;
             self.chassis = Some(url);
         }
+
         Ok(())
     }
 
@@ -352,6 +357,7 @@ fn differences(
     let mut all: Vec<&PathBuf> = before.keys().chain(after.keys()).collect();
     all.sort_unstable();
     all.dedup();
+
     all.into_iter()
         .filter(|path| before.get(*path) != after.get(*path))
         .map(|path| {

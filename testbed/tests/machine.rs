@@ -44,6 +44,7 @@ fn spec() -> PlantSpec {
         on_extreme: OnExtreme::None,
         load: Load::Batch(BatchSpec::endless(1e9, Profile::Constant(1.0))),
     };
+
     let server = |id: &str| ServerSpec {
         id: ServerId::new(id).unwrap(),
         model: PowerModel::PAPER,
@@ -51,6 +52,7 @@ fn spec() -> PlantSpec {
         cores: cores.clone(),
         vms: vec![vm("batch", 0..30), vm("web", 30..40)],
     };
+
     PlantSpec {
         servers: vec![server("s0"), server("s1")],
         supplies: vec![SupplySpec::active(W(1500)), SupplySpec::standby(W(1500))],
@@ -136,6 +138,7 @@ fn caps_lower_the_draw_and_a_release_leaves_nothing_behind() {
     let mut cpufreq = Cpufreq::discover(&bench.server(), Floor::Half).unwrap();
     let cores = cpufreq.cores();
     assert_eq!(cores, bench.rig.plant().spec().servers[0].cores);
+
     for core in &cores {
         cpufreq.set(core.id, core.ladder.floor()).unwrap();
     }
@@ -157,6 +160,7 @@ fn caps_lower_the_draw_and_a_release_leaves_nothing_behind() {
 fn the_kernels_ways_with_odd_values() {
     let mut bench = Bench::new();
     let file = bench.server().path("sys/devices/system/cpu/cpufreq/policy3/scaling_max_freq");
+
     // Clamped, rounded down, or refused: then the value of before stays.
     for (written, shown) in [
         ("1250000\n", "1200000\n"),
@@ -175,6 +179,7 @@ fn the_kernels_ways_with_odd_values() {
         let khz = bench.rig.plant().core_khz(0, CoreId(3));
         assert_eq!(format!("{}\n", khz.get()), shown, "{written:?}");
     }
+
     // Our own replacements are not taken for orders: nothing moves any more.
     bench.run(100);
     assert_eq!(fs::read_to_string(&file).unwrap(), "1500000\n");
@@ -190,16 +195,19 @@ fn the_meters_show_the_plant() {
     let mut last = Instant::ZERO;
     bench.run(400);
     assert_eq!(rapl.sample(bench.now).unwrap(), Energy::Started);
+
     for _ in 0..25 {
         bench.run(200);
         let (watts, taken_at) = meter.sample(bench.now).unwrap();
         assert!((watts.as_f64() / 310.0 - 1.0).abs() < 0.06, "{watts}");
         fresh += u32::from(taken_at > last);
         last = taken_at;
+
         // 94 % of the packages (50 W idle, 198 W of load), and 10 W of memory.
         let Energy::Power(watts) = rapl.sample(bench.now).unwrap() else { panic!() };
         assert!((watts.as_f64() - 243.1).abs() < 0.5, "{watts}");
     }
+
     // A reading of the same tenth of a watt is not fresh, but rare.
     assert!(fresh >= 22, "{fresh}");
 }
@@ -213,6 +221,7 @@ fn the_servers_own_limit_and_its_slots_cap_act_on_it() {
     let original = limit.read().unwrap();
     limit.set(W(180), &original).unwrap();
     bench.run(3000);
+
     // Two packages at 90 W as RAPL counts, 191.5 W in truth; the rest of the server draws 62 W.
     assert!((245.0..=255.0).contains(&bench.power()), "{}", bench.power());
     assert!(RaplCap::is_on(&limit.read().unwrap(), &original));
@@ -242,6 +251,7 @@ fn a_lost_feed_shows_at_the_supplies() {
         let name = supply_hwmon(n);
         SupplyMeter::new(&name, PmbusSupply::new(&root, &name))
     });
+
     let reads = supplies.each_mut().map(|supply| supply.poll(bench.now).0);
     let draw = bench.rig.plant().power().as_f64();
     assert_eq!([reads[0].state, reads[1].state], [Active, Standby]);
@@ -265,6 +275,7 @@ fn a_killed_vm_draws_nothing_and_its_cgroup_is_empty() {
         |vm: &str| Cgroup::at(&bench.server(), &vm_cgroup(&VmId::new(vm).unwrap())).unwrap();
     let (batch, web) = (group("batch"), group("web"));
     assert!(batch.populated().unwrap());
+
     // What is no kill is none.
     let file = bench.server().path("sys/fs/cgroup/machine.slice/batch.scope/cgroup.kill");
     fs::write(&file, "2\n").unwrap();
@@ -274,6 +285,7 @@ fn a_killed_vm_draws_nothing_and_its_cgroup_is_empty() {
     batch.kill(&bench.server(), batch.inode().unwrap()).unwrap();
     bench.run(100);
     assert!(!batch.populated().unwrap() && web.populated().unwrap());
+
     // 30 of the 40 cores have nothing to do any more.
     let dynamic = before - 112.0;
     assert!((before - bench.power() - 0.75 * dynamic).abs() < 0.5, "{}", bench.power());
@@ -290,6 +302,7 @@ fn a_load_that_is_set_shows_in_draw_and_cpu_time_and_is_taken_off_again() {
     bench.run(100);
     let own = bench.power();
     let file = load_file(&bench.server().path(""));
+
     for (text, share, shown) in [
         ("0.5\n", 0.5, "0.5\n"),
         ("0", 0.0, "0\n"),
@@ -306,6 +319,7 @@ fn a_load_that_is_set_shows_in_draw_and_cpu_time_and_is_taken_off_again() {
         assert!((busy - share).abs() < 0.002, "{text}: {busy}");
         assert_eq!(fs::read_to_string(&file).unwrap(), shown, "{text}");
     }
+
     fs::write(&file, OWN_LOAD).unwrap();
     bench.run(50);
     assert_eq!(bench.power(), own);
@@ -327,11 +341,14 @@ fn a_vm_moves_to_other_cores() {
                 .unwrap(),
             "0-9\n"
         );
+
         stop.store(true, Ordering::Relaxed);
         running.join().unwrap().unwrap();
     });
+
     assert_eq!(rig.plant().spec().servers[0].vms[0].cores.len(), 10);
     assert_eq!(original, "0-29".parse().unwrap());
+
     // The final truth is there, in one piece.
     let truth: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(truth_file(dir.path())).unwrap()).unwrap();
@@ -343,11 +360,13 @@ fn a_vm_moves_to_other_cores() {
     let mut now = rig.plant().now();
     let step = Duration::from_millis(200);
     let mut seen = Vec::new();
+
     for _ in 0..4 {
         now += step;
         rig.turn(now).unwrap();
         seen.extend(usage.sample(now, 10).unwrap());
     }
+
     assert!(seen.iter().all(|u| u.utilisation.ratio() > 0.99), "{seen:?}");
 
     // An empty list, garbage and CPUs that are not there.
@@ -380,6 +399,7 @@ fn a_vms_bandwidth_is_limited_and_its_stops_are_counted() {
         rig.turn(now).unwrap();
         meter.sample(now, 30).unwrap().map(|it| (it.utilisation.ratio(), it.stopped))
     };
+
     let file = root.path(&format!("sys/fs/cgroup/{path}/cpu.max"));
     run(&mut rig, &mut meter);
     assert_eq!(run(&mut rig, &mut meter), Some((1.0, false)));
@@ -391,12 +411,14 @@ fn a_vms_bandwidth_is_limited_and_its_stops_are_counted() {
     assert!(rig.plant().truth().mean_power_w < free);
     let stat = fs::read_to_string(file.with_file_name("cpu.stat")).unwrap();
     assert!(stat.contains("\nnr_periods 50\n") && stat.contains("\nnr_throttled 50\n"), "{stat}");
+
     // 15 core-seconds were stopped in the second.
     let usec = stat.lines().find_map(|line| line.strip_prefix("throttled_usec ")).unwrap();
     assert!((usec.parse::<f64>().unwrap() / 15e6 - 1.0).abs() < 0.02, "{stat}");
     bandwidth.release(&vm).unwrap();
     run(&mut rig, &mut meter);
     assert_eq!(run(&mut rig, &mut meter), Some((1.0, false)));
+
     for (text, own) in [
         ("x 100000\n", "max 100000\n"),
         ("500 100000\n", "max 100000\n"),
@@ -426,9 +448,11 @@ fn no_reader_sees_half_a_file_and_no_write_is_lost() {
                     cpufreq.release(CoreId(1)).unwrap();
                     cpufreq.set(CoreId(1), MHZ(1200 + 100 * (n % 7))).unwrap();
                 }
+
                 done.store(true, Ordering::Relaxed);
             }
         });
+
         let reader = scope.spawn(move || {
             let mut reads = 0u32;
             while !done.load(Ordering::Relaxed) {
@@ -436,14 +460,17 @@ fn no_reader_sees_half_a_file_and_no_write_is_lost() {
                 assert!(text.ends_with('\n') && text.trim().parse::<u64>().is_ok(), "{text:?}");
                 reads += 1;
             }
+
             reads
         });
+
         while !done.load(Ordering::Relaxed) {
             bench.run(20);
         }
         writer.join().unwrap();
         assert!(reader.join().unwrap() > 0);
     });
+
     bench.run(20);
     let expected = MHZ(1200 + 100 * (499 % 7));
     assert_eq!(bench.rig.plant().core_khz(0, CoreId(1)), expected);
@@ -459,19 +486,23 @@ fn a_writer_that_opened_the_file_before_it_was_replaced_is_obeyed() {
         bench.run(10);
         fs::write(&file, "2147483647\n").unwrap();
         let mut held = fs::OpenOptions::new().write(true).open(&file).unwrap();
+
         // The release is replaced by the frequency in force, under the writer's hands.
         bench.run(10);
         assert_eq!(fs::read_to_string(&file).unwrap(), "2400000\n");
+
         if truncate {
             held.set_len(0).unwrap();
             bench.run(10);
         }
+
         held.write_all(b"1300000\n").unwrap();
         held.set_len(8).unwrap();
         drop(held);
         bench.run(20);
         assert_eq!(bench.rig.plant().core_khz(0, CoreId(core)), MHZ(1300));
         assert_eq!(fs::read_to_string(&file).unwrap(), "1300000\n");
+
         // And it stays so.
         bench.run(100);
         assert_eq!(bench.rig.plant().core_khz(0, CoreId(core)), MHZ(1300));
@@ -479,6 +510,7 @@ fn a_writer_that_opened_the_file_before_it_was_replaced_is_obeyed() {
         bench.run(20);
         assert_eq!(bench.rig.plant().core_khz(0, CoreId(core)), MHZ(1700));
     };
+
     check(1, false);
     check(2, true);
 }

@@ -50,12 +50,15 @@ fn lab_with(budget_w: i64) -> (Lab, [MockBmc; 2]) {
     fs::set_permissions(&credentials, fs::Permissions::from_mode(0o600)).expect("a file");
     let mut config = fs::read_to_string(lab.config("chassis")).expect("a file");
     config = config.replace("CREDENTIALS", credentials.to_str().expect("a path in UTF-8"));
+
     for (name, bmc) in ["s01", "s02"].into_iter().zip(&bmcs) {
         let slot = format!("slot = {name:?}\n");
         assert!(config.contains(&slot), "{config}");
         config = config.replace(&slot, &format!("redfish = {:?}\n", bmc.url()));
     }
+
     fs::write(lab.config("chassis"), config).expect("a file");
+
     (lab, bmcs)
 }
 
@@ -78,6 +81,7 @@ fn dead_agents_are_capped_by_redfish_and_lifted_when_they_live_again() {
         lab.chassis().is_some_and(|c| c.power_w.is_some_and(|power| power <= c.budget_w))
     });
     assert_eq!(kept(&lab), 2);
+
     for name in lab.servers() {
         lab.start(&name);
     }
@@ -88,8 +92,10 @@ fn dead_agents_are_capped_by_redfish_and_lifted_when_they_live_again() {
             };
             chassis.servers.iter().all(free)
         });
+
         managed && caps(&bmcs) == [false; 2]
     });
+
     lab.wait("the budget holds", Lab::holds);
     lab.end_all();
     lab.wait_restored(&before, "");
@@ -98,6 +104,7 @@ fn dead_agents_are_capped_by_redfish_and_lifted_when_they_live_again() {
     let newer = bmcs[1].model();
     assert_eq!((&newer.limit, &newer.mode), (&json!(450), &json!("Disabled")));
     drop(newer);
+
     for bmc in &bmcs {
         let open = bmc.model().sessions.len();
         assert_eq!(open, 0, "sessions are left open");

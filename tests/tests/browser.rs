@@ -56,13 +56,16 @@ fn a_foreign_page_reads_and_changes_nothing() {
         "echo_agent_ms": null, "chassis_power_w": 300, "chassis_limit_w": 300, "cap_w": 120,
         "fallback_w": 120, "valid_for_ms": 2000,
     });
+
     let vm = json!({"class": "user-facing", "cores": 1});
     let changes = [
         ("chassis", Method::PUT, "/v1/budget", &budget),
         ("s01", Method::POST, "/v1/alert", &alert),
         ("s01", Method::PUT, "/v1/vms/new", &vm),
     ];
+
     let mut refused = 0;
+
     for (who, headers, expected) in FOREIGN {
         for (daemon, method, path, body) in &changes {
             let (status, text) = send(&lab, method, &lab.url(daemon, path), headers, Some(body));
@@ -70,6 +73,7 @@ fn a_foreign_page_reads_and_changes_nothing() {
             assert!(text.contains("\"error\":"), "{who}: {path}: {text}");
             refused += u64::from(*daemon == "s01");
         }
+
         if expected == 415 {
             continue;
         }
@@ -78,10 +82,12 @@ fn a_foreign_page_reads_and_changes_nothing() {
             assert_eq!(status, expected, "{who}: {path}: {text}");
             refused += 1;
         }
+
         let url = lab.url("chassis", "/v1/budget");
         assert_eq!(send(&lab, &Method::DELETE, &url, headers, None).0, expected, "{who}");
         assert_eq!(send(&lab, &Method::OPTIONS, &url, headers, None).0, expected, "{who}");
     }
+
     assert_eq!(lab.chassis().unwrap().budget_w.as_f64(), 600.0);
     let agent = lab.agent("s01").unwrap();
     assert!(agent.report.epoch_seen.0 < EPOCH, "the alert was taken");
@@ -98,6 +104,7 @@ fn a_foreign_page_reads_and_changes_nothing() {
         let (status, text) = send(&lab, &Method::GET, &url, &[("host", host)], None);
         assert_eq!(status, 200, "{host}: {text}");
     }
+
     let url = lab.url("s01", "/metrics");
     assert_eq!(send(&lab, &Method::GET, &url, &[("host", "monitor.example")], None).0, 403);
     let (chassis, agent) = (lab.url("chassis", ""), lab.url("s01", ""));
@@ -122,9 +129,11 @@ fn a_foreign_page_places_nothing() {
             headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         runtime.block_on(async { request.send().await.unwrap().status().as_u16() })
     };
+
     let host = json!({"chassis": "c1", "cores": 8, "memory_gb": 32});
     let vm = json!({"vm_id": "a", "cores": 1, "memory_gb": 4});
     assert_eq!(send(Method::PUT, "/v1/hosts/s1", &[], &host), 204);
+
     for (who, headers, expected) in FOREIGN {
         for (method, path, body) in [
             (Method::PUT, "/v1/hosts/s2", &host),
@@ -137,6 +146,7 @@ fn a_foreign_page_places_nothing() {
             assert_eq!(send(method, path, headers, body), expected, "{who}: {path}");
         }
     }
+
     let inventory = lab.status().inventory;
     assert_eq!((inventory.hosts, inventory.vms, inventory.placed), (1, 0, 0));
     assert_eq!(send(Method::POST, "/v1/place", &[("host", "localhost")], &vm), 200);

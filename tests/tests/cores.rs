@@ -35,12 +35,14 @@ fn threads_of_a_core_are_capped_together_and_belong_to_one_vm() {
         let list = format!("{},{}\n", n % half, n % half + half);
         fs::write(cpu(&lab, &format!("cpu{n}/topology/thread_siblings_list")), list).unwrap();
     }
+
     lab.start_all();
     lab.wait("the server is capped, thread by thread alike", |lab| {
         let capped = capped(lab);
         let alike = |n: &u32| read(&cap(lab, *n)) == read(&cap(lab, (n + half) % CPUS));
         !capped.is_empty() && capped.iter().all(alike)
     });
+
     lab.wait("the budget holds", Lab::holds);
 
     let status = lab.agent("s01").unwrap();
@@ -48,6 +50,7 @@ fn threads_of_a_core_are_capped_together_and_belong_to_one_vm() {
     let batch = status.vms.iter().filter(|vm| vm.class == VmClass::NonUserFacing);
     let cores: u16 = batch.map(|vm| vm.cores).sum();
     assert_eq!(cores, status.report.low_cores);
+
     for vm in &status.vms {
         let group = format!("sys/fs/cgroup/machine.slice/{}.scope/cpuset.cpus", vm.vm);
         let list = read(&lab.tree().join("servers/s01").join(group));
@@ -74,16 +77,20 @@ fn somebody_who_raises_caps_is_told_of_and_not_fought() {
             fs::write(cap(lab, n), format!("{FULL}\n")).unwrap();
         }
         let alarms = lab.agent("s01").map(|agent| agent.alarms).unwrap_or_default();
+
         alarms.iter().any(|alarm| alarm.contains("raised above their cap by somebody else"))
     });
+
     let (_, metrics) = lab.get("s01", "/metrics");
     let counted = metrics.lines().find_map(|line| {
         line.strip_prefix("ballast_agent_foreign_writes_total ")?.parse::<u64>().ok()
     });
     assert!(counted > Some(0), "{metrics}");
+
     // It goes away: the controller finds the cores where it wants them again.
     lab.wait("the budget holds", Lab::holds);
     lab.end_all();
+
     // Where the rival kept the draw too high for too long, the slot's own cap outlives the manager.
     lab.wait_restored(&before, "power1_cap");
 }

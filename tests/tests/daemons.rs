@@ -58,15 +58,19 @@ fn an_agent_killed_at_the_floor_is_adopted_by_its_next_life() {
         let chassis = lab.chassis();
         chassis.is_some_and(|chassis| chassis.servers[0].slot == Slot::Silent)
     });
+
     lab.start("s01");
     lab.wait("the server is managed again", |lab| {
         let chassis = lab.chassis();
         chassis.is_some_and(|chassis| chassis.servers[0].slot == Slot::Managed)
     });
+
     lab.wait("the budget holds", Lab::holds);
+
     for name in ["chassis", "s01", "s02"] {
         lab.end(name);
     }
+
     // A slot cap set while the server was silent may stay on: it is in the ledger. All else is back.
     lab.wait_restored(&before, "power1_cap");
 }
@@ -78,6 +82,7 @@ fn a_chassis_manager_that_is_killed_comes_back_with_a_higher_epoch_and_no_agent_
     lab.wait("the budget holds", |lab| capped(lab) == 2 && lab.holds());
     let epoch = lab.chassis().unwrap().epoch;
     lab.kill("chassis");
+
     // Once its lease has ended every agent keeps its fallback by itself.
     for name in lab.servers() {
         let agent = |lab: &Lab| lab.agent(&name).expect("a status");
@@ -88,6 +93,7 @@ fn a_chassis_manager_that_is_killed_comes_back_with_a_higher_epoch_and_no_agent_
             power_w.is_some() && power_w <= cap_w.map(|cap| cap + cap.ppm(30_000))
         });
     }
+
     lab.start("chassis");
     lab.wait("a new epoch is obeyed", |lab| {
         lab.agent("s01").is_some_and(|agent| agent.report.epoch_seen > epoch)
@@ -118,8 +124,10 @@ fn a_manager_that_is_fenced_lives_and_is_not_ready() {
         let (status, text) = lab.call(|client: &Client| client.post(&url).body(body.to_string()));
         assert_eq!(status, 200, "{text}");
         let (status, text) = lab.get("chassis", "/readyz");
+
         status == 503 && text.contains("another manager rules this chassis")
     });
+
     assert_eq!(lab.get("chassis", "/healthz").0, 200, "a restart would only take the agents back");
     let chassis = lab.chassis().unwrap();
     assert_eq!(chassis.state, ChassisState::Fenced);
@@ -160,8 +168,10 @@ fn when_the_load_is_low_again_every_server_is_lifted() {
         };
         lab.servers().iter().all(free)
     });
+
     let normal = |lab: &Lab| lab.chassis().is_some_and(|c| c.state == ChassisState::Normal);
     lab.wait("the episode is over", normal);
+
     // The VMs keep cores of their own as long as the agents run.
     lab.wait_restored(&before, "cpuset.cpus");
 }
@@ -203,6 +213,7 @@ fn the_command_line_shows_sets_and_resets_the_budget() {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
+
     let in_force = || lab.chassis().unwrap().budget_w.as_f64();
     assert!(budget(&["show"]).1.starts_with("budget: 600.0 W, as configured\ndraw: "));
 
@@ -233,8 +244,10 @@ fn a_recording_of_real_daemons_replays_exactly() {
     let mut lab = overloaded();
     lab.start_all();
     lab.wait("the budget holds", |lab| capped(lab) == 2 && lab.holds());
+
     // Long enough for polls, steps and messages of every kind.
     std::thread::sleep(Duration::from_secs(3));
+
     for name in ["chassis", "s01", "s02"] {
         lab.end(name);
     }
@@ -242,6 +255,7 @@ fn a_recording_of_real_daemons_replays_exactly() {
         let report = lab.replay(name);
         assert!(report["steps"].as_u64().unwrap() > 20, "{report}");
     }
+
     // What the manager recorded is telemetry too, with its time.
     let folder = lab.home("chassis").join("recording");
     let plan = ["plan", "--period-s", "1", "--json", "--telemetry", folder.to_str().unwrap()];
@@ -264,9 +278,12 @@ fn a_stale_alert_is_refused_and_changes_nothing() {
             "echo_agent_ms":null,"chassis_power_w":300,"chassis_limit_w":300,"cap_w":120,
             "fallback_w":120,"valid_for_ms":2000}}"#
         );
+
         lab.call(|client: &Client| client.post(&url).body(body))
     };
+
     assert_eq!(alert(5, 5, "lab").0, 200);
+
     for (epoch, seq, chassis, reason) in [
         (5, 5, "lab", "stale"),
         (5, 4, "lab", "stale"),
@@ -277,6 +294,7 @@ fn a_stale_alert_is_refused_and_changes_nothing() {
         assert_eq!(status, 409, "{text}");
         assert!(text.contains(reason), "{text}");
     }
+
     // The status is a moment younger than the answers.
     lab.wait("all four are counted", |lab| lab.agent("s01").unwrap().refused_alerts == 4);
     lab.end("s01");
@@ -374,16 +392,20 @@ fn a_demo_that_is_interrupted_ends_cleanly() {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         text.lines().filter_map(|pid| pid.parse().ok()).collect()
     };
+
     // Two agents and their manager.
     let began = std::time::Instant::now();
     let mut started = children();
+
     while started.len() < 3 {
         assert!(began.elapsed() < PATIENCE, "only {started:?} were started");
         std::thread::sleep(Duration::from_millis(20));
         started = children();
     }
+
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
     child.wait().unwrap();
+
     for pid in started {
         let alive = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None);
         assert!(alive.is_err(), "process {pid} was left running");
@@ -401,6 +423,7 @@ fn of_a_server_that_runs_dry_nothing_is_written_and_nothing_counted_on() {
         let capped = |name| lab.agent(name).is_some_and(|a| a.report.min_khz.is_some());
         capped("s01") && capped("s03")
     });
+
     lab.wait("the budget holds", Lab::holds);
 
     let dry = lab.agent("s02").unwrap();
@@ -433,6 +456,7 @@ fn a_manager_that_runs_dry_alerts_nobody_and_caps_nothing() {
     lab.wait("an episode begins", |lab| {
         lab.chassis().is_some_and(|chassis| chassis.state == ChassisState::Alerting)
     });
+
     // Longer than the trip time.
     std::thread::sleep(Duration::from_secs(6));
     let chassis = lab.chassis().unwrap();
@@ -440,6 +464,7 @@ fn a_manager_that_runs_dry_alerts_nobody_and_caps_nothing() {
     assert!(chassis.servers.iter().all(|s| s.report.is_none() && s.out_of_band_w.is_none()));
     assert!(lab.log("chassis").contains("dry run: would alert"), "{}", lab.log("chassis"));
     assert!(!lab.home("chassis").join("state/ledger.json").exists());
+
     for name in lab.servers() {
         assert_eq!(lab.agent(&name).unwrap().report.cap_w, None, "{name} was told something");
     }

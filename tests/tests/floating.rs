@@ -44,10 +44,12 @@ fn bandwidth_alone_holds_the_budget_and_an_end_puts_everything_back() {
     let (batch, web): (Vec<_>, Vec<_>) =
         agent.vms.iter().partition(|vm| vm.class == VmClass::NonUserFacing);
     assert!(web.iter().all(|vm| vm.quota_millicores.is_none()), "{web:?}");
+
     for vm in batch.iter().filter(|vm| vm.quota_millicores.is_some()) {
         let (quota, cores) = (vm.quota_millicores.unwrap(), u32::from(vm.cores));
         assert!((500 * cores..1000 * cores).contains(&quota), "{vm:?}");
     }
+
     let (_, metrics) = lab.get("s01", "/metrics");
     assert!(metrics.contains("ballast_agent_vm_quota_cores{vm="), "{metrics}");
 
@@ -68,13 +70,17 @@ fn cap(lab: &Lab, watts: u64) {
             "echo_agent_ms": ms, "chassis_power_w": 500, "chassis_limit_w": 440, "cap_w": watts,
             "fallback_w": watts, "valid_for_ms": 2000
         });
+
         let (status, text) = lab.call(|client: &Client| client.post(&url).body(body.to_string()));
         assert_eq!(status, 200, "{text}");
+
         serde_json::from_str(&text).expect("a report")
     };
+
     // A first epoch is remembered once an echo has shown that it is no message from long ago.
     let report = tell(1, None, None);
     tell(2, Some(report.boot_id.as_str()), Some(report.agent_ms));
+
     // What is obeyed at once is on disk a moment later.
     let memory = lab.home("s01").join("state/memory.json");
     let fallback = format!("\"fallback_w\": {watts}");
@@ -94,10 +100,12 @@ fn quotas_of_an_agent_that_was_killed_are_adopted_and_lifted() {
     lab.kill("s01");
     let left = changed(&lab, &before);
     assert!(left.contains(&"cpu.max".to_owned()), "the kill must leave quotas behind: {left:?}");
+
     // Its next life knows them, and goes on from there under its fallback.
     lab.start("s01");
     lab.wait("ready", |lab| lab.get("s01", "/readyz").0 == 200);
     assert_eq!(limited(&lab), 1);
+
     // A VM that is gone gives back what it had, while the others stay limited.
     let gone = lab.agent("s01").unwrap().vms;
     let gone = gone.iter().find(|vm| vm.quota_millicores.is_some()).unwrap();
@@ -111,8 +119,10 @@ fn quotas_of_an_agent_that_was_killed_are_adopted_and_lifted() {
             let path = path.to_string_lossy();
             path.contains("/s01/") && path.ends_with(&cpu_max)
         };
+
         now.iter().filter(|(path, _)| file(path)).all(|(_, text)| text == "max 100000\n")
     });
+
     lab.end("s01");
     lab.wait_restored(&before, "");
 }
@@ -130,6 +140,7 @@ fn another_actuator_after_a_crash_leaves_nothing_of_the_first() {
     lab.wait("ready", ready);
     cap(&lab, 205);
     lab.wait("VMs are limited", |lab| count(lab, "cpu.max") > 0);
+
     for (config, own, others) in
         [(&bound, "scaling_max_freq", "cpu.max"), (&floating, "cpu.max", "scaling_max_freq")]
     {
@@ -137,10 +148,12 @@ fn another_actuator_after_a_crash_leaves_nothing_of_the_first() {
         assert!(count(&lab, others) > 0);
         std::fs::write(lab.config("s01"), config).unwrap();
         lab.start("s01");
+
         // Its fallback holds, by other means.
         lab.wait("it throttles", |lab| count(lab, own) > 0);
         lab.wait("what the other did is undone", |lab| count(lab, others) == 0);
     }
+
     lab.wait("VMs are bound no more", |lab| count(lab, "cpuset.cpus") == 0);
     lab.end("s01");
     lab.wait_restored(&before, "");
@@ -156,6 +169,7 @@ fn somebody_elses_limit_is_told_of_and_left() {
             && path.to_string_lossy().contains("/s01/")
             && !text.starts_with("max")
     };
+
     let find = |lab: &Lab| {
         lab.limits().into_iter().find(|(path, text)| is_ours(path, text)).map(|(path, _)| path)
     };
@@ -165,6 +179,7 @@ fn somebody_elses_limit_is_told_of_and_left() {
         let alarms = lab.agent("s01").map(|agent| agent.alarms).unwrap_or_default();
         alarms.iter().any(|alarm| alarm.contains("somebody else writes it"))
     });
+
     for name in ["chassis", "s01", "s02"] {
         lab.end(name);
     }

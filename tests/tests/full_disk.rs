@@ -55,11 +55,14 @@ fn a_recording_that_cannot_be_written_ends_no_daemon_and_is_whole_once_there_is_
         fs::create_dir_all(folder.parent().expect("a folder")).expect("a folder");
         fs::write(folder, "in the way").expect("a file");
     }
+
     lab.start_all();
+
     for name in ["s01", "chassis"] {
         lab.wait("it is an alarm", |lab| says(lab, name, "recording"));
     }
     lab.wait("the budget holds", Lab::holds);
+
     for folder in &recordings {
         fs::remove_file(folder).expect("what was in the way");
     }
@@ -68,7 +71,9 @@ fn a_recording_that_cannot_be_written_ends_no_daemon_and_is_whole_once_there_is_
         let (_, metrics) = lab.get(name, "/metrics");
         assert!(metrics.contains("dropped_recording_steps_total 0\n"), "{metrics}");
     }
+
     lab.end_all();
+
     for name in ["s01", "chassis"] {
         let report = lab.replay(name);
         assert!(report["steps"].as_u64().is_some_and(|steps| steps > 10), "{report}");
@@ -133,12 +138,14 @@ fn a_placement_daemon_whose_journal_cannot_be_opened_answers_and_places_once_the
     lab.kill();
     let journal = lab.path("state/inventory.0.journal");
     fs::remove_file(&journal).expect("an empty journal");
+
     // A link to where nothing can be made.
     symlink("/proc/ballast", &journal).expect("a link");
     lab.restart();
     let alarms = |lab: &PlaceLab| lab.status().alarms.join("\n");
     assert!(alarms(&lab).contains("changes cannot be kept"), "{}", alarms(&lab));
     assert_eq!(lab.get("/v1/hosts").0, 200);
+
     // All is written anew with the first change: the folder itself has room.
     assert_eq!(lab.call("PUT", "/v1/hosts/s1", &host), (204, Value::Null));
     assert_eq!(lab.post("/v1/place", &vm).0, 200);
@@ -188,19 +195,24 @@ fn daemons_start_on_a_full_disk_and_hold_the_budget_on_one_that_becomes_full() {
     let before = agents(&lab);
     let Some(agent_disk) = Disk::mount(&lab.home("s01").join("disk")) else { return };
     let Some(managers) = Disk::mount(&lab.home("chassis").join("disk")) else { return };
+
     for (disk, name) in [(&agent_disk, "s01"), (&managers, "chassis")] {
         for folder in ["state", "recording"] {
             fs::create_dir(disk.0.join(folder)).expect("a folder");
             symlink(disk.0.join(folder), lab.home(name).join(folder)).expect("a link");
         }
+
         disk.fill();
     }
+
     lab.start_all();
+
     for (name, all) in [("s01", ["journal", "recording"]), ("chassis", ["ledger", "recording"])] {
         for what in all {
             lab.wait("it is an alarm", |lab| says(lab, name, what));
         }
     }
+
     assert!(agents(&lab) == before, "something was changed without a journal");
 
     // Room: the agent ends to be started anew, as systemd does; the manager goes on.
@@ -211,11 +223,13 @@ fn daemons_start_on_a_full_disk_and_hold_the_budget_on_one_that_becomes_full() {
     lab.start("s01");
     lab.wait("its cores are capped", acts);
     lab.wait("the budget holds", Lab::holds);
+
     for name in ["s01", "chassis"] {
         lab.wait("no alarm is left", |lab| {
             !["journal", "ledger", "memory", "recording"].iter().any(|what| says(lab, name, what))
         });
     }
+
     assert!(lab.home("chassis").join("state/ledger.json").is_file());
 
     // Full again, in the middle of an episode; then the agent is killed, and the next adopts what it finds.
@@ -246,6 +260,7 @@ fn a_budget_that_cannot_be_written_down_is_refused_or_said_not_to_last() {
         let url = lab.url("chassis", "/v1/budget");
         lab.call(|client| client.put(url).body(body.to_string()))
     };
+
     let in_force = |lab: &Lab| lab.chassis().expect("a status").budget_w.as_f64();
     let next_life = |lab: &mut Lab| {
         lab.kill("chassis");

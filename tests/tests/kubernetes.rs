@@ -58,24 +58,28 @@ fn a_scheduler_is_answered_by_a_cluster_that_is_followed() {
         json!({"Nodes": null, "NodeNames": all, "FailedNodes": {},
         "FailedAndUnresolvableNodes": {}, "Error": ""})
     );
+
     let scored = scores(&ask(&lab, "/prioritize", &question()));
     assert_eq!(
         (scored["node-e"], scored["node-x"]),
         (5, 5),
         "of what is not known nothing is said"
     );
+
     let known = [scored["node-a"], scored["node-b"]];
     assert!(known.contains(&10), "{scored:?}");
 
     let (pods, nodes) = (recorded("pods.watch.jsonl"), recorded("nodes.watch.jsonl"));
     api.send("nodes", &nodes);
     api.send("pods", &pods);
+
     // Two lines of each are bookmarks.
     let told = [&pods, &nodes].map(|events| (events.lines().count() - 2) as u64);
     lab.wait("all is told", |lab| {
         let now = status(lab);
         [now.pods.told, now.nodes.told] == told
     });
+
     let now = status(&lab);
     assert_eq!((now.known_nodes, now.bound_pods, now.lost_pods), (4, 9, 2));
     assert_eq!((now.pods.late, now.pods.refused, now.pods.lists, now.pods.watches), (0, 0, 1, 1));
@@ -110,14 +114,17 @@ fn a_scheduler_is_answered_by_a_cluster_that_is_followed() {
         never,
         &json!({"node-b": "cordoned", "node-small": "750m CPU asked, 500m allocatable"})
     );
+
     assert_eq!(ask(&lab, "/prioritize", &whole)[2], json!({"host": "node-small", "score": 5}));
 
     // A wrong hint is told once; the job's pod had one as well.
     let mut wrong = question();
     wrong["Pod"]["metadata"]["labels"]["ballast.dev/class"] = json!("batch");
+
     for _ in 0..3 {
         ask(&lab, "/prioritize", &wrong);
     }
+
     // A thread of its own writes the log.
     lab.wait("the wrong hint is told", |lab| lab.log().contains("label ballast.dev/class"));
     assert_eq!(lab.log().matches("label ballast.dev/class").count(), 1, "{}", lab.log());
@@ -135,6 +142,7 @@ fn a_scheduler_is_answered_by_a_cluster_that_is_followed() {
     ] {
         assert!(metrics.lines().any(|l| l == line), "{line}\n{metrics}");
     }
+
     let text = Lab::ballast(&["status", &lab.url("")]);
     let text = String::from_utf8(text.stdout).expect("text");
     assert!(text.contains("Kubernetes followed: 4 nodes (1 cordoned), 9 pods"), "{text}");
@@ -162,12 +170,14 @@ fn watches_that_break_go_on_and_versions_that_are_gone_are_listed_anew() {
         });
         api.model().kinds["pods"].requests.last().expect("a request")["resourceVersion"].clone()
     };
+
     // Whole lines, half a one, and the connection is lost: the half counts for nothing.
     let half = line(&pods, 2);
     api.send("pods", &(line(&pods, 0) + &line(&pods, 1) + &half[..half.len() / 2]));
     told(&lab, 2);
     api.end("pods", true);
     assert_eq!(again(&lab, 2), "10107");
+
     // The server begins too early, and ends in order: what is known already is not told twice.
     api.send("pods", &(line(&pods, 1) + &half + &line(&pods, 3) + &line(&pods, 5)));
     told(&lab, 5);
@@ -177,8 +187,10 @@ fn watches_that_break_go_on_and_versions_that_are_gone_are_listed_anew() {
         let model = api.model();
         model.kinds["pods"].requests.last().is_some_and(|query| query["resourceVersion"] == "10131")
     });
+
     assert_eq!(api.lists("pods"), 1);
     lab.wait("it watches again", |_| api.watching("pods") == 1);
+
     // Too old, said in the stream; then by the answer itself, and the server is ill for a while.
     api.send("pods", &recorded("gone.watch.jsonl"));
     lab.wait("it lists anew", |lab| status(lab).pods.lists == 2 && api.watching("pods") == 1);
@@ -186,6 +198,7 @@ fn watches_that_break_go_on_and_versions_that_are_gone_are_listed_anew() {
     api.model().kinds.get_mut("pods").expect("pods").refusals = vec![410, 500, 503, 429];
     api.end("pods", false);
     lab.wait("it lists once more", |lab| status(lab).pods.lists == 3 && api.watching("pods") == 1);
+
     // A line that is none: only a list helps.
     api.send("pods", "{\"type\":\"ADDED\"}\n");
     lab.wait("and again", |lab| status(lab).pods.lists == 4 && api.watching("pods") == 1);
@@ -194,6 +207,7 @@ fn watches_that_break_go_on_and_versions_that_are_gone_are_listed_anew() {
         (1, 1),
         "nodes are left alone"
     );
+
     assert!(!status(&lab).stale && lab.log().contains("too old resource version"), "{}", lab.log());
     assert!(lab.end().success());
 }
@@ -204,6 +218,7 @@ fn what_is_stale_has_no_opinion() {
     let mut lab = extender(&api, "stale_after_s = 2\n");
     let mut full = question();
     full["Pod"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("7500m");
+
     // Nobody says anything: both watches are silent for two seconds, and what is known counts for nothing.
     lab.wait("it is stale", |lab| status(lab).stale);
     let scored = scores(&ask(&lab, "/prioritize", &full));
@@ -214,22 +229,27 @@ fn what_is_stale_has_no_opinion() {
         let told = |what: &str| alarms.iter().any(|alarm| alarm.contains(what));
         told("nothing was heard of pods for") && told("nothing was heard of nodes for")
     });
+
     assert!(lab.get("/metrics").1.contains("ballast_place_kubernetes_stale 1.0"));
+
     // A bookmark for each: good again. They come as long as the test asks, which may be slow.
     let (pods, nodes) = (recorded("pods.watch.jsonl"), recorded("nodes.watch.jsonl"));
     let speak = || {
         api.send("pods", &line(&pods, 5));
         api.send("nodes", &line(&nodes, 2));
     };
+
     lab.wait("it is fresh, and says so", |lab| {
         speak();
         let scored = scores(&ask(lab, "/prioritize", &full));
         scored["node-a"] == 0 && scored["node-x"] == 5
     });
+
     lab.wait("the filter works again", |lab| {
         speak();
         ask(lab, "/filter", &full)["FailedNodes"].get("node-a").is_some()
     });
+
     assert!(lab.end().success(), "{}", lab.log());
 }
 
@@ -238,27 +258,34 @@ fn in_shadow_nothing_is_decided_and_all_is_recorded() {
     let api = ApiServer::start();
     let mut lab = extender(&api, &format!("shadow = true\n{PATIENT}"));
     let pods = recorded("pods.watch.jsonl");
+
     // Pods that are bound to their nodes below.
     let asked = |n: usize| -> Value {
         let event: Value = serde_json::from_str(&line(&pods, n)).expect("an event");
         let mut pod = event["object"].clone();
         pod["spec"].as_object_mut().expect("a spec").remove("nodeName");
+
         json!({"Pod": pod, "NodeNames": ["node-a", "node-b", "node-c", "node-d"]})
     };
+
     lab.wait("it is fresh", |lab| !status(lab).stale);
+
     for n in [0, 3] {
         assert_eq!(
             scores(&ask(&lab, "/prioritize", &asked(n))).into_values().collect::<Vec<_>>(),
             [5; 4]
         );
+
         assert_eq!(ask(&lab, "/filter", &asked(n))["NodeNames"].as_array().map(Vec::len), Some(4));
     }
+
     assert_eq!(status(&lab).shadow.expect("a shadow").waiting, 2);
     api.send("pods", &(line(&pods, 0) + &line(&pods, 1) + &line(&pods, 3)));
     lab.wait("both are compared", |lab| {
         let shadow = status(lab).shadow.expect("a shadow");
         shadow.agreed + shadow.differed == 2 && shadow.waiting == 0
     });
+
     let log = lab.log();
     let placements: Vec<_> = log.lines().filter(|line| line.contains("ShadowPlacement")).collect();
     assert!(placements.len() == 2 && placements[0].contains("web-6d4cf56db6-zz9pl"), "{log}");

@@ -32,6 +32,7 @@ fn every_crate_imports_downwards_only() {
     let (types, agent, chassis) = ("ballast-types", "ballast-agent-core", "ballast-chassis-core");
     let (placement, planner) = ("ballast-placement", "ballast-planner");
     let runtime = "ballast-runtime";
+
     for (package, allowed) in [
         (types, &[][..]),
         (agent, &[types]),
@@ -133,8 +134,10 @@ fn pure_crates_reach_no_runtime_no_system_and_no_network() {
             assert!(!reached.contains(name), "{package} must not reach {name}");
         }
     }
+
     // `sim` reads compressed traces through a C library; it must still not reach a runtime.
     let reached = reaches("ballast-sim");
+
     for name in ["tokio", "axum", "hyper", "reqwest", "nix"] {
         assert!(!reached.contains(name), "ballast-sim must not reach {name}");
     }
@@ -229,5 +232,6 @@ fn the_words_that_nobody_else_uses_stand_nowhere() {
             }
         }
     }
+
     assert_eq!(found, [""; 0], "house words; say them plainly");
 }

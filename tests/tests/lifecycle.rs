@@ -116,11 +116,13 @@ fn a_server_whose_agent_died_is_held_first_and_released_when_none_comes_back() {
     assert_code(&order(&["agent", "--config", text(&config)], &[]), 78, "step_cores");
 
     let systemd = Systemd::new();
+
     // The last is by OnFailure=, in case the others were killed before they had armed anything.
     for result in ["signal", "exit-code", "watchdog", "failed"] {
         assert_code(&systemd.stop_post(&config, result), 0, "held");
         assert!(journal.exists() && lab.limits() == left, "{result}: not held");
     }
+
     let armed = systemd.armed().unwrap();
     assert_eq!(armed.lines().count(), 1, "a timer that runs was put off: {armed}");
     assert!(armed.contains("--on-active=7s"), "{armed}");
@@ -180,6 +182,7 @@ fn what_cannot_be_put_back_is_named_and_tried_again() {
         lab.home("s01").join("state/journal.json").exists(),
         "there is nothing to try again by"
     );
+
     let khz = |text: &str| text.trim().parse::<u32>().unwrap();
     let lifted = |(file, was): (&PathBuf, &String)| {
         !file.ends_with("scaling_max_freq") || khz(&fs::read_to_string(file).unwrap()) >= khz(was)
@@ -187,6 +190,7 @@ fn what_cannot_be_put_back_is_named_and_tried_again() {
     assert!(before.iter().all(lifted), "one failure stood in the way of others");
     fs::remove_dir(cpuset).unwrap();
     fs::rename(&kept, cpuset).unwrap();
+
     // The rig, which grants what is written, is at its end.
     fs::write(cpuset.with_extension("cpus.effective"), &before[cpuset]).unwrap();
     assert_code(&release(&config), 0, "everything is restored");
@@ -207,8 +211,10 @@ fn out_of_band_caps_are_lifted_on_explicit_order_alone() {
     lab.kill("chassis");
     assert_code(&order(&args, &[]), 1, "s01: capped to");
     assert!(lab.limits() != before, "lifted without an order");
+
     // The packaged manager runs as a user of its own.
     let state = lab.home("chassis").join("state");
+
     if nix::unistd::geteuid().is_root() {
         std::os::unix::fs::chown(&state, Some(4321), Some(4321)).unwrap();
     }
@@ -242,6 +248,7 @@ fn the_watchdog_is_fed_by_finished_turns_alone() {
     let env = [("NOTIFY_SOCKET", text(&path)), ("WATCHDOG_USEC", "1200000")];
     lab.start_with("s01", &env);
     lab.wait("ready", |lab| lab.get("s01", "/readyz").0 == 200);
+
     // A quarter of systemd's patience, and not with every turn: there are ten a second, and more.
     let often = fed(&socket, Duration::from_secs(3));
     assert!((2..=10).contains(&often), "fed {often} times in 3 s");
@@ -259,6 +266,7 @@ fn the_watchdog_is_fed_by_finished_turns_alone() {
         fs::remove_file(file).unwrap();
         nix::unistd::mkfifo(file, nix::sys::stat::Mode::S_IRWXU).unwrap();
     }
+
     let alert = r#"{"chassis_id":"lab","epoch":5,"seq":5,"level":"cap","echo_boot_id":null,
         "echo_agent_ms":null,"chassis_power_w":300,"chassis_limit_w":300,"cap_w":120,
         "fallback_w":120,"valid_for_ms":2000}"#;
@@ -273,6 +281,7 @@ fn the_watchdog_is_fed_by_finished_turns_alone() {
     .unwrap();
     fed(&socket, Duration::from_secs(1));
     assert_eq!(fed(&socket, Duration::from_secs(3)), 0, "fed although the control thread hangs");
+
     // HTTP, on its own thread, still answers: it is not what feeds.
     assert_eq!(lab.get("s01", "/metrics").0, 200);
     lab.kill("s01");

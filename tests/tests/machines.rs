@@ -78,12 +78,14 @@ fn scenario(root: &Root, writes: &Writes) -> Result<(), Box<dyn std::error::Erro
     let originals = cpufreq.originals();
     let cores = cpufreq.cores();
     writes.say("every core to its floor:");
+
     for core in &cores {
         cpufreq.set(core.id, core.ladder.floor())?;
     }
     writes.say("the first core a step up:");
     cpufreq.set(cores[0].id, cores[0].ladder.khz(1.min(cores[0].ladder.top())))?;
     writes.say("lift:");
+
     for core in &cores {
         cpufreq.release(core.id)?;
     }
@@ -95,6 +97,7 @@ fn scenario(root: &Root, writes: &Writes) -> Result<(), Box<dyn std::error::Erro
     let adopted = cpufreq.adopt(&originals)?;
     let found: CpuList = adopted.iter().map(|(core, _)| u32::from(core.0)).collect();
     writes.say(&format!("its next life finds cores {found} capped, and lifts:"));
+
     for core in &cores {
         cpufreq.release(core.id)?;
     }
@@ -107,6 +110,7 @@ fn scenario(root: &Root, writes: &Writes) -> Result<(), Box<dyn std::error::Erro
             limit.put_back(&original)?;
         }
     }
+
     Ok(())
 }
 
@@ -211,13 +215,16 @@ fn a_write_test_puts_back_what_it_changed() {
         let path = format!("sys/devices/system/cpu/cpufreq/policy{n}/{file}");
         std::fs::read_to_string(dir.path().join(path)).unwrap().trim().to_owned()
     };
+
     let (text, code) = check(dir.path(), &["--write-test", "--state-dir", folder]);
     assert!(text.contains("write test: core 0: 2000000 kHz: obeyed, and put back"), "{text}");
     assert!(text.contains("write test: core 1: 1800000 kHz: obeyed, and put back"), "{text}");
     assert!(text.contains("package-0 long_term: 125000000 uW again: obeyed"), "{text}");
+
     // A folder is no cgroup: the bandwidth of a new group cannot be limited.
     assert_eq!(code, Some(1), "{text}");
     assert_eq!(policy(1, "scaling_max_freq"), "1900000", "an administrator's limit");
+
     // A kernel shows its own maximum for "no limit".
     assert_eq!(policy(0, "scaling_max_freq"), "2147483647");
     assert!(!state.path().join("agent").exists() && !scratch_left(dir.path()));

@@ -35,10 +35,12 @@ fn without_a_model_answers_are_careful_and_with_one_they_are_the_models() {
             "class_confident": false, "p95_bucket": 4, "p95_percent": 100, "p95_confidence": 0.0,
             "p95_confident": false})
     );
+
     assert_eq!(lab.get("/readyz").0, 503);
     let alarms = lab.status().alarms;
     assert!(alarms[0].contains("there is no model, every answer is conservative"), "{alarms:?}");
     let (_, metrics) = lab.get("/metrics");
+
     for line in ["ballast_place_model_loaded 0.0", "ballast_place_answers_without_model_total 1"] {
         assert!(metrics.lines().any(|l| l == line), "{line}\n{metrics}");
     }
@@ -62,6 +64,7 @@ fn without_a_model_answers_are_careful_and_with_one_they_are_the_models() {
     assert_eq!(status, 400);
     assert_eq!(why, json!({"error": "vms[1].cores = -4: 1 to 65536"}));
     let huge = json!({"vms": [], "more": "x".repeat(2 << 20)});
+
     // Whoever is still sending may see the connection cut before the answer.
     assert!([413, 0].contains(&lab.post("/v1/predict", &huge).0));
     assert_eq!(lab.predict(&vm("sub-00001")).0, 200);
@@ -91,10 +94,13 @@ fn a_model_is_replaced_under_load_without_losing_a_request() {
                 *seen.entry(answer["model"].as_str().unwrap().into()).or_default() += 1;
                 answered.fetch_add(1, Ordering::Relaxed);
             }
+
             seen
         };
+
         let askers: Vec<_> = (0..3).map(|_| scope.spawn(ask)).collect();
         let mut before = first.clone();
+
         for turn in 1..=4 {
             lab.put(&models[turn % 2]);
             if turn % 2 == 0 {
@@ -105,15 +111,19 @@ fn a_model_is_replaced_under_load_without_losing_a_request() {
             let so_far = answered.load(Ordering::Relaxed);
             lab.wait("answers by it", |_| answered.load(Ordering::Relaxed) > so_far + 20);
         }
+
         stop.store(true, Ordering::Relaxed);
         let seen = askers.into_iter().flat_map(|asker| asker.join().expect("an asker"));
+
         seen.fold(BTreeMap::<String, u64>::new(), |mut all, (model, n)| {
             *all.entry(model).or_default() += n;
             all
         })
     });
+
     assert_eq!(seen.len(), 2, "both models, and nothing else: {seen:?}");
     let status = lab.status();
+
     // A SIGHUP that comes when the file was taken already has it read again.
     assert!((5..=7).contains(&status.predict.loads), "{}", status.predict.loads);
     assert_eq!(status.predict.requests, seen.values().sum::<u64>());
@@ -130,6 +140,7 @@ fn a_damaged_model_leaves_the_old_one_in_force_and_is_an_alarm() {
     let mut damaged = next.clone();
     let middle = damaged.len() / 2;
     damaged[middle] ^= 1;
+
     for (bytes, says) in [
         (&damaged[..], "does not fit"),
         (&next[..next.len() / 2], "truncated"),
@@ -140,9 +151,11 @@ fn a_damaged_model_leaves_the_old_one_in_force_and_is_an_alarm() {
             let alarms = lab.status().alarms;
             alarms.iter().any(|alarm| alarm.contains("the old one stays") && alarm.contains(says))
         });
+
         assert_eq!(lab.checksum(), before);
         assert_eq!(lab.predict(&vm("sub-00001")).1["model"], before);
     }
+
     fs::remove_file(lab.path("model")).unwrap();
     lab.wait("the alarm", |lab| lab.status().alarms.iter().any(|a| a.contains("No such file")));
     assert_eq!(lab.checksum(), before);

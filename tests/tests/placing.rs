@@ -48,10 +48,12 @@ fn work(url: &str, who: &str, answered: &AtomicU64) -> BTreeMap<String, (usize, 
         let fate = if status == 200 { Fate::Placed } else { Fate::Unknown };
         assert!(status == 200 || status == 0, "{status}: {text}");
         fates.insert(name.clone(), (size, fate));
+
         if fate == Fate::Unknown {
             break;
         }
         answered.fetch_add(1, Ordering::Relaxed);
+
         // Every third one of a single VM goes again.
         if size == 1 && n % 3 == 0 {
             let path = format!("{url}/v1/vms/{name}.0");
@@ -59,11 +61,13 @@ fn work(url: &str, who: &str, answered: &AtomicU64) -> BTreeMap<String, (usize, 
             assert!(status == 204 || status == 0, "{status}: {text}");
             let fate = if status == 204 { Fate::Gone } else { Fate::Unknown };
             fates.insert(name, (size, fate));
+
             if fate == Fate::Unknown {
                 break;
             }
         }
     }
+
     fates
 }
 
@@ -90,6 +94,7 @@ fn killed_at_any_instant_it_knows_what_it_has_answered_and_nothing_by_halves() {
     // Never full, however fast the disk is.
     let mut lab = lab(60, 4000);
     let mut hosts_before = BTreeMap::new();
+
     // Killed after so many answers: in the middle of others.
     for (round, many) in [7, 40, 3, 71, 23].into_iter().enumerate() {
         let answered = AtomicU64::new(0);
@@ -99,14 +104,18 @@ fn killed_at_any_instant_it_knows_what_it_has_answered_and_nothing_by_halves() {
                 let (url, answered) = (url.as_str(), &answered);
                 scope.spawn(move || work(url, &format!("r{round}w{k}"), answered))
             };
+
             let workers: Vec<_> = (0..3).map(worker).collect();
             lab.wait("answers", |_| answered.load(Ordering::Relaxed) >= many);
             lab.kill();
             let fates = workers.into_iter().flat_map(|worker| worker.join().expect("a worker"));
+
             fates.collect::<BTreeMap<_, _>>()
         });
+
         lab.restart();
         let there = all(&lab);
+
         for (name, (size, fate)) in &fates {
             let found = (0..*size).filter(|k| there.contains_key(&format!("{name}.{k}"))).count();
             let good = match fate {
@@ -114,11 +123,14 @@ fn killed_at_any_instant_it_knows_what_it_has_answered_and_nothing_by_halves() {
                 Fate::Gone => found == 0,
                 Fate::Unknown => found == 0 || found == *size,
             };
+
             assert!(good, "{name}, {fate:?}: {found} of {size} VMs are there\n{}", lab.log());
         }
+
         for (vm, host) in &hosts_before {
             assert_eq!(there.get(vm), Some(host), "{vm} was there before, and nobody moved it");
         }
+
         // Who had no answer asks again: nothing is placed twice.
         for (name, (size, _)) in fates.iter().filter(|(_, (_, fate))| *fate == Fate::Unknown) {
             let vms: Vec<_> = (0..*size).map(|k| vm(&format!("{name}.{k}"))).collect();
@@ -127,11 +139,13 @@ fn killed_at_any_instant_it_knows_what_it_has_answered_and_nothing_by_halves() {
             assert_eq!(status, 200, "{answer}");
             assert_eq!(answer["repeated"], there.contains_key(&format!("{name}.0")));
         }
+
         hosts_before = all(&lab);
         let taken = lab.status().inventory;
         assert_eq!(taken.vms as usize, hosts_before.len());
         assert_eq!(taken.allocated_cores, hosts_before.len() as f64);
     }
+
     // And after an end in order.
     let before = (all(&lab), lab.status().inventory.chassis);
     assert!(lab.end().success(), "{}", lab.log());
@@ -156,6 +170,7 @@ fn hosts_follow_their_file_and_a_damaged_snapshot_is_refused_and_kept() {
         );
         fs::write(&file, text).expect("a file");
     };
+
     assert_eq!(lab.refused_restart().code(), Some(78), "there is no such file");
     write("n[1-3]", 16);
     lab.restart();
@@ -164,6 +179,7 @@ fn hosts_follow_their_file_and_a_damaged_snapshot_is_refused_and_kept() {
         let hosts = list["hosts"].as_array().expect("hosts");
         hosts.iter().map(|h| format!("{} {} {}", h["host"], h["state"], h["cores"])).collect()
     };
+
     let open = |n: u32, cores: &str| format!("\"n{n}\" \"open\" {cores}");
     let left = "\"s000\" \"draining\" 40.0".to_owned();
     assert_eq!(states(&lab), [open(1, "16.0"), open(2, "16.0"), open(3, "16.0"), left]);
@@ -219,10 +235,12 @@ fn the_examples_in_the_documentation_are_answered() {
         eprintln!("SKIPPED: there is no curl here");
         return;
     }
+
     for file in ["README.md", "docs/place-and-plan/place.md"] {
         let text = fs::read_to_string(format!("{}/../{file}", env!("CARGO_MANIFEST_DIR")));
         let lab = PlaceLab::start("");
         let address = lab.url("").replace("http://", "");
+
         for command in curls(&text.expect(file)) {
             let here = command.replace("127.0.0.1:7200", &address);
             let here =
@@ -231,6 +249,7 @@ fn the_examples_in_the_documentation_are_answered() {
             let said = String::from_utf8_lossy(&done.stdout);
             assert!(done.status.success(), "{file}: {command}\n{said}");
         }
+
         if file == "docs/place-and-plan/place.md" {
             assert!(lab.status().inventory.placed > 0, "{file} places nothing");
         }

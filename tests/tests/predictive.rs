@@ -26,6 +26,7 @@ fn the_model_is_learnt_from_the_files_and_holds_the_budget() {
     let mut lab = overloaded();
     let before = lab.limits();
     lab.start_all();
+
     // One after the other: on a busy machine a late window makes a model doubt for a while.
     for name in lab.servers() {
         lab.wait("the model is trusted", |lab| predicts(lab, &name));

@@ -75,6 +75,7 @@ fn the_plants_own_curves_are_found_and_nothing_is_left_behind() {
     let number = |value: &serde_json::Value| value.as_f64().expect("a number");
     let points = profile["point"].as_array().expect("points");
     assert_eq!(points.len(), 9, "{profile}");
+
     for (n, point) in points.iter().enumerate() {
         let (share, frequency) = ([0.0, 0.5, 1.0][n % 3], [0.5, 0.75, 1.0][n / 3]);
         assert!((number(&point["utilisation"]) - share).abs() < 0.01, "{point}");
@@ -83,7 +84,9 @@ fn the_plants_own_curves_are_found_and_nothing_is_left_behind() {
         let off = (number(&point["watts"]) - truth).abs();
         assert!(off < 6.0 * NOISE * truth / 30.0_f64.sqrt(), "{point}, not {truth}");
     }
+
     let model = &profile["model"];
+
     for (key, truth) in [
         ("idle_w", 112.0),
         ("full_w", 310.0),
@@ -94,6 +97,7 @@ fn the_plants_own_curves_are_found_and_nothing_is_left_behind() {
         let off = (number(&model[key]) - truth).abs();
         assert!(off < 6.0 * NOISE * 310.0 / 30.0_f64.sqrt(), "{key}: {model}");
     }
+
     let text = fs::read_to_string(&output).expect("a profile");
     assert!(text.contains("kind = \"measured\"") && text.contains("of = \"s01\""), "{text}");
     assert!(Watts::from_f64(number(&profile["meter"]["resolution_w"])).is_some(), "{profile}");
@@ -125,6 +129,7 @@ fn one_that_is_killed_is_put_back_by_a_release_and_a_live_agent_is_not_disturbed
 
     let config = lab.config("s01");
     let config = config.to_str().expect("UTF-8");
+
     // What was left must not be taken for how the server was.
     let refused = Lab::ballast(&["profile", "--config", config]);
     let stderr = String::from_utf8_lossy(&refused.stderr);

@@ -50,15 +50,19 @@ fn what_vms_use_is_recorded_and_survives_restarts() {
         vm(lab, batch.vm.as_str())
             .is_some_and(|vm| vm.impact.throttled_core_ms > 10_000 * u64::from(vm.cores))
     });
+
     lab.end(SERVER);
     let seen = |lab: &Lab, id: &str| -> serde_json::Value {
         let text = records(lab, &["--output", "json", "--every-min", "5", "--vm", id]);
         let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!((&report["dropped"], &report["vms"][1]), (&0.into(), &().into()), "{report}");
+
         report["vms"][0].clone()
     };
+
     let first = seen(&lab, web.vm.as_str());
     assert!(first["measured_s"].as_u64() > Some(0), "{first}");
+
     // Queues whose servers are busy 30 % of the time.
     let mean = first["mean_percent"].as_f64().expect("a mean");
     assert!((10.0..60.0).contains(&mean), "{first}");
@@ -73,6 +77,7 @@ fn what_vms_use_is_recorded_and_survives_restarts() {
         let (_, text) = lab.get(SERVER, "/metrics");
         text.contains("ballast_agent_records_written_total") && text.contains("_records_bytes")
     });
+
     lab.end(SERVER);
     let second = seen(&lab, web.vm.as_str());
     assert!(second["measured_s"].as_u64() > first["measured_s"].as_u64(), "{first} {second}");
@@ -103,6 +108,7 @@ fn write_history(lab: &Lab, vms: &[(&VmStatus, Use)]) {
     let today = Slot::of(now).day();
     let limits = Limits { days: 22, bytes: 64_000_000 };
     let mut store = Store::open(&folder(&lab.home(SERVER).join("state")), limits).expect("a store");
+
     for day in today - 22..today {
         let mut records = vec![];
         for slot in (day * 288..(day + 1) * 288).map(Slot) {
@@ -116,6 +122,7 @@ fn write_history(lab: &Lab, vms: &[(&VmStatus, Use)]) {
                 records.push(record);
             }
         }
+
         store.append(&records).expect("a disk");
     }
 }
@@ -169,6 +176,7 @@ fn weeks_of_use_make_a_class_and_a_told_one_wins() {
             vm.class == VmClass::NonUserFacing && vm.origin.as_deref() == Some("auto")
         })
     });
+
     assert_eq!(vm(&lab, web).expect("the VM").class, VmClass::UserFacing);
     let kept = lab.home(SERVER).join("state/auto-class.json");
     let kept = || fs::read_to_string(&kept).unwrap_or_default();
@@ -192,6 +200,7 @@ fn weeks_of_use_make_a_class_and_a_told_one_wins() {
             vm.class == VmClass::UserFacing && vm.origin.as_deref() == Some("api")
         })
     });
+
     lab.end(SERVER);
 }
 

@@ -54,12 +54,14 @@ fn draw_supplies_and_power_state_are_read_in_every_generation() {
         let first = (SupplyState::Active, Some(Watts::from_milli(131_500)));
         assert_eq!(seen, [first, (SupplyState::Standby, Some(Watts::ZERO))], "{generation:?}");
         assert_eq!(redfish.powered().unwrap(), Some(true));
+
         for (state, expected) in
             [(json!("Off"), Some(false)), (json!("PoweringOn"), None), (Value::Null, None)]
         {
             bmc.model().powered = state;
             assert_eq!(redfish.powered().unwrap(), expected);
         }
+
         assert_eq!(bmc.model().sessions.len(), 1, "one login for all of it");
         drop(redfish);
         assert!(bmc.model().sessions.is_empty(), "the session is left open");
@@ -83,6 +85,7 @@ fn a_cap_is_set_verified_and_put_back_in_every_generation() {
             (model.limit, model.mode, model.exception) = (limit.clone(), mode.clone(), exception);
             model.faults.refused_while_disabled = generation == Generation::Both;
         });
+
         let before = bmc.model().in_force();
         let mut cap = cap(&bmc);
         let original = cap.read().unwrap();
@@ -90,13 +93,16 @@ fn a_cap_is_set_verified_and_put_back_in_every_generation() {
         assert_eq!(bmc.model().in_force(), Some(180.0), "{generation:?} {limit} {mode}");
         let now = cap.read().unwrap();
         assert!(RedfishCap::is_on(&now, &original) && !RedfishCap::is_on(&original, &original));
+
         // What is saved is enough for another life.
         let text = serde_json::to_string(&original).unwrap();
         let original: LimitState = serde_json::from_str(&text).unwrap();
+
         for _ in 0..2 {
             cap.put_back(&original).unwrap();
             assert_eq!(bmc.model().in_force(), before, "{generation:?} {limit} {mode}");
         }
+
         if limit.as_f64().is_some() {
             assert_eq!(bmc.model().limit.as_f64(), limit.as_f64(), "the set point is another one");
         }
@@ -134,6 +140,7 @@ fn a_missing_reading_is_missing_and_never_low() {
         (Generation::Newer, |m| m.faults.status = (9, 403), "may not do this"),
         (Generation::Newer, |m| m.faults.delay = Duration::from_secs(20), "within 2000 ms"),
     ];
+
     for (n, (generation, fault, says)) in rows.into_iter().enumerate() {
         let bmc = bmc(generation, fault);
         let began = Instant::now();
@@ -198,6 +205,7 @@ fn caps_that_cannot_or_must_not_be_set_are_refused_with_the_reason() {
             true,
         ),
     ];
+
     for (n, (generation, fault, watts, says, transient)) in rows.into_iter().enumerate() {
         let bmc = bmc(generation, |_| {});
         let mut cap = cap(&bmc);
@@ -374,15 +382,18 @@ fn a_supply_is_what_its_bmc_says_and_without_a_value_it_is_missing() {
         // A type that is none fails the whole answer.
         (json!(7), json!("OK"), json!(412), Supply::UNKNOWN),
     ];
+
     for generation in GENERATIONS {
         let bmc = bmc(generation, |_| {});
         let (mut bmcs, _folder) = bmcs();
         let mut meter = SupplyMeter::new("s", bmcs.supply(&address(&bmc), "1").unwrap());
+
         for (n, (state, health, input, expected)) in rows.iter().enumerate() {
             bmc.model().supplies[1] = [state.clone(), health.clone(), input.clone()];
             let (found, _) = meter.poll(at(n as u64));
             assert_eq!(found, *expected, "{generation:?} row {n}");
         }
+
         assert!(meter.problem().is_some_and(|why| why.contains("invalid type")));
     }
 }
@@ -407,11 +418,13 @@ fn supplies_of_one_bmc_share_its_answer_and_its_one_session_which_is_ended() {
     let (mut bmcs, _folder) = bmcs();
     let meters = ["0", "1"].map(|id| bmcs.supply(&address(&bmc), id).unwrap());
     let mut meters = meters.map(|supply| SupplyMeter::new("s", supply));
+
     for (asked_at, asked) in [(1, 1), (2, 2)] {
         let states = meters.each_mut().map(|meter| meter.poll(at(asked_at)).0.state);
         assert_eq!(states, [SupplyState::Active, SupplyState::Standby]);
         assert_eq!(bmc.model().count("GET", "/Power"), asked, "one question for both");
     }
+
     // What one of them cannot have, the other one need not wait for.
     bmc.model().faults.status = (1, 503);
     let states = meters.each_mut().map(|meter| meter.poll(at(3)).0.state);
@@ -454,6 +467,7 @@ fn a_servers_draw_is_read_in_every_generation_and_null_zero_and_absurd_are_missi
         let taken = |s: u64| (Watts::from_whole(230), at(s));
         assert_eq!(meter.sample(at(1)).unwrap(), taken(1));
         assert_eq!(meter.sample(at(2)).unwrap(), taken(1), "the same value");
+
         for (power, says) in [
             (Value::Null, "= null"),
             (json!(0), "above 0"),
@@ -465,6 +479,7 @@ fn a_servers_draw_is_read_in_every_generation_and_null_zero_and_absurd_are_missi
             let error = meter.sample(at(3)).unwrap_err().to_string();
             assert!(error.contains(says), "{generation:?}: {error}");
         }
+
         bmc.model().power = json!(231);
         assert!(meter.sample(at(4)).is_ok());
     }

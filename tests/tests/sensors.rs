@@ -39,8 +39,10 @@ impl Feeder<'_> {
             let name = fs::read_to_string(dir.path().join("name")).ok()?;
             let is_supply = name.trim() == supply_hwmon(0).split('@').next()?;
             let input = fs::read_to_string(dir.path().join("power1_input")).ok()?;
+
             is_supply.then(|| input.trim().parse().ok())?
         };
+
         let sum: u64 = fs::read_dir(class).expect("a tree").flatten().filter_map(microwatts).sum();
         let body = serde_json::json!({
             "source": "shelf-1",
@@ -50,6 +52,7 @@ impl Feeder<'_> {
             "watts": sum as f64 / 1e6,
             "seq": self.seq,
         });
+
         let (status, _) =
             self.lab.call(|client: &Client| client.post(&self.url).body(body.to_string()));
         status
@@ -60,11 +63,13 @@ impl Feeder<'_> {
 fn a_chassis_that_sees_no_supply_holds_its_budget_by_what_it_is_told() {
     let power_input = "[power_input]\nsource = \"shelf-1\"\nmax_w = 5000\ngood_for_ms = 4000\n";
     let mut lab = Lab::new(steady(2, 420, (0.3, 0.95)), power_input);
+
     // The same supplies, but not the manager's any more.
     reconfigure(&lab, "chassis", |text| {
         let (before, rest) = text.split_once("[[supply]]").unwrap();
         format!("{before}{}", &rest[rest.find("[[server]]").unwrap()..])
     });
+
     for name in ["s01", "s02", "chassis"] {
         lab.start(name);
     }
@@ -75,13 +80,16 @@ fn a_chassis_that_sees_no_supply_holds_its_budget_by_what_it_is_told() {
         let began = Instant::now();
         while !done(feeder.lab) {
             assert!(began.elapsed() < ballast_testbed::lab::PATIENCE, "never: {what}");
+
             // A reading that this machine has made late is refused.
             assert!(matches!(feeder.post(), 204 | 409));
             thread::sleep(Duration::from_millis(100));
         }
     };
+
     until(&mut feeder, "ready", &|lab| lab.get("chassis", "/readyz").0 == 200);
     until(&mut feeder, "the budget holds", &Lab::holds);
+
     // A repeated reading is refused, and the manager goes on.
     feeder.seq -= 1;
     assert_eq!(feeder.post(), 409);
@@ -104,6 +112,7 @@ fn a_chassis_that_sees_no_supply_holds_its_budget_by_what_it_is_told() {
         began: feeder.began,
         seq: 10_000,
     };
+
     until(&mut feeder, "it sees again", &|lab| {
         lab.chassis().is_some_and(|c| c.state != ChassisState::Blind && c.power_w.is_some())
     });
@@ -114,6 +123,7 @@ fn a_chassis_that_sees_no_supply_holds_its_budget_by_what_it_is_told() {
 #[test]
 fn a_meter_that_hangs_holds_up_nothing_but_itself() {
     let mut lab = Lab::new(steady(1, 300, (0.3, 0.95)), "");
+
     // A file that blocks its reader, as a BMC does that does not answer.
     let root = server_root(&lab.tree(), &ServerId::new("s01").unwrap());
     let dir = root.join("sys/class/hwmon/hwmon9");
@@ -126,6 +136,7 @@ fn a_meter_that_hangs_holds_up_nothing_but_itself() {
         assert!(text.contains(&rig));
         text.replace(&rig, "name = \"slow\"\ndeadline_ms = 300\nsample_ms = 1000\n")
     });
+
     lab.start("s01");
     let alarmed = |lab: &Lab, what: &str| {
         lab.agent("s01").is_some_and(|agent| agent.alarms.iter().any(|a| a.contains(what)))
@@ -149,6 +160,7 @@ fn a_meter_that_hangs_holds_up_nothing_but_itself() {
         let age = |agent: AgentStatus| agent.sensors[0].age_ms.is_some_and(|ms| ms >= 4000);
         lab.agent("s01").is_some_and(age)
     });
+
     let agent = lab.agent("s01").unwrap();
     assert_eq!((agent.report.state, agent.report.power_w), (AgentState::Blind, None));
 
@@ -160,14 +172,17 @@ fn a_meter_that_hangs_holds_up_nothing_but_itself() {
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
+
                 // Waits for the reader, which may be gone again before it is written to (EPIPE).
                 let _ = fs::write(&file, format!("{}\n", 230_000_000 + n));
             }
         });
+
         lab.wait("it sees", |lab| {
             lab.agent("s01").is_some_and(|agent| agent.report.power_w.is_some())
         });
         stop.store(true, Ordering::Relaxed);
+
         // Whoever still waits for a reader or a writer is let go.
         lab.end("s01");
         drop(fs::File::options().read(true).write(true).open(&file));
@@ -181,10 +196,12 @@ fn a_slow_meter_with_rapl_beside_it_holds_the_budget() {
     spec.meter.refresh = Duration::from_secs(1);
     let mut lab = Lab::new(spec, "");
     let rig = format!("label = {METER_LABEL:?}\n");
+
     for name in ["s01", "s02"] {
         let fused = format!("{rig}lag_ms = 1000\nrefresh_ms = 1000\nfuse_rapl = true\n");
         reconfigure(&lab, name, |text| text.replace(&rig, &fused));
     }
+
     let before = lab.limits();
     lab.start_all();
     lab.wait("the budget holds", Lab::holds);
@@ -195,6 +212,7 @@ fn a_slow_meter_with_rapl_beside_it_holds_the_budget() {
             measured && fused.problem.is_none() && agent.report.state == AgentState::Recovering
         })
     });
+
     let (_, metrics) = lab.get("s01", "/metrics");
     assert!(metrics.contains("ballast_agent_sensor_refresh_seconds{sensor=\"hwmon "), "{metrics}");
     lab.wait("the budget holds", Lab::holds);
@@ -231,8 +249,10 @@ fn supplies_and_a_meter_that_only_bmcs_see_hold_the_budget_and_null_is_blind() {
             text = text.replace(&format!("hwmon = {:?}", supply_hwmon(supplies)), &by_bmc);
             supplies += 1;
         }
+
         format!("{text}{access}")
     });
+
     let rig = format!("source = \"hwmon\"\nname = {METER_NAME:?}\nlabel = {METER_LABEL:?}\n");
     reconfigure(&lab, "s01", |text| {
         assert!(text.contains(&rig));
@@ -240,6 +260,7 @@ fn supplies_and_a_meter_that_only_bmcs_see_hold_the_budget_and_null_is_blind() {
             format!("source = \"redfish\"\nredfish = {:?}\nsample_ms = 200\n", server.url());
         format!("{}{access}", text.replace(&rig, &by_bmc))
     });
+
     let (chassis, s01) =
         (chassis_root(&lab.tree()), server_root(&lab.tree(), &ServerId::new("s01").unwrap()));
     let driver = METER_NAME.split('@').next().unwrap();
@@ -252,6 +273,7 @@ fn supplies_and_a_meter_that_only_bmcs_see_hold_the_budget_and_null_is_blind() {
                     true => Value::Null,
                     false => json!(watts),
                 };
+
                 let inputs = draws(&chassis, "pmbus").into_iter().map(told);
                 let supply = |watts| [json!("Enabled"), json!("OK"), watts];
                 shelf.model().supplies = inputs.map(supply).collect();
@@ -260,6 +282,7 @@ fn supplies_and_a_meter_that_only_bmcs_see_hold_the_budget_and_null_is_blind() {
                 thread::sleep(Duration::from_millis(50));
             }
         });
+
         lab.start_all();
         lab.wait("the budget holds", Lab::holds);
         let status = lab.chassis().unwrap();
@@ -272,14 +295,17 @@ fn supplies_and_a_meter_that_only_bmcs_see_hold_the_budget_and_null_is_blind() {
             let agent = lab.agent("s01").is_some_and(|a| a.report.state == AgentState::Blind);
             agent && lab.chassis().is_some_and(|c| c.state == ChassisState::Blind)
         });
+
         nothing.store(false, Ordering::Relaxed);
         lab.wait("both see again", |lab| {
             let agent = lab.agent("s01").is_some_and(|a| a.report.power_w.is_some());
             agent && lab.chassis().is_some_and(|c| c.power_w.is_some())
         });
+
         lab.end_all();
         stop.store(true, Ordering::Relaxed);
     });
+
     for bmc in [shelf, server] {
         assert!(bmc.model().sessions.is_empty(), "a session is left open");
     }

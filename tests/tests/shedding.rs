@@ -45,12 +45,14 @@ fn a_vm_that_prefers_it_dies_and_leaves_the_set_and_everybody_else_stays() {
         };
         lab.servers().iter().all(done)
     });
+
     let status = lab.agent("s01").unwrap();
     assert_eq!(status.last_vm_kills[0].vm.as_str(), "batch1");
     assert!(status.last_vm_kills[0].power_w > status.last_vm_kills[0].cap_w);
     assert!(has(&status, "web0") && has(&status, "batch0") && has(&status, "batch2"));
     assert!(status.vms.iter().any(|vm| vm.impact.floor_core_ms > 0), "{status:?}");
     let (_, metrics) = lab.get("s01", "/metrics");
+
     for line in [
         "ballast_agent_vm_kills_total 1",
         "ballast_agent_vm_killed{vm=\"web0\",class=\"user-facing\"} 0",
@@ -58,8 +60,10 @@ fn a_vm_that_prefers_it_dies_and_leaves_the_set_and_everybody_else_stays() {
     ] {
         assert!(metrics.contains(line), "no {line} in {metrics}");
     }
+
     assert!(!metrics.contains("batch1"), "labels of a VM that is gone: {metrics}");
     assert!(!lab.get("s01", "/v1/vms").1.contains("batch1"));
+
     for name in ["chassis", "s01", "s02"] {
         lab.end(name);
     }

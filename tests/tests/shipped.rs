@@ -95,9 +95,11 @@ fn the_schedulers_examples_fit_the_placement_daemon() {
         let kept = text.lines().filter(|line| !line.trim_start().starts_with('#'));
         kept.collect::<Vec<_>>().join("\n")
     };
+
     let scheduler = without_comments(&read("config/kubernetes/scheduler.yaml"));
     let deployment = read("config/kubernetes/deployment.yaml");
     assert_eq!(block(&deployment, "scheduler.yaml"), scheduler, "the same, twice");
+
     for line in [
         "apiVersion: kubescheduler.config.k8s.io/v1",
         "    filterVerb: filter",
@@ -107,6 +109,7 @@ fn the_schedulers_examples_fit_the_placement_daemon() {
     ] {
         assert!(scheduler.lines().any(|l| l == line), "{line}\n{scheduler}");
     }
+
     assert!(!scheduler.contains("managedResources") && !scheduler.contains("bindVerb"));
     let place = PlaceConfig::parse("place.toml", &block(&deployment, "place.toml")).unwrap();
     assert!(place.kubernetes.is_some_and(|kubernetes| kubernetes.shadow));
@@ -131,10 +134,12 @@ fn the_units_start_the_shipped_binaries_and_never_loop_on_a_refused_config() {
         has("Restart=always");
         has("WatchdogSec=5s");
         has("ProtectKernelTunables=yes");
+
         if name != "place" {
             // Both write below /sys, and only there.
             has("ReadWritePaths=/sys/devices");
         }
+
         let default = format!("# state_dir = \"/var/lib/ballast-{name}\"");
         let config = read(&format!("config/{name}.toml"));
         assert!(
@@ -168,6 +173,7 @@ fn an_agent_that_does_not_come_back_is_released_by_the_orphan_unit() {
     let orphan = read("systemd/ballast-agent-orphan.service");
     let arm = read("systemd/ballast-agent-arm.service");
     let config = "--config /etc/ballast/agent.toml";
+
     for (unit, line) in [
         (&agent, format!("ExecStopPost=/usr/bin/ballast-agent stop-post {config}")),
         (&agent, "ExecStartPost=-sh -c 'systemctl --no-block stop ballast-agent-orphan.timer 2>/dev/null'".into()),
@@ -225,6 +231,7 @@ fn the_units_are_sound_and_as_locked_up_as_their_writes_allow() {
         ("place", 1.1),
         ("train", 0.3),
     ];
+
     for (name, most) in most {
         let unit = format!("systemd/ballast-{name}.service");
         let security = ["security", "--offline=true", "--no-pager", &unit];
@@ -232,6 +239,7 @@ fn the_units_are_sound_and_as_locked_up_as_their_writes_allow() {
         let level = text.lines().last().and_then(|line| line.split(": ").nth(1)).unwrap_or(&text);
         let level: f64 = level.split(' ').next().and_then(|n| n.parse().ok()).expect(&text);
         assert!(level <= most, "{unit}: {level}, not {most}\n{text}");
+
         // What is not installed here is no fault of the unit.
         let Some(text) = analyze(&["verify", "--man=no", "--recursive-errors=no", &unit]) else {
             return;

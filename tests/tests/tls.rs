@@ -53,14 +53,17 @@ fn the_budget_holds_while_certificates_and_then_their_authority_are_replaced() {
     // Then a new authority: both are trusted, all get its certificates, the old one goes.
     let next = Site::new(&lab, "next");
     let both = format!("{}{}", site.ca, next.ca);
+
     for name in lab.daemons() {
         site.put(&name, &site.issue(&[&role_of(&name)], 40), &both);
     }
     lab.wait("both authorities are trusted", |lab| all_end_in(lab, 40));
+
     for name in lab.daemons() {
         site.put(&name, &next.issue(&[&role_of(&name)], 50), &both);
     }
     lab.wait("all have certificates of the next authority", |lab| all_end_in(lab, 50));
+
     for name in lab.daemons() {
         site.put(&name, &next.issue(&[&role_of(&name)], 60), &next.ca);
     }
@@ -77,6 +80,7 @@ fn the_budget_holds_while_certificates_and_then_their_authority_are_replaced() {
             status.alarms.iter().any(|alarm| alarm.contains("the old ones stay"))
         })
     });
+
     assert!(ends_in(&lab, "s01", 60), "{:?}", certificate(&lab, "s01"));
     let (_, metrics) = lab.get("s01", "/metrics");
     assert!(metrics.contains("ballast_agent_certificate_reload_failed 1.0"), "{metrics}");
@@ -107,6 +111,7 @@ fn without_the_right_certificate_nothing_changes() {
         let status = lab.agent("s01").expect("a status");
         (status.report.epoch_seen, status.report.seq_seen, status.report.cap_w, status.vms)
     };
+
     let was = seen(&lab);
 
     let expired = site.client(&site.issue_expired("ballast://chassis/lab"));
@@ -133,6 +138,7 @@ fn without_the_right_certificate_nothing_changes() {
         let readable = lab.call(|_| client.get(lab.secret_url("s01", "/v1/status"))).0;
         assert_eq!(readable, if expected == 0 { 0 } else { 200 }, "{who}");
     }
+
     // This machine may read, and no more.
     let url = lab.url("s01", "/v1/alert");
     assert_eq!(lab.call(|client: &Client| client.post(&url).body(alert("lab"))).0, 403);
@@ -186,6 +192,7 @@ fn an_operators_budget_reaches_the_cores_beside_128_stuck_clients() {
     };
     let (agent, chassis) = (at("s01"), at("chassis"));
     let mut stuck = vec![];
+
     for n in 0..128 {
         for at in [agent, chassis] {
             // Half a handshake; some are put out at once.
@@ -194,6 +201,7 @@ fn an_operators_budget_reaches_the_cores_beside_128_stuck_clients() {
             stuck.push(stream);
         }
     }
+
     // The bucket of this address is empty now: an operator elsewhere, and the standing connections, go on.
     let elsewhere = site.client_from([127, 0, 9, 1], &site.issue(&["ballast://operator/ann"], 1));
     let url = lab.secret_url("chassis", "/v1/budget");
@@ -240,6 +248,7 @@ fn certificates_that_cannot_be_used_end_with_78() {
             assert!(text.contains("s01.toml: tls.") && text.contains(says), "{text}");
         }
     };
+
     let files = site.files("s01");
     std::fs::set_permissions(&files.key, std::fs::Permissions::from_mode(0o644)).unwrap();
     start("mode is 0644");

@@ -189,6 +189,7 @@ fn version_1_reads_what_this_build_says() {
         sheddable_w: Watts::from_milli(5_200),
         restorable_w: Watts::from_milli(31_400),
     };
+
     read_by_version_1::<Alert, version_1::Alert>(
         ALERT,
         |alert| {
@@ -199,6 +200,7 @@ fn version_1_reads_what_this_build_says() {
         },
         &["instance", "margin_w", "target_w", "version"],
     );
+
     read_by_version_1::<Report, version_1::Report>(
         REPORT,
         |report| {
@@ -212,6 +214,7 @@ fn version_1_reads_what_this_build_says() {
         },
         &["classes", "cores", "flicker_w", "instance_seen", "orphan_hold_ms", "refused", "version"],
     );
+
     read_by_version_1::<Refusal, version_1::Refusal>(
         REFUSAL,
         |refusal| refusal.instance = instance,

@@ -78,11 +78,14 @@ pub fn turn<M: Machine, S: Shell<M>>(machine: &mut M, shell: &mut S) -> bool {
             Turn::Stop => return false,
         }
     };
+
     shell.moved(now, &cause);
+
     match cause {
         Cause::Timeout => machine.handle_timeout(now),
         Cause::Input(input) => machine.handle_input(now, input),
     }
+
     while let Some(output) = machine.poll_output() {
         shell.perform(now, output);
     }

@@ -122,6 +122,7 @@ mod tests {
             let role: Role = good.parse().unwrap();
             assert_eq!(role.to_string(), good);
         }
+
         for bad in [
             "",
             "ballast://",

@@ -152,7 +152,7 @@ pub struct UsageRecord {
     pub throttled_s: u32,
     /// The most memory that was seen in use; `None` if that could not be read.
     pub memory_peak_bytes: Option<u64>,
-    /// Processes that the kernel killed for want of memory.
+    /// Processes that the kernel killed because memory ran out.
     pub oom_kills: u32,
 }
 

@@ -22,6 +22,7 @@ impl Agent {
             State::Throttled { over_since, .. } => over_since,
             _ => None,
         };
+
         let changes = [self.changed_at, self.shed.killed_at()];
         let settled = changes.into_iter().flatten().all(|at| self.shows(sample, at));
         let kills = self.shed.extreme(now, floored_at.unwrap_or(now), settled);

@@ -62,6 +62,7 @@ impl Agent {
             return;
         }
         let Some(span) = self.predictive.span(now, fast) else { return };
+
         // A core whose use is not known could be anything.
         if !self.fleet.take_fast(&fast.usage) {
             return;
@@ -107,6 +108,7 @@ impl Agent {
             self.state,
             State::Uncapped | State::Throttled { .. } | State::Recovering { .. }
         );
+
         if !free || !(down || up) {
             return false;
         }
@@ -115,6 +117,7 @@ impl Agent {
             self.estimate.core_w(&self.throttle, &self.fleet, core, level)
         });
         let height = height.max(self.lowest_height());
+
         // Downward the watts count, not the height: steps may have left the cores uneven.
         if up && height <= self.throttle.height() {
             return false;
@@ -128,7 +131,9 @@ impl Agent {
             State::Throttled { .. } => return true,
             _ => State::Throttled { over_since: None, probation: false },
         };
+
         self.go(now, to, "the p-states that fit by the model");
+
         true
     }
 

@@ -32,6 +32,7 @@ impl Agent {
             alarms.push(alarm);
         }
         alarms.extend(self.doubt_alarm(now));
+
         if let Some(why) = &self.params.dry_run {
             alarms.push(format!("dry run: nothing is written on this server ({why})"));
         }
@@ -97,6 +98,7 @@ impl Agent {
             flicker_w: self.predictive.flicker_w(now),
             orphan_hold_ms: self.params.orphan_hold.map(|hold| hold.as_millis() as u64),
         };
+
         if report.dry_run { nothing_done(report) } else { report }
     }
 

@@ -86,6 +86,7 @@ impl Agent {
                     State::Throttled { .. } => return,
                     _ => State::Throttled { over_since: Some(now), probation: false },
                 };
+
                 self.go(now, to, "the p-states that fit by the power model");
             }
         }
@@ -106,12 +107,15 @@ impl Agent {
             let level = |core: usize| levels.get(core).copied().map_or(0, usize::from);
             self.throttle.throttled().filter_map(|core| watts(core, level(core))).sum()
         };
+
         let shown = self.past.shown(sample.taken_at, at).filter(|_| known)?;
         let room = (self.target(cap) - sample.watts).as_f64() + shown;
+
         if at(self.throttle.levels()) <= room {
             return Some(None);
         }
         let watts = |core: usize, level: usize| watts(core, level).unwrap_or(0.0);
+
         Some(Some(self.throttle.highest_fit(room, watts).max(self.lowest_height())))
     }
 
@@ -139,11 +143,13 @@ impl Agent {
                 } else {
                     1
                 });
+
                 self.throttle.lower(count, count);
             } else {
                 let over = (draw - target - self.params.deadband).as_f64();
                 self.throttle.lower(self.step_size(now, over), least);
             }
+
             self.write(now, None);
             if self.throttle.any_restricted() && self.throttle.all_floored() {
                 let to = State::Throttled { over_since: None, probation: false };

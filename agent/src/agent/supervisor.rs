@@ -62,6 +62,7 @@ impl Agent {
         self.episode.told(target);
         let answered = self.overdraw.is_known(accepted.echo, target);
         let urgent = self.orders.emergency(now) && self.overdraw.is_on();
+
         if let State::Throttled { over_since, .. } = self.state
             && (answered || urgent)
             && !self.kill_comes_first(now, over_since)
@@ -90,10 +91,12 @@ impl Agent {
             return;
         }
         self.cap = is;
+
         if was.is_none() {
             self.episode = Episode::new(&self.params, now);
             self.overdraw.reset();
         }
+
         if is.is_none() && self.acts() && self.sighted() {
             self.lift_all(now);
             self.go(now, State::Uncapped, cause);
@@ -125,12 +128,14 @@ impl Agent {
             return self.floor_all(now, message, "blind");
         }
         let alarmed = order.is_some_and(|order| order.alarmed);
+
         // A first message has no echo and so grants nothing but the fallback; in a calm chassis the
         // first sample, or the silence of the meter, is soon enough for that.
         if self.state == State::Boot && !alarmed {
             return;
         }
         let policy = self.control_policy(now);
+
         if matches!(self.state, State::Shedding { .. }) || !policy.is_over(self, now, cap, order) {
             return;
         }
@@ -201,6 +206,7 @@ impl Agent {
             self.lift_all(now);
             return self.go(now, State::Uncapped, cause);
         };
+
         let limited = self.actuators.limit_wanted();
         let to = if limited {
             State::Shedding { under_since: None }
@@ -211,7 +217,9 @@ impl Agent {
         } else {
             State::Recovering { over_run: 0 }
         };
+
         self.go(now, to, cause);
+
         if limited {
             self.limit(now, cap);
         }
@@ -233,6 +241,7 @@ impl Agent {
     fn control(&mut self, now: Instant, cap: Watts, sample: Sample) {
         let draw = sample.watts;
         let over = draw > cap;
+
         // Where samples do not move the cores, they only judge whether to escalate.
         let policy = self.control_policy(now);
         let by_samples = policy.by_samples();
@@ -260,6 +269,7 @@ impl Agent {
                         self.escalate(now, cap);
                     }
                     (true, true) => {}
+
                     // Nothing can be lowered, and there is no room to raise.
                     (false, true) if !self.may_raise(now, draw, target) => {}
                     (false, _) => {
@@ -282,6 +292,7 @@ impl Agent {
                 let may_end = draw < target || allowed;
                 let under_since = may_end.then(|| under_since.unwrap_or(now));
                 self.state = State::Shedding { under_since };
+
                 if under_since.is_some_and(|at| now.since(at) >= self.episode.hold()) {
                     self.lift_limit(now, "under the target for the hold time");
                 }

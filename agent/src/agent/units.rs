@@ -59,12 +59,14 @@ impl Unit for Pstates {
             agent.actuators.found(core, if ours { Goal::Pstate(khz) } else { Goal::Unknown });
             low.push(core as u16);
         }
+
         low.sort_unstable();
         low.dedup();
         let cores =
             if agent.params.equal() { (0..agent.throttle.len() as u16).collect() } else { low };
         let class = Class { order: 0, user_facing: false, floor_percent: 0, cores };
         agent.throttle.reclass(vec![class], Joining::Free);
+
         // What is capped at the top of its ladder or above is not restricted, only untidy.
         for core in (0..agent.throttle.len()).filter(|core| !agent.throttle.restricted(*core)) {
             agent.actuators.want(now, core, Goal::Lift, false, &mut agent.out);
@@ -118,23 +120,29 @@ impl Unit for Quotas {
             cores: (0..*cores).map(CoreId).collect(),
             on_extreme: OnExtreme::None,
         });
+
         self.replace(agent, vms.collect());
+
         for FoundQuota { vm, millicores: quota, .. } in found.quotas {
             let index = agent.actuators.vm(&vm);
             let slots = agent.fleet.slots(&vm).to_vec();
             let mut sum = 0;
+
             for (slot, level) in slots.iter().zip(levels(&ladder, slots.len(), quota)) {
                 agent.throttle.found(usize::from(*slot), level);
                 sum += millicores(&ladder, level);
             }
+
             let restricted = slots.iter().any(|s| agent.throttle.restricted(usize::from(*s)));
             let ours = sum == quota && restricted;
             agent.actuators.found(index, if ours { Goal::Quota(quota) } else { Goal::Unknown });
+
             // What is no limit to us is not restricted, only untidy.
             if !restricted {
                 agent.actuators.want(now, index, Goal::Lift, false, &mut agent.out);
             }
         }
+
         let classes = agent.fleet.classes(&agent.params.floors());
         agent.throttle.reclass(classes, Joining::Free);
     }

@@ -38,6 +38,7 @@ impl Pstates {
                 ladders.push(&core.ladder);
             }
         }
+
         Self { tables, table, online }
     }
 
@@ -139,6 +140,7 @@ mod tests {
     fn what_a_limit_holds_down_is_the_rise_to_the_unrestricted_draw() {
         let mhz = KiloHertz::from_mhz;
         let ladder = Ladder::new(&[mhz(1200), mhz(2400)]).unwrap();
+
         // The last two are offline, and the model knows nothing of them.
         let cores: Vec<_> =
             (0..6).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();

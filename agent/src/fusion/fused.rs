@@ -166,17 +166,21 @@ mod tests {
         bench.slow = false;
         let silent = bench.now;
         let mut late = 0;
+
         while bench.now < silent + 4800 {
             let error = bench.window(150).unwrap();
             assert!(error > -0.5, "{error}");
             late += u32::from(bench.fused.doubt(MS(bench.now)).is_some());
         }
+
         assert!(late > 10, "said to be a bound");
+
         for _ in 0..50 {
             bench.window(150).ok();
         }
         assert_eq!(bench.window(150), Err(SensorFault::Unreadable));
         bench.slow = true;
+
         for _ in 0..30 {
             bench.window(150).ok();
         }

@@ -83,6 +83,7 @@ impl Identity {
         if alert.chassis_id != self.chassis_id {
             return Err(RefusalReason::ForeignChassis);
         }
+
         // Epoch 0 is nobody's: whoever sends it asks who is obeyed.
         if alert.epoch < self.epoch || alert.epoch == Epoch::default() {
             return Err(RefusalReason::Stale);
@@ -94,10 +95,12 @@ impl Identity {
             (Some(obeyed), Some(other)) if obeyed != other => {
                 return Err(RefusalReason::OtherInstance);
             }
+
             // Once somebody is known by name, whoever says none is another.
             (Some(_), None) => return Err(RefusalReason::Stale),
             _ => {}
         }
+
         // Numbers within the epoch are not kept over a restart: what an old message could grant has
         // expired with its echo.
         match self.newest {
@@ -240,6 +243,7 @@ mod tests {
                 (200, alert(5, Some(2), 8), Err(OtherInstance)),
             ],
         );
+
         let refused = identity.refused(ms(1200)).unwrap();
         let expected = (Instance(2), Epoch(5), Seq(9), 1000);
         assert_eq!((refused.instance, refused.epoch, refused.seq, refused.age_ms), expected);

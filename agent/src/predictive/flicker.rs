@@ -54,10 +54,12 @@ impl Flicker {
         let n = f64::from(self.since);
         let missed = watts - self.mean;
         self.mean += missed / n.min(MEAN_OVER);
+
         if self.since == 1 {
             return;
         }
         self.means = self.means.saturating_add(1);
+
         // A mean of k values misses the next one by 1/k more than they deviate.
         let k = (n - 1.0).min(2.0 * MEAN_OVER - 1.0);
         let squared = missed * missed * k / (k + 1.0);
@@ -69,10 +71,12 @@ impl Flicker {
             run if run.signum() == sign => run.saturating_add(sign),
             _ => sign,
         };
+
         if self.outliers.abs() >= MOVED {
             (self.since, self.mean, self.outliers) = (1, watts, 0);
             return;
         }
+
         let counted = if outlier { usual } else { squared };
         self.square += (counted - self.square) / f64::from(self.means).min(SQUARE_OVER);
     }

@@ -37,6 +37,7 @@ impl Forecast {
             self.miss = 4.0;
             return;
         }
+
         let (missed, usual) = (rest - self.level, self.miss_w());
         let counted = missed.clamp(-OUTLIER * usual, OUTLIER * usual);
         let weight = 1.0 / f64::from(self.windows).min(MISS_OVER);
@@ -50,6 +51,7 @@ impl Forecast {
         } else {
             follow * missed
         };
+
         self.level += step;
         self.last = if step == follow * missed { missed - step } else { 0.0 };
     }

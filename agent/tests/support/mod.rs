@@ -184,9 +184,11 @@ impl World {
                         EventKind::Alarm { message } => message,
                         other => format!("{other:?}"),
                     });
+
                     continue;
                 }
             };
+
             if let Some(result) = self.result {
                 self.agent.handle_input(ms(self.now), Input::Applied { id, result });
             }

@@ -130,6 +130,7 @@ mod tests {
                 }
                 Command::GetLimit => {
                     let code = if model.limit.active { 0 } else { 0x80 };
+
                     // A request's bytes, but for one reserved byte; its action is the one found.
                     let mut values = set_limit(&model.limit).split_off(4);
                     values[0] = model.limit.action;
@@ -153,6 +154,7 @@ mod tests {
                 Command::Activate if !model.forgetful => model.limit.active = body[1] == 1,
                 Command::Activate => {}
             }
+
             Ok(vec![0, 0xdc])
         }
     }
@@ -187,10 +189,12 @@ mod tests {
             let now = fake.model().limit;
             assert_eq!((now.active, now.limit_w, now.action), (true, cap_w, original.action));
             assert_eq!(DcmiCap::is_on(&now, &saved), cap_w == 180);
+
             for _ in 0..2 {
                 fake.cap().put_back(&saved).unwrap();
                 let now = fake.model().limit;
                 assert_eq!(now.active, limits(&original));
+
                 if original.limit_w != 0 {
                     assert_eq!(now, original);
                 }
@@ -232,6 +236,7 @@ mod tests {
             (|_| {}, Watts::from_whole(-5), "1 to 65535 W", false),
             (|_| {}, Watts::from_whole(70_000), "1 to 65535 W", false),
         ];
+
         for (n, (fault, watts, says, transient)) in rows.into_iter().enumerate() {
             let fake = Fake::new(OFF);
             fault(&mut fake.model());

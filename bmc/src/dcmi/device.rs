@@ -100,13 +100,16 @@ impl Device {
                 let of = self.path.display().to_string();
                 return Err(BmcError::Late { of, within_ms: self.deadline.as_millis() });
             }
+
             let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
             let mut fds = [PollFd::new(file.as_fd(), PollFlags::POLLIN)];
+
             match poll(&mut fds, timeout) {
                 Ok(0) | Err(Errno::EINTR) => continue,
                 Ok(_) => {}
                 Err(e) => return Err(self.failed(e.into())),
             }
+
             match receive(file) {
                 Ok(answer) if answer.is_to(id, command) => return Ok(answer.data),
                 // A late answer to an earlier request, an event, or what another reader took first.
@@ -175,6 +178,7 @@ fn send(file: &File, id: c_long, command: Command, body: &[u8]) -> nix::Result<(
 
 fn receive(file: &File) -> nix::Result<Answer> {
     let mut data = vec![0; ANSWER_MAX];
+
     // `struct ipmi_addr` is 40 bytes long; no kind of address is longer.
     let mut address = [0; 40];
     let mut received = Received {
@@ -189,11 +193,13 @@ fn receive(file: &File) -> nix::Result<Answer> {
             data: data.as_mut_ptr(),
         },
     };
+
     // SAFETY: `received` and the two buffers it points to live until the call returns; the kernel writes at
     // most the lengths given, and keeps no pointer.
     unsafe { ioctl::receive_truncated(file.as_raw_fd(), &raw mut received) }?;
     data.truncate(received.msg.data_len.into());
     let Received { recv_type, msgid, msg: Message { netfn, cmd, .. }, .. } = received;
+
     Ok(Answer { recv_type, id: msgid, netfn, cmd, data })
 }
 

@@ -42,13 +42,10 @@ impl Command {
 /// What the BMC measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerReading {
-    /// The draw now.
     pub current: Watts,
     /// The lowest draw of the period, in watts; many BMCs repeat the current one.
     pub minimum_w: u16,
-    /// The highest.
     pub maximum_w: u16,
-    /// The average.
     pub average_w: u16,
     /// When it was measured: seconds by the BMC's own clock.
     pub timestamp_s: u32,
@@ -152,12 +149,14 @@ pub fn take_limit(answer: &[u8]) -> Result<PowerLimit, BmcError> {
         correction_ms: 0,
         sampling_s: 0,
     };
+
     if matches!(answer, [INACTIVE] | [INACTIVE, GROUP]) {
         return Ok(none);
     }
     let values = if active { answer.to_vec() } else { [&[0], &answer[1..]].concat() };
     let body: &[u8; 13] = body(Command::GetLimit, &values)?;
     let &[_, _, action, l0, l1, c0, c1, c2, c3, _, _, s0, s1] = body;
+
     Ok(PowerLimit {
         active,
         action,
@@ -213,8 +212,10 @@ fn refused(command: Command, code: u8) -> BmcError {
         (_, 0xff) => "unspecified error",
         _ => "a code of its own",
     };
+
     let transient = matches!(code, 0xc0 | 0xc3 | 0xce | 0xcf | 0xd0..=0xd2 | 0xdf | 0xff);
     let why = format!("{meaning} (completion code 0x{code:02x})");
+
     BmcError::Refused { of: command.name().into(), why, transient }
 }
 
@@ -253,6 +254,7 @@ mod tests {
             bytes[at] = to;
             bytes
         };
+
         let zero = [&READING[..2], &[0, 0], &READING[4..]].concat();
         for (answer, says, transient) in [
             (vec![], "17 bytes", false),
@@ -273,10 +275,12 @@ mod tests {
             assert!(error.to_string().contains(says), "{answer:02x?}: {error}");
             assert_eq!(error.is_transient(), transient, "{error}");
         }
+
         for (code, says) in [(0x84, "limit out of range"), (0x85, "correction"), (0x89, "period")] {
             let error = take_done(Command::SetLimit, &[code, 0xdc]).unwrap_err();
             assert!(error.to_string().contains(says), "{error}");
         }
+
         assert!(take_done(Command::Activate, &[0, 0xdc]).is_ok());
         assert!(take_done(Command::Activate, &[0, 0xdc, 0]).is_err());
     }

@@ -28,7 +28,6 @@ pub enum LimitState {
     },
     /// `EnvironmentMetrics`: `PowerLimitWatts`.
     Environment {
-        /// `SetPoint`.
         set_point_w: Option<f64>,
         /// `ControlMode`: it is in force unless `Disabled`.
         mode: Option<String>,
@@ -92,14 +91,17 @@ impl RedfishCap {
                     let why = format!("SetPointUnits = {units:?}: only watts (\"W\") can be used");
                     return Err(BmcError::unusable(bmc.of(&path, "PowerLimitWatts"), why));
                 }
+
                 let range = (
                     control.allowable_min.unwrap_or(1.0),
                     control.allowable_max.unwrap_or(f64::INFINITY),
                 );
+
                 let state = LimitState::Environment { set_point_w: set_point, mode: control_mode };
                 return Ok(Seen { path, etag, state, range, entries: 0 });
             }
         }
+
         let Some(path) = found.power else { return Err(bmc.missing("power limit")) };
         let fetched = bmc.get::<Power>(&path)?;
         let etag = fetched.etag.or(fetched.value.etag);
@@ -154,10 +156,12 @@ impl RedfishCap {
         let of = self.0.of(&seen.path, "power limit");
         let asked = (watts.as_f64()).floor().min(original.in_force().unwrap_or(f64::INFINITY));
         let (least, most) = seen.range;
+
         if !(least..=most).contains(&asked) || asked < 1.0 {
             let allowed = format!("{least} to {most} W (slot_floor_w must not be below that)");
             return Err(BmcError::malformed(of, format_args!("{asked} W"), allowed));
         }
+
         let wanted = match &seen.state {
             LimitState::Power { exception, .. } => {
                 if !matches!(exception.as_deref(), None | Some("NoAction" | "LogEventOnly")) {
@@ -166,8 +170,10 @@ impl RedfishCap {
                          make it NoAction or LogEventOnly",
                         exception.as_deref().unwrap_or_default()
                     );
+
                     return Err(BmcError::unusable(of, why));
                 }
+
                 LimitState::Power { limit_w: Some(asked), exception: exception.clone() }
             }
             LimitState::Environment { mode, .. } => {
@@ -182,9 +188,11 @@ impl RedfishCap {
                         return Err(BmcError::unusable(of, why));
                     }
                 };
+
                 LimitState::Environment { set_point_w: Some(asked), mode }
             }
         };
+
         self.write(seen, &wanted)
     }
 
@@ -198,12 +206,15 @@ impl RedfishCap {
             let why = "the BMC has another generation of resources than when the cap was set";
             return Err(BmcError::unusable(of, why));
         }
+
         let LimitState::Environment { set_point_w, mode } = original else {
             return self.write(seen, original);
         };
+
         if set_point_w.is_none() || mode.as_deref() != Some("Disabled") {
             return self.write(seen, original);
         }
+
         // One after the other: OpenBMC refuses a set point while the limit is disabled.
         if seen.state.in_force().is_some() {
             let set_point = LimitState::Environment { set_point_w: *set_point_w, mode: None };
@@ -211,8 +222,10 @@ impl RedfishCap {
                 tracing::warn!(%error, "the set point of a limit that was off is not put back");
             }
         }
+
         let off = LimitState::Environment { set_point_w: None, mode: mode.clone() };
         let seen = self.see()?;
+
         self.write(seen, &off)
     }
 }
@@ -245,12 +258,15 @@ fn body(wanted: &LimitState, entries: usize) -> Value {
     match wanted {
         LimitState::Power { limit_w, .. } => {
             let mut controls = vec![json!({ "PowerLimit": { "LimitInWatts": number(*limit_w) } })];
+
             // An empty object leaves an entry as it is; a shorter list would remove it (DSP0266, 7.5).
             controls.resize_with(entries.max(1), || json!({}));
+
             json!({ "PowerControl": controls })
         }
         LimitState::Environment { set_point_w, mode } => {
             let mut limit = serde_json::Map::new();
+
             // Null is how a limit is lifted that has no mode.
             if set_point_w.is_some() || mode.as_deref() != Some("Disabled") {
                 limit.insert("SetPoint".into(), number(*set_point_w));
@@ -285,10 +301,12 @@ mod tests {
             body(&power(Some(180.0)), 3).to_string(),
             r#"{"PowerControl":[{"PowerLimit":{"LimitInWatts":180}},{},{}]}"#
         );
+
         assert_eq!(
             body(&power(None), 1).to_string(),
             r#"{"PowerControl":[{"PowerLimit":{"LimitInWatts":null}}]}"#
         );
+
         let environment = |set_point_w, mode: &str| {
             body(&LimitState::Environment { set_point_w, mode: Some(mode.into()) }, 0)
         };
@@ -296,6 +314,7 @@ mod tests {
             environment(Some(180.5), "Automatic"),
             json!({"PowerLimitWatts": {"SetPoint": 180.5, "ControlMode": "Automatic"}})
         );
+
         assert_eq!(
             environment(None, "Disabled"),
             json!({"PowerLimitWatts": {"ControlMode": "Disabled"}})
@@ -323,6 +342,7 @@ mod tests {
                 "{now:?} {original:?}"
             );
         }
+
         let off =
             LimitState::Environment { set_point_w: Some(100.0), mode: Some("Disabled".into()) };
         assert_eq!(off.in_force(), None);

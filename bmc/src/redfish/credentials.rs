@@ -15,9 +15,7 @@ const FILE_MAX: u64 = 4096;
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Credentials {
-    /// The account.
     pub username: String,
-    /// Its password.
     pub password: String,
 }
 
@@ -37,15 +35,18 @@ impl Credentials {
         let of = path.display().to_string();
         let failed = |source| BmcError::Io { of: of.clone(), source };
         let mut file = std::fs::File::open(path).map_err(failed)?;
+
         // What was opened is checked, not what is at the path by now.
         let found = file.metadata().map_err(failed)?;
         let owner = nix::unistd::geteuid().as_raw();
+
         if !found.is_file() || found.mode() & 0o077 != 0 || ![0, owner].contains(&found.uid()) {
             let value = format!("mode {:o}, owner {}", found.mode() & 0o7777, found.uid());
             let allowed = "a regular file of the daemon's user or root that only its owner may read \
                            (chmod 600)";
             return Err(BmcError::malformed(of, value, allowed));
         }
+
         let mut text = String::new();
         std::io::Read::by_ref(&mut file)
             .take(FILE_MAX)
@@ -83,11 +84,13 @@ mod tests {
         assert_eq!((good.username.as_str(), good.password.as_str()), ("ballast", "hush"));
         assert!(!format!("{good:?}").contains("hush"));
         assert!(read(GOOD, 0o400).is_ok());
+
         for mode in [0o644, 0o640, 0o604, 0o660] {
             assert!(read(GOOD, mode).unwrap_err().to_string().contains("chmod 600"), "{mode:o}");
         }
         assert!(Credentials::read(Path::new("/nonexistent/bmc.toml")).is_err());
         assert!(Credentials::read(Path::new("/dev/null")).is_err());
+
         for bad in [
             "",
             "username = \"a\"\n",

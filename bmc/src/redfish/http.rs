@@ -20,7 +20,6 @@ const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
 pub struct Settings {
     /// `https://host[:port]`, without a path; `http://` is for tests on loopback.
     pub url: String,
-    /// Who we are.
     pub credentials: Credentials,
     /// How we say so.
     pub auth: Auth,
@@ -60,6 +59,7 @@ struct Answer {
 impl Http {
     pub(super) fn new(mut settings: Settings) -> Result<Self, BmcError> {
         let cannot = |why: String| BmcError::unusable(settings.url.clone(), why);
+
         // Fails when there is one already: whoever was first has chosen.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = Client::builder()
@@ -72,13 +72,16 @@ impl Http {
             let pem =
                 std::fs::read(path).map_err(|source| BmcError::Io { of: of.clone(), source })?;
             let roots = reqwest::Certificate::from_pem_bundle(&pem).unwrap_or_default();
+
             if roots.is_empty() {
                 return Err(BmcError::unusable(of, "holds no PEM certificate"));
             }
             builder = builder.tls_certs_only(roots);
         }
+
         let client = builder.build().map_err(|error| cannot(chain(&error)))?;
         settings.url.truncate(settings.url.trim_end_matches('/').len());
+
         Ok(Self { client, settings, session: None })
     }
 
@@ -177,12 +180,14 @@ impl Http {
         let failed = |error: reqwest::Error| self.failed(&name, path, &error);
         let mut request = self.client.request(method, format!("{}{path}", self.settings.url));
         request = request.header("OData-Version", "4.0");
+
         if let Some(session) = &self.session {
             request = request.header("X-Auth-Token", &session.token);
         } else if self.settings.auth == Auth::Basic {
             let Credentials { username, password } = &self.settings.credentials;
             request = request.basic_auth(username, Some(password));
         }
+
         if let Some(etag) = etag {
             request = request.header(IF_MATCH, etag);
         }
@@ -196,13 +201,16 @@ impl Http {
             let value = length.unwrap_or("more").to_owned();
             BmcError::malformed(self.of(&name, path), value, format!("at most {BODY_MAX} bytes"))
         };
+
         let mut body = Vec::new();
+
         while let Some(chunk) = answer.chunk().await.map_err(failed)? {
             body.extend(chunk);
             if body.len() > BODY_MAX {
                 return Err(too_long());
             }
         }
+
         Ok(Answer { status, headers, body })
     }
 

@@ -63,12 +63,14 @@ impl Chassis {
         } else if leaving && self.agents[i].slot == Slot::Managed {
             self.change_slot(now, i, Slot::Silent, "leaving");
         }
+
         if first {
             self.unplanned = true;
             if capped {
                 self.carry_on(now);
             }
         }
+
         // Without an echo the first message granted nothing: the next one, with it, does. At start
         // it waits for everyone's first report, so that no event of an earlier instance is cut short.
         if joins {
@@ -87,6 +89,7 @@ impl Chassis {
             RefusalReason::Unknown => {
                 self.expel(now, i, seq, "refuses for a reason of a newer version");
             }
+
             // No number follows the last: such an agent is beyond reach, not another manager's.
             RefusalReason::Stale | RefusalReason::OtherInstance
                 if newest_epoch == Epoch(u64::MAX) =>

@@ -193,14 +193,17 @@ impl Chassis {
         self.cause = cause;
         self.blame_lifts(now);
         let mut orders = Vec::with_capacity(wanted.len());
+
         for &(i, watts) in wanted {
             let agent = &self.agents[i];
             if agent.out_of_band.phase == Phase::Off {
                 let demand = agent.needs.need().map(|n| n.demand);
                 self.hardware.servers[i].unrestricted = agent.last_power().max(demand);
             }
+
             orders.push(self.cap(now, i, watts));
         }
+
         // The ledger comes first: it must hold what may be on.
         self.record(now);
         self.outputs.extend(orders);
@@ -224,8 +227,10 @@ impl Chassis {
         let lifts = self.hardware.servers.iter().filter_map(|s| s.lifted_at);
         let Some(newest) = lifts.max().filter(|&at| now - at < blamed) else { return };
         let mut names = Vec::new();
+
         for (given, agent) in self.hardware.servers.iter_mut().zip(&self.agents) {
             let draw = agent.last_power();
+
             // By more than a meter's noise; who does not say what it draws may have drawn anything.
             let more = given
                 .lifted_draw
@@ -236,15 +241,18 @@ impl Chassis {
                 names.push(agent.server.id.to_string());
             }
         }
+
         if names.is_empty() {
             return;
         }
+
         // Older lifts are not to blame, and no later order of the same excess makes them so.
         self.hardware.servers.iter_mut().for_each(|given| given.lifted_at = None);
         let message = format!(
             "hardware caps were given back too early: {} will wait longer the next time",
             names.join(", ")
         );
+
         self.tell(now, EventKind::Alarm { message });
     }
 
@@ -255,9 +263,11 @@ impl Chassis {
         let rate = self.limit().ppm(self.tuning.lift_ppm_a_second);
         let grown = i64::try_from(passed.as_millis().min(10_000)).unwrap_or(0);
         let more = Watts::from_milli(rate.milli() / 1000 * grown);
+
         // What is saved up is a second's worth, so that the first lift need not wait.
         self.hardware.room = (self.hardware.room + more).min(rate);
         let none = !self.agents.iter().any(|a| a.out_of_band.is_wanted());
+
         // Without sight an estimate will do where software holds the server.
         if none || self.detector.is_excess() || !(self.sees() || self.estimated(now).is_some()) {
             return;
@@ -280,15 +290,18 @@ impl Chassis {
         let (agent, given) = (&self.agents[i], self.hardware.servers[i]);
         let epoch = self.identity.epoch();
         let cap = agent.out_of_band.watts().unwrap_or_default();
+
         if agent.obeys(now, epoch, self.silent_after()) {
             // After a lift that came too early it is as slow as any other, unless nothing would come back.
             let held = given.hold <= self.params.out_of_band_hold;
             let since = agent.out_of_band.on_since(now);
             return held || since >= given.hold || agent.stays_under(cap);
         }
+
         if agent.should_obey() || !self.sees() {
             return false;
         }
+
         // The draw of now holds its cap at most; what it drew before would come back.
         let back = given.unrestricted.map(|w| (w - cap).at_least_zero());
         let limit = self.limit().ppm(self.params.lift_ppm);
@@ -298,6 +311,7 @@ impl Chassis {
             Slot::Off => true,
             _ => back.is_none_or(room),
         };
+
         fits && self.hardware.has_fitted(now, given.hold)
     }
 
@@ -347,12 +361,14 @@ impl Chassis {
         };
         let agent = &mut self.agents[i];
         let change = agent.out_of_band.answered(now, id, result);
+
         if !self.acts() {
             if change == Change::Lifted && self.left {
                 self.record(now);
             }
             return;
         }
+
         match change {
             Change::None => {}
             Change::Set | Change::Lifted => {
@@ -367,6 +383,7 @@ impl Chassis {
                     agent.out_of_band.tries(),
                     agent.out_of_band.error.as_deref().unwrap_or("no reason given"),
                 );
+
                 self.tell(now, EventKind::Alarm { message });
             }
         }
@@ -432,13 +449,16 @@ impl Chassis {
             self.hardware.guard = Some(now);
             let each = self.supplies.capacity().per(self.agents.len() as u64);
             let wanted = self.wanted_caps(|_, a| (a.slot != Slot::Off).then_some(each));
+
             for (i, watts) in wanted {
                 let order = self.cap(now, i, watts);
                 self.outputs.push_back(order);
             }
         }
+
         let since = self.hardware.guard.unwrap_or(fenced_at);
         let held = now - since >= self.params.out_of_band_hold;
+
         if held && !self.detector.is_excess() && self.is_ruled(now) {
             self.hardware.guard = None;
             self.lift_all(now);

@@ -104,6 +104,7 @@ impl Chassis {
             self.refuse();
             return;
         }
+
         let first = self.agents[i].other.is_none();
         self.agents[i].contradicts(now, newest, instance, newest_seq);
 
@@ -120,6 +121,7 @@ impl Chassis {
             self.identity.risen.push((rival.instance, now));
             return self.take_epoch(now, rival.epoch.next());
         }
+
         if believed && words.iter().any(|o| o.advances() && self.yields_to(*o)) {
             return self.fence(now, rival.epoch);
         }
@@ -127,6 +129,7 @@ impl Chassis {
             let message = self.agents[i].contradiction(self.identity.epoch).unwrap_or_default();
             self.tell(now, EventKind::Alarm { message });
         }
+
         self.expel(now, i, seq, "obeys another manager");
     }
 
@@ -264,6 +267,7 @@ impl Chassis {
         let ledger = self.ledger(self.highest_draws());
         let ledger = Ledger { epoch: epoch.max(self.identity.epoch), ..ledger };
         let mut anew = Self::new(self.params.clone(), ledger, now);
+
         for (agent, before) in anew.agents.iter_mut().zip(&self.agents) {
             agent.seq = before.seq;
         }

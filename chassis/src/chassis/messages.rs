@@ -43,8 +43,10 @@ impl Chassis {
             return;
         }
         let polled = core::mem::take(&mut self.polled);
+
         // A timer may have spoken for this poll already.
         let recent = self.params.poll() / 2;
+
         for i in 0..self.agents.len() {
             let agent = &self.agents[i];
             if !agent.is_messaged() {
@@ -53,6 +55,7 @@ impl Chassis {
             let (level, cap) = self.wanted(i);
             let lower = cap.is_some_and(|cap| agent.cap.is_none_or(|old| cap < old));
             let regular = polled && cap.is_some() && now - agent.sent_at >= recent;
+
             if level > agent.level || lower || regular || agent.next_at <= now {
                 self.send(now, i);
             }
@@ -62,11 +65,13 @@ impl Chassis {
     /// Sends server `i` its message.
     fn send(&mut self, now: Instant, i: usize) {
         let (level, cap_w) = self.wanted(i);
+
         // A quarter of a period of slack: a poll that comes in time speaks first, with a fresh reading.
         let poll = self.params.poll();
         let next_at = if cap_w.is_some() { now + poll + poll / 4 } else { self.next_beat(now, i) };
         let (chassis_power_w, chassis_limit_w) = (self.reading(now), self.limit());
         let (epoch, target) = (self.identity.epoch(), self.told_target(i));
+
         // The paper's servers keep a margin of their own.
         let ours =
             self.params.lift_rule != LiftRule::Paper && self.params.shares != SharePolicy::Even;
@@ -97,7 +102,9 @@ impl Chassis {
             target_w: cap_w.map(|cap| target.max(cap)),
             margin_w: cap_w.map(|_| Watts::ZERO).filter(|_| ours),
         };
+
         self.outputs.push_back(Output::Alert { server: server.clone(), alert });
+
         if raised {
             self.tell(now, EventKind::AlertSent { server, epoch, seq, level });
         }

@@ -153,6 +153,7 @@ impl Chassis {
                 targets.iter().zip(&claims).any(|(t, c)| *t + slack < c.demand.max(c.guarded))
             }
         };
+
         self.keep_the_others(&bounds, even);
         self.plan_caps(now, pool, &takes_part, &targets, &claims);
 
@@ -187,6 +188,7 @@ impl Chassis {
         // Who draws more than its cap keeps it, or gets less; the others pay for what it draws.
         let over = self.is_over_set_point(now);
         let (mut rest, mut obeying) = (pool, Vec::with_capacity(takes_part.len()));
+
         for (n, &i) in takes_part.iter().enumerate() {
             let agent = &mut self.agents[i];
             agent.target = targets[n];
@@ -199,6 +201,7 @@ impl Chassis {
                 None => obeying.push(n),
             }
         }
+
         let rest = rest.at_least_zero();
         let targets = if obeying.len() == takes_part.len() {
             targets.to_vec()
@@ -211,8 +214,10 @@ impl Chassis {
             let agent = &self.agents[takes_part[n]];
             let cap = agent.cap.map(|_| agent.share);
             let sheds = agent.needs.may_shed();
+
             Party { target, cap, holds: agent.may_hold(), needs: true, sheds }
         };
+
         let parties: Vec<_> = obeying.iter().zip(&targets).map(party).collect();
         for ((&n, share), target) in obeying.iter().zip(grants(rest, &parties)).zip(targets) {
             let agent = &mut self.agents[takes_part[n]];
@@ -234,6 +239,7 @@ impl Chassis {
                 let agent = &self.agents[i];
                 let lacks = agent.fallback < claim.demand.max(claim.guarded).min(target);
                 let even = self.params.shares == SharePolicy::Even;
+
                 // An agent that dies leaves its server at its cap, and no fallback ever takes its place.
                 let held = agent.holds.most().unwrap_or_default().max(agent.holds.fallback());
                 Party {

@@ -33,6 +33,7 @@ impl Chassis {
             }
             return;
         };
+
         if !self.acts() {
             return self.judge_capacity(now, total);
         }
@@ -41,14 +42,17 @@ impl Chassis {
         let (servers, reported) = (self.reported(now), self.reported_sum(now));
         self.shared.compare(now, total, servers, reported, self.limit());
         self.follow_unseen(now, total);
+
         if !self.sighted || self.blind {
             let first = !core::mem::replace(&mut self.sighted, true);
             self.blind = false;
             self.cause = "a usable reading";
+
             if first {
                 self.start_heartbeats(now);
             }
         }
+
         self.cross_check(now, total);
 
         self.observe(now, self.judged(now, total), true);
@@ -77,6 +81,7 @@ impl Chassis {
         let threshold = limit.ppm(self.params.alert_ppm);
         let (gap, hold) = (self.params.poll() * 2, self.params.lift_hold);
         let floor = self.floor_of(now, draw);
+
         if let Some(event) = &mut self.event {
             event.fits(now, fits, gap, hold);
             if draw >= threshold {
@@ -93,6 +98,7 @@ impl Chassis {
                 most_ppm: self.tuning.integral_most_ppm,
             });
         }
+
         self.hardware.note_fit(now, fits);
         self.end_if_calm(now);
     }
@@ -148,9 +154,11 @@ impl Chassis {
                 _ => {}
             }
         }
+
         // What certainly is drawn by servers that report nothing cannot come back.
         let total = self.reading(now).unwrap_or_else(|| self.limit());
         let uncertain = self.shared.at(total) - self.shared.at_least(total);
+
         sum + (unheard - (self.unseen - uncertain).at_least_zero()).at_least_zero()
     }
 
@@ -218,9 +226,11 @@ impl Chassis {
         let wrong = highest.and_then(|i| {
             let others = sum - powers[i];
             let most = far_above(read - others, read);
+
             // What the others report is all but a part of the reading, and this one says far more.
             (reporting >= 3 && others <= read && powers[i] > most).then_some((i, most))
         });
+
         for (i, agent) in self.agents.iter_mut().enumerate() {
             agent.meter_is_wrong(wrong.filter(|&(n, _)| n == i).map(|(_, most)| most));
         }
@@ -331,6 +341,7 @@ impl Chassis {
                 self.start_heartbeats(now);
             }
         }
+
         self.estimate_at = now + self.params.poll();
         self.unplanned = true;
         self.find_wrong_meters_by_caps(now);

@@ -60,6 +60,7 @@ impl Chassis {
             alarms.push(format!("fenced: another manager rules this chassis (epoch {epoch})"));
         }
         alarms.extend(self.other_manager_alarm(now));
+
         if self.blind {
             alarms.push("blind: no usable reading of the chassis's draw".to_owned());
         }
@@ -67,12 +68,14 @@ impl Chassis {
             alarms.push(describe(fault));
         }
         alarms.extend(self.crosscheck.alarm());
+
         for i in self.supplies.lost(now) {
             alarms.push(format!(
                 "power supply {i} carries nothing: {} less to carry with",
                 self.params.supply_rated[i]
             ));
         }
+
         if self.sharable() == Watts::ZERO {
             alarms.push(format!(
                 "nothing to share: the limit is {}, shared are {}",
@@ -80,6 +83,7 @@ impl Chassis {
                 self.shared.at(self.limit())
             ));
         }
+
         if self.is_emergency() {
             alarms.push("emergency: over the limit although every server is capped".to_owned());
         }
@@ -89,11 +93,13 @@ impl Chassis {
                 self.params.budget
             ));
         }
+
         for (server, watts) in self.hardware.unconfigured() {
             alarms.push(format!(
                 "the ledger holds a cap of {watts} on {server}, which is not configured"
             ));
         }
+
         for i in 0..self.agents.len() {
             self.server_alarms(i, &mut alarms);
         }
@@ -112,13 +118,16 @@ impl Chassis {
                 ));
             }
         }
+
         if agent.wrong_above().is_some() {
             alarms.push(format!(
                 "{id}: its meter says far more than the power supplies or its hardware cap leave for it; \
                  what it says is not counted"
             ));
         }
+
         alarms.extend(agent.contradiction(self.identity.epoch()));
+
         if agent.is_dry() {
             alarms.push(format!("{id} runs dry: its agent only watches, the others make room"));
         }
@@ -132,6 +141,7 @@ impl Chassis {
                 ));
             }
         }
+
         if let Some(reason) = &agent.out_of_band.error {
             let tries = agent.out_of_band.tries();
             alarms.push(format!("out-of-band action on {id} fails, {tries} tries: {reason}"));

@@ -116,8 +116,10 @@ impl World {
                 cap: None,
                 seq: Seq(0),
             };
+
             (s.id.clone(), agent)
         };
+
         let agents = params.servers.iter().map(agent).collect();
         let total = params.servers.len() as i64 * 150;
         let chassis = Chassis::new(params, ledger, now);
@@ -132,7 +134,9 @@ impl World {
             log: vec![],
             next_poll: now + ms(100),
         };
+
         world.drain();
+
         world
     }
 
@@ -181,6 +185,7 @@ impl World {
                 break;
             };
             self.now = self.now.max(next);
+
             if timer.is_some_and(|at| at <= self.now) {
                 self.chassis.handle_timeout(self.now);
                 let again = self.chassis.poll_timeout();
@@ -192,6 +197,7 @@ impl World {
                 self.input(Input::Psu(poll));
             }
         }
+
         self.now = end;
         self.next_poll = self.next_poll.max(self.now);
     }
@@ -389,12 +395,14 @@ pub(crate) fn check_ledger_first(log: &[(Instant, Output)]) {
             Output::OutOfBandLift { server, .. } => {
                 assert!(recorded.out_of_band.iter().any(|(s, _)| s == server), "{server}");
             }
+
             // Epoch 0 only asks.
             Output::Alert { alert, .. } if alert.epoch == Epoch(0) => {}
             Output::Alert { alert, .. } => assert_eq!(alert.epoch, recorded.epoch),
             Output::Event(_) => {}
         }
     }
+
     assert!(epochs.windows(2).all(|w| w[0] <= w[1]));
     assert!(epochs.first().is_none_or(|&e| e > Epoch(0)));
 }

@@ -98,9 +98,11 @@ pub(super) fn bench(
             tell("training a model on a made fleet of 20,000 VMs");
             let model = folder.path().join("model");
             fs::write(&model, made_model()?)?;
+
             model
         }
     };
+
     let [address] = free_addresses(1)?[..] else { bail!("no free port") };
     let config = folder.path().join("place.toml");
     let (state, more) = (folder.path().join("state"), files(folder.path())?);
@@ -109,6 +111,7 @@ pub(super) fn bench(
     );
     fs::write(&config, text)?;
     let words = ["place", "--config", config.to_str().context("a path in UTF-8")?];
+
     // From this thread: the daemon ends with the thread that has started it.
     let mut daemon = Process::start("place", &words, folder.path())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -119,7 +122,9 @@ pub(super) fn bench(
             () = stop => bail!("ended by a signal"),
         }
     });
+
     daemon.signal(Signal::SIGTERM);
+
     measured
 }
 
@@ -146,10 +151,12 @@ async fn measure(
         }
         sleep(Duration::from_millis(20)).await;
     }
+
     prepare(&mut TcpStream::connect(address).await?).await?;
     let mut clients = JoinSet::new();
     let begin = Instant::now() + WARM_UP;
     let end = begin + Duration::from_secs(args.seconds.into());
+
     for n in 0..args.connections {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -158,16 +165,19 @@ async fn measure(
         requests.rotate_left(turned);
         clients.spawn(client(stream, requests, begin, end));
     }
+
     sleep(begin - Instant::now()).await;
     let before = daemon.usage().context("the daemon has ended")?;
     sleep(end - Instant::now()).await;
     let after = daemon.usage().context("the daemon has ended")?;
     let mut times = vec![];
+
     while let Some(client) = clients.join_next().await {
         times.extend(client??);
     }
     let (requests, seconds) = (times.len() as f64, f64::from(args.seconds));
     let cpu = (after.cpu - before.cpu).as_secs_f64();
+
     Ok(Measured {
         connections: args.connections,
         seconds,

@@ -96,6 +96,7 @@ impl Measured {
                 run.rows_per_s / 1e6
             )
         };
+
         format!(
             "{} rows ({} chassis, {} days, {:.0} MiB of Parquet): {}\n\
              the first {} days, by columns: {}\n\
@@ -144,7 +145,9 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         by_columns,
         row_by_row,
     };
+
     say(&if args.json { serde_json::to_string_pretty(&measured)? } else { measured.text() })?;
+
     Ok(ExitCode::SUCCESS)
 }
 
@@ -178,12 +181,15 @@ fn measure(files: &[PathBuf], how: &[&str]) -> anyhow::Result<Run> {
         }
         thread::sleep(LOOK);
     };
+
     let wall_s = begin.elapsed().as_secs_f64();
+
     if !status.success() {
         bail!("`ballast plan` ended: {status}");
     }
     let usage = usage.context("too short to be measured: make more days")?;
     let answer: Value = serde_json::from_reader(answer.reopen()?)?;
+
     Ok(Run {
         wall_s,
         cpu_s: usage.cpu.as_secs_f64(),
@@ -207,10 +213,12 @@ fn one_day(args: &PlanArgs, day: u32, path: &Path) -> anyhow::Result<()> {
     let folder = path.parent().context("a folder")?;
     let file = tempfile::NamedTempFile::new_in(folder)?;
     let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+
     // Without Arrow's own schema, as other programs write: then the reader does not know of dictionaries.
     let options =
         ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
     let mut writer: Option<ArrowWriter<File>> = None;
+
     for hour in 0..24 * 60 / MINUTES {
         let first = day * 24 * 60 + hour * MINUTES;
         let batch = batch(args, first..first + MINUTES)?;
@@ -222,12 +230,15 @@ fn one_day(args: &PlanArgs, day: u32, path: &Path) -> anyhow::Result<()> {
                 options.clone(),
             )?),
         };
+
         writer.write(&batch)?;
     }
+
     if let Some(writer) = writer {
         writer.close()?;
     }
     file.persist(path)?;
+
     Ok(())
 }
 
@@ -237,6 +248,7 @@ fn batch(args: &PlanArgs, minutes: Range<u32>) -> anyhow::Result<RecordBatch> {
     let mut chassis = StringDictionaryBuilder::<Int32Type>::new();
     let mut generation = StringDictionaryBuilder::<Int32Type>::new();
     let names: Vec<_> = (0..args.chassis).map(|chassis| format!("c{chassis:05}")).collect();
+
     for minute in minutes {
         for (number, name) in (0..args.chassis).zip(&names) {
             for (late_s, draw) in readings(args.seed, number, minute) {
@@ -247,12 +259,14 @@ fn batch(args: &PlanArgs, minutes: Range<u32>) -> anyhow::Result<RecordBatch> {
             }
         }
     }
+
     let columns: [(&str, ArrayRef); 4] = [
         ("t_s", Arc::new(Int64Array::from(time))),
         ("chassis", Arc::new(chassis.finish())),
         ("generation", Arc::new(generation.finish())),
         ("watts", Arc::new(Float64Array::from(watts))),
     ];
+
     Ok(RecordBatch::try_from_iter_with_nullable(columns.map(|(name, all)| (name, all, true)))?)
 }
 
@@ -280,6 +294,8 @@ fn readings(seed: u64, chassis: u32, minute: u32) -> impl Iterator<Item = (i64, 
         4 => (Some(Some(65_535.0)), None),
         _ => (Some(Some(watts)), None),
     };
+
     let late_s = (own & 0xf) as i64;
+
     first.map(|watts| (late_s, watts)).into_iter().chain(second.map(|watts| (late_s + 30, watts)))
 }

@@ -56,8 +56,10 @@ pub(crate) fn run(args: &ScoreArgs) -> anyhow::Result<ExitCode> {
         let host = json!({"name": format!("s[00001-{servers:05}]"), "chassis": format!("c[0001-{:04}]", args.chassis),
             "cores": CORES, "memory_gb": MEMORY_GB});
         fs::write(&file, json!({ "hosts": [host] }).to_string())?;
+
         Ok(format!("[inventory]\nfile = {file:?}\n"))
     };
+
     let fill = async |stream: &mut TcpStream| {
         let (goal, mut taken, mut n) = (servers * CORES * full_percent / 100, 0, 0);
         while taken < goal {
@@ -68,18 +70,22 @@ pub(crate) fn run(args: &ScoreArgs) -> anyhow::Result<ExitCode> {
             let request = post("/v1/place", &json!({ "vms": vms }).to_string());
             ask(stream, &request, &mut vec![]).await?;
         }
+
         Ok(())
     };
+
     let question = |n| {
         let mut vm = vm(u32::MAX - n);
         vm["top"] = json!(top);
         post("/v1/score", &vm.to_string())
     };
+
     let questions: Vec<Vec<u8>> = (0..QUESTIONS).map(question).collect();
     let load = bench(&args.load, hosts, fill, &questions)?;
     let text = load.text(&format!("{top} of {servers} servers explained, {full_percent} % full"));
     let measured = Measured { servers, top, full_percent, load };
     say(&if args.load.json { serde_json::to_string_pretty(&measured)? } else { text })?;
+
     Ok(ExitCode::SUCCESS)
 }
 

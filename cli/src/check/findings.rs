@@ -12,7 +12,6 @@ pub(super) struct Finding {
     /// Which probe; the names are stable.
     pub(super) id: String,
     pub(super) state: State,
-    /// What is there.
     pub(super) found: String,
     /// Why it is not better; absent where it works.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,13 +87,16 @@ fn cpus(machine: &Machine) -> Vec<Finding> {
         "{} CPUs ({}), {} clock domains of up to {}, {} packages, {} NUMA nodes",
         cpus.count, cpus.online, cpus.clock_domains, cpus.widest_domain, cpus.packages, cpus.nodes
     );
+
     let mut found = vec![finding("cpus", Works, shape)];
     let smt = match (cpus.smt, cpus.smt_control.as_deref()) {
         (Some(true), _) => "on: the threads of a core are throttled together".to_owned(),
         (Some(false), control) => format!("off ({})", control.unwrap_or("no control")),
         (None, _) => "not told by the kernel".to_owned(),
     };
+
     found.push(finding("cpus.smt", Works, smt));
+
     if !cpus.offline.is_empty() {
         let offline = finding("cpus.offline", Degraded, format!("offline: {}", cpus.offline));
         found.push(
@@ -103,6 +105,7 @@ fn cpus(machine: &Machine) -> Vec<Finding> {
                 .remedy("echo 1 > /sys/devices/system/cpu/cpuN/online, then restart the agent"),
         );
     }
+
     found
 }
 
@@ -121,7 +124,9 @@ fn cpufreq(machine: &Machine) -> Vec<Finding> {
              Mode; Dell: Performance Per Watt (OS)); or load the driver: modprobe acpi-cpufreq"
         })];
     }
+
     let mut found = Vec::new();
+
     for group in &scaling.groups {
         let governor = group.governor.as_deref().unwrap_or("no governor");
         let text = format!("policies {}: {}, {governor}", group.policies, group.driver);
@@ -131,6 +136,7 @@ fn cpufreq(machine: &Machine) -> Vec<Finding> {
             finding("cpufreq.driver", Degraded, text)
                 .because("nobody knows whether this driver obeys a limit: the agent runs dry")
         });
+
         let kind = if group.table { "the driver's table" } else { "synthesised, 100 MHz apart" };
         let ladder = format!(
             "policies {}: {} steps from {} to {} MHz ({kind}); reference by {}, hardware {} to {} MHz",
@@ -142,16 +148,21 @@ fn cpufreq(machine: &Machine) -> Vec<Finding> {
             mhz(group.min_khz),
             mhz(group.max_khz),
         );
+
         let mut steps = finding("cpufreq.ladder", Works, ladder);
+
         if group.steps < super::functions::STEPS {
             steps.state = Degraded;
             steps.reason = Some("so few steps that the draw moves in jumps".to_owned());
             let amd = "on AMD with CPPC: amd_pstate=active on the kernel's command line";
             steps.remedy = (group.driver == "acpi-cpufreq").then(|| amd.to_owned());
         }
+
         found.push(steps);
     }
+
     found.extend(limits(machine));
+
     if !scaling.read_only.is_empty() {
         let text = format!("policies {} cannot be written", scaling.read_only);
         found.push(
@@ -160,6 +171,7 @@ fn cpufreq(machine: &Machine) -> Vec<Finding> {
                 .remedy("run as root; in a unit: ProtectKernelTunables=no"),
         );
     }
+
     found
 }
 
@@ -169,6 +181,7 @@ fn limits(machine: &Machine) -> Vec<Finding> {
         let lowest = limited.values().min().copied();
         lowest.map(|khz| format!("{} policies, down to {} MHz", limited.len(), mhz(khz)))
     };
+
     let mut found = Vec::new();
     if let Some(text) = count(&machine.scaling.limited) {
         found.push(
@@ -177,6 +190,7 @@ fn limits(machine: &Machine) -> Vec<Finding> {
                 .remedy("look for rivals below; what is there when the agent starts is kept"),
         );
     }
+
     if let Some(text) = count(&machine.scaling.bios_limited) {
         found.push(
             finding("cpufreq.bios_limit", Degraded, text)
@@ -186,6 +200,7 @@ fn limits(machine: &Machine) -> Vec<Finding> {
                 ),
         );
     }
+
     if found.is_empty() {
         found.push(finding("cpufreq.limits", Works, "nobody limits them"));
     }
@@ -231,6 +246,7 @@ fn rapl(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
                 }),
         ];
     }
+
     let mut found = Vec::new();
     for zone in &machine.rapl {
         let id = format!("rapl.{}", zone.name);
@@ -239,6 +255,7 @@ fn rapl(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
             .map(|c| format!("{} {} W", c.name, c.limit_uw.unwrap_or(0) / 1_000_000))
             .collect();
         let limits = if limits.is_empty() { "no limits".to_owned() } else { limits.join(", ") };
+
         if let Some(error) = &zone.energy_error {
             found.push(
                 finding(id, Missing, format!("{}: {limits}", zone.folder))
@@ -253,6 +270,7 @@ fn rapl(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
             let text = format!("{}: {limits}{refresh}", zone.folder);
             found.push(Finding { reason, ..finding(id, state, text) });
         }
+
         if zone.name.starts_with("package-")
             && zone.enabled == Some(false)
             && !zone.constraints.is_empty()
@@ -266,6 +284,7 @@ fn rapl(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
             );
         }
     }
+
     found
 }
 
@@ -279,6 +298,7 @@ fn meters(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
                 ),
         ];
     }
+
     let meter = |meter: &MeterFacts| {
         let name = channel(meter);
         let id = format!("meter.{name}");
@@ -286,6 +306,7 @@ fn meters(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
             return finding(id, Missing, "cannot be read").because(error);
         }
         let watts = meter.microwatts.unwrap_or(0) as f64 / 1e6;
+
         if watts <= 0.0 {
             return finding(id, Missing, format!("{watts:.1} W")).because("that is no draw");
         }
@@ -294,8 +315,10 @@ fn meters(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
             meter.averaged_ms.map(|ms| format!(", averaged over {ms} ms")).unwrap_or_default();
         let cap = if meter.cap { ", has a limit" } else { "" };
         let text = format!("{watts:.1} W{refresh}{average}{cap}");
+
         Finding { reason, ..finding(id, state, text) }
     };
+
     machine.meters.iter().map(meter).collect()
 }
 
@@ -326,12 +349,15 @@ fn cgroups(machine: &Machine) -> Vec<Finding> {
                 CgroupMode::Legacy => "version 1",
                 _ => "none",
             };
+
             finding("cgroup", Missing, text)
                 .because("VMs are moved and limited by cgroup version 2 alone")
                 .remedy("systemd.unified_cgroup_hierarchy=1 on the kernel's command line")
         }
     };
+
     let mut found = vec![mode];
+
     for controller in ["cpu", "cpuset"] {
         let id = format!("cgroup.{controller}");
         let offered = cgroups.controllers.iter().any(|name| name == controller);
@@ -344,6 +370,7 @@ fn cgroups(machine: &Machine) -> Vec<Finding> {
                 .because("the kernel has no such controller, or version 1 has it"),
         });
     }
+
     found
 }
 
@@ -370,6 +397,7 @@ fn rivals(machine: &Machine) -> Vec<Finding> {
             (true, false) => "runs",
             _ => "is started at boot, does not run now",
         };
+
         let name = rival.name;
         let (reason, remedy) = match rival.does {
             Rivalry::Frequency => (
@@ -385,8 +413,10 @@ fn rivals(machine: &Machine) -> Vec<Finding> {
                 "leave pods to it, and VMs to Ballast".to_owned(),
             ),
         };
+
         finding(format!("rival.{name}"), Degraded, found).because(reason).remedy(remedy)
     };
+
     if machine.rivals.is_empty() {
         return vec![finding("rivals", Works, "none")];
     }
@@ -402,6 +432,7 @@ fn process(machine: &Machine) -> Vec<Finding> {
             .remedy("sudo ballast check"),
         None => finding("process.user", Untested, "not told"),
     };
+
     let realtime = match process.realtime_priority {
         _ if process.can(Process::SYS_NICE) => {
             finding("process.realtime", Works, "any priority (CAP_SYS_NICE)")
@@ -412,6 +443,7 @@ fn process(machine: &Machine) -> Vec<Finding> {
             .remedy("in a unit: LimitRTPRIO=50"),
         Some(_) => finding("process.realtime", Works, "allowed by the limit"),
     };
+
     let locked = match process.locked_memory {
         _ if process.can(Process::IPC_LOCK) => {
             finding("process.memlock", Works, "any amount (CAP_IPC_LOCK)")
@@ -424,6 +456,7 @@ fn process(machine: &Machine) -> Vec<Finding> {
         }
         Some(_) => finding("process.memlock", Works, "enough"),
     };
+
     vec![user, realtime, locked]
 }
 

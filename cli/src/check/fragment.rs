@@ -15,16 +15,19 @@ pub(super) fn agent_toml(machine: &Machine, sensors: &[Watched], functions: &[Fu
             "# actuate_in_vm = true   # a virtual machine: without, the agent runs dry".into(),
         );
     }
+
     match best(machine) {
         Some(meter) => {
             lines.extend(["[meter]".into(), "source = \"hwmon\"".into()]);
             lines.push(format!("name = {:?}", meter.name));
             lines.extend(meter.label.iter().map(|label| format!("label = {label:?}")));
+
             if inputs(machine) > 1 {
                 lines.push("# one supply's input of several: their sum is the server's".into());
             }
             let name = super::findings::channel(meter);
             let watched = sensors.iter().find(|watched| watched.sensor == name);
+
             if let Some(ms) = watched.and_then(|watched| watched.refresh.refresh_ms) {
                 // Twice the refresh, so that every sample is a fresh one.
                 let lag = (ms.ceil() as u64).clamp(1, 5000);
@@ -40,6 +43,7 @@ pub(super) fn agent_toml(machine: &Machine, sensors: &[Watched], functions: &[Fu
         }
         None => lines.push("# [meter]: there is no sensor that the agent could read".into()),
     }
+
     if state("pstate") == State::Missing && state("cpu_max") != State::Missing {
         lines.extend(["[throttle]".into(), "actuator = \"cpu-max\"".into()]);
     }

@@ -13,7 +13,6 @@ pub(super) const STEPS: usize = 4;
 /// One function and whether it can be had.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Function {
-    /// Its name; stable.
     pub(super) id: &'static str,
     pub(super) state: State,
     /// What it rests on, or why it is not better.
@@ -80,6 +79,7 @@ fn pstate(machine: &Machine) -> (State, String) {
         return (Missing, format!("policies {} cannot be written", scaling.read_only));
     }
     let mut why = Vec::new();
+
     if machine.virtual_machine {
         why.push("in a virtual machine the agent runs dry".to_owned());
     }
@@ -93,6 +93,7 @@ fn pstate(machine: &Machine) -> (State, String) {
         why.push("somebody holds frequencies down already".to_owned());
     }
     let mut rivals = machine.rivals.iter().filter(|r| r.running && r.does == Rivalry::Frequency);
+
     if let Some(rival) = rivals.next() {
         why.push(format!("{} sets frequencies too", rival.name));
     }
@@ -152,6 +153,7 @@ fn meter(machine: &Machine, sensors: &[Watched]) -> (State, String) {
                 format!("{inputs} supplies, and the agent reads one channel: {name} is a part");
             return (Degraded, why);
         }
+
         let watched = sensors.iter().find(|watched| watched.sensor == name);
         return match watched.map(|watched| watched.refresh.refresh_ms) {
             Some(Some(ms)) if ms <= 1000.0 => (Works, format!("{name}, every {ms} ms")),
@@ -160,10 +162,12 @@ fn meter(machine: &Machine, sensors: &[Watched]) -> (State, String) {
             None => (Untested, name),
         };
     }
+
     if packages(machine).any(|zone| zone.energy_error.is_none()) {
         let why = "RAPL alone: it sees packages and memory, offset_w must say the rest";
         return (Degraded, why.to_owned());
     }
+
     match &machine.bmc.device {
         Some(device) if machine.bmc.usable => (Untested, format!("DCMI through {device}")),
         _ => (Missing, "no hwmon power sensor, no RAPL, no BMC".to_owned()),

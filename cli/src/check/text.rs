@@ -16,8 +16,10 @@ pub(super) fn text(report: &Report, colours: bool) -> String {
         let reason = wrapped(&function.reason);
         functions.push_record([name(function.id), mark(function.state), &reason]);
     }
+
     let mut findings = Builder::new();
     findings.push_record(["probe", "", "found", "why, and what to do"]);
+
     for finding in &report.findings {
         let remedy = finding.remedy.as_ref().map(|remedy| format!("→ {remedy}"));
         let advice: Vec<_> =
@@ -25,12 +27,15 @@ pub(super) fn text(report: &Report, colours: bool) -> String {
         let (found, advice) = (wrapped(&finding.found), advice.join("\n"));
         findings.push_record([&finding.id, mark(finding.state), &found, &advice]);
     }
+
     let table = |builder: Builder| builder.build().with(Style::rounded()).to_string();
     let mut text = format!("{}\n{}\n", table(functions), table(findings));
+
     for written in report.write_test.iter().flatten() {
         let result = written.error.as_deref().unwrap_or("obeyed, and put back");
         text.push_str(&format!("write test: {}: {result}\n", written.what));
     }
+
     text.push_str(&format!("\n{}\n{}", report.agent_toml, verdict(report.exit_code)));
     if colours { coloured(&text) } else { text }
 }

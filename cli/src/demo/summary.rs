@@ -173,6 +173,7 @@ impl Summary {
             let sum = |truth: &Truth| figure(truth) * truth.elapsed_s;
             round((sum(end) - sum(start)) / seconds)
         };
+
         let added = |figure: fn(&Truth) -> f64| round(figure(end) - figure(start));
         let user_facing =
             end.user_facing_throttled_core_s.since(&start.user_facing_throttled_core_s);
@@ -211,6 +212,7 @@ impl Summary {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "{name:<36}{value}");
         };
+
         let ms =
             |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.2} ms"));
         let setting = &self.setting;
@@ -218,6 +220,7 @@ impl Summary {
         let (policy, actuator) = (setting.policy.name(), setting.actuator.name());
         let policy = format!("{policy} by {actuator}, {shares} shares");
         line("policy", format!("{policy}, {} servers, {:.0} s", setting.servers, self.seconds));
+
         if let Some(trace) = &setting.trace {
             line("load", format!("{trace}, speedup {:.0}", setting.speedup));
         }
@@ -226,10 +229,12 @@ impl Summary {
             "power, highest and mean",
             format!("{:.0} W, {:.0} W", self.max_power_w, self.mean_power_w),
         );
+
         line(
             "over budget, longest and total",
             format!("{:.2} s, {:.2} s", self.over_budget_s_max, self.over_budget_s_total),
         );
+
         line("capping episodes", self.alerts.to_string());
         line("agents that throttled", self.agents_acted.to_string());
         let floor = &self.alert_to_floor_ms;
@@ -243,10 +248,12 @@ impl Summary {
                 floor.count
             ),
         );
+
         line(
             "user-facing cores throttled",
             format!("{:.1} core-s", self.user_facing_throttled_core_s),
         );
+
         line("user-facing P95 latency", ms(self.user_facing_p95_ms));
         line("batch cores throttled", format!("{:.0} core-s", self.batch_throttled_core_s));
         line(
@@ -257,6 +264,7 @@ impl Summary {
                 100.0 * self.batch_frequency_ratio_end
             ),
         );
+
         line("batch work done", format!("{:.0} core-s", self.batch_work_core_s));
         let caps = if setting.hardware_caps { "" } else { " (switched off)" };
         line("hardware caps engaged", format!("{:.2} s{caps}", self.hardware_engaged_s));
@@ -267,7 +275,9 @@ impl Summary {
                 self.agent_rss_mib_max, self.agent_cpu_percent_max
             ),
         );
+
         line("everything put back", if self.restored { "yes" } else { "NO" }.to_owned());
+
         text.trim_end().to_owned()
     }
 }
@@ -300,6 +310,7 @@ mod tests {
             hardware_caps: true,
             lift_hold_ms: 6000,
         };
+
         let seen = Observed {
             alerts: 3,
             shares: Some(SharePolicy::Even),
@@ -310,6 +321,7 @@ mod tests {
             restored: true,
             interrupted: false,
         };
+
         Summary::new(
             setting,
             &truth(10.0, 1500.0, 1.0, 2.0),

@@ -17,7 +17,6 @@ pub(crate) struct Live {
     pub(crate) elapsed_s: f64,
     /// How long it will run.
     pub(crate) seconds: f64,
-    /// The budget.
     pub(crate) budget_w: f64,
     /// The chassis's true draw.
     pub(crate) power_w: f64,
@@ -83,6 +82,7 @@ fn headline(live: &Live) -> Paragraph<'static> {
         Style::new().fg(if over { Color::Red } else { Color::Green }).add_modifier(Modifier::BOLD);
     let state = live.chassis.as_ref().map_or(ChassisState::Boot, |chassis| chassis.state);
     let alerts = live.chassis.as_ref().map_or(0, |chassis| chassis.alerts);
+
     Paragraph::new(vec![
         Line::from(vec![
             Span::raw(format!("{:5.1} of {:.0} s   ", live.elapsed_s, live.seconds)),
@@ -120,6 +120,7 @@ fn draw_chart(frame: &mut Frame<'_>, live: &Live, area: Rect) {
             .style(Style::new().fg(color))
             .data(data)
     };
+
     let chart = Chart::new(vec![
         line("budget", Color::Red, &budget),
         line("power", Color::Green, &live.history),
@@ -131,6 +132,7 @@ fn draw_chart(frame: &mut Frame<'_>, live: &Live, area: Rect) {
             .bounds([low, high])
             .labels([low, f64::midpoint(low, high), high].map(|watts| format!("{watts:.0}"))),
     );
+
     frame.render_widget(chart, area);
 }
 
@@ -149,6 +151,7 @@ fn draw_servers(frame: &mut Frame<'_>, live: &Live, area: Rect) {
             AgentState::Throttled | AgentState::Shedding => Color::Red,
             AgentState::Boot | AgentState::Blind | AgentState::Unknown => Color::Magenta,
         };
+
         Row::new([
             Cell::new(name),
             Cell::new(agent_state(report.state)).style(Style::new().fg(color)),
@@ -162,6 +165,7 @@ fn draw_servers(frame: &mut Frame<'_>, live: &Live, area: Rect) {
             Cell::new(report.sheddable_w.to_string()),
         ])
     });
+
     let widths = [10, 11, 10, 10, 9, 10].map(Constraint::Length);
     let table = Table::new(rows, widths).header(head).block(Block::bordered().title("servers"));
     frame.render_widget(table, area);
@@ -188,12 +192,14 @@ mod tests {
                 "server_limit": false, "leaving": false, "actuator_failures": 0
             })
         };
+
         let server = |name: &str, report: serde_json::Value| {
             serde_json::json!({
                 "server": name, "slot": "managed", "report": report, "report_age_ms": 120,
                 "granted_w": 204.0, "reserved_w": 204.0, "out_of_band_w": null, "last_error": null
             })
         };
+
         let chassis = serde_json::from_value(serde_json::json!({
             "role": "chassis", "chassis_id": "c1", "epoch": 3, "state": "alerting", "now_ms": 5,
             "power_w": 2300.0, "budget_w": 2450.0, "limit_w": 2450.0, "shared_w": 0.0,
@@ -213,8 +219,10 @@ mod tests {
             chassis: Some(chassis),
             ..Live::default()
         };
+
         live.push(0.0, 2000.0);
         live.push(12.5, 2470.0);
+
         live
     }
 

@@ -95,6 +95,7 @@ impl Runs {
             self.seed,
             seeds.len()
         );
+
         command.push_str(&self.watts());
         for (flag, value) in others {
             command.push_str(&format!(" --{flag} {value}"));

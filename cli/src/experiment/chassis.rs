@@ -53,12 +53,15 @@ pub(super) fn report(choice: &Choice, runs: &Runs, wanted: Wanted) -> anyhow::Re
         minutes: runs.minutes.unwrap_or(usual.minutes),
         seeds: runs.seeds(usual.seeds.len())?,
     };
+
     let jobs = chassis::jobs(&options)?;
     let done = run_all("chassis", &jobs, runs.threads(), chassis::Job::run)?;
     let rows = chassis::rows(&options, &done);
+
     // The paper's numbers are of its own server and budget.
     let paper = options.shape == usual.shape && options.budget_w == usual.budget_w;
     let mut parts = vec![Part::Words(words(&options)), Part::Table(table(&rows, paper))];
+
     if wanted.figures {
         parts.push(Part::Figure(figure6(&rows, paper)));
     }
@@ -94,6 +97,7 @@ fn table(rows: &[Row], paper: bool) -> Table {
         "changes",
         "limit s",
     ];
+
     let mut table = Table::new(3, &head);
     for r in rows {
         let stated = paper::chassis_p95(r.placement, r.policy, r.shares).filter(|_| paper);
@@ -118,6 +122,7 @@ fn table(rows: &[Row], paper: bool) -> Table {
             number(r.server_limit_s, 1),
         ]);
     }
+
     table
 }
 
@@ -128,14 +133,17 @@ fn figure6(rows: &[Row], paper: bool) -> Figure {
         min: r.user_facing_p95_norm_min,
         max: r.user_facing_p95_norm_max,
     };
+
     let runtime = |r: &Row| Point {
         median: r.batch_runtime_norm,
         min: r.batch_runtime_norm_min,
         max: r.batch_runtime_norm_max,
     };
+
     let stated = |r: &Row| paper::chassis_p95(r.placement, r.policy, r.shares).filter(|_| paper);
     let upper = groups("P95 latency of the user-facing VMs", rows, p95, stated);
     let lower = groups("Mean run time of the batch VMs", rows, runtime, |_| None);
+
     Figure {
         name: "chassis-figure6".to_owned(),
         caption: "Figure 6: by placement, shares and policy, against no budget; median and range \
@@ -160,6 +168,7 @@ fn groups(
     let name = |r: &Row| format!("{}, {}", r.placement, r.shares.unwrap_or("no shares"));
     let mut names: Vec<String> = Vec::new();
     let mut series: Vec<Series> = Vec::new();
+
     for row in rows.iter().filter(|row| row.policy != Contender::None.name()) {
         if !names.contains(&name(row)) {
             names.push(name(row));
@@ -169,7 +178,9 @@ fn groups(
             series.push(Series { name, colour, points: Vec::new() });
         }
     }
+
     let mut marks = Vec::new();
+
     for (at, one) in series.iter_mut().enumerate() {
         for (group, of) in names.iter().enumerate() {
             let row = rows.iter().find(|r| name(r) == *of && r.policy == one.name);
@@ -177,6 +188,7 @@ fn groups(
             marks.extend(row.and_then(&stated).map(|value| Mark { group, series: at, value }));
         }
     }
+
     Groups { caption, y_desc: "against no budget", names, series, marks }
 }
 

@@ -115,15 +115,18 @@ mod tests {
             ("chassis", "C"),
             ("scheduler", "P"),
         ];
+
         let mut document = HEAD.to_owned();
         for (name, text) in sections {
             document = with_section(&document, name, text).unwrap();
         }
         let mut ordered = HEAD.to_owned();
+
         for name in ORDER {
             let (_, text) = sections.iter().find(|(n, _)| *n == name).unwrap();
             ordered = with_section(&ordered, name, text).unwrap();
         }
+
         assert_eq!(document, ordered);
         assert!(document.starts_with(HEAD));
     }

@@ -57,7 +57,6 @@ pub(crate) struct FaultsArgs {
 /// What a campaign came to so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Campaign {
-    /// The first seed.
     first: u64,
     /// The one kind of fault; all kinds where there is none.
     kind: Option<String>,
@@ -108,6 +107,7 @@ pub(super) fn run(args: &FaultsArgs) -> anyhow::Result<()> {
         let text = if args.json { serde_json::to_string_pretty(&rows)? } else { names.join("\n") };
         return Ok(say(&text)?);
     }
+
     let last = args.seed.checked_add(args.seeds - 1).with_context(|| {
         format!("--seed {}: allowed is at most {}", args.seed, u64::MAX - args.seeds + 1)
     })?;
@@ -119,6 +119,7 @@ pub(super) fn run(args: &FaultsArgs) -> anyhow::Result<()> {
         let to = last.min(from.saturating_add(CHUNK * threads as u64 - 1));
         let seeds: Vec<u64> = (from..=to).collect();
         let what = format!("seeds {from} to {last}");
+
         for (verdict, core_s) in work::run(&what, &seeds, threads, |seed| judge(*seed, args.kind)) {
             campaign.add(verdict, core_s);
         }
@@ -131,6 +132,7 @@ pub(super) fn run(args: &FaultsArgs) -> anyhow::Result<()> {
         true => serde_json::to_string_pretty(&campaign.json()?)?,
         false => campaign.text(),
     };
+
     say(&text)?;
     if !args.json && args.seeds == 1 {
         say(&timeline(&Case::draw(args.seed, args.kind)))?;
@@ -165,10 +167,12 @@ fn timeline(case: &Case) -> String {
         let until = if to > 1e6 { "the end".to_owned() } else { format!("{to:.3} s") };
         lines.push(format!("  from {from:.3} s to {until}: {:?}", window.fault));
     }
+
     for (at, budget) in &setup.budgets {
         let watts = budget.map_or("as configured".to_owned(), |w| format!("{} W", w.as_f64()));
         lines.push(format!("  at {:.3} s: the budget is {watts}", at.as_secs_f64()));
     }
+
     lines.join("\n")
 }
 
@@ -196,6 +200,7 @@ impl Campaign {
                 old.kind.as_deref().unwrap_or("all kinds"),
             );
         }
+
         if old.runs > args.seeds {
             bail!(
                 "{}: {} seeds are done; allowed is --seeds {} or more",
@@ -204,7 +209,9 @@ impl Campaign {
                 old.runs
             );
         }
+
         tell(&format!("going on after {} seeds", old.runs));
+
         Ok(old)
     }
 
@@ -220,7 +227,9 @@ impl Campaign {
             self.large.runs += 1;
             (&mut self.large.broken, &mut self.large.excused)
         };
+
         let Some(violation) = verdict.violation else { return };
+
         if let Some(excuse) = violation.excuse {
             *excused.entry(excuse.name().to_owned()).or_default() += 1;
             return;
@@ -271,6 +280,7 @@ impl Campaign {
             let each = map.iter().map(|(name, count)| format!("{name} {count}"));
             each.collect::<Vec<_>>().join(", ")
         };
+
         let usual = self.runs - self.large.runs;
         let excused: u64 = self.excused.values().sum();
         let mut text = format!(
@@ -288,6 +298,7 @@ impl Campaign {
             self.large.broken,
             self.large.excused.values().sum::<u64>(),
         );
+
         // Writing to a String cannot fail.
         if !self.broken_by.is_empty() {
             let _ = writeln!(text, "broken: {}", counts(&self.broken_by));
@@ -306,6 +317,7 @@ impl Campaign {
                 broken.command
             );
         }
+
         if self.seeds.len() > SHOWN {
             let _ = write!(text, "\nand {} more: --json names them", self.seeds.len() - SHOWN);
         }

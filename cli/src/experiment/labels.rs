@@ -68,6 +68,7 @@ pub(super) fn report(choice: &Choice) -> anyhow::Result<Report> {
             "paper: precision %",
         ],
     );
+
     for row in &rows {
         let paper = PAPER.iter().find(|(method, _)| *method == row.method);
         let target = TARGETS.iter().position(|t| *t == row.recall_target);
@@ -81,12 +82,14 @@ pub(super) fn report(choice: &Choice) -> anyhow::Result<Report> {
             paper.unwrap_or_default(),
         ]);
     }
+
     let best = rows.iter().find(|r| r.method == "ensemble" && r.recall_target == TARGETS[0]);
     let measured = best.map(|r| {
         let text =
             format!("{} % at {} %", number(100.0 * r.precision, 1), number(100.0 * r.recall, 1));
         (text, r.precision >= 0.9 && r.recall >= TARGETS[0] - 1e-9)
     });
+
     let how = match &fit {
         Some(_) => "The ensemble and every threshold come from other labelled weeks (--fit-on).",
         None => {
@@ -94,11 +97,13 @@ pub(super) fn report(choice: &Choice) -> anyhow::Result<Report> {
              thresholds are the tightest that reach the target."
         }
     };
+
     let words = format!(
         "{} weeks, {} of them user-facing or possibly so. {how} The paper's figures are of 840 other workloads.",
         data.truth.len(),
         data.truth.iter().filter(|t| **t).count(),
     );
+
     Ok(Report {
         name: "labels",
         title: "Labels from CPU use alone",
@@ -119,12 +124,14 @@ fn rows(data: &Labelled, fit: Option<&Labelled>) -> anyhow::Result<Vec<Row>> {
             Some(fit) => (&fit.scores(score), &fit.truth),
             None => (&scores, &data.truth),
         };
+
         // Larger means user-facing inside, smaller in the paper.
         rows.extend(TARGETS.map(|target| {
             let limit = threshold(from, truth, target);
             Row { threshold: -limit, ..row(method, target, &scores, &data.truth, limit) }
         }));
     }
+
     let (scores, limits) = match fit {
         Some(fit) => {
             let known = fit.out_of_fold(threads)?;
@@ -137,6 +144,7 @@ fn rows(data: &Labelled, fit: Option<&Labelled>) -> anyhow::Result<Vec<Row>> {
             (scores, limits)
         }
     };
+
     for (target, limit) in TARGETS.into_iter().zip(limits) {
         rows.push(row("ensemble", target, &scores, &data.truth, limit));
     }

@@ -129,12 +129,15 @@ pub(super) fn report(choice: &Choice, wanted: Wanted) -> anyhow::Result<Report> 
     let threads = choice.threads.unwrap_or_else(all_cores).get();
     let seeds: Vec<u64> = (choice.seed..choice.seed + u64::from(choice.seeds)).collect();
     let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
+
     // One fleet after the other: each of them keeps all threads busy.
     let done = work::run("models", &seeds, 1, |seed| {
         let (vms, days) = (choice.vms as usize, choice.days);
         compare(&fleet::make(&fleet::Options { seed: *seed, vms, days }), *seed, threads)
     });
+
     let mut rows = Vec::new();
+
     for (seed, arms) in seeds.iter().zip(done) {
         rows.extend(arms?.into_iter().map(|arm| Row::new(Some(*seed), arm)));
     }
@@ -142,6 +145,7 @@ pub(super) fn report(choice: &Choice, wanted: Wanted) -> anyhow::Result<Report> 
     let missing = months.is_none();
     rows.extend(months.into_iter().flatten().map(|arm| Row::new(None, arm)));
     let mut parts = vec![Part::Words(words(choice))];
+
     for asked in [Asked::Criticality, Asked::P95, Asked::P95NextMonth] {
         parts.push(Part::Heading(title(asked).to_owned()));
         if asked == Asked::P95NextMonth {
@@ -153,10 +157,12 @@ pub(super) fn report(choice: &Choice, wanted: Wanted) -> anyhow::Result<Report> 
             parts.push(Part::Table(table(asked, &rows)));
         }
     }
+
     parts.push(Part::Heading("Importance of the features".to_owned()));
     parts.push(Part::Table(importance(&rows)));
     parts.push(Part::Heading("Calibration of confidence".to_owned()));
     parts.push(Part::Table(calibration(&rows)));
+
     if wanted.figures {
         parts.push(Part::Figure(reliability(&rows)));
     }
@@ -180,6 +186,7 @@ fn table(asked: Asked, rows: &[Row]) -> Table {
     let ends = ["accuracy %", "of ceiling %", "all: accuracy %", "of ceiling %"];
     head.extend(ends.map(str::to_owned));
     let mut table = Table::new(2, &head.iter().map(String::as_str).collect::<Vec<_>>());
+
     for row in rows.iter().filter(|row| row.model == asked) {
         let pair = |b: &NamedBucket| {
             format!("{}–{}", percent(b.each.recall, 1), percent(b.each.precision, 1))
@@ -190,11 +197,13 @@ fn table(asked: Asked, rows: &[Row]) -> Table {
             row.vms.to_string(),
             percent(row.confident, 1),
         ];
+
         cells.extend(row.buckets.iter().map(pair));
         let shares = [row.accuracy, row.ceiling_share, row.accuracy_all, row.ceiling_share_all];
         cells.extend(shares.map(|share| percent(share, 1)));
         table.row(cells);
     }
+
     for (arm, stated) in paper::models(asked) {
         let mut cells = vec![format!("paper: {arm}"), "Azure".to_owned(), String::new()];
         cells.push(percent(stated.confident, 0));
@@ -206,6 +215,7 @@ fn table(asked: Asked, rows: &[Row]) -> Table {
         cells.extend([const { String::new() }; 3]);
         table.row(cells);
     }
+
     table
 }
 
@@ -259,7 +269,9 @@ fn reliability(rows: &[Row]) -> Figure {
         let points = bins.filter(|bin| bin.rows >= LEAST_PER_POINT);
         lines.push((name(row), points.map(|bin| (bin.confidence, bin.right)).collect()));
     }
+
     let caption = "How often predictions are right, by their confidence";
+
     Figure {
         name: "models-reliability".to_owned(),
         caption: caption.to_owned(),
@@ -270,8 +282,10 @@ fn reliability(rows: &[Row]) -> Figure {
                 x: ("confidence", 0.4..1.0),
                 y: ("share that is right", 0.2..1.0),
             };
+
             let mut chart = panel(area, &about)?;
             let colours = [GREY, BLUE, ORANGE, GREEN, PURPLE, RED];
+
             for ((name, points), colour) in lines.iter().zip(colours) {
                 line(&mut chart, name, colour, points.iter().copied())?;
             }

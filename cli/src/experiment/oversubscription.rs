@@ -104,6 +104,7 @@ pub(super) fn report(choice: &Choice, wanted: Wanted) -> anyhow::Result<Report> 
     let (mut fleets, missing) = fleets::all(choice)?;
     replay::run(choice, &mut fleets)?;
     let mut parts = vec![Part::Words(words(choice))];
+
     for fleet in &fleets {
         parts.push(Part::Heading(heading(fleet)));
         parts.push(Part::Words(about(fleet)));
@@ -111,16 +112,19 @@ pub(super) fn report(choice: &Choice, wanted: Wanted) -> anyhow::Result<Report> 
             parts.push(Part::Table(estimates(fleet)));
         }
         parts.push(Part::Table(plans(fleet)));
+
         if fleet.case.held_out.is_some() {
             parts.push(Part::Heading(format!("{}: what smaller buffers would do", name(fleet))));
             parts.push(Part::Table(buffers(fleet)));
         }
     }
+
     for data in &missing {
         parts.push(Part::Heading(format!(
             "Not measured: there is no {data} in $BALLAST_DATA (default ../shared/data)"
         )));
     }
+
     let goals = goals::goals(&fleets);
     let rows = fleets.iter().flat_map(rows).map(serde_json::to_value).collect::<Result<_, _>>()?;
     let options = json!({
@@ -134,6 +138,7 @@ pub(super) fn report(choice: &Choice, wanted: Wanted) -> anyhow::Result<Report> 
         "fleets": fleets.iter().map(|fleet| &fleet.about).collect::<Vec<_>>(),
         "missing": missing,
     });
+
     if wanted.figures {
         parts.push(Part::Figure(figure::figure(&fleets)));
     }
@@ -223,6 +228,7 @@ fn estimates(fleet: &Fleet) -> Table {
         "mean draw %",
         "later %",
     ];
+
     let (mut table, about) = (Table::new(0, &head), &fleet.about);
     let vms = about.vms.unwrap_or_default();
     table.row(vec![
@@ -237,6 +243,7 @@ fn estimates(fleet: &Fleet) -> Table {
         percent(about.mean_share, 1),
         about.held_out_mean_share.map_or_else(String::new, |share| percent(share, 1)),
     ]);
+
     table
 }
 
@@ -245,17 +252,20 @@ fn plans(fleet: &Fleet) -> Table {
     let mut head = vec!["approach", "limited by", "delta %"];
     head.push(if published { "paper" } else { "95 %" });
     head.push("savings M$");
+
     if published {
         head.push("paper");
     }
     head.extend(["budget W", "UF events %", "batch events %", "accepted"]);
     let mut table = Table::new(2, &head);
+
     for (row, interval) in fleet.judged.iter().zip(&fleet.intervals) {
         let stated = paper::oversubscription(row.approach).filter(|_| published);
         let beside = match stated {
             Some(stated) => number(stated.delta_percent, 1),
             None => interval.map_or_else(String::new, |(low, high)| range(low, high, 1)),
         };
+
         let mut cells = vec![
             row.approach.to_owned(),
             row.binding.words().to_owned(),
@@ -263,6 +273,7 @@ fn plans(fleet: &Fleet) -> Table {
             beside,
             number(row.savings_usd / 1e6, 1),
         ];
+
         cells.extend(stated.map(|stated| number(stated.savings_usd / 1e6, 1)));
         cells.extend([
             number(row.budget.as_f64(), 1),
@@ -270,8 +281,10 @@ fn plans(fleet: &Fleet) -> Table {
             percent(row.rates.batch, 3),
             yes(row.rates.kept),
         ]);
+
         table.row(cells);
     }
+
     table
 }
 
@@ -280,10 +293,12 @@ fn buffers(fleet: &Fleet) -> Table {
     let mut head = vec!["approach", "buffer %", "delta %"];
     head.extend(["UF events %", "batch events %", "beyond floors %", "accepted"]);
     let replayed = !fleet.replayed.is_empty();
+
     if replayed {
         head.extend(["replayed chassis", "UF %", "batch %", "UF f", "batch f", "above s", "kept"]);
     }
     let mut table = Table::new(1, &head);
+
     for approach in fleets::promised() {
         let rows = fleet.row(approach.name).map_or(&[][..], |row| &row.buffers);
         for row in rows {
@@ -296,12 +311,14 @@ fn buffers(fleet: &Fleet) -> Table {
                 percent(row.rates.unmet, 3),
                 yes(row.rates.kept),
             ];
+
             if replayed {
                 cells.extend(replay_cells(fleet.replay(approach.name, row.buffer_percent)));
             }
             table.row(cells);
         }
     }
+
     table
 }
 

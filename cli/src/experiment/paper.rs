@@ -46,6 +46,7 @@ pub(super) fn models(asked: Asked) -> Vec<(&'static str, Stated)> {
         each: each.to_vec(),
         accuracy,
     };
+
     match asked {
         Asked::Criticality => vec![
             ("random-forest", row(0.99, &[(0.99, 0.99), (0.69, 0.78)], 0.98)),

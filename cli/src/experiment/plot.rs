@@ -24,7 +24,6 @@ pub(super) struct Figure {
     pub(super) caption: String,
     /// Its height, in pixels.
     pub(super) height: u32,
-    /// Draws it.
     pub(super) draw: Draw,
 }
 

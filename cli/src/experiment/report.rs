@@ -173,6 +173,7 @@ mod tests {
             height: 100,
             draw: Box::new(|_| Ok(())),
         };
+
         Report {
             name: "server",
             title: "One server",

@@ -75,18 +75,22 @@ pub(super) fn report(choice: &Choice, runs: &Runs, wanted: Wanted) -> anyhow::Re
         seeds: runs.seeds(usual.seeds.len())?,
         ..usual
     };
+
     let budget_w = scheduler::calibrate(&options)?;
     let measure = |cases: &[scheduler::Case]| {
         let jobs = scheduler::jobs(&options, cases, budget_w)?;
         let done = work::run("scheduler", &jobs, runs.threads(), scheduler::Job::run);
         Ok::<_, anyhow::Error>(scheduler::rows(&options, cases, &done))
     };
+
     let rows = measure(&options.figure7()?)?;
     let mut parts = vec![Part::Words(words(&options, budget_w)), Part::Table(table(&rows))];
+
     if wanted.figures {
         parts.push(Part::Figure(figure(&rows)));
     }
     let mut goals = goals(&rows);
+
     if wanted.document {
         let (told, weights, fuller) = (options.knowledge(), options.weights(), options.fuller());
         parts.extend(more::knowledge(&told, &measure(&told)?));
@@ -95,8 +99,10 @@ pub(super) fn report(choice: &Choice, runs: &Runs, wanted: Wanted) -> anyhow::Re
         parts.extend(more::weights(&weights, &measured));
         parts.extend(more::fuller(&fuller, &measure(&fuller)?));
     }
+
     let mut described = serde_json::to_value(&options)?;
     described["budget_w"] = budget_w.into();
+
     Ok(Report {
         name: "scheduler",
         title: "Placement: the power rule and what it is told (Figure 7)",
@@ -123,6 +129,7 @@ fn table(rows: &[Row]) -> Table {
         "1 % budget W",
         "shed W p10",
     ];
+
     let mut table = Table::new(1, &head);
     for r in rows {
         table.row(vec![
@@ -140,6 +147,7 @@ fn table(rows: &[Row]) -> Table {
             number(r.sheddable_w_p10, 0),
         ]);
     }
+
     table
 }
 
@@ -168,6 +176,7 @@ fn goals(rows: &[Row]) -> Vec<Goal> {
             }),
         )
     };
+
     vec![
         Goal::new(
             "model: the chassis balance collapses at alpha 0: at least twice the deviation of 0.8",
@@ -310,6 +319,7 @@ fn command(options: &Options, runs: &Runs, wanted: Wanted) -> String {
         options.days,
         options.chassis,
     );
+
     command.push_str(&runs.watts());
     if wanted.document {
         command.push_str(" --output docs");
@@ -386,10 +396,12 @@ mod tests {
         ] {
             assert!(json[0].get(key).is_some(), "{key}");
         }
+
         assert_eq!(
             (&json[0]["arm"], &json[0]["alpha"]),
             (&"none".into(), &serde_json::Value::Null)
         );
+
         assert_eq!(serde_json::to_value(Arm::CriticalityOnly).unwrap(), "criticality-only");
     }
 }

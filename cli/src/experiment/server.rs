@@ -119,6 +119,7 @@ pub(super) fn report(choice: &Choice, runs: &Runs, wanted: Wanted) -> anyhow::Re
     } else {
         (&[usual.arrivals], &[usual.batch_share], &[usual.service_ms])
     };
+
     let arrivals = or(&choice.arrivals, all.0);
     let shares = or(&choice.batch_share, all.1);
     let services = or(&choice.service_ms, all.2);
@@ -133,6 +134,7 @@ pub(super) fn report(choice: &Choice, runs: &Runs, wanted: Wanted) -> anyhow::Re
         minutes: runs.minutes.unwrap_or(usual.minutes),
         ..usual
     };
+
     let sets = measure(&cases(&base, &arrivals, &shares, &services), runs.threads())?;
 
     let mut options = serde_json::to_value(&base)?;
@@ -140,10 +142,12 @@ pub(super) fn report(choice: &Choice, runs: &Runs, wanted: Wanted) -> anyhow::Re
     options["batch_share"] = json!(shares);
     options["service_ms"] = json!(services);
     let mut parts = vec![Part::Words(words(&base))];
+
     if wanted.figures {
         parts.push(Part::Figure(figure4(&base, runs.threads())?));
     }
     let paper = base.shape == Options::default().shape;
+
     for set in &sets {
         parts.push(Part::Heading(format!("Load: {}", set.load())));
         parts.push(Part::Table(table(&set.rows, paper)));
@@ -154,6 +158,7 @@ pub(super) fn report(choice: &Choice, runs: &Runs, wanted: Wanted) -> anyhow::Re
             parts.push(Part::Figure(figures::figure5(set, &base.contenders, paper)));
         }
     }
+
     Ok(Report {
         name: "server",
         title: "One server under a fixed cap (the paper's Figures 4 and 5)",
@@ -239,6 +244,7 @@ fn table(rows: &[Row], paper: bool) -> Table {
         "changes",
         "limit s",
     ];
+
     let mut table = Table::new(2, &head);
     for r in rows {
         let stated =
@@ -263,6 +269,7 @@ fn table(rows: &[Row], paper: bool) -> Table {
             number(r.server_limit_s, 1),
         ]);
     }
+
     table
 }
 

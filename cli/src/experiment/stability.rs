@@ -69,10 +69,12 @@ pub(super) fn report(choice: &Choice, runs: &Runs, wanted: Wanted) -> anyhow::Re
         refreshes_s: or(&choice.refreshes_s, &usual.refreshes_s),
         noises: or(&choice.noises, &usual.noises),
     };
+
     let jobs = stability::jobs(&options)?;
     let done = run_all("stability", &jobs, runs.threads(), stability::Job::run)?;
     let rows = stability::rows(&options, &done);
     let mut parts = vec![Part::Words(words(&options)), Part::Table(table(&rows))];
+
     if wanted.figures {
         parts.push(Part::Figure(maps(&rows, &options)));
     }
@@ -125,10 +127,12 @@ fn goals(rows: &[Row], policies: &[Contender]) -> Vec<Goal> {
                     r.refresh_s,
                     percent(r.noise, 1)
                 );
+
                 (words, changes <= CHANGES_MAX)
             }),
         )
     };
+
     policies.iter().map(goal).collect()
 }
 
@@ -151,14 +155,18 @@ fn maps(rows: &[Row], options: &Options) -> Figure {
                             && r.refresh_s == refresh
                             && r.noise == *noise
                     };
+
                     rows.iter().find(fits).map(|row| row.pstate_changes_per_core_min)
                 };
+
                 meters().map(cell).collect()
             })
             .collect(),
         strongest: CHANGES_MAX,
     };
+
     let maps: Vec<Heat> = options.server.contenders.iter().map(|c| map(c.name())).collect();
+
     Figure {
         name: "stability".to_owned(),
         caption: "P-state changes per batch core and minute, by the meter's lag, refresh and noise"

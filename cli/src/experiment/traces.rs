@@ -95,6 +95,7 @@ impl Choice {
             self.seeds,
             self.server.flags(),
         );
+
         if let Some(hours) = self.skip_hours {
             command.push_str(&format!(" --skip-hours {hours}"));
         }
@@ -127,6 +128,7 @@ pub(super) fn report(choice: &Choice, wanted: Wanted) -> anyhow::Result<Report> 
         }
         data.push((name, choice.columns.read(file)?));
     }
+
     let cases = traces::cases(&options, &data)?;
 
     let threads = choice.threads.unwrap_or_else(all_cores).get();
@@ -141,6 +143,7 @@ pub(super) fn report(choice: &Choice, wanted: Wanted) -> anyhow::Result<Report> 
         parts.push(Part::Heading(heading(&mine)));
         parts.push(Part::Table(table(&mine, &options)));
     }
+
     if wanted.figures {
         parts.push(Part::Figure(figure::lines(&rows, &names, &options)));
     }
@@ -203,6 +206,7 @@ fn table(rows: &[&Row], options: &Options) -> Table {
         "max W",
         "mean W",
     ];
+
     let mut table = Table::new(3, &head);
     for budget_percent in &options.budgets_percent {
         for policy in &options.policies {
@@ -226,6 +230,7 @@ fn table(rows: &[&Row], options: &Options) -> Table {
             ]);
         }
     }
+
     table
 }
 
@@ -234,6 +239,7 @@ fn words(options: &Options) -> String {
         Sizes::Equal => "of 40 cores",
         Sizes::Unequal => "of 40, 20 and 60 cores by turns, with VMs and watts in proportion",
     };
+
     format!(
         "Recorded CPU use or watts on {servers} servers {sizes}, {from}. Power is made: CPU use through a \
          server's power model; fans, switch and the supplies' losses are added. Where there are more \
@@ -308,6 +314,7 @@ mod tests {
             row(TracePolicy::Stepwise, 2, 95.0, 40.0),
             row(TracePolicy::Stepwise, 3, 95.0, 20.0),
         ];
+
         let all: Vec<&Row> = rows.iter().collect();
         let policies = vec![TracePolicy::Stepwise];
         let options = Options { budgets_percent: vec![95.0], policies, ..Options::default() };
@@ -326,6 +333,7 @@ mod tests {
             "2010",
             "1900",
         ];
+
         assert_eq!(cells, expected);
         assert_eq!((median([]), median([3.0, 1.0])), (None, Some(2.0)));
     }

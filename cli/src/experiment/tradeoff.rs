@@ -76,10 +76,12 @@ pub(super) fn report(choice: &Choice, runs: &Runs, wanted: Wanted) -> anyhow::Re
         services_ms: or(&choice.services_ms, &usual.services_ms),
         service_cap_w: choice.service_cap_w.unwrap_or(usual.service_cap_w),
     };
+
     let jobs = tradeoff::jobs(&options)?;
     let done = run_all("tradeoff", &jobs, runs.threads(), tradeoff::Job::run)?;
     let rows = tradeoff::rows(&options, &done);
     let mut parts = vec![Part::Words(words(&options)), Part::Table(table(&rows))];
+
     if wanted.figures {
         parts.push(Part::Figure(curves(rows.clone(), options.cases())));
     }
@@ -111,12 +113,14 @@ fn table(rows: &[Row]) -> Table {
             "P95",
         ],
     );
+
     for r in rows {
         let margin = if r.policy == Contender::Stepwise.name() {
             format!("{} %", percent(r.margin, 1))
         } else {
             format!("{} % above", percent(r.margin, 1))
         };
+
         let stepwise = stepwise_at(rows, r);
         table.row(vec![
             number(r.case.cap_w, 0),
@@ -132,6 +136,7 @@ fn table(rows: &[Row]) -> Table {
             number(r.user_facing_p95_norm, 3),
         ]);
     }
+
     table
 }
 
@@ -181,6 +186,7 @@ fn at_its_own_margin(rows: &[Row], case: Case) -> Goal {
         let ours = tradeoff::excess_at(rows, case, Contender::Predictive, share)?;
         Some((own, ours))
     });
+
     Goal::new(
         format!(
             "{}: above the cap as long as stepwise with its own margin, predictive's excess at most \
@@ -194,6 +200,7 @@ fn at_its_own_margin(rows: &[Row], case: Case) -> Goal {
                 number(own.excess, 3),
                 percent(own.over_cap_fraction, 2)
             );
+
             (measured, ours <= EXCESS_RATIO.1 * own.excess)
         }),
     )
@@ -231,7 +238,9 @@ fn curve(area: &Area<'_>, rows: &[Row], case: Case) -> Drawn {
         x: ("% of time above the cap", 0.0..1.05 * x),
         y: ("excess", low - 0.05 * (high - low)..high + 0.05 * (high - low)),
     };
+
     let mut chart = panel(area, &about)?;
+
     for policy in [Contender::Stepwise.name(), Contender::Predictive.name()] {
         let colour = colour(policy);
         let points: Vec<_> = rows
@@ -245,6 +254,7 @@ fn curve(area: &Area<'_>, rows: &[Row], case: Case) -> Drawn {
             .label(policy)
             .legend(move |(x, y)| Circle::new((x + 9, y), 4, colour.filled()));
     }
+
     legend(&mut chart, SeriesLabelPosition::UpperRight)
 }
 

@@ -25,6 +25,7 @@ pub(crate) fn run<J: Sync, R: Send>(
             bar.inc(1);
         }
     };
+
     let mut done: Vec<(usize, R)> = thread::scope(|scope| {
         let workers: Vec<_> =
             (0..threads.clamp(1, jobs.len().max(1))).map(|_| scope.spawn(worker)).collect();
@@ -33,8 +34,10 @@ pub(crate) fn run<J: Sync, R: Send>(
             .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         ended.flatten().collect()
     });
+
     bar.finish_and_clear();
     done.sort_by_key(|(index, _)| *index);
+
     done.into_iter().map(|(_, result)| result).collect()
 }
 

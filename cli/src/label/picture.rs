@@ -45,6 +45,7 @@ impl Picture {
     pub(super) fn text(&self) -> String {
         let all: u64 = self.reasons.values().sum();
         let mut text = format!("{all} VMs, {} user-facing", self.user_facing);
+
         // Writing to a String cannot fail.
         for (reason, count) in &self.reasons {
             let _ = write!(text, "; {reason} {count}");
@@ -56,13 +57,16 @@ impl Picture {
             (row * high..(row + 1) * high).map(|y| self.cells[y][x].iter().sum::<u64>()).sum()
         };
         let most = (0..ROWS).flat_map(|r| (0..CELLS).map(move |x| count(r, x))).max().unwrap_or(0);
+
         for row in (0..ROWS).rev() {
             let begin = END * row as f64 / ROWS as f64;
             let _ = write!(text, "{begin:5.2} |");
             text.extend((0..CELLS).map(|x| shade(count(row, x), most)));
             text.push('\n');
         }
+
         let _ = write!(text, "      +{}\n       0{:>58.2} Compare8", "-".repeat(CELLS), END);
+
         text
     }
 
@@ -74,9 +78,11 @@ impl Picture {
                 x: ("Compare8", 0.0..END),
                 y: ("Compare12", 0.0..END),
             };
+
             let mut chart = panel(area, &about)?;
             let most = self.cells.iter().flatten().flatten().max().copied().unwrap_or(0).max(1);
             let at = |n: usize| END * n as f64 / CELLS as f64;
+
             for (y, row) in self.cells.iter().enumerate() {
                 for (x, counts) in row.iter().enumerate() {
                     for (count, colour) in
@@ -91,6 +97,7 @@ impl Picture {
                     }
                 }
             }
+
             let limit = [(0.72, 0.0), (0.72, END)];
             chart.draw_series([PathElement::new(limit, GREY.stroke_width(1))])?;
             Ok(())

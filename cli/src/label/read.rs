@@ -144,6 +144,7 @@ impl Rows {
         let mut table = table::open(file, bar)?;
         let names: Vec<String> = self.extra.iter().map(|n| table.headers()[*n].clone()).collect();
         let mut batch = Vec::with_capacity(BATCH);
+
         while table.advance()? {
             let mut week = [f64::NAN; SLOTS];
             for (into, column) in week.iter_mut().zip(&self.values) {
@@ -154,10 +155,12 @@ impl Rows {
                 extra: self.extra.iter().map(|n| table.text(*n).into_owned()).collect(),
                 week: Ok(Week::new(week)),
             });
+
             if batch.len() == BATCH {
                 take(&names, std::mem::replace(&mut batch, Vec::with_capacity(BATCH)))?;
             }
         }
+
         take(&names, batch)
     }
 }
@@ -213,6 +216,7 @@ impl AllSeries<'_> {
             None if timeless => PERIOD_S,
             None => period(file, self.days, args)?,
         };
+
         HalfHours::new(period_s)?;
         let percent = match layout.unit() {
             Unit::Percent => 1.0,
@@ -238,9 +242,12 @@ impl AllSeries<'_> {
                         index
                     }
                 };
+
                 add(&mut self.all[index].1, self.days.choice, when, sample);
+
                 Ok(())
             };
+
             match &layout {
                 trace::Layout::Long { series: Some(series), value, .. } => {
                     add(&table.text(*series), *value)?;
@@ -251,6 +258,7 @@ impl AllSeries<'_> {
                 }
             }
         }
+
         Ok(())
     }
 
@@ -295,18 +303,23 @@ fn period(file: &Path, days: &Days, args: &ReadArgs) -> anyhow::Result<u32> {
         trace::Layout::Long { series, .. } => *series,
         trace::Layout::Wide { .. } => None,
     };
+
     let mut newest: BTreeMap<String, i64> = BTreeMap::new();
     let mut least: Option<i64> = None;
+
     for _ in 0..LOOK {
         let Some(ms) = samples.advance_by(|text| days.millis(text))? else { break };
         let now = ms.div_euclid(1000);
         let id = series.map_or_else(String::new, |n| samples.table().text(n).into_owned());
+
         if let Some(before) = newest.insert(id, now) {
             let apart = (now - before).abs();
             least = if apart > 0 { Some(least.map_or(apart, |l| l.min(apart))) } else { least };
         }
     }
+
     // A VM with one sample has no period; any will do, as it has no week either.
     let found = least.map_or(Ok(1800), u32::try_from);
+
     found.context("the samples are too far apart: say --period-s")
 }

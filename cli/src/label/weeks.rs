@@ -45,16 +45,21 @@ impl Labelled {
                         vm.id
                     );
                 }
+
                 weeks.extend(vm.week.ok());
                 truth.push(user_facing);
             }
+
             Ok(())
         };
+
         read::rows(path, &mut take)?;
+
         if !truth.contains(&true) {
             bail!("{file}: no user-facing week: needed is one at least");
         }
         let features = weeks.iter().map(features).collect();
+
         Ok(Self { weeks, features, truth })
     }
 

@@ -170,11 +170,13 @@ impl PlanArgs {
             site: watts("--site-mw", site.site_mw * 1e6)?,
             usd_per_w: site.usd_per_w,
         };
+
         terms.check()?;
         let most =
             self.columns.most_w.map_or(Ok(provisioned + provisioned), |w| watts("--most-w", w))?;
         let resolution = watts("--resolution-w", site.resolution_w)?;
         let intake = Intake { period_s: self.columns.period_s, resolution, most };
+
         Ok(Asked { approach, servers, loads, curves, terms, intake })
     }
 

@@ -45,16 +45,20 @@ impl CurveArgs {
                 Some((generation, file)) => (Some(generation), file),
                 None => (None, given.as_str()),
             };
+
             let curve = read(Path::new(file))?;
             let before = match generation {
                 Some(name) => curves.named.insert(name.to_owned(), curve),
                 None => curves.others.replace(curve),
             };
+
             if let Some(before) = before {
                 bail!("--profile {given}: the same servers have {} already", before.from);
             }
         }
+
         let told = self.server.is_told();
+
         match &curves.others {
             Some(others) if told => {
                 bail!("--idle-w, --full-w and the like, and --profile {}: one of both", others.from)
@@ -65,6 +69,7 @@ impl CurveArgs {
             }
             _ => {}
         }
+
         Ok(curves)
     }
 }

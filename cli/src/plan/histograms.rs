@@ -75,12 +75,15 @@ fn manifest(
         let flag = key.replace('_', "-");
         ensure!(found == wanted, "{key} = {}: --{flag} is {}", found.as_f64(), wanted.as_f64());
     }
+
     ensure!(
         manifest.period_s == period_s,
         "period_s = {}: --period-s is {period_s}",
         manifest.period_s
     );
+
     let folder = path.parent().unwrap_or(Path::new(""));
+
     for Declared { histogram, chassis, from_s, until_s } in manifest.part {
         let file = folder.join(histogram);
         let draws = count(&file, intake, true)?;
@@ -91,10 +94,12 @@ fn manifest(
                 table::named(&list, names(&list))?
             }
         };
+
         let part = Part { name: file.display().to_string(), chassis, from_s, until_s };
         parts.add(part, draws.values())?;
         add(all, &draws)?;
     }
+
     Ok(())
 }
 
@@ -133,12 +138,14 @@ fn rows(file: &Path, intake: &Intake, exact: bool) -> anyhow::Result<Draws> {
     let (step, most) = (intake.resolution.milli(), intake.most.as_f64());
     let exactly = if exact { " a multiple of --resolution-w," } else { "" };
     let allowed = format!("above 0 W, up to --most-w ({most}),{exactly}");
+
     // The highest draw counts at its nearest step, which may be above.
     let most = intake.draw(most).max(Some(intake.most));
     let mut table = table::open(file, &ProgressBar::hidden())?;
     let (watts, counts) = (table.column("watts")?, table.column("count")?);
     let generation = table.column("generation").ok();
     let mut all = Draws::new();
+
     while table.advance()? {
         let draw = Watts::from_f64(table.number(watts, &allowed)?)
             .filter(|&draw| draw > Watts::ZERO && Some(draw) <= most)
@@ -147,6 +154,7 @@ fn rows(file: &Path, intake: &Intake, exact: bool) -> anyhow::Result<Draws> {
         let times = u64::try_from(table.integer(counts, COUNT)?);
         let times = times.map_err(|_| table.refuse(counts, COUNT))?;
         let name = generation.map_or("".into(), |column| table.text(column));
+
         match all.get_mut(&*name) {
             Some(histogram) => histogram.add(draw, times),
             None => {
@@ -156,5 +164,6 @@ fn rows(file: &Path, intake: &Intake, exact: bool) -> anyhow::Result<Draws> {
             }
         }
     }
+
     Ok(all)
 }

@@ -97,10 +97,12 @@ fn read(file: &Path) -> anyhow::Result<History> {
     let generation = table.column("generation").ok();
     let mut vms = vec![];
     let (mut first, mut last) = (i64::MAX, i64::MIN);
+
     while table.advance()? {
         const SECONDS: &str = "whole Unix seconds";
         let from = table.integer(arrival, SECONDS)?;
         let to = if table.text(end).is_empty() { None } else { Some(table.integer(end, SECONDS)?) };
+
         if to.is_some_and(|to| to < from) {
             return Err(table.refuse(end, "not before arrival_s").into());
         }
@@ -113,11 +115,14 @@ fn read(file: &Path) -> anyhow::Result<History> {
             "non-user-facing" => Some(VmClass::NonUserFacing),
             _ => return Err(table.refuse(class, "user-facing, non-user-facing or nothing").into()),
         };
+
         const PERCENT: &str = "a percentage from 0 to 100, or nothing";
         let percent = Some(table.number(p95, PERCENT)?).filter(|percent| !percent.is_nan());
+
         if percent.is_some_and(|percent| !(0.0..=100.0).contains(&percent)) {
             return Err(table.refuse(p95, PERCENT).into());
         }
+
         // Without its owner's name a VM stands for itself.
         let group =
             owner.map(|owner| table.text(owner).into_owned()).filter(|name| !name.is_empty());
@@ -128,19 +133,24 @@ fn read(file: &Path) -> anyhow::Result<History> {
             p95: percent.map(|percent| percent / 100.0),
             group: group.unwrap_or_else(|| format!("#{}", vms.len())),
         };
+
         let of = generation.map(|column| table.text(column).into_owned()).unwrap_or_default();
         vms.push((of, vm, from, to));
     }
+
     let span_s = last.saturating_sub(first);
+
     if vms.is_empty() || span_s <= 0 {
         bail!("no VM that ran for any time");
     }
     let mut past = BTreeMap::<String, Past>::new();
+
     for (of, mut vm, from, to) in vms {
         // One that still runs ran until the newest thing that is known.
         vm.seconds = to.unwrap_or(last).abs_diff(from);
         past.entry(of).or_default().take(&vm);
     }
+
     Ok(History { past, span_s: span_s as f64 })
 }
 
@@ -155,9 +165,11 @@ impl Loads {
                 None => bail!("--history: no VM of generation {generation:?}"),
             },
         };
+
         let [alloc, beta, util_uf, util_nuf] = self.told;
         let mut words = vec![];
         let mean = |mean: Option<Mean>| mean.map(|mean| (mean.mean, Some(mean)));
+
         for (flag, told, found, value) in [
             (
                 "--alloc",
@@ -201,6 +213,7 @@ impl Loads {
                 (None, None) => words.push(format!("{name} {value} by default")),
             }
         }
+
         if let Some(estimate) = estimate {
             let Estimate { vms, unlabelled, without_p95, without_time, .. } = estimate;
             words.push(format!(
@@ -208,6 +221,7 @@ impl Loads {
                  {without_time} more had no time and are left out"
             ));
         }
+
         Ok((chassis, words.join(", ")))
     }
 }

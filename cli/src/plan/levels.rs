@@ -55,12 +55,14 @@ impl LevelArgs {
             let draws = &draws[&answer.generation];
             (answer.generation.clone(), Generation { draws, plan: &answer.plan })
         });
+
         let (generations, policy) = (generations.collect(), &asked.approach.policy);
         let mut levels = None;
         telemetry.looks(|readings| {
             levels = Some(Levels::plan(&topology, readings, policy, &generations, &asked.terms)?);
             Ok(())
         })?;
+
         levels.map(Some).context("no telemetry")
     }
 }
@@ -78,12 +80,15 @@ pub(super) fn text(out: &mut impl Write, levels: &Levels) -> anyhow::Result<()> 
         "own sums admit",
         "limited by",
     ]);
+
     let mut told = BTreeSet::new();
+
     for node in &levels.nodes {
         let alike = |other: &&NodePlan| {
             (&other.level, other.chassis, other.provisioned, other.budget, &other.alone)
                 == (&node.level, node.chassis, node.provisioned, node.budget, &node.alone)
         };
+
         if told.contains(node.name.as_str()) {
             continue;
         }
@@ -100,14 +105,17 @@ pub(super) fn text(out: &mut impl Write, levels: &Levels) -> anyhow::Result<()> 
             node.alone.map_or("too few complete sums", |plan| plan.binding.words()).to_owned(),
         ]);
     }
+
     writeln!(out, "{}\n", table.build().with(Style::blank()))?;
     writeln!(
         out,
         "Own sums admit less than the budgets add up to, since chassis do not peak together; to go that low somebody\n\
          must lower the chassis' budgets (PUT /v1/budget) while the level draws more.\n"
     )?;
+
     let lowered: Vec<_> = levels.chassis.iter().filter(|it| it.lowered_by.is_some()).collect();
     let broken = lowered.iter().filter(|chassis| !chassis.kept).count();
+
     if !lowered.is_empty() {
         writeln!(
             out,
@@ -115,6 +123,7 @@ pub(super) fn text(out: &mut impl Write, levels: &Levels) -> anyhow::Result<()> 
             lowered.len()
         )?;
     }
+
     for chassis in lowered.iter().take(TOLD) {
         writeln!(
             out,
@@ -125,6 +134,7 @@ pub(super) fn text(out: &mut impl Write, levels: &Levels) -> anyhow::Result<()> 
             if chassis.kept { "" } else { ", breaks the policy" }
         )?;
     }
+
     if lowered.len() > TOLD {
         writeln!(out, "  … and {} more (--json has all)", lowered.len() - TOLD)?;
     }

@@ -52,8 +52,10 @@ pub(super) fn read(
         let file = File::open(path).with_context(|| name.clone())?;
         Ok(Part { name, lines: BufReader::new(bar.wrap_read(file)) })
     };
+
     draws.take(files.iter().map(part).collect::<anyhow::Result<_>>()?)?;
     let mut capped = 0;
+
     for (name, units) in draws.chassis() {
         let chassis = to.chassis(name, "")?;
         for unit in units {
@@ -61,6 +63,7 @@ pub(super) fn read(
             to.take(chassis, unit.t_s, unit.watts.as_f64())?;
         }
     }
+
     static TOLD: Once = Once::new();
     TOLD.call_once(|| {
         if draws.untimed() > 0 {
@@ -69,11 +72,13 @@ pub(super) fn read(
                 draws.untimed()
             ));
         }
+
         if capped > 0 {
             tell(&format!(
                 "{capped} units of time were recorded under capping: without it the chassis would have drawn more"
             ));
         }
     });
+
     Ok(())
 }

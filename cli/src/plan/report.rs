@@ -124,6 +124,7 @@ impl Report<'_> {
             plan.extra_servers_percent,
             plan.binding.words()
         )?;
+
         writeln!(
             out,
             "  lowest without the buffer of {} %: {}; capping takes off up to {} of user-facing and {} of \
@@ -133,6 +134,7 @@ impl Report<'_> {
             plan.reductions.user_facing,
             plan.reductions.first
         )?;
+
         let events = &plan.events;
         write!(
             out,
@@ -144,6 +146,7 @@ impl Report<'_> {
             events.user_facing,
             events.unmet
         )?;
+
         if events.all() > 0 {
             write!(out, "; the deepest {}", events.deepest)?;
         }
@@ -151,6 +154,7 @@ impl Report<'_> {
             Some(s) if s > 0 => writeln!(out, ", the longest {s} s")?,
             _ => writeln!(out)?,
         }
+
         writeln!(out, "  servers' curves: {}", answer.basis.curves)?;
         writeln!(out, "  load: {}", answer.basis.load)?;
         writeln!(out)?;
@@ -164,6 +168,7 @@ impl Report<'_> {
             "events/week",
             "limited by",
         ]);
+
         for (name, plan) in &answer.table {
             table.push_record([
                 (*name).to_owned(),
@@ -175,11 +180,14 @@ impl Report<'_> {
                 plan.binding.words().to_owned(),
             ]);
         }
+
         writeln!(out, "{}\n", table.build().with(Style::blank()))?;
+
         if let Some(verified) = &answer.verified {
             verified.text(out)?;
         }
         writeln!(out, "{}", self.config(answer))?;
+
         Ok(())
     }
 

@@ -57,6 +57,7 @@ impl<'a> Telemetry<'a> {
         }
         let pieces = self.pieces()?;
         let mut readings = Readings::new(self.intake)?;
+
         for look in 1.. {
             if look > 1 || self.times != (i64::MIN..i64::MAX) {
                 self.refuse_pipes()?;
@@ -66,14 +67,17 @@ impl<'a> Telemetry<'a> {
                 readings.drop_stuck(units);
             }
             then(&readings)?;
+
             if look == 1 && !readings.is_waiting() {
                 self.held = Some(readings);
                 break;
             }
+
             if !readings.next_look() {
                 break;
             }
         }
+
         Ok(())
     }
 
@@ -86,11 +90,13 @@ impl<'a> Telemetry<'a> {
             let period = Duration::from_secs(self.intake.period_s.into());
             all.push(Piece::Recorded(recorded::files(&recorded)?, period));
         }
+
         for path in tables {
             let columnar = match self.columns.row_by_row {
                 true => None,
                 false => table::named(path, Columnar::open(path, self.columns))?,
             };
+
             match columnar {
                 Some(file) => {
                     all.extend((0..file.groups()).map(|group| Piece::Group(file.clone(), group)));
@@ -98,6 +104,7 @@ impl<'a> Telemetry<'a> {
                 None => all.push(Piece::Whole(path.clone())),
             }
         }
+
         Ok(all)
     }
 
@@ -116,6 +123,7 @@ impl<'a> Telemetry<'a> {
             bytes.sum(),
             "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
         );
+
         let nth = if look > 1 { format!(", look {look}") } else { String::new() };
         bar.set_message(format!("{} files{nth}", self.files.len()));
         let readings = Mutex::new(readings);
@@ -127,13 +135,16 @@ impl<'a> Telemetry<'a> {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(piece) = pieces.get(index) else { break };
                 let read = piece.read(self.columns, &mut worker, &bar);
+
                 if let Err(error) = table::named(piece.path(), read) {
                     failed.store(true, Ordering::Relaxed);
                     return Err((index, error));
                 }
             }
+
             Ok(())
         };
+
         let threads = all_cores().get().min(pieces.len());
         let first = thread::scope(|scope| {
             let all: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
@@ -142,7 +153,9 @@ impl<'a> Telemetry<'a> {
                 .map(|thread| thread.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
             ended.filter_map(Result::err).min_by_key(|(index, _)| *index)
         });
+
         bar.finish_and_clear();
+
         match first {
             Some((_, error)) => Err(error),
             None => Ok(readings.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())),
@@ -234,6 +247,7 @@ fn rows(
     watts(&layout)?;
     let generation = samples.table().column(&columns.generation_column).ok();
     let alone = table::stem(path);
+
     while let Some(ms) = samples.advance()? {
         let t_s = ms.div_euclid(1000);
         let table = samples.table();
@@ -242,8 +256,10 @@ fn rows(
             let draw = samples.number(column)?;
             let place = || format!("{}, {}", table.file(), table.place());
             let index = to.chassis(name, &of).with_context(place)?;
+
             Ok(to.take(index, t_s, draw)?)
         };
+
         match &layout {
             Layout::Long { series: None, value, .. } => take(&alone, *value)?,
             Layout::Long { series: Some(series), value, .. } => {
@@ -260,6 +276,7 @@ fn rows(
             }
         }
     }
+
     Ok(())
 }
 

@@ -148,16 +148,19 @@ impl VerifyArgs {
             }
             bail!("--verify-buffers: --verify or --verify-from is needed");
         };
+
         // The plan's own buffer first.
         let mut buffers = vec![asked.terms.buffer_ppm];
         buffers.extend(self.verify_buffers.iter().map(|buffer| ppm(*buffer)));
         let mut budgets = Vec::new();
+
         for answer in &*answers {
             let draws = draws(&answer.generation).context("a plan without a history")?;
             for &buffer_ppm in &buffers {
                 let terms = Terms { buffer_ppm, ..asked.terms };
                 let planned = planned(asked, &terms, &answer.generation, draws)?;
                 let (budget, idle) = (planned.plan.budget, planned.idle());
+
                 if budget <= idle {
                     bail!(
                         "a budget of {budget} cannot be verified: {} such servers draw {idle} while idle; see \
@@ -165,14 +168,17 @@ impl VerifyArgs {
                         planned.chassis.servers
                     );
                 }
+
                 budgets.push((planned, Measured::default()));
             }
         }
+
         let (options, mut rejected) = (self.options(), 0);
         held_out.looks(|readings| {
             rejected += readings.rejected().all();
             one_look(readings, &options, answers, buffers.len(), &mut budgets)
         })?;
+
         for (answer, budgets) in answers.iter_mut().zip(budgets.chunks(buffers.len())) {
             let mut rows = Vec::new();
             for ((planned, measured), buffer_ppm) in budgets.iter().zip(&buffers) {
@@ -182,9 +188,11 @@ impl VerifyArgs {
                         labelled(&answer.generation)
                     )
                 })?;
+
                 let delta_percent = planned.plan.delta_percent;
                 rows.push(Row { buffer: f64::from(*buffer_ppm) / 1e6, delta_percent, verdict });
             }
+
             answer.verified = Some(Verified {
                 verdict: rows[0].verdict.clone(),
                 unit_s: asked.intake.period_s,
@@ -196,6 +204,7 @@ impl VerifyArgs {
                     .collect(),
             });
         }
+
         Ok(())
     }
 }
@@ -223,9 +232,11 @@ fn one_look(
     budgets: &mut [(Planned, Measured)],
 ) -> anyhow::Result<()> {
     let mut all: Vec<_> = readings.all().collect();
+
     // Sums of seconds come out the same whatever the order in the files was.
     all.sort_by_key(|&chassis| readings.name(chassis));
     let mut jobs = Vec::new();
+
     for chassis in all {
         let draws = draws(readings, chassis);
         if draws.is_empty() {
@@ -240,13 +251,16 @@ fn one_look(
                 labelled(generation)
             )
         })?;
+
         let draws = Arc::new(draws);
         let own = answer * per_answer..(answer + 1) * per_answer;
         jobs.extend(own.map(|budget| (draws.clone(), budget)));
     }
+
     let run =
         |(draws, budget): &(Arc<Draws>, usize)| replay(draws, &budgets[*budget].0, options, |_| ());
     let measured = work::run("replay", &jobs, all_cores().get(), run);
+
     for ((_, budget), measured) in jobs.iter().zip(measured) {
         budgets[*budget].1.add(&measured?);
     }
@@ -283,8 +297,10 @@ impl Verified {
             verdict.budget,
             kept(verdict.kept)
         )?;
+
         let mut table = Builder::default();
         table.push_record(["promise", "accepted", "foretold", "measured", ""]);
+
         for promise in &verdict.promises {
             table.push_record([
                 promise.what.words().to_owned(),
@@ -294,6 +310,7 @@ impl Verified {
                 kept(promise.kept).to_owned(),
             ]);
         }
+
         writeln!(out, "{}\n", table.build().with(Style::blank()))?;
         writeln!(
             out,
@@ -305,6 +322,7 @@ impl Verified {
             m.readings_above_budget,
             m.highest_above.at_least_zero()
         )?;
+
         writeln!(
             out,
             "  shed: {} at most over a unit (foretold {}), {} in a moment; above the budget for {:.2} s in all, \
@@ -316,6 +334,7 @@ impl Verified {
             m.over_budget_s_max,
             m.hardware_s
         )?;
+
         if m.beyond_full_load + m.below_idle > 0 {
             writeln!(
                 out,
@@ -324,6 +343,7 @@ impl Verified {
                 m.beyond_full_load, m.below_idle
             )?;
         }
+
         if !self.buffers.is_empty() {
             writeln!(out, "\n{}", self.sweep())?;
         }
@@ -347,6 +367,7 @@ impl Verified {
             "hardware s",
             "",
         ]);
+
         for row in &self.buffers {
             let (verdict, m) = (&row.verdict, &row.verdict.measured);
             let broken: Vec<_> = verdict.broken().map(|promise| promise.what.short()).collect();
@@ -369,6 +390,7 @@ impl Verified {
                 },
             ]);
         }
+
         table.build().with(Style::blank()).to_string()
     }
 }

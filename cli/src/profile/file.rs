@@ -91,7 +91,6 @@ impl From<Model> for PowerModel {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FitTable {
-    /// `a` of `f^a`.
     pub(crate) exponent: f64,
     pub(crate) residuals: Residuals,
     /// The straight line over frequency beside it.
@@ -128,7 +127,6 @@ pub(crate) struct Machine {
     pub(crate) driver: String,
     /// Clock domains: physical cores, where each has a clock of its own.
     pub(crate) cores: usize,
-    /// Online logical CPUs.
     pub(crate) cpus: usize,
     /// The lowest and the highest p-state, which is not capped.
     pub(crate) lowest_khz: u32,
@@ -200,6 +198,7 @@ mod tests {
         }
         let fit = Fit::of(&points).unwrap();
         let made_at = "2026-11-21T10:00:00Z".to_owned();
+
         Profile {
             fit: Some((&fit).into()),
             meter: Some(Meter {

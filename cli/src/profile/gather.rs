@@ -122,6 +122,7 @@ mod tests {
         use Took::{Counted, Early, Enough};
         let w = Watts::from_whole(300);
         let mut all = gather(0, 2);
+
         for (taken_ms, took) in [
             // Made before the change, once seen already; then within the lag; the mean over both; one more.
             (900, Early),
@@ -135,8 +136,10 @@ mod tests {
         ] {
             assert_eq!(all.take(w, MS(taken_ms)), took, "{taken_ms}");
         }
+
         // The server settles longer than two values take; a value that stands still does not make it.
         let mut all = gather(1000, 1);
+
         for (taken_ms, took) in [(1300, Early), (1500, Early), (2199, Early), (2200, Enough)] {
             assert_eq!(all.take(w, MS(taken_ms)), took, "{taken_ms}");
         }

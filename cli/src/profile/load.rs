@@ -85,6 +85,7 @@ impl Threads {
             // The siblings of a core work together, so that it is busy when they are; the cores one after the
             // other, so that the server's draw is even.
             let offset = PERIOD.mul_f64(n as f64 / domains.len() as f64);
+
             for cpu in domain.cpus.iter() {
                 let (shared, name) = (Arc::clone(&all.shared), format!("load-{cpu}"));
                 let (pinned, told) = std::sync::mpsc::channel();
@@ -93,12 +94,14 @@ impl Threads {
                     let _ = pinned.send(pin(cpu));
                     shared.work(offset);
                 })?;
+
                 all.threads.push(thread);
                 told.recv()
                     .context("a load thread ended")?
                     .with_context(|| format!("CPU {cpu}"))?;
             }
         }
+
         Ok(all)
     }
 
@@ -140,15 +143,19 @@ impl Shared {
                 thread::park();
                 continue;
             }
+
             let since = start.elapsed() + offset;
             let into = Duration::from_nanos((since.as_nanos() % PERIOD.as_nanos()) as u64);
             let busy = PERIOD.mul_f64(f64::from(ppm) / 1e6);
+
             if into >= busy {
                 thread::sleep(PERIOD - into);
                 continue;
             }
+
             sum = batch(sum);
         }
+
         black_box(sum);
     }
 }
@@ -189,6 +196,7 @@ mod tests {
         let (start, name) = (Instant::now(), format!("load-{cpu}"));
         let threads = Threads::start(&[domain]).unwrap();
         threads.set(0.5);
+
         // However little this machine lets it run, it comes so far, and never further than its share.
         let enough = Duration::from_millis(300);
         let used = loop {
@@ -199,6 +207,7 @@ mod tests {
             assert!(start.elapsed() < Duration::from_secs(120), "{used:?}");
             thread::sleep(Duration::from_millis(5));
         };
+
         assert!(used <= start.elapsed() / 2 + PERIOD, "{used:?} of {:?}", start.elapsed());
         drop(threads);
         assert_eq!(cpu_time(&name), None);

@@ -68,7 +68,6 @@ pub(super) enum Ended {
 
 /// A server as it was measured.
 pub(super) struct Measurements {
-    /// Its name.
     pub(super) of: String,
     pub(super) points: Vec<Measured>,
     pub(super) meter: Meter,
@@ -84,6 +83,7 @@ pub(super) fn run(config: &Path, grid: &Grid) -> anyhow::Result<Ended> {
             return Ok(Ended::Early(EXIT_CONFIG));
         }
     };
+
     let root = Root::at(&config.place.root);
     if root.is_machine() && !grid.yes {
         bail!(
@@ -92,18 +92,22 @@ pub(super) fn run(config: &Path, grid: &Grid) -> anyhow::Result<Ended> {
             grid.loads.len() * usize::from(grid.frequencies)
         );
     }
+
     let stop = stop()?;
     let Some(exclusive) = Exclusive::take(&config)? else {
         tell(&format!(
             "an agent runs on {}: stop it first; nothing was done",
             config.place.state_dir.display()
         ));
+
         return Ok(Ended::Early(EXIT_LIVE));
     };
+
     let mut bench = Bench { exclusive, root, config, stop, newest: None, least_step: None };
     let done = bench.measure(grid);
     let back = bench.exclusive.restore();
     let stopped = bench.stop.load(Ordering::Relaxed);
+
     match (done, back) {
         (Err(error), Err(left)) => bail!("{error:#}; {left:#}"),
         (_, Err(left)) => Err(left),
@@ -133,8 +137,10 @@ fn stop() -> anyhow::Result<Arc<AtomicBool>> {
                 _ = hangup.recv() => {}
             }
         });
+
         set.store(true, Ordering::Relaxed);
     })?;
+
     Ok(flag)
 }
 
@@ -165,12 +171,15 @@ impl Bench {
             let share = |ladder: &Ladder| ladder.khz(step(ladder, n, of)).share_of(ladder.max());
             ladders.iter().map(share).sum::<f64>() / ladders.len() as f64
         };
+
         let mut steps: Vec<(u8, f64)> = (0..of).map(|n| (n, mean(n))).collect();
+
         // A short ladder has no steps between.
         steps.dedup_by_key(|(_, frequency)| *frequency);
         let all = steps.len() * grid.loads.len();
         let bar = progress_bar(all as u64, "{bar:30} {pos}/{len} points, {msg}, {eta} left");
         let mut points = vec![];
+
         for (n, frequency) in steps {
             self.exclusive.cap(|ladder| step(ladder, n, of))?;
             for &share in &grid.loads {
@@ -178,15 +187,19 @@ impl Bench {
                     "{:.0} % busy at {frequency:.2} of the frequency",
                     100.0 * share
                 ));
+
                 load.set(share)?;
                 points.push(self.point(grid, frequency, share)?);
                 bar.inc(1);
             }
         }
+
         bar.finish_and_clear();
         drop(load);
+
         // No mean is better known than the meter's steps allow.
         let least = self.least_step.unwrap_or(0.0) / 12.0_f64.sqrt();
+
         for measured in &mut points {
             measured.point.error_w = measured.point.error_w.map(|error| error.max(least));
         }
@@ -207,6 +220,7 @@ impl Bench {
         let mut gather = Gather::new(changed_at, lag, settle, grid.values, self.newest);
         let mut since = None;
         let mut fresh_at = changed_at;
+
         loop {
             self.pause()?;
             let asked_at = now();
@@ -221,16 +235,20 @@ impl Bench {
                         Took::Counted => since = Some(CpuTime::read(&self.root)?),
                         Took::Enough => break,
                     }
+
                     self.newest = gather.newest();
+
                     None
                 }
                 Err(error) => Some(error.to_string()),
             };
+
             if asked_at.since(fresh_at) > PATIENCE {
                 let why = failed.unwrap_or_else(|| "its value does not move".to_owned());
                 bail!("the meter has had no fresh value for {} s: {why}", PATIENCE.as_secs());
             }
         }
+
         self.newest = gather.newest();
         let used = since.context("one value is not enough")?;
         let utilisation = CpuTime::read(&self.root)?
@@ -242,12 +260,15 @@ impl Bench {
                  else runs on this server, or the load is held back (quotas, CPU sets)"
             );
         }
+
         self.least_step = match (self.least_step, gather.least_step()) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
+
         let (watts, error_w) = (gather.mean(), Some(gather.error()));
         let point = Point { utilisation, frequency, watts, error_w };
+
         Ok(Measured { point, values: Some(gather.count()) })
     }
 

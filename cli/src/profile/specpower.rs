@@ -45,14 +45,18 @@ pub(super) fn guess(path: &Path, wanted: &Wanted<'_>) -> anyhow::Result<(PowerMo
                     nearest(&rows, cores)
                 );
             }
+
             let of =
                 format!("SPECpower_ssj2008: medians of {} results with {cores} cores", found.len());
             let all = |watts: fn(&Row) -> f64| median(found.iter().map(|row| watts(row)).collect());
+
             (all(|row| row.idle_w), all(|row| row.full_w), of)
         }
     };
+
     let model = PowerModel::in_proportion(idle_w, full_w);
     model.check().map_err(|wrong| anyhow::anyhow!("{of}: {idle_w} W idle, {full_w} W: {wrong}"))?;
+
     Ok((model, of))
 }
 
@@ -66,11 +70,13 @@ fn read(path: &Path) -> anyhow::Result<Vec<Row>> {
     let full = table.column("avg. watts @ 100%")?;
     let idle = table.column("avg. watts @ active idle")?;
     let mut rows = vec![];
+
     while table.advance()? {
         let number = |column| {
             let text = table.text(column).replace(',', "");
             text.parse::<f64>().ok().filter(|value| *value > 0.0 && value.is_finite())
         };
+
         let all = (number(cores), number(nodes), number(idle), number(full));
         if let (Some(cores), Some(nodes), Some(idle), Some(full)) = all {
             rows.push(Row {
@@ -83,6 +89,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<Row>> {
             });
         }
     }
+
     if rows.is_empty() {
         bail!("there is no result with cores, nodes and watts in it");
     }

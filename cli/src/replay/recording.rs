@@ -42,6 +42,7 @@ pub(crate) fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     }
     let mut files = Vec::new();
     let mut folders = vec![path.to_owned()];
+
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).with_context(|| format!("{}", folder.display()))? {
             let file = entry?.path();
@@ -53,10 +54,12 @@ pub(crate) fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
             }
         }
     }
+
     if files.is_empty() {
         bail!("{}: holds no recording, that is no file *.jsonl", path.display());
     }
     files.sort();
+
     Ok(files)
 }
 
@@ -101,10 +104,12 @@ fn text(report: &Report) -> String {
             "{}: {} steps, {} outputs, {:.1} s in {} file(s), {} start(s)",
             r.machine, r.steps, r.outputs, r.recorded_s, r.files, r.lives
         ));
+
         if r.damaged_tails > 0 {
             lines
                 .push(format!("  {} last line(s) cut short by a crash, left out", r.damaged_tails));
         }
+
         match &r.first_mismatch {
             None => lines.push(format!("  every output is identical (hash {})", r.outputs_hash)),
             Some(first) => lines.extend([
@@ -115,5 +120,6 @@ fn text(report: &Report) -> String {
             ]),
         }
     }
+
     lines.join("\n")
 }

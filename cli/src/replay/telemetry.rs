@@ -32,9 +32,11 @@ pub(super) fn run(path: &Path, args: &TelemetryArgs, json: bool) -> anyhow::Resu
     let trace = args.columns.read(path)?;
     let mut run = Telemetry::new(&trace, &options(args)?)?;
     drop(trace);
+
     // Of the replayed seconds.
     let bar = progress_bar(run.length().as_secs(), "{wide_bar} {percent} %  {eta} left");
     let begun = Instant::now();
+
     while !run.advance(CHUNK)? {
         bar.set_position(run.done().as_secs());
     }
@@ -42,12 +44,15 @@ pub(super) fn run(path: &Path, args: &TelemetryArgs, json: bool) -> anyhow::Resu
     bar.finish_and_clear();
     let report = run.report();
     let speedup = report.replayed_s / wall_s.max(1e-9);
+
     if let Some(file) = &args.plot {
         plot::draw(file, &report).with_context(|| format!("--plot {}", file.display()))?;
         tell(&format!("plot: {}", file.display()));
     }
+
     let timed = Timed { report, wall_s, speedup };
     say(&if json { serde_json::to_string_pretty(&timed)? } else { text(&timed) })?;
+
     Ok(ExitCode::SUCCESS)
 }
 
@@ -76,6 +81,7 @@ fn text(timed: &Timed) -> String {
         Meaning::Server => format!("{} series, each a server's load", r.series_used),
         Meaning::Vm => format!("{} series, each a VM's load", r.series_used),
     };
+
     let mut rows = vec![
         ("telemetry", r.telemetry.clone()),
         (
@@ -138,6 +144,7 @@ fn text(timed: &Timed) -> String {
         ),
         ("hash", r.outputs_hash.clone()),
     ];
+
     if r.capping_events == 0 && r.max_power_w <= r.budget_w {
         let share = 100.0 * r.max_power_w / r.budget_w;
         rows.push((
@@ -145,12 +152,15 @@ fn text(timed: &Timed) -> String {
             format!("the load never neared the budget: {share:.0} % of it at most"),
         ));
     }
+
     if r.trip_fraction_max >= 1.0 {
         let note = "the breaker trips: even with all that was done the servers draw too much for this \
                     budget; give it more watts, or play fewer servers";
         rows.push(("note", note.to_owned()));
     }
+
     let lines = rows.iter().map(|(name, value)| format!("{name:<13}{value}"));
+
     lines.collect::<Vec<_>>().join("\n")
 }
 

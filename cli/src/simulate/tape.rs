@@ -74,18 +74,22 @@ mod tests {
         let mut tape = Tape::new(Some(&path)).unwrap();
         tape.line(17, Some(HostId(4)));
         tape.line(18, None);
+
         // sha256sum of the two lines.
         assert_eq!(
             tape.finish().unwrap(),
             "cdfd0c551c864b0d758fe99b913a06ba2ae9f7c69cf50855ce5a9b2ae0d242ab"
         );
+
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "17,4\n18,\n");
         let mut long = Tape::new(None).unwrap();
         let mut all = Sha256::new();
+
         for vm in 0..20_000 {
             long.line(vm, Some(HostId(1)));
             all.update(format!("{vm},1\n"));
         }
+
         let hex: String = all.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(long.finish().unwrap(), hex);
         assert!(Tape::new(Some(folder.path())).is_err());

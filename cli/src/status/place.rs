@@ -7,11 +7,13 @@ pub(super) fn line(place: &PlaceStatus) -> String {
     let hosts = &place.inventory;
     let mut all = predictions(place);
     all.extend(place.kubernetes.as_ref().map(kubernetes));
+
     if hosts.hosts == 0 {
         return all;
     }
     let closed = hosts.cordoned_hosts + hosts.draining_hosts;
     let share = |part: f64, whole: f64| if whole > 0.0 { 100.0 * part / whole } else { 0.0 };
+
     format!(
         "{all}\n  {} hosts in {} chassis ({closed} closed), {} VMs: {:.1} % of cores, {:.1} % of memory; \
          scores deviate by {:.3} over chassis, {:.3} over servers",

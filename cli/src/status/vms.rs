@@ -48,8 +48,10 @@ fn row(server: &str, vm: &VmStatus) -> [String; 13] {
         VmClass::UserFacing => "-".to_owned(),
         VmClass::NonUserFacing => vm.throttle_order.to_string(),
     };
+
     let quota = vm.quota_millicores.map(|m| format!("{:.2} cores", f64::from(m) / 1000.0));
     let none = || "-".to_owned();
+
     [
         server.to_owned(),
         vm.vm.to_string(),

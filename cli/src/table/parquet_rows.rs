@@ -33,7 +33,6 @@ pub(super) struct ParquetRows {
     per_row: f64,
     batch: Vec<Column>,
     rows: usize,
-    /// In the batch.
     at: usize,
     /// In the file, from 1.
     row: u64,

@@ -31,6 +31,7 @@ pub(super) fn read(input: impl Read, file: &str) -> anyhow::Result<Vec<Vm>> {
     let columns = COLUMNS.map(|name| table.column(name));
     let columns = columns.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut vms = Vec::new();
+
     while table.advance()? {
         let text = |column: usize| table.text(columns[column]).into_owned();
         let of = Cells { table: &table, columns: &columns };
@@ -46,9 +47,11 @@ pub(super) fn read(input: impl Read, file: &str) -> anyhow::Result<Vec<Vm>> {
             avg_cpu: of.maybe(8, "a percentage from 0 to 100, or blank,")?,
             p95_cpu: of.maybe(9, "a percentage from 0 to 100, or blank,")?,
         };
+
         vm.check().with_context(|| format!("{file}, {}", table.place()))?;
         vms.push(vm);
     }
+
     if vms.is_empty() {
         bail!("{file}: no VM behind the header");
     }
@@ -60,6 +63,7 @@ pub(super) fn read(input: impl Read, file: &str) -> anyhow::Result<Vec<Vm>> {
             first + 1
         );
     }
+
     Ok(vms)
 }
 
@@ -103,6 +107,7 @@ pub(super) fn write(vms: &[Vm], output: impl Write) -> anyhow::Result<()> {
     let mut csv = csv::Writer::from_writer(output);
     csv.write_record(COLUMNS)?;
     let text = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
+
     for vm in vms {
         csv.write_record([
             vm.id.clone(),
@@ -117,6 +122,7 @@ pub(super) fn write(vms: &[Vm], output: impl Write) -> anyhow::Result<()> {
             text(vm.p95_cpu),
         ])?;
     }
+
     Ok(csv.flush()?)
 }
 
@@ -137,23 +143,28 @@ pub(super) fn label(vms: &mut [Vm], input: impl Read, file: &str) -> anyhow::Res
     let mut table = Table::csv(input, file)?;
     let (id, user_facing) = (table.column("id")?, table.column("user_facing")?);
     let mut labels = BTreeMap::new();
+
     while table.advance()? {
         let class = match &*table.text(user_facing) {
             "true" => VmClass::UserFacing,
             "false" => VmClass::NonUserFacing,
             _ => return Err(table.refuse(user_facing, "true or false").into()),
         };
+
         if labels.insert(table.text(id).into_owned(), class).is_some() {
             return Err(table.refuse(id, "a VM that has no label yet").into());
         }
     }
+
     let mut told = 0;
+
     for vm in vms {
         if let Some(class) = labels.get(&vm.id) {
             vm.class = Some(*class);
             told += 1;
         }
     }
+
     Ok(told)
 }
 
@@ -204,6 +215,7 @@ mod tests {
             let text = error(rows);
             assert!(parts.iter().all(|part| text.contains(part)), "{text}");
         }
+
         let text = error(&format!("{good}{good}"));
         assert!(text.contains("VM 2: vm_id = a") && text.contains("VM 1 has"), "{text}");
         let text = format!("{:#}", read(&b"vm_id,cores\n"[..], "vms.csv").unwrap_err());

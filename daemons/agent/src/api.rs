@@ -29,11 +29,8 @@ use ballast_runtime::tls::Tls;
 pub(super) struct Api {
     /// To the control thread.
     pub messages: Sender<Message>,
-    /// The newest status.
     pub snapshot: Arc<Snapshot<AgentStatus>>,
-    /// What happened.
     pub events: Events,
-    /// Every VM.
     pub vms: Arc<Mutex<Vms>>,
     /// What the disk does not take.
     pub faults: DiskFaults,
@@ -179,14 +176,17 @@ mod tests {
                             newest_seq: Seq(9),
                             instance: None,
                         };
+
                         waiting.send(Err(refusal)).unwrap();
                     }
                     Message::Input(input) => inputs.push(input),
                     Message::Stop => break,
                 }
             }
+
             inputs
         });
+
         let api = Api {
             messages,
             snapshot: Arc::default(),
@@ -196,6 +196,7 @@ mod tests {
             tls: None,
             access: Arc::new(AccessPolicy::new(ChassisId::new("c1").ok(), false)),
         };
+
         (routes(api), control)
     }
 
@@ -217,6 +218,7 @@ mod tests {
         let (routes, _) = agent(&folder);
         let long = " ".repeat(100_000);
         let vm = "/v1/vms/v1";
+
         for (method, path, body, status, says) in [
             ("POST", "/v1/alert", "", 400, "body is not valid"),
             ("POST", "/v1/alert", "{", 400, "line 1"),
@@ -273,6 +275,7 @@ mod tests {
             let (routes, body) = (routes.clone(), format!(r#"{{"class":"{class}","cores":1}}"#));
             async move { call(&routes, "PUT", &format!("/v1/vms/{id}"), &body).await.0 }
         };
+
         assert_eq!(put("web", "user-facing").await, 204);
         assert_eq!(put("batch", "non-user-facing").await, 204);
         assert_eq!(call(&routes, "DELETE", "/v1/vms/web", "").await.0, 204);

@@ -41,7 +41,6 @@ pub struct AgentConfig {
     pub place: Place,
     /// How long restrictions are held for an agent that has died, until they are put back without it.
     pub orphan_hold: Duration,
-    /// This server.
     pub server: ServerId,
     /// The one chassis that is obeyed.
     pub chassis: ChassisId,
@@ -49,7 +48,6 @@ pub struct AgentConfig {
     pub dry_run: bool,
     /// Whether to act on a virtual machine; without, it runs dry there.
     pub actuate_in_vm: bool,
-    /// How to throttle.
     pub policy: Policy,
     /// How a cap that falls inside an event is answered; the paper's preset keeps the paper's steps.
     pub steps: Steps,
@@ -71,7 +69,6 @@ pub struct AgentConfig {
     pub fast_period: Duration,
     /// `predictive`: the margin under the cap, in standard deviations of what its forecasts miss.
     pub margin_sigmas: f64,
-    /// Between two steps.
     pub settle: Duration,
     /// At the floor and above the cap for this long: the server's own limit.
     pub escalate_after: Duration,
@@ -105,7 +102,6 @@ pub enum LimitBy {
     Rapl,
     /// A hwmon device's `powerN_cap`.
     PowerCap {
-        /// The device's `name`.
         name: String,
         /// The channel's `powerN_label`, where it has labels.
         label: Option<String>,
@@ -164,6 +160,7 @@ impl AgentConfig {
         let policies = [Policy::Stepwise, Policy::Predictive, Policy::FullServer, Policy::None];
         let policies = policies.map(|policy| (policy.name(), policy));
         let paper = root.optional("preset", PRESETS.0, word(&PRESETS.1)).is_some();
+
         // Without RAPL the controller steps, and says so: nobody has to choose by what the machine has.
         let usual = if paper { Policy::Stepwise } else { Policy::Predictive };
         let policy = root.or(
@@ -172,6 +169,7 @@ impl AgentConfig {
             "\"stepwise\", \"predictive\", \"full-server\" or \"none\"",
             word(&policies),
         );
+
         let meter = MeterConfig::read(root.section("meter"));
         let by_redfish = matches!(meter.source, MeterSource::Redfish(_));
         let redfish = RedfishConfig::read(root.section("redfish"), by_redfish);
@@ -184,17 +182,21 @@ impl AgentConfig {
             "\"pstate\" or \"cpu-max\"",
             word(&actuators),
         );
+
         let floating = actuator == Actuator::CpuMax;
+
         if floating && policy == Policy::FullServer {
             let allowed = "with policy = \"full-server\" only \"pstate\": every core alike";
             throttle.refuse_key("actuator", allowed);
         }
+
         let quota_period = throttle.or(
             "quota_period_ms",
             Duration::from_millis(20),
             "whole milliseconds, 10 to 100",
             millis(10, 100),
         );
+
         let step_cores = throttle.or("step_cores", 4, "1 to 1024 cores", whole(1..=1024)) as u16;
         let margin_ppm = throttle.or("margin_percent", 20_000, "0 to 50 %", |value| {
             percent(value).filter(|ppm| *ppm <= 500_000)
@@ -211,16 +213,19 @@ impl AgentConfig {
                 format_args!("at least {} = {}", meter.settle_of(), least.as_millis()),
             );
         }
+
         let escalate_after = throttle.or(
             "escalate_ms",
             Duration::from_millis(600),
             "whole milliseconds, 1 to 60000",
             millis(1, 60_000),
         );
+
         let user_facing_floor =
             throttle.optional("user_facing_floor_percent", FLOOR, whole(1..=100));
         throttle.finish();
         let mut floors = BTreeMap::new();
+
         for section in root.sections("class") {
             floors.extend(read_class(section, &floors));
         }
@@ -233,6 +238,7 @@ impl AgentConfig {
             "whole milliseconds, 1 to 60000",
             millis(1, 60_000),
         );
+
         shedding.finish();
 
         let mut predictive = root.section("predictive");
@@ -242,6 +248,7 @@ impl AgentConfig {
             "whole milliseconds, 20 to 1000",
             millis(20, 1000),
         );
+
         let margin_sigmas = predictive.or("margin_sigmas", 2.2, "0 to 10", number(0.0..=10.0));
         predictive.finish();
 
@@ -255,17 +262,20 @@ impl AgentConfig {
             "whole milliseconds, 100 to 600000",
             millis(100, 600_000),
         );
+
         limit.finish();
 
         let model = read_model(root.section("model"));
         let groups = GroupsConfig::read(&mut root);
         let records = RecordsConfig::read(&mut root);
         let mut vms = BTreeMap::new();
+
         for section in root.sections("vm") {
             if let Some((id, spec)) = read_vm(section, &vms, floating) {
                 vms.insert(id, spec);
             }
         }
+
         root.finish();
 
         let config = server.zip(chassis).map(|(server, chassis)| Self {
@@ -299,6 +309,7 @@ impl AgentConfig {
             records,
             vms,
         });
+
         problems.finish(config).and_then(|config| {
             config.ok_or_else(|| ConfigError::whole(file, "server and chassis are missing"))
         })
@@ -320,8 +331,10 @@ impl LimitBy {
             ("power1-cap", Self::PowerCap { name: String::new(), label: None }),
             ("dcmi", Self::Dcmi),
         ];
+
         let allowed = "\"rapl\", \"power1-cap\" or \"dcmi\"";
         let by = by.each_ref().map(|(word, by)| (*word, by));
+
         match section.or("by", &Self::Rapl, allowed, word(&by)) {
             Self::PowerCap { .. } => Self::PowerCap {
                 name: section.or(
@@ -379,6 +392,7 @@ fn read_vm(
         text(value).filter(|path| Cgroup::is_path(path))
     });
     let on_extreme = section.or("on_extreme", OnExtreme::None, EXTREMES.0, word(&EXTREMES.1));
+
     if id.as_ref().is_some_and(|id| others.contains_key(id)) {
         section.refuse_key("id", "every VM has an id of its own");
     }
@@ -392,7 +406,9 @@ fn read_vm(
         }
         spec
     });
+
     section.finish();
+
     Some((id?, spec?))
 }
 
@@ -504,6 +520,7 @@ mod tests {
         let config = parse(&format!("{both}[throttle]\nuser_facing_floor_percent = 75\n")).unwrap();
         assert_eq!(config.floors, BTreeMap::from([(0, 50), (7, 80)]));
         assert_eq!(config.user_facing_floor, Some(75));
+
         for (bad, says) in [
             (
                 class(0, "0"),
@@ -530,6 +547,7 @@ mod tests {
             name: name.into(),
             label: label.map(str::to_owned),
         };
+
         for (more, expected) in [
             ("", LimitBy::Rapl),
             ("by = \"rapl\"", LimitBy::Rapl),
@@ -541,6 +559,7 @@ mod tests {
             let config = AgentConfig::parse("agent.toml", &text).unwrap();
             assert_eq!(config.server_limit_by, expected);
         }
+
         for (bad, says) in [
             ("by = \"redfish\"", "\"rapl\", \"power1-cap\" or \"dcmi\""),
             ("by = \"power1-cap\"\nname = \"a b\"", "the device's hwmon name"),

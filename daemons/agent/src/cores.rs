@@ -66,8 +66,10 @@ impl Cores {
             look_at: clock::now() + LOOK,
             scan_at: clock::now() + SCAN,
         };
+
         let watch = thread::Builder::new().name("cores".into()).spawn(move || watch.run())?;
         let watch = watch.thread().clone();
+
         if root.is_machine() {
             match CpuEvents::open() {
                 Ok(mut events) => listen(move || events.wait(), told, watch.clone())?,
@@ -76,6 +78,7 @@ impl Cores {
                 ),
             }
         }
+
         Ok(Self { caps, watch })
     }
 
@@ -149,7 +152,9 @@ impl Watch {
             self.slept = slept;
             lock(caps).resumed();
         }
+
         let all = clock::now() >= self.look_at;
+
         if all {
             self.look_at = clock::now() + LOOK;
         }
@@ -157,14 +162,17 @@ impl Watch {
         let look = look.read();
         let unsure = lock(caps).looked(look);
         let told = self.told.swap(false, Ordering::Acquire);
+
         if resumed || unsure || told || clock::now() >= self.scan_at {
             self.scan(caps);
         }
         let due = lock(caps).to_push();
+
         for spot in &due {
             lock(caps).lift_to_rewrite(*spot);
             thread::sleep(BREATH);
         }
+
         if !due.is_empty() {
             thread::sleep(SETTLE);
         }
@@ -181,12 +189,15 @@ impl Watch {
             Ok(scan) => scan,
             Err(error) => return tracing::warn!(%error, "CPUs"),
         };
+
         let (changed, domains, originals) = {
             let mut caps = lock(caps);
             let changed = caps.rescan(scan);
             (changed, caps.domains().to_vec(), caps.originals())
         };
+
         let mut again = changed.unsettled;
+
         if changed.originals {
             match lock(&self.vms).journal_cores(originals) {
                 Ok(()) => lock(caps).journalled(),
@@ -196,6 +207,7 @@ impl Watch {
                 }
             }
         }
+
         if again {
             self.scan_at = clock::now() + LOOK;
         }
@@ -286,6 +298,7 @@ mod tests {
                 look_at: clock::now() + WAIT,
                 scan_at: clock::now() + WAIT,
             };
+
             Self { folder, caps, watch, inbox }
         }
         /// CPU 2 comes.
@@ -323,12 +336,14 @@ mod tests {
         assert!(server.set().is_none());
         let (events, told) = mpsc::channel();
         let event = move || told.recv().map_err(io::Error::other);
+
         // Parked, as the watch is.
         let (woken, wakes) = mpsc::channel();
         let parked = thread::spawn(move || {
             thread::park();
             woken.send(()).unwrap();
         });
+
         listen(event, Arc::clone(&server.watch.told), parked.thread().clone()).unwrap();
         events.send(()).unwrap();
         wakes.recv_timeout(WAIT).unwrap();
@@ -336,6 +351,7 @@ mod tests {
         server.turn();
         assert_eq!(server.shows(2), "1200000");
         assert!(fs::read_to_string(server.journal()).unwrap().contains("\"2\""));
+
         // The batch VM has the highest core there is.
         assert_eq!(server.set().expect("CPUs came")[0].cores, [CoreId(2)]);
     }

@@ -50,6 +50,7 @@ mod tests {
             answer(230, 5, 0x40)[..9].to_vec(),
             answer(230, 6, 0x40),
         ];
+
         let dcmi = Dcmi::new(Box::new(Answers(answers.into_iter())));
         let mut meter = PowerMeter::new(DcmiMeter(dcmi), Watts::from_whole(225));
         let mut sample = |s: u64| meter.sample(Instant::from_millis(1000 * s));
@@ -57,6 +58,7 @@ mod tests {
         assert_eq!(sample(1).unwrap(), taken(1));
         assert_eq!(sample(2).unwrap(), taken(1), "the same value");
         assert_eq!(sample(3).unwrap(), taken(3), "the same watts, measured anew");
+
         for s in 4..=7 {
             assert!(matches!(sample(s), Err(SensorError::Device(_))), "answer {s}");
         }

@@ -51,8 +51,10 @@ mod tests {
             let flags = if vm { "fpu hypervisor aperfmperf" } else { "fpu aperfmperf" };
             let text = format!("processor\t: 0\nflags\t\t: {flags}\n");
             fs::write(dir.path().join("proc/cpuinfo"), text).unwrap();
+
             dir
         };
+
         for (keys, vm, driver, why) in [
             ("", false, Some("intel_pstate"), None),
             ("", false, None, None),
@@ -69,6 +71,7 @@ mod tests {
             let dir = machine(vm);
             let driver = driver.map(|name| name.parse().unwrap());
             let said = reason(&config, &Root::at(dir.path()), driver.as_ref());
+
             match why {
                 Some(why) => assert!(said.as_ref().unwrap().contains(why), "{keys}: {said:?}"),
                 None => assert_eq!(said, None, "{keys}"),

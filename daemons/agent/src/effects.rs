@@ -110,6 +110,7 @@ impl Effects<Agent> for AgentEffects {
             dry::tell(&output);
             return applied(id, Ok(()));
         }
+
         match output {
             Output::SetPstate { id, core, khz } => applied(id, self.set_core(core, Some(khz))),
             Output::Lift { id, core } => applied(id, self.set_core(core, None)),

@@ -19,7 +19,6 @@ use ballast_runtime::redfish::Bmcs;
 pub struct Exclusive {
     cpufreq: Cpufreq,
     journal: Option<Journal>,
-    /// The agent's meter.
     pub meter: PowerMeter,
     _bmcs: Bmcs,
     /// The state folder, if it was not there before.
@@ -40,6 +39,7 @@ impl Exclusive {
             Err(error) if error.is_locked() => return Ok(None),
             opened => opened?,
         };
+
         match Self::journalled(config, &root, journal, &opened) {
             Ok(mut exclusive) => {
                 exclusive.made = made;
@@ -67,8 +67,10 @@ impl Exclusive {
                 config.place.state_dir.display()
             );
         }
+
         let cpufreq = Cpufreq::discover(root, Floor::Half)?;
         let driver = cpufreq.driver();
+
         if let Some(why) = dry::reason(config, root, Some(driver)) {
             bail!("nothing may be written here: {why}");
         }
@@ -81,10 +83,12 @@ impl Exclusive {
                 bail!("core {} is limited to {limit} by somebody else; it could do {top}", core.id);
             }
         }
+
         let mut bmcs = Bmcs::new(&config.redfish);
         let meter = sampler::meter(&config.meter, root, &mut bmcs)?;
         let originals = Originals { cpufreq: Some(cpufreq.originals()), ..Originals::default() };
         journal.begin(&originals)?;
+
         Ok(Self { cpufreq, journal: Some(journal), meter, _bmcs: bmcs, made: None })
     }
 

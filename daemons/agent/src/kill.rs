@@ -105,10 +105,12 @@ fn reap(dead: &Receiver<(VmId, Target)>, vms: &Mutex<Vms>, messages: &Sender<Mes
             }
             empty
         });
+
         if !empty {
             tracing::warn!(%vm, "its cgroup is not empty: somebody has started it again");
             continue;
         }
+
         match remove(&mut lock(vms), &vm, &target) {
             // Fails only when the control thread has ended.
             Ok(Some(set)) => drop(messages.send(Message::Input(Input::Vms(set)))),
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_vm_that_was_killed_is_buried() {
+    fn only_the_vm_that_was_killed_is_reaped() {
         type Then = fn(&Path, &mut Vms);
         let cases: [(&str, Then, bool); 6] = [
             ("it is dead", |_, _| {}, true),
@@ -234,6 +236,7 @@ mod tests {
                 false,
             ),
         ];
+
         for (what, then, removed) in cases {
             let folder = tempfile::tempdir().unwrap();
             make(folder.path(), PATH, 0);
@@ -272,11 +275,13 @@ mod tests {
             make(root, PATH, 1);
             let (mut vms, set) = start(root, &[spec(PATH)], floating);
             assert_eq!(set[0].on_extreme, OnExtreme::Kill);
+
             // A journal that cannot be written: something is in its place.
             let journal = root.join("state/journal.json");
             fs::remove_file(&journal).unwrap();
             fs::create_dir_all(journal.join("x")).unwrap();
             make(root, "machine.slice/c.scope", 1);
+
             // Nor the second time, when nothing is new.
             for _ in 0..2 {
                 let set = vms.change(id(), Some(spec("machine.slice/c.scope"))).unwrap();
@@ -284,8 +289,10 @@ mod tests {
                     (set[0].class, set[0].on_extreme),
                     (VmClass::UserFacing, OnExtreme::None)
                 );
+
                 assert!(vms.killable().get(&id()).is_none());
             }
+
             fs::remove_dir_all(&journal).unwrap();
             let set = vms.change(id(), Some(spec("machine.slice/c.scope"))).unwrap();
             assert_eq!(set[0].class, VmClass::NonUserFacing);

@@ -141,6 +141,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         true => Some(Cpufreq::discover(&root, Floor::Half)?),
         false => None,
     };
+
     let has_pstates = cpufreq.is_some();
     let mut dry = dry::reason(config, &root, cpufreq.as_ref().map(Cpufreq::driver));
     let mut cpufreq = match cpufreq {
@@ -152,11 +153,13 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
             root.path("sys/devices/system/cpu/cpufreq").display()
         ),
     };
+
     let mut binders = Binders::new(&root, config.groups.by.clone());
     let mut bandwidth = Bandwidth::new(&root, config.quota_period).through(binders.through()?);
     let mut found = Found { memory, ..Found::default() };
     let mut originals = Originals::default();
     let journal = if dry.is_some() { journal.idle() } else { journal };
+
     if let (Opened::Adopted(_), Some(why)) = (&opened, &mut dry) {
         why.push_str("; an earlier life has left restrictions on, which stay");
     } else if let Opened::Adopted(saved) = opened {
@@ -168,7 +171,9 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         found.quotas = bandwidth.adopt(&saved.quotas).into_iter().map(quota).collect();
         originals = *saved;
     }
+
     let by = config.server_limit_floor.map(|floor| (&config.server_limit_by, floor));
+
     if dry.is_none() {
         limit::put_back_of_another(by.map(|(by, _)| by), &root, &place.state_dir)?;
         if by.is_none_or(|(by, _)| *by != LimitBy::Rapl) {
@@ -178,10 +183,12 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
             }
         }
     }
+
     let limit = match by {
         Some((by, floor)) => limit::find(by, floor, &root, &place.state_dir, &originals.powercap)?,
         None => None,
     };
+
     found.server_limit = dry.is_none() && limit.as_ref().is_some_and(|limit| limit.is_on);
     let domains = cpufreq.domains().to_vec();
     let cores = match config.actuator {
@@ -189,8 +196,10 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         // Bandwidth is CPU time, so what counts is CPUs and not physical cores.
         Actuator::CpuMax => cpufreq.cpus(),
     };
+
     originals.cpufreq = has_pstates.then(|| cpufreq.originals());
     originals.quotas = bandwidth.originals();
+
     // What could not be put back stays in the journal.
     let in_use = limit.as_ref().map(|limit| limit.originals.clone()).unwrap_or_default();
     let rapl_left = limit::left_to_the_end(&mut originals.powercap, &in_use);
@@ -199,6 +208,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let mut journal = journal;
     let unwritten = if dry.is_some() { None } else { journal.probe(&originals).err() };
     let waits_for_room = unwritten.is_some();
+
     if let Some(error) = unwritten {
         faults.note("journal", Some(error.to_string()));
         let why = "the journal cannot be written, and nothing is changed that is not in it";
@@ -206,6 +216,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         journal = journal.idle();
         found = Found { memory: found.memory, ..Found::default() };
     }
+
     if let Some(why) = &dry {
         tracing::warn!(why, "dry run: nothing is written to this machine");
     }
@@ -213,6 +224,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         Actuator::Pstate => domains.iter().filter(|domain| domain.cpus.is_empty()).count() as u16,
         Actuator::CpuMax => 0,
     };
+
     let params = params(config, boot_id, cores, limit.is_some());
     let params = Params { dry_run: dry, offline_cores, ..params };
     let dry = params.dry_run.is_some();
@@ -237,6 +249,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         auto_path: (config.records.auto_class == AutoMode::Act)
             .then(|| place.state_dir.join("auto-class.json")),
     };
+
     let shutdown_deadline = binders.shutdown_deadline();
     let quotas = Quotas::new(bandwidth);
     let floating = (config.actuator == Actuator::CpuMax).then(|| Arc::clone(&quotas));
@@ -245,6 +258,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let vms = Arc::new(Mutex::new(vms));
     let (messages, inbox) = mpsc::channel();
     let killer = Killer::start(&root, killable, Arc::clone(&vms), messages.clone())?;
+
     // Fails only when the control thread has ended.
     let _ = messages.send(Message::Input(Input::Vms(vm_set)));
     let (settle, of_vms) = (config.settle, Arc::clone(&vms));
@@ -254,6 +268,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         Policy::Predictive => fast::start(config, &root, Arc::clone(&vms), messages.clone())?,
         _ => None,
     };
+
     let snapshot = Arc::new(Snapshot::<AgentStatus>::default());
     let machine = Agent::new(params, found, at);
     let cores = Cores::start(cpufreq, &root, Arc::clone(&vms), messages.clone())?;
@@ -272,8 +287,10 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         policy: PolicyLog::new(no_rapl),
         waiting: None,
     };
+
     let realtime = config.place.realtime;
     let control = control::start(realtime, machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
+
     // Until the end of this function; then what is under way is written down.
     let _usage = usage::start(config, Arc::clone(&vms), Arc::clone(&snapshot), messages.clone())?;
 
@@ -284,6 +301,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         policy = config.policy.name(),
         "agent runs"
     );
+
     if let Some(tls) = &tls {
         tls.watch(events.clone())?;
     }
@@ -301,6 +319,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         tls,
         access: Arc::clone(&access),
     };
+
     let seen = Arc::clone(&api.snapshot);
     let leave = async || {
         // Sending fails only when the control thread has ended, and then nothing waits.
@@ -310,15 +329,18 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
             let Report { min_khz, min_share_percent, server_limit, .. } = status.report;
             min_khz.is_none() && min_share_percent.is_none() && !server_limit
         };
+
         let waiting = async {
             while !seen.get().is_some_and(lifted) {
                 tokio::time::sleep(TURN).await;
             }
         };
+
         // What could not be lifted is tried once more below, and named if that fails too.
         let _ = tokio::time::timeout(LEAVE_WITHIN, waiting).await;
         let _ = messages.send(Message::Stop);
     };
+
     let hand = runtime.block_on(ballast_runtime::serve(
         listeners,
         api::routes(api),
@@ -326,16 +348,20 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         control,
         leave,
     ))?;
+
     shutdown_deadline.set(RESTORE_WITHIN);
+
     // All, whatever comes of the first.
     let cores = hand.restore();
     let cores = cores.and(if dry { Ok(()) } else { Ok(limit::put_back_rapl(&root, &rapl_left)?) });
     let groups = lock(&vms).restore(cores.is_ok());
+
     if let (Err(cores), Err(groups)) = (&cores, &groups) {
         bail!("{cores:#}; {groups:#}");
     }
     cores.and(groups)?;
     tracing::info!("everything is restored");
+
     Ok(())
 }
 

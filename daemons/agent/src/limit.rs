@@ -57,11 +57,14 @@ pub(super) fn find(
         tracing::error!(%was, %by, "none is set by another while a limit of an earlier life stays on");
         return Ok(None);
     }
+
     if *by == LimitBy::Rapl {
         let Some(mut cap) = RaplCap::find(root, floor)? else { return Ok(None) };
         let now = cap.read()?;
+
         // A zone that is not there any more is not this limit's to put back, nor to forget.
         let mut originals = now.clone();
+
         for (zone, original) in &mut originals {
             *original = saved.get(zone).copied().unwrap_or(*original);
         }
@@ -69,13 +72,16 @@ pub(super) fn find(
         let limiter = Box::new(Kept::with(cap, originals.clone()));
         return Ok(Some(Found { limiter, packages_only: true, is_on, originals }));
     }
+
     let (mut limiter, is_on) = kept(by, root, state_dir)?;
+
     if let Err(error) = limiter.probe() {
         tracing::warn!(%by, %error, "the server's own limit does not answer");
         if !error.transient && !is_on {
             return Ok(None);
         }
     }
+
     Ok(Some(Found { limiter, packages_only: false, is_on, originals: Originals::new() }))
 }
 
@@ -116,6 +122,7 @@ pub(super) fn put_back_rapl(root: &Root, saved: &Originals) -> Result<(), CapErr
     if saved.is_empty() {
         return Ok(());
     }
+
     // Nothing is set here, so that the floor does not matter.
     let any_floor = Watts::from_whole(1000);
     let found = match RaplCap::find(root, any_floor)? {
@@ -125,6 +132,7 @@ pub(super) fn put_back_rapl(root: &Root, saved: &Originals) -> Result<(), CapErr
         }
         None => Originals::new(),
     };
+
     match saved.keys().find(|zone| !found.contains_key(*zone)) {
         None => Ok(()),
         Some(zone) => {
@@ -163,6 +171,7 @@ fn kept(by: &LimitBy, root: &Root, state_dir: &Path) -> std::io::Result<(Box<dyn
         let is_on = kept.is_adopted();
         Ok((Box::new(kept), is_on))
     }
+
     let (file, of) = (state_dir.join(FILE), by.to_string());
     match by {
         LimitBy::PowerCap { name, label } => {
@@ -226,13 +235,17 @@ impl Worker {
                     Some(watts) => limiter.set(watts),
                     None => limiter.put_back(),
                 };
+
                 let result = done.map_err(|error| refused(&error));
+
                 if messages.send(Message::Input(Input::Applied { id, result })).is_err() {
                     break;
                 }
             }
+
             limiter
         })?;
+
         Ok(Self { packages_only, orders, thread })
     }
 
@@ -320,6 +333,7 @@ mod tests {
         std::fs::write(state.join(FILE), dcmi).unwrap();
         let by = LimitBy::PowerCap { name: "power_meter".into(), label: None };
         let find = || find(&by, Watts::from_whole(150), &root, state, &Originals::new()).unwrap();
+
         // Its BMC does not answer.
         put_back_of_another(Some(&by), &root, state).unwrap();
         assert!(find().is_none());
@@ -329,6 +343,7 @@ mod tests {
         let cap = || std::fs::read_to_string(dir.join("power1_cap")).unwrap();
         put_back_of_another(Some(&by), &root, state).unwrap();
         assert_eq!(cap(), "180000000\n");
+
         // The same, with no limit wanted any more.
         put_back_of_another(None, &root, state).unwrap();
         assert_eq!((cap().as_str(), state.join(FILE).exists()), ("500000000\n", false));
@@ -346,6 +361,7 @@ mod tests {
         put_back_rapl(&root, &Originals::new()).unwrap();
         assert!(put_back_rapl(&root, &saved).is_err(), "no zone");
         std::fs::create_dir_all(&dir).unwrap();
+
         for (file, text) in
             [("name", "package-0"), ("enabled", "1"), ("constraint_0_name", "long_term")]
         {

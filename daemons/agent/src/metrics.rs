@@ -15,6 +15,7 @@ pub(crate) fn agent(status: &AgentStatus, refusals: &Refusals, faults: &DiskFaul
     scrape.disk(faults);
     let Report { power_w, cap_w, sheddable_w, restorable_w, low_cores, .. } = status.report;
     scrape.gauge("power", "The server's draw", watts(), power_w.map(|w| w.as_f64()));
+
     if let Some(recovery) = &status.recovery {
         let trusted = f64::from(u8::from(recovery.doubt.is_none()));
         scrape.gauge("model_trusted", "Whether the model chooses the p-states", None, trusted);
@@ -23,6 +24,7 @@ pub(crate) fn agent(status: &AgentStatus, refusals: &Refusals, faults: &DiskFaul
         let margin = recovery.margin_w.as_f64();
         scrape.gauge("model_margin", "How far under the cap the draw is kept", watts(), margin);
     }
+
     let dry = f64::from(u8::from(status.dry_run.is_some()));
     scrape.gauge("dry_run", "1 while nothing is written on this server", None, dry);
     scrape.gauge(
@@ -31,6 +33,7 @@ pub(crate) fn agent(status: &AgentStatus, refusals: &Refusals, faults: &DiskFaul
         watts(),
         cap_w.map(|w| w.as_f64()),
     );
+
     let help = "What the low-priority cores can still shed";
     scrape.gauge("sheddable", help, watts(), sheddable_w.as_f64());
     let help = "What would come back if every restriction were lifted";
@@ -49,6 +52,7 @@ pub(crate) fn agent(status: &AgentStatus, refusals: &Refusals, faults: &DiskFaul
     scrape.counter("actuator_failures", help, status.report.actuator_failures);
     scrape.counter("vm_kills", "VMs killed since start", status.vm_kills);
     sensors(&mut scrape, &status.sensors);
+
     if let Some(cores) = &status.cores {
         let help = "Physical cores that are offline";
         scrape.gauge("cores_offline", help, None, f64::from(cores.offline));
@@ -59,7 +63,9 @@ pub(crate) fn agent(status: &AgentStatus, refusals: &Refusals, faults: &DiskFaul
         let help = "Caps that somebody else has raised";
         scrape.counter("foreign_writes", help, cores.foreign_writes);
     }
+
     impact(&mut scrape, &status.vms);
+
     if let Some(records) = &status.records {
         let help = "Seconds of VMs measured";
         scrape.counter("records_measured_seconds", help, records.measured_s);
@@ -69,19 +75,24 @@ pub(crate) fn agent(status: &AgentStatus, refusals: &Refusals, faults: &DiskFaul
         let help = "What all usage records take on disk";
         scrape.gauge("records", help, Some(Unit::Bytes), records.bytes as f64);
     }
+
     let advised = Labelled::default();
+
     for (vm, class) in status.vms.iter().filter_map(|vm| Some((&vm.vm, vm.advised_class?))) {
         let label = vec![("vm", vm.to_string()), ("class", class_name(class).to_owned())];
         advised.get_or_create(&label).set(1.0);
     }
+
     let help = "1 for the class that a VM without one has by its own use";
     scrape.0.register("vm_advised_class", help, advised);
     let quotas = Labelled::default();
+
     for (vm, quota) in status.vms.iter().filter_map(|vm| Some((&vm.vm, vm.quota_millicores?))) {
         quotas.get_or_create(&vec![("vm", vm.to_string())]).set(f64::from(quota) / 1000.0);
     }
     let help = "The VM's CPU bandwidth limit; absent when it has none";
     scrape.0.register("vm_quota_cores", help, quotas);
+
     scrape.text()
 }
 

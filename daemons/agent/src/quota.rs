@@ -216,7 +216,9 @@ mod tests {
                 });
             })
         };
+
         held.1.recv_timeout(WAIT).unwrap();
+
         // Were one of these to wait, the lock would never be let go.
         worker.order(ActionId(1), vm("a"), Some(2000)).unwrap();
         worker.order(ActionId(2), vm("a"), Some(1000)).unwrap();

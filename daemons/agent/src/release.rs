@@ -62,6 +62,7 @@ pub(super) fn stop_post(args: &ReleaseArgs) -> ExitCode {
         tracing::error!("SERVICE_RESULT is not set: systemd sets it for ExecStopPost");
         return ExitCode::from(2);
     };
+
     if result == "success" {
         let done = release(&root, &state_dir);
         if done.is_err()
@@ -71,10 +72,12 @@ pub(super) fn stop_post(args: &ReleaseArgs) -> ExitCode {
         }
         return finish(done);
     }
+
     if !is_left(&state_dir) {
         return ExitCode::SUCCESS;
     }
     tracing::warn!(result, hold_s = hold.as_secs(), "the agent died: what it restricted is held");
+
     finish(arm(hold).map(|()| Released::Held))
 }
 
@@ -117,6 +120,7 @@ fn release(root: &Root, state_dir: &Path) -> anyhow::Result<Released> {
         Err(error) if error.is_locked() => return Ok(Released::Live),
         opened => opened?,
     };
+
     let left = match opened {
         // No reboot clears the limit of a BMC.
         Opened::Clean | Opened::OtherBoot => Box::default(),
@@ -127,7 +131,9 @@ fn release(root: &Root, state_dir: &Path) -> anyhow::Result<Released> {
             aside.display()
         ),
     };
+
     let mut failed = put_back(root, &left);
+
     if let Some((by, mut limiter)) = limit::left(root, state_dir)? {
         failed.extend(limiter.put_back_for_good().err().map(|error| format!("{by}: {error}")));
     }
@@ -136,7 +142,9 @@ fn release(root: &Root, state_dir: &Path) -> anyhow::Result<Released> {
         journal.begin(&left)?;
         bail!("not put back: {}", failed.join("; "));
     }
+
     journal.finish()?;
+
     Ok(Released::All)
 }
 
@@ -153,11 +161,14 @@ fn put_back(root: &Root, left: &Originals) -> Vec<String> {
             Err(error) => failed.push(error.to_string()),
         }
     }
+
     let rapl = limit::put_back_rapl(root, &left.powercap);
     failed.extend(rapl.err().map(|error| error.to_string()));
+
     // Quotas are set in no period here.
     let mut binders = Binders::new(root, By::default());
     binders.shutdown_deadline().set(RESTORE_WITHIN);
+
     match binders.systemd() {
         Ok(systemd) => {
             let bandwidth = Bandwidth::new(root, Duration::from_millis(20));
@@ -167,6 +178,7 @@ fn put_back(root: &Root, left: &Originals) -> Vec<String> {
         }
         Err(error) => failed.push(error.to_string()),
     }
+
     for (path, original) in &left.cpusets {
         failed.extend(binders.restore(path, original).err().map(|error| error.to_string()));
     }

@@ -52,7 +52,6 @@ impl NonCpuPower {
 pub(super) struct Sensors {
     /// What the server draws beside its packages.
     pub(super) rest: Arc<NonCpuPower>,
-    /// Every sensor.
     pub(super) gauges: Vec<Gauge>,
 }
 
@@ -107,6 +106,7 @@ pub(super) fn start(
         newest: Arc::clone(&newest),
         messages: messages.clone(),
     };
+
     clock::every("meter", config.read_period(), move || reader.read())?;
 
     // Without RAPL there is no server limit either, and nothing to learn.
@@ -117,6 +117,7 @@ pub(super) fn start(
         gauges.push(gauge.clone());
         Windows { fused, rapl: None, from: None, gauge }
     });
+
     let rest = Arc::new(NonCpuPower(AtomicI64::new(NonCpuPower::UNKNOWN)));
     let mut sampler = Sampler {
         root: root.clone(),
@@ -129,7 +130,9 @@ pub(super) fn start(
         vms,
         messages,
     };
+
     clock::every("sampler", config.sample, move || sampler.sample())?;
+
     Ok(Sensors { rest, gauges })
 }
 
@@ -151,10 +154,12 @@ impl Reader {
         self.gauge.asked(now);
         let read = self.meter.sample(now);
         let refresh = self.meter.refresh();
+
         match &read {
             Ok((_, taken_at)) => self.gauge.answered(Ok(*taken_at), refresh),
             Err(error) => self.gauge.answered(Err(error), refresh),
         }
+
         let slowest = refresh.max(self.meter.averaged_over());
         let advice = slowest.and_then(|slowest| self.config.too_fast_for(slowest, self.settle));
         self.gauge.advise(advice);
@@ -165,11 +170,13 @@ impl Reader {
                 Reading::Fault(fault(&error))
             }
         };
+
         match (&self.fused, reading) {
             (Some(fused), Reading::Sample { watts, taken_at }) => {
                 lock(fused).slow(watts, taken_at);
                 Arc::strong_count(fused) > 1
             }
+
             // Its silence is enough: what was learnt holds for a while.
             (Some(fused), Reading::Fault(_)) => Arc::strong_count(fused) > 1,
             (None, reading) => {
@@ -222,12 +229,14 @@ impl Windows {
             Some(rapl) => rapl.sample(now),
             none => RaplMeter::find(root, max).and_then(|rapl| none.insert(rapl).sample(now)),
         };
+
         let from = match energy {
             // The counters have not moved: the window goes on.
             Ok(Energy::Stale) => return Some(Reading::Fault(SensorFault::Frozen)),
             Ok(_) => self.from.replace(now),
             Err(_) => self.from.take(),
         };
+
         match (energy, from) {
             (Ok(Energy::Power(rapl)), Some(from)) => {
                 let mut fused = lock(&self.fused);
@@ -267,21 +276,26 @@ impl Sampler {
                 overdue.map(|_| Reading::Fault(SensorFault::Unreadable))
             }
         };
+
         let fresh = match reading {
             Some(Reading::Sample { watts, .. }) => Some(watts),
             Some(Reading::Fault(_)) => None,
             None => lock(&self.newest).take(),
         };
+
         let packages = self.packages.as_mut().and_then(|meter| match meter.sample(now) {
             Ok(Energy::Power(watts)) => Some(watts),
             _ => None,
         });
+
         if let (Some(server), Some(packages)) = (fresh, packages) {
             self.rest.learn(server, packages);
         }
+
         // While cores are being moved there is no usage: the meter must not wait for that.
         let usage = self.vms.try_lock().map(|mut vms| vms.usage(now)).unwrap_or_default();
         let send = |input| self.messages.send(Message::Input(input)).is_ok();
+
         send(Input::Usage(usage)) && reading.is_none_or(|reading| send(Input::Power(reading)))
     }
 }

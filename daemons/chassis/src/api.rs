@@ -42,9 +42,7 @@ const FENCED: &str =
 pub(super) struct Api {
     /// Where budgets are ordered.
     pub(super) orders: Arc<BudgetOrders>,
-    /// The newest status.
     pub snapshot: Arc<Snapshot<ChassisStatus>>,
-    /// What happened.
     pub events: Events,
     /// Whether the newest ledger is on disk.
     pub(crate) ledger_written: Arc<AtomicBool>,
@@ -89,7 +87,9 @@ impl Api {
                 budget_w.as_f64()
             ));
         }
+
         let Some(seconds) = for_s else { return Ok(()) };
+
         if !(1..=FOR_MAX.as_secs()).contains(&seconds) {
             return refuse(format!("for_s = {seconds}: 1 to {}", FOR_MAX.as_secs()));
         }
@@ -97,6 +97,7 @@ impl Api {
             let most = self.budget_max.as_f64();
             return refuse(format!("for_s = {seconds}: only with a budget_w below {most}"));
         }
+
         Ok(())
     }
 
@@ -177,6 +178,7 @@ async fn power(
         let why = "no source of power readings is configured: [power_input] in chassis.toml";
         return Err(Refused(StatusCode::NOT_FOUND, why.into()));
     };
+
     let reading: PowerReading = http::json(&body)?;
     if let Some(role) = caller.role()
         && role.id() != reading.source
@@ -184,6 +186,7 @@ async fn power(
         let why = format!("source = {:?}: the certificate is that of {role}", reading.source);
         return Err(Refused(StatusCode::FORBIDDEN, why));
     }
+
     let taken = lock(input).take(clock::now(), &reading);
     taken.map_err(|why| {
         let code = match why {
@@ -191,10 +194,13 @@ async fn power(
             PowerRefusal::Absurd(..) => StatusCode::BAD_REQUEST,
             _ => StatusCode::CONFLICT,
         };
+
         Refused(code, why.to_string())
     })?;
+
     let stopping = |_| Refused(StatusCode::SERVICE_UNAVAILABLE, "stopping".into());
     polling.send(Word::Outside).map_err(stopping)?;
+
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -226,6 +232,7 @@ async fn set_budget(
         (_, true) => weighed.to_string(),
         (_, false) => format!("refused unless forced: {weighed}"),
     };
+
     let from = status.budget_w.as_f64();
     let who = caller.name();
     tracing::info!(
@@ -239,6 +246,7 @@ async fn set_budget(
         reason,
         "budget"
     );
+
     if request.dry_run || !accepted {
         let code = if request.dry_run { StatusCode::OK } else { StatusCode::CONFLICT };
         let answer = api.answer(&weighed, asked, reason)?;
@@ -248,6 +256,7 @@ async fn set_budget(
     // The configured budget is no lower one: setting it takes the lower one back.
     let lower = Some(asked).filter(|&budget| budget < api.budget_max);
     let until = request.for_s.map(|seconds| budget::unix_s().saturating_add(seconds));
+
     change_budget(&api, lower, until, &weighed).await
 }
 
@@ -275,11 +284,13 @@ async fn change_budget(
     weighed: &Weighed,
 ) -> Result<Response, Refused> {
     let orders = Arc::clone(&api.orders);
+
     // The disk may take its time, and alerts leave from this thread.
     let ordered = tokio::task::spawn_blocking(move || match lower {
         Some(budget) => orders.lower(budget, until),
         None => orders.reset(),
     });
+
     match ordered.await {
         Ok(Ok(())) => {}
         Ok(Err(why @ Unordered::Disk(_))) => {
@@ -302,19 +313,24 @@ async fn change_budget(
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
+
     let enforced = tokio::time::timeout(ENFORCE_WITHIN, enforced).await.is_ok();
     let in_force = http::newest(&api.snapshot)?.budget_w;
+
     if !enforced && in_force != budget {
         let reason = format!("not in force: {in_force} are, by another order or another manager");
         let answer = api.answer(weighed, budget, reason)?;
         return Ok((StatusCode::CONFLICT, Json(answer)).into_response());
     }
+
     if !api.ledger_written.load(Ordering::Relaxed) {
         let what = "the budget is in force, but could not be written down: see the log";
         return Err(Refused(StatusCode::INTERNAL_SERVER_ERROR, what.into()));
     }
+
     let code = if enforced { StatusCode::OK } else { StatusCode::ACCEPTED };
     let answer = api.answer(weighed, budget, weighed.to_string())?;
+
     Ok((code, Json(BudgetAnswer { accepted: true, enforced, ..answer })).into_response())
 }
 
@@ -371,6 +387,7 @@ mod tests {
             assert_eq!(status, 400, "{body}");
             assert!(text.contains(says), "{body}: {text}");
         }
+
         assert!(inbox.try_recv().is_err());
     }
 
@@ -379,6 +396,7 @@ mod tests {
         // No server reports, so batch can shed nothing.
         let (api, inbox) = working(2000);
         let body = |text: &str| serde_json::from_str::<BudgetAnswer>(text).unwrap();
+
         for (request, status, accepted) in [
             (r#"{"budget_w":1900}"#, 409, false),
             (r#"{"budget_w":1900,"for_s":60}"#, 409, false),
@@ -392,16 +410,19 @@ mod tests {
             assert_eq!(answer.budget_w, Watts::from_whole(2450), "still in force");
             assert_eq!(answer.hardware_would_act, answer.asked_w < Watts::from_whole(2000));
         }
+
         let (_, text) = put(&api, r#"{"budget_w":1900}"#).await;
         let answer = body(&text);
         assert_eq!(
             (answer.needs_w, answer.batch_can_shed_w),
             (Some(Watts::from_whole(100)), Watts::ZERO)
         );
+
         assert!(
             answer.reason.starts_with("refused unless forced: the chassis draws 2000.0 W"),
             "{text}"
         );
+
         assert!(inbox.try_recv().is_err(), "nothing was ordered");
 
         let snapshot = Arc::clone(&api.snapshot);
@@ -412,6 +433,7 @@ mod tests {
             snapshot.set(status(budget.unwrap(), 1850), clock::now());
             budget
         });
+
         let (got, text) = put(&api, r#"{"budget_w":1900,"force":true,"for_s":60}"#).await;
         assert_eq!(obeys.join().unwrap(), Some(Watts::from_whole(1900)));
         let answer = body(&text);
@@ -536,6 +558,7 @@ mod tests {
         let api = Api { power: Some((Arc::clone(&input), words)), ..api() };
         assert_eq!(post(&api, body("shelf-1", 7, 0, "1234.5")).await, (204, String::new()));
         assert!(matches!(polled.try_recv(), Ok(Word::Outside)));
+
         for (body, status, said) in [
             (body("shelf-2", 8, 0, "1000"), 403, "source = "),
             (body("shelf-1", 7, 0, "1000"), 409, "seq = 7: above 7"),
@@ -554,6 +577,7 @@ mod tests {
             assert_eq!(got, status, "{said}: {text}");
             assert!(text.contains(said), "{said}: {text}");
         }
+
         assert!(polled.try_recv().is_err(), "what is refused polls nothing");
         let newest = input.lock().unwrap().newest(clock::now()).map(|(watts, _)| watts);
         assert_eq!(newest, Some(Watts::from_milli(1_234_500)));

@@ -24,7 +24,6 @@ const LOOK: Duration = Duration::from_secs(1);
 /// When a lower budget ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct End {
-    /// Which one.
     budget_w: Watts,
     /// In seconds since 1970.
     until_unix_s: u64,

@@ -25,7 +25,6 @@ pub struct ChassisConfig {
     pub place: Place,
     /// Watches, alerts nobody, caps nothing.
     pub dry_run: bool,
-    /// The controller's parameters.
     pub params: Params,
     /// The power supplies, in the controller's order.
     pub supplies: Vec<SupplyConfig>,
@@ -85,7 +84,6 @@ impl SupplyConfig {
 /// One server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Which.
     pub id: ServerId,
     /// Where its agent serves.
     pub url: String,
@@ -146,18 +144,21 @@ impl ChassisConfig {
         }
         let mut servers = vec![];
         let mut slots = vec![];
+
         for section in root.sections("server") {
             if let Some((server, core)) = read_server(section, &servers, place.tls.is_some()) {
                 servers.push(server);
                 slots.push(core);
             }
         }
+
         let by_redfish = |server: &ServerConfig| matches!(server.cap, Some(CapPath::Redfish(_)));
         let told = |supply: &SupplyConfig| matches!(supply.source, SupplySource::Redfish(..));
         let used = servers.iter().any(by_redfish) || supplies.iter().any(told);
         let redfish = RedfishConfig::read(root.section("redfish"), used);
         let mut power_input = root.section("power_input");
         let outside = power_input.given();
+
         if supplies.is_empty() && !outside {
             root.refuse("supply: at least one [[supply]] is needed, or [power_input]");
         }
@@ -172,12 +173,14 @@ impl ChassisConfig {
             .required_if(outside, "source", source, |value| ServerId::new(value.as_str()?).ok());
         let max = power_input.required_if(outside, "max_w", WATTS, watts);
         rated.extend(max);
+
         if let (Some(max), Some(budget), true) = (max, budget, supplies.is_empty())
             && max <= budget
         {
             power_input
                 .refuse_key("max_w", "above budget_w: a draw over the budget must be readable");
         }
+
         let defaults =
             id.map(|id| Params::defaults(id, budget.unwrap_or(Watts::MAX), rated, slots));
         let mut warnings = vec![];
@@ -195,11 +198,13 @@ impl ChassisConfig {
             let why = "poll.period_ms to what the breaker carries of the highest draw";
             power_input.refuse_key("good_for_ms", format_args!("{why}, {least} to {most}"));
         }
+
         power_input.finish();
         let power_input = source.zip(max).map(|(source, max)| {
             let source = source.to_string();
             PowerInputConfig { source, max, good_for }
         });
+
         if let Some(budget) = budget {
             let idle: Watts = servers.iter().map(|server| server.idle).sum();
             if budget <= idle {
@@ -208,8 +213,10 @@ impl ChassisConfig {
                     format_args!("above {} W, what the servers draw idle", idle.as_f64()),
                 );
             }
+
             let servers = params.iter().flat_map(|params| &params.servers);
             let least: Watts = servers.filter_map(|server| server.min_w).sum();
+
             if budget > idle && budget < least {
                 root.refuse_key(
                     "budget_w",
@@ -217,6 +224,7 @@ impl ChassisConfig {
                 );
             }
         }
+
         root.finish();
         let by_trip_time = breaker.is_some_and(|breaker| breaker.by_trip_time);
         warnings.extend(by_trip_time.then(|| TRIP_TIME.to_owned()));
@@ -230,6 +238,7 @@ impl ChassisConfig {
             redfish,
             warnings,
         });
+
         problems
             .finish(config)
             .and_then(|config| config.ok_or_else(|| ConfigError::whole(file, "chassis is missing")))
@@ -246,21 +255,26 @@ fn read_supply(mut section: Section<'_, '_>, others: &[SupplyConfig]) -> Option<
     let (by_hwmon, by_bmc) = (section.has("hwmon"), section.has("redfish"));
     let id = section.required_if(by_bmc, "redfish_supply", allowed, text);
     let rated = section.required("rated_w", WATTS, watts);
+
     match (by_hwmon, by_bmc) {
         (true, true) => section.refuse_key("redfish", "a supply has hwmon or redfish, not both"),
         (false, false) => section.refuse("hwmon is missing: one of hwmon and redfish"),
         _ => {}
     }
+
     if !by_bmc && id.is_some() {
         section.refuse_key("redfish_supply", "only with redfish");
     }
     let by_bmc = bmc.zip(id).map(|(bmc, id)| SupplySource::Redfish(bmc, id));
     let source = hwmon.map(SupplySource::Hwmon).or(by_bmc);
+
     if source.is_some() && others.iter().any(|other| Some(&other.source) == source.as_ref()) {
         let key = if by_hwmon { "hwmon" } else { "redfish_supply" };
         section.refuse_key(key, "every supply once: two would count its draw twice");
     }
+
     section.finish();
+
     source.zip(rated).map(|(source, rated)| SupplyConfig { source, rated })
 }
 
@@ -275,24 +289,28 @@ fn read_server(
         ("maintenance", Mode::Maintenance),
         ("unmanaged", Mode::Unmanaged),
     ];
+
     let mode = section.or(
         "mode",
         Mode::Managed,
         "\"managed\", \"maintenance\" or \"unmanaged\"",
         word(&modes),
     );
+
     let allowed = "http://address:port on loopback, or https://address:port";
     let url = section.required("url", allowed, |value| {
         // An address: the alert's way must not depend on a name server.
         let url = value.as_str().filter(|url| url.starts_with("http"))?;
         Listen::parse(url).map(|_| url.to_owned())
     });
+
     if !tls && url.as_ref().is_some_and(|url| url.starts_with("https")) {
         section.refuse_key("url", "only with [tls]: cert, key and ca");
     }
     let idle = section.required("idle_w", WATTS, watts);
     let slot = section.optional("slot", "the label of the server's slot controller", text);
     let bmc = BmcAddress::read(&mut section, false);
+
     if slot.is_some() && bmc.is_some() {
         section.refuse_key("redfish", "a server has a slot or a BMC, not both");
     }
@@ -301,8 +319,10 @@ fn read_server(
     let weight = section.optional("weight", "a whole number, 1 to 1000000", whole(1..=1_000_000));
     let min = section.optional("min_w", WATTS, watts);
     let max = section.optional("max_w", WATTS, watts);
+
     // Nobody can be held under what he draws idle.
     let min_w = min.max(idle);
+
     if let (Some(min), Some(max)) = (min_w, max)
         && max <= min
     {
@@ -310,6 +330,7 @@ fn read_server(
         section
             .refuse_key("max_w", format_args!("above {least} W, the higher of min_w and idle_w"));
     }
+
     if others.iter().any(|other| Some(&other.id) == id.as_ref()) {
         section.refuse_key("id", "every server has an id of its own");
     }
@@ -320,6 +341,7 @@ fn read_server(
         let key = if matches!(cap, Some(CapPath::Slot(_))) { "slot" } else { "redfish" };
         section.refuse_key(key, "every server has one of its own");
     }
+
     section.finish();
     let id = id?;
     let core = Server {
@@ -329,6 +351,7 @@ fn read_server(
         max_w: max,
         ..Server::new(id.clone(), cap.is_some().then_some(floor))
     };
+
     Some((ServerConfig { id, url: url?, idle: idle?, cap, cap_floor: floor }, core))
 }
 
@@ -357,6 +380,7 @@ fn read_params(
     params.shared_floor = root.optional("shared_w", "0 W or more", |value| {
         number(0.0..=1e8)(value).and_then(Watts::from_f64)
     });
+
     if root.optional("preset", PRESETS.0, word(&PRESETS.1)).is_some() {
         params = params.as_in_the_paper();
     }
@@ -396,6 +420,7 @@ fn read_params(
                ([trip_curve])";
     read_dead(&mut alert, ("alert", "emergency_after_ms"), now, warnings);
     span(&mut alert, "silent_after_ms", &mut params.silent_after);
+
     if params.lease > breaker.carried {
         alert.refuse_key("lease_ms", format_args!("no longer than the breaker: {breaker}"));
     }
@@ -413,6 +438,7 @@ fn read_params(
     read_dead(&mut out_of_band, ("out_of_band", "stagger_ms"), now, warnings);
     out_of_band.finish();
     breaker.check(root, &params);
+
     (params, breaker)
 }
 
@@ -517,11 +543,14 @@ mod tests {
             let config = ChassisConfig::parse("c", &with(more)).unwrap();
             let server = &config.params.servers[0];
             let whole = |w: Option<Watts>| w.map(|w| w.milli() / 1000);
+
             (server.weight, whole(server.min_w), whole(server.max_w))
         };
+
         assert_eq!(of(""), (None, Some(112), None), "what it draws idle it must get");
         assert_eq!(of("weight = 3\nmin_w = 150\nmax_w = 240\n"), (Some(3), Some(150), Some(240)));
         assert_eq!(of("min_w = 50\n").1, Some(112));
+
         for (bad, says) in [
             ("weight = 0", "server[0].weight = 0: a whole number, 1 to 1000000"),
             ("weight = 1.5", "server[0].weight = 1.5: a whole number"),
@@ -555,6 +584,7 @@ mod tests {
         let only = ChassisConfig::parse("chassis.toml", &both.replace(supply, "")).unwrap();
         assert_eq!(only.params.supply_rated, [Watts::from_whole(3000)]);
         assert_eq!(only.power_input.unwrap().good_for, Duration::from_millis(600));
+
         for (was, is, said) in [
             ("source = \"shelf-1\"\n", "", "power_input.source is missing"),
             ("\"shelf-1\"", "\"a b\"", "power_input.source = \"a b\": the name of the source"),
@@ -585,6 +615,7 @@ mod tests {
             assert_eq!(config.redfish.timeout, Duration::from_secs(3));
             assert!(config.params.servers[0].out_of_band_floor.is_some());
         }
+
         for bad in [
             "http://bmc1",
             "http://192.0.2.7:80",
@@ -597,6 +628,7 @@ mod tests {
         ] {
             assert!(problems(&with(bad)).contains(BMC_URL), "{bad}");
         }
+
         let text = problems(&bmc("https://bmc1"));
         assert!(text.contains("redfish.credentials_file is missing"), "{text}");
         let text = problems(&format!("{}slot = \"s01\"\n", bmc("https://bmc1")));
@@ -608,8 +640,10 @@ mod tests {
             text.contains("server[1].redfish = \"https://bmc1\": every server has one"),
             "{text}"
         );
+
         let text = problems(&format!("{}redfish_chassis = \"1\"\n", config("250", "")));
         assert!(text.contains("only with redfish"), "{text}");
+
         for (bad, says) in [
             ("timeout_ms = 50", "100 to 30000"),
             ("auth = \"none\"", "\"session\" or"),
@@ -635,6 +669,7 @@ mod tests {
         let of_bay = format!("redfish_chassis = \"Bay\"\n{by_bmc}");
         let parsed = ChassisConfig::parse("chassis.toml", &with(&of_bay)).unwrap();
         assert_eq!(parsed.supplies[0].name(), "https://shelf Bay PSU1");
+
         for (keys, said) in [
             ("rated_w = 3000\n", "supply[0].hwmon is missing: one of hwmon and redfish"),
             (&format!("hwmon = \"pmbus\"\n{by_bmc}"), "hwmon or redfish, not both"),
@@ -659,6 +694,7 @@ mod tests {
             let text = problems(&with(keys));
             assert!(text.contains(said), "{said}: {text}");
         }
+
         let text = problems(&with(by_bmc).replace(access, ""));
         assert!(text.contains("redfish.credentials_file is missing"), "{text}");
     }

@@ -131,6 +131,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     } else {
         config.params.clone()
     };
+
     let params = Params { instance: draw_instance()?, ..params };
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -144,6 +145,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     // Everything that can fail to start does so before the first message is sent.
     let listeners = runtime.block_on(http::bind(&place.listen, tls.as_ref()))?;
     let mut outboxes = BTreeMap::new();
+
     for server in &config.servers {
         let (messages, id) = (messages.clone(), server.id.clone());
         let line = sender::Link::new(&server.url, &server.id, tls.clone())?;
@@ -152,9 +154,11 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
             let _ =
                 messages.send(Message::Input(Input::Answer { server: id.clone(), seq, answer }));
         });
+
         outboxes.insert(server.id.clone(), outbox);
         runtime.spawn(task);
     }
+
     let mut bmcs = Bmcs::new(&config.redfish);
     let supply = |supply: &SupplyConfig| -> anyhow::Result<SupplyMeter> {
         let name = supply.name();
@@ -163,13 +167,16 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
             SupplySource::Redfish(bmc, id) => SupplyMeter::new(&name, bmcs.supply(bmc, id)?),
         })
     };
+
     let supplies = config.supplies.iter().map(supply).collect::<Result<_, _>>()?;
     let outside = |config: PowerInputConfig| -> anyhow::Result<_> {
         let (state_dir, host_boot) = (&place.state_dir, boot_id(&root)?);
         let input = PowerInput::new(config);
         let input = input.remembering(state_dir, host_boot, clock::now(), faults.clone())?;
+
         Ok(Arc::new(Mutex::new(input)))
     };
+
     let power_input = config.power_input.clone().map(outside).transpose()?;
     let polling = Polling::start(
         supplies,
@@ -178,6 +185,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         config.params.sensor_refresh,
         messages.clone(),
     )?;
+
     let caps = out_of_band.start(&messages)?;
 
     let at = clock::now();
@@ -202,6 +210,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         events: events_out,
         dry,
     };
+
     let realtime = config.place.realtime;
     let control = control::start(realtime, machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
 
@@ -212,6 +221,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         servers = config.servers.len(),
         "chassis manager runs"
     );
+
     if let Some(tls) = &tls {
         tls.watch(events.clone())?;
     }
@@ -231,6 +241,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         tls,
         access: Arc::clone(&access),
     };
+
     let seen = Arc::clone(&api.snapshot);
     let leave = async || {
         // Sending fails only when the control thread has ended, and then nothing waits.
@@ -241,14 +252,17 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
             };
             !seen.get().is_some_and(capped)
         };
+
         let waiting = async {
             tokio::time::sleep(TURN).await;
             while !lifted() {
                 tokio::time::sleep(TURN).await;
             }
         };
+
         // What is not safe to lift stays on: the ledger has it.
         let _ = tokio::time::timeout(LIFT_WITHIN, waiting).await;
+
         for server in seen.get().iter().flat_map(|status| &status.servers) {
             if let Some(watts) = server.out_of_band_w {
                 tracing::warn!(
@@ -257,8 +271,10 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
                 );
             }
         }
+
         let _ = messages.send(Message::Stop);
     };
+
     runtime.block_on(ballast_runtime::serve(
         listeners,
         api::routes(api),
@@ -266,6 +282,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         control,
         leave,
     ))?;
+
     Ok(())
 }
 
@@ -279,10 +296,8 @@ struct ChassisEffects {
     /// It, where it is not; and when to try again.
     unwritten: Option<(Ledger, Instant)>,
     faults: DiskFaults,
-    /// Every power sensor.
     gauges: Vec<Gauge>,
     events: Events,
-    /// It only watches.
     dry: bool,
 }
 
@@ -320,6 +335,7 @@ impl Effects<Chassis> for ChassisEffects {
                 answers.push_back(Input::Applied { id, result: Err(why) });
             }
         };
+
         match output {
             Output::Alert { server, alert } => {
                 if let Some(outbox) = self.outboxes.get(&server) {

@@ -36,6 +36,7 @@ pub(crate) fn chassis(status: &ChassisStatus, refusals: &Refusals, faults: &Disk
     scrape.gauge("alarms", "What an operator should look at", None, alarms);
     sensors(&mut scrape, &status.sensors);
     let [power, granted, managed] = [(); 3].map(|()| Labelled::default());
+
     for server in &status.servers {
         let label = vec![("server", server.server.to_string())];
         if let Some(watts) = server.report.as_ref().and_then(|report| report.power_w) {
@@ -47,8 +48,10 @@ pub(crate) fn chassis(status: &ChassisStatus, refusals: &Refusals, faults: &Disk
         let up = f64::from(u8::from(server.slot == Slot::Managed));
         managed.get_or_create(&label).set(up);
     }
+
     scrape.0.register("server_power_watts", "A server's draw, by its report", power);
     scrape.0.register("server_granted_watts", "A server's cap; absent when uncapped", granted);
     scrape.0.register("server_managed", "1 while the server's agent answers", managed);
+
     scrape.text()
 }

@@ -143,12 +143,15 @@ impl OutOfBand {
             let way = way(server, path, redfish, root, &file)
                 .with_context(|| format!("server {}", server.id))?;
             let known = ledger.out_of_band.iter().any(|(id, _)| *id == server.id);
+
             if way.limiter.is_kept() && !known {
                 tracing::warn!(server = %server.id, "it is capped, and the ledger does not know: adopted");
                 ledger.out_of_band.push((server.id.clone(), server.cap_floor));
             }
+
             ways.push(way);
         }
+
         Ok(Self { ways })
     }
 
@@ -237,14 +240,17 @@ impl Way {
 
     fn work(mut self, inbox: &Receiver<Order>, messages: &Sender<Message>) {
         let send = |input| messages.send(Message::Input(input)).is_ok();
+
         // What is there before anything is ordered is somebody's own.
         self.look_at_first();
+
         loop {
             let goes_on = match inbox.recv_timeout(LOOK) {
                 Ok(order) => {
                     // Only the newest is still wanted; nobody waits for the answer to another.
                     let Order { id, cap } = inbox.try_iter().last().unwrap_or(order);
                     let result = self.obey(cap).map_err(|error| error.reason);
+
                     send(Input::Applied { id, result })
                 }
                 Err(RecvTimeoutError::Timeout) => {
@@ -252,13 +258,16 @@ impl Way {
                         tracing::warn!(server = %self.server, %error, "out-of-band cap not looked at");
                         None
                     });
+
                     let powered = (self.powered)();
                     let server = &self.server;
                     let powered = powered.map(|on| Input::Powered { server: server.clone(), on });
+
                     found.into_iter().chain(powered).all(send)
                 }
                 Err(RecvTimeoutError::Disconnected) => false,
             };
+
             if !goes_on {
                 return;
             }
@@ -298,6 +307,7 @@ impl Way {
         let found = self.limiter.found()?;
         let server = &self.server;
         let tell = |cap| Ok(Some(Input::FoundCap { server: server.clone(), cap }));
+
         match (self.ordered, found) {
             (Ordered::Covered, _) => return Ok(None),
             (Ordered::Cap(_), Some(watts)) => return tell(Some(watts)),
@@ -325,6 +335,7 @@ impl Way {
                 self.limiter.adopt()?;
                 tell(Some(watts))
             }
+
             // Whoever set it has lifted it.
             (None, true) => {
                 self.limiter.put_back()?;
@@ -352,6 +363,7 @@ fn way(
         CapPath::Redfish(address) => {
             let cap = RedfishCap::new(config.client(address)?);
             let kept = Kept::open(cap, file, &format!("redfish {}", address.url))?;
+
             // A second client: what the cap's one is about to do is none of its business.
             let mut asked = config.client(address)?;
             let powered = move || {
@@ -360,6 +372,7 @@ fn way(
                     None
                 })
             };
+
             Way::new(server, kept, powered)
         }
     })

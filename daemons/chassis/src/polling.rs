@@ -47,7 +47,6 @@ pub(super) struct Answer {
 pub(super) struct Polling {
     /// To the polling thread.
     pub(super) words: Sender<Word>,
-    /// Every sensor.
     pub(super) gauges: Vec<Gauge>,
 }
 
@@ -90,12 +89,14 @@ impl Polling {
             gauges.push(gauge.clone());
             workers.push(Worker::start(index, supply, gauge, refresh, words.clone())?);
         }
+
         if let Some(outside) = &outside {
             gauges.push(lock(outside).gauge());
         }
         let taken_at = Instant::ZERO;
         let mut poller = Poller { workers, outside, words: inbox, period, messages, taken_at };
         thread::Builder::new().name("supplies".into()).spawn(move || while poller.poll() {})?;
+
         Ok(Self { words, gauges })
     }
 }
@@ -114,18 +115,22 @@ impl Worker {
                 gauge.asked(asked_at);
                 let (read, moved) = supply.poll(asked_at);
                 let refresh = supply.refresh();
+
                 match supply.problem() {
                     Some(problem) => gauge.answered(Err(&problem), refresh),
                     None if moved => gauge.answered(Ok(asked_at), refresh),
                     None => gauge.unmoved(),
                 }
+
                 gauge.advise(refresh.and_then(|refresh| too_slow(refresh, configured)));
                 let answer = Answer { index, asked_at, read, moved };
+
                 if words.send(Word::Answer(answer)).is_err() {
                     return;
                 }
             }
         })?;
+
         Ok(Self { orders, busy: false, read: None })
     }
 }
@@ -147,11 +152,14 @@ impl Poller {
         let began = clock::now();
         for worker in &mut self.workers {
             worker.read = None;
+
             // Fails only when the supply's thread has panicked: it stays missing.
             worker.busy = worker.busy || worker.orders.send(began).is_ok();
         }
+
         let until = began + self.period;
         let mut polled = false;
+
         loop {
             if !polled && self.workers.iter().all(|worker| worker.read.is_some()) {
                 polled = true;
@@ -159,6 +167,7 @@ impl Poller {
                     return false;
                 }
             }
+
             match self.words.recv_timeout(until - clock::now()) {
                 Ok(Word::Answer(answer)) => self.take(&answer),
                 Ok(Word::Outside) if polled && !self.send() => return false,
@@ -241,8 +250,10 @@ mod tests {
         let period = Duration::from_millis(50);
         let polling = Polling::start(supplies, None, period, period, messages).unwrap();
         let mut newest = Watts::ZERO;
+
         // A busy machine may let it answer too late for some polls.
         let mut seen = 0;
+
         while seen < 3 {
             let poll = next(&inbox);
             assert_eq!(poll.supplies[0], Supply { state: SupplyState::Unknown, input: None });
@@ -252,6 +263,7 @@ mod tests {
                 seen += 1;
             }
         }
+
         let alarms = polling.gauges[0].alarms(clock::now());
         assert!(alarms.iter().any(|alarm| alarm.starts_with("held: no answer for")), "{alarms:?}");
 
@@ -263,6 +275,7 @@ mod tests {
                 break poll;
             }
         };
+
         assert_eq!(answered.supplies[0].input, Some(Watts::from_whole(250)));
         let later = next(&inbox);
         assert_eq!(later.supplies[0].state, SupplyState::Unknown, "it hangs again");

@@ -47,7 +47,6 @@ pub(super) enum PowerRefusal {
     Repeated {
         /// Which of the numbers.
         key: &'static str,
-        /// What it was.
         value: u64,
         /// What it must be above.
         newest: u64,
@@ -59,7 +58,6 @@ pub(super) enum PowerRefusal {
         age_ms: u128,
         /// How much longer it was on the way than others.
         late_ms: u128,
-        /// What is allowed.
         most_ms: u128,
     },
     /// Zero, negative or beyond what the chassis can draw.
@@ -242,6 +240,7 @@ impl PowerInput {
             return Err(PowerRefusal::Retired(source_boot_id.clone()));
         }
         let life = self.life.as_ref().filter(|life| life.boot_id == *source_boot_id);
+
         if let Some(life) = life {
             for (key, value, newest) in
                 [("seq", *seq, life.seq), ("source_ms", *source_ms, life.source_ms)]
@@ -251,32 +250,39 @@ impl PowerInput {
                 }
             }
         }
+
         if *watts <= Watts::ZERO || *watts > config.max {
             return Err(PowerRefusal::Absurd(watts.as_f64(), config.max.as_f64()));
         }
         let known = life.and_then(|life| life.fastest.as_ref());
         let (late, fastest) = Fastest::with(known, now, *source_ms);
+
         // Clocks went apart while nothing was heard: that must not make all that follows old for ever.
         let silent_ms =
             life.map_or(0, |life| now.as_millis().saturating_sub(life.heard.as_millis()));
         let late = late.saturating_sub(Duration::from_millis(silent_ms / DRIFT));
         let age = Duration::from_millis(*age_ms).saturating_add(late);
+
         if age > config.good_for {
             let ms = |span: Duration| span.as_millis();
             let (age_ms, late_ms, most_ms) = (ms(age), ms(late), ms(config.good_for));
             return Err(PowerRefusal::Old { age_ms, late_ms, most_ms });
         }
+
         let (boot_id, seq, source_ms) = (source_boot_id.clone(), *seq, *source_ms);
         let fastest = Some(fastest);
         let before = self.life.replace(Life { boot_id, seq, source_ms, heard: now, fastest });
+
         if let Some(Life { boot_id, .. }) = before.filter(|life| life.boot_id != *source_boot_id) {
             if self.retired.len() == RETIRED {
                 self.retired.pop_front();
             }
             self.retired.push_back(boot_id);
         }
+
         self.newest = Some((*watts, now.saturating_sub(age)));
         self.keep(now);
+
         Ok(())
     }
 
@@ -332,6 +338,7 @@ mod tests {
             (|r| r.age_ms = 1001, "1001 ms old"),
             (|r| r.age_ms = u64::MAX, "at most 1000"),
         ];
+
         for (change, said) in bad {
             let mut input = input();
             input.take(MS(APART + 9000), &reading("a", 77, 9000, 1990)).unwrap();
@@ -406,8 +413,10 @@ mod tests {
             let faults = DiskFaults::default();
             input().remembering(dir.path(), host(boot), now, faults).unwrap()
         };
+
         let mut first = open("h1", MS(APART));
         first.take(MS(APART), &reading("z", 7, 0, 2000)).unwrap();
+
         for n in 1..=100 {
             first.take(MS(APART + 200 * n), &reading("a", n, 200 * n, 2000)).unwrap();
         }
@@ -415,16 +424,19 @@ mod tests {
         let now = MS(APART + 60_000);
         let mut next = open("h1", now);
         assert_eq!(next.newest(now), None, "nothing is taken over");
+
         // Said in the earlier life: numbers that were written down, numbers that were not, and another boot.
         for (seq, said) in [(1, "seq = 1"), (51, "seq = 51"), (100, "ms old")] {
             let why = next.take(now, &reading("a", seq, 200 * seq, 900)).unwrap_err().to_string();
             assert!(why.contains(said), "{seq}: {why}");
         }
+
         let why = next.take(now, &reading("z", 8, 60_000, 900)).unwrap_err();
         assert!(matches!(why, PowerRefusal::Retired(_)), "{why}");
         next.take(now, &reading("a", 300, 60_000, 2000)).unwrap();
         assert_eq!(next.newest(now).unwrap(), (Watts::from_whole(2000), now));
         drop(next);
+
         // After a reboot of this host its clock begins anew.
         let mut rebooted = open("h2", MS(5000));
         let why = rebooted.take(MS(5000), &reading("a", 300, 60_000, 900)).unwrap_err();

@@ -43,6 +43,7 @@ pub(super) fn main(args: &ReleaseArgs) -> ExitCode {
             return ExitCode::from(EXIT_CONFIG);
         }
     };
+
     let folder = &config.place.state_dir;
     let _lock = match folder.exists().then(|| state::lock(folder)).transpose() {
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
@@ -51,6 +52,7 @@ pub(super) fn main(args: &ReleaseArgs) -> ExitCode {
         }
         lock => lock,
     };
+
     match release(&config, args.lift) {
         Ok(()) => {
             tracing::info!("no out-of-band cap is on");
@@ -80,6 +82,7 @@ fn release(config: &ChassisConfig, lift: bool) -> anyhow::Result<()> {
         }
         caps.put_back(server).with_context(|| server.to_string())
     };
+
     ledger.out_of_band.retain(|cap| match lift_one(cap) {
         Ok(()) => {
             lifted = true;
@@ -91,6 +94,7 @@ fn release(config: &ChassisConfig, lift: bool) -> anyhow::Result<()> {
             true
         }
     });
+
     if lifted {
         state::write(&path, &ledger)?;
     }

@@ -66,8 +66,10 @@ impl Link {
             Ok(answer) => answer,
             Err(error) => return self.renew(true).and(Err(error)),
         };
+
         let pass = answer.headers().get(tls::PASS).and_then(|pass| pass.to_str().ok());
         let new = |pass: &&str| tls::is_a_pass(pass) && self.pass.as_deref() != Some(*pass);
+
         if let Some(pass) = pass.filter(new) {
             (self.pass, self.shown) = (Some(pass.to_owned()), false);
         }

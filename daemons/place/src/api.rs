@@ -41,11 +41,9 @@ const LOOKED_WITHIN: Duration = Duration::from_secs(60);
 /// What the handlers share.
 #[derive(Clone)]
 pub(super) struct Api {
-    /// This daemon.
     pub(super) name: PeerName,
     /// Whether it is ready only with a model.
     pub(super) require_model: bool,
-    /// What answers.
     pub(super) predictor: Arc<Predictor>,
     /// When the model's file was last looked at.
     pub(super) looked: Arc<Mutex<ballast_types::Instant>>,
@@ -57,7 +55,6 @@ pub(super) struct Api {
     pub(super) hosts_problem: Arc<Mutex<Option<String>>>,
     /// What was asked and answered.
     pub(super) counters: Arc<Counters>,
-    /// What happened.
     pub(super) events: Events,
     /// The scheduler extender, if there is one.
     pub(super) kube: Option<Arc<Kube>>,
@@ -72,11 +69,13 @@ impl Api {
         let Counters { requests, refused, conservative, .. } = &*self.counters;
         let mut alarms = self.predictor.alarms();
         let looked = since(*lock(&self.looked));
+
         if looked > LOOKED_WITHIN {
             let s = looked.as_secs();
             alarms
                 .push(format!("the model's file has not been looked at for {s} s: its disk hangs"));
         }
+
         alarms.extend(self.kube.iter().flat_map(|kube| kube.alarms()));
         alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
         alarms.extend(self.stock.alarms());
@@ -88,6 +87,7 @@ impl Api {
             refused: self.counters.refusals.iter().map(count).sum(),
             ..hosts::status(&inventory)
         };
+
         PlaceStatus {
             inventory,
             role: "place".into(),
@@ -228,14 +228,17 @@ async fn scrape(State(api): State<Api>) -> Response {
 async fn predict(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
     let start = Instant::now();
     let question = Question::read(&body).inspect_err(|_| api.counters.refused())?;
+
     // One model for all of them, whatever comes in meanwhile.
     let model = api.predictor.now();
     let reply = |request: &Request| {
         let impossible = |error: VmError| Refused(StatusCode::BAD_REQUEST, error.to_string());
         let reply = predictor::answer(model.as_deref(), request).map_err(impossible)?;
         api.counters.predicted(model.is_some(), &reply.prediction);
+
         Ok::<_, Refused>(reply)
     };
+
     let name = model.as_ref().map_or("none", |model| &model.checksum);
     let answer = match &question {
         Question::One(request) => Json(One { model: name, reply: reply(request)? }).into_response(),
@@ -249,10 +252,13 @@ async fn predict(State(api): State<Api>, body: Bytes) -> Result<Response, Refuse
                     vms.push(reply(request)?);
                 }
             }
+
             Json(Batch { model: name, vms }).into_response()
         }
     };
+
     api.counters.answered(start.elapsed());
+
     Ok(answer)
 }
 
@@ -268,7 +274,6 @@ struct One<'a> {
 /// The answer to a batch.
 #[derive(Serialize)]
 struct Batch<'a> {
-    /// As in [`One`].
     model: &'a str,
     /// One for each VM, in the order of the question.
     vms: Vec<Reply>,
@@ -301,6 +306,7 @@ pub(super) mod tests {
             require_model: true,
             stale_after: Duration::from_secs(3600),
         }));
+
         let events = Events::default();
         predictor.look(&events, false);
         let (stock, _) = DurableInventory::open(dir.path(), Policy::PAPER).unwrap();
@@ -318,6 +324,7 @@ pub(super) mod tests {
             tls: None,
             access: Arc::new(AccessPolicy::of_queries(false)),
         };
+
         (dir, api)
     }
 
@@ -355,17 +362,21 @@ pub(super) mod tests {
         let (_dir, api) = api(Some(&bytes));
         let checksum = ballast_predict::file::checksum_in(&bytes).unwrap();
         let mut expected = vec![];
+
         for n in 0..100 {
             let request: Request = serde_json::from_value(vm(n)).unwrap();
+
             // By way of the text: there a confidence has the digits that it needs and no more.
             let reply = serde_json::to_string(&file.answer(&request).unwrap()).unwrap();
             expected.push(serde_json::from_str::<Value>(&reply).unwrap());
             let answer = predict(&api, &vm(n)).await;
             assert_eq!(answer["model"], checksum);
+
             for (key, value) in expected[n as usize].as_object().unwrap() {
                 assert_eq!(&answer[key], value, "{key}");
             }
         }
+
         let vms: Vec<_> = (0..100).map(vm).collect();
         let answer = predict(&api, &json!({ "vms": vms })).await;
         assert_eq!(answer, json!({"model": checksum, "vms": expected}));
@@ -379,6 +390,7 @@ pub(super) mod tests {
             let lines = metrics.lines().filter(|line| line.starts_with(name));
             lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
         };
+
         assert_eq!(sum("ballast_place_class_predictions_total{"), 200.0, "{metrics}");
         assert_eq!(sum("ballast_place_p95_predictions_total{"), 200.0, "{metrics}");
         assert_eq!(sum("ballast_place_predict_latency_seconds_count"), 101.0, "{metrics}");

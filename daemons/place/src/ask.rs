@@ -87,12 +87,14 @@ mod tests {
             mean_avg_cpu: Some(20.0),
             mean_p95_cpu: None,
         };
+
         let features = Features {
             cores: 4.0,
             memory_gb: 16.0,
             vm_type: Some("general".into()),
             past: Some(past),
         };
+
         let request = Request { vm_id: Some("vm-1".into()), subscription: None, features };
         assert_eq!(one, Question::One(request.clone()));
         let small = json!({"cores": 1, "memory_gb": 0.5, "subscription": "s"});
@@ -109,11 +111,13 @@ mod tests {
             vm[key] = value;
             vm
         };
+
         let with_past = |key: &str, value: Value| {
             let mut vm = vm();
             vm["past"][key] = value;
             vm
         };
+
         for (value, says) in [
             (json!([vm()]), "body: an object"),
             (json!({}), "cores is missing"),
@@ -141,6 +145,7 @@ mod tests {
             let why = refused(&value);
             assert!(why.starts_with(says) || why.ends_with(says), "{says}: {why}");
         }
+
         let third = json!({"vms": [vm(), vm(), with_past("mean_avg_cpu", json!(101))]});
         assert!(refused(&third).starts_with("vms[2].past.mean_avg_cpu = 101: 0 to 100"));
         let first = json!({"vms": [with("cores", json!(null))]});

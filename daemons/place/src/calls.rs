@@ -88,6 +88,7 @@ async fn a_vm_is_scored_placed_found_and_removed() {
     }
     assert_eq!(inventory["chassis"][0]["score"], 1.0 - 2.0 / 16.0);
     let (_, metrics) = ask(&api, "GET", "/metrics", String::new()).await;
+
     for line in [
         "ballast_place_vms 1.0",
         "ballast_place_placements_total 1",
@@ -99,6 +100,7 @@ async fn a_vm_is_scored_placed_found_and_removed() {
     ] {
         assert!(metrics.lines().any(|l| l == line), "{line}\n{metrics}");
     }
+
     assert_eq!(call(&api, "DELETE", "/v1/vms/a", &Value::Null).await.0, 204);
     let (status, why) = call(&api, "DELETE", "/v1/vms/a", &Value::Null).await;
     assert_eq!((status, why), (404, json!({"error": "VM \"a\" is not placed"})));
@@ -111,6 +113,7 @@ async fn a_deployment_goes_whole_or_not_at_all_and_only_once() {
         let vms: Vec<_> = (0..n).map(|n| vm(&format!("w{n}"))).collect();
         json!({"deployment": "web", "spread": true, "vms": vms})
     };
+
     let (status, why) = call(&api, "POST", "/v1/place", &vms(5)).await;
     assert_eq!(status, 409);
     assert_eq!(why["error"], "VM \"w4\": no host fits: anti-affinity refuses 4");
@@ -124,8 +127,10 @@ async fn a_deployment_goes_whole_or_not_at_all_and_only_once() {
     let before = inventory(&api);
     let (status, again) = call(&api, "POST", "/v1/place", &vms(4)).await;
     assert_eq!((status, &again["repeated"], &again["vms"]), (200, &json!(true), &placed["vms"]));
+
     // A part of it is the same request as well; one more VM, or another size, is not.
     assert_eq!(call(&api, "POST", "/v1/place", &vms(2)).await.0, 200);
+
     for other in [
         vms(5),
         with(vms(1), &json!({"spread": false})),
@@ -135,6 +140,7 @@ async fn a_deployment_goes_whole_or_not_at_all_and_only_once() {
         assert_eq!(status, 409, "{why}");
         assert!(why["error"].as_str().unwrap().starts_with("VM \"w0\" is already placed"), "{why}");
     }
+
     assert_eq!(inventory(&api), before);
 }
 
@@ -145,6 +151,7 @@ async fn what_somebody_else_has_done_is_taken_note_of() {
         let body = with(with(vm(name), &json!({"host": host})), &more);
         call(&api, "PUT", &format!("/v1/vms/{name}"), &body).await
     };
+
     assert_eq!(put("a", "s2", json!({})).await.0, 200);
     assert_eq!(put("a", "s2", json!({})).await.1["host"], "s2", "twice is as good as once");
     assert_eq!(put("b", "s2", json!({})).await.0, 200);
@@ -167,8 +174,10 @@ async fn what_somebody_else_has_done_is_taken_note_of() {
         (status, &why["error"]),
         (409, &json!("host \"s2\" has 1 VMs: none may be there when it goes"))
     );
+
     assert_eq!(call(&api, "DELETE", "/v1/hosts/s2?vms=forget", &Value::Null).await.0, 204);
     assert_eq!(call(&api, "GET", "/v1/vms/a", &Value::Null).await.0, 404);
+
     // What is on disk is what is in memory.
     let found = super::store::open(dir.path()).unwrap().inventory;
     assert_eq!(found, inventory(&api));
@@ -181,6 +190,7 @@ async fn bad_requests_are_refused_by_name_and_counted() {
     let before = inventory(&api);
     let host = json!({"chassis": "c1", "cores": 8, "memory_gb": 32});
     let mut refused = 0;
+
     for (method, path, body, status, says) in [
         (
             "POST",
@@ -272,10 +282,11 @@ async fn bad_requests_are_refused_by_name_and_counted() {
         let (got, answer) = call(&api, method, path, &body).await;
         let why = answer["error"].as_str().unwrap_or_default();
         assert_eq!(got, status, "{method} {path} {body}: {answer}");
-        assert!(why.starts_with(says) || why.contains("is no name"), "{says}: {why}");
+        assert!(why.starts_with(says) || why.contains("is not a valid name"), "{says}: {why}");
         refused += 1;
         assert_eq!(inventory(&api), before, "{method} {path} {body}");
     }
+
     assert_eq!(api.status().inventory.refused, refused);
 }
 
@@ -283,8 +294,10 @@ async fn bad_requests_are_refused_by_name_and_counted() {
 async fn who_has_not_the_right_reads_and_changes_nothing() {
     let (_dir, mut api) = site().await;
     let before = inventory(&api);
+
     // Where TLS is served, this machine without a certificate only reads.
     api.access = Arc::new(AccessPolicy::of_queries(true));
+
     for (method, path) in [
         ("POST", "/v1/place"),
         ("PUT", "/v1/vms/a"),
@@ -298,7 +311,9 @@ async fn who_has_not_the_right_reads_and_changes_nothing() {
         let why = why["error"].as_str().unwrap();
         assert!(why.starts_with("needs the certificate of ballast://operator/NAME"), "{why}");
     }
+
     assert_eq!(call(&api, "POST", "/v1/score", &vm("a")).await.0, 200);
+
     for path in ["/v1/vms", "/v1/hosts", "/v1/hosts/s1", "/v1/status"] {
         get(&api, path).await;
     }
@@ -345,9 +360,11 @@ proptest! {
                     let vms = (0..before + after).map(|n| vm(&format!("v{n}")));
                     let mut vms: Vec<_> = vms.collect();
                     vms.insert(before, bad);
+
                     call(&api, "POST", "/v1/place", &json!({ "vms": vms })).await
                 }
             };
+
             assert_eq!(status, 400, "{answer}");
             let why = answer["error"].as_str().unwrap();
             assert!(why.contains(field), "{field}: {why}");

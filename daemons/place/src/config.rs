@@ -24,7 +24,6 @@ pub use kubernetes::KubernetesConfig;
 pub struct PlaceConfig {
     /// Its name, in certificates and status.
     pub name: PeerName,
-    /// Where it serves.
     pub listen: Vec<Listen>,
     /// Its certificates, if it has any.
     pub tls: Option<TlsConfig>,
@@ -32,7 +31,6 @@ pub struct PlaceConfig {
     pub allowed_hosts: Vec<String>,
     /// Where hosts, VMs and the journal of both are kept over a restart.
     pub state_dir: PathBuf,
-    /// Predictions.
     pub predict: PredictConfig,
     /// How a host is chosen.
     pub policy: Policy,
@@ -98,6 +96,7 @@ impl PlaceConfig {
         let inventory = inventory.map(HostFile::at);
         let kubernetes = KubernetesConfig::read(root.table("kubernetes"));
         root.finish();
+
         match problems.finish(name)? {
             Some(name) => Ok(Self {
                 name,
@@ -170,6 +169,7 @@ mod tests {
         ] {
             assert!(problems.lines().any(|line| line.starts_with(says)), "{says}\n{problems}");
         }
+
         assert_eq!(problems.lines().count(), 10, "{problems}");
     }
 }

@@ -20,7 +20,6 @@ pub(crate) type Sure = [AtomicU64; 2];
 
 /// The counts of one daemon, since its start.
 pub(crate) struct Counters {
-    /// Requests answered.
     pub(crate) requests: AtomicU64,
     /// Requests refused for what was in them.
     pub(crate) refused: AtomicU64,

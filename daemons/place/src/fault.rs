@@ -15,7 +15,6 @@ pub(super) const REQUEST: usize = 0;
 pub(super) struct Fault {
     /// Its place in [`REASONS`].
     pub(super) reason: usize,
-    /// The answer.
     pub(super) refused: Refused,
 }
 

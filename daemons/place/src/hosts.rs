@@ -93,6 +93,7 @@ async fn put(
         memory_gb: Option<f64>,
         state: Option<HostState>,
     }
+
     let read = |body: &Fields<'_>| {
         Ok(Told {
             chassis: body.name("chassis")?,
@@ -101,6 +102,7 @@ async fn put(
             state: body.word("state", &STATES)?,
         })
     };
+
     let told = api.checked(fields::body(&body, read))?;
     let file = api.host_file();
     let changed = api.stock.change(|inventory| {
@@ -118,6 +120,7 @@ async fn put(
             capacity: host_size(cores, memory_gb).map_err(refused)?,
             state: told.state.or_else(|| old.map(|old| old.state)).unwrap_or_default(),
         };
+
         if let Some(file) = &file
             && old.is_none_or(|old| HostSpec { state: after.state, ..old.clone() } != after)
         {
@@ -127,8 +130,10 @@ async fn put(
             return Ok((false, None));
         }
         inventory.set_host(ballast_runtime::now(), &name, &after)?;
+
         Ok((true, Some(Record::Host(NamedHost { name: name.clone(), spec: after }))))
     });
+
     if changed.await?.map_err(|fault| api.refuse(fault))? {
         api.tell(EventKind::HostChanged { host: name });
     }
@@ -190,6 +195,7 @@ pub(super) fn follow(
         let state = state.or(known).unwrap_or_default();
         after.insert(host.name.clone(), HostSpec { state, ..host.spec.clone() });
     }
+
     let mut gone = vec![];
     for host in inventory.hosts().filter(|host| !after.contains_key(host.name)).collect::<Vec<_>>()
     {
@@ -200,6 +206,7 @@ pub(super) fn follow(
             after.insert(host.name.to_owned(), leaves);
         }
     }
+
     let hosts: Vec<NamedHost> =
         after.into_iter().map(|(name, spec)| NamedHost { name, spec }).collect();
     if hosts == before.hosts {
@@ -209,8 +216,10 @@ pub(super) fn follow(
         let before = inventory.host(&host.name).as_ref().map(spec);
         before.as_ref() != Some(&host.spec)
     };
+
     let set = hosts.iter().filter(is_new).cloned().collect();
     inventory.replace(ballast_runtime::now(), &Snapshot { hosts, vms: before.vms })?;
+
     Ok(Some(Record::Hosts { set, gone }))
 }
 
@@ -225,6 +234,7 @@ pub(super) fn status(inventory: &Inventory) -> InventoryStatus {
             HostState::Cordoned => all.cordoned_hosts += 1,
             HostState::Draining => all.draining_hosts += 1,
         }
+
         let (cores, memory_gb) = (host.capacity.cores.cores(), host.capacity.memory.gb());
         let taken = host.taken;
         let over = taken.milli_cores > u64::from(host.capacity.cores.milli())
@@ -243,9 +253,11 @@ pub(super) fn status(inventory: &Inventory) -> InventoryStatus {
         its.allocated_cores += taken.milli_cores as f64 / 1e3;
         its.score = host.chassis_score;
     }
+
     (all.chassis_score_std, all.server_score_std) = inventory.balance();
     let named =
         |(name, its): (&str, ChassisBalance)| ChassisBalance { chassis: name.into(), ..its };
     all.chassis = chassis.into_iter().map(named).collect();
+
     all
 }

@@ -79,8 +79,10 @@ impl DurableInventory {
             problem: Arc::default(),
             found,
         });
+
         let (wants_all, problem) = (Arc::clone(&stock.wants_all), Arc::clone(&stock.problem));
         let mut writer = Writer { store, broken, wants_all, problem };
+
         if let Some(error) = problem_found {
             writer.note(Err(error));
         }
@@ -113,12 +115,16 @@ impl DurableInventory {
                 Ok((told, record)) => (Ok(told), record),
                 Err(error) => (Err(error), None),
             };
+
             // Under the lock: records come in the order of changes. What was refused waits for what it was refused for.
             self.give(Work::Write(record, done))?;
+
             changed
         };
+
         let written = is_done.await.map_err(|_| stopping())?;
         written.map_err(|why| Refused(StatusCode::SERVICE_UNAVAILABLE, why))?;
+
         Ok(changed)
     }
 
@@ -168,7 +174,9 @@ impl Writer {
                     Work::Stop => end = true,
                 }
             }
+
             self.write(&mut records, &mut waiting);
+
             if end {
                 return;
             }
@@ -186,14 +194,17 @@ impl Writer {
             self.broken = written.is_err();
             self.note(written);
         }
+
         if self.broken || self.store.is_long() {
             self.wants_all.store(true, Ordering::Relaxed);
         }
         let problem = lock(&self.problem).clone().filter(|_| self.broken);
+
         for done in waiting.drain(..) {
             // Fails only when nobody waits any more.
             let _ = done.send(problem.clone().map_or(Ok(()), Err));
         }
+
         records.clear();
     }
 
@@ -250,6 +261,7 @@ mod tests {
         assert!(why.contains("inventory.0.journal: No space left"), "{why}");
         assert_eq!(stock.alarms().collect::<Vec<_>>(), [why]);
         assert!(store::open(folder.path()).unwrap().inventory.hosts.is_empty());
+
         // The new journal is in the folder, which has room.
         add(&stock, "s2").await.ok().unwrap().unwrap();
         assert_eq!(stock.alarms().count(), 0);

@@ -125,6 +125,7 @@ fn run(config: &PlaceConfig) -> anyhow::Result<()> {
         model = %config.predict.model.display(),
         "placement daemon runs"
     );
+
     if let Some(tls) = &tls {
         tls.watch(events.clone())?;
     }
@@ -133,6 +134,7 @@ fn run(config: &PlaceConfig) -> anyhow::Result<()> {
         let predict = move |request: &Request| predictor.predict(request);
         Kube::start(kubernetes, config.policy, Box::new(predict), events.clone())
     });
+
     let kube = kube.transpose()?;
     let mut access = AccessPolicy::of_queries(config.listen.iter().any(|listen| listen.tls))
         .with_allowed_hosts(&config.allowed_hosts);
@@ -154,18 +156,23 @@ fn run(config: &PlaceConfig) -> anyhow::Result<()> {
         tls,
         access: Arc::clone(&access),
     };
+
     let leave = async || {
         // Fails only when the thread has ended.
         let _ = words.send(Word::Stop);
     };
+
     let served = runtime.block_on(async {
         api.follow_hosts().await.map_err(anyhow::Error::msg).context("hosts")?;
         tokio::spawn(obey_hangups(words.clone(), api.clone())?);
         tokio::spawn(feed(Watchdog::of_systemd()));
+
         ballast_runtime::serve(listeners, api::routes(api), access, follower, leave).await
     });
+
     stock.stop();
     journal.join().map_err(|_| anyhow!("the journal's thread has panicked"))?;
+
     served
 }
 

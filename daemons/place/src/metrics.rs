@@ -29,6 +29,7 @@ pub(crate) fn place(
     let loaded = |there: bool| f64::from(u8::from(there));
     let help = "1 while there is a model; 0: every answer is conservative";
     scrape.gauge("model_loaded", help, None, loaded(predict.model.is_some()));
+
     if let Some(model) = &predict.model {
         let help = "Since the past that the model knows ends";
         scrape.gauge("model_age", help, Some(Unit::Seconds), model.age_s as f64);
@@ -40,6 +41,7 @@ pub(crate) fn place(
         info.get_or_create(&labels).set(1.0);
         scrape.0.register("model_info", "The model in force", info);
     }
+
     scrape.counter("model_loads", "Models taken", predict.loads);
     let help = "Model files that could not be used";
     scrape.counter("model_failed_loads", help, predict.failed_loads);
@@ -62,6 +64,7 @@ pub(crate) fn place(
     let latency = counters.latency.clone();
     scrape.0.register_with_unit("predict_latency", help, Unit::Seconds, latency);
     inventory(&mut scrape, &status.inventory, counters);
+
     if let Some((status, counters)) = status.kubernetes.as_ref().zip(kube) {
         kubernetes::kubernetes(&mut scrape, status, counters);
     }
@@ -79,7 +82,9 @@ fn inventory(scrape: &mut Scrape, status: &InventoryStatus, counters: &Counters)
     ] {
         hosts.get_or_create(&vec![("state", state.to_owned())]).set(count as f64);
     }
+
     scrape.0.register("hosts", "Hosts by whether VMs may come", hosts);
+
     for (name, help, value) in [
         ("used_hosts", "Hosts with a VM", status.used_hosts as f64),
         (
@@ -103,11 +108,13 @@ fn inventory(scrape: &mut Scrape, status: &InventoryStatus, counters: &Counters)
     ] {
         scrape.gauge(name, help, None, value);
     }
+
     let bytes = || Some(Unit::Bytes);
     scrape.gauge("memory", "What the hosts have", bytes(), status.memory_gb * 1e9);
     let taken = status.allocated_memory_gb * 1e9;
     scrape.gauge("allocated_memory", "What the VMs take of that", bytes(), taken);
     let scores = Labelled::default();
+
     for chassis in &status.chassis {
         scores.get_or_create(&vec![("chassis", chassis.chassis.clone())]).set(chassis.score);
     }
@@ -115,6 +122,7 @@ fn inventory(scrape: &mut Scrape, status: &InventoryStatus, counters: &Counters)
     scrape.counter("placements", "VMs placed", status.placed);
     scrape.counter("removals", "VMs removed", status.removed);
     let refusals = Counts::default();
+
     for (reason, counted) in REASONS.into_iter().zip(&counters.refusals) {
         refusals.get_or_create(&vec![("reason", reason)]).inc_by(count(counted));
     }

@@ -74,6 +74,7 @@ async fn score(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
         }
         Ok((Wanted::read(body, None)?, top.map_or(TOP, |top| top as usize)))
     };
+
     let (wanted, top) = api.checked(fields::body(&body, read))?;
     let model = api.predictor.now();
     let known = api.know(model.as_deref(), &wanted);
@@ -83,11 +84,13 @@ async fn score(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
         Some(there) => Err(already(&there)),
         None => inventory.score(ballast_runtime::now(), name, &known.vm.spec, top),
     };
+
     let scores = scored.map_err(|error| api.refuse(error.into()))?;
     let hosts = scores.hosts.iter().map(|scored| {
         let host = inventory.host_name(scored.host);
         Scored { host, chassis: inventory.chassis_of(scored.host), verdicts: &scored.verdicts }
     });
+
     let answer = Scores {
         vm_id: wanted.name.as_deref(),
         model: model.as_ref().map_or("none", |model| &model.checksum),
@@ -99,11 +102,13 @@ async fn score(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
         refused: scores.refused.into_iter().collect(),
         hosts: hosts.collect(),
     };
+
     let mut text = Vec::with_capacity(4096);
     serde_json::to_writer(&mut text, &answer)
         .map_err(|error| Refused(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     drop(inventory);
     api.counters.score_latency.observe(start.elapsed().as_secs_f64());
+
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
@@ -164,6 +169,7 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
             vm.needed("vm_id", wanted.name.as_ref().map(|_| ()))?;
             Ok::<_, String>(wanted)
         };
+
         match body.vms()? {
             None => Ok((true, vec![named(body, Wanted::read(body, None)?)?])),
             Some(vms) => {
@@ -172,6 +178,7 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
             }
         }
     };
+
     let (one, wanted) = api.checked(fields::body(&body, read))?;
     let model = api.predictor.now();
     let vms: Vec<Vm> = wanted.iter().map(|wanted| api.know(model.as_deref(), wanted).vm).collect();
@@ -180,24 +187,30 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
             let there = vms.iter().filter_map(|vm| inventory.vm(&vm.name));
             there.map(|view| VmAnswer::new(inventory, view)).collect()
         };
+
         if is_there(inventory, &wanted) {
             return Ok(((true, answers(inventory)), None));
         }
         let hosts = inventory.place(ballast_runtime::now(), &vms)?;
         let placed = vms.iter().cloned().zip(hosts).map(|(vm, host)| Placed { vm, host });
+
         Ok(((false, answers(inventory)), Some(Record::Vms(placed.collect()))))
     });
+
     let changed = changed.await?;
     let (repeated, mut vms) = changed.map_err(|error: InventoryError| {
         api.tell(EventKind::PlacementRefused { why: error.to_string() });
         api.refuse(error.into())
     })?;
+
     if !repeated {
         api.counters.placed(vms.len());
         let placed = |vm: &VmAnswer| PlacedVm { vm: vm.vm_id.clone(), host: vm.host.clone() };
         api.tell(EventKind::VmsPlaced { vms: vms.iter().map(placed).collect() });
     }
+
     api.counters.place_latency.observe(start.elapsed().as_secs_f64());
+
     Ok(match vms.pop() {
         Some(placed) if one => Json(PlaceAnswer { repeated, placed }).into_response(),
         last => {
@@ -274,6 +287,7 @@ async fn put(
         let host = body.needed("host", body.name("host")?)?;
         Ok((Wanted::read(body, None)?, host))
     };
+
     let (wanted, host) = api.checked(fields::body(&body, read))?;
     let model = api.predictor.now();
     let Known { mut vm, .. } = api.know(model.as_deref(), &wanted);
@@ -286,20 +300,26 @@ async fn put(
             // What was predicted when it came stays.
             vm.spec = there.spec;
         }
+
         let before = inventory.vm(&vm.name).is_some().then(|| inventory.remove(now, &vm.name));
         let before = before.transpose()?;
+
         if let Err(error) = inventory.put(now, &vm, &host) {
             if let Some(Placed { vm, host }) = before {
                 inventory.observe(now, &vm, &host)?;
             }
             return Err(error);
         }
+
         let answer = inventory.vm(&vm.name).map(|view| VmAnswer::new(inventory, view));
         let placed = Placed { vm, host };
         let record = (before.as_ref() != Some(&placed)).then(|| Record::Vms(vec![placed]));
+
         Ok((answer, record))
     });
+
     let answer = changed.await?.map_err(|error: InventoryError| api.refuse(error.into()))?;
+
     Ok(Json(answer).into_response())
 }
 

@@ -21,7 +21,6 @@ use ballast_runtime::events::Events;
 pub(super) struct Predictor {
     model: ReloadedFile<Loaded>,
     stale_after: Duration,
-    /// Models taken.
     pub(super) loads: AtomicU64,
     /// Files that could not be used.
     pub(super) failed_loads: AtomicU64,
@@ -91,6 +90,7 @@ impl Predictor {
                 confident: Some(scores.confident).filter(|share| share.is_finite()),
                 accuracy: Some(scores.accuracy).filter(|share| share.is_finite()),
             };
+
             ModelStatus {
                 file: self.model.path().display().to_string(),
                 checksum: model.checksum.clone(),

@@ -73,12 +73,15 @@ impl<T> ReloadedFile<T> {
             let watched = lock(&self.watched);
             let moved = watched.seen.as_ref() != Some(&stamp);
             let unsure = watched.problem.is_some() && !watched.lasting;
+
             if !moved && !unsure && !told {
                 return Seen::Same;
             }
+
             // At the start and by order there is no second look.
             moved && !told && watched.seen.is_some()
         };
+
         // Without a lock: a slow disk must not hold up who asks for the status.
         let (problem, seen) = match self.contents().and_then(|bytes| (self.read)(&bytes)) {
             Ok(value) => {
@@ -91,8 +94,10 @@ impl<T> ReloadedFile<T> {
                 (Some(why.clone()), if first { Seen::Same } else { Seen::Refused(why) })
             }
         };
+
         let lasting = problem.is_some() && !first;
         *lock(&self.watched) = Watched { seen: Some(stamp), problem, lasting };
+
         seen
     }
 
@@ -142,6 +147,7 @@ mod tests {
         assert_eq!(live.look(false), Seen::Same);
 
         fs::write(&path, "two").unwrap();
+
         // It may still be written.
         assert_eq!((live.look(false), live.problem()), (Seen::Same, None));
         assert!(refused(&live, false).contains("\"two\" is no number"));

@@ -80,7 +80,6 @@ pub(super) struct Store {
 pub(super) struct Found {
     /// To go on with.
     pub(super) store: Store,
-    /// What was there.
     pub(super) inventory: Snapshot,
     /// How much of the journal was cut off, in bytes.
     pub(super) cut: u64,
@@ -104,36 +103,45 @@ pub(super) fn open(folder: &Path) -> io::Result<Found> {
         Err(error) if error.kind() == ErrorKind::NotFound => (Map::default(), 0, 0),
         Err(error) => return Err(named(&path, &error)),
     };
+
     let journal = journal_of(folder, generation);
+
     for stale in journals(folder)? {
         // Begun, or not taken away, when a snapshot was made. One of later is not stale: its snapshot is missing.
         if stale.generation > generation {
             let why = format!("it continues a snapshot {} that is not here", stale.generation);
             return Err(damaged(&stale.path, &why));
         }
+
         if stale.path != journal {
             // One that stays is stale at the next start too.
             let _ = fs::remove_file(&stale.path);
         }
     }
+
     let bytes = match fs::read(&journal) {
         Err(error) if error.kind() == ErrorKind::NotFound => vec![],
         read => read.map_err(|error| named(&journal, &error))?,
     };
+
     let good = replay(&bytes, &mut map).map_err(|why| damaged(&journal, &why))?;
     let goes_on = || {
         let file = OpenOptions::new().create(true).append(true).open(&journal)?;
         file.set_len(good)?;
         file.sync_all()?;
         File::open(folder)?.sync_all()?;
+
         Ok(file)
     };
+
     let (journal, problem) = match goes_on() {
         Ok(file) => (Some(file), None),
         Err(error) => (None, Some(named(&journal, &error))),
     };
+
     let folder = folder.to_owned();
     let store = Store { folder, generation, journal, bytes: good, snapshot_bytes };
+
     Ok(Found { store, inventory: map.into(), cut: bytes.len() as u64 - good, problem })
 }
 
@@ -163,6 +171,7 @@ impl Store {
         let frame = frame(&Written { format: FORMAT, generation, inventory })?;
         let next = journal_of(&self.folder, generation);
         durable::replace(&path, &frame).map_err(|error| named(&path, &error))?;
+
         // From here on the new snapshot counts; a journal that is not there is an empty one.
         let old = journal_of(&self.folder, self.generation);
         self.generation = generation;
@@ -173,8 +182,10 @@ impl Store {
         self.journal = Some(journal);
         File::open(&self.folder)?.sync_all()?;
         (self.bytes, self.snapshot_bytes) = (0, frame.len() as u64);
+
         // One that stays is taken away at the next start.
         let _ = fs::remove_file(old);
+
         Ok(())
     }
 
@@ -273,6 +284,7 @@ fn replay(bytes: &[u8], map: &mut Map) -> Result<u64, String> {
             }
         }
     }
+
     Ok(good)
 }
 
@@ -380,6 +392,7 @@ mod tests {
         assert_eq!((found.inventory.vms.len(), found.cut), (2, 0));
         found.store.renew(&found.inventory).unwrap();
         assert_eq!(open(folder.path()).unwrap().inventory, found.inventory);
+
         for record in second {
             found.store.append(std::slice::from_ref(record)).unwrap();
         }
@@ -395,12 +408,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut store = open(folder.path()).unwrap().store;
         let mut ends = vec![0];
+
         for record in records() {
             store.append(&[record]).unwrap();
             ends.push(store.bytes as usize);
         }
+
         let path = journal(folder.path());
         let whole = fs::read(&path).unwrap();
+
         for end in 0..=whole.len() {
             // What was never synced may be any bytes.
             for rubbish in [&b""[..], &[0; 9], b"x\n\n", b"0badc0de [1]\n"] {
@@ -411,6 +427,7 @@ mod tests {
                 assert_eq!(good as usize, ends[frames], "{end}");
             }
         }
+
         fs::write(&path, &whole[..ends[6] + 5]).unwrap();
         let mut found = open(folder.path()).unwrap();
         assert_eq!(found.cut, 5);
@@ -431,6 +448,7 @@ mod tests {
             let why = open(folder.path()).unwrap_err().to_string();
             assert!(why.contains(says) && why.contains("left as it is"), "{says}: {why}");
         };
+
         let mut damaged = whole.clone();
         damaged[20] ^= 1;
         fs::write(&path, &damaged).unwrap();
@@ -442,6 +460,7 @@ mod tests {
         found.store.renew(&found.inventory).unwrap();
         let path = folder.path().join("inventory.snapshot");
         let whole = fs::read(&path).unwrap();
+
         for n in (0..whole.len()).step_by(7) {
             let mut damaged = whole.clone();
             damaged[n] ^= 1;
@@ -451,6 +470,7 @@ mod tests {
             fs::write(&path, &whole[..n]).unwrap();
             refused("inventory.snapshot: it is cut short");
         }
+
         let newer = frame(&Written { format: 2, generation: 1, inventory: &after_all() }).unwrap();
         fs::write(&path, newer).unwrap();
         refused("format 2: this daemon reads 1");

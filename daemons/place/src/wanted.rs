@@ -66,6 +66,7 @@ impl Wanted {
             let own = vm.name(key)?;
             own.map_or_else(|| all.map_or(Ok(None), |all| all.name(key)), |own| Ok(Some(own)))
         };
+
         let cores_allowed = "0.001 to 65536";
         let cores = vm.needed("cores", vm.number("cores")?)?;
         let milli = Some((cores * 1e3).round()).filter(|m| (1.0..=65_536e3).contains(m));
@@ -76,6 +77,7 @@ impl Wanted {
             memory: MemoryKb::from_gb(memory_gb)
                 .ok_or_else(|| vm.wrong("memory_gb", "0 to 100000"))?,
         };
+
         let p95 = vm.within("p95_percent", 0.0..=100.0, "0 to 100")?;
         let lifetime = vm.within("lifetime_s", 0.0..=LIFETIME_MAX_S, "0 to 3200000000")?;
         let spread = vm
@@ -89,6 +91,7 @@ impl Wanted {
             spread: spread.unwrap_or(false),
             ..VmSpec::new(resources)
         };
+
         if spec.spread && spec.deployment.is_none() {
             return Err(vm.wrong("spread", "only with a deployment, whose VMs are spread"));
         }
@@ -99,6 +102,7 @@ impl Wanted {
             vm_type: name("vm_type")?,
             past: vm.inner("past")?.map(|past| read_past(&past)).transpose()?,
         };
+
         let wanted = Self {
             name: vm.name("vm_id")?,
             spec,
@@ -106,10 +110,12 @@ impl Wanted {
             p95: p95.and_then(|percent| Utilisation::from_ratio(percent / 100.0)),
             question: Request { vm_id: None, subscription, features },
         };
+
         if wanted.asks() {
             let checked = wanted.question.features.check();
             checked.map_err(|error| format!("{}{error}: or tell class and p95_percent", vm.at))?;
         }
+
         Ok(wanted)
     }
 
@@ -127,8 +133,10 @@ impl Wanted {
             (false, Some(true)) => By::Model,
             (false, _) => By::Default,
         };
+
         let careful = said.unwrap_or_else(Prediction::unknown);
         let p95 = Utilisation::from_ratio(f64::from(careful.p95_percent) / 100.0);
+
         Known {
             vm: Vm {
                 name: self.name.clone().unwrap_or_default(),

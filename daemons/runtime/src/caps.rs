@@ -53,7 +53,6 @@ pub struct Kept<C: Cap> {
 /// What is on disk.
 #[derive(Serialize, Deserialize)]
 struct Record<S> {
-    /// Which device's.
     of: String,
     original: S,
 }
@@ -81,13 +80,17 @@ impl<C: Cap> Kept<C> {
                     record.of,
                     file.display()
                 );
+
                 tracing::error!("{why}");
                 problem = Some(why);
+
                 None
             }
             record => record.map(|record| record.original),
         };
+
         let file = Some((file.to_owned(), of.to_owned()));
+
         Ok(Self { cap, original, usual: None, file, problem })
     }
 
@@ -275,6 +278,7 @@ mod tests {
         first.set(CAP).unwrap();
         first.set(Watts::from_whole(150)).unwrap();
         drop(first);
+
         // The machine was rebooted, its BMC was not.
         let mut second = open();
         assert!(second.is_adopted() && second.look().unwrap().is_some());
@@ -311,6 +315,7 @@ mod tests {
             device.change(usual).unwrap();
             assert_eq!((cap.look().unwrap(), cap.usual()), (None, Some(&usual)));
         }
+
         assert!(!cap.is_adopted() && !file.exists());
 
         device.change(180).unwrap();
@@ -337,6 +342,7 @@ mod tests {
         let open = |of: &str| Kept::open(device.clone(), &file, of).unwrap();
         open("redfish https://bmc1").set(CAP).unwrap();
         let kept = fs::read(&file).unwrap();
+
         // The same BMC by its address: what it shows now is our own cap.
         for of in ["redfish https://10.0.0.9", "redfish http://bmc1", "slot bmc1"] {
             let mut other = open(of);
@@ -345,9 +351,11 @@ mod tests {
                 let why = done.unwrap_err().reason;
                 assert!(why.contains("\"redfish https://bmc1\"") && why.contains(of), "{why}");
             }
+
             assert!(other.problem().unwrap().contains(of));
             assert_eq!((device.limit(), &fs::read(&file).unwrap()), (180, &kept));
         }
+
         let mut same = open("redfish https://BMC1:443/");
         assert!(same.look().unwrap().is_some() && same.problem().is_none());
         same.put_back().unwrap();

@@ -28,7 +28,6 @@ pub const EXIT_CONFIG: u8 = 78;
 /// Where a daemon lives: the keys that both have.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// Where it serves.
     pub listen: Vec<Listen>,
     /// Its certificates, if it has any.
     pub tls: Option<TlsConfig>,

@@ -147,6 +147,7 @@ where
         }
         let (watchdog, answers) = (Watchdog::of_systemd(), VecDeque::new());
         let mut control = Control { inbox, answers, hand, watchdog, recorder, step: None };
+
         while turn(&mut machine, &mut control) {
             if let (Some(recorder), Some(step)) = (&mut control.recorder, control.step.take()) {
                 recorder.record(step);
@@ -158,6 +159,7 @@ where
                 snapshot.set(status, now);
             }
         }
+
         control.hand
     })
 }

@@ -68,6 +68,7 @@ pub fn run<C>(
             return ExitCode::from(EXIT_CONFIG);
         }
     };
+
     if args.check_config {
         for warning in warnings(&config) {
             eprintln!("{}: warning: {warning}", args.config.display());
@@ -75,7 +76,9 @@ pub fn run<C>(
         println!("{}: ok", args.config.display());
         return ExitCode::SUCCESS;
     }
+
     let _flush = log::start();
+
     match run(&config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -134,12 +137,14 @@ pub async fn serve<H: Send + 'static>(
             bail!("HTTP has ended");
         }
     }
+
     notify(NotifyState::Stopping);
     leave().await;
     let ended = tokio::time::timeout(STOP_WITHIN, control).await;
     let hand = ended.context("the control thread does not end")??;
     drop(stop);
     server.await.context("HTTP")?;
+
     hand.map_err(|_| anyhow!("the control thread has panicked"))
 }
 

@@ -61,7 +61,9 @@ impl Scrape {
         ] {
             self.counter(name, help, count.load(Ordering::Relaxed));
         }
+
         self.counter("dropped_log_lines", "Log lines that found no room", log::dropped());
+
         if let Some(tls) = tls {
             let (end, left) = (tls.not_after_s as f64, tls.expires_in_s as f64);
             let unit = || Some(Unit::Seconds);

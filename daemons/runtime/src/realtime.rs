@@ -30,6 +30,7 @@ pub(crate) fn enter() {
     let priority = ThreadPriority::from_posix(thread_priority::ScheduleParams {
         sched_priority: PRIORITY.into(),
     });
+
     match set_thread_priority_and_policy(thread_native_id(), priority, fifo) {
         Ok(()) => tracing::info!(priority = PRIORITY, "the control thread is SCHED_FIFO"),
         Err(error) => {
@@ -37,6 +38,7 @@ pub(crate) fn enter() {
                 thread_priority::Error::OS(errno) => Errno::from_raw(errno).desc().to_owned(),
                 other => format!("{other:?}"),
             };
+
             tracing::warn!(
                 error,
                 "no real-time priority: alerts wait for the scheduler (LimitRTPRIO=10)"

@@ -83,12 +83,14 @@ where
             faults: faults.clone(),
             is_last_try: Arc::clone(&is_last_try),
         };
+
         thread::Builder::new().name("recorder".into()).spawn(move || {
             if let Err(error) = files.write_all(&inbox) {
                 tracing::error!(%error, "recording stopped");
             }
             drop(end);
         })?;
+
         Ok(Self { steps: Some(steps), faults: faults.clone(), is_last_try, ended })
     }
 
@@ -140,6 +142,7 @@ impl<P: Serialize, S: Serialize> Files<P, S> {
         self.begin()?;
         self.flush()?;
         let mut flushed = Clock::now();
+
         loop {
             let more = match inbox.recv_timeout(FLUSH) {
                 Ok(step) => {
@@ -150,10 +153,12 @@ impl<P: Serialize, S: Serialize> Files<P, S> {
                 Err(RecvTimeoutError::Timeout) => true,
                 Err(RecvTimeoutError::Disconnected) => false,
             };
+
             if !more || self.pending.len() >= CHUNK_BYTES || flushed.elapsed() >= FLUSH {
                 self.flush()?;
                 flushed = Clock::now();
             }
+
             if !more {
                 return self.file.as_ref().map_or(Ok(()), File::sync_all);
             }
@@ -199,6 +204,7 @@ impl<P: Serialize, S: Serialize> Files<P, S> {
                 Some(file) => file,
                 none => none.insert(create(&path).map_err(named)?),
             };
+
             match file.write(&self.pending) {
                 Ok(0) => return Err(named(ErrorKind::WriteZero.into())),
                 Ok(n) => {
@@ -209,6 +215,7 @@ impl<P: Serialize, S: Serialize> Files<P, S> {
                 Err(error) => return Err(named(error)),
             }
         }
+
         Ok(())
     }
 }
@@ -278,6 +285,7 @@ mod tests {
         let mut recorder = start(&folder, &faults);
         wait("it is an alarm", || !faults.alarms().is_empty());
         let sent = STEPS_WAITING as u64 + 10;
+
         for n in 0..sent {
             recorder.record(step(n));
         }

@@ -45,6 +45,7 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(named(error)),
     };
+
     match serde_json::from_slice(&text) {
         Ok(value) => Ok(Some(value)),
         Err(error) => {
@@ -53,6 +54,7 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
                 path = %path.display(), aside = %aside.display(), %error,
                 "state file cannot be understood; set aside"
             );
+
             if let Err(error) = fs::rename(path, &aside) {
                 tracing::error!(path = %path.display(), %error, "not set aside");
             }
@@ -215,6 +217,7 @@ mod tests {
                 thread::sleep(Duration::from_millis(5));
             }
         };
+
         keeper.keep(1u8);
         wait("an alarm", &|| faults.alarms().iter().any(|it| it.contains("memory not written")));
         keeper.keep(2);

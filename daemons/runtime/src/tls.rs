@@ -67,7 +67,6 @@ fn provider() -> Arc<CryptoProvider> {
 
 /// What the files said when they were last good.
 struct Loaded {
-    /// Counts the reloads.
     generation: u64,
     server: Arc<ServerConfig>,
     clients: Arc<dyn ClientCertVerifier>,
@@ -147,12 +146,14 @@ impl Tls {
         let (moved, known) = {
             let watched = self.watched();
             let moved = stamp != watched.seen;
+
             // What is broken is read again even so: a repair may look the same from outside.
             if !moved && watched.problem.is_none() {
                 return None;
             }
             (moved, !moved && watched.lasting)
         };
+
         // Without a lock: a slow file system must not hold up who asks for the status.
         let problem = match load(&self.config, self.own.as_ref(), self.generation() + 1) {
             Ok(loaded) => {
@@ -164,9 +165,11 @@ impl Tls {
                 Some(format!("the new certificates cannot be used, the old ones stay: {why}"))
             }
         };
+
         let lasting = problem.is_some() && !moved;
         let told = problem.clone().filter(|_| lasting && !known);
         *self.watched() = Watched { seen: stamp, problem, lasting };
+
         told
     }
 
@@ -326,6 +329,7 @@ fn load(config: &TlsConfig, own: Option<&Role>, generation: u64) -> Result<Loade
     let role = role_of(leaf).ok_or_else(|| {
         cert("not exactly one ballast:// URI among its subject alternative names".into())
     })?;
+
     if let Some(own) = own.filter(|own| **own != role) {
         return Err(cert(format!("it says {role}, and this is {own}")));
     }
@@ -350,6 +354,7 @@ fn load(config: &TlsConfig, own: Option<&Role>, generation: u64) -> Result<Loade
     server.send_tls13_tickets = 0;
     server.alpn_protocols = vec![b"http/1.1".to_vec()];
     let server = Arc::new(server);
+
     Ok(Loaded { generation, server, clients, roots, key, role, not_after, pass })
 }
 

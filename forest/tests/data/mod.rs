@@ -37,6 +37,7 @@ pub(crate) fn friedman(rows: usize, classes: u32, seed: u64) -> Data {
     let mut draws = Draws(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut columns = vec![Vec::new(); FEATURES];
     let (mut labels, mut law, mut values) = (vec![], vec![], vec![]);
+
     for _ in 0..rows {
         let mut x: Vec<f64> = (0..FEATURES).map(|_| draws.uniform()).collect();
         x[7..].iter_mut().for_each(|x| *x = libm::floor(8.0 * *x));
@@ -57,17 +58,21 @@ pub(crate) fn friedman(rows: usize, classes: u32, seed: u64) -> Data {
                 })
                 .collect(),
         };
+
         let all: f64 = weights.iter().sum();
         let mut left = draws.uniform() * all;
         let label = weights.iter().position(|weight| {
             left -= weight;
             left < 0.0
         });
+
         labels.push(label.unwrap_or(0) as u32);
         law.extend(weights.iter().map(|weight| (weight / all) as f32));
+
         // The sum of twelve uniform draws: nearly normal.
         let noise = (0..12).map(|_| draws.uniform()).sum::<f64>() - 6.0;
         values.push((value + noise) as f32);
     }
+
     Data { table: Table::from_columns(columns).unwrap(), labels, classes, law, values }
 }

@@ -21,7 +21,6 @@ const LONGEST_PERIOD_US: u64 = 1_000_000;
 pub struct CpuMax {
     /// CPU time in a period; `None` is no limit.
     pub quota_us: Option<u64>,
-    /// The period.
     pub period_us: u64,
 }
 
@@ -122,6 +121,7 @@ mod tests {
             assert_eq!((it.quota_us, it.millicores()), (quota_us, millicores), "{text}");
             assert_eq!(it.to_string(), text.trim());
         }
+
         for bad in [
             "",
             "max",

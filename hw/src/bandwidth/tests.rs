@@ -65,10 +65,12 @@ fn a_foreign_value_is_told_of_and_left() {
     assert!(e.to_string().contains("somebody else") && !e.is_transient(), "{e}");
     bandwidth.release(&vm()).unwrap();
     assert_eq!((&*tree.read(FILE), bandwidth.alarms().len()), ("70000 100000\n", 0));
+
     // It is the original from now on.
     bandwidth.set(&vm(), 500).unwrap();
     bandwidth.release(&vm()).unwrap();
     assert_eq!(tree.read(FILE).trim(), "70000 100000");
+
     // A value of ours that comes back is ours again.
     bandwidth.set(&vm(), 500).unwrap();
     tree.write(FILE, "max 100000\n");
@@ -167,11 +169,13 @@ fn a_restart_adopts_its_quotas_and_nobody_elses() {
         let found = bandwidth.adopt(&saved);
         let expected: Vec<_> = adopted.map(|m| (vm(), 4, m)).into_iter().collect();
         assert_eq!(found, expected, "{now}");
+
         // The VM is configured as before, or not at all any more.
         for known in [true, false] {
             tree.write(FILE, now);
             let mut bandwidth = Bandwidth::new(tree.root(), PERIOD);
             bandwidth.adopt(&saved);
+
             if known {
                 bandwidth.know(&vm(), PATH, 4).unwrap();
             }
@@ -180,6 +184,7 @@ fn a_restart_adopts_its_quotas_and_nobody_elses() {
             assert_eq!(bandwidth.originals().len(), usize::from(known));
         }
     }
+
     let saved = known(&tree("max 100000")).originals();
     assert_eq!(Bandwidth::new(Tree::new().root(), PERIOD).adopt(&saved), []);
 }
@@ -195,6 +200,7 @@ fn a_file_that_cannot_be_read_stays_journalled_until_it_is_put_back() {
         ("released", |it| it.release(&vm())),
         ("all released", |it| it.release_all().pop().map_or(Ok(()), Err)),
     ];
+
     for (what, again) in again {
         let tree = tree("300000 100000");
         tree.folder("sys/fs/cgroup/n.scope", &[("cpu.max", "20000 20000")]);
@@ -217,6 +223,7 @@ fn a_file_that_cannot_be_read_stays_journalled_until_it_is_put_back() {
             "known by another name" => Some(renamed.clone()),
             _ => None,
         };
+
         assert_eq!(now, expected, "{what}");
     }
 }
@@ -253,6 +260,7 @@ fn a_unit_that_stops_or_starts_anew_is_put_back_all_the_same() {
     let tree = Tree::new();
     let (systemd, mut bandwidth) = unit(&tree);
     bandwidth.set(&vm(), 2000).unwrap();
+
     // Its next life is born with what systemd was told: that is not its original.
     let dir = tree.root().path(DIR);
     std::fs::rename(&dir, tree.root().path("ended")).unwrap();
@@ -263,12 +271,14 @@ fn a_unit_that_stops_or_starts_anew_is_put_back_all_the_same() {
     tree.remove(DIR);
     bandwidth.release(&vm()).unwrap();
     assert_eq!(systemd.get("b.scope").quota, None);
+
     // The same by the next life of the agent, which writes files.
     for stopped in [false, true] {
         let tree = Tree::new();
         let (systemd, mut bandwidth) = unit(&tree);
         bandwidth.set(&vm(), 2000).unwrap();
         let saved = bandwidth.originals();
+
         if stopped {
             tree.remove(DIR);
         }
@@ -287,12 +297,14 @@ fn what_systemd_does_late_is_not_taken_for_somebody_elses() {
     let e = bandwidth.set(&vm(), 2000).unwrap_err();
     assert!(e.is_transient(), "{e}");
     systemd.slow(Duration::ZERO);
+
     for _ in 0..200 {
         if tree.read(FILE) == "40000 20000\n" {
             break;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
+
     assert_eq!(tree.read(FILE), "40000 20000\n");
     bandwidth.look();
     assert!(bandwidth.alarms().is_empty(), "{:?}", bandwidth.alarms());

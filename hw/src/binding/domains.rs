@@ -54,19 +54,23 @@ impl Binder for Domains {
     fn restore(&self, path: &str, original: &CpusetOriginal) -> Result<(), HwError> {
         let Via::Libvirt { domain, pins: before, .. } = &original.via else { return Ok(()) };
         let Some(now) = optional(self.virsh.pins(*domain))? else { return Ok(()) };
+
         // What has come since was never anywhere else: it goes where QEMU's own threads were.
         let back = |now: &std::collections::BTreeMap<u32, String>,
                     before: &std::collections::BTreeMap<u32, String>,
                     other: &String| {
             now.keys().map(|n| (*n, before.get(n).unwrap_or(other).clone())).collect()
         };
+
         let pins = Pins {
             vcpus: back(&now.vcpus, &before.vcpus, &before.emulator),
             iothreads: back(&now.iothreads, &before.iothreads, &before.emulator),
             emulator: before.emulator.clone(),
         };
+
         optional(self.virsh.pin(*domain, &pins)).map(drop)?;
         let shown = optional(self.virsh.pins(*domain))?.filter(|shown| *shown != pins);
+
         match shown {
             Some(shown) => {
                 let allowed = format!("{pins:?}, as pinned");

@@ -96,6 +96,7 @@ fn a_unit_is_bound_by_its_property_and_no_file_is_written() {
         let systemd = Mock::start(tree.root());
         systemd.unit(UNIT);
         let (mut binders, binder) = bound_by(&tree, By::Systemd);
+
         if !allowed.is_empty() {
             binders.systemd().unwrap().allow_cpus("web.service", &list(allowed)).unwrap();
         }
@@ -104,6 +105,7 @@ fn a_unit_is_bound_by_its_property_and_no_file_is_written() {
         systemd.log();
         binder.bind(UNIT, &list("4-5")).unwrap();
         assert_eq!(binder.effective(UNIT).unwrap(), list("4-5"));
+
         // By a life that binds otherwise, too.
         let (mut binders, _) = bound_by(&tree, By::Cgroup);
         binders.restore(UNIT, &original).unwrap();
@@ -117,6 +119,7 @@ fn a_unit_is_bound_by_its_property_and_no_file_is_written() {
             // Only after the kernel has the explicit list.
             log.push("web.service AllowedCPUs=".into());
         }
+
         assert_eq!(systemd.log(), log);
         assert_eq!(systemd.get("web.service").allowed, list(allowed).to_mask());
         assert!(tree.written().is_empty(), "the files are systemd's");
@@ -165,8 +168,10 @@ fn every_thread_of_a_domain_is_pinned_and_goes_back_to_where_it_was() {
     assert_eq!(binder.effective(SCOPE).unwrap(), list("8-9,12"));
     let log = tree.read("virsh.log");
     assert!(log.contains("--connect qemu:///system vcpupin 3 1 8-9,12 --live\n"), "{log}");
+
     // A vCPU that came while it was bound goes where QEMU's own threads were.
     group(&tree, &format!("{SCOPE}/libvirt/vcpu2"), "8-9,12");
+
     // By a life that knows nothing of libvirt.
     let (mut binders, _) = bound_by(&tree, By::Cgroup);
     binders.restore(SCOPE, &original).unwrap();
@@ -175,6 +180,7 @@ fn every_thread_of_a_domain_is_pinned_and_goes_back_to_where_it_was() {
         tree.read(&format!("{}/libvirt/vcpu2/cpuset.cpus.effective", dir(SCOPE))).trim(),
         "0-15"
     );
+
     // A domain that has ended needs nothing.
     tree.remove(&dir(SCOPE));
     binders.restore(SCOPE, &original).unwrap();
@@ -190,16 +196,19 @@ fn a_virsh_that_hangs_is_ended() {
         let program = tree.root().path("usr/bin/virsh");
         Virsh::new(program, LIBVIRT_URI.into(), ShutdownDeadline::default())
     };
+
     let hurried = |virsh: &Virsh| {
         let error = virsh.pins(3).unwrap_err();
         assert!(error.is_transient() && !error.is_missing(), "{error}");
     };
+
     let began = Instant::now();
     hurried(&virsh().within(Duration::from_millis(100)));
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     let shutdown_deadline = ShutdownDeadline::default();
     shutdown_deadline.set(Duration::ZERO);
     hurried(&Virsh::new(tree.root().path("usr/bin/virsh"), LIBVIRT_URI.into(), shutdown_deadline));
+
     // It ends, and leaves somebody behind who never closes its output.
     tree.remove("virsh.slow");
     tree.write("virsh.leaves", "");
@@ -221,13 +230,16 @@ fn what_went_offline_meanwhile_does_not_keep_a_vm_from_being_put_back() {
         let parent = path.rsplit_once('/').unwrap().0;
         tree.write(&format!("{}/cpuset.cpus.effective", dir(parent)), "0-4,6-15\n");
         let granted = format!("{}/cpuset.cpus.effective", dir(path));
+
         if by == By::Cgroup {
             tree.write(&granted, "0-4,6-7\n");
         }
         binders.restore(path, &original).unwrap();
         assert_eq!(tree.read(&granted).trim(), "0-4,6-7", "{by:?}");
+
         // It must be all of it.
         systemd.online("0-3");
+
         if by == By::Cgroup {
             tree.write(&granted, "0-3\n");
         }
@@ -338,6 +350,7 @@ fn what_cannot_be_bound_is_refused_with_the_remedy_and_nothing_is_written() {
             false,
         ),
     ];
+
     for (what, by, path, wrong, says, missing) in rows {
         let tree = machine();
         let systemd = Mock::start(tree.root());
@@ -363,6 +376,7 @@ fn a_grant_that_is_not_the_wish_is_an_error_whatever_the_way() {
         (By::Systemd, UNIT, |_, systemd| systemd.ignores()),
         (By::Libvirt(LIBVIRT_URI.into()), SCOPE, |tree, _| tree.write("virsh.ignores", "")),
     ];
+
     for (by, path, deaf) in rows {
         let tree = machine();
         let systemd = Mock::start(tree.root());
@@ -375,6 +389,7 @@ fn a_grant_that_is_not_the_wish_is_an_error_whatever_the_way() {
         let error = binder.bind(path, &list("1-2")).unwrap_err();
         assert_eq!(error.operation, Operation::Verify, "{by:?}: {error}");
         assert!(binder.bind(path, &list("")).is_err(), "{by:?}");
+
         // Nothing was granted, so it is where it was.
         binders.restore(path, &original).unwrap();
     }

@@ -152,6 +152,7 @@ impl Cgroup {
             }
             _ => return error,
         };
+
         HwError { allowed: allowed.into(), ..error }
     }
 }

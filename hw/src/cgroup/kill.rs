@@ -22,14 +22,18 @@ impl Cgroup {
                 format!("inode {inode}: the group was made anew, somebody else may be in it");
             return Err(HwError::value(&self.dir, Operation::Verify, now, allowed));
         }
+
         let own = root.path("proc/self/cgroup");
         let own = optional(read_text(&own))?.unwrap_or_default();
+
         // Version 2 is the line with number 0 and no controllers.
         let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
+
         if own.is_some_and(|own| root.path("sys/fs/cgroup").join(own).starts_with(&self.dir)) {
             let allowed = "a group that the agent is not in itself";
             return Err(HwError::value(&file, Operation::Write, 1, allowed));
         }
+
         write_value(&file, 1).map_err(|mut error| {
             if error.is_missing() {
                 KILL.clone_into(&mut error.allowed);

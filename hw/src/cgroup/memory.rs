@@ -6,11 +6,10 @@ use crate::root::read_text;
 /// What a group's files say of its memory; what is not there, or cannot be read, is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// In use now.
     pub current_bytes: Option<u64>,
     /// The most that ever was in use; kernels before 5.19 do not tell.
     pub peak_bytes: Option<u64>,
-    /// Processes of it that the kernel killed for want of memory.
+    /// Processes of it that the kernel killed because memory ran out.
     pub oom_kills: Option<u64>,
 }
 

@@ -75,6 +75,7 @@ mod tests {
                         text.contains(found) && text.contains("unified_cgroup_hierarchy"),
                         "{text}"
                     );
+
                     assert!(!error.is_missing());
                 }
                 (got, _) => panic!("{file}: {got:?}"),

@@ -104,6 +104,7 @@ mod tests {
         tree.write(&stat, "usage_usec 7\n");
         assert_eq!(meter.sample(Instant::from_millis(400), 4).unwrap(), None);
         assert_eq!(meter.sample(Instant::from_millis(400), 0).unwrap(), None);
+
         for bad in ["", "usage_usec", "usage_usec x\n", "usage_usec -1\n"] {
             tree.write(&stat, bad);
             assert!(meter.sample(Instant::from_millis(600), 4).is_err(), "{bad:?}");

@@ -26,7 +26,6 @@ pub(super) enum Verdict {
 /// A cap of ours on one policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hold {
-    /// What was written.
     pub(super) khz: KiloHertz,
     /// An earlier life wrote it, and `khz` is only what the file showed: it may be more, behind heat.
     pub(super) guessed: bool,
@@ -115,6 +114,7 @@ mod tests {
         ] {
             assert_eq!(after(looks), want, "{looks:?}");
         }
+
         let mut hold = Hold::after(None, MHZ(1200));
         (0..100).for_each(|_| hold.judge(MHZ(3500), false));
         assert_eq!(hold, Hold::after(None, MHZ(1200)), "looks in quick succession prove nothing");

@@ -62,14 +62,17 @@ pub(super) fn steps(
         Floor::Half => KiloHertz::new(reference.get().div_ceil(2)),
         Floor::At(khz) => khz,
     };
+
     if wanted > reference {
         let allowed = format!("a floor of at most the reference frequency, {reference}");
         return Err(HwError::value(dir, Operation::Read, wanted, allowed));
     }
+
     let lowest = wanted.max(min).max(nonlinear.unwrap_or_default()).min(reference);
     let ladder = ladder(&table, lowest, reference).ok_or_else(|| {
         HwError::value(dir, Operation::Read, reference, "a reference frequency above 0 kHz")
     })?;
+
     Ok(Steps { ladder, reference: (reference, source), nonlinear, table: !table.is_empty() })
 }
 
@@ -105,18 +108,21 @@ fn reference(
         return Ok((*top, ReferenceSource::Table));
     }
     let mhz = hint(read_value::<u32>(&cppc.join("nominal_freq"), "a whole number of MHz"))?;
+
     if let Some(nominal) = mhz.map(KiloHertz::from_mhz) {
         return Ok((nominal, ReferenceSource::Nominal));
     }
     let pstate = root.path("sys/devices/system/cpu/intel_pstate");
     let percent = hint(read_value::<u32>(&pstate.join("turbo_pct"), "a percentage"))?;
     let count = hint(read_value::<u32>(&pstate.join("num_pstates"), "a number of p-states"))?;
+
     if let (Some(turbo @ 1..=99), Some(count @ 1..=255)) = (percent, count) {
         // The share is rounded down: so many p-states are not turbo, the lowest of them at `min`.
         let base = (count * (100 - turbo)).div_ceil(100).max(1);
         let base = min.get() + (base - 1) * STEP.get();
         return Ok((KiloHertz::new(base), ReferenceSource::TurboShare));
     }
+
     Ok((max, ReferenceSource::HardwareMax))
 }
 
@@ -132,6 +138,7 @@ fn lowest_nonlinear(
     if !driver.is_cppc() {
         return Ok(None);
     }
+
     // Performance is abstract, and in proportion to frequency.
     let number = |file| hint(read_value::<u32>(&cppc.join(file), "a whole number"));
     let (nonlinear, nominal) = (number("lowest_nonlinear_perf")?, number("nominal_perf")?);
@@ -140,6 +147,7 @@ fn lowest_nonlinear(
         return Ok(None);
     };
     let khz = u64::from(mhz) * 1000 * u64::from(nonlinear) / u64::from(nominal);
+
     Ok((nonlinear <= nominal).then(|| KiloHertz::new(khz.try_into().unwrap_or(u32::MAX))))
 }
 

@@ -75,7 +75,6 @@ pub struct Cpufreq {
     driver: Driver,
     /// The driver at start, if there is another one now.
     former: Option<Driver>,
-    /// Ascending by id.
     domains: Vec<Domain>,
     /// What each of them is capped by.
     clocks: Vec<Clock>,
@@ -114,6 +113,7 @@ impl Cpufreq {
         let topology = Topology::read(root)?;
         let mut driver = None;
         let mut clocks = BTreeMap::<CoreId, Clock>::new();
+
         for (number, path) in numbered(&dir, "policy")? {
             let id = u16::try_from(number).map_err(|_| {
                 HwError::value(&path, Operation::Read, number, "a policy number up to 65535")
@@ -126,11 +126,14 @@ impl Cpufreq {
                 }
                 Err(e) => return Err(e),
             };
+
             let Some(domain) = topology.of(number) else {
                 warn!(policy = %path.display(), "none of its CPUs is online: left out");
                 continue;
             };
+
             driver.get_or_insert_with(|| policy.facts.driver.clone());
+
             match clocks.get_mut(&domain.id) {
                 Some(clock) => {
                     clock.ladder =
@@ -149,11 +152,13 @@ impl Cpufreq {
                 }
             }
         }
+
         let driver = driver.ok_or_else(|| {
             HwError::value(&dir, Operation::Read, "no policy", "at least one online policyN")
         })?;
         let capped = |domain: &&Domain| clocks.contains_key(&domain.id);
         let domains = topology.domains().iter().filter(capped).cloned().collect();
+
         Ok(Self::made(root, floor, driver, domains, clocks.into_values().collect()))
     }
 
@@ -237,10 +242,13 @@ impl Cpufreq {
                 is = %self.driver,
                 "cpufreq driver changed: saved limits dropped"
             );
+
             return Ok(Vec::new());
         }
+
         self.absent = saved.max_khz.clone();
         let mut capped = Vec::new();
+
         for (domain, clock) in self.domains.iter().zip(&mut self.clocks) {
             let top = clock.ladder.max();
             let (mut any, mut highest) = (false, KiloHertz::default());
@@ -249,9 +257,11 @@ impl Cpufreq {
                 let ours =
                     original.map_or(Ok(None), |khz| policy.adopt(khz, policy.read_back()))?;
                 any |= ours.is_some();
+
                 // The clock follows the highest request of its threads.
                 highest = highest.max(ours.unwrap_or(top).min(top));
             }
+
             // Lower than our lowest is a stronger limit of the kernel, and ours may be hidden behind it.
             if any {
                 let khz = highest.max(clock.ladder.floor());
@@ -259,6 +269,7 @@ impl Cpufreq {
                 capped.push((domain.id, khz));
             }
         }
+
         Ok(capped)
     }
 

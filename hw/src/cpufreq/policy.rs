@@ -24,7 +24,6 @@ pub struct PolicyFacts {
     pub id: CoreId,
     /// Its CPUs, offline ones too: `related_cpus`.
     pub cpus: CpuList,
-    /// Its driver.
     pub driver: Driver,
     /// The lowest frequency that its hardware has.
     pub cpuinfo_min: KiloHertz,
@@ -79,6 +78,7 @@ impl Policy {
         let steps = steps(root, dir, id.0.into(), &driver, (cpuinfo_min, cpuinfo_max), floor)?;
         let max_file = dir.join("scaling_max_freq");
         let original = read_khz(&max_file)?;
+
         if original < cpuinfo_max {
             warn!(file = %max_file.display(), khz = original.get(), "already limited: kept as the original");
         }
@@ -95,7 +95,9 @@ impl Policy {
             ladder: steps.ladder,
             original,
         };
+
         let (dir, hold) = (dir.to_owned(), None);
+
         Ok(Self { dir, facts, hold, away: false, journalled: true, unwanted: false })
     }
 
@@ -133,8 +135,10 @@ impl Policy {
             self.hold = None;
             return Ok(());
         }
+
         // Ours was never above the original.
         let at_most = if hold.guessed { self.facts.original } else { hold.khz };
+
         if hold.seen
             && let Ok(now) = self.read_back()
             && above(now, at_most)
@@ -144,8 +148,10 @@ impl Policy {
             self.hold = None;
             return Ok(());
         }
+
         let restored = self.restore();
         self.unless_away(root, restored)?;
+
         if !self.away {
             self.hold = None;
         }
@@ -204,10 +210,12 @@ impl Policy {
             }
             Err(e) => return Err(e),
         };
+
         // Where nobody had limited it the hardware's maximum is what it showed.
         let ours = (current < original.min(self.facts.cpuinfo_max)).then_some(current);
         self.hold = ours.map(|khz| Hold { guessed: true, seen: true, ..Hold::after(None, khz) });
         self.facts.original = if ours.is_some() { original } else { current };
+
         Ok(ours)
     }
 
@@ -225,9 +233,11 @@ impl Policy {
             }
             Err(e) => self.away |= e.is(&GONE),
         }
+
         self.hold = Some(hold);
         let (file, wrote) = (self.file(), hold.khz.get());
         let file = file.display();
+
         match hold.verdict {
             verdict if verdict == before.verdict => {}
             Verdict::Obeyed => info!(%file, wrote, "obeyed again"),
@@ -236,6 +246,7 @@ impl Policy {
             }
             Verdict::Raised(to) => warn!(%file, wrote, to = to.get(), "raised by somebody else"),
         }
+
         hold.raised > before.raised
     }
 

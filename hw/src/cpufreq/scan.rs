@@ -113,6 +113,7 @@ impl Cpufreq {
             let first = of.peek().map(|first| (first.node, first.package));
             let cpus: CpuList = of.flat_map(|it| it.cpus.iter()).collect();
             let (domain, clock) = (&mut self.domains[at], &mut self.clocks[at]);
+
             if let Some((node, package)) = first.filter(|_| !clock.seen) {
                 (clock.seen, domain.node, domain.package) = (true, node, package);
             }
@@ -123,7 +124,9 @@ impl Cpufreq {
                 changed.cpus = true;
             }
         }
+
         let mut back = Vec::new();
+
         for (id, read) in scan.policies {
             match read {
                 Read::Nothing | Read::Back(false) => {}
@@ -143,6 +146,7 @@ impl Cpufreq {
                 },
             }
         }
+
         for clock in &mut self.clocks {
             let wanted = clock.wanted.is_some();
             for policy in &mut clock.policies {
@@ -151,10 +155,12 @@ impl Cpufreq {
                 } else if policy.away && back.contains(&policy.facts.id) {
                     policy.back(wanted);
                 }
+
                 changed.unsettled |= policy.away && online(&scan.topology, &policy.facts.cpus);
                 changed.originals |= !policy.journalled;
             }
         }
+
         changed
     }
 
@@ -172,12 +178,14 @@ impl Cpufreq {
         let id = policy.facts.id;
         let left = self.absent.remove(&id);
         let shown = policy.facts.original;
+
         // Of what an earlier life left the original is in the journal.
         policy.journalled = match left.map(|original| policy.adopt(original, Ok(shown))) {
             Some(Ok(ours)) => ours.is_some(),
             Some(Err(error)) => return warn!(%error, "policy left out"),
             None => false,
         };
+
         let cpus = topology.of(id.0.into()).map(|domain| &domain.cpus);
         let owns = |domain: &Domain| {
             cpus.is_some_and(|cpus| cpus.iter().any(|cpu| domain.cpus.contains(cpu)))
@@ -190,9 +198,12 @@ impl Cpufreq {
                 warn!(%error, "policy that came");
                 self.absent.extend(left.map(|khz| (id, khz)));
             }
+
             return;
         };
+
         let clock = &mut self.clocks[at];
+
         match clock.wanted {
             Some(khz) => {
                 let khz = khz.max(policy.facts.ladder.floor()).min(policy.facts.original);
@@ -200,6 +211,7 @@ impl Cpufreq {
             }
             None => policy.unwanted = policy.hold.is_some(),
         }
+
         clock.policies.push(policy);
     }
 

@@ -52,6 +52,7 @@ fn the_ladder_follows_what_the_driver_offers() {
             2400,
         ),
     ];
+
     for (files, removed, floor, len, top) in cases {
         let tree = tree();
         tree.folder(P0, files);
@@ -95,6 +96,7 @@ fn every_file_missing_or_garbage_is_an_error_that_names_it() {
         let e = Cpufreq::discover(tree.root(), Floor::Half).unwrap_err();
         assert!(e.to_string().contains(file), "{e}");
     }
+
     for file in [
         "cpuinfo_min_freq",
         "cpuinfo_max_freq",
@@ -109,6 +111,7 @@ fn every_file_missing_or_garbage_is_an_error_that_names_it() {
             assert!(e.to_string().contains(file) && e.to_string().contains("allowed"), "{e}");
         }
     }
+
     let tree = Tree::new();
     assert!(Cpufreq::discover(tree.root(), Floor::Half).is_err());
     tree.write("sys/devices/system/cpu/cpufreq/boost", "1\n");
@@ -224,6 +227,7 @@ fn an_adopted_cap_behind_heat_is_still_ours_when_that_ends() {
         let mut cpufreq = found(&tree);
         cpufreq.adopt(&saved).unwrap();
         tree.write(MAX, shown);
+
         for _ in 0..4 {
             cpufreq.looked(cpufreq.to_look(true).read());
         }

@@ -71,6 +71,7 @@ impl HwmonSensor {
                 }
             }
         }
+
         if found.len() > 1 && self.at.is_some() {
             found.retain(|found| found.device.at == self.at);
         }
@@ -82,6 +83,7 @@ impl HwmonSensor {
         let allowed = "exactly one powerN_input, powerN_average, or inN_input with currN_input, \
                        of this driver name and label";
         let class = self.root.path("sys/class/hwmon");
+
         Err(HwError::value(&class, Operation::Read, seen, allowed))
     }
 }

@@ -34,6 +34,7 @@ fn both_layouts_and_both_files_are_found() {
     let tree = Tree::new();
     let hot_swap = [("name", "lm25066"), ("power1_input", "5000000"), ("power1_label", "pin")];
     device(&tree, &format!("{BUS}/3-0040"), 7, &hot_swap);
+
     // `acpi_power_meter`: name and files are the parent's, and there is no `power1_input`.
     let acpi = "sys/devices/LNXSYSTM:00/ACPI000D:00";
     device(&tree, acpi, 3, &[]);
@@ -43,6 +44,7 @@ fn both_layouts_and_both_files_are_found() {
         ("power1_average_interval", "4000"),
         ("power1_accuracy", "99.0%"),
     ];
+
     tree.folder(acpi, &files);
     tree.folder("sys/class/hwmon/hwmon4", &[("temp1_input", "1")]);
     assert_eq!(once(&tree, "lm25066", Some("pin")).unwrap(), watts(5));
@@ -65,10 +67,12 @@ fn volts_and_amperes_make_a_power_where_the_driver_has_none() {
         ("in4_label", "shunt"),
         ("in4_input", "9"),
     ];
+
     device(&tree, &format!("{BUS}/3-0041"), 0, &files);
     assert_eq!(once(&tree, "ina3221", Some("CPU")).unwrap(), watts(126));
     assert_eq!(once(&tree, "ina3221", Some("12V_AUX")).unwrap(), Watts::ZERO);
     assert!(once(&tree, "ina3221", Some("shunt")).is_err());
+
     // A power that the driver computes comes first.
     device(&tree, &format!("{BUS}/3-0045"), 1, &[("name", "ina226"), ("in1_input", "12000")]);
     let real = format!("{BUS}/3-0045/hwmon/hwmon1");
@@ -117,6 +121,7 @@ fn numbers_that_two_equal_devices_swap_are_followed() {
     device(&tree, &a, 0, &with("1000000"));
     let mut sensor = HwmonSensor::new(tree.root(), spec("pmbus", Some("pin")));
     assert_eq!(read(&mut sensor).unwrap(), watts(1));
+
     // The driver is reloaded: another supply comes first, and takes the number.
     for gone in [format!("{a}/hwmon"), "sys/class/hwmon/hwmon0".into()] {
         tree.remove(&gone);
@@ -124,6 +129,7 @@ fn numbers_that_two_equal_devices_swap_are_followed() {
     device(&tree, &b, 0, &with("2000000"));
     device(&tree, &a, 1, &with("1000001"));
     assert_eq!(read(&mut sensor).unwrap(), watts(1), "by the device's path, not by its number");
+
     // It goes for good: the other one is not it, but the only one there is with this name.
     for gone in [a, "sys/class/hwmon/hwmon1".into()] {
         tree.remove(&gone);

@@ -137,6 +137,7 @@ fn hwmon() {
         ),
         ("a neighbour is half gone", |t| t.link("nowhere", "sys/class/hwmon/hwmon0"), Value(230)),
     ];
+
     for (fault, inject, leads) in rows {
         let tree = Tree::new();
         hot_swap(&tree, 1, DEVICE, "230000000");
@@ -144,6 +145,7 @@ fn hwmon() {
         let mut meter = PowerMeter::new(HwmonSensor::new(tree.root(), spec), MAX);
         check(fault, meter.sample(Instant::ZERO), Value(230));
         inject(&tree);
+
         for ms in 1..4 {
             check(fault, meter.sample(Instant::from_millis(ms)), *leads);
         }
@@ -190,6 +192,7 @@ fn rapl() {
             Value(100),
         ),
     ];
+
     for (fault, inject, leads) in rows {
         let tree = Tree::new();
         let range = RANGE.to_string();
@@ -221,10 +224,12 @@ fn rapl_that_cannot_be_counted_is_refused_from_the_start() {
             Missing("more than 0 microjoules"),
         ),
     ];
+
     for (fault, inject, leads) in rows {
         let tree = Tree::new();
         inject(&tree);
         let mut meter = PowerMeter::new(RaplSensor::new(tree.root(), Watts::ZERO, MAX), MAX);
+
         for ms in 0..3 {
             check(fault, meter.sample(Instant::from_millis(ms)), *leads);
         }
@@ -277,6 +282,7 @@ fn supplies() {
         ("its driver is gone", |t| t.remove(SUPPLY), Unknown, None),
         ("its driver has changed", |t| t.folder(SUPPLY, &[("name", "nvme")]), Unknown, None),
     ];
+
     for (fault, inject, state, input) in rows {
         let tree = Tree::new();
         let files = [
@@ -288,6 +294,7 @@ fn supplies() {
             ("in1_label", "vin"),
             ("in1_input", "230000"),
         ];
+
         tree.folder(SUPPLY, &files);
         let at = "sys/bus/i2c/devices/3-0058";
         tree.write(&format!("{at}/x"), "");

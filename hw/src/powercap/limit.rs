@@ -32,7 +32,6 @@ pub struct LimitOriginal {
     /// `constraint_N_power_limit_uw` of `short_term` (PL2), in microwatts, if there is one.
     #[serde(default)]
     pub short_uw: Option<u64>,
-    /// `enabled`.
     pub enabled: bool,
 }
 
@@ -83,15 +82,18 @@ impl RaplCap {
             zone.read()?;
             found.push(zone);
         }
+
         if found.is_empty() {
             return Ok(None);
         }
         let floor_uw = share_uw(floor, found.len());
+
         if !(LEAST_UW..=MOST_UW).contains(&floor_uw) {
             let dir = root.path("sys/class/powercap");
             let allowed = "a floor of 1 to 4095 W per package";
             return Err(HwError::value(&dir, Operation::Write, floor, allowed));
         }
+
         Ok(Some(Self { zones: found, floor_uw }))
     }
 

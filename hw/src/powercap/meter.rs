@@ -36,7 +36,6 @@ pub struct RaplMeter {
 struct Counter {
     zone: Zone,
     range: Microjoules,
-    /// The newest value.
     value: Microjoules,
     /// Whether it has ever moved: some machines have a memory counter that never does.
     alive: bool,
@@ -89,20 +88,24 @@ impl RaplMeter {
         let Some(then) = self.last else { return Ok(self.start(now, &values)) };
         let span = now.since(then);
         let mut sum = Microjoules::default();
+
         for (counter, value) in self.zones.iter().zip(&values) {
             if *value == counter.value && (counter.alive || counter.zone.kind == Kind::Package) {
                 return Ok(Energy::Stale);
             }
             sum = sum + value.since_wrapping(counter.value, counter.range);
         }
+
         if span >= self.longest_span() {
             return Ok(self.start(now, &values));
         }
+
         // Two reads at one instant tell nothing.
         let Some(watts) = sum.over(span) else {
             return Ok(Energy::Stale);
         };
         self.start(now, &values);
+
         Ok(if watts > self.max { Energy::Absurd(watts) } else { Energy::Power(watts) })
     }
 

@@ -20,7 +20,6 @@ pub enum CgroupMode {
 /// The cgroup hierarchy.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cgroups {
-    /// Which version.
     pub mode: CgroupMode,
     /// Controllers that the kernel offers.
     pub controllers: Vec<String>,
@@ -46,10 +45,12 @@ impl Cgroups {
         } else {
             CgroupMode::Absent
         };
+
         let words = |path: &str| {
             line(root, &format!("{top}/{path}"))
                 .map(|text| text.split_whitespace().map(str::to_owned).collect())
         };
+
         Self {
             mode,
             controllers: words("cgroup.controllers").unwrap_or_default(),

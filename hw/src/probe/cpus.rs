@@ -12,11 +12,9 @@ const CPU: &str = "sys/devices/system/cpu";
 /// The CPUs, and who shares what with whom.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cpus {
-    /// CPUs that run.
     pub online: String,
     /// CPUs that are there and do not run; empty if all do.
     pub offline: String,
-    /// How many run.
     pub count: usize,
     /// Whether cores run more than one thread now; `None` where the kernel does not say.
     pub smt: Option<bool>,
@@ -26,7 +24,6 @@ pub struct Cpus {
     pub clock_domains: usize,
     /// The most CPUs that share one clock.
     pub widest_domain: usize,
-    /// Sockets.
     pub packages: usize,
     /// NUMA nodes with CPUs.
     pub nodes: usize,
@@ -44,6 +41,7 @@ impl Cpus {
         let offline: CpuList = present.iter().filter(|cpu| !online.contains(*cpu)).collect();
         let topology = Topology::read(root);
         let domains = topology.as_ref().map(Topology::domains).unwrap_or_default();
+
         Self {
             online: online.to_string(),
             offline: offline.to_string(),
@@ -77,15 +75,11 @@ pub struct Scaling {
 /// Policies of one driver, governor and ladder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PolicyGroup {
-    /// Their numbers.
     pub policies: String,
-    /// `scaling_driver`.
     pub driver: String,
     /// Whether that driver is known to obey a limit.
     pub known: bool,
-    /// `scaling_governor`.
     pub governor: Option<String>,
-    /// The hardware's range.
     pub min_khz: u32,
     /// The hardware's range, turbo included where the driver counts it.
     pub max_khz: u32,
@@ -107,9 +101,11 @@ impl Scaling {
             Ok(cpufreq) => cpufreq,
             Err(error) => return Self { error: Some(told(root, &error)), ..Self::default() },
         };
+
         let mut scaling = Self::default();
         let mut groups: Vec<(PolicyGroup, CpuList)> = Vec::new();
         let mut read_only = CpuList::default();
+
         for policy in cpufreq.policies() {
             let dir = format!("{CPU}/cpufreq/policy{}", policy.id);
             let number = [u32::from(policy.id.0)];
@@ -117,6 +113,7 @@ impl Scaling {
                 scaling.limited.insert(policy.id, policy.original.get());
             }
             let bios = line(root, &format!("{dir}/bios_limit")).and_then(|text| text.parse().ok());
+
             if let Some(khz) = bios.filter(|khz| *khz < policy.cpuinfo_max.get()) {
                 scaling.bios_limited.insert(policy.id, khz);
             }
@@ -124,17 +121,21 @@ impl Scaling {
                 read_only.extend(number);
             }
             let group = group(policy, line(root, &format!("{dir}/scaling_governor")));
+
             match groups.iter_mut().find(|(known, _)| *known == group) {
                 Some((_, policies)) => policies.extend(number),
                 None => groups.push((group, number.into_iter().collect())),
             }
         }
+
         let named = |(group, policies): (PolicyGroup, CpuList)| PolicyGroup {
             policies: policies.to_string(),
             ..group
         };
+
         scaling.groups = groups.into_iter().map(named).collect();
         scaling.read_only = read_only.to_string();
+
         scaling
     }
 }

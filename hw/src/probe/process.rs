@@ -6,7 +6,6 @@ use crate::root::read_text;
 /// Who asks: this process, its rights and its limits.
 #[derive(Clone, Debug, Serialize)]
 pub struct Process {
-    /// The effective user.
     pub uid: Option<u32>,
     /// The capabilities in force, as in `/proc/self/status`.
     pub capabilities: Option<u64>,
@@ -28,10 +27,12 @@ impl Process {
         let after = |text: &str, name: &str| {
             text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
         };
+
         // `Uid:` real, effective, saved, of the file system.
         let uid =
             after(&status, "Uid:").and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok());
         let bits = after(&status, "CapEff:").and_then(|hex| u64::from_str_radix(&hex, 16).ok());
+
         // Soft, hard, unit.
         let limit = |name| {
             let text = after(&limits, name)?;
@@ -40,6 +41,7 @@ impl Process {
                 number => number.parse().ok(),
             }
         };
+
         Self {
             uid,
             capabilities: bits,
@@ -89,12 +91,14 @@ mod tests {
             "proc/self/status",
             "Name:\tballast\nUid:\t1000\t0\t0\t0\nCapEff:\t0000000000804000\n",
         );
+
         tree.write(
             "proc/self/limits",
             "Limit                     Soft Limit           Hard Limit           Units     \n\
              Max locked memory         8388608              8388608              bytes     \n\
              Max realtime priority     unlimited            unlimited                      \n",
         );
+
         let process = Process::read(tree.root());
         assert_eq!((process.uid, process.locked_memory), (Some(0), Some(8_388_608)));
         assert_eq!(process.realtime_priority, Some(u64::MAX));

@@ -27,7 +27,6 @@ pub struct RaplZone {
 /// One limit of a zone.
 #[derive(Clone, Debug, Serialize)]
 pub struct Constraint {
-    /// `long_term`, `short_term`, `peak_power`.
     pub name: String,
     /// The limit, in microwatts.
     pub limit_uw: Option<u64>,
@@ -64,6 +63,7 @@ fn zone(root: &Root, class: &Path, folder: String) -> Option<RaplZone> {
             writable: writable(&dir.join(format!("constraint_{n}_power_limit_uw"))),
         })
     };
+
     Some(RaplZone {
         name: read_text(&dir.join("name")).ok()?.trim().to_owned(),
         energy_error: energy.err().map(|error| told(root, &error)),

@@ -106,6 +106,7 @@ pub fn record(root: &Root, to: &Path) -> Result<Manifest, HwError> {
         manifest: Manifest { version: 1, ..Manifest::default() },
         done: BTreeSet::new(),
     };
+
     let rivals = OF_RIVALS
         .iter()
         .flat_map(|dir| KNOWN.iter().map(move |(name, ..)| format!("{dir}{name}.service")));
@@ -114,8 +115,10 @@ pub fn record(root: &Root, to: &Path) -> Result<Manifest, HwError> {
             copy.path(&path).map_err(failed)?;
         }
     }
+
     let text = serde_json::to_string_pretty(&copy.manifest).map_err(|e| failed(e.into()))?;
     fs::write(to.join("manifest.json"), text + "\n").map_err(failed)?;
+
     Ok(copy.manifest)
 }
 
@@ -132,20 +135,25 @@ fn matching(root: &Root, pattern: &str) -> Vec<String> {
                     && name.starts_with(start)
                     && name.ends_with(end)
             };
+
             let names = |base: &String| {
                 let entries = fs::read_dir(root.path(base)).into_iter().flatten().flatten();
                 let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
                 let mut paths: Vec<_> =
                     names.filter(|name| fits(name)).map(|name| below(base, &name)).collect();
                 paths.sort_unstable();
+
                 paths
             };
+
             found.iter().flat_map(names).collect()
         } else {
             found.iter().map(|base| below(base, part)).collect()
         };
     }
+
     found.retain(|path| root.path(path).symlink_metadata().is_ok());
+
     found
 }
 
@@ -162,19 +170,23 @@ impl Copy<'_> {
             self.manifest.cut_short = true;
             return Ok(());
         }
+
         let name = path.rsplit('/').next().unwrap_or(path);
         if PRIVATE.iter().any(|private| name.contains(private)) {
             return Ok(());
         }
         let Some(real) = self.follow(Path::new(path))? else { return Ok(()) };
+
         if !self.done.insert(real.clone()) {
             return Ok(());
         }
         let (from, to) = (self.root.path(&real.to_string_lossy()), self.to.join(&real));
         let kind = fs::metadata(&from);
+
         if kind.as_ref().is_ok_and(fs::Metadata::is_dir) {
             return fs::create_dir_all(to);
         }
+
         // Sockets and devices only have to be there.
         let is_file = kind.as_ref().is_ok_and(fs::Metadata::is_file);
         let text = if is_file { text(&from) } else { Ok(String::new()) };
@@ -185,10 +197,12 @@ impl Copy<'_> {
                 return Ok(());
             }
         };
+
         if let Some(parent) = to.parent() {
             fs::create_dir_all(parent)?;
         }
         self.manifest.files.push((shown(&real), text.len() as u64));
+
         fs::write(to, text)
     }
 
@@ -199,19 +213,23 @@ impl Copy<'_> {
         let mut rest: Vec<_> = parts(path);
         let mut links = 0;
         rest.reverse();
+
         while let Some(part) = rest.pop() {
             if part == ".." {
                 real.pop();
                 continue;
             }
+
             real.push(&part);
             let from = self.root.path(&real.to_string_lossy());
+
             if !from.is_symlink() {
                 continue;
             }
             links += 1;
             let target = fs::read_link(&from)?;
             self.link(&real, &target)?;
+
             if links > 40 || !from.exists() {
                 return Ok(None);
             }
@@ -220,8 +238,10 @@ impl Copy<'_> {
             } else {
                 real.pop();
             }
+
             rest.extend(parts(&target).into_iter().rev());
         }
+
         Ok(Some(real))
     }
 
@@ -292,6 +312,7 @@ mod tests {
             "proc/cpuinfo",
             "processor\t: 0\nSerial\t\t: 1234\nflags\t\t: fpu\n\nprocessor\t: 1\n",
         );
+
         tree.write("proc/self/status", "Name:\tballast\nUid:\t0\t0\t0\t0\nCapEff:\t00ff\n");
         tree.write("etc/hostname", "secret\n");
         tree.write("sys/fs/cgroup/system.slice/tuned.service/cgroup.procs", "1\n");
@@ -300,6 +321,7 @@ mod tests {
             &format!("{i2c}/hwmon/hwmon4"),
             &[("name", "pmbus"), ("power1_input", "240000000"), ("power1_label", "pin")],
         );
+
         tree.write(&format!("{i2c}/hwmon/hwmon4/power1_serial_number"), "ABC123");
         tree.link("../../../3-0058", &format!("{i2c}/hwmon/hwmon4/device"));
         tree.link("../../devices/pci0000:00/i2c-3/3-0058/hwmon/hwmon4", "sys/class/hwmon/hwmon4");
@@ -307,9 +329,11 @@ mod tests {
             "sys/devices/virtual/powercap/intel-rapl/intel-rapl:0",
             &[("name", "package-0"), ("energy_uj", "1")],
         );
+
         let to = "/sys/devices/virtual/powercap/intel-rapl/intel-rapl:0";
         let up = format!("../../..{to}");
         tree.link(&up, "sys/class/powercap/intel-rapl:0");
+
         tree
     }
 
@@ -321,6 +345,7 @@ mod tests {
         let copy = Root::at(dir.path());
         let facts = |root: &Root| format!("{:#?}", Machine::read(root));
         assert_eq!(facts(&copy), facts(tree.root()));
+
         for known in ["pmbus@3-0058", "tuned"] {
             assert!(facts(&copy).contains(known), "{}", facts(&copy));
         }

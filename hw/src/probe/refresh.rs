@@ -42,9 +42,7 @@ impl Source {
 /// How a sensor behaved while it was watched.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Refresh {
-    /// Successful reads.
     pub reads: u32,
-    /// Failed reads.
     pub failures: u32,
     /// How often the value moved.
     pub changes: u32,
@@ -154,12 +152,14 @@ mod tests {
     fn the_refresh_is_the_time_between_changes_and_failures_are_counted() {
         let start = Instant::now();
         let mut seen = Seen::default();
+
         // A value every 50 ms, read every 5 ms; every tenth read fails, and one takes 30 ms.
         for n in 1..=120 {
             let (at, took) = (Duration::from_millis(5 * n), if n == 7 { 30 } else { 1 });
             let value = (!n.is_multiple_of(10)).then_some((5 * n + 5) / 50);
             seen.take(start + at, Duration::from_millis(took), value);
         }
+
         let expected = Refresh {
             reads: 108,
             failures: 12,
@@ -168,6 +168,7 @@ mod tests {
             slowest_read_ms: 30.0,
             blocked: false,
         };
+
         assert_eq!(seen.done(), expected);
         let mut still = Seen::default();
         still.take(start, Duration::ZERO, Some(7));
@@ -190,10 +191,12 @@ mod tests {
                 },
                 time,
             );
+
             if seen.changes >= 3 {
                 assert!(seen.refresh_ms.is_some() && seen.failures == 0, "{seen:?}");
                 return;
             }
+
             // It was not let run.
             time *= 2;
             assert!(time < Duration::from_secs(60), "{seen:?}");

@@ -99,6 +99,7 @@ mod tests {
             "/usr/lib/systemd/system/tuned.service",
             "etc/systemd/system/multi-user.target.wants/tuned.service",
         );
+
         let found: Vec<_> =
             find(tree.root()).iter().map(|r| (r.name, r.running, r.enabled)).collect();
         let expected = [
@@ -106,6 +107,7 @@ mod tests {
             ("thermald", true, false),
             ("tuned", false, true),
         ];
+
         assert_eq!(found, expected);
     }
 

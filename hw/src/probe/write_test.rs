@@ -47,19 +47,24 @@ pub fn write_test(root: &Root, state_dir: &Path) -> Result<Vec<Written>, HwError
                        ballast-agent release, or start the agent";
         return Err(HwError::value(state_dir, Operation::Write, "journal.json", allowed));
     }
+
     let mut results = Vec::new();
+
     if let Ok(cpufreq) = Cpufreq::discover(root, Floor::Half) {
         let originals = Originals { cpufreq: Some(cpufreq.originals()), ..Originals::default() };
         journal.begin(&originals)?;
         results.extend(cores(cpufreq)?);
     }
+
     results.extend(server_limits(root));
     results.push(bandwidth(root));
     journal.finish()?;
+
     if made {
         // What was not there before is not left behind; a folder that others use by now stays.
         let _ = fs::remove_file(state_dir.join("lock")).and_then(|()| fs::remove_dir(state_dir));
     }
+
     Ok(results)
 }
 
@@ -89,6 +94,7 @@ fn cores(cpufreq: Cpufreq) -> Result<Vec<Written>, HwError> {
     let all = cpufreq.cores();
     let mut capped = Capped { cpufreq, cores: all.iter().map(|core| core.id).collect() };
     let mut tested = Vec::new();
+
     for core in &all {
         let before = capped.cpufreq.read_back(core.id);
         let below = before.as_ref().map(|khz| core.ladder.at_or_below(*khz).saturating_sub(1));
@@ -100,8 +106,10 @@ fn cores(cpufreq: Cpufreq) -> Result<Vec<Written>, HwError> {
             (Ok(before), _) => Ok((*before, *before)),
             (Err(_), _) => before.map(|khz| (khz, khz)),
         };
+
         tested.push((core.id, result));
     }
+
     let seen: Vec<_> = (tested.iter())
         .map(|(core, result)| match result {
             Ok((before, target)) if before == target => {
@@ -118,9 +126,11 @@ fn cores(cpufreq: Cpufreq) -> Result<Vec<Written>, HwError> {
             reaches(&capped.cpufreq, core, |khz| khz >= *before)
                 .map(|khz| format!("{before} was put back, {khz} is in force"))
         });
+
         let to = result.map_or_else(|_| "a lower limit".to_owned(), |(_, khz)| khz.to_string());
         Written { function: "pstate", what: format!("core {core}: {to}"), error: seen.or(back) }
     });
+
     Ok(written.collect())
 }
 
@@ -153,10 +163,12 @@ fn server_limits(root: &Root) -> Vec<Written> {
                 Ok(now) => Some(format!("{limit} uW was written, {now} uW is in force")),
                 Err(error) => Some(format!("{error} (locked by the firmware?)")),
             };
+
             let what = format!("{} {}: {limit} uW again", zone.name, constraint.name);
             written.push(Written { function: "server_limit", what, error });
         }
     }
+
     written
 }
 

@@ -71,12 +71,15 @@ impl PmbusSupply {
                     let why = "several devices of this name: name@device tells them apart";
                     return Err(SensorError::Device(why.to_owned()));
                 }
+
                 // One that was never there may be there under another name: not "draws nothing".
                 (None, _) if self.seen && all.iter().any(|d| d.has_driver_of(&self.name)) => None,
                 (None, _) => return Err(SensorError::Device("no such hwmon device".to_owned())),
             };
+
             self.seen |= self.found.is_some();
         }
+
         Ok(self.found.as_ref())
     }
 }
@@ -107,12 +110,14 @@ impl Found {
         let value = |channels: &[Channel], label| {
             channels.iter().find(|c| c.is(label)).map(Channel::read).transpose()
         };
+
         // A device without labels has one channel, and that is its input.
         let unlabelled = powers.iter().find(|c| c.label.is_none());
         let input = match value(powers, "pin")? {
             Some(input) => Some(input),
             None => unlabelled.map(Channel::read).transpose()?,
         };
+
         let output = value(powers, "pout")?;
         let feed = value(volts, "vin")?;
         let carries = match (output, input) {
@@ -120,6 +125,7 @@ impl Found {
             (None, Some(input)) => input > 0,
             (None, None) => false,
         };
+
         let state = if carries {
             SupplyState::Active
         } else if feed.is_some_and(|mv| mv <= 0) || alarmed(device, volts)? {
@@ -129,9 +135,11 @@ impl Found {
         } else {
             SupplyState::Unknown
         };
+
         let least = if state == SupplyState::Active { 1 } else { 0 };
         let plausible = input.filter(|uw| (least..=ABSURD_UW).contains(uw));
         let watts = plausible.map(|uw| Watts::from_milli(uw / 1000));
+
         Ok((Supply { state, input: watts }, input.map(i64::unsigned_abs)))
     }
 }

@@ -72,6 +72,7 @@ fn the_state_follows_from_what_pmbus_shows() {
         (&[(pin, "1"), (pout, ""), (vin, "230000")], Unknown, None),
         (&[(pin, "1"), (pout, "1"), (vin, "<unknown>")], Unknown, None),
     ];
+
     for (values, state, input) in cases {
         assert_eq!(poll(&tree(values)), Supply { state: *state, input: *input }, "{values:?}");
     }
@@ -80,6 +81,7 @@ fn the_state_follows_from_what_pmbus_shows() {
 #[test]
 fn a_pulled_supply_is_absent_and_a_lost_driver_is_unknown() {
     let tree = tree(&[("power1_input", "5000000")]);
+
     // A second one, with an address on its bus.
     let other = "sys/class/hwmon/hwmon3";
     tree.folder("sys/devices/3-0059", &[("name", "psu"), ("power1_input", "6000000")]);
@@ -89,6 +91,7 @@ fn a_pulled_supply_is_absent_and_a_lost_driver_is_unknown() {
     std::os::unix::fs::symlink(target, link).unwrap();
     let mut supplies = ["psu@3-0059", "psu@3-0077", "ibm-cffps"].map(|name| supply(&tree, name));
     let mut states = |ms| supplies.each_mut().map(|supply| supply.poll(at(ms)).0.state);
+
     // A name that was never there may be a slip: what it draws is not known.
     let unknown = SupplyState::Unknown;
     assert_eq!(states(1), [SupplyState::Active, unknown, unknown]);

@@ -33,7 +33,6 @@ struct State {
     log: Vec<String>,
     /// Answers only after this long.
     slow: Duration,
-    /// Answers so instead.
     refuse: Option<fdo::Error>,
     /// Takes what is set, and the kernel grants something else.
     ignores: bool,
@@ -56,6 +55,7 @@ impl Mock {
         let mock = Self { root: root.clone(), state: Arc::default(), connections: Arc::default() };
         let (state, connections) = (Arc::clone(&mock.state), Arc::clone(&mock.connections));
         let root = root.clone();
+
         // Ends with the test's process.
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -68,6 +68,7 @@ impl Mock {
                 connections.lock().unwrap().extend(zbus::block_on(built.build()));
             }
         });
+
         mock
     }
 
@@ -192,7 +193,9 @@ impl Manager {
             Some("scope") => server.at(&path, Scope { name, state }).await.map(|_| ()),
             _ => server.at(&path, Service { name, state }).await.map(|_| ()),
         };
+
         added.map_err(fdo::Error::from)?;
+
         Ok(path)
     }
 
@@ -208,6 +211,7 @@ impl Manager {
             return Err(No::NoSuchUnit(name.to_owned()));
         };
         assert!(runtime, "nothing outlives the boot");
+
         for (key, value) in properties {
             let shown = match key.as_str() {
                 "AllowedCPUs" => {
@@ -226,9 +230,12 @@ impl Manager {
                 }
                 other => panic!("{other}"),
             };
+
             state.log.push(format!("{name} {key}={shown}"));
         }
+
         let dir = self.root.path("sys/fs/cgroup").join(&unit.cgroup);
+
         if !ignores && dir.is_dir() {
             let cpus = CpuList::from_mask(&unit.allowed).unwrap();
             if !cpus.is_empty() {
@@ -237,12 +244,15 @@ impl Manager {
                 fs::write(dir.join("cpuset.cpus"), format!("{cpus}\n")).unwrap();
                 fs::write(dir.join("cpuset.cpus.effective"), format!("{granted}\n")).unwrap();
             }
+
             let period = unit.period.unwrap_or(100_000);
             let quota = unit.quota.map(|quota| (quota * period / 1_000_000).max(1000));
             let quota = quota.map_or("max".into(), |quota| quota.to_string());
             fs::write(dir.join("cpu.max"), format!("{quota} {period}\n")).unwrap();
         }
+
         state.units.insert(name.to_owned(), unit);
+
         Ok(())
     }
 }

@@ -36,6 +36,7 @@ impl FullServer {
         }
         self.next = now + POLL;
         let servers = plant.spec().servers.len();
+
         if supplies_w(plant) >= self.budget.ppm(ALERT_PPM) {
             self.lift_at = Some(now + HOLD);
             for server in 0..servers {

@@ -37,7 +37,6 @@ pub(crate) struct Thunderbolt {
     next: Instant,
     /// The share of their cores that batch VMs may use.
     quota: f64,
-    /// No release before.
     release_at: Instant,
 }
 
@@ -74,6 +73,7 @@ impl Thunderbolt {
             None if now >= self.release_at => (self.quota + STEP).min(1.0),
             None => self.quota,
         };
+
         if quota != self.quota {
             self.quota = quota;
             for (server, vm, cores) in &self.batch {

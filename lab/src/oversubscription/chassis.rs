@@ -30,7 +30,6 @@ pub struct Vm {
     pub user_facing: bool,
     /// What is planned from.
     pub history: Vec<f32>,
-    /// What came later.
     pub held_out: Vec<f32>,
 }
 
@@ -107,6 +106,7 @@ impl Population {
         let all: Vec<usize> = (0..self.vms.len()).filter(fits).collect();
         let (mut deck, mut decks) = (Vec::new(), 0);
         let mut fleet = Fleet { rack, chassis: Vec::new(), cores: 0 };
+
         for _ in 0..chassis {
             let mut servers = vec![(0, Vec::new()); rack.servers as usize];
             let mut allocated = 0;
@@ -115,11 +115,13 @@ impl Population {
                     deck = shuffled(&all, shifts, &mut stream(seed, Chance::Packing, decks));
                     decks += 1;
                 }
+
                 let emptiest = servers.iter_mut().min_by_key(|(taken, _)| *taken);
                 let (Some(next), Some((taken, placed))) = (deck.last().copied(), emptiest) else {
                     break;
                 };
                 let cores = u32::from(self.vms[next.vm].cores);
+
                 if allocated + cores > capacity || *taken + cores > rack.cores {
                     break;
                 }
@@ -128,9 +130,11 @@ impl Population {
                 *taken += cores;
                 allocated += cores;
             }
+
             fleet.cores += u64::from(allocated);
             fleet.chassis.push(servers.into_iter().map(|(_, placed)| placed).collect());
         }
+
         fleet
     }
 
@@ -146,10 +150,12 @@ impl Population {
             cores[class] += f64::from(vm.cores);
             busy[class] += f64::from(vm.cores) * (factor * p95).min(1.0);
         }
+
         let share = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
         let packed = fleet.alloc();
         let alloc = (packed * factor).min(1.0);
         let utilisation = |class: usize| share(busy[class], cores[class]) * share(packed, alloc);
+
         Chassis {
             servers: fleet.rack.servers,
             server,
@@ -231,6 +237,7 @@ impl Fleet {
             let mut unknown = vec![0_u32; weeks.len() * week];
             let mut allocated = 0;
             let mut busy = Vec::new();
+
             for placed in servers {
                 let mut server = vec![0.0_f32; unknown.len()];
                 for Placed { vm, shift } in placed {
@@ -239,6 +246,7 @@ impl Fleet {
                     let weight = f32::from(vm.cores) / self.rack.cores as f32;
                     let mean = mean(values);
                     allocated += cores;
+
                     for (slot, (server, unknown)) in
                         server.chunks_mut(week).zip(unknown.chunks_mut(week)).enumerate()
                     {
@@ -255,11 +263,15 @@ impl Fleet {
                         }
                     }
                 }
+
                 busy.push(server);
             }
+
             let missing = |cores: &u32| f64::from(*cores) > UNKNOWN * f64::from(allocated);
+
             (busy, unknown.iter().map(missing).collect())
         });
+
         Busy { chassis: chassis.collect() }
     }
 }

@@ -114,7 +114,6 @@ pub struct Buffered {
 /// One approach on one fleet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Judged {
-    /// Its name.
     pub approach: &'static str,
     /// How far the budget is under the provisioned power, in percent of it.
     pub delta_percent: f64,
@@ -159,6 +158,7 @@ fn judge_one(case: &Case, approach: &Approach) -> Option<Judged> {
         let events = Events::under(plan.budget, draws, &approach.policy, plan.reductions);
         Rates::of(&events, &approach.policy, draws.readings())
     };
+
     let plan = Plan::make(history, approach, chassis, terms)?;
     let buffers = BUFFERS_PPM.map(|buffer_ppm| {
         let plan = Plan::make(history, approach, chassis, &Terms { buffer_ppm, ..*terms })?;
@@ -169,6 +169,7 @@ fn judge_one(case: &Case, approach: &Approach) -> Option<Judged> {
             rates: rates(&plan, verified),
         })
     });
+
     Some(Judged {
         approach: approach.name,
         delta_percent: plan.delta_percent,

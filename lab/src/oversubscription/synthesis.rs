@@ -17,7 +17,6 @@ pub struct Quantiles {
     pub q99: f64,
     /// Exceeded by 0.1 %.
     pub q999: f64,
-    /// The highest.
     pub max: f64,
 }
 
@@ -29,9 +28,7 @@ impl Quantiles {
 /// How much is made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Size {
-    /// Chassis.
     pub chassis: u32,
-    /// Weeks of each.
     pub weeks: u32,
     /// From one reading to the next, in seconds.
     pub period_s: u32,

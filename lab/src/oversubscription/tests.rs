@@ -23,10 +23,12 @@ fn made_draws_have_the_quantiles_and_give_the_papers_table() {
         let history = histogram(&made(seed, SMALL), TENTH).unwrap();
         assert_eq!(history.readings(), 12 * 2 * 2016);
         let share = |w: Option<Watts>| w.unwrap().as_f64() / 3720.0;
+
         for (ppm, quantile) in [(10_000, 0.7991), (1_000, 0.8527), (0, 0.87)] {
             let found = share(history.exceeded_by(ppm));
             assert!((found - quantile).abs() < 2e-5, "{ppm}: {found}");
         }
+
         assert!((share(history.mean()) - 0.55).abs() < 0.01, "{:?}", history.mean());
         assert!(history.iter().next().unwrap().0 >= Watts::from_whole(12 * 112));
         let chassis = Chassis::default();
@@ -34,10 +36,12 @@ fn made_draws_have_the_quantiles_and_give_the_papers_table() {
         let judged = judge(&Case { chassis, terms, history, held_out: None });
         let paper = [0.0, 6.2, 11.0, 12.1, 8.4, 10.3, 10.6, 12.1];
         assert_eq!(judged.len(), paper.len());
+
         for (row, delta) in judged.iter().zip(paper) {
             assert!((row.delta_percent - delta).abs() <= 0.1, "{row:?}");
             assert!(row.rates.kept && !row.held_out, "{row:?}");
         }
+
         assert_eq!(judged[2].binding, Binding::Depth);
         assert_eq!(judged[5].binding, Binding::UserFacingRate);
     }
@@ -146,6 +150,7 @@ fn gaps_stay_gaps() {
         vm.history[units].fill(f32::NAN);
         vm
     };
+
     // A tenth of the cores may be unknown; they count with their mean.
     let vms = vec![gap(vm(9, [0.5, 0.5]), 3..5), gap(vm(1, [0.2, 0.4]), 0..2)];
     let of = Population::new(vms, HALF_DAY_S);

@@ -110,6 +110,7 @@ impl Inventory {
             let named = self.hosts.get(host.0 as usize);
             named.map_or_else(|| host.to_string(), |named| named.name.clone())
         };
+
         match *error {
             PlacementError::UnknownHost { host, .. } => {
                 InventoryError::UnknownHost { host: name(host) }

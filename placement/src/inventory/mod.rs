@@ -151,13 +151,16 @@ impl Inventory {
         let mut hosts = snapshot.hosts.clone();
         hosts.iter().try_for_each(check_host)?;
         hosts.sort_by(|a, b| a.name.cmp(&b.name));
+
         if let Some(pair) = hosts.windows(2).find(|pair| pair[0].name == pair[1].name) {
             return Err(InventoryError::Twice { what: "host", name: pair[0].name.clone() });
         }
         fresh.rebuild(now, &hosts)?;
+
         // In the order of names, so that the same list in another order makes the same.
         let mut vms: Vec<&Placed> = snapshot.vms.iter().collect();
         vms.sort_by(|a, b| a.vm.name.cmp(&b.vm.name));
+
         if let Some(pair) = vms.windows(2).find(|pair| pair[0].vm.name == pair[1].vm.name) {
             return Err(InventoryError::Twice { what: "VM", name: pair[0].vm.name.clone() });
         }
@@ -165,6 +168,7 @@ impl Inventory {
             fresh.observe(now, &placed.vm, &placed.host)?;
         }
         *self = fresh;
+
         Ok(())
     }
 
@@ -182,6 +186,7 @@ impl Inventory {
         let told = NamedHost { name: name.to_owned(), spec: spec.clone() };
         check_host(&told)?;
         let known = self.find(name);
+
         if let Some(host) = known {
             let before = self.view(host);
             if (before.chassis, before.capacity) == (&spec.chassis, spec.capacity) {
@@ -189,11 +194,14 @@ impl Inventory {
                 return set.map_err(|error| self.by_name("", &error));
             }
         }
+
         let mut hosts = self.named_hosts();
+
         match known {
             Some(host) => hosts[host.0 as usize] = told,
             None => hosts.insert(hosts.partition_point(|host| host.name.as_str() < name), told),
         }
+
         self.rebuild(now, &hosts)
     }
 
@@ -283,7 +291,9 @@ impl Inventory {
             let asked = self.cluster().check_request(&self.asked(&vm.spec));
             asked.map_err(|error| self.by_name(&vm.name, &error))?;
         }
+
         let mut hosts = Vec::with_capacity(vms.len());
+
         for vm in vms {
             match self.add(vm, |scheduler, request| scheduler.place(now, request)) {
                 Ok(host) => hosts.push(self.host_name(host).to_owned()),
@@ -298,6 +308,7 @@ impl Inventory {
                 }
             }
         }
+
         Ok(hosts)
     }
 
@@ -428,6 +439,7 @@ impl Inventory {
             .collect();
         let named = |error| self.by_name("", &error);
         let mut cluster = Cluster::new(&numbered);
+
         for (id, host) in cluster.ids().zip(hosts) {
             cluster.set_state(id, host.spec.state).map_err(named)?;
         }
@@ -437,8 +449,10 @@ impl Inventory {
             let at = at.map_err(|_| InventoryError::UnknownHost { host: name.to_owned() })?;
             cluster.observe(&vm, HostId(at as u32)).map_err(named)?;
         }
+
         self.balance = Power::new(&cluster, self.policy.alpha);
         self.scheduler = self.policy.scheduler(cluster, now);
+
         for Resident { vm, host } in self.scheduler.cluster().all() {
             self.tell(&Event::Placed { vm: &vm, host });
         }
@@ -446,8 +460,10 @@ impl Inventory {
             name: told.name.clone(),
             chassis: host.chassis,
         };
+
         self.hosts = numbered.iter().zip(hosts).map(named).collect();
         self.chassis = chassis;
+
         Ok(())
     }
 

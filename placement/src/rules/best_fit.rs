@@ -80,12 +80,14 @@ impl Size {
         let (cores_wide, memory_wide) = wide(self.capacity);
         let (cores, memory) = (asked.cores.milli(), asked.memory.kb());
         let mut best: Option<(u64, u32)> = None;
+
         for (free_cores, row) in self.rows.range(cores..) {
             let by_cores = u64::from(free_cores - cores) * memory_wide;
             if best.is_some_and(|(cost, _)| cost < by_cores) {
                 break;
             }
             let mut from = (memory, 0);
+
             while let Some((free_memory, id)) = row.range(from..).next() {
                 let cost = by_cores.max((free_memory - memory) * cores_wide);
                 match best {
@@ -102,6 +104,7 @@ impl Size {
                 }
             }
         }
+
         best.map(|(cost, id)| (cost, HostId(id)))
     }
 }

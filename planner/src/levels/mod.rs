@@ -32,21 +32,14 @@ pub enum LevelsError {
     NotFed(String),
     /// The same the other way round.
     #[error("node {node:?} feeds chassis {chassis:?}, which has no reading")]
-    NoReading {
-        /// Which node.
-        node: String,
-        /// Which chassis.
-        chassis: String,
-    },
+    NoReading { node: String, chassis: String },
     /// No budgets are low enough for this breaker.
     #[error(
         "{level} {node:?} is provisioned for {provisioned}; with all that the policy may shed its chassis still draw up \
          to {least}: accept deeper caps, or feed fewer chassis"
     )]
     Overloaded {
-        /// What it is.
         level: String,
-        /// Which node.
         node: String,
         /// What its breaker is provisioned for.
         provisioned: Watts,
@@ -67,7 +60,6 @@ pub enum LevelsError {
 /// What is known of the chassis of one hardware generation.
 #[derive(Clone, Copy, Debug)]
 pub struct Generation<'a> {
-    /// Their draws.
     pub draws: &'a Histogram,
     /// What is planned for each of them.
     pub plan: &'a Plan,
@@ -89,9 +81,7 @@ impl<'a> Generations<'a> {
 /// One node, planned.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodePlan {
-    /// Its name.
     pub name: String,
-    /// What it is.
     pub level: String,
     /// How many chassis it feeds, all in all.
     pub chassis: usize,
@@ -113,7 +103,6 @@ pub struct NodePlan {
 /// The budget of one chassis under all levels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChassisBudget {
-    /// Which chassis.
     pub chassis: String,
     /// Its budget.
     #[serde(rename = "budget_w")]
@@ -129,7 +118,6 @@ pub struct ChassisBudget {
 pub struct Levels {
     /// Each after the node that feeds it.
     pub nodes: Vec<NodePlan>,
-    /// By name.
     pub chassis: Vec<ChassisBudget>,
 }
 
@@ -151,12 +139,15 @@ impl Levels {
         let nodes = nodes(topology, &of, &budgets, policy, generations, terms)?;
         let chassis = budgets.into_iter().map(|(name, (budget, lowered_by))| {
             let Generation { draws, plan } = generations.of(of[name]);
+
             // What stays as planned is kept as planned.
             let kept =
                 lowered_by.is_none() || is_admissible(draws, policy, plan.reductions, budget);
             let lowered_by = lowered_by.map(|at| topology.nodes[at].name.clone());
+
             ChassisBudget { chassis: name.to_owned(), budget, lowered_by, kept }
         });
+
         Ok(Self { nodes, chassis: chassis.collect() })
     }
 }
@@ -176,7 +167,9 @@ fn fed_chassis<'a>(
         let missing = || LevelsError::NoReading { node: node.clone(), chassis: name.to_owned() };
         read.remove(name).map(|chassis| (name, chassis)).ok_or_else(missing)
     };
+
     let fed = topology.feeds().into_iter().map(find).collect::<Result<_, LevelsError>>()?;
+
     match read.into_keys().next() {
         Some(name) => Err(LevelsError::NotFed(name.to_owned())),
         None => Ok(fed),
@@ -220,10 +213,13 @@ fn budgets<'a>(
         let Generation { draws, plan } = generations.of(of[chassis]);
         let shed = plan.reductions.first + plan.reductions.user_facing;
         let least = draws.round_up(draws.max().map_or(plan.budget, |max| max - shed));
+
         Need { least: least.min(plan.budget), planned: plan.budget }
     };
+
     // Up: what a node's chassis need.
     let mut needs = vec![Need::default(); topology.nodes.len()];
+
     for (at, node) in topology.nodes.iter().enumerate().rev() {
         for chassis in &node.chassis {
             needs[at] = needs[at].and(need(chassis));
@@ -237,15 +233,18 @@ fn budgets<'a>(
                 least: all.least,
             });
         }
+
         if let Some(parent) = topology.parents[at] {
             let planned = all.planned.min(node.provisioned);
             needs[parent] = needs[parent].and(Need { planned, ..all });
         }
     }
+
     // Down: what it may have of what feeds it.
     let mut given: Vec<_> = topology.nodes.iter().map(|node| node.provisioned).collect();
     let mut lowered = vec![None; given.len()];
     let mut budgets = BTreeMap::new();
+
     for (at, node) in topology.nodes.iter().enumerate() {
         if let Some(parent) = topology.parents[at] {
             let all = needs[parent];
@@ -255,6 +254,7 @@ fn budgets<'a>(
                 lowered[at] = lowered[parent];
             }
         }
+
         let all = needs[at];
         if all.planned > given[at] && given[at] == node.provisioned {
             lowered[at] = Some(at);
@@ -267,9 +267,11 @@ fn budgets<'a>(
             } else {
                 (need.planned, None)
             };
+
             budgets.insert(chassis.as_str(), budget);
         }
     }
+
     Ok(budgets)
 }
 
@@ -300,8 +302,10 @@ fn nodes(
             fed[parent].extend(under);
         }
     }
+
     let mut kinds = BTreeMap::new();
     let mut seen = vec![];
+
     for (node, fed) in topology.nodes.iter().zip(&fed) {
         let all: Vec<_> = fed.iter().map(|chassis| of[chassis]).collect();
         let mut chassis = BTreeMap::new();
@@ -312,11 +316,13 @@ fn nodes(
         let (sums, complete, any) = readings.sums(&all)?;
         let share = complete as f64 / any.max(1) as f64;
         let all = kinds.entry(kind.clone()).or_insert(Histogram::new(sums.resolution())?);
+
         if share >= LEAST_COMPLETE {
             all.merge(&sums)?;
         }
         seen.push((kind, share));
     }
+
     let alone = |(kind, sums): (&Kind<'_>, &Histogram)| {
         let mut shed = Reductions::default();
         for (&generation, &n) in &kind.chassis {
@@ -326,8 +332,10 @@ fn nodes(
                 shed.user_facing += each.user_facing;
             });
         }
+
         Plan::with(sums, policy, shed, &Terms { provisioned: kind.provisioned, ..*terms })
     };
+
     let alone: BTreeMap<_, _> = kinds.iter().map(|all| (all.0.clone(), alone(all))).collect();
     let all = topology.nodes.iter().zip(fed).zip(seen);
     let plan = |((node, fed), (kind, complete_share)): ((&Node, Vec<&str>), _)| {
@@ -343,6 +351,7 @@ fn nodes(
             alone: alone[&kind],
         }
     };
+
     Ok(all.map(plan).collect())
 }
 

@@ -66,19 +66,24 @@ fn breakers_that_carry_all_budgets_change_none_and_sums_admit_less() {
         node("r1", "rack", 7_000, "row", &["c1", "c2"]),
         node("r2", "rack", 3_500, "row", &["c3"]),
     ];
+
     let (levels, plan) = planned(nodes, &series, &draws).unwrap();
+
     for chassis in &levels.chassis {
         assert_eq!((chassis.budget, chassis.kept), (plan.budget, true));
         assert_eq!(chassis.lowered_by, None);
     }
+
     let row = &levels.nodes[0];
     assert_eq!((row.chassis, row.complete_share), (3, 1.0));
     assert_eq!(row.budget + row.headroom, row.provisioned);
+
     // One of three peaks at a time: 7000 W less what all three can shed, and the buffer.
     let alone = row.alone.unwrap();
     let shed = plan.reductions.first + plan.reductions.first + plan.reductions.first;
     assert_eq!(alone.p_min, draws.round_up(Watts::from_whole(7000) - shed));
     assert!(alone.budget < row.budget);
+
     // The lone chassis of a rack is a chassis.
     assert_eq!(
         levels.nodes[2].alone.unwrap().p_min,
@@ -95,6 +100,7 @@ fn a_breaker_lowers_the_budgets_under_it_and_what_that_breaks_is_said() {
             node("rack", "rack", rack, "row", &["c1", "c2"]),
         ]
     };
+
     // Planned are 3052 W each: the depth bound 2774 W and a buffer.
     let (levels, plan) = planned(nodes(6_000), &series, &draws).unwrap();
     let by_name: BTreeMap<_, _> = levels.chassis.iter().map(|c| (c.chassis.as_str(), c)).collect();
@@ -161,16 +167,20 @@ proptest! {
             nodes.push(node(&format!("r{n}"), "rack", *w, "row", &of));
             names.extend(of.iter().map(|&name| name.to_owned()));
         }
+
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut series = none_yet();
         let mut draws = Histogram::new(Watts::from_whole(1)).unwrap();
+
         for name in &names {
             for (minute, w) in [2000, 2500, 3000].into_iter().enumerate() {
                 add(&mut series, name, minute as i64, Watts::from_whole(w));
                 draws.add(Watts::from_whole(w), 1);
             }
         }
+
         let least = Watts::from_whole(2774);
+
         match planned(nodes, &series, &draws) {
             Err(LevelsError::Overloaded { provisioned, least: sum, .. }) => prop_assert!(sum > provisioned),
             Err(error) => prop_assert!(false, "{error}"),

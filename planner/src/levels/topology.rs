@@ -33,19 +33,15 @@ pub enum TopologyError {
     /// A value that cannot be.
     #[error("node {node:?}: {key} = {value}: {allowed}")]
     Value {
-        /// Which node.
         node: String,
         /// Which of its keys.
         key: &'static str,
-        /// What stands there.
         value: String,
-        /// What may.
         allowed: &'static str,
     },
     /// A chassis has one feed.
     #[error("chassis {chassis:?} is fed by node {first:?} and by node {second:?}: by one")]
     FedTwice {
-        /// Which chassis.
         chassis: String,
         /// Who names it first.
         first: String,
@@ -58,7 +54,6 @@ pub enum TopologyError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     pub(super) nodes: Vec<Node>,
-    /// The parents' places.
     pub(super) parents: Vec<Option<usize>>,
 }
 
@@ -72,9 +67,11 @@ impl Topology {
             return Err(TopologyError::Empty);
         }
         check(&nodes)?;
+
         // Parents first: who has no parent left to wait for is next.
         let mut this = Self { nodes: vec![], parents: vec![] };
         let mut places = BTreeMap::new();
+
         while !nodes.is_empty() {
             let waiting = nodes.len();
             for node in std::mem::take(&mut nodes) {
@@ -87,13 +84,16 @@ impl Topology {
                     this.nodes.push(node);
                 }
             }
+
             if nodes.len() == waiting {
                 let node = &nodes[0];
                 let parent = node.parent.clone().unwrap_or_default();
                 return Err(value(node, "parent", parent, "a node that it does not feed itself"));
             }
         }
+
         let mut feeds = vec![false; this.nodes.len()];
+
         for place in (0..this.nodes.len()).rev() {
             feeds[place] |= !this.nodes[place].chassis.is_empty();
             if !feeds[place] {
@@ -105,10 +105,12 @@ impl Topology {
                     "it feeds none, nor does a node under it",
                 ));
             }
+
             if let Some(parent) = this.parents[place] {
                 feeds[parent] = true;
             }
         }
+
         Ok(this)
     }
 
@@ -132,6 +134,7 @@ fn check(nodes: &[Node]) -> Result<(), TopologyError> {
                 "a name that no other node has",
             ));
         }
+
         if node.level.is_empty() {
             return Err(value(node, "level", "\"\"".into(), "rack, row, ups or the like"));
         }
@@ -149,6 +152,7 @@ fn check(nodes: &[Node]) -> Result<(), TopologyError> {
             }
         }
     }
+
     Ok(())
 }
 

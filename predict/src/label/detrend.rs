@@ -73,32 +73,39 @@ fn scaled(week: &Week, first_day: FirstDay) -> ([f64; SLOTS], usize) {
     let warm_up = week.warm_up().filter(|_| first_day == FirstDay::WarmUp);
     let mut known = [f64::NAN; DAY + SLOTS];
     known[DAY..].copy_from_slice(x);
+
     if let Some(before) = warm_up {
         known[..DAY].copy_from_slice(before);
     }
     let there = known.map(|v| if v.is_nan() { 0.0 } else { 1.0 });
     let known = known.map(|v| if v.is_nan() { 0.0 } else { v });
+
     // All windows side by side: their sums do not wait for each other.
     let (mut sums, mut counts) = ([0.0; SLOTS], [0.0; SLOTS]);
+
     for back in 0..DAY {
         for i in 0..SLOTS {
             sums[i] += known[back + i];
             counts[i] += there[back + i];
         }
     }
+
     if warm_up.is_none() {
         // The window after the first day is that day.
         let (sum, count) = (sums[DAY], counts[DAY]);
         sums[..DAY].fill(sum);
         counts[..DAY].fill(count);
     }
+
     let mut scaled: [f64; SLOTS] = core::array::from_fn(|i| {
         if counts[i] > 0.0 { x[i] / (sums[i] / counts[i]).max(FLOOR_PCT) } else { f64::NAN }
     });
+
     if first_day == FirstDay::Drop {
         scaled[..DAY].fill(f64::NAN);
         return (scaled, DAY);
     }
+
     (scaled, 0)
 }
 

@@ -25,7 +25,6 @@ pub enum LearnError {
     Few {
         /// Weeks that can be looked at, by class.
         user_facing: usize,
-        /// The others.
         other: usize,
     },
     /// Not one row a week, or not all with the same features.
@@ -91,12 +90,14 @@ impl Learnt {
             features: Features::Count(width.div_ceil(4)),
             ..BoostOptions::default()
         };
+
         let growing = ForestOptions {
             trees: 200,
             min_leaf: 2,
             features: Features::Count(width.div_ceil(5)),
             ..ForestOptions::default()
         };
+
         Ok(Self {
             boosted: train_boosted(&table, target, None, &boosting, seed, threads)?,
             forest: train_forest(&table, target, None, &growing, seed, threads)?,
@@ -140,20 +141,25 @@ pub fn out_of_fold(
         // By a hash of place and seed: files are often sorted.
         let mut members: Vec<usize> = (0..rows.len()).filter(|n| truth[*n] == class).collect();
         members.sort_by_key(|n| SplitMix64::first(*n as u64 ^ SplitMix64::first(seed)));
+
         for (place, n) in members.into_iter().enumerate() {
             fold[n] = place % FOLDS;
         }
     }
+
     let mut scores = vec![0.0; rows.len()];
+
     for held_out in 0..FOLDS {
         let learn = |n: &usize| fold[*n] != held_out;
         let from: Vec<Vec<f32>> = (0..rows.len()).filter(learn).map(|n| rows[n].clone()).collect();
         let to: Vec<bool> = (0..rows.len()).filter(learn).map(|n| truth[n]).collect();
         let learnt = Learnt::grown(&from, &to, seed, threads)?;
+
         for n in (0..rows.len()).filter(|n| fold[*n] == held_out) {
             scores[n] = learnt.score_features(&rows[n]);
         }
     }
+
     Ok(scores)
 }
 

@@ -32,11 +32,13 @@ pub fn features(week: &Week) -> Result<Vec<f32>, Reason> {
     templates(&mut out, series.values(), 0.2);
     templates(&mut out, &clean, 0.1);
     templates(&mut out, &smooth, 0.1);
+
     for form in [&centre(series.values()), &centre(&clean)] {
         for lag in LAGS {
             out.push(correlation(form, lag));
         }
     }
+
     best_lag(&mut out, &centre(&smooth));
     spectrum(&mut out, &centre(&clean));
     spectrum(&mut out, &centre(series.values()));
@@ -46,8 +48,10 @@ pub fn features(week: &Week) -> Result<Vec<f32>, Reason> {
     shape(&mut out, &smooth);
     noise(&mut out, x, &masked, &clean);
     out.push(series.deviation());
+
     // Ratios may be infinite: trees want numbers.
     let finite = |v: f64| if v.is_finite() { v.clamp(-1e6, 1e6) as f32 } else { f32::NAN };
+
     Ok(out.into_iter().map(finite).collect())
 }
 
@@ -172,7 +176,9 @@ fn days(out: &mut Vec<f64>, values: &[f64; SLOTS]) {
             pairs.push(pearson(day(a).zip(day(b)), 12));
         }
     }
+
     let mut others = Vec::with_capacity(DAYS);
+
     for n in 0..DAYS {
         let rest: [f64; DAY] = core::array::from_fn(|i| {
             let mut rest: Vec<f64> = (0..DAYS)
@@ -182,8 +188,10 @@ fn days(out: &mut Vec<f64>, values: &[f64; SLOTS]) {
                 .collect();
             percentile(&mut rest, 0.5)
         });
+
         others.push(pearson(day(n).zip(rest), 12));
     }
+
     for list in [&mut pairs, &mut others] {
         list.retain(|v| !v.is_nan());
         out.push(mean(list));
@@ -199,25 +207,31 @@ fn phases(out: &mut Vec<f64>, values: &[f64; SLOTS]) {
         let mean = mean(day);
         let mut at = [0.0; 2];
         let mut known = 0.0;
+
         for (i, v) in day.iter().enumerate().filter(|(_, v)| !v.is_nan()) {
             let angle = core::f64::consts::TAU * i as f64 / DAY as f64;
             at[0] += (v - mean) * libm::cos(angle);
             at[1] += (v - mean) * libm::sin(angle);
             known += 1.0;
         }
+
         let length = libm::hypot(at[0], at[1]);
+
         if known < DAY as f64 / 2.0 || length <= 0.0 {
             continue;
         }
         let length = length / known;
+
         for k in 0..2 {
             sum[k] += at[k] / known;
             unit[k] += at[k] / known / length;
         }
+
         total += length;
         count += 1.0;
         lengths.push(length);
     }
+
     out.push(libm::hypot(sum[0], sum[1]) / total);
     out.push(libm::hypot(unit[0], unit[1]) / count);
     out.push(libm::hypot(sum[0], sum[1]) / count);
@@ -232,6 +246,7 @@ fn shape(out: &mut Vec<f64>, values: &[f64; SLOTS]) {
             (0..DAYS).map(|d| values[d * DAY + i]).filter(|v| !v.is_nan()).collect();
         percentile(&mut same, 0.5)
     });
+
     let (mean, sd) = (mean(&template), deviation(&template));
     out.push(sd);
     let filled = template.map(|v| if v.is_nan() { 0.0 } else { v - mean });
@@ -243,8 +258,10 @@ fn shape(out: &mut Vec<f64>, values: &[f64; SLOTS]) {
             re += v * libm::cos(angle);
             im += v * libm::sin(angle);
         }
+
         (re * re + im * im) / total
     }));
+
     let high = filled.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let low = filled.iter().copied().fold(f64::INFINITY, f64::min);
     let way: f64 = (0..DAY).map(|i| (filled[(i + 1) % DAY] - filled[i]).abs()).sum();
@@ -269,6 +286,7 @@ fn noise(out: &mut Vec<f64>, x: &[f64; SLOTS], masked: &Masked, clean: &[f64; SL
     out.extend([0.5, 0.9, 1.0].map(|share| percentile(&mut steps, share)));
     let low = q[0] + 0.1 * span;
     out.push(there(x).filter(|v| *v < low).count() as f64 / SLOTS as f64);
+
     // Second differences tell noise from walks.
     let mut bends: Vec<f64> = clean
         .windows(3)

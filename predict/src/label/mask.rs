@@ -33,12 +33,14 @@ impl Masked {
         let steps: Vec<f64> = x.windows(2).map(|w| (w[1] - w[0]).abs()).collect();
         let mut known: Vec<f64> = steps.iter().copied().filter(|s| !s.is_nan()).collect();
         let step = percentile(&mut known, 0.5);
+
         // The usual step near each half hour.
         let near: [f64; SLOTS] = core::array::from_fn(|i| {
             let around = &steps[i.saturating_sub(REACH)..(i + REACH).min(steps.len())];
             let mut around: Vec<f64> = around.iter().copied().filter(|s| !s.is_nan()).collect();
             median(&mut around)
         });
+
         let burst = near.map(|s| s > BURST * step);
         let still = runs(&near.map(|s| s < STILL * step));
         let share =
@@ -47,8 +49,10 @@ impl Masked {
         let masked = |mask: &[bool; SLOTS], i: usize| {
             mask[i.saturating_sub(1)..(i + 2).min(SLOTS)].contains(&true)
         };
+
         // Where half of the week or more is out of the ordinary, it is the ordinary.
         let (stills, bursts) = (share(&still), share(&burst));
+
         if stills + bursts < 0.5 {
             for (i, value) in values.iter_mut().enumerate() {
                 if masked(&burst, i) || masked(&still, i) {
@@ -56,6 +60,7 @@ impl Masked {
                 }
             }
         }
+
         Self { values, still: stills, bursts, step }
     }
 }

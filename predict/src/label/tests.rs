@@ -80,6 +80,7 @@ fn scores_are_those_of_the_reference() {
             "drop" => FirstDay::Drop,
             _ => FirstDay::WarmUp,
         };
+
         let value = |cell: &&str| if cell.is_empty() { f64::NAN } else { cell.parse().unwrap() };
         let values: Vec<f64> = cells[5..].iter().map(value).collect();
         let week = Week::new(values[DAY..].try_into().unwrap())
@@ -92,6 +93,7 @@ fn scores_are_those_of_the_reference() {
             autocorrelation_score(&series),
             fourier_score(&series),
         ];
+
         for (found, golden) in found.iter().zip(cells[1..5].iter().map(value)) {
             assert!(
                 (found - golden).abs() <= 1e-9 * golden.max(1.0),
@@ -99,8 +101,10 @@ fn scores_are_those_of_the_reference() {
                 cells[0]
             );
         }
+
         rows += 1;
     }
+
     assert_eq!(rows, 18);
 }
 
@@ -133,7 +137,9 @@ fn what_cannot_be_told_is_user_facing() {
         Label::unknown(Reason::TooManyGaps),
         "one day with more than half missing"
     );
+
     assert_eq!(label(&[f64::NAN; SLOTS]), Label::unknown(Reason::TooManyGaps));
+
     // Two gaps that leave a value without any mean before it.
     let mut values = series("white noise", &mut Draw::new(1));
     values[72..120].fill(f64::NAN);

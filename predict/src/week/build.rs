@@ -96,6 +96,7 @@ impl HalfHours {
             let days: Vec<i32> = calendar.working_days(day, last).take(DAYS).collect();
             return self.take(days.as_slice().try_into().map_err(|_| Reason::TooShort)?, calendar);
         }
+
         // Only weeks that end with a day that is there: stamps may be years apart.
         let week = |end: i32| calendar.week_ending(end).filter(|days| days[0] >= first);
         let mut ends = self.days().filter(|day| calendar.is_working_day(*day));
@@ -103,10 +104,12 @@ impl HalfHours {
             Choice::First => ends.next(),
             _ => ends.next_back(),
         };
+
         let found = std::iter::from_fn(next)
             .filter_map(week)
             .find_map(|days| self.take(&days, calendar).ok());
         let long = calendar.working_day_before(last.saturating_add(1)).and_then(week).is_some();
+
         found.ok_or(if long { Reason::TooManyGaps } else { Reason::TooShort })
     }
 

@@ -94,6 +94,7 @@ fn chassis(chance: &mut Chance, size: Size, falls_s: u64) -> PlantSpec {
             (servers, log_uniform(chance, 4, 64.min(CORES_MAX / servers)))
         }
     };
+
     // Servers are alike, or each is drawn.
     let alike = chance.happens(500_000);
     let user_facing = between(chance, 0.0, 0.7);
@@ -106,6 +107,7 @@ fn chassis(chance: &mut Chance, size: Size, falls_s: u64) -> PlantSpec {
                 let cores = (cores / 2 + chance.below(cores.max(1))).max(4);
                 (model(chance, cores), cores)
             };
+
             server(chance, n, model, cores, user_facing, falls_s)
         })
         .collect();
@@ -120,6 +122,7 @@ fn chassis(chance: &mut Chance, size: Size, falls_s: u64) -> PlantSpec {
         noise_ppm,
         quantum,
     };
+
     let meter = sensor(50 + chance.below(350), one_of(chance, &[100, 200, 500]));
     let supply_meter = sensor(chance.below(200), one_of(chance, &[100, 200]));
     let mut plant = PlantSpec {
@@ -145,11 +148,13 @@ fn chassis(chance: &mut Chance, size: Size, falls_s: u64) -> PlantSpec {
     let calm_w = calm_draw(&plant) / CALM_SHARE;
     let lowest_w = 1.03 * floor_w.max(calm_w);
     let budget_w = between(chance, lowest_w, (1.05 * peak_w).max(lowest_w));
+
     // Without one feed the others carry the budget, or only what must be carried.
     let left_w =
         if chance.happens(500_000) { 1.1 * budget_w } else { between(chance, lowest_w, budget_w) };
     plant.supplies = vec![SupplySpec::active(watts(left_w / (count as f64 - 1.0))); count];
     plant.budget = watts(budget_w);
+
     plant
 }
 
@@ -173,8 +178,10 @@ fn server(
     let ladder = ladder.expect("the floor is below the maximum");
     let mut vms = Vec::new();
     let mut next = 0;
+
     while next < cores {
         let size = (1 + chance.below(8)).min(cores - next);
+
         // Some cores belong to nobody.
         if chance.happens(900_000) {
             let is_user_facing = share(chance) < user_facing;
@@ -188,8 +195,10 @@ fn server(
                 load: Load::Profile(load(chance, falls_s as f64)),
             });
         }
+
         next += size;
     }
+
     ServerSpec {
         id: ServerId::new(&format!("s{:03}", n + 1)).expect("letters and digits are an id"),
         model,
@@ -212,6 +221,7 @@ fn load(chance: &mut Chance, falls_s: f64) -> Profile {
                 let at = f64::from(n) * period;
                 [(at, low), (at + up * period, high)]
             };
+
             (0..count).flat_map(wave).collect()
         }
         _ => {
@@ -221,11 +231,14 @@ fn load(chance: &mut Chance, falls_s: f64) -> Profile {
                 points.push((at, between(chance, low, high)));
                 at += between(chance, 1.0, 10.0);
             }
+
             points
         }
     };
+
     points.retain(|(at, _)| *at < falls_s);
     points.push((falls_s, CALM_LOAD));
+
     Profile::Steps(points.into())
 }
 
@@ -253,13 +266,16 @@ fn controllers(chance: &mut Chance, plant: PlantSpec, seed: u64, end: Instant) -
         agent.stale_after = Some(3 * refresh);
         agent.server_limit_floor = Some(hardware_floor(&server.model));
     }
+
     setup.chassis.shares = if even { SharePolicy::Even } else { SharePolicy::CriticalFirst };
     setup.chassis.trip_time = TRIP_TIME;
+
     for (slot, server) in setup.chassis.servers.iter_mut().zip(&setup.plant.servers) {
         // Some servers have no path.
         let floor = hardware_floor(&server.model);
         slot.out_of_band_floor = (!chance.happens(30_000)).then_some(floor);
     }
+
     Setup { checks: Checks::ORACLES, ..setup }
 }
 
@@ -280,6 +296,7 @@ fn troubles(
         allowed.push(one_of(chance, &Kind::ALL));
     }
     let count = 1 + chance.below(8);
+
     // Often all of it hits the same few servers.
     let servers = setup.plant.servers.len();
     let few = servers.min(1 + chance.below(3) as usize);
@@ -291,12 +308,14 @@ fn troubles(
     let mut kinds = Vec::new();
     let mut windows = Vec::new();
     let count = if only.is_some() { 1 } else { count };
+
     for _ in 0..count {
         let kind = only.unwrap_or_else(|| one_of(chance, &allowed));
         let lasts = only.is_some() || chance.happens(250_000);
         let from = first + chance.span(room / if only.is_some() { 3 } else { 1 });
         let length = Duration::from_millis(log_uniform(chance, 100, 20_000));
         let to = if lasts { NEVER } else { (from + length).min(falls) };
+
         match kind {
             Kind::WrongModel => wrong_model(chance, setup),
             Kind::BudgetMoves => move_budget(chance, setup, from, to.min(falls)),
@@ -306,11 +325,14 @@ fn troubles(
                 windows.extend(drawn);
             }
         }
+
         kinds.push(kind);
     }
+
     setup.faults = FaultPlan { windows };
     kinds.sort_unstable();
     kinds.dedup();
+
     kinds
 }
 

@@ -130,6 +130,7 @@ impl Kind {
             (server + 1 + chance.below(extent.servers.max(2) as u64 - 1) as usize) % extent.servers;
         let supply = chance.below(extent.supplies as u64) as usize;
         let sign = if chance.happens(500_000) { 1 } else { -1 };
+
         // A restart takes a moment, however long the fault would be.
         let restarted = from + Duration::from_millis(200) + chance.span(Duration::from_secs(2));
 
@@ -163,7 +164,7 @@ impl Kind {
             Self::BmcForgets => one(Fault::BmcForgets(server)),
             Self::Disorder => one(Fault::Disorder(Disorder {
                 lost_ppm: chance.below(300_000) as u32,
-                doubled_ppm: chance.below(200_000) as u32,
+                duplicated_ppm: chance.below(200_000) as u32,
                 late_ppm: chance.below(300_000) as u32,
                 late_by: chance.span(Duration::from_millis(1500)),
             })),

@@ -47,7 +47,6 @@ pub struct Case {
 /// What one run came to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// The run's seed.
     pub seed: u64,
     /// How large it was.
     pub size: Size,

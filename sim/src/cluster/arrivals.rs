@@ -24,7 +24,6 @@ pub struct Arrival {
     pub at_ms: u64,
     /// How long it lives; `None` where the trace ends before it.
     pub lifetime_ms: Option<u64>,
-    /// What it takes.
     pub resources: Resources,
     /// Its line in the file.
     pub line: u64,
@@ -36,49 +35,27 @@ pub enum ArrivalsError {
     /// Reading or decompressing failed, or the file ends in the middle.
     #[error("{file}, after line {line}: {error}")]
     Io {
-        /// Which file.
         file: String,
         /// The last line that was read.
         line: u64,
-        /// Why.
         error: io::Error,
     },
     /// A column is missing.
     #[error("{file}:1: no column {column}: needed are {}", COLUMNS.join(", "))]
-    Header {
-        /// Which file.
-        file: String,
-        /// Which column.
-        column: &'static str,
-    },
+    Header { file: String, column: &'static str },
     /// There is no VM.
     #[error("{file}: no record: a trace has a header and at least one VM")]
-    Empty {
-        /// Which file.
-        file: String,
-    },
+    Empty { file: String },
     /// A record has another number of fields than the header.
     #[error("{file}:{line}: {found} fields: the header has {expected}")]
-    Ragged {
-        /// Which file.
-        file: String,
-        /// Which line.
-        line: u64,
-        /// Its fields.
-        found: usize,
-        /// The header's.
-        expected: usize,
-    },
+    Ragged { file: String, line: u64, found: usize, expected: usize },
     /// A field is not what its column allows.
     #[error("{file}:{line}: VM {vm}: {column} = {value:?}: {allowed}")]
     Field {
-        /// Which file.
         file: String,
-        /// Which line.
         line: u64,
         /// Which VM, as written.
         vm: String,
-        /// Which column.
         column: &'static str,
         /// What it holds, shortened.
         value: String,
@@ -88,11 +65,8 @@ pub enum ArrivalsError {
     /// A VM stands there twice.
     #[error("{file}:{line}: vm_id = {id}: it stands in line {first} already")]
     Duplicate {
-        /// Which file.
         file: String,
-        /// Which line.
         line: u64,
-        /// Which VM.
         id: u64,
         /// Where it stands first.
         first: u64,
@@ -134,6 +108,7 @@ impl Arrivals {
             let file = name.to_owned();
             move |error| ArrivalsError::Io { file, line, error }
         };
+
         let text = trace::text(reader).map_err(fail(0))?;
         let mut csv = ReaderBuilder::new()
             .has_headers(false)
@@ -147,9 +122,11 @@ impl Arrivals {
             line = record.position().map_or(line, csv::Position::line);
             Ok::<_, ArrivalsError>(more)
         };
+
         next(&mut record)?;
         let table = Table::new(name, &record)?;
         let mut vms = Vec::new();
+
         while next(&mut record)? {
             vms.push(table.arrival(&record)?);
         }
@@ -157,6 +134,7 @@ impl Arrivals {
             return Err(ArrivalsError::Empty { file: name.to_owned() });
         }
         unique(name, &vms)?;
+
         if !vms.is_sorted_by_key(|vm| vm.at_ms) {
             vms.sort_by_key(|vm| vm.at_ms);
         }
@@ -210,6 +188,7 @@ impl<'a> Table<'a> {
                 expected: self.width,
             });
         }
+
         let time = "a number of seconds, 0 or above";
         let cores =
             self.fixed(record, Column::Cores, 3, "a number of cores above 0, at most 65536")?;
@@ -222,7 +201,9 @@ impl<'a> Table<'a> {
             b"1" => true,
             _ => return Err(field(Column::Censored, "0, or 1 where the trace ends before the VM")),
         };
+
         let whole = "a whole number, 0 or above";
+
         Ok(Arrival {
             id: self.fixed(record, Column::Id, 0, whole)?,
             batch: self.fixed(record, Column::Batch, 0, whole)?,
@@ -288,6 +269,7 @@ fn fixed(text: &[u8], decimals: u32) -> Option<u64> {
                     more |= *byte != b'0';
                     continue;
                 }
+
                 value = value.checked_mul(10)?.checked_add(u64::from(byte - b'0'))?;
                 left -= u32::from(point);
             }
@@ -295,7 +277,9 @@ fn fixed(text: &[u8], decimals: u32) -> Option<u64> {
             _ => return None,
         }
     }
+
     let value = value.checked_mul(10u64.checked_pow(left)?)?.checked_add(u64::from(more))?;
+
     digits.then_some(value)
 }
 
@@ -318,6 +302,7 @@ mod tests {
         ] {
             assert_eq!(fixed(text.as_bytes(), decimals), Some(value), "{text}");
         }
+
         for text in ["", ".", "-1", "+1", "NaN", "inf", "1e3", "1.2.3", "1 2", "0x1"] {
             assert_eq!(fixed(text.as_bytes(), 3), None, "{text}");
         }

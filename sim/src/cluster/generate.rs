@@ -43,7 +43,6 @@ const P95: [[f64; 4]; 2] = [[0.05, 0.20, 0.35, 0.40], [0.31, 0.30, 0.21, 0.18]];
 /// One VM, as it is. What a scheduler is told of it is a prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Vm {
-    /// Which.
     pub id: VmKey,
     /// Its cores.
     pub cores: u16,
@@ -70,7 +69,6 @@ impl Vm {
 pub struct Deployment {
     /// When, in milliseconds from the start of what is looked at.
     pub at_ms: u64,
-    /// At least one.
     pub vms: Vec<Vm>,
 }
 
@@ -79,7 +77,6 @@ pub struct Deployment {
 pub struct Workload {
     /// VMs that are there at the start with what is left of their lives, in the order in which they came.
     pub residents: Vec<Vm>,
-    /// Deployments by time.
     pub deployments: Vec<Deployment>,
 }
 
@@ -97,18 +94,21 @@ impl Workload {
         let (mut residents, mut deployments) = (Vec::new(), Vec::new());
         let mut at_hours = -LONGEST_HOURS;
         let mut next = 0;
+
         loop {
             at_hours += gap_hours * chance.exponential();
             if at_hours >= end_hours {
                 return Self { residents, deployments };
             }
             let vms = deployment(&mut chance, &mut next);
+
             if at_hours < 0.0 {
                 let left = vms.into_iter().filter_map(|vm| {
                     let past = (-at_hours * HOUR_MS) as u64;
                     let lifetime_ms = vm.lifetime_ms.checked_sub(past).filter(|left| *left > 0)?;
                     Some(Vm { lifetime_ms, ..vm })
                 });
+
                 residents.extend(left);
             } else {
                 deployments.push(Deployment { at_ms: (at_hours * HOUR_MS) as u64, vms });
@@ -129,6 +129,7 @@ fn deployment(chance: &mut Stream, next: &mut u64) -> Vec<Vm> {
         let hours = low * libm::pow(high / low, chance.uniform());
         let p95 = (pick(chance, &quarters) as f64 + chance.uniform()) / 4.0;
         *next += 1;
+
         Vm {
             id: VmKey(*next),
             cores,
@@ -138,6 +139,7 @@ fn deployment(chance: &mut Stream, next: &mut u64) -> Vec<Vm> {
             luck: core::array::from_fn(|_| chance.uniform()),
         }
     };
+
     (0..count).map(vm).collect()
 }
 
@@ -201,15 +203,19 @@ mod tests {
         close("one hour", share(&|vm| vm.lifetime_ms == 3_600_000), 0.52, 0.01);
         close("a month", share(&|vm| vm.lifetime_ms > 720 * 3_600_000), 0.09, 0.01);
         let (mut facing, mut all) = (0.0, 0.0);
+
         for vm in &vms {
             all += f64::from(vm.cores);
             facing += f64::from(vm.cores) * f64::from(u8::from(vm.class == VmClass::UserFacing));
         }
+
         close("user-facing cores", facing / all, 0.4, 0.05);
+
         for load in &loads {
             let there: f64 = load.residents.iter().map(|vm| f64::from(vm.cores)).sum();
             close("resident share", there / 28_800.0, 0.65, 0.15);
         }
+
         let single = loads.iter().flat_map(|l| &l.deployments);
         let (one, count) =
             single.fold((0, 0), |(one, all), d| (one + u32::from(d.vms.len() == 1), all + 1));

@@ -219,11 +219,13 @@ mod tests {
             let told: Vec<bool> = vms.iter().filter_map(|vm| of(vm)).collect();
             told.iter().filter(|t| **t).count() as f64 / told.len() as f64
         };
+
         let right = |class| {
             share(&|vm: &Vm| {
                 (vm.class == class).then(|| Arm::Model.told().request(vm).class == class)
             })
         };
+
         // Who is not confident says user-facing.
         assert!((right(VmClass::UserFacing) - 0.99).abs() < 0.005);
         assert!((right(VmClass::NonUserFacing) - 0.69 * 0.99).abs() < 0.015);
@@ -231,7 +233,9 @@ mod tests {
             let told = Arm::Model.told().request(vm).p95.ten_thousandths();
             (vm.p95.ten_thousandths() < 2500).then_some(told == 2500)
         });
+
         assert!((first - 0.73 * 0.93).abs() < 0.015, "{first}");
+
         for vm in vms.iter().take(500) {
             let oracle = Arm::Oracle.told().request(vm);
             let above = oracle.p95.ratio() - vm.p95.ratio();
@@ -241,6 +245,7 @@ mod tests {
                 Arm::CriticalityOnly.told().request(vm).class,
                 Arm::Model.told().request(vm).class
             );
+
             assert_eq!(Arm::None.told().request(vm), VmRequest::new(vm.id, vm.resources()));
         }
     }

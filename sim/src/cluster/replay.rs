@@ -98,14 +98,18 @@ fn actions<'a>(
             let last_s = (last_ms - first_ms) as f64 / 1e3;
             return Err(ReplayError::Late { at_s, last_s });
         }
+
         if let Action::Drain(hosts) | Action::Open(hosts) = action {
             let known = hosts.iter().try_for_each(|host| scheduler.cluster().check(*host));
             known.map_err(|error| ReplayError::Action { at_s, error })?;
         }
+
         actions.push((at_ms, action));
     }
+
     actions.sort_by_key(|(at_ms, _)| *at_ms);
     actions.reverse();
+
     Ok(actions)
 }
 
@@ -122,12 +126,15 @@ impl<'a, D: FnMut(u64, Option<HostId>)> Run<'a, D> {
         let vms = &arrivals.vms[..arrivals.vms.partition_point(|vm| vm.at_ms <= last_ms)];
         let file = &*arrivals.name;
         let strides = Strides::of(file, vms, options, scheduler.cluster().len())?;
+
         // All are asked first: one that is too large may stand behind others of its batch that merely find no room.
         for vm in vms {
             let sound = scheduler.cluster().check_request(&strides.request(vm, 0));
             sound.map_err(|error| wrong(file, vm, error))?;
         }
+
         let last_ms = vms.last().map_or(first_ms, |vm| vm.at_ms);
+
         Ok(Self {
             actions: actions(plan, scheduler, first_ms, last_ms)?,
             moves: Moves::new(plan.moving, strides.vm * u64::from(options.repeat)),
@@ -156,6 +163,7 @@ impl<'a, D: FnMut(u64, Option<HostId>)> Run<'a, D> {
             } else {
                 Batches::default()
             };
+
             for copy in 0..u64::from(self.options.repeat) {
                 if self.options.atomic_batches {
                     batches.all.iter().try_for_each(|batch| self.batch(batch, copy))?;
@@ -166,6 +174,7 @@ impl<'a, D: FnMut(u64, Option<HostId>)> Run<'a, D> {
                 }
             }
         }
+
         Ok(())
     }
 
@@ -222,6 +231,7 @@ impl<'a, D: FnMut(u64, Option<HostId>)> Run<'a, D> {
             let left = self.scheduler.remove(Instant::from_millis(now_ms), vm);
             debug_assert!(left.is_ok(), "{left:?}");
             self.moves.ended(now_ms, vm, self.scheduler);
+
             if let (Some(running), Ok(left)) = (&mut self.running, left)
                 && let Some(deployment) = left.vm.deployment
                 && let Some(count) = running.get_mut(&deployment)
@@ -232,6 +242,7 @@ impl<'a, D: FnMut(u64, Option<HostId>)> Run<'a, D> {
                 }
             }
         }
+
         true
     }
 
@@ -306,13 +317,16 @@ impl<'a, D: FnMut(u64, Option<HostId>)> Run<'a, D> {
                 Some(admitted) => admitted,
                 None => self.admit(&self.requests(&batches.all[place], copy)),
             };
+
             verdicts[place] = Some(admitted);
+
             if admitted {
                 self.one(vm, copy)?;
             } else {
                 self.failed(&[vm], copy, Reason::Admission);
             }
         }
+
         Ok(())
     }
 

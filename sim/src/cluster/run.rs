@@ -19,9 +19,7 @@ const HOUR_MS: u64 = 3_600_000;
 /// Servers, load and time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Site {
-    /// How many chassis.
     pub chassis: u32,
-    /// Servers of each.
     pub servers: u32,
     /// Cores of each.
     pub cores: u16,
@@ -104,7 +102,6 @@ struct Run<'a> {
     scheduler: Scheduler,
     /// The scores as they really are.
     truth: Power,
-    /// Who is where.
     servers: Vec<Vec<Vm>>,
     /// Who leaves when, and whence.
     leaving: BTreeMap<u64, Vec<(VmKey, HostId)>>,
@@ -127,6 +124,7 @@ impl<'a> Run<'a> {
         let (best_fit, power) = setup.weights;
         let policy = Policy { best_fit, power, alpha: setup.alpha, anti_affinity: false };
         let scheduler = policy.scheduler(cluster, Instant::ZERO);
+
         Self {
             site,
             setup,
@@ -198,15 +196,18 @@ impl<'a> Run<'a> {
         month.chassis_score_std +=
             deviation((0..site.chassis).map(|chassis| truth.chassis_score(first(chassis))));
         month.server_score_std += deviation(cluster.ids().map(|host| truth.server_score(host)));
+
         for vms in self.servers.chunks(per as usize) {
             let cores = f64::from(site.cores);
             let server =
                 |vms: &Vec<Vm>| Server::of(&site.model, cores, vms, &self.usage, self.hour);
             let servers: Vec<Server> = vms.iter().map(server).collect();
+
             for (server, _) in servers.iter().zip(vms).filter(|(_, vms)| !vms.is_empty()) {
                 *self.sheddable.entry(server.sheddable_w as u32).or_default() += 1;
             }
             month.draws_w.push(servers.iter().map(|server| server.draw_w).sum());
+
             if let Some(budget_w) = self.budget_w {
                 let capping = cap(&servers, budget_w);
                 month.capped_hours += u64::from(capping.capped);

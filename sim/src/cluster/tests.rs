@@ -126,6 +126,7 @@ fn what_is_no_record_is_named() {
     ] {
         assert_eq!(read(rows).unwrap_err().to_string(), text);
     }
+
     let error = Arrivals::read(&b"vm_id,batch_id\n0,0\n"[..], "t.csv").unwrap_err().to_string();
     assert!(error.starts_with("t.csv:1: no column arrival_s: needed are vm_id, "), "{error}");
 }
@@ -136,17 +137,22 @@ fn a_trace_that_is_cut_short_is_no_trace() {
     let whole: String = core::iter::once(HEAD.to_owned()).chain((0..5000).map(row)).collect();
     let packed = zstd::encode_all(whole.as_bytes(), 3).unwrap();
     assert_eq!(Arrivals::read(&*packed, "t.csv.zst").unwrap().vms.len(), 5000);
+
     // Wherever it is cut: in a block, between two, in the checksum.
     let cuts = (1..16).map(|part| packed.len() * part / 16).chain([packed.len() - 1]);
+
     for cut in cuts {
         let error = Arrivals::read(&packed[..cut], "t.csv.zst").unwrap_err();
         assert!(matches!(error, ArrivalsError::Io { .. }), "{cut}: {error}");
         assert!(error.to_string().starts_with("t.csv.zst, after line "), "{error}");
     }
+
     let error = Arrivals::read(&whole.as_bytes()[..whole.len() - 5], "t.csv").unwrap_err();
     assert!(error.to_string().starts_with("t.csv:5001: "), "{error}");
+
     // No end of the last line but the whole one passes.
     let last = whole.trim_end().rfind('\n').unwrap();
+
     for cut in last + 2..whole.len() - 1 {
         let error = Arrivals::read(&whole.as_bytes()[..cut], "t.csv").unwrap_err();
         assert!(error.to_string().starts_with("t.csv:5001: "), "{cut}: {error}");
@@ -182,17 +188,21 @@ fn a_month_counts_every_request_and_every_hour() {
         load: 1.5,
         days: 2,
     };
+
     let load = Workload::generate(5, 240, site.load, site.days);
     let setup = Setup {
         told: Arm::None.told(),
         alpha: ballast_placement::rules::Alpha::PAPER,
         weights: (1, 0),
     };
+
     let free = run(&site, &setup, &load, None);
     assert_eq!(free.requests as usize, load.deployments.len());
     assert_eq!((free.draws_w.len(), free.capped_hours), (2 * 48, 0));
+
     // More is asked for than there is.
     assert!(free.failure_rate() > 0.0 && free.failures.contains_key(&Reason::Cores), "{free:?}");
+
     // With a budget below idle every hour is capped, and nothing else changes.
     let capped = run(&site, &setup, &load, Some(100.0));
     assert_eq!((capped.capped_hours, &capped.draws_w), (2 * 48, &free.draws_w));

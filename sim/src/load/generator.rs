@@ -28,7 +28,6 @@ pub enum Shape {
 /// A seeded, endless load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Generator {
-    /// Its shape.
     pub shape: Shape,
     /// Its seed: the same seed is the same line.
     pub seed: u64,
@@ -59,6 +58,7 @@ impl Source {
     pub(super) fn new(g: &Generator) -> Self {
         let mut rng = Stream::new(g.seed, Purpose::Generator, 0, 0);
         let speedup = if g.speedup > 0.0 && g.speedup.is_finite() { g.speedup } else { 1.0 };
+
         // Most machines of a site share its day; each is up to an hour and a half off.
         let phase = 0.12 * (rng.uniform() - 0.5);
         let on = rng.uniform() < 0.5;
@@ -76,8 +76,10 @@ impl Source {
             left: 0.0,
             on,
         };
+
         source.last = source.value(0);
         source.next = source.value(1);
+
         source
     }
 
@@ -96,12 +98,15 @@ impl Source {
         // An autoregressive noise of unit variance.
         let keep: f64 = 0.88;
         self.noise = keep * self.noise + libm::sqrt(1.0 - keep * keep) * self.rng.normal();
+
         match self.shape {
             Shape::Diurnal => {
                 let day = index as f64 / DAY + self.phase;
                 let angle = 2.0 * core::f64::consts::PI * day;
+
                 // Lowest at the start, highest in the middle of the day.
                 let swing = -0.45 * libm::cos(angle) - 0.08 * libm::cos(2.0 * angle);
+
                 self.mean * (1.0 + swing + 0.12 * self.noise)
             }
             Shape::Bursty => {
@@ -110,6 +115,7 @@ impl Source {
                     // Pareto with exponent 1.8, mean 2.25.
                     self.burst += libm::pow(1.0 - self.rng.uniform(), -1.0 / 1.8).min(12.0);
                 }
+
                 // The bursts add 0.03 · 2.25 / (1 - 0.6) = 0.17 of their unit, here 2.5 means.
                 self.mean * (0.58 + 0.1 * self.noise + 2.5 * self.burst)
             }
@@ -119,7 +125,9 @@ impl Source {
                     self.on = !self.on;
                     self.left += self.length();
                 }
+
                 let level = if self.on { 2.0 * self.mean - 0.03 } else { 0.03 };
+
                 level * (1.0 + 0.03 * self.noise)
             }
         }

@@ -40,7 +40,6 @@ pub struct Series {
     pub period_s: f64,
     /// The samples, as shares of the VM's cores; NaN counts as idle.
     pub values: Arc<[f32]>,
-    /// Between samples.
     pub interpolation: Interpolation,
     /// Every value is multiplied by this.
     pub scale: f64,
@@ -139,11 +138,13 @@ impl Cursor {
                     return Segment::flat(t, f64::INFINITY, series.value(0));
                 }
                 let mut index = (t / grain) as u64;
+
                 // Rounding may put `t` on the end of its own piece.
                 if (index + 1) as f64 * grain <= t {
                     index += 1;
                 }
                 let (start, end) = (index as f64 * grain, (index + 1) as f64 * grain);
+
                 match series.interpolation {
                     Interpolation::Hold => Segment::flat(start, end, series.value(index)),
                     Interpolation::Linear => {

@@ -160,30 +160,36 @@ impl Queue {
             }
             under_way
         });
+
         if self.free.is_empty() {
             return;
         }
         let rate = self.load.at(t) * self.free.len() as f64 / self.mean_s;
         let mut at = t;
+
         while self.until_next < rate * (end - at) {
             at += self.until_next / rate;
             self.until_next = self.rng.exponential();
             let core = self.pick(at);
             let start = at.max(self.free[core]);
             let service = self.mean_s * self.draw() * stretch(self.bound, shares(core));
+
             if start - at > self.max_wait_s {
                 *refused += 1;
                 continue;
             }
+
             let done = start + service;
             self.busy[core] += (done.min(end) - start).max(0.0);
             self.free[core] = done;
+
             if self.held {
                 self.pending.push((at, done));
             } else {
                 latencies.add(done - at);
             }
         }
+
         self.until_next -= rate * (end - at);
     }
 
@@ -275,6 +281,7 @@ mod tests {
             let mut queue = Queue::new(&spec, 4, Stream::new(5, Purpose::Arrivals, 0, 0));
             let (mut latencies, mut refused, mut busy) = (Latencies::default(), 0, 0.0);
             queue.hold(stops);
+
             for step in 0..100_000u32 {
                 let t = f64::from(step) / 100.0;
                 if stops && step % 2 == 1 {
@@ -283,12 +290,16 @@ mod tests {
                 queue.run(t, 0.01, |_| 1.0, &mut latencies, &mut refused);
                 busy += queue.busy().iter().sum::<f64>();
             }
+
             queue.hold(false);
             queue.run(1000.0, 0.01, |_| 1.0, &mut latencies, &mut refused);
+
             (latencies, busy)
         };
+
         let ((free, busy_free), (stopped, busy_stopped)) = (play(false), play(true));
         assert!((busy_free / busy_stopped - 1.0).abs() < 0.01, "stopping takes no CPU time");
+
         // Half of them come while it is stopped, wait 5 ms, and are stopped once per whole run of 10 ms;
         // the others, which begin within a run, once per 10 ms of service on average.
         let late = stopped.mean_ms().unwrap() - free.mean_ms().unwrap();

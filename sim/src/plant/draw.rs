@@ -37,8 +37,10 @@ pub fn draws(spec: &PlantSpec, seconds: f64, samples: u32, floored: bool) -> Vec
             dc += (line.cursor.at(t) * line.stretch).min(1.0) * line.watts;
         }
         supplies.step(dc + spec.shared.draw_w(dc, idle, full));
+
         Watts::from_f64(supplies.input_w).unwrap_or(Watts::MAX)
     };
+
     (0..samples).map(draw).collect()
 }
 
@@ -57,12 +59,14 @@ fn add_server(server: &ServerSpec, floored: bool, lines: &mut Vec<Line>) -> f64 
         let low = floored && vm.class == VmClass::NonUserFacing;
         let mut watts = 0.0;
         let mut sum = 0.0;
+
         for n in &cores {
             let ladder = &server.cores[*n].ladder;
             shares[*n] = if low { ladder.floor().share_of(ladder.max()) } else { 1.0 };
             watts += server.model.dynamic_w() / count * server.model.scale(shares[*n]);
             sum += shares[*n];
         }
+
         let share = sum / cores.len().max(1) as f64;
         let (profile, bound) = match &vm.load {
             Load::Queue(queue) => (&queue.utilisation, queue.frequency_bound),
@@ -73,8 +77,10 @@ fn add_server(server: &ServerSpec, floored: bool, lines: &mut Vec<Line>) -> f64 
             }
             Load::Profile(profile) => (profile, BATCH_BOUND),
         };
+
         let cursor = Cursor::new(profile.clone());
         lines.push(Line { cursor, stretch: stretch(bound, share), watts });
     }
+
     server.model.static_w(shares.iter().sum::<f64>() / count)
 }

@@ -59,7 +59,6 @@ fn at_step(n: u64) -> Instant {
 /// What a server's own meter shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterReading {
-    /// The DC draw.
     pub watts: Watts,
     /// When the meter last refreshed.
     pub refreshed_at: Instant,
@@ -70,7 +69,6 @@ pub struct MeterReading {
 pub struct Plant {
     spec: PlantSpec,
     now: Instant,
-    /// The current step.
     step: u64,
     servers: Vec<Server>,
     /// Where each server's VMs begin in `truth.vms`.
@@ -96,6 +94,7 @@ impl Plant {
             spec.servers.iter().enumerate().map(|(n, s)| Server::new(s, n, seed)).collect();
         let mut vms = Vec::new();
         let mut first_vm = vec![0];
+
         for server in &spec.servers {
             vms.extend(server.vms.iter().map(|vm| VmTruth {
                 server: server.id.clone(),
@@ -109,8 +108,10 @@ impl Plant {
                 jobs: 0,
                 killed_at_s: None,
             }));
+
             first_vm.push(vms.len());
         }
+
         let truth = Truth {
             elapsed_s: 0.0,
             budget_w: spec.budget,
@@ -125,6 +126,7 @@ impl Plant {
             batch_frequency_ratio_end: 1.0,
             vms,
         };
+
         let mut plant = Self {
             now: Instant::ZERO,
             step: 0,
@@ -141,6 +143,7 @@ impl Plant {
             truth,
             spec,
         };
+
         plant.begin_step();
         plant.supplies.attach(plant.spec.supply_meter, seed);
         plant.meters = (plant.servers.iter().enumerate())
@@ -182,18 +185,22 @@ impl Plant {
         self.step += 1;
         let budget = self.spec.budget.as_f64();
         let mut engaged = false;
+
         for (n, server) in self.servers.iter_mut().enumerate() {
             server.book(&mut self.truth.vms[self.first_vm[n]..self.first_vm[n + 1]]);
             engaged |= server.engaged;
             let (user_facing, other) = server.stopped;
             self.truth.user_facing_throttled_core_s.software += user_facing;
             self.truth.batch_throttled_core_s.software += other;
+
             if let Some((user_facing, other)) = &server.held {
                 self.truth.user_facing_throttled_core_s.add(user_facing, STEP_S);
                 self.truth.batch_throttled_core_s.add(other, STEP_S);
             }
         }
+
         self.supplies.book(self.step);
+
         if self.step >= self.meters_due {
             self.read_meters();
         }
@@ -226,10 +233,12 @@ impl Plant {
             self.servers.iter_mut().for_each(Server::regulate);
         }
         let mut dc_w = 0.0;
+
         for (n, server) in self.servers.iter_mut().enumerate() {
             server.step(t, &mut self.truth.vms[self.first_vm[n]..self.first_vm[n + 1]]);
             dc_w += server.power_w;
         }
+
         let shared_w = self.spec.shared.draw_w(dc_w, self.idle_w, self.full_w);
         self.supplies.step(dc_w + shared_w);
         self.truth.batch_frequency_ratio_end = Mean::over(self.servers.iter().map(|s| s.batch));

@@ -41,13 +41,16 @@ impl Oracle {
         let top = self.ladders.iter().flatten().map(Vec::len).max().unwrap_or(1) - 1;
         let mut high = top;
         let mut rest = self.rest_w(t, servers, high);
+
         while high > 0 && rest + self.batch_w(0) > self.limit_w {
             high -= 1;
             rest = self.rest_w(t, servers, high);
         }
+
         let fits = |level: usize| self.batch_w(level) + rest <= self.limit_w;
         let level = (1..=top).rev().find(|level| fits(*level)).unwrap_or(0);
         let mut left = self.limit_w - rest - self.batch_w(level);
+
         for (n, server) in servers.iter_mut().enumerate() {
             for core in server.user_facing_cores().collect::<Vec<_>>() {
                 server.set_level(&spec.servers[n], core, high);

@@ -14,7 +14,6 @@ pub(super) struct Sensor {
     rng: Stream,
     /// Steps in one refresh.
     period: u64,
-    /// Steps of lag.
     lag: u64,
     /// The step at which the current window ends.
     window_end: u64,
@@ -57,13 +56,17 @@ impl Sensor {
             shown: Watts::ZERO,
             refreshed_at: Instant::ZERO,
         };
+
         sensor.show(initial_w);
+
         // What was true before the start is still on its way.
         let late = sensor.lag.div_ceil(period);
+
         for back in (1..=late).rev() {
             let at = (phase + sensor.lag).saturating_sub(back * period);
             sensor.pending.push_back((at, initial_w));
         }
+
         sensor
     }
 

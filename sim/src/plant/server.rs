@@ -29,7 +29,6 @@ const SLOT_TAU_S: f64 = 0.5;
 /// One core.
 #[derive(Clone, Copy, Debug)]
 struct CoreState {
-    /// Its package.
     package: usize,
     /// Its cap as an index on its ladder.
     cap: usize,
@@ -127,6 +126,7 @@ impl Server {
             next: Speed::FULL,
             capped: Speed::FULL,
         };
+
         let package = Package {
             limit: None,
             ceiling: Ceiling::new(RAPL_TAU_S),
@@ -135,11 +135,13 @@ impl Server {
             energy_j: 0.0,
             top: 1.0,
         };
+
         let vms = spec.vms.iter().enumerate().map(|(n, vm)| {
             let cores = core_indices(spec, &vm.cores);
             let rng = Stream::new(seed, Purpose::Arrivals, index as u64, n as u64);
             Vm::new(vm, cores, rng)
         });
+
         Self {
             model: spec.model,
             exponent: spec.model.exponent(),
@@ -179,6 +181,7 @@ impl Server {
             package.energy_j += package.watts(self.package_idle_w) * STEP_S;
         }
         self.dram_j += self.dram_w * STEP_S;
+
         for (vm, truth) in self.vms.iter_mut().zip(truth.iter_mut()) {
             truth.cpu_s += vm.busy * STEP_S;
         }
@@ -187,6 +190,7 @@ impl Server {
                 truth.throttled_core_s.software += vm.stopped_s();
             }
         }
+
         if self.held.is_some() {
             for (vm, truth) in self.vms.iter().zip(truth) {
                 truth.throttled_core_s.add(&vm.held, STEP_S);
@@ -204,6 +208,7 @@ impl Server {
                 self.find_speeds();
             }
         }
+
         for package in &mut self.packages {
             package.dynamic_w = 0.0;
         }
@@ -211,8 +216,10 @@ impl Server {
             self.keep_busy(share);
             return;
         }
+
         let watts_per_core = self.watts_per_core();
         (self.busy, self.stopped) = (0.0, (0.0, 0.0));
+
         for (vm, truth) in self.vms.iter_mut().zip(truth) {
             match &mut vm.work {
                 Work::Line(line) => {
@@ -223,12 +230,14 @@ impl Server {
                     });
                     vm.busy = 0.0;
                     let mut work = 0.0;
+
                     for g in &vm.groups {
                         let u = used(g) * part;
                         self.packages[g.package].dynamic_w += u * g.watts;
                         vm.busy += u * g.cores;
                         work += u * g.cores * g.progress;
                     }
+
                     if !vm.user_facing {
                         truth.work_core_s += work * STEP_S;
                     }
@@ -240,11 +249,13 @@ impl Server {
                     let u = u * limited(&mut vm.bandwidth, &mut vm.stops, || u * all);
                     vm.busy = 0.0;
                     let mut work = 0.0;
+
                     for g in &vm.groups {
                         self.packages[g.package].dynamic_w += u * g.watts;
                         vm.busy += u * g.cores;
                         work += u * g.cores * g.progress * STEP_S;
                     }
+
                     truth.work_core_s += work;
                     truth.jobs += batch.progress(work);
                 }
@@ -254,14 +265,17 @@ impl Server {
                     let runs = vm.bandwidth.as_mut().is_none_or(|bandwidth| {
                         bandwidth.may_run(queue.waiting(t, STEP_S) / STEP_S, &mut vm.stops)
                     });
+
                     if !runs {
                         queue.stop(t, STEP_S);
                     }
                     queue.run(t, STEP_S, share, &mut truth.latency, &mut truth.refused);
+
                     if let Some(bandwidth) = vm.bandwidth.as_mut().filter(|_| runs) {
                         bandwidth.used(queue.busy().iter().sum());
                     }
                     vm.busy = 0.0;
+
                     for (core, busy) in vm.cores.iter().zip(queue.busy()) {
                         let u = busy / STEP_S;
                         let core = &self.cores[*core];
@@ -271,6 +285,7 @@ impl Server {
                     }
                 }
             }
+
             self.busy += vm.busy;
             if let Some(bandwidth) = &vm.bandwidth {
                 let stopped =
@@ -278,6 +293,7 @@ impl Server {
                 *stopped += bandwidth.stopped_s;
             }
         }
+
         self.power_w = self.static_w + self.dynamic_w();
     }
 
@@ -356,6 +372,7 @@ impl Server {
             let share = run.cap.under(self.packages[run.package].held).share;
             sum = run.plus(sum, share);
         }
+
         let packages = self.packages.len() as f64;
         self.static_w = self.model.static_w(sum / self.cores.len().max(1) as f64);
         self.package_idle_w = self.static_w * PACKAGE_SHARE / packages;
@@ -364,6 +381,7 @@ impl Server {
         let watts = self.watts_per_core();
         (self.engaged, self.batch, self.user_facing) = (false, Mean::default(), Mean::default());
         let (mut user_facing, mut other) = (ByCause::default(), ByCause::default());
+
         for vm in &mut self.vms {
             let caps_hold =
                 vm.runs.iter().all(|run| run.cap.share <= self.packages[run.package].held.share);
@@ -374,6 +392,7 @@ impl Server {
             vm.caps_hold = caps_hold;
             self.engaged |= !caps_hold;
             let cores = vm.cores.len() as f64;
+
             if vm.user_facing {
                 user_facing.add(&vm.held, 1.0);
                 self.user_facing.add(vm.shares, cores);
@@ -382,6 +401,7 @@ impl Server {
                 self.batch.add(vm.shares * vm.quota_share(), cores);
             }
         }
+
         let any = user_facing.total() + other.total() > 0.0;
         self.held = any.then_some((user_facing, other));
     }
@@ -540,6 +560,7 @@ fn regroup(vm: &mut Vm, packages: &[Package], slot_share: f64, watts: f64) {
         let speed = run.cap.under(package.held);
         vm.shares = run.plus(vm.shares, speed.share);
         join(&mut vm.groups, run, speed, watts, vm.bound);
+
         if speed.share >= 1.0 {
             continue;
         }
@@ -552,6 +573,7 @@ fn regroup(vm: &mut Vm, packages: &[Package], slot_share: f64, watts: f64) {
         } else {
             &mut vm.held.supply
         };
+
         *held += f64::from(run.cores);
     }
 }

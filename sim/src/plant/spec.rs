@@ -12,9 +12,7 @@ use crate::load::{BatchSpec, Profile, QueueSpec};
 pub struct PlantSpec {
     /// The servers, in slot order.
     pub servers: Vec<ServerSpec>,
-    /// The power supplies.
     pub supplies: Vec<SupplySpec>,
-    /// Fans and switch.
     pub shared: SharedSpec,
     /// Every server's own power meter.
     pub meter: SensorSpec,
@@ -55,7 +53,6 @@ impl PlantSpec {
 /// One server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerSpec {
-    /// Its name.
     pub id: ServerId,
     /// Its draw over load and frequency.
     pub model: PowerModel,
@@ -70,7 +67,6 @@ pub struct ServerSpec {
 /// One VM and what it does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VmLoad {
-    /// Its name.
     pub id: VmId,
     /// Who it works for.
     pub class: VmClass,
@@ -81,7 +77,6 @@ pub struct VmLoad {
     /// What may be done to it when throttling is not enough; for the agent too.
     #[serde(default)]
     pub on_extreme: OnExtreme,
-    /// What it does.
     pub load: Load,
 }
 
@@ -103,7 +98,6 @@ pub enum Load {
 pub struct SupplySpec {
     /// What it can draw from its feed, at most.
     pub rated: Watts,
-    /// Conversion loss.
     pub loss: Loss,
     /// Whether it starts in standby: it takes load only when an active one fails.
     pub standby: bool,
@@ -160,7 +154,6 @@ pub struct SharedSpec {
     pub fans_idle: Watts,
     /// All fans while every server is at full load.
     pub fans_full: Watts,
-    /// Switch and management.
     pub switch: Watts,
 }
 
@@ -179,7 +172,6 @@ impl SharedSpec {
 pub struct SensorSpec {
     /// From the end of the averaging window to the reading.
     pub lag: Duration,
-    /// Between two readings.
     pub refresh: Duration,
     /// Standard deviation of its error, in parts per million of the value.
     pub noise_ppm: u32,

@@ -26,7 +26,6 @@ pub struct SupplyReading {
     pub state: SupplyState,
     /// What it draws from its feed.
     pub input: Watts,
-    /// What it delivers.
     pub output: Watts,
     /// When the meter last refreshed.
     pub refreshed_at: Instant,
@@ -67,6 +66,7 @@ impl Supplies {
             output_j: 0.0,
             meters: None,
         };
+
         let mut supplies = Self {
             all: specs.iter().map(supply).collect(),
             failed: vec![false; specs.len()],
@@ -74,7 +74,9 @@ impl Supplies {
             rated_w: 0.0,
             due: 0,
         };
+
         supplies.assign();
+
         supplies
     }
 

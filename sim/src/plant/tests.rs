@@ -77,6 +77,7 @@ fn a_server_that_is_kept_busy_draws_by_the_model_and_its_vms_stand_still() {
     let want = PowerModel::PAPER.power(0.25, 0.75);
     assert!((plant.server_power(0).as_f64() - want.as_f64()).abs() < 0.01);
     let (busy, all) = plant.cpu_us(0);
+
     // A quarter of 40 cores for 1.005 s.
     assert_eq!(all - before.1, 40 * 1_005_000);
     assert!((busy - before.0).abs_diff(10 * 1_005_000) < 10, "{busy} {before:?}");
@@ -135,6 +136,7 @@ fn a_lost_feed_shifts_its_load_to_the_others() {
     plant.fail_supply(2, true);
     plant.advance(ms(4020));
     assert_eq!(plant.power(), Watts::ZERO, "no feed, no draw");
+
     for n in 0..3 {
         plant.fail_supply(n, false);
     }
@@ -187,13 +189,16 @@ fn rapl_settles_within_two_seconds_and_hits_every_core() {
     plant.advance(ms(1000));
     let before = plant.server_power(0).as_f64();
     assert!(before > 285.0, "{before}");
+
     // Packages draw 25 W idle each; together they may draw 150 W.
     let limit = Watts::from_whole(75);
+
     for package in 0..2 {
         plant.set_package_limit(0, package, Some(limit));
     }
     let mut settled = None;
     let mut last = [0, 1].map(|p| plant.package_energy(0, p));
+
     for step in 1..=300u64 {
         plant.advance(ms(1000 + step * 10));
         let now = [0, 1].map(|p| plant.package_energy(0, p));
@@ -201,9 +206,11 @@ fn rapl_settles_within_two_seconds_and_hits_every_core() {
             let watts = now[*p].since_wrapping(last[*p], Microjoules::new(u64::MAX)).over(STEP);
             watts.is_none_or(|w| w > limit.ppm(1_020_000))
         });
+
         settled = if over { None } else { settled.or(Some(step * 10)) };
         last = now;
     }
+
     let settled = settled.expect("the limit is kept");
     assert!((200..2000).contains(&settled), "settled after {settled} ms");
     let (web, batch) = (plant.core_khz(0, CoreId(1)), plant.core_khz(0, CoreId(0)));
@@ -291,6 +298,7 @@ fn a_line_stretches_as_frequency_falls_and_batch_work_takes_longer() {
     for (demand, mhz, per_s) in [(0.4, 2400, 16.0), (0.4, 1200, 16.0), (0.9, 1200, 40.0 / 1.8)] {
         let mut plant = Plant::new(one(Load::Profile(Profile::Constant(demand))), 1);
         cap_all(&mut plant, MHZ(mhz));
+
         // A cap acts from the second step on.
         plant.advance(ms(10));
         let before = plant.truth().vms[0].work_core_s;
@@ -305,11 +313,13 @@ fn a_line_stretches_as_frequency_falls_and_batch_work_takes_longer() {
         let job = BatchSpec { repeat: false, ..BatchSpec::endless(200.0, Profile::Constant(1.0)) };
         let mut plant = Plant::new(one(Load::Batch(job)), 1);
         cap_all(&mut plant, MHZ(mhz));
+
         (1..).find(|n| {
             plant.advance(ms(n * 10));
             plant.truth().vms[0].jobs == 1
         })
     };
+
     let (fast, slow) = (done_after(2400).unwrap(), done_after(1200).unwrap());
     assert!((499..=502).contains(&fast), "200 core-seconds on 40 cores: {fast}");
     assert!((898..=902).contains(&slow), "1.8 times as long at half frequency: {slow}");
@@ -330,15 +340,18 @@ fn queues_answer_later_at_a_lower_frequency() {
 #[test]
 fn meters_lag_refresh_and_round() {
     let exact = SensorSpec { noise_ppm: 0, ..SensorSpec::default() };
+
     // The load jumps at one second.
     let jump =
         Load::Batch(BatchSpec::endless(1e9, Profile::Steps([(0.0, 0.0), (1.0, 1.0)].into())));
     let mut plant = Plant::new(PlantSpec { meter: exact, ..one(jump) }, 1);
     let (mut moved, mut settled, mut refreshes) = (None, None, Vec::new());
+
     for n in 0..300 {
         plant.advance(ms(n * 10));
         let reading = plant.server_meter(0);
         assert_eq!(reading.watts.milli() % 100, 0, "a multiple of the quantum");
+
         if refreshes.last() != Some(&reading.refreshed_at) {
             refreshes.push(reading.refreshed_at);
         }
@@ -349,6 +362,7 @@ fn meters_lag_refresh_and_round() {
             settled = settled.or(Some(n * 10));
         }
     }
+
     // At the earliest one lag after the jump; at the latest one more whole window and its phase.
     assert!((1200..=1400).contains(&moved.unwrap()), "{moved:?}");
     assert!((1400..=1600).contains(&settled.unwrap()), "{settled:?}");
@@ -428,13 +442,16 @@ fn fingerprint(spec: PlantSpec, seed: u64, call_every: u64) -> u64 {
     use std::hash::Hasher;
     let mut hash = siphasher::sip::SipHasher13::new();
     let mut plant = Plant::new(spec, seed);
+
     for t in (0..=60_000).step_by(call_every as usize) {
         plant.advance(ms(t));
+
         // Acts at instants that both ways of calling share.
         if t % 4000 == 2000 {
             plant.set_core_cap(0, CoreId((t / 2000) as u16), MHZ(1200 + t as u32 / 100));
             plant.set_slot_cap(1, (t % 8000 == 2000).then_some(Watts::from_whole(150)));
         }
+
         if t % 1000 == 0 {
             for n in 0..plant.spec().servers.len() {
                 hash.write_i64(plant.server_power(n).milli());
@@ -442,10 +459,13 @@ fn fingerprint(spec: PlantSpec, seed: u64, call_every: u64) -> u64 {
                 hash.write_u64(plant.server_meter(n).refreshed_at.as_nanos());
                 hash.write_u64(plant.package_energy(n, 0).get());
             }
+
             hash.write_i64(plant.supply_meter(0).input.milli());
         }
     }
+
     hash.write(serde_json::to_string(plant.truth()).unwrap().as_bytes());
+
     hash.finish()
 }
 
@@ -474,18 +494,22 @@ fn the_oracle_fits_every_step_under_its_limit_and_wastes_little() {
         web.load = Load::Queue(QueueSpec::new(steps));
         server.vms.push(web);
     };
+
     halves(&mut spec.servers[0]);
     spec.servers.push(spec.servers[0].clone());
+
     for (limit_w, user_facing_held) in [(540.0, false), (420.0, true)] {
         let mut plant = Plant::new(spec.clone(), 1);
         plant.set_oracle(Watts::from_f64(limit_w));
         let mut tight = 0;
+
         for step in 1..=400 {
             plant.advance(ms(10 * step));
             let power = plant.power().as_f64();
             assert!(power <= limit_w, "step {step}: {power} W, limit {limit_w} W");
             tight += u32::from(power > limit_w - 2.0);
         }
+
         let held = plant.truth().user_facing_throttled_core_s.total();
         assert_eq!(held > 0.0, user_facing_held, "limit {limit_w} W: {held} core-seconds");
         assert!(tight > 200 || user_facing_held, "limit {limit_w} W: {tight} steps near it");

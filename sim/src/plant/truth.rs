@@ -80,7 +80,6 @@ pub struct Truth {
     /// Frequency of the non-user-facing VMs' cores as a share of the highest, over cores and time; times
     /// the share of its cores' time that a VM's quota leaves it.
     pub batch_frequency_ratio_mean: f64,
-    /// The same, now.
     pub batch_frequency_ratio_end: f64,
     /// Every VM, by server and then as specified.
     pub vms: Vec<VmTruth>,
@@ -89,9 +88,7 @@ pub struct Truth {
 /// What one VM got done.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VmTruth {
-    /// Its server.
     pub server: ServerId,
-    /// Its name.
     pub vm: VmId,
     /// Who it works for.
     pub class: VmClass,
@@ -106,7 +103,6 @@ pub struct VmTruth {
     /// Batch work done, in core-seconds at the highest frequency. For a batch VM that follows a profile it
     /// is the demand that was met: what does not fit into a full core is lost.
     pub work_core_s: f64,
-    /// Batch jobs finished.
     pub jobs: u64,
     /// When it was killed, in seconds since the start; `null` while it lives.
     pub killed_at_s: Option<f64>,

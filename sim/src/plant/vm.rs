@@ -108,6 +108,7 @@ impl Vm {
             Load::Batch(batch) => (Work::Batch(Batch::new(batch)), batch.frequency_bound),
             Load::Profile(profile) => (Work::Line(Cursor::new(profile.clone())), class_bound),
         };
+
         Self {
             user_facing,
             cores,

@@ -44,7 +44,6 @@ struct Seen {
 pub struct RecordedUnit {
     /// When it begins, in seconds since 1970.
     pub t_s: i64,
-    /// The mean draw.
     pub watts: Watts,
     /// The manager was capping in it: it would have drawn more.
     pub capped: bool,
@@ -97,8 +96,10 @@ impl RecordedDraws {
     pub fn take<R: BufRead>(&mut self, parts: Vec<Part<R>>) -> Result<(), RecordingError> {
         let mut lines = Lines::new(parts);
         let mut life: Option<Life> = None;
+
         // A line that cannot be read; tolerated if nothing of the same life follows it.
         let mut torn: Option<RecordingError> = None;
+
         while let Some(line) = lines.next()? {
             if line.opens_file {
                 match open(&line, life.is_some()) {
@@ -124,8 +125,10 @@ impl RecordedDraws {
                 }
             }
         }
+
         self.damaged_tails += usize::from(torn.is_some());
         self.end(life);
+
         Ok(())
     }
 
@@ -238,6 +241,7 @@ mod tests {
         let mut world = World::new(setup);
         world.run(S(100)).unwrap();
         let lives = world.chassis_tape().unwrap().lives();
+
         // The manager's clock does not begin when the world does.
         let first = lives[0].header.at;
         let text = |life: &crate::world::Life<_, _, _, _>| {
@@ -246,8 +250,10 @@ mod tests {
             life.header.unix_ms = unix_ms.map(|ms| ms + since);
             let mut text = Vec::new();
             life.write(&mut text).unwrap();
+
             text
         };
+
         lives.iter().map(text).collect()
     }
 
@@ -266,18 +272,21 @@ mod tests {
         let texts = lives(Some(1_000_000_000));
         assert_eq!(texts.len(), 2);
         let mut draws = RecordedDraws::new(Duration::from_secs(20));
+
         // The order of the files of two lives does not matter.
         for text in texts.iter().rev() {
             draws.take(vec![part(text)]).unwrap();
         }
         let units = units(&draws);
         let times: Vec<_> = units.iter().map(|unit| unit.0 - 1_000_000).collect();
+
         // From 40 to 60 s a quarter is known, and a little of the end.
         assert_eq!(times, [0, 20, 60, 80]);
         assert!(
             units[..3].iter().all(|unit| (348.0..=352.0).contains(&unit.1) && !unit.2),
             "{units:?}"
         );
+
         // Capped to a little under the budget, which says so.
         assert!(units[3].1 < 425.0 && units[3].2, "{units:?}");
         assert_eq!((draws.untimed(), draws.damaged_tails()), (0, 0));

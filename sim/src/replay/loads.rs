@@ -107,6 +107,7 @@ impl Loads {
         check(trace, playback)?;
         let watts = trace.series.iter().any(|s| s.unit == Unit::Watts);
         let servers = playback.servers.unwrap_or(if watts { trace.series.len() } else { 12 });
+
         if !(1..=SERVERS_MAX).contains(&servers) {
             let allowed = format!("allowed is 1 to {SERVERS_MAX}");
             return Err(TelemetryError::value("servers", servers, allowed));
@@ -120,17 +121,21 @@ impl Loads {
             let played = part(trace, series, playback, &mut clamped).played(&playback.model);
             clamped += played.clamped;
             gaps += played.filled;
+
             profile(trace.period_s, played.values)
         });
+
         let profiles = profiles.collect();
 
         let (_, len) = window(trace, playback);
+
         // The last value holds for no longer than the trace says.
         let all = Duration::from_secs_f64((len.max(2) - 1) as f64 * trace.period_s);
         let limit = playback.length_s.unwrap_or(f64::INFINITY);
         let length = all.min(Duration::try_from_secs_f64(limit).unwrap_or(Duration::MAX));
         let model = playback.model;
         let implausible_values = trace.report.implausible_values;
+
         Ok(Self { meaning, servers, length, clamped, gaps, implausible_values, model, profiles })
     }
 
@@ -162,16 +167,22 @@ impl Loads {
                     Meaning::Server => n,
                     Meaning::Vm => n * PACKED + vm,
                 };
+
                 self.profiles[order(place) % self.profiles.len()].clone()
             };
+
             self.server(n, sizes, vm_load)
         };
+
         let servers: Vec<_> = (0..self.servers).map(server).collect();
+
         // Fans and switch of a chassis of twelve: 60 to 180 W and 40 W.
         let share = |w: f64| Watts::from_f64(w * self.servers as f64 / 12.0).unwrap_or(Watts::ZERO);
+
         // Two supplies, each of which could carry everything: the budget is the limit, not they.
         let full_w: f64 = servers.iter().map(|server| server.model.full_w).sum();
         let all = Watts::from_f64(full_w * 1.25).unwrap_or(Watts::MAX);
+
         PlantSpec {
             servers,
             supplies: vec![SupplySpec::active(all), SupplySpec::active(all)],
@@ -194,11 +205,13 @@ impl Loads {
             Meaning::Server => WHOLE,
             Meaning::Vm => PACKED,
         };
+
         let mut next = 0;
         let vms = VMS.iter().cycle().take(count).enumerate().map(|(v, (class, cores))| {
             let first = next;
             next += cores * halves;
             let kind = if *class == VmClass::UserFacing { "user" } else { "batch" };
+
             VmLoad {
                 id: VmId::new(&format!("{kind}-{v}")).expect("letters and digits are an id"),
                 class: *class,
@@ -208,11 +221,13 @@ impl Loads {
                 load: Load::Profile(load(v)),
             }
         });
+
         let vms = vms.collect();
         let mhz = KiloHertz::from_mhz;
         let ladder = Ladder::stepped(mhz(1200), mhz(2400), mhz(100));
         let ladder = ladder.expect("1200 to 2400 by 100 is a ladder");
         let cores = 0..HALF_CORES * halves;
+
         ServerSpec {
             id: ServerId::new(&format!("s{:02}", n + 1)).expect("letters and digits are an id"),
             model: scaled(&self.model, sizes.of(n)),
@@ -248,19 +263,23 @@ fn check(trace: &Trace, playback: &Playback) -> Result<(), TelemetryError> {
         let allowed = "allowed is a number above 0, at most 1000";
         return Err(TelemetryError::value("scale", scale, allowed));
     }
+
     if let Err(reason) = model.check() {
         let value = serde_json::to_string(model).unwrap_or_default();
         return Err(TelemetryError::value("power model", value, reason));
     }
+
     if !(0.0..trace.span_s()).contains(&skip_s) {
         let allowed =
             format!("allowed is 0 to less than the {:.2} h of the trace", trace.span_s() / 3600.0);
         return Err(TelemetryError::value("skip (hours)", skip_s / 3600.0, allowed));
     }
+
     if let Some(length_s) = length_s.filter(|s| s.is_nan() || *s < SHORTEST_S) {
         let allowed = "allowed is a second or more, or 0 for all";
         return Err(TelemetryError::value("hours", length_s / 3600.0, allowed));
     }
+
     Ok(())
 }
 
@@ -288,11 +307,13 @@ fn part(
         Unit::Share => 1.0,
         Unit::Watts => f64::INFINITY,
     };
+
     let values = series.values[first..first + len].iter().map(|value| {
         let scaled = f64::from(*value) * playback.scale;
         *clamped += u64::from(scaled > top);
         scaled.min(top) as f32
     });
+
     // `min` would turn a gap into the top.
     let values =
         values.zip(&series.values[first..]).map(|(v, raw)| if raw.is_nan() { f32::NAN } else { v });

@@ -19,17 +19,14 @@ pub enum RecordingError {
     /// A file cannot be read.
     #[error("{file}:{line}: cannot be read: {source}")]
     Io {
-        /// Which file.
         file: String,
         /// Which line, from 1.
         line: usize,
-        /// Why.
         source: std::io::Error,
     },
     /// A line is no header or step of such a machine.
     #[error("{file}:{line}: damaged: {reason}")]
     Damaged {
-        /// Which file.
         file: String,
         /// Which line, from 1.
         line: usize,
@@ -42,20 +39,16 @@ pub enum RecordingError {
 pub struct Part<R> {
     /// Its name, for messages.
     pub name: String,
-    /// Its lines.
     pub lines: R,
 }
 
 /// What came of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RecordingReport {
-    /// `"agent"` or `"chassis"`.
     pub machine: String,
-    /// Files read.
     pub files: usize,
     /// How often the machine was started.
     pub lives: usize,
-    /// Steps replayed.
     pub steps: u64,
     /// Outputs that came out.
     pub outputs: u64,
@@ -74,7 +67,6 @@ pub struct RecordingReport {
 /// One step that came out differently.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Mismatch {
-    /// The file.
     pub file: String,
     /// The line, from 1.
     pub line: usize,
@@ -159,8 +151,10 @@ fn run<M: Recorded, R: BufRead>(
     let mut hash = crate::world::OutputHash::default();
     let mut life: Option<Life<M>> = None;
     let mut next = Some(first);
+
     // A line that cannot be read; tolerated if nothing of the same life follows it.
     let mut torn: Option<RecordingError> = None;
+
     while let Some(line) = next {
         if line.opens_file {
             let header = match parse::<Header<M::Params, M::Start>>(&line.text) {
@@ -172,6 +166,7 @@ fn run<M: Recorded, R: BufRead>(
                 }
                 Err(reason) => return Err(line.damaged(reason)),
             };
+
             check::<M, _, _>(&header).map_err(|reason| line.damaged(reason))?;
             if let Some(start) = header.start {
                 if torn.take().is_some() {
@@ -198,18 +193,22 @@ fn run<M: Recorded, R: BufRead>(
                 Ok(step) => redo(life, step, &line, &mut report, &mut hash),
                 Err(reason) => torn = Some(line.damaged(reason)),
             }
+
             next = lines.next()?;
             continue;
         }
+
         if let Some(error) = torn {
             return Err(error);
         }
         next = lines.next()?;
     }
+
     report.damaged_tails += usize::from(torn.is_some());
     report.recorded_s += life.map_or(0.0, |l| l.to.since(l.from).as_secs_f64());
     report.files = lines.opened;
     report.outputs_hash = hash.hex();
+
     Ok(report)
 }
 
@@ -242,12 +241,15 @@ fn redo<M: Recorded>(
         Cause::Timeout => life.machine.handle_timeout(step.at),
         Cause::Input(input) => life.machine.handle_input(step.at, input),
     }
+
     let outputs: Vec<_> = std::iter::from_fn(|| life.machine.poll_output()).collect();
+
     for output in &outputs {
         hash.add(0, step.at, output);
     }
     report.steps += 1;
     report.outputs += outputs.len() as u64;
+
     if outputs != step.outputs {
         report.mismatches += 1;
         report.first_mismatch.get_or_insert_with(|| Mismatch {
@@ -305,6 +307,7 @@ impl<R: BufRead> Lines<R> {
                 self.at_start = true;
                 self.opened += usize::from(self.part.is_some());
             }
+
             let Some(part) = &mut self.part else { return Ok(None) };
             self.number += 1;
             let mut text = Vec::new();

@@ -22,23 +22,14 @@ pub enum TelemetryError {
         "budget_w = {budget}: the {servers} servers and what they share draw {idle} while idle; allowed is more than that"
     )]
     Budget {
-        /// As asked.
         budget: Watts,
         /// What the idle chassis draws.
         idle: Watts,
-        /// How many servers.
         servers: usize,
     },
     /// A number out of range.
     #[error("{key} = {value}: {allowed}")]
-    Value {
-        /// Which option.
-        key: &'static str,
-        /// As asked.
-        value: String,
-        /// What is allowed.
-        allowed: String,
-    },
+    Value { key: &'static str, value: String, allowed: String },
     /// A controller broke its promise.
     #[error(transparent)]
     Violation(#[from] Violation),
@@ -61,9 +52,7 @@ pub struct Options {
     pub playback: Playback,
     /// The chassis's budget, at the supplies' input.
     pub budget: Watts,
-    /// Who keeps it.
     pub control: Control,
-    /// Of all chance.
     pub seed: u64,
     /// Points of the curve.
     pub points: usize,
@@ -72,37 +61,29 @@ pub struct Options {
 /// What a replay of telemetry came to. All power is the plant's true power, at every 10 ms.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TelemetryReport {
-    /// The trace.
     pub telemetry: String,
     /// What one series was taken for.
     pub series_are: Meaning,
     /// Series that were played.
     pub series_used: usize,
-    /// The policy.
     pub policy: &'static str,
     /// What throttling acted on.
     pub actuator: &'static str,
     /// How the budget was split.
     pub shares: &'static str,
-    /// The seed.
     pub seed: u64,
-    /// The budget.
     pub budget_w: f64,
-    /// Servers.
     pub servers: usize,
     /// Seconds that the trace covers.
     pub telemetry_s: f64,
     /// Seconds that were replayed.
     pub replayed_s: f64,
-    /// Highest draw.
     pub max_power_w: f64,
-    /// Mean draw.
     pub mean_power_w: f64,
     /// Longest stretch above the budget.
     pub over_budget_s_max: f64,
     /// All time above the budget.
     pub over_budget_s_total: f64,
-    /// Capping episodes.
     pub capping_events: u64,
     /// Seconds in which some agent was told `emergency`.
     pub emergency_s: f64,
@@ -137,7 +118,6 @@ pub struct TelemetryReport {
     pub implausible_values: u64,
     /// Polls of the supplies.
     pub polls: u64,
-    /// Messages to agents.
     pub alerts_sent: u64,
     /// Outputs of all controllers.
     pub outputs: u64,
@@ -180,20 +160,24 @@ impl Telemetry {
             let allowed = "allowed is a power above 0";
             return Err(TelemetryError::value("budget_w", budget.as_f64(), allowed));
         }
+
         let loads = Loads::cut(trace, &options.playback)?;
         let hardware_caps = control.policy != Policy::None;
         let spec = loads.plant(|place| place, Sizes::Equal, budget, hardware_caps);
         let idle = idle(&spec);
+
         if budget <= idle {
             return Err(TelemetryError::Budget { budget, idle, servers: loads.servers });
         }
 
         let mut setup = control.setup(spec.clone(), seed, loads.length);
+
         // Figures are needed here, not the first broken promise: the report says how long the excess
         // lasted and how far the breaker went, also where no controller could have kept the budget.
         setup.checks = Checks { breaker: false, trip_time: false, ..setup.checks };
         setup.points = options.points;
         let shares = setup.chassis.shares.name();
+
         Ok(Self {
             world: World::new(setup),
             end: Instant::ZERO + loads.length,
@@ -248,6 +232,7 @@ impl Telemetry {
         let Facts { loads, options, .. } = facts;
         let demand_core_s = batch_demand_core_s(&facts.spec, outcome.elapsed_s);
         let work_core_s = batch_work_core_s(truth);
+
         TelemetryReport {
             telemetry: facts.name.clone(),
             series_are: loads.meaning,

@@ -112,12 +112,14 @@ mod tests {
         let uncapped = Uncapped::new(&spec, loads.length);
         assert_eq!((loads.length.as_secs(), uncapped.mean_w(120)), (120, None));
         let mut plant = Plant::new(spec.clone(), 1);
+
         for second in 0..120 {
             let before = plant.energy_j();
             plant.advance(Instant::from_millis(1000 * (second + 1)));
             let (drawn, expected) = (plant.energy_j() - before, uncapped.mean_w(second).unwrap());
             assert!((drawn - expected).abs() < 0.05, "second {second}: {drawn}, not {expected}");
         }
+
         let (work, demand) = (batch_work_core_s(plant.truth()), batch_demand_core_s(&spec, 120.0));
         assert!((work / demand - 1.0).abs() < 5e-4 && demand > 1000.0, "{work} of {demand}");
     }

@@ -41,6 +41,7 @@ pub(super) fn built_in(options: &DemoOptions<'_>) -> PlantSpec {
             let name = (server as u64) << 8 | u64::from(n) << 1 | part;
             Stream::new(options.seed, Purpose::Scenario, name, 0)
         };
+
         match class {
             VmClass::UserFacing => {
                 let level = |_| USER_FACING_LOAD;

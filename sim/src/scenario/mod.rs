@@ -107,10 +107,12 @@ fn chassis(
 ) -> PlantSpec {
     let servers = options.servers.max(1);
     let per_server = |w: f64| Watts::from_f64(w * servers as f64).unwrap_or(Watts::ZERO);
+
     // Any two of the four can carry the default budget.
     let rated = per_server(110.0);
     let mut supplies = vec![SupplySpec::active(rated); 3];
     supplies.push(SupplySpec::standby(rated));
+
     PlantSpec {
         servers: (0..servers).map(|n| server(n, &mut load)).collect(),
         supplies,
@@ -131,6 +133,7 @@ fn server(index: usize, load: &mut impl FnMut(usize, u16, VmClass) -> Load) -> S
     let cores: Vec<CoreId> = (0..CORES).map(CoreId).collect();
     let mut wanted = Vec::new();
     let mut loads = BTreeMap::new();
+
     for (class, name, (count, size)) in
         [(VmClass::UserFacing, "web", USER_FACING), (VmClass::NonUserFacing, "batch", BATCH)]
     {
@@ -144,10 +147,12 @@ fn server(index: usize, load: &mut impl FnMut(usize, u16, VmClass) -> Load) -> S
                 cgroup: None,
                 on_extreme,
             };
+
             loads.insert(id.clone(), load(index, n, class));
             wanted.push((id, spec));
         }
     }
+
     // The agent's own placement: the plant's VMs run where the agent would put them.
     let places: Vec<_> = cores.iter().copied().map(Place::from).collect();
     let groups = core_groups(&places, &wanted).expect("30 cores fit on 40");
@@ -156,6 +161,7 @@ fn server(index: usize, load: &mut impl FnMut(usize, u16, VmClass) -> Load) -> S
         let Vm { id, class, throttle_order, cores, on_extreme } = vm;
         Some(VmLoad { id, class, throttle_order, cores, on_extreme, load })
     });
+
     ServerSpec {
         id: ServerId::new(&format!("s{:02}", index + 1)).expect("a letter and digits"),
         model: PowerModel::PAPER,

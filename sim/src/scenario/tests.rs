@@ -31,6 +31,7 @@ fn the_built_in_load_breaks_the_budget_uncapped_and_fits_at_the_floor() {
             hardware_caps: false,
             ..DemoOptions::default()
         };
+
         let spec = demo(&options);
         let budget = options.budget.as_f64();
         let uncapped = run(spec.clone(), seconds, false);
@@ -39,6 +40,7 @@ fn the_built_in_load_breaks_the_budget_uncapped_and_fits_at_the_floor() {
         assert!((1.12..1.30).contains(&peak), "{servers} servers: uncapped peak {peak}");
         assert!(truth.over_budget_s_total > 0.15 * seconds as f64);
         assert!(truth.over_budget_s_max < truth.over_budget_s_total, "more than one peak");
+
         // One server alone swings more, as its few queues do.
         let allowed = if servers == 1 { 1.0 } else { 0.92 };
         let floored = run(spec, seconds, true).truth().max_power_w.as_f64() / budget;

@@ -36,6 +36,7 @@ pub(super) fn from_trace(options: &DemoOptions<'_>, trace: &Trace, scale: TraceS
     } else {
         DAY_S / options.seconds.max(1e-3)
     };
+
     let values = trace.series.first().map_or(0, |s| s.values.len());
     let window = (libm::ceil(options.seconds * speedup / trace.period_s) as usize + 1)
         .clamp(1, values.max(1));
@@ -46,9 +47,11 @@ pub(super) fn from_trace(options: &DemoOptions<'_>, trace: &Trace, scale: TraceS
     let build = |user_facing_scale: f64, batch_scale: f64| {
         plant(options, &lines, trace.period_s, speedup, (user_facing_scale, batch_scale))
     };
+
     if let TraceScale::Factor(factor) = scale {
         return build(factor, factor);
     }
+
     // Every recorded value is looked at, up to some thousands.
     let samples = (2 * window).clamp(16, 4000) as u32;
     let budget = options.budget;
@@ -57,16 +60,20 @@ pub(super) fn from_trace(options: &DemoOptions<'_>, trace: &Trace, scale: TraceS
         let draws = seen(spec);
         let peak = draws.iter().copied().max().unwrap_or(Watts::ZERO);
         let busy = draws.iter().filter(|w| **w > budget.ppm(BUSY)).count() as f64;
+
         peak <= budget.ppm(PEAK)
             && (peak <= budget.ppm(LEAST_PEAK) || busy <= BUSY_SHARE * f64::from(samples))
             && peak_draw(spec, options.seconds, samples, true) < budget.ppm(FLOORED)
     };
+
     // The less user-facing VMs are loaded, the lower is the floor, and the more the batch VMs may do.
     let mut best = (Watts::ZERO, build(0.0, 0.0));
+
     for top in [QUEUE_LOAD, 0.5, 0.4, 0.3, 0.2] {
         let at = |s: f64| build(top * s.min(1.0), s);
         let spec = at(bisect(0.0, 8.0, |s| fits(&at(s))));
         let peak = seen(&spec).into_iter().max().unwrap_or(Watts::ZERO);
+
         // Half a per cent more is not worth idle queues.
         if peak > best.0 + budget.ppm(5000) {
             best = (peak, spec);
@@ -75,6 +82,7 @@ pub(super) fn from_trace(options: &DemoOptions<'_>, trace: &Trace, scale: TraceS
             break;
         }
     }
+
     best.1
 }
 
@@ -90,10 +98,12 @@ fn pack(trace: &Trace, window: usize, count: usize, relative: bool) -> Vec<Arc<[
         let square = |v: &f32| (f64::from(*v) - m) * (f64::from(*v) - m);
         libm::sqrt(played[n][..window].iter().map(square).sum::<f64>() / window as f64)
     };
+
     let coverage = |n: usize| {
         let there = trace.series[n].values[..window].iter().filter(|v| !v.is_nan()).count();
         there as f64 / window as f64
     };
+
     let mut order: Vec<(usize, f64)> =
         (0..played.len()).filter(|n| coverage(*n) >= COVERAGE).map(|n| (n, swing(n))).collect();
     if order.is_empty() {
@@ -101,6 +111,7 @@ fn pack(trace: &Trace, window: usize, count: usize, relative: bool) -> Vec<Arc<[
     }
     order.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     let each = (order.len() / count).clamp(1, PACK);
+
     (0..count)
         .map(|line| {
             let mut sum = vec![0.0f32; played.first().map_or(0, |p| p.len())];
@@ -111,6 +122,7 @@ fn pack(trace: &Trace, window: usize, count: usize, relative: bool) -> Vec<Arc<[
                     *sum += *value;
                 }
             }
+
             let by = if relative { 1.0 / high(&sum[..window]) } else { 1.0 };
             sum.iter().map(|v| (v * by).min(1.0)).collect()
         })
@@ -138,10 +150,12 @@ fn plant(
             VmClass::NonUserFacing => 2 * usize::from(n),
             VmClass::UserFacing => 2 * usize::from(n) + 1,
         };
+
         let scale = match class {
             VmClass::NonUserFacing => batch_scale,
             VmClass::UserFacing => user_facing_scale,
         };
+
         let profile = Profile::Series(Series {
             period_s,
             values: lines[rank * groups + server % groups].clone(),
@@ -149,6 +163,7 @@ fn plant(
             scale,
             speedup,
         });
+
         match class {
             VmClass::UserFacing => user_facing(options, profile),
             VmClass::NonUserFacing => Load::Batch(BatchSpec::endless(60.0, profile)),

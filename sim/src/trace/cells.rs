@@ -176,12 +176,14 @@ impl Times {
             Cell::Text(text) => text.parse().ok(),
             _ => None,
         };
+
         if let Some(whole) = whole {
             return self.whole(whole);
         }
         if let Some(number) = cell.number().filter(|number| !number.is_nan()) {
             let unit = self.unit.unwrap_or(TimeUnit::of(number));
             self.keep(Kind::Number(unit))?;
+
             // Far beyond its range it is the nearest integer, which is too far too.
             return near(libm::round(number * 1000.0 / unit.per_s() as f64) as i64);
         }
@@ -191,8 +193,10 @@ impl Times {
             Cell::Text(text) => date(text),
             _ => None,
         };
+
         let ms = ms.ok_or_else(|| if is_local(cell) { OFFSET } else { TIME })?;
         self.keep(Kind::Date)?;
+
         near(ms)
     }
 
@@ -306,6 +310,7 @@ mod tests {
         ] {
             assert_eq!(Times::default().read(&text(word), rfc_3339), Ok(ms), "{word}");
         }
+
         let mut micros = Times::new(Some(TimeUnit::Microseconds));
         assert_eq!(micros.read(&text("600000000"), rfc_3339), Ok(600_000));
         assert_eq!(Times::default().read(&Cell::Instant(9), rfc_3339), Ok(9));
@@ -336,6 +341,7 @@ mod tests {
             let error = read.unwrap_err();
             assert!(error.contains(needed), "{first:?} {second:?}: {error}");
         }
+
         let mut seconds = Times::new(Some(TimeUnit::Seconds));
         assert!(seconds.read(&text("1700000000000"), rfc_3339).unwrap_err().contains("year 5000"));
     }

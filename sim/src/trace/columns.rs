@@ -93,20 +93,16 @@ pub enum Shape {
 pub enum Layout {
     /// One column per series; without a time column the rows are on a regular grid.
     Wide {
-        /// The time column.
         time: Option<usize>,
-        /// All others.
         series: Vec<usize>,
         /// What the values mean.
         unit: Unit,
     },
     /// One row per series and time.
     Long {
-        /// The time column.
         time: usize,
         /// The column that names the series; `None` where there is one series.
         series: Option<usize>,
-        /// The value column.
         value: usize,
         /// What the values mean.
         unit: Unit,
@@ -138,6 +134,7 @@ impl Layout {
             Some(name) => table.column(name).map(Some),
             None => Ok(usual.iter().find_map(|name| names.iter().position(|n| n == name))),
         };
+
         let time = find(&options.time_column, &TIMES)?;
         let series = find(&options.series_column, &[options.series_names, &SERIES].concat())?;
         let series = series.filter(|column| Some(*column) != time);
@@ -155,11 +152,13 @@ impl Layout {
             (None, None) if options.timeless || names.iter().all(number) => Shape::Wide,
             (None, _) => Shape::Long,
         };
+
         match shape {
             Shape::Wide => {
                 let series: Vec<_> = (0..names.len()).filter(|n| Some(*n) != time).collect();
                 need(series.first().copied(), "--value-column")?;
                 let unit = options.unit.or(options.usual_unit).unwrap_or(Unit::Percent);
+
                 Ok(Self::Wide { time, series, unit })
             }
             Shape::Long => {
@@ -167,6 +166,7 @@ impl Layout {
                 let unit = options.unit.or(unit_of(&names[value])).or(options.usual_unit);
                 let what = || format!("what does {} hold?", table.headers()[value]);
                 let unit = unit.ok_or_else(|| table.unclear(&what(), "--unit"))?;
+
                 Ok(Self::Long { time, series, value, unit })
             }
         }
@@ -212,11 +212,13 @@ mod tests {
         ] {
             assert_eq!(of(header), expected, "{header}");
         }
+
         let wide = |time, series: &[usize]| {
             Ok(Layout::Wide { time, series: series.to_vec(), unit: Unit::Percent })
         };
         assert_eq!(of("a,t,b"), wide(Some(1), &[0, 2]));
         assert_eq!(of("163,22"), wide(None, &[0, 1]));
+
         for (name, unit) in [("mean_w", Some(Unit::Watts)), ("load_pct", Some(Unit::Percent))] {
             assert_eq!(unit_of(name), unit, "{name}");
         }

@@ -5,46 +5,25 @@ use thiserror::Error;
 pub enum TraceError {
     /// Reading or decompressing failed.
     #[error("{file}: {error}")]
-    Io {
-        /// Which trace.
-        file: String,
-        /// Why.
-        error: std::io::Error,
-    },
+    Io { file: String, error: std::io::Error },
     /// There is no header, no row or no value.
     #[error("{file}: no {what}: a trace has a header and at least one row with one number")]
-    Empty {
-        /// Which trace.
-        file: String,
-        /// What is missing.
-        what: &'static str,
-    },
+    Empty { file: String, what: &'static str },
     /// The columns are not clear.
     #[error("{file}: {problem}")]
     Header {
-        /// Which trace.
         file: String,
         /// What is not, and what there is.
         problem: String,
     },
     /// A row cannot be read.
     #[error("{file}, {place}: {error}")]
-    Row {
-        /// Which trace.
-        file: String,
-        /// Which row.
-        place: String,
-        /// Why.
-        error: std::io::Error,
-    },
+    Row { file: String, place: String, error: std::io::Error },
     /// A cell is not what its column allows.
     #[error("{file}, {place}: {column} = {value:?}: {allowed} is needed")]
     Cell {
-        /// Which trace.
         file: String,
-        /// Which row.
         place: String,
-        /// Which column.
         column: String,
         /// What it holds, shortened.
         value: String,
@@ -54,13 +33,10 @@ pub enum TraceError {
     /// Too many rows are out of order or repeated.
     #[error("{file}: {bad} of {rows} rows are {what}: at most 1 % may be")]
     Disorder {
-        /// Which trace.
         file: String,
         /// Out of order or repeated.
         what: &'static str,
-        /// How many.
         bad: u64,
-        /// Of how many.
         rows: u64,
     },
     /// The stamps are too far apart for the number of rows.
@@ -68,13 +44,10 @@ pub enum TraceError {
         "{file}: the stamps span {slots} periods of {period_s} s, but there are only {rows} rows"
     )]
     Sparse {
-        /// Which trace.
         file: String,
         /// Periods between the first and the last stamp.
         slots: u64,
-        /// The period.
         period_s: f64,
-        /// Rows read.
         rows: u64,
     },
     /// Most values cannot be what they are said to be.
@@ -82,11 +55,9 @@ pub enum TraceError {
         "{file}: {bad} of {cells} values are implausible as {unit:?}: say what they are (see --unit)"
     )]
     Unit {
-        /// Which trace.
         file: String,
         /// How many are implausible.
         bad: u64,
-        /// Of how many.
         cells: u64,
         /// What they were taken for.
         unit: super::Unit,
@@ -96,13 +67,10 @@ pub enum TraceError {
         "{file}: {bad} of {cells} values of {column} are above 1: say that it holds percent, if it does"
     )]
     Percent {
-        /// Which trace.
         file: String,
-        /// Which column.
         column: String,
         /// How many are above 1.
         bad: u64,
-        /// Of how many.
         cells: u64,
     },
 }

@@ -8,7 +8,6 @@ pub(super) struct Wide {
     unit: Unit,
     /// One per row, in milliseconds.
     pub(super) stamps: Vec<i64>,
-    /// Row by row.
     pub(super) cells: Vec<f32>,
 }
 
@@ -42,6 +41,7 @@ impl Grid {
             .filter(|step| *step > 0)
             .collect();
         steps.sort_unstable();
+
         // The most common step; the shortest of them.
         let period_ms = steps
             .chunk_by(|a, b| a == b)
@@ -49,6 +49,7 @@ impl Grid {
             .max_by_key(|run| run.len())
             .map_or(300_000, |run| run[0]);
         let slots = (end_ms - start_ms + period_ms / 2) / period_ms + 1;
+
         if slots as u64 > 10 * rows + 1000 {
             return Err(TraceError::Sparse {
                 file: file.to_owned(),
@@ -57,6 +58,7 @@ impl Grid {
                 rows,
             });
         }
+
         Ok(Self { start_ms, period_ms, slots: slots as usize })
     }
 
@@ -82,23 +84,28 @@ impl Wide {
             report.duplicate_rows += u64::from(same);
             same
         });
+
         check_order(file, &report)?;
         let stamps: Vec<i64> = order.iter().map(|row| self.stamps[*row]).collect();
         let grid = Grid::find(file, report.rows, core::iter::once(&stamps[..]))?;
         let mut values = vec![vec![f32::NAN; grid.slots]; width];
         let mut filled = vec![false; grid.slots];
+
         for row in order {
             let slot = grid.slot(self.stamps[row]);
             if core::mem::replace(&mut filled[slot], true) {
                 report.duplicate_rows += 1;
                 continue;
             }
+
             for (series, value) in values.iter_mut().zip(&self.cells[row * width..]) {
                 series[slot] = *value;
             }
         }
+
         // Off-grid rows may have been dropped just now.
         check_order(file, &report)?;
+
         trace(file, self.unit, grid, self.names.into_iter().zip(values), report)
     }
 }
@@ -117,19 +124,24 @@ impl Long {
     pub(super) fn finish(mut self, file: &str, mut report: Report) -> Result<Trace, TraceError> {
         for points in &mut self.points {
             report.unordered_rows += unordered(points.iter().map(|(t, _)| t));
+
             // Stable: of two with one stamp the first stays first.
             points.sort_by_key(|(t, _)| *t);
         }
+
         let stamps: Vec<Vec<i64>> =
             self.points.iter().map(|p| p.iter().map(|(t, _)| *t).collect()).collect();
         let grid = Grid::find(file, report.rows, stamps.iter().map(Vec::as_slice))?;
         let cells = grid.slots as u64 * self.points.len() as u64;
+
         if cells > 100 * report.rows + 100_000 {
             let period_s = grid.period_ms as f64 / 1000.0;
             let (file, rows, slots) = (file.to_owned(), report.rows, grid.slots as u64);
             return Err(TraceError::Sparse { file, slots, period_s, rows });
         }
+
         let mut series = Vec::with_capacity(self.points.len());
+
         for (name, points) in self.names.into_iter().zip(&self.points) {
             let mut values = vec![f32::NAN; grid.slots];
             let mut last = None;
@@ -142,9 +154,12 @@ impl Long {
                     last = Some(slot);
                 }
             }
+
             series.push((name, values));
         }
+
         check_order(file, &report)?;
+
         trace(file, self.unit, grid, series.into_iter(), report)
     }
 }
@@ -191,6 +206,7 @@ fn trace(
             report.empty_series += 1;
         }
     }
+
     if kept.is_empty() {
         return Err(TraceError::Empty { file: file.to_owned(), what: "value" });
     }

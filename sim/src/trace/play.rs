@@ -38,6 +38,7 @@ impl Series {
             } else {
                 last = *value;
             }
+
             let share = match self.unit {
                 Unit::Percent => f64::from(last) / 100.0,
                 Unit::Share => f64::from(last),
@@ -45,12 +46,16 @@ impl Series {
                     let watts = Watts::from_f64(f64::from(last)).unwrap_or(Watts::MAX);
                     let share = model.utilisation(watts, 1.0);
                     clamped += u64::from(!(0.0..=1.0).contains(&share) && !value.is_nan());
+
                     share
                 }
             };
+
             share.clamp(0.0, 1.0) as f32
         });
+
         let values = values.collect();
+
         Played { values, filled, clamped }
     }
 }

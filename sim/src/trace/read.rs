@@ -157,6 +157,7 @@ fn long(
                 table.add_series(name.into_owned())
             }
         };
+
         let cell = report.value(samples.number(value)?, unit);
         table.points[n].push((stamp, cell));
     }
@@ -168,6 +169,7 @@ fn long(
         let (file, column) = (file.to_owned(), column.clone());
         return Err(TraceError::Percent { file, column, bad, cells });
     }
+
     Ok((Gathered::Long(table), report))
 }
 

@@ -64,8 +64,10 @@ fn long_with_machines_on_one_grid_and_their_own_phase() {
         unit: Some(Unit::Percent),
         ..ReadOptions::default()
     };
+
     let t = Trace::read(&b"when,host,load\n0,a,50\n60,a,75\n"[..], "f", &options).unwrap();
     assert_eq!((t.period_s, t.series[0].unit), (60.0, Unit::Percent));
+
     // Whole chassis, one machine, no name.
     assert_eq!(read("timestamp,watts\n0,150\n1,160\n").unwrap().series.len(), 1);
 }
@@ -162,6 +164,7 @@ fn small_faults_are_mended_and_counted() {
         }
         text + bad
     };
+
     let t = read(&rows("300,99\n")).unwrap();
     assert_eq!((t.report.unordered_rows, t.report.duplicate_rows), (1, 1));
     assert_eq!(t.series[0].values[1], 10.0, "the first of two is kept");
@@ -171,6 +174,7 @@ fn small_faults_are_mended_and_counted() {
         values(&t, 0).split(", ").skip(299).collect::<Vec<_>>().join(" "),
         "10.0 NaN NaN 100.0 0.0]"
     );
+
     assert_eq!(t.report.gaps, 2, "missing rows are gaps");
     let t = read(&rows("90000,no reading\n")).unwrap();
     assert_eq!((t.report.gaps, t.report.implausible_values), (1, 0));

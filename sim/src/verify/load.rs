@@ -71,6 +71,7 @@ impl<'a> Loads<'a> {
             Treated::Internal => chassis.internal_share,
             Treated::InternalAndNonPremium => chassis.internal_and_non_premium_share,
         };
+
         let split =
             |user_facing: f64, others: f64| [user_facing, others * (1.0 - first), others * first];
         let cores = split(chassis.beta, 1.0 - chassis.beta);
@@ -78,7 +79,9 @@ impl<'a> Loads<'a> {
             chassis.beta * chassis.util_user_facing,
             (1.0 - chassis.beta) * chassis.util_non_user_facing,
         );
+
         let sum: f64 = busy.iter().sum();
+
         // Nobody is busy: then nothing can be shed, whatever the draw is.
         let shares = if sum > 0.0 { busy.map(|busy| busy / sum) } else { [1.0, 0.0, 0.0] };
         let mut all = Self { planned, options, shares, servers: Vec::new() };
@@ -137,20 +140,26 @@ impl<'a> Loads<'a> {
             };
             draws.iter().map(point).collect()
         });
+
         let mut vms = Vec::new();
         let mut used = 0;
+
         for (n, kind) in Kind::ALL.into_iter().enumerate() {
             let half = CORES / 2;
+
             // Cores of the two packages in turn.
             let cores: Vec<u16> =
                 (used..used + server.cores[n]).map(|k| k / 2 + half * (k % 2)).collect();
             used += server.cores[n];
+
             if !cores.is_empty() {
                 vms.push(self.vm(kind, cores, lines[n].clone()));
             }
         }
+
         let ladder = self.ladder();
         let core = |id| Core { id: CoreId(id), ladder: ladder.clone() };
+
         ServerSpec {
             id,
             model: self.planned.chassis.server,
@@ -181,6 +190,7 @@ impl<'a> Loads<'a> {
             Kind::UserFacing => ("user", VmClass::UserFacing),
             Kind::Spared => ("spared", VmClass::UserFacing),
         };
+
         let demand = Profile::Steps(line);
         let load = match (self.options.demand, kind) {
             (Demand::Closed, Kind::First | Kind::Spared) => Load::Batch(BatchSpec {
@@ -191,6 +201,7 @@ impl<'a> Loads<'a> {
             }),
             _ => Load::Profile(demand),
         };
+
         VmLoad {
             id: VmId::new(name).expect("letters"),
             class,

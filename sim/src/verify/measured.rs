@@ -6,7 +6,6 @@ use serde::Serialize;
 /// What the replay of held-out draws came to. How it is counted stands at the top of [`crate::verify`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Measured {
-    /// Chassis.
     pub chassis: u64,
     /// Units of time with a reading.
     pub units: u64,

@@ -43,6 +43,7 @@ pub fn replay(
     let budget = planned.plan.budget;
     let loads = Loads::new(draws, planned, options, seed(options, draws.name(), 0));
     let mut measured = Measured { chassis: 1, ..Measured::default() };
+
     for draw in draws.iter() {
         measured.units += 1;
         measured.readings_above_budget += u64::from(draw > budget);
@@ -50,6 +51,7 @@ pub fn replay(
         measured.beyond_full_load += u64::from(draw > planned.chassis.nameplate());
         measured.below_idle += u64::from(draw < planned.idle());
     }
+
     let mut replayer = Replayer {
         draws,
         planned,
@@ -59,15 +61,19 @@ pub fn replay(
         threshold: threshold(budget, options),
         books: Books { measured, run_of_events: (0, 0) },
     };
+
     let mut unit = 0;
+
     while unit < draws.len() {
         if replayer.may_alert(unit) {
             unit = replayer.run(unit)?;
         } else {
             unit += 1;
         }
+
         each(unit);
     }
+
     Ok(replayer.books.measured)
 }
 
@@ -115,6 +121,7 @@ impl Replayer<'_> {
     fn run(&mut self, first: usize) -> Result<usize, Violation> {
         let units = self.draws.len().min(first + MOST_UNITS);
         let period = self.planned.period;
+
         // Before the first reading, or after a gap, the chassis counts as calm.
         let own = self.draws.get(first).unwrap_or(Watts::ZERO);
         let before = first.checked_sub(1).and_then(|unit| self.draws.get(unit)).unwrap_or(own);
@@ -127,15 +134,18 @@ impl Replayer<'_> {
         let mut world = self.world(first, &points, LEAD + period * (points.len() - 1) as u32);
         world.run(Instant::ZERO + LEAD)?;
         let mut run = Run::new(&self.kinds, world.plant());
+
         for (n, (_, draw)) in points[1..].iter().enumerate() {
             let (from, to) = (LEAD + period * n as u32, LEAD + period * (n as u32 + 1));
             let unit = run.unit(&mut world, *draw, from, to, &mut self.books.measured)?;
             self.books.add(first + n, &unit);
             let next = first + n + 1;
+
             if !self.may_alert(next) && world.is_calm() {
                 return Ok(next);
             }
         }
+
         Ok(first + points.len() - 1)
     }
 
@@ -149,8 +159,10 @@ impl Replayer<'_> {
         setup.chassis.trip_time = TRIP_TIME;
         setup.chassis.shared_floor = Some(Watts::ZERO);
         setup.chassis.shares = self.options.shares;
+
         // No limit is lower than what full load draws at the slowest that hardware goes.
         let floor = model.power(1.0, 1.0 / 3.0) + Watts::from_whole(10);
+
         for server in &mut setup.chassis.servers {
             server.out_of_band_floor = Some(floor);
         }
@@ -158,6 +170,7 @@ impl Replayer<'_> {
             agent.server_limit_floor = Some(floor);
             self.loads.set_floors(agent);
         }
+
         World::new(setup)
     }
 }
@@ -227,6 +240,7 @@ impl<'a> Run<'a> {
         let (mut energy, mut steps, mut least) = (0, 0, draw);
         let mut held_s = all_held_s(world.plant());
         let mut at = from;
+
         while at < to {
             // A step's draw holds until its end.
             let power = world.plant().power();
@@ -240,13 +254,16 @@ impl<'a> Run<'a> {
             at = (at + STEP).min(to);
             world.run(Instant::ZERO + at)?;
             let now_s = all_held_s(world.plant());
+
             if now_s > held_s {
                 held_s = now_s;
                 self.frequencies(world.plant(), measured);
             }
         }
+
         let shed = (draw - Watts::from_milli(energy).per(steps)).at_least_zero();
         let unit = Unit { shed, shed_moment: draw - least, ..Unit::default() };
+
         Ok(self.end_unit(unit, world.plant(), measured))
     }
 
@@ -273,13 +290,17 @@ impl<'a> Run<'a> {
                     unit.batch = true;
                     measured.batch_throttled_core_s += more;
                 }
+
                 unit.hardware |= hardware > before.1;
             }
+
             *before = (all, hardware);
         }
+
         let hardware_s = plant.truth().hardware_engaged_s;
         measured.hardware_s += hardware_s - self.hardware_s;
         self.hardware_s = hardware_s;
+
         unit
     }
 }

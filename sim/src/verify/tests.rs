@@ -33,6 +33,7 @@ fn windows_and_the_whole_give_the_same_counts() {
         2000, 2100, 2200, 2600, 2300, 2200, 2100, 0, 2000, 2300, 2560, 2580, 2440, 2300, 2000, 0,
         2620, 2100, 2000, 2000,
     ];
+
     for approach in ["no-impact", "full-server"] {
         let options = Options::default();
         let windows = measure(approach, 2500, &watts, &options);
@@ -44,6 +45,7 @@ fn windows_and_the_whole_give_the_same_counts() {
         let counts = |m: &Measured| {
             (m.events_user_facing, m.events_batch, m.events_hardware, m.longest_event_units)
         };
+
         // In a unit at the very threshold readings' noise decides, and a window draws other noise.
         let (few, all) = (counts(&windows), counts(&whole));
         assert_eq!((few.0, few.2), (all.0, all.2), "{approach}");
@@ -57,30 +59,37 @@ fn windows_and_the_whole_give_the_same_counts() {
 fn capping_hits_whom_the_policy_lets_it_hit() {
     let open = Options::default();
     let high = |w| [2000, w, w, 2000, 2000, 2000];
+
     // Below the alert threshold, as a share of 2500 W, nothing is even run.
     let calm = measure("no-impact", 2500, &high(2400), &open);
     assert_eq!((calm.events(), calm.replayed_units, calm.lowest_batch_frequency), (0, 0, 1.0));
+
     // Just above it there is an alert; a server whose draw fits its cap drops nothing.
     let alert = measure("no-impact", 2500, &high(2455), &open);
     assert_eq!((alert.readings_above_budget, alert.over_budget_s, alert.hardware_s), (0, 0.0, 0.0));
     assert_eq!((alert.events_batch, alert.events_user_facing), (0, 0));
+
     // Deeper: batch cores alone, down to their floor, and user-facing ones not at all.
     let deep = measure("no-impact", 2500, &high(2800), &open);
     assert_eq!((deep.readings_above_budget, deep.events_batch, deep.events_user_facing), (2, 3, 0));
     assert_eq!((deep.lowest_batch_frequency, deep.lowest_user_facing_frequency), (0.5, 1.0));
     assert!(deep.over_budget_s_max > 0.2 && deep.over_budget_s_max < 1.0, "{deep:?}");
+
     // 300 W of 2800, with the margins under the budget; watts are those of two servers of twelve.
     let shed_w = deep.deepest.as_f64() * 6.0;
     assert!((320.0..460.0).contains(&shed_w), "{deep:?}");
     assert!(deep.deepest_moment >= deep.deepest && deep.shed > deep.deepest);
+
     // User-facing cores follow where the policy has them follow, and not below their floor.
     let deeper = measure("minimal-impact", 2200, &high(2800), &open);
     assert_eq!((deeper.events_user_facing, deeper.events_hardware), (3, 0), "{deeper:?}");
     assert_eq!((deeper.lowest_batch_frequency, deeper.lowest_user_facing_frequency), (0.5, 0.75));
+
     // Where they may not be touched, hardware does it.
     let broken = measure("no-impact", 2200, &high(2800), &open);
     assert_eq!((broken.events_user_facing, broken.events_batch), (3, 0), "{broken:?}");
     assert!(broken.hardware_s > 10.0 && broken.lowest_user_facing_frequency < 1.0, "{broken:?}");
+
     // Full-server capping: all alike.
     let full = measure("full-server", 2500, &high(2700), &open);
     assert_eq!((full.events_user_facing, full.events_batch, full.events_hardware), (3, 0, 0));
@@ -110,6 +119,7 @@ fn a_verdict_names_what_was_broken() {
     let verdict = Verdict::of(&planned, &kept).unwrap();
     assert!(verdict.kept && verdict.broken().next().is_none(), "{verdict:?}");
     assert_eq!((verdict.events_rate, verdict.events_user_facing_rate), (0.01, 0.001));
+
     for (measured, what) in [
         (Measured { events_batch: 10, ..kept }, What::EventsRate),
         (Measured { events_batch: 8, events_user_facing: 2, ..kept }, What::EventsUserFacingRate),
@@ -121,6 +131,7 @@ fn a_verdict_names_what_was_broken() {
         let broken: Vec<_> = verdict.broken().map(|promise| promise.what).collect();
         assert_eq!((verdict.kept, broken), (false, vec![what]));
     }
+
     // Under full-server capping every event hits user-facing VMs: only the total counts.
     let planned = self::planned("full-server", 2500);
     let one = Measured { units: 1000, events_user_facing: 1, ..Measured::default() };

@@ -64,7 +64,6 @@ impl What {
 /// One promise, and what came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Promise {
-    /// What about.
     pub what: What,
     /// What the policy accepts.
     pub accepted: f64,
@@ -84,13 +83,10 @@ pub struct Verdict {
     pub budget: Watts,
     /// All promises were kept.
     pub kept: bool,
-    /// Every promise.
     pub promises: Vec<Promise>,
     /// Units with an event, as a share of all; the same of user-facing VMs, and of batch VMs alone.
     pub events_rate: f64,
-    /// See above.
     pub events_user_facing_rate: f64,
-    /// See above.
     pub events_batch_rate: f64,
     /// The most that the plan foretells for one event.
     #[serde(rename = "foretold_deepest_w")]
@@ -119,6 +115,7 @@ impl Verdict {
             foretold(plan.events.all()),
             measured.events_rate(),
         )];
+
         // Under full-server capping every event hits all: there is no rate of user-facing ones alone.
         if !matches!(policy, Policy::FullServer { .. }) {
             promises.push((
@@ -128,6 +125,7 @@ impl Verdict {
                 measured.events_user_facing_rate(),
             ));
         }
+
         promises.extend([
             (What::LowestBatchFrequency, first, None, measured.lowest_batch_frequency),
             (
@@ -138,15 +136,19 @@ impl Verdict {
             ),
             (What::OverBudgetS, TRIP_TIME.as_secs_f64(), None, measured.over_budget_s_max),
         ]);
+
         let promises = promises.into_iter().map(|(what, accepted, foretold, measured)| {
             let kept = if what.is_at_least() {
                 measured >= accepted - TOLERANCE
             } else {
                 measured <= accepted
             };
+
             Promise { what, accepted, foretold, measured, kept }
         });
+
         let promises: Vec<_> = promises.collect();
+
         Some(Self {
             budget: plan.budget,
             kept: promises.iter().all(|promise| promise.kept),

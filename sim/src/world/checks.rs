@@ -74,13 +74,9 @@ impl Excuse {
 /// A promise that was broken, and how to see it again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The run's seed.
     pub seed: u64,
-    /// When.
     pub at: Instant,
-    /// Which promise.
     pub promise: Promise,
-    /// What happened.
     pub what: String,
     /// Why nobody could have kept the promise, if that is so.
     pub excuse: Option<Excuse>,
@@ -106,13 +102,10 @@ pub struct Checks {
     pub breaker: bool,
     /// [`Promise::TripTime`]: every single step of the plant.
     pub trip_time: bool,
-    /// [`Promise::UserFacing`].
     pub user_facing: bool,
     /// [`Promise::SumOfCaps`], apart from what stands at `sum`.
     pub sum_of_caps: bool,
-    /// [`Promise::SumOfDraws`].
     pub sum_of_draws: bool,
-    /// [`Promise::WorkConservation`] and [`Promise::Liveness`].
     pub conservation: bool,
 }
 

@@ -39,7 +39,6 @@ pub(crate) struct ServerView {
     pub(crate) leased: bool,
     /// Something holds it down.
     pub(crate) restricted: bool,
-    /// What it draws.
     pub(crate) draw_w: f64,
     /// What it would draw if nothing held it.
     pub(crate) need_w: f64,
@@ -99,6 +98,7 @@ impl Conservation {
         for (n, (lasting, view)) in self.servers.iter_mut().zip(views).enumerate() {
             let led = view.ruled && view.leased;
             self.unjudged_s += u64::from(!view.faulty && !led);
+
             // For a moment its fallback holds: that second says nothing, and the minute goes on.
             if view.ruled && !led {
                 continue;
@@ -118,6 +118,7 @@ impl Conservation {
             } else {
                 continue;
             };
+
             broken = broken.or_else(|| {
                 let what = format!(
                     "it draws {:.1} W of the {:.1} W that it needs, while {draw_w:.1} of {limit_w:.1} W \
@@ -126,9 +127,11 @@ impl Conservation {
                     view.need_w,
                     draw_w + 1.1 * back,
                 );
+
                 Some((promise, n, what))
             });
         }
+
         broken
     }
 }

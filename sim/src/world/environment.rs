@@ -209,6 +209,7 @@ impl Environment {
         let managers = [Manager::new(ahead, servers, record), second];
         let supplies = plant.spec().supplies.len();
         let budget = plant.spec().budget;
+
         Self {
             seed,
             now: Instant::ZERO,
@@ -274,23 +275,30 @@ impl Environment {
         let hits = |fault: &Fault, server| fault.server().is_none_or(|n| n == server);
         let out_of_reach = |server: usize| {
             let stopped = lately.iter().any(|f| f.stops_software() && hits(f, server));
+
             // An agent that has lost its memory, and that no manager has spoken to since, knows no cap.
             let software = stopped || self.sum.was_told_nothing(server);
             let no_path = !self.has_slot[server];
+
             // A manager that was fenced orders no caps, should the one that has fenced it be gone.
             let ruled = self.sum.is_ruled();
             let hardware = !ruled || lately.iter().any(|f| f.stops_hardware() && hits(f, server));
+
             software && (no_path || hardware)
         };
+
         let all = self.plant.spec().servers.iter().enumerate();
         let draws = all.map(|(n, spec)| {
             let draw_w = self.plant.server_power(n).as_f64();
             let lowest_w = spec.model.power(1.0, LOWEST_SHARE).as_f64();
             if out_of_reach(n) { draw_w } else { draw_w.min(lowest_w) }
         });
+
         let least_w = draws.sum::<f64>() * self.input_per_dc();
+
         // A limit that has just risen is not what the draw was judged by.
         let limit_w = self.limit().as_f64().min(self.breaker.limit_w());
+
         (least_w * METER_CLASS > limit_w).then_some(Excuse::LastActor)
     }
 
@@ -342,6 +350,7 @@ impl Environment {
             out_of_band: self.slot_cap.iter().any(Option::is_some),
             server_limit: self.hosts.iter().any(|h| h.server_limit.is_some()),
         };
+
         let over = Duration::from_secs_f64(seconds(self.tally.add(&sample)));
         if self.breaker.step(self.now, sample.power_w, sample.limit_w) {
             self.judge_window(sample.limit_w);
@@ -361,6 +370,7 @@ impl Environment {
                 sample.limit_w,
                 self.trip_time.as_secs_f64()
             );
+
             self.violated(Promise::TripTime, what);
         }
     }
@@ -420,8 +430,10 @@ impl Environment {
                 share_w,
             });
         }
+
         let reported_w = reported.as_f64();
         let broken = self.conservation.second(limit_w, means.input_w, reported_w, &views);
+
         if let Some((promise, server, what)) = broken {
             let what = format!("{} is held down: {what}", self.hosts[server].id);
             self.violated(promise, what);
@@ -470,15 +482,18 @@ impl Environment {
             sent: self.now,
             double: false,
         };
+
         let disorder = self.active.disorder;
+
         if self.active.has(Fault::Partition(server)) || self.chance.happens(disorder.lost_ppm) {
             return self.unanswered(letter);
         }
-        if self.chance.happens(disorder.doubled_ppm) {
+        if self.chance.happens(disorder.duplicated_ppm) {
             let at = self.now + self.latency();
             let double = Envelope { double: true, ..letter };
             self.queue.put(at, Event::Alert(double, Box::new(alert.clone())));
         }
+
         let at = self.now + self.latency();
         self.queue.put(at, Event::Alert(letter, Box::new(alert)));
     }
@@ -543,6 +558,7 @@ impl Environment {
             return Ok(());
         }
         let host = &mut self.hosts[server];
+
         match action {
             Action::Nothing => {}
             Action::Cap(core, khz) => {
@@ -568,6 +584,7 @@ impl Environment {
                 host.server_limit = watts;
                 host.limit_journalled = watts.is_some();
                 let sockets = self.plant.spec().servers[server].sockets;
+
                 // RAPL limits the packages: the rest of the server draws on beside them.
                 let outside =
                     (self.plant.server_power(server) - self.plant.packages_power(server)).as_f64();
@@ -575,11 +592,13 @@ impl Environment {
                     let packages = (w.as_f64() - outside).max(1.0) / f64::from(sockets);
                     Watts::from_f64(packages).unwrap_or(w)
                 });
+
                 for package in 0..sockets {
                     self.plant.set_package_limit(server, package, each);
                 }
             }
         }
+
         Ok(())
     }
 

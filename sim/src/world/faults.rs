@@ -105,7 +105,7 @@ pub struct Disorder {
     /// Messages lost, in parts per million.
     pub lost_ppm: u32,
     /// Messages that come twice, in parts per million.
-    pub doubled_ppm: u32,
+    pub duplicated_ppm: u32,
     /// Messages that are late, in parts per million.
     pub late_ppm: u32,
     /// How late at most.
@@ -115,17 +115,14 @@ pub struct Disorder {
 impl Disorder {
     /// A network that does its work.
     pub const NONE: Self =
-        Self { lost_ppm: 0, doubled_ppm: 0, late_ppm: 0, late_by: Duration::ZERO };
+        Self { lost_ppm: 0, duplicated_ppm: 0, late_ppm: 0, late_by: Duration::ZERO };
 }
 
 /// A fault from one instant to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// It begins.
     pub from: Instant,
-    /// It is mended.
     pub to: Instant,
-    /// What it is.
     pub fault: Fault,
 }
 
@@ -139,9 +136,7 @@ pub struct FaultPlan {
 /// How many of each thing there are to go wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Servers.
     pub servers: usize,
-    /// Power supplies.
     pub supplies: usize,
 }
 
@@ -183,7 +178,7 @@ impl Fault {
             8 => Self::OutOfBandFails(server),
             _ => Self::Disorder(Disorder {
                 lost_ppm: chance.below(300_000) as u32,
-                doubled_ppm: chance.below(200_000) as u32,
+                duplicated_ppm: chance.below(200_000) as u32,
                 late_ppm: chance.below(300_000) as u32,
                 late_by: chance.span(Duration::from_millis(1500)),
             }),

@@ -38,7 +38,6 @@ pub(crate) struct Host {
     /// By VM: it was killed.
     gone: Vec<bool>,
     cores: Vec<CoreState>,
-    /// By VM.
     quotas: Vec<QuotaState>,
     /// The limit that an actuator has set.
     pub(crate) server_limit: Option<Watts>,
@@ -289,10 +288,13 @@ impl Host {
             let busy_s = (used - then) as f64 * 1e-6;
             let share = busy_s / (span.as_secs_f64() * vm.cores.len().max(1) as f64);
             let utilisation = Utilisation::from_ratio(share).unwrap_or(Utilisation::FULL);
+
             VmUsage { vm: vm.id.clone(), utilisation, throttled }
         });
+
         let rapl_w = Microjoules::new(energy.get() - energy_then.get()).over(span)?;
         let (from, to) = (from + self.ahead, now + self.ahead);
+
         Some(Fast { from, to, rapl_w, usage: usage.collect() })
     }
 
@@ -310,12 +312,15 @@ impl Host {
             }
             (Some(MeterFault::Frozen), None) | (None, _) => meter,
         };
+
         self.repeats = if self.last == Some(shown) { self.repeats + 1 } else { 0 };
         self.last = Some(shown);
+
         if self.repeats >= FROZEN_AFTER {
             return Reading::Fault(SensorFault::Frozen);
         }
         let taken_at = Instant::from_nanos(shown.refreshed_at.as_nanos()) + self.ahead;
+
         Reading::Sample { watts: shown.watts, taken_at }
     }
 }

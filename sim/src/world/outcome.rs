@@ -18,7 +18,6 @@ pub struct Outcome {
     pub polls: u64,
     /// Messages sent to agents.
     pub alerts_sent: u64,
-    /// Capping episodes.
     pub capping_events: u64,
     /// Longest stretch above the limit, surviving supplies included, in seconds.
     pub over_limit_s_max: f64,

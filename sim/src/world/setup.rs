@@ -56,7 +56,6 @@ pub struct Setup {
     pub seed: u64,
     /// The chassis; its budget is what the controllers get too.
     pub plant: PlantSpec,
-    /// The chassis manager.
     pub chassis: chassis::Params,
     /// Numbers of its control loop, where they are not those that fit its parameters.
     pub tuning: Option<chassis::Tuning>,
@@ -71,13 +70,11 @@ pub struct Setup {
     pub agents: Vec<agent::Params>,
     /// How long things take.
     pub timing: Timing,
-    /// What goes wrong.
     pub faults: FaultPlan,
     /// When an operator sets the budget, and to what; `None` goes back to the configured one.
     pub budgets: Vec<(Instant, Option<Watts>)>,
     /// From here on nothing changes but by faults that last, and who has none must come free.
     pub calm_from: Instant,
-    /// What is watched.
     pub checks: Checks,
     /// Keep every input and output: for tests, it takes memory.
     pub record: bool,
@@ -105,6 +102,7 @@ impl Setup {
                     chassis_id.clone(),
                     server.cores.clone(),
                 );
+
                 agent::Params { policy, model: server.model, ..params }
             })
             .collect();
@@ -118,6 +116,7 @@ impl Setup {
         } else {
             Checks::NONE
         };
+
         Self {
             seed,
             plant,

@@ -80,6 +80,7 @@ impl Shell<agent::Agent> for AgentShell<'_> {
         let server = self.server;
         self.environment.outputs += 1;
         self.environment.hash.add(server as u32, now, &output);
+
         if let Some(tape) = self.environment.tape(server) {
             tape.performed(output.clone());
         }
@@ -95,6 +96,7 @@ impl Shell<agent::Agent> for AgentShell<'_> {
                         format!("{name} lowers core {core}, which is not low-priority, to {khz}");
                     self.environment.violated(Promise::UserFacing, what);
                 }
+
                 self.act(id, Action::Cap(core, khz));
             }
             Output::Lift { id, core } => self.act(id, Action::Lift(core)),
@@ -113,6 +115,7 @@ impl Shell<agent::Agent> for AgentShell<'_> {
                     Some(rogue) => rogue.answer(report),
                     None => chassis::Answer::Report(Box::new(report)),
                 };
+
                 if let chassis::Answer::Report(report) = &answer {
                     self.environment.hosts[server].reported = report.power_w.unwrap_or_default();
                 }
@@ -177,6 +180,7 @@ impl Shell<chassis::Chassis> for ChassisShell<'_> {
         self.environment.outputs += 1;
         let number = (self.environment.hosts.len() + self.manager) as u32;
         self.environment.hash.add(number, now, &output);
+
         if let Some(tape) = &mut self.environment.managers[self.manager].tape {
             tape.performed(output.clone());
         }

@@ -199,12 +199,14 @@ impl SumRule {
         match (sharing.caps, self.holds_from) {
             (true, None) => {
                 self.holds_from = Some(now + self.lease);
+
                 // Before, nobody was told a cap: what was shared then is still what counts.
                 self.shared.iter_mut().for_each(|s| s.0 = now);
             }
             (false, Some(_)) => self.holds_from = None,
             _ => {}
         }
+
         for (held, &answers) in self.held.iter_mut().zip(&sharing.answers) {
             held.unheard = (!answers).then(|| held.unheard.unwrap_or(now));
         }
@@ -215,6 +217,7 @@ impl SumRule {
             }
             self.shared.push_back((now, sharing.sharable));
         }
+
         self.sharing = Some(sharing);
     }
 
@@ -251,6 +254,7 @@ impl SumRule {
             held.draw_w += DRAW_GAIN * (draw_w - held.draw_w);
             held.reported_w += DRAW_GAIN * (told.as_f64() - held.reported_w);
         }
+
         self.input_w += DRAW_GAIN * (draws.input_w - self.input_w);
 
         let above = self.input_w > METER_CLASS * limit_w;
@@ -260,7 +264,9 @@ impl SumRule {
             self.overdrawn_since = None;
             return None;
         };
+
         let since = *self.overdrawn_since.get_or_insert(now);
+
         (now.since(since) > PAID_WITHIN).then(|| {
             format!(
                 "servers draw {} with their caps, {} are shared, and nobody has paid for {:.0} s",
@@ -285,18 +291,22 @@ impl SumRule {
         let hidden_w = self.hidden_w(&sharing.answers);
         let (mut sum, mut draws) = (Watts::ZERO, Watts::ZERO);
         let (mut beyond_reach, mut unpaid) = (Watts::ZERO, Watts::ZERO);
+
         for (held, &answers) in self.held.iter().zip(&sharing.answers) {
             let manager = Manager { alive: self.manager_alive, reaches: answers, hidden_w };
             let watts = held.counts(now, even, two, manager);
             sum += watts;
             draws += watts.max(held.breach());
+
             match (answers && held.alive, self.manager_alive) {
                 (true, _) => {}
                 (false, true) => beyond_reach += watts,
                 (false, false) => unpaid += (watts - even).at_least_zero(),
             }
         }
+
         let allowed = shared.max(beyond_reach) + unpaid;
+
         Some(Sums { caps: sum, draws, shared, allowed, from })
     }
 
@@ -378,9 +388,11 @@ mod tests {
                     sum.agent_dies(0);
                     sum.agent_starts(at(4 + n), 0);
                 }
+
                 // Its memory knows of an older fallback.
                 sum.agent(0, Some(W(120)), Some(W(120)));
             }
+
             assert_eq!(sum.broken(at(6)).is_some(), !restarted, "two leases");
             assert_eq!(sum.broken(at(20)).is_some(), broken, "{restarted} {manager}");
             sum.agent_obeyed(0);

@@ -23,9 +23,7 @@ pub(crate) struct Sample {
 pub struct Bucket {
     /// Its start, in seconds of the run.
     pub at_s: f64,
-    /// Lowest chassis draw.
     pub power_min_w: f64,
-    /// Highest chassis draw.
     pub power_max_w: f64,
     /// Lowest limit: of the budget and what the surviving supplies can carry.
     pub limit_w: f64,
@@ -136,11 +134,14 @@ mod tests {
             out_of_band: false,
             server_limit: false,
         };
+
         let mut longest = 0;
+
         for n in 0..10_000 {
             let peak = Sample { power_w: 900.0, batch_ratio: 0.5, ..calm };
             longest = longest.max(tally.add(if n == 4321 || n == 4322 { &peak } else { &calm }));
         }
+
         assert_eq!((longest, tally.over_limit_max), (2, 2));
         assert_eq!(tally.buckets().len(), 10);
         let b = tally.buckets()[4];

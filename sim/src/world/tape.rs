@@ -11,7 +11,6 @@ use serde::Serialize;
 pub struct Life<P, S, I, O> {
     /// How it was made.
     pub header: Header<P, S>,
-    /// What it did.
     pub steps: Vec<Step<I, O>>,
 }
 

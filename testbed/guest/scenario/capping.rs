@@ -20,6 +20,7 @@ pub(super) fn cap(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     let under = |sample: &Sample| sample.watts <= CAP_W as f64;
     let met = lab.plant.wait(&"the draw under the cap", began, PATIENCE, under)?;
     notes.put_ms("alert_to_under_cap", met.at - began);
+
     // Frequency comes back as far as it fits.
     let low = lab.low.clone();
     let above = |sample: &Sample| low.iter().any(|cpu| sample.registers[*cpu] < FLOOR);
@@ -34,12 +35,14 @@ pub(super) fn cap(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     let samples = lab.plant.since(met_at);
     let highest = samples.iter().map(|sample| sample.watts).fold(0.0, f64::max);
     notes.put("highest_while_capped_w", highest);
+
     if highest > CAP_W as f64 {
         bail!("{highest:.1} W under a cap of {CAP_W} W");
     }
     let last = samples.last().context("samples")?;
     notes.put("settled_w", last.watts);
     notes.put_ms("release", lab.release()?);
+
     lab.high_untouched(began)
 }
 
@@ -57,6 +60,7 @@ fn under_schedutil(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
         "for cpu in 0 1 2 3; do systemd-run -q --unit=busy$cpu -p CPUAffinity=$cpu \
          -p RuntimeMaxSec=300 sh -c 'while :; do :; done'; done",
     )?;
+
     let busy = Instant::now();
     let low = lab.low.clone();
     let wants = |sample: &Sample| low.iter().all(|cpu| sample.registers[*cpu] == TOP);
@@ -64,15 +68,18 @@ fn under_schedutil(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     notes.put_ms("alert_to_floor", lab.throttle(Level::Emergency, Some(CAP_W))?);
     let capped = Instant::now();
     thread::sleep(Duration::from_secs(2));
+
     for sample in lab.plant.since(capped) {
         if low.iter().any(|cpu| sample.registers[*cpu] < FLOOR) {
             bail!("the governor went above the cap: {:?}", sample.registers);
         }
     }
+
     let from = Instant::now();
     lab.agent.alert(Level::Watch, None)?;
     let up = lab.plant.wait(&"the governor at the highest p-state again", from, PATIENCE, wants)?;
     notes.put_ms("release", up.at - from);
+
     lab.shell.run("systemctl stop busy0 busy1 busy2 busy3").map(drop)
 }
 
@@ -98,9 +105,11 @@ pub(super) fn systemd(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
         ("guest-vms.service/web-1", "web-1.service"),
         ("guest-vms.service/batch-1", "batch-1.service"),
     ];
+
     let usual = (lab.low.clone(), lab.high.clone());
     let result = lab.with_config(&groups, "[groups]\nby = \"systemd\"\n", |lab| bound(lab, notes));
     (lab.low, lab.high) = usual;
+
     // Back among all CPUs, by systemd's own word too.
     for vm in ["web-1", "batch-1"] {
         let cpus = lab.cpus_of(&format!("{vm}.service"));
@@ -109,6 +118,7 @@ pub(super) fn systemd(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
             bail!("{vm} is still bound after the agent's end");
         }
     }
+
     result
 }
 
@@ -118,20 +128,24 @@ fn bound(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
         Ok((lab.cpus_of("batch-1.service")?, lab.cpus_of("web-1.service")?))
     };
     (lab.low, lab.high) = sets(lab)?;
+
     if lab.low.len() != 2 || lab.low.iter().any(|cpu| lab.high.contains(cpu)) {
         bail!("two CPUs each: batch-1 has {:?}, web-1 {:?}", lab.low, lab.high);
     }
     let allowed = lab.shell.run("systemctl show --property AllowedCPUs --value batch-1")?;
+
     if allowed.trim().is_empty() {
         bail!("systemd knows of no AllowedCPUs of batch-1");
     }
     lab.shell.run("systemctl daemon-reload")?;
     let after = sets(lab)?;
+
     if after != (lab.low.clone(), lab.high.clone()) {
         bail!("after systemctl daemon-reload the CPUs are {after:?}");
     }
     lab.fresh()?;
     let began = Instant::now();
     notes.put_ms("alert_to_floor", lab.throttle(Level::Emergency, Some(CAP_W))?);
+
     lab.high_untouched(began)
 }

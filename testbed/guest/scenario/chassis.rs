@@ -65,6 +65,7 @@ fn manager(lab: &Lab) -> anyhow::Result<(Manager, u16)> {
         home.join("state"),
         lab.machine.agent_port,
     );
+
     let file = home.join("chassis.toml");
     fs::write(&file, config)?;
     let child = Command::new("setpriv")
@@ -84,15 +85,19 @@ fn episodes(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     lab.load(0.3, 0.3);
     let (_manager, port) = manager(lab)?;
     let began = Instant::now();
+
     while !lab.agent.chassis_sees_us(port).unwrap_or(false) {
         if began.elapsed() > PATIENCE {
             let log = lab.plant.chassis_root.with_file_name("chassis").join("log");
             bail!("the manager does not manage us: {}", fs::read_to_string(log)?);
         }
+
         thread::sleep(Duration::from_millis(100));
     }
+
     let limit = BUDGET_W - SHARED_W;
     let mut times = Vec::with_capacity(EPISODES);
+
     for _ in 0..EPISODES {
         let calm = Instant::now();
         let top = |sample: &Sample| sample.at > calm && sample.registers == [TOP; CPUS];
@@ -106,8 +111,10 @@ fn episodes(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
         thread::sleep(Duration::from_millis(500));
         lab.load(0.3, 0.3);
     }
+
     notes.put_spread("over_to_under_limit", &mut times);
     lab.high_untouched(began)?;
     let longest = times.last().copied().unwrap_or_default();
+
     lab.within("longest time over the limit", longest, UNDER_WITHIN)
 }

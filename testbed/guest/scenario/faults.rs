@@ -23,20 +23,24 @@ pub(super) fn sensor_gone(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()
     let gone = Instant::now();
     lab.plant.set(|knobs| knobs.meter_gone = true);
     notes.put_ms("meter_gone_to_blind", lab.state(AgentState::Blind, gone)?);
+
     // Nothing rises while blind, and an alert is still obeyed.
     lab.throttle(Level::Emergency, Some(225))?;
     let blind = Instant::now();
     thread::sleep(Duration::from_secs(3));
+
     for sample in lab.plant.since(blind) {
         if lab.low.iter().any(|cpu| sample.registers[*cpu] < FLOOR) {
             bail!("raised without a reading: {:?}", sample.registers);
         }
     }
+
     let back = Instant::now();
     lab.plant.set(|knobs| knobs.meter_gone = false);
     lab.status_when("a reading", |status| status.report.power_w.is_some())?;
     notes.put_ms("meter_back_to_reading", back.elapsed());
     notes.put_ms("release", lab.release()?);
+
     Ok(())
 }
 
@@ -46,6 +50,7 @@ pub(super) fn foreign(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     let cpu = lab.low[0];
     let file = format!("/sys/devices/system/cpu/cpufreq/policy{cpu}/scaling_max_freq");
     let write = format!("echo {ADMIN_KHZ} >{file}");
+
     // Once may be a slip: the cap is written again, and told. A write that the agent's own next one undoes before
     // it has looked is seen by nobody; so the admin goes on until there is an alarm.
     let says = |lab: &mut Lab, what: &str| -> anyhow::Result<bool> {
@@ -60,18 +65,22 @@ pub(super) fn foreign(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
             }
             lab.shell.run(&write)?;
             let wrote = Instant::now();
+
             while wrote.elapsed() < LOOKED_WITHIN && !says(lab, what)? {
                 thread::sleep(Duration::from_millis(50));
             }
         }
+
         Ok(())
     };
+
     let wrote = Instant::now();
     insist(lab, "somebody else")?;
     notes.put_ms("write_to_alarm", wrote.elapsed());
     lab.plant.wait(&"the cap written again", Instant::now(), PATIENCE, |sample| {
         sample.registers[cpu] >= FLOOR
     })?;
+
     // Who goes on means it: left as it is, and still told.
     insist(lab, "left as it is")?;
     notes.put("writes_until_left", f64::from(writes));
@@ -79,6 +88,7 @@ pub(super) fn foreign(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     lab.agent.alert(Level::Watch, None)?;
     lab.status_when("no cap", |status| status.report.min_khz.is_none())?;
     let kept = lab.shell.run(&format!("cat {file}"))?;
+
     if kept.trim() != ADMIN_KHZ {
         bail!("the admin wrote {ADMIN_KHZ}, {file} is {kept}");
     }
@@ -91,6 +101,7 @@ pub(super) fn hotplug(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     let cpu = lab.low[1];
     let online = format!("/sys/devices/system/cpu/cpu{cpu}/online");
     lab.shell.run(&format!("echo 0 >{online}"))?;
+
     // The others are still commanded.
     lab.agent.alert(Level::Watch, None)?;
     let from = Instant::now();
@@ -98,6 +109,7 @@ pub(super) fn hotplug(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     let up = |sample: &Sample| sample.registers[other] == TOP;
     lab.plant.wait(&"the core that is online is released", from, PATIENCE, up)?;
     lab.agent.alert(Level::Emergency, Some(205))?;
+
     // A core that was off begins anew.
     lab.plant.set(|knobs| knobs.reset = Some(cpu));
     let off = Instant::now();
@@ -109,12 +121,14 @@ pub(super) fn hotplug(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     let capped = lab.plant.wait(&"the core that came back is capped", back, PATIENCE, down)?;
     notes.put_ms("online_to_capped", capped.at - back);
     notes.put_ms("release", lab.release()?);
+
     lab.status_when("the core in its VM", |status| status.report.low_cores == 2).map(drop)
 }
 
 pub(super) fn silent(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     lab.fresh()?;
     let lease = Duration::from_secs(2);
+
     // The right to exceed the fallback ends with the lease.
     (lab.agent.lease, lab.agent.fallback_w) = (lease, 230);
     let heard = Instant::now();
@@ -126,6 +140,7 @@ pub(super) fn silent(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     lab.status_when("a cap of 230 W", |status| {
         status.report.cap_w.is_some_and(|cap| cap.milli() == 230_000)
     })?;
+
     // A cap below the fallback is lifted to it, two leases later, and no further.
     let lower = Instant::now();
     lab.agent.alert(Level::Cap, Some(205))?;
@@ -134,11 +149,13 @@ pub(super) fn silent(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     })?;
     let rose = lower.elapsed();
     notes.put_ms("silence_to_cap_at_fallback", rose);
+
     if rose < lease {
         bail!("the cap rose after {rose:?}, before the lease of {lease:?} ended");
     }
     lab.agent.lease = Duration::from_secs(60);
     lab.agent.fallback_w = 400;
+
     lab.release().map(drop)
 }
 
@@ -156,6 +173,7 @@ fn by_bmc(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     let status = lab.status_when("the draw by DCMI", |status| {
         status.report.power_w.is_some_and(|watts| near(watts.as_f64()))
     })?;
+
     if !status.sensors.iter().any(|sensor| sensor.sensor == "dcmi") {
         bail!("the meter is not the BMC: {:?}", status.sensors);
     }
@@ -169,5 +187,6 @@ fn by_bmc(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     })?;
     notes.put_ms("alert_to_reading_under_cap", began.elapsed());
     notes.put_ms("release", lab.release()?);
+
     Ok(())
 }

@@ -54,22 +54,26 @@ pub(super) fn hung(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     let pid = lab.agent_pid()?;
     let hung = Instant::now();
     lab.shell.run(&format!("kill -STOP {pid}"))?;
+
     while matches!(lab.agent_pid(), Ok(now) if now == pid) {
         if hung.elapsed() > PATIENCE {
             bail!("process {pid} stands still and is not killed");
         }
         thread::sleep(Duration::from_millis(100));
     }
+
     notes.put_ms("hung_to_killed", hung.elapsed());
     let status = lab.status_when("an agent that answers again", |_| true)?;
     notes.put_ms("hung_to_answer", hung.elapsed());
     adopted(lab, &status, hung)?;
     let said = lab.shell.run("journalctl -b -o cat -u ballast-agent")?;
+
     if !said.contains("Watchdog timeout") {
         bail!("it was not the watchdog that killed process {pid}: {said}");
     }
     notes.put_ms("release", lab.release()?);
     notes.put_ms("hung_to_released", hung.elapsed());
+
     Ok(())
 }
 
@@ -77,15 +81,18 @@ pub(super) fn hung(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
 pub(super) fn realtime(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     lab.fresh()?;
     let pid = lab.agent_pid()?;
+
     // rt_priority and policy of every thread (proc_pid_stat(5): fields 40 and 41; the name may hold spaces).
     let threads = lab.shell.run(&format!(
         "for task in /proc/{pid}/task/*; do \
          echo \"$(sed 's/.*) //' $task/stat | cut -d' ' -f38,39) $(cat $task/comm)\"; done"
     ))?;
+
     if !threads.lines().any(|line| line == "10 1 control") {
         bail!("the control thread is not SCHED_FIFO at 10: {threads}");
     }
     let others = threads.lines().filter(|line| !line.ends_with(" control"));
+
     if let Some(other) = others.clone().find(|line| !line.starts_with("0 0 ")) {
         bail!("another thread is not a normal one: {other}");
     }
@@ -93,6 +100,7 @@ pub(super) fn realtime(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     let locked = lab.shell.run(&format!("awk '/VmLck/ {{print $2}}' /proc/{pid}/status"))?;
     let locked: f64 = locked.trim().parse().context("VmLck")?;
     notes.put("locked_kib", locked);
+
     if locked == 0.0 {
         bail!("no memory is locked");
     }
@@ -103,8 +111,10 @@ pub(super) fn kill_random(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()
     let mut seed = 7_u64;
     let mut restored = 0;
     let mut times = vec![];
+
     for n in 0..KILLS {
         lab.fresh()?;
+
         // Some files are Ballast's as long as it runs.
         let running = lab.dump()?;
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -120,13 +130,16 @@ pub(super) fn kill_random(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()
         times.push(dead.elapsed());
         let now = lab.dump()?;
         let wrong = differences(&running, &now);
+
         if !wrong.is_empty() {
             bail!("kill {n}, {delay:?} after the alert: {}", wrong.join("; "));
         }
         restored += 1;
     }
+
     notes.put("restored", f64::from(restored));
     notes.put_spread("killed_to_released", &mut times);
+
     Ok(())
 }
 
@@ -134,6 +147,7 @@ pub(super) fn kill_random(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()
 pub(super) fn check(lab: &mut Lab, _: &mut Notes) -> anyhow::Result<()> {
     lab.shell.run("systemctl stop ballast-agent")?;
     let said = lab.shell.try_run("ballast check --json --seconds 3 --write-test", PATIENCE)?;
+
     // 1: not everything is there, such as RAPL.
     if !(0..=1).contains(&said.code) {
         bail!("exit code {}: {}", said.code, said.text);
@@ -141,6 +155,7 @@ pub(super) fn check(lab: &mut Lab, _: &mut Notes) -> anyhow::Result<()> {
     let from = said.text.find('{').context("no JSON")?;
     let report: Value = serde_json::from_str(&said.text[from..]).context("JSON")?;
     let functions = report["functions"].as_array().context("functions")?;
+
     for id in ["pstate", "meter", "core_groups"] {
         let function = functions.iter().find(|function| function["id"] == id);
         match function.and_then(|function| function["state"].as_str()) {
@@ -148,10 +163,12 @@ pub(super) fn check(lab: &mut Lab, _: &mut Notes) -> anyhow::Result<()> {
             _ => bail!("{id}: {function:?}"),
         }
     }
+
     if !report.to_string().contains("acpi-cpufreq") {
         bail!("the driver is not named: {report}");
     }
     let written = report["write_test"].as_array().context("write_test")?;
+
     match written.iter().find(|written| !written["error"].is_null()) {
         _ if written.is_empty() => bail!("nothing was written"),
         Some(failed) => bail!("{failed}"),

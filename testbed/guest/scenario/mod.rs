@@ -13,7 +13,6 @@ use crate::report::Notes;
 /// One scenario.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// One line.
     pub(crate) about: &'static str,
     pub(crate) run: fn(&mut Lab, &mut Notes) -> anyhow::Result<()>,
 }

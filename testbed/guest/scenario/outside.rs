@@ -24,14 +24,17 @@ pub(super) fn caps(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     let said = lab.shell.run("ipmitool dcmi power reading")?;
     let watts = reading(&said).with_context(|| said.clone())?;
     let draw = lab.plant.now()?.watts;
+
     if (watts - draw).abs() > 0.02 * draw {
         bail!("DCMI says {watts} W, the draw is {draw:.1} W");
     }
+
     // By raw commands: ipmitool's own misread the limit's completion code on /dev/ipmi0.
     let set = "ipmitool raw 0x2c 0x04 0xdc 0 0 0 0x11 180 0 0xe8 3 0 0 0 0 1 0 && \
         ipmitool raw 0x2c 0x05 0xdc 1 0 0";
     held(lab, notes, "dcmi", set)?;
     lab.shell.run("ipmitool raw 0x2c 0x05 0xdc 0 0 0")?;
+
     free(lab)
 }
 
@@ -53,10 +56,12 @@ fn shed(lab: &mut Lab, notes: &mut Notes, by: &str) -> anyhow::Result<()> {
     lab.fresh()?;
     let caps = "cat /sys/class/hwmon/hwmon*/device/power1_cap";
     let before = lab.shell.run(caps)?;
+
     // The floor draws 239 W of this load.
     lab.load(1.0, 1.0);
     let from = Instant::now();
     lab.throttle(Level::Cap, Some(CAP_W as i64))?;
+
     // Hardware nears its cap from above, and holds it to the watt.
     let under = |sample: &Sample| sample.watts <= CAP_W * 1.01;
     let sample = lab.plant.wait(&"under the cap by hardware", from, PATIENCE, under)?;
@@ -66,6 +71,7 @@ fn shed(lab: &mut Lab, notes: &mut Notes, by: &str) -> anyhow::Result<()> {
     lab.release()?;
     lab.status_when("no limit of its own", |status| !status.report.server_limit)?;
     let after = lab.shell.run(caps)?;
+
     if before != after {
         bail!("power1_cap was {before}, is {after}");
     }

@@ -39,13 +39,10 @@ pub struct Model {
     pub power: Value,
     /// `LimitInWatts`, and the set point of the newer generation.
     pub limit: Value,
-    /// `LimitException`.
     pub exception: Value,
-    /// `ControlMode`.
     pub mode: Value,
     /// `SetPointUnits`; null leaves it out.
     pub units: Value,
-    /// `AllowableMin` and `AllowableMax`.
     pub allowable: [Value; 2],
     /// `PowerState` of the system.
     pub powered: Value,
@@ -53,7 +50,6 @@ pub struct Model {
     pub supplies: Vec<[Value; 3]>,
     /// Entries of `PowerControl` after the first.
     pub more_controls: usize,
-    /// What goes wrong.
     pub faults: Faults,
     /// Every request: method, path, body.
     pub requests: Vec<(String, String, String)>,
@@ -136,6 +132,7 @@ impl Model {
         let link = |path: &str| json!({ "@odata.id": path });
         let members = |paths: Vec<String>| json!({ "Members": paths.iter().map(|p| link(p)).collect::<Vec<_>>() });
         let rest = path.strip_prefix(CHASSIS);
+
         Some(match (path, rest) {
             ("/redfish/v1", _) => json!({
                 "Chassis": link("/redfish/v1/Chassis"), "Systems": link("/redfish/v1/Systems"),
@@ -156,6 +153,7 @@ impl Model {
                     chassis["EnvironmentMetrics"] = link(&format!("{CHASSIS}/EnvironmentMetrics"));
                     chassis["PowerSubsystem"] = link(&format!("{CHASSIS}/PowerSubsystem"));
                 }
+
                 chassis
             }
             (_, Some("/Power")) if older => {
@@ -166,6 +164,7 @@ impl Model {
                 controls.resize_with(1 + self.more_controls, || json!({ "PowerConsumedWatts": 1 }));
                 let supply = |[state, health, input]: &[Value; 3]| json!({ "Status": { "State": state, "Health": health }, "PowerInputWatts": input });
                 let supplies: Vec<_> = self.supplies.iter().map(supply).collect();
+
                 json!({ "@odata.etag": self.etag(), "PowerControl": controls, "PowerSupplies": supplies })
             }
             (_, Some("/EnvironmentMetrics")) if newer => {
@@ -173,6 +172,7 @@ impl Model {
                     "SetPoint": self.limit, "ControlMode": self.mode,
                     "AllowableMin": self.allowable[0], "AllowableMax": self.allowable[1],
                 });
+
                 if !self.units.is_null() {
                     limit["SetPointUnits"] = self.units.clone();
                 }
@@ -189,6 +189,7 @@ impl Model {
                 let rest = rest.strip_prefix("/PowerSubsystem/PowerSupplies/")?;
                 let (n, metrics) = rest.split_once('/').map_or((rest, false), |(n, _)| (n, true));
                 let [state, health, input] = self.supplies.get(n.parse::<usize>().ok()?)?;
+
                 if metrics {
                     json!({ "InputPowerWatts": { "Reading": input } })
                 } else {
@@ -217,6 +218,7 @@ impl Model {
             let limit = &body["PowerLimitWatts"];
             (limit.get("SetPoint").cloned(), limit.get("ControlMode").cloned())
         };
+
         let after = mode.unwrap_or_else(|| self.mode.clone());
         if self.faults.refused_while_disabled && limit.is_some() && after == "Disabled" {
             return Err("the power cap is not enabled");
@@ -227,6 +229,7 @@ impl Model {
         self.limit = limit.unwrap_or_else(|| self.limit.clone());
         self.mode = after;
         self.serial += 1;
+
         Ok(())
     }
 }
@@ -276,6 +279,7 @@ impl MockBmc {
                 }
             });
         });
+
         Self { model, address, stop: Some(stop), thread: Some(thread) }
     }
 
@@ -311,14 +315,17 @@ async fn answer(
         let mut model = model.lock().unwrap_or_else(PoisonError::into_inner);
         let body = String::from_utf8_lossy(&body).into_owned();
         model.requests.push((method.to_string(), uri.path().to_owned(), body));
+
         model.faults.delay
     };
+
     tokio::time::sleep(delay).await;
     let mut model = model.lock().unwrap_or_else(PoisonError::into_inner);
     let before = model.in_force();
     let answer = respond(&mut model, &method, uri.path(), &headers, &body);
     let after = model.in_force();
     drop(model);
+
     if before != after {
         told(after);
     }
@@ -342,14 +349,17 @@ fn respond(
         *left = left.saturating_sub(1);
         hit
     };
+
     if count(&mut model.faults.status.0) {
         let status = StatusCode::from_u16(model.faults.status.1).expect("a status");
         return refusal(status, "told to fail");
     }
+
     if model.faults.redirect {
         let to = [(header::LOCATION, "http://127.0.0.1:1/redfish/v1")];
         return (StatusCode::TEMPORARY_REDIRECT, to).into_response();
     }
+
     if model.faults.huge {
         return " ".repeat(1 << 20).into_response();
     }
@@ -368,13 +378,16 @@ fn respond(
         let headers = [("X-Auth-Token", token), ("Location", location)];
         return (StatusCode::CREATED, headers).into_response();
     }
+
     if count(&mut model.faults.expire) {
         model.sessions.clear();
     }
     let token = headers.get("X-Auth-Token").and_then(|token| token.to_str().ok());
     let by_token = token.is_some_and(|token| model.sessions.iter().any(|known| known == token));
+
     // "ballast:hush" in base64.
     let basic = headers.get(header::AUTHORIZATION).is_some_and(|a| a == "Basic YmFsbGFzdDpodXNo");
+
     if !by_token && !basic {
         return refusal(StatusCode::UNAUTHORIZED, "no session");
     }
@@ -382,9 +395,11 @@ fn respond(
         model.sessions.retain(|known| known != token);
         return StatusCode::NO_CONTENT.into_response();
     }
+
     let Some(resource) = model.resource(path) else {
         return refusal(StatusCode::NOT_FOUND, "no such resource");
     };
+
     match *method {
         Method::GET => ([(header::ETAG, model.etag())], axum::Json(resource)).into_response(),
         Method::PATCH => {
@@ -399,6 +414,7 @@ fn respond(
                 return refusal(StatusCode::PRECONDITION_FAILED, "changed meanwhile");
             }
             let body = serde_json::from_slice(body).unwrap_or_default();
+
             match model.change(path, &body) {
                 Ok(()) => StatusCode::NO_CONTENT.into_response(),
                 Err(why) => refusal(StatusCode::BAD_REQUEST, why),

@@ -49,7 +49,6 @@ pub fn recorded(name: &str) -> String {
 
 /// The server; it ends with this value.
 pub struct ApiServer {
-    /// Where it is.
     pub url: String,
     model: Shared,
     stop: Option<oneshot::Sender<()>>,
@@ -71,6 +70,7 @@ impl ApiServer {
             let pages = pages.iter().map(|name| recorded(name)).collect();
             lock(&model).kinds.insert(kind.into(), Kind { pages, ..Kind::default() });
         }
+
         let (stop, stopped) = oneshot::channel::<()>();
         let (told, address) = std::sync::mpsc::channel();
         let shared = Arc::clone(&model);
@@ -80,13 +80,16 @@ impl ApiServer {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
                 told.send(listener.local_addr().expect("an address")).expect("a listener");
                 let routes = Router::new().route("/api/v1/{kind}", get(answer)).with_state(shared);
+
                 tokio::select! {
                     _ = axum::serve(listener, routes).into_future() => {}
                     _ = stopped => {}
                 }
             });
         });
+
         let url = format!("http://{}", address.recv().expect("an address"));
+
         Self { url, model, stop: Some(stop), thread: Some(thread) }
     }
 
@@ -163,6 +166,7 @@ async fn answer(
         return StatusCode::NOT_FOUND.into_response();
     };
     kind.requests.push(query.clone());
+
     if !kind.refusals.is_empty() {
         let code = kind.refusals.remove(0);
         let reason = if code == 410 { "Expired" } else { "InternalError" };
@@ -171,15 +175,18 @@ async fn answer(
         let code = StatusCode::from_u16(code).expect("a status");
         return (code, axum::Json(status)).into_response();
     }
+
     if query.contains_key("watch") {
         let (watcher, lines) = mpsc::unbounded_channel();
         kind.watchers.push(watcher);
         return Body::from_stream(UnboundedReceiverStream::new(lines)).into_response();
     }
+
     let token = |page: &String| -> Option<String> {
         let page: Value = serde_json::from_str(page).expect("a page");
         page["metadata"]["continue"].as_str().map(str::to_owned)
     };
+
     let page = match query.get("continue") {
         None => kind.pages.first(),
         Some(asked) => {
@@ -187,5 +194,6 @@ async fn answer(
             before.and_then(|before| kind.pages.get(before + 1))
         }
     };
+
     page.cloned().map_or(StatusCode::GONE.into_response(), |page| page.into_response())
 }

@@ -56,6 +56,7 @@ fn put(root: &Path, line: &str) {
         fs::create_dir_all(path.parent().expect("below the root")).expect(line);
         path
     };
+
     if let Some((path, target)) = line.split_once(" -> ") {
         symlink(target, at(path)).expect(line);
     } else if let Some(path) = line.strip_suffix('/') {
@@ -66,6 +67,7 @@ fn put(root: &Path, line: &str) {
             Some(path) => (path, ""),
             None => line.split_once(": ").unwrap_or_else(|| panic!("{line:?} is no line")),
         };
+
         let text = text.replace("\\n", "\n").replace("\\t", "\t");
         fs::write(at(path), text + "\n").expect(line);
     }
@@ -84,12 +86,15 @@ fn expanded(line: &str) -> Vec<String> {
             let more: i64 = text[start + 1..end].parse().expect(line);
             text.replace_range(start..=end, &(number + more).to_string());
         }
+
         format!("{}{number}{text}", &line[..open])
     };
+
     let numbers = line[open + 1..close].split(',').flat_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         first.parse::<i64>().expect(line)..=last.parse().expect(line)
     });
+
     numbers.map(one).collect()
 }
 

@@ -21,7 +21,6 @@ pub const SECRET: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// An authority and the folder of its files.
 pub struct Site {
     authority: Authority,
-    /// Its own certificate.
     pub ca: String,
     dir: PathBuf,
 }
@@ -147,12 +146,14 @@ impl Lab {
                      tls = {{ cert = {cert:?}, key = {key:?}, ca = {ca:?} }}"
                 ),
             );
+
             fs::write(
                 lab.config(&name),
                 text.replace("http://127.0.0.1", &format!("https://{SECRET}")),
             )
             .expect("a config");
         }
+
         (lab, site)
     }
 

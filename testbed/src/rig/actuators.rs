@@ -68,6 +68,7 @@ impl Actuators {
             .map_err(RigError::file("watch", dir))?;
         let mut all = Self { inotify, folders: HashMap::new(), names: Vec::new(), all: Vec::new() };
         let spec = plant.spec();
+
         for (n, server) in spec.servers.iter().enumerate() {
             let root = server_root(dir, &server.id);
             for core in &server.cores {
@@ -75,7 +76,9 @@ impl Actuators {
                 let policy = root.join(format!("sys/devices/system/cpu/cpufreq/policy{}", core.id));
                 all.add(n, &policy, [("scaling_max_freq", kind)])?;
             }
+
             let most = package_max_uw(server);
+
             for package in 0..server.sockets.max(1) {
                 let zone = root.join(format!("sys/class/powercap/intel-rapl:{package}"));
                 let name = "constraint_0_power_limit_uw";
@@ -83,6 +86,7 @@ impl Actuators {
                 let limit = Kind::PackageLimit { package, most };
                 all.add(n, &zone, [(name, limit), ("enabled", enabled)])?;
             }
+
             for (index, vm) in server.vms.iter().enumerate() {
                 let group = root.join("sys/fs/cgroup").join(vm_cgroup(&vm.id));
                 let effective = group.join("cpuset.cpus.effective");
@@ -92,13 +96,16 @@ impl Actuators {
                 let files = [("cpuset.cpus", cpus), ("cpu.max", bandwidth), ("cgroup.kill", kill)];
                 all.add(n, &group, files)?;
             }
+
             all.add(n, &root, [("load", Kind::Load)])?;
             let (least, most) = slot_range_uw(server);
             let slot = slot_dir(&chassis_root(dir), spec.supplies.len(), n);
             all.add(n, &slot, [("power1_cap", Kind::SlotCap { least, most })])?;
         }
+
         let wd = all.watch_folder(&retired(dir))?;
         all.folders.insert(wd, None);
+
         Ok(all)
     }
 
@@ -137,12 +144,14 @@ impl Actuators {
                 Err(Errno::EINTR) => continue,
                 Err(e) => return Err(RigError::file("watch", Path::new("the tree"))(e)),
             };
+
             for event in events {
                 if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
                     warn!("too many writes at once: every file is read again");
                     written.extend(0..self.all.len());
                     continue;
                 }
+
                 let name = event.name.as_deref().and_then(|name| name.to_str());
                 match (self.folders.get(&event.wd), name) {
                     (Some(Some(folder)), Some(name)) => {
@@ -155,6 +164,7 @@ impl Actuators {
                 }
             }
         }
+
         // Late writes come first: their writers have moved on since.
         for number in late {
             let text = read(&to.retired_file(number))?;
@@ -165,6 +175,7 @@ impl Actuators {
                 actuator.take(number, text, holds, plant, to)?;
             }
         }
+
         for number in written {
             let actuator = &mut self.all[number];
             let text = read(&actuator.path)?;
@@ -172,6 +183,7 @@ impl Actuators {
                 actuator.take(number, text.clone(), text, plant, to)?;
             }
         }
+
         Ok(())
     }
 }
@@ -195,13 +207,16 @@ impl Actuator {
                     self.shown.clone()
                 }
             };
+
             self.shown.clone_from(&in_force);
             if holds == in_force {
                 return Ok(());
             }
+
             // Whoever has opened the old file meanwhile is noticed by what it holds, now or later.
             let old = to.exchange(&self.path, number, &in_force)?;
             self.retired.clone_from(&old);
+
             if old == holds || old.is_empty() {
                 return Ok(());
             }
@@ -241,7 +256,9 @@ impl Actuator {
                     "1" => true,
                     _ => return Ok(None),
                 };
+
                 plant.set_package_limit(self.server, *package, limit(uw, *most, enabled));
+
                 Some(u8::from(enabled).to_string())
             }
             Kind::Load => {
@@ -252,6 +269,7 @@ impl Actuator {
                         _ => return Ok(None),
                     },
                 };
+
                 plant.keep_busy(self.server, share);
                 Some(text.to_owned())
             }
@@ -267,6 +285,7 @@ impl Actuator {
                 let id = plant.spec().servers[self.server].vms[*vm].id.clone();
                 plant.stop_vm(self.server, &id);
                 to.replace(events, "populated 0\nfrozen 0\n")?;
+
                 Some(text.to_owned())
             }
             Kind::VmCpus { vm, effective } => {
@@ -284,6 +303,7 @@ impl Actuator {
                 plant.set_vm_cores(self.server, &id, &granted);
                 let cpus = list(granted.iter().map(|core| u32::from(core.0)));
                 to.replace(effective, &format!("{cpus}\n"))?;
+
                 Some(list(wanted.into_iter()))
             }
             Kind::VmBandwidth { vm } => {
@@ -293,7 +313,9 @@ impl Actuator {
                     cores: quota as f64 / period as f64,
                     period: Duration::from_micros(period),
                 };
+
                 plant.set_vm_quota(self.server, &id, quota.map(cores));
+
                 Some(match quota {
                     Some(quota) => format!("{quota} {period}"),
                     None => format!("max {period}"),

@@ -9,17 +9,12 @@ pub enum RigError {
     File {
         /// What was being done.
         operation: &'static str,
-        /// Which file.
         path: PathBuf,
-        /// The system's error.
         source: io::Error,
     },
     /// The folder holds something already.
     #[error("{} is not empty: allowed: an empty folder, or one that is not there yet", path.display())]
-    InUse {
-        /// Which folder.
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
     /// The truth cannot be written as JSON.
     #[error("truth.json: {0}")]
     Truth(#[from] serde_json::Error),

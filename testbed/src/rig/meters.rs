@@ -36,7 +36,6 @@ struct ServerFiles {
     /// Per package: CPU, memory.
     energy: Vec<[PathBuf; 2]>,
     cores: Vec<(PathBuf, KiloHertz)>,
-    /// `proc/stat`.
     stat: PathBuf,
     /// `cpu.stat`, with the CPU time and stops that it shows.
     vms: Vec<(PathBuf, u64, CpuStops)>,
@@ -61,6 +60,7 @@ impl Meters {
             let class = root.join("sys/class/powercap");
             let zone = |name: String| class.join(name).join("energy_uj");
             let packages = 0..server.sockets.max(1);
+
             ServerFiles {
                 power: [
                     root.join("sys/class/hwmon/hwmon0/power1_input"),
@@ -85,6 +85,7 @@ impl Meters {
                     .collect(),
             }
         });
+
         let supplies = (0..spec.supplies.len()).map(|n| {
             let dir = supply_dir(&chassis, n);
             SupplyFiles {
@@ -94,6 +95,7 @@ impl Meters {
                 shown: None,
             }
         });
+
         Self {
             servers: servers.collect(),
             supplies: supplies.collect(),
@@ -118,12 +120,14 @@ impl Meters {
                 server.show_cpu_times(plant, n, to)?;
             }
         }
+
         if now >= self.frequencies_due {
             self.frequencies_due = now + FREQUENCIES;
             for (n, server) in self.servers.iter_mut().enumerate() {
                 server.show_frequencies(plant, n, to)?;
             }
         }
+
         Ok(())
     }
 }

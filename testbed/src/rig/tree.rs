@@ -47,12 +47,15 @@ pub(crate) fn create(dir: &Path, plant: &Plant) -> Result<(), RigError> {
             ("power1_label", METER_LABEL.to_owned()),
             ("power1_input", microwatts(meter)),
         ];
+
         folder(&root.join("sys/class/hwmon/hwmon0"), &meter)?;
         folder(&root.join("proc"), &[("stat", cpu_time((0, 0)))])?;
         folder(&root, &[("load", OWN_LOAD.to_owned())])?;
     }
+
     let root = chassis_root(dir);
     boot_id(&root, 0)?;
+
     for n in 0..spec.supplies.len() {
         supply(&root, n)?;
     }
@@ -66,8 +69,10 @@ pub(crate) fn create(dir: &Path, plant: &Plant) -> Result<(), RigError> {
             ("power1_cap_min", min.to_string()),
             ("power1_cap_max", max.to_string()),
         ];
+
         folder(&slot_dir(&root, spec.supplies.len(), n), &files)?;
     }
+
     Ok(())
 }
 
@@ -105,6 +110,7 @@ fn cpus(root: &Path, server: &ServerSpec) -> Result<(), RigError> {
     let dir = root.join("sys/devices/system/cpu");
     let all = list(server.cores.iter().map(|core| u32::from(core.id.0)));
     folder(&dir, &[("online", all.clone()), ("present", all.clone()), ("possible", all)])?;
+
     for (n, core) in server.cores.iter().enumerate() {
         let (cpu, ladder) = (core.id.to_string(), &core.ladder);
         let (low, high) = (ladder.floor().get().to_string(), ladder.max().get().to_string());
@@ -121,6 +127,7 @@ fn cpus(root: &Path, server: &ServerSpec) -> Result<(), RigError> {
             ("scaling_max_freq", high.clone()),
             ("scaling_cur_freq", high.clone()),
         ];
+
         if driver(ladder) == "acpi-cpufreq" {
             let steps: Vec<_> =
                 (0..ladder.len()).rev().map(|i| ladder.khz(i).get().to_string()).collect();
@@ -128,6 +135,7 @@ fn cpus(root: &Path, server: &ServerSpec) -> Result<(), RigError> {
         } else {
             files.push(("base_frequency", high));
         }
+
         folder(&policy, &files)?;
 
         let cpu_dir = dir.join(format!("cpu{cpu}"));
@@ -137,10 +145,12 @@ fn cpus(root: &Path, server: &ServerSpec) -> Result<(), RigError> {
             ("core_id", cpu.clone()),
             ("thread_siblings_list", cpu.clone()),
         ];
+
         folder(&cpu_dir.join("topology"), &topology)?;
         let link = cpu_dir.join("cpufreq");
         symlink(format!("../cpufreq/policy{cpu}"), &link).map_err(RigError::file("link", &link))?;
     }
+
     Ok(())
 }
 
@@ -159,6 +169,7 @@ fn rapl(root: &Path, server: &ServerSpec) -> Result<(), RigError> {
             ("constraint_0_max_power_uw", max),
             ("constraint_0_time_window_us", "999424".to_owned()),
         ];
+
         folder(&class.join(format!("intel-rapl:{package}")), &files)?;
         let files = [
             ("name", "dram".to_owned()),
@@ -166,8 +177,10 @@ fn rapl(root: &Path, server: &ServerSpec) -> Result<(), RigError> {
             ("max_energy_range_uj", range.clone()),
             ("enabled", "0".to_owned()),
         ];
+
         folder(&class.join(format!("intel-rapl:{package}:0")), &files)?;
     }
+
     Ok(())
 }
 

@@ -13,7 +13,6 @@ struct Snapshot<'a> {
     power_w: Watts,
     /// P95 latency over all queues of user-facing VMs, in milliseconds.
     user_facing_p95_ms: Option<f64>,
-    /// Every server now.
     servers: Vec<ServerNow<'a>>,
     #[serde(flatten)]
     truth: &'a Truth,
@@ -22,7 +21,6 @@ struct Snapshot<'a> {
 #[derive(Serialize)]
 struct ServerNow<'a> {
     server: &'a ServerId,
-    /// Its DC draw.
     power_w: Watts,
     /// Mean frequency of its cores as a share of the highest.
     frequency_ratio: f64,

@@ -72,6 +72,7 @@ impl Model {
                 actions.extend([Action::LoseAnswer(i), Action::DelayAnswer(i)]);
             }
         }
+
         for (m, manager) in world.managers.iter().enumerate() {
             if manager.chassis.is_some() {
                 actions.push(Action::StopManager(m));
@@ -82,6 +83,7 @@ impl Model {
                 actions.extend(disks.map(|disk| Action::StartManager(m, disk)));
             }
         }
+
         let alive = (0..2).filter(|&s| world.servers[s].agent.is_some());
         actions.extend(alive.map(Action::StopAgent));
     }
@@ -110,6 +112,7 @@ impl Model {
             Action::StartManager(m, _) if !world.managers[m].stopped => *fault -= 1,
             _ => {}
         }
+
         match action {
             Action::Tick => world.tick(),
             Action::Lose(i) => drop(world.flight.remove(i)),
@@ -168,8 +171,10 @@ impl stateright::Model for Model {
         if world.left.1 > 0 {
             actions.extend([Action::Load(0), Action::Load(1)]);
         }
+
         // What ends a fault is free.
         actions.extend((0..world.late.len()).map(Action::Late));
+
         for m in 0..2 {
             if world.managers[m].stopped {
                 actions.extend([Disk::Own, Disk::Lost].map(|disk| Action::StartManager(m, disk)));
@@ -180,6 +185,7 @@ impl stateright::Model for Model {
                 actions.extend(kept.map(|kept| Action::StartAgent(m, kept)));
             }
         }
+
         // Where nothing can happen any more, the ten seconds have been looked at already.
         if !actions.is_empty() {
             actions.push(Action::Tick);
@@ -269,6 +275,7 @@ impl Model {
                 (checker.state_count(), checker.max_depth(), checker.discoveries())
             }
         };
+
         let took = begin.elapsed();
         let mut broken: Vec<_> = found
             .into_iter()
@@ -276,6 +283,7 @@ impl Model {
             .collect();
         broken.sort_unstable();
         let settled = settled.load(Ordering::Relaxed);
+
         Outcome { states, settled, depth, complete: took < limit, took, broken }
     }
 
@@ -288,21 +296,26 @@ impl Model {
             lines.extend(action.map(|action| format!("    {}", told(&world, action))));
             end = Some(world);
         }
+
         let Some(mut end) = end else { return String::new() };
         let broken = end.broken.take().map(|it| format!("BROKEN: {}: {}", it.promise, it.what));
         end.judge_sum();
+
         if end.broken.is_none() {
             lines.push("    no more faults".to_owned());
             let mut ticks = 0;
             end.settle(|world| {
                 ticks += 1;
+
                 // The first second, and the last.
                 if ticks <= 2 || ticks >= 19 || world.broken.is_some() {
                     lines.push(format!("{world:?}"));
                 }
             });
         }
+
         lines.extend(broken);
+
         lines.join("\n")
     }
 }

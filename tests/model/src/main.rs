@@ -32,5 +32,6 @@ fn main() -> ExitCode {
         println!("{outcome}");
         broken |= !outcome.broken.is_empty();
     }
+
     if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

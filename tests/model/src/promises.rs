@@ -28,9 +28,7 @@ pub const LONE_WORD: &str = "nobody is fenced by a lone agent's word";
 /// A promise that was broken, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// Which promise.
     pub promise: &'static str,
-    /// How.
     pub what: String,
 }
 
@@ -55,11 +53,13 @@ impl World {
         let mut instants: Vec<_> = ahead.iter().flatten().map(|&(at, _)| at).collect();
         instants.push(from.max(self.now));
         instants.retain(|at| *at >= from.max(self.now));
+
         for at in instants {
             let caps = ahead.each_ref().map(|caps| {
                 let current = caps.iter().rev().find(|(since, _)| *since <= at);
                 current.map_or(Watts::ZERO, |&(_, watts)| watts)
             });
+
             let leased = at < self.now + LEASE;
             let integral = if leased { BUDGET.ppm(INTEGRAL_PPM) } else { Watts::ZERO };
             let nobody_pays = at > self.now || newest.is_none();
@@ -69,6 +69,7 @@ impl World {
             let unpaid: Watts = unheard.map(|(_, cap)| (cap - EVEN).at_least_zero()).sum();
             let allowed = SHARABLE + integral + unpaid;
             let sum: Watts = caps.iter().copied().sum();
+
             if sum > allowed {
                 let (when, rule) = (at.since(self.now), from);
                 let held = self.servers.each_ref().map(|s| s.held);
@@ -111,12 +112,14 @@ impl World {
             "managers that spoke {spoke:?}, obeyed by a {:?}, by b {:?}",
             obeyed[0], obeyed[1]
         );
+
         let promise = match (spoke, obeyed) {
             ([true, true], _) if epochs[0] == epochs[1] => ONE_EPOCH,
             ([true, true], _) => TWO_RULERS,
             (_, [a, b]) if a == b && a != [false; 2] => return None,
             _ => NO_RULER,
         };
+
         Some(Broken { promise, what: format!("{lately} {who}") })
     }
 }
@@ -132,6 +135,7 @@ impl Server {
                 (None, Some(_)) => Watts::from_whole(1_000_000),
                 (Some(cap), Some(_)) => cap,
             };
+
             let least = forgotten.map(|(_, before)| before).into_iter().chain(self.hardware).min();
             least.map_or(watts, |least| watts.min(least))
         };
@@ -141,6 +145,7 @@ impl Server {
         let mut agent = (**agent).clone();
         let boot = now.saturating_sub(self.clock(now).since(Instant::ZERO));
         let until = self.clock(now) + LEASE * 3;
+
         while let Some((at, _)) = agent.poll_timeout().filter(|(at, _)| *at <= until) {
             agent.handle_timeout(at);
             while let Some(output) = agent.poll_output() {
@@ -149,11 +154,14 @@ impl Server {
                     agent.handle_input(at, done);
                 }
             }
+
             let watts = count(agent.cap(), agent.fallback(), true);
+
             if caps.last().is_none_or(|last| last.1 != watts) {
                 caps.push((boot + at.since(Instant::ZERO), watts));
             }
         }
+
         caps
     }
 }

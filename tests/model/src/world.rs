@@ -143,12 +143,15 @@ impl World {
             lives: 0,
             digest: 0,
         };
+
         (0..2).for_each(|index| world.start_agent(index, Kept::Memory));
+
         // Not the first of its chassis, so that the loss of its ledger leads back.
         world.managers[0].disk.epoch = Epoch(5);
         world.start_manager(0, Disk::Own);
         (0..RULED_FOR).for_each(|_| world.tick());
         world.seal();
+
         world
     }
 
@@ -177,8 +180,10 @@ impl World {
             self.tell_agent(index, Some(usage));
             self.tell_agent(index, Some(Told::Power(Reading::Sample { watts, taken_at })));
         }
+
         let draws = self.servers.iter().enumerate().map(|(index, server)| server.draw(index));
         let supply = Supply { state: SupplyState::Active, input: Some(plant::total(draws.sum())) };
+
         for manager in 0..2 {
             let poll = Poll { supplies: vec![supply], taken_at: end };
             self.tell_manager(manager, Some(Input::Psu(poll)));
@@ -194,17 +199,20 @@ impl World {
                 let (at, _) = s.agent.as_ref()?.poll_timeout()?;
                 Some((s.booted_at + at.since(Instant::ZERO), 1, i))
             });
+
             let Some((at, kind, index)) = managers.chain(agents).min().filter(|t| t.0 <= end)
             else {
                 return;
             };
             self.now = self.now.max(at);
+
             if kind == 0 {
                 self.tell_manager(index, None);
             } else {
                 self.tell_agent(index, None);
             }
         }
+
         panic!("{self:?}: a timer is not let go of");
     }
 
@@ -221,10 +229,12 @@ impl World {
                     self.servers[to].obeys = Some(life);
                     self.note_rule();
                 }
+
                 let Some(answer) = answer.map(Arc::new).filter(|_| !self.cut[from][to]) else {
                     return;
                 };
                 let mail = Mail::Answer { to: from, life, from: to, seq, answer };
+
                 match reply {
                     Reply::Arrives => self.arrive(mail, reply),
                     Reply::Lost => {}
@@ -296,15 +306,18 @@ impl World {
             Some(input) => chassis.handle_input(self.now, input),
             None => chassis.handle_timeout(self.now),
         }
+
         let outputs: Vec<_> = core::iter::from_fn(|| chassis.poll_output()).collect();
 
         let mut hardware = Vec::new();
         let manager = &mut self.managers[index];
         manager.digest = 0;
+
         for output in outputs {
             match output {
                 Output::Alert { server, alert } => {
                     let to = usize::from(server == plant::server(1));
+
                     // By a message of epoch 0 a fenced manager only asks.
                     manager.spoke |= alert.epoch > Epoch::default();
                     let mail =
@@ -329,7 +342,9 @@ impl World {
                 Output::OutOfBandLift { id, server } => hardware.push((id, server, None)),
             }
         }
+
         self.note_rule();
+
         for (id, server, cap) in hardware {
             self.servers[usize::from(server == plant::server(1))].hardware = cap;
             let done = Input::Applied { id, result: Ok(()) };
@@ -355,6 +370,7 @@ impl World {
         let held = server.held.0.or(server.held.1);
         let forgotten = server.before.map(|(_, cap)| cap);
         server.before = held.into_iter().chain(forgotten).min().map(|cap| (now, cap));
+
         match kept {
             Kept::Memory => {}
             Kept::Nothing => server.memory = Memory::default(),
@@ -364,6 +380,7 @@ impl World {
                 server.khz = [FREE; 2];
             }
         }
+
         let capped =
             (0..).map(ballast_types::CoreId).zip(server.khz).filter(|(_, khz)| *khz < FREE);
         let found =
@@ -385,11 +402,14 @@ impl World {
         let server = &mut self.servers[index];
         let now = server.clock(self.now);
         let agent = Arc::make_mut(server.agent.as_mut()?);
+
         match told {
             Some(told) => agent.handle_input(now, told),
             None => agent.handle_timeout(now),
         }
+
         let mut answer = None;
+
         while let Some(output) = agent.poll_output() {
             let action = output.action();
             match output {
@@ -403,12 +423,15 @@ impl World {
                 Done::Refuse(refusal) => answer = Some(Answer::Refused(refusal)),
                 _ => {}
             }
+
             if let Some(id) = action {
                 agent.handle_input(now, Told::Applied { id, result: Ok(()) });
             }
         }
+
         server.held = (agent.cap(), agent.fallback());
         server.digest = 0;
+
         answer
     }
 
@@ -504,13 +527,16 @@ impl Debug for World {
                 write!(f, "| m{index} down ")?;
                 continue;
             };
+
             let status = chassis.status(self.now);
             write!(f, "| m{index} epoch {} {:?} ", status.epoch, status.state)?;
+
             for (server, (_, refused)) in status.servers.iter().zip(manager.words) {
                 let refused = if refused { " refuses" } else { "" };
                 write!(f, "{}:{:?}{refused} ", server.server, server.slot)?;
             }
         }
+
         for (index, server) in self.servers.iter().enumerate() {
             let load = if server.busy { "busy" } else { "calm" };
             let down = if server.agent.is_some() { "" } else { " down" };
@@ -521,9 +547,11 @@ impl Debug for World {
             write!(f, "| {name} {load}{down} epoch {epoch} cap {cap:.0} fallback {fallback:.0} ")?;
             write!(f, "hardware {hardware:.0} ")?;
         }
+
         write!(f, "| under way: ")?;
         self.flight.iter().try_for_each(|mail| write!(f, "{mail}, "))?;
         write!(f, "late: ")?;
+
         self.late.iter().try_for_each(|mail| write!(f, "{mail}, "))
     }
 }

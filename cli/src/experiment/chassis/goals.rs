@@ -35,6 +35,7 @@ fn paper(rows: &[Row]) -> Vec<Goal> {
             }),
         ),
     ];
+
     for placement in ["balanced", "imbalanced"] {
         let both = runtime(placement, "full-server").zip(runtime(placement, "stepwise"));
         goals.push(Goal::new(
@@ -44,6 +45,7 @@ fn paper(rows: &[Row]) -> Vec<Goal> {
             both.map(|(full, stepwise)| less(full, stepwise)),
         ));
     }
+
     for policy in ["full-server", "stepwise"] {
         let both = runtime("imbalanced", policy).zip(runtime("balanced", policy));
         goals.push(Goal::new(
@@ -51,6 +53,7 @@ fn paper(rows: &[Row]) -> Vec<Goal> {
             both.map(|(imbalanced, balanced)| less(imbalanced, balanced)),
         ));
     }
+
     goals
 }
 
@@ -64,6 +67,7 @@ fn ours(rows: &[Row], policy: &str, goals: &mut Vec<Goal>) {
             (number(p95, 3), (p95 - 1.0).abs() <= 0.03)
         }),
     ));
+
     for placement in ["balanced", "imbalanced"] {
         let longest =
             |shares| find(rows, placement, policy, shares).map(|r| r.over_budget_s_max_max);

@@ -28,12 +28,14 @@ pub(super) fn goals(rows: &[Row]) -> Vec<Goal> {
         goals.push(goal("accuracy, of the ceiling of the same VMs", 0.95, |row| row.ceiling_share));
         goals.push(goal("the same of all predictions", 0.95, |row| row.ceiling_share_all));
     }
+
     let ceilings: Vec<f64> =
         of(rows, Asked::P95, "best-possible").iter().map(|row| row.ceiling_all).collect();
     let met = ceilings.iter().all(|ceiling| (0.86..=0.90).contains(ceiling));
     let list: Vec<String> = ceilings.iter().map(|ceiling| percent(*ceiling, 1)).collect();
     let measured = (!list.is_empty()).then(|| (format!("{} %", list.join(", ")), met));
     goals.push(Goal::new("P95: the ceiling is 86 to 90 %", measured));
+
     goals
 }
 

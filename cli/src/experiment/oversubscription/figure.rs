@@ -68,17 +68,21 @@ fn draw(shown: &Shown, area: &Area<'_>) -> Drawn {
         x: ("share of readings above, powers of ten", RAREST..0.0),
         y: ("share of provisioned", 0.3..1.05),
     };
+
     let mut chart = panel(area, &about)?;
     line(&mut chart, "provisioned", GREY, [(RAREST, 1.0), (0.0, 1.0)])?;
     line(&mut chart, "draws planned from", BLUE, shown.history.iter().copied())?;
+
     if let Some(held_out) = &shown.held_out {
         line(&mut chart, "later draws", ORANGE, held_out.iter().copied())?;
     }
     let names = [("full-server", RED), ("no-impact", GREEN)];
+
     for (budget, (name, colour)) in shown.budgets.iter().zip(names) {
         if let Some(budget) = budget {
             line(&mut chart, name, colour, [(RAREST, *budget), (0.0, *budget)])?;
         }
     }
+
     legend(&mut chart, UpperRight)
 }

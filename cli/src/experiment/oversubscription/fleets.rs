@@ -53,7 +53,6 @@ pub(super) struct About {
     pub(super) scaling: Scaling,
     /// Whether its draws were made, not measured.
     pub(super) synthetic: bool,
-    /// What was measured.
     pub(super) measured: &'static str,
     /// What was made or assumed.
     pub(super) made: &'static str,
@@ -88,7 +87,6 @@ pub(super) struct Fleet {
     pub(super) case: Case,
     /// Chassis' draws in later weeks, to be replayed; none where chassis are not made of VMs.
     pub(super) later: Vec<Draws>,
-    /// By approach.
     pub(super) judged: Vec<Judged>,
     /// By approach: the range that 95 % of the resampled weeks' deltas lie in.
     pub(super) intervals: Vec<Option<(f64, f64)>>,
@@ -172,8 +170,10 @@ fn paper(choice: &Choice) -> anyhow::Result<Fleet> {
         mean_share: 0.0,
         held_out_mean_share: None,
     };
+
     let history = histogram(&draws, RESOLUTION)?;
     let terms = terms(&chassis, size.period_s);
+
     Ok(Fleet::new(about, Case { chassis, terms, history, held_out: None }, vec![], &[]))
 }
 

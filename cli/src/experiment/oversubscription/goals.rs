@@ -36,6 +36,7 @@ fn table_iv(fleet: &Fleet) -> [Goal; 3] {
     let millions = |n: usize| (stated[n].0.savings_usd - stated[n].1.savings_usd).abs() / 1e6;
     let all = stated.len() == 8;
     let same = stated.iter().filter(|(row, stated)| row.binding == stated.binding).count();
+
     [
         Goal::new(
             "the paper's quantiles: all eight deltas of Table IV to 0.1 points",
@@ -64,21 +65,26 @@ fn kept(fleet: &Fleet, approach: &str) -> Goal {
         };
         let mut words = rates(row.rates.user_facing, row.rates.batch);
         let mut kept = row.rates.kept;
+
         if let Some(replayed) = fleet.replay(approach, USUAL_BUFFER) {
             let again = rates(replayed.events_user_facing_rate, replayed.events_batch_rate);
             words = format!("arithmetic: {words}; replayed: {again}");
             kept &= replayed.kept;
+
             for promise in replayed.broken() {
                 let Promise { what, accepted, measured, .. } = promise;
                 let numbers = format!("{} (accepted {accepted})", number(*measured, 4));
                 words.push_str(&format!("; broken: {}: {numbers}", what.words()));
             }
         }
+
         (words, kept)
     });
+
     let goal = format!(
         "{}, {approach}, 10 % buffer: event rates of later weeks within the accepted ones",
         name(fleet)
     );
+
     Goal::new(goal, measured)
 }

@@ -46,21 +46,27 @@ pub(super) fn run(choice: &Choice, fleets: &mut [Fleet]) -> anyhow::Result<()> {
                     chassis,
                     period: terms.period,
                 });
+
                 budgets.extend(planned.map(|p| Budget { fleet: number, buffer_ppm, planned: p }));
             }
         }
     }
+
     let mut jobs = Vec::new();
+
     for (number, budget) in budgets.iter().enumerate() {
         let chassis = fleets[budget.fleet].later.len().min(choice.replay_chassis as usize);
         jobs.extend((0..chassis).map(|chassis| (number, chassis)));
     }
+
     let options = Options { seed: choice.seed, ..Options::default() };
     let done = run_all("replay", &jobs, choice.threads(), |&(budget, chassis)| {
         let Budget { fleet, planned, .. } = &budgets[budget];
         replay(&fleets[*fleet].later[chassis], planned, &options, |_| ())
     })?;
+
     let mut measured = vec![Measured::default(); budgets.len()];
+
     for ((budget, _), one) in jobs.iter().zip(&done) {
         measured[*budget].add(one);
     }
@@ -73,5 +79,6 @@ pub(super) fn run(choice: &Choice, fleets: &mut [Fleet]) -> anyhow::Result<()> {
             },
         ));
     }
+
     Ok(())
 }

@@ -36,6 +36,7 @@ pub(super) fn bitbrains() -> anyhow::Result<Option<Traces>> {
         let later = second.series.iter().find(|other| other.name == series.name)?;
         let (cores, _) = sizes.get(&series.name)?;
         let label = label(&series.values, start_s, period_s, &Calendar::default());
+
         Some(Vm {
             cores: *cores as u16,
             user_facing: label.user_facing,
@@ -43,6 +44,7 @@ pub(super) fn bitbrains() -> anyhow::Result<Option<Traces>> {
             held_out: shares(&later.values),
         })
     };
+
     let population = Population::new(first.series.iter().filter_map(vm).collect(), period_s);
     let made =
         "chassis: VMs are dealt to servers and shifted by whole weeks; power: a server's curves";
@@ -71,6 +73,7 @@ pub(super) fn azure(choice: &Choice) -> anyhow::Result<Option<Traces>> {
             held_out: shares(held_out),
         }
     };
+
     let vms = (0..).zip(&trace.series).map(vm).collect();
     let made = "chassis: VMs are dealt to servers and shifted by whole weeks; VMs' cores: the shares of the \
                 paper's Table I; power: a server's curves";
@@ -135,8 +138,10 @@ impl Traces {
                 let history = histogram(&busy.draws(&server, *factor), RESOLUTION)?;
                 Ok(deltas(&history, chassis, &terms(chassis, *period_s)))
             };
+
             cases.iter().map(one).collect::<anyhow::Result<Vec<_>>>()
         });
+
         let replicates: Vec<Vec<Vec<f64>>> = replicates.into_iter().collect::<Result<_, _>>()?;
         let user_facing = population.vms().iter().filter(|vm| vm.user_facing).count();
         let fleet = |(n, (scaling, factor, chassis)): (usize, &(Scaling, f64, Chassis))| {
@@ -159,6 +164,7 @@ impl Traces {
                 mean_share: 0.0,
                 held_out_mean_share: None,
             };
+
             let later = held_out.draws(&server, *factor);
             let case = Case {
                 chassis: *chassis,
@@ -166,9 +172,12 @@ impl Traces {
                 history: histogram(&history.draws(&server, *factor), RESOLUTION)?,
                 held_out: Some(histogram(&later, RESOLUTION)?),
             };
+
             let replicates: Vec<Vec<f64>> = replicates.iter().map(|all| all[n].clone()).collect();
+
             Ok(Fleet::new(about, case, later, &replicates))
         };
+
         cases.iter().enumerate().map(fleet).collect()
     }
 }

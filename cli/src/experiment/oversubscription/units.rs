@@ -21,23 +21,28 @@ pub(super) fn units(choice: &Choice) -> anyhow::Result<Option<Fleet>> {
     if !folder.is_dir() {
         return Ok(None);
     }
+
     // A unit's capacity stands for one chassis's, with what a chassis can shed of it.
     let chassis = Chassis { server: choice.server.model(), ..Chassis::default() };
     let capacity_w = chassis.nameplate().as_f64();
     let (mut period_s, mut series) = (0, Vec::new());
+
     for unit in [6, 7, 8] {
         let trace = trace(&folder.join(format!("cella_pdu{unit}.csv.zst")))?;
         period_s = whole_seconds(&trace)?;
         series.extend(trace.series);
     }
+
     let week = (WEEK_S / period_s) as usize;
     let part = |skip: usize, take: usize| {
         let draws = |Series { name, values, .. }: &Series| {
             let shares = values.iter().skip(skip).take(take);
             Draws::new(name, shares.map(|share| Watts::from_f64(capacity_w * f64::from(*share))))
         };
+
         histogram(&series.iter().map(draws).collect::<Vec<_>>(), RESOLUTION)
     };
+
     let weeks: Vec<Histogram> =
         (0..UNIT_WEEKS).map(|n| part(n * week, week)).collect::<Result<_, _>>()?;
     let together = |numbers: &[usize]| -> anyhow::Result<Histogram> {
@@ -47,6 +52,7 @@ pub(super) fn units(choice: &Choice) -> anyhow::Result<Option<Fleet>> {
         }
         Ok(all)
     };
+
     let terms = terms(&chassis, period_s);
     let replicates = resampled(choice.seed, UNIT_WEEKS, choice.replicates);
     let replicates = replicates.iter().map(|w| Ok(deltas(&together(w)?, &chassis, &terms)));
@@ -66,7 +72,9 @@ pub(super) fn units(choice: &Choice) -> anyhow::Result<Option<Fleet>> {
         mean_share: 0.0,
         held_out_mean_share: None,
     };
+
     let history = together(&(0..UNIT_WEEKS).collect::<Vec<_>>())?;
     let held_out = Some(part(UNIT_WEEKS * week, usize::MAX)?);
+
     Ok(Some(Fleet::new(about, Case { chassis, terms, history, held_out }, vec![], &replicates)))
 }

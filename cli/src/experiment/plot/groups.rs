@@ -68,6 +68,7 @@ impl Groups {
             .light_line_style(WHITE)
             .draw()?;
         self.name_groups(area, &chart, low)?;
+
         for (index, series) in self.series.iter().enumerate() {
             let style = series.colour;
             let measured = series.points.iter().enumerate();
@@ -78,6 +79,7 @@ impl Groups {
                 let ends = [(*x, p.min.min(CUT)), (*x, p.max.min(CUT))];
                 PathElement::new(ends, style.stroke_width(2))
             }))?;
+
             let dot =
                 |(x, p): &(f64, Point)| Circle::new((*x, p.median.min(CUT)), 5, style.filled());
             chart
@@ -92,6 +94,7 @@ impl Groups {
                 EmptyElement::at((*x, CUT)) + number
             }))?;
         }
+
         if !self.marks.is_empty() {
             let mark = |m: &Mark| {
                 Cross::new((self.x(m.group, m.series), m.value), 6, BLACK.stroke_width(2))
@@ -101,6 +104,7 @@ impl Groups {
                 .label("stated by the paper")
                 .legend(|(x, y)| Cross::new((x + 9, y), 6, BLACK.stroke_width(2)));
         }
+
         legend(&mut chart, SeriesLabelPosition::UpperRight)
     }
 

@@ -37,15 +37,18 @@ impl Heat {
         area.draw_text(&self.caption, &text(20), (width as i32 / 2, 22))?;
         let middles = (0..self.columns.len()).map(|column| (x(column) + x(column + 1)) / 2);
         let columns = self.columns.iter().map(String::as_str).zip(middles);
+
         for (name, middle) in [(self.corner, LEFT / 2)].into_iter().chain(columns) {
             for (line, part) in name.lines().enumerate() {
                 area.draw_text(part, &text(13), (middle, 50 + 16 * line as i32))?;
             }
         }
+
         for (row, name) in self.rows.iter().enumerate() {
             let middle = (y(row) + y(row + 1)) / 2;
             area.draw_text(name, &text(13), (LEFT / 2, middle))?;
             let cells = self.values.get(row).into_iter().flatten().enumerate();
+
             for (column, value) in cells.filter_map(|(c, v)| v.map(|v| (c, v))) {
                 let corners = [(x(column), y(row)), (x(column + 1), y(row + 1))];
                 area.draw(&Rectangle::new(corners, self.shade(value).filled()))?;
@@ -54,6 +57,7 @@ impl Heat {
                 area.draw_text(&format!("{value:.1}"), &text(13), at)?;
             }
         }
+
         Ok(())
     }
 

@@ -26,13 +26,16 @@ pub(super) fn knowledge(cases: &[Case], rows: &[Row]) -> Vec<Part> {
             percent(row.empty_server_ratio, 1),
         ]);
     }
+
     let of = |name: &str| named(cases, rows, name);
+
     // How much of the way from the model to the oracle.
     let share = |name: &str, of_row: fn(&Row) -> f64| {
         let (model, oracle, this) = (of("model")?, of("oracle")?, of(name)?);
         let way = of_row(model) - of_row(oracle);
         Some(percent((of_row(model) - of_row(this)) / way, 0))
     };
+
     let both = |name: &str| {
         let server = share(name, |row| row.server_score_std)?;
         Some(format!(
@@ -40,7 +43,9 @@ pub(super) fn knowledge(cases: &[Case], rows: &[Row]) -> Vec<Part> {
             share(name, |row| row.chassis_score_std)?
         ))
     };
+
     let mut parts = vec![Part::Heading("Against the paper: what the gaps come from".to_owned())];
+
     if let (Some(class), Some(p95), Some(accuracy)) = (
         both("right class, model's P95"),
         both("model's class, right quarter"),
@@ -61,7 +66,9 @@ pub(super) fn knowledge(cases: &[Case], rows: &[Row]) -> Vec<Part> {
              an error in the class hides it. What a quarter counts as, its upper end or its middle, is of little weight.",
         )));
     }
+
     parts.push(Part::Table(table));
+
     parts
 }
 
@@ -79,6 +86,7 @@ pub(super) fn weights(cases: &[Case], rows: &[Row]) -> Vec<Part> {
             "1 % budget W",
         ],
     );
+
     for (case, row) in cases.iter().zip(rows) {
         table.row(vec![
             if case.arm == Arm::None { String::new() } else { case.name.clone() },
@@ -90,12 +98,14 @@ pub(super) fn weights(cases: &[Case], rows: &[Row]) -> Vec<Part> {
             number(row.budget_1pct_w, 0),
         ]);
     }
+
     let words = format!(
         "The rules' weights, at alpha 0.8, on loads that nothing else is measured with (the seeds plus 2³²). The weight hardly moves the balances; \
          what it moves is how many servers stay empty. The one that is used is the least weight of the packing rule that \
          leaves as many as `none` does, within {} points.",
         percent(EMPTY, 0)
     );
+
     vec![
         Part::Heading("Weights of the two rules".to_owned()),
         Part::Words(words),
@@ -136,6 +146,7 @@ pub(super) fn fuller(cases: &[Case], rows: &[Row]) -> Vec<Part> {
             "server std",
         ],
     );
+
     for (case, row) in cases.iter().zip(rows) {
         table.row(vec![
             row.arm.name().to_owned(),
@@ -148,6 +159,7 @@ pub(super) fn fuller(cases: &[Case], rows: &[Row]) -> Vec<Part> {
             number(row.server_score_std, 4),
         ]);
     }
+
     vec![
         Part::Heading("Fuller clusters".to_owned()),
         Part::Words(

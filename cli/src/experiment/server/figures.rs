@@ -88,6 +88,7 @@ pub(super) fn figure5(set: &Set, contenders: &[Contender], paper: bool) -> Figur
         },
         stated: if paper { paper::server_p95 } else { |_, _| None },
     };
+
     let runtime = Measure {
         value: |r| Point {
             median: r.batch_runtime_norm,
@@ -96,8 +97,10 @@ pub(super) fn figure5(set: &Set, contenders: &[Contender], paper: bool) -> Figur
         },
         stated: if paper { paper::server_runtime } else { |_, _| None },
     };
+
     let upper = p95.groups("P95 latency of the user-facing VM", &set.rows, contenders);
     let lower = runtime.groups("Run time of the batch VM", &set.rows, contenders);
+
     Figure {
         name: format!("server-figure5-{arrivals}"),
         caption: format!(
@@ -128,6 +131,7 @@ impl Measure {
                 caps.push(row.cap_w);
             }
         }
+
         let shown: Vec<&str> =
             contenders.iter().filter(|c| **c != Contender::None).map(|c| c.name()).collect();
         let series = shown.iter().map(|policy| Series {
@@ -138,11 +142,13 @@ impl Measure {
                 .map(|row| row.map(self.value))
                 .collect(),
         });
+
         let marks = caps.iter().enumerate().flat_map(|(group, cap)| {
             shown.iter().enumerate().filter_map(move |(series, policy)| {
                 (self.stated)(*cap, policy).map(|value| Mark { group, series, value })
             })
         });
+
         Groups {
             caption,
             y_desc: "against uncapped",

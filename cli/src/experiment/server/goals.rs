@@ -25,12 +25,15 @@ pub(super) fn goals(sets: &[Set]) -> Vec<Goal> {
             calibration(set, &mut goals);
         }
         shape(set, &mut goals);
+
         if set.arrivals == Arrivals::Bursty {
             let label = format!("{}, 250–220 W", set.arrivals.name());
             against_stepwise(&label, set, &PROTECTED_W, &mut goals);
         }
+
         against_thunderbolt(set, &mut goals);
     }
+
     // The request length was chosen: where another one was run, it is judged too, under the caps it has.
     for set in sets.iter().filter(|set| set.service_ms != base.service_ms) {
         let run = |cap_w: &f64| set.rows.iter().any(|row| row.cap_w == *cap_w);
@@ -43,6 +46,7 @@ pub(super) fn goals(sets: &[Set]) -> Vec<Goal> {
             against_stepwise(&label, set, &caps_w, &mut goals);
         }
     }
+
     goals
 }
 
@@ -55,6 +59,7 @@ fn calibration(set: &Set, goals: &mut Vec<Goal>) {
         uncapped
             .map(|row| (format!("{} W", number(row.mean_power_w, 1)), row.mean_power_w >= 260.0)),
     ));
+
     for (cap_w, low, high) in [(230.0, 1.13, 1.23), (210.0, 1.30, 1.40)] {
         let row = at(&set.rows, cap_w, "full-server");
         goals.push(Goal::new(
@@ -64,6 +69,7 @@ fn calibration(set: &Set, goals: &mut Vec<Goal>) {
             row.map(|r| within(r.user_facing_p95_norm, low, high)),
         ));
     }
+
     let limit = |cap_w| at(&set.rows, cap_w, "stepwise").map(|row| row.server_limit_s);
     goals.push(Goal::new(
         format!("{load}, calibration: RAPL beside per-VM capping at 210 W, and not at 220 W"),
@@ -99,6 +105,7 @@ fn against_stepwise(label: &str, set: &Set, caps_w: &[f64], goals: &mut Vec<Goal
             }),
         ));
     };
+
     push("P95 as stepwise's, at most 0.01 more", |ours, paper| {
         versus(ours.user_facing_p95_norm, paper.user_facing_p95_norm, 1.0, ALIKE)
     });
@@ -226,6 +233,7 @@ mod tests {
             ("predictive", 250.0, |r| r.over_cap_s_max_max = 0.7, "longest stretch"),
             ("predictive", 240.0, |r| r.excess = 0.29, "0.9 × thunderbolt's"),
         ];
+
         for (policy, cap_w, spoil, part) in table {
             let mut rows = good();
             rows.iter_mut().filter(|r| r.policy == policy && r.cap_w == cap_w).for_each(spoil);

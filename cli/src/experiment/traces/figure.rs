@@ -33,6 +33,7 @@ pub(super) fn lines(rows: &[Row], names: &[String], options: &Options) -> Figure
                     row.batch_work_ratio.map(|ratio| 100.0 * ratio)
                 })?;
             }
+
             Ok(())
         }),
     }
@@ -55,6 +56,7 @@ fn curves(
                 let values = group(rows, *budget, *policy).into_iter().filter_map(figure);
                 Some((*budget, median(values)?))
             };
+
             (policy.name(), budgets.iter().filter_map(value).collect())
         })
         .collect();
@@ -70,12 +72,15 @@ fn curves(
         x: ("budget, % of the load's peak", ends.0 - 1.0..ends.1 + 1.0),
         y: (y_desc, low - room..high + room),
     };
+
     let mut chart = panel(area, &about)?;
+
     for (policy, points) in lines {
         let colour = colour(policy);
         chart.draw_series(points.iter().map(|point| Circle::new(*point, 3, colour.filled())))?;
         line(&mut chart, policy, colour, points)?;
     }
+
     legend(&mut chart, SeriesLabelPosition::UpperRight)
 }
 

@@ -66,8 +66,10 @@ fn below(name: &str, policy: TracePolicy, rows: &[&Row]) -> Goal {
         let oracle = |other: &&&Row| other.policy == TracePolicy::Oracle && same_load(row, other);
         rows.iter().find(oracle).is_some_and(|oracle| oracle.user_facing_throttled_core_s == 0.0)
     };
+
     let pairs = beside(TracePolicy::OracleAtSetPoint, policy, rows);
     let pairs = pairs.into_iter().filter(|(row, _)| row.budget_percent < 100.0 && feasible(row));
+
     Goal::new(
         format!(
             "{name}, below 100 %, {policy}, where the oracle throttles no user-facing core: none, \
@@ -88,6 +90,7 @@ fn below(name: &str, policy: TracePolicy, rows: &[&Row]) -> Goal {
                 percent(worst.above, 2),
                 percent(worst.used, 2),
             );
+
             (measured, met)
         }),
     )
@@ -222,8 +225,10 @@ mod tests {
                 good(TracePolicy::OracleAtSetPoint, 1, 90.0, 0.10),
                 mine,
             ];
+
             verdicts(&rows)[5]
         };
+
         assert_eq!((of(0.0, |_| ()), of(1.0, |_| ())), (Some(true), None));
         let worse: [fn(&mut Row); 5] = [
             |row| row.user_facing_throttled_core_s = 0.1,
@@ -232,6 +237,7 @@ mod tests {
             |row| row.over_budget_share = 0.02,
             |row| row.budget_used_ratio = Some(0.97),
         ];
+
         for change in worse {
             assert_eq!(of(0.0, change), Some(false));
         }

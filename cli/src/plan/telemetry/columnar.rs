@@ -63,6 +63,7 @@ impl Columnar {
             && generation.is_none_or(|column| is_name(kind(column)));
         let columns = [time, chassis, value].map(name);
         let generation = generation.map(name);
+
         // A first time that is none is named row by row.
         if !usual || !matches!(samples.advance(), Ok(Some(_))) {
             return Ok(None);
@@ -74,12 +75,14 @@ impl Columnar {
             }
             _ => Arc::clone(field),
         });
+
         let wanted = Schema::new(wanted.collect::<Vec<_>>());
         let options = ArrowReaderOptions::new().with_schema(Arc::new(wanted));
         let metadata = ArrowReaderMetadata::try_new(Arc::clone(found.metadata()), options)?;
         let [time, chassis, watts] = columns;
         let times = samples.times().clone();
         let path = PathBuf::from(path).into();
+
         Ok(Some(Self { path, metadata, time, chassis, watts, generation, times }))
     }
 
@@ -110,6 +113,7 @@ impl Columnar {
             metadata.file_metadata().schema_descr(),
             names.chain(self.generation.as_deref()),
         );
+
         let builder =
             ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone());
         let batches = builder
@@ -118,12 +122,14 @@ impl Columnar {
             .with_batch_size(BATCH)
             .build()?;
         let mut known = Known::default();
+
         for batch in batches {
             let batch = batch.with_context(|| format!("from row {first}"))?;
             self.take(&batch, first, &mut known, to)?;
             first += batch.num_rows();
             bar.inc((per_row * batch.num_rows() as f64) as u64);
         }
+
         Ok(())
     }
 
@@ -146,12 +152,14 @@ impl Columnar {
         let generation =
             self.generation.as_deref().map(|name| names(by_name(name)?)).transpose()?;
         known.turn_to(&chassis);
+
         for row in 0..batch.num_rows() {
             let number = time.is_valid(row).then(|| time.value(row));
             let ms = match number {
                 Some(number) if !instants => times.whole(number),
                 _ => times.read(&number.map_or(Cell::Null, Cell::Instant), rfc_3339),
             };
+
             let t_s = match ms {
                 Ok(ms) => ms.div_euclid(1000),
                 Err(needed) => {
@@ -159,6 +167,7 @@ impl Columnar {
                     return Err(self.refuse(first + row, &self.time, &value, &needed));
                 }
             };
+
             let Some(key) = chassis.key(row) else {
                 return Err(self.refuse(first + row, &self.chassis, "", NAME));
             };
@@ -176,15 +185,19 @@ impl Columnar {
                         .chassis(name, of_name)
                         .with_context(|| format!("{}, row {}", self.path.display(), first + row))?;
                     known.all[key] = Some((of, index));
+
                     index
                 }
             };
+
             let draw = if watts.is_valid(row) { watts.value(row) } else { f64::NAN };
+
             if draw.is_infinite() {
                 return Err(self.refuse(first + row, &self.watts, &draw.to_string(), VALUE));
             }
             to.take(index, t_s, draw)?;
         }
+
         Ok(())
     }
 }

@@ -25,7 +25,6 @@ pub struct GroupsConfig {
 /// VMs that are found by their cgroups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoverConfig {
-    /// Where.
     pub pattern: Pattern,
     /// Who they work for; unknown if the pattern does not say.
     pub class: Option<VmClass>,
@@ -47,11 +46,13 @@ impl GroupsConfig {
             Systemd,
             Libvirt,
         }
+
         let kinds =
             [("cgroup", Kind::Cgroup), ("systemd", Kind::Systemd), ("libvirt", Kind::Libvirt)];
         let allowed = "\"cgroup\", \"systemd\" or \"libvirt\"";
         let kind = section.or("by", Kind::Cgroup, allowed, word(&kinds));
         let even_units = section.or("even_units", false, "true or false", flag);
+
         if even_units && kind != Kind::Cgroup {
             section.refuse_key("even_units", "only with by = \"cgroup\"");
         }
@@ -59,6 +60,7 @@ impl GroupsConfig {
         let uri = section.optional("libvirt_uri", allowed, |value| {
             text(value).filter(|uri| uri.contains(":///") && !uri.contains(char::is_whitespace))
         });
+
         if uri.is_some() && kind != Kind::Libvirt {
             section.refuse_key("libvirt_uri", "only with by = \"libvirt\"");
         }
@@ -68,6 +70,7 @@ impl GroupsConfig {
             "whole milliseconds, 100 to 60000",
             millis(100, 60_000),
         );
+
         section.finish();
         let by = match kind {
             Kind::Cgroup if even_units => By::CgroupEvenUnits,
@@ -75,6 +78,7 @@ impl GroupsConfig {
             Kind::Systemd => By::Systemd,
             Kind::Libvirt => By::Libvirt(uri.unwrap_or_else(|| LIBVIRT_URI.to_owned())),
         };
+
         let discover =
             root.sections("discover").into_iter().filter_map(DiscoverConfig::read).collect();
         Self { by, rescan, discover }

@@ -45,7 +45,6 @@ pub struct FuseConfig {
 pub enum MeterSource {
     /// A hwmon device, by driver name and label.
     Hwmon {
-        /// The device's `name`.
         name: String,
         /// The channel's `powerN_label`, where it has labels.
         label: Option<String>,
@@ -70,12 +69,14 @@ impl MeterConfig {
             Dcmi,
             Redfish,
         }
+
         let kinds = [
             ("hwmon", Kind::Hwmon),
             ("rapl", Kind::Rapl),
             ("dcmi", Kind::Dcmi),
             ("redfish", Kind::Redfish),
         ];
+
         let allowed = "\"hwmon\", \"rapl\", \"dcmi\" or \"redfish\"";
         let named = section.optional("source", allowed, word(&kinds));
         let kind = named.unwrap_or(Kind::Rapl);
@@ -88,6 +89,7 @@ impl MeterConfig {
                 let offset = section.or("offset_w", Watts::ZERO, "0 to 10000 W", |value| {
                     number(0.0..=10_000.0)(value).and_then(Watts::from_f64)
                 });
+
                 // A source that is no word was refused already.
                 if !section.has("offset_w") && section.has("source") == named.is_some() {
                     section.refuse(NO_OFFSET);
@@ -100,7 +102,9 @@ impl MeterConfig {
                 MeterSource::Redfish(BmcAddress::read(&mut section, true).unwrap_or(none))
             }
         };
+
         let fused = section.or("fuse_rapl", false, "true or false", flag);
+
         // A BMC averages over seconds, takes some more to say so, and is kept from its work by questions.
         let slow = kind == Kind::Redfish;
         let of = |usual, of_slow| Duration::from_millis(if slow { of_slow } else { usual });
@@ -108,6 +112,7 @@ impl MeterConfig {
             let allowed = format!("whole milliseconds, {least} to {most}");
             section.or(key, default, &allowed, millis(least, most))
         };
+
         let sample = span("sample_ms", of(200, if fused { 200 } else { 2000 }), 20, 10_000);
         let lag = span("lag_ms", of(200, 1000), 0, 10_000);
         let deadline = span("deadline_ms", of(1500, 5000), 20, 60_000);
@@ -117,8 +122,10 @@ impl MeterConfig {
         } else {
             ("3 * sample_ms", sample * 3, sample * 3)
         };
+
         let allowed = "whole milliseconds, 60 to 60000";
         let stale = section.or("stale_ms", default, allowed, millis(60, 60_000));
+
         if stale < least {
             section.refuse_key("stale_ms", format_args!("at least {of} = {}", least.as_millis()));
         }
@@ -129,14 +136,17 @@ impl MeterConfig {
             section.refuse_key("sample_ms", "with fuse_rapl at most refresh_ms");
         }
         let whole = lag + refresh.saturating_mul(3);
+
         if fused && whole > sample.saturating_mul(WINDOWS) {
             let least = whole.as_millis().div_ceil(WINDOWS.into());
             let of = "with fuse_rapl at least (lag_ms + 3 * refresh_ms) / 500";
             section.refuse_key("sample_ms", format_args!("{of} = {least}"));
         }
+
         let max = section.or("max_w", Watts::from_whole(1000), WATTS, watts);
         section.finish();
         let fuse_rapl = fused.then_some(FuseConfig { refresh });
+
         Self { source, sample, lag, stale, deadline, max, fuse_rapl }
     }
 
@@ -191,10 +201,12 @@ impl MeterConfig {
         let ms = |span: Duration| span.as_millis();
         let more = |asked: Duration, told: Duration| asked > told + told / 10;
         let found = format!("the meter refreshes every {} ms", ms(refresh));
+
         if let Some(fuse) = self.fuse_rapl {
             return more(refresh, fuse.refresh)
                 .then(|| format!("meter.refresh_ms = {}, but {found}: say so", ms(fuse.refresh)));
         }
+
         if more(refresh.saturating_mul(2), self.stale) {
             let told = ms(self.stale);
             let least = ms(refresh) * 3;
@@ -203,7 +215,9 @@ impl MeterConfig {
                  least {least}, or fuse_rapl = true"
             ));
         }
+
         let needed = self.lag + refresh;
+
         more(needed, settle).then(|| {
             let (told, needed) = (ms(settle), ms(needed));
             format!(
@@ -278,6 +292,7 @@ mod tests {
                 (got, _) => panic!("{meter}: {got:?}"),
             }
         }
+
         let none = AgentConfig::parse("agent.toml", "server = \"s\"\nchassis = \"c\"\n");
         assert!(none.unwrap_err().to_string().contains("meter.offset_w is missing"));
         let bad = parse("offset_w = -1").unwrap_err();
@@ -307,6 +322,7 @@ mod tests {
             let bmc = "source = \"redfish\"\nredfish = \"https://bmc1/\"\n";
             parse(&format!("{bmc}{more}{access}")).unwrap()
         };
+
         let plain = read("");
         let address = BmcAddress { url: "https://bmc1".to_owned(), chassis: None };
         assert_eq!(plain.meter.source, MeterSource::Redfish(address));
@@ -316,6 +332,7 @@ mod tests {
             (plain.meter.deadline, plain.meter.too_fast_for(MS(2000), MS(3000))),
             (MS(5000), None)
         );
+
         let fused = read("fuse_rapl = true\nredfish_chassis = \"1\"\n");
         assert_eq!((fused.meter.sample, fused.meter.read_period()), (MS(200), MS(1000)));
         assert_eq!((fused.meter.stale, fused.settle), (MS(10_000), MS(200)));

@@ -50,6 +50,7 @@ impl RecordsConfig {
         let allowed = "dates in [ ], as \"2026-12-25\"";
         let holidays = section.or("holidays", BTreeSet::new(), allowed, dates);
         section.finish();
+
         Self {
             auto_class,
             limits: Limits { days, bytes: megabytes * 1_000_000 },

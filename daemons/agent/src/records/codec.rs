@@ -106,7 +106,9 @@ pub(super) fn write_record(into: &mut Vec<u8>, vm: u32, record: &UsageRecord) {
         ] {
             write_number(to, number);
         }
+
         let mut next = 0;
+
         for (bucket, count) in record.cpu.counts().iter().enumerate() {
             if *count > 0 {
                 write_number(to, (bucket - next) as u64);
@@ -177,6 +179,7 @@ impl<R: Read> Frames<R> {
             let [a, b, crc @ ..] = prefix;
             let length = usize::from(u16::from_le_bytes([a, b]));
             let possible = got == PREFIX && (1..=LONGEST).contains(&length);
+
             if got == 0 {
                 return Ok(None);
             }
@@ -184,9 +187,11 @@ impl<R: Read> Frames<R> {
                 self.dropped += 1;
                 return Ok(None);
             }
+
             self.whole += (PREFIX + length) as u64;
             let payload = &payload[..length];
             let sound = crc == crc32(payload).to_le_bytes();
+
             match sound.then(|| self.decode(payload)).flatten() {
                 Some(None) => {}
                 Some(record) => return Ok(record),
@@ -200,12 +205,14 @@ impl<R: Read> Frames<R> {
         let (kind, mut rest) = payload.split_first()?;
         let rest = &mut rest;
         let vm = u32::try_from(number(rest)?).ok()?;
+
         if *kind == 1 {
             let (start, id) = rest.split_first_chunk()?;
             let id = VmId::new(str::from_utf8(id).ok()?).ok()?;
             self.vms.insert(vm, (id, VmStart(u64::from_le_bytes(*start))));
             return Some(None);
         }
+
         let (vm, start) = self.vms.get(&vm).filter(|_| *kind == 2)?;
         let slot = u32::try_from(number(rest)?).ok().filter(|slot| *slot < SLOTS)?;
         let cores = number(rest)?.try_into().ok()?;
@@ -217,14 +224,17 @@ impl<R: Read> Frames<R> {
         record.oom_kills = number(rest)?.try_into().ok()?;
         record.memory_peak_bytes = number(rest)?.checked_sub(1);
         let (mut counts, mut bucket) = ([0; Histogram::BUCKETS], 0usize);
+
         while !rest.is_empty() {
             bucket = bucket.checked_add(usize::try_from(number(rest)?).ok()?)?;
             *counts.get_mut(bucket)? = number(rest)?.try_into().ok()?;
             bucket += 1;
         }
+
         record.cpu = Histogram::new(counts);
         let most = record.cpu.samples() * u64::from(FULL_PPM);
         let sound = record.sum_ppm <= most && record.peak_ppm <= FULL_PPM;
+
         sound.then_some(Some(record))
     }
 }

@@ -14,7 +14,6 @@ use super::{days, named};
 /// What came up while records were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Records given.
     pub records: u64,
     /// Pieces that were damaged, and left out.
     pub dropped: u64,
@@ -53,8 +52,10 @@ fn read_day(
     each: &mut impl FnMut(UsageRecord),
 ) -> io::Result<Result<(), Damage>> {
     let mut header = [0; HEADER];
+
     // A shorter one does not check.
     codec::fill(&mut file, &mut header)?;
+
     if let Err(damage) = codec::check_header(&header, day) {
         return Ok(Err(damage));
     }
@@ -62,9 +63,11 @@ fn read_day(
         seen.records += 1;
         each(record);
     };
+
     // The newest of each VM: the next may be of the same five minutes.
     let mut held: BTreeMap<(VmId, VmStart), UsageRecord> = BTreeMap::new();
     let mut frames = Frames::new(file, day);
+
     while let Some(record) = frames.next()? {
         match held.get_mut(&(record.vm.clone(), record.start)) {
             Some(before) if before.slot == record.slot => before.merge(record),
@@ -72,7 +75,9 @@ fn read_day(
             None => drop(held.insert((record.vm.clone(), record.start), record)),
         }
     }
+
     held.into_values().for_each(&mut give);
     seen.dropped += frames.dropped;
+
     Ok(Ok(()))
 }

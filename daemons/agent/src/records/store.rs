@@ -127,8 +127,10 @@ impl Store {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
+
         let mut header = [0; HEADER];
         codec::fill(&mut file, &mut header)?;
+
         if let Err(damage) = codec::check_header(&header, day) {
             let aside = free_name(path);
             fs::rename(path, &aside)?;
@@ -136,6 +138,7 @@ impl Store {
             self.aside.push(format!("{path}: {damage}; set aside as {aside}"));
             return Ok(None);
         }
+
         let mut frames = Frames::new(BufReader::new(&file), day);
         while frames.next()?.is_some() {}
         let (whole, dropped) = (frames.whole, frames.dropped);
@@ -143,6 +146,7 @@ impl Store {
         self.damaged += dropped;
         file.set_len(whole)?;
         file.seek(SeekFrom::Start(whole))?;
+
         Ok(Some(Open { day, file, vms }))
     }
 

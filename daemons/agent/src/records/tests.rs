@@ -104,6 +104,7 @@ fn a_file_cut_anywhere_gives_what_is_whole_and_goes_on() {
         .collect();
     // After the header, the three VMs and the four records.
     assert_eq!(ends.len(), 8, "{ends:?}");
+
     for cut in ends[5]..whole.len() {
         fs::write(file(dir.path()), &whole[..cut]).unwrap();
         let before = all(dir.path()).0;
@@ -123,6 +124,7 @@ fn a_damaged_header_sets_the_file_aside() {
     let mut store = Store::open(dir.path(), LIMITS).unwrap();
     store.append(&some()).unwrap();
     let whole = fs::read(file(dir.path())).unwrap();
+
     for byte in 0..codec::HEADER {
         let mut damaged = whole.clone();
         damaged[byte] ^= 1;
@@ -136,10 +138,13 @@ fn a_damaged_header_sets_the_file_aside() {
             "{:?}",
             store.aside()
         );
+
         assert_eq!(all(dir.path()).0, some()[..1]);
     }
+
     let kept = dir.path().join("2026-11-21.usage.bad20");
     assert_eq!(fs::read(kept).unwrap()[..19], whole[..19]);
+
     // Neither a newer version nor another day's file is overwritten.
     let other = |day: u32| codec::header(day).to_vec();
     assert_eq!(codec::check_header(&other(DAY)[..].try_into().unwrap(), DAY + 1), Err(Damage::Day));
@@ -151,6 +156,7 @@ fn damage_in_the_middle_costs_what_it_hits() {
     let mut store = Store::open(dir.path(), LIMITS).unwrap();
     store.append(&some()).unwrap();
     let whole = fs::read(file(dir.path())).unwrap();
+
     for byte in codec::HEADER..whole.len() {
         let mut damaged = whole.clone();
         damaged[byte] ^= (byte * 37) as u8 | 1;
@@ -158,6 +164,7 @@ fn damage_in_the_middle_costs_what_it_hits() {
         let (records, seen) = all(dir.path());
         assert!(seen.dropped > 0, "{byte}");
         assert!(records.iter().all(|it| some().contains(it)), "{byte}: a record was made up");
+
         // And it can be written on.
         if byte % 8 == 0 {
             let mut store = Store::open(dir.path(), LIMITS).unwrap();
@@ -185,6 +192,7 @@ fn the_oldest_days_go_first_and_the_newest_never() {
     let dir = tempfile::tempdir().unwrap();
     let limits = Limits { days: 3, bytes: 1 << 20 };
     let mut store = Store::open(dir.path(), limits).unwrap();
+
     for day in 0..10 {
         store.append(&[record("v", 1, day * 288, 300)]).unwrap();
     }
@@ -208,10 +216,12 @@ fn a_disk_that_is_full_costs_what_was_not_written() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = Store::open(dir.path(), LIMITS).unwrap();
     store.append(&some()[..1]).unwrap();
+
     // The kernel's own answer of a full disk.
     store.fail_with(fs::File::options().write(true).open("/dev/full").unwrap());
     let error = store.append(&some()[1..2]).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
+
     // What had got through of it is cut off.
     let mut cut = fs::read(file(dir.path())).unwrap();
     cut.extend([30, 0, 1, 2, 3]);
@@ -220,6 +230,7 @@ fn a_disk_that_is_full_costs_what_was_not_written() {
     assert_eq!(store.damaged(), 1);
     let wanted = [&some()[..1], &some()[2..]].concat();
     assert_eq!(all(dir.path()).0, sorted(wanted));
+
     // A folder that is gone is made again, once that can be.
     fs::remove_dir_all(dir.path()).unwrap();
     let mut store = Store::open(&dir.path().join("usage"), LIMITS).unwrap();

@@ -36,6 +36,7 @@ pub(super) fn make(
         return Ok(BTreeMap::new());
     }
     let mut uses = BTreeMap::new();
+
     for vm in vms {
         uses.insert(vm.clone(), empty()?);
     }
@@ -43,11 +44,13 @@ pub(super) fn make(
         let Some(mean) = record.steady_mean() else { return };
         let Some(halves) = uses.get_mut(&(record.vm, record.start)) else { return };
         let (day, half) = records::local_time(record.slot.start_s(), &config.timezone);
+
         // Today is not whole yet; what is later is of a clock that was wrong.
         if day < today {
             halves.add(day, half, 100.0 * mean);
         }
     })?;
+
     Ok(uses.into_iter().map(|(vm, halves)| (vm, advise(&halves, today, config))).collect())
 }
 
@@ -57,15 +60,18 @@ pub(super) fn advise(halves: &HalfHours, today: i32, config: &RecordsConfig) -> 
     let first = halves.days().next().unwrap_or(today);
     let days: Vec<i32> = calendar.working_days(first, today - 1).collect();
     let (mut held, mut newest) = (AutoClass::default(), None);
+
     for (n, week) in days.windows(DAYS).enumerate() {
         let label = label(halves, week[0], config);
         held = held.next(n as u32, label.map(class));
         newest = label.or(newest);
     }
+
     let said = newest.map(|label| match label.compare8 {
         Some(compare8) => format!("{} (compare8 {compare8:.2})", label.reason),
         None => label.reason.to_string(),
     });
+
     let why = match (held, said) {
         (_, None) if days.len() < DAYS => {
             format!("{} of {DAYS} working days recorded", days.len())
@@ -75,6 +81,7 @@ pub(super) fn advise(halves: &HalfHours, today: i32, config: &RecordsConfig) -> 
         (AutoClass::Agreeing { .. }, Some(said)) => format!("{said}, for less than two weeks"),
         (AutoClass::Batch { .. }, Some(said)) => format!("{said}, for two weeks"),
     };
+
     Advice { class: held.class(), why }
 }
 

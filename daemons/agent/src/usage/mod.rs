@@ -78,12 +78,14 @@ pub(super) fn start(
         notes.clone(),
         messages,
     );
+
     let (batches, inbox) = mpsc::sync_channel(WAITING);
     let keeping = thread::Builder::new().name("records".into()).spawn(move || {
         for batch in inbox {
             keeper.take(batch);
         }
     })?;
+
     let (stop, stopped) = mpsc::channel();
     let mut sampler = Sampler {
         vms,
@@ -95,10 +97,12 @@ pub(super) fn start(
         looks: 0,
         recorder: UsageRecorder::default(),
     };
+
     let sampling = thread::Builder::new().name("usage".into()).spawn(move || {
         sampler.run(&stopped);
         sampler.end();
     })?;
+
     Ok(Usage { stop: Some(stop), threads: vec![sampling, keeping] })
 }
 
@@ -135,16 +139,20 @@ impl Sampler {
         // While cores are being moved the VMs are those of before; the first time there are none.
         let first = self.looks == 0;
         let vms = if first { Some(lock(&self.vms)) } else { self.vms.try_lock().ok() };
+
         if let Some(measured) = vms.map(|vms| vms.measured().to_vec()) {
             self.measured = measured;
         }
         let throttled = self.throttled();
+
         // The first look counts for nothing.
         let memory = self.looks % MEMORY_EVERY == 1;
         self.looks += 1;
         let (mut readings, mut classless) = (vec![], vec![]);
+
         for it in &self.measured {
             let from = clock::now();
+
             // One that has gone is not read, and so missing.
             let Ok(start) = it.start() else { continue };
             let used = it.group.times().ok().map(|times| times.used.as_micros() as u64);
@@ -157,6 +165,7 @@ impl Sampler {
                     oom_kills: memory.oom_kills,
                 }
             });
+
             if it.classless {
                 classless.push((it.vm.clone(), start));
             }
@@ -171,10 +180,12 @@ impl Sampler {
                 memory,
             });
         }
+
         let wall = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let records = self.recorder.look(clock::now(), wall, readings);
         let counted = self.recorder.counted();
         self.notes.usage(|usage| usage.records.measured_s = counted);
+
         // At once for what an earlier life has recorded; later it does not haste.
         if first || !records.is_empty() {
             self.send(Batch { records, classless: Some(classless) });

@@ -90,6 +90,7 @@ impl RecordWriter {
         }
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
         let (today, _) = local_time(now, &self.config.timezone);
+
         if self.advised.as_ref().is_some_and(|(day, of)| *day == today && *of == classless) {
             return Ok(());
         }
@@ -99,18 +100,23 @@ impl RecordWriter {
             Ok(advice) => (advice, None),
             Err(error) => (BTreeMap::new(), Some(error)),
         };
+
         let acted = self.act(&advice);
+
         for ((vm, _), advice) in &advice {
             tracing::info!(%vm, class = ?advice.class, why = advice.why, "advice");
         }
         let told = |((vm, _), it): (Life, Advice)| (vm, (it.class, it.why));
         let told = advice.into_iter().map(told).collect();
         self.notes.usage(|usage| usage.advice = told);
+
         match failed {
             Some(error) => return Err(error),
             None => acted?,
         }
+
         self.advised = Some((today, classless));
+
         Ok(())
     }
 

@@ -58,6 +58,7 @@ fn batch_takes_two_weeks_and_user_facing_none() {
         assert_eq!(advice.class, class, "{days}: {advice:?}");
         assert!(advice.why.contains(why), "{days}: {advice:?}");
     }
+
     // The first week that is daily ends it.
     let turns = |slot| if slot < 14 * 288 { jobs(slot) } else { 8.0 * diurnal(slot) };
     assert_eq!(advised(14, turns, all).class, NonUserFacing);
@@ -88,6 +89,7 @@ fn seconds_while_throttled_are_missing_and_every_life_is_labelled_by_itself() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = Store::open(dir.path(), Limits { days: 30, bytes: 1 << 30 }).unwrap();
     let id = |name: &str| VmId::new(name).unwrap();
+
     for day in 0..19u32 {
         let mut records = vec![];
         for slot in 0..288u32 {
@@ -99,17 +101,22 @@ fn seconds_while_throttled_are_missing_and_every_life_is_labelled_by_itself() {
                 } else {
                     (0..300).for_each(|_| it.add((percent * 1e4) as u32));
                 }
+
                 records.push(it);
             };
+
             let n = (day * 288 + slot) as usize;
             add("jobs", 1, jobs(n), false);
             add("capped", 1, jobs(n), slot > 100);
             add("web", 1, diurnal(n), false);
+
             // Another VM of that name, since the second week.
             add("anew", 1 + u64::from(day >= 7), jobs(n), false);
         }
+
         store.append(&records).unwrap();
     }
+
     let lives: Vec<_> = [("jobs", 1), ("capped", 1), ("web", 1), ("anew", 2), ("none", 1)]
         .map(|(vm, start)| (id(vm), VmStart(start)))
         .into();
@@ -122,6 +129,7 @@ fn seconds_while_throttled_are_missing_and_every_life_is_labelled_by_itself() {
         ("none", UserFacing),
         ("web", UserFacing),
     ];
+
     assert_eq!(got, wanted, "{advice:?}");
     assert!(advice[&lives[1]].why.contains("too-many-gaps"), "{advice:?}");
 }

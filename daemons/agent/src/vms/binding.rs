@@ -23,17 +23,20 @@ impl Vms {
         let group = Cgroup::at(&self.root, path)?;
         let binder = self.binders.binder()?;
         let inode = group.inode()?;
+
         if self.journal.as_ref().is_some_and(Journal::is_idle) {
             if binder.effective(path)? != *cpus {
                 tracing::info!("dry run: would bind {path} to the CPUs {cpus}");
             }
             return Ok(group);
         }
+
         self.know_original(path, inode, &*binder)?;
         let before = self.bound.remove(path).filter(|it| it.inode == inode && it.cpus == *cpus);
         let mut strikes = before.as_ref().map_or(0, |it| it.strikes);
         let now = binder.effective(path)?;
         let mut done = Ok(group);
+
         if now != *cpus {
             strikes += u32::from(before.is_some());
             if strikes <= STRIKES {
@@ -43,7 +46,9 @@ impl Vms {
                 done = Err(HwError::value(&self.root.path(path), Operation::Verify, now, allowed));
             }
         }
+
         self.bound.insert(path.to_owned(), Bound { cpus: cpus.clone(), inode, strikes });
+
         done
     }
 
@@ -63,6 +68,7 @@ impl Vms {
             Some(_) => return Ok(()),
             None => {}
         }
+
         let before = self.originals.cpusets.insert(path.to_owned(), binder.original(path)?);
         if let Some(journal) = &mut self.journal
             && let Err(error) = journal.begin(&self.originals)
@@ -72,8 +78,10 @@ impl Vms {
                 Some(before) => drop(self.originals.cpusets.insert(path.to_owned(), before)),
                 None => drop(self.originals.cpusets.remove(path)),
             }
+
             return Err(error);
         }
+
         Ok(())
     }
 

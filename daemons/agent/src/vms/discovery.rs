@@ -51,11 +51,13 @@ impl Discovery {
         let before = mem::take(&mut self.troubles);
         let sizes = mem::take(&mut self.sizes);
         let (mut all, mut paths, mut names) = (vec![], BTreeSet::new(), BTreeSet::new());
+
         for rule in &self.rules {
             let groups = rule.pattern.find(root).unwrap_or_else(|error| {
                 self.troubles.push(format!("discover {}: {error}", rule.pattern));
                 vec![]
             });
+
             for group in groups {
                 if !paths.insert(group.path.clone()) {
                     continue;
@@ -69,14 +71,18 @@ impl Discovery {
                         "{}: no vCPUs, CPUQuota or AllowedCPUs tell its size: discover.cores of {}",
                         group.path, rule.pattern
                     ));
+
                     continue;
                 };
+
                 self.sizes.insert(key, cores);
+
                 if !names.insert(group.name.clone()) {
                     self.troubles
                         .push(format!("{}: another VM is called {}", group.path, group.name));
                     continue;
                 }
+
                 let spec = VmSpec {
                     class: rule.class,
                     throttle_order: rule.throttle_order,
@@ -84,13 +90,16 @@ impl Discovery {
                     cgroup: Some(group.path),
                     on_extreme: rule.on_extreme,
                 };
+
                 if let Err(why) = spec.check() {
                     self.troubles.push(format!("{}: {why}", group.name));
                     continue;
                 }
+
                 all.push(Found { id: group.name, spec, by: rule.pattern.to_string() });
             }
         }
+
         for trouble in self.troubles.iter().filter(|it| !before.contains(it)) {
             tracing::warn!("not a VM: {trouble}");
         }

@@ -111,7 +111,9 @@ impl Vms {
             journal: Some(journal),
             floating,
         };
+
         let set = vms.move_all();
+
         Ok((vms, set))
     }
 
@@ -187,6 +189,7 @@ impl Vms {
         let mut set = self.specs.groups();
         self.inodes.clear();
         self.measured.clear();
+
         for vm in &mut set {
             let Some(path) = self.specs.cgroup(&vm.id) else { continue };
             let cpus = self.specs.cpus(vm);
@@ -194,6 +197,7 @@ impl Vms {
                 Some(_) => self.follow(&path, vm),
                 None => self.confine(&path, &cpus),
             };
+
             match placed.and_then(|group| Ok((group.inode()?, group))) {
                 Ok((inode, group)) => {
                     self.inodes.insert(path.clone(), inode);
@@ -211,14 +215,17 @@ impl Vms {
                 }
             }
         }
+
         (self.meters, self.troubles) = (meters, troubles);
         let set = self.followed(set);
+
         // Last: only who is still low-priority may be killed.
         let may = |vm: &&Vm| vm.class == VmClass::NonUserFacing && vm.on_extreme == OnExtreme::Kill;
         let target = |vm: &Vm| Some((vm.id.clone(), targets.remove(&vm.id)?));
         self.killable.replace(set.iter().filter(may).filter_map(target).collect());
         self.set.clone_from(&set);
         self.note();
+
         set
     }
 

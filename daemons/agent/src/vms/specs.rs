@@ -72,6 +72,7 @@ impl Specs {
         let auto = auto_path.as_deref().map(state::read).transpose()?.flatten().unwrap_or_default();
         let configured = config.keys().cloned().collect();
         let mut explicit = merged(config, &changes);
+
         for (id, spec) in &mut explicit {
             // Written down by a version that allowed it.
             if let Err(why) = spec.check() {
@@ -79,11 +80,13 @@ impl Specs {
                 spec.on_extreme = OnExtreme::None;
             }
         }
+
         let place = |domain: &Domain| Place {
             core: domain.id,
             cpus: domain.cpus.len() as u16,
             node: domain.node,
         };
+
         let mut specs = Self {
             all: explicit.clone(),
             explicit,
@@ -98,10 +101,12 @@ impl Specs {
             online: BTreeMap::new(),
             floating,
         };
+
         specs.hotplug(domains);
         let from =
             || format!("the config's VMs with the changes of {}", specs.changes_path.display());
         groups(&specs.places, &specs.all, floating).with_context(from)?;
+
         Ok(specs)
     }
 
@@ -236,7 +241,9 @@ impl Specs {
                 return refused(why.into());
             }
         }
+
         let mut explicit = self.explicit.clone();
+
         match &spec {
             Some(spec) => drop(explicit.insert(id.clone(), spec.clone())),
             None if explicit.remove(&id).is_some() => {}
@@ -245,17 +252,21 @@ impl Specs {
             }
             None => return Err(VmsError::Unknown(id)),
         }
+
         if let Err(error) = groups(&self.places, &explicit, self.floating) {
             return refused(error.to_string());
         }
         let mut changes = self.changes.clone();
+
         if spec.is_none() && !self.configured.contains(&id) {
             changes.remove(&id);
         } else {
             changes.insert(id, spec);
         }
+
         state::write(&self.changes_path, &changes).map_err(VmsError::Io)?;
         (self.changes, self.explicit) = (changes, explicit);
+
         Ok(self.refit())
     }
 
@@ -282,24 +293,30 @@ impl Specs {
                 }
                 None => drop(more.insert(id.clone(), spec.clone())),
             }
+
             let known = |path| self.explicit.values().any(|it| it.cgroup.as_deref() == path);
+
             if known(spec.cgroup.as_deref()) {
                 // The same VM, by another name.
                 continue;
             }
+
             match groups(&self.places, &more, self.floating) {
                 Ok(_) => all = more,
                 Err(why) => drop(left_out.insert(id.clone(), why.to_string())),
             }
         }
+
         for (id, why) in &left_out {
             if self.left_out.get(id) != Some(why) {
                 tracing::warn!(vm = %id, why, "left out: it runs anywhere");
             }
         }
+
         self.left_out = left_out;
         let before = std::mem::replace(&mut self.all, all);
         let used = |path: &String| self.all.values().any(|it| it.cgroup.as_ref() == Some(path));
+
         before.into_values().filter_map(|spec| spec.cgroup).filter(|path| !used(path)).collect()
     }
 }
@@ -333,10 +350,12 @@ fn groups(
             bail!("VM {id}: cgroup = {path:?}: a cgroup of its own, not shared with VM {other}");
         }
     }
+
     if floating {
         return floating::set(places.iter().map(|place| place.cpus).sum(), specs);
     }
     let specs: Vec<_> = specs.iter().map(|(id, spec)| (id.clone(), spec.clone())).collect();
+
     Ok(core_groups(places, &specs)?)
 }
 
@@ -400,6 +419,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let vms = [("web", spec(Uf, 2)), ("batch", spec(Nuf, 4))];
         let vms = vms.map(|(id, spec)| (VmId::new(id).unwrap(), spec));
+
         // Node 1 is offline at start.
         let start = domains(&[2, 3, 6, 7]);
         let mut specs = Specs::read(

@@ -100,9 +100,11 @@ fn vms_come_and_go_with_their_cgroups() {
     assert_eq!(set[0].on_extreme, OnExtreme::Kill);
     assert_eq!(vms.specs.origins()[&id("b")], "found by batch.slice/*.service");
     assert!(vms.rescan().is_none(), "nothing is new");
+
     // Nobody says what this one is, so it is not touched.
     server.make("new.slice/web.service", 1, "1");
     assert_eq!(shown(&vms.rescan().unwrap()), [("web", UserFacing, 1), ("b", NonUserFacing, 2)]);
+
     // One without processes is none.
     server.write(BATCH, "cgroup.events", "populated 0");
     assert_eq!(shown(&vms.rescan().unwrap()), [("web", UserFacing, 1)]);
@@ -121,12 +123,14 @@ fn what_was_asked_for_wins_over_what_is_found() {
     server.make("new.slice/web.service", 1, "2");
     let (mut vms, set) = server.start(&config);
     assert_eq!(shown(&set), [("mine", UserFacing, 1), ("web", UserFacing, 1)]);
+
     // The API names what was found, and needs no cgroup for that.
     server.write("new.slice/web.service", "cpuset.cpus.effective", "5-7");
     let set = vms.change(id("web"), Some(spec(NonUserFacing, 3, None))).unwrap();
     assert_eq!(shown(&set), [("mine", UserFacing, 1), ("web", NonUserFacing, 3)]);
     assert_eq!(vms.specs.cgroup(&id("web")).unwrap(), "new.slice/web.service");
     assert_eq!(vms.specs.origins()[&id("web")], "api");
+
     // Taken back, it is what was found again; and what was found only leaves with its group.
     server.write("new.slice/web.service", "cpuset.cpus.effective", "2");
     let set = vms.change(id("web"), None).unwrap();
@@ -147,10 +151,12 @@ fn what_does_not_fit_is_left_out_and_told_of() {
     let (mut vms, set) = server.start(RULES);
     assert_eq!(shown(&set), [("b", NonUserFacing, 2)]);
     let said = alarms(&vms);
+
     for part in ["VM huge is left out", "sizeless.service: no vCPUs", "another VM is called b"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert_eq!(said.lines().count(), 3, "{said}");
+
     // What is asked for makes room for itself.
     let set = vms.change(id("web"), Some(spec(UserFacing, 7, None))).unwrap();
     assert_eq!(shown(&set), [("web", UserFacing, 7)]);
@@ -212,17 +218,20 @@ fn a_vm_that_is_not_where_it_should_be_is_user_facing() {
 fn a_vm_that_somebody_moves_is_bound_again_until_it_is_his() {
     let server = Server::new();
     server.make(BATCH, 2, "");
+
     // A kernel that grants what is written.
     fs::remove_file(server.dir(BATCH).join("cpuset.cpus.effective")).unwrap();
     std::os::unix::fs::symlink("cpuset.cpus", server.dir(BATCH).join("cpuset.cpus.effective"))
         .unwrap();
     server.write(BATCH, "cpuset.cpus", "0-7");
     let (mut vms, _) = server.start(RULES);
+
     for _ in 0..3 {
         server.write(BATCH, "cpuset.cpus", "0-3");
         assert!(vms.rescan().is_none(), "it is where it was");
         assert_eq!(server.read(BATCH, "cpuset.cpus"), "6-7");
     }
+
     server.write(BATCH, "cpuset.cpus", "0-3");
     assert_eq!(vms.rescan().map(|set| set[0].class), Some(UserFacing));
     assert!(alarms(&vms).contains("somebody else moves it"), "{}", alarms(&vms));
@@ -279,6 +288,7 @@ fn a_machine_with_hybrid_cgroups_throttles_nobody_and_says_why() {
 fn a_class_by_its_own_use_ends_with_the_vms_life_and_yields_to_a_told_one() {
     const VM: &str = "new.slice/v.service";
     let server = Server::new();
+
     // A kernel that grants what is written.
     let make = |path: &str, cpus| {
         server.make(path, cpus, "");
@@ -287,6 +297,7 @@ fn a_class_by_its_own_use_ends_with_the_vms_life_and_yields_to_a_told_one() {
         std::os::unix::fs::symlink("cpuset.cpus", effective).unwrap();
         server.write(path, "cpuset.cpus", "0-7");
     };
+
     make(VM, 2);
     make(BATCH, 1);
     let (mut vms, set) = server.start(RULES);
@@ -296,12 +307,14 @@ fn a_class_by_its_own_use_ends_with_the_vms_life_and_yields_to_a_told_one() {
     };
     let [(v, true, life), (b, false, other)] = &lives(&vms)[..] else { panic!() };
     assert_eq!((v, b), (&id("v"), &id("b")));
+
     // Of one whose class was told only the told one counts.
     let batch = BTreeMap::from([(v.clone(), *life), (b.clone(), *other)]);
     let set = vms.advise(batch.clone()).0.expect("another class");
     assert_eq!(shown(&set), [("b", NonUserFacing, 1), ("v", NonUserFacing, 2)]);
     assert_eq!(vms.specs.origins()[v], "auto");
     assert!(vms.advise(batch).0.is_none(), "nothing is new");
+
     // It outlives the agent.
     vms.restore(true).unwrap();
     drop(vms);
@@ -311,12 +324,14 @@ fn a_class_by_its_own_use_ends_with_the_vms_life_and_yields_to_a_told_one() {
     assert_eq!(shown(&set)[0], ("v", UserFacing, 2));
     let set = vms.change(v.clone(), None).unwrap();
     assert_eq!(shown(&set)[1], ("v", NonUserFacing, 2));
+
     // Started anew it is another VM.
     server.end(VM);
     make(VM, 2);
     let set = vms.rescan().expect("another class");
     assert_eq!(shown(&set)[0], ("v", UserFacing, 2));
     assert_ne!(lives(&vms)[0].2, *life);
+
     // What cannot be written down is not done.
     let state = server.folder.path().join("state");
     fs::remove_dir_all(&state).unwrap();
@@ -324,6 +339,7 @@ fn a_class_by_its_own_use_ends_with_the_vms_life_and_yields_to_a_told_one() {
     assert!(matches!(vms.advise(now.clone()), (None, Err(_))));
     fs::create_dir_all(&state).unwrap();
     assert_eq!(shown(&vms.advise(now).0.unwrap())[1], ("v", NonUserFacing, 2));
+
     // And less is at once, even so.
     fs::remove_dir_all(&state).unwrap();
     let (set, written) = vms.advise(BTreeMap::new());

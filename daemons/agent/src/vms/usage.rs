@@ -12,13 +12,11 @@ use super::Vms;
 /// A VM whose use is recorded.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
-    /// Which VM.
     pub(crate) vm: VmId,
     /// How many CPUs it asked for.
     pub(crate) cores: u16,
     /// Whether nobody has told its class.
     pub(crate) classless: bool,
-    /// Its cgroup.
     pub(crate) group: Cgroup,
     boot_id: BootId,
     path: String,

@@ -41,11 +41,13 @@ impl Breaker {
             }
             params.trip_curve = read_curve(&mut section).unwrap_or_default();
         }
+
         section.finish();
 
         let highest = highest(params);
         let seconds = params.trip_curve.seconds(highest);
         let carried = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+
         Self { highest, carried, by_trip_time: trip_time.is_some() }
     }
 
@@ -80,6 +82,7 @@ fn read_curve(section: &mut Section<'_, '_>) -> Option<TripCurve> {
         section.refuse("points is missing: [{ draw = 1.02, carried_s = 60 }, …]");
         return None;
     }
+
     let mut points = vec![];
     for mut point in section.sections("points") {
         let allowed = "the draw in parts of the budget, above 1, at most 100";
@@ -93,8 +96,10 @@ fn read_curve(section: &mut Section<'_, '_>) -> Option<TripCurve> {
         point.finish();
         points.push(draw.zip(carried).map(|(draw_ppm, carried)| TripPoint { draw_ppm, carried }));
     }
+
     // A point that is no point was refused already.
     let points = points.into_iter().collect::<Option<Vec<_>>>()?;
+
     TripCurve::new(points).map_err(|why| section.refuse_key("points", why)).ok()
 }
 
@@ -196,6 +201,7 @@ mod tests {
             text.contains("trip_curve.points = [{ draw = 1.1") && text.contains(says),
             "{text}"
         );
+
         let text = parse("trip_time_ms = 2000", "").unwrap_err();
         assert!(text.contains("trip_time_ms = 2000: at 1.50 times the budget"), "{text}");
         let text = parse("[poll]\nrefresh_ms = 3000", "").unwrap_err();
@@ -207,6 +213,7 @@ mod tests {
         let fans = format!("shared_w = 110\n{curve}");
         let text = parse(&fans, "max_w = 260").unwrap_err();
         assert!(text.contains("at 1.48 times the budget"), "{text}");
+
         // They never come near the budget.
         assert!(parse("[poll]\nrefresh_ms = 60000", "max_w = 220").is_ok());
     }

@@ -13,7 +13,6 @@ const HOSTS_MAX: usize = 100_000;
 /// A file of hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFile {
-    /// Where it is.
     pub path: PathBuf,
     /// What it said when it was last read.
     pub hosts: Vec<ToldHost>,
@@ -71,33 +70,41 @@ fn parse(path: &Path, text: &str) -> Result<Vec<ToldHost>, String> {
     } else {
         toml::from_str(text).map_err(|error| error.to_string())?
     };
+
     let mut hosts = Vec::new();
+
     for (n, entry) in whole.hosts.iter().enumerate() {
         let wrong = |why: String| format!("hosts[{n}].{why}");
         let capacity = size(entry.cores, entry.memory_gb).map_err(wrong)?;
         let names = range(&entry.name).map_err(|why| wrong(format!("name = {why}")))?;
         let chassis = range(&entry.chassis).map_err(|why| wrong(format!("chassis = {why}")))?;
         let (count, of) = (names.len(), chassis.len());
+
         if !count.is_multiple_of(of) {
             let even = format!(
                 "chassis = {:?}: {of} chassis do not share {count} hosts evenly",
                 entry.chassis
             );
+
             return Err(wrong(even));
         }
+
         if hosts.len() + count > HOSTS_MAX {
             return Err(wrong(format!(
                 "name = {:?}: at most {HOSTS_MAX} hosts in all",
                 entry.name
             )));
         }
+
         for (place, name) in names.into_iter().enumerate() {
             let chassis = chassis[place / (count / of)].clone();
             let spec = HostSpec { chassis, capacity, state: entry.state.unwrap_or_default() };
             hosts.push(ToldHost { host: NamedHost { name, spec }, state: entry.state });
         }
     }
+
     let mut seen = BTreeSet::new();
+
     match hosts.iter().find(|told| !seen.insert(&told.host.name)) {
         Some(twice) => Err(format!("host {:?} is listed twice", twice.host.name)),
         None => Ok(hosts),
@@ -172,6 +179,7 @@ mod tests {
                 ("odd", "c2", Some(HostState::Cordoned)),
             ]
         );
+
         assert_eq!(hosts[4].host.spec.capacity.cores.milli(), 500);
         let json = r#"{"hosts": [{"name": "s[08-11].rack1", "chassis": "c[1-2]", "cores": 40, "memory_gb": 160.5},
             {"name": "odd", "chassis": "c2", "cores": 0.5, "memory_gb": 0, "state": "cordoned"}]}"#;
@@ -204,6 +212,7 @@ mod tests {
             let why = with(from, to);
             assert!(why.starts_with(says), "{says}: {why}");
         }
+
         assert!(with("cores = 40", "coers = 40").contains("line 5"), "a slip is told by its line");
         assert!(with("\"cordoned\"", "\"closed\"").contains("`open`, `cordoned`, `draining`"));
         assert!(parse(Path::new("hosts.json"), "{").unwrap_err().contains("line 1"));

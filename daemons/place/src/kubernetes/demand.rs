@@ -81,6 +81,7 @@ pub(crate) fn requests(pod: &Pod) -> Result<Amount, String> {
         sum += of_container(container, &pod.status.container_statuses)?;
     }
     let (mut sidecars, mut most) = (Amount::default(), Amount::default());
+
     for container in &pod.spec.init_containers {
         let own = of_container(container, &pod.status.init_container_statuses)?;
         let beside = sidecars.plus(own);
@@ -89,7 +90,9 @@ pub(crate) fn requests(pod: &Pod) -> Result<Amount, String> {
         }
         most = most.max(beside);
     }
+
     sum = sum.plus(sidecars).max(most);
+
     // What is asked for the pod as a whole stands for what its containers ask.
     let whole = |name| told(&pod.spec.resources.requests, name);
     let pod_level = |why| format!("spec.resources.requests.{why}");
@@ -103,6 +106,7 @@ pub(crate) fn requests(pod: &Pod) -> Result<Amount, String> {
 fn of_container(container: &Container, statuses: &[ContainerStatus]) -> Result<Amount, String> {
     let says = |what: &str, why| format!("container {}: {what}.{why}", container.name);
     let resources = &container.resources;
+
     // The API server fills in a request that is missing from its limit; so does this.
     let asked = |name| {
         let limit = || told(&resources.limits, name).map_err(|why| says("resources.limits", why));
@@ -110,6 +114,7 @@ fn of_container(container: &Container, statuses: &[ContainerStatus]) -> Result<A
             told(&resources.requests, name).map_err(|why| says("resources.requests", why))?;
         Ok::<_, String>(request.map_or_else(limit, |it| Ok(Some(it)))?.unwrap_or(0))
     };
+
     let spec = Amount { milli_cpu: asked("cpu")?, bytes: asked("memory")? };
     let Some(status) = statuses.iter().find(|status| status.name == container.name) else {
         return Ok(spec);
@@ -237,6 +242,7 @@ mod tests {
             let why = requests(&pod(spec, json!({}))).unwrap_err();
             assert!(why.starts_with(says), "{why}");
         }
+
         let huge = json!({"containers": [asks("a", "9E", "9E"), asks("b", "9E", "9E"), asks("c", "9E", "9E")]});
         let sum = requests(&pod(huge, json!({}))).unwrap();
         assert_eq!(sum, Amount { milli_cpu: u64::MAX, bytes: u64::MAX });

@@ -72,6 +72,7 @@ impl<'a> Args<'a> {
             let mut named = fields.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name));
             named.find(|(_, value)| value.get() != "null")
         };
+
         let wrong = |name: &str, error: serde_json::Error| format!("{name}: {error}");
         let (key, pod) = field("pod").ok_or("Pod is missing")?;
         let keys = if key.starts_with('P') { Keys::Go } else { Keys::Lower };
@@ -90,15 +91,19 @@ impl<'a> Args<'a> {
                 #[serde(borrow)]
                 items: Option<Vec<&'n RawValue>>,
             }
+
             let list: List<'_> =
                 serde_json::from_str(list.get()).map_err(|error| wrong("Nodes", error))?;
             let read = |(n, raw): (usize, &'a RawValue)| {
                 let node = serde_json::from_str(raw.get());
                 Ok((raw, node.map_err(|error| wrong(&format!("Nodes.items[{n}]"), error))?))
             };
+
             let items = list.items.unwrap_or_default().into_iter().enumerate();
+
             Nodes::Whole(items.map(read).collect::<Result<_, String>>()?)
         };
+
         Ok(Self { pod, nodes, keys })
     }
 
@@ -154,9 +159,11 @@ impl Serialize for Filtered<'_, '_> {
             metadata: BTreeMap<(), ()>,
             items: Vec<&'n RawValue>,
         }
+
         let keys = self.args.keys;
         let passes = self.passes.iter().copied();
         let (mut whole, mut names) = (None, None);
+
         match &self.args.nodes {
             Nodes::Names(all) => {
                 let passing = all.iter().zip(passes).filter(|(_, passes)| *passes);
@@ -168,6 +175,7 @@ impl Serialize for Filtered<'_, '_> {
                 whole = Some(List { metadata: BTreeMap::new(), items });
             }
         }
+
         let mut map = to.serialize_map(Some(5))?;
         map.serialize_entry(keys.of("Nodes", "nodes"), &whole)?;
         map.serialize_entry(keys.of("NodeNames", "nodenames"), &names)?;
@@ -175,6 +183,7 @@ impl Serialize for Filtered<'_, '_> {
         let never = keys.of("FailedAndUnresolvableNodes", "failedAndUnresolvableNodes");
         map.serialize_entry(never, &self.never)?;
         map.serialize_entry(keys.of("Error", "error"), "")?;
+
         map.end()
     }
 }
@@ -197,13 +206,16 @@ impl Serialize for Prioritized<'_, '_> {
             host: &'n str,
             score: i64,
         }
+
         let mut list = to.serialize_seq(Some(self.scores.len()))?;
+
         for (host, score) in self.args.names().into_iter().zip(self.scores.iter().copied()) {
             match self.args.keys {
                 Keys::Go => list.serialize_element(&Go { host, score })?,
                 Keys::Lower => list.serialize_element(&Lower { host, score })?,
             }
         }
+
         list.end()
     }
 }
@@ -243,10 +255,12 @@ mod tests {
             json!({"Nodes": null, "NodeNames": ["n1"], "FailedNodes": {"n2": "full"},
                 "FailedAndUnresolvableNodes": {"n\"3": "cordoned"}, "Error": ""})
         );
+
         assert_eq!(
             answer(&args.prioritized(&[10, 0, 5])),
             json!([{"Host": "n1", "Score": 10}, {"Host": "n2", "Score": 0}, {"Host": "n\"3", "Score": 5}])
         );
+
         let lower = json!({"pod": {"metadata": {"name": "p"}}, "nodenames": ["n1", "n2", "n\"3"]})
             .to_string();
         let args = Args::read(lower.as_bytes()).map_err(|it| it.1).unwrap();
@@ -255,6 +269,7 @@ mod tests {
             json!({"nodes": null, "nodenames": ["n1"], "failedNodes": {"n2": "full"},
                 "failedAndUnresolvableNodes": {"n\"3": "cordoned"}, "error": ""})
         );
+
         assert_eq!(answer(&args.prioritized(&[1, 2, 3]))[2], json!({"host": "n\"3", "score": 3}));
     }
 

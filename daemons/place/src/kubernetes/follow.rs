@@ -73,7 +73,6 @@ pub(crate) trait Sink<T> {
 /// Why a list or a watch has ended.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// In words.
     pub(crate) why: String,
     /// Whether only a new list helps.
     relist: bool,
@@ -169,9 +168,11 @@ async fn watch_once<T: Object>(
         ("resourceVersion", version.as_str()),
         ("timeoutSeconds", &WATCH_S.to_string()),
     ];
+
     let mut answer = door.get::<T>(api, &query, None).await?;
     sink.watches();
     let (mut lines, mut spoke) = (Lines::default(), false);
+
     loop {
         let silent =
             || Failure::lost(format!("a watch was silent for {} s", api.silent.as_secs_f64()));
@@ -179,6 +180,7 @@ async fn watch_once<T: Object>(
         let Some(chunk) = chunk.map_err(|error| Failure::lost(tls::cause(&error)))? else {
             return Ok(spoke);
         };
+
         for line in lines.take(&chunk)? {
             let notice = Notice::<T>::read(&line).map_err(|why| {
                 Failure::refused(format!("a line of a watch is not valid: {why}"))
@@ -197,6 +199,7 @@ async fn watch_once<T: Object>(
                 Notice::Bookmark(newest) => newest,
                 Notice::Error(status) => return Err(Failure::refused(said(&status))),
             };
+
             if !newest.is_empty() {
                 *version = newest;
             }
@@ -227,6 +230,7 @@ async fn list<T: Object, S: Sink<T>>(
         })?;
         objects.extend(page.items.iter().map(|object| sink.read(object)));
         token = page.metadata.r#continue;
+
         if token.is_empty() {
             return match page.metadata.resource_version {
                 version if version.is_empty() => {
@@ -271,6 +275,7 @@ impl Connection {
         let client = self.client(api).map_err(|error| Failure::lost(format!("{error:#}")))?;
         let mut request = client.get(format!("{}/api/v1/{}", api.url, T::PLURAL));
         request = request.header(ACCEPT, "application/json").query(query);
+
         if !T::FIELD_SELECTOR.is_empty() {
             request = request.query(&[("fieldSelector", T::FIELD_SELECTOR)]);
         }
@@ -279,14 +284,17 @@ impl Connection {
             let unread = |error| Failure::lost(format!("{}: {error}", api.token_file.display()));
             request = request.bearer_auth(token.map_err(unread)?.trim());
         }
+
         if let Some(within) = within {
             request = request.timeout(within);
         }
+
         // The headers come at once, also a watch's.
         let sent = timeout(PAGE_WITHIN, request.send()).await;
         let sent = sent.map_err(|_| Failure::lost("the API server does not answer"))?;
         let mut answer = sent.map_err(|error| Failure::lost(tls::cause(&error)))?;
         let code = answer.status();
+
         if code.is_success() {
             return Ok(answer);
         }
@@ -297,10 +305,13 @@ impl Connection {
             message: String::from_utf8_lossy(&body).trim().to_owned(),
             ..Status::default()
         });
+
         let why = said(&Status { code: code.as_u16(), ..status });
+
         // Who may not ask may not list either; who asks too often is told to wait.
         let keep = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS];
         let after = seconds.map(|s| Duration::from_secs(s).min(WAIT_MOST));
+
         Err(Failure { why, relist: !keep.contains(&code), after })
     }
 
@@ -421,6 +432,7 @@ mod tests {
                     }
                     head += &(line + "\n");
                 }
+
                 told.send(head).unwrap();
                 let body = r#"{"metadata":{"resourceVersion":"1"},"items":null}"#;
                 let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length";
@@ -429,6 +441,7 @@ mod tests {
                 write.shutdown().await.unwrap();
             }
         });
+
         (port, heads)
     }
 
@@ -448,6 +461,7 @@ mod tests {
         let (page, silent) = (500, valid);
         let api = Api { url, token_file, ca_file, page, silent };
         let mut door = Connection::default();
+
         for token in ["first\n", "second"] {
             std::fs::write(&api.token_file, token).unwrap();
             let answer = door.get::<Pod>(&api, &[("limit", "500")], None).await.unwrap();
@@ -460,6 +474,7 @@ mod tests {
                 "{head}"
             );
         }
+
         let (_, foreign) = ballast_runtime::tls::authority::Authority::new(valid).unwrap();
         let own = std::fs::read(&api.ca_file).unwrap();
         foreign.put(&api.ca_file, &other).unwrap();

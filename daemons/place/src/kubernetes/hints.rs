@@ -28,11 +28,9 @@ pub(crate) struct Hints {
 /// A label whose value means nothing: the careful answer stands instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RefusedHint {
-    /// The label.
     pub(crate) label: String,
     /// Its value, at most 63 characters of it.
     pub(crate) value: String,
-    /// What is allowed.
     pub(crate) allowed: &'static str,
 }
 
@@ -48,16 +46,19 @@ pub(crate) fn hints(
     let mut class = told(pod, prefix, CLASS, &mut refused);
     let mut p95 = told(pod, prefix, P95, &mut refused);
     let lifetime = told(pod, prefix, LIFETIME, &mut refused).flatten();
+
     if class.is_none() || p95.is_none() {
         let said = predict(&request(pod, amount, prefix));
         class = class.or(Some(said.class));
         p95 = p95.or_else(|| Utilisation::from_ratio(f64::from(said.p95_percent) / 100.0));
     }
+
     let hints = Hints {
         class: class.unwrap_or(VmClass::UserFacing),
         p95: p95.unwrap_or(Utilisation::FULL),
         lifetime,
     };
+
     (hints, refused)
 }
 
@@ -157,7 +158,9 @@ pub(crate) fn workload(pod: &Pod) -> String {
         }
         _ => None,
     };
+
     let base = base.filter(|base| !base.is_empty()).unwrap_or(name);
+
     format!("{}/{base}", pod.metadata.namespace)
 }
 
@@ -226,6 +229,7 @@ mod tests {
             let pod = labelled(labels);
             assert_eq!(of(&pod, predict), expected, "{:?}", pod.metadata.labels);
         }
+
         let (_, refused) =
             hints(&labelled(json!({"ballast.dev/p95": "-1"})), Amount::default(), PREFIX, &unknown);
         let (label, value) = ("ballast.dev/p95".to_owned(), "-1".to_owned());
@@ -254,6 +258,7 @@ mod tests {
         ] {
             assert_eq!(lifetime(text), None, "{text}");
         }
+
         for text in ["", ".", "NaN", "inf", "-0", "+5", "1e1", "100.1", "50%", "1.2.3", " 5"] {
             assert_eq!(p95(text), None, "{text}");
         }
@@ -267,6 +272,7 @@ mod tests {
                 json!({"name": "p", "namespace": "shop", "labels": labels, "ownerReferences": owners}),
             )
         };
+
         let hash = json!({"pod-template-hash": "6d4cf56db6"});
         for (pod, name) in [
             (owned("ReplicaSet", "web-6d4cf56db6", hash.clone()), "shop/web"),
@@ -279,6 +285,7 @@ mod tests {
         ] {
             assert_eq!(subscription(&pod, PREFIX), name);
         }
+
         let told = owned("StatefulSet", "db", json!({"ballast.dev/subscription": "team-7"}));
         assert_eq!(
             (subscription(&told, PREFIX), workload(&told)),

@@ -96,7 +96,6 @@ pub(crate) struct Read {
 pub(crate) struct Ident {
     /// A node's name; a pod's `namespace/name`. Empty where there is none.
     pub(crate) name: String,
-    /// Never given again.
     pub(crate) uid: String,
     version: String,
 }
@@ -141,7 +140,6 @@ pub(crate) enum Holds {
     Ended,
     /// Its share.
     Share {
-        /// Of which node.
         node: String,
         /// How much; why not, where it cannot be read.
         read: Result<Read, String>,
@@ -180,6 +178,7 @@ impl Reading<'_> {
     pub(crate) fn request(&self, pod: &Pod) -> Result<Read, String> {
         let amount = requests(pod)?;
         let (hints, refused) = hints(pod, amount, self.label_prefix, self.predict);
+
         // To the inventory's units: a pod takes no less than it asks for, and never nothing at all.
         let cores = MilliCores::from_milli(amount.milli_cpu.max(1));
         let memory = MemoryKb::from_kb(amount.bytes.div_ceil(1000));
@@ -187,6 +186,7 @@ impl Reading<'_> {
             let Amount { milli_cpu, bytes } = amount;
             return Err(format!("{milli_cpu}m CPU and {bytes} bytes: more than any node has"));
         };
+
         let spec = VmSpec {
             deployment: Some(workload(pod)),
             tenant: Some(pod.metadata.namespace.clone()).filter(|name| !name.is_empty()),
@@ -195,6 +195,7 @@ impl Reading<'_> {
             lifetime: hints.lifetime,
             ..VmSpec::new(Resources { cores, memory })
         };
+
         Ok(Read { spec, amount, refused })
     }
 }
@@ -227,7 +228,6 @@ struct Load {
 /// Uids that were told gone since the last list, so many as are kept.
 #[derive(Debug, Default)]
 struct Gone {
-    /// The oldest first.
     order: VecDeque<String>,
     uids: HashSet<String>,
 }
@@ -249,7 +249,6 @@ impl Gone {
 #[derive(Debug, Default)]
 pub(crate) struct Mirror {
     nodes: BTreeMap<Arc<str>, NodeEntry>,
-    /// By `namespace/name`.
     pods: BTreeMap<Arc<str>, PodEntry>,
     /// By the node's name, also of nodes that are not there.
     loads: BTreeMap<Arc<str>, Load>,
@@ -336,9 +335,11 @@ impl Mirror {
             Ok(read) => read,
             Err(why) => return Told::Refused(format!("node {name}: {why}")),
         };
+
         let (after, name) = (read.host.clone(), Arc::<str>::from(name));
         let entry = NodeEntry { uid, version, read };
         let before = self.nodes.insert(Arc::clone(&name), entry).and_then(|entry| entry.read.host);
+
         if before == after {
             return Told::Taken;
         }
@@ -346,13 +347,16 @@ impl Mirror {
             self.lose_host(&name);
             return Told::Taken;
         };
+
         self.change(|_| Change::SetHost(NamedHost { name: name.to_string(), spec }));
+
         if before.is_none() {
             // They were there before their node was known.
             for pod in self.pods_of(&name) {
                 self.change(|mirror| mirror.put(&pod));
             }
         }
+
         Told::Taken
     }
 
@@ -382,6 +386,7 @@ impl Mirror {
         let SeenPod { ident, holds } = pod;
         let before = self.pods.get(&*ident.name);
         let version = before.map(|p| (&*p.uid, &*p.version));
+
         if let Some(told) = known_already(&ident, &self.gone_pods, version) {
             return told;
         }
@@ -401,10 +406,12 @@ impl Mirror {
             }
             Holds::Share { node, read } => (node, read),
         };
+
         let Read { spec, amount, .. } = match read {
             Ok(read) => read,
             Err(why) => return Told::Refused(format!("pod {name}: {why}")),
         };
+
         if let Some(before) = self.pods.get_mut(&*name)
             && same
             && (&*before.node, &before.spec, before.amount) == (&*node, &spec, amount)
@@ -412,17 +419,20 @@ impl Mirror {
             before.version = version;
             return Told::Taken;
         }
+
         self.drop_pod(&name);
         let name = Arc::<str>::from(name);
         let node = match self.nodes.get_key_value(&*node) {
             Some((name, _)) => Arc::clone(name),
             None => Arc::from(node),
         };
+
         let load = self.loads.entry(Arc::clone(&node)).or_default();
         load.pods.insert(Arc::clone(&name));
         load.sum += amount;
         self.pods.insert(Arc::clone(&name), PodEntry { uid, version, node, amount, spec });
         self.change(|mirror| mirror.put(&name));
+
         Told::Taken
     }
 

@@ -137,6 +137,7 @@ impl Kube {
             page: config.page_size,
             silent: config.stale_after,
         };
+
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let kube = Arc::clone(&this);
         thread::Builder::new().name("kubernetes".into()).spawn(move || {
@@ -144,6 +145,7 @@ impl Kube {
                 tokio::join!(follow::<Node>(&api, &*kube), follow::<Pod>(&api, &*kube))
             })
         })?;
+
         Ok(this)
     }
 
@@ -159,6 +161,7 @@ impl Kube {
             nodes: Feed::default(),
             pods: Feed::default(),
         };
+
         Self {
             config: config.clone(),
             policy,
@@ -193,6 +196,7 @@ impl Kube {
         let Counters {
             filter, prioritize, neutral, refused, refused_hints, agreed, differed, ..
         } = &self.counters;
+
         KubernetesStatus {
             api: self.config.api.clone(),
             stale: self.is_stale(&state, now),
@@ -227,14 +231,17 @@ impl Kube {
                         format!("kubernetes: nothing was heard of {what} for {} s", age.as_secs())
                     },
                 );
+
                 let why = feed.status.problem.as_ref().map(|why| format!(" ({why})"));
                 alarms.push(format!("{age}{}: every score is neutral", why.unwrap_or_default()));
             }
+
             if let Some(why) = &feed.refused {
                 let n = feed.status.refused;
                 alarms.push(format!("kubernetes: {n} {what} could not be read, the last: {why}"));
             }
         }
+
         alarms
     }
 
@@ -258,12 +265,14 @@ impl Kube {
             // Without the lock: questions are answered meanwhile. Nobody else changes the state.
             drop(state);
             let mut fresh = Inventory::new(self.policy);
+
             if let Err(error) = fresh.replace(now, snapshot) {
                 self.alarm(format!("kubernetes: the cluster cannot be placed on: {error}"));
             }
             lock(&self.state).inventory = fresh;
             return;
         }
+
         let applied =
             changes.iter().try_for_each(|change| apply(&mut state.inventory, now, change));
         if let Err(error) = applied {
@@ -309,10 +318,12 @@ impl Kube {
         let Outcome { best, standing, of } = outcome;
         let agreed = standing == Some(1);
         add(if agreed { &self.counters.agreed } else { &self.counters.differed }, 1);
+
         if let Some(standing) = standing {
             let last = (of - 1).max(1) as f64;
             self.counters.standing.observe((standing - 1) as f64 / last);
         }
+
         self.push(EventKind::ShadowPlacement {
             pod: pod.ident.name.clone(),
             chosen: node.clone(),

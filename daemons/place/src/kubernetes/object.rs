@@ -32,9 +32,7 @@ object! {
     Meta {
         /// Unique in its namespace at any one time.
         name: String,
-        /// Empty for nodes.
         namespace: String,
-        /// Unique for ever.
         uid: String,
         /// Opaque: two of the same object are compared for equality, and no more.
         resource_version: String,
@@ -107,9 +105,7 @@ object! {
 object! {
     /// A toleration.
     Toleration {
-        /// Empty for all.
         key: String,
-        /// Empty for all.
         effect: String,
     }
 }
@@ -247,6 +243,7 @@ impl<T: DeserializeOwned> Notice<T> {
             #[serde(borrow)]
             object: &'a RawValue,
         }
+
         fn object<T: DeserializeOwned>(raw: &RawValue) -> Result<T, String> {
             serde_json::from_str(raw.get()).map_err(|error| format!("object: {error}"))
         }
@@ -255,6 +252,7 @@ impl<T: DeserializeOwned> Notice<T> {
             metadata: Meta,
         }
         let line: Line<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+
         match &*line.r#type {
             "ADDED" | "MODIFIED" => object(line.object).map(Self::Is),
             "DELETED" => object(line.object).map(Self::Gone),
@@ -314,6 +312,7 @@ mod tests {
         assert!(added.metadata.owner_references[0].controller && !added.is_over());
         let gone = read(&format!(r#"{{"type":"DELETED","object":{pod}}}"#));
         assert_eq!(gone, Ok(Notice::Gone(added)));
+
         // As an API server writes it, empty spec and all.
         let mark = r#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"12746",
             "creationTimestamp":null},"spec":{"containers":null},"status":{}}}"#;
@@ -322,6 +321,7 @@ mod tests {
             "message":"too old resource version: 1 (2)","reason":"Expired","code":410}}"#;
         let Ok(Notice::Error(status)) = read(error) else { panic!() };
         assert_eq!((status.code, &*status.reason), (410, "Expired"));
+
         for (text, says) in [
             ("{", "EOF"),
             (r#"{"type":"RENAMED","object":{}}"#, "type = \"RENAMED\": ADDED, MODIFIED"),

@@ -100,19 +100,23 @@ fn rounded_up(mut digits: Vec<u8>, mut point: i64, kibis: u32) -> u64 {
         times_1024(&mut digits);
         point += (digits.len() - before) as i64;
     }
+
     let zeros = digits.iter().take_while(|digit| **digit == 0).count();
     let (digits, point) = (&digits[zeros..], point - zeros as i64);
+
     if digits.is_empty() {
         return 0;
     }
     if point > DIGITS_MOST {
         return MOST;
     }
+
     // Below a tenth there is nothing before the point, and something behind it.
     let whole = usize::try_from(point).unwrap_or(0);
     let value = (0..whole)
         .fold(0_u64, |sum, place| sum * 10 + digits.get(place).copied().map_or(0, u64::from));
     let more = digits.iter().skip(whole).any(|digit| *digit > 0);
+
     (value + u64::from(more)).min(MOST)
 }
 
@@ -213,6 +217,7 @@ mod tests {
         ] {
             assert!(milli(text).is_err() && whole(text).is_err(), "{text:?}");
         }
+
         let said = milli("-1").unwrap_err().to_string();
         assert!(said.starts_with("\"-1\" is no quantity"), "{said}");
     }
@@ -235,9 +240,11 @@ mod tests {
             let millionths = u128::from(before) * 1_000_000 + u128::from(after);
             let rounded = |scale: u128| {
                 let over = over * 1_000_000;
+
                 // Where the product is beyond 128 bits, so is the result beyond the most.
                 millionths.checked_mul(times * scale).map_or(MOST, |n| n.div_ceil(over).min(u128::from(MOST)) as u64)
             };
+
             prop_assert_eq!(milli(&text), Ok(rounded(1_000)));
             prop_assert_eq!(whole(&text), Ok(rounded(1)));
         }

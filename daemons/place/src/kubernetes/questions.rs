@@ -65,8 +65,10 @@ impl Kube {
             add(&self.counters.neutral, 1);
             return vec![None; names.len()];
         };
+
         let tolerates = args.pod.tolerates_cordon();
         let mut failures = Vec::with_capacity(names.len());
+
         for (n, name) in names.into_iter().enumerate() {
             failures.push(match state.mirror.verdict(name, amount, tolerates) {
                 Verdict::Fits => None,
@@ -81,8 +83,10 @@ impl Kube {
                 }
             });
         }
+
         let failed = failures.iter().flatten().count();
         add(&self.counters.failed_nodes, failed as u64);
+
         failures
     }
 
@@ -93,6 +97,7 @@ impl Kube {
             add(&self.counters.neutral, 1);
             vec![NEUTRAL; names.len()]
         };
+
         let asked = self.asked(args);
         let (state, now) = (lock(&self.state), clock::now());
         let Some(Read { spec, amount, .. }) = asked.filter(|_| !self.is_stale(&state, now)) else {
@@ -107,6 +112,7 @@ impl Kube {
             // The inventory is being made anew.
             return neutral();
         };
+
         if let Some(shadow) = &self.shadow {
             let known = fitting
                 .iter()
@@ -114,12 +120,14 @@ impl Kube {
             lock(shadow).asked(&args.pod.metadata.uid, known.zip(standings).collect());
             return neutral();
         }
+
         let mut fitting = scores(&standings).into_iter();
         let score = |verdict: &Verdict| match verdict {
             Verdict::Fits => fitting.next().unwrap_or(NEUTRAL),
             Verdict::Unknown => NEUTRAL,
             Verdict::Full(_) | Verdict::Never(_) => 0,
         };
+
         verdicts.iter().map(score).collect()
     }
 }
@@ -156,6 +164,7 @@ mod tests {
             )
             .unwrap()
         };
+
         let pod = |n: usize| -> Pod {
             // Of sizes and classes that differ from node to node, so that ranks do.
             let milli = 300 + (n * 7919) % 1400;
@@ -166,8 +175,10 @@ mod tests {
                     "resources": {"requests": {"cpu": format!("{milli}m"), "memory": format!("{milli}Mi")}}}]}}))
             .unwrap()
         };
+
         Sink::<Node>::listed(&kube, (0..nodes).map(|n| kube.read(&node(n))).collect());
         Sink::<Pod>::listed(&kube, (0..20 * nodes).map(|n| kube.read(&pod(n))).collect());
+
         kube
     }
 
@@ -214,11 +225,13 @@ mod tests {
                 took.sort_unstable();
                 eprintln!("{what}, {nodes} nodes: median {:?}, p99 {:?}", took[150], took[297]);
             };
+
             let text = |answer: &dyn Fn() -> serde_json::Result<String>| answer().unwrap();
             time("/prioritize", &|args| {
                 let scores = kube.prioritize(args);
                 text(&|| serde_json::to_string(&args.prioritized(&scores)))
             });
+
             time("/filter", &|args| {
                 let failures = kube.filter(args);
                 text(&|| serde_json::to_string(&args.filtered(&failures)))

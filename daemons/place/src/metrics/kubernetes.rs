@@ -18,6 +18,7 @@ pub(super) fn kubernetes(scrape: &mut Scrape, status: &KubernetesStatus, counter
     scrape.gauge("kubernetes_stale", help, None, stale);
     let ages = Labelled::default();
     let families = [(); 6].map(|()| Counts::default());
+
     for (kind, feed) in [("nodes", &status.nodes), ("pods", &status.pods)] {
         if let Some(ms) = feed.age_ms {
             ages.get_or_create(&vec![("kind", kind.to_owned())]).set(ms as f64 / 1000.0);
@@ -27,6 +28,7 @@ pub(super) fn kubernetes(scrape: &mut Scrape, status: &KubernetesStatus, counter
             family.get_or_create(&vec![("kind", kind)]).inc_by(value);
         }
     }
+
     let help = "Since the API server was last heard of them; absent before they were listed";
     scrape.0.register_with_unit("kubernetes_age", help, Unit::Seconds, ages);
     let helps = [
@@ -37,6 +39,7 @@ pub(super) fn kubernetes(scrape: &mut Scrape, status: &KubernetesStatus, counter
         ("kubernetes_late_objects", "Objects told that were older than what was known"),
         ("kubernetes_refused_objects", "Objects that could not be read"),
     ];
+
     for ((name, help), family) in helps.into_iter().zip(families) {
         scrape.0.register(name, help, family);
     }
@@ -48,6 +51,7 @@ pub(super) fn kubernetes(scrape: &mut Scrape, status: &KubernetesStatus, counter
     ] {
         scrape.gauge(name, help, None, value as f64);
     }
+
     for (name, help, value) in [
         ("kubernetes_filter_requests", "Questions of /filter answered", &counters.filter),
         (
@@ -76,15 +80,18 @@ pub(super) fn kubernetes(scrape: &mut Scrape, status: &KubernetesStatus, counter
     ] {
         scrape.counter(name, help, count(value));
     }
+
     let help = "From a whole question of /prioritize to its answer";
     let (unit, latency) = (Unit::Seconds, counters.latency.clone());
     scrape.0.register_with_unit("kubernetes_prioritize_latency", help, unit, latency);
+
     if let Some(shadow) = &status.shadow {
         scrape.counter(
             "kubernetes_shadow_agreed",
             "Pods that went where they would have been put",
             shadow.agreed,
         );
+
         scrape.counter("kubernetes_shadow_differed", "Pods that went elsewhere", shadow.differed);
         let help = "How the chosen node stood, from 0 (the best) to 1 (the last)";
         scrape.0.register("kubernetes_shadow_standing", help, counters.standing.clone());

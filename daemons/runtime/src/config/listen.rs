@@ -13,7 +13,6 @@ use crate::tls::{Tls, TlsConfig};
 /// One address to serve at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listen {
-    /// Where.
     pub at: SocketAddr,
     /// Whether by mutual TLS; plain HTTP is for loopback alone.
     pub tls: bool,
@@ -59,12 +58,15 @@ impl Listen {
             let days = section.or("warn_days", 14, "1 to 365 days", whole(1..=365));
             section.finish();
             let warn_before = Duration::from_secs(days * 86_400);
+
             Some(TlsConfig { cert: cert?, key: key?, ca: ca?, warn_before })
         });
+
         if tls.is_none() && listen.iter().any(|it| it.tls) {
             root.refuse_key("listen", "beyond loopback only with [tls]: cert, key and ca");
         }
         let allowed_hosts = root.or("allowed_hosts", vec![], ALLOWED_HOSTS, hosts);
+
         (listen, tls, allowed_hosts)
     }
 }
@@ -131,6 +133,7 @@ mod tests {
             at("[::1]:3", true),
             at("0.0.0.0:4", true),
         ];
+
         assert_eq!(listen, expected);
         assert_eq!(allowed, ["place.kube-system.svc", "fd00::1"]);
         assert_eq!(tls.unwrap().warn_before, Duration::from_secs(14 * 86_400));

@@ -203,6 +203,7 @@ impl<'p, 't> Section<'p, 't> {
         let tables: Option<Vec<_>> = items.and_then(|items| {
             items.into_iter().map(|item| Some((item.span(), item.get_ref().as_table()?))).collect()
         });
+
         if tables.is_none() {
             let prefix = &self.prefix;
             self.problems.add(
@@ -210,6 +211,7 @@ impl<'p, 't> Section<'p, 't> {
                 format_args!("{prefix}{key}: must be tables [[{prefix}{key}]]"),
             );
         }
+
         let section = |(n, (span, table))| Section {
             problems: self.problems,
             table: Some(table),
@@ -217,6 +219,7 @@ impl<'p, 't> Section<'p, 't> {
             span,
             known: vec![],
         };
+
         tables.unwrap_or_default().into_iter().enumerate().map(section).collect()
     }
 

@@ -13,7 +13,6 @@ use super::{millis, safe_url};
 /// Where a BMC is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BmcAddress {
-    /// `https://host[:port]`.
     pub url: String,
     /// Which member of its `Chassis`; `None` takes the only one with power resources.
     pub chassis: Option<String>,
@@ -77,10 +76,12 @@ impl RedfishConfig {
             ),
             auth: section.or("auth", Auth::Session, "\"session\" or \"basic\"", word(&auths)),
         };
+
         if used && config.credentials_file.is_none() {
             section.refuse(format_args!("credentials_file is missing: {allowed}"));
         }
         section.finish();
+
         config
     }
 }

@@ -153,11 +153,13 @@ impl Bounds {
             true => holder.party == *party,
             false => holder.party != Party::Passed && Some(&holder.party) != first.as_ref(),
         };
+
         let order = |holder: &Holder| (!holder.party.is_unproven(), holder.spoke);
         let silent = held.rooms.iter().filter(|(_, holder)| may_go(holder));
         let Some(id) = silent.min_by_key(|(_, holder)| order(holder)).map(|(id, _)| *id) else {
             return;
         };
+
         if let Some(holder) = held.rooms.remove(&id) {
             holder.leave.notify_one();
             self.refusals.evicted.fetch_add(1, Ordering::Relaxed);
@@ -363,6 +365,7 @@ mod tests {
             let now = start + Duration::from_millis(ms);
             assert_eq!(buckets.take(&"a", now), expected, "at {ms} ms");
         }
+
         assert!(buckets.take(&"b", start), "another's tokens are its own");
     }
 
@@ -391,14 +394,17 @@ mod tests {
             handshakes.knows(known.parse().unwrap(), start);
         }
         let (mut own, mut theirs) = (0, 0);
+
         for n in 0..20_000 {
             let now = start + Duration::from_micros(100) * n;
             theirs += u32::from(handshakes.take(flood(n), false, now));
+
             // The first second uses up every burst.
             if n >= 10_000 && n % 1000 == 500 {
                 own += u32::from(handshakes.take(from, pass, now));
             }
         }
+
         (own, theirs)
     }
 
@@ -415,11 +421,13 @@ mod tests {
             ("its network", &neighbours, 80),
             ("everywhere", &everybody, 800),
         ];
+
         for (what, flood, most) in floods {
             let (passed, theirs) = admitted(Some(manager), flood, manager, true);
             assert_eq!(passed, 10, "{what}: with the pass");
             assert!(theirs <= most, "{what}: {theirs}");
             let (known, _) = admitted(Some(manager), flood, manager, false);
+
             // On its very address nothing tells it from the flood.
             assert_eq!(known == 10, what != "its own address", "{what}: by its address: {known}");
             let (unknown, _) = admitted(None, flood, manager, false);

@@ -119,10 +119,12 @@ async fn welcome(listener: Listener, mut house: House) {
             },
             _ = house.stopped.changed() => return,
         };
+
         let party = match &listener.tls {
             None => Party::Local,
             Some(_) => Party::at(from.ip()),
         };
+
         let room = house.access.bounds.enter(party.clone());
         let (house, tls) = (house.clone(), listener.tls.clone());
         tokio::spawn(async move {
@@ -159,17 +161,21 @@ async fn attend(
                 Ok(Err(error)) => error.to_string(),
                 _ => "not done in time".to_owned(),
             };
+
             if bounds.is_told() {
                 tracing::info!(%from, why, "handshake refused; of others only the count is told");
             } else {
                 tracing::debug!(%from, why, "handshake refused");
             }
+
             return;
         }
     };
+
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
     let caller = Caller::certified(&tls, generation, chain);
     let party = caller.party(party);
+
     if caller.role().is_some() {
         bounds.knows(from.ip());
     }
@@ -209,14 +215,17 @@ async fn speak<S: AsyncRead + AsyncWrite + Unpin>(
         room.spoke();
         let mut request = request.map(Body::new);
         request.extensions_mut().insert((caller.clone(), party.clone()));
+
         routes.clone().oneshot(request)
     });
+
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), service);
     let mut serving = pin!(serving);
+
     // How a connection ends is its peer's business.
     tokio::select! {
         _ = serving.as_mut() => return,
@@ -224,6 +233,7 @@ async fn speak<S: AsyncRead + AsyncWrite + Unpin>(
         () = caller.is_out() => return tracing::debug!("its certificate is no longer good"),
         _ = house.stopped.changed() => serving.as_mut().graceful_shutdown(),
     }
+
     let _ = serving.await;
 }
 

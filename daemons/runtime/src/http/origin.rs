@@ -39,6 +39,7 @@ pub(super) fn check(caller: &Caller, allowed: &[String], request: &Request) -> R
             return Err(foreign(format!("Origin {origin:?}: not {scheme}://{host}")));
         }
     }
+
     for site in headers.get_all(SEC_FETCH_SITE) {
         if !matches!(text(site), "same-origin" | "none") {
             return Err(foreign(format!("Sec-Fetch-Site {site:?}: a page of another site asks")));
@@ -49,6 +50,7 @@ pub(super) fn check(caller: &Caller, allowed: &[String], request: &Request) -> R
         let why = "a body needs the header content-type: application/json";
         return Err(Refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, why.into()));
     }
+
     Ok(())
 }
 

@@ -104,6 +104,7 @@ impl AccessPolicy {
                 matches!(caller.role(), Some(Role::Power(_)))
             }
         };
+
         if has {
             return Ok(());
         }
@@ -113,11 +114,13 @@ impl AccessPolicy {
             (Right::Operate | Right::Place, _) => "ballast://operator/NAME".into(),
             (Right::ReportPower, _) => "ballast://power/SOURCE".into(),
         };
+
         let is = match (&caller.0, caller.role()) {
             (Kind::Local, _) => "this came without one".to_owned(),
             (_, None) => "this one has no role".to_owned(),
             (_, Some(role)) => format!("this is {role}"),
         };
+
         Err(Refused(StatusCode::FORBIDDEN, format!("needs the certificate of {needed}: {is}")))
     }
 }
@@ -240,8 +243,10 @@ where
 async fn hold_to(right: Right, request: Request, next: Next) -> Response {
     let extensions = request.extensions();
     let known = extensions.get::<Arc<AccessPolicy>>().zip(extensions.get::<Caller>());
+
     // Nobody comes here past the access: then nobody has a right.
     let Some((access, caller)) = known else { return nobody() };
+
     if let Err(refused) = access.check(caller, right) {
         access.bounds.refusals.unauthorised.fetch_add(1, Ordering::Relaxed);
         let path = request.uri().path();
@@ -250,12 +255,15 @@ async fn hold_to(right: Right, request: Request, next: Next) -> Response {
         } else {
             tracing::debug!(path, "{}", refused.1);
         }
+
         return refused.into_response();
     }
+
     if right == Right::Operate {
         let who = caller.name();
         tracing::info!(who, method = %request.method(), path = request.uri().path(), "order");
     }
+
     next.run(request).await
 }
 
@@ -273,6 +281,7 @@ pub(super) async fn admit(access: Arc<AccessPolicy>, mut request: Request, next:
         let why = "the certificate is no longer good".into();
         return closing(Refused(StatusCode::UNAUTHORIZED, why).into_response());
     }
+
     // Before it costs a token: what a page sends takes nothing from this machine's own clients.
     if let Err(refused) = origin::check(&caller, &access.allowed_hosts, &request) {
         access.bounds.refusals.foreign.fetch_add(1, Ordering::Relaxed);
@@ -282,10 +291,13 @@ pub(super) async fn admit(access: Arc<AccessPolicy>, mut request: Request, next:
         } else {
             tracing::debug!(path, "{}", refused.1);
         }
+
         return closing(refused.into_response());
     }
+
     // Nothing that others do, or that it did itself, may hold an alert back.
     let alert = request.uri().path() == "/v1/alert" && access.check(&caller, Right::Alert).is_ok();
+
     if !alert && !access.bounds.may_ask(&party) {
         access.bounds.refusals.too_many.fetch_add(1, Ordering::Relaxed);
         let mut answer =
@@ -293,11 +305,13 @@ pub(super) async fn admit(access: Arc<AccessPolicy>, mut request: Request, next:
         answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         return answer;
     }
+
     let (parts, body) = request.into_parts();
     let too_long = || {
         let why = format!("no whole body of at most {} bytes", access.body_bytes_max);
         closing(Refused(StatusCode::PAYLOAD_TOO_LARGE, why).into_response())
     };
+
     if body.size_hint().lower() > access.body_bytes_max as u64 {
         return too_long();
     }
@@ -309,10 +323,12 @@ pub(super) async fn admit(access: Arc<AccessPolicy>, mut request: Request, next:
             return closing(Refused(StatusCode::REQUEST_TIMEOUT, why).into_response());
         }
     };
+
     let pass = caller.pass(&access);
     request.extensions_mut().insert(caller);
     request.extensions_mut().insert(access);
     let mut answer = next.run(request).await;
+
     if let Some(pass) = pass {
         answer.headers_mut().insert(PASS, pass);
     }

@@ -108,6 +108,7 @@ impl House {
                 drop(stopped.await);
             });
         tokio::spawn(serving);
+
         Self { plain: at[0], tls: *at.last().unwrap(), access, _stop: stop }
     }
 
@@ -133,6 +134,7 @@ impl House {
 async fn every_role_may_do_its_own_thing_and_read() {
     let site = Site::new();
     let house = House::open(Some(&site.tls(AGENT))).await;
+
     //                                        alert budget power status
     for (uri, expected) in [
         ("ballast://chassis/c1", [200, 403, 403, 200]),
@@ -151,6 +153,7 @@ async fn every_role_may_do_its_own_thing_and_read() {
         got.push(read.status().as_u16());
         assert_eq!(got, expected, "{uri}");
     }
+
     assert_eq!(house.access.bounds.refusals.unauthorised.load(Ordering::Relaxed), 15);
 }
 
@@ -175,8 +178,10 @@ async fn who_cannot_prove_who_he_is_does_not_come_in() {
     let chassis = "ballast://chassis/c1";
     let expired = site.authority.issue_expired(&role(chassis)).unwrap();
     let foreign = other.issue(&[chassis]);
+
     // The right certificate with another's key: its owner never sees the handshake through.
     let stolen = Pair { certificate: site.issue(&[chassis]).certificate, ..site.issue(&[chassis]) };
+
     for (what, pair) in [
         ("none", None),
         ("expired", Some(&expired)),
@@ -187,8 +192,10 @@ async fn who_cannot_prove_who_he_is_does_not_come_in() {
             Ok(mut stream) => ask(&mut stream, "POST /v1/alert").await != 0,
             Err(_) => false,
         };
+
         assert!(!came_in, "{what}");
     }
+
     assert_eq!(ask_plain(house.tls).await, 0, "plain HTTP where TLS is spoken");
     let failed = house.access.bounds.refusals.handshakes.load(Ordering::Relaxed);
     assert_eq!(failed, 5);
@@ -216,6 +223,7 @@ async fn a_client_speaks_only_with_whom_it_means() {
     let (site, other) = (Site::new(), Site::new());
     let house = House::open(Some(&site.tls(AGENT))).await;
     let chassis = site.tls("ballast://chassis/c1");
+
     for (peer, expected) in [
         (Peer::Only(role(AGENT)), None),
         (Peer::Daemon, None),
@@ -232,6 +240,7 @@ async fn a_client_speaks_only_with_whom_it_means() {
             (sent, _) => panic!("{sent:?}"),
         }
     }
+
     let foreign = other.tls("ballast://chassis/c1");
     let sent = client(&foreign, Peer::Daemon).get(house.url("/v1/status")).send().await;
     assert!(tls::cause(&sent.unwrap_err()).starts_with("invalid peer certificate"));
@@ -249,6 +258,7 @@ async fn alerts_pass_beside_128_stuck_clients() {
     let chassis = site.client("ballast://chassis/c1");
     assert_eq!(house.post(&chassis, "/v1/alert").await, 200);
     let mut stuck = vec![];
+
     for n in 0..128u8 {
         // Some say nothing, some begin a handshake and stop; all from many places.
         let Ok(mut stream) = house.unknown(1 + n % 16).await else { continue };
@@ -257,8 +267,10 @@ async fn alerts_pass_beside_128_stuck_clients() {
         }
         stuck.push(stream);
     }
+
     // And some who have a certificate stop in the middle of a request.
     let pair = site.issue(&["ballast://operator/ann"]);
+
     for n in 0..20 {
         let mut stream = shake_hands(&house, &site, Some(&pair)).await.unwrap();
         let half = if n % 2 == 0 { "POST /v1/budget HTTP/1.1\r\nHost" } else { HALF_A_BODY };
@@ -266,19 +278,23 @@ async fn alerts_pass_beside_128_stuck_clients() {
         stream.flush().await.unwrap();
         std::mem::forget(stream);
     }
+
     for who in ["the old connection", "a new one"] {
         let client = match who {
             "a new one" => site.client("ballast://chassis/c1"),
             _ => chassis.clone(),
         };
+
         let mut quickest = Duration::MAX;
         for _ in 0..20 {
             let begun = Instant::now();
             assert_eq!(house.post(&client, "/v1/alert").await, 200, "{who}");
             quickest = quickest.min(begun.elapsed());
         }
+
         assert!(quickest < Duration::from_secs(2), "{who}: {quickest:?}");
     }
+
     drop(stuck);
 }
 
@@ -297,6 +313,7 @@ async fn who_does_not_go_on_is_put_out() {
     slow_body.write_all(HALF_A_BODY.as_bytes()).await.unwrap();
     let mut left = [false; 3];
     let mut sink = [0; 4096];
+
     while begun.elapsed() < PATIENCE && left != [true; 3] {
         // One byte now and then keeps no head alive.
         let fed = slow_head.write_all(b"G").await;
@@ -304,6 +321,7 @@ async fn who_does_not_go_on_is_put_out() {
         let soon = Duration::from_millis(50);
         left[0] |= matches!(timeout(soon, half_open.read(&mut sink)).await, Ok(Ok(0) | Err(_)));
         left[1] |= matches!(timeout(soon, slow_head.read(&mut sink)).await, Ok(Ok(0) | Err(_)));
+
         match timeout(soon, slow_body.read(&mut sink)).await {
             Ok(Ok(0) | Err(_)) => left[2] = true,
             Ok(Ok(n)) if !left[2] => {
@@ -313,6 +331,7 @@ async fn who_does_not_go_on_is_put_out() {
             _ => {}
         }
     }
+
     assert_eq!(left, [true; 3], "half-open handshake, slow head, slow body");
 }
 
@@ -347,6 +366,7 @@ async fn limited_of_600(house: &House, site: &Site, uri: &str, line: &str) -> us
         requests.write_all(all.as_bytes()).await?;
         requests.flush().await
     };
+
     let mut text = vec![];
     let both =
         timeout(2 * PATIENCE, async { tokio::join!(asking, answers.read_to_end(&mut text)) });
@@ -355,6 +375,7 @@ async fn limited_of_600(house: &House, site: &Site, uri: &str, line: &str) -> us
     let text = String::from_utf8_lossy(&text);
     let [fine, limited] = ["200", "429"].map(|it| text.matches(&format!("HTTP/1.1 {it}")).count());
     assert_eq!(fine + limited, 600, "{text}");
+
     limited
 }
 
@@ -391,10 +412,12 @@ async fn trust_ends_with_the_authority_even_on_a_connection_that_stands() {
     tls.look();
     assert_eq!(tls.generation(), 1);
     assert_eq!(house.post(&chassis, "/v1/alert").await, 200);
+
     // Only the next one is: the old chassis is out, on its old connection and on new ones.
     fs::write(&files.ca, &next.ca.certificate).unwrap();
     tls.look();
     assert_eq!(tls.generation(), 2);
+
     // Told so, or its connection was ended already.
     let told = house.post(&chassis, "/v1/alert").await;
     assert!(matches!(told, 401 | 0), "{told}");
@@ -424,15 +447,19 @@ async fn a_stream_of_events_ends_with_the_certificate_that_it_was_begun_with() {
         let role = [role("ballast://operator/ann")];
         let pair = site.authority.issue(&role, &[], Duration::from_secs(seconds)).unwrap();
         let tls = Tls::open(&site.files("ann", &pair), None).unwrap();
+
         client(&tls, Peer::Only(self::role(AGENT)))
     };
+
     let mut open = None;
+
     for seconds in [2, 4, 8] {
         open = stream_of(&house, &brief(seconds)).await;
         if open.is_some() {
             break;
         }
     }
+
     assert!(ends(open.expect("a stream")).await, "expired");
 
     // Its authority is taken out.
@@ -453,11 +480,14 @@ async fn who_was_here_before_comes_back_through_a_flood_from_its_own_address() {
         let answer = client.post(house.url(path)).send().await.unwrap();
         answer.headers().get(tls::PASS).map(|pass| pass.to_str().unwrap().to_owned())
     };
+
     let pass = pass_of(&site.client("ballast://chassis/c1"), "/v1/alert").await.unwrap();
     assert!(tls::is_a_pass(&pass), "{pass}");
+
     for other in ["ballast://chassis/c2", "ballast://operator/ann", AGENT] {
         assert_eq!(pass_of(&site.client(other), "/v1/budget").await, None, "{other}");
     }
+
     // Whatever its address may do is used up, again and again.
     let (bounds, (stop, stopped)) =
         (Arc::clone(&house.access.bounds), std::sync::mpsc::channel::<()>());
@@ -467,20 +497,25 @@ async fn who_was_here_before_comes_back_through_a_flood_from_its_own_address() {
             bounds.may_shake_hands(from, false);
         }
     });
+
     let peer = || Some((&*chassis, Peer::Only(role(AGENT))));
     let mut came_back = false;
     let begun = Instant::now();
+
     // Each in a handshake of its own: the first may come before the flood.
     while !came_back && begun.elapsed() < PATIENCE {
         let client = json_client(tls::passing_client(peer(), Some(&pass)));
         came_back = house.post(&client, "/v1/alert").await == 200;
     }
+
     let wrong = "0".repeat(32);
     let mut kept_out = false;
+
     while !kept_out && begun.elapsed() < PATIENCE {
         let client = json_client(tls::passing_client(peer(), Some(&wrong)));
         kept_out = house.post(&client, "/v1/alert").await == 0;
     }
+
     drop(stop);
     flood.join().unwrap();
     assert!(came_back && kept_out, "{came_back} {kept_out}");
@@ -508,15 +543,20 @@ async fn shake_hands(
             let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
             let provider = rustls::crypto::ring::default_provider();
             let key = provider.key_provider.load_private_key(key).unwrap();
+
             // Made without a look at whether they go together.
             let key = rustls::sign::CertifiedKey::new(vec![chain], key);
             let resolver = rustls::sign::SingleCertAndKey::from(key);
+
             builder.with_client_cert_resolver(Arc::new(resolver))
         }
     };
+
     let stream = TcpStream::connect(house.tls).await?;
+
     // An agent's certificate has its id as DNS name too, for clients that look at that.
     let name = ServerName::try_from("s01").unwrap();
+
     tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
 
@@ -607,10 +647,12 @@ async fn a_name_that_is_not_the_daemons_is_refused_by_plain_http() {
             assert_eq!(got, expected, "{line} at {host:?}");
         }
     }
+
     let rebound = format!("http://evil.example:{port}/v1/alert");
     let headers = format!("Host: 127.0.0.1:{port}\r\n{JSON}");
     let line = format!("POST {rebound}");
     assert_eq!(with_headers(&house, None, &line, &headers).await, 400, "two hosts at once");
+
     for headers in ["", "Host: localhost\r\nHost: localhost\r\n"] {
         let got = with_headers(&house, None, "GET /v1/status", headers).await;
         assert_eq!(got, 400, "{headers:?}");
@@ -622,6 +664,7 @@ async fn by_tls_a_daemon_has_the_names_in_its_certificate_and_any_address() {
     let site = Site::new();
     let house = House::open(Some(&site.tls(AGENT))).await;
     let pair = site.issue(&["ballast://chassis/c1"]);
+
     for (host, expected) in [
         ("10.0.0.5:7101", 200),
         ("[fd00::1]:7101", 200),
@@ -638,6 +681,7 @@ async fn by_tls_a_daemon_has_the_names_in_its_certificate_and_any_address() {
             assert_eq!(got, expected, "{line} at {host}");
         }
     }
+
     // The page's scheme counts: what was loaded in the clear may be anybody's.
     for (origin, expected) in [("https://s01", 200), ("https://s01:443", 200), ("http://s01", 403)]
     {
@@ -674,7 +718,9 @@ async fn what_a_foreign_page_sends_is_refused_and_counted() {
         (format!("Content-Type: text/plain\r\n{JSON}"), 415),
         (String::new(), 415),
     ];
+
     let mut refused = 0;
+
     for (headers, expected) in &cases {
         let headers = format!("Host: {at}\r\n{headers}");
         for line in ["POST /v1/alert", "POST /v1/budget", "GET /v1/status"] {
@@ -686,9 +732,12 @@ async fn what_a_foreign_page_sends_is_refused_and_counted() {
             assert_eq!(got, expected, "{line} {headers:?}");
         }
     }
+
     assert_eq!(house.access.bounds.refusals.foreign.load(Ordering::Relaxed), refused);
+
     // They cost this machine's own clients nothing: its bucket holds 200.
     let headers = format!("Host: {at}\r\nOrigin: null\r\n{JSON}");
+
     for _ in 0..300 {
         assert_eq!(with_headers(&house, None, "POST /v1/budget", &headers).await, 403);
     }

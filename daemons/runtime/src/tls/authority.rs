@@ -27,9 +27,7 @@ const NAME: &str = "Ballast test authority";
 /// A certificate and its key, both PEM.
 #[derive(Clone, Debug)]
 pub struct Pair {
-    /// The certificate.
     pub certificate: String,
-    /// Its private key.
     pub key: String,
 }
 
@@ -125,12 +123,14 @@ impl Authority {
         params.not_after = end;
         let name = roles.first().map_or("no role", Role::id);
         params.distinguished_name.push(DnType::CommonName, name);
+
         for role in roles {
             params.subject_alt_names.push(SanType::URI(role.to_string().try_into()?));
             if is_dns_name(role.id()) {
                 params.subject_alt_names.push(SanType::DnsName(role.id().try_into()?));
             }
         }
+
         params.subject_alt_names.extend(addresses.iter().copied().map(SanType::IpAddress));
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -141,6 +141,7 @@ impl Authority {
             params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
         }
         let certificate = params.signed_by(&key, &self.0)?;
+
         Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 }

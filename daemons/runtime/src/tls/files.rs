@@ -33,14 +33,17 @@ pub(super) fn read(config: &TlsConfig) -> Result<Read, String> {
         let wrong = |what: String| format!("tls.{key} = {path:?}: {what}");
         let text = contents(path, |_| Ok(())).map_err(wrong)?;
         let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+
         match read {
             Ok(all) if !all.is_empty() => Ok(all),
             Ok(_) => Err(wrong("no certificate in PEM".into())),
             Err(error) => Err(wrong(error.to_string())),
         }
     };
+
     let chain = certificates("cert", &config.cert)?;
     let mut roots = RootCertStore::empty();
+
     for root in certificates("ca", &config.ca)? {
         roots.add(root).map_err(|error| format!("tls.ca = {:?}: {error}", config.ca))?;
     }

@@ -83,6 +83,7 @@ fn what_cannot_be_used_is_refused_by_name() {
             fs::write(&c.cert, a.issue(&roles, &[], DAY).unwrap().certificate).unwrap();
         }),
     ];
+
     for (says, spoil) in cases {
         let (authority, _, _dir, config) = agent(DAY);
         spoil(&config, &authority);

@@ -56,15 +56,19 @@ fn seconds(tag: u8, text: &str) -> Option<u64> {
         (GENERALIZED_TIME, 14) => (digits[..4].parse().ok()?, &digits[4..]),
         _ => return None,
     };
+
     let two = |at: usize| rest[at..at + 2].parse::<u64>().ok();
     let (month, day) = (two(0)?, two(2)?);
+
     if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
     }
+
     // Days since 1970-03-01 in years that begin in March, so that leap days come last.
     let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1;
     let days = days.checked_sub(719_468)?;
+
     Some(days * 86_400 + two(4)? * 3600 + two(6)? * 60 + two(8)?)
 }
 

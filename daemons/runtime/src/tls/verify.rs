@@ -65,7 +65,6 @@ pub(super) struct Expected {
 /// another identity.
 #[derive(Debug)]
 pub(super) struct ServerVerifier {
-    /// `None` takes nobody.
     pub(super) expected: Option<Expected>,
     pub(super) provider: Arc<CryptoProvider>,
 }
@@ -86,10 +85,12 @@ impl ServerCertVerifier for ServerVerifier {
         let known = self.provider.signature_verification_algorithms.all;
         verify_server_cert_signed_by_trust_anchor(&certificate, roots, intermediates, now, known)?;
         let role = role_of(end_entity);
+
         if peer.is(role.as_ref()) {
             return Ok(ServerCertVerified::assertion());
         }
         let role = role.map_or_else(|| "nobody of Ballast's".to_owned(), |role| role.to_string());
+
         Err(Error::General(match peer {
             Peer::Only(expected) => format!("the peer is {role}, not {expected}"),
             Peer::Daemon => format!("the peer is {role}, none of the daemons"),

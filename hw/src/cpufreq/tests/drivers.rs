@@ -53,6 +53,7 @@ fn half_of_the_maximum_is_never_half_of_turbo() {
             ("cpuinfo_max_freq", khz(max)),
             ("scaling_max_freq", khz(max)),
         ];
+
         for (file, text) in &files_of_all {
             tree.write(&format!("{P0}/{file}"), &format!("{text}\n"));
         }

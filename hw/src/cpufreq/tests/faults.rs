@@ -115,6 +115,7 @@ enum Set {
 fn what_a_write_may_answer() {
     use Set::{Done, Permanent, Transient};
     type Row = (&'static str, fn(&Tree), Set, &'static str);
+
     // Fault of policy 0 while core 0 is capped; what the controller is told; what its sibling's file holds.
     let rows: [Row; 15] = [
         ("no fault", |_| {}, Done, CAP),
@@ -153,6 +154,7 @@ fn what_a_write_may_answer() {
         ("EIO", |t| t.fail(&max(0), Write, EIO), Permanent, CAP),
         ("EINVAL", |t| t.fail(&max(0), Write, EINVAL), Permanent, CAP),
     ];
+
     for (what, fault, told, sibling) in rows {
         let mut bench = Bench::of(machine());
         fault(&bench.tree);
@@ -161,12 +163,14 @@ fn what_a_write_may_answer() {
             Err(e) if e.is_transient() => Transient,
             Err(_) => Permanent,
         };
+
         assert_eq!(set, told, "{what}");
         assert_eq!(
             bench.tree.read(&max(4)).trim(),
             sibling,
             "{what}: the sibling is capped anyhow"
         );
+
         // Whatever was, it can be released once mended, and nothing is left.
         bench.tree.policy(0);
         bench.tree.heal(&max(0));
@@ -255,6 +259,7 @@ fn what_may_happen_to_a_cap_in_force() {
             (CAP, (0, 0, 0, 0), FREE),
         ),
     ];
+
     for (what, fault, (shown, (raised, limited, offline, times), released)) in rows {
         let mut bench = Bench::capped();
         fault(&mut bench);
@@ -285,10 +290,12 @@ fn a_rival_is_not_fought_and_keeps_what_it_wrote() {
         bench.turn();
         bench.turn();
     }
+
     // Three times written anew: released first, because an equal value does nothing.
     assert_eq!(bench.writes(0), [FREE, CAP, FREE, CAP, FREE, CAP]);
     let alarms = bench.cpufreq.alarms();
     assert!(alarms[0].contains("policy0") && alarms[0].contains("left as it is"), "{alarms:?}");
+
     // The controller's next step is written, once.
     bench.cpufreq.set(CoreId(0), mhz(1300)).unwrap();
     assert_eq!(bench.shows(), "1300000");
@@ -406,6 +413,7 @@ fn what_came_is_not_capped_before_it_is_journalled() {
         online(&tree, "0-1,5");
         offline(&tree, 4, EBUSY);
         let mut bench = Bench::of(tree);
+
         if capped {
             bench.cpufreq.set(CoreId(0), mhz(1300)).unwrap();
         }
@@ -415,6 +423,7 @@ fn what_came_is_not_capped_before_it_is_journalled() {
         while bench.cpufreq.let_go() {}
         bench
     };
+
     for capped in [true, false] {
         let mut bench = came(capped);
         bench.cpufreq.set(CoreId(0), mhz(1200)).unwrap();
@@ -426,6 +435,7 @@ fn what_came_is_not_capped_before_it_is_journalled() {
         bench.push();
         assert_eq!(bench.tree.read(&max(4)).trim(), CAP);
         assert!(!bench.take_in().originals);
+
         // What is released before it was journalled was never touched.
         let mut bench = came(capped);
         bench.tree.written();
@@ -433,12 +443,15 @@ fn what_came_is_not_capped_before_it_is_journalled() {
         bench.cpufreq.release(CoreId(0)).unwrap();
         assert!(bench.writes(4).is_empty());
     }
+
     // The same where another driver came.
     let mut bench = Bench::capped();
+
     for policy in [0, 1, 4, 5] {
         bench.tree.write(&of(policy, "scaling_driver"), "intel_cpufreq\n");
         bench.tree.write(&max(policy), "3500000\n");
     }
+
     assert!(bench.take_in().originals);
     bench.cpufreq.set(CoreId(1), mhz(1200)).unwrap();
     bench.push();
@@ -457,24 +470,29 @@ fn whatever_is_wanted_between_two_writes_is_what_comes_of_it() {
         ("another cap", |it| it.set(CoreId(0), mhz(1500)).unwrap(), "1500000"),
         ("none", |it| it.release(CoreId(0)).unwrap(), FREE),
     ];
+
     for (what, wanted, shows) in rows {
         for between in 0..4 {
             let mut bench = Bench::capped();
             bench.cpufreq.resumed();
             let due = bench.cpufreq.to_push();
             assert_eq!(due.len(), 2, "both threads");
+
             for (n, spot) in due.iter().enumerate() {
                 (n == between).then(|| wanted(&mut bench.cpufreq));
                 bench.cpufreq.lift_to_rewrite(*spot);
             }
+
             for (n, spot) in due.iter().enumerate() {
                 (n + 2 == between).then(|| wanted(&mut bench.cpufreq));
                 bench.cpufreq.rewrite(*spot);
             }
+
             let shown = [0, 4].map(|policy| bench.tree.read(&max(policy)).trim().to_owned());
             assert_eq!(shown, [shows, shows], "{what} before write {between}");
         }
     }
+
     // What came back and is to be let go is wanted again.
     let mut bench = Bench::capped();
     online(&bench.tree, "0-1,5");
@@ -504,6 +522,7 @@ fn a_core_that_comes_later_is_capped_as_any_other() {
             offline(&tree, cpu, EBUSY);
             tree.remove(&format!("{CPU}/cpu{cpu}/topology"));
         }
+
         if let Some(present) = present {
             tree.write(&format!("{CPU}/present"), present);
         }
@@ -518,18 +537,22 @@ fn a_core_that_comes_later_is_capped_as_any_other() {
         assert_eq!(ids(&bench.cpufreq), cores, "{present:?} {control:?}");
         let status = bench.cpufreq.status();
         assert_eq!((status.cores, status.offline), (1, 0), "what never was is not counted");
+
         if cores.len() == 1 {
             continue;
         }
         assert_eq!(bench.cpufreq.cores()[1].ladder, bench.cpufreq.cores()[0].ladder);
         bench.cpufreq.set(CoreId(1), mhz(1200)).unwrap();
+
         // It comes, with another range, and CPU 5 is its sibling.
         online(&bench.tree, "0-1,4-5");
+
         for cpu in [1, 5] {
             back(&bench.tree, cpu);
             siblings(&bench.tree, cpu, "1,5");
             bench.tree.write(&of(cpu, "base_frequency"), "3000000\n");
         }
+
         bench.tree.write("sys/devices/system/node/node0/cpulist", "0,4\n");
         bench.tree.write("sys/devices/system/node/node1/cpulist", "1,5\n");
         let changed = bench.scan();
@@ -599,16 +622,19 @@ fn a_cap_of_an_earlier_life_on_an_offline_core_is_not_forgotten() {
     let tree = machine();
     let saved = Bench::of(tree).cpufreq.originals();
     let tree = machine();
+
     for policy in [1, 5] {
         tree.write(&max(policy), "1200000\n");
         offline(&tree, policy, EBUSY);
     }
+
     online(&tree, "0,4");
     let mut bench = Bench::of(tree);
     assert_eq!(bench.cpufreq.adopt(&saved).unwrap(), []);
     assert_eq!(bench.cpufreq.originals(), saved);
     assert_eq!(bench.cpufreq.release_all().len(), 2, "the journal must stay");
     online(&bench.tree, "0-1,4-5");
+
     for policy in [1, 5] {
         back(&bench.tree, policy);
     }
@@ -666,13 +692,16 @@ fn a_driver_that_is_away_for_a_moment_is_waited_for() {
     let changed = bench.turn().expect("a look finds the policies away");
     assert!(changed.unsettled && !changed.cpus, "{changed:?}");
     assert!(bench.cpufreq.set(CoreId(1), mhz(1200)).is_err(), "its CPU is online");
+
     for policy in [0, 1, 4, 5] {
         back(&bench.tree, policy);
         bench.tree.write(&max(policy), "3500000\n");
     }
+
     assert!(!bench.scan().unsettled);
     bench.push();
     assert_eq!(bench.shows(), CAP);
+
     // What was refused meanwhile the controller tries again; or the looks find it.
     for _ in 0..4 {
         bench.turn();
@@ -683,6 +712,7 @@ fn a_driver_that_is_away_for_a_moment_is_waited_for() {
 #[test]
 fn what_discovery_may_meet() {
     type Row = (&'static str, fn(&Tree), Result<usize, &'static str>);
+
     // How many cores there are then, or which file is named.
     let rows: [Row; 14] = [
         (
@@ -728,6 +758,7 @@ fn what_discovery_may_meet() {
         ),
         ("a policy that goes", |t| (online(t, "0-1,5"), t.remove(&of(4, ""))).0, Ok(2)),
     ];
+
     for (what, fault, want) in rows {
         let tree = machine();
         fault(&tree);

@@ -29,6 +29,7 @@ fn tree() -> Tree {
             ],
         );
     }
+
     tree
 }
 fn cap(tree: &Tree) -> RaplCap {
@@ -103,8 +104,10 @@ fn a_limit_of_0_is_none_before_and_now() {
         let mut state = cap.read().unwrap();
         let zone = state.get_mut("package-0").unwrap();
         (zone.limit_uw, zone.enabled) = (watts * 1_000_000, enabled);
+
         state
     };
+
     for (was, now, is_on) in [
         ((165, true), (165, true), false),
         ((165, true), (80, true), true),

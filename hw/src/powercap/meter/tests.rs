@@ -97,12 +97,14 @@ fn every_file_missing_or_garbage_is_an_error_that_names_it() {
             "{bad:?}"
         );
     }
+
     for file in ["name", "max_energy_range_uj"] {
         let tree = tree();
         tree.remove(&format!("{PKG}/{file}"));
         let e = RaplMeter::find(tree.root(), Watts::from_whole(500)).unwrap_err();
         assert!(e.to_string().contains(file), "{e}");
     }
+
     let tree = tree();
     tree.write(&format!("{PKG}/max_energy_range_uj"), "0");
     assert!(RaplMeter::find(tree.root(), Watts::from_whole(500)).is_err());
@@ -119,6 +121,7 @@ fn a_package_that_vanishes_is_missed_and_never_left_out() {
             &[("name", "package-1"), ("energy_uj", uj), ("max_energy_range_uj", "262143328850")],
         );
     };
+
     second("1000000");
     let mut meter = meter(&tree);
     let mut now = 0;
@@ -131,9 +134,11 @@ fn a_package_that_vanishes_is_missed_and_never_left_out() {
         }
         meter.sample(Instant::from_millis(now))
     };
+
     assert_eq!(sample(true).unwrap(), Energy::Started);
     assert_eq!(sample(true).unwrap(), Energy::Power(Watts::from_whole(100)));
     tree.remove(SECOND);
+
     // For ever, and not only until the zones are looked for again.
     for _ in 0..9 {
         assert!(sample(false).unwrap_err().is_missing());

@@ -69,6 +69,7 @@ fn odd() -> Vec<(&'static str, Week)> {
         change(&mut values);
         Week::new(values)
     };
+
     vec![
         ("a constant day", change(|v| v[48..96].fill(20.0))),
         ("four constant days", change(|v| v[48..].fill(20.0))),

@@ -29,6 +29,7 @@ pub(super) fn series(kind: &str, draw: &mut Draw) -> [f64; SLOTS] {
     let wave = |i: usize, hours: f64| libm::sin(core::f64::consts::TAU * i as f64 / (2.0 * hours));
     let mut walk = 30.0;
     let random_day = (draw.share() * 5.0) as usize;
+
     core::array::from_fn(|i| {
         let noise = draw.normal();
         let value = match kind {
@@ -54,6 +55,7 @@ pub(super) fn series(kind: &str, draw: &mut Draw) -> [f64; SLOTS] {
             }
             _ => 30.0,
         };
+
         value.clamp(0.0, 100.0)
     })
 }

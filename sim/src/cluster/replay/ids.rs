@@ -27,12 +27,14 @@ impl Strides {
             let (repeat, largest) = (options.repeat, vms.iter().map(of).max().unwrap_or(0));
             let all = largest.checked_add(1).and_then(|all| all.checked_mul(u64::from(repeat)));
             let fits = all.and_then(|all| all.checked_add(more as u64)).is_some();
+
             if fits || (repeat == 1 && more == 0) {
                 Ok(largest.saturating_add(1))
             } else {
                 Err(ReplayError::Ids { file: file.to_owned(), repeat, column, largest })
             }
         };
+
         Ok(Self {
             vm: stride("vm_id", |vm| vm.id, hosts)?,
             batch: stride("batch_id", |vm| vm.batch, 0)?,

@@ -84,19 +84,23 @@ impl Moves {
                 new.insert(*host);
             }
         }
+
         self.drained.hosts += new.len() as u64;
         let mut found = scheduler.cluster().all();
         found.sort_by_key(|there| (there.vm.resources.cores, there.vm.resources.memory));
+
         for there in found {
             // Who is on the way is moved as it is; what is held here is no VM yet.
             let vm = there.vm.id;
             let stays = vm.0 >= self.first_hold || self.on_the_way.contains_key(&vm);
+
             if let (true, false, Some(source)) =
                 (new.contains(&there.host), stays, self.sources.get_mut(&there.host))
             {
                 source.waiting.push(vm);
             }
         }
+
         Ok(())
     }
 
@@ -163,7 +167,9 @@ impl Moves {
                 self.ends.insert((started.ends_ms, from));
                 self.on_the_way.insert(started.vm, from);
             }
+
             let cluster = scheduler.cluster();
+
             if !source.emptied
                 && cluster.state(from) == HostState::Draining
                 && cluster.vms(from) == 0
@@ -210,7 +216,9 @@ impl Source {
                 self.waiting.remove(place);
                 continue;
             };
+
             let now = Instant::from_millis(at_ms);
+
             if let Ok(to) = scheduler.place(now, &VmRequest { id: hold, ..there.vm }) {
                 self.waiting.remove(place);
                 let size = there.vm.resources;
@@ -218,6 +226,7 @@ impl Source {
                 return Some(Move { vm, to, since_ms: at_ms, ends_ms, cores: size.cores.cores() });
             }
         }
+
         None
     }
 }

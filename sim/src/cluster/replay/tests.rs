@@ -88,10 +88,12 @@ fn a_vm_that_ends_on_its_way_leaves_both_hosts_and_one_that_arrives_on_a_drained
         ],
         moving: Moving { base_ms: 100_000, per_gb_ms: 0 },
     };
+
     let mut scheduler = FIRST_FIT.scheduler(cluster(3), Instant::ZERO);
     let (lines, outcome) = play(rows, &mut scheduler, &plan);
     assert_eq!(lines, "0,0 1,0 2,2");
     let drained = outcome.drained;
+
     // The last of equals goes first: 1, and then again from host 1 at 450 s; 0 ended while it waited.
     assert_eq!((drained.hosts, drained.emptied, drained.moved, drained.left), (2, 2, 2, 0));
     assert_eq!(scheduler.cluster().resident(VmKey(1)).unwrap().host, HostId(2));
@@ -260,6 +262,7 @@ proptest! {
         let moving = Moving { base_ms: 1000 * base_s, per_gb_ms: 1000 };
         let plan = Plan { actions: inside.collect(), moving };
         let mut scheduler = POWER.scheduler(cluster(6), Instant::ZERO);
+
         if reserve > 0.0 {
             scheduler.add_admission(Instant::ZERO, Box::new(Reserve::new(reserve).unwrap()));
         }
@@ -269,19 +272,23 @@ proptest! {
         let mut run = Run::new(&arrivals, &mut scheduler, &options, &plan, count).unwrap();
         run.play().unwrap();
         check(&run)?;
+
         while let Some(at_ms) = run.next_ms() {
             run.step(at_ms).unwrap();
             check(&run)?;
         }
+
         let outcome = run.finish();
         prop_assert_eq!(outcome.placed + outcome.failed, vms.len() as u64);
         prop_assert_eq!(decided, vms.len());
         prop_assert_eq!(outcome.drained.left, 0);
+
         // What is drained when all have ended is empty.
         let cluster = scheduler.cluster();
         prop_assert_eq!(cluster.residents(), 0);
         prop_assert_eq!(cluster.allocated(), Totals::default());
         prop_assert_eq!((cluster.used_hosts(), cluster.used_capacity()), (0, Totals::default()));
+
         // No rule remembers anything: the power rule scores all hosts alike.
         let (_, ranking) = POWER.rules(cluster);
         let vm = VmRequest::new(VmKey(0), Resources::ZERO);
@@ -290,6 +297,7 @@ proptest! {
             let rules = ranking.tiers().iter().flat_map(Tier::rules);
             rules.filter(|(_, rule)| rule.name() == "power").map(|(_, rule)| rule.score(&ask, host)).collect()
         };
+
         for host in cluster.ids() {
             let kept = score(scheduler.ranking(), host);
             prop_assert!(kept.is_empty() || kept == score(&ranking, host));

@@ -39,10 +39,12 @@ impl Server {
                 Work::Queue(_) => (None, vm.bound),
                 Work::Nothing => (Some(0.0), 0.0),
             };
+
             let busy = match &vm.work {
                 Work::Queue(queue) => dry_run(queue, t, 1.0),
                 _ => Vec::new(),
             };
+
             into.extend(vm.cores.iter().enumerate().map(|(n, core)| {
                 let use_ = all.unwrap_or_else(|| busy.get(n).map_or(0.0, |s| s / STEP_S));
                 BatchCore { core: *core, watts, idle, use_, bound }

@@ -87,17 +87,20 @@ fn show(change: &Change) -> String {
         let (cores, kb) = (capacity.cores.milli(), capacity.memory.kb());
         format!("{} {chassis} {cores}m {kb} kB {state:?}", host.name)
     };
+
     let placed = |placed: &Placed| {
         let VmSpec { deployment, tenant, resources, class, p95, lifetime, .. } = &placed.vm.spec;
         let (cores, kb) = (resources.cores.milli(), resources.memory.kb());
         let (of, tenant) = (deployment.as_deref().unwrap_or("-"), tenant.as_deref().unwrap_or("-"));
         let p95 = p95.ten_thousandths() / 100;
         let days = lifetime.map_or(String::new(), |it| format!(" {} d", it.as_secs() / 86_400));
+
         format!(
             "{} of {of}, {tenant} on {}: {cores}m {kb} kB {class:?} {p95} %{days}",
             placed.vm.name, placed.host
         )
     };
+
     match change {
         Change::All(Snapshot { hosts, vms }) => {
             let lines = hosts.iter().map(host).chain(vms.iter().map(placed));
@@ -153,10 +156,12 @@ fn a_recorded_watch_makes_these_changes() {
     let mut mirror = listed();
     mirror.changes();
     let mut lines = vec![];
+
     for line in pod_lines().into_iter().chain(node_lines()) {
         tell(&mut mirror, line);
         lines.extend(mirror.changes().iter().map(show));
     }
+
     let expected = "\
 put shop/web-6d4cf56db6-zz9pl of shop/web, shop on node-b: 750m 671089 kB UserFacing 65 %
 put shop/report-29385120-x7k2p of shop/report, shop on node-c: 1500m 1000000 kB NonUserFacing 100 %
@@ -210,6 +215,7 @@ fn what_is_told_twice_or_late_changes_nothing() {
         tell(&mut mirror, line);
     }
     let after = state(&mut mirror);
+
     // The whole stream once more, and backwards: a server that begins too early, and one that has lost its head.
     for (what, again) in
         [("again", lines.clone()), ("backwards", lines.into_iter().rev().collect())]
@@ -220,6 +226,7 @@ fn what_is_told_twice_or_late_changes_nothing() {
         let pods: Vec<_> = changed.iter().map(show).filter(|it| !it.starts_with("set ")).collect();
         assert_eq!(pods, [""; 0], "{what}");
     }
+
     let pods_only = |text: &str| {
         text.lines().filter(|line| line.contains(" on ")).map(str::to_owned).collect::<Vec<_>>()
     };
@@ -234,15 +241,19 @@ fn pods_end_lose_their_node_or_are_replaced() {
             "status": {"phase": phase}});
         reading().pod(&serde_json::from_value(pod).unwrap())
     };
+
     let fresh = || {
         let mut mirror = Mirror::default();
         mirror.list_nodes(listed_nodes());
         mirror.list_pods(vec![pod("u", "1", "node-a", "Running")]);
         mirror.changes();
+
         mirror
     };
+
     let put = |node: &str| format!("put n/p of n/p, n on {node}: 1000m 0 kB UserFacing 100 %");
     let remove = || "remove n/p".to_owned();
+
     for (what, told, expected, changes) in [
         ("repeated", pod("u", "1", "node-a", "Running"), Told::Repeated, vec![]),
         ("newer, and nothing else", pod("u", "2", "node-a", "Running"), Told::Taken, vec![]),
@@ -273,18 +284,21 @@ fn pods_end_lose_their_node_or_are_replaced() {
         assert_eq!(mirror.pod_is(told), expected, "{what}");
         assert_eq!(mirror.changes().iter().map(show).collect::<Vec<_>>(), changes, "{what}");
     }
+
     let mut mirror = fresh();
     assert_eq!(
         mirror.pod_gone(&pod("v", "2", "node-a", "Running")),
         Told::Late,
         "another of its name had gone"
     );
+
     assert_eq!(mirror.pod_is(pod("u", "2", "node-a", "Succeeded")), Told::Taken);
     assert_eq!(
         mirror.pod_is(pod("u", "1", "node-a", "Running")),
         Told::Late,
         "what has ended does not run again"
     );
+
     assert_eq!(mirror.pods(), (0, 0));
     let mut refused = pod("w", "1", "node-a", "Running");
     refused.holds = Holds::Share { node: "node-a".into(), read: Err("cpu: no".into()) };
@@ -301,6 +315,7 @@ fn nodes_hold_what_the_scheduler_says_that_they_hold() {
         (|why: &str| Verdict::Full(why.into()), |why: &str| Verdict::Never(why.into()));
     // 8 cores and 16,274,136 Ki less coredns, kube-proxy and web: to the byte.
     let free = 16_274_136 * 1024 - (70 << 20) - (640 << 20);
+
     for (node, milli_cpu, bytes, tolerates, expected) in [
         ("node-a", 7_050, free, false, Verdict::Fits),
         ("node-a", 7_051, 0, false, full("7051m CPU asked, 7050m free")),
@@ -359,6 +374,7 @@ proptest! {
         let mut inventory = Inventory::new(Policy::PAPER);
         obey(&mut inventory, &mirror.changes());
         let mut streams = [node_lines().into_iter(), pod_lines().into_iter()];
+
         for (n, (which, repeats)) in turns.into_iter().enumerate() {
             let Some(line) = streams[usize::from(which)].next() else { continue };
             for _ in 0..=repeats {
@@ -373,11 +389,14 @@ proptest! {
             obey(&mut fresh, &mirror.changes());
             prop_assert_eq!(inventory.snapshot(), fresh.snapshot());
         }
+
         let pods: Vec<_> = mirror.pods.iter().map(|(name, pod)| (name.to_string(), pod.uid.clone())).collect();
+
         for (name, uid) in pods {
             let ident = Ident { name, uid, version: "9".into() };
             prop_assert_eq!(mirror.pod_gone(&SeenPod { ident, holds: Holds::Nothing }), Told::Taken);
         }
+
         obey(&mut inventory, &mirror.changes());
         prop_assert_eq!((mirror.pods(), inventory.cluster().allocated()), ((0, 0), Totals::default()));
         prop_assert!(mirror.loads.is_empty());
