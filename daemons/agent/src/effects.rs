@@ -26,7 +26,7 @@ pub(super) struct AgentEffects {
     pub(super) limit: Option<limit::Worker>,
     pub(super) killer: Killer,
     pub(super) sensors: Sensors,
-    pub(super) keeper: StateWriter<Memory>,
+    pub(super) writer: StateWriter<Memory>,
     pub(super) events: Events,
     /// What the status says of VMs.
     pub(super) notes: Notes,
@@ -131,7 +131,7 @@ impl Effects<Agent> for AgentEffects {
             Output::KillVm { id, vm } => applied(id, self.killer.kill(&vm)),
             Output::Report(report) => self.answer(Ok(report)),
             Output::Refuse(refusal) => self.answer(Err(refusal)),
-            Output::Remember(memory) => self.keeper.keep(memory),
+            Output::Remember(memory) => self.writer.keep(memory),
             Output::Event(event) => self.events.push(event),
         }
     }

@@ -236,7 +236,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         .as_deref()
         .map(|dir| Recorder::start(dir, "agent", at, params.clone(), found.clone(), &faults))
         .transpose()?;
-    let keeper = StateWriter::start(memory_path, "memory", faults.clone())?;
+    let writer = StateWriter::start(memory_path, "memory", faults.clone())?;
     let mut bmcs = Bmcs::new(&config.redfish);
     let meter = sampler::meter(&config.meter, &root, &mut bmcs)?;
 
@@ -280,7 +280,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         limit,
         killer,
         sensors,
-        keeper,
+        writer,
         events: events.clone(),
         notes,
         dry,

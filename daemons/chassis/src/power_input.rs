@@ -79,7 +79,7 @@ pub(super) struct PowerInput {
 /// Where it is remembered.
 struct Keeping {
     host_boot: BootId,
-    keeper: StateWriter<Remembered>,
+    writer: StateWriter<Remembered>,
     /// When, and of which boot of the source, it was last written.
     written: Option<(Instant, BootId)>,
 }
@@ -164,8 +164,8 @@ impl PowerInput {
         if let Some(was) = state::read::<Remembered>(&path)? {
             self.go_on(was, &host_boot, now);
         }
-        let keeper = StateWriter::start(path, "power-input", faults)?;
-        self.keeping = Some(Keeping { host_boot, keeper, written: None });
+        let writer = StateWriter::start(path, "power-input", faults)?;
+        self.keeping = Some(Keeping { host_boot, writer, written: None });
         Ok(self)
     }
 
@@ -205,7 +205,7 @@ impl PowerInput {
             .is_none_or(|(at, boot_id)| now.since(*at) >= KEEP_EACH || *boot_id != life.boot_id);
         if due && let Some(remembered) = self.remembered(&keeping.host_boot) {
             keeping.written = Some((now, remembered.source_boot_id.clone()));
-            keeping.keeper.keep(remembered);
+            keeping.writer.keep(remembered);
         }
         self.keeping = Some(keeping);
     }

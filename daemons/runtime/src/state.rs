@@ -152,7 +152,7 @@ impl<T: Serialize + Send + 'static> StateWriter<T> {
     /// When it cannot be started.
     pub fn start(path: PathBuf, what: &'static str, faults: DiskFaults) -> io::Result<Self> {
         let (newest, inbox) = mpsc::channel::<T>();
-        let writer = thread::Builder::new().name("keeper".into()).spawn(move || {
+        let writer = thread::Builder::new().name("state-writer".into()).spawn(move || {
             while let Ok(value) = inbox.recv() {
                 let mut value = inbox.try_iter().last().unwrap_or(value);
                 while let Err(error) = write(&path, &value) {
@@ -209,7 +209,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("away/memory.json");
         let faults = DiskFaults::default();
-        let keeper = StateWriter::start(path.clone(), "memory", faults.clone()).unwrap();
+        let writer = StateWriter::start(path.clone(), "memory", faults.clone()).unwrap();
         let wait = |what: &str, done: &dyn Fn() -> bool| {
             let begun = std::time::Instant::now();
             while !done() {
@@ -218,9 +218,9 @@ mod tests {
             }
         };
 
-        keeper.keep(1u8);
+        writer.keep(1u8);
         wait("an alarm", &|| faults.alarms().iter().any(|it| it.contains("memory not written")));
-        keeper.keep(2);
+        writer.keep(2);
         assert_eq!(faults.unwritten(), ["memory"]);
         fs::create_dir(folder.path().join("away")).unwrap();
         wait("it is over", &|| faults.alarms().is_empty());

@@ -71,7 +71,7 @@ pub(super) fn start(
 ) -> anyhow::Result<Usage> {
     let notes = lock(&vms).notes();
     let folder = records::folder(&config.place.state_dir);
-    let mut keeper = RecordWriter::new(
+    let mut writer = RecordWriter::new(
         folder,
         config.records.clone(),
         Arc::clone(&vms),
@@ -82,7 +82,7 @@ pub(super) fn start(
     let (batches, inbox) = mpsc::sync_channel(WAITING);
     let keeping = thread::Builder::new().name("records".into()).spawn(move || {
         for batch in inbox {
-            keeper.take(batch);
+            writer.take(batch);
         }
     })?;
 
