@@ -17,9 +17,7 @@ use toml::de::DeValue;
 use ballast_runtime::config::reader::{
     ConfigError, Problems, Section, flag, number, text, whole, word,
 };
-use ballast_runtime::config::{
-    PRESETS, Place, RedfishConfig, WATTS, listen, load, millis, percent, watts,
-};
+use ballast_runtime::config::{PRESETS, Place, RedfishConfig, WATTS, load, millis, percent, watts};
 
 pub use groups::{DiscoverConfig, GroupsConfig};
 pub use meter::{FuseConfig, MeterConfig, MeterSource};
@@ -116,10 +114,7 @@ impl AgentConfig {
     /// # Errors
     /// Every problem, one a line.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let config = load(path, Self::parse)?;
-        let file = path.display().to_string();
-        listen::check(&file, config.place.tls.as_ref(), &config.role())?;
-        Ok(config)
+        load(path, Self::parse, |config| (config.place.tls.as_ref(), config.role()))
     }
 
     /// Who this daemon is, in certificates.

@@ -14,7 +14,7 @@ use ballast_runtime::config::reader::{
     ConfigError, Problems, Section, flag, number, text, whole, word,
 };
 use ballast_runtime::config::{
-    BmcAddress, Listen, PRESETS, Place, RedfishConfig, WATTS, listen, load, millis, percent, watts,
+    BmcAddress, Listen, PRESETS, Place, RedfishConfig, WATTS, load, millis, percent, watts,
 };
 use breaker::Breaker;
 
@@ -110,10 +110,7 @@ impl ChassisConfig {
     /// # Errors
     /// Every problem, one a line.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let config = load(path, Self::parse)?;
-        let file = path.display().to_string();
-        listen::check(&file, config.place.tls.as_ref(), &config.role())?;
-        Ok(config)
+        load(path, Self::parse, |config| (config.place.tls.as_ref(), config.role()))
     }
 
     /// Who this daemon is, in certificates.

@@ -13,7 +13,7 @@ use ballast_types::{PeerName, Role};
 use toml::de::DeValue;
 
 use ballast_runtime::config::reader::{ConfigError, Problems, Section, flag, number, text, whole};
-use ballast_runtime::config::{Listen, listen, load};
+use ballast_runtime::config::{Listen, load};
 use ballast_runtime::tls::TlsConfig;
 pub(crate) use hosts::size as host_size;
 pub use hosts::{HostFile, ToldHost};
@@ -57,14 +57,15 @@ impl PlaceConfig {
     /// # Errors
     /// Every problem, one a line.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let mut config = load(path, Self::parse)?;
-        if let Some(inventory) = &mut config.inventory {
-            inventory
-                .load()
-                .map_err(|why| ConfigError::whole(&path.display().to_string(), &why))?;
-        }
-        listen::check(&path.display().to_string(), config.tls.as_ref(), &config.role())?;
-        Ok(config)
+        let parse = |file: &str, text: &str| {
+            let mut config = Self::parse(file, text)?;
+            if let Some(inventory) = &mut config.inventory {
+                inventory.load().map_err(|why| ConfigError::whole(file, &why))?;
+            }
+            Ok(config)
+        };
+
+        load(path, parse, |config| (config.tls.as_ref(), config.role()))
     }
 
     /// Who this daemon is, in certificates.

@@ -74,19 +74,29 @@ impl Place {
     }
 }
 
+/// Reads and parses a daemon's file, and checks that its certificates say who the daemon is.
+///
+/// # Errors
+/// Every problem, one a line.
 pub fn load<T>(
     path: &Path,
     parse: impl FnOnce(&str, &str) -> Result<T, ConfigError>,
+    own: impl FnOnce(&T) -> (Option<&TlsConfig>, Role),
 ) -> Result<T, ConfigError> {
     let file = path.display().to_string();
     let text = std::fs::read_to_string(path)
         .map_err(|error| ConfigError::whole(&file, &error.to_string()))?;
-    parse(&file, &text)
+    let config = parse(&file, &text)?;
+
+    let (tls, role) = own(&config);
+    listen::check(&file, tls, &role)?;
+    Ok(config)
 }
 
 /// Settings that belong together, in words and by name; a key that is given itself comes before them.
 pub const PRESETS: (&str, [(&str, ()); 1]) =
     ("\"paper\": the rules of the paper that the others are measured against", [("paper", ())]);
+
 /// A number of watts above zero.
 pub fn watts(value: &DeValue<'_>) -> Option<Watts> {
     number(0.001..=1e8)(value).and_then(Watts::from_f64)

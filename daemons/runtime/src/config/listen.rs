@@ -93,7 +93,7 @@ fn hosts(value: &DeValue<'_>) -> Option<Vec<String>> {
 ///
 /// # Errors
 /// Names the key, the file, and what is wrong.
-pub fn check(file: &str, tls: Option<&TlsConfig>, own: &Role) -> Result<(), ConfigError> {
+pub(super) fn check(file: &str, tls: Option<&TlsConfig>, own: &Role) -> Result<(), ConfigError> {
     let Some(tls) = tls else { return Ok(()) };
     Tls::open(tls, Some(own)).map(drop).map_err(|why| ConfigError::whole(file, &why))
 }
