@@ -99,14 +99,8 @@ struct Slot {
 }
 
 impl Slot {
-    const FREE: Self = Self {
-        goal: Goal::Lift,
-        phase: Phase::Idle,
-        tries: 0,
-        gave_up: false,
-        stuck: false,
-        of_drop: false,
-    };
+    const FREE: Self =
+        Self { goal: Goal::Lift, phase: Phase::Idle, tries: 0, gave_up: false, stuck: false, of_drop: false };
 
     /// Nothing is on, asked for or in doubt.
     fn is_free(&self) -> bool {
@@ -172,9 +166,8 @@ impl Actuators {
         if let Some(slot) = self.known_vm(vm) {
             return slot;
         }
-        let spare = |slot: &usize| {
-            matches!(self.targets[*slot], Target::Vm(_)) && self.slots[*slot].is_free()
-        };
+        let spare =
+            |slot: &usize| matches!(self.targets[*slot], Target::Vm(_)) && self.slots[*slot].is_free();
         match (0..self.slots.len()).find(spare) {
             Some(slot) => {
                 self.targets[slot] = Target::Vm(vm.clone());
@@ -291,9 +284,7 @@ impl Actuators {
         out.push_back(match (&self.targets[slot], goal) {
             (Target::Core(core), Goal::Pstate(khz)) => Output::SetPstate { id, core: *core, khz },
             (Target::Core(core), _) => Output::Lift { id, core: *core },
-            (Target::Vm(vm), Goal::Quota(millicores)) => {
-                Output::SetQuota { id, vm: vm.clone(), millicores }
-            }
+            (Target::Vm(vm), Goal::Quota(millicores)) => Output::SetQuota { id, vm: vm.clone(), millicores },
             (Target::Vm(vm), _) => Output::LiftQuota { id, vm: vm.clone() },
             (Target::Server, Goal::Limit(watts)) => Output::SetServerLimit { id, watts },
             (Target::Server, _) => Output::LiftServerLimit { id },
@@ -338,13 +329,7 @@ impl Actuators {
         }
     }
 
-    fn failed(
-        &mut self,
-        now: Instant,
-        slot: usize,
-        error: ActuatorError,
-        out: &mut VecDeque<Output>,
-    ) {
+    fn failed(&mut self, now: Instant, slot: usize, error: ActuatorError, out: &mut VecDeque<Output>) {
         let it = &mut self.slots[slot];
         it.tries = it.tries.saturating_add(1);
         let give_up = error == ActuatorError::Permanent || it.tries >= self.tries || it.gave_up;
@@ -402,9 +387,6 @@ impl Actuators {
 
     /// One line for every actuator that does not obey.
     pub(crate) fn alarms(&self) -> Vec<String> {
-        (0..self.slots.len())
-            .filter(|slot| self.stuck(*slot))
-            .map(|slot| self.alarm(slot))
-            .collect()
+        (0..self.slots.len()).filter(|slot| self.stuck(*slot)).map(|slot| self.alarm(slot)).collect()
     }
 }

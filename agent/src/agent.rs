@@ -112,10 +112,7 @@ impl Agent {
             meter: Meter::new(params.sample_period, params.stale_after, now),
             enforced: Enforced::new(params.settle),
             overdraw: Overdraw::new(tuning),
-            past: Past::new(
-                params.settle.saturating_sub(params.sample_period),
-                params.sample_period,
-            ),
+            past: Past::new(params.settle.saturating_sub(params.sample_period), params.sample_period),
             actuators,
             fleet: Fleet::new(size, now),
             estimate: Estimate::new(&params),

@@ -78,9 +78,8 @@ pub(crate) fn bandwidths<'a>(
     fleet.floating(now).filter(move |(_, slots, _)| is_in(slots)).map(move |(vm, slots, usage)| {
         let cores = vm.cores.len() as f64;
         let ladder = |slot: &u16| throttle.ladder(usize::from(*slot));
-        let sum = |share: &dyn Fn(&u16) -> u32| -> f64 {
-            f64::from(slots.iter().map(share).sum::<u32>()) / 1000.0
-        };
+        let sum =
+            |share: &dyn Fn(&u16) -> u32| -> f64 { f64::from(slots.iter().map(share).sum::<u32>()) / 1000.0 };
         let (mut quota, mut floor) = (cores, cores);
 
         // Without slots, or with too few of them, nothing is taken.

@@ -63,23 +63,14 @@ pub(crate) struct Estimate {
 impl Estimate {
     pub(crate) fn new(params: &Params) -> Self {
         let watts = |w| Watts::from_f64(w).unwrap_or(Watts::ZERO);
-        let dynamic: Arc<dyn Dynamic> = if params.floating() {
-            Arc::new(Quotas::new(params))
-        } else {
-            Arc::new(Pstates::new(params))
-        };
+        let dynamic: Arc<dyn Dynamic> =
+            if params.floating() { Arc::new(Quotas::new(params)) } else { Arc::new(Pstates::new(params)) };
         Self { full: watts(params.model.full_w), idle: watts(params.model.idle_w), dynamic }
     }
 
     /// Dynamic watts that a low-priority core, or slot of a floating VM, would draw at another level, by
     /// the most that it was used in the last fast windows.
-    pub(crate) fn core_w(
-        &self,
-        throttle: &Throttle,
-        fleet: &Fleet,
-        core: usize,
-        level: usize,
-    ) -> f64 {
+    pub(crate) fn core_w(&self, throttle: &Throttle, fleet: &Fleet, core: usize, level: usize) -> f64 {
         self.dynamic.core_w(throttle, fleet, core, level)
     }
 
@@ -131,8 +122,7 @@ impl Estimate {
             return (self.unrestricted(view) - draw.unwrap_or(self.idle)).at_least_zero();
         }
         let user_facing = view.throttle.classes().iter().filter(|class| class.user_facing);
-        let theirs: Watts =
-            user_facing.map(|class| high(self.dynamic.restorable(view, Some(class)))).sum();
+        let theirs: Watts = user_facing.map(|class| high(self.dynamic.restorable(view, Some(class)))).sum();
         high(self.dynamic.restorable(view, None)) - theirs
     }
 

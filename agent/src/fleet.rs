@@ -116,11 +116,7 @@ impl Fleet {
 
     /// The same for floating VMs, of which those that may be throttled have as many slots as cores. Gives the
     /// slots that stand for nothing any more.
-    pub(crate) fn replace_floating(
-        &mut self,
-        vms: &[Vm],
-        has_slots: impl Fn(&Vm) -> bool,
-    ) -> Vec<u16> {
+    pub(crate) fn replace_floating(&mut self, vms: &[Vm], has_slots: impl Fn(&Vm) -> bool) -> Vec<u16> {
         let mut old = core::mem::take(&mut self.members);
         let mut freed = Vec::new();
         for (n, vm) in vms.iter().enumerate() {
@@ -170,10 +166,7 @@ impl Fleet {
     }
 
     /// Every VM with its slots and, where known, its use as a share and whether it was stopped.
-    pub(crate) fn floating(
-        &self,
-        now: Instant,
-    ) -> impl Iterator<Item = (&Vm, &[u16], Option<(f64, bool)>)> {
+    pub(crate) fn floating(&self, now: Instant) -> impl Iterator<Item = (&Vm, &[u16], Option<(f64, bool)>)> {
         self.members.iter().map(move |member| {
             let usage = member.seen.usage.filter(|(_, at)| now.since(*at) <= USAGE_LIFE);
             let usage = usage.map(|(share, _)| (share.ratio(), member.seen.stopped));
@@ -182,13 +175,8 @@ impl Fleet {
     }
 
     /// Quota in millicores and number of cores of every floating VM that is limited.
-    pub(crate) fn quotas<'a>(
-        &'a self,
-        throttle: &'a Throttle,
-    ) -> impl Iterator<Item = (u32, u32)> + 'a {
-        self.members
-            .iter()
-            .filter_map(|member| Some((member.quota(throttle)?, member.vm.cores.len() as u32)))
+    pub(crate) fn quotas<'a>(&'a self, throttle: &'a Throttle) -> impl Iterator<Item = (u32, u32)> + 'a {
+        self.members.iter().filter_map(|member| Some((member.quota(throttle)?, member.vm.cores.len() as u32)))
     }
 
     /// Cores that only non-user-facing VMs have, by throttle order; and last, where that is allowed, those
@@ -221,8 +209,11 @@ impl Fleet {
             Class { order, user_facing: false, floor_percent, cores }
         });
 
-        let last = floors.user_facing.filter(|_| !user_facing.is_empty()).map(|floor_percent| {
-            Class { order: u8::MAX, user_facing: true, floor_percent, cores: user_facing }
+        let last = floors.user_facing.filter(|_| !user_facing.is_empty()).map(|floor_percent| Class {
+            order: u8::MAX,
+            user_facing: true,
+            floor_percent,
+            cores: user_facing,
         });
 
         low.chain(last).collect()
@@ -322,9 +313,7 @@ impl Fleet {
     /// The VMs that may be killed, first to last.
     pub(crate) fn killable(&self) -> Vec<&Vm> {
         let may = |m: &&Member| {
-            m.vm.class == VmClass::NonUserFacing
-                && m.vm.on_extreme == OnExtreme::Kill
-                && !m.cores.is_empty()
+            m.vm.class == VmClass::NonUserFacing && m.vm.on_extreme == OnExtreme::Kill && !m.cores.is_empty()
         };
         let mut vms: Vec<_> = self.members.iter().filter(may).map(|member| &member.vm).collect();
         vms.sort_by_key(|vm| (vm.throttle_order, &vm.id));
@@ -419,10 +408,7 @@ mod tests {
         throttle.found(1, 0);
         let ms = Instant::from_millis;
         fleet.account(ms(100), &throttle, false);
-        assert_eq!(
-            fleet.status(ms(150), &throttle, false, |_| false)[0].impact.throttled_core_ms,
-            100
-        );
+        assert_eq!(fleet.status(ms(150), &throttle, false, |_| false)[0].impact.throttled_core_ms, 100);
 
         fleet.account(ms(200), &throttle, false);
         fleet.replace(vec![vm("a", Nuf, 0, &[12]), vm("b", Nuf, 0, &[10])], &cores());

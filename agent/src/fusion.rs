@@ -151,12 +151,7 @@ mod tests {
     const MS: fn(u64) -> Instant = Instant::from_millis;
 
     /// RAPL in 50 ms windows and a meter of 200 ms lag and refresh, for `seconds`.
-    fn run(
-        fusion: &mut Fusion,
-        seconds: u64,
-        rapl: impl Fn(u64) -> f64,
-        truth: impl Fn(f64) -> f64,
-    ) {
+    fn run(fusion: &mut Fusion, seconds: u64, rapl: impl Fn(u64) -> f64, truth: impl Fn(f64) -> f64) {
         for n in 0..seconds * 20 {
             let to = (n + 1) * 50;
             fusion.window(MS(n * 50), MS(to), rapl(n));
@@ -176,12 +171,7 @@ mod tests {
         let mut f = fusion();
         assert!(f.doubt().is_some());
         // Steps of 40 W every 650 ms: a comparison of the wrong stretch would be off by tens of watts.
-        run(
-            &mut f,
-            60,
-            |n| if (n / 13).is_multiple_of(2) { 100.0 } else { 140.0 },
-            |r| 70.0 + 1.06 * r,
-        );
+        run(&mut f, 60, |n| if (n / 13).is_multiple_of(2) { 100.0 } else { 140.0 }, |r| 70.0 + 1.06 * r);
         assert_eq!(f.doubt(), None);
         assert!((f.draw(100.0) - 176.0).abs() < 0.5, "{}", f.draw(100.0));
         assert!((f.draw(140.0) - 218.4).abs() < 0.5, "{}", f.draw(140.0));

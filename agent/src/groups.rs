@@ -78,8 +78,11 @@ fn groups(pool: &[Place], vms: &[&(VmId, VmSpec)]) -> Result<Vec<Vm>, GroupError
         pool.chunk_by(|a, b| a.node == b.node).map(|node| node.to_vec().into()).collect();
     let place = |(id, spec): &&(VmId, VmSpec)| {
         let left = nodes.iter().map(room).sum();
-        let mut cores = take(&mut nodes, spec.class(), spec.cores.into())
-            .ok_or_else(|| GroupError { vm: id.clone(), wanted: spec.cores, left })?;
+        let mut cores = take(&mut nodes, spec.class(), spec.cores.into()).ok_or_else(|| GroupError {
+            vm: id.clone(),
+            wanted: spec.cores,
+            left,
+        })?;
         cores.sort_unstable();
         let (class, throttle_order) = (spec.class(), spec.throttle_order);
         Ok(Vm { id: id.clone(), class, throttle_order, cores, on_extreme: spec.on_extreme })
@@ -188,8 +191,7 @@ mod tests {
         let groups = core_groups(&smt(&[4, 8]), &vms).unwrap();
         // `b` is placed first and fills what the host left of node 0, so `a` begins node 1; the others
         // come from its end.
-        let want =
-            [("a", vec![4, 5, 6]), ("b", vec![1, 2, 3]), ("c", vec![10, 11]), ("d", vec![8, 9])];
+        let want = [("a", vec![4, 5, 6]), ("b", vec![1, 2, 3]), ("c", vec![10, 11]), ("d", vec![8, 9])];
         assert_eq!(shown(&groups), want);
         // Only what fits on no node spans two.
         let groups = core_groups(&smt(&[3, 3]), &[vm("a", Uf, 8), vm("b", Nuf, 2)]).unwrap();

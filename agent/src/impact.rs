@@ -47,13 +47,7 @@ impl Impact {
     }
 
     /// Looks at its cores, or the slots of a floating VM; the server's own limit holds `limited` of them.
-    pub(crate) fn look(
-        &mut self,
-        now: Instant,
-        cores: &[u16],
-        throttle: &Throttle,
-        limited: usize,
-    ) {
+    pub(crate) fn look(&mut self, now: Instant, cores: &[u16], throttle: &Throttle, limited: usize) {
         let mut rates = Rates { limited: limited as u64, ..Rates::default() };
         for core in cores.iter().map(|core| usize::from(*core)) {
             if !throttle.restricted(core) {

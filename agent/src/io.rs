@@ -2,8 +2,8 @@
 
 use ballast_types::wire::{Alert, Event, Refusal, Report};
 use ballast_types::{
-    ActionId, ChassisId, CoreId, Epoch, Instance, Instant, KiloHertz, OnExtreme, Utilisation,
-    VmClass, VmId, Watts,
+    ActionId, ChassisId, CoreId, Epoch, Instance, Instant, KiloHertz, OnExtreme, Utilisation, VmClass, VmId,
+    Watts,
 };
 use serde::{Deserialize, Serialize};
 

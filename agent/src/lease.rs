@@ -104,12 +104,7 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    pub(crate) fn new(
-        chassis_id: ChassisId,
-        boot_id: BootId,
-        memory: Memory,
-        born: Instant,
-    ) -> Self {
+    pub(crate) fn new(chassis_id: ChassisId, boot_id: BootId, memory: Memory, born: Instant) -> Self {
         // What another chassis said holds nothing here. A memory that names none is from before it did.
         let ours = memory.chassis_id.as_ref().is_none_or(|known| *known == chassis_id);
         let kept = if ours { memory } else { Memory::default() };
@@ -452,12 +447,7 @@ mod tests {
         // (the lease that is remembered, when all of them have run out)
         for (lease_ms, sure) in [(None, 4500), (Some(5000), 10_500), (Some(u64::MAX), 120_500)] {
             let memory = Memory { lease_ms, ..orders(w(150)).memory().clone() };
-            let o = Orders::new(
-                ChassisId::new("c").unwrap(),
-                BootId::new("b").unwrap(),
-                memory,
-                ms(500),
-            );
+            let o = Orders::new(ChassisId::new("c").unwrap(), BootId::new("b").unwrap(), memory, ms(500));
             assert!(o.unsure(ms(sure - 1)) && !o.unsure(ms(sure)), "{lease_ms:?}");
         }
     }

@@ -115,10 +115,7 @@ mod tests {
         }
 
         assert_eq!(meter.faults(), 4);
-        assert_eq!(
-            (meter.draw(ms(1099)), meter.draw(ms(1100))),
-            (Some(Watts::from_whole(270)), None)
-        );
+        assert_eq!((meter.draw(ms(1099)), meter.draw(ms(1100))), (Some(Watts::from_whole(270)), None));
 
         assert!(meter.current(ms(900)).is_some() && meter.current(ms(901)).is_none());
     }

@@ -160,12 +160,7 @@ pub struct Params {
 impl Params {
     /// The documented defaults: `stepwise`, the paper's power model, a server limit down to 150 W.
     #[must_use]
-    pub fn defaults(
-        server: ServerId,
-        boot_id: BootId,
-        chassis_id: ChassisId,
-        cores: Vec<Core>,
-    ) -> Self {
+    pub fn defaults(server: ServerId, boot_id: BootId, chassis_id: ChassisId, cores: Vec<Core>) -> Self {
         Self {
             server,
             boot_id,

@@ -28,9 +28,7 @@ impl Past {
     pub(crate) fn note(&mut self, now: Instant, levels: &[u16]) {
         let oldest = now.saturating_sub(self.lag + self.refresh.saturating_mul(3));
         // The last one before is kept: it is what was so at that time.
-        while self.writes.len() >= KEPT
-            || self.writes.get(1).is_some_and(|(since, _)| *since <= oldest)
-        {
+        while self.writes.len() >= KEPT || self.writes.get(1).is_some_and(|(since, _)| *since <= oldest) {
             self.writes.pop_front();
         }
         self.writes.push_back((now, levels.to_vec()));

@@ -20,12 +20,7 @@ pub(crate) struct Slots {
 
 impl Slots {
     /// `count` slots, those of `old` first; the rest of `old` is taken back, and listed in `freed`.
-    pub(crate) fn give(
-        &mut self,
-        mut old: Vec<u16>,
-        count: usize,
-        freed: &mut Vec<u16>,
-    ) -> Vec<u16> {
+    pub(crate) fn give(&mut self, mut old: Vec<u16>, count: usize, freed: &mut Vec<u16>) -> Vec<u16> {
         for slot in old.drain(count.min(old.len())..) {
             self.take_back(slot, freed);
         }

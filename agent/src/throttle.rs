@@ -223,11 +223,8 @@ impl Throttle {
         while left > 0 {
             let moves = |c: &u16| self.can_move(usize::from(*c), up);
             let has = |class: &Class| class.cores.iter().any(moves);
-            let class = if up {
-                self.classes.iter().rposition(has)
-            } else {
-                self.classes.iter().position(has)
-            };
+            let class =
+                if up { self.classes.iter().rposition(has) } else { self.classes.iter().position(has) };
 
             let Some(class) = class else { return };
 
@@ -332,8 +329,7 @@ impl Throttle {
     fn plan_climb(&mut self) {
         self.climb.clear();
         for class in self.classes.iter().rev() {
-            let span =
-                |c: &u16| self.top[usize::from(*c)].saturating_sub(self.floor[usize::from(*c)]);
+            let span = |c: &u16| self.top[usize::from(*c)].saturating_sub(self.floor[usize::from(*c)]);
             let rounds = class.cores.iter().map(span).max().unwrap_or(0);
             for round in 0..rounds {
                 let rises = |c: &&u16| span(c) > round;
@@ -544,12 +540,9 @@ mod tests {
         assert_eq!((t.span(), t.user_facing_span(), t.height()), (9, 2, 0));
         let fit = |t: &Throttle, room| t.highest_fit(room, |_, level| level as f64);
 
-        for (room, levels) in [
-            (6.0, [2, 2, 1, 1, 0]),
-            (7.0, [3, 2, 1, 1, 0]),
-            (9.5, [3, 3, 1, 1, 1]),
-            (99.0, [3, 3, 3, 3, 3]),
-        ] {
+        for (room, levels) in
+            [(6.0, [2, 2, 1, 1, 0]), (7.0, [3, 2, 1, 1, 0]), (9.5, [3, 3, 1, 1, 1]), (99.0, [3, 3, 3, 3, 3])]
+        {
             t.climb_to(fit(&t, room));
             assert_eq!(t.level[..5], levels, "{room}");
         }

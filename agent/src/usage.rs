@@ -11,8 +11,7 @@ use ballast_types::usage::FULL_PPM;
 use ballast_types::{Instant, Slot, UsageRecord, VmId, VmStart};
 
 /// Between two reads that make one second: less is waited for, more is missing.
-const WINDOW: core::ops::RangeInclusive<Duration> =
-    Duration::from_millis(500)..=Duration::from_millis(2000);
+const WINDOW: core::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_millis(2000);
 /// A read that takes longer is missing: nobody knows when the counter had that value.
 const READ_WITHIN: Duration = Duration::from_millis(100);
 /// The wall clock was set, and not slewed, when it moved so much more or less than the clock since boot.
@@ -75,15 +74,11 @@ struct Open {
 impl UsageRecorder {
     /// Takes what was read of every VM about now, by the clock since boot and by the wall clock (since
     /// 1970). Gives the records that are whole: in order of VM and start.
-    pub fn look(
-        &mut self,
-        now: Instant,
-        wall: Duration,
-        readings: Vec<UsageReading>,
-    ) -> Vec<UsageRecord> {
-        let stepped = self.clocks.replace((now, wall)).is_none_or(|(then, was)| {
-            (was + now.since(then)).abs_diff(wall) > STEP || wall < UNSET_BEFORE
-        });
+    pub fn look(&mut self, now: Instant, wall: Duration, readings: Vec<UsageReading>) -> Vec<UsageRecord> {
+        let stepped = self
+            .clocks
+            .replace((now, wall))
+            .is_none_or(|(then, was)| (was + now.since(then)).abs_diff(wall) > STEP || wall < UNSET_BEFORE);
         let slot = Slot::of(wall.as_secs());
 
         // Slewed back over the edge it is still the later one.
@@ -235,35 +230,15 @@ mod tests {
     fn what_cannot_be_measured_is_missing() {
         let some = |ms, used| (ms, Some(used));
         for (why, reads, counted) in [
-            (
-                "two seconds",
-                vec![some(0, 7), some(1000, 500_007), some(2000, 2_500_007)],
-                (2, 1_250_000),
-            ),
+            ("two seconds", vec![some(0, 7), some(1000, 500_007), some(2000, 2_500_007)], (2, 1_250_000)),
             ("idle is a value", vec![some(0, 7), some(1000, 7)], (1, 0)),
-            (
-                "more than all counts as all",
-                vec![some(0, 0), some(1000, 9_000_000)],
-                (1, 1_000_000),
-            ),
+            ("more than all counts as all", vec![some(0, 0), some(1000, 9_000_000)], (1, 1_000_000)),
             ("one read is none", vec![some(0, 7)], (0, 0)),
-            (
-                "counter went back",
-                vec![some(0, 9), some(1000, 8), some(2000, 1_000_008)],
-                (1, 500_000),
-            ),
+            ("counter went back", vec![some(0, 9), some(1000, 8), some(2000, 1_000_008)], (1, 500_000)),
             ("absurd counter", vec![some(0, 9), some(1000, u64::MAX), some(2000, 5)], (0, 0)),
-            (
-                "unreadable",
-                vec![some(0, 0), (1000, None), some(2000, 400), some(3000, 400)],
-                (1, 0),
-            ),
+            ("unreadable", vec![some(0, 0), (1000, None), some(2000, 400), some(3000, 400)], (1, 0)),
             ("stall or suspend", vec![some(0, 0), some(2001, 1), some(3001, 1)], (1, 0)),
-            (
-                "too soon: one of 1.3 s",
-                vec![some(0, 0), some(300, 5), some(1300, 1_300_000)],
-                (1, 500_000),
-            ),
+            ("too soon: one of 1.3 s", vec![some(0, 0), some(300, 5), some(1300, 1_300_000)], (1, 500_000)),
         ] {
             assert_eq!(after(&reads), counted, "{why}");
         }
@@ -279,8 +254,7 @@ mod tests {
     #[test]
     fn a_vm_that_vanishes_or_starts_anew_leaves_a_gap() {
         let mut recorder = UsageRecorder::default();
-        let mut look =
-            |ms: u64, readings| recorder.look(Instant::from_millis(ms), wall(ms), readings);
+        let mut look = |ms: u64, readings| recorder.look(Instant::from_millis(ms), wall(ms), readings);
         look(0, vec![reading(0, 0)]);
         look(1000, vec![reading(1000, 1_000_000)]);
         look(2000, vec![]);

@@ -113,8 +113,7 @@ fn a_restart_takes_over_what_it_finds_and_lifts_what_is_nobodys() {
     world.tell(Some(180));
     world.log();
     world.draw(150);
-    let (first, then) =
-        ("Boot>Throttled: a power reading", "Throttled>Recovering: room under the cap");
+    let (first, then) = ("Boot>Throttled: a power reading", "Throttled>Recovering: room under the cap");
     assert_eq!(world.log(), format!("{first}, {then}, late=1570m"));
     world.tell(None);
     assert_eq!((world.quotas.len(), world.report().restorable_w), (0, w(0)));

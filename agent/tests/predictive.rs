@@ -70,19 +70,13 @@ impl Server {
                     from: ms(from),
                     to: ms(now),
                     rapl_w: Watts::from_f64(COUNTED * (draw - OUTSIDE_W)).unwrap(),
-                    usage: vec![
-                        use_("uf", self.load),
-                        use_("late", self.batch),
-                        use_("soon", self.batch),
-                    ],
+                    usage: vec![use_("uf", self.load), use_("late", self.batch), use_("soon", self.batch)],
                 }));
             }
 
             if window % 4 == 0 {
-                let reading = Reading::Sample {
-                    watts: Watts::from_f64(shown).unwrap(),
-                    taken_at: ms(self.world.now),
-                };
+                let reading =
+                    Reading::Sample { watts: Watts::from_f64(shown).unwrap(), taken_at: ms(self.world.now) };
 
                 self.world.input(Input::Power(reading));
                 shown = self.draw_w();
@@ -304,10 +298,7 @@ fn without_rapl_the_policy_is_stepwise_and_that_is_no_alarm() {
     world.tell(Some(180));
     world.samples(150, 20);
     let status = world.agent.status(ms(world.now));
-    assert_eq!(
-        (status.policy.as_str(), status.policy_effective.as_str()),
-        ("predictive", "stepwise")
-    );
+    assert_eq!((status.policy.as_str(), status.policy_effective.as_str()), ("predictive", "stepwise"));
 
     assert_eq!((status.alarms.len(), status.report.flicker_w), (0, None));
 

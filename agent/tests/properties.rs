@@ -42,10 +42,8 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let level = prop_oneof![Just(Level::Watch), Just(Level::Cap), Just(Level::Emergency)];
-    let cap = prop::option::weighted(
-        0.8,
-        prop_oneof![10 => 100..300i64, 1 => -1_000_000_000..1_000_000_000i64],
-    );
+    let cap =
+        prop::option::weighted(0.8, prop_oneof![10 => 100..300i64, 1 => -1_000_000_000..1_000_000_000i64]);
 
     let class = prop_oneof![Just(VmClass::UserFacing), Just(VmClass::NonUserFacing)];
     let result = prop_oneof![
@@ -80,25 +78,16 @@ fn found() -> impl Strategy<Value = Found> {
     let quotas = prop::collection::vec((0..7u8, 0..6u16, 0..7000u32), 0..4);
     (0..3u64, prop::option::of(50..300i64), capped, any::<bool>(), quotas).prop_map(
         |(epoch, fallback, capped, server_limit, quotas)| {
-            let quotas: BTreeMap<_, _> = quotas
-                .into_iter()
-                .map(|(vm, cores, millicores)| (vm, (cores, millicores)))
-                .collect();
+            let quotas: BTreeMap<_, _> =
+                quotas.into_iter().map(|(vm, cores, millicores)| (vm, (cores, millicores))).collect();
             let quota = |(vm, (cores, millicores))| {
                 let vm = VmId::new(&format!("v{vm}")).unwrap();
                 FoundQuota { vm, cores, millicores }
             };
 
             Found {
-                memory: Memory {
-                    epoch: Epoch(epoch),
-                    fallback_w: fallback.map(w),
-                    ..Memory::default()
-                },
-                capped: capped
-                    .into_iter()
-                    .map(|(c, khz)| (CoreId(c), KiloHertz::new(khz)))
-                    .collect(),
+                memory: Memory { epoch: Epoch(epoch), fallback_w: fallback.map(w), ..Memory::default() },
+                capped: capped.into_iter().map(|(c, khz)| (CoreId(c), KiloHertz::new(khz))).collect(),
                 server_limit,
                 quotas: quotas.into_iter().map(quota).collect(),
             }
@@ -218,10 +207,9 @@ impl Play {
                     ..told
                 })
             }
-            Step::Draw { watts, age } => Input::Power(Reading::Sample {
-                watts: w(*watts),
-                taken_at: ms(now.saturating_sub(*age)),
-            }),
+            Step::Draw { watts, age } => {
+                Input::Power(Reading::Sample { watts: w(*watts), taken_at: ms(now.saturating_sub(*age)) })
+            }
             Step::Fault => Input::Power(Reading::Fault(SensorFault::Unreadable)),
             Step::Vms(list) => {
                 let vms: Vec<Vm> = list
@@ -627,11 +615,10 @@ fn hard_steps() -> impl Strategy<Value = Vec<Hard>> {
         1 => Just(Some(Err(ActuatorError::Permanent))),
     ];
     let over = (170..320i64).prop_map(|watts| Step::Draw { watts, age: 0 });
-    let cap =
-        (prop::option::weighted(0.9, 0..300u64), 1000..5000u64).prop_map(|(echo_age, valid)| {
-            let (epoch, seq, level) = (2, 0, Level::Cap);
-            Step::Alert { epoch, seq, level, cap: Some(160), echo_age, valid }
-        });
+    let cap = (prop::option::weighted(0.9, 0..300u64), 1000..5000u64).prop_map(|(echo_age, valid)| {
+        let (epoch, seq, level) = (2, 0, Level::Cap);
+        Step::Alert { epoch, seq, level, cap: Some(160), echo_age, valid }
+    });
     let one = prop_oneof![30 => over, 10 => cap, 2 => step()];
     prop::collection::vec((150..250u64, one, result), 20..120)
 }

@@ -194,8 +194,7 @@ fn a_core_that_does_not_obey_is_not_at_its_floor() {
 #[test]
 fn a_floating_vm_is_killed_only_when_every_quota_is_at_its_floor_and_set() {
     for (set, killed) in [(true, true), (false, false)] {
-        let mut it =
-            World::with(Params { actuator: Actuator::CpuMax, ..may_kill() }, Found::default());
+        let mut it = World::with(Params { actuator: Actuator::CpuMax, ..may_kill() }, Found::default());
         it.input(Input::Vms(preferring(&["soon", "late"])));
         it.draw(150);
         it.samples(200, 1);
@@ -248,11 +247,7 @@ fn a_kill_that_fails_is_tried_again_a_few_times_while_it_is_extreme_and_then_the
     assert_eq!(it.log().matches("kill").count(), 1);
     it.samples(200, 4);
     let log = it.log();
-    assert_eq!(
-        (log.matches("kill soon").count(), log.matches("kill late").count()),
-        (1, 0),
-        "{log}"
-    );
+    assert_eq!((log.matches("kill soon").count(), log.matches("kill late").count()), (1, 0), "{log}");
 
     // And none at all when it is not extreme any more.
     it.samples(150, 50);

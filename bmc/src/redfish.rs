@@ -21,8 +21,8 @@ use crate::BmcError;
 use crate::error::above_zero;
 use http::{Fetched, Http};
 use schema::{
-    Chassis, Collection, EnvironmentMetrics, Link, Power, PowerSubsystem, PowerSupply, ServiceRoot,
-    Status, SupplyMetrics, System,
+    Chassis, Collection, EnvironmentMetrics, Link, Power, PowerSubsystem, PowerSupply, ServiceRoot, Status,
+    SupplyMetrics, System,
 };
 
 const ROOT: &str = "/redfish/v1";
@@ -167,9 +167,8 @@ impl Redfish {
         let mut with_power = vec![];
 
         for member in members.iter().take(MEMBERS_MAX) {
-            let Some(path) = member
-                .path()
-                .filter(|_| wanted.as_ref().is_none_or(|wanted| wanted == member.id()))
+            let Some(path) =
+                member.path().filter(|_| wanted.as_ref().is_none_or(|wanted| wanted == member.id()))
             else {
                 continue;
             };
@@ -257,9 +256,7 @@ fn state(status: Option<&Status>) -> SupplyState {
     let Some(status) = status else { return SupplyState::Unknown };
     match (status.state.as_deref(), status.health.as_deref()) {
         (Some("Absent"), _) => SupplyState::Absent,
-        (Some("UnavailableOffline"), _) | (Some("Enabled"), Some("Critical")) => {
-            SupplyState::Failed
-        }
+        (Some("UnavailableOffline"), _) | (Some("Enabled"), Some("Critical")) => SupplyState::Failed,
         (Some("Enabled"), _) => SupplyState::Active,
         (Some("StandbySpare" | "StandbyOffline"), _) => SupplyState::Standby,
         _ => SupplyState::Unknown,

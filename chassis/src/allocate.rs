@@ -137,9 +137,7 @@ fn fill_by_weight(
     // Those that lack least for their weight are content first.
     let mut order: Vec<usize> = (0..shares.len()).collect();
     order.sort_by(|&a, &b| {
-        (lacks(a).saturating_mul(weights[b]))
-            .cmp(&lacks(b).saturating_mul(weights[a]))
-            .then(a.cmp(&b))
+        (lacks(a).saturating_mul(weights[b])).cmp(&lacks(b).saturating_mul(weights[a])).then(a.cmp(&b))
     });
 
     let mut all: u128 = weights.iter().sum();
@@ -186,10 +184,8 @@ pub(crate) fn grants(pool: Watts, parties: &[Party]) -> Vec<Watts> {
     let first = |p: &Party| p.cap.unwrap_or(p.holds.map_or(p.target, |h| h.min(p.target)));
     let mut caps: Vec<_> = parties.iter().map(first).collect();
     let wants = |p: &Party, cap: Watts| p.needs && p.target - cap >= WORTHWHILE;
-    let wanted: Watts = (parties.iter().zip(&caps))
-        .filter(|(p, cap)| wants(p, **cap))
-        .map(|(p, cap)| p.target - *cap)
-        .sum();
+    let wanted: Watts =
+        (parties.iter().zip(&caps)).filter(|(p, cap)| wants(p, **cap)).map(|(p, cap)| p.target - *cap).sum();
     let sum: Watts = caps.iter().copied().sum();
 
     if sum + wanted > pool {
@@ -239,11 +235,8 @@ mod tests {
     #[test]
     fn levels_are_filled_in_order() {
         // A user-facing server, a large and a small one with batch work.
-        let claims = [
-            claim(100, 250, 250, 280, 20),
-            claim(100, 150, 270, 270, 40),
-            claim(50, 100, 140, 140, 20),
-        ];
+        let claims =
+            [claim(100, 250, 250, 280, 20), claim(100, 150, 270, 270, 40), claim(50, 100, 140, 140, 20)];
         for (pool, expected) in [
             (125, [50, 50, 25]),    // half of every minimum
             (375, [175, 125, 75]),  // and half of what the bases need more
@@ -279,8 +272,7 @@ mod tests {
 
     #[test]
     fn a_raise_waits_until_the_watts_are_free() {
-        let (low, high) =
-            (|cap, holds| party(150, cap, holds, true), |cap| party(250, cap, cap, false));
+        let (low, high) = (|cap, holds| party(150, cap, holds, true), |cap| party(250, cap, cap, false));
         for (parties, caps, why) in [
             ([low(None, None), high(None)], [150, 250], "first caps are no raises"),
             ([low(None, None), high(Some(200))], [150, 200], "what one may hold is not known"),
@@ -305,8 +297,7 @@ mod tests {
     fn who_cannot_shed_is_raised_first_then_who_lacks_most() {
         let low = |target| party(target, Some(150), Some(150), true);
         let parties = [low(170), low(190), party(170, Some(150), Some(150), false)];
-        for (pool, caps) in [(465, [150, 150, 165]), (490, [150, 170, 170]), (530, [170, 190, 170])]
-        {
+        for (pool, caps) in [(465, [150, 150, 165]), (490, [150, 170, 170]), (530, [170, 190, 170])] {
             assert_eq!(grants(W(pool), &parties), caps.map(W), "{pool} W");
         }
         let content = Party { needs: false, ..low(190) };

@@ -97,9 +97,8 @@ impl Chassis {
     #[must_use]
     pub fn tuned(params: Params, tuning: Tuning, ledger: Ledger, now: Instant) -> Self {
         let Ledger { epoch, budget_w, out_of_band, shared_w, highest_w } = ledger;
-        let newest = |of: &[(ServerId, Watts)], id: &ServerId| {
-            of.iter().rev().find(|(s, _)| s == id).map(|&(_, w)| w)
-        };
+        let newest =
+            |of: &[(ServerId, Watts)], id: &ServerId| of.iter().rev().find(|(s, _)| s == id).map(|&(_, w)| w);
         let even = params.budget.per(params.servers.len() as u64);
         let agents: Vec<_> = (params.servers.iter())
             .map(|s| {
@@ -355,8 +354,7 @@ impl Chassis {
 
     /// Every timer, soonest first where equal.
     fn timers(&self) -> impl Iterator<Item = (Instant, Why)> {
-        let sight =
-            if self.blind { (self.estimate_at, "estimate") } else { (self.blind_at(), "blind") };
+        let sight = if self.blind { (self.estimate_at, "estimate") } else { (self.blind_at(), "blind") };
         let (speaks, silent_after, grace) = (self.speaks(), self.silent_after(), self.grace_until);
         let agents = self.agents.iter().flat_map(move |a| {
             let message = (speaks && a.is_messaged()).then_some((a.next_at, "message"));

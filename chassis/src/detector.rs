@@ -159,9 +159,7 @@ mod tests {
     /// Noise of one standard deviation, normal enough: the sum of twelve uniform numbers.
     fn noise(state: &mut u64) -> f64 {
         (0..12).fold(-6.0, |sum, _| {
-            *state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
+            *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             sum + (*state >> 33) as f64 / (1u64 << 31) as f64
         })
     }
@@ -179,8 +177,7 @@ mod tests {
 
     #[test]
     fn a_draw_under_the_threshold_is_seldom_taken_for_one_at_it() {
-        let runs: Vec<u64> =
-            (0..60).map(|seed| until_high(0.97, seed, 200_000).unwrap_or(200_000)).collect();
+        let runs: Vec<u64> = (0..60).map(|seed| until_high(0.97, seed, 200_000).unwrap_or(200_000)).collect();
         let mean = runs.iter().sum::<u64>() / 60;
         assert!((8_000..60_000).contains(&mean), "a false alarm in {mean} readings");
         assert!((0..20).all(|seed| until_high(0.955, seed, 100_000).is_none()));
@@ -189,8 +186,7 @@ mod tests {
     #[test]
     fn a_draw_at_the_threshold_is_found_in_seconds_and_a_leap_at_once() {
         let mean = |draw| {
-            (0..200).map(|seed| until_high(draw, seed, 10_000).expect("found")).sum::<u64>() as f64
-                / 200.0
+            (0..200).map(|seed| until_high(draw, seed, 10_000).expect("found")).sum::<u64>() as f64 / 200.0
         };
         assert!(mean(0.98) < 22.0, "{}", mean(0.98));
         assert!(mean(1.0) < 5.0, "{}", mean(1.0));

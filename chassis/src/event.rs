@@ -30,8 +30,7 @@ impl CappingEvent {
     pub(crate) fn fits(&mut self, now: Instant, fits: bool, gap: Duration, hold: Duration) {
         let passed = (now - self.looked_at).min(gap);
         self.looked_at = now;
-        self.calm =
-            if fits { (self.calm + passed).min(hold) } else { self.calm.saturating_sub(passed) };
+        self.calm = if fits { (self.calm + passed).min(hold) } else { self.calm.saturating_sub(passed) };
     }
 
     /// Takes what would be drawn now with every low-priority core at its floor. What it moves by more than

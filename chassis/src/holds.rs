@@ -28,11 +28,7 @@ pub(crate) struct Holds {
 impl Holds {
     /// Nothing is known: an earlier manager may have granted anything, with a fallback up to `fallback`.
     pub(crate) fn new(fallback: Watts) -> Self {
-        Self {
-            caps: VecDeque::from([(Seq(0), Watts::MAX)]),
-            fallback,
-            newest: (Seq(0), Watts::ZERO),
-        }
+        Self { caps: VecDeque::from([(Seq(0), Watts::MAX)]), fallback, newest: (Seq(0), Watts::ZERO) }
     }
 
     /// A message was sent.

@@ -45,8 +45,7 @@ mod tests {
         let mut lowered = Lowered::default();
         lowered.accepted(at(1000), w(900), grace);
         lowered.accepted(at(4000), w(800), grace);
-        for (ms, judged) in [(4000, Some(900)), (6000, Some(800)), (8999, Some(800)), (9000, None)]
-        {
+        for (ms, judged) in [(4000, Some(900)), (6000, Some(800)), (8999, Some(800)), (9000, None)] {
             assert_eq!(lowered.judged_by(at(ms)), judged.map(w), "{ms}");
         }
         // It was raised to more than before, and is lowered again.

@@ -200,8 +200,7 @@ mod tests {
         for low_cores in [0, 24] {
             let mut n = Needs::default();
             n.take(&report(Some(240), 0, 0, low_cores), MOST);
-            let limited =
-                |watts| Report { server_limit: true, ..report(Some(watts), 0, 30, low_cores) };
+            let limited = |watts| Report { server_limit: true, ..report(Some(watts), 0, 30, low_cores) };
             for _ in 0..2 * KEPT {
                 n.take(&limited(200), MOST);
             }

@@ -83,9 +83,7 @@ impl OutOfBand {
     pub(crate) fn watts(&self) -> Option<Watts> {
         match self.phase {
             Phase::Off => None,
-            Phase::Setting(watts, _) | Phase::On { watts, .. } | Phase::Lifting(watts, _) => {
-                Some(watts)
-            }
+            Phase::Setting(watts, _) | Phase::On { watts, .. } | Phase::Lifting(watts, _) => Some(watts),
         }
     }
 
@@ -171,9 +169,7 @@ impl OutOfBand {
         match (self.phase, cap) {
             (Phase::Off, Some(watts)) => {
                 self.phase = Phase::On { watts, sure: true, since: now };
-                Some(format!(
-                    "a hardware cap of {watts} is on that this manager did not order: adopted"
-                ))
+                Some(format!("a hardware cap of {watts} is on that this manager did not order: adopted"))
             }
             (Phase::On { watts, .. }, None) => {
                 self.phase = Phase::Off;
@@ -182,20 +178,14 @@ impl OutOfBand {
             (Phase::On { watts, sure, since }, Some(found)) => {
                 self.phase = Phase::On { watts: found, sure: true, since };
                 let same = (found - watts).milli().abs() <= watts.ppm(SLACK_PPM).milli();
-                (!same && sure)
-                    .then(|| format!("the hardware cap is {found}, and {watts} was ordered"))
+                (!same && sure).then(|| format!("the hardware cap is {found}, and {watts} was ordered"))
             }
             _ => None,
         }
     }
 
     /// Takes the actuator's answer.
-    pub(crate) fn answered(
-        &mut self,
-        now: Instant,
-        id: ActionId,
-        result: Result<(), String>,
-    ) -> Change {
+    pub(crate) fn answered(&mut self, now: Instant, id: ActionId, result: Result<(), String>) -> Change {
         if !self.expects(id) {
             return Change::None;
         }

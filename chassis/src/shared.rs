@@ -280,13 +280,7 @@ mod tests {
             for n in 0..20 {
                 let servers = W(900 + per_reading * (n - 2).max(0));
                 let total = W(1000 + per_reading * n);
-                shared.compare(
-                    Instant::from_millis(200 * n as u64),
-                    total,
-                    Some(servers),
-                    servers,
-                    W(2400),
-                );
+                shared.compare(Instant::from_millis(200 * n as u64), total, Some(servers), servers, W(2400));
             }
         };
 

@@ -134,12 +134,7 @@ pub(crate) struct Agent {
 impl Agent {
     /// A server at the manager's start; `capped` is its out-of-band cap in the ledger, `fallback` the
     /// highest that an earlier manager is taken to have told it.
-    pub(crate) fn new(
-        server: Server,
-        capped: Option<Watts>,
-        fallback: Watts,
-        now: Instant,
-    ) -> Self {
+    pub(crate) fn new(server: Server, capped: Option<Watts>, fallback: Watts, now: Instant) -> Self {
         Self {
             slot: slot_of(server.mode),
             server,
@@ -186,12 +181,7 @@ impl Agent {
     }
 
     /// The same, whatever its meter is worth.
-    pub(crate) fn reported_power(
-        &self,
-        now: Instant,
-        silent_after: Duration,
-        most: Watts,
-    ) -> Option<Watts> {
+    pub(crate) fn reported_power(&self, now: Instant, silent_after: Duration, most: Watts) -> Option<Watts> {
         self.fresh(now, silent_after)?.power_w.filter(|&w| w > Watts::ZERO && w <= most)
     }
 
@@ -258,14 +248,7 @@ impl Agent {
     /// Learns from the newest report what the server needs, what it may hold, and whether it draws more
     /// than its cap. `first`: no report came before in this start of the manager; `joins`: it was silent.
     /// Numbers of another epoch say nothing.
-    pub(crate) fn learn(
-        &mut self,
-        now: Instant,
-        epoch: Epoch,
-        most: Watts,
-        first: bool,
-        joins: bool,
-    ) {
+    pub(crate) fn learn(&mut self, now: Instant, epoch: Epoch, most: Watts, first: bool, joins: bool) {
         let Some(report) = &self.report else { return };
         let power = report.power_w.filter(|&w| w > Watts::ZERO && w <= most);
         if power.is_none_or(|w| self.believes(w)) {
@@ -351,12 +334,7 @@ impl Agent {
     ///
     /// `orphan_hold` is how long a server that falls silent holds what it had, `even` what counts for one
     /// of which nothing is known.
-    pub(crate) fn may_draw(
-        &self,
-        now: Instant,
-        orphan_hold: Duration,
-        even: Watts,
-    ) -> Option<Bound> {
+    pub(crate) fn may_draw(&self, now: Instant, orphan_hold: Duration, even: Watts) -> Option<Bound> {
         let capped = self.out_of_band.certain();
         let known = |w: Watts| if w > Watts::ZERO { w } else { even };
         match self.slot {
@@ -406,8 +384,7 @@ impl Agent {
     pub(crate) fn overdraws(&self, now: Instant, at_least: Duration) -> Option<Watts> {
         let since = self.overdraw.since?;
         let cap = self.report.as_ref()?.cap_w?;
-        (self.shares() && now - since >= at_least)
-            .then(|| cap + Watts::from_milli(self.overdraw.mean_mw))
+        (self.shares() && now - since >= at_least).then(|| cap + Watts::from_milli(self.overdraw.mean_mw))
     }
 
     /// Whether its agent acts and sees, so that it can be waited for to obey. A wrong meter shows nothing.
@@ -428,13 +405,7 @@ impl Agent {
     }
 
     /// Notes that it obeys another manager.
-    pub(crate) fn contradicts(
-        &mut self,
-        now: Instant,
-        epoch: Epoch,
-        instance: Option<Instance>,
-        seq: Seq,
-    ) {
+    pub(crate) fn contradicts(&mut self, now: Instant, epoch: Epoch, instance: Option<Instance>, seq: Seq) {
         let same = self.other.filter(|o| (o.epoch, o.instance) == (epoch, instance));
         // An agent that was restarted counts anew.
         let first_seq = same.map_or(seq, |o| o.first_seq.min(seq));
@@ -518,8 +489,7 @@ mod tests {
     #[test]
     fn what_a_server_holds_that_an_earlier_manager_ruled_is_not_known() {
         let (now, minute) = (Instant::from_millis(1000), Duration::from_secs(60));
-        for (highest, hardware, bound) in [(0, None, 150), (170, None, 170), (170, Some(200), 200)]
-        {
+        for (highest, hardware, bound) in [(0, None, 150), (170, None, 170), (170, Some(200), 200)] {
             let server = Server::new(ServerId::new("s").unwrap(), Some(W(100)));
             let mut agent = Agent::new(server, hardware.map(W), W(150), now);
             agent.highest = W(highest);
@@ -530,8 +500,7 @@ mod tests {
             agent.out_of_band.answered(now, ActionId(1), Ok(()));
             for (seconds, read_back) in [(14, false), (16, true)] {
                 let later = agent.may_draw(now + Duration::from_secs(seconds), minute, W(140));
-                let known =
-                    if read_back { Bound::Sure(W(bound)) } else { Bound::Unheard(W(bound)) };
+                let known = if read_back { Bound::Sure(W(bound)) } else { Bound::Unheard(W(bound)) };
                 assert_eq!(later, Some(known), "{seconds} s");
             }
         }

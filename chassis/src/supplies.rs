@@ -230,8 +230,7 @@ impl Supplies {
             self.others.push_back((now, before));
         }
 
-        while self.others.len() >= RECENT
-            || self.others.front().is_some_and(|(at, _)| now - *at > TAKEN_OVER)
+        while self.others.len() >= RECENT || self.others.front().is_some_and(|(at, _)| now - *at > TAKEN_OVER)
         {
             self.others.pop_front();
         }
@@ -369,10 +368,7 @@ mod tests {
     #[test]
     fn a_reading_that_stands_still_while_the_others_move_is_none() {
         let take = |s: &mut Supplies, n: u64, a, b| {
-            s.take(
-                Instant::from_millis(200 * n),
-                &poll(200 * n, (Active, Some(a)), (Active, Some(b))),
-            )
+            s.take(Instant::from_millis(200 * n), &poll(200 * n, (Active, Some(a)), (Active, Some(b))))
         };
 
         // The other's draw; the first reading that is none.
@@ -450,8 +446,7 @@ mod tests {
         for away in [(Failed, Some(0)), (Unknown, None)] {
             let mut s = Supplies::new(&[W(1000); 3], Duration::from_secs(5), Instant::ZERO);
             let mut take = |n: u64, parts: [(SupplyState, Option<i64>); 3]| {
-                let supply =
-                    |(state, input): (_, Option<i64>)| Supply { state, input: input.map(W) };
+                let supply = |(state, input): (_, Option<i64>)| Supply { state, input: input.map(W) };
                 let taken_at = Instant::from_millis(200 * n);
                 let supplies = parts.into_iter().map(supply).collect();
                 s.take(taken_at, &Poll { supplies, taken_at });
@@ -496,10 +491,7 @@ mod tests {
         assert_eq!(s.take(late, &poll(49, ok, ok)), Outcome::Old);
         assert_eq!(s.capacity(), W(1000), "an older poll says nothing");
         assert_eq!(s.take(late, &poll(101, ok, ok)), Outcome::Missing(Fault::Stamp));
-        assert_eq!(
-            s.take(Instant::from_millis(9000), &poll(60, ok, ok)),
-            Outcome::Missing(Fault::Stamp)
-        );
+        assert_eq!(s.take(Instant::from_millis(9000), &poll(60, ok, ok)), Outcome::Missing(Fault::Stamp));
         assert_eq!(s.reading(Instant::from_millis(200), Duration::from_millis(101)), Some(W(800)));
         assert_eq!(s.reading(Instant::from_millis(200), Duration::from_millis(100)), None);
     }

@@ -181,11 +181,7 @@ mod tests {
         assert_eq!(sheds(|_| {}), W(60));
         assert_eq!(sheds(|s| s.servers[0].slot = Slot::Silent), W(30));
         assert_eq!(sheds(|s| s.servers[0].report = None), W(30));
-        assert_eq!(
-            sheds(|s| s.servers[0].report.as_mut().unwrap().dry_run = true),
-            W(30),
-            "it only watches"
-        );
+        assert_eq!(sheds(|s| s.servers[0].report.as_mut().unwrap().dry_run = true), W(30), "it only watches");
 
         assert_eq!(
             sheds(|s| s.servers[0].report.as_mut().unwrap().sheddable_w = Watts::MAX),

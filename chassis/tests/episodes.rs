@@ -282,9 +282,8 @@ fn an_episode_ends_when_nothing_would_come_back() {
     w.clear();
     w.run(ms(3_000));
     assert_eq!(w.state(), ChassisState::Normal);
-    let released: Vec<_> = (0..12)
-        .map(|i| w.alerts_to(i).iter().find(|(_, a)| a.level == Level::Watch).unwrap().0)
-        .collect();
+    let released: Vec<_> =
+        (0..12).map(|i| w.alerts_to(i).iter().find(|(_, a)| a.level == Level::Watch).unwrap().0).collect();
     assert!(released.windows(2).all(|p| p[1] - p[0] == ms(100)), "{released:?}");
 }
 
@@ -304,8 +303,7 @@ fn a_new_peak_during_the_release_is_a_new_episode() {
 
 #[test]
 fn the_papers_rule_is_a_plain_timer() {
-    let mut w =
-        World::new(ballast_chassis_core::Params { lift_rule: LiftRule::Paper, ..params(12) });
+    let mut w = World::new(ballast_chassis_core::Params { lift_rule: LiftRule::Paper, ..params(12) });
     w.total = Some(W(2360));
     w.run(ms(1000));
     assert_eq!(w.state(), ChassisState::Alerting, "one reading at the threshold");
@@ -406,10 +404,7 @@ fn a_lower_budget_is_in_force_before_it_is_answered() {
     for budget in [1700, 1200] {
         w.clear();
         w.input(Input::Budget(Some(W(budget))));
-        assert!(
-            matches!(&w.log[0].1, Output::Ledger(l) if l.budget_w == Some(W(budget))),
-            "persisted first"
-        );
+        assert!(matches!(&w.log[0].1, Output::Ledger(l) if l.budget_w == Some(W(budget))), "persisted first");
 
         let s = w.chassis.status(w.now);
         assert_eq!((s.state, s.limit_w), (ChassisState::Alerting, W(budget)));
@@ -464,9 +459,11 @@ fn servers_without_an_agent_keep_their_share() {
     assert!((0..3).all(|i| w.alerts_to(i).is_empty()), "not messaged");
     assert!(w.caps().is_empty());
     w.input(Input::Powered { server: name(2), on: true });
-    assert!(w.events().iter().any(|e| {
-        matches!(e, EventKind::SlotChanged { from: Slot::Off, to: Slot::Silent, .. })
-    }));
+    assert!(
+        w.events()
+            .iter()
+            .any(|e| { matches!(e, EventKind::SlotChanged { from: Slot::Off, to: Slot::Silent, .. }) })
+    );
     assert_eq!(w.chassis.status(w.now).servers[2].slot, Slot::Managed);
 }
 

@@ -101,9 +101,8 @@ fn a_hundred_servers_that_obey_are_lifted_within_a_minute_and_not_all_at_once() 
     assert!(w.now - from <= Duration::from_secs(60), "{:?}", w.now - from);
     let lifts = w.lifts();
     assert_eq!(lifts.len(), 100);
-    let in_a_second = |(from, _): &(_, _)| {
-        lifts.iter().filter(|(at, _)| *at >= *from && *at - *from < ms(1000)).count()
-    };
+    let in_a_second =
+        |(from, _): &(_, _)| lifts.iter().filter(|(at, _)| *at >= *from && *at - *from < ms(1000)).count();
     assert!(lifts.iter().map(in_a_second).max().unwrap() <= 12, "so many watts a second");
     assert_eq!(w.caps(), [], "and no excess follows");
 }
@@ -135,8 +134,7 @@ fn a_lift_that_came_too_early_is_blamed_and_waits_longer() {
     load(&mut w, 300, true);
     w.clear();
     w.run(Duration::from_secs(55));
-    let waits =
-        |w: &World| (0..4).filter(|&i| !w.lifts().iter().any(|(_, s)| *s == name(i))).collect();
+    let waits = |w: &World| (0..4).filter(|&i| !w.lifts().iter().any(|(_, s)| *s == name(i))).collect();
     let waiting: Vec<usize> = waits(&w);
     assert!(waiting.iter().map(|&i| name(i)).eq((0..4).map(name).filter(|s| blamed.contains(s))));
     w.run(Duration::from_secs(25));
@@ -210,11 +208,7 @@ fn every_server_is_capped_in_one_turn_those_that_draw_more_first() {
     let is = |(_, o): &&(_, Output)| matches!(o, Output::OutOfBandCap { .. });
     let turns: Vec<_> = w.log.iter().filter(is).map(|(t, _)| *t).collect();
     assert!(turns.iter().all(|&t| t == turns[0]), "in one turn");
-    assert_eq!(
-        w.chassis.status(w.now).servers[4].granted_w,
-        None,
-        "nothing to a server that is off"
-    );
+    assert_eq!(w.chassis.status(w.now).servers[4].granted_w, None, "nothing to a server that is off");
 
     // Still over with everything capped: more is shared than was thought.
     let newest = |w: &World| w.caps().into_iter().collect::<BTreeMap<_, _>>().into_values().sum();
@@ -312,11 +306,7 @@ fn an_action_without_an_answer_is_tried_again() {
     assert!(gaps.ends_with(&[5]) && gaps.len() <= 3, "every trip time: {gaps:?}");
     let ids = action_ids(&w.log);
     w.input(Input::Applied { id: ids[0], result: Ok(()) });
-    assert_eq!(
-        w.chassis.status(w.now).refused_inputs,
-        1,
-        "a late answer to an older try says nothing"
-    );
+    assert_eq!(w.chassis.status(w.now).refused_inputs, 1, "a late answer to an older try says nothing");
 }
 
 #[test]
@@ -328,9 +318,7 @@ fn caps_in_the_ledger_are_adopted_and_given_back() {
     for (answers, seconds) in [(true, 0..5), (false, 28..35)] {
         let mut w = World::with(params(4), ledger.clone());
         w.agent(1).answers = answers;
-        assert!(
-            matches!(&w.log[0].1, Output::Ledger(l) if l.epoch == Epoch(4) && l.out_of_band.len() == 2)
-        );
+        assert!(matches!(&w.log[0].1, Output::Ledger(l) if l.epoch == Epoch(4) && l.out_of_band.len() == 2));
         assert_eq!(w.state(), ChassisState::OutOfBand);
         let from = w.now;
 

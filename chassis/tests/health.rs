@@ -4,9 +4,7 @@ mod common;
 use std::time::Duration;
 
 use ballast_chassis_core::{Answer, Input, Params, Poll};
-use ballast_types::wire::{
-    ChassisState, ChassisStatus, EventKind, Level, Refusal, RefusalReason, Slot,
-};
+use ballast_types::wire::{ChassisState, ChassisStatus, EventKind, Level, Refusal, RefusalReason, Slot};
 use ballast_types::{BootId, Epoch, Seq, Supply, SupplyState, Watts};
 use common::{W, World, ms, name, params};
 
@@ -22,9 +20,7 @@ fn a_silent_server_in_a_calm_chassis_is_an_alarm_not_a_cap() {
     assert_eq!((s.servers[1].slot, s.state), (Slot::Silent, ChassisState::Normal));
     assert!(w.has_alarm("s-01 is silent: no answer"));
     assert!(w.caps().is_empty() && !w.levels().contains(&Level::Cap));
-    assert!(
-        w.events().iter().any(|e| matches!(e, EventKind::SlotChanged { to: Slot::Silent, .. }))
-    );
+    assert!(w.events().iter().any(|e| matches!(e, EventKind::SlotChanged { to: Slot::Silent, .. })));
     w.agent(1).answers = true;
     w.run(ms(600));
     assert_eq!(w.chassis.status(w.now).servers[1].slot, Slot::Managed);
@@ -111,8 +107,7 @@ fn the_reserve_of_a_server_that_comes_back_is_freed_when_it_obeys() {
     let before = s.servers[1].reserved_w;
     let granted = w.alerts_to(1).last().unwrap().1.cap_w.unwrap();
     assert!(before >= granted && granted >= W(150), "it may still hold what it was granted");
-    let others =
-        |s: &ChassisStatus| [0, 2, 3].iter().map(|&i| s.servers[i].granted_w.unwrap()).sum();
+    let others = |s: &ChassisStatus| [0, 2, 3].iter().map(|&i| s.servers[i].granted_w.unwrap()).sum();
     let less: Watts = others(&s);
     assert!(less + before <= s.sharable_w);
     w.agent(1).answers = true;
@@ -166,8 +161,7 @@ fn newest(w: &World) -> ballast_types::wire::Alert {
     w.alerts_to(0).last().expect("a message").1.clone()
 }
 fn refuse(w: &mut World, seq: Seq, reason: RefusalReason, epoch: u64, newest_seq: u64) {
-    let refusal =
-        Refusal { reason, newest_epoch: Epoch(epoch), newest_seq: Seq(newest_seq), instance: None };
+    let refusal = Refusal { reason, newest_epoch: Epoch(epoch), newest_seq: Seq(newest_seq), instance: None };
     w.input(Input::Answer { server: name(0), seq, answer: Answer::Refused(refusal) });
 }
 
@@ -228,11 +222,7 @@ fn an_answer_is_as_old_as_its_message() {
     w.run(ms(3000));
     assert_eq!(w.chassis.status(w.now).servers[0].slot, Slot::Silent);
     let report = common::report(&name(0), w.now, &alert, &w.agents[&name(0)]);
-    w.input(Input::Answer {
-        server: name(0),
-        seq: alert.seq,
-        answer: Answer::Report(Box::new(report)),
-    });
+    w.input(Input::Answer { server: name(0), seq: alert.seq, answer: Answer::Report(Box::new(report)) });
     assert_eq!(w.chassis.status(w.now).servers[0].slot, Slot::Silent, "three seconds under way");
 }
 

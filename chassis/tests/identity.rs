@@ -29,8 +29,7 @@ fn newest(w: &World) -> ballast_types::wire::Alert {
 
 fn refuse(w: &mut World, i: usize, seq: Seq, epoch: u64, newest_seq: u64) {
     let reason = RefusalReason::Stale;
-    let refusal =
-        Refusal { reason, newest_epoch: Epoch(epoch), newest_seq: Seq(newest_seq), instance: None };
+    let refusal = Refusal { reason, newest_epoch: Epoch(epoch), newest_seq: Seq(newest_seq), instance: None };
     w.input(Input::Answer { server: name(i), seq, answer: Answer::Refused(refusal) });
 }
 
@@ -50,17 +49,10 @@ fn at_the_start_a_newer_epoch_is_adopted_on_the_word_of_two() {
         w.clear();
         (0..speak).for_each(|i| refuse(&mut w, i, seq, epoch, 1000));
         let s = w.chassis.status(w.now);
-        assert_eq!(
-            s.epoch,
-            Epoch(if adopted { epoch + 1 } else { 1 }),
-            "{servers} {speak} {epoch}"
-        );
+        assert_eq!(s.epoch, Epoch(if adopted { epoch + 1 } else { 1 }), "{servers} {speak} {epoch}");
 
         if adopted {
-            assert!(
-                (0..servers).all(|i| w.alerts_to(i).last().unwrap().1.epoch == s.epoch),
-                "said again"
-            );
+            assert!((0..servers).all(|i| w.alerts_to(i).last().unwrap().1.epoch == s.epoch), "said again");
 
             assert!(newest(&w).seq > seq, "numbers go on");
         }
@@ -69,11 +61,7 @@ fn at_the_start_a_newer_epoch_is_adopted_on_the_word_of_two() {
     let mut w = settled();
     obey(&mut w, &[0, 1], 41, None);
     w.run(ms(1000));
-    assert_eq!(
-        (w.chassis.status(w.now).epoch, w.state()),
-        (Epoch(1), ChassisState::Fenced),
-        "too late"
-    );
+    assert_eq!((w.chassis.status(w.now).epoch, w.state()), (Epoch(1), ChassisState::Fenced), "too late");
 }
 
 #[test]
@@ -85,8 +73,7 @@ fn a_lone_agent_that_obeys_a_newer_epoch_is_set_aside_and_rejoins() {
     assert_eq!((s.state, s.servers[0].slot), (ChassisState::Normal, Slot::Silent));
     assert!(w.has_alarm("s-00 refuses this manager, epoch 1: it obeys epoch 9"), "{:?}", s.alarms);
     assert!(w.has_alarm("s-00 is silent: obeys another manager"), "{:?}", s.alarms);
-    let told =
-        |e: &&&EventKind| matches!(e, EventKind::Alarm { message } if message.contains("s-00"));
+    let told = |e: &&&EventKind| matches!(e, EventKind::Alarm { message } if message.contains("s-00"));
     assert_eq!(w.events().iter().filter(told).count(), 1, "once");
     w.clear();
     w.run(ms(1000));
@@ -132,9 +119,7 @@ fn over_one_manager_the_next_epoch_is_taken_once() {
     let mut w = World::new(params(4));
     w.run(ms(1000));
 
-    for (other, ms_later, state) in
-        [(6, 600, ChassisState::Normal), (8, 1100, ChassisState::Fenced)]
-    {
+    for (other, ms_later, state) in [(6, 600, ChassisState::Normal), (8, 1100, ChassisState::Fenced)] {
         obey(&mut w, &[0, 1, 2, 3], other, Some(77));
         w.run(ms(ms_later));
         assert_eq!((w.chassis.status(w.now).epoch, w.state()), (Epoch(7), state));
@@ -316,8 +301,7 @@ fn a_manager_that_agents_refuse_for_this_one_is_an_alarm() {
     w.agent(2).refuses = other(100);
     w.run(ms(5000));
     assert!(w.has_alarm(ALARM), "{:?}", w.chassis.status(w.now).alarms);
-    let told =
-        |e: &&&EventKind| matches!(e, EventKind::Alarm { message } if message.contains("epoch 1"));
+    let told = |e: &&&EventKind| matches!(e, EventKind::Alarm { message } if message.contains("epoch 1"));
     assert_eq!(w.events().iter().filter(told).count(), 1, "once");
     assert_eq!(w.state(), ChassisState::Normal, "it rules on");
 

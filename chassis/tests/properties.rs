@@ -6,12 +6,10 @@ use std::time::Duration;
 
 use ballast_chassis_core::{Answer, Chassis, Input, Ledger, Mode, Output, Params, Poll};
 use ballast_types::wire::{
-    AgentState, Alert, ChassisState, ChassisStatus, EventKind, Level, Refusal, RefusalReason,
-    Report, ServerStatus, SharePolicy, Slot,
+    AgentState, Alert, ChassisState, ChassisStatus, EventKind, Level, Refusal, RefusalReason, Report,
+    ServerStatus, SharePolicy, Slot,
 };
-use ballast_types::{
-    ActionId, BootId, Epoch, Instant, Machine, Seq, ServerId, Supply, SupplyState, Watts,
-};
+use ballast_types::{ActionId, BootId, Epoch, Instant, Machine, Seq, ServerId, Supply, SupplyState, Watts};
 use common::{W, World, check_ledger_first, ms, name, params};
 use proptest::prelude::*;
 
@@ -391,10 +389,7 @@ impl Fuzz {
             restorable_w: shape.restorable,
             low_cores: shape.low_cores,
             leaving: shape.leaving,
-            ..Report::blank(
-                server.clone(),
-                BootId::new(&format!("boot-{}", shape.boot)).expect("an id"),
-            )
+            ..Report::blank(server.clone(), BootId::new(&format!("boot-{}", shape.boot)).expect("an id"))
         }
     }
 
@@ -411,8 +406,7 @@ impl Fuzz {
         let (before, outputs) = (self.status(), self.log.len());
 
         // One that was not taken the first time may be now: the server may have fallen silent since.
-        let heard =
-            before.servers.iter().find(|s| s.server == server).and_then(|s| s.report.as_ref());
+        let heard = before.servers.iter().find(|s| s.server == server).and_then(|s| s.report.as_ref());
         if heard != Some(&report) {
             return;
         }

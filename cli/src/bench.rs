@@ -90,8 +90,7 @@ struct Measured {
 impl Measured {
     fn text(&self) -> String {
         let q = &self.alert_to_floor_ms;
-        let ms =
-            |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.3} ms"));
+        let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.3} ms"));
         format!(
             "alert to the floor of the slowest of {} agents, {} alerts{}\n\
              p50 {}   p99 {} (target {} ms)   longest {}\n\
@@ -144,8 +143,7 @@ async fn measure(args: &AlertsArgs) -> anyhow::Result<Measured> {
     caller.lift().await?;
 
     tell(&format!("agents at rest, for {} s", REST.as_secs()));
-    let usage =
-        |agents: &[Process]| -> Vec<Option<Usage>> { agents.iter().map(Process::usage).collect() };
+    let usage = |agents: &[Process]| -> Vec<Option<Usage>> { agents.iter().map(Process::usage).collect() };
     let before = usage(&stage.fleet.agents);
     caller.rest(REST).await?;
     let after = usage(&stage.fleet.agents);
@@ -231,15 +229,7 @@ impl Caller {
 
         let chassis = ChassisId::new(CHASSIS).context("chassis id")?;
 
-        Ok(Self {
-            chassis,
-            seq: Seq(0),
-            outboxes,
-            reports,
-            heard,
-            floors: BTreeMap::new(),
-            _tasks: tasks,
-        })
+        Ok(Self { chassis, seq: Seq(0), outboxes, reports, heard, floors: BTreeMap::new(), _tasks: tasks })
     }
 
     /// Hands one message for every agent to its sender, with a live echo; says when.

@@ -91,9 +91,7 @@ const AUTHORITY_DAYS: u32 = 3650;
 pub(crate) fn run(args: &CertsArgs) -> anyhow::Result<ExitCode> {
     let all = args.all();
     if all.is_empty() {
-        bail!(
-            "nobody to make a certificate for: --chassis, --server, --operator, --power or --place"
-        );
+        bail!("nobody to make a certificate for: --chassis, --server, --operator, --power or --place");
     }
 
     // The folder holds the authority's key.
@@ -102,8 +100,7 @@ pub(crate) fn run(args: &CertsArgs) -> anyhow::Result<ExitCode> {
         .mode(0o700)
         .create(&args.dir)
         .with_context(|| args.dir.display().to_string())?;
-    let stems: Vec<_> =
-        all.iter().map(|(role, _)| format!("{}-{}", role.kind(), role.id())).collect();
+    let stems: Vec<_> = all.iter().map(|(role, _)| format!("{}-{}", role.kind(), role.id())).collect();
     for (n, stem) in stems.iter().enumerate() {
         if stems[..n].contains(stem) {
             bail!("{} is asked for twice", all[n].0);
@@ -201,8 +198,7 @@ mod tests {
     fn the_files_are_what_daemons_take() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("certs");
-        certs(&dir, &["--chassis", "c1=10.0.0.1", "--server", "s01", "--operator", "ann@site"])
-            .unwrap();
+        certs(&dir, &["--chassis", "c1=10.0.0.1", "--server", "s01", "--operator", "ann@site"]).unwrap();
         opens(&dir, "chassis-c1", "ballast://chassis/c1").unwrap();
         opens(&dir, "agent-s01", "ballast://agent/s01").unwrap();
         opens(&dir, "operator-ann@site", "ballast://operator/ann@site").unwrap();
@@ -234,8 +230,7 @@ mod tests {
     #[test]
     fn who_is_asked_for_twice_is_named_and_nothing_is_written() {
         let folder = tempfile::tempdir().unwrap();
-        let words =
-            ["--server", "s02", "--server", "s01", "--operator", "s01", "--server", "s01=::1"];
+        let words = ["--server", "s02", "--server", "s01", "--operator", "s01", "--server", "s01=::1"];
         let error = certs(folder.path(), &words).unwrap_err();
         assert_eq!(error.to_string(), "ballast://agent/s01 is asked for twice");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

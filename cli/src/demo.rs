@@ -50,11 +50,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
                 Ok(ExitCode::from(INTERRUPTED))
             }
             Some((summary, interrupted)) => {
-                say(&if args.json {
-                    serde_json::to_string_pretty(&summary)?
-                } else {
-                    summary.text()
-                })?;
+                say(&if args.json { serde_json::to_string_pretty(&summary)? } else { summary.text() })?;
 
                 Ok(if interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
             }
@@ -190,19 +186,14 @@ impl Watch {
         for (from, url) in agents.chain([(None, chassis.clone())]) {
             followers.spawn(follow(client.clone(), url, from, heard.clone()));
         }
-        let screen =
-            (!args.json && std::io::stdout().is_terminal()).then(Screen::open).transpose()?;
+        let screen = (!args.json && std::io::stdout().is_terminal()).then(Screen::open).transpose()?;
         let usage: Vec<_> = stage.fleet.agents.iter().map(Process::usage).collect();
 
         Ok(Self {
             seconds: args.seconds as f64,
             client,
             chassis,
-            live: Live {
-                seconds: args.seconds as f64,
-                budget_w: start.budget_w,
-                ..Live::default()
-            },
+            live: Live { seconds: args.seconds as f64, budget_w: start.budget_w, ..Live::default() },
             plain: screen.is_none(),
             screen,
             heard,

@@ -181,8 +181,7 @@ impl Results {
             openable(folder)?;
         }
         let report = report(wanted)?;
-        let text =
-            if *json { serde_json::to_string_pretty(&report.json()?)? } else { report.text() };
+        let text = if *json { serde_json::to_string_pretty(&report.json()?)? } else { report.text() };
         say(&text)?;
 
         if let Some(file) = plot {

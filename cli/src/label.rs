@@ -30,9 +30,10 @@ const BATCH: usize = 4096;
 pub(crate) fn run(args: &LabelArgs) -> anyhow::Result<ExitCode> {
     let labeller = Labeller::new(args)?;
     let calendar = args.days()?;
-    let sizes = args.input.iter().map(|file| {
-        std::fs::metadata(file).map(|m| m.len()).with_context(|| format!("{}", file.display()))
-    });
+    let sizes = args
+        .input
+        .iter()
+        .map(|file| std::fs::metadata(file).map(|m| m.len()).with_context(|| format!("{}", file.display())));
     let bytes = sizes.sum::<anyhow::Result<u64>>()?;
     let bar = progress_bar(bytes, "{wide_bar} {bytes}/{total_bytes} {eta}");
     let mut picture = Picture::default();
@@ -42,10 +43,7 @@ pub(crate) fn run(args: &LabelArgs) -> anyhow::Result<ExitCode> {
 
     // A file is complete or not there: a failed run leaves what was there before.
     let mut file = match to_file {
-        true => Some(
-            tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))
-                .with_context(output)?,
-        ),
+        true => Some(tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).with_context(output)?),
         false => None,
     };
 
@@ -54,11 +52,8 @@ pub(crate) fn run(args: &LabelArgs) -> anyhow::Result<ExitCode> {
         None => Box::new(io::stdout().lock()),
     };
 
-    let mut table = Table {
-        csv: csv::Writer::from_writer(sink),
-        score: args.method != Method::Pattern,
-        extra: None,
-    };
+    let mut table =
+        Table { csv: csv::Writer::from_writer(sink), score: args.method != Method::Pattern, extra: None };
 
     let mut take = |extra: &[String], batch: Vec<Vm>| {
         let labels = labeller.all(&batch);
@@ -82,8 +77,7 @@ pub(crate) fn run(args: &LabelArgs) -> anyhow::Result<ExitCode> {
     crate::tell(&picture.text());
 
     if let Some(plot) = &args.plot {
-        std::fs::write(plot, picture.svg()?)
-            .with_context(|| format!("--plot {}", plot.display()))?;
+        std::fs::write(plot, picture.svg()?).with_context(|| format!("--plot {}", plot.display()))?;
     }
 
     Ok(ExitCode::SUCCESS)
@@ -132,9 +126,8 @@ impl Labeller {
                 .chunks(share)
                 .map(|part| scope.spawn(|| part.iter().map(|vm| self.one(vm)).collect::<Vec<_>>()))
                 .collect();
-            let joined = parts
-                .into_iter()
-                .map(|part| part.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
+            let joined =
+                parts.into_iter().map(|part| part.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
             joined.flatten().collect()
         })
     }
@@ -179,12 +172,7 @@ struct Table<W: Write> {
 }
 
 impl<W: Write> Table<W> {
-    fn write(
-        &mut self,
-        extra: &[String],
-        vms: &[Vm],
-        labels: &[(Label, Option<f64>)],
-    ) -> anyhow::Result<()> {
+    fn write(&mut self, extra: &[String], vms: &[Vm], labels: &[(Label, Option<f64>)]) -> anyhow::Result<()> {
         match &self.extra {
             None => {
                 let own = ["id", "compare8", "compare12", "user_facing", "reason"];
@@ -193,9 +181,7 @@ impl<W: Write> Table<W> {
             }
             Some(first) if first == extra => {}
             Some(first) => {
-                bail!(
-                    "further columns {extra:?}: the files before have {first:?}; label them apart"
-                )
+                bail!("further columns {extra:?}: the files before have {first:?}; label them apart")
             }
         }
 
@@ -203,8 +189,7 @@ impl<W: Write> Table<W> {
         for (vm, (label, score)) in vms.iter().zip(labels) {
             let Label { compare8, compare12, user_facing, reason } = label;
             let numbers = [compare8, compare12].map(|value| number(*value));
-            let own =
-                [&vm.id, &numbers[0], &numbers[1], &user_facing.to_string(), &reason.to_string()];
+            let own = [&vm.id, &numbers[0], &numbers[1], &user_facing.to_string(), &reason.to_string()];
             let score = self.score.then(|| number(*score));
             self.row(own.into_iter().chain(&score), &vm.extra)?;
         }
@@ -212,11 +197,7 @@ impl<W: Write> Table<W> {
         Ok(())
     }
 
-    fn row(
-        &mut self,
-        own: impl Iterator<Item = impl AsRef<[u8]>>,
-        extra: &[String],
-    ) -> csv::Result<()> {
+    fn row(&mut self, own: impl Iterator<Item = impl AsRef<[u8]>>, extra: &[String]) -> csv::Result<()> {
         for cell in own {
             self.csv.write_field(cell)?;
         }

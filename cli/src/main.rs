@@ -65,29 +65,23 @@ enum Command {
     )]
     Simulate(simulate::SimulateArgs),
     /// Learn from past VMs which ones are user-facing and how busy they get
-    #[command(
-        after_help = "Example: ballast train --input vms.csv --output /var/lib/ballast/model \
+    #[command(after_help = "Example: ballast train --input vms.csv --output /var/lib/ballast/model \
                       --replace-if-not-worse\n\
         Example: ballast train --generate 300000 --output trial.model\n\n\
         Exit codes: 0 the model is written; 1 failure; 2 wrong usage; 3 the new model is worse than the \
-        one that is there, which stays."
-    )]
+        one that is there, which stays.")]
     Train(train::TrainArgs),
     /// Say of arriving VMs whether they are user-facing, and how busy they will be
-    #[command(
-        after_help = "Example: ballast predict --model /var/lib/ballast/model --input vms.csv\n\
-        Example: ballast predict --model /var/lib/ballast/model --about"
-    )]
+    #[command(after_help = "Example: ballast predict --model /var/lib/ballast/model --input vms.csv\n\
+        Example: ballast predict --model /var/lib/ballast/model --about")]
     Predict(predict::PredictArgs),
     /// Measure the controllers in virtual time: the paper's figures, and ours beside them
     #[command(subcommand)]
     Experiment(experiment::Experiment),
     /// Say how low a chassis budget may be set, from the history of its draw
-    #[command(
-        after_help = "Example: ballast plan --telemetry draws-*.csv.zst --policy no-impact --json\n\
+    #[command(after_help = "Example: ballast plan --telemetry draws-*.csv.zst --policy no-impact --json\n\
         Example: ballast plan --histogram counts.csv --emax-uf 0.001 --emax-nuf 0.009 --fmin-uf 0.75 \
-        --fmin-nuf 0.5"
-    )]
+        --fmin-nuf 0.5")]
     Plan(Box<plan::PlanArgs>),
     /// Find out how a server draws by load and frequency: measured, fitted, or guessed
     #[command(
@@ -110,10 +104,8 @@ enum Command {
         Example: ballast label --input use.csv --method ensemble --fit-on labelled.csv.zst")]
     Label(label::LabelArgs),
     /// Ask daemons how they are
-    #[command(
-        after_help = "Example: ballast status http://127.0.0.1:7100 http://127.0.0.1:7101\n\n\
-        Exit codes: 0 all answered; 1 one did not."
-    )]
+    #[command(after_help = "Example: ballast status http://127.0.0.1:7100 http://127.0.0.1:7101\n\n\
+        Exit codes: 0 all answered; 1 one did not.")]
     Status(status::StatusArgs),
     /// Show the power budget of a chassis, lower it for a time, or go back to the configured one
     #[command(subcommand)]
@@ -123,23 +115,17 @@ enum Command {
         Example: ballast records --dir usage --vm web-1 --format csv")]
     Records(records::RecordsArgs),
     /// Run the agent of one server
-    #[command(
-        after_help = "Example: ballast agent --config /etc/ballast/agent.toml --check-config"
-    )]
+    #[command(after_help = "Example: ballast agent --config /etc/ballast/agent.toml --check-config")]
     Agent(Child<ballast_agent::AgentArgs>),
     /// Run the manager of one chassis
     #[command(after_help = "Example: ballast chassis --config /etc/ballast/chassis.toml")]
     Chassis(Child<ballast_chassis::ChassisArgs>),
     /// Run the placement daemon
-    #[command(
-        after_help = "Example: ballast place --config /etc/ballast/place.toml --check-config"
-    )]
+    #[command(after_help = "Example: ballast place --config /etc/ballast/place.toml --check-config")]
     Place(Child<ballast_runtime::DaemonArgs>),
     /// Make certificates: a small authority for trials, tests and small sites
-    #[command(
-        after_help = "Example: ballast certs --dir certs --chassis rack3-c1 --server s01=10.0.0.11 \
-                      --operator ann"
-    )]
+    #[command(after_help = "Example: ballast certs --dir certs --chassis rack3-c1 --server s01=10.0.0.11 \
+                      --operator ann")]
     Certs(certs::CertsArgs),
     /// Measure
     #[command(subcommand)]

@@ -28,8 +28,7 @@ pub(crate) fn run(args: &ManArgs) -> anyhow::Result<()> {
     let (man1, man8, completions) = (folder("man1")?, folder("man8")?, folder("completions")?);
     let mut ballast = crate::Cli::command();
     clap_mangen::generate_to(ballast.clone(), &man1)?;
-    let mut daemons =
-        [agent::Program::command(), chassis::Program::command(), place::Program::command()];
+    let mut daemons = [agent::Program::command(), chassis::Program::command(), place::Program::command()];
     for command in &daemons {
         let page = man8.join(format!("{}.8", command.get_name()));
         let mut text = vec![];

@@ -55,8 +55,8 @@ impl History {
 /// Plans.
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let asked = args.asked()?;
-    let mut telemetry = Telemetry::new(&args.telemetry, &args.columns, asked.intake)
-        .during(args.verify.planned(&asked));
+    let mut telemetry =
+        Telemetry::new(&args.telemetry, &args.columns, asked.intake).during(args.verify.planned(&asked));
     let mut history = if args.histogram.is_empty() {
         History::of(&mut telemetry)?
     } else {
@@ -110,11 +110,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Finds the longest event of each plan: a histogram does not know what came after what.
-fn longest(
-    telemetry: &mut Telemetry<'_>,
-    asked: &Asked,
-    answers: &mut [Answer],
-) -> anyhow::Result<()> {
+fn longest(telemetry: &mut Telemetry<'_>, asked: &Asked, answers: &mut [Answer]) -> anyhow::Result<()> {
     let mut units = vec![0; answers.len()];
     if answers.iter().any(|answer| answer.plan.events.all() > 0) {
         telemetry.looks(|readings| {

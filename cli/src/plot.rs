@@ -20,14 +20,10 @@ pub(crate) type Drawn = Result<(), Box<dyn std::error::Error>>;
 /// Where something is drawn.
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// A panel with axes.
-pub(crate) type Chart<'b> =
-    ChartContext<'b, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+pub(crate) type Chart<'b> = ChartContext<'b, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// A drawing of this many pixels, as the text of an SVG file.
-pub(crate) fn svg(
-    size: (u32, u32),
-    draw: impl FnOnce(&Area<'_>) -> Drawn,
-) -> anyhow::Result<String> {
+pub(crate) fn svg(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> anyhow::Result<String> {
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
@@ -49,10 +45,7 @@ pub(crate) struct Panel<'a> {
 }
 
 /// Draws axes and caption.
-pub(crate) fn panel<'b>(
-    area: &Area<'b>,
-    panel: &Panel<'_>,
-) -> Result<Chart<'b>, Box<dyn std::error::Error>> {
+pub(crate) fn panel<'b>(area: &Area<'b>, panel: &Panel<'_>) -> Result<Chart<'b>, Box<dyn std::error::Error>> {
     let mut chart = ChartBuilder::on(area)
         .caption(panel.caption, ("sans-serif", 20))
         .margin(12)

@@ -82,12 +82,7 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn csv(
-    model: &ModelFile,
-    input: impl Read,
-    file: &str,
-    output: &mut impl Write,
-) -> anyhow::Result<u64> {
+fn csv(model: &ModelFile, input: impl Read, file: &str, output: &mut impl Write) -> anyhow::Result<u64> {
     let mut table = Table::csv(input, file)?;
     let columns = COLUMNS.map(|name| table.column(name));
     let columns = columns.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -188,13 +183,12 @@ mod tests {
 
     #[test]
     fn both_formats_say_the_same() {
-        let rows =
-            "subscription,note,vm_id,cores,memory_gb,vm_type\nsub-00001,x,\"a,b\",2,8,general\n";
+        let rows = "subscription,note,vm_id,cores,memory_gb,vm_type\nsub-00001,x,\"a,b\",2,8,general\n";
         let csv = told(Format::Csv, rows).unwrap();
-        let line = r#"{"vm_id":"a,b","subscription":"sub-00001","cores":2,"memory_gb":8,"vm_type":"general"}"#;
+        let line =
+            r#"{"vm_id":"a,b","subscription":"sub-00001","cores":2,"memory_gb":8,"vm_type":"general"}"#;
         let json: serde_json::Value =
-            serde_json::from_str(&told(Format::JsonLines, &format!("{line}\n\n")).unwrap())
-                .unwrap();
+            serde_json::from_str(&told(Format::JsonLines, &format!("{line}\n\n")).unwrap()).unwrap();
         let row = csv.lines().nth(1).unwrap();
         assert!(row.starts_with("\"a,b\","), "{csv}");
         let expected = format!(
@@ -217,11 +211,7 @@ mod tests {
         for (format, input, parts) in [
             (Format::Csv, format!("{head}a,s,x,8,t\n"), ["line 2", "cores = \"x\""]),
             (Format::Csv, format!("{head}a,s,1,8,t\nb,s,1,NaN,t\n"), ["line 3", "memory_gb"]),
-            (
-                Format::Csv,
-                "vm_id,cores\n".to_owned(),
-                ["vms", "no column is called \"subscription\""],
-            ),
+            (Format::Csv, "vm_id,cores\n".to_owned(), ["vms", "no column is called \"subscription\""]),
             (Format::JsonLines, "\n{\"cores\":1}\n".to_owned(), ["line 2", "memory_gb"]),
             (Format::JsonLines, "{\"cores\":0,\"memory_gb\":1}".to_owned(), ["line 1", "cores"]),
         ] {

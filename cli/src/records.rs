@@ -315,10 +315,7 @@ mod tests {
         let mut lives = BTreeMap::new();
         for (start, slot) in [(1, 50), (2, 10)] {
             let record = UsageRecord::empty(vm.clone(), VmStart(start), Slot(slot), 4);
-            lives
-                .entry((vm.clone(), VmStart(start)))
-                .or_insert_with(Life::default)
-                .take(&record, 1);
+            lives.entry((vm.clone(), VmStart(start))).or_insert_with(Life::default).take(&record, 1);
         }
         let names: Vec<_> = names(&lives).into_values().collect();
         assert_eq!(names, ["v", "v@0000000000000002"]);

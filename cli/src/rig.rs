@@ -160,10 +160,7 @@ pub(crate) fn plan(args: &LoadArgs) -> anyhow::Result<Plan> {
     let idle = idle_w(&plant);
 
     if budget.as_f64() <= idle {
-        bail!(
-            "--budget-w {}: above {idle:.0} W, what {servers} idle servers draw",
-            budget.as_f64()
-        );
+        bail!("--budget-w {}: above {idle:.0} W, what {servers} idle servers draw", budget.as_f64());
     }
 
     let quiet_s = args.quiet_s.unwrap_or(0.0);
@@ -214,8 +211,7 @@ fn delay(profile: &mut Profile, quiet_s: f64) {
 /// Runs the rig.
 pub(crate) fn run(args: &RigArgs) -> anyhow::Result<ExitCode> {
     let plan = plan(&args.load)?;
-    let mut rig =
-        Rig::create(&args.dir, Plant::new(plan.plant.clone(), args.load.seed)).context("--dir")?;
+    let mut rig = Rig::create(&args.dir, Plant::new(plan.plant.clone(), args.load.seed)).context("--dir")?;
     say(&layout(&args.dir, &plan.plant))?;
 
     let ended = Arc::new(AtomicBool::new(false));

@@ -48,10 +48,6 @@ impl ServerArgs {
         let guess = PowerModel::in_proportion(idle_w, full_w);
         let half_idle_w = self.half_idle_w.unwrap_or(guess.half_idle_w);
         let dynamic_w = guess.half_full_w - guess.half_idle_w;
-        PowerModel {
-            half_idle_w,
-            half_full_w: self.half_full_w.unwrap_or(half_idle_w + dynamic_w),
-            ..guess
-        }
+        PowerModel { half_idle_w, half_full_w: self.half_full_w.unwrap_or(half_idle_w + dynamic_w), ..guess }
     }
 }

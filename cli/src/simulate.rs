@@ -152,10 +152,7 @@ impl Printed {
 
         lines.extend(self.phases.iter().flatten().map(Named::line));
         lines.extend(self.drained.as_ref().map(drained_line));
-        lines.push(format!(
-            "{:.3} s of CPU time, {:.0} VMs a second",
-            self.cpu_s, self.vms_per_cpu_s
-        ));
+        lines.push(format!("{:.3} s of CPU time, {:.0} VMs a second", self.cpu_s, self.vms_per_cpu_s));
 
         lines.push(format!("placements SHA-256 {}", self.placement_hash));
 

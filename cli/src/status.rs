@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use ballast_runtime::tls::{self, Peer, Tls, TlsConfig};
 use ballast_types::wire::{
-    AgentState, AgentStatus, ChassisState, ChassisStatus, CoresStatus, ErrorBody, PlaceStatus,
-    Report, ServerStatus, Slot,
+    AgentState, AgentStatus, ChassisState, ChassisStatus, CoresStatus, ErrorBody, PlaceStatus, Report,
+    ServerStatus, Slot,
 };
 use ballast_types::{KiloHertz, Role, Watts};
 use clap::Args;
@@ -87,8 +87,7 @@ enum Said {
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let answers = runtime.block_on(ask_all(&args.urls, args.tls.open()?.as_deref()))?;
-    let text =
-        if args.json { serde_json::to_string_pretty(&answers)? } else { for_people(&answers) };
+    let text = if args.json { serde_json::to_string_pretty(&answers)? } else { for_people(&answers) };
     say(&text)?;
     let failed = answers.iter().any(|answer| matches!(answer.said, Said::Error(_)));
     Ok(ExitCode::from(u8::from(failed)))
@@ -175,18 +174,8 @@ impl Said {
     }
 }
 
-const HEAD: [&str; 10] = [
-    "server",
-    "slot",
-    "state",
-    "power",
-    "cap",
-    "min frequency",
-    "low cores",
-    "sheddable",
-    "age",
-    "notes",
-];
+const HEAD: [&str; 10] =
+    ["server", "slot", "state", "power", "cap", "min frequency", "low cores", "sheddable", "age", "notes"];
 
 fn for_people(answers: &[Answer]) -> String {
     let mut lines = vec![];
@@ -238,10 +227,10 @@ fn for_people(answers: &[Answer]) -> String {
 fn chassis_line(chassis: &ChassisStatus) -> String {
     let (read, reported) = (chassis.power_w, chassis.reported_w);
     let more = reported.filter(|reported| read.is_some_and(|read| read < *reported));
-    let share =
-        more.or(read).filter(|_| chassis.limit_w > Watts::ZERO).map_or_else(String::new, |w| {
-            format!(" ({:.0} %)", 100.0 * w.as_f64() / chassis.limit_w.as_f64())
-        });
+    let share = more
+        .or(read)
+        .filter(|_| chassis.limit_w > Watts::ZERO)
+        .map_or_else(String::new, |w| format!(" ({:.0} %)", 100.0 * w.as_f64() / chassis.limit_w.as_f64()));
     let more = more.map_or_else(String::new, |w| format!(" read, {w} reported,"));
     format!(
         "chassis {}: {}, {}{more} of {}{share}, {} capping episodes, out of band {:.1} s, epoch {}",
@@ -262,8 +251,7 @@ fn server_row(server: &ServerStatus) -> [String; 10] {
     }
     notes.extend(server.report.as_ref().map(report_notes).unwrap_or_default());
     notes.extend(server.last_error.clone());
-    let mut row =
-        row(server.server.as_str(), slot(server.slot), server.report.as_ref(), notes.join("; "));
+    let mut row = row(server.server.as_str(), slot(server.slot), server.report.as_ref(), notes.join("; "));
     if let Some(age_ms) = server.report_age_ms {
         row[8] = format!("{:.1} s", Duration::from_millis(age_ms).as_secs_f64());
     }
@@ -286,11 +274,9 @@ fn agent_row(agent: &AgentStatus) -> [String; 10] {
 /// What can be capped, and what stands against that.
 fn cores(cores: &CoresStatus) -> String {
     let mut text = format!("{} cores by {}", cores.cores, cores.driver);
-    for (count, what) in [
-        (cores.offline, "offline"),
-        (cores.raised, "raised by others"),
-        (cores.limited, "limited by others"),
-    ] {
+    for (count, what) in
+        [(cores.offline, "offline"), (cores.raised, "raised by others"), (cores.limited, "limited by others")]
+    {
         if count > 0 {
             text += &format!(", {count} {what}");
         }
@@ -546,8 +532,7 @@ mod tests {
 
     #[test]
     fn what_is_no_status_is_said_so() {
-        for (body, why) in [("<html>", "not a status"), ("{\"role\":\"king\"}", "role = \"king\"")]
-        {
+        for (body, why) in [("<html>", "not a status"), ("{\"role\":\"king\"}", "role = \"king\"")] {
             let Err(said) = parse(body.as_bytes()) else { unreachable!("{body} was taken") };
             assert!(said.contains(why), "{said}");
         }

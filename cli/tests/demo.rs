@@ -40,8 +40,7 @@ fn a_demo_holds_its_budget_and_leaves_nothing_running() {
     let output = ballast(&args);
     assert!(output.status.success(), "{}", stderr(&output));
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let number =
-        |key: &str| summary[key].as_f64().unwrap_or_else(|| unreachable!("{key}: {summary}"));
+    let number = |key: &str| summary[key].as_f64().unwrap_or_else(|| unreachable!("{key}: {summary}"));
     assert!(number("max_power_w") > 0.9 * number("budget_w"), "{summary}");
     assert_eq!(number("user_facing_throttled_core_s"), 0.0, "{summary}");
     assert_eq!(summary["restored"], true, "{summary}");
@@ -52,9 +51,7 @@ fn a_demo_holds_its_budget_and_leaves_nothing_running() {
 
     // What is kept are real examples.
     let chassis = fs::read_to_string(keep.join("config/chassis.toml")).unwrap();
-    assert!(
-        chassis.contains("shares = \"critical-first\"") && chassis.contains("preset = \"paper\"")
-    );
+    assert!(chassis.contains("shares = \"critical-first\"") && chassis.contains("preset = \"paper\""));
 
     for (command, file) in [("agent", "agent-s01.toml"), ("chassis", "chassis.toml")] {
         let file = keep.join("config").join(file).display().to_string();

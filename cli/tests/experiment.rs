@@ -61,16 +61,10 @@ fn a_chassis_has_all_its_fields() {
         "experiment chassis --seeds 1 --minutes 0.1 --placements imbalanced --policies stepwise \
          --shares even --json",
     );
-    check(
-        &report,
-        &["user_facing_p95_norm", "batch_runtime_norm", "max_power_w", "over_budget_s_max"],
-    );
+    check(&report, &["user_facing_p95_norm", "batch_runtime_norm", "max_power_w", "over_budget_s_max"]);
     let row = report["rows"].as_array().unwrap().iter().find(|row| row["policy"] == "stepwise");
     let row = row.expect("a row of stepwise");
-    assert_eq!(
-        (row["placement"].as_str(), row["shares"].as_str()),
-        (Some("imbalanced"), Some("even"))
-    );
+    assert_eq!((row["placement"].as_str(), row["shares"].as_str()), (Some("imbalanced"), Some("even")));
 }
 
 #[test]
@@ -99,10 +93,7 @@ fn a_section_written_twice_is_the_same_and_leaves_others_alone() {
     let file = folder.path().join("experiments.md");
     let plot = folder.path().join("experiments/stability.svg");
     let (text, svg) = (fs::read_to_string(&file).unwrap(), fs::read_to_string(&plot).unwrap());
-    assert!(
-        text.contains("ballast experiment stability --seed 1") && !text.contains("/tmp"),
-        "{text}"
-    );
+    assert!(text.contains("ballast experiment stability --seed 1") && !text.contains("/tmp"), "{text}");
 
     fs::write(&file, format!("{text}\nBy hand.\n")).unwrap();
     assert!(ballast(&command).status.success());
@@ -189,27 +180,20 @@ fn oversubscription_plans_made_and_measured_draws_and_says_which() {
     assert_eq!((made.len(), traces.len(), of("distribution-units").len()), (8, 16, 8));
 
     for row in &made {
-        let off =
-            row["delta_percent"].as_f64().unwrap() - row["paper_delta_percent"].as_f64().unwrap();
+        let off = row["delta_percent"].as_f64().unwrap() - row["paper_delta_percent"].as_f64().unwrap();
         assert!(off.abs() <= 0.1 && row["synthetic"] == true, "{row}");
     }
 
     assert_eq!(made[5]["binding"], "user-facing-rate");
     let no_impact = traces[2];
-    assert_eq!(
-        (&no_impact["approach"], &no_impact["held_out"]),
-        (&"no-impact".into(), &true.into())
-    );
+    assert_eq!((&no_impact["approach"], &no_impact["held_out"]), (&"no-impact".into(), &true.into()));
 
     assert_eq!(no_impact["buffers"].as_array().unwrap().len(), 4, "{no_impact}");
     assert!(no_impact["delta_percent_interval"][0].is_f64(), "{no_impact}");
     let fleets = report["options"]["fleets"].as_array().unwrap();
 
     // One VM has no cores.
-    assert_eq!(
-        (&fleets[1]["vms"]["taken"], &fleets[1]["vms"]["left_out"]),
-        (&23.into(), &1.into())
-    );
+    assert_eq!((&fleets[1]["vms"]["taken"], &fleets[1]["vms"]["left_out"]), (&23.into(), &1.into()));
 
     assert!((fleets[2]["mean_share"].as_f64().unwrap() - 0.55).abs() < 0.001, "{}", fleets[2]);
     assert_eq!(report["options"]["missing"], serde_json::json!(["azure2017_util"]));
@@ -323,10 +307,7 @@ fn measured_load_that_cannot_be_read_is_refused_by_name() {
         (twins, "another file is called vms too"),
         (format!("{} --skip-hours 9", twin.display()), "skip (hours) = 9"),
         (format!("{} --budgets 5", twin.display()), "a number from 10 to 1000"),
-        (
-            format!("{} --policies thunderbolt", twin.display()),
-            "possible values: none, full-server",
-        ),
+        (format!("{} --policies thunderbolt", twin.display()), "possible values: none, full-server"),
     ] {
         let output = ballast(&format!("experiment traces --telemetry {files}"));
         let said = String::from_utf8_lossy(&output.stderr);

@@ -33,8 +33,7 @@ fn series() -> [(&'static str, Vec<f64>); 3] {
         seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         f64::from(seed >> 26) / 8.0
     };
-    let daily =
-        (0..SLOTS).map(|n| if (16..36).contains(&(n % 48)) { 60.0 } else { 10.0 } + noise());
+    let daily = (0..SLOTS).map(|n| if (16..36).contains(&(n % 48)) { 60.0 } else { 10.0 } + noise());
     let daily = daily.collect();
     let random = (0..SLOTS).map(|_| 20.0 + noise()).collect();
     [("web", daily), ("batch", random), ("idle", vec![5.0; SLOTS])]
@@ -102,11 +101,7 @@ fn every_layout_says_the_same() {
     let without_label: String =
         rows.lines().map(|line| format!("{}\n", line.rsplit_once(',').unwrap().0)).collect();
     for input in ["long.csv", "columns.csv", "long.parquet"] {
-        assert_eq!(
-            labels(folder.path(), &format!("label --input {input}")),
-            without_label,
-            "{input}"
-        );
+        assert_eq!(labels(folder.path(), &format!("label --input {input}")), without_label, "{input}");
     }
 
     // Into a file, with a picture.
@@ -143,10 +138,7 @@ fn what_is_short_is_user_facing_and_what_is_wrong_is_said() {
         ("label --input torn.parquet", "cannot take torn.parquet"),
         ("label --input none.csv", "none.csv: No such file"),
         ("label --input rows.csv --layout long", "which column is it? say --time-column"),
-        (
-            "label --input columns.csv --period-s 700",
-            "a period of 700 s: allowed are periods that divide",
-        ),
+        ("label --input columns.csv --period-s 700", "a period of 700 s: allowed are periods that divide"),
         ("label --input rows.csv --method ensemble", "learns from labelled weeks"),
         ("label --input rows.csv --timezone Mars/Utopia", "--timezone \"Mars/Utopia\": allowed"),
         ("label --input rows.csv --week someday", "--week \"someday\": allowed"),

@@ -17,8 +17,7 @@ use serde_json::Value;
 use common::{ballast, json};
 
 /// Upper quantiles as the paper's results imply them, in shares of 3720 W.
-const COUNTS: &str =
-    "generation,watts,count\n,2046,98899\n,2972.65,1000\n,3172.04,100\n,3236.4,1\n";
+const COUNTS: &str = "generation,watts,count\n,2046,98899\n,2972.65,1000\n,3172.04,100\n,3236.4,1\n";
 
 #[test]
 fn counted_draws_give_the_papers_budgets() {
@@ -55,15 +54,9 @@ fn telemetry_is_counted_once_a_unit_and_what_is_wrong_is_said() {
     assert_eq!((&answer["readings"], &answer["rejected_readings"]), (&2000.into(), &4.into()));
 
     // Three readings of 2000 are 0.15 %: more than user-facing VMs may be hit by, so 3000 W less 226 W.
-    assert_eq!(
-        (&answer["p_min_w"], &answer["binding"]),
-        (&2774.0.into(), &"user-facing-rate".into())
-    );
+    assert_eq!((&answer["p_min_w"], &answer["binding"]), (&2774.0.into(), &"user-facing-rate".into()));
 
-    assert_eq!(
-        (&answer["longest_event_s"], &answer["events"]["deepest_w"]),
-        (&180.into(), &226.0.into())
-    );
+    assert_eq!((&answer["longest_event_s"], &answer["events"]["deepest_w"]), (&180.into(), &226.0.into()));
 
     for key in ["budget_w", "delta_percent", "extra_servers_percent", "events_per_week"] {
         assert!(answer[key].is_number(), "{key}: {answer}");
@@ -83,10 +76,7 @@ fn telemetry_is_counted_once_a_unit_and_what_is_wrong_is_said() {
         ),
         ("plan --telemetry none.csv".to_owned(), "cannot take none.csv"),
         (format!("plan --telemetry draws.csv {names} --most-w 1"), "no reading counts as a draw"),
-        (
-            format!("plan --telemetry draws.csv {names} --policy brave"),
-            "one of traditional, full-server",
-        ),
+        (format!("plan --telemetry draws.csv {names} --policy brave"), "one of traditional, full-server"),
     ] {
         let output = ballast(folder.path(), &args);
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -167,12 +157,8 @@ fn csv_and_parquet_of_all_kinds_and_any_order_give_the_same_answer() {
     let instants = Arc::new(TimestampMillisecondArray::from_iter_values(instants));
     let worded = readings.iter().map(|r| r.2.map(|w| w.to_string())).collect::<StringArray>();
     let table = |name: &str, [time, chassis, watts]: [ArrayRef; 3]| {
-        let columns = vec![
-            ("watts", watts),
-            ("t_s", time),
-            ("generation", generation()),
-            ("chassis", chassis),
-        ];
+        let columns =
+            vec![("watts", watts), ("t_s", time), ("generation", generation()), ("chassis", chassis)];
 
         parquet(folder.path(), name, columns).unwrap();
     };
@@ -224,8 +210,7 @@ fn what_is_wrong_in_parquet_is_named_by_its_row() {
     let folder = tempfile::tempdir().unwrap();
     let rows = 1_500;
     let table = |name: &str, time: Int64Array, chassis: StringArray, of: &[&str]| {
-        let generation: StringArray =
-            (0..rows).map(|row| Some(of[row * of.len() / rows])).collect();
+        let generation: StringArray = (0..rows).map(|row| Some(of[row * of.len() / rows])).collect();
         let watts = Float64Array::from_iter_values((0..rows).map(|_| 2_000.0));
         let columns: Vec<(&str, ArrayRef)> = vec![
             ("t_s", Arc::new(time)),
@@ -248,16 +233,10 @@ fn what_is_wrong_in_parquet_is_named_by_its_row() {
     table("two.parquet", time(Some(0)), good(), &["a", "a", "b"]);
 
     for (file, said) in [
-        (
-            "late.parquet",
-            "late.parquet, row 1001: t_s = \"1700000000000\": seconds as in the rows above",
-        ),
+        ("late.parquet", "late.parquet, row 1001: t_s = \"1700000000000\": seconds as in the rows above"),
         ("timeless.parquet", "row 1001: t_s = \"\": a number (see --time-unit), or RFC 3339"),
         ("nameless.parquet", "row 1001: chassis = \"\": a name is needed"),
-        (
-            "two.parquet",
-            "row 1001: chassis c0 is of generation \"a\", and now of \"b\": it has one",
-        ),
+        ("two.parquet", "row 1001: chassis c0 is of generation \"a\", and now of \"b\": it has one"),
     ] {
         for how in ["", "--row-by-row"] {
             let output = ballast(folder.path(), &format!("plan --telemetry {file} {how}"));
@@ -313,15 +292,9 @@ fn no_level_gets_budgets_that_its_breaker_cannot_carry() {
     let names: Vec<_> = levels["nodes"].as_array().unwrap().iter().map(|n| &n["name"]).collect();
     assert_eq!(names, ["row-1", "rack-1", "rack-2"]);
     let budgets: Vec<_> = levels["chassis"].as_array().unwrap().iter().collect();
-    assert_eq!(
-        (&budgets[0]["budget_w"], &budgets[0]["lowered_by"]),
-        (&3000.0.into(), &"rack-1".into())
-    );
+    assert_eq!((&budgets[0]["budget_w"], &budgets[0]["lowered_by"]), (&3000.0.into(), &"rack-1".into()));
 
-    assert_eq!(
-        (&budgets[2]["budget_w"], &budgets[2]["lowered_by"]),
-        (&planned.into(), &Value::Null)
-    );
+    assert_eq!((&budgets[2]["budget_w"], &budgets[2]["lowered_by"]), (&planned.into(), &Value::Null));
 
     let row_1 = &levels["nodes"][0];
     assert_eq!(row_1["budget_w"], 6000.0 + planned);
@@ -344,12 +317,7 @@ fn no_level_gets_budgets_that_its_breaker_cannot_carry() {
 }
 
 /// Counts as the shipped query does, of some chassis in some time: CSV.
-fn count(
-    readings: &[(i64, String, Option<f64>)],
-    of: &[&str],
-    from_s: i64,
-    until_s: i64,
-) -> String {
+fn count(readings: &[(i64, String, Option<f64>)], of: &[&str], from_s: i64, until_s: i64) -> String {
     let mut units: BTreeMap<(&str, i64), i64> = BTreeMap::new();
     for (t_s, chassis, watts) in readings {
         let here = of.contains(&chassis.as_str()) && (from_s..until_s).contains(t_s);
@@ -441,10 +409,7 @@ fn declared_parts_give_the_telemetrys_answer_and_overlaps_are_refused() {
         ("short.toml", "where its chassis and time have room for 50"),
         ("misspelt.toml", "unknown field `to_s`"),
         ("nobody.toml", "a list of names, or a file with a column \"chassis\""),
-        (
-            "odd.toml",
-            "odd.csv, line 2: watts = \"1000.5\": above 0 W, up to --most-w (7440), a multiple of",
-        ),
+        ("odd.toml", "odd.csv, line 2: watts = \"1000.5\": above 0 W, up to --most-w (7440), a multiple of"),
         ("sentinel.csv", "line 2: watts = \"65535\": above 0 W, up to --most-w (7440), is needed"),
     ] {
         let output = ballast(folder.path(), &format!("plan --histogram {files}"));

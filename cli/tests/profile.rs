@@ -50,10 +50,7 @@ fn points_are_fitted_and_the_plan_sheds_by_the_curves_of_each_generation() {
         let all = plan["generations"].as_array().unwrap();
         let first = |n: usize| all[n]["reductions"]["first_w"].as_f64().unwrap();
 
-        (
-            [first(0), first(1)],
-            all.iter().map(|one| one["basis"]["curves"].to_string()).collect::<String>(),
-        )
+        ([first(0), first(1)], all.iter().map(|one| one["basis"]["curves"].to_string()).collect::<String>())
     };
 
     // The paper's server, where nothing is said.
@@ -67,11 +64,7 @@ fn points_are_fitted_and_the_plan_sheds_by_the_curves_of_each_generation() {
     let ([one, other], _) = shed("--profile a.toml");
     assert!((one - double).abs() < 1e-9 && (other - double).abs() < 1e-9);
 
-    refused(
-        folder,
-        &format!("{plan} --profile a=a.toml"),
-        "generation \"b\" has no curves, only \"a\"",
-    );
+    refused(folder, &format!("{plan} --profile a=a.toml"), "generation \"b\" has no curves, only \"a\"");
 
     refused(folder, &format!("{plan} --profile a.toml --full-w 300"), "one of both");
     refused(folder, &format!("{plan} --profile a.toml a.toml"), "the same servers have a.toml");
@@ -105,10 +98,7 @@ fn published_results_make_a_first_guess_that_says_so() {
     assert!((200.0..1000.0).contains(&full), "{guess}");
     fs::write(folder.join("history.csv"), "watts,count\n2000,99\n2800,1\n").unwrap();
     let plan = json(folder, "plan --histogram history.csv --profile guess.toml --json");
-    assert!(
-        plan["basis"]["curves"].as_str().unwrap().ends_with("guess.toml: a first guess"),
-        "{plan}"
-    );
+    assert!(plan["basis"]["curves"].as_str().unwrap().ends_with("guess.toml: a first guess"), "{plan}");
 
     refused(folder, &format!("{results} --server Dell"), "results hold that text, such as");
     refused(folder, &results, "--server");
@@ -151,36 +141,25 @@ fn load_is_estimated_from_labelled_history_and_what_is_told_wins() {
 
     // 360 cores allocated; of them 80 user-facing, and 40 nobody knows of, which count so.
     let [(a, words), (b, _)] = shed("--history vms.csv --physical-cores a=720 b=720");
-    let expected =
-        |alloc: f64, others: f64, util: f64| 12.0 * alloc * others * util * (198.0 - 58.0);
+    let expected = |alloc: f64, others: f64, util: f64| 12.0 * alloc * others * util * (198.0 - 58.0);
     let others = 240.0 / 360.0;
     assert!((a - expected(0.5, others, 0.3)).abs() < 0.01, "{a}");
     assert!((b - expected(0.5, others, 0.6)).abs() < 0.01, "{b}");
 
-    for said in [
-        "alloc 0.500",
-        "beta 0.333 ±",
-        "of 90 VMs",
-        "util-nuf 0.300 ± 0.000 of 40 VMs",
-        "10 have no class",
-    ] {
+    for said in
+        ["alloc 0.500", "beta 0.333 ±", "of 90 VMs", "util-nuf 0.300 ± 0.000 of 40 VMs", "10 have no class"]
+    {
         assert!(words.contains(said), "{said}: {words}");
     }
 
     // Without physical cores the allocation is the default; a flag wins over what was estimated.
     let [(a, words), _] = shed("--history vms.csv --beta 0.5");
-    assert!(
-        (a - expected(0.51, 0.5, 0.3)).abs() < 0.01 && words.contains("beta 0.5 as told"),
-        "{a}"
-    );
+    assert!((a - expected(0.51, 0.5, 0.3)).abs() < 0.01 && words.contains("beta 0.5 as told"), "{a}");
 
     assert!(words.contains("alloc 0.51 by default"), "{words}");
 
-    let few: String = vms()
-        .lines()
-        .filter(|line| !line.contains(",6,"))
-        .map(|line| format!("{line}\n"))
-        .collect();
+    let few: String =
+        vms().lines().filter(|line| !line.contains(",6,")).map(|line| format!("{line}\n")).collect();
     fs::write(folder.join("few.csv"), few).unwrap();
     refused(
         folder,
@@ -193,11 +172,7 @@ fn load_is_estimated_from_labelled_history_and_what_is_told_wins() {
     fs::write(folder.join("other.csv"), vms().replace(",b,", ",c,")).unwrap();
     refused(folder, &format!("{plan} --history other.csv"), "no VM of generation \"b\"");
     fs::write(folder.join("bad.csv"), vms().replace("v3,a,s3,0,,2", "v3,a,s3,0,-5,2")).unwrap();
-    refused(
-        folder,
-        &format!("{plan} --history bad.csv"),
-        "line 5: end_s = \"-5\": not before arrival_s",
-    );
+    refused(folder, &format!("{plan} --history bad.csv"), "line 5: end_s = \"-5\": not before arrival_s");
 
     let cores = "--physical-cores a=100 b=720";
     refused(

@@ -71,10 +71,7 @@ fn placements_are_written_in_the_order_of_decisions_and_hashed() {
     assert_eq!((&said["empty_host_ratio"], &said["packing_density"]), (&0.0.into(), &1.0.into()));
 
     // printf '7,0\n8,\n9,0\n' | sha256sum
-    assert_eq!(
-        said["placement_hash"],
-        "7ad7a30979749ae1a12195adb521a2f26cf1d2aefe8d4541cc7508ca22de06ca"
-    );
+    assert_eq!(said["placement_hash"], "7ad7a30979749ae1a12195adb521a2f26cf1d2aefe8d4541cc7508ca22de06ca");
 
     let power = json(&simulate(&trace, &["--hosts", "2", "--json", "--policy", "power"]));
     assert_eq!(power["placed"], 3);
@@ -103,11 +100,9 @@ fn what_is_wrong_is_named_and_ends_with_a_failure() {
         assert!(error.contains(text) && output.stdout.is_empty(), "{error}");
     }
 
-    for args in [
-        &["--hosts", "0"][..],
-        &["--hosts", "1", "--until-s", "-1"],
-        &["--hosts", "1", "--alpha", "nan"],
-    ] {
+    for args in
+        [&["--hosts", "0"][..], &["--hosts", "1", "--until-s", "-1"], &["--hosts", "1", "--alpha", "nan"]]
+    {
         assert_eq!(simulate(&trace, args).status.code(), Some(2), "{args:?}");
     }
 
@@ -118,7 +113,8 @@ fn what_is_wrong_is_named_and_ends_with_a_failure() {
 fn hosts_are_drained_the_policy_changes_and_a_reserve_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("t.csv");
-    let rows = "0,0,50,32,64,0,90000,0\n1,1,50,64,16,0,300,0\n2,2,1050,16,16,0,300,0\n3,3,1650,16,16,0,300,0\n";
+    let rows =
+        "0,0,50,32,64,0,90000,0\n1,1,50,64,16,0,300,0\n2,2,1050,16,16,0,300,0\n3,3,1650,16,16,0,300,0\n";
     std::fs::write(&trace, format!("{HEAD}{rows}")).unwrap();
     let drain = ["--hosts", "3", "--drain", "400=0-0,2", "--open", "1200=0", "--migration-s", "5"];
     let said = json(&simulate(&trace, &[&drain[..], &["--json"]].concat()));
@@ -132,10 +128,7 @@ fn hosts_are_drained_the_policy_changes_and_a_reserve_is_kept() {
     assert!(said.get("phases").is_none() && said.get("failures").is_none());
     let text = simulate(&trace, &drain);
     let text = String::from_utf8_lossy(&text.stdout);
-    assert!(
-        text.contains("2 hosts drained: 2 became empty, the last after 69 s; 1 VMs moved"),
-        "{text}"
-    );
+    assert!(text.contains("2 hosts drained: 2 became empty, the last after 69 s; 1 VMs moved"), "{text}");
 
     let args = ["--hosts", "2", "--policy-after", "1000=first-fit", "--admission", "reserve=0.2"];
     let said = json(&simulate(&trace, &[&args[..], &["--json"]].concat()));
@@ -152,11 +145,7 @@ fn hosts_are_drained_the_policy_changes_and_a_reserve_is_kept() {
     assert_eq!((&said["failed"], &said["failures"]["admission"]), (&1.into(), &1.into()));
 
     for (args, code, text) in [
-        (
-            &["--drain", "9999=0"][..],
-            1,
-            "9999 s after the first arrival: the last VM comes after 1600 s",
-        ),
+        (&["--drain", "9999=0"][..], 1, "9999 s after the first arrival: the last VM comes after 1600 s"),
         (&["--drain", "10=0-7"], 1, "10 s after the first arrival: host 2: there are 2 hosts"),
         (&["--drain", "10=3-1"], 2, "S=HOSTS is needed"),
         (&["--policy-after", "10=worst-fit"], 2, "S=NAME is needed"),

@@ -142,14 +142,8 @@ fn what_is_wrong_is_named_with_file_line_column_and_value() {
     for command in ["plan --telemetry", "replay --budget-w 900 --telemetry"] {
         for (file, said) in [
             ("text.csv", "text.csv, line 3: watts = \"lots\": a finite number or nothing"),
-            (
-                "date.csv",
-                "date.csv, line 2: timestamp = \"2026-01-05 00:00:00\": a time with its of",
-            ),
-            (
-                "mixed.csv",
-                "line 3: timestamp = \"2026-01-05T00:00:10Z\": seconds as in the rows abo",
-            ),
+            ("date.csv", "date.csv, line 2: timestamp = \"2026-01-05 00:00:00\": a time with its of"),
+            ("mixed.csv", "line 3: timestamp = \"2026-01-05T00:00:10Z\": seconds as in the rows abo"),
             ("inf.csv", "inf.csv, line 2: watts = \"inf\""),
             ("torn.csv", "torn.csv, line 2: 2 cells: the header has 3"),
             ("names.csv", "names.csv: which column is it? say --value-column; there are timestamp"),

@@ -13,8 +13,7 @@ const MINUTES: u64 = 60;
 fn draws(first_minute: u64, drift: f64, seed: u64) -> String {
     let mut state = seed;
     let mut uniform = || {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 11) as f64 / (1_u64 << 53) as f64
     };
     let mut text = String::new();
@@ -65,18 +64,13 @@ fn a_drift_breaks_the_plan_without_a_buffer_and_not_with_ten_percent() {
     let (broken, code) = verify(folder, "--telemetry before.csv --verify after.csv --buffer 0");
     assert_eq!((&broken["kept"], code), (&false.into(), 3), "{broken}");
     let promises = broken["promises"].as_array().unwrap();
-    let names: Vec<_> =
-        promises.iter().filter(|p| p["kept"] == false).map(|p| &p["what"]).collect();
+    let names: Vec<_> = promises.iter().filter(|p| p["kept"] == false).map(|p| &p["what"]).collect();
     assert_eq!(names, ["events-rate"]);
     assert!(broken["events_rate"].as_f64().unwrap() > 0.05);
-    assert_eq!(
-        (&broken["lowest_batch_frequency"], &broken["events_user_facing"]),
-        (&0.5.into(), &0.into())
-    );
+    assert_eq!((&broken["lowest_batch_frequency"], &broken["events_user_facing"]), (&0.5.into(), &0.into()));
 
     // One file, split by time, with the other buffer in the sweep: the same verdict, to the last digit.
-    let split =
-        format!("--telemetry all.csv --verify-from {} --verify-buffers 0", MINUTES * 60 - 59);
+    let split = format!("--telemetry all.csv --verify-from {} --verify-buffers 0", MINUTES * 60 - 59);
     let (swept, code) = verify(folder, &split);
     assert_eq!((&swept["kept"], code), (&true.into(), 0), "the plan's own buffer decides");
     let rows = swept["buffers"].as_array().unwrap();
@@ -88,10 +82,7 @@ fn a_drift_breaks_the_plan_without_a_buffer_and_not_with_ten_percent() {
     write(folder, "one.csv", &["0,c1,400\n"]);
     let text = plan(folder, "--telemetry before.csv --verify one.csv --buffer 0");
     let text = String::from_utf8(text.stdout).unwrap();
-    assert!(
-        text.contains("BROKEN") && text.contains("units with capping, share at most"),
-        "{text}"
-    );
+    assert!(text.contains("BROKEN") && text.contains("units with capping, share at most"), "{text}");
 }
 
 #[test]
@@ -101,8 +92,7 @@ fn what_a_chassis_manager_recorded_is_telemetry() {
     use ballast_types::{Instant, Watts};
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let options =
-        DemoOptions { servers: 2, budget: Watts::from_whole(620), ..DemoOptions::default() };
+    let options = DemoOptions { servers: 2, budget: Watts::from_whole(620), ..DemoOptions::default() };
     let length = std::time::Duration::from_secs(65);
     let policy = ballast_agent_core::Policy::Stepwise;
     let setup = Setup::new(demo(&options), policy, 1, length);
@@ -142,10 +132,7 @@ fn what_a_chassis_manager_recorded_is_telemetry() {
     fs::remove_file(home.join("chassis-1-0000.jsonl")).unwrap();
     let output = plan(folder, "--telemetry chassis/chassis-1-0001.jsonl");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        said.contains("chassis-1-0001.jsonl:1: damaged: it continues an earlier file"),
-        "{said}"
-    );
+    assert!(said.contains("chassis-1-0001.jsonl:1: damaged: it continues an earlier file"), "{said}");
 }
 
 #[test]
@@ -160,10 +147,7 @@ fn what_cannot_be_verified_is_refused() {
         ("--telemetry a.csv --verify none.csv", "nothing to verify on: no held-out reading"),
         ("--telemetry a.csv --verify-from 3600", "nothing to verify on"),
         ("--telemetry a.csv --verify-from 0", "no reading counts as a draw"),
-        (
-            "--telemetry a.csv --verify other.csv",
-            "held-out chassis c9 (generation gen9): the history",
-        ),
+        ("--telemetry a.csv --verify other.csv", "held-out chassis c9 (generation gen9): the history"),
         ("--telemetry a.csv --verify-buffers 0", "--verify or --verify-from is needed"),
         ("--telemetry a.csv --verify-from soon", "seconds are needed, or RFC 3339"),
         ("--telemetry a.csv --verify missing.csv", "cannot take missing.csv"),

@@ -12,8 +12,7 @@ use std::num::NonZeroUsize;
 use std::time::Instant as Clock;
 
 use ballast_forest::{
-    BoostOptions, Ensemble, ForestOptions, Table, Target, auc, log_loss, train_boosted,
-    train_forest,
+    BoostOptions, Ensemble, ForestOptions, Table, Target, auc, log_loss, train_boosted, train_forest,
 };
 
 #[path = "../tests/data/mod.rs"]
@@ -138,8 +137,7 @@ impl Naive {
                         Branch::Leaf(value) => break *value,
                         Branch::Split { feature, missing_left, threshold, sides } => {
                             let value = row[*feature];
-                            let left =
-                                if value.is_nan() { *missing_left } else { value <= *threshold };
+                            let left = if value.is_nan() { *missing_left } else { value <= *threshold };
                             at = &sides[usize::from(!left)];
                         }
                     }

@@ -9,8 +9,7 @@ use std::io::Write;
 use std::num::NonZeroUsize;
 
 use ballast_forest::{
-    BoostOptions, Ensemble, Features, ForestOptions, Target, auc, log_loss, train_boosted,
-    train_forest,
+    BoostOptions, Ensemble, Features, ForestOptions, Target, auc, log_loss, train_boosted, train_forest,
 };
 
 #[path = "../tests/data/mod.rs"]
@@ -33,15 +32,13 @@ fn main() {
             let ones: Vec<f32> = all.chunks(classes as usize).map(|shares| shares[1]).collect();
             let area = auc(&ones, &test.labels).filter(|_| classes == 2);
             let loss = log_loss(&all, classes as usize, &test.labels).unwrap();
-            let correct =
-                all.chunks(classes as usize).zip(&test.labels).filter(|(shares, label)| {
-                    shares.iter().all(|share| *share <= shares[**label as usize])
-                });
+            let correct = all
+                .chunks(classes as usize)
+                .zip(&test.labels)
+                .filter(|(shares, label)| shares.iter().all(|share| *share <= shares[**label as usize]));
             let accuracy = correct.count() as f64 / test.labels.len() as f64;
             let area = area.map_or(String::from("     -"), |area| format!("{area:.4}"));
-            println!(
-                "{classes} classes, {name:28} AUC {area}, log-loss {loss:.4}, accuracy {accuracy:.4}"
-            );
+            println!("{classes} classes, {name:28} AUC {area}, log-loss {loss:.4}, accuracy {accuracy:.4}");
         };
 
         let law = log_loss(&test.law, classes as usize, &test.labels).unwrap();
@@ -72,12 +69,8 @@ fn main() {
 
     let model = train_boosted(&train.table, target, None, &BoostOptions::default(), 1, threads);
     print("boosted, 100 x depth 6", &model.unwrap());
-    let options =
-        ForestOptions { max_depth: 12, features: Features::Count(5), ..ForestOptions::default() };
-    print(
-        "forest, 5 features",
-        &train_forest(&train.table, target, None, &options, 1, threads).unwrap(),
-    );
+    let options = ForestOptions { max_depth: 12, features: Features::Count(5), ..ForestOptions::default() };
+    print("forest, 5 features", &train_forest(&train.table, target, None, &options, 1, threads).unwrap());
 }
 
 /// Features, label, value; nothing where missing.

@@ -222,8 +222,7 @@ impl Training<'_> {
             let grown = self.round(&mut grower, u64::from(round))?;
 
             // Where no score found a split in all rows, no later round will.
-            let done = grown.iter().all(|(tree, _)| tree.slots.is_empty())
-                && self.options.subsample == 1.0;
+            let done = grown.iter().all(|(tree, _)| tree.slots.is_empty()) && self.options.subsample == 1.0;
             rounds.push(grown);
 
             if let (Some((least, at)), Some(loss)) = (&mut best, self.unseen_loss()) {
@@ -263,12 +262,8 @@ impl Training<'_> {
     ) -> Result<Vec<(Tree, Vec<f64>)>, TrainError> {
         let mut chance = Stream::new(self.seed, Purpose::Subsample, round, 0);
         let share = f64::from(self.options.subsample);
-        let taken: Vec<u32> = self
-            .seen
-            .iter()
-            .copied()
-            .filter(|_| share >= 1.0 || chance.uniform() < share)
-            .collect();
+        let taken: Vec<u32> =
+            self.seen.iter().copied().filter(|_| share >= 1.0 || chance.uniform() < share).collect();
         let gradients = self.gradients(&taken);
         let mut grown = Vec::new();
 
@@ -324,9 +319,7 @@ impl Training<'_> {
         let own = || gradients.iter().skip(output).step_by(self.outputs);
         let weighted = || {
             let weights = rows.iter().map(|row| self.weights.of(*row as usize));
-            own()
-                .zip(weights)
-                .map(|(g, w)| (f64::from(g.first) * w, f64::from(g.second).max(0.0) * w))
+            own().zip(weights).map(|(g, w)| (f64::from(g.first) * w, f64::from(g.second).max(0.0) * w))
         };
 
         let (mut first, mut second) = (0.0, 0.0);
@@ -400,8 +393,7 @@ impl Training<'_> {
                 sum.1 += weight;
             }
         });
-        let (loss, weight) =
-            sums.iter().fold((0.0, 0.0), |all, sum| (all.0 + sum.0, all.1 + sum.1));
+        let (loss, weight) = sums.iter().fold((0.0, 0.0), |all, sum| (all.0 + sum.0, all.1 + sum.1));
         (weight > 0.0).then(|| loss / weight)
     }
 }

@@ -202,11 +202,7 @@ impl Ensemble {
     /// # Errors
     ///
     /// The table has another number of columns than the model has features.
-    pub fn predict_all(
-        &self,
-        table: &Table,
-        threads: NonZeroUsize,
-    ) -> Result<Vec<f32>, TableError> {
+    pub fn predict_all(&self, table: &Table, threads: NonZeroUsize) -> Result<Vec<f32>, TableError> {
         if table.columns() != self.features() {
             let (columns, features) = (table.columns(), self.features());
             return Err(TableError::Features { columns, features });

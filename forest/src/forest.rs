@@ -166,11 +166,9 @@ impl Common<'_> {
         let one = self.weights.one;
         let counted = || (0..values.len()).filter(|row| self.weights.rows[*row] > 0);
         let weight: f64 = counted().map(|row| self.weights.of(row)).sum();
-        let mean = counted().map(|row| self.weights.of(row) * f64::from(values[row])).sum::<f64>()
-            / weight;
+        let mean = counted().map(|row| self.weights.of(row) * f64::from(values[row])).sum::<f64>() / weight;
         // A row's deviation times its weight, with room for rows that are drawn many times.
-        let most =
-            counted().map(|row| (f64::from(values[row]) - mean).abs() * self.weights.of(row));
+        let most = counted().map(|row| (f64::from(values[row]) - mean).abs() * self.weights.of(row));
         let scale = fixed_point(most.fold(0.0, f64::max), 31 - DRAWN_BITS);
         let stat = |row: usize, weight: i32| {
             let deviation = (f64::from(values[row]) - mean) * (f64::from(weight) / one);
@@ -179,8 +177,7 @@ impl Common<'_> {
         };
 
         let unit = GradientUnit { gradient: 1.0 / scale, curvature: 1.0 / one, l2: 0.0 };
-        let leaf =
-            |sums: &Gradients, values: &mut Vec<f32>| values.push((mean + sums.step(unit)) as f32);
+        let leaf = |sums: &Gradients, values: &mut Vec<f32>| values.push((mean + sums.step(unit)) as f32);
         let most = values.iter().fold(0.0, |most: f64, value| most.max(f64::from(value.abs())));
         let kind = Kind { stat: &stat, leaf: &leaf, unit, width: 1, most };
         let (mut parts, unseen) = self.train(&kind);
@@ -206,8 +203,7 @@ impl Common<'_> {
         let lock = || idle.lock().unwrap_or_else(PoisonError::into_inner);
         for_each(trees.iter_mut().enumerate(), self.threads, |(number, tree)| {
             let taken = lock().pop();
-            let (mut grower, mut unseen) =
-                taken.unwrap_or_else(|| (Grower::new(self.columns), nothing()));
+            let (mut grower, mut unseen) = taken.unwrap_or_else(|| (Grower::new(self.columns), nothing()));
             *tree = self.one(kind, number as u64, &mut grower, &mut unseen, scale);
             lock().push((grower, unseen));
         });
@@ -303,12 +299,7 @@ impl Common<'_> {
     }
 
     /// The weighted mean of a loss over rows about which any tree could say something.
-    fn mean_loss(
-        &self,
-        unseen: &[f32],
-        outputs: usize,
-        loss: impl Fn(usize, &[f32]) -> f64,
-    ) -> Option<f32> {
+    fn mean_loss(&self, unseen: &[f32], outputs: usize, loss: impl Fn(usize, &[f32]) -> f64) -> Option<f32> {
         let (mut sum, mut weights) = (0.0, 0.0);
         for (row, answer) in unseen.chunks(outputs).enumerate().filter(|(_, a)| !a[0].is_nan()) {
             sum += self.weights.of(row) * loss(row, answer);

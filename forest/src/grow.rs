@@ -110,11 +110,7 @@ impl<'a, S: Sums> Grower<'a, S> {
     }
 
     /// A tree that serves these entries. They come out in another order: leaf by leaf.
-    pub(crate) fn grow(
-        &mut self,
-        entries: &mut [Entry<S::Row>],
-        mut plan: Plan<S::Unit>,
-    ) -> Grown<S> {
+    pub(crate) fn grow(&mut self, entries: &mut [Entry<S::Row>], mut plan: Plan<S::Unit>) -> Grown<S> {
         let mut grown = Grown {
             tree: Tree::default(),
             bins: Vec::new(),
@@ -142,9 +138,7 @@ impl<'a, S: Sums> Grower<'a, S> {
             let kept = self.kept(&level, &plan);
             let mut below = Vec::new();
 
-            for (number, ((node, split), left)) in
-                level.into_iter().zip(splits).zip(lefts).enumerate()
-            {
+            for (number, ((node, split), left)) in level.into_iter().zip(splits).zip(lefts).enumerate() {
                 let Some((feature, split)) = split else {
                     grown.leaf(node);
                     continue;
@@ -152,9 +146,8 @@ impl<'a, S: Sums> Grower<'a, S> {
 
                 let inner = grown.inner(&node, feature, &self.columns[feature], &split);
                 let mut children = node.children(inner, left, split.left);
-                let open = children
-                    .each_ref()
-                    .map(|child| depth < plan.max_depth && plan.may_split(&child.sums));
+                let open =
+                    children.each_ref().map(|child| depth < plan.max_depth && plan.may_split(&child.sums));
                 let small = usize::from(children[1].range.len() < children[0].range.len());
                 let large = 1 - small;
 
@@ -398,13 +391,7 @@ impl<S: Sums> Grown<S> {
     }
 
     /// The new node's number.
-    fn inner(
-        &mut self,
-        node: &Open<S>,
-        feature: usize,
-        column: &Column,
-        split: &Split<S>,
-    ) -> usize {
+    fn inner(&mut self, node: &Open<S>, feature: usize, column: &Column, split: &Split<S>) -> usize {
         let number = self.bins.len();
         self.link(node.parent, number as i32);
         self.gains[feature] += split.gain;

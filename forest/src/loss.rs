@@ -149,11 +149,7 @@ impl Loss for Squared<'_> {
 }
 
 /// Every class's share of the weight, kept away from 0 so that its logarithm is finite.
-fn class_shares(
-    labels: &[u32],
-    classes: usize,
-    rows: &mut dyn Iterator<Item = (usize, f32)>,
-) -> Vec<f64> {
+fn class_shares(labels: &[u32], classes: usize, rows: &mut dyn Iterator<Item = (usize, f32)>) -> Vec<f64> {
     let mut shares = vec![0.0; classes];
     rows.for_each(|(row, weight)| shares[labels[row] as usize] += f64::from(weight));
     let all: f64 = shares.iter().sum();

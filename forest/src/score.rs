@@ -13,9 +13,8 @@ pub(crate) const LEAST_SHARE: f64 = 1e-7;
 pub fn log_loss(probabilities: &[f32], classes: usize, labels: &[u32]) -> Option<f64> {
     assert_eq!(probabilities.len(), classes * labels.len(), "one probability for every class");
     let rows = probabilities.chunks_exact(classes).zip(labels);
-    let loss = |(shares, label): (&[f32], &u32)| {
-        -libm::log(f64::from(shares[*label as usize]).max(LEAST_SHARE))
-    };
+    let loss =
+        |(shares, label): (&[f32], &u32)| -libm::log(f64::from(shares[*label as usize]).max(LEAST_SHARE));
     let sum: f64 = rows.map(loss).sum();
     (!labels.is_empty()).then(|| sum / labels.len() as f64)
 }

@@ -28,11 +28,7 @@ const ROUNDING: f64 = 1e-12;
 
 /// The best split of a node of these `sums` by its `histogram`, the last cell of which is of missing values.
 /// They try both sides. The first of equals is taken.
-pub(crate) fn best<S: Sums>(
-    histogram: &[S],
-    sums: &S,
-    demands: &Demands<S::Unit>,
-) -> Option<Split<S>> {
+pub(crate) fn best<S: Sums>(histogram: &[S], sums: &S, demands: &Demands<S::Unit>) -> Option<Split<S>> {
     let (missing, bins) = histogram.split_last()?;
     let any_missing = missing.weight() > 0;
     let whole = sums.score(demands.unit);
@@ -92,11 +88,7 @@ mod tests {
     use crate::sums::{GradientRow, GradientUnit, Gradients, VoteRow, Votes};
 
     /// The highest gain that any split of these rows can have, by trying all of them on the rows themselves.
-    fn by_force<S: Sums>(
-        columns: &[Column],
-        rows: &[Entry<S::Row>],
-        demands: &Demands<S::Unit>,
-    ) -> f64 {
+    fn by_force<S: Sums>(columns: &[Column], rows: &[Entry<S::Row>], demands: &Demands<S::Unit>) -> f64 {
         let score = |picked: &dyn Fn(&Entry<S::Row>) -> bool| {
             let mut sums = S::default();
             rows.iter().filter(|row| picked(row)).for_each(|row| sums.add_row(row.stat));
@@ -107,9 +99,7 @@ mod tests {
         let mut most = 0.0;
 
         for column in columns {
-            for (last, missing_left) in
-                (0..column.count()).flat_map(|last| [(last, false), (last, true)])
-            {
+            for (last, missing_left) in (0..column.count()).flat_map(|last| [(last, false), (last, true)]) {
                 let left = |row: &Entry<S::Row>| match column.bins[row.row as usize] {
                     MISSING => missing_left,
                     bin => usize::from(bin) <= last,
@@ -185,8 +175,7 @@ mod tests {
                 _ => sum(&leaves[!child as usize]).score(demands.unit),
             };
 
-            let gain =
-                part(tree.left[node]) + part(tree.right[node]) - sum(rows_here).score(demands.unit);
+            let gain = part(tree.left[node]) + part(tree.right[node]) - sum(rows_here).score(demands.unit);
             assert!((gain - most).abs() <= 1e-9 * (1.0 + most), "{gain} {most}");
             gains += gain;
         }

@@ -159,10 +159,7 @@ mod tests {
         let votes = Votes::<4>([3, 1, 0, 0]);
         // Gini: 1 - (9 + 1) / 16.
         assert!((votes.score(1.0) - (4.0 - 4.0 * 0.375)).abs() < 1e-12);
-        assert_eq!(
-            (votes.weight(), votes.pure(), Votes::<4>([0, 2, 0, 0]).pure()),
-            (4, false, true)
-        );
+        assert_eq!((votes.weight(), votes.pure(), Votes::<4>([0, 2, 0, 0]).pure()), (4, false, true));
         assert_eq!(Votes::<2>::default().score(1.0), 0.0);
     }
 

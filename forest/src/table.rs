@@ -56,10 +56,7 @@ impl fmt::Display for TableError {
                 write!(f, "{columns} columns for a model of {features} features")
             }
             Self::Infinite { column, row } => {
-                write!(
-                    f,
-                    "column {column}, row {row}: infinite; allowed: finite, or NaN for missing"
-                )
+                write!(f, "column {column}, row {row}: infinite; allowed: finite, or NaN for missing")
             }
         }
     }

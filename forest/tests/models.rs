@@ -4,9 +4,8 @@
 use std::num::NonZeroUsize;
 
 use ballast_forest::{
-    BoostOptions, EarlyStopping, Ensemble, Features, ForestOptions, Gradient, Link, Loss, Table,
-    Target, TrainError, auc, log_loss, train_boosted, train_forest, train_forest_out_of_bag,
-    train_with_loss,
+    BoostOptions, EarlyStopping, Ensemble, Features, ForestOptions, Gradient, Link, Loss, Table, Target,
+    TrainError, auc, log_loss, train_boosted, train_forest, train_forest_out_of_bag, train_with_loss,
 };
 
 mod data;
@@ -55,9 +54,7 @@ fn both_models_learn_two_classes_nearly_as_well_as_the_law_allows() {
     // The useful features stand out; the sixth and seventh are noise.
     let importance = model.importance();
     assert!((importance.iter().sum::<f64>() - 1.0).abs() < 1e-6);
-    assert!(
-        [0, 1, 3].iter().all(|useful| importance[*useful] > 2.0 * importance[5].max(importance[6]))
-    );
+    assert!([0, 1, 3].iter().all(|useful| importance[*useful] > 2.0 * importance[5].max(importance[6])));
     let (area, loss) = score(&boosted(&train, classes(&train), &BoostOptions::default()), &test);
     assert!(area > 0.87 && loss < law + 0.05, "{area} {loss}, {law}");
 }
@@ -126,10 +123,7 @@ fn models_do_not_depend_on_the_number_of_threads_and_do_on_the_seed() {
 
         // Nothing is drawn: the seed does not matter.
         assert!(other.3 == one.3);
-        let (a, b) = (
-            one.0.predict_all(&data.table, threads(1)),
-            one.0.predict_all(&data.table, threads(3)),
-        );
+        let (a, b) = (one.0.predict_all(&data.table, threads(1)), one.0.predict_all(&data.table, threads(3)));
 
         assert_eq!(a, b);
     }
@@ -149,8 +143,7 @@ fn a_weight_is_as_good_as_repeated_rows() {
     let data = friedman(400, 2, 6);
     let once: Vec<usize> = (0..400).collect();
     let times = |row: usize| row % 4;
-    let often: Vec<usize> =
-        once.iter().flat_map(|row| core::iter::repeat_n(*row, times(*row))).collect();
+    let often: Vec<usize> = once.iter().flat_map(|row| core::iter::repeat_n(*row, times(*row))).collect();
     let weights: Vec<f32> = once.iter().map(|row| times(*row) as f32).collect();
     let (table, repeated) = (coarse(&data, &once), coarse(&data, &often));
     let labels: Vec<u32> = often.iter().map(|row| data.labels[*row]).collect();
@@ -194,13 +187,10 @@ fn missing_values_learn_where_they_belong() {
     for missing_class in [0, 1] {
         let mut draws = data::Draws(11);
         let known: Vec<bool> = (0..2000).map(|_| draws.uniform() < 0.7).collect();
-        let values =
-            known.iter().map(|known| if *known { draws.uniform() as f32 } else { f32::NAN });
+        let values = known.iter().map(|known| if *known { draws.uniform() as f32 } else { f32::NAN });
         let table = Table::from_columns(vec![values.collect()]).unwrap();
-        let labels: Vec<u32> = known
-            .iter()
-            .map(|known| if *known { 1 - missing_class } else { missing_class })
-            .collect();
+        let labels: Vec<u32> =
+            known.iter().map(|known| if *known { 1 - missing_class } else { missing_class }).collect();
         let target = Target::Classes { labels: &labels, classes: 2 };
         let grow = ForestOptions { trees: 3, max_depth: 2, ..ForestOptions::default() };
 
@@ -228,8 +218,7 @@ fn a_value_at_an_edge_goes_the_same_way_as_in_training() {
     // Neighbouring floats: no threshold fits between them.
     let base = [0.0f32, 1.0, -1.0, 1e-40, 3e38, 16_777_216.0];
     for low in base {
-        let values: Vec<f32> =
-            (0..40).map(|n| if n % 2 == 0 { low } else { low.next_up() }).collect();
+        let values: Vec<f32> = (0..40).map(|n| if n % 2 == 0 { low } else { low.next_up() }).collect();
         let labels: Vec<u32> = (0..40).map(|n| n % 2).collect();
         let table = Table::from_columns(vec![values]).unwrap();
         let target = Target::Classes { labels: &labels, classes: 2 };
@@ -268,8 +257,7 @@ fn rows_out_of_bag_score_as_rows_never_seen() {
 #[test]
 fn boosting_stops_where_held_out_rows_gain_nothing_more() {
     let (train, test) = (friedman(2000, 2, 12), friedman(4000, 2, 13));
-    let long =
-        BoostOptions { rounds: 200, learning_rate: 0.3, min_leaf: 5, ..BoostOptions::default() };
+    let long = BoostOptions { rounds: 200, learning_rate: 0.3, min_leaf: 5, ..BoostOptions::default() };
     let stop = EarlyStopping { hold_out: 0.2, patience: 10 };
     let stopping = BoostOptions { early_stopping: Some(stop), ..long };
     let (all, stopped) =
@@ -288,8 +276,7 @@ fn without_anything_to_learn_the_prior_is_the_answer() {
     let target = Target::Classes { labels: &labels, classes: 2 };
     let grow = ForestOptions { bootstrap: false, ..ForestOptions::default() };
     let forest = train_forest(&table, target, None, &grow, 1, threads(1)).unwrap();
-    let boosted =
-        train_boosted(&table, target, None, &BoostOptions::default(), 1, threads(1)).unwrap();
+    let boosted = train_boosted(&table, target, None, &BoostOptions::default(), 1, threads(1)).unwrap();
     for model in [forest, boosted] {
         let mut out = [0.0; 2];
         model.predict(&[3.0, 4.0], &mut out);
@@ -299,8 +286,7 @@ fn without_anything_to_learn_the_prior_is_the_answer() {
 
     // One class alone.
     let target = Target::Classes { labels: &[1; 100], classes: 3 };
-    let boosted =
-        train_boosted(&table, target, None, &BoostOptions::default(), 1, threads(1)).unwrap();
+    let boosted = train_boosted(&table, target, None, &BoostOptions::default(), 1, threads(1)).unwrap();
     let mut out = [0.0; 3];
     boosted.predict(&[3.0, 4.0], &mut out);
     assert!(out[1] > 0.999, "{out:?}");
@@ -370,8 +356,7 @@ impl Loss for PseudoHuber<'_> {
 fn a_loss_of_ones_own_is_made_small() {
     let table = Table::from_columns(vec![(0..600).map(|n| (n % 2) as f32).collect()]).unwrap();
     // Outliers that a mean would follow.
-    let values: Vec<f32> =
-        (0..600).map(|n| if n % 20 < 2 { 1000.0 } else { (n % 2) as f32 * 2.0 }).collect();
+    let values: Vec<f32> = (0..600).map(|n| if n % 20 < 2 { 1000.0 } else { (n % 2) as f32 * 2.0 }).collect();
     let options = BoostOptions { rounds: 300, ..BoostOptions::default() };
     let train = |loss: &dyn Loss| train_with_loss(&table, loss, None, &options, 1, threads(1));
     let model = train(&PseudoHuber(&values)).unwrap();
@@ -414,10 +399,7 @@ fn what_cannot_be_trained_is_refused_by_name() {
     for (options, error) in [
         (ForestOptions { trees: 0, ..grow }, "trees = 0; allowed: 1 to 100000"),
         (ForestOptions { max_depth: 21, ..grow }, "max_depth = 21; allowed: 1 to 20"),
-        (
-            ForestOptions { features: Features::Count(0), ..grow },
-            "features = 0; allowed: at least 1",
-        ),
+        (ForestOptions { features: Features::Count(0), ..grow }, "features = 0; allowed: at least 1"),
     ] {
         assert_eq!(refused(two, None, &options), error);
     }

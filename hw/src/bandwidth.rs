@@ -97,13 +97,7 @@ impl Bandwidth {
     #[must_use]
     pub fn new(root: &Root, period: Duration) -> Self {
         let (vms, unread) = (BTreeMap::new(), BTreeMap::new());
-        Self {
-            root: root.clone(),
-            period,
-            through: Through::Files { even_units: true },
-            vms,
-            unread,
-        }
+        Self { root: root.clone(), period, through: Through::Files { even_units: true }, vms, unread }
     }
 
     /// From now on VMs that become known are limited through `through`.
@@ -147,11 +141,7 @@ impl Bandwidth {
     }
 
     /// A group that an earlier life left limited, and to how many thousandths of a core.
-    fn left_over(
-        &self,
-        path: &str,
-        saved: &QuotaOriginal,
-    ) -> Result<Option<(Limited, u32)>, HwError> {
+    fn left_over(&self, path: &str, saved: &QuotaOriginal) -> Result<Option<(Limited, u32)>, HwError> {
         let unit = match &saved.unit {
             Some(unit) => Some((self.systemd()?, unit.clone())),
             None => None,
@@ -190,12 +180,7 @@ impl Bandwidth {
         Ok(())
     }
 
-    fn open(
-        &self,
-        path: &str,
-        cores: u16,
-        unit: Option<(Systemd, String)>,
-    ) -> Result<Limited, HwError> {
+    fn open(&self, path: &str, cores: u16, unit: Option<(Systemd, String)>) -> Result<Limited, HwError> {
         let group = Cgroup::at(&self.root, path)?;
         let file = group.dir().join("cpu.max");
         let inode = group.inode()?;
@@ -283,8 +268,7 @@ impl Bandwidth {
     pub fn originals(&self) -> BTreeMap<String, QuotaOriginal> {
         let original = |(vm, it): (&VmId, &Limited)| {
             let unit = it.unit.as_ref().map(|(_, unit)| unit.clone());
-            let original =
-                QuotaOriginal { vm: vm.clone(), cores: it.cores, cpu_max: it.original, unit };
+            let original = QuotaOriginal { vm: vm.clone(), cores: it.cores, cpu_max: it.original, unit };
             (it.path.clone(), original)
         };
         self.unread.clone().into_iter().chain(self.vms.iter().map(original)).collect()
@@ -382,9 +366,7 @@ impl Bandwidth {
         let alarm = |(vm, it): (&VmId, &Limited)| {
             let (foreign, written) = (it.foreign?, it.written?);
             let file = it.file.display();
-            Some(format!(
-                "VM {vm}: {file} = \"{foreign}\", not \"{written}\": somebody else writes it"
-            ))
+            Some(format!("VM {vm}: {file} = \"{foreign}\", not \"{written}\": somebody else writes it"))
         };
         self.vms.iter().filter_map(alarm).collect()
     }

@@ -130,13 +130,7 @@ impl Binders {
     #[must_use]
     pub fn new(root: &Root, by: By) -> Self {
         let virsh = if root.is_machine() { "virsh".into() } else { root.path("usr/bin/virsh") };
-        Self {
-            root: root.clone(),
-            by,
-            systemd: None,
-            virsh,
-            shutdown_deadline: ShutdownDeadline::default(),
-        }
+        Self { root: root.clone(), by, systemd: None, virsh, shutdown_deadline: ShutdownDeadline::default() }
     }
 
     /// After it neither systemd nor libvirt is waited for.

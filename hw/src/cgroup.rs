@@ -54,9 +54,7 @@ impl Cgroup {
     #[must_use]
     pub fn is_path(path: &str) -> bool {
         let plain = |part: &str| {
-            !matches!(part, "" | "." | "..")
-                && !part.contains('\0')
-                && !part.starts_with("kubepods")
+            !matches!(part, "" | "." | "..") && !part.contains('\0') && !part.starts_with("kubepods")
         };
         path.len() <= MAX_PATH && path.split('/').all(plain)
     }

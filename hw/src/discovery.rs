@@ -46,8 +46,7 @@ impl Pattern {
 
         for entry in entries.flatten() {
             let name = entry.file_name();
-            let Some(name) = name.to_str().filter(|name| matches(part.as_bytes(), name.as_bytes()))
-            else {
+            let Some(name) = name.to_str().filter(|name| matches(part.as_bytes(), name.as_bytes())) else {
                 continue;
             };
             let path = if above.is_empty() { name.to_owned() } else { format!("{above}/{name}") };
@@ -166,9 +165,7 @@ mod tests {
 
     #[test]
     fn patterns_that_lead_elsewhere_are_refused() {
-        for bad in
-            ["", "/a", "a/../b", "kubepods.slice/*", "a/kubepods*/b", "*", "*/b", "?x/b", "a//b"]
-        {
+        for bad in ["", "/a", "a/../b", "kubepods.slice/*", "a/kubepods*/b", "*", "*/b", "?x/b", "a//b"] {
             assert!(bad.parse::<Pattern>().is_err(), "{bad:?}");
         }
         assert_eq!(pattern("machine.slice/*.scope").to_string(), "machine.slice/*.scope");
@@ -243,11 +240,7 @@ mod tests {
 
         // Files that say nothing are no reason not to see it.
         for file in ["cpuset.cpus", "cpu.max"] {
-            tree.fail(
-                &format!("sys/fs/cgroup/batch.slice/a.service/{file}"),
-                Operation::Read,
-                Errno::ENODEV,
-            );
+            tree.fail(&format!("sys/fs/cgroup/batch.slice/a.service/{file}"), Operation::Read, Errno::ENODEV);
         }
 
         assert_eq!(pattern("batch.slice/*").find(tree.root()).unwrap()[0].size(None), None);

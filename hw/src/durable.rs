@@ -74,8 +74,7 @@ pub struct Lock {
 /// `EWOULDBLOCK` when another process has it; else what the file system says.
 pub fn lock(folder: &Path) -> io::Result<Lock> {
     let take = |file| {
-        Flock::lock(file, FlockArg::LockExclusiveNonblock)
-            .map_err(|(_, error)| io::Error::from(error))
+        Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| io::Error::from(error))
     };
     let (mut held, mut failed) = (vec![], None);
     let file = File::options().write(true).create(true).truncate(false).open(folder.join("lock"));

@@ -79,13 +79,7 @@ impl HwError {
         allowed: impl Into<String>,
     ) -> Self {
         let value: String = value.to_string().chars().take(80).collect();
-        Self {
-            path: path.to_owned(),
-            operation,
-            value: Some(value),
-            allowed: allowed.into(),
-            source: None,
-        }
+        Self { path: path.to_owned(), operation, value: Some(value), allowed: allowed.into(), source: None }
     }
 
     /// Whether another process holds the lock that was asked for.

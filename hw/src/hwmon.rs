@@ -91,8 +91,7 @@ impl Device {
         let mut found = Vec::new();
         for n in 1..=CHANNELS {
             let stem = format!("{kind}{n}");
-            let files =
-                ["input", "average"].map(|suffix| self.dir.join(format!("{stem}_{suffix}")));
+            let files = ["input", "average"].map(|suffix| self.dir.join(format!("{stem}_{suffix}")));
             if let Some(value) = files.into_iter().find(|path| path.exists()) {
                 let label = self.label(&stem)?;
                 found.push(Channel { stem, value, amperes: None, label });

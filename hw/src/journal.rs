@@ -83,8 +83,7 @@ impl Journal {
         let failed = |allowed| move |e| HwError::io(state_dir, Operation::Write, allowed, e);
         fs::create_dir_all(state_dir).map_err(failed("a folder that can be written"))?;
         let lock = durable::lock(state_dir).map_err(failed("a folder that no other agent uses"))?;
-        let journal =
-            Self { dir: state_dir.to_owned(), boot_id: boot_id.clone(), idle: false, _lock: lock };
+        let journal = Self { dir: state_dir.to_owned(), boot_id: boot_id.clone(), idle: false, _lock: lock };
         let opened = journal.read()?;
         Ok((journal, opened))
     }
@@ -112,9 +111,7 @@ impl Journal {
 
         match serde_json::from_slice::<Record>(&bytes) {
             Ok(record) if record.version != VERSION => self.set_aside("another version"),
-            Ok(record) if record.boot_id == self.boot_id => {
-                Ok(Opened::Adopted(Box::new(record.originals)))
-            }
+            Ok(record) if record.boot_id == self.boot_id => Ok(Opened::Adopted(Box::new(record.originals))),
             Ok(_) => {
                 // One that stays is known by its boot at the next start too.
                 if let Err(error) = self.remove() {
@@ -212,11 +209,8 @@ mod tests {
         Originals {
             cpufreq: Some(CpufreqOriginals {
                 driver: "intel_pstate".into(),
-                max_khz: [
-                    (CoreId(0), KiloHertz::from_mhz(2400)),
-                    (CoreId(9), KiloHertz::from_mhz(2000)),
-                ]
-                .into(),
+                max_khz: [(CoreId(0), KiloHertz::from_mhz(2400)), (CoreId(9), KiloHertz::from_mhz(2000))]
+                    .into(),
             }),
             powercap: [(
                 "package-0".into(),
@@ -288,13 +282,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_understood_is_kept_aside() {
-        for bad in [
-            "",
-            "{",
-            "[]",
-            r#"{"version":9,"boot_id":"boot-1","originals":{"cpufreq":null}}"#,
-            "\u{0}",
-        ] {
+        for bad in
+            ["", "{", "[]", r#"{"version":9,"boot_id":"boot-1","originals":{"cpufreq":null}}"#, "\u{0}"]
+        {
             let dir = tempfile::tempdir().unwrap();
             fs::write(dir.path().join("journal.json"), bad).unwrap();
             let (_, opened) = Journal::open(dir.path(), &boot(1)).unwrap();

@@ -73,8 +73,7 @@ impl Virsh {
 
     /// Where the threads of a domain may run now.
     pub(crate) fn pins(&self, domain: u32) -> Result<Pins, HwError> {
-        let ask =
-            |command| self.run(Operation::Read, domain, &[command, &domain.to_string(), "--live"]);
+        let ask = |command| self.run(Operation::Read, domain, &[command, &domain.to_string(), "--live"]);
         let vcpus = rows(&ask("vcpupin")?);
         let emulator = ask("emulatorpin")?;
         let emulator = emulator.lines().find_map(|line| line.trim().strip_prefix("*:"));
@@ -88,9 +87,7 @@ impl Virsh {
         let sound = |pins: &Pins| {
             let lists = pins.vcpus.values().chain(pins.iothreads.values()).chain([&pins.emulator]);
             !pins.vcpus.is_empty()
-                && lists
-                    .map(|list| list.parse::<CpuList>())
-                    .all(|it| it.is_ok_and(|it| !it.is_empty()))
+                && lists.map(|list| list.parse::<CpuList>()).all(|it| it.is_ok_and(|it| !it.is_empty()))
         };
 
         all.filter(sound).ok_or_else(|| {
@@ -105,31 +102,21 @@ impl Virsh {
         let run = |words: &[&str]| self.run(Operation::Write, domain, words).map(drop);
         let vcpus = pins.vcpus.iter().map(|(n, cpus)| ("vcpupin", n, cpus));
         let threads = vcpus.chain(pins.iothreads.iter().map(|(n, cpus)| ("iothreadpin", n, cpus)));
-        let one = |(command, n, cpus): (&str, &u32, &String)| {
-            run(&[command, &id, &n.to_string(), cpus, "--live"])
-        };
+        let one =
+            |(command, n, cpus): (&str, &u32, &String)| run(&[command, &id, &n.to_string(), cpus, "--live"]);
         let emulator = run(&["emulatorpin", &id, &pins.emulator, "--live"]);
         threads.map(one).fold(emulator, Result::and)
     }
 
-    fn failed(
-        &self,
-        operation: Operation,
-        domain: u32,
-        source: io::Error,
-        allowed: &str,
-    ) -> HwError {
+    fn failed(&self, operation: Operation, domain: u32, source: io::Error, allowed: &str) -> HwError {
         HwError::io(&self.program.join(domain.to_string()), operation, allowed, source)
     }
 
     fn run(&self, operation: Operation, domain: u32, words: &[&str]) -> Result<String, HwError> {
-        let failed =
-            |source: io::Error, allowed: &str| self.failed(operation, domain, source, allowed);
+        let failed = |source: io::Error, allowed: &str| self.failed(operation, domain, source, allowed);
         let missing = |error: io::Error| match error.kind() {
             // No command is not a VM that has ended.
-            io::ErrorKind::NotFound => {
-                io::Error::new(io::ErrorKind::Unsupported, error.to_string())
-            }
+            io::ErrorKind::NotFound => io::Error::new(io::ErrorKind::Unsupported, error.to_string()),
             _ => error,
         };
 
@@ -141,9 +128,7 @@ impl Virsh {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|error| {
-                failed(missing(error), "the command virsh (package libvirt-clients)")
-            })?;
+            .map_err(|error| failed(missing(error), "the command virsh (package libvirt-clients)"))?;
         // Read beside the waiting: an answer that fills a pipe must not hold the command up.
         let (out, err) = (drain(child.stdout.take()), drain(child.stderr.take()));
         let until = Instant::now() + self.shutdown_deadline.left(self.deadline);

@@ -40,8 +40,7 @@ impl Root {
 pub fn boot_id(root: &Root) -> Result<BootId, HwError> {
     let path = root.path("proc/sys/kernel/random/boot_id");
     let text = read_text(&path)?;
-    BootId::new(text.trim())
-        .map_err(|e| HwError::value(&path, Operation::Read, text.trim(), e.to_string()))
+    BootId::new(text.trim()).map_err(|e| HwError::value(&path, Operation::Read, text.trim(), e.to_string()))
 }
 
 /// More than any file read here holds; a larger one is not what it should be.
@@ -54,9 +53,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, HwError> {
     #[cfg(test)]
     crate::testing::on_read(path).map_err(failed)?;
     let mut text = String::new();
-    File::open(path)
-        .and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text))
-        .map_err(failed)?;
+    File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text)).map_err(failed)?;
     if text.len() as u64 > MAX_FILE {
         return Err(HwError::value(path, Operation::Read, &text, allowed));
     }
@@ -122,12 +119,7 @@ pub(crate) fn write_value(path: &Path, value: impl Display) -> Result<(), HwErro
     let line = format!("{value}\n");
     let failed = |source| HwError {
         value: Some(line.trim_end().to_owned()),
-        ..HwError::io(
-            path,
-            Operation::Write,
-            "a writable kernel file that takes this value",
-            source,
-        )
+        ..HwError::io(path, Operation::Write, "a writable kernel file that takes this value", source)
     };
     #[cfg(test)]
     if crate::testing::on_write(path, line.trim_end()).map_err(failed)? {
@@ -151,8 +143,7 @@ pub(crate) fn numbered(dir: &Path, prefix: &str) -> Result<Vec<(u32, PathBuf)>, 
     for entry in std::fs::read_dir(dir).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();
-        let number =
-            name.to_str().and_then(|n| n.strip_prefix(prefix)).and_then(|n| n.parse().ok());
+        let number = name.to_str().and_then(|n| n.strip_prefix(prefix)).and_then(|n| n.parse().ok());
         if let Some(number) = number {
             found.push((number, entry.path()));
         }

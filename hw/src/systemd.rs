@@ -173,12 +173,7 @@ impl Systemd {
         self.ask(unit, Operation::Write, Call::Set(properties)).map(drop)
     }
 
-    fn ask(
-        &self,
-        unit: &str,
-        operation: Operation,
-        call: Call,
-    ) -> Result<Option<UnitState>, HwError> {
+    fn ask(&self, unit: &str, operation: Operation, call: Call) -> Result<Option<UnitState>, HwError> {
         let (answer, waiting) = mpsc::sync_channel(1);
         let within = self.shutdown_deadline.left(self.deadline);
         let until = Instant::now() + within;
@@ -242,8 +237,7 @@ async fn perform(
         Call::Set(properties) => {
             let properties: Vec<_> = properties.iter().map(pair).collect();
             let body = (unit, true, properties);
-            bus.call_method(Some(SERVICE), OBJECT, Some(MANAGER), "SetUnitProperties", &body)
-                .await?;
+            bus.call_method(Some(SERVICE), OBJECT, Some(MANAGER), "SetUnitProperties", &body).await?;
             Ok(None)
         }
     }
@@ -342,9 +336,7 @@ mod tests {
     fn every_quota_comes_back_as_it_was_told() {
         let tree = Tree::new();
         let (_mock, systemd) = started(&tree);
-        for text in
-            ["10000 20000", "3333 20000", "1000 30000", "2999 7000", "16000 100000", "max 100000"]
-        {
+        for text in ["10000 20000", "3333 20000", "1000 30000", "2999 7000", "16000 100000", "max 100000"] {
             systemd.limit_cpu(UNIT, text.parse().unwrap()).unwrap();
             let file = "sys/fs/cgroup/batch.slice/a.service/cpu.max";
             assert_eq!(tree.read(file).trim(), text);
@@ -437,11 +429,8 @@ mod tests {
         let tree = Tree::new();
         let mock = Mock::start(tree.root());
         mock.unit("batch.slice/a.service");
-        let systemd = Systemd::with_deadline(
-            tree.root(),
-            Duration::from_secs(2),
-            ShutdownDeadline::default(),
-        );
+        let systemd =
+            Systemd::with_deadline(tree.root(), Duration::from_secs(2), ShutdownDeadline::default());
 
         let systemd = systemd.unwrap();
 

@@ -83,12 +83,8 @@ impl Tree {
     }
     pub(crate) fn remove(&self, relative: &str) {
         let path = self.root.path(relative);
-        if path.is_dir() && !path.is_symlink() {
-            fs::remove_dir_all(path)
-        } else {
-            fs::remove_file(path)
-        }
-        .unwrap();
+        if path.is_dir() && !path.is_symlink() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+            .unwrap();
     }
 
     /// A symbolic link at `relative`.

@@ -63,11 +63,9 @@ impl Topology {
         let mut clocks = Clocks::default();
         let mut of_policies = CpuList::default();
 
-        for (number, policy) in
-            optional(numbered(&dir.join("cpufreq"), "policy"))?.into_iter().flatten()
-        {
-            let related = cpus(&policy.join("related_cpus"))?
-                .unwrap_or_else(|| [number].into_iter().collect());
+        for (number, policy) in optional(numbered(&dir.join("cpufreq"), "policy"))?.into_iter().flatten() {
+            let related =
+                cpus(&policy.join("related_cpus"))?.unwrap_or_else(|| [number].into_iter().collect());
             clocks.unite(&related);
             if let Some(shared) = cpus(&policy.join("freqdomain_cpus"))? {
                 clocks.unite(&[number].into_iter().chain(shared.iter()).collect());
@@ -80,9 +78,7 @@ impl Topology {
         let mut domains = BTreeMap::<u32, Domain>::new();
 
         for cpu in online.iter() {
-            if let Some(siblings) =
-                cpus(&dir.join(format!("cpu{cpu}/topology/thread_siblings_list")))?
-            {
+            if let Some(siblings) = cpus(&dir.join(format!("cpu{cpu}/topology/thread_siblings_list")))? {
                 clocks.unite(&[cpu].into_iter().chain(siblings.iter()).collect());
             }
         }
@@ -94,8 +90,7 @@ impl Topology {
                 continue;
             }
 
-            let node =
-                nodes.iter().find(|(_, cpus)| cpus.contains(cpu)).map_or(0, |(node, _)| *node);
+            let node = nodes.iter().find(|(_, cpus)| cpus.contains(cpu)).map_or(0, |(node, _)| *node);
             let package = package(&dir.join(format!("cpu{cpu}/topology/physical_package_id")))?;
             let cpus = [cpu].into_iter().collect();
             domains.insert(first, Domain { id: CoreId(first as u16), cpus, node, package });
@@ -173,8 +168,7 @@ pub(crate) fn cpus(path: &Path) -> Result<Option<CpuList>, HwError> {
     };
     // Policies write blanks between CPU numbers, topology writes commas.
     let list = text.split_whitespace().collect::<Vec<_>>().join(",");
-    let list =
-        list.parse().map_err(|_| HwError::value(path, Operation::Read, text.trim(), CPUS))?;
+    let list = list.parse().map_err(|_| HwError::value(path, Operation::Read, text.trim(), CPUS))?;
     Ok(Some(list))
 }
 
@@ -189,9 +183,8 @@ fn nodes(root: &Root) -> Result<Vec<(u16, CpuList)>, HwError> {
     let dir = root.path("sys/devices/system/node");
     let mut nodes = Vec::new();
     for (number, node) in optional(numbered(&dir, "node"))?.into_iter().flatten() {
-        let number = u16::try_from(number).map_err(|_| {
-            HwError::value(&node, Operation::Read, number, "a node number up to 65535")
-        })?;
+        let number = u16::try_from(number)
+            .map_err(|_| HwError::value(&node, Operation::Read, number, "a node number up to 65535"))?;
         nodes.extend(cpus(&node.join("cpulist"))?.map(|cpus| (number, cpus)));
     }
     Ok(nodes)
@@ -208,10 +201,7 @@ mod tests {
         topology.domains().iter().map(show).collect()
     }
     fn shown(domains: &[(u16, &str, u16, u16)]) -> Vec<(u16, String, u16, u16)> {
-        domains
-            .iter()
-            .map(|(id, cpus, node, package)| (*id, (*cpus).into(), *node, *package))
-            .collect()
+        domains.iter().map(|(id, cpus, node, package)| (*id, (*cpus).into(), *node, *package)).collect()
     }
     fn topology(tree: &Tree, cpu: u32, siblings: &str, package: &str) {
         let dir = format!("{CPU}/cpu{cpu}/topology");
@@ -222,12 +212,7 @@ mod tests {
         let tree = Tree::new();
         tree.folder(CPU, &[("online", "0-7")]);
         for cpu in 0..8 {
-            topology(
-                &tree,
-                cpu,
-                &format!("{},{}", cpu % 4, cpu % 4 + 4),
-                &(cpu % 4 / 2).to_string(),
-            );
+            topology(&tree, cpu, &format!("{},{}", cpu % 4, cpu % 4 + 4), &(cpu % 4 / 2).to_string());
             let policy = format!("{CPU}/cpufreq/policy{cpu}");
             tree.folder(&policy, &[("related_cpus", &cpu.to_string())]);
         }
@@ -278,11 +263,7 @@ mod tests {
         tree.write(&format!("{CPU}/cpufreq/policy0/related_cpus"), "0 4\n");
 
         for policy in ["policy0", "policy7"] {
-            tree.fail(
-                &format!("{CPU}/cpufreq/{policy}/freqdomain_cpus"),
-                Operation::Read,
-                Errno::EBUSY,
-            );
+            tree.fail(&format!("{CPU}/cpufreq/{policy}/freqdomain_cpus"), Operation::Read, Errno::EBUSY);
         }
 
         tree.fail(&format!("{CPU}/cpufreq/policy7/related_cpus"), Operation::Read, Errno::EBUSY);

@@ -79,11 +79,7 @@ pub struct OptionError {
 }
 
 impl OptionError {
-    pub(crate) fn new(
-        key: &'static str,
-        value: impl fmt::Display,
-        allowed: impl Into<String>,
-    ) -> Self {
+    pub(crate) fn new(key: &'static str, value: impl fmt::Display, allowed: impl Into<String>) -> Self {
         Self { key, value: value.to_string(), allowed: allowed.into() }
     }
 }
@@ -134,14 +130,8 @@ pub enum Contender {
 
 impl Contender {
     /// All of them, in the order of reports.
-    pub const ALL: [Self; 6] = [
-        Self::None,
-        Self::FullServer,
-        Self::Stepwise,
-        Self::Predictive,
-        Self::Thunderbolt,
-        Self::Oracle,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::None, Self::FullServer, Self::Stepwise, Self::Predictive, Self::Thunderbolt, Self::Oracle];
 
     /// Its name in options and reports.
     #[must_use]
@@ -158,9 +148,7 @@ impl Contender {
 }
 
 /// How the user-facing VMs' requests come.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arrivals {
     /// At one mean rate.

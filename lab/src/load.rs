@@ -21,9 +21,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use ballast_types::{
-    Core, CoreId, KiloHertz, Ladder, OnExtreme, PowerModel, ServerId, VmClass, VmId,
-};
+use ballast_types::{Core, CoreId, KiloHertz, Ladder, OnExtreme, PowerModel, ServerId, VmClass, VmId};
 
 use super::Arrivals;
 use ballast_sim::load::{BatchSpec, Profile, QueueSpec, ServiceLaw};

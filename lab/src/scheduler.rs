@@ -105,9 +105,10 @@ impl Options {
     /// # Errors
     /// Names the first option that nothing can be made of.
     pub fn figure7(&self) -> Result<Vec<Case>, OptionError> {
-        let alphas = self.alphas.iter().map(|alpha| {
-            Alpha::new(*alpha).ok_or_else(|| OptionError::new("alphas", alpha, "0 to 1"))
-        });
+        let alphas = self
+            .alphas
+            .iter()
+            .map(|alpha| Alpha::new(*alpha).ok_or_else(|| OptionError::new("alphas", alpha, "0 to 1")));
         let alphas = alphas.collect::<Result<Vec<_>, _>>()?;
         let arm = |arm: &Arm| {
             let alphas = if *arm == Arm::None { &[Alpha::PAPER][..] } else { &alphas };
@@ -124,11 +125,7 @@ impl Options {
             let name = format!("{}:{}", weights.0, weights.1);
             [Arm::Model, Arm::Oracle].map(|arm| {
                 let case = self.case(arm, Alpha::PAPER);
-                Case {
-                    name: name.clone(),
-                    setup: Setup { weights: *weights, ..case.setup },
-                    ..case
-                }
+                Case { name: name.clone(), setup: Setup { weights: *weights, ..case.setup }, ..case }
             })
         });
         core::iter::once(none).chain(weighed).map(|case| Case { unseen: true, ..case }).collect()
@@ -335,9 +332,7 @@ mod tests {
         assert_eq!(jobs.len(), 2 * 7);
         let done: Vec<_> = jobs.iter().map(Job::run).collect();
         let rows = rows(&options, &cases, &done);
-        let of = |arm, alpha: Option<f64>| {
-            *rows.iter().find(|r| r.arm == arm && r.alpha == alpha).unwrap()
-        };
+        let of = |arm, alpha: Option<f64>| *rows.iter().find(|r| r.arm == arm && r.alpha == alpha).unwrap();
         let (none, model) = (of(Arm::None, None), of(Arm::Model, Some(0.8)));
         let oracle = of(Arm::Oracle, Some(0.8));
         assert!(model.chassis_score_std < 0.5 * none.chassis_score_std, "{model:?} {none:?}");

@@ -114,8 +114,7 @@ pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
     for meter in meters(options) {
         let server = server::Options { sensor: sensor(meter)?, ..server.clone() };
         let mine = server::jobs(&server)?.into_iter();
-        let mine =
-            mine.filter(|job| !matches!(job.contender(), Contender::None | Contender::Oracle));
+        let mine = mine.filter(|job| !matches!(job.contender(), Contender::None | Contender::Oracle));
         jobs.extend(mine.map(|job| Job { meter: Some(meter), job }));
     }
     Ok(jobs)

@@ -44,11 +44,9 @@ fn uncapped_and_full_server_runs_are_the_papers() {
 
 #[test]
 fn every_load_has_the_level_that_was_calibrated() {
-    for (arrivals, want, high) in [
-        (Arrivals::Steady, 0.70, 0.70),
-        (Arrivals::Diurnal, 0.60, 0.76),
-        (Arrivals::Bursty, 0.69, 0.75),
-    ] {
+    for (arrivals, want, high) in
+        [(Arrivals::Steady, 0.70, 0.70), (Arrivals::Diurnal, 0.60, 0.76), (Arrivals::Bursty, 0.69, 0.75)]
+    {
         let options = Options { arrivals, minutes: 200.0, ..short(&[230.0], &[]) };
         let plant = server::jobs(&options).unwrap()[0].plant();
         let ballast_sim::plant::Load::Queue(queue) = &plant.spec().servers[0].vms[0].load else {
@@ -235,13 +233,7 @@ fn margin(over_cap_fraction: f64, excess: f64) -> tradeoff::Row {
 
 #[test]
 fn margins_are_compared_at_equal_time_above_the_cap() {
-    let rows = [
-        margin(0.3, 0.02),
-        margin(0.1, 0.06),
-        margin(0.1, 0.07),
-        margin(0.0, 0.2),
-        margin(0.02, 0.1),
-    ];
+    let rows = [margin(0.3, 0.02), margin(0.1, 0.06), margin(0.1, 0.07), margin(0.0, 0.2), margin(0.02, 0.1)];
     let at = |x| tradeoff::excess_at(&rows, CASE, Contender::Stepwise, x);
     assert!((at(0.2).unwrap() - 0.04).abs() < 1e-12);
     assert_eq!((at(0.02), at(0.4), at(f64::NAN)), (Some(0.1), None, None));

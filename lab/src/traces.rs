@@ -237,13 +237,8 @@ pub fn cases(options: &Options, traces: &[(String, Trace)]) -> Result<Vec<Case>,
             None => length_s.map_or(0.0, |length_s| around_the_busiest(trace, length_s)),
         };
 
-        let playback = Playback {
-            servers: Some(options.servers),
-            skip_s,
-            length_s,
-            scale: 1.0,
-            model: options.model,
-        };
+        let playback =
+            Playback { servers: Some(options.servers), skip_s, length_s, scale: 1.0, model: options.model };
 
         let loads = Loads::cut(trace, &playback)?;
         let case = |seed: &u64| Case { skip_s, ..Case::new(data, &loads, options, *seed) };
@@ -504,8 +499,7 @@ impl<'a> Judge<'a> {
         self.second_w += mean_w / WINDOWS_A_SECOND as f64;
         if self.windows.is_multiple_of(WINDOWS_A_SECOND) {
             let second = self.windows - WINDOWS_A_SECOND..self.windows;
-            let uncapped_w: f64 =
-                self.uncapped_w.get(second).unwrap_or_default().iter().sum::<f64>();
+            let uncapped_w: f64 = self.uncapped_w.get(second).unwrap_or_default().iter().sum::<f64>();
             let uncapped_w = uncapped_w / WINDOWS_A_SECOND as f64;
             self.used.second(self.second_w, uncapped_w, self.budget_w);
             self.second_w = 0.0;
@@ -531,8 +525,7 @@ mod tests {
                 text += &format!("{t},v{vm},{}\n", if high { 95 } else { 20 + vm });
             }
         }
-        let options =
-            ReadOptions { series_column: Some("vm".to_owned()), ..ReadOptions::default() };
+        let options = ReadOptions { series_column: Some("vm".to_owned()), ..ReadOptions::default() };
         let trace = Trace::read(text.as_bytes(), "made", &options).unwrap();
         vec![("made".to_owned(), trace)]
     }

@@ -212,8 +212,7 @@ impl Finished {
     fn mean_s(&self, plant: &Plant, now_s: f64, batch_s: f64) -> f64 {
         let truth = plant.truth();
         let servers = plant.spec().servers.iter();
-        let cores: Vec<f64> =
-            servers.flat_map(|s| &s.vms).map(|vm| vm.cores.len() as f64).collect();
+        let cores: Vec<f64> = servers.flat_map(|s| &s.vms).map(|vm| vm.cores.len() as f64).collect();
         let times = self.vms.iter().map(|(vm, took)| {
             let work_s = truth.vms[*vm].work_core_s / cores[*vm] - calm_work_s(self.calm_s);
             let pace = work_s / (now_s - self.calm_s);

@@ -69,10 +69,6 @@ impl Watch {
     pub(super) fn over(&self, n: usize) -> (f64, f64, f64) {
         let Some(over) = self.over.get(n) else { return (0.0, 0.0, 0.0) };
         let share = |part: u64, all: u64| part as f64 / all.max(1) as f64;
-        (
-            over.longest as f64 * WINDOW_S,
-            share(over.windows, self.windows),
-            share(over.steps, self.steps),
-        )
+        (over.longest as f64 * WINDOW_S, share(over.windows, self.windows), share(over.steps, self.steps))
     }
 }

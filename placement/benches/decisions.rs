@@ -12,8 +12,8 @@ use std::time::Instant as Clock;
 use ballast_placement::fits::{AntiAffinity, Capacity, Open};
 use ballast_placement::rules::{Alpha, BestFit, Power};
 use ballast_placement::{
-    ChassisId, Cluster, Fit, Host, HostId, MemoryKb, MilliCores, Ranking, Resources, Rule,
-    Scheduler, Tier, VmKey, VmRequest,
+    ChassisId, Cluster, Fit, Host, HostId, MemoryKb, MilliCores, Ranking, Resources, Rule, Scheduler, Tier,
+    VmKey, VmRequest,
 };
 use ballast_types::{Instant, SplitMix64, Utilisation, VmClass};
 
@@ -35,8 +35,7 @@ fn vm(id: u64) -> VmRequest {
 }
 
 fn cluster(hosts: u32) -> Cluster {
-    let capacity =
-        Resources { cores: MilliCores::from_cores(40), memory: MemoryKb::from_gb(160.0).unwrap() };
+    let capacity = Resources { cores: MilliCores::from_cores(40), memory: MemoryKb::from_gb(160.0).unwrap() };
     let host = |n| Host { chassis: ChassisId(n / 12), capacity };
     Cluster::new(&(0..hosts).map(host).collect::<Vec<_>>())
 }
@@ -45,8 +44,7 @@ fn cluster(hosts: u32) -> Cluster {
 fn filled(hosts: u32, ranking: impl Fn(&Cluster) -> Ranking) -> (Scheduler, u64) {
     let cluster = cluster(hosts);
     let ranking = ranking(&cluster);
-    let fits: Vec<Box<dyn Fit>> =
-        vec![Box::new(Capacity), Box::new(Open), Box::new(AntiAffinity::default())];
+    let fits: Vec<Box<dyn Fit>> = vec![Box::new(Capacity), Box::new(Open), Box::new(AntiAffinity::default())];
     let mut scheduler = Scheduler::new(cluster, fits, ranking, NOW);
     let goal = (FULL * f64::from(hosts) * 40e3) as u64;
     let mut next = 0;
@@ -92,10 +90,8 @@ fn scan(cluster: &Cluster, vm: &VmRequest) -> Option<HostId> {
 }
 
 fn all_rules(cluster: &Cluster) -> Ranking {
-    let rules: Vec<(u32, Box<dyn Rule>)> = vec![
-        (1, Box::new(BestFit::new(cluster))),
-        (1, Box::new(Power::new(cluster, Alpha::PAPER))),
-    ];
+    let rules: Vec<(u32, Box<dyn Rule>)> =
+        vec![(1, Box::new(BestFit::new(cluster))), (1, Box::new(Power::new(cluster, Alpha::PAPER)))];
     Ranking::new(vec![Tier::weighted(rules)])
 }
 

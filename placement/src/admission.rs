@@ -83,14 +83,12 @@ impl Admission for Reserve {
         let Wanted::Deployment(vms) = wanted else { return Ok(()) };
         let asked = vms.iter().fold(Totals::default(), |sum, vm| sum + vm.resources);
         let (open, whole) = (cluster.open(), cluster.capacity());
-        let kept =
-            Totals { milli_cores: self.of(whole.milli_cores), memory_kb: self.of(whole.memory_kb) };
+        let kept = Totals { milli_cores: self.of(whole.milli_cores), memory_kb: self.of(whole.memory_kb) };
         let holds = |free: u64, asked: u64, kept| free.saturating_sub(asked) >= kept;
 
         if !holds(open.milli_cores, asked.milli_cores, kept.milli_cores) {
             let cores = |milli: u64| milli as f64 / 1e3;
-            let [asked, open, kept] =
-                [asked.milli_cores, open.milli_cores, kept.milli_cores].map(cores);
+            let [asked, open, kept] = [asked.milli_cores, open.milli_cores, kept.milli_cores].map(cores);
             Err(format!("{asked} cores asked, {open} free, of which {kept} are kept"))
         } else if !holds(open.memory_kb, asked.memory_kb, kept.memory_kb) {
             let gb = |kb: u64| kb as f64 / 1e6;

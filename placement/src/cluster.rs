@@ -208,11 +208,7 @@ impl Cluster {
     /// Where there is none.
     pub fn check(&self, host: HostId) -> Result<(), PlacementError> {
         let hosts = self.slots.len();
-        if (host.0 as usize) < hosts {
-            Ok(())
-        } else {
-            Err(PlacementError::UnknownHost { host, hosts })
-        }
+        if (host.0 as usize) < hosts { Ok(()) } else { Err(PlacementError::UnknownHost { host, hosts }) }
     }
 
     /// Whether a VM could be placed, were the hosts empty.
@@ -239,11 +235,7 @@ impl Cluster {
     }
 
     /// Says whether VMs may come to a host.
-    pub(crate) fn set_state(
-        &mut self,
-        host: HostId,
-        state: HostState,
-    ) -> Result<(), PlacementError> {
+    pub(crate) fn set_state(&mut self, host: HostId, state: HostState) -> Result<(), PlacementError> {
         self.check(host)?;
         let slot = &mut self.slots[host.0 as usize];
         match (slot.state == HostState::Open, state == HostState::Open) {
@@ -299,9 +291,7 @@ impl Cluster {
         self.check_size(after.id, after.resources)?;
         let slot = &self.slots[host.0 as usize];
         // One that takes no more than before stays, however full its host was found.
-        if !before.vm.resources.hold(after.resources)
-            && !slot.holds(after.resources, before.vm.resources)
-        {
+        if !before.vm.resources.hold(after.resources) && !slot.holds(after.resources, before.vm.resources) {
             let (vm, asked, free) = (after.id, after.resources, slot.free);
             return Err(PlacementError::Full { vm, asked, host, free });
         }

@@ -54,9 +54,7 @@ pub struct AntiAffinity {
 impl AntiAffinity {
     fn count(&self, ask: &Ask<'_>, host: HostId) -> u32 {
         match ask.vm.deployment {
-            Some(deployment) if ask.vm.spread => {
-                self.counts.get(&(deployment, host)).copied().unwrap_or(0)
-            }
+            Some(deployment) if ask.vm.spread => self.counts.get(&(deployment, host)).copied().unwrap_or(0),
             _ => 0,
         }
     }

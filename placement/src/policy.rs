@@ -21,8 +21,7 @@ pub struct Policy {
 
 impl Policy {
     /// Both rules weighed alike, α = 0.8, deployments spread where they ask for it.
-    pub const PAPER: Self =
-        Self { best_fit: 1, power: 1, alpha: Alpha::PAPER, anti_affinity: true };
+    pub const PAPER: Self = Self { best_fit: 1, power: 1, alpha: Alpha::PAPER, anti_affinity: true };
 
     /// A scheduler of this inventory.
     #[must_use]

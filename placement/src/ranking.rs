@@ -173,8 +173,7 @@ fn order(tiers: &[Tier], ask: &Ask<'_>, hosts: &mut [HostId], top: usize) {
     if hosts.len() < 2 || top == 0 {
         return;
     }
-    let mut keyed: Vec<_> =
-        tier.values(ask, hosts).into_iter().zip(hosts.iter().copied()).collect();
+    let mut keyed: Vec<_> = tier.values(ask, hosts).into_iter().zip(hosts.iter().copied()).collect();
     // Only the best `top` are sorted, and what ties with the last of them.
     let mut end = keyed.len();
 
@@ -225,9 +224,7 @@ mod tests {
     fn any_scores_rank_as_counting_ranks_them() {
         let mut word = 1u64;
         let mut next = || {
-            word = word
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
+            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             word >> 33
         };
         for count in [2, 3, 50, 700] {
@@ -235,8 +232,7 @@ mod tests {
                 let scores: Vec<i64> =
                     (0..count).map(|_| (next().wrapping_mul(next()) % span) as i64).collect();
                 let better = |score: &i64| scores.iter().filter(|other| *other > score).count();
-                let counted: Vec<u64> =
-                    scores.iter().map(|score| better(score) as u64 + 1).collect();
+                let counted: Vec<u64> = scores.iter().map(|score| better(score) as u64 + 1).collect();
                 assert_eq!(ranks(&scores), counted, "{count} {span}");
             }
         }
@@ -279,8 +275,7 @@ mod tests {
 
             let mut expected: Vec<u32> = (0..40).collect();
             expected.sort_by_key(key);
-            let ranking =
-                Ranking::new(tiers.iter().map(|score| Tier::one(Fixed(*score))).collect());
+            let ranking = Ranking::new(tiers.iter().map(|score| Tier::one(Fixed(*score))).collect());
             for top in 0..=41 {
                 let mut hosts: Vec<HostId> = cluster.ids().collect();
                 ranking.order(&ask, &mut hosts, top);

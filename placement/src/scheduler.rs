@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use crate::rule::{Ask, Event, Fit, Search};
 use crate::{
-    Admission, Cluster, HostId, HostState, PlacementError, Ranking, Refused, Resident, VmKey,
-    VmRequest, Wanted,
+    Admission, Cluster, HostId, HostState, PlacementError, Ranking, Refused, Resident, VmKey, VmRequest,
+    Wanted,
 };
 
 /// Places VMs. Nothing is changed by a call that fails.
@@ -138,12 +138,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// Where the VM is placed already, or no host could ever hold it.
-    pub fn score(
-        &self,
-        now: Instant,
-        vm: &VmRequest,
-        top: usize,
-    ) -> Result<Scores, PlacementError> {
+    pub fn score(&self, now: Instant, vm: &VmRequest, top: usize) -> Result<Scores, PlacementError> {
         self.cluster.check_request(vm)?;
         let ask = Ask { now, vm, cluster: &self.cluster };
         let mut hosts: Vec<HostId> = self.cluster.ids().collect();
@@ -213,11 +208,7 @@ impl Scheduler {
     /// # Errors
     /// Names the first VM that cannot be placed. Those before it are taken back, the last first; rules see them
     /// placed and ended at the same instant.
-    pub fn place_all(
-        &mut self,
-        now: Instant,
-        vms: &[VmRequest],
-    ) -> Result<Vec<HostId>, PlacementError> {
+    pub fn place_all(&mut self, now: Instant, vms: &[VmRequest]) -> Result<Vec<HostId>, PlacementError> {
         let mut hosts = Vec::with_capacity(vms.len());
         for vm in vms {
             match self.place(now, vm) {
@@ -237,12 +228,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// Where the host is unknown, the VM is placed already, or there is no room.
-    pub fn put(
-        &mut self,
-        now: Instant,
-        vm: &VmRequest,
-        host: HostId,
-    ) -> Result<(), PlacementError> {
+    pub fn put(&mut self, now: Instant, vm: &VmRequest, host: HostId) -> Result<(), PlacementError> {
         self.cluster.add(vm, host)?;
         self.tell(now, &Event::Placed { vm, host });
         Ok(())
@@ -253,12 +239,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// Where the host is unknown, or the VM is placed already.
-    pub fn observe(
-        &mut self,
-        now: Instant,
-        vm: &VmRequest,
-        host: HostId,
-    ) -> Result<(), PlacementError> {
+    pub fn observe(&mut self, now: Instant, vm: &VmRequest, host: HostId) -> Result<(), PlacementError> {
         self.cluster.observe(vm, host)?;
         self.tell(now, &Event::Placed { vm, host });
         Ok(())

@@ -11,16 +11,12 @@ const CORES_MAX: f64 = 65_536.0;
 const MEMORY_MAX_GB: f64 = 100_000.0;
 
 /// Thousandths of a core.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct MilliCores(u32);
 
 /// Memory in kB: a millionth of a GB. Whether a GB is 10⁹ or 2³⁰ bytes is the caller's matter.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct MemoryKb(u64);
 

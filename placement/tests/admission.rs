@@ -3,8 +3,8 @@
 
 use ballast_placement::rules::Alpha;
 use ballast_placement::{
-    Admission, ChassisId, Cluster, DeploymentId, Event, Host, HostId, HostState, MemoryKb,
-    MilliCores, Policy, Reserve, Resources, Scheduler, VmKey, VmRequest, Wanted,
+    Admission, ChassisId, Cluster, DeploymentId, Event, Host, HostId, HostState, MemoryKb, MilliCores,
+    Policy, Reserve, Resources, Scheduler, VmKey, VmRequest, Wanted,
 };
 use ballast_types::Instant;
 
@@ -45,9 +45,7 @@ fn a_reserve_is_kept_from_new_deployments_and_given_to_those_that_run() {
     );
 
     scheduler.place(NOW, &vm(1, 8, 8.0)).unwrap();
-    assert!(
-        new(&scheduler, &[vm(2, 7, 1.0)]).is_ok() && new(&scheduler, &[vm(2, 8, 1.0)]).is_err()
-    );
+    assert!(new(&scheduler, &[vm(2, 7, 1.0)]).is_ok() && new(&scheduler, &[vm(2, 8, 1.0)]).is_err());
 
     // What is cordoned is not free.
     scheduler.set_state(HostId(1), HostState::Cordoned).unwrap();
@@ -119,8 +117,7 @@ fn a_new_policy_goes_on_with_the_vms_that_are_there() {
     let first_fit = Policy { best_fit: 0, power: 0, alpha: Alpha::PAPER, anti_affinity: true };
     let mut scheduler = scheduler(first_fit);
     scheduler.add_admission(NOW, Box::new(One::default()));
-    let spread =
-        |id| VmRequest { deployment: Some(DeploymentId(3)), spread: true, ..vm(id, 1, 1.0) };
+    let spread = |id| VmRequest { deployment: Some(DeploymentId(3)), spread: true, ..vm(id, 1, 1.0) };
     scheduler.put(NOW, &spread(1), HostId(0)).unwrap();
     scheduler.put(NOW, &vm(2, 5, 20.0), HostId(1)).unwrap();
     assert_eq!(scheduler.choose(NOW, &vm(3, 1, 1.0)), Ok(HostId(0)));
@@ -134,8 +131,5 @@ fn a_new_policy_goes_on_with_the_vms_that_are_there() {
     scheduler.remove(NOW, VmKey(2)).unwrap();
     assert_eq!(scheduler.choose(NOW, &vm(3, 1, 1.0)), Ok(HostId(0)));
     assert_eq!(scheduler.choose(NOW, &spread(3)), Ok(HostId(1)));
-    assert_eq!(
-        scheduler.admit(NOW, &Wanted::Deployment(&[vm(3, 1, 1.0)])).unwrap_err().why,
-        "2 VMs"
-    );
+    assert_eq!(scheduler.admit(NOW, &Wanted::Deployment(&[vm(3, 1, 1.0)])).unwrap_err().why, "2 VMs");
 }

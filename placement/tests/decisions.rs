@@ -4,8 +4,8 @@
 use ballast_placement::fits::{AntiAffinity, Capacity, Open};
 use ballast_placement::rules::{Alpha, BestFit, Power};
 use ballast_placement::{
-    Ask, ChassisId, Cluster, DeploymentId, Event, Fit, Host, HostId, HostState, MemoryKb,
-    MilliCores, PlacementError, Ranking, Resources, Rule, Scheduler, Tier, VmKey, VmRequest,
+    Ask, ChassisId, Cluster, DeploymentId, Event, Fit, Host, HostId, HostState, MemoryKb, MilliCores,
+    PlacementError, Ranking, Resources, Rule, Scheduler, Tier, VmKey, VmRequest,
 };
 use ballast_types::{Instant, Utilisation, VmClass};
 
@@ -88,10 +88,7 @@ fn best_fit_looks_at_the_larger_free_share_and_then_at_the_id() {
     let request = VmRequest::new(VmKey(9), gb(2, 4.0));
     assert_eq!(scheduler.choose(NOW, &request), Ok(HostId(2)));
     let scores = scheduler.score(NOW, &request, 2).unwrap();
-    assert_eq!(
-        scores.hosts[0].verdicts[0].reason,
-        "leaves 20.0 % of its cores, 35.0 % of its memory"
-    );
+    assert_eq!(scores.hosts[0].verdicts[0].reason, "leaves 20.0 % of its cores, 35.0 % of its memory");
 
     assert_eq!((scores.hosts.len(), scores.fitting), (2, 4));
 }
@@ -102,10 +99,10 @@ fn the_power_rule_is_the_papers() {
     let cluster = cluster(4);
     let mut power = Power::new(&cluster, Alpha::PAPER);
     let placed = [
-        (vm(1, 20, VmClass::UserFacing, 0.5), 0), // g_UF = 10 of 40
+        (vm(1, 20, VmClass::UserFacing, 0.5), 0),    // g_UF = 10 of 40
         (vm(2, 10, VmClass::NonUserFacing, 0.4), 0), // g_NUF = 4
         (vm(3, 30, VmClass::NonUserFacing, 0.8), 1), // g_NUF = 24
-        (vm(4, 8, VmClass::UserFacing, 0.25), 3), // g_UF = 2
+        (vm(4, 8, VmClass::UserFacing, 0.25), 3),    // g_UF = 2
     ];
 
     for (vm, host) in &placed {
@@ -185,10 +182,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
             scheduler.place(NOW, &VmRequest::new(VmKey(2), gb(41, 8.0))).map(drop),
             "VM 2 asks for 41 cores, 8 GB: the largest host has 40 cores, 160 GB",
         ),
-        (
-            scheduler.place(NOW, &VmRequest::new(VmKey(2), gb(0, 8.0))).map(drop),
-            "VM 2 asks for no cores",
-        ),
+        (scheduler.place(NOW, &VmRequest::new(VmKey(2), gb(0, 8.0))).map(drop), "VM 2 asks for no cores"),
         (
             scheduler.put(NOW, &VmRequest::new(VmKey(2), gb(11, 8.0)), HostId(0)),
             "VM 2 asks for 11 cores, 8 GB: host 0 has 10 cores, 152 GB left",

@@ -11,10 +11,7 @@ use proptest::prelude::*;
 const NOW: Instant = Instant::ZERO;
 
 fn size(milli: u64, kb: u64) -> Resources {
-    Resources {
-        cores: MilliCores::from_milli(milli).unwrap(),
-        memory: MemoryKb::from_kb(kb).unwrap(),
-    }
+    Resources { cores: MilliCores::from_milli(milli).unwrap(), memory: MemoryKb::from_kb(kb).unwrap() }
 }
 
 fn host(chassis: &str, cores: u64) -> HostSpec {
@@ -91,10 +88,7 @@ fn an_error_names_who_where_and_what_is_allowed() {
     let before = inventory.snapshot();
     let told = |says: &str, error: InventoryError| assert_eq!(error.to_string(), says);
     let i = &mut inventory;
-    told(
-        "VM \"a\" is already placed, on host \"s1\"",
-        i.place(NOW, &[vm("b", 1), vm("a", 1)]).unwrap_err(),
-    );
+    told("VM \"a\" is already placed, on host \"s1\"", i.place(NOW, &[vm("b", 1), vm("a", 1)]).unwrap_err());
 
     told("VM \"a\" is already placed, on host \"s1\"", i.put(NOW, &vm("a", 6), "s1").unwrap_err());
     told("VM \"b\" is listed twice", i.place(NOW, &[vm("b", 1), vm("b", 1)]).unwrap_err());
@@ -103,10 +97,7 @@ fn an_error_names_who_where_and_what_is_allowed() {
     told("host \"s9\" is not known", i.migrate(NOW, "a", "s9").unwrap_err());
     told("VM \"b\" is not placed", i.remove(NOW, "b").unwrap_err());
     told("VM \"b\" is not placed", i.change(NOW, &vm("b", 1)).unwrap_err());
-    told(
-        "VM \"b\" asks for no cores: more than 0 is needed",
-        i.place(NOW, &[vm("b", 0)]).unwrap_err(),
-    );
+    told("VM \"b\" asks for no cores: more than 0 is needed", i.place(NOW, &[vm("b", 0)]).unwrap_err());
 
     told(
         "VM \"b\" asks for 9 cores, 1 GB: the largest host has 8 cores, 16 GB",
@@ -118,10 +109,7 @@ fn an_error_names_who_where_and_what_is_allowed() {
         i.put(NOW, &vm("b", 3), "s1").unwrap_err(),
     );
 
-    told(
-        "VM \"d\": no host fits: capacity refuses 2",
-        i.place(NOW, &[vm("c", 4), vm("d", 4)]).unwrap_err(),
-    );
+    told("VM \"d\": no host fits: capacity refuses 2", i.place(NOW, &[vm("c", 4), vm("d", 4)]).unwrap_err());
 
     told(
         "\"a\\nb\" is not a valid name of a host: 1 to 320 bytes without control characters",
@@ -224,8 +212,7 @@ fn take(inventory: &mut Inventory, step: &Step) -> Result<(), InventoryError> {
     let host_name = |n: &u8| format!("s{n}");
     match step {
         Step::Host(n, chassis, cores, state) => {
-            let state =
-                [HostState::Open, HostState::Cordoned, HostState::Draining][usize::from(*state)];
+            let state = [HostState::Open, HostState::Cordoned, HostState::Draining][usize::from(*state)];
             let spec = HostSpec { state, ..host(&format!("c{chassis}"), *cores) };
             inventory.set_host(NOW, &host_name(n), &spec)
         }

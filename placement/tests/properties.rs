@@ -4,8 +4,8 @@
 use ballast_placement::fits::{AntiAffinity, Capacity, Open};
 use ballast_placement::rules::{Alpha, BestFit, Power};
 use ballast_placement::{
-    Ask, ChassisId, Cluster, DeploymentId, Event, Fit, Host, HostId, HostState, MemoryKb,
-    MilliCores, PlacementError, Ranking, Resources, Rule, Scheduler, Tier, VmKey, VmRequest,
+    Ask, ChassisId, Cluster, DeploymentId, Event, Fit, Host, HostId, HostState, MemoryKb, MilliCores,
+    PlacementError, Ranking, Resources, Rule, Scheduler, Tier, VmKey, VmRequest,
 };
 use ballast_types::{Instant, Utilisation, VmClass};
 use proptest::prelude::*;
@@ -13,10 +13,7 @@ use proptest::prelude::*;
 const NOW: Instant = Instant::ZERO;
 
 fn size(milli: u64, kb: u64) -> Resources {
-    Resources {
-        cores: MilliCores::from_milli(milli).unwrap(),
-        memory: MemoryKb::from_kb(kb).unwrap(),
-    }
+    Resources { cores: MilliCores::from_milli(milli).unwrap(), memory: MemoryKb::from_kb(kb).unwrap() }
 }
 
 /// Hosts of three sizes, one of them without memory.

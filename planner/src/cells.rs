@@ -172,8 +172,7 @@ mod tests {
 
     #[test]
     fn the_highest_draw_of_a_unit_stays_and_units_are_in_order() {
-        let cells =
-            of(&[(5000, 3), (-1, 7), (5000, 2), (0, 1), (5000, 9), (0, 70_000), (1, 65_535)]);
+        let cells = of(&[(5000, 3), (-1, 7), (5000, 2), (0, 1), (5000, 9), (0, 70_000), (1, 65_535)]);
         let found: Vec<_> = cells.iter().collect();
         assert_eq!(found, [(-1, 7), (0, 70_000), (1, 65_535), (5000, 9)]);
     }

@@ -123,9 +123,7 @@ impl Chassis {
             Policy::FullServer { .. } => {
                 Reductions { first: watts(others + user_facing), user_facing: Watts::ZERO }
             }
-            Policy::PerVm { .. } => {
-                Reductions { first: watts(others), user_facing: watts(user_facing) }
-            }
+            Policy::PerVm { .. } => Reductions { first: watts(others), user_facing: watts(user_facing) },
         }
     }
 }
@@ -143,9 +141,8 @@ mod tests {
     fn the_papers_chassis_sheds_what_its_results_imply() {
         // Fractions of the provisioned 3720 W: .061 by arithmetic on the curves; .0609 by the results.
         let (chassis, policy) = (Chassis::default(), Policy::NO_IMPACT);
-        let share = |treated| {
-            chassis.reductions(&policy, treated).first.as_f64() / chassis.nameplate().as_f64()
-        };
+        let share =
+            |treated| chassis.reductions(&policy, treated).first.as_f64() / chassis.nameplate().as_f64();
         assert_eq!(chassis.nameplate(), Watts::from_whole(3720));
         assert!((share(Treated::All) - 0.0609).abs() < 2e-4, "{}", share(Treated::All));
         assert!((share(Treated::Internal) - 0.0373).abs() < 3e-4);

@@ -153,8 +153,7 @@ impl Fit {
 
         model.check().map_err(CurvesError::Model)?;
         let draw = |at: &Point| {
-            model.static_w(at.frequency)
-                + model.dynamic_w() * at.utilisation * model.scale(at.frequency)
+            model.static_w(at.frequency) + model.dynamic_w() * at.utilisation * model.scale(at.frequency)
         };
 
         let residuals = Residuals::of(points, draw);
@@ -187,9 +186,8 @@ fn check(point: usize, at: &Point) -> Result<(), CurvesError> {
 fn enough(points: &[Point]) -> Result<(), CurvesError> {
     let range = |of: &dyn Fn(&Point) -> f64, at: &dyn Fn(&Point) -> bool| {
         let values = points.iter().filter(|point| at(point)).map(of);
-        values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
-            (low.min(value), high.max(value))
-        })
+        values
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
     };
 
     let loaded = |f: f64| {
@@ -198,13 +196,9 @@ fn enough(points: &[Point]) -> Result<(), CurvesError> {
     };
 
     let frequencies = points.iter().map(|point| point.frequency).filter(|&f| loaded(f));
-    let (low, high) = frequencies
-        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), f| (low.min(f), high.max(f)));
-    if low <= 1.0 - APART && near(high, 1.0) && high - low >= APART {
-        Ok(())
-    } else {
-        Err(few(points))
-    }
+    let (low, high) =
+        frequencies.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), f| (low.min(f), high.max(f)));
+    if low <= 1.0 - APART && near(high, 1.0) && high - low >= APART { Ok(()) } else { Err(few(points)) }
 }
 
 fn near(a: f64, b: f64) -> bool {
@@ -237,8 +231,8 @@ fn exponent(points: &[Point]) -> Result<f64, CurvesError> {
     let squares = |a: f64| {
         at_exponent(points, a).map_or(f64::INFINITY, |(idle, slope, dynamic)| {
             let off = |p: &Point| {
-                let draw = idle - slope * (1.0 - p.frequency)
-                    + dynamic * p.utilisation * libm::pow(p.frequency, a);
+                let draw =
+                    idle - slope * (1.0 - p.frequency) + dynamic * p.utilisation * libm::pow(p.frequency, a);
                 (draw - p.watts) * (draw - p.watts)
             };
 
@@ -289,17 +283,13 @@ fn linear(points: &[Point]) -> Option<Linear> {
         [one, p.frequency - 1.0, u, uf]
     })?;
     let draw = |p: &Point| {
-        idle + slope * (p.frequency - 1.0)
-            + p.utilisation * (offset_w + per_frequency_w * p.frequency)
+        idle + slope * (p.frequency - 1.0) + p.utilisation * (offset_w + per_frequency_w * p.frequency)
     };
     Some(Linear { per_frequency_w, offset_w, residuals: Residuals::of(points, draw) })
 }
 
 /// Solves the normal equations; `None` where they do not determine the unknowns.
-fn least_squares<const N: usize>(
-    points: &[Point],
-    row: impl Fn(&Point) -> [f64; N],
-) -> Option<[f64; N]> {
+fn least_squares<const N: usize>(points: &[Point], row: impl Fn(&Point) -> [f64; N]) -> Option<[f64; N]> {
     let (mut matrix, mut right) = ([[0.0; N]; N], [0.0; N]);
     for point in points {
         let row = row(point);
@@ -364,10 +354,8 @@ mod tests {
 
     #[test]
     fn the_papers_four_figures_give_the_papers_curves() {
-        let at =
-            |utilisation, frequency, watts| Point { utilisation, frequency, watts, error_w: None };
-        let points =
-            [at(0.0, 1.0, 112.0), at(1.0, 1.0, 310.0), at(0.0, 0.5, 111.0), at(1.0, 0.5, 169.0)];
+        let at = |utilisation, frequency, watts| Point { utilisation, frequency, watts, error_w: None };
+        let points = [at(0.0, 1.0, 112.0), at(1.0, 1.0, 310.0), at(0.0, 0.5, 111.0), at(1.0, 0.5, 169.0)];
         let fit = Fit::of(&points).unwrap();
         for (found, told) in figures(&fit.model).into_iter().zip(figures(&PowerModel::PAPER)) {
             assert!((found - told).abs() < 1e-6, "{found} {told}");
@@ -387,11 +375,9 @@ mod tests {
     #[test]
     fn noise_that_would_have_an_idle_server_draw_less_at_the_top_gives_no_slope() {
         let idle = |n: usize| if n == 0 { 1.5 } else { 0.0 };
-        let fit = Fit::of(&grid(
-            &PowerModel { half_idle_w: 112.0, half_full_w: 170.0, ..PowerModel::PAPER },
-            idle,
-        ))
-        .unwrap();
+        let fit =
+            Fit::of(&grid(&PowerModel { half_idle_w: 112.0, half_full_w: 170.0, ..PowerModel::PAPER }, idle))
+                .unwrap();
         assert_eq!(fit.model.idle_w, fit.model.half_idle_w);
         assert!((fit.model.idle_w - 112.0).abs() < 1.0, "{fit:?}");
     }

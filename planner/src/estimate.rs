@@ -104,8 +104,7 @@ impl Sums {
         };
         let squares: f64 = self.groups.values().map(square).sum();
         // One group says nothing of how groups differ.
-        let error =
-            if n > 1.0 { libm::sqrt(squares * n / (n - 1.0)) / self.weight } else { f64::INFINITY };
+        let error = if n > 1.0 { libm::sqrt(squares * n / (n - 1.0)) / self.weight } else { f64::INFINITY };
         Some(Mean { mean, error, vms: self.vms })
     }
 }
@@ -149,13 +148,7 @@ impl Past {
 mod tests {
     use super::*;
 
-    fn vm(
-        cores: u32,
-        seconds: u64,
-        class: Option<VmClass>,
-        p95: Option<f64>,
-        group: u32,
-    ) -> PastVm {
+    fn vm(cores: u32, seconds: u64, class: Option<VmClass>, p95: Option<f64>, group: u32) -> PastVm {
         PastVm { cores, seconds, class, p95, group: group.to_string() }
     }
 

@@ -57,8 +57,7 @@ impl Events {
     #[must_use]
     pub fn keep(&self, policy: &Policy, readings: u64) -> bool {
         let (total_ppm, user_facing_ppm) = policy.rates_ppm();
-        let rare =
-            |n: u64, ppm: u32| u128::from(n) * 1_000_000 <= u128::from(readings) * u128::from(ppm);
+        let rare = |n: u64, ppm: u32| u128::from(n) * 1_000_000 <= u128::from(readings) * u128::from(ppm);
         self.unmet == 0 && rare(self.all(), total_ppm) && rare(self.user_facing, user_facing_ppm)
     }
 }

@@ -61,8 +61,7 @@ impl Histogram {
             return;
         }
         let step = self.resolution.milli();
-        let nearest =
-            Watts::from_milli(draw.milli().saturating_add(step / 2).div_euclid(step) * step);
+        let nearest = Watts::from_milli(draw.milli().saturating_add(step / 2).div_euclid(step) * step);
         let count = self.counts.entry(nearest).or_insert(0);
         *count = count.saturating_add(times);
         self.total = self.total.saturating_add(times);
@@ -155,9 +154,7 @@ mod tests {
     #[test]
     fn quantiles_count_from_the_top() {
         let histogram = of(&[10, 20, 30, 30, 50]);
-        for (ppm, w) in
-            [(0, 50), (199_999, 50), (200_000, 30), (600_000, 20), (800_000, 10), (999_999, 10)]
-        {
+        for (ppm, w) in [(0, 50), (199_999, 50), (200_000, 30), (600_000, 20), (800_000, 10), (999_999, 10)] {
             assert_eq!(histogram.exceeded_by(ppm), Some(Watts::from_whole(w)), "{ppm}");
         }
         assert_eq!(histogram.exceeded_by(1_000_000), Some(Watts::ZERO));

@@ -40,9 +40,7 @@ pub use curves::{CurvesError, Fit, Linear, Point, Residuals};
 pub use estimate::{Estimate, LEAST_VMS, Mean, Past, PastVm};
 pub use events::Events;
 pub use histogram::{Histogram, HistogramError};
-pub use levels::{
-    ChassisBudget, Generation, Levels, LevelsError, Node, NodePlan, Topology, TopologyError,
-};
+pub use levels::{ChassisBudget, Generation, Levels, LevelsError, Node, NodePlan, Topology, TopologyError};
 pub use lowest::{Binding, Lowest, lowest, walk};
 pub use parts::{Part, PartError, Parts};
 pub use plan::{Plan, Terms, TermsError};

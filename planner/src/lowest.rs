@@ -86,12 +86,7 @@ pub fn walk(draws: &Histogram, policy: &Policy, shed: Reductions) -> Option<Watt
 }
 
 /// Whether `budget` keeps the policy: every event can be shed, and events are rare enough.
-pub(crate) fn is_admissible(
-    draws: &Histogram,
-    policy: &Policy,
-    shed: Reductions,
-    budget: Watts,
-) -> bool {
+pub(crate) fn is_admissible(draws: &Histogram, policy: &Policy, shed: Reductions, budget: Watts) -> bool {
     Events::under(budget, draws, policy, shed).keep(policy, draws.readings())
 }
 
@@ -128,8 +123,7 @@ mod tests {
         for (budget, shed_w, fits) in
             [(2890, 10, true), (2890, 9, false), (2840, 60, true), (2840, 59, false)]
         {
-            let admissible =
-                is_admissible(&draws, &policy, shed(shed_w, 0), Watts::from_whole(budget));
+            let admissible = is_admissible(&draws, &policy, shed(shed_w, 0), Watts::from_whole(budget));
             assert_eq!(admissible, fits, "{budget} W, {shed_w} W");
         }
 

@@ -173,21 +173,9 @@ mod tests {
         let mut parts = Parts::new(60);
         parts.add(part("a", &["c1", "c2"], 0, 600), &draws(20)).unwrap();
         for (odd, readings, said) in [
-            (
-                part("b", &["c3", "c2"], 540, 900),
-                1,
-                "a and b both count chassis c2 from 540 to 600 s",
-            ),
-            (
-                part("b", &["c4", "c4"], 0, 60),
-                1,
-                "b: chassis c4 is named twice; is it of two generations?",
-            ),
-            (
-                part("b", &["c5"], 0, 600),
-                11,
-                "b: 11 readings, where its chassis and time have room for 10",
-            ),
+            (part("b", &["c3", "c2"], 540, 900), 1, "a and b both count chassis c2 from 540 to 600 s"),
+            (part("b", &["c4", "c4"], 0, 60), 1, "b: chassis c4 is named twice; is it of two generations?"),
+            (part("b", &["c5"], 0, 600), 11, "b: 11 readings, where its chassis and time have room for 10"),
             (part("b", &["c5"], 0, 90), 1, "b: until_s = 90 is no multiple of the period, 60 s"),
             (part("b", &["c5"], 60, 60), 0, "b: until_s = 60 is not after from_s = 60"),
             (part("b", &[], 0, 60), 0, "b: no chassis is named"),

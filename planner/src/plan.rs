@@ -63,12 +63,7 @@ impl Terms {
             ("buffer", f64::from(self.buffer_ppm) / 1e6, self.buffer_ppm <= 1_000_000, "0 to 1"),
             ("reading_period_s", self.period.as_secs_f64(), !self.period.is_zero(), "above 0"),
             ("site_w", self.site.as_f64(), self.site > Watts::ZERO, "above 0"),
-            (
-                "usd_per_w",
-                self.usd_per_w,
-                self.usd_per_w.is_finite() && self.usd_per_w >= 0.0,
-                "0 or more",
-            ),
+            ("usd_per_w", self.usd_per_w, self.usd_per_w.is_finite() && self.usd_per_w >= 0.0, "0 or more"),
         ] {
             if !good {
                 return Err(TermsError { key, value, allowed });
@@ -110,12 +105,7 @@ impl Plan {
     ///
     /// Source: Section III-E, step 5, and Section IV-F for the savings.
     #[must_use]
-    pub fn make(
-        draws: &Histogram,
-        approach: &Approach,
-        chassis: &Chassis,
-        terms: &Terms,
-    ) -> Option<Self> {
+    pub fn make(draws: &Histogram, approach: &Approach, chassis: &Chassis, terms: &Terms) -> Option<Self> {
         let reductions = chassis.reductions(&approach.policy, approach.treated);
         Self::with(draws, &approach.policy, reductions, terms)
     }
@@ -129,10 +119,8 @@ impl Plan {
     ) -> Option<Self> {
         draws.max()?;
         let found = lowest(draws, policy, reductions);
-        let (p_min, mut binding) = found
-            .map_or((terms.provisioned, Binding::Provisioned), |found| {
-                (found.budget, found.binding)
-            });
+        let (p_min, mut binding) =
+            found.map_or((terms.provisioned, Binding::Provisioned), |found| (found.budget, found.binding));
         let buffered = draws.round_up(p_min + p_min.ppm(terms.buffer_ppm));
         let budget = if buffered < terms.provisioned {
             buffered

@@ -65,9 +65,9 @@ impl Policy {
             Self::Provisioned => (0, 0),
             // Every event hits both classes: only the total is a limit.
             Self::FullServer { emax_ppm, .. } => (emax_ppm, emax_ppm),
-            Self::PerVm {
-                emax_user_facing_ppm: user, emax_non_user_facing_ppm: others, ..
-            } => (user.saturating_add(others), user),
+            Self::PerVm { emax_user_facing_ppm: user, emax_non_user_facing_ppm: others, .. } => {
+                (user.saturating_add(others), user)
+            }
         }
     }
 
@@ -78,9 +78,9 @@ impl Policy {
         match *self {
             Self::Provisioned => (1.0, 1.0),
             Self::FullServer { fmin_ppm, .. } => (share(fmin_ppm), share(fmin_ppm)),
-            Self::PerVm {
-                fmin_user_facing_ppm: user, fmin_non_user_facing_ppm: others, ..
-            } => (share(others), share(user)),
+            Self::PerVm { fmin_user_facing_ppm: user, fmin_non_user_facing_ppm: others, .. } => {
+                (share(others), share(user))
+            }
         }
     }
 
@@ -98,9 +98,9 @@ impl Policy {
         let (first, second) = match *self {
             Self::Provisioned => return Ok(()),
             Self::FullServer { fmin_ppm, .. } => (("fmin", fmin_ppm), ("fmin", fmin_ppm)),
-            Self::PerVm {
-                fmin_user_facing_ppm: user, fmin_non_user_facing_ppm: others, ..
-            } => (("fmin_user_facing", user), ("fmin_non_user_facing", others)),
+            Self::PerVm { fmin_user_facing_ppm: user, fmin_non_user_facing_ppm: others, .. } => {
+                (("fmin_user_facing", user), ("fmin_non_user_facing", others))
+            }
         };
 
         if first.1 < ONE / 2 || first.1 > ONE {
@@ -113,8 +113,7 @@ impl Policy {
     }
 }
 
-const FLOORS: &str =
-    "500000 to 1000000: a server's curves are measured at half and at full frequency";
+const FLOORS: &str = "500000 to 1000000: a server's curves are measured at half and at full frequency";
 
 /// Which VMs count as non-user-facing when their class is predicted so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

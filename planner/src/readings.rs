@@ -213,8 +213,7 @@ impl Readings {
             return Ok(index);
         }
 
-        let index = u32::try_from(self.sources.len())
-            .map_err(|_| ReadingsError::TooMuch(name.to_owned()))?;
+        let index = u32::try_from(self.sources.len()).map_err(|_| ReadingsError::TooMuch(name.to_owned()))?;
         let known = self.generations.iter().position(|generation| generation == of);
         let generation = known.unwrap_or_else(|| {
             self.generations.push(of.to_owned());
@@ -240,12 +239,7 @@ impl Readings {
     ///
     /// # Errors
     /// When this chassis alone outgrows the memory.
-    pub fn take(
-        &mut self,
-        chassis: ChassisIndex,
-        t_s: i64,
-        watts: f64,
-    ) -> Result<(), ReadingsError> {
+    pub fn take(&mut self, chassis: ChassisIndex, t_s: i64, watts: f64) -> Result<(), ReadingsError> {
         let (unit, step) = (self.intake.unit(t_s), self.intake.step(watts));
         let source = &mut self.sources[chassis.0 as usize];
         if source.turn != Turn::Now {
@@ -360,10 +354,7 @@ impl Readings {
     ///
     /// # Errors
     /// None: the resolution was checked.
-    pub(crate) fn sums(
-        &self,
-        of: &[ChassisIndex],
-    ) -> Result<(Histogram, u64, u64), HistogramError> {
+    pub(crate) fn sums(&self, of: &[ChassisIndex]) -> Result<(Histogram, u64, u64), HistogramError> {
         let cells = || of.iter().map(|chassis| &self.sources[chassis.0 as usize].cells);
         let blocks: BTreeSet<i64> = cells().flat_map(Cells::blocks).collect();
         let (mut complete, mut any) = (vec![], 0);
@@ -467,13 +458,8 @@ mod tests {
             readings.take(one, t_s, watts).unwrap();
         }
 
-        let rejected = Rejected {
-            missing: 1,
-            not_above_zero: 4,
-            implausible_values: 3,
-            duplicates: 1,
-            stuck: 0,
-        };
+        let rejected =
+            Rejected { missing: 1, not_above_zero: 4, implausible_values: 3, duplicates: 1, stuck: 0 };
 
         assert_eq!((readings.rejected(), readings.rejected().all()), (rejected, 9));
         let draws: Vec<_> = readings.draws(one).map(|(unit, w)| (unit, w.milli() / 1000)).collect();
@@ -492,10 +478,7 @@ mod tests {
         readings.take(one, 0, 100.0).unwrap();
         readings.take(two, 0, 200.0).unwrap();
         let names: Vec<_> = readings.histograms().unwrap().into_keys().collect();
-        assert_eq!(
-            (names, readings.generation(two), readings.name(two)),
-            (vec!["a", "b"], "a", "c2")
-        );
+        assert_eq!((names, readings.generation(two), readings.name(two)), (vec!["a", "b"], "a", "c2"));
     }
 
     #[test]
@@ -526,11 +509,7 @@ mod tests {
     fn impossible_resolutions_are_refused() {
         let none = Intake { resolution: Watts::ZERO, ..INTAKE };
         assert!(Readings::new(none).is_err());
-        let fine = Intake {
-            resolution: Watts::from_milli(1),
-            most: Watts::from_whole(5_000_000),
-            ..INTAKE
-        };
+        let fine = Intake { resolution: Watts::from_milli(1), most: Watts::from_whole(5_000_000), ..INTAKE };
         let error = Readings::new(fine).unwrap_err().to_string();
         assert!(error.contains("is too fine for draws up to"), "{error}");
     }
@@ -542,9 +521,7 @@ mod tests {
         let two = readings.chassis("c2", "").unwrap();
         let other = readings.chassis("c3", "other").unwrap();
         assert_eq!(readings.longest_above("", Watts::ZERO), 0);
-        for (chassis, unit) in
-            [(one, 7), (one, 5), (two, 8), (one, 6), (two, 9), (one, 9), (one, 6)]
-        {
+        for (chassis, unit) in [(one, 7), (one, 5), (two, 8), (one, 6), (two, 9), (one, 9), (one, 6)] {
             readings.take(chassis, unit * 60, 2_001.0).unwrap();
         }
         for unit in 0..9 {
@@ -564,10 +541,7 @@ mod tests {
         }
         readings.take(one, 0, 1.0).unwrap();
         readings.drop_stuck(60);
-        assert_eq!(
-            readings.rejected(),
-            Rejected { stuck: 69, duplicates: 1, ..Rejected::default() }
-        );
+        assert_eq!(readings.rejected(), Rejected { stuck: 69, duplicates: 1, ..Rejected::default() });
         assert_eq!(readings.histograms().unwrap()[""].readings(), 31);
     }
 
@@ -602,9 +576,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_waits_for_another_look() {
-        let all: Vec<_> = (0..40 * 50)
-            .map(|i| ((i % 40) as u8, i64::from(i) * 60, f64::from(1_000 + i)))
-            .collect();
+        let all: Vec<_> =
+            (0..40 * 50).map(|i| ((i % 40) as u8, i64::from(i) * 60, f64::from(1_000 + i))).collect();
         let (whole, none, once) = looks(&all, ROOM);
         assert_eq!((once, none.all()), (1, 0));
         // Nine chassis fit at a time.

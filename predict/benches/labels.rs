@@ -14,9 +14,7 @@ use std::num::NonZeroUsize;
 use std::time::Instant as Clock;
 
 use ballast_predict::label::ensemble::{LearnError, Learnt};
-use ballast_predict::label::{
-    FirstDay, Pattern, Series, autocorrelation_score, features, fourier_score,
-};
+use ballast_predict::label::{FirstDay, Pattern, Series, autocorrelation_score, features, fourier_score};
 use ballast_predict::week::{DAY, SLOTS, Week};
 use made::{Draw, series};
 
@@ -103,9 +101,8 @@ fn median_s<T>(weeks: &[Week], threads: NonZeroUsize, label: impl Fn(&Week) -> T
 /// Compare8 of a week without a day before it, step by step.
 fn plainly(x: &[f64; SLOTS]) -> f64 {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let scaled: Vec<f64> = (0..SLOTS)
-        .map(|i| x[i] / mean(if i < DAY { &x[..DAY] } else { &x[i - DAY..i] }).max(0.1))
-        .collect();
+    let scaled: Vec<f64> =
+        (0..SLOTS).map(|i| x[i] / mean(if i < DAY { &x[..DAY] } else { &x[i - DAY..i] }).max(0.1)).collect();
     let middle = mean(&scaled);
     let squares: Vec<f64> = scaled.iter().map(|v| (v - middle) * (v - middle)).collect();
     let sd = mean(&squares).sqrt();

@@ -40,8 +40,7 @@ fn predictions(name: &str, file: &ModelFile, vms: &[ballast_predict::Vm]) {
         file.history.features(&vm.subscription, cores, vm.memory_gb, vm_type)
     };
     // Spread over the fleet, so that neighbours do not share a subscription.
-    let arrivals: Vec<Features> =
-        vms.iter().step_by((vms.len() / ARRIVALS).max(1)).map(features).collect();
+    let arrivals: Vec<Features> = vms.iter().step_by((vms.len() / ARRIVALS).max(1)).map(features).collect();
     let model = &file.model;
     let row = |features: &Features| model.row(features);
     let by_share = |features: &Features| features.past.as_ref().and_then(|past| past.uf_share);

@@ -12,9 +12,7 @@ use crate::features::Row;
 use crate::fleet::Made;
 use crate::model::Algorithm;
 use crate::score::Scores;
-use crate::train::{
-    Options, TrainError, class_model, class_scores, p95_model, p95_scores, threshold,
-};
+use crate::train::{Options, TrainError, class_model, class_scores, p95_model, p95_scores, threshold};
 use crate::vm::Bucket;
 
 /// What is predicted.
@@ -56,14 +54,12 @@ pub fn compare(made: &Made, seed: u64, threads: NonZeroUsize) -> Result<Vec<Arm>
     let p95_test = split.p95_held_out(vms, &arrivals)?;
     let odds = Some(made.odds.as_slice());
     let mut arms = Vec::new();
-    let mut arm =
-        |model, arm, scores, importance| arms.push(Arm { model, arm, scores, importance });
+    let mut arm = |model, arm, scores, importance| arms.push(Arm { model, arm, scores, importance });
 
     for algorithm in Algorithm::ALL {
         let options = Options { algorithm, seed, threads };
         let model = class_model(&class, &options)?;
-        let scores =
-            class_scores(&class_test, odds, |row, _| (model.answer(row), model.batch(row)));
+        let scores = class_scores(&class_test, odds, |row, _| (model.answer(row), model.batch(row)));
         arm(Asked::Criticality, algorithm.name(), scores, model.importance());
     }
 
@@ -172,10 +168,7 @@ mod tests {
                 let learnt = of(asked, algorithm.name());
                 let name = algorithm.name();
                 assert!(learnt.loss < of(asked, "constant").loss / 2.0, "{asked:?} {name}");
-                assert!(
-                    learnt.accuracy_all > of(asked, "constant").accuracy_all,
-                    "{asked:?} {name}"
-                );
+                assert!(learnt.accuracy_all > of(asked, "constant").accuracy_all, "{asked:?} {name}");
 
                 assert!(learnt.accuracy_all < best.accuracy_all + 0.01, "{asked:?} {name}");
             }

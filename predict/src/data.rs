@@ -113,9 +113,7 @@ impl Split {
         let known = |vm: &Vm| vm.aged_s().filter(|_| vm.class.is_some());
         let rows = self.past(vms, arrivals, known, |vm| vm.class == Some(VmClass::NonUserFacing));
         for (batch, what) in [(false, "user-facing"), (true, "non-user-facing")] {
-            for (rows, part) in
-                [(&rows.fit, "to learn from"), (&rows.tune, "to choose a threshold on")]
-            {
+            for (rows, part) in [(&rows.fit, "to learn from"), (&rows.tune, "to choose a threshold on")] {
                 let found = rows.answers.iter().filter(|answer| **answer == batch).count();
                 enough(&format!("{what}, five weekdays old, {part}"), found)?;
             }
@@ -155,8 +153,7 @@ impl Split {
     /// # Errors
     /// When it is too little.
     pub fn p95_held_out(self, vms: &[Vm], arrivals: &[Arrival]) -> Result<Rows<Bucket>, TooFew> {
-        let rows = self
-            .held_out(vms, arrivals, |vm| vm.bucket().filter(|_| vm.known_s() <= self.horizon_s));
+        let rows = self.held_out(vms, arrivals, |vm| vm.bucket().filter(|_| vm.known_s() <= self.horizon_s));
         enough("with a P95 to score on", rows.len())?;
         Ok(rows)
     }

@@ -131,9 +131,7 @@ impl Types {
     #[must_use]
     pub fn among<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let mut counts = std::collections::BTreeMap::<&str, u64>::new();
-        names
-            .filter(|name| !name.is_empty())
-            .for_each(|name| *counts.entry(name).or_default() += 1);
+        names.filter(|name| !name.is_empty()).for_each(|name| *counts.entry(name).or_default() += 1);
         let mut kept: Vec<_> = counts.into_iter().collect();
         kept.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         kept.truncate(Self::MOST);

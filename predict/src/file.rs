@@ -111,8 +111,7 @@ impl ModelFile {
             return Err(FileError::Foreign);
         }
         let length = |expected| FileError::Length { found: bytes.len() as u64, expected };
-        let (Some(version), Some(announced)) = (number(bytes, 8..12), number(bytes, 12..SUMMED))
-        else {
+        let (Some(version), Some(announced)) = (number(bytes, 8..12), number(bytes, 12..SUMMED)) else {
             return Err(length(HEAD as u64));
         };
 
@@ -131,8 +130,8 @@ impl ModelFile {
         if bytes[SUMMED..HEAD] != checksum(bytes) {
             return Err(FileError::Damaged);
         }
-        let file: Self = postcard::from_bytes(&bytes[HEAD..])
-            .map_err(|error| FileError::Content(error.to_string()))?;
+        let file: Self =
+            postcard::from_bytes(&bytes[HEAD..]).map_err(|error| FileError::Content(error.to_string()))?;
         file.model.check().map_err(FileError::Content)?;
 
         if file.about.features != COLUMN_NAMES {

@@ -153,8 +153,7 @@ impl Workload {
     fn draw(random: &mut Stream, class: VmClass, shared: &mut Option<usize>) -> Self {
         let vm_type = random.pick(&TYPES.map(|(_, _, shares, _)| shares[column(class)]));
         let tilt = TYPES[vm_type].3;
-        let own =
-            random.pick(&std::array::from_fn::<_, 4, _>(|n| BUCKETS[column(class)][n] * tilt[n]));
+        let own = random.pick(&std::array::from_fn::<_, 4, _>(|n| BUCKETS[column(class)][n] * tilt[n]));
         let same = random.chance(SAME_BUCKET);
         let first = *shared.get_or_insert(own);
         let usual = if same { first } else { own };
@@ -179,8 +178,7 @@ impl Workload {
     fn shows(&self, vm_type: usize, size: usize) -> f64 {
         let kept = |usual: bool| if usual { USUAL } else { 0.0 };
         let any_type = (1.0 - USUAL) / TYPES.len() as f64;
-        (kept(vm_type == self.vm_type) + any_type)
-            * (kept(size == self.size) + (1.0 - USUAL) * CORES[size].1)
+        (kept(vm_type == self.vm_type) + any_type) * (kept(size == self.size) + (1.0 - USUAL) * CORES[size].1)
     }
 
     /// How often one of its VMs is labelled user-facing.
@@ -225,8 +223,7 @@ impl Subscription {
         let workloads = (0..=random.pick(&[0.65, 0.25, 0.10]))
             .map(|n| {
                 let same = n == 0 || random.chance(SAME_CLASS);
-                let class =
-                    if user_facing == same { VmClass::UserFacing } else { VmClass::NonUserFacing };
+                let class = if user_facing == same { VmClass::UserFacing } else { VmClass::NonUserFacing };
                 Workload::draw(&mut random, class, &mut shared)
             })
             .collect();
@@ -384,9 +381,7 @@ mod tests {
         assert!(vms.is_sorted_by_key(|vm| vm.arrival_s));
         assert_eq!(crate::vm::overlap(&vms), None);
         let horizon = START_S + 75 * DAY_S;
-        assert!(
-            vms.iter().all(|vm| vm.arrival_s < horizon && vm.end_s.is_none_or(|e| e < horizon))
-        );
+        assert!(vms.iter().all(|vm| vm.arrival_s < horizon && vm.end_s.is_none_or(|e| e < horizon)));
     }
 
     #[test]

@@ -234,8 +234,8 @@ mod tests {
 
     fn any_vm() -> impl Strategy<Value = Vm> {
         let day = 20 * DAY_S;
-        (0..3u8, 0..day, proptest::option::of(0..day), 1..9u32, any::<bool>(), 0.0..100.0f64)
-            .prop_map(|(s, arrival_s, life, cores, uf, p95)| Vm {
+        (0..3u8, 0..day, proptest::option::of(0..day), 1..9u32, any::<bool>(), 0.0..100.0f64).prop_map(
+            |(s, arrival_s, life, cores, uf, p95)| Vm {
                 subscription: format!("s{s}"),
                 arrival_s,
                 end_s: life.map(|life| arrival_s + life),
@@ -244,7 +244,8 @@ mod tests {
                 avg_cpu: Some(p95 / 2.0),
                 p95_cpu: Some(p95),
                 ..vm()
-            })
+            },
+        )
     }
 
     proptest! {

@@ -63,14 +63,8 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 6] = [
-        Self::Daily,
-        Self::NotDaily,
-        Self::HalfDaily,
-        Self::Flat,
-        Self::TooShort,
-        Self::TooManyGaps,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Daily, Self::NotDaily, Self::HalfDaily, Self::Flat, Self::TooShort, Self::TooManyGaps];
 
     /// Its stable name.
     pub fn as_str(self) -> &'static str {

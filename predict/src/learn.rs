@@ -1,8 +1,8 @@
 //! One forest for one question with two answers.
 
 use ballast_forest::{
-    BoostOptions, EarlyStopping, Ensemble, Features, ForestOptions, Table, Target, TrainError,
-    train_boosted, train_forest_out_of_bag,
+    BoostOptions, EarlyStopping, Ensemble, Features, ForestOptions, Table, Target, TrainError, train_boosted,
+    train_forest_out_of_bag,
 };
 
 use crate::model::Algorithm;

@@ -131,8 +131,7 @@ mod tests {
     fn who_keeps_to_a_bucket_is_predicted_by_all_and_who_has_gaps_is_left_out() {
         let keeps = |n: usize| {
             let level = [10.0, 40.0, 60.0, 90.0][n % 4];
-            let days =
-                |from: usize| (0..120).map(|i| level + ((from + i + n) % 5) as f32).collect();
+            let days = |from: usize| (0..120).map(|i| level + ((from + i + n) % 5) as f32).collect();
             Measured { cores: 1.0, memory_gb: 1.0, first: days(0), second: days(3) }
         };
         let mut vms: Vec<Measured> = (0..80).map(keeps).collect();

@@ -97,8 +97,7 @@ fn score(
     odds: Option<&[Odds]>,
 ) -> Result<(Scores, Scores), TrainError> {
     let rows = split.class_held_out(vms, arrivals)?;
-    let class =
-        class_scores(&rows, odds, |row, _| (model.class.answer(row), model.class.batch(row)));
+    let class = class_scores(&rows, odds, |row, _| (model.class.answer(row), model.class.batch(row)));
     let rows = split.p95_held_out(vms, arrivals)?;
     let p95 = p95_scores(&rows, odds, |row, _| (model.p95.answer(row), model.p95.shares(row)));
     Ok((class, p95))
@@ -150,10 +149,7 @@ fn brier(shares: &[f32], truth: usize) -> f64 {
     shares.iter().enumerate().map(error).map(|error| error * error).sum()
 }
 
-pub(crate) fn class_model(
-    question: &Question<bool>,
-    options: &Options,
-) -> Result<ClassModel, TrainError> {
+pub(crate) fn class_model(question: &Question<bool>, options: &Options) -> Result<ClassModel, TrainError> {
     let (batch, _) = fit(&question.fit.rows, &question.fit.answers, options, 0)?;
     let mut model = ClassModel { batch, threshold: CONFIDENT };
     let shares: Vec<_> = question.tune.rows.iter().map(|row| model.batch(row)).collect();
@@ -164,8 +160,7 @@ pub(crate) fn class_model(
 /// The lowest threshold, from [`CONFIDENT`] on, that keeps enough user-facing VMs from being called batch.
 pub(crate) fn threshold(batch_shares: &[f32], is_batch: &[bool]) -> f32 {
     let pairs = batch_shares.iter().zip(is_batch);
-    let mut user_facing: Vec<f32> =
-        pairs.filter(|(_, batch)| !**batch).map(|(share, _)| *share).collect();
+    let mut user_facing: Vec<f32> = pairs.filter(|(_, batch)| !**batch).map(|(share, _)| *share).collect();
     user_facing.sort_by(f32::total_cmp);
     // All from this place on may be mistaken, and none of them is to be where the threshold is met exactly.
     let least = libm::ceil(user_facing.len() as f64 * USER_FACING_RECALL) as usize;
@@ -175,10 +170,7 @@ pub(crate) fn threshold(batch_shares: &[f32], is_batch: &[bool]) -> f32 {
     }
 }
 
-pub(crate) fn p95_model(
-    question: &Question<Bucket>,
-    options: &Options,
-) -> Result<P95Model, TrainError> {
+pub(crate) fn p95_model(question: &Question<Bucket>, options: &Options) -> Result<P95Model, TrainError> {
     let Rows { rows, answers, .. } = &question.fit;
     let is_high: Vec<bool> = answers.iter().map(|bucket| bucket.index() >= 2).collect();
     let (high, shares) = fit(rows, &is_high, options, 1)?;

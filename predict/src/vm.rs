@@ -258,16 +258,7 @@ pub(crate) mod tests {
 
     #[test]
     fn buckets_have_their_upper_edge() {
-        let cases = [
-            (0.0, 1),
-            (25.0, 1),
-            (25.1, 2),
-            (50.0, 2),
-            (50.5, 3),
-            (75.0, 3),
-            (76.0, 4),
-            (100.0, 4),
-        ];
+        let cases = [(0.0, 1), (25.0, 1), (25.1, 2), (50.0, 2), (50.5, 3), (75.0, 3), (76.0, 4), (100.0, 4)];
         for (percent, number) in cases {
             let bucket = Bucket::of(percent);
             assert_eq!(bucket.number(), number, "{percent}");

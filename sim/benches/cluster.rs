@@ -19,33 +19,18 @@ fn timed<T>(what: &str, work: impl FnOnce() -> T) -> T {
 }
 
 fn main() {
-    let site = Site {
-        chassis: 60,
-        servers: 12,
-        cores: 40,
-        model: PowerModel::PAPER,
-        load: 0.65,
-        days: 30,
-    };
+    let site = Site { chassis: 60, servers: 12, cores: 40, model: PowerModel::PAPER, load: 0.65, days: 30 };
 
     let load = timed("30 days of Table I for 720 servers: made", || {
         Workload::generate(1, 28_800, site.load, site.days)
     });
     let vms: usize = load.deployments.iter().map(|deployment| deployment.vms.len()).sum();
-    println!(
-        "{} deployments, {vms} VMs, {} residents",
-        load.deployments.len(),
-        load.residents.len()
-    );
+    println!("{} deployments, {vms} VMs, {} residents", load.deployments.len(), load.residents.len());
 
     let played = |what: &str, arm: Arm, weights| {
         let setup = Setup { told: arm.told(), alpha: Alpha::PAPER, weights };
         let month = timed(what, || run(&site, &setup, &load, Some(2400.0)));
-        assert_eq!(
-            month.requests as usize,
-            load.deployments.len(),
-            "every deployment is asked for"
-        );
+        assert_eq!(month.requests as usize, load.deployments.len(), "every deployment is asked for");
     };
 
     played("played with best fit alone", Arm::None, (1, 0));

@@ -39,8 +39,7 @@ fn main() {
     let capping = Case { name: "capping", load: (0.3, 1.0), ..calm };
 
     // Under what the floor of the batch cores leaves: the servers' own caps are always on.
-    let limits =
-        Case { name: "limits", load: (0.8, 1.0), budget: Some(Watts::from_whole(2000)), ..calm };
+    let limits = Case { name: "limits", load: (0.8, 1.0), budget: Some(Watts::from_whole(2000)), ..calm };
     let critical_first = SharePolicy::CriticalFirst;
 
     for case in [

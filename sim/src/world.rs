@@ -116,9 +116,7 @@ impl World {
         let Setup { ledger, calm_from, checks, record, length, points, .. } = setup;
         let mut clocks = Chance::new(seed, 0xC1);
         let mut hosts: Vec<_> = (plant.servers.iter())
-            .map(|s| {
-                Host::new(s, clocks.span(Duration::from_secs(100_000)), record.then(Tape::default))
-            })
+            .map(|s| Host::new(s, clocks.span(Duration::from_secs(100_000)), record.then(Tape::default)))
             .collect();
         let servers = hosts.len().min(agents.len());
 
@@ -130,9 +128,8 @@ impl World {
         let trip = chassis.trip_time;
         let sum = SumRule::new(servers, chassis.lease);
         let has_slot = chassis.servers.iter().map(|s| s.out_of_band_floor.is_some()).collect();
-        let mut environment = Environment::new(
-            seed, plant, hosts, timing, checks, trip, has_slot, sum, tally, record,
-        );
+        let mut environment =
+            Environment::new(seed, plant, hosts, timing, checks, trip, has_slot, sum, tally, record);
 
         // What the ledger says was true once: the BMCs keep it.
         for (id, watts) in &ledger.out_of_band {
@@ -172,8 +169,7 @@ impl World {
             chassis: (0..MANAGERS).map(|_| None).collect(),
             agent_params: agents,
             fixed_cap: fixed_cap.map(|watts| {
-                let set_point =
-                    tells_margin.then(|| chassis::SetPoint::new(chassis.above_share_ppm));
+                let set_point = tells_margin.then(|| chassis::SetPoint::new(chassis.above_share_ppm));
                 FixedCap::new(chassis.chassis_id.clone(), watts, set_point, servers)
             }),
             tuning: tuning.unwrap_or_else(|| chassis::Tuning::of(&chassis)),
@@ -276,10 +272,7 @@ impl World {
             Event::Sample(server) => {
                 self.again(self.agent_params[server].sample_period, Event::Sample(server));
                 if self.samples(server) {
-                    let meter = self
-                        .environment
-                        .plant
-                        .server_meter(self.environment.active.meter_of(server));
+                    let meter = self.environment.plant.server_meter(self.environment.active.meter_of(server));
                     let fault = self.environment.active.meter(server);
                     let reading = self.environment.hosts[server].read(meter, fault);
                     self.tell_agent(server, agent::Input::Power(reading), None);
@@ -484,8 +477,7 @@ impl World {
 
         // A daemon draws it at every start.
         let start = u64::from(surroundings.life) * MANAGERS as u64 + manager as u64;
-        params.instance =
-            Instance(Chance::new(self.environment.seed, 0x1D0 + start).below(1 << 53));
+        params.instance = Instance(Chance::new(self.environment.seed, 0x1D0 + start).below(1 << 53));
         let at = self.environment.now + surroundings.ahead;
         surroundings.found = ledger.clone();
 
@@ -497,8 +489,7 @@ impl World {
             self.environment.sum.manager_starts();
         }
 
-        self.chassis[manager] =
-            Some(chassis::Chassis::tuned(params, self.tuning.clone(), ledger, at));
+        self.chassis[manager] = Some(chassis::Chassis::tuned(params, self.tuning.clone(), ledger, at));
         self.rest(self.number(manager));
     }
 
@@ -506,8 +497,7 @@ impl World {
     /// its start.
     fn start_second(&mut self, copied: bool) {
         let copy = self.environment.managers[0].found.clone();
-        self.environment.managers[1].ledger =
-            if copied { copy } else { chassis::Ledger::default() };
+        self.environment.managers[1].ledger = if copied { copy } else { chassis::Ledger::default() };
         self.start_chassis(1);
         self.poll_from(1, self.environment.now + Duration::from_millis(30));
     }
@@ -622,12 +612,8 @@ impl World {
             return waiting.push(Incoming::Agent(input, letter));
         }
         if let Some(agent) = &mut self.agents[server] {
-            let mut shell = AgentShell {
-                environment: &mut self.environment,
-                server,
-                input: Some(input),
-                letter,
-            };
+            let mut shell =
+                AgentShell { environment: &mut self.environment, server, input: Some(input), letter };
 
             let mut turns = 0;
             while shell.input.is_some() && turns < TURNS_AT_ONCE {
@@ -650,8 +636,7 @@ impl World {
             return waiting.push(Incoming::Chassis(input));
         }
         if let Some(chassis) = &mut self.chassis[manager] {
-            let mut shell =
-                ChassisShell { environment: &mut self.environment, manager, input: Some(input) };
+            let mut shell = ChassisShell { environment: &mut self.environment, manager, input: Some(input) };
             let mut turns = 0;
             while shell.input.is_some() && turns < TURNS_AT_ONCE {
                 turn(chassis, &mut shell);
@@ -677,10 +662,7 @@ impl World {
                 turn(chassis, &mut ChassisShell { environment, manager, input: None });
             }
         } else if let Some(agent) = &mut self.agents[machine] {
-            turn(
-                agent,
-                &mut AgentShell { environment, server: machine, input: None, letter: None },
-            );
+            turn(agent, &mut AgentShell { environment, server: machine, input: None, letter: None });
         }
         self.rest(machine);
     }

@@ -59,8 +59,7 @@ fn real_days_break_the_budget_and_fit_at_the_floor() {
         };
 
         let spec = demo(&options);
-        let share =
-            |floored| peak_draw(&spec, 30.0, 3000, floored).as_f64() / options.budget.as_f64();
+        let share = |floored| peak_draw(&spec, 30.0, 3000, floored).as_f64() / options.budget.as_f64();
         let (peak, floored) = (share(false), share(true));
         assert!((least..1.16).contains(&peak), "{name}: uncapped peak {peak}");
         assert!(floored < 0.95, "{name}: peak at the floor {floored}");

@@ -71,8 +71,7 @@ fn a_floating_chassis_holds_its_budget_and_gives_everything_back() {
 
 #[test]
 fn a_floating_run_is_its_seed() {
-    let hash =
-        |seed| run(floating(chassis(3, 12.0), Policy::Stepwise, seed, 15), 15).1.outputs_hash;
+    let hash = |seed| run(floating(chassis(3, 12.0), Policy::Stepwise, seed, 15), 15).1.outputs_hash;
     assert_eq!(hash(5), hash(5));
     assert_ne!(hash(5), hash(6));
 }

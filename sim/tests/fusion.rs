@@ -70,10 +70,8 @@ fn run(seed: u64, lag: Duration, refresh: Duration) -> (Missed, Missed) {
             fused.slow(reading.watts, plant.now());
         }
         let (to, after) = (plant.now(), energy(&plant));
-        let rapl = after
-            .since_wrapping(before, Microjoules::new(u64::MAX))
-            .over(to - from)
-            .expect("a window");
+        let rapl =
+            after.since_wrapping(before, Microjoules::new(u64::MAX)).over(to - from).expect("a window");
         if let Reading::Sample { watts, taken_at } = fused.fast(from, to, rapl) {
             assert_eq!(taken_at, to);
             let missed = watts.as_f64() - joules / steps;
@@ -100,8 +98,7 @@ fn a_fused_reading_is_prompt_and_never_far_below_the_truth() {
     for (lag, refresh) in [(1000, 1000), (200, 1000), (2000, 2000)] {
         for seed in 0..8 {
             let (learnt, first) = run(seed, ms(lag), ms(refresh));
-            let said =
-                format!("lag {lag} ms, refresh {refresh} ms, seed {seed}: {learnt:?} {first:?}");
+            let said = format!("lag {lag} ms, refresh {refresh} ms, seed {seed}: {learnt:?} {first:?}");
             assert!(learnt.readings == 450 && first.readings > 120, "{said}");
             assert!(learnt.rms < 6.0 && learnt.above < 18.0, "{said}");
             // Not even while it is learnt: then it is a bound, and may be far above.

@@ -9,13 +9,11 @@ use ballast_agent_core::{Agent, Found, Input, Memory, Output, Params, Policy, Re
 use ballast_chassis_core::{Ledger, Output as ChassisOutput};
 use ballast_sim::plant::{Load, PlantSpec, Profile, ServerSpec, SupplySpec, VmLoad};
 use ballast_sim::scenario::{DemoOptions, default_budget, demo};
-use ballast_sim::world::{
-    Checks, Excuse, Fault, FaultPlan, MeterFault, Rewind, Rogue, Setup, Window, World,
-};
+use ballast_sim::world::{Checks, Excuse, Fault, FaultPlan, MeterFault, Rewind, Rogue, Setup, Window, World};
 use ballast_types::wire::{Alert, ChassisState, EventKind, Level, Report, SharePolicy, Slot};
 use ballast_types::{
-    Core, CoreId, Epoch, Instant, KiloHertz, Ladder, Machine, OnExtreme, PowerModel, Seq, VmClass,
-    VmId, Watts,
+    Core, CoreId, Epoch, Instant, KiloHertz, Ladder, Machine, OnExtreme, PowerModel, Seq, VmClass, VmId,
+    Watts,
 };
 
 // ---- chassis and runs ----
@@ -538,8 +536,7 @@ fn row_13_a_restarted_agent_waits_as_long_as_leases_last() {
 
 #[test]
 fn row_13_an_epoch_out_of_nowhere_is_not_taken() {
-    let memory =
-        Memory { epoch: Epoch(5), fallback_w: Some(Watts::from_whole(204)), ..Memory::default() };
+    let memory = Memory { epoch: Epoch(5), fallback_w: Some(Watts::from_whole(204)), ..Memory::default() };
     let found = Found { memory, ..Found::default() };
     let mut lone = Lone::start(second(100), found, |_| {});
     let outputs = lone.tell(1_000_000, None);
@@ -557,11 +554,8 @@ fn row_13_a_hardware_cap_from_the_ledger_is_verified() {
     // The BMC forgets the cap at once.
     let mut setup = setup(plant, Policy::Stepwise, 1, &[(0.0, 0.1, Fault::BmcForgets(0))]);
     let capped = setup.plant.servers[0].id.clone();
-    setup.ledger = Ledger {
-        epoch: Epoch(3),
-        out_of_band: vec![(capped, Watts::from_whole(160))],
-        ..Ledger::default()
-    };
+    setup.ledger =
+        Ledger { epoch: Epoch(3), out_of_band: vec![(capped, Watts::from_whole(160))], ..Ledger::default() };
     let world = run(setup, 20.0);
     let believed = world.chassis_status().expect("the manager runs").servers[0].out_of_band_w;
     let kept = world.hardware_cap(0);
@@ -607,10 +601,7 @@ fn row_14_a_supply_that_is_not_listed_hides_no_draw() {
     assert!(!status.alarms.is_empty(), "row 14: no alarm");
 
     // What fans and losses add nobody can know here.
-    assert!(
-        above < 30,
-        "row 14: the servers alone are above the budget for {above} tenths of a second"
-    );
+    assert!(above < 30, "row 14: the servers alone are above the budget for {above} tenths of a second");
 }
 
 // ---- what the campaign's oracles judge ----

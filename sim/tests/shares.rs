@@ -5,20 +5,13 @@ use core::time::Duration;
 use ballast_agent_core::Policy;
 use ballast_sim::plant::{Load, PlantSpec, Profile, VmLoad, peak_draw};
 use ballast_sim::scenario::{DemoOptions, default_budget, demo};
-use ballast_sim::world::{
-    Checks, Disorder, Extent, Fault, FaultPlan, Setup, Violation, Window, World,
-};
+use ballast_sim::world::{Checks, Disorder, Extent, Fault, FaultPlan, Setup, Violation, Window, World};
 use ballast_types::wire::SharePolicy;
 use ballast_types::{CoreId, Instant, OnExtreme, VmClass, VmId, Watts};
 use proptest::prelude::*;
 
 fn chassis_of(servers: usize) -> PlantSpec {
-    demo(&DemoOptions {
-        servers,
-        budget: default_budget(servers),
-        queues: false,
-        ..DemoOptions::default()
-    })
+    demo(&DemoOptions { servers, budget: default_budget(servers), queues: false, ..DemoOptions::default() })
 }
 
 /// User-facing VMs of four cores on each of four servers, batch VMs of six cores on the other eight: the
@@ -164,8 +157,7 @@ fn caps_add_up(trouble: &Trouble) -> Result<(), Violation> {
     // Unlike servers, so that shares move.
     for (n, server) in plant.servers.iter_mut().enumerate() {
         for (k, vm) in server.vms.iter_mut().enumerate() {
-            let wave =
-                |t: u32| 0.25 + 0.15 * f64::from((t / 3 * 7 + 5 * k as u32 + 3 * n as u32) % 6);
+            let wave = |t: u32| 0.25 + 0.15 * f64::from((t / 3 * 7 + 5 * k as u32 + 3 * n as u32) % 6);
             let steps = (0..30).map(|t| (f64::from(t), if t < 3 { 0.3 } else { wave(t) }));
             vm.load = Load::Profile(Profile::Steps(steps.collect()));
         }

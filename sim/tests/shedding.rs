@@ -35,12 +35,7 @@ fn chassis(budget_w: i64, user_facing: &Profile, batch: &Profile) -> PlantSpec {
     plant
 }
 
-fn world(
-    plant: PlantSpec,
-    policy: Policy,
-    kill_after_ms: Option<u64>,
-    shares: SharePolicy,
-) -> World {
+fn world(plant: PlantSpec, policy: Policy, kill_after_ms: Option<u64>, shares: SharePolicy) -> World {
     let mut setup = Setup::new(plant, policy, 5, Duration::from_secs(100));
     setup.chassis.shares = shares;
     for agent in &mut setup.agents {
@@ -61,12 +56,7 @@ fn restricted_classes(world: &World, server: usize) -> usize {
         let khz = |core: &CoreId| world.plant().core_khz(server, *core);
         let any = vm.cores.iter().any(|c| of(c).is_some_and(|ladder| khz(c) < ladder.max()));
         let floored = vm.cores.iter().all(|c| of(c).is_some_and(|ladder| khz(c) <= ladder.floor()));
-        assert!(
-            before_floored || !any,
-            "{} at {:?}: class {n} before its turn",
-            vm.id,
-            world.now()
-        );
+        assert!(before_floored || !any, "{} at {:?}: class {n} before its turn", vm.id, world.now());
 
         before_floored &= floored;
         restricted += usize::from(any);

@@ -34,12 +34,8 @@ fn without_faults_the_budget_holds_and_everything_is_given_back() {
     let truth = world.truth();
 
     // The load would exceed the budget: the same without anybody who throttles.
-    let mut free = Setup::new(
-        PlantSpec { hardware_caps: false, ..plant },
-        Policy::None,
-        1,
-        Duration::from_secs(20),
-    );
+    let mut free =
+        Setup::new(PlantSpec { hardware_caps: false, ..plant }, Policy::None, 1, Duration::from_secs(20));
 
     free.points = 10;
     let (unwatched, _) = run(free, 20);

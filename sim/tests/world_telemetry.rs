@@ -3,9 +3,7 @@
 use core::time::Duration;
 
 use ballast_agent_core::Policy;
-use ballast_sim::replay::{
-    Control, Meaning, Options, Playback, Telemetry, TelemetryError, TelemetryReport,
-};
+use ballast_sim::replay::{Control, Meaning, Options, Playback, Telemetry, TelemetryError, TelemetryReport};
 use ballast_sim::trace::{ReadOptions, Trace};
 use ballast_types::{PowerModel, Watts};
 

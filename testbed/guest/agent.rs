@@ -28,8 +28,7 @@ pub(crate) struct Agent {
 impl Agent {
     pub(crate) fn new(port: u16) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let client =
-            reqwest::Client::builder().timeout(Duration::from_secs(30)).no_proxy().build()?;
+        let client = reqwest::Client::builder().timeout(Duration::from_secs(30)).no_proxy().build()?;
         let url = format!("http://127.0.0.1:{port}");
         let lease = Duration::from_secs(60);
         Ok(Self { runtime, client, url, seq: 0, echo: None, fallback_w: 400, lease })
@@ -38,9 +37,8 @@ impl Agent {
     /// `GET /v1/status`.
     pub(crate) fn status(&mut self) -> anyhow::Result<AgentStatus> {
         let request = self.client.get(format!("{}/v1/status", self.url));
-        let status: AgentStatus = self
-            .runtime
-            .block_on(async { request.send().await?.error_for_status()?.json().await })?;
+        let status: AgentStatus =
+            self.runtime.block_on(async { request.send().await?.error_for_status()?.json().await })?;
         self.echo = Some((status.report.boot_id.clone(), status.report.agent_ms));
         Ok(status)
     }
@@ -86,9 +84,8 @@ impl Agent {
     /// Whether the chassis manager at `port` counts on the agent's word.
     pub(crate) fn chassis_sees_us(&self, port: u16) -> anyhow::Result<bool> {
         let request = self.client.get(format!("http://127.0.0.1:{port}/v1/status"));
-        let status: ChassisStatus = self
-            .runtime
-            .block_on(async { request.send().await?.error_for_status()?.json().await })?;
+        let status: ChassisStatus =
+            self.runtime.block_on(async { request.send().await?.error_for_status()?.json().await })?;
         Ok(status.state == ChassisState::Normal
             && status.servers.iter().all(|server| server.slot == Slot::Managed))
     }

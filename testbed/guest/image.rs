@@ -43,8 +43,7 @@ pub(crate) fn ready(cache: &Path) -> anyhow::Result<Ready> {
 
     // QEMU is checked even with a cached image: the machine may be another one.
     let has_qemu = || {
-        let qemu =
-            Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status();
+        let qemu = Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status();
         qemu.is_ok_and(|status| status.success())
     };
 
@@ -83,9 +82,7 @@ fn build(recipe: &Path, out: &Path) -> anyhow::Result<Option<String>> {
     let status = status.context("build-image does not start")?;
     match status.code() {
         Some(0) => Ok(None),
-        Some(code) if code == i32::from(crate::NOT_RUN) => {
-            Ok(Some("build-image: see above".to_owned()))
-        }
+        Some(code) if code == i32::from(crate::NOT_RUN) => Ok(Some("build-image: see above".to_owned())),
         _ => bail!("build-image failed: {status}"),
     }
 }

@@ -56,12 +56,7 @@ pub(crate) struct Lab {
 
 impl Lab {
     /// Boots a guest and takes the dump; nothing of Ballast is in it yet.
-    pub(crate) fn boot(
-        image: &Path,
-        packages: &Path,
-        dir: &Path,
-        notes: &mut Notes,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn boot(image: &Path, packages: &Path, dir: &Path, notes: &mut Notes) -> anyhow::Result<Self> {
         let stage = dir.join("stage");
         let payload = dir.join("payload.tar");
         let manager = image::pack(packages, &stage, &payload)?;
@@ -78,8 +73,7 @@ impl Lab {
         let before = BTreeMap::new();
         let (low, high) = (vec![], vec![]);
         let without = BTreeSet::new();
-        let mut lab =
-            Self { shell, plant, agent, low, high, before, manager, without, judge: true, machine };
+        let mut lab = Self { shell, plant, agent, low, high, before, manager, without, judge: true, machine };
         // Drivers come while systemd is still at work.
         let ready = "for i in $(seq 600); do [ -e /dev/ipmi0 ] && \
             ls /sys/devices/system/cpu/cpufreq/policy3 /sys/class/hwmon/hwmon0 && exit; \
@@ -99,7 +93,8 @@ impl Lab {
         self.shell.run("dpkg -i /root/ballast.deb /root/ballast-agent.deb")?;
         self.shell.run("systemctl enable ballast-agent")?;
         self.configure(CONFIG)?;
-        let resident = "awk '/VmRSS/ {print $2}' /proc/$(systemctl show -p MainPID --value ballast-agent)/status";
+        let resident =
+            "awk '/VmRSS/ {print $2}' /proc/$(systemctl show -p MainPID --value ballast-agent)/status";
         notes.put("agent_rss_kib", self.shell.run(resident)?.trim().parse()?);
         self.low = self.cpus_of("guest-vms.service/batch-1")?;
         self.high = self.cpus_of("guest-vms.service/web-1")?;
@@ -170,17 +165,12 @@ impl Lab {
     }
 
     /// Sends an alert and gives the time until the last low-priority register is at the floor, or below.
-    pub(crate) fn throttle(
-        &mut self,
-        level: Level,
-        cap_w: Option<i64>,
-    ) -> anyhow::Result<Duration> {
+    pub(crate) fn throttle(&mut self, level: Level, cap_w: Option<i64>) -> anyhow::Result<Duration> {
         let from = Instant::now();
         self.agent.alert(level, cap_w)?;
         let low = self.low.clone();
         let down = |sample: &Sample| low.iter().all(|cpu| sample.registers[*cpu] >= FLOOR);
-        let sample =
-            self.plant.wait(&"low-priority p-states at the floor", from, PATIENCE, down)?;
+        let sample = self.plant.wait(&"low-priority p-states at the floor", from, PATIENCE, down)?;
         Ok(sample.at - from)
     }
 
@@ -229,12 +219,7 @@ impl Lab {
     }
 
     /// Fails if a time is beyond the figure to reach, on a host that is quiet enough to judge.
-    pub(crate) fn within(
-        &self,
-        what: &str,
-        time: Duration,
-        figure: Duration,
-    ) -> anyhow::Result<()> {
+    pub(crate) fn within(&self, what: &str, time: Duration, figure: Duration) -> anyhow::Result<()> {
         if self.judge && time > figure {
             bail!("{what}: {time:.1?}, to reach: {figure:?}");
         }
@@ -277,10 +262,7 @@ impl Lab {
 
 /// Every file whose value is another, or that came or went. Where a group had no CPU set of its own, all CPUs
 /// are as good: a populated group's cannot be emptied again (ENOSPC). Not the other way round.
-pub(crate) fn differences(
-    before: &BTreeMap<String, String>,
-    now: &BTreeMap<String, String>,
-) -> Vec<String> {
+pub(crate) fn differences(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> Vec<String> {
     let mut wrong = Vec::new();
     let all = format!("0-{}", CPUS - 1);
     for (path, value) in before {
@@ -312,9 +294,7 @@ mod tests {
 
     #[test]
     fn lists_are_the_kernels() {
-        for (list, cpus) in
-            [("0", Some(vec![0])), ("0-1,3", Some(vec![0, 1, 3])), ("", None), ("x", None)]
-        {
+        for (list, cpus) in [("0", Some(vec![0])), ("0-1,3", Some(vec![0, 1, 3])), ("", None), ("x", None)] {
             assert_eq!(parse_list(list), cpus, "{list:?}");
         }
     }

@@ -132,8 +132,7 @@ fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Scenario>> {
             bail!("there is no scenario {name:?}; --list names them");
         }
     }
-    let wanted =
-        |scenario: &&Scenario| names.is_empty() || names.iter().any(|n| n == scenario.name);
+    let wanted = |scenario: &&Scenario| names.is_empty() || names.iter().any(|n| n == scenario.name);
     Ok(ALL.iter().filter(wanted).collect())
 }
 

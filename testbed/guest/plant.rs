@@ -244,13 +244,7 @@ struct Physics {
 
 impl Physics {
     /// The draw `dt` later, in watts.
-    fn step(
-        &mut self,
-        registers: &[u8; CPUS],
-        load: &[f64; CPUS],
-        cap_w: f64,
-        dt: Duration,
-    ) -> f64 {
+    fn step(&mut self, registers: &[u8; CPUS], load: &[f64; CPUS], cap_w: f64, dt: Duration) -> f64 {
         let model = PowerModel::PAPER;
         let shares = registers.map(|register| {
             let index = usize::from(register.max(TOP) - TOP).min(MHZ.len() - 1);

@@ -233,12 +233,7 @@ mod tests {
     fn the_daemons_read_back_what_the_plant_is() {
         let plant = demo(&DemoOptions::default());
         let server = &plant.servers[3];
-        let text = agent(
-            &at(Some("/dev/shm/rec")),
-            server,
-            &plant.meter,
-            &Control::new(Policy::FullServer),
-        );
+        let text = agent(&at(Some("/dev/shm/rec")), server, &plant.meter, &Control::new(Policy::FullServer));
 
         let config = AgentConfig::parse("agent.toml", &text).unwrap();
         assert_eq!((config.server, config.model), (server.id.clone(), server.model));
@@ -256,17 +251,13 @@ mod tests {
             assert!(spec.cgroup.is_some());
         }
 
-        let agents: Vec<_> =
-            (0..12).map(|n| SocketAddr::from(([127, 0, 0, 1], 7200 + n))).collect();
+        let agents: Vec<_> = (0..12).map(|n| SocketAddr::from(([127, 0, 0, 1], 7200 + n))).collect();
         let usual = Control::new(Policy::Stepwise);
         let text = chassis(&at(None), &plant, &agents, (&usual, 6000));
         let config = ChassisConfig::parse("chassis.toml", &text).unwrap();
         assert_eq!(config.params.budget, Watts::from_whole(2450));
         assert_eq!(config.params.lift_hold.as_millis(), 6000);
-        assert_eq!(
-            config.params.supply_rated,
-            plant.supplies.iter().map(|s| s.rated).collect::<Vec<_>>()
-        );
+        assert_eq!(config.params.supply_rated, plant.supplies.iter().map(|s| s.rated).collect::<Vec<_>>());
 
         assert_eq!(config.servers[11].url, "http://127.0.0.1:7211");
         assert!(config.servers.iter().all(|server| server.cap.is_some()));

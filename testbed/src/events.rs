@@ -157,8 +157,7 @@ mod tests {
         ServerId::new(name).unwrap()
     }
     fn sent(at_us: u64, server: &str, seq: u64, level: Level) -> Said {
-        let kind =
-            EventKind::AlertSent { server: id(server), epoch: Epoch(1), seq: Seq(seq), level };
+        let kind = EventKind::AlertSent { server: id(server), epoch: Epoch(1), seq: Seq(seq), level };
         (None, Event { at_ns: Instant::from_nanos(at_us * 1000), kind })
     }
     fn floor(at_us: u64, server: &str, seq: u64) -> Said {
@@ -167,8 +166,7 @@ mod tests {
     }
 
     fn throttled(at_us: u64, server: &str) -> Said {
-        let (from, to, cause) =
-            (AgentState::Uncapped, AgentState::Throttled, "above the cap".into());
+        let (from, to, cause) = (AgentState::Uncapped, AgentState::Throttled, "above the cap".into());
         let kind = EventKind::AgentState { from, to, cause };
         (Some(id(server)), Event { at_ns: Instant::from_nanos(at_us * 1000), kind })
     }
@@ -194,10 +192,8 @@ mod tests {
 
     #[test]
     fn streams_are_cut_at_line_ends_wherever_chunks_end() {
-        let event =
-            Event { at_ns: Instant::ZERO, kind: EventKind::Alarm { message: "x\ny".into() } };
-        let text =
-            format!(":\n\ndata: {}\n\ndata: junk\n\n", serde_json::to_string(&event).unwrap());
+        let event = Event { at_ns: Instant::ZERO, kind: EventKind::Alarm { message: "x\ny".into() } };
+        let text = format!(":\n\ndata: {}\n\ndata: junk\n\n", serde_json::to_string(&event).unwrap());
         for cut in 0..text.len() {
             let mut lines = Lines::default();
             let mut got = lines.take(&text.as_bytes()[..cut]);
@@ -209,10 +205,7 @@ mod tests {
     #[test]
     fn quantiles_are_values_that_were_measured() {
         let all = Quantiles::of((1..=200).rev().map(f64::from).collect());
-        assert_eq!(
-            all,
-            Quantiles { p50: Some(100.0), p99: Some(198.0), max: Some(200.0), count: 200 }
-        );
+        assert_eq!(all, Quantiles { p50: Some(100.0), p99: Some(198.0), max: Some(200.0), count: 200 });
         let one = Quantiles::of(vec![3.25]);
         assert_eq!((one.p50, one.p99, one.max), (Some(3.25), Some(3.25), Some(3.25)));
         assert_eq!(Quantiles::of(vec![]), Quantiles { p50: None, p99: None, max: None, count: 0 });

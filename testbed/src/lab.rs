@@ -34,8 +34,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 /// The files that a daemon changes.
-const CHANGED: [&str; 5] =
-    ["scaling_max_freq", "power_limit_uw", "power1_cap", "cpuset.cpus", "cpu.max"];
+const CHANGED: [&str; 5] = ["scaling_max_freq", "power_limit_uw", "power1_cap", "cpuset.cpus", "cpu.max"];
 
 /// Nothing in these tests takes longer, however busy the machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -134,10 +133,7 @@ impl Lab {
             stop,
             ports: BTreeMap::new(),
             daemons: BTreeMap::new(),
-            runtime: tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .expect("a runtime"),
+            runtime: tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime"),
             client: json_client(tls::http_client(None)),
             spec,
         };
@@ -150,9 +146,8 @@ impl Lab {
     fn write_configs(&mut self, more: &str, agents: &str) {
         // All listeners at once, so that no port is handed out twice.
         let names = self.servers().into_iter().chain(["chassis".into()]);
-        let listeners: Vec<_> = names
-            .map(|name| (name, TcpListener::bind("127.0.0.1:0").expect("a free port")))
-            .collect();
+        let listeners: Vec<_> =
+            names.map(|name| (name, TcpListener::bind("127.0.0.1:0").expect("a free port"))).collect();
         let port = |listener: &TcpListener| listener.local_addr().expect("an address").port();
         self.ports = listeners.iter().map(|(name, l)| (name.clone(), port(l))).collect();
 
@@ -385,10 +380,7 @@ impl Lab {
         self.end("chassis");
         for name in self.servers() {
             self.end(&name);
-            assert!(
-                !self.home(&name).join("state/journal.json").exists(),
-                "{name} left its journal"
-            );
+            assert!(!self.home(&name).join("state/journal.json").exists(), "{name} left its journal");
         }
     }
 

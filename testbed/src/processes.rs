@@ -30,8 +30,7 @@ impl Process {
     pub fn start(name: &str, args: &[&str], logs: &Path) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let log = logs.join(format!("{name}.log"));
-        let file =
-            File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
+        let file = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
         let child = Command::new(program)
             .args(args)
             .args(["--exit-with-parent", &std::process::id().to_string()])
@@ -163,8 +162,7 @@ fn end(mut processes: Vec<&mut Process>, grace: Duration) -> Vec<String> {
     for process in &mut processes {
         process.signal(Signal::SIGTERM);
     }
-    while Instant::now() < deadline && processes.iter_mut().any(|process| process.ended().is_none())
-    {
+    while Instant::now() < deadline && processes.iter_mut().any(|process| process.ended().is_none()) {
         std::thread::sleep(LOOK);
     }
     let mut problems = vec![];

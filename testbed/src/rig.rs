@@ -122,14 +122,8 @@ impl Rig {
         tree::create(dir, &plant)?;
         let actuators = Actuators::watch(dir, &plant)?;
         let meters = Meters::new(dir, &plant);
-        let mut rig = Self {
-            dir: dir.to_owned(),
-            plant,
-            publisher,
-            actuators,
-            meters,
-            truth_due: Instant::ZERO,
-        };
+        let mut rig =
+            Self { dir: dir.to_owned(), plant, publisher, actuators, meters, truth_due: Instant::ZERO };
         rig.turn(Instant::ZERO)?;
         Ok(rig)
     }

@@ -45,8 +45,7 @@ impl Folder {
     /// In memory where there is such a place, or `keep`, which must be new or empty.
     pub fn make(keep: Option<&Path>) -> anyhow::Result<Self> {
         if let Some(path) = keep {
-            fs::create_dir_all(path)
-                .with_context(|| format!("cannot create {}", path.display()))?;
+            fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))?;
             if fs::read_dir(path)?.next().is_some() {
                 bail!("--keep {}: a new or empty folder is needed", path.display());
             }
@@ -168,8 +167,7 @@ impl Stage {
 
         for (server, listen) in servers.iter().zip(&addresses) {
             let name = format!("agent-{}", server.id);
-            let mut places =
-                Places::of(&home, &name, &server_root(&self.tree, &server.id), play.record);
+            let mut places = Places::of(&home, &name, &server_root(&self.tree, &server.id), play.record);
             if let Some(authority) = &authority {
                 places.tls = Some(authority.issue(&Role::Agent(server.id.clone()))?);
             }
@@ -185,12 +183,9 @@ impl Stage {
         for (_, url) in self.agents.clone() {
             self.ready(client, &url, deadline).await?;
         }
-        if let (Some(hold), Some((listen, agents))) =
-            (play.chassis_lift_hold_ms, addresses.split_last())
-        {
+        if let (Some(hold), Some((listen, agents))) = (play.chassis_lift_hold_ms, addresses.split_last()) {
             let places = Places::of(&home, "chassis", &chassis_root(&self.tree), play.record);
-            let text =
-                config::chassis(&places.home(*listen), play.plant, agents, (&play.control, hold));
+            let text = config::chassis(&places.home(*listen), play.plant, agents, (&play.control, hold));
             self.fleet.chassis = Some(places.start("chassis", "chassis", &text, &logs)?);
             let url = format!("http://{listen}");
             self.ready(client, &url, deadline).await?;
@@ -200,12 +195,7 @@ impl Stage {
         Ok(())
     }
 
-    async fn ready(
-        &mut self,
-        client: &reqwest::Client,
-        url: &str,
-        deadline: Instant,
-    ) -> anyhow::Result<()> {
+    async fn ready(&mut self, client: &reqwest::Client, url: &str, deadline: Instant) -> anyhow::Result<()> {
         loop {
             let answer = client.get(format!("{url}/readyz")).send().await;
             if answer.is_ok_and(|answer| answer.status().is_success()) {
@@ -341,8 +331,8 @@ fn changeable(tree: &Path) -> anyhow::Result<BTreeMap<PathBuf, String>> {
             if kind.is_dir() {
                 folders.push(entry.path());
             } else if kind.is_file() && entry.file_name().to_str().is_some_and(may_change) {
-                let text = fs::read_to_string(entry.path())
-                    .with_context(|| entry.path().display().to_string())?;
+                let text =
+                    fs::read_to_string(entry.path()).with_context(|| entry.path().display().to_string())?;
                 found.insert(entry.path(), text.trim().to_owned());
             }
         }
@@ -350,10 +340,7 @@ fn changeable(tree: &Path) -> anyhow::Result<BTreeMap<PathBuf, String>> {
     Ok(found)
 }
 
-fn differences(
-    before: &BTreeMap<PathBuf, String>,
-    after: &BTreeMap<PathBuf, String>,
-) -> Vec<String> {
+fn differences(before: &BTreeMap<PathBuf, String>, after: &BTreeMap<PathBuf, String>) -> Vec<String> {
     let mut all: Vec<&PathBuf> = before.keys().chain(after.keys()).collect();
     all.sort_unstable();
     all.dedup();
@@ -361,15 +348,8 @@ fn differences(
     all.into_iter()
         .filter(|path| before.get(*path) != after.get(*path))
         .map(|path| {
-            let shown = |text: Option<&String>| {
-                text.map_or("absent".to_owned(), |text| format!("{text:?}"))
-            };
-            format!(
-                "{}: {}, was {}",
-                path.display(),
-                shown(after.get(path)),
-                shown(before.get(path))
-            )
+            let shown = |text: Option<&String>| text.map_or("absent".to_owned(), |text| format!("{text:?}"));
+            format!("{}: {}, was {}", path.display(), shown(after.get(path)), shown(before.get(path)))
         })
         .collect()
 }

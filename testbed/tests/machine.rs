@@ -11,21 +11,19 @@ use std::thread;
 use std::time::Duration;
 
 use ballast_hw::{
-    Bandwidth, CapSpec, Cgroup, CpuTime, Cpufreq, Floor, HwmonSensor, MatchSpec, PmbusSupply,
-    PowerCap, PowerMeter, RaplCap, RaplMeter, Root, SupplyMeter, UsageMeter, boot_id,
-    powercap::Energy,
+    Bandwidth, CapSpec, Cgroup, CpuTime, Cpufreq, Floor, HwmonSensor, MatchSpec, PmbusSupply, PowerCap,
+    PowerMeter, RaplCap, RaplMeter, Root, SupplyMeter, UsageMeter, boot_id, powercap::Energy,
 };
 use ballast_sim::plant::{
-    BatchSpec, Load, Plant, PlantSpec, Profile, SensorSpec, ServerSpec, SharedSpec, SupplySpec,
-    VmLoad,
+    BatchSpec, Load, Plant, PlantSpec, Profile, SensorSpec, ServerSpec, SharedSpec, SupplySpec, VmLoad,
 };
 use ballast_testbed::rig::{
-    METER_LABEL, METER_NAME, OWN_LOAD, Rig, chassis_root, load_file, server_root, slot_label,
-    supply_hwmon, truth_file, vm_cgroup,
+    METER_LABEL, METER_NAME, OWN_LOAD, Rig, chassis_root, load_file, server_root, slot_label, supply_hwmon,
+    truth_file, vm_cgroup,
 };
 use ballast_types::{
-    Cap as _, Core, CoreId, Instant, KiloHertz, Ladder, OnExtreme, PowerModel, ServerId,
-    SupplyState, VmClass, VmId, Watts,
+    Cap as _, Core, CoreId, Instant, KiloHertz, Ladder, OnExtreme, PowerModel, ServerId, SupplyState,
+    VmClass, VmId, Watts,
 };
 use tempfile::TempDir;
 
@@ -271,8 +269,7 @@ fn a_killed_vm_draws_nothing_and_its_cgroup_is_empty() {
     let mut bench = Bench::new();
     bench.run(1000);
     let before = bench.power();
-    let group =
-        |vm: &str| Cgroup::at(&bench.server(), &vm_cgroup(&VmId::new(vm).unwrap())).unwrap();
+    let group = |vm: &str| Cgroup::at(&bench.server(), &vm_cgroup(&VmId::new(vm).unwrap())).unwrap();
     let (batch, web) = (group("batch"), group("web"));
     assert!(batch.populated().unwrap());
 
@@ -337,8 +334,7 @@ fn a_vm_moves_to_other_cores() {
         let running = scope.spawn(|| rig.run(&stop));
         group.confine(&"0-9".parse().unwrap()).unwrap();
         assert_eq!(
-            fs::read_to_string(root.path("sys/fs/cgroup/machine.slice/batch.scope/cpuset.cpus"))
-                .unwrap(),
+            fs::read_to_string(root.path("sys/fs/cgroup/machine.slice/batch.scope/cpuset.cpus")).unwrap(),
             "0-9\n"
         );
 

@@ -45,8 +45,7 @@ fn lab_with(budget_w: i64) -> (Lab, [MockBmc; 2]) {
     newer.limit = json!(450);
     let bmcs = [bmc(&lab, "s01", Model::new(Generation::Older)), bmc(&lab, "s02", newer)];
     let credentials = lab.tree().with_file_name("bmc.toml");
-    fs::write(&credentials, format!("username = {USERNAME:?}\npassword = {PASSWORD:?}\n"))
-        .expect("a file");
+    fs::write(&credentials, format!("username = {USERNAME:?}\npassword = {PASSWORD:?}\n")).expect("a file");
     fs::set_permissions(&credentials, fs::Permissions::from_mode(0o600)).expect("a file");
     let mut config = fs::read_to_string(lab.config("chassis")).expect("a file");
     config = config.replace("CREDENTIALS", credentials.to_str().expect("a path in UTF-8"));
@@ -87,9 +86,8 @@ fn dead_agents_are_capped_by_redfish_and_lifted_when_they_live_again() {
     }
     lab.wait("both are managed and lifted", |lab| {
         let managed = lab.chassis().is_some_and(|chassis| {
-            let free = |s: &ballast_types::wire::ServerStatus| {
-                s.slot == Slot::Managed && s.out_of_band_w.is_none()
-            };
+            let free =
+                |s: &ballast_types::wire::ServerStatus| s.slot == Slot::Managed && s.out_of_band_w.is_none();
             chassis.servers.iter().all(free)
         });
 
@@ -151,18 +149,14 @@ fn a_cap_that_a_bmc_forgets_is_set_again_and_a_server_that_is_off_is_known() {
     bmcs[0].model().limit = json!(null);
     lab.wait("it is set again", |_| caps(&bmcs)[0]);
     bmcs[1].model().powered = json!("Off");
-    lab.wait("it is off", |lab| {
-        lab.chassis().is_some_and(|chassis| chassis.servers[1].slot == Slot::Off)
-    });
+    lab.wait("it is off", |lab| lab.chassis().is_some_and(|chassis| chassis.servers[1].slot == Slot::Off));
 }
 
 #[test]
 fn a_cap_that_the_manager_did_not_order_is_adopted_told_and_lifted() {
     let (mut lab, bmcs) = lab_with(600);
     lab.start_all();
-    lab.wait("both BMCs were looked at", |_| {
-        bmcs.iter().all(|bmc| !bmc.model().requests.is_empty())
-    });
+    lab.wait("both BMCs were looked at", |_| bmcs.iter().all(|bmc| !bmc.model().requests.is_empty()));
     std::thread::sleep(Duration::from_secs(2));
     // Another manager, or somebody by hand.
     bmcs[0].model().limit = json!(200);

@@ -17,11 +17,7 @@ const FOREIGN: [Page<'_>; 8] = [
     ("another daemon's page", &[("origin", "http://127.0.0.1:1")], 403),
     ("a page in a sandbox", &[("origin", "null")], 403),
     ("rebinding", &[("host", "evil.example"), ("origin", "http://evil.example")], 403),
-    (
-        "rebinding, same origin",
-        &[("host", "evil.example:80"), ("sec-fetch-site", "same-origin")],
-        403,
-    ),
+    ("rebinding, same origin", &[("host", "evil.example:80"), ("sec-fetch-site", "same-origin")], 403),
     ("another site", &[("sec-fetch-site", "cross-site")], 403),
     ("a neighbour", &[("sec-fetch-site", "same-site")], 403),
     ("a form", &[("content-type", "text/plain")], 415),
@@ -36,8 +32,7 @@ fn send(
 ) -> (u16, String) {
     lab.call(|client: &Client| {
         let request = client.request(method.clone(), url);
-        let request =
-            headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         match body {
             Some(body) => request.body(body.to_string()),
             None => request,
@@ -110,8 +105,7 @@ fn a_foreign_page_reads_and_changes_nothing() {
     let (chassis, agent) = (lab.url("chassis", ""), lab.url("s01", ""));
     let status = Lab::ballast(&["status", &chassis, &agent.replace("127.0.0.1", "localhost")]);
     assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stdout));
-    let (status, text) =
-        send(&lab, &changes[0].1, &lab.url("chassis", "/v1/budget"), &[], Some(&budget));
+    let (status, text) = send(&lab, &changes[0].1, &lab.url("chassis", "/v1/budget"), &[], Some(&budget));
     assert!(matches!(status, 200 | 202), "{text}");
     assert_eq!(lab.chassis().unwrap().budget_w.as_f64(), 300.0);
     let (status, text) = send(&lab, &changes[1].1, &lab.url("s01", "/v1/alert"), &[], Some(&alert));
@@ -125,8 +119,7 @@ fn a_foreign_page_places_nothing() {
     let client = json_client(ballast_runtime::tls::http_client(None));
     let send = |method: Method, path: &str, headers: &[(&str, &str)], body: &Value| {
         let request = client.request(method, lab.url(path)).body(body.to_string());
-        let request =
-            headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         runtime.block_on(async { request.send().await.unwrap().status().as_u16() })
     };
 

@@ -82,9 +82,9 @@ fn somebody_who_raises_caps_is_told_of_and_not_fought() {
     });
 
     let (_, metrics) = lab.get("s01", "/metrics");
-    let counted = metrics.lines().find_map(|line| {
-        line.strip_prefix("ballast_agent_foreign_writes_total ")?.parse::<u64>().ok()
-    });
+    let counted = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("ballast_agent_foreign_writes_total ")?.parse::<u64>().ok());
     assert!(counted > Some(0), "{metrics}");
 
     // It goes away: the controller finds the cores where it wants them again.

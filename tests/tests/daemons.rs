@@ -17,8 +17,7 @@ fn overloaded() -> Lab {
 /// Servers with anything capped, by their own word.
 fn capped(lab: &Lab) -> usize {
     let names = lab.servers();
-    let capped =
-        |name: &&String| lab.agent(name).is_some_and(|status| status.report.min_khz.is_some());
+    let capped = |name: &&String| lab.agent(name).is_some_and(|status| status.report.min_khz.is_some());
     names.iter().filter(capped).count()
 }
 
@@ -136,8 +135,7 @@ fn a_manager_that_is_fenced_lives_and_is_not_ready() {
     let (_, metrics) = lab.get("chassis", "/metrics");
     assert!(metrics.contains("\nballast_chassis_fenced 1"), "{metrics}");
     let lower = json!({"budget_w": 500, "force": true}).to_string();
-    let (status, text) =
-        lab.call(|client: &Client| client.put(lab.url("chassis", "/v1/budget")).body(lower));
+    let (status, text) = lab.call(|client: &Client| client.put(lab.url("chassis", "/v1/budget")).body(lower));
     assert!(status == 409 && text.contains("another manager rules"), "{text}");
 }
 
@@ -150,9 +148,7 @@ fn when_the_load_is_low_again_every_server_is_lifted() {
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(capped(&lab), 0);
     let url = lab.url("chassis", "/v1/budget");
-    let put = |body: serde_json::Value| {
-        lab.call(|client: &Client| client.put(&url).body(body.to_string()))
-    };
+    let put = |body: serde_json::Value| lab.call(|client: &Client| client.put(&url).body(body.to_string()));
     assert_eq!(put(json!({"budget_w": 700})).0, 400, "a budget may only be lowered");
     let (status, text) = put(json!({"budget_w": 230}));
     assert_eq!(status, 409, "more than batch can shed: {text}");
@@ -163,9 +159,8 @@ fn when_the_load_is_low_again_every_server_is_lifted() {
     let (status, text) = lab.call(|client: &Client| client.delete(&url));
     assert_eq!(status, 200, "{text}");
     lab.wait("both are lifted", |lab| {
-        let free = |name: &String| {
-            lab.agent(name).is_some_and(|status| status.report.state == AgentState::Uncapped)
-        };
+        let free =
+            |name: &String| lab.agent(name).is_some_and(|status| status.report.state == AgentState::Uncapped);
         lab.servers().iter().all(free)
     });
 
@@ -284,12 +279,9 @@ fn a_stale_alert_is_refused_and_changes_nothing() {
 
     assert_eq!(alert(5, 5, "lab").0, 200);
 
-    for (epoch, seq, chassis, reason) in [
-        (5, 5, "lab", "stale"),
-        (5, 4, "lab", "stale"),
-        (4, 9, "lab", "stale"),
-        (6, 1, "other", "foreign"),
-    ] {
+    for (epoch, seq, chassis, reason) in
+        [(5, 5, "lab", "stale"), (5, 4, "lab", "stale"), (4, 9, "lab", "stale"), (6, 1, "other", "foreign")]
+    {
         let (status, text) = alert(epoch, seq, chassis);
         assert_eq!(status, 409, "{text}");
         assert!(text.contains(reason), "{text}");
@@ -439,8 +431,7 @@ fn of_a_server_that_runs_dry_nothing_is_written_and_nothing_counted_on() {
         .filter(|(path, text)| before.get(path) != Some(text))
         .map(|(path, _)| path)
         .collect();
-    let of =
-        |name: &str| written.iter().filter(|path| path.iter().any(|part| part == name)).count();
+    let of = |name: &str| written.iter().filter(|path| path.iter().any(|part| part == name)).count();
     assert_eq!(of("s02"), 0, "{written:?}");
     assert!(of("s01") > 0 && of("s03") > 0, "{written:?}");
     lab.end_all();

@@ -16,9 +16,8 @@ fn overloaded() -> Lab {
 
 /// Servers with any VM limited, by their own word.
 fn limited(lab: &Lab) -> usize {
-    let share = |name: &&String| {
-        lab.agent(name).is_some_and(|status| status.report.min_share_percent.is_some())
-    };
+    let share =
+        |name: &&String| lab.agent(name).is_some_and(|status| status.report.min_share_percent.is_some());
     lab.servers().iter().filter(share).count()
 }
 
@@ -41,8 +40,7 @@ fn bandwidth_alone_holds_the_budget_and_an_end_puts_everything_back() {
     assert!(!changed.is_empty() && changed.iter().all(|name| name == "cpu.max"), "{changed:?}");
 
     let agent = lab.agent("s01").unwrap();
-    let (batch, web): (Vec<_>, Vec<_>) =
-        agent.vms.iter().partition(|vm| vm.class == VmClass::NonUserFacing);
+    let (batch, web): (Vec<_>, Vec<_>) = agent.vms.iter().partition(|vm| vm.class == VmClass::NonUserFacing);
     assert!(web.iter().all(|vm| vm.quota_millicores.is_none()), "{web:?}");
 
     for vm in batch.iter().filter(|vm| vm.quota_millicores.is_some()) {
@@ -110,8 +108,7 @@ fn quotas_of_an_agent_that_was_killed_are_adopted_and_lifted() {
     let gone = lab.agent("s01").unwrap().vms;
     let gone = gone.iter().find(|vm| vm.quota_millicores.is_some()).unwrap();
     let (vm, cpu_max) = (gone.vm.clone(), format!("{}.scope/cpu.max", gone.vm));
-    let (status, text) =
-        lab.call(|client: &Client| client.delete(lab.url("s01", &format!("/v1/vms/{vm}"))));
+    let (status, text) = lab.call(|client: &Client| client.delete(lab.url("s01", &format!("/v1/vms/{vm}"))));
     assert_eq!(status, 204, "{text}");
     lab.wait("its bandwidth is back", |lab| {
         let now = lab.limits();
@@ -165,14 +162,11 @@ fn somebody_elses_limit_is_told_of_and_left() {
     lab.start_all();
     lab.wait("both servers are limited", |lab| limited(lab) == 2);
     let is_ours = |path: &PathBuf, text: &String| {
-        path.ends_with("cpu.max")
-            && path.to_string_lossy().contains("/s01/")
-            && !text.starts_with("max")
+        path.ends_with("cpu.max") && path.to_string_lossy().contains("/s01/") && !text.starts_with("max")
     };
 
-    let find = |lab: &Lab| {
-        lab.limits().into_iter().find(|(path, text)| is_ours(path, text)).map(|(path, _)| path)
-    };
+    let find =
+        |lab: &Lab| lab.limits().into_iter().find(|(path, text)| is_ours(path, text)).map(|(path, _)| path);
     let file = find(&lab).expect("a limited VM");
     std::fs::write(&file, "max 50000\n").unwrap();
     lab.wait("an alarm", |lab| {

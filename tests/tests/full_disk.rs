@@ -49,8 +49,7 @@ fn unblock(path: &Path) {
 #[test]
 fn a_recording_that_cannot_be_written_ends_no_daemon_and_is_whole_once_there_is_room() {
     let mut lab = Lab::new(steady(1, 210, (0.3, 0.95)), "");
-    let recordings: Vec<PathBuf> =
-        ["s01", "chassis"].map(|name| lab.home(name).join("recording")).into();
+    let recordings: Vec<PathBuf> = ["s01", "chassis"].map(|name| lab.home(name).join("recording")).into();
     for folder in &recordings {
         fs::create_dir_all(folder.parent().expect("a folder")).expect("a folder");
         fs::write(folder, "in the way").expect("a file");

@@ -60,11 +60,7 @@ fn a_scheduler_is_answered_by_a_cluster_that_is_followed() {
     );
 
     let scored = scores(&ask(&lab, "/prioritize", &question()));
-    assert_eq!(
-        (scored["node-e"], scored["node-x"]),
-        (5, 5),
-        "of what is not known nothing is said"
-    );
+    assert_eq!((scored["node-e"], scored["node-x"]), (5, 5), "of what is not known nothing is said");
 
     let known = [scored["node-a"], scored["node-b"]];
     assert!(known.contains(&10), "{scored:?}");
@@ -110,10 +106,7 @@ fn a_scheduler_is_answered_by_a_cluster_that_is_followed() {
     let answer = ask(&lab, "/filter", &whole);
     assert_eq!(answer["nodes"]["items"], json!([whole["nodes"]["items"][0]]), "as it was sent");
     let never = &answer["failedAndUnresolvableNodes"];
-    assert_eq!(
-        never,
-        &json!({"node-b": "cordoned", "node-small": "750m CPU asked, 500m allocatable"})
-    );
+    assert_eq!(never, &json!({"node-b": "cordoned", "node-small": "750m CPU asked, 500m allocatable"}));
 
     assert_eq!(ask(&lab, "/prioritize", &whole)[2], json!({"host": "node-small", "score": 5}));
 
@@ -165,9 +158,7 @@ fn watches_that_break_go_on_and_versions_that_are_gone_are_listed_anew() {
     let pods = recorded("pods.watch.jsonl");
     let told = |lab: &PlaceLab, n| lab.wait("so many are told", |lab| status(lab).pods.told == n);
     let again = |lab: &PlaceLab, n| {
-        lab.wait("it watches again", |lab| {
-            api.watching("pods") == 1 && status(lab).pods.watches == n
-        });
+        lab.wait("it watches again", |lab| api.watching("pods") == 1 && status(lab).pods.watches == n);
         api.model().kinds["pods"].requests.last().expect("a request")["resourceVersion"].clone()
     };
 
@@ -202,11 +193,7 @@ fn watches_that_break_go_on_and_versions_that_are_gone_are_listed_anew() {
     // A line that is none: only a list helps.
     api.send("pods", "{\"type\":\"ADDED\"}\n");
     lab.wait("and again", |lab| status(lab).pods.lists == 4 && api.watching("pods") == 1);
-    assert_eq!(
-        (status(&lab).nodes.lists, status(&lab).nodes.watches),
-        (1, 1),
-        "nodes are left alone"
-    );
+    assert_eq!((status(&lab).nodes.lists, status(&lab).nodes.watches), (1, 1), "nodes are left alone");
 
     assert!(!status(&lab).stale && lab.log().contains("too old resource version"), "{}", lab.log());
     assert!(lab.end().success());
@@ -271,10 +258,7 @@ fn in_shadow_nothing_is_decided_and_all_is_recorded() {
     lab.wait("it is fresh", |lab| !status(lab).stale);
 
     for n in [0, 3] {
-        assert_eq!(
-            scores(&ask(&lab, "/prioritize", &asked(n))).into_values().collect::<Vec<_>>(),
-            [5; 4]
-        );
+        assert_eq!(scores(&ask(&lab, "/prioritize", &asked(n))).into_values().collect::<Vec<_>>(), [5; 4]);
 
         assert_eq!(ask(&lab, "/filter", &asked(n))["NodeNames"].as_array().map(Vec::len), Some(4));
     }

@@ -46,16 +46,7 @@ fn every_crate_imports_downwards_only() {
         ("ballast-sim", &[agent, chassis, placement, planner, types]),
         (
             "ballast-lab",
-            &[
-                agent,
-                chassis,
-                placement,
-                planner,
-                "ballast-forest",
-                "ballast-predict",
-                "ballast-sim",
-                types,
-            ],
+            &[agent, chassis, placement, planner, "ballast-forest", "ballast-predict", "ballast-sim", types],
         ),
         (
             "ballast-testbed",
@@ -76,28 +67,12 @@ fn every_crate_imports_downwards_only() {
         (runtime, &["ballast-bmc", "ballast-hw", types]),
         (
             "ballast-agent",
-            &[
-                agent,
-                runtime,
-                "ballast-bmc",
-                "ballast-forest",
-                "ballast-hw",
-                "ballast-predict",
-                types,
-            ],
+            &[agent, runtime, "ballast-bmc", "ballast-forest", "ballast-hw", "ballast-predict", types],
         ),
         ("ballast-chassis", &[chassis, runtime, "ballast-bmc", "ballast-hw", types]),
         (
             "ballast-place",
-            &[
-                placement,
-                runtime,
-                "ballast-bmc",
-                "ballast-forest",
-                "ballast-hw",
-                "ballast-predict",
-                types,
-            ],
+            &[placement, runtime, "ballast-bmc", "ballast-forest", "ballast-hw", "ballast-predict", types],
         ),
     ] {
         for name in own(package) {
@@ -118,8 +93,7 @@ fn the_daemons_on_servers_carry_nothing_of_placement() {
 
 #[test]
 fn pure_crates_reach_no_runtime_no_system_and_no_network() {
-    let banned =
-        ["tokio", "axum", "hyper", "reqwest", "nix", "libc", "procfs", "tracing", "async-std"];
+    let banned = ["tokio", "axum", "hyper", "reqwest", "nix", "libc", "procfs", "tracing", "async-std"];
     for package in [
         "ballast-types",
         "ballast-agent-core",
@@ -151,8 +125,7 @@ fn pure_crates_ban_clocks_and_files() {
     for name in ["types", "chassis", "sim", "lab", "forest", "predict", "placement", "planner"] {
         assert_eq!(read(name), agent, "{name}/clippy.toml and agent/clippy.toml differ");
     }
-    for path in ["std::time::Instant::now", "std::fs::read", "std::thread::sleep", "HashMap::iter"]
-    {
+    for path in ["std::time::Instant::now", "std::fs::read", "std::thread::sleep", "HashMap::iter"] {
         assert!(agent.contains(path), "agent/clippy.toml does not ban {path}");
     }
 }
@@ -177,14 +150,8 @@ const NOWHERE: [&str; 15] = [
 ];
 
 /// Folders and files in which words are not looked for: what is built or generated, and this list.
-const NOT_READ: [&str; 6] = [
-    ".git",
-    "target",
-    "docs/book",
-    "docs/experiments.md",
-    "packaging/generated",
-    "tests/tests/layers.rs",
-];
+const NOT_READ: [&str; 6] =
+    [".git", "target", "docs/book", "docs/experiments.md", "packaging/generated", "tests/tests/layers.rs"];
 
 /// Every text file of the project below `folder`.
 fn texts(root: &Path, folder: &Path, found: &mut Vec<PathBuf>) {

@@ -178,10 +178,7 @@ fn what_cannot_be_put_back_is_named_and_tried_again() {
     fs::create_dir(cpuset).unwrap();
     let config = lab.config("s01");
     assert_code(&release(&config), 1, "cpuset.cpus");
-    assert!(
-        lab.home("s01").join("state/journal.json").exists(),
-        "there is nothing to try again by"
-    );
+    assert!(lab.home("s01").join("state/journal.json").exists(), "there is nothing to try again by");
 
     let khz = |text: &str| text.trim().parse::<u32>().unwrap();
     let lifted = |(file, was): (&PathBuf, &String)| {
@@ -255,9 +252,7 @@ fn the_watchdog_is_fed_by_finished_turns_alone() {
 
     // A meter that stands still: the agent is blind, knows it, and obeys alerts all the same.
     lab.end_rig();
-    lab.wait("blind", |lab| {
-        lab.agent("s01").is_some_and(|status| status.report.state == AgentState::Blind)
-    });
+    lab.wait("blind", |lab| lab.agent("s01").is_some_and(|status| status.report.state == AgentState::Blind));
     fed(&socket, Duration::from_millis(200));
     assert!(fed(&socket, Duration::from_secs(3)) >= 2, "a blind agent is killed");
 

@@ -120,9 +120,8 @@ fn what_is_found_and_written_on_every_machine() {
         let dir = machines::unpack(&kind);
         let writes = Writes { root: dir.path().to_owned(), ..Writes::default() };
         let subscriber = tracing_subscriber::registry().with(writes.clone());
-        let ended = tracing::subscriber::with_default(subscriber, || {
-            scenario(&Root::at(dir.path()), &writes)
-        });
+        let ended =
+            tracing::subscriber::with_default(subscriber, || scenario(&Root::at(dir.path()), &writes));
         if let Err(error) = ended {
             let root = dir.path().display().to_string();
             writes.say(&error.to_string().replace(&root, ""));

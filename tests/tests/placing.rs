@@ -18,8 +18,7 @@ fn vm(name: &str) -> Value {
 fn lab(hosts: u32, cores: u32) -> PlaceLab {
     let lab = PlaceLab::start("");
     for n in 0..hosts {
-        let host =
-            json!({"chassis": format!("c{}", n / 12), "cores": cores, "memory_gb": 4 * cores});
+        let host = json!({"chassis": format!("c{}", n / 12), "cores": cores, "memory_gb": 4 * cores});
         let (status, why) = lab.call("PUT", &format!("/v1/hosts/s{n:03}"), &host);
         assert_eq!(status, 204, "{why}");
     }
@@ -75,8 +74,7 @@ fn work(url: &str, who: &str, answered: &AtomicU64) -> BTreeMap<String, (usize, 
 fn all(lab: &PlaceLab) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     loop {
-        let after =
-            all.last_key_value().map_or(String::new(), |(name, _)| format!("?after={name}"));
+        let after = all.last_key_value().map_or(String::new(), |(name, _)| format!("?after={name}"));
         let (status, page) = lab.call("GET", &format!("/v1/vms{after}"), &Value::Null);
         assert_eq!(status, 200, "{page}");
         let text = |value: &Value| value.as_str().expect("a text").to_owned();
@@ -165,9 +163,8 @@ fn hosts_follow_their_file_and_a_damaged_snapshot_is_refused_and_kept() {
     let file = lab.path("hosts.toml");
     fs::write(lab.path("place.toml"), format!("{config}[inventory]\nfile = {file:?}\n")).unwrap();
     let write = |names: &str, cores: u32| {
-        let text = format!(
-            "[[hosts]]\nname = {names:?}\nchassis = \"c1\"\ncores = {cores}\nmemory_gb = 64\n"
-        );
+        let text =
+            format!("[[hosts]]\nname = {names:?}\nchassis = \"c1\"\ncores = {cores}\nmemory_gb = 64\n");
         fs::write(&file, text).expect("a file");
     };
 
@@ -243,8 +240,7 @@ fn the_examples_in_the_documentation_are_answered() {
 
         for command in curls(&text.expect(file)) {
             let here = command.replace("127.0.0.1:7200", &address);
-            let here =
-                here.replacen("curl ", "curl --fail-with-body --noproxy '*' --max-time 20 ", 1);
+            let here = here.replacen("curl ", "curl --fail-with-body --noproxy '*' --max-time 20 ", 1);
             let done = Command::new("sh").args(["-c", &here]).output().expect("a shell");
             let said = String::from_utf8_lossy(&done.stdout);
             assert!(done.status.success(), "{file}: {command}\n{said}");

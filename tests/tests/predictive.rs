@@ -62,9 +62,6 @@ fn without_rapl_the_agent_says_once_that_it_steps_and_that_is_no_alarm() {
     std::thread::sleep(std::time::Duration::from_secs(1));
     assert_eq!(said(&lab), 1);
     let status = lab.agent("s01").unwrap();
-    assert_eq!(
-        (status.policy.as_str(), status.policy_effective.as_str()),
-        ("predictive", "stepwise")
-    );
+    assert_eq!((status.policy.as_str(), status.policy_effective.as_str()), ("predictive", "stepwise"));
     assert!(!status.alarms.iter().any(|alarm| alarm.contains("predictive")), "{status:?}");
 }

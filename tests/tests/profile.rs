@@ -49,9 +49,7 @@ fn begun(lab: &Lab) -> Child {
         .stderr(Stdio::piped())
         .spawn()
         .expect("ballast runs");
-    lab.wait("cores are capped and loaded", |lab| {
-        lab.limits() != before && load(lab).trim() == "0"
-    });
+    lab.wait("cores are capped and loaded", |lab| lab.limits() != before && load(lab).trim() == "0");
     assert!(journal(lab).exists(), "the originals are on disk before anything is changed");
     child
 }
@@ -62,8 +60,7 @@ fn the_plants_own_curves_are_found_and_nothing_is_left_behind() {
     let before = lab.limits();
     let (config, output) = (lab.config("s01"), lab.home("profile.toml"));
     let grid = ["--loads", "0,0.5,1", "--values", "30", "--settle-s", "0.1", "--json"];
-    let files =
-        ["--config", config.to_str().expect("UTF-8"), "--output", output.to_str().expect("UTF-8")];
+    let files = ["--config", config.to_str().expect("UTF-8"), "--output", output.to_str().expect("UTF-8")];
     let done = Lab::ballast(&[&["profile"], &grid[..], &files[..]].concat());
     let stderr = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{stderr}");

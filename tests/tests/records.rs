@@ -114,8 +114,7 @@ fn write_history(lab: &Lab, vms: &[(&VmStatus, Use)]) {
         for slot in (day * 288..(day + 1) * 288).map(Slot) {
             for (vm, use_of) in vms {
                 let path = vm_cgroup(&vm.vm);
-                let inode =
-                    root.join("sys/fs/cgroup").join(&path).metadata().expect("a group").ino();
+                let inode = root.join("sys/fs/cgroup").join(&path).metadata().expect("a group").ino();
                 let start = VmStart::of(boot_id.trim(), &path, inode);
                 let mut record = UsageRecord::empty(vm.vm.clone(), start, slot, vm.cores);
                 (0..300).for_each(|_| record.add((use_of(slot.0) * 1e6) as u32));
@@ -154,8 +153,7 @@ fn weeks_of_use_make_a_class_and_a_told_one_wins() {
 
     // By default it is shown, and nothing moves.
     lab.start(SERVER);
-    let advised =
-        |lab: &Lab, id: &str, class| vm(lab, id).is_some_and(|vm| vm.advised_class == Some(class));
+    let advised = |lab: &Lab, id: &str, class| vm(lab, id).is_some_and(|vm| vm.advised_class == Some(class));
     lab.wait("batch is advised", |lab| advised(lab, batch, VmClass::NonUserFacing));
     lab.wait("user-facing is advised", |lab| advised(lab, web, VmClass::UserFacing));
     let shown = vm(&lab, batch).expect("the VM");
@@ -172,9 +170,8 @@ fn weeks_of_use_make_a_class_and_a_told_one_wins() {
     lab.configure(SERVER, "auto_class = \"act\"\n");
     lab.start(SERVER);
     lab.wait("it acts", |lab| {
-        vm(lab, batch).is_some_and(|vm| {
-            vm.class == VmClass::NonUserFacing && vm.origin.as_deref() == Some("auto")
-        })
+        vm(lab, batch)
+            .is_some_and(|vm| vm.class == VmClass::NonUserFacing && vm.origin.as_deref() == Some("auto"))
     });
 
     assert_eq!(vm(&lab, web).expect("the VM").class, VmClass::UserFacing);
@@ -184,9 +181,7 @@ fn weeks_of_use_make_a_class_and_a_told_one_wins() {
     lab.kill(SERVER);
     lab.start(SERVER);
     lab.wait("ready", |lab| lab.get(SERVER, "/readyz").0 == 200);
-    lab.wait("it still is", |lab| {
-        vm(lab, batch).is_some_and(|vm| vm.class == VmClass::NonUserFacing)
-    });
+    lab.wait("it still is", |lab| vm(lab, batch).is_some_and(|vm| vm.class == VmClass::NonUserFacing));
 
     // Somebody tells: that wins.
     let cores = vm(&lab, batch).expect("the VM").cores;
@@ -196,9 +191,8 @@ fn weeks_of_use_make_a_class_and_a_told_one_wins() {
     let (status, text) = lab.call(|client| client.put(&url).body(body));
     assert_eq!(status, 204, "{text}");
     lab.wait("what was told counts", |lab| {
-        vm(lab, batch).is_some_and(|vm| {
-            vm.class == VmClass::UserFacing && vm.origin.as_deref() == Some("api")
-        })
+        vm(lab, batch)
+            .is_some_and(|vm| vm.class == VmClass::UserFacing && vm.origin.as_deref() == Some("api"))
     });
 
     lab.end(SERVER);
@@ -213,9 +207,8 @@ fn a_folder_that_cannot_be_written_is_an_alarm_and_the_agent_goes_on() {
     lab.start(SERVER);
     lab.wait("ready", |lab| lab.get(SERVER, "/readyz").0 == 200);
     lab.wait("it is an alarm", |lab| {
-        lab.agent(SERVER).is_some_and(|agent| {
-            agent.alarms.iter().any(|it| it.contains("usage records are not written"))
-        })
+        lab.agent(SERVER)
+            .is_some_and(|agent| agent.alarms.iter().any(|it| it.contains("usage records are not written")))
     });
     lab.wait("seconds are measured", |lab| measured_s(lab) >= 10);
     lab.end(SERVER);

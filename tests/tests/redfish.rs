@@ -169,23 +169,11 @@ fn garbage_instead_of_a_resource_is_named() {
 fn caps_that_cannot_or_must_not_be_set_are_refused_with_the_reason() {
     type Row = (Generation, fn(&mut Model), i64, &'static str, bool);
     let rows: [Row; 17] = [
-        (
-            Generation::Older,
-            |m| m.exception = json!("HardPowerOff"),
-            180,
-            "switch the server off",
-            false,
-        ),
+        (Generation::Older, |m| m.exception = json!("HardPowerOff"), 180, "switch the server off", false),
         (Generation::Older, |m| m.exception = json!("Oem"), 180, "LimitException = \"Oem\"", false),
         (Generation::Newer, |m| m.units = json!("%"), 180, "SetPointUnits = \"%\"", false),
         (Generation::Newer, |m| m.units = json!("Percent"), 180, "only watts", false),
-        (
-            Generation::Newer,
-            |m| m.mode = json!("Override"),
-            180,
-            "ControlMode = \"Override\"",
-            false,
-        ),
+        (Generation::Newer, |m| m.mode = json!("Override"), 180, "ControlMode = \"Override\"", false),
         (Generation::Newer, |_| {}, 99, "100 to 600 W", false),
         (Generation::Newer, |_| {}, 601, "100 to 600 W", false),
         (Generation::Older, |_| {}, 0, "allowed", false),
@@ -197,13 +185,7 @@ fn caps_that_cannot_or_must_not_be_set_are_refused_with_the_reason() {
         (Generation::Newer, |m| m.faults.status = (9, 500), 180, "500", true),
         (Generation::Newer, |m| m.faults.status = (9, 429), 180, "429", true),
         (Generation::Newer, |m| m.faults.status = (9, 401), 180, "username", false),
-        (
-            Generation::Newer,
-            |m| m.faults.delay = Duration::from_secs(20),
-            180,
-            "within 2000 ms",
-            true,
-        ),
+        (Generation::Newer, |m| m.faults.delay = Duration::from_secs(20), 180, "within 2000 ms", true),
     ];
 
     for (n, (generation, fault, watts, says, transient)) in rows.into_iter().enumerate() {
@@ -280,10 +262,7 @@ fn openbmcs_older_resource_is_left_alone_where_there_is_a_newer_one() {
     let original = cap.read().unwrap();
     cap.set(CAP, &original).unwrap();
     let model = bmc.model();
-    assert_eq!(
-        (model.count("PATCH", "/EnvironmentMetrics"), model.count("PATCH", "/Power")),
-        (1, 0)
-    );
+    assert_eq!((model.count("PATCH", "/EnvironmentMetrics"), model.count("PATCH", "/Power")), (1, 0));
 }
 
 #[test]
@@ -335,8 +314,7 @@ fn nobody_at_the_address_and_a_certificate_file_without_one_are_errors() {
 fn bmcs() -> (Bmcs, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("bmc.toml");
-    fs::write(&file, format!("username = {USERNAME:?}\npassword = {PASSWORD:?}\n"))
-        .expect("a file");
+    fs::write(&file, format!("username = {USERNAME:?}\npassword = {PASSWORD:?}\n")).expect("a file");
     fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("a mode");
     let config = RedfishConfig {
         credentials_file: Some(file),
@@ -369,12 +347,7 @@ fn a_supply_is_what_its_bmc_says_and_without_a_value_it_is_missing() {
         (json!("Enabled"), json!("Critical"), json!(0), read(SupplyState::Failed, Some(0))),
         (json!("Enabled"), json!("Critical"), json!(90), read(SupplyState::Failed, Some(90))),
         (json!("Enabled"), json!("Critical"), Value::Null, Supply::UNKNOWN),
-        (
-            json!("UnavailableOffline"),
-            json!("Critical"),
-            json!(0),
-            read(SupplyState::Failed, Some(0)),
-        ),
+        (json!("UnavailableOffline"), json!("Critical"), json!(0), read(SupplyState::Failed, Some(0))),
         (json!("UnavailableOffline"), Value::Null, Value::Null, Supply::UNKNOWN),
         (json!("Absent"), Value::Null, Value::Null, read(SupplyState::Absent, Some(0))),
         (json!("Starting"), json!("OK"), json!(412), Supply::UNKNOWN),

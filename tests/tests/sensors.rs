@@ -53,8 +53,7 @@ impl Feeder<'_> {
             "seq": self.seq,
         });
 
-        let (status, _) =
-            self.lab.call(|client: &Client| client.post(&self.url).body(body.to_string()));
+        let (status, _) = self.lab.call(|client: &Client| client.post(&self.url).body(body.to_string()));
         status
     }
 }
@@ -99,19 +98,13 @@ fn a_chassis_that_sees_no_supply_holds_its_budget_by_what_it_is_told() {
 
     // The feeder stops: the manager is blind, and no server may draw more than its share.
     let told = |alarms: &[String]| alarms.iter().any(|alarm| alarm.contains("no reading"));
-    lab.wait("blind", |lab| {
-        lab.chassis().is_some_and(|c| c.state == ChassisState::Blind && told(&c.alarms))
-    });
+    lab.wait("blind", |lab| lab.chassis().is_some_and(|c| c.state == ChassisState::Blind && told(&c.alarms)));
     let status = lab.chassis().unwrap();
     let granted: f64 = status.servers.iter().map(|s| s.granted_w.unwrap().as_f64()).sum();
     assert!(granted <= status.limit_w.as_f64(), "{granted}");
     assert_eq!(status.power_w, None);
-    let mut feeder = Feeder {
-        lab: &lab,
-        url: lab.url("chassis", "/v1/power"),
-        began: feeder.began,
-        seq: 10_000,
-    };
+    let mut feeder =
+        Feeder { lab: &lab, url: lab.url("chassis", "/v1/power"), began: feeder.began, seq: 10_000 };
 
     until(&mut feeder, "it sees again", &|lab| {
         lab.chassis().is_some_and(|c| c.state != ChassisState::Blind && c.power_w.is_some())
@@ -178,9 +171,7 @@ fn a_meter_that_hangs_holds_up_nothing_but_itself() {
             }
         });
 
-        lab.wait("it sees", |lab| {
-            lab.agent("s01").is_some_and(|agent| agent.report.power_w.is_some())
-        });
+        lab.wait("it sees", |lab| lab.agent("s01").is_some_and(|agent| agent.report.power_w.is_some()));
         stop.store(true, Ordering::Relaxed);
 
         // Whoever still waits for a reader or a writer is let go.
@@ -235,8 +226,7 @@ fn draws(root: &Path, driver: &str) -> Vec<f64> {
 #[test]
 fn supplies_and_a_meter_that_only_bmcs_see_hold_the_budget_and_null_is_blind() {
     let mut lab = Lab::new(steady(2, 420, (0.3, 0.95)), "");
-    let [shelf, server] =
-        [Generation::Older, Generation::Newer].map(|g| MockBmc::start(Model::new(g)));
+    let [shelf, server] = [Generation::Older, Generation::Newer].map(|g| MockBmc::start(Model::new(g)));
     let credentials = lab.tree().with_file_name("bmc.toml");
     let text = format!("username = {USERNAME:?}\npassword = {PASSWORD:?}\n");
     fs::write(&credentials, text).unwrap();
@@ -256,8 +246,7 @@ fn supplies_and_a_meter_that_only_bmcs_see_hold_the_budget_and_null_is_blind() {
     let rig = format!("source = \"hwmon\"\nname = {METER_NAME:?}\nlabel = {METER_LABEL:?}\n");
     reconfigure(&lab, "s01", |text| {
         assert!(text.contains(&rig));
-        let by_bmc =
-            format!("source = \"redfish\"\nredfish = {:?}\nsample_ms = 200\n", server.url());
+        let by_bmc = format!("source = \"redfish\"\nredfish = {:?}\nsample_ms = 200\n", server.url());
         format!("{}{access}", text.replace(&rig, &by_bmc))
     });
 
@@ -277,8 +266,7 @@ fn supplies_and_a_meter_that_only_bmcs_see_hold_the_budget_and_null_is_blind() {
                 let inputs = draws(&chassis, "pmbus").into_iter().map(told);
                 let supply = |watts| [json!("Enabled"), json!("OK"), watts];
                 shelf.model().supplies = inputs.map(supply).collect();
-                server.model().power =
-                    draws(&s01, driver).first().copied().map_or(json!(null), told);
+                server.model().power = draws(&s01, driver).first().copied().map_or(json!(null), told);
                 thread::sleep(Duration::from_millis(50));
             }
         });

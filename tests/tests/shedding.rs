@@ -76,8 +76,7 @@ fn without_the_agents_own_key_nobody_dies() {
     let mut lab = extreme("");
     lab.start_all();
     lab.wait("both servers are at the floor, and use their own limit", |lab| {
-        let limited =
-            |name: &String| lab.agent(name).is_some_and(|agent| agent.report.server_limit);
+        let limited = |name: &String| lab.agent(name).is_some_and(|agent| agent.report.server_limit);
         lab.servers().iter().all(limited)
     });
     std::thread::sleep(std::time::Duration::from_secs(2));

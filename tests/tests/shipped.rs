@@ -20,8 +20,7 @@ fn with_defaults_switched_on(text: &str) -> String {
     let switched_on = |line: &str| {
         let inner = line.strip_prefix("# ")?;
         let key = inner.split(" = ").next()?;
-        let is_key =
-            inner.contains(" = ") && key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+        let is_key = inner.contains(" = ") && key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
         let is_table = inner.starts_with('[') && inner.contains(']');
         (is_key || is_table).then(|| inner.to_owned())
     };
@@ -117,8 +116,7 @@ fn the_schedulers_examples_fit_the_placement_daemon() {
     assert!(scheduler.lines().any(|line| line == prefix), "{prefix}\n{scheduler}");
     assert!(
         !deployment.contains('\t')
-            && deployment
-                .contains("    resources: [\"nodes\", \"pods\"]\n    verbs: [\"list\", \"watch\"]")
+            && deployment.contains("    resources: [\"nodes\", \"pods\"]\n    verbs: [\"list\", \"watch\"]")
     );
 }
 
@@ -176,7 +174,10 @@ fn an_agent_that_does_not_come_back_is_released_by_the_orphan_unit() {
 
     for (unit, line) in [
         (&agent, format!("ExecStopPost=/usr/bin/ballast-agent stop-post {config}")),
-        (&agent, "ExecStartPost=-sh -c 'systemctl --no-block stop ballast-agent-orphan.timer 2>/dev/null'".into()),
+        (
+            &agent,
+            "ExecStartPost=-sh -c 'systemctl --no-block stop ballast-agent-orphan.timer 2>/dev/null'".into(),
+        ),
         // Where that was killed before it had armed anything.
         (&agent, "OnFailure=ballast-agent-arm.service".into()),
         (&arm, "Environment=SERVICE_RESULT=failed".into()),
@@ -210,8 +211,7 @@ fn the_bmc_s_device_is_allowed_once_its_driver_is_there() {
 fn analyze(args: &[&str]) -> Option<String> {
     match Command::new("systemd-analyze").args(args).current_dir(ROOT).output() {
         Ok(output) => Some(
-            String::from_utf8_lossy(&output.stdout).into_owned()
-                + &String::from_utf8_lossy(&output.stderr),
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr),
         ),
         Err(error) => {
             eprintln!("SKIPPED: systemd-analyze: {error}");
@@ -244,8 +244,7 @@ fn the_units_are_sound_and_as_locked_up_as_their_writes_allow() {
         let Some(text) = analyze(&["verify", "--man=no", "--recursive-errors=no", &unit]) else {
             return;
         };
-        let faults: Vec<_> =
-            text.lines().filter(|line| !line.contains("/usr/bin/ballast")).collect();
+        let faults: Vec<_> = text.lines().filter(|line| !line.contains("/usr/bin/ballast")).collect();
         assert!(faults.is_empty(), "{faults:#?}");
     }
 }

@@ -76,9 +76,8 @@ fn the_budget_holds_while_certificates_and_then_their_authority_are_replaced() {
     let broken = next.issue(&["ballast://agent/s01"], 70);
     std::fs::write(site.files("s01").cert, &broken.certificate).unwrap();
     lab.wait("the broken pair is an alarm", |lab| {
-        lab.agent("s01").is_some_and(|status| {
-            status.alarms.iter().any(|alarm| alarm.contains("the old ones stay"))
-        })
+        lab.agent("s01")
+            .is_some_and(|status| status.alarms.iter().any(|alarm| alarm.contains("the old ones stay")))
     });
 
     assert!(ends_in(&lab, "s01", 60), "{:?}", certificate(&lab, "s01"));
@@ -116,15 +115,10 @@ fn without_the_right_certificate_nothing_changes() {
 
     let expired = site.client(&site.issue_expired("ballast://chassis/lab"));
     let certified = |uri: &str| site.client(&site.issue(&[uri], 1));
-    let (chassis, operator) =
-        (certified("ballast://chassis/lab"), certified("ballast://operator/ann"));
+    let (chassis, operator) = (certified("ballast://chassis/lab"), certified("ballast://operator/ann"));
     for (who, client, expected) in [
         ("nobody", site.nobody(), 0),
-        (
-            "another authority's chassis",
-            site.client(&other.issue(&["ballast://chassis/lab"], 1)),
-            0,
-        ),
+        ("another authority's chassis", site.client(&other.issue(&["ballast://chassis/lab"], 1)), 0),
         ("the chassis, expired", expired, 0),
         ("another chassis", certified("ballast://chassis/lab2"), 403),
         ("an agent with the chassis's id", certified("ballast://agent/lab"), 403),
@@ -187,9 +181,7 @@ fn an_operators_budget_reaches_the_cores_beside_128_stuck_clients() {
     lab.start_all();
     let report = |lab: &Lab| lab.chassis().and_then(|c| c.servers[0].report.clone());
     lab.wait("the agent reports", |lab| report(lab).is_some());
-    let at = |name: &str| -> SocketAddr {
-        lab.secret_url(name, "").replace("https://", "").parse().unwrap()
-    };
+    let at = |name: &str| -> SocketAddr { lab.secret_url(name, "").replace("https://", "").parse().unwrap() };
     let (agent, chassis) = (at("s01"), at("chassis"));
     let mut stuck = vec![];
 
@@ -205,8 +197,7 @@ fn an_operators_budget_reaches_the_cores_beside_128_stuck_clients() {
     // The bucket of this address is empty now: an operator elsewhere, and the standing connections, go on.
     let elsewhere = site.client_from([127, 0, 9, 1], &site.issue(&["ballast://operator/ann"], 1));
     let url = lab.secret_url("chassis", "/v1/budget");
-    let (status, text) =
-        lab.call(|_| elsewhere.put(&url).body("{\"budget_w\":200,\"force\":true}"));
+    let (status, text) = lab.call(|_| elsewhere.put(&url).body("{\"budget_w\":200,\"force\":true}"));
     assert!(matches!(status, 200 | 202), "{status} {text}");
     lab.wait("its cores are capped", |lab| {
         report(lab).is_some_and(|report| report.min_khz.is_some() && report.actuator_failures == 0)
@@ -218,8 +209,7 @@ fn an_operators_budget_reaches_the_cores_beside_128_stuck_clients() {
 fn only_an_operator_sets_the_budget() {
     let (mut lab, site) = Lab::secure(steady(1, 300, (0.2, 0.2)), "");
     lab.start_all();
-    let (plain, secret) =
-        (lab.url("chassis", "/v1/budget"), lab.secret_url("chassis", "/v1/budget"));
+    let (plain, secret) = (lab.url("chassis", "/v1/budget"), lab.secret_url("chassis", "/v1/budget"));
     let body = r#"{"budget_w":250}"#;
     assert_eq!(lab.call(|client: &Client| client.put(&plain).body(body)).0, 403);
     assert_eq!(lab.call(|_| site.nobody().put(&secret).body(body)).0, 0);

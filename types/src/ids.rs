@@ -14,10 +14,7 @@ pub struct IdError {
 impl fmt::Display for IdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown: String = self.text.chars().take(80).collect();
-        write!(
-            f,
-            "{shown:?} is not an id: 1 to 64 of A-Z a-z 0-9 . _ - : @, not starting with a dot"
-        )
+        write!(f, "{shown:?} is not an id: 1 to 64 of A-Z a-z 0-9 . _ - : @, not starting with a dot")
     }
 }
 impl std::error::Error for IdError {}

@@ -7,9 +7,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// A daemon counts from boot, a simulation from zero. Unlike `std::time::Instant` it can be built
 /// at zero and written to a file, so that a recording replays exactly.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Instant(u64);
 

@@ -22,9 +22,7 @@ pub mod usage;
 pub mod wire;
 
 pub use cap::{Cap, CapError};
-pub use ids::{
-    ActionId, BootId, ChassisId, CoreId, Epoch, IdError, Instance, PeerName, Seq, ServerId, VmId,
-};
+pub use ids::{ActionId, BootId, ChassisId, CoreId, Epoch, IdError, Instance, PeerName, Seq, ServerId, VmId};
 pub use instant::Instant;
 pub use machine::{Cause, Machine, Shell, Turn, Why, turn};
 pub use power_model::PowerModel;

@@ -24,8 +24,7 @@ pub struct PowerModel {
 
 impl PowerModel {
     /// The paper's server: 2 sockets of 20 cores.
-    pub const PAPER: Self =
-        Self { idle_w: 112.0, full_w: 310.0, half_idle_w: 111.0, half_full_w: 169.0 };
+    pub const PAPER: Self = Self { idle_w: 112.0, full_w: 310.0, half_idle_w: 111.0, half_full_w: 169.0 };
 
     /// A first guess where only the draw at the highest frequency is known: half frequency takes off what it
     /// takes off the paper's server, in proportion.
@@ -48,8 +47,7 @@ impl PowerModel {
         if self.full_w <= self.idle_w || self.half_full_w <= self.half_idle_w {
             return Err("full load must draw more than idle");
         }
-        if self.half_idle_w > self.idle_w
-            || self.half_full_w - self.half_idle_w >= self.full_w - self.idle_w
+        if self.half_idle_w > self.idle_w || self.half_full_w - self.half_idle_w >= self.full_w - self.idle_w
         {
             return Err("half frequency must draw less than full frequency");
         }
@@ -84,8 +82,7 @@ impl PowerModel {
     /// The whole server at one utilisation and one frequency share.
     #[must_use]
     pub fn power(&self, u: f64, f: f64) -> Watts {
-        Watts::from_f64(self.static_w(f) + self.dynamic_w() * u * self.scale(f))
-            .unwrap_or(Watts::ZERO)
+        Watts::from_f64(self.static_w(f) + self.dynamic_w() * u * self.scale(f)).unwrap_or(Watts::ZERO)
     }
 
     /// The utilisation that makes the whole server draw `power` at frequency share `f`.

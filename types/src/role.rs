@@ -81,16 +81,17 @@ impl FromStr for Role {
     type Err = RoleError;
 
     fn from_str(text: &str) -> Result<Self, RoleError> {
-        let role = text.strip_prefix(SCHEME).and_then(|rest| rest.split_once('/')).and_then(
-            |(kind, id)| match kind {
-                "chassis" => ChassisId::new(id).ok().map(Self::Chassis),
-                "agent" => ServerId::new(id).ok().map(Self::Agent),
-                "operator" => PeerName::new(id).ok().map(Self::Operator),
-                "power" => PeerName::new(id).ok().map(Self::Power),
-                "place" => PeerName::new(id).ok().map(Self::Place),
-                _ => None,
-            },
-        );
+        let role =
+            text.strip_prefix(SCHEME).and_then(|rest| rest.split_once('/')).and_then(
+                |(kind, id)| match kind {
+                    "chassis" => ChassisId::new(id).ok().map(Self::Chassis),
+                    "agent" => ServerId::new(id).ok().map(Self::Agent),
+                    "operator" => PeerName::new(id).ok().map(Self::Operator),
+                    "power" => PeerName::new(id).ok().map(Self::Power),
+                    "place" => PeerName::new(id).ok().map(Self::Place),
+                    _ => None,
+                },
+            );
         role.ok_or_else(|| RoleError(text.to_owned()))
     }
 }

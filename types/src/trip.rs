@@ -10,13 +10,8 @@ use serde::{Deserialize, Serialize};
 
 /// The non-trip edge of a breaker of which nothing else is known: draw in parts per million of the limit,
 /// and for how many milliseconds that is carried.
-const USUAL: [(u32, u64); 5] = [
-    (1_020_000, 60_000),
-    (1_050_000, 20_000),
-    (1_100_000, 10_000),
-    (1_250_000, 6_000),
-    (1_500_000, 4_000),
-];
+const USUAL: [(u32, u64); 5] =
+    [(1_020_000, 60_000), (1_050_000, 20_000), (1_100_000, 10_000), (1_250_000, 6_000), (1_500_000, 4_000)];
 
 /// At or under the limit the fraction falls from 1 to 0 in so many seconds.
 const COOLING_S: f64 = 60.0;
@@ -39,10 +34,7 @@ pub struct TripCurve {
 
 impl Default for TripCurve {
     fn default() -> Self {
-        let point = |&(draw_ppm, ms): &(u32, u64)| TripPoint {
-            draw_ppm,
-            carried: Duration::from_millis(ms),
-        };
+        let point = |&(draw_ppm, ms): &(u32, u64)| TripPoint { draw_ppm, carried: Duration::from_millis(ms) };
         Self { points: USUAL.iter().map(point).collect() }
     }
 }
@@ -90,8 +82,7 @@ impl TripCurve {
     /// The exponent between point `i` and the next; 1 where there is only one.
     fn beta(&self, i: usize) -> f64 {
         let (Some(a), Some(b)) = (self.points.get(i), self.points.get(i + 1)) else { return 1.0 };
-        libm::log(a.carried.as_secs_f64() / b.carried.as_secs_f64())
-            / libm::log(b.excess() / a.excess())
+        libm::log(a.carried.as_secs_f64() / b.carried.as_secs_f64()) / libm::log(b.excess() / a.excess())
     }
 }
 

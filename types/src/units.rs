@@ -121,9 +121,7 @@ impl<'de> Deserialize<'de> for Watts {
 }
 
 /// A clock frequency in kilohertz, the unit of cpufreq.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct KiloHertz(u32);
 
@@ -156,9 +154,7 @@ impl fmt::Display for KiloHertz {
 }
 
 /// Energy in microjoules, the unit of RAPL counters.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Microjoules(u64);
 
@@ -189,8 +185,7 @@ impl Microjoules {
     pub fn over(self, span: Duration) -> Option<Watts> {
         let micros = span.as_micros();
         // µJ / µs = W; × 1000 for milliwatts.
-        (micros > 0)
-            .then(|| Watts((u128::from(self.0) * 1000 / micros).min(i64::MAX as u128) as i64))
+        (micros > 0).then(|| Watts((u128::from(self.0) * 1000 / micros).min(i64::MAX as u128) as i64))
     }
 }
 impl Add for Microjoules {
@@ -237,9 +232,7 @@ impl<'de> Deserialize<'de> for Utilisation {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let r = f64::deserialize(d)?;
         if !(0.0..=1.0).contains(&r) {
-            return Err(de::Error::custom(format!(
-                "{r} is not a utilisation: a ratio from 0 to 1"
-            )));
+            return Err(de::Error::custom(format!("{r} is not a utilisation: a ratio from 0 to 1")));
         }
         Self::from_ratio(r).ok_or_else(|| de::Error::custom("not a number"))
     }

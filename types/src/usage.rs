@@ -16,9 +16,7 @@ pub const SLOT_NEEDS: u64 = SLOT_S / 2;
 pub const FULL_PPM: u32 = 1_000_000;
 
 /// Which five minutes: counted from 1970-01-01 00:00 UTC.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Slot(pub u32);
 
@@ -44,9 +42,7 @@ impl Slot {
 
 /// One life of a VM: from the making of its cgroup to its end. A VM that is started anew, under whatever
 /// name, is another one.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct VmStart(pub u64);
 
@@ -243,9 +239,7 @@ mod tests {
 
     #[test]
     fn buckets_are_two_percent_wide_and_the_last_holds_full() {
-        for (ppm, bucket) in
-            [(0, 0), (19_999, 0), (20_000, 1), (500_000, 25), (979_999, 48), (980_000, 49)]
-        {
+        for (ppm, bucket) in [(0, 0), (19_999, 0), (20_000, 1), (500_000, 25), (979_999, 48), (980_000, 49)] {
             assert_eq!(record(&[ppm]).cpu.counts()[bucket], 1, "{ppm}");
         }
         let over = record(&[FULL_PPM, 3 * FULL_PPM]);
@@ -256,9 +250,7 @@ mod tests {
     fn quantiles_are_upper_edges() {
         let mut uses = vec![10_000; 95];
         uses.extend([610_000; 5]);
-        for (share, edge) in
-            [(0, 20_000), (950_000, 20_000), (950_001, 620_000), (FULL_PPM, 620_000)]
-        {
+        for (share, edge) in [(0, 20_000), (950_000, 20_000), (950_001, 620_000), (FULL_PPM, 620_000)] {
             assert_eq!(record(&uses).cpu.quantile_ppm(share), Some(edge), "{share}");
         }
         assert_eq!(Histogram::default().quantile_ppm(950_000), None);

@@ -14,8 +14,8 @@ pub use place::{
 };
 
 use crate::{
-    BootId, ChassisId, Epoch, Instance, Instant, KiloHertz, OnExtreme, Role, Seq, ServerId,
-    VmClass, VmId, Watts,
+    BootId, ChassisId, Epoch, Instance, Instant, KiloHertz, OnExtreme, Role, Seq, ServerId, VmClass, VmId,
+    Watts,
 };
 
 /// The version of [`Alert`] and [`Report`] that this build speaks.

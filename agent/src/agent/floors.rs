@@ -6,12 +6,7 @@ use super::Agent;
 use crate::state::State;
 
 impl Agent {
-    pub(super) fn floor_next(
-        &mut self,
-        now: Instant,
-        message: Option<(Epoch, Seq)>,
-        cause: &'static str,
-    ) {
+    pub(super) fn floor_next(&mut self, now: Instant, message: Option<(Epoch, Seq)>, cause: &'static str) {
         self.episode.drop_is_used();
         // User-facing cores need more than a sample above the cap.
         if !self.throttle.all_floored() {
@@ -21,12 +16,7 @@ impl Agent {
         self.floored(now, cause);
     }
 
-    pub(super) fn floor_all(
-        &mut self,
-        now: Instant,
-        message: Option<(Epoch, Seq)>,
-        cause: &'static str,
-    ) {
+    pub(super) fn floor_all(&mut self, now: Instant, message: Option<(Epoch, Seq)>, cause: &'static str) {
         self.episode.drop_is_used();
         self.throttle.floor_all();
         self.write(now, message);

@@ -101,13 +101,9 @@ impl Agent {
     /// The p-states that just fit, if the draw has left the band; whether anything was moved.
     fn fit(&mut self, now: Instant, room: Room, low: f64) -> bool {
         let down = low > room.watts + room.above;
-        let up = low < room.watts - room.below
-            && self.throttle.any_restricted()
-            && !self.orders.emergency(now);
-        let free = matches!(
-            self.state,
-            State::Uncapped | State::Throttled { .. } | State::Recovering { .. }
-        );
+        let up =
+            low < room.watts - room.below && self.throttle.any_restricted() && !self.orders.emergency(now);
+        let free = matches!(self.state, State::Uncapped | State::Throttled { .. } | State::Recovering { .. });
 
         if !free || !(down || up) {
             return false;

@@ -48,9 +48,7 @@ impl Agent {
             lease_ms: self.orders.lease_end().map(|end| end.since(now).as_millis() as u64),
             refused_alerts: self.refused,
             power_faults: self.meter.faults(),
-            vms: self
-                .fleet
-                .status(now, &self.throttle, self.params.floating(), |vm| self.shed.killed(vm)),
+            vms: self.fleet.status(now, &self.throttle, self.params.floating(), |vm| self.shed.killed(vm)),
             vm_kills: self.shed.kills(),
             last_vm_kills: self.shed.last_kills(),
             // Only the shell knows them.

@@ -95,12 +95,7 @@ impl Agent {
     /// The height at which the server draws its target by the power model, or `None` if it does already;
     /// no answer where the use of a core is not known.
     #[expect(clippy::option_option, reason = "cannot tell, and nothing to do, are two things")]
-    pub(super) fn fitting(
-        &self,
-        now: Instant,
-        cap: Watts,
-        sample: Sample,
-    ) -> Option<Option<usize>> {
+    pub(super) fn fitting(&self, now: Instant, cap: Watts, sample: Sample) -> Option<Option<usize>> {
         let watts = |core: usize, level: usize| self.used_core_w(now, core, level);
         let known = self.throttle.throttled().all(|core| watts(core, 0).is_some());
         let at = |levels: &[u16]| -> f64 {

@@ -62,8 +62,7 @@ impl Unit for Pstates {
 
         low.sort_unstable();
         low.dedup();
-        let cores =
-            if agent.params.equal() { (0..agent.throttle.len() as u16).collect() } else { low };
+        let cores = if agent.params.equal() { (0..agent.throttle.len() as u16).collect() } else { low };
         let class = Class { order: 0, user_facing: false, floor_percent: 0, cores };
         agent.throttle.reclass(vec![class], Joining::Free);
 

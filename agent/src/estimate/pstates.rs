@@ -127,8 +127,7 @@ impl Dynamic for Pstates {
 #[cfg(test)]
 mod tests {
     use ballast_types::{
-        BootId, ChassisId, Core, CoreId, KiloHertz, OnExtreme, ServerId, Utilisation, VmClass,
-        VmId, Watts,
+        BootId, ChassisId, Core, CoreId, KiloHertz, OnExtreme, ServerId, Utilisation, VmClass, VmId, Watts,
     };
 
     use super::*;
@@ -142,8 +141,7 @@ mod tests {
         let ladder = Ladder::new(&[mhz(1200), mhz(2400)]).unwrap();
 
         // The last two are offline, and the model knows nothing of them.
-        let cores: Vec<_> =
-            (0..6).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();
+        let cores: Vec<_> = (0..6).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();
         let (server, chassis) = (ServerId::new("s").unwrap(), ChassisId::new("c").unwrap());
         let defaults = Params::defaults(server, BootId::new("b").unwrap(), chassis, cores.clone());
         let params = Params { offline_cores: 2, ..defaults };

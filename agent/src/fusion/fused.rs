@@ -48,8 +48,7 @@ impl Fused {
             return Reading::Fault(SensorFault::Absurd);
         }
         self.fusion.window(from, to, rapl.as_f64());
-        let Some(age) = self.newest.map(|newest| to.since(newest)).filter(|age| *age < self.stale)
-        else {
+        let Some(age) = self.newest.map(|newest| to.since(newest)).filter(|age| *age < self.stale) else {
             return Reading::Fault(SensorFault::Unreadable);
         };
         let doubted = self.fusion.doubt().is_some() || age > self.late;
@@ -104,8 +103,7 @@ mod tests {
             self.rapl.push(rapl);
             let n = self.rapl.len();
             if self.slow && n.is_multiple_of(5) && n >= 10 {
-                let mean =
-                    self.rapl[n - 10..n - 5].iter().map(|r| self.draw(*r)).sum::<f64>() / 5.0;
+                let mean = self.rapl[n - 10..n - 5].iter().map(|r| self.draw(*r)).sum::<f64>() / 5.0;
                 self.fused.slow(Watts::from_f64(mean).unwrap(), MS(self.now));
             }
             match self.fused.fast(from, MS(self.now), W(rapl)) {

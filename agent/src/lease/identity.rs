@@ -57,8 +57,7 @@ impl Identity {
     /// Takes a message that is to be obeyed; whether its numbers count from the start.
     pub(super) fn take(&mut self, now: Instant, alert: &Alert) -> Result<bool, RefusalReason> {
         self.hear(now, alert)?;
-        let new =
-            self.newest.is_none() || (self.epoch, self.instance) != (alert.epoch, alert.instance);
+        let new = self.newest.is_none() || (self.epoch, self.instance) != (alert.epoch, alert.instance);
         (self.epoch, self.instance) = (alert.epoch, alert.instance);
         self.newest = Some(Newest { seq: alert.seq, at: now });
         if !self.heard.contains(&alert.instance) {
@@ -147,8 +146,7 @@ impl Identity {
 
     /// The newest other manager that was refused.
     pub(super) fn refused(&self, now: Instant) -> Option<OtherManager> {
-        let (other, at) =
-            self.refused.filter(|(other, _)| self.instance != Some(other.instance))?;
+        let (other, at) = self.refused.filter(|(other, _)| self.instance != Some(other.instance))?;
         Some(OtherManager { age_ms: now.since(at).as_millis() as u64, ..other })
     }
 
@@ -285,12 +283,9 @@ mod tests {
 
     #[test]
     fn the_first_word_of_all_may_be_any_epoch_that_leaves_room_for_more() {
-        for (epoch, expected) in [
-            (1, Ok(true)),
-            (1 << 40, Ok(true)),
-            (u64::MAX, Err(EpochJump)),
-            (u64::MAX - 999, Err(EpochJump)),
-        ] {
+        for (epoch, expected) in
+            [(1, Ok(true)), (1 << 40, Ok(true)), (u64::MAX, Err(EpochJump)), (u64::MAX - 999, Err(EpochJump))]
+        {
             let mut identity = Identity::new(chassis("c"), Epoch(0), None);
             play(&mut identity, &[(0, alert(epoch, None, 1), expected)]);
         }

@@ -37,8 +37,7 @@ impl Cap for DcmiCap {
     fn set(&mut self, watts: Watts, original: &PowerLimit) -> Result<(), CapError> {
         let before = if limits(original) { original.limit_w } else { u16::MAX };
         let limit_w = u16::try_from(watts.milli() / 1000).ok().filter(|limit| *limit > 0);
-        let limit_w =
-            limit_w.ok_or_else(|| BmcError::malformed("DCMI limit", watts, "1 to 65535 W"))?;
+        let limit_w = limit_w.ok_or_else(|| BmcError::malformed("DCMI limit", watts, "1 to 65535 W"))?;
         let limit = PowerLimit { active: true, limit_w: limit_w.min(before), ..*original };
         self.0.set_limit(&limit)?;
         Ok(self.verify(&limit)?)
@@ -63,8 +62,7 @@ impl Cap for DcmiCap {
     }
 
     fn is_on(now: &PowerLimit, original: &PowerLimit) -> bool {
-        limits(now)
-            && (!limits(original) || now.limit_w.saturating_add(ROUNDING_W) < original.limit_w)
+        limits(now) && (!limits(original) || now.limit_w.saturating_add(ROUNDING_W) < original.limit_w)
     }
 }
 
@@ -159,20 +157,14 @@ mod tests {
         }
     }
 
-    const OFF: PowerLimit = PowerLimit {
-        active: false,
-        action: LOG_EVENT,
-        limit_w: 400,
-        correction_ms: 2000,
-        sampling_s: 5,
-    };
+    const OFF: PowerLimit =
+        PowerLimit { active: false, action: LOG_EVENT, limit_w: 400, correction_ms: 2000, sampling_s: 5 };
     const ON: PowerLimit = PowerLimit { active: true, limit_w: 300, ..OFF };
     const CAP: Watts = Watts::from_milli(180_900);
 
     #[test]
     fn a_limit_is_set_verified_and_put_back() {
-        let bare =
-            PowerLimit { limit_w: 0, correction_ms: 0, sampling_s: 0, action: 0, active: false };
+        let bare = PowerLimit { limit_w: 0, correction_ms: 0, sampling_s: 0, action: 0, active: false };
         for (original, values_when_inactive, cap_w) in [
             (OFF, true, 180),
             (ON, true, 180),

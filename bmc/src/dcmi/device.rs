@@ -85,13 +85,7 @@ impl Device {
         BmcError::Io { of: self.path.display().to_string(), source }
     }
 
-    fn exchange(
-        &self,
-        file: &File,
-        id: c_long,
-        command: Command,
-        body: &[u8],
-    ) -> Result<Vec<u8>, BmcError> {
+    fn exchange(&self, file: &File, id: c_long, command: Command, body: &[u8]) -> Result<Vec<u8>, BmcError> {
         let until = Instant::now() + self.deadline;
         send(file, id, command, body).map_err(|e| self.failed(e.into()))?;
         loop {
@@ -151,9 +145,7 @@ struct Answer {
 
 impl Answer {
     fn is_to(&self, id: c_long, command: Command) -> bool {
-        self.recv_type == RESPONSE
-            && self.id == id
-            && (self.netfn, self.cmd) == (NETFN | 1, command as u8)
+        self.recv_type == RESPONSE && self.id == id && (self.netfn, self.cmd) == (NETFN | 1, command as u8)
     }
 }
 
@@ -186,12 +178,7 @@ fn receive(file: &File) -> nix::Result<Answer> {
         addr: address.as_mut_ptr(),
         addr_len: address.len() as c_uint,
         msgid: 0,
-        msg: Message {
-            netfn: 0,
-            cmd: 0,
-            data_len: ANSWER_MAX as c_ushort,
-            data: data.as_mut_ptr(),
-        },
+        msg: Message { netfn: 0, cmd: 0, data_len: ANSWER_MAX as c_ushort, data: data.as_mut_ptr() },
     };
 
     // SAFETY: `received` and the two buffers it points to live until the call returns; the kernel writes at

@@ -142,13 +142,7 @@ pub fn take_reading(answer: &[u8]) -> Result<PowerReading, BmcError> {
 pub fn take_limit(answer: &[u8]) -> Result<PowerLimit, BmcError> {
     const INACTIVE: u8 = 0x80;
     let active = answer.first() != Some(&INACTIVE);
-    let none = PowerLimit {
-        active: false,
-        action: NO_ACTION,
-        limit_w: 0,
-        correction_ms: 0,
-        sampling_s: 0,
-    };
+    let none = PowerLimit { active: false, action: NO_ACTION, limit_w: 0, correction_ms: 0, sampling_s: 0 };
 
     if matches!(answer, [INACTIVE] | [INACTIVE, GROUP]) {
         return Ok(none);
@@ -224,8 +218,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const READING: [u8; 19] =
-        [0, 0xdc, 0xe6, 0, 0x70, 0, 0x36, 1, 0xc8, 0, 1, 2, 3, 4, 0xe8, 3, 0, 0, 0x40];
+    const READING: [u8; 19] = [0, 0xdc, 0xe6, 0, 0x70, 0, 0x36, 1, 0xc8, 0, 1, 2, 3, 4, 0xe8, 3, 0, 0, 0x40];
     const LIMIT: [u8; 15] = [0, 0xdc, 0, 0, 0x11, 0x2c, 1, 0xe8, 3, 0, 0, 0, 0, 5, 0];
 
     #[test]

@@ -92,10 +92,8 @@ impl RedfishCap {
                     return Err(BmcError::unusable(bmc.of(&path, "PowerLimitWatts"), why));
                 }
 
-                let range = (
-                    control.allowable_min.unwrap_or(1.0),
-                    control.allowable_max.unwrap_or(f64::INFINITY),
-                );
+                let range =
+                    (control.allowable_min.unwrap_or(1.0), control.allowable_max.unwrap_or(f64::INFINITY));
 
                 let state = LimitState::Environment { set_point_w: set_point, mode: control_mode };
                 return Ok(Seen { path, etag, state, range, entries: 0 });
@@ -110,8 +108,7 @@ impl RedfishCap {
         let Some(limit) = first.and_then(|control| control.power_limit) else {
             return Err(bmc.missing("PowerLimit"));
         };
-        let state =
-            LimitState::Power { limit_w: limit.limit_in_watts, exception: limit.limit_exception };
+        let state = LimitState::Power { limit_w: limit.limit_in_watts, exception: limit.limit_exception };
         Ok(Seen { path, etag, state, range: (1.0, f64::INFINITY), entries })
     }
 
@@ -182,9 +179,7 @@ impl RedfishCap {
                     Some("Automatic" | "Disabled") => Some("Automatic".to_owned()),
                     Some("Manual") => Some("Manual".to_owned()),
                     Some(other) => {
-                        let why = format!(
-                            "ControlMode = {other:?}: allowed: Automatic, Manual or Disabled"
-                        );
+                        let why = format!("ControlMode = {other:?}: allowed: Automatic, Manual or Disabled");
                         return Err(BmcError::unusable(of, why));
                     }
                 };
@@ -315,10 +310,7 @@ mod tests {
             json!({"PowerLimitWatts": {"SetPoint": 180.5, "ControlMode": "Automatic"}})
         );
 
-        assert_eq!(
-            environment(None, "Disabled"),
-            json!({"PowerLimitWatts": {"ControlMode": "Disabled"}})
-        );
+        assert_eq!(environment(None, "Disabled"), json!({"PowerLimitWatts": {"ControlMode": "Disabled"}}));
     }
 
     #[test]
@@ -336,15 +328,10 @@ mod tests {
             (Some(0.0), Some(300.0), false),
             (Some(0.0), None, false),
         ] {
-            assert_eq!(
-                RedfishCap::is_on(&state(now), &state(original)),
-                on,
-                "{now:?} {original:?}"
-            );
+            assert_eq!(RedfishCap::is_on(&state(now), &state(original)), on, "{now:?} {original:?}");
         }
 
-        let off =
-            LimitState::Environment { set_point_w: Some(100.0), mode: Some("Disabled".into()) };
+        let off = LimitState::Environment { set_point_w: Some(100.0), mode: Some("Disabled".into()) };
         assert_eq!(off.in_force(), None);
     }
 }

@@ -48,13 +48,10 @@ impl Credentials {
         }
 
         let mut text = String::new();
-        std::io::Read::by_ref(&mut file)
-            .take(FILE_MAX)
-            .read_to_string(&mut text)
-            .map_err(failed)?;
+        std::io::Read::by_ref(&mut file).take(FILE_MAX).read_to_string(&mut text).map_err(failed)?;
         let allowed = "username = \"…\" and password = \"…\", nothing else";
-        let read: Self = toml::from_str(&text)
-            .map_err(|e| BmcError::malformed(of.clone(), cut(e.message()), allowed))?;
+        let read: Self =
+            toml::from_str(&text).map_err(|e| BmcError::malformed(of.clone(), cut(e.message()), allowed))?;
         if read.username.is_empty() || read.username.contains(':') || read.password.is_empty() {
             return Err(BmcError::malformed(of, "an empty one, or a name with a colon", allowed));
         }

@@ -69,8 +69,7 @@ impl Http {
             .redirect(reqwest::redirect::Policy::none());
         if let Some(path) = &settings.ca_file {
             let of = path.display().to_string();
-            let pem =
-                std::fs::read(path).map_err(|source| BmcError::Io { of: of.clone(), source })?;
+            let pem = std::fs::read(path).map_err(|source| BmcError::Io { of: of.clone(), source })?;
             let roots = reqwest::Certificate::from_pem_bundle(&pem).unwrap_or_default();
 
             if roots.is_empty() {
@@ -90,10 +89,7 @@ impl Http {
     }
 
     /// Reads one resource.
-    pub(super) async fn get<T: DeserializeOwned>(
-        &mut self,
-        path: &str,
-    ) -> Result<Fetched<T>, BmcError> {
+    pub(super) async fn get<T: DeserializeOwned>(&mut self, path: &str) -> Result<Fetched<T>, BmcError> {
         let answer = self.call(Method::GET, path, None, None).await?;
         if answer.status != StatusCode::OK {
             return Err(self.refused("GET", path, &answer));
@@ -116,9 +112,7 @@ impl Http {
         let answer = self.call(Method::PATCH, path, Some(body), etag).await?;
         match answer.status {
             StatusCode::OK | StatusCode::ACCEPTED | StatusCode::NO_CONTENT => Ok(Patched::Done),
-            StatusCode::PRECONDITION_FAILED | StatusCode::PRECONDITION_REQUIRED => {
-                Ok(Patched::Stale)
-            }
+            StatusCode::PRECONDITION_FAILED | StatusCode::PRECONDITION_REQUIRED => Ok(Patched::Stale),
             _ => Err(self.refused("PATCH", path, &answer)),
         }
     }

@@ -15,13 +15,7 @@ const HIGHEST_SEQ: Seq = Seq(u64::MAX / 2);
 
 impl Chassis {
     /// What came of one message.
-    pub(super) fn take_answer(
-        &mut self,
-        now: Instant,
-        server: &ServerId,
-        seq: Seq,
-        answer: Answer,
-    ) {
+    pub(super) fn take_answer(&mut self, now: Instant, server: &ServerId, seq: Seq, answer: Answer) {
         let known = self.position(server).filter(|&i| self.agents[i].sent_at(seq).is_some());
         let Some(i) = known else { return self.refuse() };
         if !self.acts() {
@@ -46,8 +40,7 @@ impl Chassis {
 
     fn take_report(&mut self, now: Instant, i: usize, seq: Seq, report: Report) {
         let agent = &mut self.agents[i];
-        let (leaving, capped, first) =
-            (report.leaving, report.cap_w.is_some(), agent.heard_seq == Seq(0));
+        let (leaving, capped, first) = (report.leaving, report.cap_w.is_some(), agent.heard_seq == Seq(0));
         if report.server != agent.server.id || !agent.hear(seq, report) {
             return self.refuse();
         }
@@ -91,9 +84,7 @@ impl Chassis {
             }
 
             // No number follows the last: such an agent is beyond reach, not another manager's.
-            RefusalReason::Stale | RefusalReason::OtherInstance
-                if newest_epoch == Epoch(u64::MAX) =>
-            {
+            RefusalReason::Stale | RefusalReason::OtherInstance if newest_epoch == Epoch(u64::MAX) => {
                 self.expel(now, i, seq, "has seen the last epoch there is");
             }
             RefusalReason::OtherInstance if newest_epoch >= self.identity.epoch() => {

@@ -232,9 +232,8 @@ impl Chassis {
             let draw = agent.last_power();
 
             // By more than a meter's noise; who does not say what it draws may have drawn anything.
-            let more = given
-                .lifted_draw
-                .is_none_or(|then| draw.is_none_or(|w| w > then + then.ppm(NOISE_PPM)));
+            let more =
+                given.lifted_draw.is_none_or(|then| draw.is_none_or(|w| w > then + then.ppm(NOISE_PPM)));
             if more && given.lifted_at.is_some_and(|at| newest - at <= last) {
                 let hold = given.hold.max(self.params.out_of_band_hold);
                 given.hold = (hold * 2).min(self.tuning.longest_hold);
@@ -426,12 +425,8 @@ impl Chassis {
     /// A fenced manager judges only what the supplies can carry, never a budget.
     pub(super) fn judge_capacity(&mut self, now: Instant, total: Watts) {
         let share = total.as_f64() / self.supplies.capacity().as_f64().max(0.001);
-        let scale = crate::detector::Scale {
-            share,
-            trip_share: share,
-            threshold: 1.0,
-            noise: self.tuning.noise,
-        };
+        let scale =
+            crate::detector::Scale { share, trip_share: share, threshold: 1.0, noise: self.tuning.noise };
         self.detector.take(now, scale);
     }
 

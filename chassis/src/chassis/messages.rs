@@ -19,9 +19,7 @@ impl Chassis {
 
     /// Whether every low-priority core is wanted at its floor.
     pub(super) fn is_emergency(&self) -> bool {
-        self.event.is_some()
-            && self.detector.is_excess()
-            && self.detector.fraction() >= self.tuning.floor_at
+        self.event.is_some() && self.detector.is_excess() && self.detector.fraction() >= self.tuning.floor_at
     }
 
     /// What server `i` is to be told.
@@ -73,8 +71,7 @@ impl Chassis {
         let (epoch, target) = (self.identity.epoch(), self.told_target(i));
 
         // The paper's servers keep a margin of their own.
-        let ours =
-            self.params.lift_rule != LiftRule::Paper && self.params.shares != SharePolicy::Even;
+        let ours = self.params.lift_rule != LiftRule::Paper && self.params.shares != SharePolicy::Even;
 
         let agent = &mut self.agents[i];
         let raised = level > agent.level;

@@ -76,8 +76,7 @@ impl Chassis {
     /// What the servers may share. What the integral term lends is part of it, for one lease.
     #[must_use]
     pub fn sharable(&self) -> Watts {
-        let integral =
-            if self.blind || self.event.is_none() { Watts::ZERO } else { self.integral.watts() };
+        let integral = if self.blind || self.event.is_none() { Watts::ZERO } else { self.integral.watts() };
         self.sharable_for_long() + integral.at_least_zero()
     }
 
@@ -138,10 +137,8 @@ impl Chassis {
         let even = self.even();
         let bounds: Vec<_> = self.agents.iter().map(|a| self.may_draw(now, a, even)).collect();
         let reserved = self.reserved(&bounds);
-        let takes_part: Vec<usize> =
-            (0..self.agents.len()).filter(|&i| self.agents[i].shares()).collect();
-        let claims: Vec<_> =
-            takes_part.iter().map(|&i| self.claim(&self.agents[i], even)).collect();
+        let takes_part: Vec<usize> = (0..self.agents.len()).filter(|&i| self.agents[i].shares()).collect();
+        let claims: Vec<_> = takes_part.iter().map(|&i| self.claim(&self.agents[i], even)).collect();
 
         let pool = (self.sharable() - reserved).at_least_zero();
         let targets = allocate(pool, &claims);
@@ -227,13 +224,7 @@ impl Chassis {
 
     /// Fallbacks follow need too, and seldom: agents write them to disk. Somebody who lacks is raised by
     /// the same proof as a grant; otherwise they only fall, when their sum must.
-    fn plan_fallbacks(
-        &mut self,
-        pool: Watts,
-        takes_part: &[usize],
-        targets: &[Watts],
-        claims: &[Claim],
-    ) {
+    fn plan_fallbacks(&mut self, pool: Watts, takes_part: &[usize], targets: &[Watts], claims: &[Claim]) {
         let parties: Vec<_> = (takes_part.iter().zip(targets).zip(claims))
             .map(|((&i, &target), claim)| {
                 let agent = &self.agents[i];

@@ -215,11 +215,8 @@ impl Chassis {
     /// difference, that server's meter is wrong: a missing supply would show in all of them.
     fn find_wrong_meter(&mut self, now: Instant, read: Watts) {
         let (oldest, most) = (self.oldest_report(), self.supplies.rated());
-        let powers: Vec<_> = self
-            .agents
-            .iter()
-            .map(|a| a.reported_power(now, oldest, most).unwrap_or_default())
-            .collect();
+        let powers: Vec<_> =
+            self.agents.iter().map(|a| a.reported_power(now, oldest, most).unwrap_or_default()).collect();
         let sum: Watts = powers.iter().copied().sum();
         let reporting = powers.iter().filter(|&&w| w > Watts::ZERO).count();
         let highest = (0..powers.len()).max_by_key(|&i| powers[i]);

@@ -26,8 +26,7 @@ impl Chassis {
             sharable_w: self.sharable(),
             shares: self.params.shares,
             alerts: self.alerts,
-            out_of_band_ms: u64::try_from(self.hardware.time_on(now).as_millis())
-                .unwrap_or(u64::MAX),
+            out_of_band_ms: u64::try_from(self.hardware.time_on(now).as_millis()).unwrap_or(u64::MAX),
             refused_inputs: self.refused,
             servers: self.agents.iter().map(|a| self.server_status(now, a)).collect(),
             // Only the shell knows them.
@@ -95,9 +94,7 @@ impl Chassis {
         }
 
         for (server, watts) in self.hardware.unconfigured() {
-            alarms.push(format!(
-                "the ledger holds a cap of {watts} on {server}, which is not configured"
-            ));
+            alarms.push(format!("the ledger holds a cap of {watts} on {server}, which is not configured"));
         }
 
         for i in 0..self.agents.len() {
@@ -113,9 +110,7 @@ impl Chassis {
             let why = agent.error.as_deref().map(|e| format!(" ({e})")).unwrap_or_default();
             alarms.push(format!("{id} is silent: {}{why}", agent.cause));
             if self.event.is_some() && agent.server.out_of_band_floor.is_none() {
-                alarms.push(format!(
-                    "{id} is silent in a capping episode and cannot be capped out of band"
-                ));
+                alarms.push(format!("{id} is silent in a capping episode and cannot be capped out of band"));
             }
         }
 
@@ -135,10 +130,7 @@ impl Chassis {
             alarms.push(format!("{id} is capped out of band at {watts}"));
             let floor = agent.server.out_of_band_floor;
             if agent.slot != Slot::Off && watts > agent.target && floor == Some(watts) {
-                alarms.push(format!(
-                    "{id} cannot be capped under {watts}, its share is {}",
-                    agent.target
-                ));
+                alarms.push(format!("{id} cannot be capped under {watts}, its share is {}", agent.target));
             }
         }
 
@@ -151,18 +143,16 @@ impl Chassis {
 
 fn describe(fault: Fault) -> String {
     match fault {
-        Fault::Count => {
-            "the newest poll has another number of power supplies than configured".to_owned()
-        }
+        Fault::Count => "the newest poll has another number of power supplies than configured".to_owned(),
         Fault::Stamp => "the newest poll is stamped in the future, or too long ago".to_owned(),
         Fault::Unknown(i) => format!("power supply {i}: its state cannot be told"),
         Fault::NoReading(i) => format!("power supply {i} carries load and reads nothing"),
         Fault::Absurd(i) => {
             format!("power supply {i} reads less than zero or far more than its rating")
         }
-        Fault::Stuck(i) => format!(
-            "power supply {i} reads the same while what the others carry has moved by more than 10 %"
-        ),
+        Fault::Stuck(i) => {
+            format!("power supply {i} reads the same while what the others carry has moved by more than 10 %")
+        }
         Fault::NoDraw => "every power supply reads zero".to_owned(),
     }
 }

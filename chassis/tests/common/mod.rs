@@ -9,8 +9,7 @@ use ballast_types::wire::{
     AgentState, Alert, ChassisState, EventKind, Level, OtherManager, Refusal, RefusalReason, Report,
 };
 use ballast_types::{
-    ActionId, BootId, ChassisId, Epoch, Instance, Instant, Machine, Seq, ServerId, Supply,
-    SupplyState, Watts,
+    ActionId, BootId, ChassisId, Epoch, Instance, Instant, Machine, Seq, ServerId, Supply, SupplyState, Watts,
 };
 
 pub(crate) const W: fn(i64) -> Watts = Watts::from_whole;
@@ -28,12 +27,7 @@ pub(crate) fn params(n: usize) -> Params {
     let server = |i| Server::new(name(i), Some(W(120)));
     let budget = W(200 * n as i64);
     let rated = vec![budget, budget];
-    Params::defaults(
-        ChassisId::new("c-1").expect("an id"),
-        budget,
-        rated,
-        (0..n).map(server).collect(),
-    )
+    Params::defaults(ChassisId::new("c-1").expect("an id"), budget, rated, (0..n).map(server).collect())
 }
 
 /// One server's agent, as the test wants it.
@@ -253,14 +247,12 @@ impl World {
             agent.seq = alert.seq;
             Answer::Report(Box::new(report(server, now, alert, agent)))
         };
-        self.chassis
-            .handle_input(now, Input::Answer { server: server.clone(), seq: alert.seq, answer });
+        self.chassis.handle_input(now, Input::Answer { server: server.clone(), seq: alert.seq, answer });
     }
 
     /// What came out, without a fenced manager's questions.
     pub(crate) fn acts(&self) -> Vec<&Output> {
-        let asks =
-            |o: &&Output| matches!(o, Output::Alert { alert, .. } if alert.epoch == Epoch(0));
+        let asks = |o: &&Output| matches!(o, Output::Alert { alert, .. } if alert.epoch == Epoch(0));
         self.log.iter().map(|(_, output)| output).filter(|output| !asks(output)).collect()
     }
 
@@ -387,10 +379,7 @@ pub(crate) fn check_ledger_first(log: &[(Instant, Output)]) {
                 recorded = l.clone();
             }
             Output::OutOfBandCap { server, watts, .. } => {
-                assert!(
-                    recorded.out_of_band.contains(&(server.clone(), *watts)),
-                    "{server} {watts}"
-                );
+                assert!(recorded.out_of_band.contains(&(server.clone(), *watts)), "{server} {watts}");
             }
             Output::OutOfBandLift { server, .. } => {
                 assert!(recorded.out_of_band.iter().any(|(s, _)| s == server), "{server}");

@@ -64,8 +64,7 @@ pub(super) struct Measured {
 impl Measured {
     pub(super) fn text(&self, what: &str) -> String {
         let q = &self.request_ms;
-        let ms =
-            |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.3} ms"));
+        let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.3} ms"));
         format!(
             "{} connections, {:.1} s: {:.0} requests/s, {what}\n\
              p50 {}   p99 {}   longest {}\n\
@@ -225,11 +224,7 @@ async fn client(
 ///
 /// # Errors
 /// When the answer is not a good one.
-pub(super) async fn ask(
-    stream: &mut TcpStream,
-    request: &[u8],
-    answer: &mut Vec<u8>,
-) -> anyhow::Result<()> {
+pub(super) async fn ask(stream: &mut TcpStream, request: &[u8], answer: &mut Vec<u8>) -> anyhow::Result<()> {
     stream.write_all(request).await?;
     answer.clear();
     while !is_whole(answer)? {

@@ -215,8 +215,7 @@ fn one_day(args: &PlanArgs, day: u32, path: &Path) -> anyhow::Result<()> {
     let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
 
     // Without Arrow's own schema, as other programs write: then the reader does not know of dictionaries.
-    let options =
-        ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
+    let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
     let mut writer: Option<ArrowWriter<File>> = None;
 
     for hour in 0..24 * 60 / MINUTES {

@@ -195,9 +195,7 @@ fn limits(machine: &Machine) -> Vec<Finding> {
         found.push(
             finding("cpufreq.bios_limit", Degraded, text)
                 .because("the firmware limits them (_PPC): heat, a power cap, a lost supply")
-                .remedy(
-                    "look at the BMC's event log; our limit and this one: the lower one counts",
-                ),
+                .remedy("look at the BMC's event log; our limit and this one: the lower one counts"),
         );
     }
 
@@ -227,8 +225,7 @@ fn refreshed(sensors: &[Watched], name: &str) -> (State, String, Option<String>)
         }
         Some(ms) => (Works, format!(", refresh {ms} ms, {slow}"), None),
         None => {
-            let reason =
-                format!("moved {} times: frozen, or slower than was watched", refresh.changes);
+            let reason = format!("moved {} times: frozen, or slower than was watched", refresh.changes);
             (Degraded, format!(", {slow}"), Some(reason))
         }
     }
@@ -237,13 +234,13 @@ fn refreshed(sensors: &[Watched], name: &str) -> (State, String, Option<String>)
 fn rapl(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
     if machine.rapl.is_empty() {
         return vec![
-            finding("rapl", Missing, "no RAPL")
-                .because("no intel-rapl zone in /sys/class/powercap")
-                .remedy(if machine.virtual_machine {
+            finding("rapl", Missing, "no RAPL").because("no intel-rapl zone in /sys/class/powercap").remedy(
+                if machine.virtual_machine {
                     "none in a virtual machine"
                 } else {
                     "on x86: modprobe intel_rapl_msr (AMD since Zen as well)"
-                }),
+                },
+            ),
         ];
     }
 
@@ -271,15 +268,10 @@ fn rapl(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
             found.push(Finding { reason, ..finding(id, state, text) });
         }
 
-        if zone.name.starts_with("package-")
-            && zone.enabled == Some(false)
-            && !zone.constraints.is_empty()
-        {
+        if zone.name.starts_with("package-") && zone.enabled == Some(false) && !zone.constraints.is_empty() {
             found.push(
                 finding(format!("rapl.{}.enabled", zone.name), Untested, "limits are switched off")
-                    .because(
-                        "by default on some machines; also what a lock of the firmware looks like",
-                    )
+                    .because("by default on some machines; also what a lock of the firmware looks like")
                     .remedy("ballast check --write-test"),
             );
         }
@@ -293,9 +285,7 @@ fn meters(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
         return vec![
             finding("meter", Missing, "no power sensor in hwmon")
                 .because("no powerN_input and no powerN_average in /sys/class/hwmon")
-                .remedy(
-                    "modprobe acpi_power_meter; or the driver of the board's PMBus or INA device",
-                ),
+                .remedy("modprobe acpi_power_meter; or the driver of the board's PMBus or INA device"),
         ];
     }
 
@@ -311,8 +301,7 @@ fn meters(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
             return finding(id, Missing, format!("{watts:.1} W")).because("that is no draw");
         }
         let (state, refresh, reason) = refreshed(sensors, &name);
-        let average =
-            meter.averaged_ms.map(|ms| format!(", averaged over {ms} ms")).unwrap_or_default();
+        let average = meter.averaged_ms.map(|ms| format!(", averaged over {ms} ms")).unwrap_or_default();
         let cap = if meter.cap { ", has a limit" } else { "" };
         let text = format!("{watts:.1} W{refresh}{average}{cap}");
 
@@ -325,8 +314,9 @@ fn meters(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
 fn bmc(machine: &Machine) -> Finding {
     let bmc = &machine.bmc;
     match &bmc.device {
-        Some(device) if bmc.usable => finding("ipmi", Untested, device.clone())
-            .because("not asked for a power reading (DCMI)"),
+        Some(device) if bmc.usable => {
+            finding("ipmi", Untested, device.clone()).because("not asked for a power reading (DCMI)")
+        }
         Some(device) => finding("ipmi", Missing, device.clone())
             .because("this process may not use it")
             .remedy("run as root; in a unit: DeviceAllow=/dev/ipmi0 rw"),
@@ -377,11 +367,7 @@ fn cgroups(machine: &Machine) -> Vec<Finding> {
 fn services(machine: &Machine) -> Vec<Finding> {
     let services = machine.services;
     let one = |id: &str, there: bool, without: &str| {
-        if there {
-            finding(id, Works, "runs")
-        } else {
-            finding(id, Missing, "none").because(without)
-        }
+        if there { finding(id, Works, "runs") } else { finding(id, Missing, "none").because(without) }
     };
     vec![
         one("systemd", services.systemd, "no watchdog, and no slices to move VMs by"),
@@ -400,10 +386,9 @@ fn rivals(machine: &Machine) -> Vec<Finding> {
 
         let name = rival.name;
         let (reason, remedy) = match rival.does {
-            Rivalry::Frequency => (
-                "it sets frequencies too: the last writer wins",
-                format!("systemctl disable --now {name}"),
-            ),
+            Rivalry::Frequency => {
+                ("it sets frequencies too: the last writer wins", format!("systemctl disable --now {name}"))
+            }
             Rivalry::PowerLimit => (
                 "it sets power limits too: the last writer wins",
                 format!("systemctl disable --now {name}; or [server_limit] enabled = false"),
@@ -445,9 +430,7 @@ fn process(machine: &Machine) -> Vec<Finding> {
     };
 
     let locked = match process.locked_memory {
-        _ if process.can(Process::IPC_LOCK) => {
-            finding("process.memlock", Works, "any amount (CAP_IPC_LOCK)")
-        }
+        _ if process.can(Process::IPC_LOCK) => finding("process.memlock", Works, "any amount (CAP_IPC_LOCK)"),
         None => finding("process.memlock", Untested, "not told"),
         Some(bytes) if bytes < MEMLOCK => {
             finding("process.memlock", Degraded, format!("{} KiB", bytes / 1024))

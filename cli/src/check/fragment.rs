@@ -8,12 +8,9 @@ use super::{State, Watched};
 /// A part of agent.toml that fits; `server` and `chassis` are left to the operator.
 pub(super) fn agent_toml(machine: &Machine, sensors: &[Watched], functions: &[Function]) -> String {
     let state = |id| functions.iter().find(|f| f.id == id).map_or(State::Missing, |f| f.state);
-    let mut lines =
-        vec!["# For this machine, by ballast check. Yours to add: server, chassis.".to_owned()];
+    let mut lines = vec!["# For this machine, by ballast check. Yours to add: server, chassis.".to_owned()];
     if machine.virtual_machine {
-        lines.push(
-            "# actuate_in_vm = true   # a virtual machine: without, the agent runs dry".into(),
-        );
+        lines.push("# actuate_in_vm = true   # a virtual machine: without, the agent runs dry".into());
     }
 
     match best(machine) {
@@ -38,7 +35,8 @@ pub(super) fn agent_toml(machine: &Machine, sensors: &[Watched], functions: &[Fu
         None if state("fast_loop") == State::Works => {
             lines.extend(["[meter]".into(), "source = \"rapl\"".into()]);
             lines.push(
-                "# offset_w = …  # yours to measure, refused without: what fans, disks and losses draw".into(),
+                "# offset_w = …  # yours to measure, refused without: what fans, disks and losses draw"
+                    .into(),
             );
         }
         None => lines.push("# [meter]: there is no sensor that the agent could read".into()),

@@ -20,11 +20,7 @@ pub(super) struct Function {
 }
 
 /// Every function, in the order of their weight.
-pub(super) fn all(
-    machine: &Machine,
-    sensors: &[Watched],
-    written: Option<&[Written]>,
-) -> Vec<Function> {
+pub(super) fn all(machine: &Machine, sensors: &[Watched], written: Option<&[Written]>) -> Vec<Function> {
     let functions = [
         ("pstate", pstate(machine)),
         ("cpu_max", cpu_max(machine)),
@@ -63,9 +59,7 @@ fn tested(id: &str, written: &[Written], state: State, reason: String) -> (State
             let state = if failed.len() == of.len() { Missing } else { Degraded };
             (state, format!("written and not obeyed: {}: {error}{more}", first.what))
         }
-        None if !of.is_empty() && state == Untested => {
-            (Works, format!("{reason}; written and obeyed"))
-        }
+        None if !of.is_empty() && state == Untested => (Works, format!("{reason}; written and obeyed")),
         None => (state, reason),
     }
 }
@@ -131,8 +125,7 @@ pub(super) fn best(machine: &Machine) -> Option<&MeterFacts> {
     };
     let meters = machine.meters.iter().filter(good);
     // What a supply gives, and what one rail draws, is not what the server draws.
-    let whole =
-        |meter: &&MeterFacts| !meter.label.as_deref().is_some_and(|l| l.starts_with("pout"));
+    let whole = |meter: &&MeterFacts| !meter.label.as_deref().is_some_and(|l| l.starts_with("pout"));
     meters.filter(whole).min_by_key(rank)
 }
 
@@ -149,8 +142,7 @@ fn meter(machine: &Machine, sensors: &[Watched]) -> (State, String) {
         let name = channel(meter);
         let inputs = inputs(machine);
         if inputs > 1 {
-            let why =
-                format!("{inputs} supplies, and the agent reads one channel: {name} is a part");
+            let why = format!("{inputs} supplies, and the agent reads one channel: {name} is a part");
             return (Degraded, why);
         }
 
@@ -222,7 +214,5 @@ fn core_groups(machine: &Machine) -> (State, String) {
     if let Some(rival) = machine.rivals.iter().find(|r| r.running && r.does == Rivalry::CpuSets) {
         why.push(format!("{} owns the CPU sets of its pods", rival.name));
     }
-    verdict(&why, || {
-        format!("{} groups of {} CPUs at most", cpus.clock_domains, cpus.widest_domain)
-    })
+    verdict(&why, || format!("{} groups of {} CPUs at most", cpus.clock_domains, cpus.widest_domain))
 }

@@ -30,8 +30,7 @@ fn the_fragment_is_a_config_that_is_accepted() {
     let dir = tempfile::tempdir().unwrap();
     let hwmon = dir.path().join("sys/class/hwmon/hwmon0");
     std::fs::create_dir_all(&hwmon).unwrap();
-    for (file, text) in [("name", "lm25066"), ("power1_input", "2000000"), ("power1_label", "pin")]
-    {
+    for (file, text) in [("name", "lm25066"), ("power1_input", "2000000"), ("power1_label", "pin")] {
         std::fs::write(hwmon.join(file), text).unwrap();
     }
     let report = report(&Root::at(dir.path()), &args(dir.path())).unwrap();

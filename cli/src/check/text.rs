@@ -22,8 +22,7 @@ pub(super) fn text(report: &Report, colours: bool) -> String {
 
     for finding in &report.findings {
         let remedy = finding.remedy.as_ref().map(|remedy| format!("→ {remedy}"));
-        let advice: Vec<_> =
-            finding.reason.iter().chain(&remedy).map(|line| wrapped(line)).collect();
+        let advice: Vec<_> = finding.reason.iter().chain(&remedy).map(|line| wrapped(line)).collect();
         let (found, advice) = (wrapped(&finding.found), advice.join("\n"));
         findings.push_record([&finding.id, mark(finding.state), &found, &advice]);
     }

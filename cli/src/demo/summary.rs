@@ -66,10 +66,9 @@ struct VmTruth {
 impl Truth {
     /// Reads the newest figures; the rig replaces the file as a whole.
     pub(crate) fn read(file: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(file)
-            .with_context(|| format!("cannot read {}", file.display()))?;
-        serde_json::from_str(&text)
-            .with_context(|| format!("{} is not the rig's truth", file.display()))
+        let text =
+            std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("{} is not the rig's truth", file.display()))
     }
 
     fn work_core_s(&self) -> f64 {
@@ -175,8 +174,7 @@ impl Summary {
         };
 
         let added = |figure: fn(&Truth) -> f64| round(figure(end) - figure(start));
-        let user_facing =
-            end.user_facing_throttled_core_s.since(&start.user_facing_throttled_core_s);
+        let user_facing = end.user_facing_throttled_core_s.since(&start.user_facing_throttled_core_s);
         Self {
             setting,
             shares: seen.shares,
@@ -213,8 +211,7 @@ impl Summary {
             let _ = writeln!(text, "{name:<36}{value}");
         };
 
-        let ms =
-            |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.2} ms"));
+        let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.2} ms"));
         let setting = &self.setting;
         let shares = self.shares.map_or("unknown", SharePolicy::name);
         let (policy, actuator) = (setting.policy.name(), setting.actuator.name());
@@ -225,10 +222,7 @@ impl Summary {
             line("load", format!("{trace}, speedup {:.0}", setting.speedup));
         }
         line("budget", format!("{:.0} W", self.budget_w));
-        line(
-            "power, highest and mean",
-            format!("{:.0} W, {:.0} W", self.max_power_w, self.mean_power_w),
-        );
+        line("power, highest and mean", format!("{:.0} W, {:.0} W", self.max_power_w, self.mean_power_w));
 
         line(
             "over budget, longest and total",
@@ -240,19 +234,10 @@ impl Summary {
         let floor = &self.alert_to_floor_ms;
         line(
             "alert to floor, p50, p99, longest",
-            format!(
-                "{}, {}, {} ({} alerts)",
-                ms(floor.p50),
-                ms(floor.p99),
-                ms(floor.max),
-                floor.count
-            ),
+            format!("{}, {}, {} ({} alerts)", ms(floor.p50), ms(floor.p99), ms(floor.max), floor.count),
         );
 
-        line(
-            "user-facing cores throttled",
-            format!("{:.1} core-s", self.user_facing_throttled_core_s),
-        );
+        line("user-facing cores throttled", format!("{:.1} core-s", self.user_facing_throttled_core_s));
 
         line("user-facing P95 latency", ms(self.user_facing_p95_ms));
         line("batch cores throttled", format!("{:.0} core-s", self.batch_throttled_core_s));
@@ -270,10 +255,7 @@ impl Summary {
         line("hardware caps engaged", format!("{:.2} s{caps}", self.hardware_engaged_s));
         line(
             "an agent's memory and CPU, at most",
-            format!(
-                "{:.1} MiB, {:.2} % of a core",
-                self.agent_rss_mib_max, self.agent_cpu_percent_max
-            ),
+            format!("{:.1} MiB, {:.2} % of a core", self.agent_rss_mib_max, self.agent_cpu_percent_max),
         );
 
         line("everything put back", if self.restored { "yes" } else { "NO" }.to_owned());
@@ -322,12 +304,7 @@ mod tests {
             interrupted: false,
         };
 
-        Summary::new(
-            setting,
-            &truth(10.0, 1500.0, 1.0, 2.0),
-            &truth(40.0, 2100.0, 0.85, 26.0),
-            &seen,
-        )
+        Summary::new(setting, &truth(10.0, 1500.0, 1.0, 2.0), &truth(40.0, 2100.0, 0.85, 26.0), &seen)
     }
 
     #[test]
@@ -348,10 +325,7 @@ mod tests {
             ("alerts", serde_json::json!(3)),
             ("trace_scale", serde_json::json!({"user_facing": 0.5, "batch": 1.5})),
             ("user_facing_throttled_core_s", serde_json::json!(24.0)),
-            (
-                "alert_to_floor_ms",
-                serde_json::json!({"p50": 1.0, "p99": 2.0, "max": 2.0, "count": 2}),
-            ),
+            ("alert_to_floor_ms", serde_json::json!({"p50": 1.0, "p99": 2.0, "max": 2.0, "count": 2})),
             ("restored", serde_json::json!(true)),
             ("hardware_caps", serde_json::json!(true)),
         ] {

@@ -78,8 +78,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, live: &Live) {
 
 fn headline(live: &Live) -> Paragraph<'static> {
     let over = live.power_w > live.budget_w;
-    let power =
-        Style::new().fg(if over { Color::Red } else { Color::Green }).add_modifier(Modifier::BOLD);
+    let power = Style::new().fg(if over { Color::Red } else { Color::Green }).add_modifier(Modifier::BOLD);
     let state = live.chassis.as_ref().map_or(ChassisState::Boot, |chassis| chassis.state);
     let alerts = live.chassis.as_ref().map_or(0, |chassis| chassis.alerts);
 
@@ -108,8 +107,7 @@ fn headline(live: &Live) -> Paragraph<'static> {
 fn draw_chart(frame: &mut Frame<'_>, live: &Live, area: Rect) {
     let end = live.seconds.max(live.elapsed_s).max(1.0);
     let powers = live.history.iter().map(|(_, watts)| *watts).chain([live.budget_w]);
-    let (low, high) =
-        powers.fold((f64::INFINITY, 0.0_f64), |(low, high), w| (low.min(w), high.max(w)));
+    let (low, high) = powers.fold((f64::INFINITY, 0.0_f64), |(low, high), w| (low.min(w), high.max(w)));
     let (low, high) = ((low * 0.95 / 100.0).floor() * 100.0, (high * 1.05 / 100.0).ceil() * 100.0);
     let budget = [(0.0, live.budget_w), (end, live.budget_w)];
     let line = |name: &'static str, color, data| {
@@ -121,17 +119,15 @@ fn draw_chart(frame: &mut Frame<'_>, live: &Live, area: Rect) {
             .data(data)
     };
 
-    let chart = Chart::new(vec![
-        line("budget", Color::Red, &budget),
-        line("power", Color::Green, &live.history),
-    ])
-    .block(Block::bordered().title("true power, W"))
-    .x_axis(Axis::default().bounds([0.0, end]).labels(["0 s".to_owned(), format!("{end:.0} s")]))
-    .y_axis(
-        Axis::default()
-            .bounds([low, high])
-            .labels([low, f64::midpoint(low, high), high].map(|watts| format!("{watts:.0}"))),
-    );
+    let chart =
+        Chart::new(vec![line("budget", Color::Red, &budget), line("power", Color::Green, &live.history)])
+            .block(Block::bordered().title("true power, W"))
+            .x_axis(Axis::default().bounds([0.0, end]).labels(["0 s".to_owned(), format!("{end:.0} s")]))
+            .y_axis(
+                Axis::default()
+                    .bounds([low, high])
+                    .labels([low, f64::midpoint(low, high), high].map(|watts| format!("{watts:.0}"))),
+            );
 
     frame.render_widget(chart, area);
 }

@@ -282,9 +282,7 @@ mod tests {
             row("imbalanced", "stepwise", Some("critical-first"), 1.0, 1.3),
         ];
         let svg = figure6(&rows, true).svg().unwrap();
-        for text in
-            ["balanced, even", "imbalanced, critical-first", "balanced, no shares", "stepwise"]
-        {
+        for text in ["balanced, even", "imbalanced, critical-first", "balanced, no shares", "stepwise"] {
             assert!(svg.contains(text), "{text}");
         }
         assert!(!svg.contains(">\nnone\n<"), "{svg}");

@@ -34,8 +34,7 @@ pub(super) fn open(folder: &Path) -> anyhow::Result<String> {
     let plot_folder = folder.join(PLOTS);
     fs::create_dir_all(&plot_folder).with_context(|| format!("{}", plot_folder.display()))?;
     let open = || {
-        let mut document =
-            fs::OpenOptions::new().create(true).append(true).read(true).open(&file)?;
+        let mut document = fs::OpenOptions::new().create(true).append(true).read(true).open(&file)?;
         let mut old = String::new();
         document.read_to_string(&mut old)?;
         if old.is_empty() {

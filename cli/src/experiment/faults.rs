@@ -108,9 +108,10 @@ pub(super) fn run(args: &FaultsArgs) -> anyhow::Result<()> {
         return Ok(say(&text)?);
     }
 
-    let last = args.seed.checked_add(args.seeds - 1).with_context(|| {
-        format!("--seed {}: allowed is at most {}", args.seed, u64::MAX - args.seeds + 1)
-    })?;
+    let last = args
+        .seed
+        .checked_add(args.seeds - 1)
+        .with_context(|| format!("--seed {}: allowed is at most {}", args.seed, u64::MAX - args.seeds + 1))?;
 
     let threads = args.threads.map_or_else(|| all_cores().get(), usize::from);
     let mut campaign = Campaign::begin(args)?;
@@ -202,12 +203,7 @@ impl Campaign {
         }
 
         if old.runs > args.seeds {
-            bail!(
-                "{}: {} seeds are done; allowed is --seeds {} or more",
-                named(),
-                old.runs,
-                old.runs
-            );
+            bail!("{}: {} seeds are done; allowed is --seeds {} or more", named(), old.runs, old.runs);
         }
 
         tell(&format!("going on after {} seeds", old.runs));

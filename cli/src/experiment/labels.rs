@@ -59,14 +59,7 @@ pub(super) fn report(choice: &Choice) -> anyhow::Result<Report> {
     let rows = rows(&data, fit.as_ref())?;
     let mut table = Table::new(
         1,
-        &[
-            "method",
-            "recall target %",
-            "recall %",
-            "precision %",
-            "threshold",
-            "paper: precision %",
-        ],
+        &["method", "recall target %", "recall %", "precision %", "threshold", "paper: precision %"],
     );
 
     for row in &rows {
@@ -85,8 +78,7 @@ pub(super) fn report(choice: &Choice) -> anyhow::Result<Report> {
 
     let best = rows.iter().find(|r| r.method == "ensemble" && r.recall_target == TARGETS[0]);
     let measured = best.map(|r| {
-        let text =
-            format!("{} % at {} %", number(100.0 * r.precision, 1), number(100.0 * r.recall, 1));
+        let text = format!("{} % at {} %", number(100.0 * r.precision, 1), number(100.0 * r.recall, 1));
         (text, r.precision >= 0.9 && r.recall >= TARGETS[0] - 1e-9)
     });
 
@@ -159,13 +151,7 @@ fn row(method: &'static str, target: f64, scores: &[f64], truth: &[bool], limit:
         right += yes * truth;
         all += truth;
     }
-    Row {
-        method,
-        recall_target: target,
-        recall: right / all,
-        precision: right / said,
-        threshold: limit,
-    }
+    Row { method, recall_target: target, recall: right / all, precision: right / said, threshold: limit }
 }
 
 #[cfg(test)]

@@ -188,9 +188,8 @@ fn table(asked: Asked, rows: &[Row]) -> Table {
     let mut table = Table::new(2, &head.iter().map(String::as_str).collect::<Vec<_>>());
 
     for row in rows.iter().filter(|row| row.model == asked) {
-        let pair = |b: &NamedBucket| {
-            format!("{}–{}", percent(b.each.recall, 1), percent(b.each.precision, 1))
-        };
+        let pair =
+            |b: &NamedBucket| format!("{}–{}", percent(b.each.recall, 1), percent(b.each.precision, 1));
         let mut cells = vec![
             row.arm.to_owned(),
             row.seed.map_or_else(|| "Bitbrains".to_owned(), |seed| seed.to_string()),
@@ -207,9 +206,8 @@ fn table(asked: Asked, rows: &[Row]) -> Table {
     for (arm, stated) in paper::models(asked) {
         let mut cells = vec![format!("paper: {arm}"), "Azure".to_owned(), String::new()];
         cells.push(percent(stated.confident, 0));
-        let pair = |(recall, precision): &(f64, f64)| {
-            format!("{}–{}", percent(*recall, 0), percent(*precision, 0))
-        };
+        let pair =
+            |(recall, precision): &(f64, f64)| format!("{}–{}", percent(*recall, 0), percent(*precision, 0));
         cells.extend(stated.each.iter().map(pair));
         cells.push(percent(stated.accuracy, 0));
         cells.extend([const { String::new() }; 3]);
@@ -277,11 +275,7 @@ fn reliability(rows: &[Row]) -> Figure {
         caption: caption.to_owned(),
         height: 480,
         draw: Box::new(move |area| {
-            let about = Panel {
-                caption,
-                x: ("confidence", 0.4..1.0),
-                y: ("share that is right", 0.2..1.0),
-            };
+            let about = Panel { caption, x: ("confidence", 0.4..1.0), y: ("share that is right", 0.2..1.0) };
 
             let mut chart = panel(area, &about)?;
             let colours = [GREY, BLUE, ORANGE, GREEN, PURPLE, RED];
@@ -312,9 +306,7 @@ fn words(choice: &Choice) -> String {
 fn command(choice: &Choice, wanted: Wanted) -> String {
     let Choice { vms, days, seed, seeds, .. } = choice;
     let document = if wanted.document { " --output docs" } else { "" };
-    format!(
-        "ballast experiment models --vms {vms} --days {days} --seed {seed} --seeds {seeds}{document}"
-    )
+    format!("ballast experiment models --vms {vms} --days {days} --seed {seed} --seeds {seeds}{document}")
 }
 
 #[cfg(test)]
@@ -337,8 +329,7 @@ mod tests {
         assert_eq!(random_forest["buckets"][0]["name"], "user-facing");
         assert!(random_forest["importance"]["uf_share"].as_f64().unwrap() > 0.0);
         let text = report.text();
-        for part in ["paper: random-forest", "subscription-share", "best-possible", "mean_p95_cpu"]
-        {
+        for part in ["paper: random-forest", "subscription-share", "best-possible", "mean_p95_cpu"] {
             assert!(text.contains(part), "{part}: {text}");
         }
         let svg = report.figures().next().unwrap().svg().unwrap();

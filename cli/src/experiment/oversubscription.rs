@@ -371,18 +371,12 @@ fn words(choice: &Choice) -> String {
          counts. `UF f` and `batch f` are the lowest frequencies of such cores, `above s` the longest stretch above the \
          budget; kept means rates, floors and the trip time of 5 s. The first {} chassis were replayed, under budgets \
          that arithmetic says are kept: the others cannot be.",
-        choice.made_chassis,
-        choice.made_weeks,
-        choice.chassis,
-        choice.replicates,
-        choice.replay_chassis,
+        choice.made_chassis, choice.made_weeks, choice.chassis, choice.replicates, choice.replay_chassis,
     )
 }
 
 fn command(choice: &Choice, wanted: Wanted) -> String {
-    let Choice {
-        made_chassis, made_weeks, chassis, replicates, replay_chassis, seed, server, ..
-    } = choice;
+    let Choice { made_chassis, made_weeks, chassis, replicates, replay_chassis, seed, server, .. } = choice;
     let document = if wanted.document { " --output docs" } else { "" };
     format!(
         "ballast experiment oversubscription --made-chassis {made_chassis} --made-weeks {made_weeks} \

@@ -41,11 +41,7 @@ pub(super) struct Stated {
 
 /// Table III, by algorithm. The paper's bucket 1 of criticality is non-user-facing.
 pub(super) fn models(asked: Asked) -> Vec<(&'static str, Stated)> {
-    let row = |confident, each: &[(f64, f64)], accuracy| Stated {
-        confident,
-        each: each.to_vec(),
-        accuracy,
-    };
+    let row = |confident, each: &[(f64, f64)], accuracy| Stated { confident, each: each.to_vec(), accuracy };
 
     match asked {
         Asked::Criticality => vec![
@@ -53,14 +49,8 @@ pub(super) fn models(asked: Asked) -> Vec<(&'static str, Stated)> {
             ("gradient-boosting", row(0.99, &[(0.99, 0.99), (0.67, 0.77)], 0.98)),
         ],
         Asked::P95 => vec![
-            (
-                "random-forest",
-                row(0.73, &[(0.93, 0.87), (0.61, 0.76), (0.65, 0.81), (0.92, 0.83)], 0.84),
-            ),
-            (
-                "gradient-boosting",
-                row(0.68, &[(0.95, 0.85), (0.47, 0.77), (0.51, 0.79), (0.94, 0.80)], 0.82),
-            ),
+            ("random-forest", row(0.73, &[(0.93, 0.87), (0.61, 0.76), (0.65, 0.81), (0.92, 0.83)], 0.84)),
+            ("gradient-boosting", row(0.68, &[(0.95, 0.85), (0.47, 0.77), (0.51, 0.79), (0.94, 0.80)], 0.82)),
         ],
         Asked::P95NextMonth => Vec::new(),
     }

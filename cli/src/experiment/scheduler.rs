@@ -163,15 +163,13 @@ fn at(rows: &[Row], arm: Arm, alpha: f64) -> Option<&Row> {
 fn goals(rows: &[Row]) -> Vec<Goal> {
     let of = |arm, alpha| at(rows, arm, alpha);
     let (none, model) = (of(Arm::None, ALPHA), of(Arm::Model, ALPHA));
-    let two =
-        |a: f64, b: f64, places| format!("{} against {}", number(a, places), number(b, places));
+    let two = |a: f64, b: f64, places| format!("{} against {}", number(a, places), number(b, places));
     let ratio = |goal: &str, of: fn(&Row) -> f64| {
         Goal::new(
             goal,
             none.zip(model).map(|(none, model)| {
                 let (with, without) = (of(model), of(none));
-                let words =
-                    format!("{}: ratio {}", two(with, without, 1), number(with / without, 3));
+                let words = format!("{}: ratio {}", two(with, without, 1), number(with / without, 3));
                 (words, with < without)
             }),
         )
@@ -196,8 +194,7 @@ fn goals(rows: &[Row]) -> Vec<Goal> {
             "server balance at alpha 0.8: oracle < model < none",
             none.zip(model).zip(of(Arm::Oracle, ALPHA)).map(|((none, model), oracle)| {
                 let [oracle, model, none] = [oracle, model, none].map(|row| row.server_score_std);
-                let words =
-                    format!("{} < {} < {}", number(oracle, 4), number(model, 4), number(none, 4));
+                let words = format!("{} < {} < {}", number(oracle, 4), number(model, 4), number(none, 4));
                 (words, oracle < model && model < none)
             }),
         ),
@@ -215,9 +212,7 @@ fn goals(rows: &[Row]) -> Vec<Goal> {
                 (two(100.0 * with, 100.0 * without, 1) + " %", (with - without).abs() <= EMPTY)
             }),
         ),
-        ratio("model, alpha 0.8: fewer capping events a week than none", |row| {
-            row.capping_events_per_week
-        }),
+        ratio("model, alpha 0.8: fewer capping events a week than none", |row| row.capping_events_per_week),
         ratio("model, alpha 0.8: fewer user-facing core-hours throttled than with none", |row| {
             row.user_facing_throttled_core_h
         }),
@@ -250,8 +245,9 @@ fn figure(rows: &[Row]) -> Figure {
     let rows = rows.to_vec();
     Figure {
         name: "scheduler".to_owned(),
-        caption: "Figure 7, and what it means for power: by the weight of the chassis score, medians over seeds"
-            .to_owned(),
+        caption:
+            "Figure 7, and what it means for power: by the weight of the chassis score, medians over seeds"
+                .to_owned(),
         height: 1100,
         draw: Box::new(move |area| {
             let areas = area.split_evenly((PANELS.len() / 2, 2));
@@ -397,10 +393,7 @@ mod tests {
             assert!(json[0].get(key).is_some(), "{key}");
         }
 
-        assert_eq!(
-            (&json[0]["arm"], &json[0]["alpha"]),
-            (&"none".into(), &serde_json::Value::Null)
-        );
+        assert_eq!((&json[0]["arm"], &json[0]["alpha"]), (&"none".into(), &serde_json::Value::Null));
 
         assert_eq!(serde_json::to_value(Arm::CriticalityOnly).unwrap(), "criticality-only");
     }

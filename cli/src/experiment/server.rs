@@ -151,10 +151,7 @@ pub(super) fn report(choice: &Choice, runs: &Runs, wanted: Wanted) -> anyhow::Re
     for set in &sets {
         parts.push(Part::Heading(format!("Load: {}", set.load())));
         parts.push(Part::Table(table(&set.rows, paper)));
-        if wanted.figures
-            && set.batch_share == base.batch_share
-            && set.service_ms == base.service_ms
-        {
+        if wanted.figures && set.batch_share == base.batch_share && set.service_ms == base.service_ms {
             parts.push(Part::Figure(figures::figure5(set, &base.contenders, paper)));
         }
     }
@@ -247,8 +244,7 @@ fn table(rows: &[Row], paper: bool) -> Table {
 
     let mut table = Table::new(2, &head);
     for r in rows {
-        let stated =
-            |of: fn(f64, &str) -> Option<f64>| maybe(of(r.cap_w, r.policy).filter(|_| paper), 2);
+        let stated = |of: fn(f64, &str) -> Option<f64>| maybe(of(r.cap_w, r.policy).filter(|_| paper), 2);
         table.row(vec![
             number(r.cap_w, 0),
             r.policy.to_owned(),

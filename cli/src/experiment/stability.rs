@@ -90,8 +90,7 @@ pub(super) fn report(choice: &Choice, runs: &Runs, wanted: Wanted) -> anyhow::Re
 }
 
 fn table(rows: &[Row]) -> Table {
-    let head =
-        ["policy", "lag s", "refresh s", "noise %", "changes", "above %", "above s", "run time"];
+    let head = ["policy", "lag s", "refresh s", "noise %", "changes", "above %", "above s", "run time"];
     let mut table = Table::new(1, &head);
     for r in rows {
         table.row(vec![
@@ -111,13 +110,9 @@ fn table(rows: &[Row]) -> Table {
 fn goals(rows: &[Row], policies: &[Contender]) -> Vec<Goal> {
     let goal = |policy: &Contender| {
         let of = rows.iter().filter(|row| row.policy == policy.name());
-        let worst = of
-            .max_by(|a, b| a.pstate_changes_per_core_min.total_cmp(&b.pstate_changes_per_core_min));
+        let worst = of.max_by(|a, b| a.pstate_changes_per_core_min.total_cmp(&b.pstate_changes_per_core_min));
         Goal::new(
-            format!(
-                "{}: no limit cycle, at most 60 p-state changes per core and minute",
-                policy.name()
-            ),
+            format!("{}: no limit cycle, at most 60 p-state changes per core and minute", policy.name()),
             worst.map(|r| {
                 let changes = r.pstate_changes_per_core_min;
                 let words = format!(
@@ -150,10 +145,7 @@ fn maps(rows: &[Row], options: &Options) -> Figure {
             .map(|noise| {
                 let cell = |(lag, refresh)| {
                     let fits = |r: &&Row| {
-                        r.policy == policy
-                            && r.lag_s == lag
-                            && r.refresh_s == refresh
-                            && r.noise == *noise
+                        r.policy == policy && r.lag_s == lag && r.refresh_s == refresh && r.noise == *noise
                     };
 
                     rows.iter().find(fits).map(|row| row.pstate_changes_per_core_min)

@@ -211,8 +211,7 @@ fn table(rows: &[&Row], options: &Options) -> Table {
     for budget_percent in &options.budgets_percent {
         for policy in &options.policies {
             let mine = group(rows, *budget_percent, *policy);
-            let of =
-                |figure: fn(&Row) -> Option<f64>| median(mine.iter().filter_map(|r| figure(r)));
+            let of = |figure: fn(&Row) -> Option<f64>| median(mine.iter().filter_map(|r| figure(r)));
             let hundred = |ratio: Option<f64>| ratio.map(|ratio| 100.0 * ratio);
             table.row(vec![
                 budget_percent.to_string(),
@@ -261,11 +260,8 @@ fn words(options: &Options) -> String {
          100 %, only budgets count under which the oracle throttles no user-facing core. Where \
          `oracle-at-set-point` throttles some, what is drawn with every batch core at its floor is \
          within 1 % of the budget: then meters' noise decides what a controller can keep.",
-        from = if options.skip_hours.is_some() {
-            "from a given hour on"
-        } else {
-            "around the busiest instant"
-        },
+        from =
+            if options.skip_hours.is_some() { "from a given hour on" } else { "around the busiest instant" },
         servers = options.servers,
         seeds = options.seeds.len(),
     )
@@ -275,12 +271,7 @@ fn words(options: &Options) -> String {
 mod tests {
     use super::*;
 
-    pub(super) fn row(
-        policy: TracePolicy,
-        seed: u64,
-        budget_percent: f64,
-        user_facing: f64,
-    ) -> Row {
+    pub(super) fn row(policy: TracePolicy, seed: u64, budget_percent: f64, user_facing: f64) -> Row {
         Row {
             data: "made".to_owned(),
             seed,

@@ -353,10 +353,7 @@ mod tests {
         assert_eq!(verdict([0.13, 0.06], [0.04, 0.06]).met, Some(false));
         // Never above the cap as often as stepwise: its most is taken.
         let goal = verdict([0.11, 0.08], [0.01, 0.03]);
-        assert_eq!(
-            (goal.met, goal.measured.as_str()),
-            (Some(true), "0.080 against 0.100 at 5.00 %")
-        );
+        assert_eq!((goal.met, goal.measured.as_str()), (Some(true), "0.080 against 0.100 at 5.00 %"));
     }
 
     #[test]

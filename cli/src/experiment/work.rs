@@ -27,8 +27,7 @@ pub(crate) fn run<J: Sync, R: Send>(
     };
 
     let mut done: Vec<(usize, R)> = thread::scope(|scope| {
-        let workers: Vec<_> =
-            (0..threads.clamp(1, jobs.len().max(1))).map(|_| scope.spawn(worker)).collect();
+        let workers: Vec<_> = (0..threads.clamp(1, jobs.len().max(1))).map(|_| scope.spawn(worker)).collect();
         let ended = workers
             .into_iter()
             .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));

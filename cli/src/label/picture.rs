@@ -85,15 +85,10 @@ impl Picture {
 
             for (y, row) in self.cells.iter().enumerate() {
                 for (x, counts) in row.iter().enumerate() {
-                    for (count, colour) in
-                        counts.iter().zip([ORANGE, BLUE]).filter(|(c, _)| **c > 0)
-                    {
+                    for (count, colour) in counts.iter().zip([ORANGE, BLUE]).filter(|(c, _)| **c > 0) {
                         let strength = 0.25 + 0.75 * (*count as f64 / most as f64).sqrt();
                         let corners = [(at(x), at(y)), (at(x + 1), at(y + 1))];
-                        chart.draw_series([Rectangle::new(
-                            corners,
-                            colour.mix(strength).filled(),
-                        )])?;
+                        chart.draw_series([Rectangle::new(corners, colour.mix(strength).filled())])?;
                     }
                 }
             }

@@ -81,8 +81,7 @@ pub(super) fn vms(
 
 /// Hands the VMs of a file with one row per VM over.
 pub(super) fn rows(file: &Path, take: &mut Take<'_>) -> anyhow::Result<()> {
-    let args =
-        ReadArgs { layout: Some(Layout::Row), period_s: None, columns: ColumnArgs::default() };
+    let args = ReadArgs { layout: Some(Layout::Row), period_s: None, columns: ColumnArgs::default() };
     let mut read = || match Rows::of(file, &args)? {
         Some(rows) => rows.read(file, &ProgressBar::hidden(), take),
         None => bail!("one row per VM is needed"),

@@ -75,8 +75,7 @@ impl Labelled {
 
     /// Features of weeks that have some, and whether each is user-facing.
     fn table(&self) -> (Vec<Vec<f32>>, Vec<bool>) {
-        let known =
-            |(row, truth): (&Result<_, _>, &bool)| Some((Vec::clone(row.as_ref().ok()?), *truth));
+        let known = |(row, truth): (&Result<_, _>, &bool)| Some((Vec::clone(row.as_ref().ok()?), *truth));
         self.features.iter().zip(&self.truth).filter_map(known).unzip()
     }
 
@@ -129,8 +128,7 @@ fn unlooked(reason: Reason) -> f64 {
 
 /// The highest score that enough user-facing weeks reach.
 pub(crate) fn threshold(scores: &[f64], truth: &[bool], recall: f64) -> f64 {
-    let mut positive: Vec<f64> =
-        scores.iter().zip(truth).filter(|(_, t)| **t).map(|(s, _)| *s).collect();
+    let mut positive: Vec<f64> = scores.iter().zip(truth).filter(|(_, t)| **t).map(|(s, _)| *s).collect();
     positive.sort_by(|a, b| b.total_cmp(a));
     let needed = (recall * positive.len() as f64 - 1e-9).ceil() as usize;
     positive.get(needed.saturating_sub(1)).copied().unwrap_or(f64::NEG_INFINITY)

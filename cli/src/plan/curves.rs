@@ -96,10 +96,7 @@ impl Curves {
     }
 
     /// Generations that have curves of their own and are not among `known`.
-    pub(super) fn unused<'a>(
-        &'a self,
-        known: impl Fn(&str) -> bool + 'a,
-    ) -> impl Iterator<Item = &'a str> {
+    pub(super) fn unused<'a>(&'a self, known: impl Fn(&str) -> bool + 'a) -> impl Iterator<Item = &'a str> {
         self.named.keys().map(String::as_str).filter(move |name| !known(name))
     }
 }

@@ -61,12 +61,7 @@ pub(super) fn read(files: &[PathBuf], intake: &Intake) -> anyhow::Result<Draws> 
     Ok(all)
 }
 
-fn manifest(
-    path: &Path,
-    intake: &Intake,
-    parts: &mut Parts,
-    all: &mut Draws,
-) -> anyhow::Result<()> {
+fn manifest(path: &Path, intake: &Intake, parts: &mut Parts, all: &mut Draws) -> anyhow::Result<()> {
     let manifest: Manifest = toml::from_str(&std::fs::read_to_string(path)?)?;
     let Intake { period_s, resolution, most } = *intake;
     for (key, found, wanted) in
@@ -76,11 +71,7 @@ fn manifest(
         ensure!(found == wanted, "{key} = {}: --{flag} is {}", found.as_f64(), wanted.as_f64());
     }
 
-    ensure!(
-        manifest.period_s == period_s,
-        "period_s = {}: --period-s is {period_s}",
-        manifest.period_s
-    );
+    ensure!(manifest.period_s == period_s, "period_s = {}: --period-s is {period_s}", manifest.period_s);
 
     let folder = path.parent().unwrap_or(Path::new(""));
 

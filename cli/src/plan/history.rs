@@ -72,9 +72,8 @@ fn physical(given: &[String]) -> anyhow::Result<BTreeMap<String, u32>> {
     for text in given {
         let (generation, cores) = text.split_once('=').unwrap_or(("", text));
         let cores = cores.parse().ok().filter(|cores| *cores > 0);
-        let cores: u32 = cores.with_context(|| {
-            format!("--physical-cores {text}: a whole number above 0, or GENERATION=N")
-        })?;
+        let cores: u32 = cores
+            .with_context(|| format!("--physical-cores {text}: a whole number above 0, or GENERATION=N"))?;
         if all.insert(generation.to_owned(), cores).is_some() {
             bail!("--physical-cores {text}: these were told already");
         }
@@ -124,8 +123,7 @@ fn read(file: &Path) -> anyhow::Result<History> {
         }
 
         // Without its owner's name a VM stands for itself.
-        let group =
-            owner.map(|owner| table.text(owner).into_owned()).filter(|name| !name.is_empty());
+        let group = owner.map(|owner| table.text(owner).into_owned()).filter(|name| !name.is_empty());
         let vm = PastVm {
             cores: many.ok_or_else(|| table.refuse(cores, "1 to 65536"))?,
             seconds: 0,
@@ -199,8 +197,7 @@ impl Loads {
                 }
                 (None, Some((found, Some(mean)))) => {
                     *value = found;
-                    words
-                        .push(format!("{name} {found:.3} ± {:.3} of {} VMs", mean.error, mean.vms));
+                    words.push(format!("{name} {found:.3} ± {:.3} of {} VMs", mean.error, mean.vms));
                 }
                 (None, Some((found, None))) => {
                     *value = found;

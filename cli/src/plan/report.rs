@@ -87,11 +87,7 @@ impl Report<'_> {
             longest_event_s: answer.longest_event_s,
             rejected_readings: self.rejected.all(),
             rejected: self.rejected,
-            approaches: answer
-                .table
-                .iter()
-                .map(|&(approach, plan)| Row { approach, plan })
-                .collect(),
+            approaches: answer.table.iter().map(|&(approach, plan)| Row { approach, plan }).collect(),
             verify: answer.verified.as_ref(),
             config: self.config(answer),
         }

@@ -84,8 +84,7 @@ impl<'a> Telemetry<'a> {
     /// What one thread reads at a time.
     fn pieces(&self) -> anyhow::Result<Vec<Piece>> {
         let mut all = vec![];
-        let (recorded, tables): (Vec<_>, Vec<_>) =
-            self.files.iter().partition(|path| recorded::is_one(path));
+        let (recorded, tables): (Vec<_>, Vec<_>) = self.files.iter().partition(|path| recorded::is_one(path));
         if !recorded.is_empty() {
             let period = Duration::from_secs(self.intake.period_s.into());
             all.push(Piece::Recorded(recorded::files(&recorded)?, period));
@@ -119,10 +118,7 @@ impl<'a> Telemetry<'a> {
     /// Reads everything once. Of several errors it gives the one that comes first in the files.
     fn look(&self, pieces: &[Piece], readings: Readings, look: u32) -> anyhow::Result<Readings> {
         let bytes = self.files.iter().map(|file| std::fs::metadata(file).map_or(0, |m| m.len()));
-        let bar = progress_bar(
-            bytes.sum(),
-            "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-        );
+        let bar = progress_bar(bytes.sum(), "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
 
         let nth = if look > 1 { format!(", look {look}") } else { String::new() };
         bar.set_message(format!("{} files{nth}", self.files.len()));
@@ -148,9 +144,8 @@ impl<'a> Telemetry<'a> {
         let threads = all_cores().get().min(pieces.len());
         let first = thread::scope(|scope| {
             let all: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-            let ended = all
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
+            let ended =
+                all.into_iter().map(|thread| thread.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
             ended.filter_map(Result::err).min_by_key(|(index, _)| *index)
         });
 
@@ -182,12 +177,7 @@ impl Piece {
         }
     }
 
-    fn read(
-        &self,
-        columns: &Columns,
-        to: &mut Worker<'_>,
-        bar: &ProgressBar,
-    ) -> anyhow::Result<()> {
+    fn read(&self, columns: &Columns, to: &mut Worker<'_>, bar: &ProgressBar) -> anyhow::Result<()> {
         match self {
             Self::Whole(path) => rows(path, columns, to, bar)?,
             Self::Group(file, group) => file.read(*group, to, bar)?,
@@ -216,12 +206,7 @@ impl Worker<'_> {
         Ok(index)
     }
 
-    pub(super) fn take(
-        &mut self,
-        chassis: ChassisIndex,
-        t_s: i64,
-        watts: f64,
-    ) -> Result<(), ReadingsError> {
+    pub(super) fn take(&mut self, chassis: ChassisIndex, t_s: i64, watts: f64) -> Result<(), ReadingsError> {
         if !self.times.contains(&t_s) {
             return Ok(());
         }
@@ -236,12 +221,7 @@ impl Worker<'_> {
 }
 
 /// Reads a file row by row.
-fn rows(
-    path: &Path,
-    columns: &Columns,
-    to: &mut Worker<'_>,
-    bar: &ProgressBar,
-) -> anyhow::Result<()> {
+fn rows(path: &Path, columns: &Columns, to: &mut Worker<'_>, bar: &ProgressBar) -> anyhow::Result<()> {
     let mut samples = Samples::new(table::open(path, bar)?, &columns.options())?;
     let layout = samples.layout().clone();
     watts(&layout)?;

@@ -102,8 +102,7 @@ impl VerifyArgs {
     /// Where held-out readings begin: with a whole unit of time.
     fn from(&self, asked: &Asked) -> Option<i64> {
         let period = i64::from(asked.intake.period_s);
-        let up =
-            |t_s: i64| t_s.saturating_add(period - 1).div_euclid(period).saturating_mul(period);
+        let up = |t_s: i64| t_s.saturating_add(period - 1).div_euclid(period).saturating_mul(period);
         self.verify_from.map(up)
     }
 
@@ -198,10 +197,7 @@ impl VerifyArgs {
                 unit_s: asked.intake.period_s,
                 options,
                 rejected_readings: rejected,
-                buffers: rows
-                    .into_iter()
-                    .skip(usize::from(self.verify_buffers.is_empty()))
-                    .collect(),
+                buffers: rows.into_iter().skip(usize::from(self.verify_buffers.is_empty())).collect(),
             });
         }
 
@@ -210,16 +206,10 @@ impl VerifyArgs {
 }
 
 /// The plan for one generation under these terms, as it is verified.
-fn planned(
-    asked: &Asked,
-    terms: &Terms,
-    generation: &str,
-    draws: &Histogram,
-) -> anyhow::Result<Planned> {
+fn planned(asked: &Asked, terms: &Terms, generation: &str, draws: &Histogram) -> anyhow::Result<Planned> {
     let approach = asked.approach;
     let (chassis, _) = asked.chassis(generation)?;
-    let plan =
-        Plan::make(draws, &approach, &chassis, terms).context("a history without readings")?;
+    let plan = Plan::make(draws, &approach, &chassis, terms).context("a history without readings")?;
     Ok(Planned { approach, plan, chassis, period: terms.period })
 }
 
@@ -257,8 +247,7 @@ fn one_look(
         jobs.extend(own.map(|budget| (draws.clone(), budget)));
     }
 
-    let run =
-        |(draws, budget): &(Arc<Draws>, usize)| replay(draws, &budgets[*budget].0, options, |_| ());
+    let run = |(draws, budget): &(Arc<Draws>, usize)| replay(draws, &budgets[*budget].0, options, |_| ());
     let measured = work::run("replay", &jobs, all_cores().get(), run);
 
     for ((_, budget), measured) in jobs.iter().zip(measured) {
@@ -383,11 +372,7 @@ impl Verified {
                 format!("{:.2}", m.lowest_user_facing_frequency),
                 format!("{:.2}", m.over_budget_s_max),
                 format!("{:.1}", m.hardware_s),
-                if verdict.kept {
-                    "kept".to_owned()
-                } else {
-                    format!("BROKEN: {}", broken.join(", "))
-                },
+                if verdict.kept { "kept".to_owned() } else { format!("BROKEN: {}", broken.join(", ")) },
             ]);
         }
 

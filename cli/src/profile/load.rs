@@ -49,8 +49,7 @@ impl Load {
         match self {
             Self::Threads(threads) => threads.set(share),
             Self::Rig(file) => {
-                fs::write(file, format!("{share}\n"))
-                    .with_context(|| file.display().to_string())?;
+                fs::write(file, format!("{share}\n")).with_context(|| file.display().to_string())?;
             }
         }
         Ok(())
@@ -96,9 +95,7 @@ impl Threads {
                 })?;
 
                 all.threads.push(thread);
-                told.recv()
-                    .context("a load thread ended")?
-                    .with_context(|| format!("CPU {cpu}"))?;
+                told.recv().context("a load thread ended")?.with_context(|| format!("CPU {cpu}"))?;
             }
         }
 
@@ -180,9 +177,8 @@ mod tests {
     /// CPU time of the thread of that name, as the scheduler counts it.
     fn cpu_time(name: &str) -> Option<Duration> {
         let tasks = fs::read_dir("/proc/self/task").unwrap().flatten().map(|task| task.path());
-        let named = |task: &PathBuf| {
-            fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name)
-        };
+        let named =
+            |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name);
         let stat = fs::read_to_string(tasks.into_iter().find(named)?.join("schedstat")).ok()?;
         Some(Duration::from_nanos(stat.split(' ').next()?.parse().ok()?))
     }

@@ -183,10 +183,7 @@ impl Bench {
         for (n, frequency) in steps {
             self.exclusive.cap(|ladder| step(ladder, n, of))?;
             for &share in &grid.loads {
-                bar.set_message(format!(
-                    "{:.0} % busy at {frequency:.2} of the frequency",
-                    100.0 * share
-                ));
+                bar.set_message(format!("{:.0} % busy at {frequency:.2} of the frequency", 100.0 * share));
 
                 load.set(share)?;
                 points.push(self.point(grid, frequency, share)?);

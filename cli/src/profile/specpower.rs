@@ -40,14 +40,10 @@ pub(super) fn guess(path: &Path, wanted: &Wanted<'_>) -> anyhow::Result<(PowerMo
             let fits = |row: &&Row| row.nodes == 1.0 && row.cores == f64::from(cores);
             let found: Vec<_> = rows.iter().filter(fits).collect();
             if found.is_empty() {
-                bail!(
-                    "--cores {cores}: no result of one node has as many; {}",
-                    nearest(&rows, cores)
-                );
+                bail!("--cores {cores}: no result of one node has as many; {}", nearest(&rows, cores));
             }
 
-            let of =
-                format!("SPECpower_ssj2008: medians of {} results with {cores} cores", found.len());
+            let of = format!("SPECpower_ssj2008: medians of {} results with {cores} cores", found.len());
             let all = |watts: fn(&Row) -> f64| median(found.iter().map(|row| watts(row)).collect());
 
             (all(|row| row.idle_w), all(|row| row.full_w), of)
@@ -104,10 +100,8 @@ fn one<'a>(rows: &'a [Row], name: &str) -> anyhow::Result<&'a Row> {
         [one] => Ok(one),
         [] => bail!("--server {name:?}: no result's vendor, system and CPU hold that text"),
         _ => {
-            let names = found
-                .iter()
-                .take(5)
-                .map(|row| format!("{:?}", format!("{} {}", row.system, row.cpu)));
+            let names =
+                found.iter().take(5).map(|row| format!("{:?}", format!("{} {}", row.system, row.cpu)));
             let names = names.collect::<Vec<_>>().join(", ");
             bail!("--server {name:?}: {} results hold that text, such as {names}", found.len())
         }
@@ -175,10 +169,7 @@ mod tests {
                 "\"Box\": 2 results hold that text, such as \"A Inc. Box 1, short CPU X\"",
             ),
             (Wanted::Server("none"), "--server \"none\": no result's"),
-            (
-                Wanted::Cores(41),
-                "--cores 41: no result of one node has as many; the nearest have 40",
-            ),
+            (Wanted::Cores(41), "--cores 41: no result of one node has as many; the nearest have 40"),
         ] {
             let error = ask(&wanted).unwrap_err();
             assert!(error.contains(said), "{error}");

@@ -23,10 +23,7 @@ pub(super) fn draw(file: &Path, report: &TelemetryReport) -> anyhow::Result<()> 
 }
 
 /// A value of every bucket, over hours.
-fn over_time(
-    report: &TelemetryReport,
-    value: impl Fn(&Bucket) -> f64,
-) -> impl Iterator<Item = (f64, f64)> {
+fn over_time(report: &TelemetryReport, value: impl Fn(&Bucket) -> f64) -> impl Iterator<Item = (f64, f64)> {
     report.curve.iter().map(move |b| (b.at_s / 3600.0, value(b)))
 }
 

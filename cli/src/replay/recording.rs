@@ -35,8 +35,7 @@ pub(super) fn run(path: &Path, json: bool) -> anyhow::Result<ExitCode> {
 
 /// The files of a recording, oldest first: their names hold the start and a number.
 pub(crate) fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let about =
-        fs::metadata(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+    let about = fs::metadata(path).with_context(|| format!("{}: cannot be read", path.display()))?;
     if !about.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
@@ -71,8 +70,7 @@ fn machines(files: Vec<PathBuf>) -> anyhow::Result<Vec<Files>> {
     for path in files {
         let name = path.display().to_string();
         let machine = machine(&path).with_context(|| name.clone())?;
-        let part =
-            Part { name: name.clone(), lines: BufReader::new(File::open(&path).context(name)?) };
+        let part = Part { name: name.clone(), lines: BufReader::new(File::open(&path).context(name)?) };
         // A header that cannot be read belongs to the file before it: the replay judges it.
         let group = match &machine {
             Some(machine) => groups.iter().position(|(known, _)| known == machine),
@@ -106,8 +104,7 @@ fn text(report: &Report) -> String {
         ));
 
         if r.damaged_tails > 0 {
-            lines
-                .push(format!("  {} last line(s) cut short by a crash, left out", r.damaged_tails));
+            lines.push(format!("  {} last line(s) cut short by a crash, left out", r.damaged_tails));
         }
 
         match &r.first_mismatch {

@@ -86,10 +86,7 @@ fn text(timed: &Timed) -> String {
         ("telemetry", r.telemetry.clone()),
         (
             "played as",
-            format!(
-                "{} servers, {series}; {} by {}, {} shares",
-                r.servers, r.policy, r.actuator, r.shares
-            ),
+            format!("{} servers, {series}; {} by {}, {} shares", r.servers, r.policy, r.actuator, r.shares),
         ),
         (
             "time",
@@ -104,10 +101,7 @@ fn text(timed: &Timed) -> String {
         ("draw", format!("at most {:.1} W, mean {:.1} W", r.max_power_w, r.mean_power_w)),
         (
             "above budget",
-            format!(
-                "{:.2} s at a stretch, {:.2} s in all",
-                r.over_budget_s_max, r.over_budget_s_total
-            ),
+            format!("{:.2} s at a stretch, {:.2} s in all", r.over_budget_s_max, r.over_budget_s_total),
         ),
         (
             "capping",
@@ -117,10 +111,7 @@ fn text(timed: &Timed) -> String {
             ),
         ),
         ("hardware", format!("engaged for {:.1} s", r.hardware_engaged_s)),
-        (
-            "user-facing",
-            format!("throttled for {:.1} core-seconds", r.user_facing_throttled_core_s),
-        ),
+        ("user-facing", format!("throttled for {:.1} core-seconds", r.user_facing_throttled_core_s)),
         (
             "batch",
             format!(
@@ -147,10 +138,7 @@ fn text(timed: &Timed) -> String {
 
     if r.capping_events == 0 && r.max_power_w <= r.budget_w {
         let share = 100.0 * r.max_power_w / r.budget_w;
-        rows.push((
-            "note",
-            format!("the load never neared the budget: {share:.0} % of it at most"),
-        ));
+        rows.push(("note", format!("the load never neared the budget: {share:.0} % of it at most")));
     }
 
     if r.trip_fraction_max >= 1.0 {

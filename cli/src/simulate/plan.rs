@@ -136,9 +136,9 @@ fn at_hosts(text: &str) -> Result<(u64, Hosts), String> {
 fn at_policy(text: &str) -> Result<(u64, PolicyArg), String> {
     use clap::ValueEnum as _;
     let parse = |(at_ms, name)| Some((at_ms, PolicyArg::from_str(name, false).ok()?));
-    at(text).and_then(parse).ok_or_else(|| {
-        "S=NAME is needed: whole seconds, then best-fit, first-fit or power".to_owned()
-    })
+    at(text)
+        .and_then(parse)
+        .ok_or_else(|| "S=NAME is needed: whole seconds, then best-fit, first-fit or power".to_owned())
 }
 
 /// A duration in milliseconds.

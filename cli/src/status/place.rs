@@ -29,9 +29,10 @@ pub(super) fn line(place: &PlaceStatus) -> String {
 
 fn kubernetes(cluster: &KubernetesStatus) -> String {
     let fresh = if cluster.stale { "stale, without an opinion" } else { "followed" };
-    let shadow = cluster.shadow.as_ref().map(|shadow| {
-        format!("; in shadow {} agreed, {} differed", shadow.agreed, shadow.differed)
-    });
+    let shadow = cluster
+        .shadow
+        .as_ref()
+        .map(|shadow| format!("; in shadow {} agreed, {} differed", shadow.agreed, shadow.differed));
     format!(
         "\n  Kubernetes {fresh}: {} nodes ({} cordoned), {} pods; {} filtered, {} prioritized{}",
         cluster.known_nodes,
@@ -55,11 +56,7 @@ fn predictions(place: &PlaceStatus) -> String {
     );
     format!(
         "place {}: {model}; {} requests, {} refused; {} VMs, {} conservative",
-        place.name,
-        predict.requests,
-        predict.refused_requests,
-        predict.predictions,
-        predict.conservative,
+        place.name, predict.requests, predict.refused_requests, predict.predictions, predict.conservative,
     )
 }
 

@@ -75,16 +75,10 @@ impl Rows for ParquetRows {
 
     fn cell(&self, column: usize) -> Cell<'_> {
         match self.batch.get(column) {
-            Some(Column::Texts(all)) if all.is_valid(self.at) => {
-                Cell::Text(all.value(self.at).trim().into())
-            }
+            Some(Column::Texts(all)) if all.is_valid(self.at) => Cell::Text(all.value(self.at).trim().into()),
             Some(Column::Numbers(all)) if all.is_valid(self.at) => Cell::Number(all.value(self.at)),
-            Some(Column::Integers(all)) if all.is_valid(self.at) => {
-                Cell::Integer(all.value(self.at))
-            }
-            Some(Column::Instants(all)) if all.is_valid(self.at) => {
-                Cell::Instant(all.value(self.at))
-            }
+            Some(Column::Integers(all)) if all.is_valid(self.at) => Cell::Integer(all.value(self.at)),
+            Some(Column::Instants(all)) if all.is_valid(self.at) => Cell::Instant(all.value(self.at)),
             _ => Cell::Null,
         }
     }
@@ -119,9 +113,7 @@ fn one(column: &ArrayRef) -> anyhow::Result<Column> {
             let numbers = cast(column, &DataType::Float64)?;
             Column::Numbers(numbers.as_primitive::<Float64Type>().clone())
         }
-        kind if is_instant(kind) => {
-            Column::Instants(millis(column)?.as_primitive::<Int64Type>().clone())
-        }
+        kind if is_instant(kind) => Column::Instants(millis(column)?.as_primitive::<Int64Type>().clone()),
         kind if kind.is_nested() => bail!("a column of {kind} is not read: flat tables are"),
         _ => Column::Texts(cast(column, &DataType::Utf8)?.as_string::<i32>().clone()),
     })

@@ -80,11 +80,7 @@ impl Cells<'_> {
         parsed.map_err(|_| self.table.refuse(column, allowed).into())
     }
 
-    fn maybe<T: std::str::FromStr>(
-        &self,
-        column: usize,
-        allowed: &str,
-    ) -> anyhow::Result<Option<T>> {
+    fn maybe<T: std::str::FromStr>(&self, column: usize, allowed: &str) -> anyhow::Result<Option<T>> {
         match self.table.cell(self.columns[column]).is_missing() {
             true => Ok(None),
             false => self.parsed(column, allowed).map(Some),
@@ -172,8 +168,7 @@ pub(super) fn label(vms: &mut [Vm], input: impl Read, file: &str) -> anyhow::Res
 mod tests {
     use super::*;
 
-    const HEAD: &str =
-        "vm_id,subscription,arrival_s,end_s,cores,memory_gb,vm_type,class,avg_cpu,p95_cpu\n";
+    const HEAD: &str = "vm_id,subscription,arrival_s,end_s,cores,memory_gb,vm_type,class,avg_cpu,p95_cpu\n";
 
     fn error(rows: &str) -> String {
         format!("{:#}", read(format!("{HEAD}{rows}").as_bytes(), "vms.csv").unwrap_err())
@@ -224,15 +219,13 @@ mod tests {
 
     #[test]
     fn labels_overrule_and_their_own_errors_are_named() {
-        let mut vms =
-            read(format!("{HEAD}a,s,0,,1,1,t,,1,2\nb,s,0,,1,1,t,,1,2\n").as_bytes(), "v").unwrap();
+        let mut vms = read(format!("{HEAD}a,s,0,,1,1,t,,1,2\nb,s,0,,1,1,t,,1,2\n").as_bytes(), "v").unwrap();
         let labels = "id,compare8,user_facing\na,0.3,true\nc,0.9,false\n";
         assert_eq!(label(&mut vms, labels.as_bytes(), "l").unwrap(), 1);
         assert_eq!((vms[0].class, vms[1].class), (Some(VmClass::UserFacing), None));
-        for (bad, part) in [
-            ("id,user_facing\na,yes\n", "\"yes\""),
-            ("id,user_facing\na,true\na,true\n", "no label yet"),
-        ] {
+        for (bad, part) in
+            [("id,user_facing\na,yes\n", "\"yes\""), ("id,user_facing\na,true\na,true\n", "no label yet")]
+        {
             let text = format!("{:#}", label(&mut vms, bad.as_bytes(), "l").unwrap_err());
             assert!(text.contains(part) && text.contains("line "), "{text}");
         }

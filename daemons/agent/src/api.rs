@@ -104,11 +104,7 @@ async fn list_vms(State(api): State<Api>) -> Result<Response, Refused> {
     Ok(Json(listed.await.map_err(stopping)?).into_response())
 }
 
-async fn put_vm(
-    State(api): State<Api>,
-    Path(id): Path<String>,
-    body: Bytes,
-) -> Result<Response, Refused> {
+async fn put_vm(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Result<Response, Refused> {
     let spec: VmSpec = http::json(&body)?;
     change_vms(api, &id, Some(spec)).await
 }
@@ -233,20 +229,8 @@ mod tests {
             ("PUT", vm, r#"{"class":"user-facing","cores":1,"x":1}"#, 400, "unknown field"),
             ("PUT", vm, r#"{"class":"user-facing","cores":99}"#, 400, "cores = 99"),
             ("PUT", vm, r#"{"class":"user-facing","cores":1,"cgroup":"../x"}"#, 400, "cgroup"),
-            (
-                "PUT",
-                vm,
-                r#"{"class":"user-facing","cores":1,"on_extreme":"kill"}"#,
-                400,
-                "only for",
-            ),
-            (
-                "PUT",
-                vm,
-                r#"{"class":"non-user-facing","cores":1,"on_extreme":"kill"}"#,
-                400,
-                "cgroup",
-            ),
+            ("PUT", vm, r#"{"class":"user-facing","cores":1,"on_extreme":"kill"}"#, 400, "only for"),
+            ("PUT", vm, r#"{"class":"non-user-facing","cores":1,"on_extreme":"kill"}"#, 400, "cgroup"),
             ("PATCH", vm, "", 405, "no such method"),
             ("PUT", "/v1/vms/.v", r#"{"class":"user-facing","cores":1}"#, 400, "is not an id"),
             ("DELETE", vm, "", 404, "there is no VM v1"),

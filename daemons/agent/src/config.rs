@@ -14,9 +14,7 @@ use ballast_types::wire::VmSpec;
 use ballast_types::{ChassisId, OnExtreme, PowerModel, Role, ServerId, VmClass, VmId, Watts};
 use toml::de::DeValue;
 
-use ballast_runtime::config::reader::{
-    ConfigError, Problems, Section, flag, number, text, whole, word,
-};
+use ballast_runtime::config::reader::{ConfigError, Problems, Section, flag, number, text, whole, word};
 use ballast_runtime::config::{PRESETS, Place, RedfishConfig, WATTS, load, millis, percent, watts};
 
 pub use groups::{DiscoverConfig, GroupsConfig};
@@ -144,12 +142,10 @@ impl AgentConfig {
         let mut root = Section::root(&problems, &table);
 
         let (place, orphan_hold) = read_life(&mut root);
-        let server = root.required("server", "an id of this server", |value| {
-            ServerId::new(value.as_str()?).ok()
-        });
-        let chassis = root.required("chassis", "the id of its chassis", |value| {
-            ChassisId::new(value.as_str()?).ok()
-        });
+        let server =
+            root.required("server", "an id of this server", |value| ServerId::new(value.as_str()?).ok());
+        let chassis =
+            root.required("chassis", "the id of its chassis", |value| ChassisId::new(value.as_str()?).ok());
         let dry_run = root.or("dry_run", false, "true or false", flag);
         let actuate_in_vm = root.or("actuate_in_vm", false, "true or false", flag);
         let policies = [Policy::Stepwise, Policy::Predictive, Policy::FullServer, Policy::None];
@@ -171,12 +167,8 @@ impl AgentConfig {
 
         let mut throttle = root.section("throttle");
         let actuators = [Actuator::Pstate, Actuator::CpuMax].map(|it| (it.name(), it));
-        let actuator = throttle.or(
-            "actuator",
-            Actuator::Pstate,
-            "\"pstate\" or \"cpu-max\"",
-            word(&actuators),
-        );
+        let actuator =
+            throttle.or("actuator", Actuator::Pstate, "\"pstate\" or \"cpu-max\"", word(&actuators));
 
         let floating = actuator == Actuator::CpuMax;
 
@@ -193,15 +185,13 @@ impl AgentConfig {
         );
 
         let step_cores = throttle.or("step_cores", 4, "1 to 1024 cores", whole(1..=1024)) as u16;
-        let margin_ppm = throttle.or("margin_percent", 20_000, "0 to 50 %", |value| {
-            percent(value).filter(|ppm| *ppm <= 500_000)
-        });
+        let margin_ppm = throttle
+            .or("margin_percent", 20_000, "0 to 50 %", |value| percent(value).filter(|ppm| *ppm <= 500_000));
         let deadband = throttle.or("deadband_w", Watts::from_whole(4), "0 to 1000 W", |value| {
             number(0.0..=1000.0)(value).and_then(Watts::from_f64)
         });
         let least = meter.least_settle();
-        let settle =
-            throttle.or("settle_ms", least, "whole milliseconds, 1 to 60000", millis(1, 60_000));
+        let settle = throttle.or("settle_ms", least, "whole milliseconds, 1 to 60000", millis(1, 60_000));
         if settle < least {
             throttle.refuse_key(
                 "settle_ms",
@@ -216,8 +206,7 @@ impl AgentConfig {
             millis(1, 60_000),
         );
 
-        let user_facing_floor =
-            throttle.optional("user_facing_floor_percent", FLOOR, whole(1..=100));
+        let user_facing_floor = throttle.optional("user_facing_floor_percent", FLOOR, whole(1..=100));
         throttle.finish();
         let mut floors = BTreeMap::new();
 
@@ -227,12 +216,8 @@ impl AgentConfig {
 
         let mut shedding = root.section("shedding");
         let allow_kill = shedding.or("allow_kill", false, "true or false", flag);
-        let kill_after = shedding.or(
-            "kill_after_ms",
-            escalate_after,
-            "whole milliseconds, 1 to 60000",
-            millis(1, 60_000),
-        );
+        let kill_after =
+            shedding.or("kill_after_ms", escalate_after, "whole milliseconds, 1 to 60000", millis(1, 60_000));
 
         shedding.finish();
 
@@ -314,8 +299,7 @@ impl AgentConfig {
 fn read_life(root: &mut Section<'_, '_>) -> (Place, Duration) {
     let place = Place::read(root, "127.0.0.1:7101", "/var/lib/ballast-agent");
     let seconds = |value: &DeValue<'_>| whole(5..=3600)(value).map(Duration::from_secs);
-    let hold =
-        root.or("orphan_hold_s", Duration::from_secs(60), "whole seconds, 5 to 3600", seconds);
+    let hold = root.or("orphan_hold_s", Duration::from_secs(60), "whole seconds, 5 to 3600", seconds);
     (place, hold)
 }
 
@@ -332,12 +316,9 @@ impl LimitBy {
 
         match section.or("by", &Self::Rapl, allowed, word(&by)) {
             Self::PowerCap { .. } => Self::PowerCap {
-                name: section.or(
-                    "name",
-                    "power_meter".into(),
-                    "the device's hwmon name",
-                    |value| text(value).filter(|name| !name.contains(char::is_whitespace)),
-                ),
+                name: section.or("name", "power_meter".into(), "the device's hwmon name", |value| {
+                    text(value).filter(|name| !name.contains(char::is_whitespace))
+                }),
                 label: section.optional("label", "the channel's label", text),
             },
             by => by.clone(),
@@ -508,26 +489,19 @@ mod tests {
         let parse = |more: &str| AgentConfig::parse("agent.toml", &format!("{LEAST}{more}"));
         let config = parse("").unwrap();
         assert_eq!((config.floors, config.user_facing_floor), (BTreeMap::new(), None));
-        let class = |order: u16, floor: &str| {
-            format!("[[class]]\norder = {order}\nfloor_percent = {floor}\n")
-        };
+        let class =
+            |order: u16, floor: &str| format!("[[class]]\norder = {order}\nfloor_percent = {floor}\n");
         let both = format!("{}{}", class(0, "50"), class(7, "80"));
         let config = parse(&format!("{both}[throttle]\nuser_facing_floor_percent = 75\n")).unwrap();
         assert_eq!(config.floors, BTreeMap::from([(0, 50), (7, 80)]));
         assert_eq!(config.user_facing_floor, Some(75));
 
         for (bad, says) in [
-            (
-                class(0, "0"),
-                "agent.toml:6: class[0].floor_percent = 0: a whole percentage, 1 to 100",
-            ),
+            (class(0, "0"), "agent.toml:6: class[0].floor_percent = 0: a whole percentage, 1 to 100"),
             (class(0, "101"), "class[0].floor_percent = 101"),
             (class(0, "50.5"), "class[0].floor_percent = 50.5"),
             (class(256, "50"), "class[0].order = 256: 0 to 255"),
-            (
-                format!("{}{}", class(3, "50"), class(3, "60")),
-                "class[1].order = 3: every class once",
-            ),
+            (format!("{}{}", class(3, "50"), class(3, "60")), "class[1].order = 3: every class once"),
             ("[[class]]\norder = 1\n".into(), "class[0].floor_percent is missing"),
             ("[throttle]\nuser_facing_floor_percent = 0\n".into(), "user_facing_floor_percent = 0"),
         ] {
@@ -576,17 +550,12 @@ mod tests {
     #[test]
     fn a_settle_time_shorter_than_the_meter_is_refused() {
         let text = format!("{LEAST}[throttle]\nsettle_ms = 100\n");
-        assert!(
-            problems(&text).contains("throttle.settle_ms = 100: at least"),
-            "{}",
-            problems(&text)
-        );
+        assert!(problems(&text).contains("throttle.settle_ms = 100: at least"), "{}", problems(&text));
     }
 
     #[test]
     fn floating_vms_need_a_cgroup_and_a_policy_that_tells_them_apart() {
-        let vm =
-            |class: &str| format!("[[vm]]\nid = \"{class}\"\nclass = \"{class}\"\ncores = 2\n");
+        let vm = |class: &str| format!("[[vm]]\nid = \"{class}\"\nclass = \"{class}\"\ncores = 2\n");
         let both = format!("{}{}", vm("user-facing"), vm("non-user-facing"));
         let floating = "[throttle]\nactuator = \"cpu-max\"\n";
         assert_eq!(

@@ -280,12 +280,10 @@ mod tests {
             let AgentConfig { vms, groups, .. } = AgentConfig::parse("agent.toml", config).unwrap();
             let changes_path = folder.path().join("state/vms.json");
             let asked = Asked { vms, groups, changes_path, auto_path: None };
-            let originals =
-                Originals { cpufreq: Some(cpufreq.originals()), ..Originals::default() };
+            let originals = Originals { cpufreq: Some(cpufreq.originals()), ..Originals::default() };
             let binders = Binders::new(&root, By::Cgroup);
             let domains = cpufreq.domains().to_vec();
-            let (vms, _) =
-                Vms::start(&root, &domains, asked, binders, journal, originals, None).unwrap();
+            let (vms, _) = Vms::start(&root, &domains, asked, binders, journal, originals, None).unwrap();
             let caps = Arc::new(Mutex::new(cpufreq));
             let (messages, inbox) = mpsc::channel();
             let watch = Watch {

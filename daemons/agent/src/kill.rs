@@ -74,9 +74,7 @@ impl Killer {
         messages: Sender<Message>,
     ) -> io::Result<Self> {
         let (dead, inbox) = mpsc::channel();
-        thread::Builder::new()
-            .name("reaper".into())
-            .spawn(move || reap(&inbox, &vms, &messages))?;
+        thread::Builder::new().name("reaper".into()).spawn(move || reap(&inbox, &vms, &messages))?;
         Ok(Self { root: root.clone(), killable, dead })
     }
 
@@ -285,10 +283,7 @@ mod tests {
             // Nor the second time, when nothing is new.
             for _ in 0..2 {
                 let set = vms.change(id(), Some(spec("machine.slice/c.scope"))).unwrap();
-                assert_eq!(
-                    (set[0].class, set[0].on_extreme),
-                    (VmClass::UserFacing, OnExtreme::None)
-                );
+                assert_eq!((set[0].class, set[0].on_extreme), (VmClass::UserFacing, OnExtreme::None));
 
                 assert!(vms.killable().get(&id()).is_none());
             }

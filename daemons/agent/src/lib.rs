@@ -27,9 +27,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use ballast_agent_core::{Actuator, Agent, Found, FoundQuota, Input, Memory, Params, Policy};
-use ballast_hw::{
-    Bandwidth, Binders, Cpufreq, Floor, Journal, Opened, Originals, Root, boot_id, durable,
-};
+use ballast_hw::{Bandwidth, Binders, Cpufreq, Floor, Journal, Opened, Originals, Root, boot_id, durable};
 use ballast_types::wire::{AgentStatus, Alert, Refusal, Report};
 use ballast_types::{BootId, Core};
 use clap::{Args, Parser, Subcommand};
@@ -110,9 +108,7 @@ pub fn main(args: &AgentArgs) -> ExitCode {
     match (&args.order, &args.run) {
         (Some(Order::Release(args)), _) => release::main(args),
         (Some(Order::StopPost(args)), _) => release::stop_post(args),
-        (None, Some(args)) => {
-            ballast_runtime::run(args, AgentConfig::load(&args.config), |_| &[], run)
-        }
+        (None, Some(args)) => ballast_runtime::run(args, AgentConfig::load(&args.config), |_| &[], run),
         // The command line has refused it.
         (None, None) => ExitCode::from(2),
     }
@@ -341,13 +337,8 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         let _ = messages.send(Message::Stop);
     };
 
-    let hand = runtime.block_on(ballast_runtime::serve(
-        listeners,
-        api::routes(api),
-        access,
-        control,
-        leave,
-    ))?;
+    let hand =
+        runtime.block_on(ballast_runtime::serve(listeners, api::routes(api), access, control, leave))?;
 
     shutdown_deadline.set(RESTORE_WITHIN);
 
@@ -371,9 +362,7 @@ fn start_anew_when_there_is_room(state_dir: PathBuf) -> std::io::Result<()> {
         if durable::probe(&state_dir, JOURNAL_BYTES).is_err() {
             return true;
         }
-        tracing::warn!(
-            "the journal can be written again: the agent ends, and its next start may act"
-        );
+        tracing::warn!("the journal can be written again: the agent ends, and its next start may act");
         // Cannot fail for this process and a signal that there is.
         let _ = raise(Signal::SIGTERM);
         false

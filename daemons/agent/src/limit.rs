@@ -89,13 +89,8 @@ pub(super) fn find(
 ///
 /// # Errors
 /// If the file cannot be read.
-pub(super) fn left(
-    root: &Root,
-    state_dir: &Path,
-) -> anyhow::Result<Option<(LimitBy, Box<dyn Limiter>)>> {
-    let Some(by) =
-        ballast_runtime::caps::left(&state_dir.join(FILE))?.and_then(|of| of.parse().ok())
-    else {
+pub(super) fn left(root: &Root, state_dir: &Path) -> anyhow::Result<Option<(LimitBy, Box<dyn Limiter>)>> {
+    let Some(by) = ballast_runtime::caps::left(&state_dir.join(FILE))?.and_then(|of| of.parse().ok()) else {
         return Ok(None);
     };
     let limiter = kept(&by, root, state_dir)?.0;
@@ -105,10 +100,7 @@ pub(super) fn left(
 /// Adds the zones that are `in_use` to the `journal`'s; gives those that are left to the end, since this life
 /// does not set them.
 pub(super) fn left_to_the_end(journal: &mut Originals, in_use: &Originals) -> Originals {
-    let left = journal
-        .iter()
-        .filter(|(zone, _)| !in_use.contains_key(*zone))
-        .map(|(z, o)| (z.clone(), *o));
+    let left = journal.iter().filter(|(zone, _)| !in_use.contains_key(*zone)).map(|(z, o)| (z.clone(), *o));
     let left = left.collect();
     journal.extend(in_use.iter().map(|(zone, original)| (zone.clone(), *original)));
     left
@@ -147,11 +139,7 @@ pub(super) fn put_back_rapl(root: &Root, saved: &Originals) -> Result<(), CapErr
 ///
 /// # Errors
 /// If what it has left cannot be read.
-pub(super) fn put_back_of_another(
-    by: Option<&LimitBy>,
-    root: &Root,
-    state_dir: &Path,
-) -> anyhow::Result<()> {
+pub(super) fn put_back_of_another(by: Option<&LimitBy>, root: &Root, state_dir: &Path) -> anyhow::Result<()> {
     if let Some((was, mut limiter)) = left(root, state_dir)?.filter(|(was, _)| Some(was) != by) {
         match limiter.put_back_for_good() {
             Ok(()) => tracing::info!(%was, "a limit of an earlier life is put back"),
@@ -162,11 +150,7 @@ pub(super) fn put_back_of_another(
 }
 
 fn kept(by: &LimitBy, root: &Root, state_dir: &Path) -> std::io::Result<(Box<dyn Limiter>, bool)> {
-    fn open<C: Cap + 'static>(
-        cap: C,
-        file: &Path,
-        of: &str,
-    ) -> std::io::Result<(Box<dyn Limiter>, bool)> {
+    fn open<C: Cap + 'static>(cap: C, file: &Path, of: &str) -> std::io::Result<(Box<dyn Limiter>, bool)> {
         let kept = Kept::open(cap, file, of)?;
         let is_on = kept.is_adopted();
         Ok((Box::new(kept), is_on))
@@ -295,9 +279,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("sys/class/hwmon/hwmon0/device");
         std::fs::create_dir_all(&dir).unwrap();
-        for (file, text) in
-            [("name", "power_meter"), ("power1_average", "1"), ("power1_cap", "500000000")]
-        {
+        for (file, text) in [("name", "power_meter"), ("power1_average", "1"), ("power1_cap", "500000000")] {
             std::fs::write(dir.join(file), text).unwrap();
         }
         (folder, dir)
@@ -355,16 +337,13 @@ mod tests {
         let root = Root::at(folder.path());
         let dir = folder.path().join("sys/class/powercap/intel-rapl:0");
         let limit = dir.join("constraint_0_power_limit_uw");
-        let was =
-            LimitOriginal { limit_uw: 165_000_000, window_us: None, short_uw: None, enabled: true };
+        let was = LimitOriginal { limit_uw: 165_000_000, window_us: None, short_uw: None, enabled: true };
         let saved = Originals::from([("package-0".to_owned(), was)]);
         put_back_rapl(&root, &Originals::new()).unwrap();
         assert!(put_back_rapl(&root, &saved).is_err(), "no zone");
         std::fs::create_dir_all(&dir).unwrap();
 
-        for (file, text) in
-            [("name", "package-0"), ("enabled", "1"), ("constraint_0_name", "long_term")]
-        {
+        for (file, text) in [("name", "package-0"), ("enabled", "1"), ("constraint_0_name", "long_term")] {
             std::fs::write(dir.join(file), text).unwrap();
         }
         std::fs::write(&limit, "50000000").unwrap();
@@ -391,9 +370,7 @@ mod tests {
     fn a_device_that_is_not_there_is_no_limit() {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::at(folder.path());
-        for by in
-            [LimitBy::Dcmi, LimitBy::Rapl, LimitBy::PowerCap { name: "x".into(), label: None }]
-        {
+        for by in [LimitBy::Dcmi, LimitBy::Rapl, LimitBy::PowerCap { name: "x".into(), label: None }] {
             let found = find(&by, Watts::from_whole(150), &root, folder.path(), &Originals::new());
             assert!(found.unwrap().is_none(), "{by}");
         }

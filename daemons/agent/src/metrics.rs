@@ -27,12 +27,7 @@ pub(crate) fn agent(status: &AgentStatus, refusals: &Refusals, faults: &DiskFaul
 
     let dry = f64::from(u8::from(status.dry_run.is_some()));
     scrape.gauge("dry_run", "1 while nothing is written on this server", None, dry);
-    scrape.gauge(
-        "cap",
-        "The cap in force; absent when uncapped",
-        watts(),
-        cap_w.map(|w| w.as_f64()),
-    );
+    scrape.gauge("cap", "The cap in force; absent when uncapped", watts(), cap_w.map(|w| w.as_f64()));
 
     let help = "What the low-priority cores can still shed";
     scrape.gauge("sheddable", help, watts(), sheddable_w.as_f64());

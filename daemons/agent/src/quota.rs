@@ -84,12 +84,7 @@ impl Worker {
 
     /// Orders a VM's quota, or its end. Answered by [`Input::Applied`], unless a later order for that VM
     /// takes its place.
-    pub(super) fn order(
-        &self,
-        id: ActionId,
-        vm: VmId,
-        millicores: Option<u32>,
-    ) -> Result<(), ActuatorError> {
+    pub(super) fn order(&self, id: ActionId, vm: VmId, millicores: Option<u32>) -> Result<(), ActuatorError> {
         self.orders.send((id, vm, millicores)).map_err(|_| ActuatorError::Permanent)
     }
 
@@ -101,8 +96,7 @@ impl Worker {
     /// Ends it, whatever is still ordered, and puts back what every VM had; names what could not be.
     pub(super) fn put_back(self) -> Vec<String> {
         drop(self.orders);
-        let panicked =
-            self.thread.join().is_err().then(|| "the quotas' thread has panicked".into());
+        let panicked = self.thread.join().is_err().then(|| "the quotas' thread has panicked".into());
         let failed = self.quotas.with(Bandwidth::release_all);
         panicked.into_iter().chain(failed.iter().map(ToString::to_string)).collect()
     }

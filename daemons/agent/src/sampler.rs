@@ -42,8 +42,7 @@ impl NonCpuPower {
 
     fn learn(&self, server: Watts, packages: Watts) {
         let seen = server - packages;
-        let rest =
-            self.get().map_or(seen, |old| old + Watts::from_milli((seen - old).milli() / 16));
+        let rest = self.get().map_or(seen, |old| old + Watts::from_milli((seen - old).milli() / 16));
         self.0.store(rest.milli(), Ordering::Relaxed);
     }
 }
@@ -62,11 +61,7 @@ type Newest = Arc<Mutex<Option<Watts>>>;
 ///
 /// # Errors
 /// If a BMC's credentials or its authority's file cannot be used.
-pub(super) fn meter(
-    config: &MeterConfig,
-    root: &Root,
-    bmcs: &mut Bmcs,
-) -> anyhow::Result<PowerMeter> {
+pub(super) fn meter(config: &MeterConfig, root: &Root, bmcs: &mut Bmcs) -> anyhow::Result<PowerMeter> {
     Ok(match &config.source {
         MeterSource::Hwmon { name, label } => {
             let spec = MatchSpec { name: name.clone(), label: label.clone() };
@@ -93,9 +88,8 @@ pub(super) fn start(
     messages: Sender<Message>,
 ) -> anyhow::Result<Sensors> {
     let gauge = Gauge::new(config.name(), config.deadline);
-    let fused = config
-        .fuse_rapl
-        .map(|fuse| Arc::new(Mutex::new(Fused::new(config.lag, fuse.refresh, config.stale))));
+    let fused =
+        config.fuse_rapl.map(|fuse| Arc::new(Mutex::new(Fused::new(config.lag, fuse.refresh, config.stale))));
     let newest = Newest::default();
     let mut reader = Reader {
         meter,
@@ -191,9 +185,7 @@ impl Reader {
 
 fn fault(error: &SensorError) -> SensorFault {
     match error {
-        SensorError::Unreadable(_) | SensorError::Device(_) | SensorError::Started => {
-            SensorFault::Unreadable
-        }
+        SensorError::Unreadable(_) | SensorError::Device(_) | SensorError::Started => SensorFault::Unreadable,
         SensorError::Absurd { .. } => SensorFault::Absurd,
         SensorError::Frozen { .. } => SensorFault::Frozen,
     }

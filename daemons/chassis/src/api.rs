@@ -102,12 +102,7 @@ impl Api {
     }
 
     /// What is in force now, and what was asked about.
-    fn answer(
-        &self,
-        weighed: &Weighed,
-        asked_w: Watts,
-        reason: String,
-    ) -> Result<BudgetAnswer, Refused> {
+    fn answer(&self, weighed: &Weighed, asked_w: Watts, reason: String) -> Result<BudgetAnswer, Refused> {
         Ok(BudgetAnswer {
             budget_w: http::newest(&self.snapshot)?.budget_w,
             configured_w: self.budget_max,
@@ -146,10 +141,7 @@ pub(super) fn routes(api: Api) -> Router {
     let routes = http::health_routes()
         .route("/v1/status", get(status))
         .route("/v1/events", get(async |State(api): State<Api>| http::event_stream(&api.events)))
-        .route(
-            "/v1/budget",
-            only(Right::Operate, put(set_budget).delete(reset_budget)).get(show_budget),
-        )
+        .route("/v1/budget", only(Right::Operate, put(set_budget).delete(reset_budget)).get(show_budget))
         .route("/v1/power", only(Right::ReportPower, post(power)))
         .route("/metrics", get(scrape))
         .with_state(api);
@@ -161,11 +153,7 @@ async fn status(State(api): State<Api>) -> Result<Response, Refused> {
 }
 
 async fn scrape(State(api): State<Api>) -> Result<Response, Refused> {
-    Ok(http::metrics_text(metrics::chassis(
-        &api.status()?,
-        &api.access.bounds.refusals,
-        &api.faults,
-    )))
+    Ok(http::metrics_text(metrics::chassis(&api.status()?, &api.access.bounds.refusals, &api.faults)))
 }
 
 /// Takes a reading of the chassis's draw from outside.
@@ -413,23 +401,15 @@ mod tests {
 
         let (_, text) = put(&api, r#"{"budget_w":1900}"#).await;
         let answer = body(&text);
-        assert_eq!(
-            (answer.needs_w, answer.batch_can_shed_w),
-            (Some(Watts::from_whole(100)), Watts::ZERO)
-        );
+        assert_eq!((answer.needs_w, answer.batch_can_shed_w), (Some(Watts::from_whole(100)), Watts::ZERO));
 
-        assert!(
-            answer.reason.starts_with("refused unless forced: the chassis draws 2000.0 W"),
-            "{text}"
-        );
+        assert!(answer.reason.starts_with("refused unless forced: the chassis draws 2000.0 W"), "{text}");
 
         assert!(inbox.try_recv().is_err(), "nothing was ordered");
 
         let snapshot = Arc::clone(&api.snapshot);
         let obeys = std::thread::spawn(move || {
-            let Ok(Message::Input(Input::Budget(budget))) = inbox.recv() else {
-                panic!("no budget")
-            };
+            let Ok(Message::Input(Input::Budget(budget))) = inbox.recv() else { panic!("no budget") };
             snapshot.set(status(budget.unwrap(), 1850), clock::now());
             budget
         });
@@ -449,8 +429,7 @@ mod tests {
         api.snapshot.set(status(Watts::from_whole(1500), 2000), clock::now());
         let (got, text) = put(&api, r#"{"budget_w":1600,"dry_run":true}"#).await;
         assert!(got == 200 && text.contains("\"accepted\":true"), "{text}");
-        let fenced =
-            ChassisStatus { state: ChassisState::Fenced, ..status(Watts::from_whole(2450), 2000) };
+        let fenced = ChassisStatus { state: ChassisState::Fenced, ..status(Watts::from_whole(2450), 2000) };
         api.snapshot.set(fenced, clock::now());
         let (got, text) = put(&api, r#"{"budget_w":2400,"force":true}"#).await;
         assert!(got == 409 && text.contains("another manager rules"), "{text}");

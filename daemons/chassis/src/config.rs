@@ -10,9 +10,7 @@ use ballast_types::wire::SharePolicy;
 use ballast_types::{ChassisId, Role, ServerId, Watts};
 use toml::de::DeValue;
 
-use ballast_runtime::config::reader::{
-    ConfigError, Problems, Section, flag, number, text, whole, word,
-};
+use ballast_runtime::config::reader::{ConfigError, Problems, Section, flag, number, text, whole, word};
 use ballast_runtime::config::{
     BmcAddress, Listen, PRESETS, Place, RedfishConfig, WATTS, load, millis, percent, watts,
 };
@@ -128,9 +126,8 @@ impl ChassisConfig {
         let table = problems.parse();
         let mut root = Section::root(&problems, &table);
         let place = Place::read(&mut root, "127.0.0.1:7100", "/var/lib/ballast-chassis");
-        let chassis = root.required("chassis", "the id of this chassis", |value| {
-            ChassisId::new(value.as_str()?).ok()
-        });
+        let chassis =
+            root.required("chassis", "the id of this chassis", |value| ChassisId::new(value.as_str()?).ok());
         let budget = root.required("budget_w", WATTS, watts);
 
         let dry_run = root.or("dry_run", false, "true or false", flag);
@@ -166,30 +163,26 @@ impl ChassisConfig {
         let id = chassis.or_else(|| ChassisId::new("unnamed").ok());
         let mut rated: Vec<_> = supplies.iter().map(|supply| supply.rated).collect();
         let source = "the name of the source: 1 to 64 of A-Z a-z 0-9 . _ - : @";
-        let source = power_input
-            .required_if(outside, "source", source, |value| ServerId::new(value.as_str()?).ok());
+        let source =
+            power_input.required_if(outside, "source", source, |value| ServerId::new(value.as_str()?).ok());
         let max = power_input.required_if(outside, "max_w", WATTS, watts);
         rated.extend(max);
 
         if let (Some(max), Some(budget), true) = (max, budget, supplies.is_empty())
             && max <= budget
         {
-            power_input
-                .refuse_key("max_w", "above budget_w: a draw over the budget must be readable");
+            power_input.refuse_key("max_w", "above budget_w: a draw over the budget must be readable");
         }
 
-        let defaults =
-            id.map(|id| Params::defaults(id, budget.unwrap_or(Watts::MAX), rated, slots));
+        let defaults = id.map(|id| Params::defaults(id, budget.unwrap_or(Watts::MAX), rated, slots));
         let mut warnings = vec![];
-        let (params, breaker) =
-            defaults.map(|it| read_params(&mut root, it, &mut warnings)).unzip();
+        let (params, breaker) = defaults.map(|it| read_params(&mut root, it, &mut warnings)).unzip();
         let usual = Duration::from_millis(200);
         let period = params.as_ref().map_or(usual, |params| params.poll_period);
         let most = breaker.map_or(usual, |breaker| breaker.carried);
         let most = most.clamp(period, Duration::from_secs(3600));
         let allowed = "whole milliseconds, 1 to 3600000";
-        let good_for =
-            power_input.or("good_for_ms", (period * 3).min(most), allowed, millis(1, 3_600_000));
+        let good_for = power_input.or("good_for_ms", (period * 3).min(most), allowed, millis(1, 3_600_000));
         if outside && !(period..=most).contains(&good_for) {
             let (least, most) = (period.as_millis(), most.as_millis());
             let why = "poll.period_ms to what the breaker carries of the highest draw";
@@ -281,18 +274,11 @@ fn read_server(
     tls: bool,
 ) -> Option<(ServerConfig, Server)> {
     let id = section.required("id", "the server's id", |value| ServerId::new(value.as_str()?).ok());
-    let modes = [
-        ("managed", Mode::Managed),
-        ("maintenance", Mode::Maintenance),
-        ("unmanaged", Mode::Unmanaged),
-    ];
+    let modes =
+        [("managed", Mode::Managed), ("maintenance", Mode::Maintenance), ("unmanaged", Mode::Unmanaged)];
 
-    let mode = section.or(
-        "mode",
-        Mode::Managed,
-        "\"managed\", \"maintenance\" or \"unmanaged\"",
-        word(&modes),
-    );
+    let mode =
+        section.or("mode", Mode::Managed, "\"managed\", \"maintenance\" or \"unmanaged\"", word(&modes));
 
     let allowed = "http://address:port on loopback, or https://address:port";
     let url = section.required("url", allowed, |value| {
@@ -324,8 +310,7 @@ fn read_server(
         && max <= min
     {
         let least = min.as_f64();
-        section
-            .refuse_key("max_w", format_args!("above {least} W, the higher of min_w and idle_w"));
+        section.refuse_key("max_w", format_args!("above {least} W, the higher of min_w and idle_w"));
     }
 
     if others.iter().any(|other| Some(&other.id) == id.as_ref()) {
@@ -374,16 +359,14 @@ fn read_params(
     let span = |section: &mut Section<'_, '_>, key, default: &mut Duration| {
         *default = section.or(key, *default, allowed, millis(1, 3_600_000));
     };
-    params.shared_floor = root.optional("shared_w", "0 W or more", |value| {
-        number(0.0..=1e8)(value).and_then(Watts::from_f64)
-    });
+    params.shared_floor =
+        root.optional("shared_w", "0 W or more", |value| number(0.0..=1e8)(value).and_then(Watts::from_f64));
 
     if root.optional("preset", PRESETS.0, word(&PRESETS.1)).is_some() {
         params = params.as_in_the_paper();
     }
     let policies = SharePolicy::ALL.map(|policy| (policy.name(), policy));
-    params.shares =
-        root.or("shares", params.shares, "\"even\" or \"critical-first\"", word(&policies));
+    params.shares = root.or("shares", params.shares, "\"even\" or \"critical-first\"", word(&policies));
     let breaker = Breaker::read(root, &mut params);
 
     let mut poll = root.section("poll");
@@ -396,20 +379,18 @@ fn read_params(
 
     let mut alert = root.section("alert");
     let share = "a percentage of the limit, above 0, at most 100";
-    params.alert_ppm = alert
-        .or("at_percent", params.alert_ppm, share, |value| percent(value).filter(|ppm| *ppm > 0));
-    params.lift_ppm = alert
-        .or("lift_percent", params.lift_ppm, share, |value| percent(value).filter(|ppm| *ppm > 0));
+    params.alert_ppm =
+        alert.or("at_percent", params.alert_ppm, share, |value| percent(value).filter(|ppm| *ppm > 0));
+    params.lift_ppm =
+        alert.or("lift_percent", params.lift_ppm, share, |value| percent(value).filter(|ppm| *ppm > 0));
     if params.lift_ppm >= params.alert_ppm {
         alert.refuse_key("lift_percent", "below alert.at_percent");
     }
     let above = "a percentage of the time, 0.1 to 10";
-    params.above_share_ppm =
-        alert.or("above_share_percent", params.above_share_ppm, above, share_of(0.1));
+    params.above_share_ppm = alert.or("above_share_percent", params.above_share_ppm, above, share_of(0.1));
     span(&mut alert, "lift_hold_ms", &mut params.lift_hold);
     let rules = [("restorable", LiftRule::Restorable), ("paper", LiftRule::Paper)];
-    params.lift_rule =
-        alert.or("lift", params.lift_rule, "\"restorable\" or \"paper\"", word(&rules));
+    params.lift_rule = alert.or("lift", params.lift_rule, "\"restorable\" or \"paper\"", word(&rules));
     span(&mut alert, "lift_stagger_ms", &mut params.lift_stagger);
     span(&mut alert, "heartbeat_ms", &mut params.heartbeat);
     span(&mut alert, "lease_ms", &mut params.lease);
@@ -602,9 +583,7 @@ mod tests {
     fn a_bmc_is_reached_safely_or_not_at_all() {
         let bmc = |url: &str| format!("{}redfish = {url:?}\n", config("250", ""));
         let with = |url: &str| format!("{}[redfish]\ncredentials_file = \"/etc/bmc\"\n", bmc(url));
-        for good in
-            ["https://bmc1", "https://bmc1:8443/", "https://[2001:db8::7]", "http://127.0.0.1:80"]
-        {
+        for good in ["https://bmc1", "https://bmc1:8443/", "https://[2001:db8::7]", "http://127.0.0.1:80"] {
             let config = ChassisConfig::parse("chassis.toml", &with(good)).unwrap();
             let url = good.trim_end_matches('/').to_owned();
             let address = BmcAddress { url, chassis: None };
@@ -631,12 +610,8 @@ mod tests {
         let text = problems(&format!("{}slot = \"s01\"\n", bmc("https://bmc1")));
         assert!(text.contains("a slot or a BMC, not both"), "{text}");
         let server = "[[server]]\nid = \"s02\"\nurl = \"http://127.0.0.1:7102\"\nidle_w = 50\n";
-        let text =
-            problems(&format!("{}{server}redfish = \"https://bmc1\"\n", bmc("https://bmc1")));
-        assert!(
-            text.contains("server[1].redfish = \"https://bmc1\": every server has one"),
-            "{text}"
-        );
+        let text = problems(&format!("{}{server}redfish = \"https://bmc1\"\n", bmc("https://bmc1")));
+        assert!(text.contains("server[1].redfish = \"https://bmc1\": every server has one"), "{text}");
 
         let text = problems(&format!("{}redfish_chassis = \"1\"\n", config("250", "")));
         assert!(text.contains("only with redfish"), "{text}");
@@ -673,18 +648,9 @@ mod tests {
             (&by_bmc.replace("redfish_supply", "# "), "supply[0].redfish_supply is missing"),
             (&by_bmc.replace("\"PSU1\"", "\"\""), "redfish_supply = \"\": the id that the BMC"),
             (&by_bmc.replace("\"PSU1\"", "1"), "supply[0].redfish_supply = 1: the id that"),
-            (
-                &by_bmc.replace("https", "http"),
-                "supply[0].redfish = \"http://shelf\": https://host",
-            ),
-            (
-                &format!("redfish_supply = \"1\"\n{supply}"),
-                "redfish_supply = \"1\": only with redfish",
-            ),
-            (
-                &format!("redfish_chassis = \"1\"\n{supply}"),
-                "redfish_chassis = \"1\": only with redfish",
-            ),
+            (&by_bmc.replace("https", "http"), "supply[0].redfish = \"http://shelf\": https://host"),
+            (&format!("redfish_supply = \"1\"\n{supply}"), "redfish_supply = \"1\": only with redfish"),
+            (&format!("redfish_chassis = \"1\"\n{supply}"), "redfish_chassis = \"1\": only with redfish"),
             (&another("PSU1"), "supply[1].redfish_supply = \"PSU1\": every supply once"),
             (&format!("supply = \"1\"\n{supply}"), "supply[0].supply: no such key"),
         ] {

@@ -87,12 +87,9 @@ enum Order {
 pub fn main(args: &ChassisArgs) -> ExitCode {
     match (&args.order, &args.run) {
         (Some(Order::Release(args)), _) => release::main(args),
-        (None, Some(args)) => ballast_runtime::run(
-            args,
-            ChassisConfig::load(&args.config),
-            |config| &config.warnings,
-            run,
-        ),
+        (None, Some(args)) => {
+            ballast_runtime::run(args, ChassisConfig::load(&args.config), |config| &config.warnings, run)
+        }
         // The command line has refused it.
         (None, None) => ExitCode::from(2),
     }
@@ -126,11 +123,8 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     let root = Root::at(&place.root);
     let out_of_band =
         OutOfBand::open(&config.servers, &config.redfish, &root, &place.state_dir, &mut ledger)?;
-    let params = if config.dry_run {
-        dry::watch_only(&config.params, &mut ledger)
-    } else {
-        config.params.clone()
-    };
+    let params =
+        if config.dry_run { dry::watch_only(&config.params, &mut ledger) } else { config.params.clone() };
 
     let params = Params { instance: draw_instance()?, ..params };
 
@@ -151,8 +145,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         let line = sender::Link::new(&server.url, &server.id, tls.clone())?;
         let (outbox, task) = sender::carry(line, move |seq, answer| {
             // Fails only when the control thread has ended.
-            let _ =
-                messages.send(Message::Input(Input::Answer { server: id.clone(), seq, answer }));
+            let _ = messages.send(Message::Input(Input::Answer { server: id.clone(), seq, answer }));
         });
 
         outboxes.insert(server.id.clone(), outbox);
@@ -225,8 +218,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     if let Some(tls) = &tls {
         tls.watch(events.clone())?;
     }
-    let access =
-        AccessPolicy::new(None, place.serves_tls()).with_allowed_hosts(&place.allowed_hosts);
+    let access = AccessPolicy::new(None, place.serves_tls()).with_allowed_hosts(&place.allowed_hosts);
     let access = Arc::new(access);
     Arc::clone(&orders).watch()?;
     let api = api::Api {
@@ -275,13 +267,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         let _ = messages.send(Message::Stop);
     };
 
-    runtime.block_on(ballast_runtime::serve(
-        listeners,
-        api::routes(api),
-        access,
-        control,
-        leave,
-    ))?;
+    runtime.block_on(ballast_runtime::serve(listeners, api::routes(api), access, control, leave))?;
 
     Ok(())
 }

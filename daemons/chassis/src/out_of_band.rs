@@ -140,8 +140,8 @@ impl OutOfBand {
         for server in servers {
             let Some(path) = &server.cap else { continue };
             let file = folder.join(format!("{}.json", server.id));
-            let way = way(server, path, redfish, root, &file)
-                .with_context(|| format!("server {}", server.id))?;
+            let way =
+                way(server, path, redfish, root, &file).with_context(|| format!("server {}", server.id))?;
             let known = ledger.out_of_band.iter().any(|(id, _)| *id == server.id);
 
             if way.limiter.is_kept() && !known {
@@ -191,12 +191,7 @@ impl Orders {
     ///
     /// # Errors
     /// If there is no way to that server.
-    pub(super) fn order(
-        &self,
-        id: ActionId,
-        server: &ServerId,
-        cap: Option<Watts>,
-    ) -> Result<(), String> {
+    pub(super) fn order(&self, id: ActionId, server: &ServerId, cap: Option<Watts>) -> Result<(), String> {
         let (orders, _) =
             self.inboxes.get(server).ok_or_else(|| format!("{server} has no out-of-band cap"))?;
         orders.send(Order { id, cap }).map_err(|_| "its thread has ended".to_owned())

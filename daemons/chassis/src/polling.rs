@@ -245,8 +245,7 @@ mod tests {
     fn a_supply_that_hangs_is_missing_and_delays_no_other() {
         let (free, held) = mpsc::channel();
         let (messages, inbox) = mpsc::channel();
-        let supplies =
-            vec![SupplyMeter::new("held", Held(held)), SupplyMeter::new("prompt", Prompt(500))];
+        let supplies = vec![SupplyMeter::new("held", Held(held)), SupplyMeter::new("prompt", Prompt(500))];
         let period = Duration::from_millis(50);
         let polling = Polling::start(supplies, None, period, period, messages).unwrap();
         let mut newest = Watts::ZERO;

@@ -219,11 +219,7 @@ impl PowerInput {
     ///
     /// # Errors
     /// Where it is refused; then nothing has changed but the count of refusals.
-    pub(super) fn take(
-        &mut self,
-        now: Instant,
-        reading: &PowerReading,
-    ) -> Result<(), PowerRefusal> {
+    pub(super) fn take(&mut self, now: Instant, reading: &PowerReading) -> Result<(), PowerRefusal> {
         self.judge(now, reading).inspect_err(|why| {
             tracing::debug!(%why, "power reading refused");
             self.gauge.refused();
@@ -242,9 +238,7 @@ impl PowerInput {
         let life = self.life.as_ref().filter(|life| life.boot_id == *source_boot_id);
 
         if let Some(life) = life {
-            for (key, value, newest) in
-                [("seq", *seq, life.seq), ("source_ms", *source_ms, life.source_ms)]
-            {
+            for (key, value, newest) in [("seq", *seq, life.seq), ("source_ms", *source_ms, life.source_ms)] {
                 if value <= newest {
                     return Err(PowerRefusal::Repeated { key, value, newest });
                 }
@@ -258,8 +252,7 @@ impl PowerInput {
         let (late, fastest) = Fastest::with(known, now, *source_ms);
 
         // Clocks went apart while nothing was heard: that must not make all that follows old for ever.
-        let silent_ms =
-            life.map_or(0, |life| now.as_millis().saturating_sub(life.heard.as_millis()));
+        let silent_ms = life.map_or(0, |life| now.as_millis().saturating_sub(life.heard.as_millis()));
         let late = late.saturating_sub(Duration::from_millis(silent_ms / DRIFT));
         let age = Duration::from_millis(*age_ms).saturating_add(late);
 

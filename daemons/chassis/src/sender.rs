@@ -102,8 +102,7 @@ pub fn carry(
     let task = async move {
         while inbox.changed().await.is_ok() {
             let Some(alert) = inbox.borrow_and_update().clone() else { continue };
-            let answer =
-                line.post(&alert).await.unwrap_or_else(|error| Answer::Nothing(tls::cause(&error)));
+            let answer = line.post(&alert).await.unwrap_or_else(|error| Answer::Nothing(tls::cause(&error)));
             deliver(alert.seq, answer);
         }
     };

@@ -72,8 +72,7 @@ impl Api {
 
         if looked > LOOKED_WITHIN {
             let s = looked.as_secs();
-            alarms
-                .push(format!("the model's file has not been looked at for {s} s: its disk hangs"));
+            alarms.push(format!("the model's file has not been looked at for {s} s: its disk hangs"));
         }
 
         alarms.extend(self.kube.iter().flat_map(|kube| kube.alarms()));
@@ -217,12 +216,7 @@ pub(super) fn routes(api: Api) -> Router {
 
 async fn scrape(State(api): State<Api>) -> Response {
     let kube = api.kube.as_ref().map(|kube| &kube.counters);
-    http::metrics_text(metrics::place(
-        &api.status(),
-        &api.counters,
-        kube,
-        &api.access.bounds.refusals,
-    ))
+    http::metrics_text(metrics::place(&api.status(), &api.counters, kube, &api.access.bounds.refusals))
 }
 
 async fn predict(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
@@ -382,8 +376,7 @@ pub(super) mod tests {
         assert_eq!(answer, json!({"model": checksum, "vms": expected}));
         let status = api.status().predict;
         assert_eq!((status.requests, status.predictions, status.loads), (101, 200, 1));
-        let unsure =
-            |reply: &&Value| reply["class_confident"] != true || reply["p95_confident"] != true;
+        let unsure = |reply: &&Value| reply["class_confident"] != true || reply["p95_confident"] != true;
         assert_eq!(status.conservative, 2 * expected.iter().filter(unsure).count() as u64);
         let (_, metrics) = ask(&api, "GET", "/metrics", String::new()).await;
         let sum = |name: &str| -> f64 {

@@ -88,12 +88,8 @@ mod tests {
             mean_p95_cpu: None,
         };
 
-        let features = Features {
-            cores: 4.0,
-            memory_gb: 16.0,
-            vm_type: Some("general".into()),
-            past: Some(past),
-        };
+        let features =
+            Features { cores: 4.0, memory_gb: 16.0, vm_type: Some("general".into()), past: Some(past) };
 
         let request = Request { vm_id: Some("vm-1".into()), subscription: None, features };
         assert_eq!(one, Question::One(request.clone()));

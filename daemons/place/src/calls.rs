@@ -53,8 +53,7 @@ fn inventory(api: &Api) -> Snapshot {
 #[tokio::test]
 async fn a_vm_is_scored_placed_found_and_removed() {
     let (_dir, api) = site().await;
-    let (status, scores) =
-        call(&api, "POST", "/v1/score", &with(vm("a"), &json!({"top": 2}))).await;
+    let (status, scores) = call(&api, "POST", "/v1/score", &with(vm("a"), &json!({"top": 2}))).await;
     assert_eq!(status, 200, "{scores}");
     assert_eq!(scores["fitting"], 4);
     assert_eq!(scores["refused"], json!({"capacity": 0, "open": 0, "anti-affinity": 0}));
@@ -82,8 +81,7 @@ async fn a_vm_is_scored_placed_found_and_removed() {
 
     let status = get(&api, "/v1/status").await;
     let inventory = &status["inventory"];
-    for (key, value) in [("hosts", 4), ("used_hosts", 1), ("vms", 1), ("placed", 1), ("refused", 0)]
-    {
+    for (key, value) in [("hosts", 4), ("used_hosts", 1), ("vms", 1), ("placed", 1), ("refused", 0)] {
         assert_eq!(inventory[key], value, "{key}");
     }
     assert_eq!(inventory["chassis"][0]["score"], 1.0 - 2.0 / 16.0);
@@ -131,11 +129,8 @@ async fn a_deployment_goes_whole_or_not_at_all_and_only_once() {
     // A part of it is the same request as well; one more VM, or another size, is not.
     assert_eq!(call(&api, "POST", "/v1/place", &vms(2)).await.0, 200);
 
-    for other in [
-        vms(5),
-        with(vms(1), &json!({"spread": false})),
-        with(vms(1), &json!({"deployment": "db"})),
-    ] {
+    for other in [vms(5), with(vms(1), &json!({"spread": false})), with(vms(1), &json!({"deployment": "db"}))]
+    {
         let (status, why) = call(&api, "POST", "/v1/place", &other).await;
         assert_eq!(status, 409, "{why}");
         assert!(why["error"].as_str().unwrap().starts_with("VM \"w0\" is already placed"), "{why}");
@@ -231,13 +226,7 @@ async fn bad_requests_are_refused_by_name_and_counted() {
             "vms[1].vm_id is missing",
         ),
         ("POST", "/v1/score", with(vm("a"), &json!({"top": 0})), 400, "top = 0: 1 to 1000"),
-        (
-            "POST",
-            "/v1/score",
-            with(vm("a"), &json!({"top": 1.5})),
-            400,
-            "top = 1.5: a whole number",
-        ),
+        ("POST", "/v1/score", with(vm("a"), &json!({"top": 1.5})), 400, "top = 1.5: a whole number"),
         (
             "POST",
             "/v1/score",
@@ -247,27 +236,9 @@ async fn bad_requests_are_refused_by_name_and_counted() {
         ),
         ("POST", "/v1/score", json!({"cores": 1, "memory_gb": 0}), 400, "memory_gb = 0: above 0"),
         ("PUT", "/v1/vms/a", vm("a"), 400, "host is missing"),
-        (
-            "PUT",
-            "/v1/vms/b",
-            with(vm("a"), &json!({"host": "s1"})),
-            400,
-            "vm_id = \"a\": as in the path",
-        ),
-        (
-            "PUT",
-            "/v1/hosts/s9",
-            json!({"state": "open"}),
-            400,
-            "cores is missing: host \"s9\" is new",
-        ),
-        (
-            "PUT",
-            "/v1/hosts/s9",
-            with(host.clone(), &json!({"cores": 0})),
-            400,
-            "cores = 0: 0.001 to 65536",
-        ),
+        ("PUT", "/v1/vms/b", with(vm("a"), &json!({"host": "s1"})), 400, "vm_id = \"a\": as in the path"),
+        ("PUT", "/v1/hosts/s9", json!({"state": "open"}), 400, "cores is missing: host \"s9\" is new"),
+        ("PUT", "/v1/hosts/s9", with(host.clone(), &json!({"cores": 0})), 400, "cores = 0: 0.001 to 65536"),
         (
             "PUT",
             "/v1/hosts/s9",

@@ -11,8 +11,8 @@ use super::fault::REASONS;
 
 /// From 50 µs to 0.8 s, each twice the one before.
 const LATENCIES_S: [f64; 15] = [
-    0.000_05, 0.000_1, 0.000_2, 0.000_4, 0.000_8, 0.001_6, 0.003_2, 0.006_4, 0.012_8, 0.025_6,
-    0.051_2, 0.102_4, 0.204_8, 0.409_6, 0.819_2,
+    0.000_05, 0.000_1, 0.000_2, 0.000_4, 0.000_8, 0.001_6, 0.003_2, 0.006_4, 0.012_8, 0.025_6, 0.051_2,
+    0.102_4, 0.204_8, 0.409_6, 0.819_2,
 ];
 
 /// Answers that were not sure enough to act on, so that the careful one stands; and those that were.

@@ -20,8 +20,8 @@ pub(super) fn body<T>(
     read: impl FnOnce(&Fields<'_>) -> Result<T, String>,
 ) -> Result<T, Refused> {
     let refused = |why: String| Refused(StatusCode::BAD_REQUEST, why);
-    let value: Value = serde_json::from_slice(body)
-        .map_err(|error| refused(format!("body is not valid: {error}")))?;
+    let value: Value =
+        serde_json::from_slice(body).map_err(|error| refused(format!("body is not valid: {error}")))?;
     let object = value.as_object();
     let object = object.ok_or_else(|| refused("body: an object is needed".into()))?;
     read(&Fields { at: String::new(), object }).map_err(refused)
@@ -66,8 +66,7 @@ impl Fields<'_> {
     /// Four numbers.
     pub(super) fn shares(&self, key: &str) -> Result<Option<[f64; 4]>, String> {
         let read = |value: &Value| {
-            let numbers =
-                |all: &Vec<Value>| all.iter().map(Value::as_f64).collect::<Option<Vec<_>>>();
+            let numbers = |all: &Vec<Value>| all.iter().map(Value::as_f64).collect::<Option<Vec<_>>>();
             let four = value.as_array().and_then(numbers).and_then(|all| all.try_into().ok());
             four.ok_or_else(|| self.wrong(key, "four numbers"))
         };
@@ -81,11 +80,7 @@ impl Fields<'_> {
     }
 
     /// One of a few words.
-    pub(super) fn word<T: Copy>(
-        &self,
-        key: &str,
-        words: &[(&str, T)],
-    ) -> Result<Option<T>, String> {
+    pub(super) fn word<T: Copy>(&self, key: &str, words: &[(&str, T)]) -> Result<Option<T>, String> {
         let read = |value: &Value| {
             let known = words.iter().find(|(word, _)| value.as_str() == Some(word));
             let all = || words.iter().map(|(word, _)| format!("{word:?}")).collect::<Vec<_>>();

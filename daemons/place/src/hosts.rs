@@ -21,11 +21,8 @@ use crate::config::{ToldHost, host_size};
 use ballast_runtime::http::{Refused, Right, only};
 
 /// The states by name.
-const STATES: [(&str, HostState); 3] = [
-    ("open", HostState::Open),
-    ("cordoned", HostState::Cordoned),
-    ("draining", HostState::Draining),
-];
+const STATES: [(&str, HostState); 3] =
+    [("open", HostState::Open), ("cordoned", HostState::Cordoned), ("draining", HostState::Draining)];
 
 /// The paths.
 pub(super) fn routes() -> Router<Api> {
@@ -82,11 +79,7 @@ async fn one(State(api): State<Api>, Path(name): Path<String>) -> Result<Respons
 }
 
 /// A host is there, and is so; what is not told of a known one stays.
-async fn put(
-    State(api): State<Api>,
-    Path(name): Path<String>,
-    body: Bytes,
-) -> Result<Response, Refused> {
+async fn put(State(api): State<Api>, Path(name): Path<String>, body: Bytes) -> Result<Response, Refused> {
     struct Told {
         chassis: Option<String>,
         cores: Option<f64>,
@@ -184,10 +177,7 @@ fn spec(host: &HostView<'_>) -> HostSpec {
 ///
 /// # Errors
 /// Where a name is none.
-pub(super) fn follow(
-    inventory: &mut Inventory,
-    told: &[ToldHost],
-) -> Result<Option<Record>, InventoryError> {
+pub(super) fn follow(inventory: &mut Inventory, told: &[ToldHost]) -> Result<Option<Record>, InventoryError> {
     let before = inventory.snapshot();
     let mut after: BTreeMap<String, HostSpec> = BTreeMap::new();
     for ToldHost { host, state } in told {
@@ -197,8 +187,7 @@ pub(super) fn follow(
     }
 
     let mut gone = vec![];
-    for host in inventory.hosts().filter(|host| !after.contains_key(host.name)).collect::<Vec<_>>()
-    {
+    for host in inventory.hosts().filter(|host| !after.contains_key(host.name)).collect::<Vec<_>>() {
         if host.vms == 0 {
             gone.push(host.name.to_owned());
         } else {
@@ -207,8 +196,7 @@ pub(super) fn follow(
         }
     }
 
-    let hosts: Vec<NamedHost> =
-        after.into_iter().map(|(name, spec)| NamedHost { name, spec }).collect();
+    let hosts: Vec<NamedHost> = after.into_iter().map(|(name, spec)| NamedHost { name, spec }).collect();
     if hosts == before.hosts {
         return Ok(None);
     }
@@ -255,8 +243,7 @@ pub(super) fn status(inventory: &Inventory) -> InventoryStatus {
     }
 
     (all.chassis_score_std, all.server_score_std) = inventory.balance();
-    let named =
-        |(name, its): (&str, ChassisBalance)| ChassisBalance { chassis: name.into(), ..its };
+    let named = |(name, its): (&str, ChassisBalance)| ChassisBalance { chassis: name.into(), ..its };
     all.chassis = chassis.into_iter().map(named).collect();
 
     all

@@ -86,8 +86,7 @@ impl DurableInventory {
         if let Some(error) = problem_found {
             writer.note(Err(error));
         }
-        let thread =
-            thread::Builder::new().name("journal".into()).spawn(move || writer.run(&inbox))?;
+        let thread = thread::Builder::new().name("journal".into()).spawn(move || writer.run(&inbox))?;
         Ok((stock, thread))
     }
 
@@ -184,11 +183,7 @@ impl Writer {
     }
 
     /// All of these records at once, and then their answers.
-    fn write(
-        &mut self,
-        records: &mut Vec<Record>,
-        waiting: &mut Vec<oneshot::Sender<Result<(), String>>>,
-    ) {
+    fn write(&mut self, records: &mut Vec<Record>, waiting: &mut Vec<oneshot::Sender<Result<(), String>>>) {
         if !records.is_empty() && !self.broken {
             let written = self.store.append(records);
             self.broken = written.is_err();
@@ -231,10 +226,7 @@ mod tests {
 
     use super::*;
 
-    async fn add(
-        stock: &DurableInventory,
-        name: &str,
-    ) -> Result<Result<(), InventoryError>, Refused> {
+    async fn add(stock: &DurableInventory, name: &str) -> Result<Result<(), InventoryError>, Refused> {
         let capacity = Resources { cores: MilliCores::from_cores(8), memory: MemoryKb::ZERO };
         let spec = HostSpec { chassis: "c1".into(), capacity, state: Default::default() };
         let host = NamedHost { name: name.into(), spec };

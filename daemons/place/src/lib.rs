@@ -109,8 +109,7 @@ fn run(config: &PlaceConfig) -> anyhow::Result<()> {
     let (words, inbox) = mpsc::channel();
     let looked = Arc::new(Mutex::new(clock::now()));
     let follower = {
-        let (predictor, events, looked) =
-            (Arc::clone(&predictor), events.clone(), Arc::clone(&looked));
+        let (predictor, events, looked) = (Arc::clone(&predictor), events.clone(), Arc::clone(&looked));
         thread::Builder::new().name("model".into()).spawn(move || {
             follow(&inbox, |told| {
                 predictor.look(&events, told);

@@ -56,8 +56,7 @@ pub(crate) fn place(
     let help = "VMs by predicted class, and whether that was sure enough to act on";
     let classes = ["user-facing", "non-user-facing"];
     scrape.0.register("class_predictions", help, by("class", &classes, &counters.classes));
-    let help =
-        "VMs by predicted bucket of their P95 use, and whether that was sure enough to act on";
+    let help = "VMs by predicted bucket of their P95 use, and whether that was sure enough to act on";
     let buckets = ["1", "2", "3", "4"];
     scrape.0.register("p95_predictions", help, by("bucket", &buckets, &counters.buckets));
     let help = "From a whole request to its answer";
@@ -95,11 +94,7 @@ fn inventory(scrape: &mut Scrape, status: &InventoryStatus, counters: &Counters)
         ("vms", "VMs that are placed", status.vms as f64),
         ("cores", "What the hosts have", status.cores),
         ("allocated_cores", "What the VMs take of that", status.allocated_cores),
-        (
-            "chassis_score_stddev",
-            "How unevenly power is spread over chassis",
-            status.chassis_score_std,
-        ),
+        ("chassis_score_stddev", "How unevenly power is spread over chassis", status.chassis_score_std),
         (
             "server_score_stddev",
             "How unevenly what can be throttled is spread over servers",

@@ -275,11 +275,7 @@ async fn list(State(api): State<Api>, Query(which): Query<Which>) -> Result<Resp
 }
 
 /// A VM is on this host, and is so: somebody else has put it there, moved it, or changed it.
-async fn put(
-    State(api): State<Api>,
-    Path(id): Path<String>,
-    body: Bytes,
-) -> Result<Response, Refused> {
+async fn put(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Result<Response, Refused> {
     let read = |body: &Fields<'_>| {
         if body.name("vm_id")?.is_some_and(|told| told != id) {
             return Err(body.wrong("vm_id", "as in the path, or absent"));
@@ -328,8 +324,7 @@ async fn delete(State(api): State<Api>, Path(id): Path<String>) -> Result<Respon
         let gone = inventory.remove(ballast_runtime::now(), &id)?;
         Ok((PlacedVm { vm: gone.vm.name, host: gone.host }, Some(Record::NoVm(id.clone()))))
     });
-    let PlacedVm { vm, host } =
-        changed.await?.map_err(|error: InventoryError| api.refuse(error.into()))?;
+    let PlacedVm { vm, host } = changed.await?.map_err(|error: InventoryError| api.refuse(error.into()))?;
     api.counters.removed();
     api.tell(EventKind::VmRemoved { vm, host });
     Ok(StatusCode::NO_CONTENT.into_response())

@@ -277,8 +277,8 @@ fn replay(bytes: &[u8], map: &mut Map) -> Result<u64, String> {
             (None, None) => broken = Some(nth),
             (None, Some(_)) => {}
             (Some(records), None) => {
-                let records: Vec<Record> = serde_json::from_slice(records)
-                    .map_err(|error| format!("line {nth}: {error}"))?;
+                let records: Vec<Record> =
+                    serde_json::from_slice(records).map_err(|error| format!("line {nth}: {error}"))?;
                 records.into_iter().for_each(|record| map.note(record));
                 good += line.len() as u64;
             }
@@ -343,19 +343,15 @@ mod tests {
     use super::*;
 
     fn host(name: &str) -> NamedHost {
-        let capacity = Resources {
-            cores: MilliCores::from_cores(40),
-            memory: MemoryKb::from_gb(160.0).unwrap(),
-        };
+        let capacity =
+            Resources { cores: MilliCores::from_cores(40), memory: MemoryKb::from_gb(160.0).unwrap() };
         let spec = HostSpec { chassis: "c1".into(), capacity, state: Default::default() };
         NamedHost { name: name.into(), spec }
     }
 
     fn vm(name: &str, host: &str) -> Placed {
-        let resources = Resources {
-            cores: MilliCores::from_cores(4),
-            memory: MemoryKb::from_gb(16.0).unwrap(),
-        };
+        let resources =
+            Resources { cores: MilliCores::from_cores(4), memory: MemoryKb::from_gb(16.0).unwrap() };
         let vm = Vm { name: name.into(), spec: VmSpec::new(resources) };
         Placed { vm, host: host.into() }
     }

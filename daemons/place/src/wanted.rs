@@ -74,8 +74,7 @@ impl Wanted {
         let memory_gb = vm.needed("memory_gb", vm.number("memory_gb")?)?;
         let resources = Resources {
             cores: milli.ok_or_else(|| vm.wrong("cores", cores_allowed))?,
-            memory: MemoryKb::from_gb(memory_gb)
-                .ok_or_else(|| vm.wrong("memory_gb", "0 to 100000"))?,
+            memory: MemoryKb::from_gb(memory_gb).ok_or_else(|| vm.wrong("memory_gb", "0 to 100000"))?,
         };
 
         let p95 = vm.within("p95_percent", 0.0..=100.0, "0 to 100")?;

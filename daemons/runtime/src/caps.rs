@@ -296,8 +296,7 @@ mod tests {
     fn nothing_is_capped_whose_original_cannot_be_written_down() {
         let folder = tempfile::tempdir().unwrap();
         let device = device();
-        let mut cap =
-            Kept::open(device.clone(), &folder.path().join("gone/caps/cap.json"), "dcmi").unwrap();
+        let mut cap = Kept::open(device.clone(), &folder.path().join("gone/caps/cap.json"), "dcmi").unwrap();
         assert!(cap.set(CAP).unwrap_err().reason.contains("not written down"));
         assert_eq!(device.limit(), 300);
     }

@@ -84,8 +84,8 @@ pub fn load<T>(
     own: impl FnOnce(&T) -> (Option<&TlsConfig>, Role),
 ) -> Result<T, ConfigError> {
     let file = path.display().to_string();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| ConfigError::whole(&file, &error.to_string()))?;
+    let text =
+        std::fs::read_to_string(path).map_err(|error| ConfigError::whole(&file, &error.to_string()))?;
     let config = parse(&file, &text)?;
 
     let (tls, role) = own(&config);

@@ -81,13 +81,10 @@ pub fn health_routes<S: Health>() -> Router<S> {
 /// `/v1/events`: the newest events first, then live ones, as server-sent events.
 ///
 /// A reader that falls a thousand events behind loses the oldest.
-pub fn event_stream(
-    events: &Events,
-) -> Sse<impl Stream<Item = Result<sse::Event, Infallible>> + use<>> {
+pub fn event_stream(events: &Events) -> Sse<impl Stream<Item = Result<sse::Event, Infallible>> + use<>> {
     let (kept, live) = events.subscribe();
-    let line = |event: Event| {
-        Ok(sse::Event::default().json_data(&event).unwrap_or_else(|_| sse::Event::default()))
-    };
+    let line =
+        |event: Event| Ok(sse::Event::default().json_data(&event).unwrap_or_else(|_| sse::Event::default()));
     let live = BroadcastStream::new(live).filter_map(Result::ok);
     Sse::new(tokio_stream::iter(kept).chain(live).map(line)).keep_alive(KeepAlive::default())
 }
@@ -106,9 +103,7 @@ pub fn guarded(routes: Router, access: Arc<AccessPolicy>) -> Router {
         .method_not_allowed_fallback(async || {
             Refused(StatusCode::METHOD_NOT_ALLOWED, "no such method here".into())
         })
-        .layer(from_fn(move |request: Request, next: Next| {
-            roles::admit(Arc::clone(&access), request, next)
-        }))
+        .layer(from_fn(move |request: Request, next: Next| roles::admit(Arc::clone(&access), request, next)))
 }
 
 /// A request as a client on this machine sends it; without a body if that is empty.

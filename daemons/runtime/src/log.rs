@@ -79,8 +79,7 @@ fn write(mut to: impl Write, inbox: &Receiver<Word>, ended: &Sender<()>, dropped
         let missing = dropped.load(Ordering::Relaxed);
         // A log that cannot be written has nobody to tell.
         if missing > told {
-            let _ =
-                writeln!(to, " WARN log lines dropped, stderr stalled count={}", missing - told);
+            let _ = writeln!(to, " WARN log lines dropped, stderr stalled count={}", missing - told);
             told = missing;
         }
         match word {

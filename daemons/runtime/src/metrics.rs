@@ -19,13 +19,7 @@ pub type Labelled = Family<Vec<(&'static str, String)>, Number>;
 pub struct Scrape(pub Registry);
 
 impl Scrape {
-    pub fn gauge(
-        &mut self,
-        name: &str,
-        help: &str,
-        unit: Option<Unit>,
-        value: impl Into<Option<f64>>,
-    ) {
+    pub fn gauge(&mut self, name: &str, help: &str, unit: Option<Unit>, value: impl Into<Option<f64>>) {
         let Some(value) = value.into() else { return };
         let gauge = Number::default();
         gauge.set(value);

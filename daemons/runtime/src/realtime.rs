@@ -10,8 +10,8 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use thread_priority::{
-    RealtimeThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy,
-    set_thread_priority_and_policy, thread_native_id,
+    RealtimeThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,
+    thread_native_id,
 };
 
 /// `SCHED_FIFO` priority of a control thread.
@@ -27,9 +27,8 @@ pub(crate) fn enter() {
         tracing::warn!(%error, "memory is not locked: the host may swap it out (LimitMEMLOCK=infinity)");
     }
     let fifo = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
-    let priority = ThreadPriority::from_posix(thread_priority::ScheduleParams {
-        sched_priority: PRIORITY.into(),
-    });
+    let priority =
+        ThreadPriority::from_posix(thread_priority::ScheduleParams { sched_priority: PRIORITY.into() });
 
     match set_thread_priority_and_policy(thread_native_id(), priority, fifo) {
         Ok(()) => tracing::info!(priority = PRIORITY, "the control thread is SCHED_FIFO"),
@@ -39,10 +38,7 @@ pub(crate) fn enter() {
                 other => format!("{other:?}"),
             };
 
-            tracing::warn!(
-                error,
-                "no real-time priority: alerts wait for the scheduler (LimitRTPRIO=10)"
-            );
+            tracing::warn!(error, "no real-time priority: alerts wait for the scheduler (LimitRTPRIO=10)");
         }
     }
 }

@@ -100,7 +100,8 @@ where
         if steps.try_send(step).is_err() {
             self.steps = None;
             self.faults.count_dropped_step();
-            let why = "the disk was too slow or full for too long: it ends here, and the next start begins another";
+            let why =
+                "the disk was too slow or full for too long: it ends here, and the next start begins another";
             self.faults.note(ENDED, Some(why.into()));
         }
     }
@@ -135,10 +136,7 @@ struct Files<P, S> {
 }
 
 impl<P: Serialize, S: Serialize> Files<P, S> {
-    fn write_all<I: Serialize, O: Serialize>(
-        &mut self,
-        inbox: &Receiver<Step<I, O>>,
-    ) -> io::Result<()> {
+    fn write_all<I: Serialize, O: Serialize>(&mut self, inbox: &Receiver<Step<I, O>>) -> io::Result<()> {
         self.begin()?;
         self.flush()?;
         let mut flushed = Clock::now();
@@ -197,8 +195,7 @@ impl<P: Serialize, S: Serialize> Files<P, S> {
     /// Goes on in the middle of a line where the disk has refused before.
     fn try_flush(&mut self) -> io::Result<()> {
         let path = PathBuf::from(format!("{}-{:04}.jsonl", self.stem.display(), self.number));
-        let named =
-            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         while !self.pending.is_empty() {
             let file = match &mut self.file {
                 Some(file) => file,
@@ -246,8 +243,7 @@ mod tests {
     }
 
     fn lines(folder: &Path) -> Vec<String> {
-        let mut files: Vec<_> =
-            fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect();
+        let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect();
         files.sort();
         let text: String = files.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
         text.lines().map(str::to_owned).collect()
@@ -291,9 +287,7 @@ mod tests {
         }
         assert_eq!(faults.dropped_steps(), 10);
         fs::remove_file(&folder).unwrap();
-        wait("what there was is written", || {
-            folder.exists() && lines(&folder).len() == STEPS_WAITING + 1
-        });
+        wait("what there was is written", || folder.exists() && lines(&folder).len() == STEPS_WAITING + 1);
         recorder.record(step(sent));
         drop(recorder);
         let lines = lines(&folder);

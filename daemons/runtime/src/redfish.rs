@@ -109,10 +109,7 @@ impl Bmc {
 }
 
 impl State {
-    fn ask<T>(
-        &mut self,
-        what: impl FnOnce(&mut Redfish) -> Result<T, BmcError>,
-    ) -> Result<T, String> {
+    fn ask<T>(&mut self, what: impl FnOnce(&mut Redfish) -> Result<T, BmcError>) -> Result<T, String> {
         let client = self.client.as_mut().ok_or("its session was ended")?;
         what(client).map_err(|error| error.to_string())
     }

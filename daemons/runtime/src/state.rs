@@ -25,8 +25,7 @@ use crate::{clock, lock as mutex};
 /// # Errors
 /// What the file system says, with the path.
 pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
-    let named =
-        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     durable::replace(path, &serde_json::to_vec_pretty(value)?).map_err(named)
 }
 
@@ -38,8 +37,7 @@ pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
 /// # Errors
 /// When the file is there and cannot be read.
 pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
-    let named =
-        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -106,8 +104,7 @@ impl DiskFaults {
         };
         let alarm = alarm(what, &why);
         if now.insert(what, why).is_none() {
-            self.events
-                .push(Event { at_ns: clock::now(), kind: EventKind::Alarm { message: alarm } });
+            self.events.push(Event { at_ns: clock::now(), kind: EventKind::Alarm { message: alarm } });
         }
     }
 

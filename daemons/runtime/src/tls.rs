@@ -161,9 +161,7 @@ impl Tls {
                 *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(loaded);
                 None
             }
-            Err(why) => {
-                Some(format!("the new certificates cannot be used, the old ones stay: {why}"))
-            }
+            Err(why) => Some(format!("the new certificates cannot be used, the old ones stay: {why}")),
         };
 
         let lasting = problem.is_some() && !moved;
@@ -212,8 +210,7 @@ impl Tls {
     /// How to speak with `peer`, and with nobody else, showing its `pass`.
     fn client(&self, peer: Peer, pass: Option<&str>) -> ClientConfig {
         let Loaded { roots, key, .. } = &*self.loaded();
-        let mut config =
-            client_config(Some(Expected { roots: Arc::clone(roots), peer }), Some(key));
+        let mut config = client_config(Some(Expected { roots: Arc::clone(roots), peer }), Some(key));
         if let Some(pass) = pass {
             config.alpn_protocols = vec![b"http/1.1".to_vec(), pass_name(pass)];
         }
@@ -241,10 +238,9 @@ impl Tls {
         let status = self.status();
         let end = match status.expires_in_s {
             ..=0 => Some("this daemon's certificate has expired: its peers refuse it".to_owned()),
-            left if left.unsigned_abs() < self.config.warn_before.as_secs() => Some(format!(
-                "this daemon's certificate ends in {:.1} days",
-                left as f64 / 86_400.0
-            )),
+            left if left.unsigned_abs() < self.config.warn_before.as_secs() => {
+                Some(format!("this daemon's certificate ends in {:.1} days", left as f64 / 86_400.0))
+            }
             _ => None,
         };
         end.into_iter().chain(status.problem).collect()
@@ -260,8 +256,7 @@ pub fn http_client(tls: Option<(&Tls, Peer)>) -> reqwest::ClientBuilder {
 
 /// The same, showing the pass that the peer has given out before.
 pub fn passing_client(tls: Option<(&Tls, Peer)>, pass: Option<&str>) -> reqwest::ClientBuilder {
-    let config =
-        tls.map_or_else(|| client_config(None, None), |(tls, peer)| tls.client(peer, pass));
+    let config = tls.map_or_else(|| client_config(None, None), |(tls, peer)| tls.client(peer, pass));
     reqwest::Client::builder()
         .tls_backend_preconfigured(config)
         .no_proxy()
@@ -293,9 +288,7 @@ fn client_config(expected: Option<Expected>, key: Option<&Arc<CertifiedKey>>) ->
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier));
     let mut config = match key {
-        Some(key) => {
-            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(key))))
-        }
+        Some(key) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(key)))),
         None => builder.with_no_client_auth(),
     };
     config.resumption = Resumption::disabled();
@@ -326,24 +319,21 @@ fn load(config: &TlsConfig, own: Option<&Role>, generation: u64) -> Result<Loade
     let Read { chain, key, roots } = files::read(config)?;
     let cert = |what: String| format!("tls.cert = {:?}: {what}", config.cert);
     let leaf = chain.first().ok_or_else(|| cert("no certificate in it".into()))?;
-    let role = role_of(leaf).ok_or_else(|| {
-        cert("not exactly one ballast:// URI among its subject alternative names".into())
-    })?;
+    let role = role_of(leaf)
+        .ok_or_else(|| cert("not exactly one ballast:// URI among its subject alternative names".into()))?;
 
     if let Some(own) = own.filter(|own| **own != role) {
         return Err(cert(format!("it says {role}, and this is {own}")));
     }
-    let not_after =
-        not_after(leaf).ok_or_else(|| cert("its end of validity cannot be read".into()))?;
+    let not_after = not_after(leaf).ok_or_else(|| cert("its end of validity cannot be read".into()))?;
     let (provider, pass) = (provider(), pass_of(&key));
     let key = CertifiedKey::from_der(chain, key, &provider)
         .map_err(|error| format!("tls.key = {:?}: of another certificate: {error}", config.key))?;
     let (key, roots) = (Arc::new(key), Arc::new(roots));
     let ca = |error: &dyn std::fmt::Display| format!("tls.ca = {:?}: {error}", config.ca);
-    let clients =
-        WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
-            .build()
-            .map_err(|error| ca(&error))?;
+    let clients = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+        .build()
+        .map_err(|error| ca(&error))?;
     let mut server = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])
         .map_err(|error| ca(&error))?

@@ -8,8 +8,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// What `cpu.max` holds.
-pub(super) const CPU_MAX: &str =
-    "\"max\" or a quota of at least 1000 us, and a period of 1000 to 1000000 us";
+pub(super) const CPU_MAX: &str = "\"max\" or a quota of at least 1000 us, and a period of 1000 to 1000000 us";
 /// The kernel takes no shorter quota.
 const LEAST_QUOTA_US: u64 = 1000;
 /// And no longer period.

@@ -331,13 +331,12 @@ fn what_systemd_may_still_do_is_undone() {
 fn who_owns_a_group_is_asked_or_it_is_left() {
     let tree = tree("max 100000");
     std::fs::create_dir_all(tree.root().path("run/systemd/system")).unwrap();
-    let files =
-        |even_units| Bandwidth::new(tree.root(), PERIOD).through(Through::Files { even_units });
+    let files = |even_units| Bandwidth::new(tree.root(), PERIOD).through(Through::Files { even_units });
     let e = files(false).know(&vm(), PATH, 4).unwrap_err();
     assert!(e.to_string().contains("groups.by = \"systemd\""), "{e}");
     files(true).know(&vm(), PATH, 4).unwrap();
-    let mut systemd = Bandwidth::new(tree.root(), PERIOD)
-        .through(Through::Systemd(Systemd::start(tree.root()).unwrap()));
+    let mut systemd =
+        Bandwidth::new(tree.root(), PERIOD).through(Through::Systemd(Systemd::start(tree.root()).unwrap()));
     let e = systemd.know(&vm(), "vms/b", 4).unwrap_err();
     assert!(e.to_string().contains("groups.by = \"cgroup\""), "{e}");
 }

@@ -7,8 +7,7 @@ use crate::root::optional;
 use crate::systemd::unit;
 use crate::{Cgroup, CpuList, Root};
 
-const DOMAIN: &str =
-    "the scope of a libvirt domain, such as machine.slice/machine-qemu\\x2d3\\x2dweb.scope";
+const DOMAIN: &str = "the scope of a libvirt domain, such as machine.slice/machine-qemu\\x2d3\\x2dweb.scope";
 
 pub(super) struct Domains {
     pub(super) root: Root,
@@ -75,12 +74,7 @@ impl Binder for Domains {
             Some(shown) => {
                 let allowed = format!("{pins:?}, as pinned");
                 let dir = Cgroup::at(&self.root, path)?;
-                Err(HwError::value(
-                    dir.dir(),
-                    Operation::Verify,
-                    format_args!("{shown:?}"),
-                    allowed,
-                ))
+                Err(HwError::value(dir.dir(), Operation::Verify, format_args!("{shown:?}"), allowed))
             }
             None => Ok(()),
         }

@@ -19,12 +19,7 @@ fn is_systemds(root: &Root, path: &str) -> bool {
 }
 
 /// Refuses to write `file` of a group that is systemd's.
-pub(crate) fn refuse_systemds(
-    root: &Root,
-    path: &str,
-    file: &str,
-    even_units: bool,
-) -> Result<(), HwError> {
+pub(crate) fn refuse_systemds(root: &Root, path: &str, file: &str, even_units: bool) -> Result<(), HwError> {
     if even_units || !is_systemds(root, path) {
         return Ok(());
     }

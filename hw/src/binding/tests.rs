@@ -37,9 +37,7 @@ fn bound_by(tree: &Tree, by: By) -> (Binders, Box<dyn Binder>) {
 /// A domain with two vCPUs and one I/O thread, and a virsh.
 fn domain(tree: &Tree) -> (Binders, Box<dyn Binder>) {
     group(tree, SCOPE, "0-15");
-    for (thread, cpus) in
-        [("vcpu0", "0-7"), ("vcpu1", "0-7"), ("emulator", "0-15"), ("iothread1", "4")]
-    {
+    for (thread, cpus) in [("vcpu0", "0-7"), ("vcpu1", "0-7"), ("emulator", "0-15"), ("iothread1", "4")] {
         group(tree, &format!("{SCOPE}/libvirt/{thread}"), cpus);
     }
     // A link: a file that was just written cannot be run while a child of another test has it open.
@@ -110,11 +108,10 @@ fn a_unit_is_bound_by_its_property_and_no_file_is_written() {
         let (mut binders, _) = bound_by(&tree, By::Cgroup);
         binders.restore(UNIT, &original).unwrap();
         assert_eq!(binder.effective(UNIT).unwrap(), list(before));
-        let mut log =
-            vec!["web.service AllowedCPUs=4-5", &*format!("web.service AllowedCPUs={before}")]
-                .into_iter()
-                .map(str::to_owned)
-                .collect::<Vec<_>>();
+        let mut log = vec!["web.service AllowedCPUs=4-5", &*format!("web.service AllowedCPUs={before}")]
+            .into_iter()
+            .map(str::to_owned)
+            .collect::<Vec<_>>();
         if allowed.is_empty() {
             // Only after the kernel has the explicit list.
             log.push("web.service AllowedCPUs=".into());
@@ -176,10 +173,7 @@ fn every_thread_of_a_domain_is_pinned_and_goes_back_to_where_it_was() {
     let (mut binders, _) = bound_by(&tree, By::Cgroup);
     binders.restore(SCOPE, &original).unwrap();
     assert_eq!(threads(&tree), before);
-    assert_eq!(
-        tree.read(&format!("{}/libvirt/vcpu2/cpuset.cpus.effective", dir(SCOPE))).trim(),
-        "0-15"
-    );
+    assert_eq!(tree.read(&format!("{}/libvirt/vcpu2/cpuset.cpus.effective", dir(SCOPE))).trim(), "0-15");
 
     // A domain that has ended needs nothing.
     tree.remove(&dir(SCOPE));
@@ -362,9 +356,7 @@ fn what_cannot_be_bound_is_refused_with_the_remedy_and_nothing_is_written() {
         assert!(error.to_string().contains(says), "{what}: {error}");
         assert_eq!(error.is_missing(), missing, "{what}: {error}");
         assert!(tree.written().is_empty() && systemd.log().is_empty(), "{what}");
-        assert!(
-            !tree.root().path("virsh.log").exists() || !tree.read("virsh.log").contains("0-15")
-        );
+        assert!(!tree.root().path("virsh.log").exists() || !tree.read("virsh.log").contains("0-15"));
     }
 }
 

@@ -33,8 +33,7 @@ impl Binder for Units {
             return Err(HwError::value(group.dir(), Operation::Read, state.cgroup, allowed));
         }
         group.is_member()?;
-        let cpus =
-            if state.allowed.is_empty() { self.effective(path)? } else { state.allowed.clone() };
+        let cpus = if state.allowed.is_empty() { self.effective(path)? } else { state.allowed.clone() };
         let via = Via::Systemd { unit: unit.to_owned(), allowed: state.allowed.to_string() };
         let original = CpusetOriginal { cpus: cpus.to_string(), via };
         original.list(&group)?;

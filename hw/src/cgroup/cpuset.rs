@@ -103,8 +103,7 @@ impl Cgroup {
             return Ok(());
         }
         let effective = self.dir().join("cpuset.cpus.effective");
-        let allowed =
-            format!("{must}: of {told}, as written, those that are online and its parent's");
+        let allowed = format!("{must}: of {told}, as written, those that are online and its parent's");
         Err(HwError::value(&effective, Operation::Verify, is, allowed))
     }
 
@@ -144,12 +143,8 @@ impl Cgroup {
             Some(Errno::ENOSPC) => "CPUs that it can have: a populated group cannot be without any",
             Some(Errno::EBUSY) => "CPUs that carry the deadline tasks in it",
             Some(Errno::EINVAL) => "CPUs that no exclusive neighbour or partition has",
-            Some(Errno::EACCES | Errno::EPERM) => {
-                "a file that the agent may write: it runs as root"
-            }
-            Some(Errno::EROFS) => {
-                "a writable /sys/fs/cgroup: ProtectControlGroups=no in the agent's unit"
-            }
+            Some(Errno::EACCES | Errno::EPERM) => "a file that the agent may write: it runs as root",
+            Some(Errno::EROFS) => "a writable /sys/fs/cgroup: ProtectControlGroups=no in the agent's unit",
             _ => return error,
         };
 
@@ -255,9 +250,7 @@ mod tests {
         group(&tree).is_member().unwrap();
         tree.write(&format!("{DIR}/cpuset.cpus.partition"), "member\n");
         group(&tree).is_member().unwrap();
-        for other in
-            ["root", "isolated", "isolated invalid (Cpu list in cpuset.cpus not exclusive)"]
-        {
+        for other in ["root", "isolated", "isolated invalid (Cpu list in cpuset.cpus not exclusive)"] {
             tree.write(&format!("{DIR}/cpuset.cpus.partition"), other);
             let error = group(&tree).is_member().unwrap_err();
             assert!(error.to_string().contains("partitions are left alone"), "{error}");

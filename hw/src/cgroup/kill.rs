@@ -18,8 +18,7 @@ impl Cgroup {
         let file = self.dir.join("cgroup.kill");
         let now = self.inode()?;
         if now != inode {
-            let allowed =
-                format!("inode {inode}: the group was made anew, somebody else may be in it");
+            let allowed = format!("inode {inode}: the group was made anew, somebody else may be in it");
             return Err(HwError::value(&self.dir, Operation::Verify, now, allowed));
         }
 
@@ -133,9 +132,7 @@ mod tests {
         let vm = group(&tree, "machine.slice/vm1.scope");
         assert!(!vm.populated().unwrap());
         let file = format!("{DIR}/cgroup.events");
-        for (text, populated) in
-            [("populated 1\nfrozen 0\n", true), ("frozen 0\npopulated 0\n", false)]
-        {
+        for (text, populated) in [("populated 1\nfrozen 0\n", true), ("frozen 0\npopulated 0\n", false)] {
             tree.write(&file, text);
             assert_eq!(vm.populated().unwrap(), populated);
         }

@@ -71,10 +71,7 @@ mod tests {
                 (Ok(()), None) => {}
                 (Err(error), Some(found)) => {
                     let text = error.to_string();
-                    assert!(
-                        text.contains(found) && text.contains("unified_cgroup_hierarchy"),
-                        "{text}"
-                    );
+                    assert!(text.contains(found) && text.contains("unified_cgroup_hierarchy"), "{text}");
 
                     assert!(!error.is_missing());
                 }

@@ -72,8 +72,7 @@ impl UsageMeter {
         Ok(last.and_then(|(then, before)| {
             let used = times.used.checked_sub(before.used)?.as_secs_f64();
             let offered = now.since(then).as_secs_f64() * cores as f64;
-            let utilisation =
-                (offered > 0.0).then(|| Utilisation::from_ratio(used / offered))??;
+            let utilisation = (offered > 0.0).then(|| Utilisation::from_ratio(used / offered))??;
             let stopped = times.stopped_periods != before.stopped_periods;
             Some(CpuUse { utilisation, stopped })
         }))
@@ -96,8 +95,7 @@ mod tests {
         let mut meter = UsageMeter::new(group);
         assert_eq!(meter.sample(Instant::ZERO, 4).unwrap(), None);
         tree.write(&stat, "user_usec 5\nusage_usec 1400000\n");
-        let half =
-            |stopped| Some(CpuUse { utilisation: Utilisation::from_ratio(0.5).unwrap(), stopped });
+        let half = |stopped| Some(CpuUse { utilisation: Utilisation::from_ratio(0.5).unwrap(), stopped });
         assert_eq!(meter.sample(Instant::from_millis(200), 4).unwrap(), half(false));
         tree.write(&stat, "usage_usec 1800000\nnr_periods 9\nnr_throttled 3\nthrottled_usec 5\n");
         assert_eq!(meter.sample(Instant::from_millis(400), 4).unwrap(), half(true));

@@ -24,9 +24,8 @@ impl Cpufreq {
     /// If the topology cannot be read.
     pub fn none(root: &Root) -> Result<Self, HwError> {
         let steps: Vec<_> = (10..=20).map(|n| KiloHertz::from_mhz(n * 100)).collect();
-        let ladder = Ladder::new(&steps).map_err(|_| {
-            HwError::value(&root.path(DIR), Operation::Read, "no policy", "a nominal ladder")
-        })?;
+        let ladder = Ladder::new(&steps)
+            .map_err(|_| HwError::value(&root.path(DIR), Operation::Read, "no policy", "a nominal ladder"))?;
         let domains = Topology::read(root)?.domains().to_vec();
         let clock = |domain: &Domain| {
             let (ladder, cpus) = (ladder.clone(), domain.cpus.clone());

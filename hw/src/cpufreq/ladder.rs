@@ -127,11 +127,7 @@ fn reference(
 }
 
 /// Below this frequency a core saves hardly any power, so it is not throttled further.
-fn lowest_nonlinear(
-    dir: &Path,
-    cppc: &Path,
-    driver: &Driver,
-) -> Result<Option<KiloHertz>, HwError> {
+fn lowest_nonlinear(dir: &Path, cppc: &Path, driver: &Driver) -> Result<Option<KiloHertz>, HwError> {
     if let Some(khz) = hint(read_khz(&dir.join("amd_pstate_lowest_nonlinear_freq")))? {
         return Ok(Some(khz));
     }
@@ -177,8 +173,7 @@ fn frequencies(path: &Path) -> Result<Vec<KiloHertz>, HwError> {
 }
 
 fn ladder(table: &[KiloHertz], lowest: KiloHertz, reference: KiloHertz) -> Option<Ladder> {
-    let steps: Vec<_> =
-        table.iter().copied().filter(|khz| (lowest..=reference).contains(khz)).collect();
+    let steps: Vec<_> = table.iter().copied().filter(|khz| (lowest..=reference).contains(khz)).collect();
     if !steps.is_empty() {
         return Ladder::new(&steps).ok();
     }

@@ -115,9 +115,8 @@ impl Cpufreq {
         let mut clocks = BTreeMap::<CoreId, Clock>::new();
 
         for (number, path) in numbered(&dir, "policy")? {
-            let id = u16::try_from(number).map_err(|_| {
-                HwError::value(&path, Operation::Read, number, "a policy number up to 65535")
-            })?;
+            let id = u16::try_from(number)
+                .map_err(|_| HwError::value(&path, Operation::Read, number, "a policy number up to 65535"))?;
             let policy = match Policy::read(root, &path, CoreId(id), floor) {
                 Ok(policy) => policy,
                 Err(e) if e.is(&[Errno::EBUSY]) => {
@@ -136,18 +135,16 @@ impl Cpufreq {
 
             match clocks.get_mut(&domain.id) {
                 Some(clock) => {
-                    clock.ladder =
-                        common(&clock.ladder, &policy.facts.ladder).ok_or_else(|| {
-                            let steps = format!("{:?}", policy.facts.ladder);
-                            let allowed = "a step that the core's other policies have as well";
-                            HwError::value(&path, Operation::Read, steps, allowed)
-                        })?;
+                    clock.ladder = common(&clock.ladder, &policy.facts.ladder).ok_or_else(|| {
+                        let steps = format!("{:?}", policy.facts.ladder);
+                        let allowed = "a step that the core's other policies have as well";
+                        HwError::value(&path, Operation::Read, steps, allowed)
+                    })?;
                     clock.policies.push(policy);
                 }
                 None => {
                     let (ladder, cpus) = (policy.facts.ladder.clone(), domain.cpus.clone());
-                    let clock =
-                        Clock { ladder, cpus, seen: true, wanted: None, policies: vec![policy] };
+                    let clock = Clock { ladder, cpus, seen: true, wanted: None, policies: vec![policy] };
                     clocks.insert(domain.id, clock);
                 }
             }
@@ -162,13 +159,7 @@ impl Cpufreq {
         Ok(Self::made(root, floor, driver, domains, clocks.into_values().collect()))
     }
 
-    fn made(
-        root: &Root,
-        floor: Floor,
-        driver: Driver,
-        domains: Vec<Domain>,
-        clocks: Vec<Clock>,
-    ) -> Self {
+    fn made(root: &Root, floor: Floor, driver: Driver, domains: Vec<Domain>, clocks: Vec<Clock>) -> Self {
         Self {
             root: root.clone(),
             floor,
@@ -254,8 +245,7 @@ impl Cpufreq {
             let (mut any, mut highest) = (false, KiloHertz::default());
             for policy in &mut clock.policies {
                 let original = self.absent.remove(&policy.facts.id);
-                let ours =
-                    original.map_or(Ok(None), |khz| policy.adopt(khz, policy.read_back()))?;
+                let ours = original.map_or(Ok(None), |khz| policy.adopt(khz, policy.read_back()))?;
                 any |= ours.is_some();
 
                 // The clock follows the highest request of its threads.
@@ -289,8 +279,7 @@ impl Cpufreq {
         }
         clock.wanted = Some(khz);
         // One that came later may have another floor than its core was thought to have.
-        let done =
-            clock.each(|policy| policy.cap(&self.root, khz.max(policy.facts.ladder.floor())));
+        let done = clock.each(|policy| policy.cap(&self.root, khz.max(policy.facts.ladder.floor())));
         self.unsure |= clock.policies.iter().any(|policy| policy.away);
         done
     }
@@ -334,17 +323,13 @@ impl Cpufreq {
     pub fn read_back(&self, core: CoreId) -> Result<KiloHertz, HwError> {
         let at = self.index(core)?;
         let highest = |max: KiloHertz, policy: &Policy| Ok(max.max(policy.read_back()?));
-        self.clocks[at]
-            .policies
-            .iter()
-            .filter(|policy| !policy.away)
-            .try_fold(KiloHertz::default(), highest)
+        self.clocks[at].policies.iter().filter(|policy| !policy.away).try_fold(KiloHertz::default(), highest)
     }
 
     fn index(&self, core: CoreId) -> Result<usize, HwError> {
-        self.domains.binary_search_by_key(&core, |domain| domain.id).map_err(|_| {
-            HwError::value(&name(core), Operation::Read, core, "a core that was found at start")
-        })
+        self.domains
+            .binary_search_by_key(&core, |domain| domain.id)
+            .map_err(|_| HwError::value(&name(core), Operation::Read, core, "a core that was found at start"))
     }
 
     fn all(&self) -> impl Iterator<Item = &Policy> {

@@ -186,10 +186,9 @@ impl Policy {
     /// Kernels before frequency QoS refuse a maximum below `scaling_min_freq`; later ones lower that.
     fn below_min(&self, e: HwError, khz: KiloHertz) -> HwError {
         match read_khz(&self.dir.join("scaling_min_freq")) {
-            Ok(min) if e.is(&[Errno::EINVAL]) && khz < min => HwError {
-                allowed: format!("at least scaling_min_freq, {min}, with this kernel"),
-                ..e
-            },
+            Ok(min) if e.is(&[Errno::EINVAL]) && khz < min => {
+                HwError { allowed: format!("at least scaling_min_freq, {min}, with this kernel"), ..e }
+            }
             _ => e,
         }
     }

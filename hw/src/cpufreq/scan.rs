@@ -187,9 +187,8 @@ impl Cpufreq {
         };
 
         let cpus = topology.of(id.0.into()).map(|domain| &domain.cpus);
-        let owns = |domain: &Domain| {
-            cpus.is_some_and(|cpus| cpus.iter().any(|cpu| domain.cpus.contains(cpu)))
-        };
+        let owns =
+            |domain: &Domain| cpus.is_some_and(|cpus| cpus.iter().any(|cpu| domain.cpus.contains(cpu)));
         let Some(at) = self.domains.iter().position(owns) else {
             // Not a core of ours. What an earlier life left on it is taken off once.
             if policy.hold.is_some()

@@ -34,10 +34,7 @@ fn the_ladder_follows_what_the_driver_offers() {
         (&[("amd_pstate_lowest_nonlinear_freq", "1700000")], &[], 1700, 8, 2400),
         // EPYC under acpi-cpufreq: three p-states.
         (
-            &[
-                ("scaling_available_frequencies", "2400000 1900000 1500000 "),
-                ("cpuinfo_min_freq", "1500000"),
-            ],
+            &[("scaling_available_frequencies", "2400000 1900000 1500000 "), ("cpuinfo_min_freq", "1500000")],
             &["base_frequency"],
             1500,
             3,
@@ -60,11 +57,7 @@ fn the_ladder_follows_what_the_driver_offers() {
             tree.remove(&format!("{P0}/{file}"));
         }
         let ladder = found(&tree).cores().remove(0).ladder;
-        assert_eq!(
-            (ladder.floor(), ladder.len(), ladder.max()),
-            (mhz(*floor), *len, mhz(*top)),
-            "{files:?}"
-        );
+        assert_eq!((ladder.floor(), ladder.len(), ladder.max()), (mhz(*floor), *len, mhz(*top)), "{files:?}");
     }
 }
 
@@ -122,9 +115,7 @@ fn every_file_missing_or_garbage_is_an_error_that_names_it() {
 fn a_cap_outside_the_ladder_never_reaches_the_kernel() {
     let tree = tree();
     let mut cpufreq = found(&tree);
-    for bad in
-        [KiloHertz::new(0), KiloHertz::new(2400), mhz(1199), mhz(2401), KiloHertz::new(u32::MAX)]
-    {
+    for bad in [KiloHertz::new(0), KiloHertz::new(2400), mhz(1199), mhz(2401), KiloHertz::new(u32::MAX)] {
         assert!(cpufreq.set(CoreId(0), bad).is_err(), "{bad}");
     }
     assert!(cpufreq.set(CoreId(7), mhz(1200)).is_err());
@@ -216,11 +207,9 @@ fn a_boost_between_two_lives_is_not_limited_for_good() {
 #[test]
 fn an_adopted_cap_behind_heat_is_still_ours_when_that_ends() {
     // (shown once the heat is over, alarmed as raised, value after release)
-    for (shown, raised, after) in [
-        ("1000000", 0, "2147483647\n"),
-        ("1200000", 0, "2147483647\n"),
-        ("2400000", 0, "2147483647\n"),
-    ] {
+    for (shown, raised, after) in
+        [("1000000", 0, "2147483647\n"), ("1200000", 0, "2147483647\n"), ("2400000", 0, "2147483647\n")]
+    {
         let tree = tree();
         let saved = found(&tree).originals();
         tree.write(MAX, "1000000");

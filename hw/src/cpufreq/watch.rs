@@ -62,12 +62,7 @@ impl Cpufreq {
         for (c, clock) in self.clocks.iter().enumerate().filter(|(_, it)| it.wanted.is_some()) {
             for (p, policy) in clock.policies.iter().enumerate().filter(|(_, it)| it.takes()) {
                 if let Some(hold) = policy.hold.filter(|hold| all || !hold.seen) {
-                    items.push(Item {
-                        at: Spot(c, p),
-                        file: policy.file(),
-                        khz: hold.khz,
-                        read: None,
-                    });
+                    items.push(Item { at: Spot(c, p), file: policy.file(), khz: hold.khz, read: None });
                 }
             }
         }

@@ -72,11 +72,7 @@ fn hwmon() {
         ("negative", |t| t.write(INPUT, "-230000000\n"), Missing("above 0 W")),
         ("beyond the server", |t| t.write(INPUT, "500001000\n"), Missing("at most 500.0 W")),
         ("largest number", |t| t.write(INPUT, "9223372036854775807\n"), Missing("at most 500.0 W")),
-        (
-            "beyond any number",
-            |t| t.write(INPUT, "9223372036854775808\n"),
-            Missing("a whole number"),
-        ),
+        ("beyond any number", |t| t.write(INPUT, "9223372036854775808\n"), Missing("a whole number")),
         ("unknown", |t| t.write(INPUT, "unknown\n"), Missing("a whole number")),
         ("<unknown>", |t| t.write(INPUT, "<unknown>\n"), Missing("a whole number")),
         ("nan", |t| t.write(INPUT, "nan\n"), Missing("a whole number")),
@@ -85,11 +81,7 @@ fn hwmon() {
         ("an endless file", |t| t.write(INPUT, &"2".repeat(70_000)), Missing("64 KiB")),
         ("EIO", |t| instead(t, INPUT, eio), Missing("os error 5")),
         ("ENXIO", |t| instead(t, INPUT, enxio), Missing("os error 6")),
-        (
-            "EISDIR",
-            |t| instead(t, INPUT, |t, f| t.write(&format!("{f}/x"), "")),
-            Missing("error 21"),
-        ),
+        ("EISDIR", |t| instead(t, INPUT, |t, f| t.write(&format!("{f}/x"), "")), Missing("error 21")),
         ("ELOOP", |t| instead(t, INPUT, |t, f| t.link("power1_input", f)), Missing("os error 40")),
         ("its file is gone", |t| t.remove(INPUT), Missing("0 channels of lm25066")),
         (
@@ -163,11 +155,7 @@ fn rapl() {
         ("the counter stands still", |t| t.write(ENERGY, "20000000"), Missing("times in a row")),
         ("it is reset", |t| t.write(ENERGY, "0"), Missing("at most 500.0 W")),
         ("it jumps", |t| t.write(ENERGY, "20000000000"), Missing("at most 500.0 W")),
-        (
-            "it is beyond its range",
-            |t| t.write(ENERGY, "262143328851"),
-            Missing("max_energy_range_uj"),
-        ),
+        ("it is beyond its range", |t| t.write(ENERGY, "262143328851"), Missing("max_energy_range_uj")),
         ("garbage", |t| t.write(ENERGY, "0x20\n"), Missing("microjoules")),
         ("negative", |t| t.write(ENERGY, "-1\n"), Missing("microjoules")),
         ("nothing", |t| t.write(ENERGY, ""), Missing("microjoules")),
@@ -177,16 +165,11 @@ fn rapl() {
             "psys and mmio and the cores come beside it",
             |t| {
                 t.write(ENERGY, "40000000");
-                for (zone, name) in [
-                    ("intel-rapl:9", "psys"),
-                    ("intel-rapl:0:3", "core"),
-                    ("intel-rapl-mmio:0", "package-0"),
-                ] {
+                for (zone, name) in
+                    [("intel-rapl:9", "psys"), ("intel-rapl:0:3", "core"), ("intel-rapl-mmio:0", "package-0")]
+                {
                     let dir = format!("sys/class/powercap/{zone}");
-                    t.folder(
-                        &dir,
-                        &[("name", name), ("energy_uj", "7"), ("max_energy_range_uj", "9")],
-                    );
+                    t.folder(&dir, &[("name", name), ("energy_uj", "7"), ("max_energy_range_uj", "9")]);
                 }
             },
             Value(100),
@@ -213,11 +196,7 @@ fn rapl_that_cannot_be_counted_is_refused_from_the_start() {
         ("no zones at all", |_| {}, Missing("package-N")),
         ("no package", |t| t.folder(PACKAGE, &[("name", "psys")]), Missing("package-N")),
         ("no name", |t| t.write(&format!("{PACKAGE}/x"), ""), Missing("name")),
-        (
-            "no range",
-            |t| t.folder(PACKAGE, &[("name", "package-0")]),
-            Missing("max_energy_range_uj"),
-        ),
+        ("no range", |t| t.folder(PACKAGE, &[("name", "package-0")]), Missing("max_energy_range_uj")),
         (
             "a range of nothing",
             |t| t.folder(PACKAGE, &[("name", "package-0"), ("max_energy_range_uj", "0")]),
@@ -253,10 +232,7 @@ fn supplies() {
         (
             "its feed is lost",
             |t| {
-                t.folder(
-                    SUPPLY,
-                    &[("power1_input", "0"), ("power2_input", "0"), ("in1_input", "0")],
-                );
+                t.folder(SUPPLY, &[("power1_input", "0"), ("power2_input", "0"), ("in1_input", "0")]);
             },
             Failed,
             w(0),

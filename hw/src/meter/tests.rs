@@ -7,10 +7,7 @@ const FILE: &str = "sys/class/hwmon/hwmon0/power1_input";
 
 fn tree() -> Tree {
     let tree = Tree::new();
-    tree.folder(
-        DIR,
-        &[("name", "lm25066"), ("power1_label", "pin"), ("power1_input", "230000000")],
-    );
+    tree.folder(DIR, &[("name", "lm25066"), ("power1_label", "pin"), ("power1_input", "230000000")]);
     tree
 }
 fn meter(tree: &Tree) -> PowerMeter {

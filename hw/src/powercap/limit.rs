@@ -104,8 +104,7 @@ impl RaplCap {
         act: impl Fn(&LimitZone, &LimitOriginal) -> Result<(), HwError>,
     ) -> Result<(), CapError> {
         let known = |zone| Some((zone, original.get(&LimitZone::name(zone))?));
-        let results: Vec<_> =
-            self.zones.iter().filter_map(known).map(|(zone, was)| act(zone, was)).collect();
+        let results: Vec<_> = self.zones.iter().filter_map(known).map(|(zone, was)| act(zone, was)).collect();
         Ok(results.into_iter().collect::<Result<(), _>>()?)
     }
 }

@@ -33,9 +33,8 @@ pub struct Cpus {
 
 impl Cpus {
     pub(super) fn read(root: &Root) -> Self {
-        let list = |file: &str| {
-            line(root, &format!("{CPU}/{file}")).and_then(|text| text.parse::<CpuList>().ok())
-        };
+        let list =
+            |file: &str| line(root, &format!("{CPU}/{file}")).and_then(|text| text.parse::<CpuList>().ok());
         let online = list("online").unwrap_or_default();
         let present = list("present").unwrap_or_default();
         let offline: CpuList = present.iter().filter(|cpu| !online.contains(*cpu)).collect();

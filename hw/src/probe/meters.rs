@@ -36,10 +36,7 @@ fn of(root: &Root, device: &Device) -> Vec<MeterFacts> {
         let read = channel.read();
         MeterFacts {
             name: device.full_name(),
-            averaged_ms: device
-                .number(&format!("{}_average_interval", channel.stem))
-                .ok()
-                .flatten(),
+            averaged_ms: device.number(&format!("{}_average_interval", channel.stem)).ok().flatten(),
             cap: writable(&device.dir.join(format!("{}_cap", channel.stem))),
             label: channel.label,
             channel: channel.stem,

@@ -29,8 +29,7 @@ impl Process {
         };
 
         // `Uid:` real, effective, saved, of the file system.
-        let uid =
-            after(&status, "Uid:").and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok());
+        let uid = after(&status, "Uid:").and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok());
         let bits = after(&status, "CapEff:").and_then(|hex| u64::from_str_radix(&hex, 16).ok());
 
         // Soft, hard, unit.
@@ -87,10 +86,7 @@ mod tests {
     #[test]
     fn rights_and_limits_are_read_as_the_kernel_writes_them() {
         let tree = Tree::new();
-        tree.write(
-            "proc/self/status",
-            "Name:\tballast\nUid:\t1000\t0\t0\t0\nCapEff:\t0000000000804000\n",
-        );
+        tree.write("proc/self/status", "Name:\tballast\nUid:\t1000\t0\t0\t0\nCapEff:\t0000000000804000\n");
 
         tree.write(
             "proc/self/limits",

@@ -100,16 +100,11 @@ pub fn record(root: &Root, to: &Path) -> Result<Manifest, HwError> {
     if fs::read_dir(to).map_err(failed)?.next().is_some() {
         return Err(failed(io::ErrorKind::DirectoryNotEmpty.into()));
     }
-    let mut copy = Copy {
-        root,
-        to,
-        manifest: Manifest { version: 1, ..Manifest::default() },
-        done: BTreeSet::new(),
-    };
+    let mut copy =
+        Copy { root, to, manifest: Manifest { version: 1, ..Manifest::default() }, done: BTreeSet::new() };
 
-    let rivals = OF_RIVALS
-        .iter()
-        .flat_map(|dir| KNOWN.iter().map(move |(name, ..)| format!("{dir}{name}.service")));
+    let rivals =
+        OF_RIVALS.iter().flat_map(|dir| KNOWN.iter().map(move |(name, ..)| format!("{dir}{name}.service")));
     for pattern in FILES.iter().map(ToString::to_string).chain(rivals) {
         for path in matching(root, &pattern) {
             copy.path(&path).map_err(failed)?;
@@ -131,9 +126,7 @@ fn matching(root: &Root, pattern: &str) -> Vec<String> {
         };
         found = if let Some((start, end)) = part.split_once('*') {
             let fits = |name: &str| {
-                name.len() >= start.len() + end.len()
-                    && name.starts_with(start)
-                    && name.ends_with(end)
+                name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end)
             };
 
             let names = |base: &String| {
@@ -308,10 +301,7 @@ mod tests {
         tree.policy(0);
         tree.write("sys/devices/system/cpu/online", "0\n");
         tree.write("proc/sys/kernel/osrelease", "6.12.1\n");
-        tree.write(
-            "proc/cpuinfo",
-            "processor\t: 0\nSerial\t\t: 1234\nflags\t\t: fpu\n\nprocessor\t: 1\n",
-        );
+        tree.write("proc/cpuinfo", "processor\t: 0\nSerial\t\t: 1234\nflags\t\t: fpu\n\nprocessor\t: 1\n");
 
         tree.write("proc/self/status", "Name:\tballast\nUid:\t0\t0\t0\t0\nCapEff:\t00ff\n");
         tree.write("etc/hostname", "secret\n");

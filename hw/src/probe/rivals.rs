@@ -100,13 +100,9 @@ mod tests {
             "etc/systemd/system/multi-user.target.wants/tuned.service",
         );
 
-        let found: Vec<_> =
-            find(tree.root()).iter().map(|r| (r.name, r.running, r.enabled)).collect();
-        let expected = [
-            ("power-profiles-daemon", true, false),
-            ("thermald", true, false),
-            ("tuned", false, true),
-        ];
+        let found: Vec<_> = find(tree.root()).iter().map(|r| (r.name, r.running, r.enabled)).collect();
+        let expected =
+            [("power-profiles-daemon", true, false), ("thermald", true, false), ("tuned", false, true)];
 
         assert_eq!(found, expected);
     }

@@ -252,8 +252,7 @@ mod tests {
         tree.ignores(MAX);
         tree.fail(LIMIT, Operation::Write, Errno::ENODATA);
         let results = run(&tree).1.unwrap();
-        let errors: Vec<_> =
-            results.iter().filter_map(|w| Some((w.function, w.error.clone()?))).collect();
+        let errors: Vec<_> = results.iter().filter_map(|w| Some((w.function, w.error.clone()?))).collect();
         assert_eq!(errors.len(), 3, "{results:?}");
         assert!(errors[0].1.contains("is in force"), "{errors:?}");
         assert!(errors[1].1.contains("locked"), "{errors:?}");
@@ -265,9 +264,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let boot = boot_id(tree.root()).unwrap();
         let (mut journal, _) = Journal::open(dir.path(), &boot).unwrap();
-        assert!(
-            write_test(tree.root(), dir.path()).unwrap_err().to_string().contains("no other agent")
-        );
+        assert!(write_test(tree.root(), dir.path()).unwrap_err().to_string().contains("no other agent"));
         journal.begin(&Originals::default()).unwrap();
         drop(journal);
         let error = write_test(tree.root(), dir.path()).unwrap_err().to_string();

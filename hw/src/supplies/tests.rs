@@ -52,13 +52,7 @@ fn the_state_follows_from_what_pmbus_shows() {
         (&[(pin, "0"), (pout, "0"), (vin, "230000")], Standby, w(0)),
         (&[(pin, "0"), (pout, "0"), (vin, "0")], Failed, w(0)),
         (
-            &[
-                (pin, "0"),
-                (pout, "0"),
-                (vin, "230000"),
-                ("in2_input", "0"),
-                ("in2_lcrit_alarm", "1"),
-            ],
+            &[(pin, "0"), (pout, "0"), (vin, "230000"), ("in2_input", "0"), ("in2_lcrit_alarm", "1")],
             Failed,
             w(0),
         ),
@@ -111,8 +105,7 @@ fn two_devices_that_cannot_be_told_apart_are_unknown() {
 
 #[test]
 fn it_moves_with_a_value_or_a_state_only() {
-    let tree =
-        tree(&[("power1_input", "5000000"), ("power2_input", "4000000"), ("in1_input", "230000")]);
+    let tree = tree(&[("power1_input", "5000000"), ("power2_input", "4000000"), ("in1_input", "230000")]);
     let mut supply = supply(&tree, "psu");
     assert!(supply.poll(at(1)).1);
     assert!(!supply.poll(at(2)).1);
@@ -125,8 +118,7 @@ fn it_moves_with_a_value_or_a_state_only() {
 
 #[test]
 fn an_active_supply_that_never_moves_is_unknown() {
-    let tree =
-        tree(&[("power1_input", "5000000"), ("power2_input", "4000000"), ("in1_input", "230000")]);
+    let tree = tree(&[("power1_input", "5000000"), ("power2_input", "4000000"), ("in1_input", "230000")]);
     let mut supply = supply(&tree, "psu");
     let states: Vec<_> = (0..30).map(|n| supply.poll(at(n)).0.state).collect();
     assert_eq!(states[24], SupplyState::Active);

@@ -57,10 +57,7 @@ mod tests {
         for (path, unit) in [
             ("batch.slice", Some("batch.slice")),
             ("batch.slice/a@1.service", Some("a@1.service")),
-            (
-                r"machine.slice/machine-qemu\x2d3\x2dweb.scope",
-                Some(r"machine-qemu\x2d3\x2dweb.scope"),
-            ),
+            (r"machine.slice/machine-qemu\x2d3\x2dweb.scope", Some(r"machine-qemu\x2d3\x2dweb.scope")),
             ("x.slice/_cpu.service", Some("cpu.service")),
             (r"machine.slice/machine-qemu\x2d3\x2dweb.scope/libvirt", None),
             ("system.slice/vmm.service/vm1", None),

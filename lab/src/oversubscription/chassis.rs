@@ -252,8 +252,7 @@ impl Fleet {
                     {
                         let from = weeks[(slot + shift) % weeks.len()] * week;
                         let played = values.get(from..from + week).unwrap_or_default();
-                        for ((server, unknown), value) in server.iter_mut().zip(unknown).zip(played)
-                        {
+                        for ((server, unknown), value) in server.iter_mut().zip(unknown).zip(played) {
                             if value.is_nan() {
                                 *server += weight * mean;
                                 *unknown += cores;

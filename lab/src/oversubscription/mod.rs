@@ -16,9 +16,7 @@ pub mod synthesis;
 mod tests;
 pub mod weeks;
 
-use ballast_planner::{
-    Approach, Binding, Chassis, Events, Histogram, HistogramError, Plan, Policy, Terms,
-};
+use ballast_planner::{Approach, Binding, Chassis, Events, Histogram, HistogramError, Plan, Policy, Terms};
 use ballast_types::Watts;
 use serde::Serialize;
 

@@ -112,9 +112,7 @@ impl Inventory {
         };
 
         match *error {
-            PlacementError::UnknownHost { host, .. } => {
-                InventoryError::UnknownHost { host: name(host) }
-            }
+            PlacementError::UnknownHost { host, .. } => InventoryError::UnknownHost { host: name(host) },
             PlacementError::AlreadyPlaced { host, .. } => {
                 InventoryError::AlreadyPlaced { vm, host: name(host) }
             }

@@ -21,8 +21,8 @@ pub use types::{HostSpec, HostView, NamedHost, Placed, Snapshot, Vm, VmSpec, VmV
 
 use crate::rules::Power;
 use crate::{
-    ChassisId, Cluster, Event, Host, HostId, PlacementError, Policy, Resident, Rule as _,
-    Scheduler, Scores, VmKey, VmRequest,
+    ChassisId, Cluster, Event, Host, HostId, PlacementError, Policy, Resident, Rule as _, Scheduler, Scores,
+    VmKey, VmRequest,
 };
 
 /// The inventory. Nothing is changed by a call that fails.
@@ -177,12 +177,7 @@ impl Inventory {
     ///
     /// # Errors
     /// Where a name is none, or the host has no cores.
-    pub fn set_host(
-        &mut self,
-        now: Instant,
-        name: &str,
-        spec: &HostSpec,
-    ) -> Result<(), InventoryError> {
+    pub fn set_host(&mut self, now: Instant, name: &str, spec: &HostSpec) -> Result<(), InventoryError> {
         let told = NamedHost { name: name.to_owned(), spec: spec.clone() };
         check_host(&told)?;
         let known = self.find(name);
@@ -271,8 +266,7 @@ impl Inventory {
         spec: &VmSpec,
         hosts: &[&str],
     ) -> Result<Vec<usize>, InventoryError> {
-        let hosts: Vec<HostId> =
-            hosts.iter().map(|host| self.known(host)).collect::<Result<_, _>>()?;
+        let hosts: Vec<HostId> = hosts.iter().map(|host| self.known(host)).collect::<Result<_, _>>()?;
         Ok(self.scheduler.standings(now, &self.asked(spec), &hosts))
     }
 
@@ -319,9 +313,8 @@ impl Inventory {
     pub fn put(&mut self, now: Instant, vm: &Vm, host: &str) -> Result<(), InventoryError> {
         self.check_new(vm)?;
         let host = self.known(host)?;
-        let put = |scheduler: &mut Scheduler, request: &VmRequest| {
-            scheduler.put(now, request, host).map(|()| host)
-        };
+        let put =
+            |scheduler: &mut Scheduler, request: &VmRequest| scheduler.put(now, request, host).map(|()| host);
         self.add(vm, put).map(drop)
     }
 
@@ -456,10 +449,8 @@ impl Inventory {
         for Resident { vm, host } in self.scheduler.cluster().all() {
             self.tell(&Event::Placed { vm: &vm, host });
         }
-        let named = |(host, told): (&Host, &NamedHost)| Named {
-            name: told.name.clone(),
-            chassis: host.chassis,
-        };
+        let named =
+            |(host, told): (&Host, &NamedHost)| Named { name: told.name.clone(), chassis: host.chassis };
 
         self.hosts = numbered.iter().zip(hosts).map(named).collect();
         self.chassis = chassis;

@@ -72,11 +72,7 @@ impl Size {
     }
 
     /// The best admitted host, and what the VM would leave of it.
-    fn search(
-        &self,
-        asked: Resources,
-        admits: &mut dyn FnMut(HostId) -> bool,
-    ) -> Option<(u64, HostId)> {
+    fn search(&self, asked: Resources, admits: &mut dyn FnMut(HostId) -> bool) -> Option<(u64, HostId)> {
         let (cores_wide, memory_wide) = wide(self.capacity);
         let (cores, memory) = (asked.cores.milli(), asked.memory.kb());
         let mut best: Option<(u64, u32)> = None;
@@ -180,9 +176,9 @@ impl Rule for BestFit {
 
     fn handle_event(&mut self, _now: Instant, cluster: &Cluster, event: &Event<'_>) {
         match *event {
-            Event::Placed { host, .. }
-            | Event::Ended { host, .. }
-            | Event::Resized { host, .. } => self.update(cluster, host),
+            Event::Placed { host, .. } | Event::Ended { host, .. } | Event::Resized { host, .. } => {
+                self.update(cluster, host)
+            }
             Event::Migrated { from, to, .. } => {
                 self.update(cluster, from);
                 self.update(cluster, to);

@@ -141,8 +141,7 @@ impl Levels {
             let Generation { draws, plan } = generations.of(of[name]);
 
             // What stays as planned is kept as planned.
-            let kept =
-                lowered_by.is_none() || is_admissible(draws, policy, plan.reductions, budget);
+            let kept = lowered_by.is_none() || is_admissible(draws, policy, plan.reductions, budget);
             let lowered_by = lowered_by.map(|at| topology.nodes[at].name.clone());
 
             ChassisBudget { chassis: name.to_owned(), budget, lowered_by, kept }

@@ -45,11 +45,7 @@ fn node(name: &str, level: &str, w: i64, parent: &str, chassis: &[&str]) -> Node
     }
 }
 
-fn planned(
-    nodes: Vec<Node>,
-    series: &Readings,
-    draws: &Histogram,
-) -> Result<(Levels, Plan), LevelsError> {
+fn planned(nodes: Vec<Node>, series: &Readings, draws: &Histogram) -> Result<(Levels, Plan), LevelsError> {
     let (chassis, approach) = (Chassis::default(), Approach::named("no-impact").unwrap());
     let terms = Terms::paper(&chassis);
     let plan = Plan::make(draws, &approach, &chassis, &terms).unwrap();
@@ -95,10 +91,7 @@ fn breakers_that_carry_all_budgets_change_none_and_sums_admit_less() {
 fn a_breaker_lowers_the_budgets_under_it_and_what_that_breaks_is_said() {
     let (series, draws) = series(&["c1", "c2", "c3"]);
     let nodes = |rack| {
-        vec![
-            node("row", "row", 12_000, "", &["c3"]),
-            node("rack", "rack", rack, "row", &["c1", "c2"]),
-        ]
+        vec![node("row", "row", 12_000, "", &["c3"]), node("rack", "rack", rack, "row", &["c1", "c2"])]
     };
 
     // Planned are 3052 W each: the depth bound 2774 W and a buffer.
@@ -110,10 +103,7 @@ fn a_breaker_lowers_the_budgets_under_it_and_what_that_breaks_is_said() {
     assert_eq!(by_name["c1"].lowered_by.as_deref(), Some("rack"));
     assert!(by_name["c1"].kept, "the buffer gives");
     let error = planned(nodes(5_000), &series, &draws).unwrap_err();
-    assert!(
-        error.to_string().starts_with("rack \"rack\" is provisioned for 5000.0 W; "),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("rack \"rack\" is provisioned for 5000.0 W; "), "{error}");
 }
 
 #[test]
@@ -125,8 +115,7 @@ fn a_budget_that_would_be_hit_too_often_is_marked() {
         add(&mut series, "c", minute, draw);
         draws.add(draw, 1);
     }
-    let (levels, plan) =
-        planned(vec![node("r", "rack", 2850, "", &["c"])], &series, &draws).unwrap();
+    let (levels, plan) = planned(vec![node("r", "rack", 2850, "", &["c"])], &series, &draws).unwrap();
     assert_eq!(plan.p_min, Watts::from_whole(2898));
     let chassis = &levels.chassis[0];
     assert_eq!((chassis.budget, chassis.kept), (Watts::from_whole(2850), false));
@@ -148,8 +137,7 @@ fn sums_of_too_few_complete_units_say_nothing() {
     for minute in 0..MINUTES / 3 {
         add(&mut series, "c2", minute, Watts::from_whole(2000));
     }
-    let (levels, _) =
-        planned(vec![node("r", "rack", 9000, "", &["c1", "c2"])], &series, &draws).unwrap();
+    let (levels, _) = planned(vec![node("r", "rack", 9000, "", &["c1", "c2"])], &series, &draws).unwrap();
     assert_eq!(levels.nodes[0].alone, None);
     assert!((levels.nodes[0].complete_share - 1.0 / 3.0).abs() < 1e-3);
 }

@@ -98,12 +98,7 @@ impl Topology {
             feeds[place] |= !this.nodes[place].chassis.is_empty();
             if !feeds[place] {
                 let node = &this.nodes[place];
-                return Err(value(
-                    node,
-                    "chassis",
-                    "[]".into(),
-                    "it feeds none, nor does a node under it",
-                ));
+                return Err(value(node, "chassis", "[]".into(), "it feeds none, nor does a node under it"));
             }
 
             if let Some(parent) = this.parents[place] {
@@ -117,8 +112,7 @@ impl Topology {
     /// Which node feeds each chassis, by place.
     pub(super) fn feeds(&self) -> BTreeMap<&str, usize> {
         let all = self.nodes.iter().enumerate();
-        all.flat_map(|(at, node)| node.chassis.iter().map(move |name| (name.as_str(), at)))
-            .collect()
+        all.flat_map(|(at, node)| node.chassis.iter().map(move |name| (name.as_str(), at))).collect()
     }
 }
 
@@ -127,12 +121,7 @@ fn check(nodes: &[Node]) -> Result<(), TopologyError> {
     let (mut seen, mut fed) = (BTreeSet::new(), BTreeMap::new());
     for node in nodes {
         if node.name.is_empty() || !seen.insert(&node.name) {
-            return Err(value(
-                node,
-                "name",
-                format!("{:?}", node.name),
-                "a name that no other node has",
-            ));
+            return Err(value(node, "name", format!("{:?}", node.name), "a name that no other node has"));
         }
 
         if node.level.is_empty() {
@@ -141,8 +130,7 @@ fn check(nodes: &[Node]) -> Result<(), TopologyError> {
         if node.provisioned <= Watts::ZERO {
             return Err(value(node, "provisioned_w", node.provisioned.to_string(), "above 0"));
         }
-        if let Some(parent) = node.parent.as_ref().filter(|parent| !names.contains(parent.as_str()))
-        {
+        if let Some(parent) = node.parent.as_ref().filter(|parent| !names.contains(parent.as_str())) {
             return Err(value(node, "parent", format!("{parent:?}"), "the name of a node"));
         }
         for chassis in &node.chassis {

@@ -3,8 +3,8 @@
 use std::num::NonZeroUsize;
 
 use ballast_forest::{
-    BoostOptions, Ensemble, Features, ForestOptions, Table, TableError, Target, TrainError,
-    train_boosted, train_forest,
+    BoostOptions, Ensemble, Features, ForestOptions, Table, TableError, Target, TrainError, train_boosted,
+    train_forest,
 };
 use ballast_types::SplitMix64;
 use thiserror::Error;
@@ -19,9 +19,7 @@ pub const FOLDS: usize = 5;
 #[derive(Debug, Error)]
 pub enum LearnError {
     /// One class is missing, or has fewer weeks than there are folds.
-    #[error(
-        "{user_facing} user-facing and {other} other weeks: allowed are {FOLDS} or more of each"
-    )]
+    #[error("{user_facing} user-facing and {other} other weeks: allowed are {FOLDS} or more of each")]
     Few {
         /// Weeks that can be looked at, by class.
         user_facing: usize,

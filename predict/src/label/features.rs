@@ -98,8 +98,7 @@ fn mean(values: &[f64]) -> f64 {
 
 fn deviation(values: &[f64]) -> f64 {
     let mean = mean(values);
-    (there(values).map(|v| (v - mean) * (v - mean)).sum::<f64>() / there(values).count() as f64)
-        .sqrt()
+    (there(values).map(|v| (v - mean) * (v - mean)).sum::<f64>() / there(values).count() as f64).sqrt()
 }
 
 /// Less the mean, and at most three standard deviations away from it; missing values stay missing.
@@ -129,8 +128,7 @@ fn correlation(values: &[f64; SLOTS], lag: usize) -> f64 {
 
 /// The lag from 4 to 60 hours with the highest peak of the autocorrelation, and how high it is beside 24 hours.
 fn best_lag(out: &mut Vec<f64>, values: &[f64; SLOTS]) {
-    let r: Vec<f64> =
-        (0..=121).map(|lag| if lag == 0 { 1.0 } else { correlation(values, lag) }).collect();
+    let r: Vec<f64> = (0..=121).map(|lag| if lag == 0 { 1.0 } else { correlation(values, lag) }).collect();
     let peak = |lag: usize| r[lag] >= r[lag - 1] && r[lag] >= r[lag + 1];
     let best = |range: core::ops::RangeInclusive<usize>| {
         range.filter(|lag| peak(*lag)).max_by(|a, b| r[*a].total_cmp(&r[*b]))
@@ -181,11 +179,8 @@ fn days(out: &mut Vec<f64>, values: &[f64; SLOTS]) {
 
     for n in 0..DAYS {
         let rest: [f64; DAY] = core::array::from_fn(|i| {
-            let mut rest: Vec<f64> = (0..DAYS)
-                .filter(|d| *d != n)
-                .map(|d| values[d * DAY + i])
-                .filter(|v| !v.is_nan())
-                .collect();
+            let mut rest: Vec<f64> =
+                (0..DAYS).filter(|d| *d != n).map(|d| values[d * DAY + i]).filter(|v| !v.is_nan()).collect();
             percentile(&mut rest, 0.5)
         });
 
@@ -242,8 +237,7 @@ fn phases(out: &mut Vec<f64>, values: &[f64; SLOTS]) {
 /// What the typical day looks like: one smooth hill, or many.
 fn shape(out: &mut Vec<f64>, values: &[f64; SLOTS]) {
     let template: [f64; DAY] = core::array::from_fn(|i| {
-        let mut same: Vec<f64> =
-            (0..DAYS).map(|d| values[d * DAY + i]).filter(|v| !v.is_nan()).collect();
+        let mut same: Vec<f64> = (0..DAYS).map(|d| values[d * DAY + i]).filter(|v| !v.is_nan()).collect();
         percentile(&mut same, 0.5)
     });
 
@@ -281,17 +275,13 @@ fn noise(out: &mut Vec<f64>, x: &[f64; SLOTS], masked: &Masked, clean: &[f64; SL
     let q = [0.05, 0.25, 0.5, 0.75, 0.95, 1.0].map(|share| percentile(&mut known, share));
     let span = (q[4] - q[0]).max(1e-9);
     out.extend([(q[3] - q[1]) / span, (q[5] - q[4]) / span, (q[2] - q[0]) / span]);
-    let mut steps: Vec<f64> =
-        clean.windows(2).map(|w| (w[1] - w[0]).abs()).filter(|s| !s.is_nan()).collect();
+    let mut steps: Vec<f64> = clean.windows(2).map(|w| (w[1] - w[0]).abs()).filter(|s| !s.is_nan()).collect();
     out.extend([0.5, 0.9, 1.0].map(|share| percentile(&mut steps, share)));
     let low = q[0] + 0.1 * span;
     out.push(there(x).filter(|v| *v < low).count() as f64 / SLOTS as f64);
 
     // Second differences tell noise from walks.
-    let mut bends: Vec<f64> = clean
-        .windows(3)
-        .map(|w| (w[2] - 2.0 * w[1] + w[0]).abs())
-        .filter(|s| !s.is_nan())
-        .collect();
+    let mut bends: Vec<f64> =
+        clean.windows(3).map(|w| (w[2] - 2.0 * w[1] + w[0]).abs()).filter(|s| !s.is_nan()).collect();
     out.push(percentile(&mut bends, 0.5) / percentile(&mut steps, 0.5).max(1e-9));
 }

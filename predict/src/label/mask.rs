@@ -43,12 +43,10 @@ impl Masked {
 
         let burst = near.map(|s| s > BURST * step);
         let still = runs(&near.map(|s| s < STILL * step));
-        let share =
-            |mask: &[bool; SLOTS]| mask.iter().filter(|m| **m).count() as f64 / SLOTS as f64;
+        let share = |mask: &[bool; SLOTS]| mask.iter().filter(|m| **m).count() as f64 / SLOTS as f64;
         let mut values = *x;
-        let masked = |mask: &[bool; SLOTS], i: usize| {
-            mask[i.saturating_sub(1)..(i + 2).min(SLOTS)].contains(&true)
-        };
+        let masked =
+            |mask: &[bool; SLOTS], i: usize| mask[i.saturating_sub(1)..(i + 2).min(SLOTS)].contains(&true);
 
         // Where half of the week or more is out of the ordinary, it is the ordinary.
         let (stills, bursts) = (share(&still), share(&burst));

@@ -33,12 +33,7 @@ pub struct PatternOptions {
 
 impl Default for PatternOptions {
     fn default() -> Self {
-        Self {
-            threshold: THRESHOLD,
-            first_day: FirstDay::default(),
-            guard12: false,
-            flat_user_facing: false,
-        }
+        Self { threshold: THRESHOLD, first_day: FirstDay::default(), guard12: false, flat_user_facing: false }
     }
 }
 
@@ -105,8 +100,7 @@ impl Compare {
 
     /// Compares the templates of a series that is de-trended already.
     pub fn of_series(series: &Series) -> Self {
-        let [day, half, third] =
-            PERIODS.map(|period| template_deviation(series.values(), period, TRIM));
+        let [day, half, third] = PERIODS.map(|period| template_deviation(series.values(), period, TRIM));
         Self { compare8: ratio(day, third), compare12: ratio(day, half) }
     }
 }

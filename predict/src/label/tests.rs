@@ -83,23 +83,15 @@ fn scores_are_those_of_the_reference() {
 
         let value = |cell: &&str| if cell.is_empty() { f64::NAN } else { cell.parse().unwrap() };
         let values: Vec<f64> = cells[5..].iter().map(value).collect();
-        let week = Week::new(values[DAY..].try_into().unwrap())
-            .with_warm_up(values[..DAY].try_into().unwrap());
+        let week =
+            Week::new(values[DAY..].try_into().unwrap()).with_warm_up(values[..DAY].try_into().unwrap());
         let series = Series::new(&week, first_day).unwrap();
         let compare = Compare::of_series(&series);
-        let found = [
-            compare.compare8,
-            compare.compare12,
-            autocorrelation_score(&series),
-            fourier_score(&series),
-        ];
+        let found =
+            [compare.compare8, compare.compare12, autocorrelation_score(&series), fourier_score(&series)];
 
         for (found, golden) in found.iter().zip(cells[1..5].iter().map(value)) {
-            assert!(
-                (found - golden).abs() <= 1e-9 * golden.max(1.0),
-                "{found} for {golden}: {}",
-                cells[0]
-            );
+            assert!((found - golden).abs() <= 1e-9 * golden.max(1.0), "{found} for {golden}: {}", cells[0]);
         }
 
         rows += 1;
@@ -132,11 +124,7 @@ fn what_cannot_be_told_is_user_facing() {
     assert_eq!(label(&values), Label::unknown(Reason::TooManyGaps));
     let mut values = series("white noise", &mut Draw::new(1));
     values[48..73].fill(1e300);
-    assert_eq!(
-        label(&values),
-        Label::unknown(Reason::TooManyGaps),
-        "one day with more than half missing"
-    );
+    assert_eq!(label(&values), Label::unknown(Reason::TooManyGaps), "one day with more than half missing");
 
     assert_eq!(label(&[f64::NAN; SLOTS]), Label::unknown(Reason::TooManyGaps));
 
@@ -150,12 +138,8 @@ fn what_cannot_be_told_is_user_facing() {
 fn flat_series_are_not_user_facing_unless_asked_for() {
     for flat in [0.0, 0.05, 3.3, 100.0] {
         let week = Week::new([flat; SLOTS]);
-        let expected = Label {
-            compare8: Some(1.0),
-            compare12: Some(1.0),
-            user_facing: false,
-            reason: Reason::Flat,
-        };
+        let expected =
+            Label { compare8: Some(1.0), compare12: Some(1.0), user_facing: false, reason: Reason::Flat };
         assert_eq!(Pattern::default().label(&week), expected);
         let options = PatternOptions { flat_user_facing: true, ..PatternOptions::default() };
         assert_eq!(Pattern::new(options).label(&week), Label { user_facing: true, ..expected });

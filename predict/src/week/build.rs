@@ -105,9 +105,8 @@ impl HalfHours {
             _ => ends.next_back(),
         };
 
-        let found = std::iter::from_fn(next)
-            .filter_map(week)
-            .find_map(|days| self.take(&days, calendar).ok());
+        let found =
+            std::iter::from_fn(next).filter_map(week).find_map(|days| self.take(&days, calendar).ok());
         let long = calendar.working_day_before(last.saturating_add(1)).and_then(week).is_some();
 
         found.ok_or(if long { Reason::TooManyGaps } else { Reason::TooShort })

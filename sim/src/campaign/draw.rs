@@ -150,8 +150,7 @@ fn chassis(chance: &mut Chance, size: Size, falls_s: u64) -> PlantSpec {
     let budget_w = between(chance, lowest_w, (1.05 * peak_w).max(lowest_w));
 
     // Without one feed the others carry the budget, or only what must be carried.
-    let left_w =
-        if chance.happens(500_000) { 1.1 * budget_w } else { between(chance, lowest_w, budget_w) };
+    let left_w = if chance.happens(500_000) { 1.1 * budget_w } else { between(chance, lowest_w, budget_w) };
     plant.supplies = vec![SupplySpec::active(watts(left_w / (count as f64 - 1.0))); count];
     plant.budget = watts(budget_w);
 
@@ -285,12 +284,7 @@ fn hardware_floor(model: &PowerModel) -> Watts {
 }
 
 /// What goes wrong, put into `setup`; gives its kinds.
-fn troubles(
-    chance: &mut Chance,
-    setup: &mut Setup,
-    only: Option<Kind>,
-    falls: Instant,
-) -> Vec<Kind> {
+fn troubles(chance: &mut Chance, setup: &mut Setup, only: Option<Kind>, falls: Instant) -> Vec<Kind> {
     let mut allowed: Vec<_> = Kind::ALL.into_iter().filter(|_| chance.happens(250_000)).collect();
     if allowed.is_empty() {
         allowed.push(one_of(chance, &Kind::ALL));
@@ -342,8 +336,7 @@ fn wrong_model(chance: &mut Chance, setup: &mut Setup) {
     let model = setup.agents[server].model;
     let (idle, full) = (between(chance, 0.8, 1.2), between(chance, 0.8, 1.2));
     let idle_w = model.idle_w * idle;
-    setup.agents[server].model =
-        PowerModel::in_proportion(idle_w, idle_w + model.dynamic_w() * full);
+    setup.agents[server].model = PowerModel::in_proportion(idle_w, idle_w + model.dynamic_w() * full);
 }
 
 /// An operator lowers the budget, as far as the load at its floor still fits, and takes that back.
@@ -393,9 +386,8 @@ mod tests {
 
     #[test]
     fn sizes_are_drawn_over_their_whole_range() {
-        let mut servers: Vec<_> = (1..400)
-            .map(|seed| case(seed, Some(Kind::Partition)).setup.plant.servers.len())
-            .collect();
+        let mut servers: Vec<_> =
+            (1..400).map(|seed| case(seed, Some(Kind::Partition)).setup.plant.servers.len()).collect();
         servers.sort_unstable();
         assert!(servers[0] == 1 && servers[200] < 16 && servers[390] > 40, "{servers:?}");
     }

@@ -126,8 +126,7 @@ impl Kind {
         to: Instant,
     ) -> Vec<Window> {
         let server = chance.below(extent.servers as u64) as usize;
-        let other =
-            (server + 1 + chance.below(extent.servers.max(2) as u64 - 1) as usize) % extent.servers;
+        let other = (server + 1 + chance.below(extent.servers.max(2) as u64 - 1) as usize) % extent.servers;
         let supply = chance.below(extent.supplies as u64) as usize;
         let sign = if chance.happens(500_000) { 1 } else { -1 };
 

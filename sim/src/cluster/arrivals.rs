@@ -74,8 +74,7 @@ pub enum ArrivalsError {
 }
 
 /// The columns that are needed, in the order of [`Column`]; others are not looked at.
-const COLUMNS: [&str; 7] =
-    ["vm_id", "batch_id", "arrival_s", "cores", "mem_gb", "dur_hi_s", "censored"];
+const COLUMNS: [&str; 7] = ["vm_id", "batch_id", "arrival_s", "cores", "mem_gb", "dur_hi_s", "censored"];
 
 /// One of [`COLUMNS`].
 #[derive(Clone, Copy)]
@@ -110,11 +109,8 @@ impl Arrivals {
         };
 
         let text = trace::text(reader).map_err(fail(0))?;
-        let mut csv = ReaderBuilder::new()
-            .has_headers(false)
-            .flexible(true)
-            .buffer_capacity(1 << 16)
-            .from_reader(text);
+        let mut csv =
+            ReaderBuilder::new().has_headers(false).flexible(true).buffer_capacity(1 << 16).from_reader(text);
         let mut record = ByteRecord::new();
         let mut line = 0;
         let mut next = |record: &mut ByteRecord| {
@@ -173,8 +169,7 @@ impl<'a> Table<'a> {
         let mut at = [0; COLUMNS.len()];
         for (place, column) in at.iter_mut().zip(COLUMNS) {
             let found = header.iter().position(|field| name(field) == column.as_bytes());
-            *place =
-                found.ok_or_else(|| ArrivalsError::Header { file: file.to_owned(), column })?;
+            *place = found.ok_or_else(|| ArrivalsError::Header { file: file.to_owned(), column })?;
         }
         Ok(Self { file, width: header.len(), at })
     }
@@ -190,8 +185,7 @@ impl<'a> Table<'a> {
         }
 
         let time = "a number of seconds, 0 or above";
-        let cores =
-            self.fixed(record, Column::Cores, 3, "a number of cores above 0, at most 65536")?;
+        let cores = self.fixed(record, Column::Cores, 3, "a number of cores above 0, at most 65536")?;
         let memory = self.fixed(record, Column::Memory, 6, "a number of GB from 0 to 100000")?;
         let lifetime = self.fixed(record, Column::Duration, 3, time)?;
         let at_ms = self.fixed(record, Column::Arrival, 3, time)?;
@@ -207,14 +201,12 @@ impl<'a> Table<'a> {
         Ok(Arrival {
             id: self.fixed(record, Column::Id, 0, whole)?,
             batch: self.fixed(record, Column::Batch, 0, whole)?,
-            at_ms: Some(at_ms)
-                .filter(|t| *t <= FAR_MS)
-                .ok_or_else(|| field(Column::Arrival, time))?,
+            at_ms: Some(at_ms).filter(|t| *t <= FAR_MS).ok_or_else(|| field(Column::Arrival, time))?,
             lifetime_ms: (!censored).then_some(lifetime.clamp(SHORTEST_MS, FAR_MS)),
             resources: Resources {
-                cores: MilliCores::from_milli(cores).filter(|c| *c > MilliCores::ZERO).ok_or_else(
-                    || field(Column::Cores, "a number of cores above 0, at most 65536"),
-                )?,
+                cores: MilliCores::from_milli(cores)
+                    .filter(|c| *c > MilliCores::ZERO)
+                    .ok_or_else(|| field(Column::Cores, "a number of cores above 0, at most 65536"))?,
                 memory: MemoryKb::from_kb(memory)
                     .ok_or_else(|| field(Column::Memory, "a number of GB from 0 to 100000"))?,
             },
@@ -234,13 +226,11 @@ impl<'a> Table<'a> {
         decimals: u32,
         allowed: &'static str,
     ) -> Result<u64, ArrivalsError> {
-        fixed(self.field(record, column), decimals)
-            .ok_or_else(|| self.wrong(record, column, allowed))
+        fixed(self.field(record, column), decimals).ok_or_else(|| self.wrong(record, column, allowed))
     }
 
     fn wrong(&self, record: &ByteRecord, column: Column, allowed: &'static str) -> ArrivalsError {
-        let shown =
-            |column| String::from_utf8_lossy(self.field(record, column)).chars().take(40).collect();
+        let shown = |column| String::from_utf8_lossy(self.field(record, column)).chars().take(40).collect();
         ArrivalsError::Field {
             file: self.file.to_owned(),
             line: line(record),

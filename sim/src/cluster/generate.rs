@@ -14,15 +14,8 @@ const HOUR_MS: f64 = 3_600_000.0;
 const CORES: [(f64, u16); 7] =
     [(0.33, 1), (0.27, 2), (0.21, 4), (0.10, 8), (0.05, 16), (0.03, 24), (0.01, 32)];
 /// Share, and the least and the greatest number of VMs of a deployment.
-const VMS: [(f64, u16, u16); 7] = [
-    (0.39, 1, 1),
-    (0.14, 2, 2),
-    (0.16, 3, 5),
-    (0.09, 6, 10),
-    (0.08, 11, 15),
-    (0.05, 16, 25),
-    (0.09, 26, 60),
-];
+const VMS: [(f64, u16, u16); 7] =
+    [(0.39, 1, 1), (0.14, 2, 2), (0.16, 3, 5), (0.09, 6, 10), (0.08, 11, 15), (0.05, 16, 25), (0.09, 26, 60)];
 /// Share, and the least and the greatest lifetime in hours.
 const HOURS: [(f64, f64, f64); 7] = [
     (0.52, 1.0, 1.0),
@@ -194,10 +187,8 @@ mod tests {
     #[test]
     fn a_workload_has_the_tables_statistics_and_starts_in_balance() {
         let loads = [1, 2, 3, 4, 5, 6].map(|seed| Workload::generate(seed, 28_800, 0.65, 30));
-        let vms: Vec<&Vm> =
-            loads.iter().flat_map(|l| &l.deployments).flat_map(|d| &d.vms).collect();
-        let share =
-            |f: &dyn Fn(&&&Vm) -> bool| vms.iter().filter(f).count() as f64 / vms.len() as f64;
+        let vms: Vec<&Vm> = loads.iter().flat_map(|l| &l.deployments).flat_map(|d| &d.vms).collect();
+        let share = |f: &dyn Fn(&&&Vm) -> bool| vms.iter().filter(f).count() as f64 / vms.len() as f64;
         close("one core", share(&|vm| vm.cores == 1), 0.33, 0.01);
         close("32 cores", share(&|vm| vm.cores == 32), 0.01, 0.003);
         close("one hour", share(&|vm| vm.lifetime_ms == 3_600_000), 0.52, 0.01);
@@ -217,8 +208,7 @@ mod tests {
         }
 
         let single = loads.iter().flat_map(|l| &l.deployments);
-        let (one, count) =
-            single.fold((0, 0), |(one, all), d| (one + u32::from(d.vms.len() == 1), all + 1));
+        let (one, count) = single.fold((0, 0), |(one, all), d| (one + u32::from(d.vms.len() == 1), all + 1));
         close("single VMs", f64::from(one) / f64::from(count), 0.39, 0.02);
     }
 

@@ -30,8 +30,7 @@ impl Use {
             0.4 + 0.3 * (1.0 + libm::cos(angle))
         });
         let noises = (0..100).map(|n| noise((f64::from(n) + 0.5) / 100.0));
-        let mut all: Vec<f64> =
-            noises.flat_map(|noise| course.iter().map(move |c| c * noise)).collect();
+        let mut all: Vec<f64> = noises.flat_map(|noise| course.iter().map(move |c| c * noise)).collect();
         all.sort_by(f64::total_cmp);
         let p95 = all[all.len() * 95 / 100];
         Self { day: course.map(|c| c / p95) }

@@ -221,9 +221,7 @@ mod tests {
         };
 
         let right = |class| {
-            share(&|vm: &Vm| {
-                (vm.class == class).then(|| Arm::Model.told().request(vm).class == class)
-            })
+            share(&|vm: &Vm| (vm.class == class).then(|| Arm::Model.told().request(vm).class == class))
         };
 
         // Who is not confident says user-facing.
@@ -241,10 +239,7 @@ mod tests {
             let above = oracle.p95.ratio() - vm.p95.ratio();
             assert!(oracle.class == vm.class && (0.0..0.2501).contains(&above), "{vm:?}");
             assert_eq!(Arm::CriticalityOnly.told().request(vm).p95, Utilisation::FULL);
-            assert_eq!(
-                Arm::CriticalityOnly.told().request(vm).class,
-                Arm::Model.told().request(vm).class
-            );
+            assert_eq!(Arm::CriticalityOnly.told().request(vm).class, Arm::Model.told().request(vm).class);
 
             assert_eq!(Arm::None.told().request(vm), VmRequest::new(vm.id, vm.resources()));
         }

@@ -10,9 +10,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use ballast_placement::{
-    DeploymentId, HostId, PlacementError, Scheduler, Totals, VmKey, VmRequest, Wanted,
-};
+use ballast_placement::{DeploymentId, HostId, PlacementError, Scheduler, Totals, VmKey, VmRequest, Wanted};
 use ballast_types::Instant;
 use serde::Serialize;
 
@@ -260,18 +258,14 @@ impl<'a, D: FnMut(u64, Option<HostId>)> Run<'a, D> {
                 Ok(())
             }
         };
-        done.map_err(|error| ReplayError::Action {
-            at_s: (at_ms - self.first_ms) as f64 / 1e3,
-            error,
-        })
+        done.map_err(|error| ReplayError::Action { at_s: (at_ms - self.first_ms) as f64 / 1e3, error })
     }
 
     fn end_phase(&mut self) {
         let means = core::mem::take(&mut self.means);
         self.ended.join(&means);
         if let Some(phase) = self.outcome.phases.last_mut() {
-            (phase.empty_host_ratio, phase.packing_density) =
-                means.ratios(self.scheduler.cluster());
+            (phase.empty_host_ratio, phase.packing_density) = means.ratios(self.scheduler.cluster());
         }
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use ballast_placement::rules::{Alpha, Power};
 use ballast_placement::{
-    ChassisId, Cluster, Event, Host, HostId, MemoryKb, MilliCores, Policy, Resources, Rule,
-    Scheduler, Totals, VmKey, VmRequest,
+    ChassisId, Cluster, Event, Host, HostId, MemoryKb, MilliCores, Policy, Resources, Rule, Scheduler,
+    Totals, VmKey, VmRequest,
 };
 use ballast_types::{Instant, PowerModel};
 
@@ -115,8 +115,7 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(site: &'a Site, setup: &'a Setup, budget_w: Option<f64>) -> Self {
-        let capacity =
-            Resources { cores: MilliCores::from_cores(site.cores), memory: MemoryKb::ZERO };
+        let capacity = Resources { cores: MilliCores::from_cores(site.cores), memory: MemoryKb::ZERO };
         let count = site.chassis * site.servers;
         let host = |n| Host { chassis: ChassisId(n / site.servers), capacity };
         let cluster = Cluster::new(&(0..count).map(host).collect::<Vec<_>>());
@@ -199,8 +198,7 @@ impl<'a> Run<'a> {
 
         for vms in self.servers.chunks(per as usize) {
             let cores = f64::from(site.cores);
-            let server =
-                |vms: &Vec<Vm>| Server::of(&site.model, cores, vms, &self.usage, self.hour);
+            let server = |vms: &Vec<Vm>| Server::of(&site.model, cores, vms, &self.usage, self.hour);
             let servers: Vec<Server> = vms.iter().map(server).collect();
 
             for (server, _) in servers.iter().zip(vms).filter(|(_, vms)| !vms.is_empty()) {

@@ -14,8 +14,7 @@ fn read(rows: &str) -> Result<Arrivals, ArrivalsError> {
 }
 
 fn scheduler(hosts: u32) -> Scheduler {
-    let capacity =
-        Resources { cores: MilliCores::from_cores(4), memory: MemoryKb::from_gb(16.0).unwrap() };
+    let capacity = Resources { cores: MilliCores::from_cores(4), memory: MemoryKb::from_gb(16.0).unwrap() };
     let host = Host { chassis: ChassisId(0), capacity };
     let cluster = Cluster::new(&vec![host; hosts as usize]);
     let ranking = Ranking::new(vec![Tier::one(BestFit::new(&cluster))]);
@@ -26,10 +25,9 @@ fn scheduler(hosts: u32) -> Scheduler {
 fn play(rows: &str, hosts: u32, options: ReplayOptions) -> (String, Outcome) {
     let mut lines = Vec::new();
     let mut scheduler = scheduler(hosts);
-    let outcome =
-        replay(&read(rows).unwrap(), &mut scheduler, &options, &Plan::default(), |vm, host| {
-            lines.push(format!("{vm},{}", host.map_or(String::new(), |h| h.to_string())));
-        });
+    let outcome = replay(&read(rows).unwrap(), &mut scheduler, &options, &Plan::default(), |vm, host| {
+        lines.push(format!("{vm},{}", host.map_or(String::new(), |h| h.to_string())));
+    });
     (lines.join(" "), outcome.unwrap())
 }
 
@@ -94,26 +92,11 @@ fn what_is_no_record_is_named() {
     for (rows, text) in [
         ("", "t.csv: no record: a trace has a header and at least one VM"),
         ("0,0,0,1,1,300,300,0\n1,0,0,1,1,300\n", "t.csv:3: 6 fields: the header has 8"),
-        (
-            "0,0,0,1,NaN,300,300,0\n",
-            "t.csv:2: VM 0: mem_gb = \"NaN\": a number of GB from 0 to 100000",
-        ),
-        (
-            "4,0,0,-1,1,300,300,0\n",
-            "t.csv:2: VM 4: cores = \"-1\": a number of cores above 0, at most 65536",
-        ),
-        (
-            "4,0,0,0,1,300,300,0\n",
-            "t.csv:2: VM 4: cores = \"0\": a number of cores above 0, at most 65536",
-        ),
-        (
-            "4,0,0,1,1,300,-5,0\n",
-            "t.csv:2: VM 4: dur_hi_s = \"-5\": a number of seconds, 0 or above",
-        ),
-        (
-            "4,0,1e99,1,1,300,300,0\n",
-            "t.csv:2: VM 4: arrival_s = \"1e99\": a number of seconds, 0 or above",
-        ),
+        ("0,0,0,1,NaN,300,300,0\n", "t.csv:2: VM 0: mem_gb = \"NaN\": a number of GB from 0 to 100000"),
+        ("4,0,0,-1,1,300,300,0\n", "t.csv:2: VM 4: cores = \"-1\": a number of cores above 0, at most 65536"),
+        ("4,0,0,0,1,300,300,0\n", "t.csv:2: VM 4: cores = \"0\": a number of cores above 0, at most 65536"),
+        ("4,0,0,1,1,300,-5,0\n", "t.csv:2: VM 4: dur_hi_s = \"-5\": a number of seconds, 0 or above"),
+        ("4,0,1e99,1,1,300,300,0\n", "t.csv:2: VM 4: arrival_s = \"1e99\": a number of seconds, 0 or above"),
         ("x,0,0,1,1,300,300,0\n", "t.csv:2: VM x: vm_id = \"x\": a whole number, 0 or above"),
         (
             "4,0,0,1,1,300,300,\n",
@@ -164,8 +147,7 @@ fn a_vm_that_no_host_could_hold_is_named_by_its_record() {
     let rows = "0,0,0,1,1,300,300,0\n1,0,0,5,1,300,300,0\n";
     for atomic_batches in [false, true] {
         let options = ReplayOptions { atomic_batches, ..ReplayOptions::default() };
-        let error =
-            replay(&read(rows).unwrap(), &mut scheduler(1), &options, &Plan::default(), |_, _| {});
+        let error = replay(&read(rows).unwrap(), &mut scheduler(1), &options, &Plan::default(), |_, _| {});
         assert_eq!(
             error.unwrap_err().to_string(),
             "t.csv:3: VM 1 asks for 5 cores, 1 GB: the largest host has 4 cores, 16 GB"
@@ -173,8 +155,7 @@ fn a_vm_that_no_host_could_hold_is_named_by_its_record() {
     }
     let rows = "18446744073709551615,0,0,1,1,300,300,0\n";
     let options = ReplayOptions { repeat: 2, ..ReplayOptions::default() };
-    let error =
-        replay(&read(rows).unwrap(), &mut scheduler(1), &options, &Plan::default(), |_, _| {});
+    let error = replay(&read(rows).unwrap(), &mut scheduler(1), &options, &Plan::default(), |_, _| {});
     assert!(error.unwrap_err().to_string().starts_with("t.csv: 2 copies: "));
 }
 
@@ -190,11 +171,8 @@ fn a_month_counts_every_request_and_every_hour() {
     };
 
     let load = Workload::generate(5, 240, site.load, site.days);
-    let setup = Setup {
-        told: Arm::None.told(),
-        alpha: ballast_placement::rules::Alpha::PAPER,
-        weights: (1, 0),
-    };
+    let setup =
+        Setup { told: Arm::None.told(), alpha: ballast_placement::rules::Alpha::PAPER, weights: (1, 0) };
 
     let free = run(&site, &setup, &load, None);
     assert_eq!(free.requests as usize, load.deployments.len());

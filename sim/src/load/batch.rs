@@ -37,12 +37,7 @@ pub(crate) struct Batch {
 impl Batch {
     pub(crate) fn new(spec: &BatchSpec) -> Self {
         let job = if spec.work_core_s > 0.0 { spec.work_core_s } else { 0.0 };
-        Self {
-            demand: Cursor::new(spec.demand.clone()),
-            job,
-            left: job,
-            repeat: spec.repeat && job > 0.0,
-        }
+        Self { demand: Cursor::new(spec.demand.clone()), job, left: job, repeat: spec.repeat && job > 0.0 }
     }
 
     /// The share of its cores that it wants at second `t`; zero once all is done.
@@ -73,10 +68,8 @@ mod tests {
 
     #[test]
     fn jobs_finish_and_start_again() {
-        let mut once = Batch::new(&BatchSpec {
-            repeat: false,
-            ..BatchSpec::endless(2.0, Profile::Constant(0.5))
-        });
+        let mut once =
+            Batch::new(&BatchSpec { repeat: false, ..BatchSpec::endless(2.0, Profile::Constant(0.5)) });
         assert_eq!(once.demand(0.0), 0.5);
         assert_eq!((once.progress(1.5), once.progress(1.0)), (0, 1));
         assert_eq!(once.demand(1.0), 0.0);

@@ -202,9 +202,7 @@ impl Queue {
     fn draw(&mut self) -> f64 {
         match self.law {
             ServiceLaw::Exponential => self.rng.exponential(),
-            ServiceLaw::LogNormal(sigma) => {
-                libm::exp(sigma * self.rng.normal() - 0.5 * sigma * sigma)
-            }
+            ServiceLaw::LogNormal(sigma) => libm::exp(sigma * self.rng.normal() - 0.5 * sigma * sigma),
         }
     }
 }
@@ -260,10 +258,8 @@ mod tests {
 
     #[test]
     fn overload_refuses_instead_of_growing_for_ever() {
-        let spec = QueueSpec {
-            max_wait: Duration::from_millis(100),
-            ..QueueSpec::new(Profile::Constant(1.0))
-        };
+        let spec =
+            QueueSpec { max_wait: Duration::from_millis(100), ..QueueSpec::new(Profile::Constant(1.0)) };
         let mut queue = Queue::new(&spec, 2, Stream::new(5, Purpose::Arrivals, 0, 0));
         let (mut latencies, mut refused) = (Latencies::default(), 0);
         for step in 0..2000 {

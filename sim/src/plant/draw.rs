@@ -72,9 +72,7 @@ fn add_server(server: &ServerSpec, floored: bool, lines: &mut Vec<Line>) -> f64 
             Load::Queue(queue) => (&queue.utilisation, queue.frequency_bound),
             // Batch work keeps its cores as busy as it wants to, at any frequency.
             Load::Batch(batch) => (&batch.demand, 0.0),
-            Load::Profile(profile) if vm.class == VmClass::UserFacing => {
-                (profile, USER_FACING_BOUND)
-            }
+            Load::Profile(profile) if vm.class == VmClass::UserFacing => (profile, USER_FACING_BOUND),
             Load::Profile(profile) => (profile, BATCH_BOUND),
         };
 

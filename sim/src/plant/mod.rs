@@ -90,8 +90,7 @@ impl Plant {
     /// A chassis that has been running steadily, at instant zero.
     #[must_use]
     pub fn new(spec: PlantSpec, seed: u64) -> Self {
-        let servers: Vec<_> =
-            spec.servers.iter().enumerate().map(|(n, s)| Server::new(s, n, seed)).collect();
+        let servers: Vec<_> = spec.servers.iter().enumerate().map(|(n, s)| Server::new(s, n, seed)).collect();
         let mut vms = Vec::new();
         let mut first_vm = vec![0];
 
@@ -350,8 +349,7 @@ impl Plant {
     ///
     /// Supplies that fail later are not foreseen.
     pub fn set_oracle(&mut self, limit: Option<Watts>) {
-        self.oracle =
-            limit.map(|limit| Box::new(Oracle::new(&self.spec, self.dc_behind(limit.as_f64()))));
+        self.oracle = limit.map(|limit| Box::new(Oracle::new(&self.spec, self.dc_behind(limit.as_f64()))));
         if self.oracle.is_none() {
             oracle::lift(&self.spec, &mut self.servers);
         }

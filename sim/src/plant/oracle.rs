@@ -26,8 +26,8 @@ impl Oracle {
             let share = |n| core.ladder.khz(n).share_of(core.ladder.max());
             (0..core.ladder.len()).map(|n| (share(n), model.scale(share(n)))).collect()
         };
-        let ladders = (spec.servers.iter())
-            .map(|s| s.cores.iter().map(|core| ladder(core, &s.model)).collect());
+        let ladders =
+            (spec.servers.iter()).map(|s| s.cores.iter().map(|core| ladder(core, &s.model)).collect());
         Self { limit_w, ladders: ladders.collect(), batch: vec![Vec::new(); spec.servers.len()] }
     }
 

@@ -288,8 +288,7 @@ impl Server {
 
             self.busy += vm.busy;
             if let Some(bandwidth) = &vm.bandwidth {
-                let stopped =
-                    if vm.user_facing { &mut self.stopped.0 } else { &mut self.stopped.1 };
+                let stopped = if vm.user_facing { &mut self.stopped.0 } else { &mut self.stopped.1 };
                 *stopped += bandwidth.stopped_s;
             }
         }
@@ -383,8 +382,7 @@ impl Server {
         let (mut user_facing, mut other) = (ByCause::default(), ByCause::default());
 
         for vm in &mut self.vms {
-            let caps_hold =
-                vm.runs.iter().all(|run| run.cap.share <= self.packages[run.package].held.share);
+            let caps_hold = vm.runs.iter().all(|run| run.cap.share <= self.packages[run.package].held.share);
             // What only caps hold, before and now, does not feel a ceiling that moves.
             if !(caps_hold && vm.caps_hold) {
                 regroup(vm, &self.packages, self.slot.share, watts);
@@ -417,8 +415,7 @@ impl Server {
     fn cap_core(&mut self, n: usize, ladder: &Ladder, cap: usize) {
         if self.cores[n].cap != cap {
             let share = ladder.khz(cap).share_of(ladder.max());
-            self.cores[n] =
-                CoreState { cap, next: Speed::new(share, self.exponent), ..self.cores[n] };
+            self.cores[n] = CoreState { cap, next: Speed::new(share, self.exponent), ..self.cores[n] };
             self.cap_changes += 1;
             self.work_out(Anew::Runs);
         }
@@ -506,11 +503,7 @@ impl Server {
     }
     /// Memory energy of one package, likewise.
     pub(super) fn dram_j(&self, package: u16, extra: f64) -> f64 {
-        if usize::from(package) < self.packages.len() {
-            self.dram_j + self.dram_w * extra
-        } else {
-            0.0
-        }
+        if usize::from(package) < self.packages.len() { self.dram_j + self.dram_w * extra } else { 0.0 }
     }
     /// CPU time of all cores `extra` seconds into the current step.
     pub(super) fn cpu_s(&self, extra: f64) -> f64 {
@@ -598,11 +591,7 @@ fn join(groups: &mut Vec<Group>, run: &Run, speed: Speed, watts: f64, bound: f64
 }
 
 /// The share of what a VM wants in this step that its quota lets it have.
-fn limited(
-    bandwidth: &mut Option<Bandwidth>,
-    stops: &mut CpuStops,
-    wanted: impl FnOnce() -> f64,
-) -> f64 {
+fn limited(bandwidth: &mut Option<Bandwidth>, stops: &mut CpuStops, wanted: impl FnOnce() -> f64) -> f64 {
     bandwidth.as_mut().map_or(1.0, |bandwidth| bandwidth.part(wanted(), stops))
 }
 

@@ -118,8 +118,7 @@ fn fed(rated: i64) -> PlantSpec {
 fn a_lost_feed_shifts_its_load_to_the_others() {
     let mut plant = Plant::new(fed(1000), 1);
     plant.advance(ms(2000));
-    let states =
-        |p: &Plant| [0, 1, 2].map(|n| p.supply_meter(n)).map(|r| (r.state, r.input.as_f64()));
+    let states = |p: &Plant| [0, 1, 2].map(|n| p.supply_meter(n)).map(|r| (r.state, r.input.as_f64()));
     let [a, b, c] = states(&plant);
     assert_eq!([a.0, b.0, c.0], [SupplyState::Active, SupplyState::Active, SupplyState::Standby]);
     assert!((a.1 / b.1 - 1.0).abs() < 0.1 && a.1 > 400.0, "{a:?} {b:?}");
@@ -342,8 +341,7 @@ fn meters_lag_refresh_and_round() {
     let exact = SensorSpec { noise_ppm: 0, ..SensorSpec::default() };
 
     // The load jumps at one second.
-    let jump =
-        Load::Batch(BatchSpec::endless(1e9, Profile::Steps([(0.0, 0.0), (1.0, 1.0)].into())));
+    let jump = Load::Batch(BatchSpec::endless(1e9, Profile::Steps([(0.0, 0.0), (1.0, 1.0)].into())));
     let mut plant = Plant::new(PlantSpec { meter: exact, ..one(jump) }, 1);
     let (mut moved, mut settled, mut refreshes) = (None, None, Vec::new());
 

@@ -41,8 +41,7 @@ mod tests {
     #[test]
     fn every_tenth_step_ends_a_window_of_its_own() {
         let mut window = WindowMean::default();
-        let means: Vec<_> =
-            (1..=20).filter_map(|n| window.step(f64::from(n)).map(|w| (n, w))).collect();
+        let means: Vec<_> = (1..=20).filter_map(|n| window.step(f64::from(n)).map(|w| (n, w))).collect();
         assert_eq!(means, [(10, 5.5), (20, 15.5)]);
         assert!(window.is_new());
     }

@@ -69,9 +69,8 @@ fn open(line: &Line, continues: bool) -> Result<Option<Opened>, RecordingError> 
     match (header.start.is_some(), continues) {
         (true, _) => Ok(Some(header)),
         (false, true) => Ok(None),
-        (false, false) => Err(line.damaged(
-            "it continues an earlier file (`start` is null) that is not among those given".into(),
-        )),
+        (false, false) => Err(line
+            .damaged("it continues an earlier file (`start` is null) that is not among those given".into())),
     }
 }
 
@@ -282,10 +281,7 @@ mod tests {
 
         // From 40 to 60 s a quarter is known, and a little of the end.
         assert_eq!(times, [0, 20, 60, 80]);
-        assert!(
-            units[..3].iter().all(|unit| (348.0..=352.0).contains(&unit.1) && !unit.2),
-            "{units:?}"
-        );
+        assert!(units[..3].iter().all(|unit| (348.0..=352.0).contains(&unit.1) && !unit.2), "{units:?}");
 
         // Capped to a little under the budget, which says so.
         assert!(units[3].1 < 425.0 && units[3].2, "{units:?}");

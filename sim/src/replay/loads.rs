@@ -8,15 +8,13 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use ballast_types::{
-    Core, CoreId, KiloHertz, Ladder, OnExtreme, PowerModel, ServerId, VmClass, VmId, Watts,
-};
+use ballast_types::{Core, CoreId, KiloHertz, Ladder, OnExtreme, PowerModel, ServerId, VmClass, VmId, Watts};
 use serde::Serialize;
 
 use super::TelemetryError;
 use crate::plant::{
-    Interpolation, Load, Plant, PlantSpec, Profile, SensorSpec, Series, ServerSpec, SharedSpec,
-    SupplySpec, VmLoad,
+    Interpolation, Load, Plant, PlantSpec, Profile, SensorSpec, Series, ServerSpec, SharedSpec, SupplySpec,
+    VmLoad,
 };
 use crate::trace::{self, Trace, Unit};
 
@@ -186,11 +184,7 @@ impl Loads {
         PlantSpec {
             servers,
             supplies: vec![SupplySpec::active(all), SupplySpec::active(all)],
-            shared: SharedSpec {
-                fans_idle: share(60.0),
-                fans_full: share(180.0),
-                switch: share(40.0),
-            },
+            shared: SharedSpec { fans_idle: share(60.0), fans_full: share(180.0), switch: share(40.0) },
             meter: SensorSpec::default(),
             supply_meter: SensorSpec::default(),
             hardware_caps,
@@ -270,8 +264,7 @@ fn check(trace: &Trace, playback: &Playback) -> Result<(), TelemetryError> {
     }
 
     if !(0.0..trace.span_s()).contains(&skip_s) {
-        let allowed =
-            format!("allowed is 0 to less than the {:.2} h of the trace", trace.span_s() / 3600.0);
+        let allowed = format!("allowed is 0 to less than the {:.2} h of the trace", trace.span_s() / 3600.0);
         return Err(TelemetryError::value("skip (hours)", skip_s / 3600.0, allowed));
     }
 
@@ -295,12 +288,7 @@ fn window(trace: &Trace, playback: &Playback) -> (usize, usize) {
 }
 
 /// The part of a series that is played, scaled.
-fn part(
-    trace: &Trace,
-    series: &trace::Series,
-    playback: &Playback,
-    clamped: &mut u64,
-) -> trace::Series {
+fn part(trace: &Trace, series: &trace::Series, playback: &Playback, clamped: &mut u64) -> trace::Series {
     let (first, len) = window(trace, playback);
     let top = match series.unit {
         Unit::Percent => 100.0,
@@ -315,8 +303,7 @@ fn part(
     });
 
     // `min` would turn a gap into the top.
-    let values =
-        values.zip(&series.values[first..]).map(|(v, raw)| if raw.is_nan() { f32::NAN } else { v });
+    let values = values.zip(&series.values[first..]).map(|(v, raw)| if raw.is_nan() { f32::NAN } else { v });
     trace::Series { name: series.name.clone(), unit: series.unit, values: values.collect() }
 }
 
@@ -336,8 +323,7 @@ mod tests {
         let text = format!("t_s,{}\n0,{row}\n300,{row}\n", names.join(","));
         let trace = Trace::read(text.as_bytes(), "t.csv", &ReadOptions::default()).unwrap();
         let model = PowerModel::PAPER;
-        let playback =
-            Playback { servers: Some(3), skip_s: 0.0, length_s: None, scale: 1.0, model };
+        let playback = Playback { servers: Some(3), skip_s: 0.0, length_s: None, scale: 1.0, model };
         Loads::cut(&trace, &playback).unwrap()
     }
 

@@ -80,10 +80,7 @@ pub struct Mismatch {
 
 /// A machine that a recording can bring back.
 pub trait Recorded:
-    Machine<
-        Input: DeserializeOwned,
-        Output: DeserializeOwned + Serialize + PartialEq + core::hash::Hash,
-    > + Sized
+    Machine<Input: DeserializeOwned, Output: DeserializeOwned + Serialize + PartialEq + core::hash::Hash> + Sized
 {
     /// Its name in the header.
     const NAME: &'static str;
@@ -129,10 +126,7 @@ pub fn replay<R: BufRead>(parts: Vec<Part<R>>) -> Result<RecordingReport, Record
     match named.machine.as_str() {
         "agent" => run::<ballast_agent_core::Agent, _>(first, lines),
         "chassis" => run::<ballast_chassis_core::Chassis, _>(first, lines),
-        other => {
-            Err(first
-                .damaged(format!("machine = {other:?}: allowed are \"agent\" and \"chassis\"")))
-        }
+        other => Err(first.damaged(format!("machine = {other:?}: allowed are \"agent\" and \"chassis\""))),
     }
 }
 
@@ -143,10 +137,7 @@ struct Life<M> {
     to: Instant,
 }
 
-fn run<M: Recorded, R: BufRead>(
-    first: Line,
-    mut lines: Lines<R>,
-) -> Result<RecordingReport, RecordingError> {
+fn run<M: Recorded, R: BufRead>(first: Line, mut lines: Lines<R>) -> Result<RecordingReport, RecordingError> {
     let mut report = RecordingReport { machine: M::NAME.to_owned(), ..RecordingReport::default() };
     let mut hash = crate::world::OutputHash::default();
     let mut life: Option<Life<M>> = None;
@@ -220,11 +211,7 @@ pub(super) fn check<M: Recorded, P, S>(header: &Header<P, S>) -> Result<(), Stri
         ));
     }
     if header.machine != M::NAME {
-        return Err(format!(
-            "machine = {:?}: the files before it are of {:?}",
-            header.machine,
-            M::NAME
-        ));
+        return Err(format!("machine = {:?}: the files before it are of {:?}", header.machine, M::NAME));
     }
     Ok(())
 }
@@ -311,8 +298,7 @@ impl<R: BufRead> Lines<R> {
             let Some(part) = &mut self.part else { return Ok(None) };
             self.number += 1;
             let mut text = Vec::new();
-            let read =
-                std::io::Read::take(&mut part.lines, LINE_LIMIT).read_until(b'\n', &mut text);
+            let read = std::io::Read::take(&mut part.lines, LINE_LIMIT).read_until(b'\n', &mut text);
             match read {
                 Ok(0) => self.part = None,
                 Ok(_) if text.trim_ascii().is_empty() => {}
@@ -322,11 +308,7 @@ impl<R: BufRead> Lines<R> {
                     return Ok(Some(Line { file, number: self.number, opens_file, text }));
                 }
                 Err(source) => {
-                    return Err(RecordingError::Io {
-                        file: part.name.clone(),
-                        line: self.number,
-                        source,
-                    });
+                    return Err(RecordingError::Io { file: part.name.clone(), line: self.number, source });
                 }
             }
         }

@@ -36,11 +36,7 @@ pub enum TelemetryError {
 }
 
 impl TelemetryError {
-    pub(super) fn value(
-        key: &'static str,
-        value: impl fmt::Display,
-        allowed: impl Into<String>,
-    ) -> Self {
+    pub(super) fn value(key: &'static str, value: impl fmt::Display, allowed: impl Into<String>) -> Self {
         Self::Value { key, value: value.to_string(), allowed: allowed.into() }
     }
 }

@@ -105,8 +105,7 @@ mod tests {
         let text = "t_s,u,v,w,x\n0,10,95,30,50\n60,80,20,100,50\n120,0,60,70,50\n";
         let trace = Trace::read(text.as_bytes(), "t.csv", &ReadOptions::default()).unwrap();
         let model = PowerModel::PAPER;
-        let playback =
-            Playback { servers: Some(3), skip_s: 0.0, length_s: None, scale: 1.0, model };
+        let playback = Playback { servers: Some(3), skip_s: 0.0, length_s: None, scale: 1.0, model };
         let loads = Loads::cut(&trace, &playback).unwrap();
         let spec = loads.plant(|n| n, Sizes::Unequal, Watts::from_whole(9000), false);
         let uncapped = Uncapped::new(&spec, loads.length);

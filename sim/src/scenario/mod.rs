@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use ballast_agent_core::{Place, Vm, core_groups};
 use ballast_types::wire::VmSpec;
 use ballast_types::{
-    Core, CoreId, KiloHertz, Ladder, LadderError, OnExtreme, PowerModel, ServerId, VmClass, VmId,
-    Watts,
+    Core, CoreId, KiloHertz, Ladder, LadderError, OnExtreme, PowerModel, ServerId, VmClass, VmId, Watts,
 };
 
 use crate::load::Profile;
@@ -101,10 +100,7 @@ pub fn trace_scales(spec: &PlantSpec) -> Option<(f64, f64)> {
 }
 
 /// The chassis, with VMs that do what `load` says for `(server, VM within its class, class)`.
-fn chassis(
-    options: &DemoOptions<'_>,
-    mut load: impl FnMut(usize, u16, VmClass) -> Load,
-) -> PlantSpec {
+fn chassis(options: &DemoOptions<'_>, mut load: impl FnMut(usize, u16, VmClass) -> Load) -> PlantSpec {
     let servers = options.servers.max(1);
     let per_server = |w: f64| Watts::from_f64(w * servers as f64).unwrap_or(Watts::ZERO);
 
@@ -140,13 +136,7 @@ fn server(index: usize, load: &mut impl FnMut(usize, u16, VmClass) -> Load) -> S
         for n in 0..count {
             let id = VmId::new(&format!("{name}{n}")).expect("letters and a digit");
             let (throttle_order, on_extreme) = (0, OnExtreme::None);
-            let spec = VmSpec {
-                class: Some(class),
-                throttle_order,
-                cores: size,
-                cgroup: None,
-                on_extreme,
-            };
+            let spec = VmSpec { class: Some(class), throttle_order, cores: size, cgroup: None, on_extreme };
 
             loads.insert(id.clone(), load(index, n, class));
             wanted.push((id, spec));
@@ -194,9 +184,7 @@ pub fn overloaded(servers: usize, high: f64, falls_s: f64) -> PlantSpec {
     for vm in plant.servers.iter_mut().flat_map(|server| &mut server.vms) {
         vm.load = Load::Profile(match vm.class {
             VmClass::UserFacing => Profile::Constant(0.3),
-            VmClass::NonUserFacing => {
-                Profile::Steps([(0.0, 0.3), (3.0, high), (falls_s, 0.05)].into())
-            }
+            VmClass::NonUserFacing => Profile::Steps([(0.0, 0.3), (3.0, high), (falls_s, 0.05)].into()),
         });
     }
     plant

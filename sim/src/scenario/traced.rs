@@ -38,8 +38,8 @@ pub(super) fn from_trace(options: &DemoOptions<'_>, trace: &Trace, scale: TraceS
     };
 
     let values = trace.series.first().map_or(0, |s| s.values.len());
-    let window = (libm::ceil(options.seconds * speedup / trace.period_s) as usize + 1)
-        .clamp(1, values.max(1));
+    let window =
+        (libm::ceil(options.seconds * speedup / trace.period_s) as usize + 1).clamp(1, values.max(1));
     let groups = options.servers.max(1).div_ceil(SPREAD);
     let count = groups * usize::from(USER_FACING.0 + BATCH.0);
     let relative = scale == TraceScale::Auto;
@@ -89,10 +89,8 @@ pub(super) fn from_trace(options: &DemoOptions<'_>, trace: &Trace, scale: TraceS
 /// `count` lines of load. The liveliest series come first and are dealt out in turn and back, so that every
 /// line gets about as much; each is the sum of its own. A steady series, however busy, tells nothing.
 fn pack(trace: &Trace, window: usize, count: usize, relative: bool) -> Vec<Arc<[f32]>> {
-    let played: Vec<Arc<[f32]>> =
-        trace.series.iter().map(|s| s.played(&PowerModel::PAPER).values).collect();
-    let mean =
-        |n: usize| played[n][..window].iter().map(|v| f64::from(*v)).sum::<f64>() / window as f64;
+    let played: Vec<Arc<[f32]>> = trace.series.iter().map(|s| s.played(&PowerModel::PAPER).values).collect();
+    let mean = |n: usize| played[n][..window].iter().map(|v| f64::from(*v)).sum::<f64>() / window as f64;
     let swing = |n: usize| {
         let m = mean(n);
         let square = |v: &f32| (f64::from(*v) - m) * (f64::from(*v) - m);

@@ -47,9 +47,7 @@ impl Cell<'_> {
         match self {
             Self::Null => true,
             Self::Number(number) => number.is_nan(),
-            Self::Text(text) => {
-                text.is_empty() || MISSING.iter().any(|word| text.eq_ignore_ascii_case(word))
-            }
+            Self::Text(text) => text.is_empty() || MISSING.iter().any(|word| text.eq_ignore_ascii_case(word)),
             Self::Integer(_) | Self::Instant(_) => false,
         }
     }
@@ -327,17 +325,12 @@ mod tests {
             ("1e300", "", "before the year 5000"),
             ("1700000000", "1700000000000", "seconds as in the rows above (this is one of millis"),
             ("1700000000000", "0", "milliseconds as in the rows above (this is one of seconds"),
-            (
-                "1700000000",
-                "2023-11-14T22:13:20Z",
-                "seconds as in the rows above (this is one of d",
-            ),
+            ("1700000000", "2023-11-14T22:13:20Z", "seconds as in the rows above (this is one of d"),
             ("2023-11-14T22:13:20Z", "1700000000", "dates as in the rows above (this is one of s"),
         ] {
             let mut times = Times::default();
             let first_read = times.read(&text(first), rfc_3339);
-            let read =
-                if second.is_empty() { first_read } else { times.read(&text(second), rfc_3339) };
+            let read = if second.is_empty() { first_read } else { times.read(&text(second), rfc_3339) };
             let error = read.unwrap_err();
             assert!(error.contains(needed), "{first:?} {second:?}: {error}");
         }

@@ -213,9 +213,8 @@ mod tests {
             assert_eq!(of(header), expected, "{header}");
         }
 
-        let wide = |time, series: &[usize]| {
-            Ok(Layout::Wide { time, series: series.to_vec(), unit: Unit::Percent })
-        };
+        let wide =
+            |time, series: &[usize]| Ok(Layout::Wide { time, series: series.to_vec(), unit: Unit::Percent });
         assert_eq!(of("a,t,b"), wide(Some(1), &[0, 2]));
         assert_eq!(of("163,22"), wide(None, &[0, 1]));
 

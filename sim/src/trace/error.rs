@@ -40,9 +40,7 @@ pub enum TraceError {
         rows: u64,
     },
     /// The stamps are too far apart for the number of rows.
-    #[error(
-        "{file}: the stamps span {slots} periods of {period_s} s, but there are only {rows} rows"
-    )]
+    #[error("{file}: the stamps span {slots} periods of {period_s} s, but there are only {rows} rows")]
     Sparse {
         file: String,
         /// Periods between the first and the last stamp.
@@ -51,9 +49,7 @@ pub enum TraceError {
         rows: u64,
     },
     /// Most values cannot be what they are said to be.
-    #[error(
-        "{file}: {bad} of {cells} values are implausible as {unit:?}: say what they are (see --unit)"
-    )]
+    #[error("{file}: {bad} of {cells} values are implausible as {unit:?}: say what they are (see --unit)")]
     Unit {
         file: String,
         /// How many are implausible.
@@ -63,9 +59,7 @@ pub enum TraceError {
         unit: super::Unit,
     },
     /// Shares that look like percent.
-    #[error(
-        "{file}: {bad} of {cells} values of {column} are above 1: say that it holds percent, if it does"
-    )]
+    #[error("{file}: {bad} of {cells} values of {column} are above 1: say that it holds percent, if it does")]
     Percent {
         file: String,
         column: String,

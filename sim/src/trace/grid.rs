@@ -36,18 +36,13 @@ impl Grid {
     ) -> Result<Self, TraceError> {
         let start_ms = machines.clone().filter_map(|s| s.first()).min().copied().unwrap_or(0);
         let end_ms = machines.clone().filter_map(|s| s.last()).max().copied().unwrap_or(0);
-        let mut steps: Vec<i64> = machines
-            .flat_map(|s| s.windows(2).map(|w| w[1] - w[0]))
-            .filter(|step| *step > 0)
-            .collect();
+        let mut steps: Vec<i64> =
+            machines.flat_map(|s| s.windows(2).map(|w| w[1] - w[0])).filter(|step| *step > 0).collect();
         steps.sort_unstable();
 
         // The most common step; the shortest of them.
-        let period_ms = steps
-            .chunk_by(|a, b| a == b)
-            .rev()
-            .max_by_key(|run| run.len())
-            .map_or(300_000, |run| run[0]);
+        let period_ms =
+            steps.chunk_by(|a, b| a == b).rev().max_by_key(|run| run.len()).map_or(300_000, |run| run[0]);
         let slots = (end_ms - start_ms + period_ms / 2) / period_ms + 1;
 
         if slots as u64 > 10 * rows + 1000 {
@@ -129,8 +124,7 @@ impl Long {
             points.sort_by_key(|(t, _)| *t);
         }
 
-        let stamps: Vec<Vec<i64>> =
-            self.points.iter().map(|p| p.iter().map(|(t, _)| *t).collect()).collect();
+        let stamps: Vec<Vec<i64>> = self.points.iter().map(|p| p.iter().map(|(t, _)| *t).collect()).collect();
         let grid = Grid::find(file, report.rows, stamps.iter().map(Vec::as_slice))?;
         let cells = grid.slots as u64 * self.points.len() as u64;
 
@@ -177,9 +171,7 @@ fn unordered<'a>(stamps: impl Iterator<Item = &'a i64>) -> u64 {
 
 /// One such row may happen in any file; more than one in a hundred is another kind of file.
 fn check_order(file: &str, report: &Report) -> Result<(), TraceError> {
-    for (bad, what) in
-        [(report.unordered_rows, "out of order"), (report.duplicate_rows, "repeated")]
-    {
+    for (bad, what) in [(report.unordered_rows, "out of order"), (report.duplicate_rows, "repeated")] {
         if bad > 1 && bad * 100 > report.rows {
             let (file, rows) = (file.to_owned(), report.rows);
             return Err(TraceError::Disorder { file, what, bad, rows });

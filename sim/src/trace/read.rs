@@ -62,10 +62,7 @@ impl<'r> Samples<'r> {
     ///
     /// # Errors
     /// The same.
-    pub fn advance_by(
-        &mut self,
-        date: impl Fn(&str) -> Option<i64>,
-    ) -> Result<Option<i64>, TraceError> {
+    pub fn advance_by(&mut self, date: impl Fn(&str) -> Option<i64>) -> Result<Option<i64>, TraceError> {
         if !self.table.advance()? {
             return Ok(None);
         }
@@ -121,11 +118,7 @@ impl Gathered {
     }
 }
 
-fn wide(
-    samples: &mut Samples<'_>,
-    series: &[usize],
-    unit: Unit,
-) -> Result<(Gathered, Report), TraceError> {
+fn wide(samples: &mut Samples<'_>, series: &[usize], unit: Unit) -> Result<(Gathered, Report), TraceError> {
     let names = series.iter().map(|column| samples.table.headers()[*column].clone()).collect();
     let (mut table, mut report) = (Wide::new(names, unit), Report::default());
     while let Some(stamp) = samples.advance()? {

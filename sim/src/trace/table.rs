@@ -128,9 +128,7 @@ impl<'r> Table<'r> {
         self.rows.advance().map_err(|error| {
             let file = self.file.clone();
             match error.kind() {
-                io::ErrorKind::InvalidData => {
-                    TraceError::Row { file, place: self.rows.place(), error }
-                }
+                io::ErrorKind::InvalidData => TraceError::Row { file, place: self.rows.place(), error },
                 _ => TraceError::Io { file, error },
             }
         })

@@ -91,19 +91,13 @@ fn broken_files_are_refused_with_the_place() {
         ("timestamp,server,watts\n", "no row"),
         ("t,a\n0,1\n300,abc\n", "f.csv, line 3: a = \"abc\": a finite number or nothing"),
         ("t,a\n0,1\n300,inf\n", "f.csv, line 3: a = \"inf\": a finite number or nothing"),
-        (
-            "t,a\nMonday,1\n",
-            "f.csv, line 2: t = \"Monday\": a number (see --time-unit), or RFC 3339",
-        ),
+        ("t,a\nMonday,1\n", "f.csv, line 2: t = \"Monday\": a number (see --time-unit), or RFC 3339"),
         ("t,a\n,1\n", "f.csv, line 2: t = \"\""),
         ("t,a\nNaN,1\n", "f.csv, line 2: t = \"NaN\""),
         ("t,a\n1e300,1\n", "f.csv, line 2: t = \"1e300\""),
         ("t,a,b\n0,1\n", "f.csv, line 2: 2 cells: the header has 3"),
         ("t,a\n0,1\n300,1,9\n", "f.csv, line 3: 3 cells: the header has 2"),
-        (
-            "name,colour\nx,red\n",
-            "f.csv: which column is it? say --time-column; there are name, colour",
-        ),
+        ("name,colour\nx,red\n", "f.csv: which column is it? say --time-column; there are name, colour"),
         ("timestamp,server,colour\n0,a,1\n", "which column is it? say --value-column"),
         ("t,a\n0,1\n300,1\n9e10,1\n", "the stamps span"),
         ("t,a\n0,1\n1e12,1\n", "line 3: t = \"1e12\": seconds as in the rows above"),
@@ -170,10 +164,7 @@ fn small_faults_are_mended_and_counted() {
     assert_eq!(t.series[0].values[1], 10.0, "the first of two is kept");
     let t = read(&rows("90600,120\n90900,-4\n")).unwrap();
     assert_eq!(t.report.clamped, 2);
-    assert_eq!(
-        values(&t, 0).split(", ").skip(299).collect::<Vec<_>>().join(" "),
-        "10.0 NaN NaN 100.0 0.0]"
-    );
+    assert_eq!(values(&t, 0).split(", ").skip(299).collect::<Vec<_>>().join(" "), "10.0 NaN NaN 100.0 0.0]");
 
     assert_eq!(t.report.gaps, 2, "missing rows are gaps");
     let t = read(&rows("90000,no reading\n")).unwrap();

@@ -59,12 +59,7 @@ struct Server {
 
 impl<'a> Loads<'a> {
     /// The servers of the chassis that drew `draws`, with cores for the highest of them.
-    pub(super) fn new(
-        draws: &Draws,
-        planned: &'a Planned,
-        options: &'a Options,
-        seed: u64,
-    ) -> Self {
+    pub(super) fn new(draws: &Draws, planned: &'a Planned, options: &'a Options, seed: u64) -> Self {
         let chassis = &planned.chassis;
         let first = match planned.approach.treated {
             Treated::All => 1.0,
@@ -72,8 +67,7 @@ impl<'a> Loads<'a> {
             Treated::InternalAndNonPremium => chassis.internal_and_non_premium_share,
         };
 
-        let split =
-            |user_facing: f64, others: f64| [user_facing, others * (1.0 - first), others * first];
+        let split = |user_facing: f64, others: f64| [user_facing, others * (1.0 - first), others * first];
         let cores = split(chassis.beta, 1.0 - chassis.beta);
         let busy = split(
             chassis.beta * chassis.util_user_facing,
@@ -122,8 +116,7 @@ impl<'a> Loads<'a> {
         for (n, server) in self.servers.iter().enumerate() {
             let id = ServerId::new(&format!("s{:02}", n + 1)).expect("a letter and digits");
             // Servers that are alike share their lines.
-            let before =
-                n.checked_sub(1).filter(|before| self.servers[*before].lean == server.lean);
+            let before = n.checked_sub(1).filter(|before| self.servers[*before].lean == server.lean);
             let spec = match before {
                 Some(before) => ServerSpec { id, ..servers[before].clone() },
                 None => self.server(id, server, draws),
@@ -148,8 +141,7 @@ impl<'a> Loads<'a> {
             let half = CORES / 2;
 
             // Cores of the two packages in turn.
-            let cores: Vec<u16> =
-                (used..used + server.cores[n]).map(|k| k / 2 + half * (k % 2)).collect();
+            let cores: Vec<u16> = (used..used + server.cores[n]).map(|k| k / 2 + half * (k % 2)).collect();
             used += server.cores[n];
 
             if !cores.is_empty() {
@@ -226,8 +218,7 @@ impl<'a> Loads<'a> {
     fn utilisations(&self, server: &Server, load: f64) -> Each<f64> {
         let all = f64::from(CORES) * load;
         let room = server.cores.map(f64::from);
-        let mut busy: Each<f64> =
-            core::array::from_fn(|kind| (all * self.shares[kind]).min(room[kind]));
+        let mut busy: Each<f64> = core::array::from_fn(|kind| (all * self.shares[kind]).min(room[kind]));
         // What one kind's cores cannot take, the next ones do: cores come whole.
         let mut left = all - busy.iter().sum::<f64>();
         for kind in 0..busy.len() {

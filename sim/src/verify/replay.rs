@@ -128,9 +128,7 @@ impl Replayer<'_> {
         let lead = before.min(self.planned.plan.budget.ppm(CALM_PPM));
         let mut points = vec![(0.0, lead)];
         let known = (first..units).map_while(|unit| self.draws.get(unit));
-        points.extend(
-            known.enumerate().map(|(n, draw)| ((LEAD + period * n as u32).as_secs_f64(), draw)),
-        );
+        points.extend(known.enumerate().map(|(n, draw)| ((LEAD + period * n as u32).as_secs_f64(), draw)));
         let mut world = self.world(first, &points, LEAD + period * (points.len() - 1) as u32);
         world.run(Instant::ZERO + LEAD)?;
         let mut run = Run::new(&self.kinds, world.plant());

@@ -30,8 +30,8 @@ fn measure(approach: &str, budget_w: i64, watts: &[i64], options: &Options) -> M
 fn windows_and_the_whole_give_the_same_counts() {
     // Two excesses, one of them next to a gap, a warm unit that holds the cap, and one after another.
     let watts = [
-        2000, 2100, 2200, 2600, 2300, 2200, 2100, 0, 2000, 2300, 2560, 2580, 2440, 2300, 2000, 0,
-        2620, 2100, 2000, 2000,
+        2000, 2100, 2200, 2600, 2300, 2200, 2100, 0, 2000, 2300, 2560, 2580, 2440, 2300, 2000, 0, 2620, 2100,
+        2000, 2000,
     ];
 
     for approach in ["no-impact", "full-server"] {
@@ -42,9 +42,8 @@ fn windows_and_the_whole_give_the_same_counts() {
         assert_eq!((windows.units, whole.units), (18, 18));
         assert_eq!(whole.replayed_units, 18);
         assert!(windows.replayed_units < 12, "{windows:?}");
-        let counts = |m: &Measured| {
-            (m.events_user_facing, m.events_batch, m.events_hardware, m.longest_event_units)
-        };
+        let counts =
+            |m: &Measured| (m.events_user_facing, m.events_batch, m.events_hardware, m.longest_event_units);
 
         // In a unit at the very threshold readings' noise decides, and a window draws other noise.
         let (few, all) = (counts(&windows), counts(&whole));
@@ -114,8 +113,7 @@ fn vms_that_are_not_capped_first_count_as_user_facing() {
 fn a_verdict_names_what_was_broken() {
     let planned = planned("minimal-impact", 2500);
     assert_eq!(Verdict::of(&planned, &Measured::default()), None);
-    let kept =
-        Measured { units: 1000, events_batch: 9, events_user_facing: 1, ..Measured::default() };
+    let kept = Measured { units: 1000, events_batch: 9, events_user_facing: 1, ..Measured::default() };
     let verdict = Verdict::of(&planned, &kept).unwrap();
     assert!(verdict.kept && verdict.broken().next().is_none(), "{verdict:?}");
     assert_eq!((verdict.events_rate, verdict.events_user_facing_rate), (0.01, 0.001));

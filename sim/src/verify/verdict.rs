@@ -37,9 +37,7 @@ impl What {
             Self::EventsRate => "units with capping, share at most",
             Self::EventsUserFacingRate => "units with capping of user-facing VMs, share at most",
             Self::LowestBatchFrequency => "lowest frequency of batch cores, share at least",
-            Self::LowestUserFacingFrequency => {
-                "lowest frequency of user-facing cores, share at least"
-            }
+            Self::LowestUserFacingFrequency => "lowest frequency of user-facing cores, share at least",
             Self::OverBudgetS => "longest stretch above the budget, seconds at most",
         }
     }
@@ -109,12 +107,8 @@ impl Verdict {
         let (first, user_facing) = policy.floors();
         let rate = |ppm: u32| f64::from(ppm) / 1e6;
         let hits_users = plan.events.user_facing.saturating_add(plan.events.unmet);
-        let mut promises = vec![(
-            What::EventsRate,
-            rate(total_ppm),
-            foretold(plan.events.all()),
-            measured.events_rate(),
-        )];
+        let mut promises =
+            vec![(What::EventsRate, rate(total_ppm), foretold(plan.events.all()), measured.events_rate())];
 
         // Under full-server capping every event hits all: there is no rate of user-facing ones alone.
         if !matches!(policy, Policy::FullServer { .. }) {
@@ -128,21 +122,13 @@ impl Verdict {
 
         promises.extend([
             (What::LowestBatchFrequency, first, None, measured.lowest_batch_frequency),
-            (
-                What::LowestUserFacingFrequency,
-                user_facing,
-                None,
-                measured.lowest_user_facing_frequency,
-            ),
+            (What::LowestUserFacingFrequency, user_facing, None, measured.lowest_user_facing_frequency),
             (What::OverBudgetS, TRIP_TIME.as_secs_f64(), None, measured.over_budget_s_max),
         ]);
 
         let promises = promises.into_iter().map(|(what, accepted, foretold, measured)| {
-            let kept = if what.is_at_least() {
-                measured >= accepted - TOLERANCE
-            } else {
-                measured <= accepted
-            };
+            let kept =
+                if what.is_at_least() { measured >= accepted - TOLERANCE } else { measured <= accepted };
 
             Promise { what, accepted, foretold, measured, kept }
         });

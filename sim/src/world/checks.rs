@@ -84,13 +84,7 @@ pub struct Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} at {:.3} s; reproduce with seed={}",
-            self.what,
-            self.at.as_secs_f64(),
-            self.seed
-        )
+        write!(f, "{} at {:.3} s; reproduce with seed={}", self.what, self.at.as_secs_f64(), self.seed)
     }
 }
 impl std::error::Error for Violation {}
@@ -120,8 +114,7 @@ impl Checks {
         conservation: false,
     };
     /// What no run may break, whatever its policy and shares.
-    pub const USUAL: Self =
-        Self { breaker: true, user_facing: true, sum_of_caps: true, ..Self::NONE };
+    pub const USUAL: Self = Self { breaker: true, user_facing: true, sum_of_caps: true, ..Self::NONE };
     /// What the oracles judge: the breaker instead of steps in a row, draws beside caps, and that
     /// nobody is throttled for nothing.
     pub const ORACLES: Self = Self {

@@ -156,11 +156,7 @@ mod tests {
     }
 
     /// The same where the servers report so much together.
-    fn breaks_where(
-        limit_w: f64,
-        reported_w: f64,
-        views: &[ServerView],
-    ) -> Option<(u32, Promise, usize)> {
+    fn breaks_where(limit_w: f64, reported_w: f64, views: &[ServerView]) -> Option<(u32, Promise, usize)> {
         let mut conservation = Conservation::new(views.len());
         let draw_w: f64 = views.iter().map(|view| view.draw_w).sum();
         (1..=200).find_map(|second| {
@@ -225,10 +221,7 @@ mod tests {
         for second in 0..59 {
             assert_eq!(conservation.second(1000.0, 200.0, 0.0, &[held]), None, "{second}");
         }
-        assert_eq!(
-            conservation.second(1000.0, 200.0, 0.0, &[ServerView { ruled: false, ..held }]),
-            None
-        );
+        assert_eq!(conservation.second(1000.0, 200.0, 0.0, &[ServerView { ruled: false, ..held }]), None);
         for second in 0..59 {
             assert_eq!(conservation.second(1000.0, 200.0, 0.0, &[held]), None, "{second}");
         }

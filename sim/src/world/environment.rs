@@ -90,10 +90,7 @@ pub(crate) enum Action {
 impl Action {
     /// Whether it takes something away, rather than giving it back.
     fn restricts(&self) -> bool {
-        matches!(
-            self,
-            Self::Cap(..) | Self::Quota(_, Some(_)) | Self::Limit(Some(_)) | Self::Kill(_)
-        )
+        matches!(self, Self::Cap(..) | Self::Quota(_, Some(_)) | Self::Limit(Some(_)) | Self::Kill(_))
     }
 }
 
@@ -475,13 +472,8 @@ impl Environment {
     /// Hands a message to the network.
     pub(crate) fn send(&mut self, manager: usize, server: usize, alert: Alert) {
         self.alerts_sent += 1;
-        let letter = Envelope {
-            from: self.sender(manager),
-            server,
-            seq: alert.seq,
-            sent: self.now,
-            double: false,
-        };
+        let letter =
+            Envelope { from: self.sender(manager), server, seq: alert.seq, sent: self.now, double: false };
 
         let disorder = self.active.disorder;
 
@@ -532,8 +524,7 @@ impl Environment {
     pub(crate) fn fast(&mut self, server: usize) -> Option<agent::Fast> {
         let sockets = self.plant.spec().servers[server].sockets;
         let energy = (0..sockets).fold(ballast_types::Microjoules::default(), |sum, package| {
-            sum + self.plant.package_energy(server, package)
-                + self.plant.dram_energy(server, package)
+            sum + self.plant.package_energy(server, package) + self.plant.dram_energy(server, package)
         });
         let host = &self.hosts[server];
         let used = host.vms.iter().map(|vm| self.plant.vm_usage_us(server, &vm.id)).collect();
@@ -543,11 +534,7 @@ impl Environment {
     }
 
     /// An agent's actuator acts.
-    pub(crate) fn act(
-        &mut self,
-        server: usize,
-        action: Action,
-    ) -> Result<(), agent::ActuatorError> {
+    pub(crate) fn act(&mut self, server: usize, action: Action) -> Result<(), agent::ActuatorError> {
         if self.active.has(Fault::WritesRefused(server)) {
             return Err(agent::ActuatorError::Permanent);
         }
@@ -586,8 +573,7 @@ impl Environment {
                 let sockets = self.plant.spec().servers[server].sockets;
 
                 // RAPL limits the packages: the rest of the server draws on beside them.
-                let outside =
-                    (self.plant.server_power(server) - self.plant.packages_power(server)).as_f64();
+                let outside = (self.plant.server_power(server) - self.plant.packages_power(server)).as_f64();
                 let each = watts.map(|w| {
                     let packages = (w.as_f64() - outside).max(1.0) / f64::from(sockets);
                     Watts::from_f64(packages).unwrap_or(w)

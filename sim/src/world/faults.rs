@@ -114,8 +114,7 @@ pub struct Disorder {
 
 impl Disorder {
     /// A network that does its work.
-    pub const NONE: Self =
-        Self { lost_ppm: 0, duplicated_ppm: 0, late_ppm: 0, late_by: Duration::ZERO };
+    pub const NONE: Self = Self { lost_ppm: 0, duplicated_ppm: 0, late_ppm: 0, late_by: Duration::ZERO };
 }
 
 /// A fault from one instant to another.

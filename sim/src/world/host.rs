@@ -94,9 +94,8 @@ impl Host {
                 on_extreme: vm.on_extreme,
             })
             .collect();
-        let has = |class, core: &CoreId| {
-            vms.iter().any(|vm: &Vm| vm.class == class && vm.cores.contains(core))
-        };
+        let has =
+            |class, core: &CoreId| vms.iter().any(|vm: &Vm| vm.class == class && vm.cores.contains(core));
         let cores = (spec.cores.iter())
             .map(|core| CoreState {
                 id: core.id,
@@ -307,9 +306,7 @@ impl Host {
             (Some(MeterFault::Absurd), _) => {
                 MeterReading { watts: Watts::from_milli(meter.watts.milli() * 100), ..meter }
             }
-            (Some(MeterFault::Biased(ppm)), _) => {
-                MeterReading { watts: biased(meter.watts, ppm), ..meter }
-            }
+            (Some(MeterFault::Biased(ppm)), _) => MeterReading { watts: biased(meter.watts, ppm), ..meter },
             (Some(MeterFault::Frozen), None) | (None, _) => meter,
         };
 

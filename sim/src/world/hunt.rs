@@ -56,12 +56,8 @@ impl Hunt {
     #[must_use]
     pub fn setup(&self) -> Setup {
         let length = FREE.since(Instant::ZERO);
-        let mut setup = Setup::new(
-            overloaded(self.servers, 1.0, FALLS.as_secs_f64()),
-            self.policy,
-            self.seed,
-            length,
-        );
+        let mut setup =
+            Setup::new(overloaded(self.servers, 1.0, FALLS.as_secs_f64()), self.policy, self.seed, length);
         for agent in &mut setup.agents {
             agent.actuator = self.actuator;
         }

@@ -33,8 +33,7 @@ impl Means {
         let span_s = now.since(self.at).as_secs_f64().max(f64::MIN_POSITIVE);
         self.at = now;
 
-        let mean_w =
-            |before_j: &mut f64, now_j: f64| (now_j - core::mem::replace(before_j, now_j)) / span_s;
+        let mean_w = |before_j: &mut f64, now_j: f64| (now_j - core::mem::replace(before_j, now_j)) / span_s;
         let input_w = mean_w(&mut self.input_j, plant.energy_j());
         let servers = self.servers_j.iter_mut().enumerate();
         let servers_w = servers.map(|(n, joules)| mean_w(joules, plant.server_energy_j(n)));

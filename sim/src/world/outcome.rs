@@ -76,16 +76,8 @@ impl World {
     /// What it has come to so far.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        let Environment {
-            tally,
-            breaker,
-            managers,
-            alerts_sent,
-            capping_events,
-            outputs,
-            hash,
-            ..
-        } = &self.environment;
+        let Environment { tally, breaker, managers, alerts_sent, capping_events, outputs, hash, .. } =
+            &self.environment;
         Outcome {
             elapsed_s: self.truth().elapsed_s,
             polls: managers.iter().map(|manager| manager.polls).sum(),
@@ -144,8 +136,7 @@ impl World {
     /// Nothing is restricted, nor would any agent restrict anything: no capping episode, and no cap in force.
     #[must_use]
     pub fn is_calm(&self) -> bool {
-        let capping =
-            self.chassis[0].as_ref().is_none_or(ballast_chassis_core::Chassis::is_capping);
+        let capping = self.chassis[0].as_ref().is_none_or(ballast_chassis_core::Chassis::is_capping);
         let capped = self.agents.iter().any(|a| a.as_ref().is_none_or(|a| a.cap().is_some()));
         !capping && !capped && self.restrictions() == Restrictions::default()
     }

@@ -92,8 +92,7 @@ impl Shell<agent::Agent> for AgentShell<'_> {
                 let fair = self.environment.hosts[server].journal(core, khz);
                 if !fair && self.environment.checks.user_facing {
                     let name = &self.environment.hosts[server].id;
-                    let what =
-                        format!("{name} lowers core {core}, which is not low-priority, to {khz}");
+                    let what = format!("{name} lowers core {core}, which is not low-priority, to {khz}");
                     self.environment.violated(Promise::UserFacing, what);
                 }
 

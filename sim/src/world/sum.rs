@@ -153,8 +153,7 @@ impl SumRule {
     pub(crate) fn agent_starts(&mut self, now: Instant, server: usize) {
         let held = &mut self.held[server];
         let known = held.cap.or(held.fallback);
-        let known =
-            known.map(|cap| Before { at: now, cap, fallback: held.fallback.unwrap_or(cap) });
+        let known = known.map(|cap| Before { at: now, cap, fallback: held.fallback.unwrap_or(cap) });
         // Of several restarts on end the first one counts.
         held.before = held.before.map(|before| Before { at: now, ..before }).or(known);
         held.alive = true;
@@ -337,9 +336,7 @@ impl Held {
 
     /// What it draws, less what others hide of that, and what meters may miss.
     fn is_seen_to_draw(&self, hidden_w: f64) -> Watts {
-        Watts::from_f64((self.draw_w - hidden_w) * 0.95 - DRAW_SLACK.1)
-            .unwrap_or(Watts::MAX)
-            .at_least_zero()
+        Watts::from_f64((self.draw_w - hidden_w) * 0.95 - DRAW_SLACK.1).unwrap_or(Watts::MAX).at_least_zero()
     }
 
     /// What it draws, where that is more than its cap by more than noise; else nothing.
@@ -376,9 +373,7 @@ mod tests {
 
     #[test]
     fn without_a_manager_a_restarted_agent_counts_with_what_it_was_told() {
-        for (restarted, manager, broken) in
-            [(true, false, false), (true, true, true), (false, false, true)]
-        {
+        for (restarted, manager, broken) in [(true, false, false), (true, true, true), (false, false, true)] {
             let mut sum = sum();
             if !manager {
                 sum.manager_dies(at(3));
@@ -402,9 +397,7 @@ mod tests {
 
     #[test]
     fn a_restarted_agent_that_nobody_reaches_counts_with_what_it_knew() {
-        for (fallback, answers, broken) in
-            [(120, false, false), (120, true, true), (100, false, false)]
-        {
+        for (fallback, answers, broken) in [(120, false, false), (120, true, true), (100, false, false)] {
             let mut sum = sum();
             let answering = vec![answers, true];
             sum.manager(at(3), Sharing { sharable: W(200), caps: true, answers: answering });

@@ -25,9 +25,9 @@ pub(super) fn cap(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     let low = lab.low.clone();
     let above = |sample: &Sample| low.iter().any(|cpu| sample.registers[*cpu] < FLOOR);
     let met_at = met.at;
-    let raised = lab.plant.wait(&"frequency given back", met_at, PATIENCE, move |sample| {
-        sample.at > met_at && above(sample)
-    })?;
+    let raised = lab
+        .plant
+        .wait(&"frequency given back", met_at, PATIENCE, move |sample| sample.at > met_at && above(sample))?;
     notes.put_ms("under_cap_to_first_step_up", raised.at - met_at);
     let used = |sample: &Sample| sample.at > met_at && sample.watts >= CAP_W as f64 * 0.9;
     lab.plant.wait(&"most of the cap used", met_at, PATIENCE, used)?;
@@ -101,10 +101,8 @@ pub(super) fn systemd(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     for vm in ["web-1", "batch-1"] {
         lab.shell.run(&format!("systemd-run -q --unit={vm} sleep infinity"))?;
     }
-    let groups = [
-        ("guest-vms.service/web-1", "web-1.service"),
-        ("guest-vms.service/batch-1", "batch-1.service"),
-    ];
+    let groups =
+        [("guest-vms.service/web-1", "web-1.service"), ("guest-vms.service/batch-1", "batch-1.service")];
 
     let usual = (lab.low.clone(), lab.high.clone());
     let result = lab.with_config(&groups, "[groups]\nby = \"systemd\"\n", |lab| bound(lab, notes));

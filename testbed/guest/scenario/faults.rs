@@ -77,9 +77,8 @@ pub(super) fn foreign(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     let wrote = Instant::now();
     insist(lab, "somebody else")?;
     notes.put_ms("write_to_alarm", wrote.elapsed());
-    lab.plant.wait(&"the cap written again", Instant::now(), PATIENCE, |sample| {
-        sample.registers[cpu] >= FLOOR
-    })?;
+    lab.plant
+        .wait(&"the cap written again", Instant::now(), PATIENCE, |sample| sample.registers[cpu] >= FLOOR)?;
 
     // Who goes on means it: left as it is, and still told.
     insist(lab, "left as it is")?;

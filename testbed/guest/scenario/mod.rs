@@ -41,20 +41,12 @@ pub(crate) const ALL: [Scenario; 22] = [
     of("silent", "a chassis that falls silent: leases end", faults::silent),
     of("dcmi-meter", "the BMC as the agent's meter, by DCMI", faults::dcmi_meter),
     of("outside", "power1_cap and a DCMI limit are obeyed", outside::caps),
-    of(
-        "own-limit",
-        "at the floor and above the cap: the agent caps by hardware",
-        outside::own_limit,
-    ),
+    of("own-limit", "at the floor and above the cap: the agent caps by hardware", outside::own_limit),
     of("latency", "100 alerts: from alert to the last register at the floor", latency::alerts),
     of("chassis", "a real chassis manager: over the budget and under it again", chassis::budget),
     of("kill-random", "20 agents killed at random instants end restored", life::kill_random),
     of("orphan", "an agent that cannot come back: all is released without it", life::orphan),
-    of(
-        "orphan-unarmed",
-        "the same, with an ExecStopPost that hangs and is killed",
-        life::orphan_unarmed,
-    ),
+    of("orphan-unarmed", "the same, with an ExecStopPost that hangs and is killed", life::orphan_unarmed),
     of("stop", "systemctl stop puts back every file", life::stop),
     of("purge", "dpkg --purge puts back every file and leaves none", life::purge),
 ];

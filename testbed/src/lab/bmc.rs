@@ -127,25 +127,22 @@ impl Model {
     }
 
     fn resource(&self, path: &str) -> Option<Value> {
-        let (older, newer) =
-            (self.generation != Generation::Newer, self.generation != Generation::Older);
+        let (older, newer) = (self.generation != Generation::Newer, self.generation != Generation::Older);
         let link = |path: &str| json!({ "@odata.id": path });
-        let members = |paths: Vec<String>| json!({ "Members": paths.iter().map(|p| link(p)).collect::<Vec<_>>() });
+        let members =
+            |paths: Vec<String>| json!({ "Members": paths.iter().map(|p| link(p)).collect::<Vec<_>>() });
         let rest = path.strip_prefix(CHASSIS);
 
         Some(match (path, rest) {
             ("/redfish/v1", _) => json!({
                 "Chassis": link("/redfish/v1/Chassis"), "Systems": link("/redfish/v1/Systems"),
             }),
-            ("/redfish/v1/Chassis", _) => {
-                members(vec![CHASSIS.into(), "/redfish/v1/Chassis/Bay".into()])
-            }
+            ("/redfish/v1/Chassis", _) => members(vec![CHASSIS.into(), "/redfish/v1/Chassis/Bay".into()]),
             ("/redfish/v1/Chassis/Bay", _) => json!({ "Id": "Bay" }),
             ("/redfish/v1/Systems", _) => members(vec!["/redfish/v1/Systems/1".into()]),
             ("/redfish/v1/Systems/1", _) => json!({ "PowerState": self.powered }),
             (_, Some("")) => {
-                let mut chassis =
-                    json!({ "Links": { "ComputerSystems": [link("/redfish/v1/Systems/1")] } });
+                let mut chassis = json!({ "Links": { "ComputerSystems": [link("/redfish/v1/Systems/1")] } });
                 if older {
                     chassis["Power"] = link(&format!("{CHASSIS}/Power"));
                 }
@@ -337,13 +334,7 @@ fn refusal(status: StatusCode, why: &str) -> Response {
     (status, axum::Json(body)).into_response()
 }
 
-fn respond(
-    model: &mut Model,
-    method: &Method,
-    path: &str,
-    headers: &HeaderMap,
-    body: &[u8],
-) -> Response {
+fn respond(model: &mut Model, method: &Method, path: &str, headers: &HeaderMap, body: &[u8]) -> Response {
     let count = |left: &mut u32| {
         let hit = *left > 0;
         *left = left.saturating_sub(1);

@@ -63,10 +63,9 @@ impl ApiServer {
     #[must_use]
     pub fn start() -> Self {
         let model = Shared::default();
-        for (kind, pages) in [
-            ("nodes", &["nodes.list.json"][..]),
-            ("pods", &["pods.list.1.json", "pods.list.2.json"]),
-        ] {
+        for (kind, pages) in
+            [("nodes", &["nodes.list.json"][..]), ("pods", &["pods.list.1.json", "pods.list.2.json"])]
+        {
             let pages = pages.iter().map(|name| recorded(name)).collect();
             lock(&model).kinds.insert(kind.into(), Kind { pages, ..Kind::default() });
         }

@@ -28,8 +28,7 @@ const DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/machines");
 pub fn kinds() -> Vec<String> {
     let entries = fs::read_dir(DIR).expect("tests/machines").flatten();
     let names = entries.map(|entry| entry.file_name().into_string().expect("a plain name"));
-    let mut kinds: Vec<_> =
-        names.filter_map(|name| name.strip_suffix(".txt").map(str::to_owned)).collect();
+    let mut kinds: Vec<_> = names.filter_map(|name| name.strip_suffix(".txt").map(str::to_owned)).collect();
     kinds.sort();
     kinds
 }

@@ -29,8 +29,7 @@ use super::{PATIENCE, ballast};
 pub fn model(seed: u64) -> Vec<u8> {
     let options = fleet::Options { seed, vms: 6_000, ..fleet::Options::default() };
     let vms = fleet::make(&options).vms;
-    let options =
-        train::Options { algorithm: Algorithm::RandomForest, seed, threads: NonZeroUsize::MIN };
+    let options = train::Options { algorithm: Algorithm::RandomForest, seed, threads: NonZeroUsize::MIN };
     train::train(&vms, &options).expect("a model").encode().expect("a file")
 }
 

@@ -147,11 +147,8 @@ impl Lab {
                 ),
             );
 
-            fs::write(
-                lab.config(&name),
-                text.replace("http://127.0.0.1", &format!("https://{SECRET}")),
-            )
-            .expect("a config");
+            fs::write(lab.config(&name), text.replace("http://127.0.0.1", &format!("https://{SECRET}")))
+                .expect("a config");
         }
 
         (lab, site)

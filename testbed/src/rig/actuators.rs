@@ -225,12 +225,7 @@ impl Actuator {
     }
 
     /// Does what one text says; answers with what is in force then, or `None` for garbage.
-    fn apply(
-        &self,
-        text: &str,
-        plant: &mut Plant,
-        to: &Publisher,
-    ) -> Result<Option<String>, RigError> {
+    fn apply(&self, text: &str, plant: &mut Plant, to: &Publisher) -> Result<Option<String>, RigError> {
         let number = text.parse::<u64>().ok();
         Ok(match &self.kind {
             Kind::CoreCap { core, ladder } => number.map(|khz| {
@@ -293,11 +288,8 @@ impl Actuator {
                 let server = &plant.spec().servers[self.server];
                 let id = server.vms[*vm].id.clone();
                 let all: Vec<_> = server.cores.iter().map(|core| core.id).collect();
-                let granted: Vec<_> = all
-                    .iter()
-                    .copied()
-                    .filter(|core| wanted.contains(&u32::from(core.0)))
-                    .collect();
+                let granted: Vec<_> =
+                    all.iter().copied().filter(|core| wanted.contains(&u32::from(core.0))).collect();
                 // Without any CPU of its own a group gets its parent's.
                 let granted = if granted.is_empty() { all } else { granted };
                 plant.set_vm_cores(self.server, &id, &granted);

@@ -22,10 +22,7 @@ pub enum RigError {
 
 impl RigError {
     /// An error of one file.
-    pub(crate) fn file<E: Into<io::Error>>(
-        operation: &'static str,
-        path: &Path,
-    ) -> impl FnOnce(E) -> Self {
+    pub(crate) fn file<E: Into<io::Error>>(operation: &'static str, path: &Path) -> impl FnOnce(E) -> Self {
         move |source| Self::File { operation, path: path.to_owned(), source: source.into() }
     }
 }

@@ -44,12 +44,7 @@ impl Publisher {
 
     /// Replaces a file that daemons write too, and answers with what it held: perhaps more than was
     /// known when `text` was worked out. `number` tells the file apart from others.
-    pub(crate) fn exchange(
-        &self,
-        path: &Path,
-        number: usize,
-        text: &str,
-    ) -> Result<String, RigError> {
+    pub(crate) fn exchange(&self, path: &Path, number: usize, text: &str) -> Result<String, RigError> {
         let old = self.retired_file(number);
         // A new file each time: the one that is there may still be open elsewhere.
         match fs::remove_file(&old) {

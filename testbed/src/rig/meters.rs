@@ -167,12 +167,7 @@ impl ServerFiles {
         Ok(())
     }
 
-    fn show_frequencies(
-        &mut self,
-        plant: &Plant,
-        n: usize,
-        to: &Publisher,
-    ) -> Result<(), RigError> {
+    fn show_frequencies(&mut self, plant: &Plant, n: usize, to: &Publisher) -> Result<(), RigError> {
         let spec = &plant.spec().servers[n];
         for ((file, shown), core) in self.cores.iter_mut().zip(&spec.cores) {
             let khz = plant.core_khz(n, core.id);

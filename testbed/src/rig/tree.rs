@@ -10,8 +10,7 @@ use ballast_types::{KiloHertz, Ladder, Watts};
 use crate::rig::error::RigError;
 use crate::rig::meters::{cpu_stat, cpu_time};
 use crate::rig::{
-    METER_LABEL, METER_NAME, OWN_LOAD, chassis_root, server_root, slot_label, supply_device,
-    vm_cgroup,
+    METER_LABEL, METER_NAME, OWN_LOAD, chassis_root, server_root, slot_label, supply_device, vm_cgroup,
 };
 
 /// The counter range of current server packages, in microjoules.
@@ -93,8 +92,7 @@ pub(crate) fn microwatts(watts: Watts) -> String {
 
 /// What the driver of these cores is: one with a table where the steps are not even.
 fn driver(ladder: &Ladder) -> &'static str {
-    let even =
-        Ladder::stepped(ladder.floor(), ladder.max(), STEP).is_ok_and(|even| even == *ladder);
+    let even = Ladder::stepped(ladder.floor(), ladder.max(), STEP).is_ok_and(|even| even == *ladder);
     if even { "intel_cpufreq" } else { "acpi-cpufreq" }
 }
 
@@ -129,8 +127,7 @@ fn cpus(root: &Path, server: &ServerSpec) -> Result<(), RigError> {
         ];
 
         if driver(ladder) == "acpi-cpufreq" {
-            let steps: Vec<_> =
-                (0..ladder.len()).rev().map(|i| ladder.khz(i).get().to_string()).collect();
+            let steps: Vec<_> = (0..ladder.len()).rev().map(|i| ladder.khz(i).get().to_string()).collect();
             files.push(("scaling_available_frequencies", steps.join(" ")));
         } else {
             files.push(("base_frequency", high));

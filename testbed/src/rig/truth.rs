@@ -29,8 +29,7 @@ struct ServerNow<'a> {
 /// The snapshot as text.
 pub(crate) fn json(plant: &Plant) -> Result<String, RigError> {
     let servers = plant.spec().servers.iter().enumerate().map(|(n, server)| {
-        let share =
-            |core: &ballast_types::Core| plant.core_khz(n, core.id).share_of(core.ladder.max());
+        let share = |core: &ballast_types::Core| plant.core_khz(n, core.id).share_of(core.ladder.max());
         let sum: f64 = server.cores.iter().map(share).sum();
         ServerNow {
             server: &server.id,

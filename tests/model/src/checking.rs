@@ -277,10 +277,8 @@ impl Model {
         };
 
         let took = begin.elapsed();
-        let mut broken: Vec<_> = found
-            .into_iter()
-            .map(|(promise, path)| (promise, model.tell(path.into_vec())))
-            .collect();
+        let mut broken: Vec<_> =
+            found.into_iter().map(|(promise, path)| (promise, model.tell(path.into_vec()))).collect();
         broken.sort_unstable();
         let settled = settled.load(Ordering::Relaxed);
 
@@ -343,9 +341,7 @@ impl fmt::Display for Outcome {
             "{states} states ({all}), {depth} actions deep, and {settled} in the ten seconds after them, in {:.1} s",
             took.as_secs_f64()
         )?;
-        broken
-            .iter()
-            .try_for_each(|(promise, history)| writeln!(f, "\nbroken: {promise}\n{history}"))
+        broken.iter().try_for_each(|(promise, history)| writeln!(f, "\nbroken: {promise}\n{history}"))
     }
 }
 
@@ -366,11 +362,7 @@ impl Chooser<Model> for Mostly {
 
     fn choose_action(&self, state: &mut u64, _: &World, actions: &[Action]) -> usize {
         let last = actions.len().saturating_sub(1);
-        if draw(state) % 4 < 3 {
-            last
-        } else {
-            (draw(state) % actions.len().max(1) as u64) as usize
-        }
+        if draw(state) % 4 < 3 { last } else { (draw(state) % actions.len().max(1) as u64) as usize }
     }
 }
 

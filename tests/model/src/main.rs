@@ -27,8 +27,7 @@ fn main() -> ExitCode {
         (8, 6, 20, Search::Random(part(0.2), seed)),
     ] {
         println!("== {faults} faults and {loads} changes of load in {seconds} s: {search:?}");
-        let outcome =
-            Model::new(faults, loads, Duration::from_secs(seconds)).search(search, threads);
+        let outcome = Model::new(faults, loads, Duration::from_secs(seconds)).search(search, threads);
         println!("{outcome}");
         broken |= !outcome.broken.is_empty();
     }

@@ -108,10 +108,7 @@ impl World {
             .each_ref()
             .map(|m| m.chassis.as_ref().map(|chassis| chassis.status(self.now).epoch));
         let obeyed = self.servers.each_ref().map(|s| s.obeyed);
-        let who = format!(
-            "managers that spoke {spoke:?}, obeyed by a {:?}, by b {:?}",
-            obeyed[0], obeyed[1]
-        );
+        let who = format!("managers that spoke {spoke:?}, obeyed by a {:?}, by b {:?}", obeyed[0], obeyed[1]);
 
         let promise = match (spoke, obeyed) {
             ([true, true], _) if epochs[0] == epochs[1] => ONE_EPOCH,

@@ -200,8 +200,7 @@ impl World {
                 Some((s.booted_at + at.since(Instant::ZERO), 1, i))
             });
 
-            let Some((at, kind, index)) = managers.chain(agents).min().filter(|t| t.0 <= end)
-            else {
+            let Some((at, kind, index)) = managers.chain(agents).min().filter(|t| t.0 <= end) else {
                 return;
             };
             self.now = self.now.max(at);
@@ -255,8 +254,7 @@ impl World {
     /// Whether an agent says that another manager rules.
     fn note_word(&mut self, manager: usize, from: usize, seq: Seq, answer: &Answer) {
         let manager = &mut self.managers[manager];
-        let (own, epoch) =
-            (manager.chassis.as_ref().map(|c| c.params().instance), manager.disk.epoch);
+        let (own, epoch) = (manager.chassis.as_ref().map(|c| c.params().instance), manager.disk.epoch);
         let contradicts = match answer {
             Answer::Refused(Refusal { reason: RefusalReason::OtherInstance, .. }) => true,
             Answer::Refused(Refusal { newest_epoch, instance, .. }) => {
@@ -320,16 +318,14 @@ impl World {
 
                     // By a message of epoch 0 a fenced manager only asks.
                     manager.spoke |= alert.epoch > Epoch::default();
-                    let mail =
-                        Mail::Alert { from: index, life: manager.life, to, alert: Arc::new(alert) };
+                    let mail = Mail::Alert { from: index, life: manager.life, to, alert: Arc::new(alert) };
                     self.flight.extend(Some(mail).filter(|_| !self.cut[index][to]));
                 }
                 Output::Ledger(ledger) => manager.disk = ledger,
                 Output::Event(event) => {
                     if let EventKind::ChassisState { to, cause, .. } = event.kind {
                         manager.fenced = to == ChassisState::Fenced;
-                        let words =
-                            manager.words.iter().filter(|(_, contradicts)| *contradicts).count();
+                        let words = manager.words.iter().filter(|(_, contradicts)| *contradicts).count();
                         if manager.fenced && words < 2 {
                             let what = format!("m{index} is fenced by {words} agents: {cause}");
                             self.broken.get_or_insert(Broken { promise: LONE_WORD, what });
@@ -381,10 +377,8 @@ impl World {
             }
         }
 
-        let capped =
-            (0..).map(ballast_types::CoreId).zip(server.khz).filter(|(_, khz)| *khz < FREE);
-        let found =
-            Found { memory: server.memory.clone(), capped: capped.collect(), ..Found::default() };
+        let capped = (0..).map(ballast_types::CoreId).zip(server.khz).filter(|(_, khz)| *khz < FREE);
+        let found = Found { memory: server.memory.clone(), capped: capped.collect(), ..Found::default() };
         let params = plant::agent_params(index, server.boots);
         server.agent = Some(Arc::new(Agent::new(params, found, server.clock(now))));
         self.tell_agent(index, Some(Told::Vms(plant::vms())));
@@ -474,8 +468,8 @@ impl World {
         for server in self.servers.iter_mut().filter(|s| s.digest == 0) {
             server.digest = digest(&server.agent);
         }
-        let managers = (self.managers.each_ref())
-            .map(|m| (m.digest, m.life, &m.disk, m.stopped, m.fenced, m.words));
+        let managers =
+            (self.managers.each_ref()).map(|m| (m.digest, m.life, &m.disk, m.stopped, m.fenced, m.words));
         let servers = self.servers.each_ref().map(|s| {
             let facts = (s.digest, s.busy, &s.memory, s.boots, s.booted_at, s.khz, s.obeys);
             (facts, s.held, s.before, s.hardware)
@@ -540,8 +534,7 @@ impl Debug for World {
         for (index, server) in self.servers.iter().enumerate() {
             let load = if server.busy { "busy" } else { "calm" };
             let down = if server.agent.is_some() { "" } else { " down" };
-            let caps =
-                [server.held.0, server.held.1, server.hardware].map(Option::unwrap_or_default);
+            let caps = [server.held.0, server.held.1, server.hardware].map(Option::unwrap_or_default);
             let [cap, fallback, hardware] = caps.map(Watts::as_f64);
             let (name, epoch) = (plant::server(index), server.memory.epoch);
             write!(f, "| {name} {load}{down} epoch {epoch} cap {cap:.0} fallback {fallback:.0} ")?;

@@ -17,12 +17,9 @@ pub(super) fn goals(rows: &[Row]) -> Vec<Goal> {
 
 /// What the paper states of its Figure 6.
 fn paper(rows: &[Row]) -> Vec<Goal> {
-    let p95 =
-        |placement, policy| find(rows, placement, policy, "even").map(|r| r.user_facing_p95_norm);
-    let runtime =
-        |placement, policy| find(rows, placement, policy, "even").map(|r| r.batch_runtime_norm);
-    let balanced =
-        p95("balanced", "stepwise").map(|p95| (number(p95, 3), (p95 - 1.0).abs() <= 0.02));
+    let p95 = |placement, policy| find(rows, placement, policy, "even").map(|r| r.user_facing_p95_norm);
+    let runtime = |placement, policy| find(rows, placement, policy, "even").map(|r| r.batch_runtime_norm);
+    let balanced = p95("balanced", "stepwise").map(|p95| (number(p95, 3), (p95 - 1.0).abs() <= 0.02));
     let imbalanced = p95("imbalanced", "stepwise").zip(p95("imbalanced", "full-server"));
     let mut goals = vec![
         Goal::new("paper: balanced, per-VM capping keeps P95, within 2 %", balanced),
@@ -39,9 +36,7 @@ fn paper(rows: &[Row]) -> Vec<Goal> {
     for placement in ["balanced", "imbalanced"] {
         let both = runtime(placement, "full-server").zip(runtime(placement, "stepwise"));
         goals.push(Goal::new(
-            format!(
-                "paper: {placement}, full-server capping is kinder to batch than per-VM capping"
-            ),
+            format!("paper: {placement}, full-server capping is kinder to batch than per-VM capping"),
             both.map(|(full, stepwise)| less(full, stepwise)),
         ));
     }
@@ -69,8 +64,7 @@ fn ours(rows: &[Row], policy: &str, goals: &mut Vec<Goal>) {
     ));
 
     for placement in ["balanced", "imbalanced"] {
-        let longest =
-            |shares| find(rows, placement, policy, shares).map(|r| r.over_budget_s_max_max);
+        let longest = |shares| find(rows, placement, policy, shares).map(|r| r.over_budget_s_max_max);
         goals.push(Goal::new(
             format!(
                 "{placement}, {policy}: never above the budget longer with critical-first shares \

@@ -96,12 +96,7 @@ pub(super) struct Fleet {
 
 impl Fleet {
     /// Plans and verifies it; `replicates` are its approaches' deltas with other weeks.
-    pub(super) fn new(
-        mut about: About,
-        case: Case,
-        later: Vec<Draws>,
-        replicates: &[Vec<f64>],
-    ) -> Self {
+    pub(super) fn new(mut about: About, case: Case, later: Vec<Draws>, replicates: &[Vec<f64>]) -> Self {
         let judged = judge(&case);
         let of = |n: usize| replicates.iter().filter_map(move |deltas| deltas.get(n).copied());
         let ranges = (0..judged.len()).map(|n| interval(&of(n).collect::<Vec<_>>()));

@@ -40,12 +40,8 @@ pub(super) fn run(choice: &Choice, fleets: &mut [Fleet]) -> anyhow::Result<()> {
                 let (chassis, terms) = (fleet.case.chassis, fleet.case.terms);
                 let terms = Terms { buffer_ppm, ..terms };
                 let plan = Plan::make(&fleet.case.history, approach, &chassis, &terms);
-                let planned = plan.map(|plan| Planned {
-                    approach: *approach,
-                    plan,
-                    chassis,
-                    period: terms.period,
-                });
+                let planned =
+                    plan.map(|plan| Planned { approach: *approach, plan, chassis, period: terms.period });
 
                 budgets.extend(planned.map(|p| Budget { fleet: number, buffer_ppm, planned: p }));
             }
@@ -71,13 +67,13 @@ pub(super) fn run(choice: &Choice, fleets: &mut [Fleet]) -> anyhow::Result<()> {
         measured[*budget].add(one);
     }
     for (budget, measured) in budgets.iter().zip(&measured) {
-        fleets[budget.fleet].replayed.extend(Verdict::of(&budget.planned, measured).map(
-            |verdict| Replayed {
+        fleets[budget.fleet].replayed.extend(Verdict::of(&budget.planned, measured).map(|verdict| {
+            Replayed {
                 approach: budget.planned.approach.name,
                 buffer_percent: f64::from(budget.buffer_ppm) / 1e4,
                 verdict,
-            },
-        ));
+            }
+        }));
     }
 
     Ok(())

@@ -46,8 +46,7 @@ pub(super) fn bitbrains() -> anyhow::Result<Option<Traces>> {
     };
 
     let population = Population::new(first.series.iter().filter_map(vm).collect(), period_s);
-    let made =
-        "chassis: VMs are dealt to servers and shifted by whole weeks; power: a server's curves";
+    let made = "chassis: VMs are dealt to servers and shifted by whole weeks; power: a server's curves";
     Ok(Some(Traces { data: "bitbrains", made, period_s, population }))
 }
 
@@ -64,8 +63,7 @@ pub(super) fn azure(choice: &Choice) -> anyhow::Result<Option<Traces>> {
     let vm = |(number, series): (u32, &Series)| {
         // A last week that lacks a few hours is one.
         let weeks = (series.values.len() + week / 7) / week;
-        let (history, held_out) =
-            series.values.split_at((weeks / 2 * week).min(series.values.len()));
+        let (history, held_out) = series.values.split_at((weeks / 2 * week).min(series.values.len()));
         Vm {
             cores: made_cores(choice.seed, number),
             user_facing: label(history, 0.0, period_s, &calendar).user_facing,
@@ -82,8 +80,7 @@ pub(super) fn azure(choice: &Choice) -> anyhow::Result<Option<Traces>> {
 
 pub(super) fn whole_seconds(trace: &Trace) -> anyhow::Result<u32> {
     let period = trace.period_s;
-    let whole =
-        (period.fract() == 0.0 && (1.0..=1800.0).contains(&period)).then_some(period as u32);
+    let whole = (period.fract() == 0.0 && (1.0..=1800.0).contains(&period)).then_some(period as u32);
     whole.with_context(|| format!("{}: a reading every {period} s: 1 to 1800 s", trace.name))
 }
 
@@ -126,9 +123,7 @@ impl Traces {
         cases.extend(scaled.map(|factor| (Scaling::Mean, factor)));
         let cases: Vec<_> = cases
             .into_iter()
-            .map(|(scaling, factor)| {
-                (scaling, factor, population.estimate(&packed, factor, server))
-            })
+            .map(|(scaling, factor)| (scaling, factor, population.estimate(&packed, factor, server)))
             .collect();
         // One set of weeks after the other is built once, for all scalings.
         let weeks = resampled(choice.seed, population.weeks(Part::History), choice.replicates);

@@ -43,8 +43,7 @@ pub(super) fn units(choice: &Choice) -> anyhow::Result<Option<Fleet>> {
         histogram(&series.iter().map(draws).collect::<Vec<_>>(), RESOLUTION)
     };
 
-    let weeks: Vec<Histogram> =
-        (0..UNIT_WEEKS).map(|n| part(n * week, week)).collect::<Result<_, _>>()?;
+    let weeks: Vec<Histogram> = (0..UNIT_WEEKS).map(|n| part(n * week, week)).collect::<Result<_, _>>()?;
     let together = |numbers: &[usize]| -> anyhow::Result<Histogram> {
         let mut all = Histogram::new(RESOLUTION)?;
         for number in numbers {

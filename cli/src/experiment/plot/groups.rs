@@ -72,22 +72,19 @@ impl Groups {
         for (index, series) in self.series.iter().enumerate() {
             let style = series.colour;
             let measured = series.points.iter().enumerate();
-            let measured: Vec<_> = measured
-                .filter_map(|(group, point)| point.map(|p| (self.x(group, index), p)))
-                .collect();
+            let measured: Vec<_> =
+                measured.filter_map(|(group, point)| point.map(|p| (self.x(group, index), p))).collect();
             chart.draw_series(measured.iter().map(|(x, p)| {
                 let ends = [(*x, p.min.min(CUT)), (*x, p.max.min(CUT))];
                 PathElement::new(ends, style.stroke_width(2))
             }))?;
 
-            let dot =
-                |(x, p): &(f64, Point)| Circle::new((*x, p.median.min(CUT)), 5, style.filled());
+            let dot = |(x, p): &(f64, Point)| Circle::new((*x, p.median.min(CUT)), 5, style.filled());
             chart
                 .draw_series(measured.iter().map(dot))?
                 .label(&series.name)
                 .legend(move |(x, y)| Circle::new((x + 9, y), 5, style.filled()));
-            let above =
-                TextStyle::from(("sans-serif", 13)).pos(Pos::new(HPos::Center, VPos::Bottom));
+            let above = TextStyle::from(("sans-serif", 13)).pos(Pos::new(HPos::Center, VPos::Bottom));
             let beyond = measured.iter().filter(|(_, p)| p.median > CUT);
             chart.draw_series(beyond.map(|(x, p)| {
                 let number = Text::new(format!("{:.1}", p.median), (0, -7), above.clone());
@@ -96,9 +93,7 @@ impl Groups {
         }
 
         if !self.marks.is_empty() {
-            let mark = |m: &Mark| {
-                Cross::new((self.x(m.group, m.series), m.value), 6, BLACK.stroke_width(2))
-            };
+            let mark = |m: &Mark| Cross::new((self.x(m.group, m.series), m.value), 6, BLACK.stroke_width(2));
             chart
                 .draw_series(self.marks.iter().map(mark))?
                 .label("stated by the paper")

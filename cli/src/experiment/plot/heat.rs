@@ -31,9 +31,8 @@ impl Heat {
         let inner = (width as i32 - LEFT - MARGIN, height as i32 - TOP - MARGIN);
         let x = |column: usize| LEFT + inner.0 * column as i32 / self.columns.len().max(1) as i32;
         let y = |row: usize| TOP + inner.1 * row as i32 / self.rows.len().max(1) as i32;
-        let text = |size: i32| {
-            TextStyle::from(("sans-serif", size)).pos(Pos::new(HPos::Center, VPos::Center))
-        };
+        let text =
+            |size: i32| TextStyle::from(("sans-serif", size)).pos(Pos::new(HPos::Center, VPos::Center));
         area.draw_text(&self.caption, &text(20), (width as i32 / 2, 22))?;
         let middles = (0..self.columns.len()).map(|column| (x(column) + x(column + 1)) / 2);
         let columns = self.columns.iter().map(String::as_str).zip(middles);

@@ -14,8 +14,7 @@ fn named<'r>(cases: &[Case], rows: &'r [Row], name: &str) -> Option<&'r Row> {
 
 /// What every part of the knowledge is worth.
 pub(super) fn knowledge(cases: &[Case], rows: &[Row]) -> Vec<Part> {
-    let mut table =
-        Table::new(1, &["told", "chassis std", "range", "server std", "range", "empty %"]);
+    let mut table = Table::new(1, &["told", "chassis std", "range", "server std", "range", "empty %"]);
     for (case, row) in cases.iter().zip(rows) {
         table.row(vec![
             case.name.clone(),
@@ -76,15 +75,7 @@ pub(super) fn knowledge(cases: &[Case], rows: &[Row]) -> Vec<Part> {
 pub(super) fn weights(cases: &[Case], rows: &[Row]) -> Vec<Part> {
     let mut table = Table::new(
         2,
-        &[
-            "packing:power",
-            "arm",
-            "failures %",
-            "empty %",
-            "chassis std",
-            "server std",
-            "1 % budget W",
-        ],
+        &["packing:power", "arm", "failures %", "empty %", "chassis std", "server std", "1 % budget W"],
     );
 
     for (case, row) in cases.iter().zip(rows) {
@@ -106,11 +97,7 @@ pub(super) fn weights(cases: &[Case], rows: &[Row]) -> Vec<Part> {
         percent(EMPTY, 0)
     );
 
-    vec![
-        Part::Heading("Weights of the two rules".to_owned()),
-        Part::Words(words),
-        Part::Table(table),
-    ]
+    vec![Part::Heading("Weights of the two rules".to_owned()), Part::Words(words), Part::Table(table)]
 }
 
 /// Whether the weights in use are those that the sweep chooses.

@@ -35,11 +35,7 @@ fn end_s(traces: &[Trace]) -> f64 {
     ends.fold(1.0, f64::max)
 }
 
-fn lines<'b>(
-    chart: &mut crate::plot::Chart<'b>,
-    traces: &[Trace],
-    value: fn(&Moment) -> f64,
-) -> Drawn {
+fn lines<'b>(chart: &mut crate::plot::Chart<'b>, traces: &[Trace], value: fn(&Moment) -> f64) -> Drawn {
     for trace in traces {
         let points = trace.points.iter().map(|point| (point.t_s, value(point)));
         line(chart, trace.policy, colour(trace.policy), points)?;

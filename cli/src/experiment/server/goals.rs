@@ -17,8 +17,7 @@ type Beyond = (f64, String);
 pub(super) fn goals(sets: &[Set]) -> Vec<Goal> {
     let Some(base) = sets.first() else { return Vec::new() };
     let mut goals = Vec::new();
-    let judged =
-        |set: &&Set| set.batch_share == base.batch_share && set.service_ms == base.service_ms;
+    let judged = |set: &&Set| set.batch_share == base.batch_share && set.service_ms == base.service_ms;
     for set in sets.iter().filter(judged) {
         // The load is calibrated where it is steady; what bursts do then comes out.
         if set.arrivals == Arrivals::Steady {
@@ -40,8 +39,7 @@ pub(super) fn goals(sets: &[Set]) -> Vec<Goal> {
         let caps_w: Vec<f64> = PROTECTED_W.into_iter().filter(run).collect();
         let named: Vec<_> = caps_w.iter().map(|cap_w| format!("{cap_w} W")).collect();
         let Set { arrivals, service_ms, .. } = set;
-        let label =
-            format!("{}, requests of {service_ms} ms, {}", arrivals.name(), named.join(", "));
+        let label = format!("{}, requests of {service_ms} ms, {}", arrivals.name(), named.join(", "));
         if !caps_w.is_empty() {
             against_stepwise(&label, set, &caps_w, &mut goals);
         }
@@ -56,16 +54,13 @@ fn calibration(set: &Set, goals: &mut Vec<Goal>) {
     let uncapped = set.rows.iter().find(|row| row.policy == "none");
     goals.push(Goal::new(
         format!("{load}, calibration: uncapped mean draw well above 250 W, at least 260 W"),
-        uncapped
-            .map(|row| (format!("{} W", number(row.mean_power_w, 1)), row.mean_power_w >= 260.0)),
+        uncapped.map(|row| (format!("{} W", number(row.mean_power_w, 1)), row.mean_power_w >= 260.0)),
     ));
 
     for (cap_w, low, high) in [(230.0, 1.13, 1.23), (210.0, 1.30, 1.40)] {
         let row = at(&set.rows, cap_w, "full-server");
         goals.push(Goal::new(
-            format!(
-                "{load}, calibration: full-server's P95 at {cap_w} W from {low:.2} to {high:.2}"
-            ),
+            format!("{load}, calibration: full-server's P95 at {cap_w} W from {low:.2} to {high:.2}"),
             row.map(|r| within(r.user_facing_p95_norm, low, high)),
         ));
     }
@@ -132,9 +127,7 @@ fn against_thunderbolt(set: &Set, goals: &mut Vec<Goal>) {
     push("P95 no worse than thunderbolt's, at most 0.01 more", |ours, theirs| {
         versus(ours.user_facing_p95_norm, theirs.user_facing_p95_norm, 1.0, ALIKE)
     });
-    push("excess at most 0.9 × thunderbolt's", |ours, theirs| {
-        versus(ours.excess, theirs.excess, 0.9, 0.0)
-    });
+    push("excess at most 0.9 × thunderbolt's", |ours, theirs| versus(ours.excess, theirs.excess, 0.9, 0.0));
 }
 
 fn at<'a>(rows: &'a [Row], cap_w: f64, policy: &str) -> Option<&'a Row> {

@@ -15,10 +15,9 @@ pub(super) fn lines(rows: &[Row], names: &[String], options: &Options) -> Figure
     let (rows, names, options) = (rows.to_vec(), names.to_vec(), options.clone());
     Figure {
         name: "traces".to_owned(),
-        caption:
-            "What a budget costs: throttled user-facing cores, and batch work done, by policy; \
+        caption: "What a budget costs: throttled user-facing cores, and batch work done, by policy; \
                   medians over seeds"
-                .to_owned(),
+            .to_owned(),
         height: PANEL * names.len().max(1) as u32,
         draw: Box::new(move |area| {
             let panels = area.split_evenly((names.len().max(1), 2));
@@ -62,8 +61,7 @@ fn curves(
         .collect();
 
     let values = lines.iter().flat_map(|(_, points)| points.iter().map(|(_, y)| *y));
-    let (low, high) =
-        values.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), y| (l.min(y), h.max(y)));
+    let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), y| (l.min(y), h.max(y)));
     let (low, high) = if low.is_finite() { (low, high) } else { (0.0, 1.0) };
     let room = (0.05 * (high - low)).max(0.5);
     let ends = budgets.first().copied().zip(budgets.last().copied()).unwrap_or((0.0, 1.0));

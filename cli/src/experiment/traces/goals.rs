@@ -33,8 +33,7 @@ pub(super) fn of(rows: &[Row], names: &[String]) -> Vec<Goal> {
 }
 
 fn fits(name: &str, policy: TracePolicy, rows: &[&Row]) -> Goal {
-    let all =
-        Worst::of(rows.iter().filter(|row| row.policy == policy && row.budget_percent == 102.0));
+    let all = Worst::of(rows.iter().filter(|row| row.policy == policy && row.budget_percent == 102.0));
     Goal::new(
         format!(
             "{name}, 102 %, {policy}: no user-facing core-second, no hardware, 99.5 % of batch work, in any seed"
@@ -105,15 +104,9 @@ fn same_load(row: &Row, other: &Row) -> bool {
 }
 
 /// Every row of a policy with the other's under the same load and budget.
-fn beside<'a>(
-    other: TracePolicy,
-    policy: TracePolicy,
-    rows: &[&'a Row],
-) -> Vec<(&'a Row, &'a Row)> {
+fn beside<'a>(other: TracePolicy, policy: TracePolicy, rows: &[&'a Row]) -> Vec<(&'a Row, &'a Row)> {
     let of = |policy| rows.iter().copied().filter(move |row: &&Row| row.policy == policy);
-    of(policy)
-        .filter_map(|row| Some((row, of(other).find(|other| same_load(row, other))?)))
-        .collect()
+    of(policy).filter_map(|row| Some((row, of(other).find(|other| same_load(row, other))?))).collect()
 }
 
 /// The worst of them, and the highest loss of batch work beyond `times` the other's, as a share.
@@ -214,14 +207,10 @@ mod tests {
     #[test]
     fn a_budget_that_the_oracle_cannot_keep_is_not_judged() {
         let of = |oracle: f64, change: fn(&mut Row)| {
-            let mut mine =
-                Row { trip_fraction_max: 0.4, ..good(TracePolicy::Stepwise, 1, 90.0, 0.11) };
+            let mut mine = Row { trip_fraction_max: 0.4, ..good(TracePolicy::Stepwise, 1, 90.0, 0.11) };
             change(&mut mine);
             let rows = [
-                Row {
-                    user_facing_throttled_core_s: oracle,
-                    ..good(TracePolicy::Oracle, 1, 90.0, 0.09)
-                },
+                Row { user_facing_throttled_core_s: oracle, ..good(TracePolicy::Oracle, 1, 90.0, 0.09) },
                 good(TracePolicy::OracleAtSetPoint, 1, 90.0, 0.10),
                 mine,
             ];

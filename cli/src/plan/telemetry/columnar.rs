@@ -43,8 +43,7 @@ impl Columnar {
         if !is_parquet(path)? {
             return Ok(None);
         }
-        let mut samples =
-            Samples::new(table::open(path, &ProgressBar::hidden())?, &names.options())?;
+        let mut samples = Samples::new(table::open(path, &ProgressBar::hidden())?, &names.options())?;
         let layout = samples.layout().clone();
         watts(&layout)?;
         let Layout::Long { time, series: Some(chassis), value, .. } = layout else {
@@ -56,8 +55,7 @@ impl Columnar {
         let generation = samples.table().column(&names.generation_column).ok();
         let kind = |column: usize| fields[column].data_type();
         let name = |column: usize| Arc::from(headers[column].as_str());
-        let usual = (kind(time).is_integer() && *kind(time) != DataType::UInt64
-            || is_instant(kind(time)))
+        let usual = (kind(time).is_integer() && *kind(time) != DataType::UInt64 || is_instant(kind(time)))
             && is_name(kind(chassis))
             && kind(value).is_numeric()
             && generation.is_none_or(|column| is_name(kind(column)));
@@ -95,12 +93,7 @@ impl Columnar {
     }
 
     /// Reads a row group.
-    pub(super) fn read(
-        &self,
-        group: usize,
-        to: &mut Worker<'_>,
-        bar: &ProgressBar,
-    ) -> anyhow::Result<()> {
+    pub(super) fn read(&self, group: usize, to: &mut Worker<'_>, bar: &ProgressBar) -> anyhow::Result<()> {
         let file = File::open(&self.path)?;
         let bytes = file.metadata()?.len() as f64;
         let metadata = self.metadata.metadata();
@@ -114,13 +107,9 @@ impl Columnar {
             names.chain(self.generation.as_deref()),
         );
 
-        let builder =
-            ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone());
-        let batches = builder
-            .with_row_groups(vec![group])
-            .with_projection(mask)
-            .with_batch_size(BATCH)
-            .build()?;
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone());
+        let batches =
+            builder.with_row_groups(vec![group]).with_projection(mask).with_batch_size(BATCH).build()?;
         let mut known = Known::default();
 
         for batch in batches {
@@ -149,8 +138,7 @@ impl Columnar {
         let watts = cast(by_name(&self.watts)?, &DataType::Float64)?;
         let watts = watts.as_primitive::<Float64Type>();
         let chassis = names(by_name(&self.chassis)?)?;
-        let generation =
-            self.generation.as_deref().map(|name| names(by_name(name)?)).transpose()?;
+        let generation = self.generation.as_deref().map(|name| names(by_name(name)?)).transpose()?;
         known.turn_to(&chassis);
 
         for row in 0..batch.num_rows() {

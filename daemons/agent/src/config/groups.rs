@@ -47,8 +47,7 @@ impl GroupsConfig {
             Libvirt,
         }
 
-        let kinds =
-            [("cgroup", Kind::Cgroup), ("systemd", Kind::Systemd), ("libvirt", Kind::Libvirt)];
+        let kinds = [("cgroup", Kind::Cgroup), ("systemd", Kind::Systemd), ("libvirt", Kind::Libvirt)];
         let allowed = "\"cgroup\", \"systemd\" or \"libvirt\"";
         let kind = section.or("by", Kind::Cgroup, allowed, word(&kinds));
         let even_units = section.or("even_units", false, "true or false", flag);
@@ -79,16 +78,14 @@ impl GroupsConfig {
             Kind::Libvirt => By::Libvirt(uri.unwrap_or_else(|| LIBVIRT_URI.to_owned())),
         };
 
-        let discover =
-            root.sections("discover").into_iter().filter_map(DiscoverConfig::read).collect();
+        let discover = root.sections("discover").into_iter().filter_map(DiscoverConfig::read).collect();
         Self { by, rescan, discover }
     }
 }
 
 impl DiscoverConfig {
     fn read(mut section: Section<'_, '_>) -> Option<Self> {
-        let pattern =
-            section.required("pattern", Pattern::PATTERNS, |value| value.as_str()?.parse().ok());
+        let pattern = section.required("pattern", Pattern::PATTERNS, |value| value.as_str()?.parse().ok());
         let class = section.optional("class", CLASSES.0, word(&CLASSES.1));
         let cores = section.optional("cores", "1 to 4096 cores", whole(1..=4096));
         let throttle_order = section.or("throttle_order", 0, "0 to 255", whole(0..=255)) as u8;
@@ -145,10 +142,7 @@ mod tests {
     fn what_does_not_go_together_is_refused() {
         for (more, says) in [
             ("[groups]\nby = \"docker\"\n", "groups.by = \"docker\": \"cgroup\", \"systemd\" or"),
-            (
-                "[groups]\nby = \"systemd\"\neven_units = true\n",
-                "groups.even_units = true: only with",
-            ),
+            ("[groups]\nby = \"systemd\"\neven_units = true\n", "groups.even_units = true: only with"),
             ("[groups]\nlibvirt_uri = \"qemu:///system\"\n", "groups.libvirt_uri"),
             ("[groups]\nby = \"libvirt\"\nlibvirt_uri = \"; rm\"\n", "a URI of libvirt's"),
             ("[groups]\nrescan_ms = 5\n", "groups.rescan_ms = 5: whole milliseconds, 100"),

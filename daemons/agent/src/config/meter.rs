@@ -70,12 +70,8 @@ impl MeterConfig {
             Redfish,
         }
 
-        let kinds = [
-            ("hwmon", Kind::Hwmon),
-            ("rapl", Kind::Rapl),
-            ("dcmi", Kind::Dcmi),
-            ("redfish", Kind::Redfish),
-        ];
+        let kinds =
+            [("hwmon", Kind::Hwmon), ("rapl", Kind::Rapl), ("dcmi", Kind::Dcmi), ("redfish", Kind::Redfish)];
 
         let allowed = "\"hwmon\", \"rapl\", \"dcmi\" or \"redfish\"";
         let named = section.optional("source", allowed, word(&kinds));
@@ -260,10 +256,7 @@ mod tests {
             ("source = \"psys\"", "meter.source = \"psys\""),
             ("source = \"redfish\"", "meter.redfish is missing: https://host"),
             ("source = \"redfish\"\nredfish = \"http://bmc1\"", "meter.redfish = \"http://bmc1\""),
-            (
-                "source = \"redfish\"\nredfish = \"https://b\"",
-                "redfish.credentials_file is missing",
-            ),
+            ("source = \"redfish\"\nredfish = \"https://b\"", "redfish.credentials_file is missing"),
             ("source = \"redfish\"\nname = \"bmc\"", "meter.name: no such key"),
             ("source = \"dcmi\"\nredfish = \"https://b\"", "meter.redfish: no such key"),
             ("source = \"redfish\"\nredfish_chassis = \"1\"", "redfish_chassis = \"1\": only with"),
@@ -328,10 +321,7 @@ mod tests {
         assert_eq!(plain.meter.source, MeterSource::Redfish(address));
         assert_eq!((plain.meter.read_period(), plain.meter.lag), (MS(2000), MS(1000)));
         assert_eq!((plain.meter.stale, plain.settle), (MS(6000), MS(3000)));
-        assert_eq!(
-            (plain.meter.deadline, plain.meter.too_fast_for(MS(2000), MS(3000))),
-            (MS(5000), None)
-        );
+        assert_eq!((plain.meter.deadline, plain.meter.too_fast_for(MS(2000), MS(3000))), (MS(5000), None));
 
         let fused = read("fuse_rapl = true\nredfish_chassis = \"1\"\n");
         assert_eq!((fused.meter.sample, fused.meter.read_period()), (MS(200), MS(1000)));

@@ -44,8 +44,7 @@ impl RecordsConfig {
         let mut section = root.section("records");
         let days = section.or("keep_days", 22, "1 to 366 days", whole(1..=366)) as usize;
         let megabytes = section.or("max_mb", 64, "1 to 10000 MB", whole(1..=10_000));
-        let allowed =
-            "a name of the IANA time zone database that is installed, as \"Europe/Berlin\"";
+        let allowed = "a name of the IANA time zone database that is installed, as \"Europe/Berlin\"";
         let timezone = section.or("timezone", TimeZone::UTC, allowed, timezone);
         let allowed = "dates in [ ], as \"2026-12-25\"";
         let holidays = section.or("holidays", BTreeSet::new(), allowed, dates);
@@ -106,10 +105,7 @@ mod tests {
             ("auto_class = true\n", "auto_class = true: \"off\", \"advise\" or \"act\""),
             ("[records]\nkeep_days = 0\n", "records.keep_days = 0: 1 to 366 days"),
             ("[records]\nmax_mb = \"x\"\n", "records.max_mb"),
-            (
-                "[records]\ntimezone = \"Mars/Olympus\"\n",
-                "records.timezone = \"Mars/Olympus\": a name",
-            ),
+            ("[records]\ntimezone = \"Mars/Olympus\"\n", "records.timezone = \"Mars/Olympus\": a name"),
             ("[records]\nholidays = [\"2026-02-30\"]\n", "records.holidays"),
             ("[records]\nholidays = \"2026-02-03\"\n", "dates in [ ]"),
             ("[records]\nkeep = 1\n", "records.keep: no such key"),

@@ -133,11 +133,7 @@ fn a_damaged_header_sets_the_file_aside() {
         assert!(records.is_empty() && seen.problems.len() == 1, "{byte}: {seen:?}");
         let mut store = Store::open(dir.path(), LIMITS).unwrap();
         store.append(&some()[..1]).unwrap();
-        assert!(
-            store.aside()[0].contains(&format!("usage.bad{}", byte + 1)),
-            "{:?}",
-            store.aside()
-        );
+        assert!(store.aside()[0].contains(&format!("usage.bad{}", byte + 1)), "{:?}", store.aside());
 
         assert_eq!(all(dir.path()).0, some()[..1]);
     }

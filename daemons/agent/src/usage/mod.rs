@@ -71,13 +71,8 @@ pub(super) fn start(
 ) -> anyhow::Result<Usage> {
     let notes = lock(&vms).notes();
     let folder = records::folder(&config.place.state_dir);
-    let mut writer = RecordWriter::new(
-        folder,
-        config.records.clone(),
-        Arc::clone(&vms),
-        notes.clone(),
-        messages,
-    );
+    let mut writer =
+        RecordWriter::new(folder, config.records.clone(), Arc::clone(&vms), notes.clone(), messages);
 
     let (batches, inbox) = mpsc::sync_channel(WAITING);
     let keeping = thread::Builder::new().name("records".into()).spawn(move || {

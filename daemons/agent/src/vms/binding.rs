@@ -53,12 +53,7 @@ impl Vms {
     }
 
     /// Writes down what a group had, unless that is known of this very group and way to bind it.
-    fn know_original(
-        &mut self,
-        path: &str,
-        inode: u64,
-        binder: &dyn Binder,
-    ) -> Result<(), HwError> {
+    fn know_original(&mut self, path: &str, inode: u64, binder: &dyn Binder) -> Result<(), HwError> {
         match self.originals.cpusets.get(path) {
             Some(known) if known.is_of_another(inode) => {}
             Some(known) if !self.binders.would_be(&known.via) => {

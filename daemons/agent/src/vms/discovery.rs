@@ -78,8 +78,7 @@ impl Discovery {
                 self.sizes.insert(key, cores);
 
                 if !names.insert(group.name.clone()) {
-                    self.troubles
-                        .push(format!("{}: another VM is called {}", group.path, group.name));
+                    self.troubles.push(format!("{}: another VM is called {}", group.path, group.name));
                     continue;
                 }
 
@@ -130,11 +129,7 @@ impl Vms {
 ///
 /// # Errors
 /// When the thread cannot be started.
-pub(crate) fn start(
-    period: Duration,
-    vms: Arc<Mutex<Vms>>,
-    messages: Sender<Message>,
-) -> io::Result<()> {
+pub(crate) fn start(period: Duration, vms: Arc<Mutex<Vms>>, messages: Sender<Message>) -> io::Result<()> {
     clock::every("discovery", period, move || {
         // Sent under the lock, so that no older set comes after a newer one.
         let mut vms = lock(&vms);

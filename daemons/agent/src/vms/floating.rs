@@ -50,8 +50,7 @@ impl Vms {
         }
         for path in self.originals.cpusets.keys().cloned().collect::<Vec<_>>() {
             // Of an earlier life that bound VMs to cores.
-            self.give_back(&path)
-                .unwrap_or_else(|error| tracing::warn!(%error, "cores not given back"));
+            self.give_back(&path).unwrap_or_else(|error| tracing::warn!(%error, "cores not given back"));
         }
         self.forget_others(&set);
         if let Err(error) = self.settle() {
@@ -66,8 +65,7 @@ impl Vms {
     /// Who is not limited any more gets back what it had.
     fn forget_others(&self, set: &[Vm]) {
         let Some(quotas) = &self.floating else { return };
-        let limited =
-            |id: &VmId| set.iter().any(|vm| vm.id == *id && vm.class == VmClass::NonUserFacing);
+        let limited = |id: &VmId| set.iter().any(|vm| vm.id == *id && vm.class == VmClass::NonUserFacing);
         let known = quotas.with(|bandwidth| bandwidth.originals()).into_values().map(|it| it.vm);
         for vm in known.filter(|id| !limited(id)) {
             if let Err(error) = quotas.with(|bandwidth| bandwidth.forget(&vm)) {

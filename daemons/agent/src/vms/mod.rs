@@ -173,8 +173,7 @@ impl Vms {
     /// A VM that is gone, or in another cgroup now, gives its old cores back.
     fn give_all_back(&mut self, paths: &[String]) {
         for path in paths {
-            self.give_back(path)
-                .unwrap_or_else(|error| tracing::warn!(%error, "cores not given back"));
+            self.give_back(path).unwrap_or_else(|error| tracing::warn!(%error, "cores not given back"));
         }
     }
 

@@ -67,8 +67,7 @@ impl Specs {
         domains: &[Domain],
         floating: bool,
     ) -> anyhow::Result<Self> {
-        let changes: BTreeMap<VmId, Option<VmSpec>> =
-            state::read(&changes_path)?.unwrap_or_default();
+        let changes: BTreeMap<VmId, Option<VmSpec>> = state::read(&changes_path)?.unwrap_or_default();
         let auto = auto_path.as_deref().map(state::read).transpose()?.flatten().unwrap_or_default();
         let configured = config.keys().cloned().collect();
         let mut explicit = merged(config, &changes);
@@ -81,11 +80,8 @@ impl Specs {
             }
         }
 
-        let place = |domain: &Domain| Place {
-            core: domain.id,
-            cpus: domain.cpus.len() as u16,
-            node: domain.node,
-        };
+        let place =
+            |domain: &Domain| Place { core: domain.id, cpus: domain.cpus.len() as u16, node: domain.node };
 
         let mut specs = Self {
             all: explicit.clone(),
@@ -103,8 +99,7 @@ impl Specs {
         };
 
         specs.hotplug(domains);
-        let from =
-            || format!("the config's VMs with the changes of {}", specs.changes_path.display());
+        let from = || format!("the config's VMs with the changes of {}", specs.changes_path.display());
         groups(&specs.places, &specs.all, floating).with_context(from)?;
 
         Ok(specs)
@@ -138,9 +133,7 @@ impl Specs {
 
     /// Why VMs that were found are left out.
     pub(super) fn left_out(&self) -> impl Iterator<Item = String> {
-        self.left_out
-            .iter()
-            .map(|(id, why)| format!("VM {id} is left out and runs anywhere: {why}"))
+        self.left_out.iter().map(|(id, why)| format!("VM {id} is left out and runs anywhere: {why}"))
     }
 
     /// The CPUs that a VM may use: all of its cores', or as many as it has where it floats.
@@ -224,11 +217,7 @@ impl Specs {
     ///
     /// # Errors
     /// When the VM is unknown or asks for too much; then nothing has changed.
-    pub(super) fn change(
-        &mut self,
-        id: VmId,
-        spec: Option<VmSpec>,
-    ) -> Result<Vec<String>, VmsError> {
+    pub(super) fn change(&mut self, id: VmId, spec: Option<VmSpec>) -> Result<Vec<String>, VmsError> {
         let refused = |why: String| Err(VmsError::Refused(why));
         if let Some(spec) = &spec {
             if let Some(path) = spec.cgroup.as_deref().filter(|path| !Cgroup::is_path(path)) {
@@ -336,13 +325,8 @@ fn merged(
 
 /// Cores for every VM; no two of them in one cgroup, or one inside the other's: moving one would move
 /// both.
-fn groups(
-    places: &[Place],
-    specs: &BTreeMap<VmId, VmSpec>,
-    floating: bool,
-) -> anyhow::Result<Vec<Vm>> {
-    let cgroups: Vec<_> =
-        specs.iter().filter_map(|(id, spec)| Some((id, spec.cgroup.as_deref()?))).collect();
+fn groups(places: &[Place], specs: &BTreeMap<VmId, VmSpec>, floating: bool) -> anyhow::Result<Vec<Vm>> {
+    let cgroups: Vec<_> = specs.iter().filter_map(|(id, spec)| Some((id, spec.cgroup.as_deref()?))).collect();
     for (n, (id, path)) in cgroups.iter().enumerate() {
         let inside = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}/"));
         let clash = cgroups[..n].iter().find(|(_, p)| inside(p, path) || inside(path, p));
@@ -374,19 +358,9 @@ mod tests {
         (0..4).map(domain).collect()
     }
     fn spec(class: VmClass, cores: u16) -> VmSpec {
-        VmSpec {
-            class: Some(class),
-            throttle_order: 0,
-            cores,
-            cgroup: None,
-            on_extreme: OnExtreme::None,
-        }
+        VmSpec { class: Some(class), throttle_order: 0, cores, cgroup: None, on_extreme: OnExtreme::None }
     }
-    fn specs(
-        dir: &tempfile::TempDir,
-        vms: &[(&str, VmSpec)],
-        floating: bool,
-    ) -> anyhow::Result<Specs> {
+    fn specs(dir: &tempfile::TempDir, vms: &[(&str, VmSpec)], floating: bool) -> anyhow::Result<Specs> {
         let vms = vms.iter().map(|(id, spec)| (VmId::new(id).unwrap(), spec.clone())).collect();
         Specs::read(vms, dir.path().join("vms.json"), None, &domains(&[]), floating)
     }
@@ -402,8 +376,7 @@ mod tests {
     #[test]
     fn a_vm_gets_both_threads_of_its_cores_and_keeps_its_cores_over_hotplug() {
         let dir = tempfile::tempdir().unwrap();
-        let mut specs =
-            specs(&dir, &[("web", spec(Uf, 2)), ("batch", spec(Nuf, 3))], false).unwrap();
+        let mut specs = specs(&dir, &[("web", spec(Uf, 2)), ("batch", spec(Nuf, 3))], false).unwrap();
         assert_eq!(shown(&specs), want(&[("web", "1,5"), ("batch", "2-3,6-7")]));
         specs.hotplug(&domains(&[6]));
         assert_eq!(shown(&specs), want(&[("web", "1,5"), ("batch", "2-3,7")]));
@@ -422,14 +395,9 @@ mod tests {
 
         // Node 1 is offline at start.
         let start = domains(&[2, 3, 6, 7]);
-        let mut specs = Specs::read(
-            vms[..1].iter().cloned().collect(),
-            dir.path().join("vms.json"),
-            None,
-            &start,
-            false,
-        )
-        .unwrap();
+        let mut specs =
+            Specs::read(vms[..1].iter().cloned().collect(), dir.path().join("vms.json"), None, &start, false)
+                .unwrap();
         let (id, mut spec) = vms[1].clone();
         spec.cgroup = Some("batch.slice/b.scope".into());
         let found = Found { id, spec, by: "*".into() };

@@ -115,9 +115,8 @@ fn vms_come_and_go_with_their_cgroups() {
 
 #[test]
 fn what_was_asked_for_wins_over_what_is_found() {
-    let config = format!(
-        "{RULES}[[vm]]\nid = \"mine\"\nclass = \"user-facing\"\ncores = 1\ncgroup = {BATCH:?}\n"
-    );
+    let config =
+        format!("{RULES}[[vm]]\nid = \"mine\"\nclass = \"user-facing\"\ncores = 1\ncgroup = {BATCH:?}\n");
     let server = Server::new();
     server.make(BATCH, 2, "1");
     server.make("new.slice/web.service", 1, "2");
@@ -188,11 +187,7 @@ fn a_group_made_anew_is_bound_anew_and_leaves_the_old_ones_cpus_alone() {
     server.make(BATCH, 2, "6-7");
     server.write(BATCH, "cpuset.cpus", "0-5");
     assert!(vms.rescan().is_none(), "to the controller it is the same");
-    assert_ne!(
-        vms.killable().inode(&id("b")),
-        Some(before),
-        "it is the new one that may be killed"
-    );
+    assert_ne!(vms.killable().inode(&id("b")), Some(before), "it is the new one that may be killed");
     assert_eq!(vms.originals.cpusets[BATCH].cpus, "0-5");
     server.write(BATCH, "cpuset.cpus.effective", "0-5");
     vms.restore(true).unwrap();
@@ -221,8 +216,7 @@ fn a_vm_that_somebody_moves_is_bound_again_until_it_is_his() {
 
     // A kernel that grants what is written.
     fs::remove_file(server.dir(BATCH).join("cpuset.cpus.effective")).unwrap();
-    std::os::unix::fs::symlink("cpuset.cpus", server.dir(BATCH).join("cpuset.cpus.effective"))
-        .unwrap();
+    std::os::unix::fs::symlink("cpuset.cpus", server.dir(BATCH).join("cpuset.cpus.effective")).unwrap();
     server.write(BATCH, "cpuset.cpus", "0-7");
     let (mut vms, _) = server.start(RULES);
 
@@ -243,8 +237,7 @@ fn a_vm_that_somebody_moves_is_bound_again_until_it_is_his() {
 
 #[test]
 fn a_vm_that_comes_later_is_bound_when_it_does() {
-    let config =
-        format!("[[vm]]\nid = \"b\"\nclass = \"non-user-facing\"\ncores = 2\ncgroup = {BATCH:?}\n");
+    let config = format!("[[vm]]\nid = \"b\"\nclass = \"non-user-facing\"\ncores = 2\ncgroup = {BATCH:?}\n");
     let server = Server::new();
     let (mut vms, set) = server.start(&config);
     assert_eq!(shown(&set), [("b", UserFacing, 2)], "it may run anywhere");

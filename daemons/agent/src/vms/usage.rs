@@ -53,10 +53,7 @@ impl Vms {
     /// Takes which VMs are batch by their own use, in which life; gives the new set if it is another than
     /// before, and whether that is written down: if not, nobody becomes batch. A class that somebody has
     /// told wins.
-    pub(crate) fn advise(
-        &mut self,
-        batch: BTreeMap<VmId, VmStart>,
-    ) -> (Option<Vec<Vm>>, io::Result<()>) {
+    pub(crate) fn advise(&mut self, batch: BTreeMap<VmId, VmStart>) -> (Option<Vec<Vm>>, io::Result<()>) {
         if self.journal.is_none() {
             // Everything has been put back.
             return (None, Ok(()));
@@ -80,8 +77,7 @@ impl Vms {
             (now == *start).then_some(())
         };
         let ended = |it: &(&VmId, &VmStart)| lives(*it).is_none();
-        let ended: Vec<VmId> =
-            self.specs.auto().iter().filter(ended).map(|(vm, _)| vm.clone()).collect();
+        let ended: Vec<VmId> = self.specs.auto().iter().filter(ended).map(|(vm, _)| vm.clone()).collect();
         for vm in ended {
             tracing::info!(%vm, "started anew: what its use had made it is forgotten");
             self.specs.forget_auto(&vm);

@@ -107,8 +107,7 @@ fn read_curve(section: &mut Section<'_, '_>) -> Option<TripCurve> {
 fn flat(trip_time: Duration) -> TripCurve {
     let point = |draw_ppm, carried| TripPoint { draw_ppm, carried };
     let hair = Duration::from_micros(1);
-    let points =
-        vec![point(1_020_000, trip_time), point(1_500_000, trip_time.saturating_sub(hair))];
+    let points = vec![point(1_020_000, trip_time), point(1_500_000, trip_time.saturating_sub(hair))];
     TripCurve::new(points).unwrap_or_default()
 }
 
@@ -158,10 +157,7 @@ mod tests {
             ("trip_curve = 5".to_owned(), "trip_curve: must be a table"),
             (point(""), "trip_curve.points = []: at least one point"),
             (point("{ draw = 1.1 }"), "trip_curve.points[0].carried_s is missing"),
-            (
-                point("{ draw = 0.9, carried_s = 5 }"),
-                "trip_curve.points[0].draw = 0.9: the draw in",
-            ),
+            (point("{ draw = 0.9, carried_s = 5 }"), "trip_curve.points[0].draw = 0.9: the draw in"),
             (point("{ draw = 1, carried_s = 5 }"), "every draw must be above 1"),
             (point("{ draw = 1.1, carried_s = 0 }"), "points[0].carried_s = 0: for how many"),
             (point("{ draw = 1.1, carried_s = nan }"), "points[0].carried_s = nan"),
@@ -194,13 +190,9 @@ mod tests {
     fn a_breaker_that_trips_before_hardware_acts_is_refused_with_both_numbers() {
         let curve = "[trip_curve]\npoints = [{ draw = 1.1, carried_s = 10 }, \
                      { draw = 1.5, carried_s = 2 }]";
-        let says =
-            "at 1.50 times the budget the breaker carries 2000 ms, and hardware needs 2200 ms";
+        let says = "at 1.50 times the budget the breaker carries 2000 ms, and hardware needs 2200 ms";
         let text = parse(curve, "").unwrap_err();
-        assert!(
-            text.contains("trip_curve.points = [{ draw = 1.1") && text.contains(says),
-            "{text}"
-        );
+        assert!(text.contains("trip_curve.points = [{ draw = 1.1") && text.contains(says), "{text}");
 
         let text = parse("trip_time_ms = 2000", "").unwrap_err();
         assert!(text.contains("trip_time_ms = 2000: at 1.50 times the budget"), "{text}");

@@ -81,19 +81,14 @@ fn parse(path: &Path, text: &str) -> Result<Vec<ToldHost>, String> {
         let (count, of) = (names.len(), chassis.len());
 
         if !count.is_multiple_of(of) {
-            let even = format!(
-                "chassis = {:?}: {of} chassis do not share {count} hosts evenly",
-                entry.chassis
-            );
+            let even =
+                format!("chassis = {:?}: {of} chassis do not share {count} hosts evenly", entry.chassis);
 
             return Err(wrong(even));
         }
 
         if hosts.len() + count > HOSTS_MAX {
-            return Err(wrong(format!(
-                "name = {:?}: at most {HOSTS_MAX} hosts in all",
-                entry.name
-            )));
+            return Err(wrong(format!("name = {:?}: at most {HOSTS_MAX} hosts in all", entry.name)));
         }
 
         for (place, name) in names.into_iter().enumerate() {
@@ -188,25 +183,16 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        let with = |from: &str, to: &str| {
-            parse(Path::new("hosts.toml"), &FILE.replacen(from, to, 1)).unwrap_err()
-        };
+        let with =
+            |from: &str, to: &str| parse(Path::new("hosts.toml"), &FILE.replacen(from, to, 1)).unwrap_err();
         for (from, to, says) in [
             ("cores = 40", "cores = -1", "hosts[0].cores = -1: 0.001 to 65536"),
             ("cores = 40", "cores = nan", "hosts[0].cores = NaN: 0.001 to 65536"),
             ("cores = 0.5", "cores = 1e9", "hosts[1].cores = 1000000000: 0.001 to 65536"),
             ("memory_gb = 0\n", "memory_gb = -1\n", "hosts[1].memory_gb = -1: 0 to 100000"),
-            (
-                "c[1-2]",
-                "c[1-3]",
-                "hosts[0].chassis = \"c[1-3]\": 3 chassis do not share 4 hosts evenly",
-            ),
+            ("c[1-2]", "c[1-3]", "hosts[0].chassis = \"c[1-3]\": 3 chassis do not share 4 hosts evenly"),
             ("s[08-11]", "s[11-08]", "hosts[0].name = \"s[11-08].rack1\": a name, or a range"),
-            (
-                "s[08-11]",
-                "s[0-999999999]",
-                "hosts[0].name = \"s[0-999999999].rack1\": a name, or a range",
-            ),
+            ("s[08-11]", "s[0-999999999]", "hosts[0].name = \"s[0-999999999].rack1\": a name, or a range"),
             ("\"odd\"", "\"s09.rack1\"", "host \"s09.rack1\" is listed twice"),
         ] {
             let why = with(from, to);

@@ -97,12 +97,9 @@ mod tests {
     fn where_the_api_server_is_and_what_labels_are_called() {
         let config = parse("").unwrap().kubernetes.unwrap();
         assert_eq!((&*config.api, config.shadow), ("https://kubernetes.default.svc", false));
-        for api in [
-            "https://10.96.0.1:443",
-            "https://[fd00::1]:6443/",
-            "http://127.0.0.1:8001",
-            "http://[::1]:8001",
-        ] {
+        for api in
+            ["https://10.96.0.1:443", "https://[fd00::1]:6443/", "http://127.0.0.1:8001", "http://[::1]:8001"]
+        {
             let config = parse(&format!("api = {api:?}")).unwrap().kubernetes.unwrap();
             assert_eq!(config.api, api.trim_end_matches('/'));
         }
@@ -112,10 +109,7 @@ mod tests {
     #[test]
     fn every_problem_is_told_with_its_line() {
         for (line, says) in [
-            (
-                "api = \"http://10.0.0.1:8001\"",
-                "kubernetes.api = \"http://10.0.0.1:8001\": https://host",
-            ),
+            ("api = \"http://10.0.0.1:8001\"", "kubernetes.api = \"http://10.0.0.1:8001\": https://host"),
             ("api = \"https://\"", "kubernetes.api"),
             ("api = \"https://a/b?c\"", "kubernetes.api"),
             ("stale_after_s = 0", "kubernetes.stale_after_s = 0: 1 to 86400 seconds"),
@@ -129,10 +123,7 @@ mod tests {
             ("page_size = 0", "kubernetes.page_size = 0: 1 to 10000 objects"),
             ("body_mib_max = 2000", "kubernetes.body_mib_max = 2000: 1 to 1024 MiB"),
             ("token_file = \"\"", "kubernetes.token_file = \"\": a file"),
-            (
-                "verb = \"filter\"",
-                "kubernetes.verb: no such key; there are api, body_mib_max, ca_file",
-            ),
+            ("verb = \"filter\"", "kubernetes.verb: no such key; there are api, body_mib_max, ca_file"),
         ] {
             let problem = parse(line).unwrap_err();
             assert!(problem.starts_with(&format!("place.toml:3: {says}")), "{problem}");

@@ -98,8 +98,7 @@ pub(crate) fn requests(pod: &Pod) -> Result<Amount, String> {
     let pod_level = |why| format!("spec.resources.requests.{why}");
     sum.milli_cpu = whole("cpu").map_err(pod_level)?.unwrap_or(sum.milli_cpu);
     sum.bytes = whole("memory").map_err(pod_level)?.unwrap_or(sum.bytes);
-    let overhead =
-        Amount::read(&pod.spec.overhead).map_err(|why| format!("spec.overhead.{why}"))?;
+    let overhead = Amount::read(&pod.spec.overhead).map_err(|why| format!("spec.overhead.{why}"))?;
     Ok(sum.plus(overhead))
 }
 
@@ -110,8 +109,7 @@ fn of_container(container: &Container, statuses: &[ContainerStatus]) -> Result<A
     // The API server fills in a request that is missing from its limit; so does this.
     let asked = |name| {
         let limit = || told(&resources.limits, name).map_err(|why| says("resources.limits", why));
-        let request =
-            told(&resources.requests, name).map_err(|why| says("resources.requests", why))?;
+        let request = told(&resources.requests, name).map_err(|why| says("resources.requests", why))?;
         Ok::<_, String>(request.map_or_else(limit, |it| Ok(Some(it)))?.unwrap_or(0))
     };
 
@@ -119,10 +117,8 @@ fn of_container(container: &Container, statuses: &[ContainerStatus]) -> Result<A
     let Some(status) = statuses.iter().find(|status| status.name == container.name) else {
         return Ok(spec);
     };
-    let has =
-        Amount::read(&status.resources.requests).map_err(|why| says("status.resources", why))?;
-    let given =
-        Amount::read(&status.allocated_resources).map_err(|why| says("allocatedResources", why))?;
+    let has = Amount::read(&status.resources.requests).map_err(|why| says("status.resources", why))?;
+    let given = Amount::read(&status.allocated_resources).map_err(|why| says("allocatedResources", why))?;
     Ok(spec.max(has).max(given))
 }
 
@@ -229,21 +225,16 @@ mod tests {
                 json!({"containers": [asks("a", "-1", "1")]}),
                 "container a: resources.requests.cpu: \"-1\" is no",
             ),
-            (
-                json!({"initContainers": [asks("i", "1", "1Zi")]}),
-                "container i: resources.requests.memory: ",
-            ),
+            (json!({"initContainers": [asks("i", "1", "1Zi")]}), "container i: resources.requests.memory: "),
             (json!({"overhead": {"cpu": "x"}}), "spec.overhead.cpu: "),
-            (
-                json!({"resources": {"requests": {"memory": ""}}}),
-                "spec.resources.requests.memory: ",
-            ),
+            (json!({"resources": {"requests": {"memory": ""}}}), "spec.resources.requests.memory: "),
         ] {
             let why = requests(&pod(spec, json!({}))).unwrap_err();
             assert!(why.starts_with(says), "{why}");
         }
 
-        let huge = json!({"containers": [asks("a", "9E", "9E"), asks("b", "9E", "9E"), asks("c", "9E", "9E")]});
+        let huge =
+            json!({"containers": [asks("a", "9E", "9E"), asks("b", "9E", "9E"), asks("c", "9E", "9E")]});
         let sum = requests(&pod(huge, json!({}))).unwrap();
         assert_eq!(sum, Amount { milli_cpu: u64::MAX, bytes: u64::MAX });
     }

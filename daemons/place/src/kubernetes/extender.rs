@@ -84,16 +84,14 @@ impl<'a> Args<'a> {
                 serde_json::from_str(names.get()).map_err(|error| wrong("NodeNames", error))?;
             Nodes::Names(names.into_iter().map(|name| name.0).collect())
         } else {
-            let (_, list) =
-                field("nodes").ok_or("Nodes and NodeNames are missing: one is needed")?;
+            let (_, list) = field("nodes").ok_or("Nodes and NodeNames are missing: one is needed")?;
             #[derive(Deserialize)]
             struct List<'n> {
                 #[serde(borrow)]
                 items: Option<Vec<&'n RawValue>>,
             }
 
-            let list: List<'_> =
-                serde_json::from_str(list.get()).map_err(|error| wrong("Nodes", error))?;
+            let list: List<'_> = serde_json::from_str(list.get()).map_err(|error| wrong("Nodes", error))?;
             let read = |(n, raw): (usize, &'a RawValue)| {
                 let node = serde_json::from_str(raw.get());
                 Ok((raw, node.map_err(|error| wrong(&format!("Nodes.items[{n}]"), error))?))
@@ -243,8 +241,7 @@ mod tests {
 
     #[test]
     fn names_are_answered_by_names_in_the_case_of_the_question() {
-        let failures =
-            [None, Some(Failure::Now("full".into())), Some(Failure::Never("cordoned".into()))];
+        let failures = [None, Some(Failure::Now("full".into())), Some(Failure::Never("cordoned".into()))];
         // As kube-scheduler writes it since 1.17, and as it did before.
         let go = json!({"Pod": {"metadata": {"name": "p", "creationTimestamp": null}}, "Nodes": null,
             "NodeNames": ["n1", "n2", "n\"3"]});
@@ -261,8 +258,8 @@ mod tests {
             json!([{"Host": "n1", "Score": 10}, {"Host": "n2", "Score": 0}, {"Host": "n\"3", "Score": 5}])
         );
 
-        let lower = json!({"pod": {"metadata": {"name": "p"}}, "nodenames": ["n1", "n2", "n\"3"]})
-            .to_string();
+        let lower =
+            json!({"pod": {"metadata": {"name": "p"}}, "nodenames": ["n1", "n2", "n\"3"]}).to_string();
         let args = Args::read(lower.as_bytes()).map_err(|it| it.1).unwrap();
         assert_eq!(
             answer(&args.filtered(&failures)),

@@ -174,17 +174,15 @@ async fn watch_once<T: Object>(
     let (mut lines, mut spoke) = (Lines::default(), false);
 
     loop {
-        let silent =
-            || Failure::lost(format!("a watch was silent for {} s", api.silent.as_secs_f64()));
+        let silent = || Failure::lost(format!("a watch was silent for {} s", api.silent.as_secs_f64()));
         let chunk = timeout(api.silent, answer.chunk()).await.map_err(|_| silent())?;
         let Some(chunk) = chunk.map_err(|error| Failure::lost(tls::cause(&error)))? else {
             return Ok(spoke);
         };
 
         for line in lines.take(&chunk)? {
-            let notice = Notice::<T>::read(&line).map_err(|why| {
-                Failure::refused(format!("a line of a watch is not valid: {why}"))
-            })?;
+            let notice = Notice::<T>::read(&line)
+                .map_err(|why| Failure::refused(format!("a line of a watch is not valid: {why}")))?;
             let newest = match notice {
                 Notice::Is(object) => {
                     let newest = object.meta().resource_version.clone();
@@ -225,9 +223,8 @@ async fn list<T: Object, S: Sink<T>>(
         }
         let mut answer = door.get::<T>(api, &query, Some(PAGE_WITHIN)).await?;
         let body = body(&mut answer, PAGE_BYTES_MAX).await?;
-        let page: List<T> = serde_json::from_slice(&body).map_err(|error| {
-            Failure::refused(format!("a list of {} is not valid: {error}", T::PLURAL))
-        })?;
+        let page: List<T> = serde_json::from_slice(&body)
+            .map_err(|error| Failure::refused(format!("a list of {} is not valid: {error}", T::PLURAL)))?;
         objects.extend(page.items.iter().map(|object| sink.read(object)));
         token = page.metadata.r#continue;
 
@@ -244,9 +241,7 @@ async fn list<T: Object, S: Sink<T>>(
 
 async fn body(answer: &mut Response, most: usize) -> Result<Vec<u8>, Failure> {
     let mut body = vec![];
-    while let Some(chunk) =
-        answer.chunk().await.map_err(|error| Failure::lost(tls::cause(&error)))?
-    {
+    while let Some(chunk) = answer.chunk().await.map_err(|error| Failure::lost(tls::cause(&error)))? {
         body.extend_from_slice(&chunk);
         if body.len() > most {
             return Err(Failure::refused(format!("an answer is longer than {most} bytes")));
@@ -298,8 +293,7 @@ impl Connection {
         if code.is_success() {
             return Ok(answer);
         }
-        let seconds =
-            answer.headers().get(RETRY_AFTER).and_then(|it| it.to_str().ok()?.parse().ok());
+        let seconds = answer.headers().get(RETRY_AFTER).and_then(|it| it.to_str().ok()?.parse().ok());
         let body = body(&mut answer, 1 << 20).await.unwrap_or_default();
         let status = serde_json::from_slice(&body).unwrap_or_else(|_| Status {
             message: String::from_utf8_lossy(&body).trim().to_owned(),
@@ -424,8 +418,7 @@ mod tests {
             while let Ok((stream, _)) = listener.accept().await {
                 let Ok(stream) = acceptor.accept(stream).await else { continue };
                 let (read, mut write) = tokio::io::split(stream);
-                let (mut lines, mut head) =
-                    (tokio::io::BufReader::new(read).lines(), String::new());
+                let (mut lines, mut head) = (tokio::io::BufReader::new(read).lines(), String::new());
                 while let Ok(Some(line)) = lines.next_line().await {
                     if line.is_empty() {
                         break;
@@ -449,8 +442,7 @@ mod tests {
     async fn token_and_authority_are_read_anew_and_no_other_is_trusted() {
         tls::install_provider();
         let dir = tempfile::tempdir().unwrap();
-        let [ca_file, token_file, other] =
-            ["ca.crt", "token", "other"].map(|it| dir.path().join(it));
+        let [ca_file, token_file, other] = ["ca.crt", "token", "other"].map(|it| dir.path().join(it));
         let valid = Duration::from_secs(3600);
         let (authority, pair) = ballast_runtime::tls::authority::Authority::new(valid).unwrap();
         pair.put(&ca_file, &other).unwrap();
@@ -488,8 +480,6 @@ mod tests {
         std::fs::remove_file(&api.token_file).unwrap();
         let failure = door.get::<Pod>(&api, &[], None).await.unwrap_err();
         assert!(failure.why.contains("token: No such file"), "{failure}");
-        assert!(
-            heads.recv().await.is_some_and(|head| head.starts_with("GET ")) && heads.is_empty()
-        );
+        assert!(heads.recv().await.is_some_and(|head| head.starts_with("GET ")) && heads.is_empty());
     }
 }

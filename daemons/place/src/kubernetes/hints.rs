@@ -65,10 +65,8 @@ pub(crate) fn hints(
 /// A hint: the label's name without the prefix, how its value is read, what is allowed, the careful answer.
 type Hint<T> = (&'static str, fn(&str) -> Option<T>, &'static str, T);
 
-const CLASS: Hint<VmClass> =
-    ("class", class, "user-facing or non-user-facing", VmClass::UserFacing);
-const P95: Hint<Utilisation> =
-    ("p95", p95, "0 to 100, percent of the CPU requested", Utilisation::FULL);
+const CLASS: Hint<VmClass> = ("class", class, "user-facing or non-user-facing", VmClass::UserFacing);
+const P95: Hint<Utilisation> = ("p95", p95, "0 to 100, percent of the CPU requested", Utilisation::FULL);
 const LIFETIME: Hint<Option<Duration>> =
     ("lifetime", lifetime, "a whole number and s, m, h or d, up to ten years", None);
 
@@ -149,13 +147,11 @@ pub(crate) fn workload(pod: &Pod) -> String {
     let name = &*owner.name;
     let base = match &*owner.kind {
         // A deployment names its replica sets by its own name and the hash that it gives to the pods.
-        "ReplicaSet" => labels
-            .get("pod-template-hash")
-            .and_then(|hash| name.strip_suffix(&**hash)?.strip_suffix('-')),
-        // A cron job names its jobs by its own name and the minute that they were due in.
-        "Job" => {
-            name.rsplit_once('-').filter(|(_, minute)| is_minute(minute)).map(|(base, _)| base)
+        "ReplicaSet" => {
+            labels.get("pod-template-hash").and_then(|hash| name.strip_suffix(&**hash)?.strip_suffix('-'))
         }
+        // A cron job names its jobs by its own name and the minute that they were due in.
+        "Job" => name.rsplit_once('-').filter(|(_, minute)| is_minute(minute)).map(|(base, _)| base),
         _ => None,
     };
 
@@ -201,8 +197,7 @@ mod tests {
     #[test]
     fn labels_come_first_then_predictions_then_care() {
         use VmClass::{NonUserFacing as Batch, UserFacing as User};
-        let sure =
-            |_: &Request| Prediction { class: Batch, p95_percent: 50, ..Prediction::unknown() };
+        let sure = |_: &Request| Prediction { class: Batch, p95_percent: 50, ..Prediction::unknown() };
         for (labels, predict, expected) in [
             (json!({}), &unknown as Predict<'_>, (User, 10_000, None, 0)),
             (json!({}), &sure, (Batch, 5_000, None, 0)),
@@ -220,11 +215,7 @@ mod tests {
                 &sure,
                 (Batch, 10_000, None, 2),
             ),
-            (
-                json!({"class": "non-user-facing", "other.dev/p95": "1"}),
-                &unknown,
-                (User, 10_000, None, 0),
-            ),
+            (json!({"class": "non-user-facing", "other.dev/p95": "1"}), &unknown, (User, 10_000, None, 0)),
         ] {
             let pod = labelled(labels);
             assert_eq!(of(&pod, predict), expected, "{:?}", pod.metadata.labels);
@@ -238,24 +229,11 @@ mod tests {
 
     #[test]
     fn lifetimes_and_percentages() {
-        for (text, seconds) in
-            [("90s", 90), ("15m", 900), ("3h", 10_800), ("3650d", LIFETIME_MAX_S)]
-        {
+        for (text, seconds) in [("90s", 90), ("15m", 900), ("3h", 10_800), ("3650d", LIFETIME_MAX_S)] {
             assert_eq!(lifetime(text), Some(Some(Duration::from_secs(seconds))), "{text}");
         }
-        for text in [
-            "",
-            "s",
-            "0s",
-            "5",
-            "5w",
-            "-5s",
-            "1.5h",
-            "3651d",
-            "99999999999999999999d",
-            "1h30m",
-            "5é",
-        ] {
+        for text in ["", "s", "0s", "5", "5w", "-5s", "1.5h", "3651d", "99999999999999999999d", "1h30m", "5é"]
+        {
             assert_eq!(lifetime(text), None, "{text}");
         }
 
@@ -267,10 +245,9 @@ mod tests {
     #[test]
     fn the_pods_of_one_workload_have_one_name() {
         let owned = |kind: &str, owner: &str, labels: Value| {
-            let owners = json!([{"kind": "Node", "name": "n"}, {"kind": kind, "name": owner, "controller": true}]);
-            pod(
-                json!({"name": "p", "namespace": "shop", "labels": labels, "ownerReferences": owners}),
-            )
+            let owners =
+                json!([{"kind": "Node", "name": "n"}, {"kind": kind, "name": owner, "controller": true}]);
+            pod(json!({"name": "p", "namespace": "shop", "labels": labels, "ownerReferences": owners}))
         };
 
         let hash = json!({"pod-template-hash": "6d4cf56db6"});
@@ -287,10 +264,7 @@ mod tests {
         }
 
         let told = owned("StatefulSet", "db", json!({"ballast.dev/subscription": "team-7"}));
-        assert_eq!(
-            (subscription(&told, PREFIX), workload(&told)),
-            ("team-7".into(), "shop/db".into())
-        );
+        assert_eq!((subscription(&told, PREFIX), workload(&told)), ("team-7".into(), "shop/db".into()));
     }
 
     #[test]

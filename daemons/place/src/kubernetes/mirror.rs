@@ -370,8 +370,7 @@ impl Mirror {
         match self.nodes.get(&**name).map(|before| before.uid == *uid) {
             Some(true) => {
                 let entry = self.nodes.remove_entry(&**name);
-                if let Some((name, NodeEntry { read: ReadNode { host: Some(_), .. }, .. })) = entry
-                {
+                if let Some((name, NodeEntry { read: ReadNode { host: Some(_), .. }, .. })) = entry {
                     self.lose_host(&name);
                 }
                 Told::Taken

@@ -141,20 +141,14 @@ impl Kube {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let kube = Arc::clone(&this);
         thread::Builder::new().name("kubernetes".into()).spawn(move || {
-            runtime.block_on(async {
-                tokio::join!(follow::<Node>(&api, &*kube), follow::<Pod>(&api, &*kube))
-            })
+            runtime
+                .block_on(async { tokio::join!(follow::<Node>(&api, &*kube), follow::<Pod>(&api, &*kube)) })
         })?;
 
         Ok(this)
     }
 
-    fn new(
-        config: &KubernetesConfig,
-        policy: Policy,
-        predictor: Predictor,
-        events: Events,
-    ) -> Self {
+    fn new(config: &KubernetesConfig, policy: Policy, predictor: Predictor, events: Events) -> Self {
         let state = State {
             mirror: Mirror::default(),
             inventory: Inventory::new(policy),
@@ -193,9 +187,8 @@ impl Kube {
         let (state, now, count) = (lock(&self.state), clock::now(), crate::count);
         let ((known_nodes, cordoned_nodes), (bound_pods, lost_pods)) =
             (state.mirror.nodes(), state.mirror.pods());
-        let Counters {
-            filter, prioritize, neutral, refused, refused_hints, agreed, differed, ..
-        } = &self.counters;
+        let Counters { filter, prioritize, neutral, refused, refused_hints, agreed, differed, .. } =
+            &self.counters;
 
         KubernetesStatus {
             api: self.config.api.clone(),
@@ -227,9 +220,7 @@ impl Kube {
             if feed.is_stale(now, self.config.stale_after) {
                 let age = feed.age(now).map_or_else(
                     || format!("kubernetes: {what} were never listed"),
-                    |age| {
-                        format!("kubernetes: nothing was heard of {what} for {} s", age.as_secs())
-                    },
+                    |age| format!("kubernetes: nothing was heard of {what} for {} s", age.as_secs()),
                 );
 
                 let why = feed.status.problem.as_ref().map(|why| format!(" ({why})"));
@@ -273,13 +264,10 @@ impl Kube {
             return;
         }
 
-        let applied =
-            changes.iter().try_for_each(|change| apply(&mut state.inventory, now, change));
+        let applied = changes.iter().try_for_each(|change| apply(&mut state.inventory, now, change));
         if let Err(error) = applied {
             add(&self.counters.rebuilt, 1);
-            self.alarm(format!(
-                "kubernetes: the inventory is made anew, it was not as the cluster: {error}"
-            ));
+            self.alarm(format!("kubernetes: the inventory is made anew, it was not as the cluster: {error}"));
             state.mirror.all();
             self.apply(state);
         }

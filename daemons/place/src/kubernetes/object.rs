@@ -9,9 +9,7 @@ use serde::de::{DeserializeOwned, Deserializer};
 use serde_json::value::RawValue;
 
 /// Reads `null` as the default.
-fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    from: D,
-) -> Result<T, D::Error> {
+fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
     Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
@@ -305,9 +303,7 @@ mod tests {
         let pod = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7",
             "creationTimestamp":null,"labels":null,"ownerReferences":[{"kind":"Job","name":"j","controller":true,"uid":"x"}]},
             "spec":{"containers":null,"nodeName":"n1"},"status":{"phase":"Running","newer":[1]}}"#;
-        let Ok(Notice::Is(added)) = read(&format!(r#"{{"type":"ADDED","object":{pod}}}"#)) else {
-            panic!()
-        };
+        let Ok(Notice::Is(added)) = read(&format!(r#"{{"type":"ADDED","object":{pod}}}"#)) else { panic!() };
         assert_eq!((added.key(), &*added.spec.node_name), ("n/a".to_owned(), "n1"));
         assert!(added.metadata.owner_references[0].controller && !added.is_over());
         let gone = read(&format!(r#"{{"type":"DELETED","object":{pod}}}"#));

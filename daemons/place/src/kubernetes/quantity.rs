@@ -18,11 +18,7 @@ pub(crate) struct NoQuantity(String);
 
 impl fmt::Display for NoQuantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} is no quantity: a number from 0 and a suffix such as m, k, Mi or e3",
-            self.0
-        )
+        write!(f, "{:?} is no quantity: a number from 0 and a suffix such as m, k, Mi or e3", self.0)
     }
 }
 
@@ -60,8 +56,7 @@ fn number(text: &str) -> Option<(Vec<u8>, i64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let (before, after) = number.split_once('.').unwrap_or((number, ""));
-    let digits: Vec<u8> =
-        before.bytes().chain(after.bytes()).map(|c| c.wrapping_sub(b'0')).collect();
+    let digits: Vec<u8> = before.bytes().chain(after.bytes()).map(|c| c.wrapping_sub(b'0')).collect();
     let zero = digits.iter().all(|digit| *digit == 0);
     let good = !digits.is_empty() && digits.iter().all(|digit| *digit < 10) && (!negative || zero);
     good.then_some((digits, before.len() as i64, suffix))
@@ -113,8 +108,8 @@ fn rounded_up(mut digits: Vec<u8>, mut point: i64, kibis: u32) -> u64 {
 
     // Below a tenth there is nothing before the point, and something behind it.
     let whole = usize::try_from(point).unwrap_or(0);
-    let value = (0..whole)
-        .fold(0_u64, |sum, place| sum * 10 + digits.get(place).copied().map_or(0, u64::from));
+    let value =
+        (0..whole).fold(0_u64, |sum, place| sum * 10 + digits.get(place).copied().map_or(0, u64::from));
     let more = digits.iter().skip(whole).any(|digit| *digit > 0);
 
     (value + u64::from(more)).min(MOST)

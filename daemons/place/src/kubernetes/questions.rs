@@ -60,8 +60,7 @@ impl Kube {
         let names = args.names();
         let asked = self.asked(args).filter(|_| self.shadow.is_none());
         let state = lock(&self.state);
-        let Some(Read { amount, .. }) = asked.filter(|_| !self.is_stale(&state, clock::now()))
-        else {
+        let Some(Read { amount, .. }) = asked.filter(|_| !self.is_stale(&state, clock::now())) else {
             add(&self.counters.neutral, 1);
             return vec![None; names.len()];
         };
@@ -114,9 +113,7 @@ impl Kube {
         };
 
         if let Some(shadow) = &self.shadow {
-            let known = fitting
-                .iter()
-                .map(|name| state.mirror.known(name).unwrap_or_else(|| (*name).into()));
+            let known = fitting.iter().map(|name| state.mirror.known(name).unwrap_or_else(|| (*name).into()));
             lock(shadow).asked(&args.pod.metadata.uid, known.zip(standings).collect());
             return neutral();
         }
@@ -154,14 +151,11 @@ mod tests {
     fn cluster(nodes: usize) -> Kube {
         let config = PlaceConfig::parse("place.toml", "name = \"a\"\n[kubernetes]\n").unwrap();
         let predict = Box::new(|_: &_| Prediction::unknown());
-        let kube =
-            Kube::new(&config.kubernetes.unwrap(), Policy::PAPER, predict, Events::default());
+        let kube = Kube::new(&config.kubernetes.unwrap(), Policy::PAPER, predict, Events::default());
         let node = |n: usize| -> Node {
-            serde_json::from_value(
-                json!({"metadata": {"name": format!("node-{n:05}"), "uid": n.to_string(),
+            serde_json::from_value(json!({"metadata": {"name": format!("node-{n:05}"), "uid": n.to_string(),
                 "resourceVersion": "1", "labels": {"ballast.dev/chassis": format!("c{}", n / 12)}},
-                "status": {"allocatable": {"cpu": "40", "memory": "128Gi"}}}),
-            )
+                "status": {"allocatable": {"cpu": "40", "memory": "128Gi"}}}))
             .unwrap()
         };
 

@@ -97,11 +97,7 @@ mod tests {
         let outcome = |best: &str, standing, of| Some(Outcome { best: best.into(), standing, of });
         assert_eq!((shadow.waiting(), shadow.bound("u3", "a")), (2, None));
         assert_eq!(shadow.bound("u2", "elsewhere"), outcome("a", None, 1));
-        assert_eq!(
-            shadow.bound("u1", "c"),
-            outcome("b", Some(1), 3),
-            "who ties with the best is as good"
-        );
+        assert_eq!(shadow.bound("u1", "c"), outcome("b", Some(1), 3), "who ties with the best is as good");
         assert_eq!((shadow.bound("u1", "c"), shadow.waiting()), (None, 0), "told once");
         shadow.asked("u1", nodes(&[("a", 0), ("b", 1)]));
         shadow.asked("u1", nodes(&[("a", 1), ("b", 0)]));

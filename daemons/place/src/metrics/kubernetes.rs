@@ -54,29 +54,13 @@ pub(super) fn kubernetes(scrape: &mut Scrape, status: &KubernetesStatus, counter
 
     for (name, help, value) in [
         ("kubernetes_filter_requests", "Questions of /filter answered", &counters.filter),
-        (
-            "kubernetes_prioritize_requests",
-            "Questions of /prioritize answered",
-            &counters.prioritize,
-        ),
+        ("kubernetes_prioritize_requests", "Questions of /prioritize answered", &counters.prioritize),
         ("kubernetes_neutral_answers", "Questions answered without an opinion", &counters.neutral),
-        (
-            "kubernetes_refused_requests",
-            "Questions refused for what was in them",
-            &counters.refused,
-        ),
+        ("kubernetes_refused_requests", "Questions refused for what was in them", &counters.refused),
         ("kubernetes_refused_hints", "Labels of pods that mean nothing", &counters.refused_hints),
         ("kubernetes_failed_nodes", "Nodes that /filter took out", &counters.failed_nodes),
-        (
-            "kubernetes_unknown_nodes",
-            "Nodes that /filter was asked about in vain",
-            &counters.unknown_nodes,
-        ),
-        (
-            "kubernetes_rebuilt",
-            "Times that the inventory was not as the cluster",
-            &counters.rebuilt,
-        ),
+        ("kubernetes_unknown_nodes", "Nodes that /filter was asked about in vain", &counters.unknown_nodes),
+        ("kubernetes_rebuilt", "Times that the inventory was not as the cluster", &counters.rebuilt),
     ] {
         scrape.counter(name, help, count(value));
     }

@@ -127,12 +127,8 @@ mod tests {
              allowed_hosts = [\"Place.Kube-System.svc\", \"FD00:0::1\"]\n{TLS}"
         ))
         .unwrap();
-        let expected = [
-            at("127.0.0.1:1", false),
-            at("10.0.0.5:2", true),
-            at("[::1]:3", true),
-            at("0.0.0.0:4", true),
-        ];
+        let expected =
+            [at("127.0.0.1:1", false), at("10.0.0.5:2", true), at("[::1]:3", true), at("0.0.0.0:4", true)];
 
         assert_eq!(listen, expected);
         assert_eq!(allowed, ["place.kube-system.svc", "fd00::1"]);

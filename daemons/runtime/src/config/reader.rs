@@ -63,8 +63,7 @@ impl<'t> Problems<'t> {
         }
         found.sort();
         found.dedup();
-        let problems =
-            found.iter().map(|(line, what)| format!("{}:{line}: {what}", self.file)).collect();
+        let problems = found.iter().map(|(line, what)| format!("{}:{line}: {what}", self.file)).collect();
         Err(ConfigError { problems })
     }
 }
@@ -81,13 +80,7 @@ pub struct Section<'p, 't> {
 
 impl<'p, 't> Section<'p, 't> {
     pub fn root(problems: &'p Problems<'t>, table: &'p Spanned<DeTable<'t>>) -> Self {
-        Self {
-            problems,
-            table: Some(table.get_ref()),
-            prefix: String::new(),
-            span: 0..0,
-            known: vec![],
-        }
+        Self { problems, table: Some(table.get_ref()), prefix: String::new(), span: 0..0, known: vec![] }
     }
 
     fn get(&mut self, key: &'static str) -> Option<&'p Spanned<DeValue<'t>>> {
@@ -106,8 +99,7 @@ impl<'p, 't> Section<'p, 't> {
         let read = read(value.get_ref());
         if read.is_none() {
             let shown = self.shown(value);
-            self.problems
-                .add(value.span().start, format_args!("{}{key} = {shown}: {allowed}", self.prefix));
+            self.problems.add(value.span().start, format_args!("{}{key} = {shown}: {allowed}", self.prefix));
         }
         read
     }
@@ -166,8 +158,7 @@ impl<'p, 't> Section<'p, 't> {
     }
 
     fn missing(&self, key: &str, allowed: &str) {
-        self.problems
-            .add(self.span.start, format_args!("{}{key} is missing: {allowed}", self.prefix));
+        self.problems.add(self.span.start, format_args!("{}{key} is missing: {allowed}", self.prefix));
     }
 
     /// The table `[key]`; an empty one when it is absent.
@@ -175,10 +166,8 @@ impl<'p, 't> Section<'p, 't> {
         let value = self.get(key);
         let table = value.and_then(|value| value.get_ref().as_table());
         if let (Some(value), None) = (value, table) {
-            self.problems.add(
-                value.span().start,
-                format_args!("{}{key}: must be a table [{0}{key}]", self.prefix),
-            );
+            self.problems
+                .add(value.span().start, format_args!("{}{key}: must be a table [{0}{key}]", self.prefix));
         }
         Section {
             problems: self.problems,
@@ -206,10 +195,8 @@ impl<'p, 't> Section<'p, 't> {
 
         if tables.is_none() {
             let prefix = &self.prefix;
-            self.problems.add(
-                value.span().start,
-                format_args!("{prefix}{key}: must be tables [[{prefix}{key}]]"),
-            );
+            self.problems
+                .add(value.span().start, format_args!("{prefix}{key}: must be tables [[{prefix}{key}]]"));
         }
 
         let section = |(n, (span, table))| Section {
@@ -266,9 +253,7 @@ pub fn number(range: impl std::ops::RangeBounds<f64>) -> impl FnOnce(&DeValue<'_
     move |value| {
         let number: f64 = match (value.as_float(), value.as_integer()) {
             (Some(float), _) => float.as_str().parse().ok()?,
-            (None, Some(integer)) => {
-                i64::from_str_radix(integer.as_str(), integer.radix()).ok()? as f64
-            }
+            (None, Some(integer)) => i64::from_str_radix(integer.as_str(), integer.radix()).ok()? as f64,
             (None, None) => return None,
         };
         (number.is_finite() && range.contains(&number)).then_some(number)

@@ -382,12 +382,7 @@ mod tests {
 
     /// Handshakes under a flood: 10,000 a second from `flood`, for a second; how many of ten tries from `from`,
     /// spread over it, come through.
-    fn admitted(
-        known: Option<&str>,
-        flood: impl Fn(u32) -> IpAddr,
-        from: &str,
-        pass: bool,
-    ) -> (u32, u32) {
+    fn admitted(known: Option<&str>, flood: impl Fn(u32) -> IpAddr, from: &str, pass: bool) -> (u32, u32) {
         let (start, from) = (Instant::now(), from.parse().unwrap());
         let mut handshakes = Handshakes::new();
         if let Some(known) = known {
@@ -456,9 +451,8 @@ mod tests {
         operator.belongs_to(Party::Named(role("ballast://operator/ann")));
         let passed = bounds.enter(address(1));
         passed.belongs_to(Party::Passed);
-        let flood: Vec<_> = (0..1000u32)
-            .map(|n| bounds.enter(Party::at(IpAddr::from((n << 8).to_be_bytes()))))
-            .collect();
+        let flood: Vec<_> =
+            (0..1000u32).map(|n| bounds.enter(Party::at(IpAddr::from((n << 8).to_be_bytes())))).collect();
         assert!(!gone(&operator) && !gone(&passed));
         assert!(gone(&flood[0]) && !gone(&flood[999]));
         assert_eq!(lock(&bounds.held).rooms.len(), CONNECTIONS_MAX);
@@ -494,8 +488,7 @@ mod tests {
     fn one_peer_only_takes_its_own_room() {
         let bounds = bounds();
         let mine = bounds.enter(address(1));
-        let theirs: Vec<_> =
-            (0..CONNECTIONS_OF_ONE + 3).map(|_| bounds.enter(address(2))).collect();
+        let theirs: Vec<_> = (0..CONNECTIONS_OF_ONE + 3).map(|_| bounds.enter(address(2))).collect();
         assert!(!gone(&mine));
         assert_eq!(theirs.iter().filter(|room| gone(room)).count(), 3);
     }

@@ -66,9 +66,8 @@ impl Listener {
 pub async fn bind(all: &[Listen], tls: Option<&Arc<Tls>>) -> io::Result<Vec<Listener>> {
     let mut listeners = vec![];
     for Listen { at, tls: secret } in all {
-        let named = |error: io::Error| {
-            io::Error::new(error.kind(), format!("cannot listen on {at}: {error}"))
-        };
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {at}: {error}"));
         let tls = tls.filter(|_| *secret).cloned();
         if *secret && tls.is_none() {
             return Err(named(io::Error::other("there are no certificates")));
@@ -151,9 +150,7 @@ async fn attend(
     let Some(tls) = tls else { return speak(stream, Caller::LOCAL, party, room, house).await };
     let generation = tls.generation();
     let bounds = Arc::clone(&house.access.bounds);
-    let stream = match timeout(HANDSHAKE_WITHIN, shake_hands(stream, from, &tls, room, &bounds))
-        .await
-    {
+    let stream = match timeout(HANDSHAKE_WITHIN, shake_hands(stream, from, &tls, room, &bounds)).await {
         Ok(Ok(stream)) => stream,
         failed => {
             bounds.refusals.handshakes.fetch_add(1, Ordering::Relaxed);
@@ -249,11 +246,7 @@ impl Watched {
     }
 
     /// Passes on what the stream says; notes that something moved, or that nothing did for too long.
-    fn noted<T>(
-        &mut self,
-        cx: &mut Context<'_>,
-        polled: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
+    fn noted<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.idle.as_mut().reset(Instant::now() + IDLE_MAX);
         } else if self.idle.as_mut().poll(cx).is_ready() {
@@ -275,11 +268,7 @@ impl AsyncRead for Watched {
 }
 
 impl AsyncWrite for Watched {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.noted(cx, polled)
     }

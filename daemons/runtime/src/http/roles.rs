@@ -151,11 +151,7 @@ impl Caller {
     pub const LOCAL: Self = Self(Kind::Local);
 
     /// Who showed this chain in a handshake that succeeded under `generation`.
-    pub(super) fn certified(
-        tls: &Arc<Tls>,
-        generation: u64,
-        chain: Vec<CertificateDer<'static>>,
-    ) -> Self {
+    pub(super) fn certified(tls: &Arc<Tls>, generation: u64, chain: Vec<CertificateDer<'static>>) -> Self {
         // One whose end cannot be read was let in by a check that reads it: it is looked at as before.
         let ends = chain.iter().filter_map(|it| not_after(it)).min().unwrap_or(u64::MAX);
         Self(Kind::Certified(Arc::new(Certified {
@@ -300,8 +296,7 @@ pub(super) async fn admit(access: Arc<AccessPolicy>, mut request: Request, next:
 
     if !alert && !access.bounds.may_ask(&party) {
         access.bounds.refusals.too_many.fetch_add(1, Ordering::Relaxed);
-        let mut answer =
-            Refused(StatusCode::TOO_MANY_REQUESTS, "too many requests".into()).into_response();
+        let mut answer = Refused(StatusCode::TOO_MANY_REQUESTS, "too many requests".into()).into_response();
         answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         return answer;
     }

@@ -103,10 +103,9 @@ impl House {
         let listeners = bind(&all, tls).await.unwrap();
         let at: Vec<_> = listeners.iter().map(Listener::local_addr).collect();
         let (stop, stopped) = oneshot::channel();
-        let serving =
-            serve(listeners, guarded(routes, Arc::clone(&access)), Arc::clone(&access), async {
-                drop(stopped.await);
-            });
+        let serving = serve(listeners, guarded(routes, Arc::clone(&access)), Arc::clone(&access), async {
+            drop(stopped.await);
+        });
         tokio::spawn(serving);
 
         Self { plain: at[0], tls: *at.last().unwrap(), access, _stop: stop }
@@ -182,12 +181,9 @@ async fn who_cannot_prove_who_he_is_does_not_come_in() {
     // The right certificate with another's key: its owner never sees the handshake through.
     let stolen = Pair { certificate: site.issue(&[chassis]).certificate, ..site.issue(&[chassis]) };
 
-    for (what, pair) in [
-        ("none", None),
-        ("expired", Some(&expired)),
-        ("foreign", Some(&foreign)),
-        ("stolen", Some(&stolen)),
-    ] {
+    for (what, pair) in
+        [("none", None), ("expired", Some(&expired)), ("foreign", Some(&foreign)), ("stolen", Some(&stolen))]
+    {
         let came_in = match shake_hands(&house, &site, pair).await {
             Ok(mut stream) => ask(&mut stream, "POST /v1/alert").await != 0,
             Err(_) => false,
@@ -245,10 +241,7 @@ async fn a_client_speaks_only_with_whom_it_means() {
     let sent = client(&foreign, Peer::Daemon).get(house.url("/v1/status")).send().await;
     assert!(tls::cause(&sent.unwrap_err()).starts_with("invalid peer certificate"));
     let nobody = tls::http_client(None).build().unwrap();
-    assert!(
-        nobody.get(house.url("/v1/status")).send().await.is_err(),
-        "without certificates no https"
-    );
+    assert!(nobody.get(house.url("/v1/status")).send().await.is_err(), "without certificates no https");
 }
 
 #[tokio::test]
@@ -339,8 +332,7 @@ async fn who_does_not_go_on_is_put_out() {
 async fn who_asks_too_often_is_told_and_alerts_never_are() {
     let site = Site::new();
     let house = House::open(Some(&site.tls(AGENT))).await;
-    let (other, chassis) =
-        (site.client("ballast://operator/bob"), site.client("ballast://chassis/c1"));
+    let (other, chassis) = (site.client("ballast://operator/bob"), site.client("ballast://chassis/c1"));
     assert_eq!(house.post(&other, "/v1/budget").await, 200);
     assert_eq!(house.post(&chassis, "/v1/alert").await, 200);
     let begun = Instant::now();
@@ -368,8 +360,7 @@ async fn limited_of_600(house: &House, site: &Site, uri: &str, line: &str) -> us
     };
 
     let mut text = vec![];
-    let both =
-        timeout(2 * PATIENCE, async { tokio::join!(asking, answers.read_to_end(&mut text)) });
+    let both = timeout(2 * PATIENCE, async { tokio::join!(asking, answers.read_to_end(&mut text)) });
     let (asked, answered) = both.await.expect("an end");
     asked.and(answered).unwrap();
     let text = String::from_utf8_lossy(&text);
@@ -489,8 +480,7 @@ async fn who_was_here_before_comes_back_through_a_flood_from_its_own_address() {
     }
 
     // Whatever its address may do is used up, again and again.
-    let (bounds, (stop, stopped)) =
-        (Arc::clone(&house.access.bounds), std::sync::mpsc::channel::<()>());
+    let (bounds, (stop, stopped)) = (Arc::clone(&house.access.bounds), std::sync::mpsc::channel::<()>());
     let flood = std::thread::spawn(move || {
         let from = std::net::IpAddr::from([127, 0, 0, 1]);
         while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
@@ -561,10 +551,7 @@ async fn shake_hands(
 }
 
 /// One request; 0 when the other side went away instead.
-async fn ask<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin>(
-    stream: &mut S,
-    line: &str,
-) -> u16 {
+async fn ask<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin>(stream: &mut S, line: &str) -> u16 {
     let text = format!("{line} HTTP/1.1\r\n{HEAD}Content-Length: 2\r\n\r\n{{}}");
     answer_to(stream, text.as_bytes()).await
 }
@@ -588,19 +575,12 @@ async fn ask_plain(at: SocketAddr) -> u16 {
 }
 
 /// The answer's status to a request with these headers, on a connection of its own.
-async fn with_headers(
-    house: &House,
-    site: Option<(&Site, &Pair)>,
-    line: &str,
-    headers: &str,
-) -> u16 {
+async fn with_headers(house: &House, site: Option<(&Site, &Pair)>, line: &str, headers: &str) -> u16 {
     let body = if line.starts_with("GET") { "" } else { "{}" };
     let length = body.len();
     let text = format!("{line} HTTP/1.1\r\n{headers}Content-Length: {length}\r\n\r\n{body}");
     match site {
-        None => {
-            answer_to(&mut TcpStream::connect(house.plain).await.unwrap(), text.as_bytes()).await
-        }
+        None => answer_to(&mut TcpStream::connect(house.plain).await.unwrap(), text.as_bytes()).await,
         Some((site, pair)) => {
             let mut stream = shake_hands(house, site, Some(pair)).await.unwrap();
             answer_to(&mut stream, text.as_bytes()).await
@@ -683,8 +663,7 @@ async fn by_tls_a_daemon_has_the_names_in_its_certificate_and_any_address() {
     }
 
     // The page's scheme counts: what was loaded in the clear may be anybody's.
-    for (origin, expected) in [("https://s01", 200), ("https://s01:443", 200), ("http://s01", 403)]
-    {
+    for (origin, expected) in [("https://s01", 200), ("https://s01:443", 200), ("http://s01", 403)] {
         let headers = format!("Host: s01\r\nOrigin: {origin}\r\n{JSON}");
         let got = with_headers(&house, Some((&site, &pair)), "POST /v1/alert", &headers).await;
         assert_eq!(got, expected, "{origin}");
@@ -725,8 +704,7 @@ async fn what_a_foreign_page_sends_is_refused_and_counted() {
         let headers = format!("Host: {at}\r\n{headers}");
         for line in ["POST /v1/alert", "POST /v1/budget", "GET /v1/status"] {
             // Nothing is read into a body that is not there.
-            let expected =
-                if (*expected, line) == (415, "GET /v1/status") { 200 } else { *expected };
+            let expected = if (*expected, line) == (415, "GET /v1/status") { 200 } else { *expected };
             refused += u64::from(expected != 200);
             let got = with_headers(&house, None, line, &headers).await;
             assert_eq!(got, expected, "{line} {headers:?}");

@@ -38,8 +38,7 @@ impl Pair {
     /// What the file system says.
     pub fn put(&self, certificate: &Path, key: &Path) -> io::Result<()> {
         fs::write(certificate, &self.certificate)?;
-        let mut file =
-            File::options().write(true).create(true).truncate(true).mode(0o600).open(key)?;
+        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(key)?;
         file.write_all(self.key.as_bytes())?;
         file.set_permissions(Permissions::from_mode(0o600))
     }
@@ -54,9 +53,8 @@ impl Pair {
         for (ending, text, mode) in files {
             let path = dir.join(format!("{stem}.{ending}"));
             let file = File::options().write(true).create_new(true).mode(mode).open(&path);
-            file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
-                io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-            })?;
+            file.and_then(|mut file| file.write_all(text.as_bytes()))
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
         }
         Ok(())
     }
@@ -93,12 +91,7 @@ impl Authority {
     ///
     /// # Errors
     /// When no key can be made.
-    pub fn issue(
-        &self,
-        roles: &[Role],
-        addresses: &[IpAddr],
-        valid: Duration,
-    ) -> Result<Pair, Error> {
+    pub fn issue(&self, roles: &[Role], addresses: &[IpAddr], valid: Duration) -> Result<Pair, Error> {
         self.issue_until(roles, addresses, OffsetDateTime::now_utc() + valid)
     }
 
@@ -111,12 +104,7 @@ impl Authority {
         self.issue_until(std::slice::from_ref(role), &[], end)
     }
 
-    fn issue_until(
-        &self,
-        roles: &[Role],
-        addresses: &[IpAddr],
-        end: OffsetDateTime,
-    ) -> Result<Pair, Error> {
+    fn issue_until(&self, roles: &[Role], addresses: &[IpAddr], end: OffsetDateTime) -> Result<Pair, Error> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
         params.not_before = OffsetDateTime::now_utc() - BACKDATED;
@@ -135,8 +123,7 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let serves =
-            |role: &Role| matches!(role, Role::Chassis(_) | Role::Agent(_) | Role::Place(_));
+        let serves = |role: &Role| matches!(role, Role::Chassis(_) | Role::Agent(_) | Role::Place(_));
         if roles.iter().any(serves) {
             params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
         }

@@ -67,10 +67,7 @@ fn kept_secret(found: &fs::Metadata) -> Result<(), String> {
 }
 
 /// The text of a file that passes `check`; looked at after it was opened, so that it is the same file.
-fn contents(
-    path: &Path,
-    check: impl FnOnce(&fs::Metadata) -> Result<(), String>,
-) -> Result<Vec<u8>, String> {
+fn contents(path: &Path, check: impl FnOnce(&fs::Metadata) -> Result<(), String>) -> Result<Vec<u8>, String> {
     let said = |error: std::io::Error| error.to_string();
     let file = File::open(path).map_err(said)?;
     let found = file.metadata().map_err(said)?;

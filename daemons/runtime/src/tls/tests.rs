@@ -17,12 +17,8 @@ fn role(uri: &str) -> Role {
 fn folder(pair: &Pair, ca: &str) -> (TempDir, TlsConfig) {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    let config = TlsConfig {
-        cert: at("own.crt"),
-        key: at("own.key"),
-        ca: at("ca.crt"),
-        warn_before: 14 * DAY,
-    };
+    let config =
+        TlsConfig { cert: at("own.crt"), key: at("own.key"), ca: at("ca.crt"), warn_before: 14 * DAY };
     put(&config, pair, ca);
     (dir, config)
 }

@@ -9,8 +9,7 @@ use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
-    CertificateError, DigitallySignedStruct, Error, PeerIncompatible, RootCertStore,
-    SignatureScheme,
+    CertificateError, DigitallySignedStruct, Error, PeerIncompatible, RootCertStore, SignatureScheme,
 };
 
 /// The one `ballast://` URI among a certificate's subject alternative names.
@@ -26,8 +25,7 @@ pub fn role_of(certificate: &CertificateDer<'_>) -> Option<Role> {
 
 /// Whether a certificate is for this DNS name, as itself or by a wildcard.
 pub(super) fn is_for(certificate: &CertificateDer<'_>, name: &str) -> bool {
-    let (certificate, name) =
-        (ParsedCertificate::try_from(certificate), ServerName::try_from(name));
+    let (certificate, name) = (ParsedCertificate::try_from(certificate), ServerName::try_from(name));
     let (Ok(certificate), Ok(name)) = (certificate, name) else { return false };
     verify_server_name(&certificate, &name).is_ok()
 }

@@ -61,8 +61,7 @@ fn half_of_the_maximum_is_never_half_of_turbo() {
             tree.folder(dir, files);
         }
         let cpufreq = Cpufreq::discover(tree.root(), Floor::Half).unwrap();
-        let (ladder, facts) =
-            (cpufreq.cores().remove(0).ladder, cpufreq.policies().next().unwrap().clone());
+        let (ladder, facts) = (cpufreq.cores().remove(0).ladder, cpufreq.policies().next().unwrap().clone());
         let got = (ladder.floor(), ladder.len(), ladder.max(), facts.reference_source);
         assert_eq!(got, (mhz(want.0), want.1, mhz(want.2), source), "row {n}, {driver}");
         assert_eq!(facts.reference, mhz(want.2), "row {n}");

@@ -119,18 +119,8 @@ fn what_a_write_may_answer() {
     // Fault of policy 0 while core 0 is capped; what the controller is told; what its sibling's file holds.
     let rows: [Row; 15] = [
         ("no fault", |_| {}, Done, CAP),
-        (
-            "EBUSY, CPU offline",
-            |t| (online(t, "1,4-5"), t.fail(&max(0), Write, EBUSY)).1,
-            Done,
-            CAP,
-        ),
-        (
-            "ENODEV, CPU offline",
-            |t| (online(t, "1,4-5"), t.fail(&max(0), Write, ENODEV)).1,
-            Done,
-            CAP,
-        ),
+        ("EBUSY, CPU offline", |t| (online(t, "1,4-5"), t.fail(&max(0), Write, EBUSY)).1, Done, CAP),
+        ("ENODEV, CPU offline", |t| (online(t, "1,4-5"), t.fail(&max(0), Write, ENODEV)).1, Done, CAP),
         ("folder gone, CPU offline", |t| (online(t, "1,4-5"), t.remove(&of(0, ""))).1, Done, CAP),
         ("EBUSY, CPU online", |t| t.fail(&max(0), Write, EBUSY), Transient, CAP),
         (
@@ -139,12 +129,7 @@ fn what_a_write_may_answer() {
             Done,
             CAP,
         ),
-        (
-            "EAGAIN: the driver is being switched",
-            |t| t.fail(&max(0), Write, EAGAIN),
-            Transient,
-            CAP,
-        ),
+        ("EAGAIN: the driver is being switched", |t| t.fail(&max(0), Write, EAGAIN), Transient, CAP),
         ("ENODEV, CPU online", |t| t.fail(&max(0), Write, ENODEV), Permanent, CAP),
         ("folder gone, CPU online", |t| t.remove(&of(0, "")), Permanent, CAP),
         ("EACCES", |t| t.fail(&max(0), Write, EACCES), Permanent, CAP),
@@ -165,11 +150,7 @@ fn what_a_write_may_answer() {
         };
 
         assert_eq!(set, told, "{what}");
-        assert_eq!(
-            bench.tree.read(&max(4)).trim(),
-            sibling,
-            "{what}: the sibling is capped anyhow"
-        );
+        assert_eq!(bench.tree.read(&max(4)).trim(), sibling, "{what}: the sibling is capped anyhow");
 
         // Whatever was, it can be released once mended, and nothing is left.
         bench.tree.policy(0);
@@ -200,28 +181,16 @@ fn what_may_happen_to_a_cap_in_force() {
     type Row = (&'static str, fn(&mut Bench), Fate);
     let rows: [Row; 17] = [
         ("nothing", |_| {}, (CAP, (0, 0, 0, 0), FREE)),
-        (
-            "rounded by the driver",
-            |b| b.tree.write(&max(0), "1199000\n"),
-            ("1199000", (0, 0, 0, 0), FREE),
-        ),
+        ("rounded by the driver", |b| b.tree.write(&max(0), "1199000\n"), ("1199000", (0, 0, 0, 0), FREE)),
         ("raised once", |b| b.tree.write(&max(0), "3500000\n"), (CAP, (0, 0, 0, 1), FREE)),
-        (
-            "boost switched: overwritten",
-            |b| b.tree.write(&max(0), "2147483647\n"),
-            (CAP, (0, 0, 0, 1), FREE),
-        ),
+        ("boost switched: overwritten", |b| b.tree.write(&max(0), "2147483647\n"), (CAP, (0, 0, 0, 1), FREE)),
         (
             "raised whenever written",
             |b| (b.tree.write(&max(0), "3500000\n"), b.tree.shows(&max(0), "3500000")).1,
             ("3500000", (1, 0, 0, 2), "3500000"),
         ),
         ("lowered", |b| b.tree.write(&max(0), "1000000\n"), ("1000000", (0, 1, 0, 0), FREE)),
-        (
-            "below every p-state",
-            |b| b.tree.write(&max(0), "400000\n"),
-            ("400000", (0, 1, 0, 0), FREE),
-        ),
+        ("below every p-state", |b| b.tree.write(&max(0), "400000\n"), ("400000", (0, 1, 0, 0), FREE)),
         ("garbage", |b| b.tree.write(&max(0), "<unknown>\n"), ("<unknown>", (0, 0, 0, 0), FREE)),
         ("empty", |b| b.tree.write(&max(0), ""), ("", (0, 0, 0, 0), FREE)),
         ("zero", |b| b.tree.write(&max(0), "0\n"), ("0", (0, 0, 0, 0), FREE)),
@@ -274,11 +243,7 @@ fn what_may_happen_to_a_cap_in_force() {
         bench.cpufreq.release(CoreId(0)).unwrap();
         assert_eq!(bench.shows(), released, "{what}");
         assert_eq!(bench.tree.read(&max(4)).trim(), FREE, "{what}");
-        assert_eq!(
-            bench.tree.read(&max(1)).trim(),
-            "3500000",
-            "{what}: the other core is not touched"
-        );
+        assert_eq!(bench.tree.read(&max(1)).trim(), "3500000", "{what}: the other core is not touched");
     }
 }
 
@@ -352,10 +317,7 @@ fn what_is_released_while_it_is_away_is_released_when_it_is_back() {
     bench.cpufreq.release(CoreId(0)).unwrap();
     assert_eq!(bench.shows(), FREE);
     let left = bench.cpufreq.release_all();
-    assert!(
-        left.len() == 1 && left[0].contains("policy4") && left[0].contains("offline"),
-        "{left:?}"
-    );
+    assert!(left.len() == 1 && left[0].contains("policy4") && left[0].contains("offline"), "{left:?}");
     online(&bench.tree, "0-1,4-5");
     back(&bench.tree, 4);
     bench.scan();
@@ -531,9 +493,7 @@ fn a_core_that_comes_later_is_capped_as_any_other() {
         }
         let mut bench = Bench::of(tree);
         bench.cpufreq = bench.cpufreq.with_offline().unwrap();
-        let ids = |cpufreq: &Cpufreq| {
-            cpufreq.domains().iter().map(|domain| domain.id.0).collect::<Vec<_>>()
-        };
+        let ids = |cpufreq: &Cpufreq| cpufreq.domains().iter().map(|domain| domain.id.0).collect::<Vec<_>>();
         assert_eq!(ids(&bench.cpufreq), cores, "{present:?} {control:?}");
         let status = bench.cpufreq.status();
         assert_eq!((status.cores, status.offline), (1, 0), "what never was is not counted");
@@ -675,10 +635,7 @@ fn another_driver_loses_caps_and_gets_them_again() {
     assert_eq!((bench.shows(), bench.tree.read(&max(4)).trim()), (CAP.into(), CAP));
     assert_eq!(bench.cpufreq.originals().driver, "intel_cpufreq");
     let alarms = bench.cpufreq.alarms();
-    assert!(
-        alarms[0].contains("intel_pstate") && alarms[0].contains("intel_cpufreq"),
-        "{alarms:?}"
-    );
+    assert!(alarms[0].contains("intel_pstate") && alarms[0].contains("intel_cpufreq"), "{alarms:?}");
     bench.cpufreq.release(CoreId(0)).unwrap();
     assert_eq!(bench.shows(), FREE);
 }
@@ -715,18 +672,10 @@ fn what_discovery_may_meet() {
 
     // How many cores there are then, or which file is named.
     let rows: [Row; 14] = [
-        (
-            "an offline core",
-            |t| (online(t, "0,4"), offline(t, 1, EBUSY), offline(t, 5, EBUSY)).0,
-            Ok(1),
-        ),
+        ("an offline core", |t| (online(t, "0,4"), offline(t, 1, EBUSY), offline(t, 5, EBUSY)).0, Ok(1)),
         ("an offline sibling", |t| (online(t, "0-1,4"), offline(t, 5, EBUSY)).0, Ok(2)),
         ("no driver file", |t| t.remove(&of(0, "scaling_driver")), Err("scaling_driver")),
-        (
-            "no right to read",
-            |t| t.fail(&of(0, "cpuinfo_max_freq"), Read, EACCES),
-            Err("cpuinfo_max_freq"),
-        ),
+        ("no right to read", |t| t.fail(&of(0, "cpuinfo_max_freq"), Read, EACCES), Err("cpuinfo_max_freq")),
         ("a limit that cannot be read", |t| t.fail(&max(4), Read, EIO), Err("scaling_max_freq")),
         (
             "maximum below minimum",
@@ -734,11 +683,7 @@ fn what_discovery_may_meet() {
             Err("cpuinfo_max_freq"),
         ),
         ("base_frequency says EIO", |t| t.fail(&of(0, "base_frequency"), Read, EIO), Ok(2)),
-        (
-            "garbage in related_cpus",
-            |t| t.write(&of(0, "related_cpus"), "zero\n"),
-            Err("related_cpus"),
-        ),
+        ("garbage in related_cpus", |t| t.write(&of(0, "related_cpus"), "zero\n"), Err("related_cpus")),
         (
             "garbage in a table",
             |t| t.write(&of(0, "scaling_available_frequencies"), "fast\n"),
@@ -751,11 +696,7 @@ fn what_discovery_may_meet() {
             |t| t.fail(&format!("{CPU}/cpu0/topology/thread_siblings_list"), Read, EACCES),
             Err("thread_siblings_list"),
         ),
-        (
-            "no topology",
-            |t| [0, 1, 4, 5].iter().for_each(|n| t.remove(&format!("{CPU}/cpu{n}"))),
-            Ok(4),
-        ),
+        ("no topology", |t| [0, 1, 4, 5].iter().for_each(|n| t.remove(&format!("{CPU}/cpu{n}"))), Ok(4)),
         ("a policy that goes", |t| (online(t, "0-1,5"), t.remove(&of(4, ""))).0, Ok(2)),
     ];
 

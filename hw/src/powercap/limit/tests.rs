@@ -125,9 +125,7 @@ fn a_limit_of_0_is_none_before_and_now() {
 #[test]
 fn a_floor_that_would_be_masked_is_refused() {
     let tree = tree();
-    for floor in
-        [Watts::ZERO, Watts::from_milli(100), Watts::from_milli(1_999), Watts::from_whole(9_000)]
-    {
+    for floor in [Watts::ZERO, Watts::from_milli(100), Watts::from_milli(1_999), Watts::from_whole(9_000)] {
         assert!(RaplCap::find(tree.root(), floor).is_err(), "{floor}");
     }
 }
@@ -164,8 +162,7 @@ fn another_life_puts_back_what_was_written_down_and_the_window_too() {
 
 #[test]
 fn a_journal_without_windows_is_understood() {
-    let old: LimitOriginal =
-        serde_json::from_str(r#"{"limit_uw":165000000,"enabled":true}"#).unwrap();
+    let old: LimitOriginal = serde_json::from_str(r#"{"limit_uw":165000000,"enabled":true}"#).unwrap();
     assert_eq!((old.limit_uw, old.window_us, old.short_uw), (165_000_000, None, None));
 }
 
@@ -190,9 +187,7 @@ fn what_does_not_take_is_an_error_that_names_its_file() {
 #[test]
 fn a_locked_register_is_told_from_other_refusals() {
     let file = Path::new("/sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw");
-    for (errno, says) in
-        [(nix::errno::Errno::ENODATA, "BIOS"), (nix::errno::Errno::EROFS, "writable")]
-    {
+    for (errno, says) in [(nix::errno::Errno::ENODATA, "BIOS"), (nix::errno::Errno::EROFS, "writable")] {
         let error = HwError::io(file, Operation::Write, "a writable file", errno.into());
         assert!(locked(error).to_string().contains(says), "{errno}");
     }

@@ -35,10 +35,7 @@ fn power_is_package_and_memory_energy_over_time() {
     energy(&tree, PKG, 41_000_000);
     energy(&tree, DRAM, 5_000_000);
     energy(&tree, "sys/class/powercap/intel-rapl:1", 99_000_000);
-    assert_eq!(
-        meter.sample(Instant::from_millis(200)).unwrap(),
-        Energy::Power(Watts::from_whole(220))
-    );
+    assert_eq!(meter.sample(Instant::from_millis(200)).unwrap(), Energy::Power(Watts::from_whole(220)));
 }
 
 #[test]
@@ -48,10 +45,7 @@ fn a_counter_may_wrap_once() {
     let mut meter = meter(&tree);
     meter.sample(Instant::ZERO).unwrap();
     energy(&tree, PKG, 10_000_000);
-    assert_eq!(
-        meter.sample(Instant::from_millis(200)).unwrap(),
-        Energy::Power(Watts::from_whole(100))
-    );
+    assert_eq!(meter.sample(Instant::from_millis(200)).unwrap(), Energy::Power(Watts::from_whole(100)));
 }
 
 #[test]
@@ -62,10 +56,7 @@ fn a_counter_that_stands_still_is_stale_and_never_zero_watts() {
     assert_eq!(meter.sample(Instant::from_millis(200)).unwrap(), Energy::Stale);
     // The next real difference is spread over the whole time.
     energy(&tree, PKG, 41_000_000);
-    assert_eq!(
-        meter.sample(Instant::from_millis(400)).unwrap(),
-        Energy::Power(Watts::from_whole(100))
-    );
+    assert_eq!(meter.sample(Instant::from_millis(400)).unwrap(), Energy::Power(Watts::from_whole(100)));
 }
 
 #[test]
@@ -74,10 +65,7 @@ fn absurd_differences_and_long_gaps_are_refused() {
     let mut meter = meter(&tree);
     meter.sample(Instant::ZERO).unwrap();
     energy(&tree, PKG, 201_000_000);
-    assert_eq!(
-        meter.sample(Instant::from_millis(200)).unwrap(),
-        Energy::Absurd(Watts::from_whole(1000))
-    );
+    assert_eq!(meter.sample(Instant::from_millis(200)).unwrap(), Energy::Absurd(Watts::from_whole(1000)));
     // A reset looks like a wrap, and is absurd too.
     energy(&tree, PKG, 5);
     assert!(matches!(meter.sample(Instant::from_millis(400)).unwrap(), Energy::Absurd(_)));
@@ -92,10 +80,7 @@ fn every_file_missing_or_garbage_is_an_error_that_names_it() {
         let tree = tree();
         let mut meter = meter(&tree);
         tree.write(&format!("{PKG}/energy_uj"), bad);
-        assert!(
-            meter.sample(Instant::ZERO).unwrap_err().to_string().contains("energy_uj"),
-            "{bad:?}"
-        );
+        assert!(meter.sample(Instant::ZERO).unwrap_err().to_string().contains("energy_uj"), "{bad:?}");
     }
 
     for file in ["name", "max_energy_range_uj"] {
@@ -152,8 +137,7 @@ fn a_package_that_comes_later_is_counted() {
     let mut meter = meter(&tree);
     meter.sample(Instant::ZERO).unwrap();
     let zone = "sys/class/powercap/intel-rapl:2";
-    let second =
-        [("name", "package-1"), ("energy_uj", "0"), ("max_energy_range_uj", "262143328850")];
+    let second = [("name", "package-1"), ("energy_uj", "0"), ("max_energy_range_uj", "262143328850")];
     tree.folder(zone, &second);
     energy(&tree, PKG, 2_000_000);
     assert!(matches!(meter.sample(Instant::from_millis(10_000)), Ok(Energy::Power(_))));

@@ -96,10 +96,7 @@ fn odd() -> Vec<(&'static str, Week)> {
                 v[40..140].fill(9.0);
             }),
         ),
-        (
-            "the largest that is believed",
-            change(|v| v.iter_mut().step_by(7).for_each(|v| *v = 1e6)),
-        ),
+        ("the largest that is believed", change(|v| v.iter_mut().step_by(7).for_each(|v| *v = 1e6))),
         ("next to nothing", change(|v| v.iter_mut().for_each(|v| *v *= 1e-9))),
     ]
 }
@@ -126,8 +123,7 @@ fn only_the_mean_has_a_unit() {
     for kind in ["diurnal", "white noise", "nightly batch", "growth"] {
         // Halves, so that each operation rounds as before.
         let values = series(kind, &mut Draw::new(6));
-        let (row, half) =
-            (features(&Week::new(values)), features(&Week::new(values.map(|v| v / 2.0))));
+        let (row, half) = (features(&Week::new(values)), features(&Week::new(values.map(|v| v / 2.0))));
         let (row, half) = (row.unwrap(), half.unwrap());
         let differ: Vec<usize> = (0..row.len()).filter(|n| row[*n] != half[*n]).collect();
         assert_eq!(differ.len(), 1, "{kind}: {differ:?}");

@@ -35,10 +35,7 @@ impl Strides {
             }
         };
 
-        Ok(Self {
-            vm: stride("vm_id", |vm| vm.id, hosts)?,
-            batch: stride("batch_id", |vm| vm.batch, 0)?,
-        })
+        Ok(Self { vm: stride("vm_id", |vm| vm.id, hosts)?, batch: stride("batch_id", |vm| vm.batch, 0)? })
     }
 
     pub(super) const fn id(self, vm: &Arrival, copy: u64) -> u64 {

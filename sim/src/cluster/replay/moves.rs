@@ -105,11 +105,7 @@ impl Moves {
     }
 
     /// Opens hosts again. What is on its way goes on; nobody else is moved.
-    pub(super) fn open(
-        &mut self,
-        hosts: &[HostId],
-        scheduler: &mut Scheduler,
-    ) -> Result<(), PlacementError> {
+    pub(super) fn open(&mut self, hosts: &[HostId], scheduler: &mut Scheduler) -> Result<(), PlacementError> {
         for host in hosts {
             scheduler.set_state(*host, HostState::Open)?;
             if let Some(source) = self.sources.get_mut(host) {
@@ -170,10 +166,7 @@ impl Moves {
 
             let cluster = scheduler.cluster();
 
-            if !source.emptied
-                && cluster.state(from) == HostState::Draining
-                && cluster.vms(from) == 0
-            {
+            if !source.emptied && cluster.state(from) == HostState::Draining && cluster.vms(from) == 0 {
                 source.emptied = true;
                 self.drained.emptied += 1;
                 let took_s = (at_ms - source.since_ms) as f64 / 1e3;
@@ -189,9 +182,8 @@ impl Moves {
     /// What came of it until now.
     pub(super) fn drained(&self, scheduler: &Scheduler) -> Drained {
         let here = |(host, source): (&HostId, &Source)| {
-            let waits = |vm: &&VmKey| {
-                scheduler.cluster().resident(**vm).is_some_and(|there| there.host == *host)
-            };
+            let waits =
+                |vm: &&VmKey| scheduler.cluster().resident(**vm).is_some_and(|there| there.host == *host);
             source.waiting.iter().filter(waits).count() as u64
         };
         let waiting: u64 = self.sources.iter().map(here).sum();

@@ -1,15 +1,14 @@
 use ballast_placement::rules::Alpha;
 use ballast_placement::{
-    Ask, ChassisId, Cluster, Event, Host, HostState, MemoryKb, MilliCores, Policy, Ranking,
-    Reserve, Resources, Rule, Tier,
+    Ask, ChassisId, Cluster, Event, Host, HostState, MemoryKb, MilliCores, Policy, Ranking, Reserve,
+    Resources, Rule, Tier,
 };
 use proptest::prelude::*;
 
 use super::*;
 
 const HEAD: &str = "vm_id,batch_id,arrival_s,cores,mem_gb,dur_hi_s,censored\n";
-const BEST_FIT: Policy =
-    Policy { best_fit: 1, power: 0, alpha: Alpha::PAPER, anti_affinity: false };
+const BEST_FIT: Policy = Policy { best_fit: 1, power: 0, alpha: Alpha::PAPER, anti_affinity: false };
 const FIRST_FIT: Policy = Policy { best_fit: 0, ..BEST_FIT };
 const POWER: Policy = Policy { power: 1, ..BEST_FIT };
 
@@ -19,8 +18,7 @@ fn read(rows: &str) -> Arrivals {
 
 /// Hosts of 4 cores and 16 GB, two a chassis.
 fn cluster(hosts: u32) -> Cluster {
-    let capacity =
-        Resources { cores: MilliCores::from_cores(4), memory: MemoryKb::from_gb(16.0).unwrap() };
+    let capacity = Resources { cores: MilliCores::from_cores(4), memory: MemoryKb::from_gb(16.0).unwrap() };
     let host = |n| Host { chassis: ChassisId(n / 2), capacity };
     Cluster::new(&(0..hosts).map(host).collect::<Vec<_>>())
 }
@@ -235,12 +233,8 @@ fn check(run: &Run<'_, impl FnMut(u64, Option<HostId>)>) -> Result<(), TestCaseE
     prop_assert_eq!(holds, run.moves.under_way());
     for host in cluster.ids() {
         let here = cluster.residents_of(host);
-        let taken =
-            here.iter().try_fold(Resources::ZERO, |sum, there| sum.checked_add(there.vm.resources));
-        prop_assert_eq!(
-            cluster.free(host).checked_add(taken.unwrap()),
-            Some(cluster.host(host).capacity)
-        );
+        let taken = here.iter().try_fold(Resources::ZERO, |sum, there| sum.checked_add(there.vm.resources));
+        prop_assert_eq!(cluster.free(host).checked_add(taken.unwrap()), Some(cluster.host(host).capacity));
     }
     Ok(())
 }

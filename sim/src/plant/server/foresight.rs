@@ -63,9 +63,7 @@ impl Server {
                 Work::Queue(queue) => dry_run(queue, t, share).iter().sum::<f64>() / STEP_S,
                 Work::Batch(batch) => batch.demand(t) * vm.cores.len() as f64,
                 Work::Nothing => 0.0,
-                Work::Line(line) => {
-                    (line.at(t) * stretch(vm.bound, share)).min(1.0) * vm.cores.len() as f64
-                }
+                Work::Line(line) => (line.at(t) * stretch(vm.bound, share)).min(1.0) * vm.cores.len() as f64,
             };
         }
         busy * watts + idle

@@ -178,11 +178,7 @@ remove host node-c
 set node-d c3 4000m 8192000 kB Open";
     // A node's status moves every five minutes, and a pod's when it starts: neither is a change.
     assert_eq!(lines.join("\n"), expected);
-    assert_eq!(
-        (mirror.nodes(), mirror.pods()),
-        ((4, 1), (9, 2)),
-        "two pods of a node that has gone"
-    );
+    assert_eq!((mirror.nodes(), mirror.pods()), ((4, 1), (9, 2)), "two pods of a node that has gone");
 }
 
 #[test]
@@ -201,10 +197,7 @@ fn a_node_that_has_gone_comes_back_to_its_pods() {
     let proxy = "kube-system/kube-proxy-node-c";
     assert_eq!(changes.len(), 4, "{changes:?}");
     assert_eq!(changes[..2], [format!("remove {proxy}"), "remove host node-c".into()]);
-    assert!(
-        changes[2].starts_with("set node-c c2")
-            && changes[3].starts_with(&format!("put {proxy} of"))
-    );
+    assert!(changes[2].starts_with("set node-c c2") && changes[3].starts_with(&format!("put {proxy} of")));
 }
 
 #[test]
@@ -217,9 +210,7 @@ fn what_is_told_twice_or_late_changes_nothing() {
     let after = state(&mut mirror);
 
     // The whole stream once more, and backwards: a server that begins too early, and one that has lost its head.
-    for (what, again) in
-        [("again", lines.clone()), ("backwards", lines.into_iter().rev().collect())]
-    {
+    for (what, again) in [("again", lines.clone()), ("backwards", lines.into_iter().rev().collect())] {
         let told: Vec<_> = again.into_iter().filter_map(|line| tell(&mut mirror, line)).collect();
         let changed = mirror.changes();
         assert!(told.contains(&Told::Late), "{what}: {told:?}");
@@ -227,9 +218,8 @@ fn what_is_told_twice_or_late_changes_nothing() {
         assert_eq!(pods, [""; 0], "{what}");
     }
 
-    let pods_only = |text: &str| {
-        text.lines().filter(|line| line.contains(" on ")).map(str::to_owned).collect::<Vec<_>>()
-    };
+    let pods_only =
+        |text: &str| text.lines().filter(|line| line.contains(" on ")).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(pods_only(&state(&mut mirror)), pods_only(&after));
 }
 
@@ -267,12 +257,7 @@ fn pods_end_lose_their_node_or_are_replaced() {
             Told::Taken,
             vec![remove(), put("node-b")],
         ),
-        (
-            "on a node that is not known",
-            pod("v", "2", "node-z", "Pending"),
-            Told::Taken,
-            vec![remove()],
-        ),
+        ("on a node that is not known", pod("v", "2", "node-z", "Pending"), Told::Taken, vec![remove()]),
         (
             "without a uid",
             pod("", "2", "node-a", "Running"),
@@ -311,21 +296,14 @@ fn nodes_hold_what_the_scheduler_says_that_they_hold() {
     let verdict = |node: &str, milli_cpu, bytes, tolerates| {
         mirror.verdict(node, Amount { milli_cpu, bytes }, tolerates)
     };
-    let (full, never) =
-        (|why: &str| Verdict::Full(why.into()), |why: &str| Verdict::Never(why.into()));
+    let (full, never) = (|why: &str| Verdict::Full(why.into()), |why: &str| Verdict::Never(why.into()));
     // 8 cores and 16,274,136 Ki less coredns, kube-proxy and web: to the byte.
     let free = 16_274_136 * 1024 - (70 << 20) - (640 << 20);
 
     for (node, milli_cpu, bytes, tolerates, expected) in [
         ("node-a", 7_050, free, false, Verdict::Fits),
         ("node-a", 7_051, 0, false, full("7051m CPU asked, 7050m free")),
-        (
-            "node-a",
-            0,
-            free + 1,
-            false,
-            full(&format!("{} bytes of memory asked, {free} free", free + 1)),
-        ),
+        ("node-a", 0, free + 1, false, full(&format!("{} bytes of memory asked, {free} free", free + 1))),
         ("node-a", 8_000, 0, false, full("8000m CPU asked, 7050m free")),
         ("node-a", 8_001, 0, false, never("8001m CPU asked, 8000m allocatable")),
         ("node-a", 0, 0, false, Verdict::Fits),
@@ -333,11 +311,7 @@ fn nodes_hold_what_the_scheduler_says_that_they_hold() {
         ("node-d", 1, 1, true, Verdict::Fits),
         ("node-x", u64::MAX, u64::MAX, false, Verdict::Unknown),
     ] {
-        assert_eq!(
-            verdict(node, milli_cpu, bytes, tolerates),
-            expected,
-            "{node} {milli_cpu} {bytes}"
-        );
+        assert_eq!(verdict(node, milli_cpu, bytes, tolerates), expected, "{node} {milli_cpu} {bytes}");
     }
 }
 
@@ -352,9 +326,7 @@ fn a_node_that_does_not_tell_what_it_has_is_not_known() {
     assert_eq!(mirror.verdict("node-a", Amount::default(), false), Verdict::Unknown);
     assert_eq!(mirror.known("node-a"), None);
     assert_eq!(show(mirror.changes().last().unwrap()), "remove host node-a");
-    node.status
-        .allocatable
-        .insert("cpu".into(), crate::kubernetes::object::Quantity::Text("x".into()));
+    node.status.allocatable.insert("cpu".into(), crate::kubernetes::object::Quantity::Text("x".into()));
     node.metadata.resource_version = "20001".into();
     let Told::Refused(why) = mirror.node_is(reading().node(&node)) else { panic!() };
     assert!(why.starts_with("node node-a: status.allocatable.cpu: \"x\" is no quantity"), "{why}");
