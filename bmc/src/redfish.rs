@@ -13,7 +13,7 @@ use ballast_types::{SupplyState, Watts};
 use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 
-pub use cap::{LimitState, RedfishCap};
+pub use cap::{RedfishCap, RedfishCapState};
 pub use credentials::Credentials;
 pub use http::Settings;
 

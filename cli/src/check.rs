@@ -158,7 +158,7 @@ fn watch(root: &Root, machine: &Machine, time: Duration) -> Vec<Watched> {
 fn write_test(root: &Root, state_dir: &std::path::Path) -> anyhow::Result<Vec<Written>> {
     let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
     signals.thread_block()?;
-    let written = probe::write_test(root, state_dir);
+    let written = probe::write_trial(root, state_dir);
     signals.thread_unblock()?;
     written.context("write test")
 }

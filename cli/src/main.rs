@@ -92,7 +92,7 @@ enum Command {
         done; 78 the configuration is refused; 130 ended by a signal. However it ends, frequencies are put back."
     )]
     Profile(profile::ProfileArgs),
-    /// Say what this machine can do: drivers, sensors, caps, rivals; why not more, and what would help
+    /// Say what this machine can do: drivers, sensors, caps, competing writers; why not more, and what would help
     #[command(after_help = "Example: ballast check\nExample: ballast check --json --seconds 10\n\
         Example: ballast check --record machine && ballast check --root machine\n\n\
         Exit codes: 0 all that is needed works; 1 it will do, with drawbacks; 2 there is no way to \

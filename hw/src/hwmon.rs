@@ -8,11 +8,13 @@
 //! Source: Documentation/hwmon/sysfs-interface.rst; powers are in microwatts, voltages in millivolts,
 //! currents in milliamperes.
 
+mod cap;
 mod sensor;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub use cap::{CapSpec, HwmonCap, HwmonCapState};
 pub use sensor::HwmonSensor;
 
 use crate::Root;

@@ -21,7 +21,7 @@ use crate::binding::CpusetOriginal;
 use crate::cpufreq::CpufreqOriginals;
 use crate::durable;
 use crate::error::{HwError, Operation};
-use crate::powercap::LimitOriginal;
+use crate::rapl::RaplCapOriginal;
 
 /// The format of the file; another number is not read.
 const VERSION: u32 = 1;
@@ -32,7 +32,7 @@ pub struct Originals {
     pub cpufreq: Option<CpufreqOriginals>,
     /// RAPL limits, by zone name.
     #[serde(default)]
-    pub powercap: BTreeMap<String, LimitOriginal>,
+    pub powercap: BTreeMap<String, RaplCapOriginal>,
     /// CPU sets, by cgroup path.
     #[serde(default)]
     pub cpusets: BTreeMap<String, CpusetOriginal>,
@@ -214,7 +214,7 @@ mod tests {
             }),
             powercap: [(
                 "package-0".into(),
-                LimitOriginal {
+                RaplCapOriginal {
                     limit_uw: 165_000_000,
                     window_us: Some(999_424),
                     short_uw: None,

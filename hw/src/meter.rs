@@ -42,7 +42,7 @@ impl PowerMeter {
         let watts = sampled.watts;
         if watts <= Watts::ZERO || watts > max {
             self.freshness.missed();
-            return Err(SensorError::Absurd { watts, max });
+            return Err(SensorError::Implausible { watts, max });
         }
         let (taken_at, reads) = self.freshness.see(watts.milli(), sampled.mark, now);
         if self.freshness.frozen() {
@@ -67,6 +67,6 @@ impl PowerMeter {
 }
 
 #[cfg(test)]
-mod faults;
+mod fault_tests;
 #[cfg(test)]
 mod tests;

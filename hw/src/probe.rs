@@ -5,14 +5,14 @@
 //! where it matters why, the kernel's error stands in its place.
 
 mod cgroups;
+mod competing_writers;
 mod cpus;
 mod meters;
 mod process;
 mod rapl;
 mod record;
 mod refresh;
-mod rivals;
-mod write_test;
+mod write_trial;
 
 use std::path::Path;
 
@@ -20,14 +20,14 @@ use nix::unistd::{AccessFlags, access};
 use serde::Serialize;
 
 pub use cgroups::{CgroupMode, Cgroups};
+pub use competing_writers::{CompetingWriter, Setting};
 pub use cpus::{Cpus, PolicyGroup, Scaling};
 pub use meters::{Bmc, MeterFacts, meters};
 pub use process::{Process, Services};
 pub use rapl::{Constraint, RaplZone};
 pub use record::{Manifest, record};
 pub use refresh::{Refresh, Source, refresh};
-pub use rivals::{Rival, Rivalry};
-pub use write_test::{Written, write_test};
+pub use write_trial::{Written, write_trial};
 
 use crate::Root;
 use crate::error::HwError;
@@ -52,7 +52,7 @@ pub struct Machine {
     pub bmc: Bmc,
     pub cgroups: Cgroups,
     /// What else sets frequencies, limits or CPU sets here.
-    pub rivals: Vec<Rival>,
+    pub competing_writers: Vec<CompetingWriter>,
     /// Who asks: this process.
     pub process: Process,
     /// Services that Ballast can work with.
@@ -73,7 +73,7 @@ impl Machine {
             meters: meters(root),
             bmc: Bmc::read(root),
             cgroups: Cgroups::read(root),
-            rivals: rivals::find(root),
+            competing_writers: competing_writers::find(root),
             process: Process::read(root),
             services: Services::read(root),
         }

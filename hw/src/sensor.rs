@@ -64,7 +64,7 @@ pub enum SensorError {
     Started,
     /// Zero, negative, or beyond what the server can draw.
     #[error("power meter reads {watts}: allowed: above 0 W, at most {max}")]
-    Absurd {
+    Implausible {
         watts: Watts,
         /// The most that is plausible.
         max: Watts,

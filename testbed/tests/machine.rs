@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use ballast_hw::{
-    Bandwidth, CapSpec, Cgroup, CpuTime, Cpufreq, Floor, HwmonSensor, MatchSpec, PmbusSupply, PowerCap,
-    PowerMeter, RaplCap, RaplMeter, Root, SupplyMeter, UsageMeter, boot_id, powercap::Energy,
+    Bandwidth, CapSpec, Cgroup, CpuTime, Cpufreq, Floor, HwmonCap, HwmonSensor, MatchSpec, PmbusSupply,
+    PowerMeter, RaplCap, RaplMeter, Root, SupplyMeter, UsageMeter, boot_id, rapl::Energy,
 };
 use ballast_sim::plant::{
     BatchSpec, Load, Plant, PlantSpec, Profile, SensorSpec, ServerSpec, SharedSpec, SupplySpec, VmLoad,
@@ -228,7 +228,7 @@ fn the_servers_own_limit_and_its_slots_cap_act_on_it() {
     assert!((bench.power() - 310.0).abs() < 0.5, "{}", bench.power());
 
     let label = slot_label(&ServerId::new("s0").unwrap());
-    let mut slot = PowerCap::new(&bench.chassis(), CapSpec::Slot(label));
+    let mut slot = HwmonCap::new(&bench.chassis(), CapSpec::Slot(label));
     let original = slot.read().unwrap();
     slot.set(W(200), &original).unwrap();
     bench.run(5000);

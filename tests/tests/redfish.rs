@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
 use ballast_bmc::BmcError;
-use ballast_bmc::redfish::{Auth, Credentials, LimitState, Redfish, RedfishCap, Settings};
+use ballast_bmc::redfish::{Auth, Credentials, Redfish, RedfishCap, RedfishCapState, Settings};
 use ballast_hw::{PowerMeter, SensorError, SupplyMeter};
 use ballast_runtime::config::{BmcAddress, RedfishConfig};
 use ballast_runtime::redfish::Bmcs;
@@ -96,7 +96,7 @@ fn a_cap_is_set_verified_and_put_back_in_every_generation() {
 
         // What is saved is enough for another life.
         let text = serde_json::to_string(&original).unwrap();
-        let original: LimitState = serde_json::from_str(&text).unwrap();
+        let original: RedfishCapState = serde_json::from_str(&text).unwrap();
 
         for _ in 0..2 {
             cap.put_back(&original).unwrap();

@@ -18,7 +18,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(300);
 /// A server's power limit as its BMC has it, in one of the two generations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LimitState {
+pub enum RedfishCapState {
     /// `Power`: `PowerControl[0].PowerLimit`.
     Power {
         /// `LimitInWatts`; `None` (null) is no limit.
@@ -34,7 +34,7 @@ pub enum LimitState {
     },
 }
 
-impl LimitState {
+impl RedfishCapState {
     /// The limit in force, in watts. 0 is how some BMCs say that there is none.
     #[must_use]
     pub fn in_force(&self) -> Option<f64> {
@@ -64,7 +64,7 @@ pub struct RedfishCap(Redfish);
 struct Seen {
     path: String,
     etag: Option<String>,
-    state: LimitState,
+    state: RedfishCapState,
     /// What it may be set to, in watts.
     range: (f64, f64),
     /// Entries of `PowerControl`: a change must name them all.
@@ -95,7 +95,7 @@ impl RedfishCap {
                 let range =
                     (control.allowable_min.unwrap_or(1.0), control.allowable_max.unwrap_or(f64::INFINITY));
 
-                let state = LimitState::Environment { set_point_w: set_point, mode: control_mode };
+                let state = RedfishCapState::Environment { set_point_w: set_point, mode: control_mode };
                 return Ok(Seen { path, etag, state, range, entries: 0 });
             }
         }
@@ -108,13 +108,14 @@ impl RedfishCap {
         let Some(limit) = first.and_then(|control| control.power_limit) else {
             return Err(bmc.missing("PowerLimit"));
         };
-        let state = LimitState::Power { limit_w: limit.limit_in_watts, exception: limit.limit_exception };
+        let state =
+            RedfishCapState::Power { limit_w: limit.limit_in_watts, exception: limit.limit_exception };
         Ok(Seen { path, etag, state, range: (1.0, f64::INFINITY), entries })
     }
 
     /// Writes what `wanted` says into the resource that was seen. If somebody else changed it meanwhile, it is
     /// read anew once.
-    fn write(&mut self, mut seen: Seen, wanted: &LimitState) -> Result<(), BmcError> {
+    fn write(&mut self, mut seen: Seen, wanted: &RedfishCapState) -> Result<(), BmcError> {
         for last in [false, true] {
             let body = body(wanted, seen.entries);
             let bmc = &mut self.0;
@@ -132,7 +133,7 @@ impl RedfishCap {
         self.verify(wanted)
     }
 
-    fn verify(&mut self, wanted: &LimitState) -> Result<(), BmcError> {
+    fn verify(&mut self, wanted: &RedfishCapState) -> Result<(), BmcError> {
         let mut look = 1;
         loop {
             let seen = self.see()?;
@@ -148,7 +149,7 @@ impl RedfishCap {
         }
     }
 
-    fn try_set(&mut self, watts: Watts, original: &LimitState) -> Result<(), BmcError> {
+    fn try_set(&mut self, watts: Watts, original: &RedfishCapState) -> Result<(), BmcError> {
         let seen = self.see()?;
         let of = self.0.of(&seen.path, "power limit");
         let asked = (watts.as_f64()).floor().min(original.in_force().unwrap_or(f64::INFINITY));
@@ -160,7 +161,7 @@ impl RedfishCap {
         }
 
         let wanted = match &seen.state {
-            LimitState::Power { exception, .. } => {
+            RedfishCapState::Power { exception, .. } => {
                 if !matches!(exception.as_deref(), None | Some("NoAction" | "LogEventOnly")) {
                     let why = format!(
                         "LimitException = {:?}: a limit that may switch the server off is never set; \
@@ -171,9 +172,9 @@ impl RedfishCap {
                     return Err(BmcError::unusable(of, why));
                 }
 
-                LimitState::Power { limit_w: Some(asked), exception: exception.clone() }
+                RedfishCapState::Power { limit_w: Some(asked), exception: exception.clone() }
             }
-            LimitState::Environment { mode, .. } => {
+            RedfishCapState::Environment { mode, .. } => {
                 let mode = match mode.as_deref() {
                     None => None,
                     Some("Automatic" | "Disabled") => Some("Automatic".to_owned()),
@@ -184,14 +185,14 @@ impl RedfishCap {
                     }
                 };
 
-                LimitState::Environment { set_point_w: Some(asked), mode }
+                RedfishCapState::Environment { set_point_w: Some(asked), mode }
             }
         };
 
         self.write(seen, &wanted)
     }
 
-    fn try_put_back(&mut self, original: &LimitState) -> Result<(), BmcError> {
+    fn try_put_back(&mut self, original: &RedfishCapState) -> Result<(), BmcError> {
         let seen = self.see()?;
         if seen.state == *original {
             return Ok(());
@@ -202,7 +203,7 @@ impl RedfishCap {
             return Err(BmcError::unusable(of, why));
         }
 
-        let LimitState::Environment { set_point_w, mode } = original else {
+        let RedfishCapState::Environment { set_point_w, mode } = original else {
             return self.write(seen, original);
         };
 
@@ -212,13 +213,13 @@ impl RedfishCap {
 
         // One after the other: OpenBMC refuses a set point while the limit is disabled.
         if seen.state.in_force().is_some() {
-            let set_point = LimitState::Environment { set_point_w: *set_point_w, mode: None };
+            let set_point = RedfishCapState::Environment { set_point_w: *set_point_w, mode: None };
             if let Err(error) = self.write(seen, &set_point) {
                 tracing::warn!(%error, "the set point of a limit that was off is not put back");
             }
         }
 
-        let off = LimitState::Environment { set_point_w: None, mode: mode.clone() };
+        let off = RedfishCapState::Environment { set_point_w: None, mode: mode.clone() };
         let seen = self.see()?;
 
         self.write(seen, &off)
@@ -226,21 +227,21 @@ impl RedfishCap {
 }
 
 impl Cap for RedfishCap {
-    type State = LimitState;
+    type State = RedfishCapState;
 
-    fn read(&mut self) -> Result<LimitState, CapError> {
+    fn read(&mut self) -> Result<RedfishCapState, CapError> {
         Ok(self.see()?.state)
     }
 
-    fn set(&mut self, watts: Watts, original: &LimitState) -> Result<(), CapError> {
+    fn set(&mut self, watts: Watts, original: &RedfishCapState) -> Result<(), CapError> {
         Ok(self.try_set(watts, original)?)
     }
 
-    fn put_back(&mut self, original: &LimitState) -> Result<(), CapError> {
+    fn put_back(&mut self, original: &RedfishCapState) -> Result<(), CapError> {
         Ok(self.try_put_back(original)?)
     }
 
-    fn is_on(now: &LimitState, original: &LimitState) -> bool {
+    fn is_on(now: &RedfishCapState, original: &RedfishCapState) -> bool {
         match (now.in_force(), original.in_force()) {
             (Some(now), Some(original)) => now + ROUNDING_W < original,
             (now, original) => now.is_some() && original.is_none(),
@@ -249,9 +250,9 @@ impl Cap for RedfishCap {
 }
 
 /// The change that makes the limit `wanted`. `LimitException` is never part of it.
-fn body(wanted: &LimitState, entries: usize) -> Value {
+fn body(wanted: &RedfishCapState, entries: usize) -> Value {
     match wanted {
-        LimitState::Power { limit_w, .. } => {
+        RedfishCapState::Power { limit_w, .. } => {
             let mut controls = vec![json!({ "PowerLimit": { "LimitInWatts": number(*limit_w) } })];
 
             // An empty object leaves an entry as it is; a shorter list would remove it (DSP0266, 7.5).
@@ -259,7 +260,7 @@ fn body(wanted: &LimitState, entries: usize) -> Value {
 
             json!({ "PowerControl": controls })
         }
-        LimitState::Environment { set_point_w, mode } => {
+        RedfishCapState::Environment { set_point_w, mode } => {
             let mut limit = serde_json::Map::new();
 
             // Null is how a limit is lifted that has no mode.
@@ -281,7 +282,7 @@ fn number(watts: Option<f64>) -> Value {
     })
 }
 
-fn text(state: &LimitState) -> String {
+fn text(state: &RedfishCapState) -> String {
     state.in_force().map_or("no limit".to_owned(), |watts| format!("{watts} W"))
 }
 
@@ -291,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_change_names_the_limit_and_never_the_exception() {
-        let power = |limit_w| LimitState::Power { limit_w, exception: Some("HardPowerOff".into()) };
+        let power = |limit_w| RedfishCapState::Power { limit_w, exception: Some("HardPowerOff".into()) };
         assert_eq!(
             body(&power(Some(180.0)), 3).to_string(),
             r#"{"PowerControl":[{"PowerLimit":{"LimitInWatts":180}},{},{}]}"#
@@ -303,7 +304,7 @@ mod tests {
         );
 
         let environment = |set_point_w, mode: &str| {
-            body(&LimitState::Environment { set_point_w, mode: Some(mode.into()) }, 0)
+            body(&RedfishCapState::Environment { set_point_w, mode: Some(mode.into()) }, 0)
         };
         assert_eq!(
             environment(Some(180.5), "Automatic"),
@@ -315,7 +316,7 @@ mod tests {
 
     #[test]
     fn only_a_lower_limit_is_on() {
-        let state = |limit_w| LimitState::Power { limit_w, exception: None };
+        let state = |limit_w| RedfishCapState::Power { limit_w, exception: None };
         for (now, original, on) in [
             (Some(180.0), None, true),
             (Some(180.0), Some(300.0), true),
@@ -331,7 +332,7 @@ mod tests {
             assert_eq!(RedfishCap::is_on(&state(now), &state(original)), on, "{now:?} {original:?}");
         }
 
-        let off = LimitState::Environment { set_point_w: Some(100.0), mode: Some("Disabled".into()) };
+        let off = RedfishCapState::Environment { set_point_w: Some(100.0), mode: Some("Disabled".into()) };
         assert_eq!(off.in_force(), None);
     }
 }

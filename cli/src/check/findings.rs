@@ -1,6 +1,6 @@
 //! What was found, one line a probe, each with a verdict, the reason and the remedy.
 
-use ballast_hw::probe::{CgroupMode, Machine, MeterFacts, Process, Rivalry};
+use ballast_hw::probe::{CgroupMode, Machine, MeterFacts, Process, Setting};
 use serde::Serialize;
 
 use super::State::{Degraded, Missing, Untested, Works};
@@ -53,7 +53,7 @@ pub(super) fn all(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
     found.push(bmc(machine));
     found.extend(cgroups(machine));
     found.extend(services(machine));
-    found.extend(rivals(machine));
+    found.extend(competing_writers(machine));
     found.extend(process(machine));
     found
 }
@@ -186,8 +186,8 @@ fn limits(machine: &Machine) -> Vec<Finding> {
     if let Some(text) = count(&machine.scaling.limited) {
         found.push(
             finding("cpufreq.limits", Degraded, text)
-                .because("somebody has limited them: an agent that runs, a rival, or the firmware")
-                .remedy("look for rivals below; what is there when the agent starts is kept"),
+                .because("somebody has limited them: an agent that runs, a competing writer, or the firmware")
+                .remedy("look for competing writers below; what is there when the agent starts is kept"),
         );
     }
 
@@ -376,36 +376,36 @@ fn services(machine: &Machine) -> Vec<Finding> {
     ]
 }
 
-fn rivals(machine: &Machine) -> Vec<Finding> {
-    let rival = |rival: &ballast_hw::probe::Rival| {
-        let found = match (rival.running, rival.enabled) {
+fn competing_writers(machine: &Machine) -> Vec<Finding> {
+    let found = |writer: &ballast_hw::probe::CompetingWriter| {
+        let found = match (writer.running, writer.enabled) {
             (true, true) => "runs, and is started at boot",
             (true, false) => "runs",
             _ => "is started at boot, does not run now",
         };
 
-        let name = rival.name;
-        let (reason, remedy) = match rival.does {
-            Rivalry::Frequency => {
+        let name = writer.name;
+        let (reason, remedy) = match writer.does {
+            Setting::Frequency => {
                 ("it sets frequencies too: the last writer wins", format!("systemctl disable --now {name}"))
             }
-            Rivalry::PowerLimit => (
+            Setting::PowerLimit => (
                 "it sets power limits too: the last writer wins",
                 format!("systemctl disable --now {name}; or [server_limit] enabled = false"),
             ),
-            Rivalry::CpuSets => (
+            Setting::CpuSets => (
                 "it puts the CPU sets of its pods back: nothing below kubepods is ever moved",
                 "leave pods to it, and VMs to Ballast".to_owned(),
             ),
         };
 
-        finding(format!("rival.{name}"), Degraded, found).because(reason).remedy(remedy)
+        finding(format!("competing_writer.{name}"), Degraded, found).because(reason).remedy(remedy)
     };
 
-    if machine.rivals.is_empty() {
-        return vec![finding("rivals", Works, "none")];
+    if machine.competing_writers.is_empty() {
+        return vec![finding("competing_writers", Works, "none")];
     }
-    machine.rivals.iter().map(rival).collect()
+    machine.competing_writers.iter().map(found).collect()
 }
 
 fn process(machine: &Machine) -> Vec<Finding> {

@@ -1,6 +1,6 @@
 //! What can be done here: one verdict a function of Ballast.
 
-use ballast_hw::probe::{CgroupMode, Machine, MeterFacts, RaplZone, Rivalry, Written};
+use ballast_hw::probe::{CgroupMode, Machine, MeterFacts, RaplZone, Setting, Written};
 use serde::Serialize;
 
 use super::State::{Degraded, Missing, Untested, Works};
@@ -86,10 +86,10 @@ fn pstate(machine: &Machine) -> (State, String) {
     if !scaling.bios_limited.is_empty() || !scaling.limited.is_empty() {
         why.push("somebody holds frequencies down already".to_owned());
     }
-    let mut rivals = machine.rivals.iter().filter(|r| r.running && r.does == Rivalry::Frequency);
+    let mut others = machine.competing_writers.iter().filter(|r| r.running && r.does == Setting::Frequency);
 
-    if let Some(rival) = rivals.next() {
-        why.push(format!("{} sets frequencies too", rival.name));
+    if let Some(writer) = others.next() {
+        why.push(format!("{} sets frequencies too", writer.name));
     }
     verdict(&why, || {
         let domains = machine.cpus.clock_domains;
@@ -183,9 +183,9 @@ fn server_limit(machine: &Machine) -> (State, String) {
     if long.iter().any(|constraint| !constraint.writable) {
         return (Missing, "RAPL limits cannot be written".to_owned());
     }
-    let rival = machine.rivals.iter().find(|r| r.running && r.does == Rivalry::PowerLimit);
-    match rival {
-        Some(rival) => (Degraded, format!("{} sets RAPL limits too", rival.name)),
+    let writer = machine.competing_writers.iter().find(|r| r.running && r.does == Setting::PowerLimit);
+    match writer {
+        Some(writer) => (Degraded, format!("{} sets RAPL limits too", writer.name)),
         None => (Untested, "RAPL, long_term; a lock shows at a write: --write-test".to_owned()),
     }
 }
@@ -211,8 +211,8 @@ fn core_groups(machine: &Machine) -> (State, String) {
     } else if cpus.widest_domain > 8 {
         why.push(format!("{} CPUs share a clock: VMs get CPUs by so many", cpus.widest_domain));
     }
-    if let Some(rival) = machine.rivals.iter().find(|r| r.running && r.does == Rivalry::CpuSets) {
-        why.push(format!("{} owns the CPU sets of its pods", rival.name));
+    if let Some(writer) = machine.competing_writers.iter().find(|r| r.running && r.does == Setting::CpuSets) {
+        why.push(format!("{} owns the CPU sets of its pods", writer.name));
     }
     verdict(&why, || format!("{} groups of {} CPUs at most", cpus.clock_domains, cpus.widest_domain))
 }

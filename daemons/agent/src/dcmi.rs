@@ -62,7 +62,7 @@ mod tests {
         for s in 4..=7 {
             assert!(matches!(sample(s), Err(SensorError::Device(_))), "answer {s}");
         }
-        assert!(matches!(sample(8), Err(SensorError::Absurd { .. })));
+        assert!(matches!(sample(8), Err(SensorError::Implausible { .. })));
         assert!(matches!(sample(9), Err(SensorError::Device(_))));
     }
 }

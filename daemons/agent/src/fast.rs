@@ -4,7 +4,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
 use ballast_agent_core::{Fast, Input};
-use ballast_hw::powercap::Energy;
+use ballast_hw::rapl::Energy;
 use ballast_hw::{RaplMeter, Root};
 use ballast_types::Instant;
 

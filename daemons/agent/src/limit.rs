@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use ballast_agent_core::{ActuatorError, Input};
 use ballast_bmc::dcmi::{Dcmi, DcmiCap};
-use ballast_hw::powercap::LimitOriginal;
-use ballast_hw::{CapSpec, MatchSpec, PowerCap, RaplCap, Root};
+use ballast_hw::rapl::RaplCapOriginal;
+use ballast_hw::{CapSpec, HwmonCap, MatchSpec, RaplCap, Root};
 use ballast_types::{ActionId, Cap, CapError, Watts};
 
 use super::Message;
@@ -27,7 +27,7 @@ pub(super) const FILE: &str = "server-limit.json";
 const BMC_WITHIN: Duration = Duration::from_millis(800);
 
 /// RAPL's original, by zone.
-type Originals = BTreeMap<String, LimitOriginal>;
+type Originals = BTreeMap<String, RaplCapOriginal>;
 
 /// The server's limit as it was found.
 pub(super) struct Found {
@@ -160,7 +160,7 @@ fn kept(by: &LimitBy, root: &Root, state_dir: &Path) -> std::io::Result<(Box<dyn
     match by {
         LimitBy::PowerCap { name, label } => {
             let spec = MatchSpec { name: name.clone(), label: label.clone() };
-            open(PowerCap::new(root, CapSpec::Device(spec)), &file, &of)
+            open(HwmonCap::new(root, CapSpec::Device(spec)), &file, &of)
         }
         LimitBy::Dcmi | LimitBy::Rapl => {
             open(DcmiCap::new(Dcmi::open(&root.path(""), BMC_WITHIN)), &file, &of)
@@ -337,7 +337,7 @@ mod tests {
         let root = Root::at(folder.path());
         let dir = folder.path().join("sys/class/powercap/intel-rapl:0");
         let limit = dir.join("constraint_0_power_limit_uw");
-        let was = LimitOriginal { limit_uw: 165_000_000, window_us: None, short_uw: None, enabled: true };
+        let was = RaplCapOriginal { limit_uw: 165_000_000, window_us: None, short_uw: None, enabled: true };
         let saved = Originals::from([("package-0".to_owned(), was)]);
         put_back_rapl(&root, &Originals::new()).unwrap();
         assert!(put_back_rapl(&root, &saved).is_err(), "no zone");

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ballast_agent_core::{Fused, Input, Reading, SensorFault};
 use ballast_bmc::dcmi::Dcmi;
-use ballast_hw::powercap::Energy;
+use ballast_hw::rapl::Energy;
 use ballast_hw::{HwmonSensor, MatchSpec, PowerMeter, RaplMeter, RaplSensor, Root, SensorError};
 use ballast_types::{Instant, Watts};
 
@@ -186,7 +186,7 @@ impl Reader {
 fn fault(error: &SensorError) -> SensorFault {
     match error {
         SensorError::Unreadable(_) | SensorError::Device(_) | SensorError::Started => SensorFault::Unreadable,
-        SensorError::Absurd { .. } => SensorFault::Absurd,
+        SensorError::Implausible { .. } => SensorFault::Absurd,
         SensorError::Frozen { .. } => SensorFault::Frozen,
     }
 }
@@ -234,7 +234,7 @@ impl Windows {
                 let mut fused = lock(&self.fused);
                 Some(fused.fast(from, now, rapl))
             }
-            (Ok(Energy::Absurd(_)), _) => Some(Reading::Fault(SensorFault::Absurd)),
+            (Ok(Energy::Implausible(_)), _) => Some(Reading::Fault(SensorFault::Absurd)),
             (Ok(_), _) => None,
             (Err(error), _) => {
                 tracing::debug!(%error, "RAPL");

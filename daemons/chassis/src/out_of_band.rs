@@ -19,9 +19,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ballast_bmc::redfish::{LimitState, RedfishCap};
+use ballast_bmc::redfish::{RedfishCap, RedfishCapState};
 use ballast_chassis_core::{Input, Ledger};
-use ballast_hw::{CapSpec, PowerCap, PowerCapState, Root};
+use ballast_hw::{CapSpec, HwmonCap, HwmonCapState, Root};
 use ballast_types::wire::{ChassisState, ChassisStatus};
 use ballast_types::{ActionId, Cap, CapError, ServerId, Watts};
 
@@ -53,14 +53,14 @@ trait InForce {
     fn watts(&self) -> Option<Watts>;
 }
 
-impl InForce for PowerCapState {
+impl InForce for HwmonCapState {
     fn watts(&self) -> Option<Watts> {
         let milliwatts = i64::try_from(self.cap_uw / 1000).ok();
         milliwatts.filter(|&mw| mw > 0).map(Watts::from_milli)
     }
 }
 
-impl InForce for LimitState {
+impl InForce for RedfishCapState {
     fn watts(&self) -> Option<Watts> {
         self.in_force().and_then(Watts::from_f64)
     }
@@ -351,7 +351,7 @@ fn way(
     let server = server.id.clone();
     Ok(match path {
         CapPath::Slot(label) => {
-            let cap = PowerCap::new(root, CapSpec::Slot(label.clone()));
+            let cap = HwmonCap::new(root, CapSpec::Slot(label.clone()));
             let kept = Kept::open(cap, file, &format!("slot {label}"))?;
             Way::new(server, kept, || None)
         }

@@ -46,7 +46,7 @@ fn absurd_is_never_low_power() {
         let tree = tree();
         tree.write(FILE, bad);
         for n in 0..100 {
-            assert!(matches!(meter(&tree).sample(at(n)), Err(SensorError::Absurd { .. })), "{bad}");
+            assert!(matches!(meter(&tree).sample(at(n)), Err(SensorError::Implausible { .. })), "{bad}");
         }
     }
     for bad in ["", "unknown", "2.5e8", "9223372036854775808", "230000000 uW"] {
@@ -91,5 +91,5 @@ fn rapl_starts_then_measures_with_its_offset() {
     energy("128000001");
     assert!(matches!(meter.sample(at(800)).unwrap(), (w, _) if w == Watts::from_milli(280_000)));
     energy("928000001");
-    assert!(matches!(meter.sample(at(1000)), Err(SensorError::Absurd { .. })));
+    assert!(matches!(meter.sample(at(1000)), Err(SensorError::Implausible { .. })));
 }

@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::Serialize;
 
-use super::rivals::KNOWN;
+use super::competing_writers::KNOWN;
 use crate::Root;
 use crate::error::{HwError, Operation};
 
@@ -63,8 +63,8 @@ const FILES: [&str; 45] = [
     "sys/fs/cgroup/machine.slice/cgroup.controllers",
     "sys/fs/cgroup/machine.slice/cgroup.subtree_control",
 ];
-/// And, of each rival: its group, and what has it started at boot.
-const OF_RIVALS: [&str; 2] = ["sys/fs/cgroup/system.slice/", "etc/systemd/system/*.wants/"];
+/// And, of each competing writer: its group, and what has it started at boot.
+const OF_WRITERS: [&str; 2] = ["sys/fs/cgroup/system.slice/", "etc/systemd/system/*.wants/"];
 
 /// Parts of names that tell which machine this is.
 const PRIVATE: [&str; 4] = ["serial", "oem_info", "asset", "uuid"];
@@ -103,9 +103,9 @@ pub fn record(root: &Root, to: &Path) -> Result<Manifest, HwError> {
     let mut copy =
         Copy { root, to, manifest: Manifest { version: 1, ..Manifest::default() }, done: BTreeSet::new() };
 
-    let rivals =
-        OF_RIVALS.iter().flat_map(|dir| KNOWN.iter().map(move |(name, ..)| format!("{dir}{name}.service")));
-    for pattern in FILES.iter().map(ToString::to_string).chain(rivals) {
+    let writers =
+        OF_WRITERS.iter().flat_map(|dir| KNOWN.iter().map(move |(name, ..)| format!("{dir}{name}.service")));
+    for pattern in FILES.iter().map(ToString::to_string).chain(writers) {
         for path in matching(root, &pattern) {
             copy.path(&path).map_err(failed)?;
         }

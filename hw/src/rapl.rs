@@ -1,4 +1,4 @@
-//! RAPL through the powercap class: energy counters, and the package limit of last resort.
+//! RAPL through the powercap class: energy counters, and the package cap of last resort.
 //!
 //! Zones are told by their `name`, never by their number. Packages (or their dies) and `dram` count;
 //! `core` and `uncore` are inside a package, `psys` holds everything once more, and the zones of
@@ -7,12 +7,12 @@
 //! Source: Documentation/power/powercap/powercap.rst; traps from `powercap_sys.c` and
 //! `intel_rapl_common.c` of Linux 6.12.
 
-mod limit;
+mod cap;
 mod meter;
 
 use std::path::{Path, PathBuf};
 
-pub use limit::{LimitOriginal, RaplCap};
+pub use cap::{RaplCap, RaplCapOriginal};
 pub use meter::{Energy, RaplMeter, RaplSensor};
 
 use crate::Root;

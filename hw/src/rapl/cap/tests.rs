@@ -162,7 +162,7 @@ fn another_life_puts_back_what_was_written_down_and_the_window_too() {
 
 #[test]
 fn a_journal_without_windows_is_understood() {
-    let old: LimitOriginal = serde_json::from_str(r#"{"limit_uw":165000000,"enabled":true}"#).unwrap();
+    let old: RaplCapOriginal = serde_json::from_str(r#"{"limit_uw":165000000,"enabled":true}"#).unwrap();
     assert_eq!((old.limit_uw, old.window_us, old.short_uw), (165_000_000, None, None));
 }
 

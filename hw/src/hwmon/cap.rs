@@ -12,10 +12,10 @@ use std::path::PathBuf;
 use ballast_types::{Cap, CapError, Watts};
 use serde::{Deserialize, Serialize};
 
+use super::{Device, MatchSpec, devices};
+use crate::Root;
 use crate::error::{HwError, Operation};
-use crate::hwmon::{Device, devices};
 use crate::root::{optional, read_value, write_value};
-use crate::{MatchSpec, Root};
 
 const CAP: &str = "a whole number of microwatts";
 /// A controller rounds to its own steps: a read-back may differ by one watt.
@@ -32,12 +32,12 @@ pub enum CapSpec {
 
 /// A `powerN_cap` as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PowerCapState {
+pub struct HwmonCapState {
     /// Its value, in microwatts.
     pub cap_uw: u64,
 }
 
-impl PowerCapState {
+impl HwmonCapState {
     /// The cap as it holds: 0 is none.
     fn in_force(self) -> u64 {
         if self.cap_uw == 0 { u64::MAX } else { self.cap_uw }
@@ -47,7 +47,7 @@ impl PowerCapState {
 /// A `powerN_cap`. It is looked for before every change, because hwmon devices renumber; a reading first tries
 /// where it was last: a manager of a large chassis would search all devices for every one of them.
 #[derive(Clone, Debug)]
-pub struct PowerCap {
+pub struct HwmonCap {
     root: Root,
     spec: CapSpec,
     last: Option<Place>,
@@ -88,7 +88,7 @@ impl Place {
     }
 }
 
-impl PowerCap {
+impl HwmonCap {
     /// The cap that `spec` means.
     #[must_use]
     pub fn new(root: &Root, spec: CapSpec) -> Self {
@@ -156,18 +156,18 @@ impl Found {
     }
 }
 
-impl Cap for PowerCap {
-    type State = PowerCapState;
+impl Cap for HwmonCap {
+    type State = HwmonCapState;
 
-    fn read(&mut self) -> Result<PowerCapState, CapError> {
+    fn read(&mut self) -> Result<HwmonCapState, CapError> {
         let last = self.last.take().filter(|place| place.is_still(&self.spec));
         let place = last.map_or_else(|| Ok(self.find()?.place), Ok::<_, HwError>)?;
         let cap_uw = read_value(&place.file("cap"), CAP)?;
         self.last = Some(place);
-        Ok(PowerCapState { cap_uw })
+        Ok(HwmonCapState { cap_uw })
     }
 
-    fn set(&mut self, watts: Watts, original: &PowerCapState) -> Result<(), CapError> {
+    fn set(&mut self, watts: Watts, original: &HwmonCapState) -> Result<(), CapError> {
         let found = self.find()?;
         let mut uw = u64::try_from(watts.milli()).ok().map(|mw| mw.saturating_mul(1000));
         if matches!(self.spec, CapSpec::Device(_)) {
@@ -183,11 +183,11 @@ impl Cap for PowerCap {
         Ok(found.write(uw.min(original.in_force()))?)
     }
 
-    fn put_back(&mut self, original: &PowerCapState) -> Result<(), CapError> {
+    fn put_back(&mut self, original: &HwmonCapState) -> Result<(), CapError> {
         Ok(self.find()?.write(original.cap_uw)?)
     }
 
-    fn is_on(now: &PowerCapState, original: &PowerCapState) -> bool {
+    fn is_on(now: &HwmonCapState, original: &HwmonCapState) -> bool {
         now.in_force().saturating_add(ROUNDING_UW) < original.in_force()
     }
 }
@@ -215,8 +215,8 @@ mod tests {
         );
         tree
     }
-    fn slot(tree: &Tree, label: &str) -> PowerCap {
-        PowerCap::new(tree.root(), CapSpec::Slot(label.into()))
+    fn slot(tree: &Tree, label: &str) -> HwmonCap {
+        HwmonCap::new(tree.root(), CapSpec::Slot(label.into()))
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
         {
             slot.set(Watts::from_whole(watts), &original).unwrap();
             assert_eq!(tree.read(CAP_FILE), text);
-            assert_eq!(PowerCap::is_on(&slot.read().unwrap(), &original), on);
+            assert_eq!(HwmonCap::is_on(&slot.read().unwrap(), &original), on);
             // Its number is another one by now.
             slot.put_back(&original).unwrap();
             assert_eq!(tree.read(CAP_FILE), "400000000\n");
@@ -255,15 +255,15 @@ mod tests {
         tree.write(CAP_FILE, "0\n");
         let mut slot = slot(&tree, "s3");
         let original = slot.read().unwrap();
-        assert!(!PowerCap::is_on(&original, &original));
+        assert!(!HwmonCap::is_on(&original, &original));
         slot.set(Watts::from_whole(180), &original).unwrap();
         assert_eq!(tree.read(CAP_FILE), "180000000\n");
-        assert!(PowerCap::is_on(&slot.read().unwrap(), &original));
+        assert!(HwmonCap::is_on(&slot.read().unwrap(), &original));
         slot.put_back(&original).unwrap();
         assert_eq!(tree.read(CAP_FILE), "0\n");
         // Somebody took a cap away: none is on.
-        let capped = PowerCapState { cap_uw: 400_000_000 };
-        assert!(!PowerCap::is_on(&slot.read().unwrap(), &capped));
+        let capped = HwmonCapState { cap_uw: 400_000_000 };
+        assert!(!HwmonCap::is_on(&slot.read().unwrap(), &capped));
     }
 
     #[test]
@@ -292,7 +292,7 @@ mod tests {
 
             tree.folder(dir, more);
             let spec = MatchSpec { name: "power_meter".into(), label: None };
-            let mut cap = PowerCap::new(tree.root(), CapSpec::Device(spec));
+            let mut cap = HwmonCap::new(tree.root(), CapSpec::Device(spec));
             let original = cap.read().unwrap();
             cap.set(Watts::from_whole(180), &original).unwrap();
             assert_eq!(tree.read(&format!("{dir}/power1_cap")), "180000000\n");

@@ -7,7 +7,7 @@ use crate::Root;
 
 /// Something else that sets frequencies, limits or CPU sets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Rival {
+pub struct CompetingWriter {
     /// Its unit, without `.service`.
     pub name: &'static str,
     /// Whether it runs, by its cgroup or by a process of its name.
@@ -15,13 +15,13 @@ pub struct Rival {
     /// Whether systemd starts it at boot.
     pub enabled: bool,
     /// What it does that we do too.
-    pub does: Rivalry,
+    pub does: Setting,
 }
 
 /// What somebody else sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Rivalry {
+pub enum Setting {
     /// `scaling_max_freq`, governors, or energy preferences.
     Frequency,
     /// RAPL limits.
@@ -31,37 +31,37 @@ pub enum Rivalry {
 }
 
 /// Units, the names of their processes, and what they set. The kernel cuts names to 15 bytes.
-pub(super) const KNOWN: [(&str, &str, Rivalry); 12] = [
-    ("auto-cpufreq", "auto-cpufreq", Rivalry::Frequency),
-    ("cpufreqd", "cpufreqd", Rivalry::Frequency),
-    ("cpupower", "", Rivalry::Frequency),
-    ("geopm", "geopmd", Rivalry::PowerLimit),
-    ("k3s", "k3s-server", Rivalry::CpuSets),
-    ("kubelet", "kubelet", Rivalry::CpuSets),
-    ("laptop-mode", "laptop_mode", Rivalry::Frequency),
-    ("power-profiles-daemon", "power-profiles-", Rivalry::Frequency),
-    ("system76-power", "system76-power", Rivalry::Frequency),
-    ("thermald", "thermald", Rivalry::PowerLimit),
-    ("tlp", "", Rivalry::Frequency),
-    ("tuned", "tuned", Rivalry::Frequency),
+pub(super) const KNOWN: [(&str, &str, Setting); 12] = [
+    ("auto-cpufreq", "auto-cpufreq", Setting::Frequency),
+    ("cpufreqd", "cpufreqd", Setting::Frequency),
+    ("cpupower", "", Setting::Frequency),
+    ("geopm", "geopmd", Setting::PowerLimit),
+    ("k3s", "k3s-server", Setting::CpuSets),
+    ("kubelet", "kubelet", Setting::CpuSets),
+    ("laptop-mode", "laptop_mode", Setting::Frequency),
+    ("power-profiles-daemon", "power-profiles-", Setting::Frequency),
+    ("system76-power", "system76-power", Setting::Frequency),
+    ("thermald", "thermald", Setting::PowerLimit),
+    ("tlp", "", Setting::Frequency),
+    ("tuned", "tuned", Setting::Frequency),
 ];
 
 /// Those of them that run or will run at boot.
-pub(super) fn find(root: &Root) -> Vec<Rival> {
+pub(super) fn find(root: &Root) -> Vec<CompetingWriter> {
     let processes = processes(root);
     let wanted = wanted(root);
-    let rival = |(name, process, does): &(&'static str, &str, Rivalry)| {
+    let competing = |(name, process, does): &(&'static str, &str, Setting)| {
         let unit = format!("{name}.service");
         let group = |top| root.path(&format!("sys/fs/cgroup/{top}system.slice/{unit}")).exists();
         let process = !process.is_empty() && processes.iter().any(|known| known == process);
-        Rival {
+        CompetingWriter {
             name,
             running: process || group("") || group("unified/") || group("systemd/"),
             enabled: wanted.contains(&unit),
             does: *does,
         }
     };
-    KNOWN.iter().map(rival).filter(|rival| rival.running || rival.enabled).collect()
+    KNOWN.iter().map(competing).filter(|it| it.running || it.enabled).collect()
 }
 
 /// The names of all processes.
@@ -88,7 +88,7 @@ mod tests {
     use crate::testing::Tree;
 
     #[test]
-    fn rivals_are_told_by_group_process_or_link() {
+    fn competing_writers_are_told_by_group_process_or_link() {
         let tree = Tree::new();
         assert_eq!(find(tree.root()), []);
         tree.write("proc/77/comm", "power-profiles-\n");

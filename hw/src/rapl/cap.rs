@@ -23,7 +23,7 @@ const MOST_UW: u64 = 4_095 * 1_000_000;
 
 /// A zone's limits as they were before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LimitOriginal {
+pub struct RaplCapOriginal {
     /// `constraint_N_power_limit_uw` of `long_term` (PL1), in microwatts.
     pub limit_uw: u64,
     /// Its `constraint_N_time_window_us`, in microseconds, if it has one.
@@ -100,8 +100,8 @@ impl RaplCap {
     /// Does something with every zone that was there before, even after a failure; the first failure.
     fn each(
         &self,
-        original: &BTreeMap<String, LimitOriginal>,
-        act: impl Fn(&LimitZone, &LimitOriginal) -> Result<(), HwError>,
+        original: &BTreeMap<String, RaplCapOriginal>,
+        act: impl Fn(&LimitZone, &RaplCapOriginal) -> Result<(), HwError>,
     ) -> Result<(), CapError> {
         let known = |zone| Some((zone, original.get(&LimitZone::name(zone))?));
         let results: Vec<_> = self.zones.iter().filter_map(known).map(|(zone, was)| act(zone, was)).collect();
@@ -111,7 +111,7 @@ impl RaplCap {
 
 impl Cap for RaplCap {
     /// By zone name.
-    type State = BTreeMap<String, LimitOriginal>;
+    type State = BTreeMap<String, RaplCapOriginal>;
 
     fn read(&mut self) -> Result<Self::State, CapError> {
         let read = |zone: &LimitZone| Ok((zone.name.clone(), zone.read()?));
@@ -143,8 +143,8 @@ impl LimitZone {
         self.name.clone()
     }
 
-    fn read(&self) -> Result<LimitOriginal, HwError> {
-        Ok(LimitOriginal {
+    fn read(&self) -> Result<RaplCapOriginal, HwError> {
+        Ok(RaplCapOriginal {
             limit_uw: read_value(&self.long.limit_file, LIMIT)?,
             window_us: self.long.window()?,
             short_uw: self.short.as_ref().map(Constraint::limit).transpose()?,
@@ -154,7 +154,7 @@ impl LimitZone {
 
     /// Limits both constraints, never above what was; the limits first, so that they are never enabled with
     /// others.
-    fn limit(&self, uw: u64, was: &LimitOriginal) -> Result<(), HwError> {
+    fn limit(&self, uw: u64, was: &RaplCapOriginal) -> Result<(), HwError> {
         let before = |limit: u64| if was.enabled { real(limit) } else { u64::MAX };
         let uw = uw.min(self.long.most_uw).min(before(was.limit_uw));
         self.long.write(uw)?;
@@ -168,7 +168,7 @@ impl LimitZone {
     }
 
     /// The first failure; every part is tried.
-    fn put_back(&self, was: &LimitOriginal) -> Result<(), HwError> {
+    fn put_back(&self, was: &RaplCapOriginal) -> Result<(), HwError> {
         let long = self.long.write(was.limit_uw);
         let window = self.long.put_back_window(was.window_us);
         let short = match (&self.short, was.short_uw) {

@@ -52,7 +52,7 @@ pub enum Energy {
     /// A counter has not moved.
     Stale,
     /// More than the packages can draw.
-    Absurd(Watts),
+    Implausible(Watts),
 }
 
 impl RaplMeter {
@@ -106,7 +106,7 @@ impl RaplMeter {
         };
         self.start(now, &values);
 
-        Ok(if watts > self.max { Energy::Absurd(watts) } else { Energy::Power(watts) })
+        Ok(if watts > self.max { Energy::Implausible(watts) } else { Energy::Power(watts) })
     }
 
     /// Counts from these values on.
@@ -223,7 +223,7 @@ impl Sensor for RaplSensor {
                 Ok(Sampled { watts: watts + self.offset, mark: Some(self.count) })
             }
             Energy::Started => Err(SensorError::Started),
-            Energy::Absurd(watts) => Err(SensorError::Absurd { watts, max }),
+            Energy::Implausible(watts) => Err(SensorError::Implausible { watts, max }),
             Energy::Stale => Err(SensorError::Frozen { watts: Watts::ZERO, reads: self.stale }),
         }
     }

@@ -39,7 +39,7 @@ pub struct Written {
 /// # Errors
 /// If an agent runs, or one has left restrictions behind (nothing was written then); or if what was
 /// written could not be put back (the journal stays, and the next agent tries again).
-pub fn write_test(root: &Root, state_dir: &Path) -> Result<Vec<Written>, HwError> {
+pub fn write_trial(root: &Root, state_dir: &Path) -> Result<Vec<Written>, HwError> {
     let made = !state_dir.exists();
     let (mut journal, opened) = Journal::open(state_dir, &boot_id(root)?)?;
     if matches!(opened, Opened::Adopted(_) | Opened::SetAside(_)) {
@@ -225,7 +225,7 @@ mod tests {
     }
     fn run(tree: &Tree) -> (tempfile::TempDir, Result<Vec<Written>, HwError>) {
         let dir = tempfile::tempdir().unwrap();
-        let result = write_test(tree.root(), &dir.path().join("state"));
+        let result = write_trial(tree.root(), &dir.path().join("state"));
         (dir, result)
     }
 
@@ -264,10 +264,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let boot = boot_id(tree.root()).unwrap();
         let (mut journal, _) = Journal::open(dir.path(), &boot).unwrap();
-        assert!(write_test(tree.root(), dir.path()).unwrap_err().to_string().contains("no other agent"));
+        assert!(write_trial(tree.root(), dir.path()).unwrap_err().to_string().contains("no other agent"));
         journal.begin(&Originals::default()).unwrap();
         drop(journal);
-        let error = write_test(tree.root(), dir.path()).unwrap_err().to_string();
+        let error = write_trial(tree.root(), dir.path()).unwrap_err().to_string();
         assert!(error.contains("release"), "{error}");
         assert_eq!(tree.written(), []);
         assert!(dir.path().join("journal.json").exists());
