@@ -237,9 +237,9 @@ mod tests {
 
         let config = AgentConfig::parse("agent.toml", &text).unwrap();
         assert_eq!((config.server, config.model), (server.id.clone(), server.model));
-        assert!(!config.place.realtime);
-        assert_eq!(config.place.root, Path::new("/dev/shm/a \"quoted\" root"));
-        assert_eq!(config.place.record_dir.as_deref(), Some(Path::new("/dev/shm/rec")));
+        assert!(!config.daemon.realtime);
+        assert_eq!(config.daemon.root, Path::new("/dev/shm/a \"quoted\" root"));
+        assert_eq!(config.daemon.record_dir.as_deref(), Some(Path::new("/dev/shm/rec")));
         assert_eq!(config.policy.name(), "full-server");
         assert_eq!((config.meter.sample, config.meter.lag), (plant.meter.refresh, plant.meter.lag));
         assert!(matches!(config.meter.source, MeterSource::Hwmon { label: Some(_), .. }));

@@ -44,10 +44,10 @@ fn the_agents_example_is_accepted_and_its_comments_tell_the_defaults() {
         .collect::<Vec<_>>()
         .join("\n");
     let mut all = AgentConfig::parse("agent.toml", &all).unwrap();
-    assert!(all.place.record_dir.take().is_some(), "record_dir is not switched on");
-    assert!(all.place.tls.take().is_some(), "[tls] is not switched on");
+    assert!(all.daemon.record_dir.take().is_some(), "record_dir is not switched on");
+    assert!(all.daemon.tls.take().is_some(), "[tls] is not switched on");
     assert_eq!(all.groups.discover.drain(..).count(), 1, "[[discover]] is not switched on");
-    assert!(all.floors.pop_first().is_some(), "[[class]] is not switched on");
+    assert!(all.throttle.floors.pop_first().is_some(), "[[class]] is not switched on");
     // `preset = "paper"` is switched on too, and no key of its own tells the steps.
     all.steps = shipped.steps;
     assert_eq!(comparable(all), comparable(shipped));
@@ -58,8 +58,8 @@ fn the_chassiss_example_is_accepted_and_its_comments_tell_the_defaults() {
     let text = read("config/chassis.toml");
     let shipped = ChassisConfig::parse("chassis.toml", &text).unwrap();
     let mut all = ChassisConfig::parse("chassis.toml", &with_defaults_switched_on(&text)).unwrap();
-    assert!(all.place.record_dir.take().is_some(), "record_dir is not switched on");
-    assert!(all.place.tls.take().is_some(), "[tls] is not switched on");
+    assert!(all.daemon.record_dir.take().is_some(), "record_dir is not switched on");
+    assert!(all.daemon.tls.take().is_some(), "[tls] is not switched on");
     assert!(all.params.shared_floor.take().is_some(), "shared_w is not told");
     assert!(all.power_input.take().is_some(), "power_input is not switched on");
     assert!(all.params.supply_rated.pop().is_some(), "power_input is no supply");

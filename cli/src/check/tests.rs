@@ -37,5 +37,5 @@ fn the_fragment_is_a_config_that_is_accepted() {
     let text = format!("server = \"s\"\nchassis = \"c\"\n{}", report.agent_toml);
     let config = AgentConfig::parse("agent.toml", &text).unwrap();
     assert!(report.agent_toml.contains("lm25066"), "{}", report.agent_toml);
-    assert_eq!(config.server_limit_floor, None);
+    assert_eq!(config.server_limit.floor, None);
 }

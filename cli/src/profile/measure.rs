@@ -84,7 +84,7 @@ pub(super) fn run(config: &Path, grid: &Grid) -> anyhow::Result<Ended> {
         }
     };
 
-    let root = Root::at(&config.place.root);
+    let root = Root::at(&config.daemon.root);
     if root.is_machine() && !grid.yes {
         bail!(
             "this keeps every core of this machine busy and lowers all frequencies, for {} points; whatever \
@@ -97,7 +97,7 @@ pub(super) fn run(config: &Path, grid: &Grid) -> anyhow::Result<Ended> {
     let Some(exclusive) = Exclusive::take(&config)? else {
         tell(&format!(
             "an agent runs on {}: stop it first; nothing was done",
-            config.place.state_dir.display()
+            config.daemon.state_dir.display()
         ));
 
         return Ok(Ended::Early(EXIT_LIVE));

@@ -15,7 +15,7 @@ use ballast_types::{ChassisId, OnExtreme, PowerModel, Role, ServerId, VmClass, V
 use toml::de::DeValue;
 
 use ballast_runtime::config::reader::{ConfigError, Problems, Section, flag, number, text, whole, word};
-use ballast_runtime::config::{PRESETS, Place, RedfishConfig, WATTS, load, millis, percent, watts};
+use ballast_runtime::config::{DaemonConfig, PRESETS, RedfishConfig, WATTS, load, millis, percent, watts};
 
 pub use groups::{DiscoverConfig, GroupsConfig};
 pub use meter::{FuseConfig, MeterConfig, MeterSource};
@@ -34,7 +34,7 @@ const EXTREMES: (&str, [(&str, OnExtreme); 2]) =
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
     /// Where the daemon lives.
-    pub place: Place,
+    pub daemon: DaemonConfig,
     /// How long restrictions are held for an agent that has died, until they are put back without it.
     pub orphan_hold: Duration,
     pub server: ServerId,
@@ -51,6 +51,24 @@ pub struct AgentConfig {
     pub meter: MeterConfig,
     /// How its BMC is reached, where that is the meter.
     pub redfish: RedfishConfig,
+    pub throttle: ThrottleConfig,
+    pub predictive: PredictiveConfig,
+    /// At the lowest frequency and above the cap for this long: VMs that prefer it are killed; `None` never.
+    pub kill_after: Option<Duration>,
+    pub server_limit: ServerLimitConfig,
+    /// The server's power model, for estimates in reports.
+    pub model: PowerModel,
+    /// Who binds VMs to cores, and which VMs are found.
+    pub groups: GroupsConfig,
+    /// What is kept of the VMs' use, and what is made of it.
+    pub records: RecordsConfig,
+    /// VMs known from the start; more come by `PUT /v1/vms/{id}`.
+    pub vms: BTreeMap<VmId, VmSpec>,
+}
+
+/// `[throttle]`, and the floors of `[[class]]`.
+#[derive(Clone, Debug)]
+pub struct ThrottleConfig {
     /// What throttling acts on.
     pub actuator: Actuator,
     /// With `cpu-max`: the period in which a VM's CPU time is limited.
@@ -61,34 +79,34 @@ pub struct AgentConfig {
     pub margin_ppm: u32,
     /// No step up within this of the target.
     pub deadband: Watts,
-    /// `predictive`: the length of a window of RAPL and CPU use.
-    pub fast_period: Duration,
-    /// `predictive`: the margin under the cap, in standard deviations of what its forecasts miss.
-    pub margin_sigmas: f64,
     pub settle: Duration,
     /// At the floor and above the cap for this long: the server's own limit.
     pub escalate_after: Duration,
-    /// The floor of every throttle class that has one of its own, by its place in the throttle list, as a
+    /// The floor of every throttle class that has one of its own, by its index in the throttle list, as a
     /// percentage of the highest frequency; with `cpu-max`, of the CPU time.
     pub floors: BTreeMap<u8, u8>,
     /// The same for user-facing VMs, which are throttled after all others; `None`: they never are.
     pub user_facing_floor: Option<u8>,
-    /// At the floor and above the cap for this long: VMs that prefer it are killed; `None` never.
-    pub kill_after: Option<Duration>,
-    /// How long the server's own limit stays on after the draw came under the target.
-    pub server_limit_hold: Duration,
-    /// The lowest limit of the server's own hardware; `None` when it is not to be used.
-    pub server_limit_floor: Option<Watts>,
+}
+
+/// `[predictive]`.
+#[derive(Clone, Debug)]
+pub struct PredictiveConfig {
+    /// The length of a window of RAPL and CPU use.
+    pub period: Duration,
+    /// The margin under the cap, in standard deviations of what its forecasts miss.
+    pub margin_sigmas: f64,
+}
+
+/// `[server_limit]`.
+#[derive(Clone, Debug)]
+pub struct ServerLimitConfig {
     /// What the server's own limit is.
-    pub server_limit_by: LimitBy,
-    /// The server's power model, for estimates in reports.
-    pub model: PowerModel,
-    /// Who binds VMs to cores, and which VMs are found.
-    pub groups: GroupsConfig,
-    /// What is kept of the VMs' use, and what is made of it.
-    pub records: RecordsConfig,
-    /// VMs known from the start; more come by `PUT /v1/vms/{id}`.
-    pub vms: BTreeMap<VmId, VmSpec>,
+    pub by: LimitBy,
+    /// The lowest limit of the server's own hardware; `None` when it is not to be used.
+    pub floor: Option<Watts>,
+    /// How long the limit stays on after the draw came under the target.
+    pub hold: Duration,
 }
 
 /// What the server's own limit is.
@@ -112,7 +130,7 @@ impl AgentConfig {
     /// # Errors
     /// Every problem, one a line.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        load(path, Self::parse, |config| (config.place.tls.as_ref(), config.role()))
+        load(path, Self::parse, |config| (config.daemon.tls.as_ref(), config.role()))
     }
 
     /// Who this daemon is, in certificates.
@@ -125,7 +143,7 @@ impl AgentConfig {
     /// restrictions are held. A file that is refused, damaged or gone must not keep a server throttled:
     /// what cannot be read has its default.
     #[must_use]
-    pub fn remains(path: &Path) -> (Place, Duration) {
+    pub fn for_release(path: &Path) -> (DaemonConfig, Duration) {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let problems = Problems::new("", &text);
         let table = problems.parse();
@@ -141,7 +159,7 @@ impl AgentConfig {
         let table = problems.parse();
         let mut root = Section::root(&problems, &table);
 
-        let (place, orphan_hold) = read_life(&mut root);
+        let (daemon, orphan_hold) = read_life(&mut root);
         let server =
             root.required("server", "an id of this server", |value| ServerId::new(value.as_str()?).ok());
         let chassis =
@@ -259,7 +277,7 @@ impl AgentConfig {
         root.finish();
 
         let config = server.zip(chassis).map(|(server, chassis)| Self {
-            place,
+            daemon,
             orphan_hold,
             server,
             chassis,
@@ -269,21 +287,24 @@ impl AgentConfig {
             steps: if paper { Steps::Paper } else { Steps::OneWrite },
             meter,
             redfish,
-            actuator,
-            quota_period,
-            step_cores,
-            margin_ppm,
-            deadband,
-            fast_period,
-            margin_sigmas,
-            settle,
-            escalate_after,
-            floors,
-            user_facing_floor: user_facing_floor.map(|percent| percent as u8),
+            throttle: ThrottleConfig {
+                actuator,
+                quota_period,
+                step_cores,
+                margin_ppm,
+                deadband,
+                settle,
+                escalate_after,
+                floors,
+                user_facing_floor: user_facing_floor.map(|percent| percent as u8),
+            },
+            predictive: PredictiveConfig { period: fast_period, margin_sigmas },
             kill_after: allow_kill.then_some(kill_after),
-            server_limit_hold,
-            server_limit_floor: enabled.then_some(floor),
-            server_limit_by,
+            server_limit: ServerLimitConfig {
+                by: server_limit_by,
+                floor: enabled.then_some(floor),
+                hold: server_limit_hold,
+            },
             model,
             groups,
             records,
@@ -296,8 +317,8 @@ impl AgentConfig {
     }
 }
 
-fn read_life(root: &mut Section<'_, '_>) -> (Place, Duration) {
-    let place = Place::read(root, "127.0.0.1:7101", "/var/lib/ballast-agent");
+fn read_life(root: &mut Section<'_, '_>) -> (DaemonConfig, Duration) {
+    let place = DaemonConfig::read(root, "127.0.0.1:7101", "/var/lib/ballast-agent");
     let seconds = |value: &DeValue<'_>| whole(5..=3600)(value).map(Duration::from_secs);
     let hold = root.or("orphan_hold_s", Duration::from_secs(60), "whole seconds, 5 to 3600", seconds);
     (place, hold)
@@ -410,9 +431,9 @@ mod tests {
     #[test]
     fn three_keys_are_enough() {
         let config = AgentConfig::parse("agent.toml", LEAST).unwrap();
-        assert_eq!(config.settle, Duration::from_millis(400));
+        assert_eq!(config.throttle.settle, Duration::from_millis(400));
         assert_eq!(config.meter.source, MeterSource::Rapl { offset: Watts::from_whole(60) });
-        assert_eq!(config.server_limit_floor, Some(Watts::from_whole(150)));
+        assert_eq!(config.server_limit.floor, Some(Watts::from_whole(150)));
         assert_eq!(config.kill_after, None, "nobody is killed by default");
     }
 
@@ -429,10 +450,10 @@ mod tests {
             ("\u{0}{{{", default.clone()),
         ] {
             std::fs::write(&file, text).unwrap();
-            let (place, hold) = AgentConfig::remains(&file);
+            let (place, hold) = AgentConfig::for_release(&file);
             assert_eq!((place.root, place.state_dir, hold.as_secs()), expected, "{text:?}");
         }
-        let (place, hold) = AgentConfig::remains(&folder.path().join("none"));
+        let (place, hold) = AgentConfig::for_release(&folder.path().join("none"));
         assert_eq!((place.root, place.state_dir, hold.as_secs()), default);
     }
 
@@ -488,13 +509,13 @@ mod tests {
     fn classes_and_user_facing_vms_may_have_a_floor() {
         let parse = |more: &str| AgentConfig::parse("agent.toml", &format!("{LEAST}{more}"));
         let config = parse("").unwrap();
-        assert_eq!((config.floors, config.user_facing_floor), (BTreeMap::new(), None));
+        assert_eq!((config.throttle.floors, config.throttle.user_facing_floor), (BTreeMap::new(), None));
         let class =
             |order: u16, floor: &str| format!("[[class]]\norder = {order}\nfloor_percent = {floor}\n");
         let both = format!("{}{}", class(0, "50"), class(7, "80"));
         let config = parse(&format!("{both}[throttle]\nuser_facing_floor_percent = 75\n")).unwrap();
-        assert_eq!(config.floors, BTreeMap::from([(0, 50), (7, 80)]));
-        assert_eq!(config.user_facing_floor, Some(75));
+        assert_eq!(config.throttle.floors, BTreeMap::from([(0, 50), (7, 80)]));
+        assert_eq!(config.throttle.user_facing_floor, Some(75));
 
         for (bad, says) in [
             (class(0, "0"), "agent.toml:6: class[0].floor_percent = 0: a whole percentage, 1 to 100"),
@@ -526,7 +547,7 @@ mod tests {
         ] {
             let text = format!("{LEAST}[server_limit]\n{more}\n");
             let config = AgentConfig::parse("agent.toml", &text).unwrap();
-            assert_eq!(config.server_limit_by, expected);
+            assert_eq!(config.server_limit.by, expected);
         }
 
         for (bad, says) in [
@@ -569,8 +590,8 @@ mod tests {
         assert!(problems(&text).contains("quota_period_ms = 5: whole milliseconds, 10 to 100"));
         let text = format!("{LEAST}{floating}{both}cgroup = \"b.scope\"\n");
         let config = AgentConfig::parse("agent.toml", &text).unwrap();
-        assert_eq!(config.actuator, Actuator::CpuMax);
-        assert_eq!(config.quota_period, Duration::from_millis(20));
+        assert_eq!(config.throttle.actuator, Actuator::CpuMax);
+        assert_eq!(config.throttle.quota_period, Duration::from_millis(20));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(super) fn reason(config: &AgentConfig, root: &Root, driver: Option<&Driver>)
     if !config.actuate_in_vm && probe::in_vm(root) {
         return Some("this is a virtual machine, and actuate_in_vm is not set".to_owned());
     }
-    let unknown = driver.filter(|it| config.actuator == Actuator::Pstate && !it.is_known())?;
+    let unknown = driver.filter(|it| config.throttle.actuator == Actuator::Pstate && !it.is_known())?;
     Some(format!("the cpufreq driver {:?} is not one of those known", unknown.name()))
 }
 

@@ -33,7 +33,7 @@ impl Exclusive {
     /// nothing to cap or to measure with, somebody else has limited the cores, or an agent that has ended
     /// left restrictions behind. Nothing was changed then.
     pub fn take(config: &AgentConfig) -> anyhow::Result<Option<Self>> {
-        let (root, state_dir) = (Root::at(&config.place.root), &config.place.state_dir);
+        let (root, state_dir) = (Root::at(&config.daemon.root), &config.daemon.state_dir);
         let made = (!state_dir.exists()).then(|| state_dir.clone());
         let (journal, opened) = match Journal::open(state_dir, &boot_id(&root)?) {
             Err(error) if error.is_locked() => return Ok(None),
@@ -64,7 +64,7 @@ impl Exclusive {
             bail!(
                 "{}: an agent that has ended left restrictions: put them back first, with ballast-agent \
                  release",
-                config.place.state_dir.display()
+                config.daemon.state_dir.display()
             );
         }
 

@@ -29,7 +29,7 @@ pub(super) fn start(
         Err(error) => return Ok(Some(format!("no RAPL: {error}"))),
     };
     let mut sampler = Sampler { rapl, from: None, vms, messages };
-    clock::every("fast", config.fast_period, move || sampler.sample())?;
+    clock::every("fast", config.predictive.period, move || sampler.sample())?;
     Ok(None)
 }
 

@@ -125,7 +125,7 @@ pub enum Message {
 }
 
 fn run(config: &AgentConfig) -> anyhow::Result<()> {
-    let place = config.place.clone();
+    let place = config.daemon.clone();
     let tls = place.certificates(&config.role())?;
     let root = Root::at(&place.root);
     let boot_id = boot_id(&root)?;
@@ -142,7 +142,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let mut dry = dry::reason(config, &root, cpufreq.as_ref().map(Cpufreq::driver));
     let mut cpufreq = match cpufreq {
         Some(cpufreq) => cpufreq.with_offline()?,
-        None if dry.is_some() || config.actuator == Actuator::CpuMax => Cpufreq::none(&root)?,
+        None if dry.is_some() || config.throttle.actuator == Actuator::CpuMax => Cpufreq::none(&root)?,
         None => bail!(
             "there is no policy in {}, so that no core has p-states to lower: load a cpufreq driver, or \
              set throttle.actuator = \"cpu-max\" (bandwidth of VMs), or dry_run = true",
@@ -151,7 +151,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     };
 
     let mut binders = Binders::new(&root, config.groups.by.clone());
-    let mut bandwidth = Bandwidth::new(&root, config.quota_period).through(binders.through()?);
+    let mut bandwidth = Bandwidth::new(&root, config.throttle.quota_period).through(binders.through()?);
     let mut found = Found { memory, ..Found::default() };
     let mut originals = Originals::default();
     let journal = if dry.is_some() { journal.idle() } else { journal };
@@ -168,7 +168,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         originals = *saved;
     }
 
-    let by = config.server_limit_floor.map(|floor| (&config.server_limit_by, floor));
+    let by = config.server_limit.floor.map(|floor| (&config.server_limit.by, floor));
 
     if dry.is_none() {
         limit::put_back_of_another(by.map(|(by, _)| by), &root, &place.state_dir)?;
@@ -187,7 +187,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
 
     found.server_limit = dry.is_none() && limit.as_ref().is_some_and(|limit| limit.is_on);
     let domains = cpufreq.domains().to_vec();
-    let cores = match config.actuator {
+    let cores = match config.throttle.actuator {
         Actuator::Pstate => cpufreq.cores(),
         // Bandwidth is CPU time, so what counts is CPUs and not physical cores.
         Actuator::CpuMax => cpufreq.cpus(),
@@ -216,7 +216,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     if let Some(why) = &dry {
         tracing::warn!(why, "dry run: nothing is written to this machine");
     }
-    let offline_cores = match config.actuator {
+    let offline_cores = match config.throttle.actuator {
         Actuator::Pstate => domains.iter().filter(|domain| domain.cpus.is_empty()).count() as u16,
         Actuator::CpuMax => 0,
     };
@@ -237,7 +237,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
     let meter = sampler::meter(&config.meter, &root, &mut bmcs)?;
 
     // All that can fail has not: from here on things change.
-    leave_to_the_other(config.actuator, &mut cpufreq, &mut bandwidth, &mut originals);
+    leave_to_the_other(config.throttle.actuator, &mut cpufreq, &mut bandwidth, &mut originals);
     let asked = Asked {
         vms: config.vms.clone(),
         groups: config.groups.clone(),
@@ -248,7 +248,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
 
     let shutdown_deadline = binders.shutdown_deadline();
     let quotas = Quotas::new(bandwidth);
-    let floating = (config.actuator == Actuator::CpuMax).then(|| Arc::clone(&quotas));
+    let floating = (config.throttle.actuator == Actuator::CpuMax).then(|| Arc::clone(&quotas));
     let (vms, vm_set) = Vms::start(&root, &domains, asked, binders, journal, originals, floating)?;
     let (killable, notes) = (vms.killable(), vms.notes());
     let vms = Arc::new(Mutex::new(vms));
@@ -257,7 +257,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
 
     // Fails only when the control thread has ended.
     let _ = messages.send(Message::Input(Input::Vms(vm_set)));
-    let (settle, of_vms) = (config.settle, Arc::clone(&vms));
+    let (settle, of_vms) = (config.throttle.settle, Arc::clone(&vms));
     let sensors = sampler::start(&config.meter, meter, settle, &root, of_vms, messages.clone())?;
     discovery::start(config.groups.rescan, Arc::clone(&vms), messages.clone())?;
     let no_rapl = match config.policy {
@@ -284,7 +284,7 @@ fn run(config: &AgentConfig) -> anyhow::Result<()> {
         waiting: None,
     };
 
-    let realtime = config.place.realtime;
+    let realtime = config.daemon.realtime;
     let control = control::start(realtime, machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
 
     // Until the end of this function; then what is under way is written down.
@@ -396,22 +396,22 @@ fn params(config: &AgentConfig, boot_id: BootId, cores: Vec<Core>, has_limit: bo
     Params {
         policy: config.policy,
         steps: config.steps,
-        actuator: config.actuator,
+        actuator: config.throttle.actuator,
         model: config.model,
         sample_period: config.meter.sample,
         stale_after: config.meter.reading_stale(),
-        settle: config.settle,
-        escalate_after: config.escalate_after,
+        settle: config.throttle.settle,
+        escalate_after: config.throttle.escalate_after,
         kill_after: config.kill_after,
-        step_cores: config.step_cores,
-        margin_ppm: config.margin_ppm,
-        deadband: config.deadband,
-        fast_period: config.fast_period,
-        margin_sigmas: config.margin_sigmas,
-        server_limit_hold: config.server_limit_hold,
-        server_limit_floor: config.server_limit_floor.filter(|_| has_limit),
-        floors: config.floors.clone(),
-        user_facing_floor_percent: config.user_facing_floor,
+        step_cores: config.throttle.step_cores,
+        margin_ppm: config.throttle.margin_ppm,
+        deadband: config.throttle.deadband,
+        fast_period: config.predictive.period,
+        margin_sigmas: config.predictive.margin_sigmas,
+        server_limit_hold: config.server_limit.hold,
+        server_limit_floor: config.server_limit.floor.filter(|_| has_limit),
+        floors: config.throttle.floors.clone(),
+        user_facing_floor_percent: config.throttle.user_facing_floor,
         orphan_hold: Some(config.orphan_hold),
         ..defaults
     }

@@ -42,7 +42,7 @@ pub(super) struct ReleaseArgs {
 impl ReleaseArgs {
     /// The machine, the state folder, and how long to hold.
     fn read(&self) -> (Root, PathBuf, Duration) {
-        let (place, hold) = AgentConfig::remains(&self.config);
+        let (place, hold) = AgentConfig::for_release(&self.config);
         (Root::at(place.root), self.state_dir.clone().unwrap_or(place.state_dir), hold)
     }
 }

@@ -12,7 +12,7 @@ use toml::de::DeValue;
 
 use ballast_runtime::config::reader::{ConfigError, Problems, Section, flag, number, text, whole, word};
 use ballast_runtime::config::{
-    BmcAddress, Listen, PRESETS, Place, RedfishConfig, WATTS, load, millis, percent, watts,
+    BmcAddress, DaemonConfig, Listen, PRESETS, RedfishConfig, WATTS, load, millis, percent, watts,
 };
 use breaker::Breaker;
 
@@ -20,7 +20,7 @@ use breaker::Breaker;
 #[derive(Clone, Debug)]
 pub struct ChassisConfig {
     /// Where the daemon lives.
-    pub place: Place,
+    pub daemon: DaemonConfig,
     /// Watches, alerts nobody, caps nothing.
     pub dry_run: bool,
     pub params: Params,
@@ -108,7 +108,7 @@ impl ChassisConfig {
     /// # Errors
     /// Every problem, one a line.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        load(path, Self::parse, |config| (config.place.tls.as_ref(), config.role()))
+        load(path, Self::parse, |config| (config.daemon.tls.as_ref(), config.role()))
     }
 
     /// Who this daemon is, in certificates.
@@ -125,7 +125,7 @@ impl ChassisConfig {
         let problems = Problems::new(file, source);
         let table = problems.parse();
         let mut root = Section::root(&problems, &table);
-        let place = Place::read(&mut root, "127.0.0.1:7100", "/var/lib/ballast-chassis");
+        let daemon = DaemonConfig::read(&mut root, "127.0.0.1:7100", "/var/lib/ballast-chassis");
         let chassis =
             root.required("chassis", "the id of this chassis", |value| ChassisId::new(value.as_str()?).ok());
         let budget = root.required("budget_w", WATTS, watts);
@@ -140,7 +140,7 @@ impl ChassisConfig {
         let mut slots = vec![];
 
         for section in root.sections("server") {
-            if let Some((server, core)) = read_server(section, &servers, place.tls.is_some()) {
+            if let Some((server, core)) = read_server(section, &servers, daemon.tls.is_some()) {
                 servers.push(server);
                 slots.push(core);
             }
@@ -219,7 +219,7 @@ impl ChassisConfig {
         let by_trip_time = breaker.is_some_and(|breaker| breaker.by_trip_time);
         warnings.extend(by_trip_time.then(|| TRIP_TIME.to_owned()));
         let config = params.map(|params| Self {
-            place,
+            daemon,
             dry_run,
             params,
             supplies,

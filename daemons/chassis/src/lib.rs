@@ -113,7 +113,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let place = config.place.clone();
+    let place = config.daemon.clone();
     let tls = place.certificates(&config.role())?;
     std::fs::create_dir_all(&place.state_dir)
         .with_context(|| format!("state_dir {}", place.state_dir.display()))?;
@@ -204,7 +204,7 @@ fn run(config: &ChassisConfig) -> anyhow::Result<()> {
         dry,
     };
 
-    let realtime = config.place.realtime;
+    let realtime = config.daemon.realtime;
     let control = control::start(realtime, machine, inbox, hand, recorder, Arc::clone(&snapshot))?;
 
     tracing::info!(

@@ -44,7 +44,7 @@ pub(super) fn main(args: &ReleaseArgs) -> ExitCode {
         }
     };
 
-    let folder = &config.place.state_dir;
+    let folder = &config.daemon.state_dir;
     let _lock = match folder.exists().then(|| state::lock(folder)).transpose() {
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
             tracing::warn!("{error}: nothing was done");
@@ -66,13 +66,13 @@ pub(super) fn main(args: &ReleaseArgs) -> ExitCode {
 }
 
 fn release(config: &ChassisConfig, lift: bool) -> anyhow::Result<()> {
-    if !config.place.state_dir.try_exists()? {
+    if !config.daemon.state_dir.try_exists()? {
         return Ok(());
     }
-    let root = Root::at(&config.place.root);
-    let path = config.place.state_dir.join("ledger.json");
+    let root = Root::at(&config.daemon.root);
+    let path = config.daemon.state_dir.join("ledger.json");
     let mut ledger: Ledger = state::read(&path)?.unwrap_or_default();
-    let place = &config.place;
+    let place = &config.daemon;
     let mut caps = OutOfBand::open(&config.servers, &config.redfish, &root, &place.state_dir, &mut ledger)?;
     let (mut failed, mut lifted) = (vec![], false);
     let mut lift_one = |(server, watts): &(ServerId, Watts)| {

@@ -27,7 +27,7 @@ pub const EXIT_CONFIG: u8 = 78;
 
 /// Where a daemon lives: the keys that both have.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct DaemonConfig {
     pub listen: Vec<Listen>,
     /// Its certificates, if it has any.
     pub tls: Option<TlsConfig>,
@@ -43,7 +43,7 @@ pub struct Place {
     pub realtime: bool,
 }
 
-impl Place {
+impl DaemonConfig {
     pub fn read(section: &mut Section<'_, '_>, listen: &str, state_dir: &str) -> Self {
         let default = listen.parse().unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
         let (listen, tls, allowed_hosts) = Listen::read(section, default);

@@ -298,9 +298,9 @@ mod tests {
     fn fused_readings_settle_within_a_sample_and_the_slow_meter_is_read_seldom() {
         let slow = "source = \"hwmon\"\nname = \"power_meter\"\nlag_ms = 1000\n";
         let plain = parse(slow).unwrap();
-        assert_eq!((plain.settle, plain.meter.read_period()), (MS(1200), MS(200)));
+        assert_eq!((plain.throttle.settle, plain.meter.read_period()), (MS(1200), MS(200)));
         let fused = parse(&format!("{slow}fuse_rapl = true\n")).unwrap();
-        assert_eq!((fused.settle, fused.meter.read_period()), (MS(200), MS(250)));
+        assert_eq!((fused.throttle.settle, fused.meter.read_period()), (MS(200), MS(250)));
         let bmc = parse("source = \"dcmi\"\nfuse_rapl = true\n").unwrap().meter;
         assert_eq!((bmc.source.clone(), bmc.read_period()), (MeterSource::Dcmi, MS(500)));
         assert_eq!((plain.meter.reading_stale(), plain.meter.stale), (Some(MS(600)), MS(600)));
@@ -320,14 +320,14 @@ mod tests {
         let address = BmcAddress { url: "https://bmc1".to_owned(), chassis: None };
         assert_eq!(plain.meter.source, MeterSource::Redfish(address));
         assert_eq!((plain.meter.read_period(), plain.meter.lag), (MS(2000), MS(1000)));
-        assert_eq!((plain.meter.stale, plain.settle), (MS(6000), MS(3000)));
+        assert_eq!((plain.meter.stale, plain.throttle.settle), (MS(6000), MS(3000)));
         assert_eq!((plain.meter.deadline, plain.meter.too_fast_for(MS(2000), MS(3000))), (MS(5000), None));
 
         let fused = read("fuse_rapl = true\nredfish_chassis = \"1\"\n");
         assert_eq!((fused.meter.sample, fused.meter.read_period()), (MS(200), MS(1000)));
-        assert_eq!((fused.meter.stale, fused.settle), (MS(10_000), MS(200)));
+        assert_eq!((fused.meter.stale, fused.throttle.settle), (MS(10_000), MS(200)));
         assert_eq!(fused.meter.name(), "redfish https://bmc1");
-        assert_eq!(read("sample_ms = 500\nlag_ms = 0\n").settle, MS(500));
+        assert_eq!(read("sample_ms = 500\nlag_ms = 0\n").throttle.settle, MS(500));
         assert_eq!(fused.redfish.timeout, MS(3000));
     }
 
@@ -344,7 +344,7 @@ mod tests {
             ("fuse_rapl = true\n", 2000, Some("meter.refresh_ms = 1000, but")),
         ] {
             let config = parse(&format!("{slow}{more}")).unwrap();
-            let told = config.meter.too_fast_for(MS(refresh), config.settle);
+            let told = config.meter.too_fast_for(MS(refresh), config.throttle.settle);
             match said {
                 None => assert_eq!(told, None, "{more} {refresh}"),
                 Some(said) => assert!(told.as_deref().unwrap().contains(said), "{told:?}"),

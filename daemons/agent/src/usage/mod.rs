@@ -70,7 +70,7 @@ pub(super) fn start(
     messages: Sender<Message>,
 ) -> anyhow::Result<Usage> {
     let notes = lock(&vms).notes();
-    let folder = records::folder(&config.place.state_dir);
+    let folder = records::folder(&config.daemon.state_dir);
     let mut writer =
         RecordWriter::new(folder, config.records.clone(), Arc::clone(&vms), notes.clone(), messages);
 
