@@ -26,9 +26,9 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep, timeout};
 
-use crate::demo::stop;
-use crate::rig::{self, LoadArgs};
-use crate::{say, tell};
+use crate::common::plant::{self, LoadArgs};
+use crate::common::terminal::stop;
+use crate::common::terminal::{say, tell};
 use ballast_testbed::config::CHASSIS;
 use ballast_testbed::events::{Heard, Quantiles, follow};
 use ballast_testbed::processes::{Process, Usage};
@@ -126,7 +126,7 @@ pub(crate) fn run(args: &AlertsArgs) -> anyhow::Result<ExitCode> {
 
 async fn measure(args: &AlertsArgs) -> anyhow::Result<Measured> {
     let load = LoadArgs::quiet(args.agents);
-    let plan = rig::plan(&load)?;
+    let plan = plant::plan(&load)?;
     let play = Play {
         plant: &plan.plant,
         rig_args: load.to_args(),

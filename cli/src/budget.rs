@@ -13,8 +13,8 @@ use jiff::{SignedDuration, Timestamp};
 use reqwest::{Client, RequestBuilder, StatusCode};
 use tokio::runtime::Runtime;
 
-use crate::status::{self, TlsArgs};
-use crate::{say, tell};
+use crate::common::daemons::{self, TlsArgs};
+use crate::common::terminal::{say, tell};
 
 /// A manager answers once its chassis is under the new budget, after 5 s at the latest.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -120,8 +120,8 @@ impl Manager {
     fn of(chassis: &Chassis) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let tls = chassis.tls.open()?;
-        let client = status::client(tls.as_deref(), TIMEOUT)?;
-        let url = format!("{}/v1/budget", status::base(&chassis.url));
+        let client = daemons::client(tls.as_deref(), TIMEOUT)?;
+        let url = format!("{}/v1/budget", daemons::base(&chassis.url));
         Ok(Self { runtime, client, url, json: chassis.json })
     }
 
@@ -144,7 +144,7 @@ async fn answer(request: RequestBuilder) -> Result<BudgetAnswer, String> {
     let answer = request.send().await.map_err(|error| tls::cause(&error))?;
     let code = answer.status();
     if !code.is_success() && code != StatusCode::CONFLICT {
-        return Err(status::refusal(answer).await);
+        return Err(daemons::refusal(answer).await);
     }
     let body = answer.bytes().await.map_err(|error| tls::cause(&error))?;
     serde_json::from_slice(&body).map_err(|error| format!("{code}, not an answer: {error}"))

@@ -13,7 +13,7 @@ use ballast_runtime::tls::authority::Authority;
 use ballast_types::{ChassisId, PeerName, Role, ServerId};
 use clap::Args;
 
-use crate::say;
+use crate::common::terminal::say;
 
 /// Arguments of `ballast certs`.
 #[derive(Args, Debug)]

@@ -17,7 +17,7 @@ use clap::Args;
 use nix::sys::signal::{SigSet, Signal};
 use serde::Serialize;
 
-use crate::{say, tell};
+use crate::common::terminal::{say, tell};
 use findings::Finding;
 use functions::Function;
 

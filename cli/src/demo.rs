@@ -13,22 +13,19 @@ use anyhow::{Context, bail};
 use ballast_types::wire::ChassisStatus;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self as keys, Event as Key, KeyCode, KeyModifiers};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
-pub(crate) use args::{ControlArgs, DemoArgs, PolicyArg, SharesArg, positive};
+pub(crate) use args::DemoArgs;
 use ballast_testbed::events::{Heard, Quantiles, follow, reaction};
 use ballast_testbed::processes::{Process, Usage};
 use ballast_testbed::stage::{Folder, Play, Stage, client};
 use summary::{Observed, Setting, Summary, TraceScale, Truth};
 use view::Live;
 
-use crate::rig::{self, LoadArgs, Plan};
-use crate::{say, tell};
+use crate::common::plant::{self, Plan};
+use crate::common::terminal::{INTERRUPTED, say, stop, tell};
 
-/// Ended by Ctrl-C: what shells use for SIGINT.
-pub(crate) const INTERRUPTED: u8 = 130;
 /// Between two looks at the run.
 const TICK: Duration = Duration::from_millis(250);
 /// Processes are measured, and a line is written, at every so many looks.
@@ -54,18 +51,6 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
 
                 Ok(if interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
             }
-        }
-    })
-}
-
-/// Ends with the first SIGINT or SIGTERM.
-pub(crate) fn stop() -> anyhow::Result<impl Future<Output = ()>> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
         }
     })
 }
@@ -123,11 +108,11 @@ fn lift_hold_ms(seconds: u64) -> u64 {
 /// Starts everything, and waits until the plant's load begins.
 async fn begin(args: &DemoArgs, hold_ms: u64) -> anyhow::Result<(Stage, Plan, Truth)> {
     let control = args.control.control()?;
-    let mut load = LoadArgs::of_demo(args);
+    let mut load = args.load();
     let mut stage = Stage::new(Folder::make(args.keep.as_deref())?);
 
     loop {
-        let plan = rig::plan(&load)?;
+        let plan = plant::plan(&load)?;
         tell(&format!("starting a rig, {} agents and a chassis manager", plan.plant.servers.len()));
         let play = Play {
             plant: &plan.plant,
@@ -142,7 +127,7 @@ async fn begin(args: &DemoArgs, hold_ms: u64) -> anyhow::Result<(Stage, Plan, Tr
         let now = Truth::read(&stage.truth())?.elapsed_s;
 
         // The load must not begin before everybody is ready.
-        if now < plan.quiet_s - rig::RISE_S {
+        if now < plan.quiet_s - plant::RISE_S {
             sleep(Duration::from_secs_f64(plan.quiet_s - now)).await;
             stage.fleet.check()?;
             let start = Truth::read(&stage.truth())?;

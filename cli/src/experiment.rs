@@ -17,7 +17,6 @@ mod stability;
 mod table;
 mod traces;
 mod tradeoff;
-pub(crate) mod work;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -27,7 +26,8 @@ use ballast_sim::world::Violation;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use crate::{say, tell};
+use crate::common::terminal::{say, tell};
+use crate::common::threads;
 use args::{Results, Runs};
 use report::Report;
 
@@ -271,6 +271,6 @@ fn run_all<J: Sync, R: Send>(
     threads: usize,
     job: impl Fn(&J) -> Result<R, Violation> + Sync,
 ) -> anyhow::Result<Vec<R>> {
-    let results = work::run(what, jobs, threads, job);
+    let results = threads::run(what, jobs, threads, job);
     Ok(results.into_iter().collect::<Result<_, _>>()?)
 }

@@ -21,7 +21,8 @@ pub(crate) use args::LabelArgs;
 use args::Method;
 use picture::Picture;
 
-use crate::{all_cores, is_broken_pipe, progress_bar};
+use crate::common::terminal::{is_broken_pipe, progress_bar};
+use crate::common::threads::all_cores;
 
 /// VMs that are read before they are labelled: enough for every core, little in memory.
 const BATCH: usize = 4096;
@@ -74,7 +75,7 @@ pub(crate) fn run(args: &LabelArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = file {
         file.persist(&args.output).with_context(output)?;
     }
-    crate::tell(&picture.text());
+    crate::common::terminal::tell(&picture.text());
 
     if let Some(plot) = &args.plot {
         std::fs::write(plot, picture.svg()?).with_context(|| format!("--plot {}", plot.display()))?;

@@ -4,32 +4,26 @@ mod bench;
 mod budget;
 mod certs;
 mod check;
-mod columns;
+mod common;
 mod demo;
 mod experiment;
 mod label;
 mod man;
-mod parent;
 mod plan;
-mod plot;
 mod predict;
 mod profile;
 mod records;
 mod replay;
 mod rig;
-mod server_args;
 mod simulate;
 mod status;
-mod table;
 mod train;
 
-use std::io::{self, Write};
-use std::num::NonZeroUsize;
 use std::process::ExitCode;
-use std::thread;
 
-use clap::{Args, Parser, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use common::parent;
+use common::terminal::tell;
 
 /// Keeps a chassis of servers under one power budget.
 ///
@@ -212,51 +206,13 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bench(Bench::Predict(args)) => bench::predict::run(&args),
         Command::Bench(Bench::Score(args)) => bench::score::run(&args),
         Command::Bench(Bench::Plan(args)) => bench::plan::run(&args),
-        Command::Man(args) => man::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Man(args) => man::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),
     }
-}
-
-/// A result, on stdout. A reader that has gone away is no failure.
-pub(crate) fn say(text: &str) -> io::Result<()> {
-    match writeln!(io::stdout().lock(), "{text}") {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
-    }
-}
-
-/// Whether a result could not be written because its reader has gone away, which is no failure.
-pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let plain = error.downcast_ref::<io::Error>().map(io::Error::kind);
-    let in_csv = error.downcast_ref::<csv::Error>().and_then(|error| match error.kind() {
-        csv::ErrorKind::Io(error) => Some(error.kind()),
-        _ => None,
-    });
-    plain.or(in_csv) == Some(io::ErrorKind::BrokenPipe)
-}
-
-/// All cores of this machine: how many threads work where nobody says.
-pub(crate) fn all_cores() -> NonZeroUsize {
-    thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
-}
-
-/// A progress bar of that length; shown only where stderr is a terminal.
-pub(crate) fn progress_bar(length: u64, template: &str) -> ProgressBar {
-    let bar = ProgressBar::new(length);
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-    bar
-}
-
-/// A message, on stderr; there is nobody to tell when that fails.
-pub(crate) fn tell(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_sound_and_every_command_has_an_example() {

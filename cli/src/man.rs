@@ -19,14 +19,13 @@ pub(crate) struct ManArgs {
 }
 
 /// Writes them all.
-pub(crate) fn run(args: &ManArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &ManArgs, mut ballast: clap::Command) -> anyhow::Result<()> {
     let folder = |name: &str| {
         let folder = args.dir.join(name);
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string()).map(|()| folder)
     };
 
     let (man1, man8, completions) = (folder("man1")?, folder("man8")?, folder("completions")?);
-    let mut ballast = crate::Cli::command();
     clap_mangen::generate_to(ballast.clone(), &man1)?;
     let mut daemons = [agent::Program::command(), chassis::Program::command(), place::Program::command()];
     for command in &daemons {

@@ -23,7 +23,7 @@ use report::{Answer, Report};
 use telemetry::Telemetry;
 use verify::Verified;
 
-use crate::tell;
+use crate::common::terminal::tell;
 
 /// The exit code when the plan was not kept: that of a model that is worse than the one that it would replace.
 const NOT_KEPT: u8 = 3;

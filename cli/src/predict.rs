@@ -11,9 +11,9 @@ use ballast_predict::{Features, ModelFile};
 use ballast_sim::trace::Table;
 use clap::{Args, ValueEnum};
 
-use crate::train::text;
-use crate::train::vms::class_name;
-use crate::{is_broken_pipe, say, tell};
+use crate::common::names::class_name;
+use crate::common::table;
+use crate::common::terminal::{is_broken_pipe, say, tell};
 
 /// Columns of a CSV of arriving VMs; each must be there, others are left alone.
 const COLUMNS: [&str; 5] = ["vm_id", "subscription", "cores", "memory_gb", "vm_type"];
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
 
     let name = input.display().to_string();
     let guessed = if name.contains(".json") { Format::JsonLines } else { Format::Csv };
-    let reader = text::open(input)?;
+    let reader = table::text(input)?;
     let what = || format!("--output {}", args.output.display());
     let output: Box<dyn Write> = if args.output == Path::new("-") {
         Box::new(io::stdout().lock())

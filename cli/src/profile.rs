@@ -1,6 +1,5 @@
 //! `ballast profile`: a server's draw by load and frequency, measured, fitted or guessed.
 
-mod file;
 mod gather;
 mod load;
 mod measure;
@@ -10,14 +9,15 @@ mod specpower;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
+use ballast_hw::durable;
 use ballast_planner::{Fit, Point};
 use clap::Args;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use crate::{say, tell, train};
-pub(crate) use file::Profile;
-use file::{Kind, Measured};
+use crate::common::profile::{Kind, Measured, Profile};
+use crate::common::terminal::{say, tell};
 use specpower::Wanted;
 
 /// Arguments of `ballast profile`.
@@ -110,7 +110,8 @@ fn unnumbered(points: Vec<Point>) -> Vec<Measured> {
 /// Writes the profile and says what it is.
 fn finish(args: &ProfileArgs, profile: &Profile) -> anyhow::Result<()> {
     if let Some(path) = &args.output {
-        train::write(path, profile.text()?.as_bytes())?;
+        durable::replace(path, profile.text()?.as_bytes())
+            .with_context(|| format!("--output {}", path.display()))?;
     }
     if args.json {
         return Ok(say(&serde_json::to_string_pretty(profile)?)?);

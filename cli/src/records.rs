@@ -14,7 +14,7 @@ use serde::Serialize;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use crate::{say, tell};
+use crate::common::terminal::{say, tell};
 
 /// Five minutes in half an hour.
 const OF_HALF_HOUR: u32 = 6;

@@ -1,7 +1,7 @@
 //! `ballast replay`: the controllers in virtual time, on a daemon's recording or on foreign telemetry.
 
 mod plot;
-pub(crate) mod recording;
+mod recording;
 mod telemetry;
 
 use std::path::PathBuf;
@@ -9,9 +9,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::columns::ColumnArgs;
-use crate::demo::{ControlArgs, positive};
-use crate::server_args::ServerArgs;
+use crate::common::columns::ColumnArgs;
+use crate::common::control::ControlArgs;
+use crate::common::numbers::{not_negative, positive};
+use crate::common::server::ServerArgs;
 
 /// Arguments of `ballast replay`.
 #[derive(Args, Debug)]
@@ -73,13 +74,5 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         (Some(path), _) => recording::run(path, args.json),
         (None, Some(path)) => telemetry::run(path, &args.options, args.json),
         (None, None) => anyhow::bail!("nothing to replay: give --telemetry or --recording"),
-    }
-}
-
-/// A finite number, not below zero.
-pub(crate) fn not_negative(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
-        _ => Err("a finite number, 0 or above, is needed".to_owned()),
     }
 }

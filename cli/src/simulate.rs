@@ -16,8 +16,9 @@ use clap::Args;
 use nix::time::ClockId;
 use serde::Serialize;
 
-use crate::demo::positive;
-use crate::{say, table};
+use crate::common::numbers::positive;
+use crate::common::table;
+use crate::common::terminal::say;
 use plan::{Named, PlanArgs, drained_line};
 use policy::{PolicyArg, alpha};
 use tape::Tape;

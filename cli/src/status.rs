@@ -3,16 +3,11 @@
 mod place;
 mod vms;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_runtime::tls::{self, Peer, Tls, TlsConfig};
-use ballast_types::wire::{
-    AgentState, AgentStatus, ChassisState, ChassisStatus, CoresStatus, ErrorBody, PlaceStatus, Report,
-    ServerStatus, Slot,
-};
+use ballast_runtime::tls::{self, Tls};
+use ballast_types::wire::{AgentStatus, ChassisStatus, CoresStatus, PlaceStatus, Report, ServerStatus, Slot};
 use ballast_types::{KiloHertz, Role, Watts};
 use clap::Args;
 use reqwest::tls::TlsInfo;
@@ -20,7 +15,8 @@ use serde::Serialize;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use crate::say;
+use crate::common::daemons::{TlsArgs, agent_state, base, chassis_state, client, refusal};
+use crate::common::terminal::say;
 
 /// An answer that takes longer counts as none.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -36,31 +32,6 @@ pub(crate) struct StatusArgs {
     json: bool,
     #[command(flatten)]
     tls: TlsArgs,
-}
-
-/// Who we are for https: three PEM files.
-#[derive(Args, Debug, Default)]
-pub(crate) struct TlsArgs {
-    /// This client's certificate, for https
-    #[arg(long, value_name = "FILE", requires_all = ["key", "ca"])]
-    cert: Option<PathBuf>,
-    /// Its private key
-    #[arg(long, value_name = "FILE", requires = "cert")]
-    key: Option<PathBuf>,
-    /// The authorities to trust
-    #[arg(long, value_name = "FILE", requires = "cert")]
-    ca: Option<PathBuf>,
-}
-
-impl TlsArgs {
-    pub(crate) fn open(&self) -> anyhow::Result<Option<Arc<Tls>>> {
-        let TlsArgs { cert: Some(cert), key: Some(key), ca: Some(ca) } = self else {
-            return Ok(None);
-        };
-        let (cert, key, ca) = (cert.clone(), key.clone(), ca.clone());
-        let config = TlsConfig { cert, key, ca, warn_before: Duration::ZERO };
-        Tls::open(&config, None).map(Some).map_err(anyhow::Error::msg)
-    }
 }
 
 /// What one URL said.
@@ -91,26 +62,6 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     say(&text)?;
     let failed = answers.iter().any(|answer| matches!(answer.said, Said::Error(_)));
     Ok(ExitCode::from(u8::from(failed)))
-}
-
-/// A client of daemons.
-pub(crate) fn client(tls: Option<&Tls>, timeout: Duration) -> reqwest::Result<reqwest::Client> {
-    let client = tls::http_client(tls.map(|tls| (tls, Peer::Daemon)));
-    client.tls_info(true).timeout(timeout).build()
-}
-
-/// A daemon's address as a URL; without a scheme it is plain HTTP.
-pub(crate) fn base(url: &str) -> String {
-    let base = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
-    base.trim_end_matches('/').to_owned()
-}
-
-/// Why a daemon did not do what it was asked, by its error answer.
-pub(crate) async fn refusal(answer: reqwest::Response) -> String {
-    let status = answer.status();
-    let why = answer.json::<ErrorBody>().await;
-    let why = why.map_or(String::new(), |why| format!(": {}", why.error));
-    format!("{status}{why}")
 }
 
 async fn ask_all(urls: &[String], tls: Option<&Tls>) -> anyhow::Result<Vec<Answer>> {
@@ -334,32 +285,6 @@ fn slot(slot: Slot) -> &'static str {
         Slot::Maintenance => "maintenance",
         Slot::Unmanaged => "unmanaged",
         Slot::Unknown => "unknown",
-    }
-}
-
-/// An agent's state in an operator's words.
-pub(crate) fn agent_state(state: AgentState) -> &'static str {
-    match state {
-        AgentState::Boot => "boot",
-        AgentState::Uncapped => "uncapped",
-        AgentState::Throttled => "throttled",
-        AgentState::Recovering => "recovering",
-        AgentState::Shedding => "shedding",
-        AgentState::Blind => "blind",
-        AgentState::Unknown => "unknown",
-    }
-}
-
-/// A chassis's state in an operator's words.
-pub(crate) fn chassis_state(state: ChassisState) -> &'static str {
-    match state {
-        ChassisState::Boot => "boot",
-        ChassisState::Normal => "normal",
-        ChassisState::Alerting => "alerting",
-        ChassisState::OutOfBand => "out of band",
-        ChassisState::Blind => "blind",
-        ChassisState::Fenced => "fenced",
-        ChassisState::Unknown => "unknown",
     }
 }
 

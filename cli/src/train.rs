@@ -1,16 +1,15 @@
 //! `ballast train`: from VMs of the past to a model file.
 
-pub(crate) mod text;
-pub(crate) mod vms;
+mod vms;
 
-use std::fs::{File, Permissions};
-use std::io::{self, Write};
+use std::fs::File;
+use std::io;
 use std::num::NonZeroUsize;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use ballast_hw::durable;
 use ballast_predict::file::{self, FileError};
 use ballast_predict::model::Algorithm;
 use ballast_predict::score::Scores;
@@ -20,7 +19,9 @@ use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser as _;
 use serde_json::{Value, json};
 
-use crate::{all_cores, say, tell};
+use crate::common::table;
+use crate::common::terminal::{say, tell};
+use crate::common::threads::all_cores;
 
 /// The new model is worse than the one that is there, which stays.
 const EXIT_WORSE: u8 = 3;
@@ -93,7 +94,8 @@ fn train_and_write(args: &TrainArgs) -> anyhow::Result<bool> {
     let verdict = old.as_ref().and_then(|old| worse((&about.class, &about.p95), (&old.0, &old.1)));
 
     if verdict.is_none() {
-        write(&args.output, &new.encode()?)?;
+        durable::replace(&args.output, &new.encode()?)
+            .with_context(|| format!("--output {}", args.output.display()))?;
     }
     let report = json!({
         "model": args.output.display().to_string(),
@@ -124,9 +126,9 @@ fn vms(args: &TrainArgs) -> anyhow::Result<Vec<Vm>> {
         }
         return Ok(vms);
     };
-    let mut vms = vms::read(text::open(input)?, &input.display().to_string())?;
+    let mut vms = vms::read(table::text(input)?, &input.display().to_string())?;
     if let Some(labels) = &args.labels {
-        let told = vms::label(&mut vms, text::open(labels)?, &labels.display().to_string())?;
+        let told = vms::label(&mut vms, table::text(labels)?, &labels.display().to_string())?;
         tell(&format!("{told} of {} VMs have a label", vms.len()));
     }
     Ok(vms)
@@ -168,24 +170,6 @@ fn worse(new: (&Scores, &Scores), old: (&Scores, &Scores)) -> Option<String> {
     // A loss that is no number is worse, too.
     let fine = now <= before;
     (!fine).then(|| format!("loss {now:.5} on the hold-out is above the old model's {before:.5}"))
-}
-
-/// Writes a file whole or not at all.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let written = || -> io::Result<()> {
-        // As a plain file: the umask says who may read it.
-        let plain = Permissions::from_mode(0o666);
-        let mut file = tempfile::Builder::new().permissions(plain).tempfile_in(folder)?;
-        file.write_all(bytes)?;
-        file.as_file().sync_all()?;
-        file.persist(path)?;
-        File::open(folder)?.sync_all()
-    };
-    written().with_context(|| format!("--output {}", path.display()))
 }
 
 fn text(report: &Value, file: &ModelFile) -> String {
@@ -309,8 +293,8 @@ mod tests {
     fn a_file_is_written_whole_beside_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model");
-        write(&path, b"one").unwrap();
-        write(&path, b"two").unwrap();
+        durable::replace(&path, b"one").unwrap();
+        durable::replace(&path, b"two").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"two");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }

@@ -19,8 +19,9 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::demo::stop;
-use crate::{all_cores, tell};
+use crate::common::terminal::stop;
+use crate::common::terminal::tell;
+use crate::common::threads::all_cores;
 use ballast_testbed::events::Quantiles;
 use ballast_testbed::processes::{Process, free_addresses};
 

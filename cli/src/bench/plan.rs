@@ -24,8 +24,9 @@ use parquet::file::properties::WriterProperties;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::experiment::work;
-use crate::{all_cores, say, tell};
+use crate::common::terminal::{say, tell};
+use crate::common::threads;
+use crate::common::threads::all_cores;
 use ballast_testbed::processes::Usage;
 
 /// Between two looks at how much memory the program uses.
@@ -202,7 +203,7 @@ fn measure(files: &[PathBuf], how: &[&str]) -> anyhow::Result<Run> {
 /// Makes the files that are not there yet.
 fn make(args: &PlanArgs, files: &[PathBuf]) -> anyhow::Result<()> {
     let days: Vec<_> = (0..).zip(files).filter(|(_, file)| !file.exists()).collect();
-    let made = work::run("making telemetry", &days, all_cores().get(), |&(day, file)| {
+    let made = threads::run("making telemetry", &days, all_cores().get(), |&(day, file)| {
         one_day(args, day, file).with_context(|| file.display().to_string())
     });
     made.into_iter().collect()

@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::load::{self, LoadArgs, bench, post};
-use crate::say;
+use crate::common::terminal::say;
 
 /// Arguments of `ballast bench predict`.
 #[derive(Args, Debug)]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use super::load::{self, LoadArgs, ask, bench, post};
-use crate::say;
+use crate::common::terminal::say;
 
 /// Servers of a chassis, and what each has: the paper's.
 const CHASSIS_HOSTS: u32 = 12;

@@ -7,7 +7,7 @@ use anyhow::Context;
 use ballast_types::wire::SharePolicy;
 use serde::{Deserialize, Serialize};
 
-use super::args::{ActuatorArg, PolicyArg};
+use crate::common::control::{ActuatorArg, PolicyArg};
 use ballast_testbed::events::Quantiles;
 
 /// Core-seconds below the highest frequency, by what held the cores there.

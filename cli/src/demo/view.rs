@@ -8,7 +8,7 @@ use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Cell, Chart, Dataset, GraphType, Paragraph, Row, Table};
 
-use crate::status::{agent_state, chassis_state};
+use crate::common::daemons::{agent_state, chassis_state};
 
 /// What the view shows: the plant's truth, and what the chassis says.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::Wanted;
-use crate::demo::positive;
+use crate::common::numbers::positive;
 
 /// Longer batch work than this is a slip.
 const MINUTES_MAX: f64 = 1440.0;
@@ -120,7 +120,7 @@ impl Runs {
 
     /// Runs at a time.
     pub(super) fn threads(&self) -> usize {
-        self.threads.map_or_else(|| crate::all_cores().get(), usize::from)
+        self.threads.map_or_else(|| crate::common::threads::all_cores().get(), usize::from)
     }
 }
 
@@ -170,19 +170,6 @@ pub(super) fn policy() -> impl TypedValueParser<Value = Contender> {
 /// Parses a kind of arrivals.
 pub(super) fn arrivals() -> impl TypedValueParser<Value = Arrivals> {
     named(Arrivals::ALL, Arrivals::name)
-}
-
-/// Parses a share.
-pub(super) fn share(text: &str) -> Result<f64, String> {
-    within(text, 0.0, 1.0)
-}
-
-/// Parses a number of this range, both ends included.
-pub(super) fn within(text: &str, low: f64, high: f64) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if (low..=high).contains(&value) => Ok(value),
-        _ => Err(format!("a number from {low} to {high} is needed")),
-    }
 }
 
 fn minutes(text: &str) -> Result<f64, String> {
@@ -246,11 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_out_of_range_are_refused() {
-        assert_eq!(share("0.6"), Ok(0.6));
-        for wrong in ["-0.1", "1.1", "NaN", "x", ""] {
-            assert!(share(wrong).is_err(), "{wrong}");
-        }
+    fn minutes_out_of_range_are_refused() {
         for wrong in ["0", "1441", "inf", "-1"] {
             assert!(minutes(wrong).is_err(), "{wrong}");
         }

@@ -11,7 +11,7 @@ use super::plot::{Figure, Groups, Mark, Point, Series, colour};
 use super::report::{Part, Report, maybe, number, percent, range};
 use super::table::Table;
 use super::{Wanted, paper, run_all};
-use crate::demo::positive;
+use crate::common::numbers::{positive, share};
 
 /// Height of one panel, in pixels.
 const PANEL: u32 = 380;
@@ -35,7 +35,7 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "NAME", value_parser = args::arrivals())]
     arrivals: Option<Arrivals>,
     /// Share of the batch work that scales with the clock [default: 0.6]
-    #[arg(long, value_name = "F", allow_negative_numbers = true, value_parser = args::share)]
+    #[arg(long, value_name = "F", allow_negative_numbers = true, value_parser = share)]
     batch_share: Option<f64>,
 }
 

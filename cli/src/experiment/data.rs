@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use ballast_sim::trace::Trace;
 use indicatif::ProgressBar;
 
-use crate::columns::ColumnArgs;
-use crate::table;
+use crate::common::columns::ColumnArgs;
+use crate::common::table;
 
 /// The folder of all data: `$BALLAST_DATA`, or what stands beside the project.
 pub(super) fn folder() -> PathBuf {

@@ -17,8 +17,9 @@ use serde_json::Value;
 
 use super::args::named;
 use super::report::Goal;
-use super::work;
-use crate::{all_cores, say, tell};
+use crate::common::terminal::{say, tell};
+use crate::common::threads;
+use crate::common::threads::all_cores;
 
 /// Seeds for each thread between two writes of the file that a campaign goes on from.
 const CHUNK: u64 = 10;
@@ -121,7 +122,7 @@ pub(super) fn run(args: &FaultsArgs) -> anyhow::Result<()> {
         let seeds: Vec<u64> = (from..=to).collect();
         let what = format!("seeds {from} to {last}");
 
-        for (verdict, core_s) in work::run(&what, &seeds, threads, |seed| judge(*seed, args.kind)) {
+        for (verdict, core_s) in threads::run(&what, &seeds, threads, |seed| judge(*seed, args.kind)) {
             campaign.add(verdict, core_s);
         }
         if let Some(file) = &args.resume {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::data;
 use super::report::{Goal, Part, Report, number};
 use super::table::Table;
-use crate::all_cores;
+use crate::common::threads::all_cores;
 use crate::label::weeks::{Labelled, PLAIN, threshold, wary_threshold};
 
 /// Recall that thresholds are chosen for.

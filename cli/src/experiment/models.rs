@@ -17,9 +17,10 @@ use serde_json::{Value, json};
 use super::plot::Figure;
 use super::report::{Part, Report, number, percent};
 use super::table::Table;
-use super::{Wanted, paper, work};
-use crate::all_cores;
-use crate::plot::{BLUE, GREEN, GREY, ORANGE, PURPLE, Panel, RED, legend, line, panel};
+use super::{Wanted, paper};
+use crate::common::plot::{BLUE, GREEN, GREY, ORANGE, PURPLE, Panel, RED, legend, line, panel};
+use crate::common::threads;
+use crate::common::threads::all_cores;
 
 /// Fewer answers than this make no point in the reliability plot.
 const LEAST_PER_POINT: u64 = 30;
@@ -131,7 +132,7 @@ pub(super) fn report(choice: &Choice, wanted: Wanted) -> anyhow::Result<Report> 
     let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
 
     // One fleet after the other: each of them keeps all threads busy.
-    let done = work::run("models", &seeds, 1, |seed| {
+    let done = threads::run("models", &seeds, 1, |seed| {
         let (vms, days) = (choice.vms as usize, choice.days);
         compare(&fleet::make(&fleet::Options { seed: *seed, vms, days }), *seed, threads)
     });

@@ -21,8 +21,8 @@ use self::replay::Replayed;
 use super::report::{Part, Report, number, percent, range};
 use super::table::Table;
 use super::{Wanted, paper};
-use crate::all_cores;
-use crate::server_args::ServerArgs;
+use crate::common::server::ServerArgs;
+use crate::common::threads::all_cores;
 
 /// What can be chosen.
 #[derive(Args, Clone, Debug)]

@@ -8,7 +8,7 @@ use plotters::style::{BLACK, CYAN, RGBColor};
 pub(super) use groups::{Groups, Mark, Point, Series};
 pub(super) use heat::Heat;
 
-use crate::plot::{Area, BLUE, Drawn, GREEN, GREY, ORANGE, PURPLE, RED, svg};
+use crate::common::plot::{Area, BLUE, Drawn, GREEN, GREY, ORANGE, PURPLE, RED, svg};
 
 /// Width of every figure, in pixels.
 const WIDTH: u32 = 1200;
@@ -65,7 +65,7 @@ pub(super) fn colour(policy: &str) -> RGBColor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::{Panel, line, panel};
+    use crate::common::plot::{Panel, line, panel};
 
     fn figure(name: &str) -> Figure {
         let caption = name.to_owned();

@@ -9,12 +9,14 @@ use clap::Args;
 use plotters::chart::SeriesLabelPosition;
 use plotters::style::RGBColor;
 
-use super::args::{self, Runs, list, named, or, within};
+use super::Wanted;
+use super::args::{Runs, list, named, or};
 use super::plot::Figure;
 use super::report::{Goal, Part, Report, maybe, number, percent, range};
 use super::table::Table;
-use super::{Wanted, work};
-use crate::plot::{Area, BLUE, Drawn, GREEN, GREY, ORANGE, Panel, legend, line, panel};
+use crate::common::numbers::{share, within};
+use crate::common::plot::{Area, BLUE, Drawn, GREEN, GREY, ORANGE, Panel, legend, line, panel};
+use crate::common::threads;
 
 /// The paper's choice.
 const ALPHA: f64 = 0.8;
@@ -34,7 +36,7 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = named(Arm::ALL, Arm::name))]
     arms: Vec<Arm>,
     /// Weights of the chassis score against the server score [default: 0,0.2,0.4,0.6,0.8,1]
-    #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = args::share)]
+    #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = share)]
     alphas: Vec<f64>,
     /// The packing rule's weight [default: 4]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=1000))]
@@ -79,7 +81,7 @@ pub(super) fn report(choice: &Choice, runs: &Runs, wanted: Wanted) -> anyhow::Re
     let budget_w = scheduler::calibrate(&options)?;
     let measure = |cases: &[scheduler::Case]| {
         let jobs = scheduler::jobs(&options, cases, budget_w)?;
-        let done = work::run("scheduler", &jobs, runs.threads(), scheduler::Job::run);
+        let done = threads::run("scheduler", &jobs, runs.threads(), scheduler::Job::run);
         Ok::<_, anyhow::Error>(scheduler::rows(&options, cases, &done))
     };
 

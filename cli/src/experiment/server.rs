@@ -14,7 +14,7 @@ use super::plot::Figure;
 use super::report::{Part, Report, maybe, number, percent, range};
 use super::table::Table;
 use super::{Wanted, paper, run_all};
-use crate::demo::positive;
+use crate::common::numbers::{positive, share};
 
 /// Figure 4 shows a run of so many minutes of batch work.
 const TRACE_MINUTES: f64 = 2.0;
@@ -77,7 +77,7 @@ pub(crate) struct Choice {
     arrivals: Vec<Arrivals>,
     /// Share of the batch work that scales with the clock [default: 0.6; with --output 0.6,0.4,0.8,1]; of
     /// several, the others are tried with the first kind of arrivals alone
-    #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = args::share)]
+    #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = share)]
     batch_share: Vec<f64>,
     /// Mean service time of user-facing requests, in milliseconds [default: 0.5; with --output 0.5,1,5]; of
     /// several, the others are tried with bursty arrivals alone

@@ -4,12 +4,12 @@ use ballast_lab::stability::{self, Options, Row};
 use ballast_lab::{Contender, server};
 use clap::Args;
 
-use super::args::{self, Runs, list, or, within};
+use super::args::{self, Runs, list, or};
 use super::plot::{Figure, Heat};
 use super::report::{Goal, Part, Report, number, percent};
 use super::table::Table;
 use super::{Wanted, run_all};
-use crate::demo::positive;
+use crate::common::numbers::{positive, share, within};
 
 /// More p-state changes of a core than this in a minute are a limit cycle: one a second, where the
 /// load is steady.
@@ -36,7 +36,7 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = noise)]
     noises: Vec<f64>,
     /// Share of the batch work that scales with the clock [default: 0.6]
-    #[arg(long, value_name = "F", allow_negative_numbers = true, value_parser = args::share)]
+    #[arg(long, value_name = "F", allow_negative_numbers = true, value_parser = share)]
     batch_share: Option<f64>,
 }
 

@@ -11,15 +11,15 @@ use ballast_lab::traces::{self, Case, Job, Options, Row, TracePolicy};
 use ballast_sim::replay::{Meaning, Sizes};
 use clap::Args;
 
-use super::args::{list, named, or, seeds, within};
+use super::args::{list, named, or, seeds};
 use super::report::{Part, Report, maybe, percent};
 use super::table::Table;
 use super::{Wanted, data, run_all};
-use crate::all_cores;
-use crate::columns::ColumnArgs;
-use crate::replay::not_negative;
-use crate::server_args::ServerArgs;
-use crate::table::stem;
+use crate::common::columns::ColumnArgs;
+use crate::common::numbers::{not_negative, within};
+use crate::common::server::ServerArgs;
+use crate::common::table::stem;
+use crate::common::threads::all_cores;
 
 /// What can be chosen.
 #[derive(Args, Clone, Debug)]

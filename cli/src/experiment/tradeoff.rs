@@ -5,13 +5,13 @@ use ballast_lab::{Arrivals, Contender, server};
 use clap::Args;
 use plotters::prelude::*;
 
-use super::args::{self, Runs, list, or, within};
+use super::args::{self, Runs, list, or};
 use super::plot::{Figure, colour};
 use super::report::{Goal, Part, Report, maybe, number, percent};
 use super::table::Table;
 use super::{Wanted, run_all};
-use crate::demo::positive;
-use crate::plot::{Area, Drawn, Panel, legend, panel};
+use crate::common::numbers::{positive, share, within};
+use crate::common::plot::{Area, Drawn, Panel, legend, panel};
 
 /// Height of one cap's panel, in pixels; two of them stand side by side.
 const PANEL: u32 = 360;
@@ -46,7 +46,7 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "NAME", value_parser = args::arrivals())]
     arrivals: Option<Arrivals>,
     /// Share of the batch work that scales with the clock [default: 0.6]
-    #[arg(long, value_name = "F", allow_negative_numbers = true, value_parser = args::share)]
+    #[arg(long, value_name = "F", allow_negative_numbers = true, value_parser = share)]
     batch_share: Option<f64>,
 }
 

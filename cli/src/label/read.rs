@@ -20,8 +20,8 @@ use indicatif::ProgressBar;
 
 use super::args::Days;
 use super::{BATCH, Vm};
-use crate::columns::ColumnArgs;
-use crate::table;
+use crate::common::columns::ColumnArgs;
+use crate::common::table;
 
 /// Days of a VM that are remembered: five working days, with holidays and gaps around them.
 const DAYS: i32 = 28;
@@ -196,7 +196,9 @@ impl AllSeries<'_> {
             None => {
                 self.dateless = Some(dateless);
                 if dateless {
-                    crate::tell("no dates: every day counts as a working day, from midnight on");
+                    crate::common::terminal::tell(
+                        "no dates: every day counts as a working day, from midnight on",
+                    );
                 }
             }
         }

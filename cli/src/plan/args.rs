@@ -14,8 +14,8 @@ use super::curves::{CurveArgs, Curves};
 use super::history::{LoadArgs, Loads};
 use super::levels::LevelArgs;
 use super::verify::VerifyArgs;
-use crate::columns::ColumnArgs;
-use crate::demo::positive;
+use crate::common::columns::ColumnArgs;
+use crate::common::numbers::{positive, share};
 
 /// Arguments of `ballast plan`.
 #[derive(Args, Debug)]
@@ -209,11 +209,4 @@ fn watts(flag: &str, w: f64) -> anyhow::Result<Watts> {
 
 pub(super) fn ppm(share: f64) -> u32 {
     (share * 1e6).round() as u32
-}
-
-pub(super) fn share(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
-        _ => Err("a share is needed, 0 to 1".to_owned()),
-    }
 }

@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 use ballast_types::PowerModel;
 use clap::Args;
 
-use crate::profile::Profile;
-use crate::server_args::ServerArgs;
+use crate::common::profile::Profile;
+use crate::common::server::ServerArgs;
 
 /// How a server draws.
 #[derive(Args, Debug)]

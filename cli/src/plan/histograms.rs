@@ -9,7 +9,7 @@ use ballast_types::Watts;
 use indicatif::ProgressBar;
 use serde::Deserialize;
 
-use crate::table;
+use crate::common::table;
 
 type Draws = BTreeMap<String, Histogram>;
 

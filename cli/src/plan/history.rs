@@ -9,8 +9,8 @@ use ballast_types::VmClass;
 use clap::Args;
 use indicatif::ProgressBar;
 
-use super::args::share;
-use crate::table;
+use crate::common::numbers::share;
+use crate::common::table;
 
 /// How much of a chassis is allocated, and how busy that is.
 #[derive(Args, Debug)]

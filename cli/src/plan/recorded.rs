@@ -11,8 +11,8 @@ use ballast_sim::replay::{Part, RecordedDraws};
 use indicatif::ProgressBar;
 
 use super::telemetry::Worker;
-use crate::replay::recording;
-use crate::tell;
+use crate::common::recording;
+use crate::common::terminal::tell;
 
 /// Whether `path` is a recording: a folder of them, or a file of one.
 pub(super) fn is_one(path: &Path) -> bool {

@@ -18,8 +18,9 @@ use indicatif::ProgressBar;
 
 use super::args::Columns;
 use super::recorded;
-use crate::table;
-use crate::{all_cores, progress_bar};
+use crate::common::table;
+use crate::common::terminal::progress_bar;
+use crate::common::threads::all_cores;
 use columnar::Columnar;
 
 /// Readings that a thread gathers before it hands them over.

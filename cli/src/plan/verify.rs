@@ -13,12 +13,13 @@ use serde::Serialize;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use super::args::{Asked, Columns, ppm, share};
+use super::args::{Asked, Columns, ppm};
 use super::report::{Answer, labelled};
 use super::telemetry::Telemetry;
-use crate::all_cores;
-use crate::demo::SharesArg;
-use crate::experiment::work;
+use crate::common::control::SharesArg;
+use crate::common::numbers::share;
+use crate::common::threads;
+use crate::common::threads::all_cores;
 
 /// What the plan is held against.
 #[derive(Args, Debug)]
@@ -248,7 +249,7 @@ fn one_look(
     }
 
     let run = |(draws, budget): &(Arc<Draws>, usize)| replay(draws, &budgets[*budget].0, options, |_| ());
-    let measured = work::run("replay", &jobs, all_cores().get(), run);
+    let measured = threads::run("replay", &jobs, all_cores().get(), run);
 
     for ((_, budget), measured) in jobs.iter().zip(measured) {
         budgets[*budget].1.add(&measured?);

@@ -17,11 +17,12 @@ use ballast_types::{Instant, KiloHertz, Ladder};
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::file::{Machine, Measured, Meter};
 use super::gather::{Gather, Took};
 use super::load::Load;
-use crate::demo::{INTERRUPTED, positive};
-use crate::{progress_bar, tell};
+use crate::common::numbers::{positive, share};
+use crate::common::profile::{Machine, Measured, Meter};
+use crate::common::terminal::INTERRUPTED;
+use crate::common::terminal::{progress_bar, tell};
 
 /// Between two looks at whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -49,13 +50,6 @@ pub(super) struct Grid {
     /// How long the server settles after each change, beside its meter's lag: fans and heat take longer
     #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = positive)]
     settle_s: f64,
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
-        _ => Err("a share is needed, 0 to 1".to_owned()),
-    }
 }
 
 /// How it ended.

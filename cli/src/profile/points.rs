@@ -5,7 +5,7 @@ use std::path::Path;
 use ballast_planner::Point;
 use indicatif::ProgressBar;
 
-use crate::table;
+use crate::common::table;
 
 /// Reads `utilisation`, `frequency`, `watts` and, where it is there, `error_w`.
 pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Point>> {

@@ -8,7 +8,7 @@ use anyhow::bail;
 use ballast_types::PowerModel;
 use indicatif::ProgressBar;
 
-use crate::table;
+use crate::common::table;
 
 /// One usable result, for one node.
 struct Row {

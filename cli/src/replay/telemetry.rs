@@ -10,7 +10,7 @@ use ballast_types::Watts;
 use serde::Serialize;
 
 use super::{TelemetryArgs, plot};
-use crate::{progress_bar, say, tell};
+use crate::common::terminal::{progress_bar, say, tell};
 
 /// Points of the plot.
 const POINTS: usize = 1200;

@@ -8,6 +8,7 @@ use tabled::builder::Builder;
 use tabled::settings::Style;
 
 use super::mhz;
+use crate::common::names::class_name;
 
 const HEAD: [&str; 13] = [
     "server",
@@ -67,13 +68,6 @@ fn row(server: &str, vm: &VmStatus) -> [String; 13] {
         impact.min_khz_seen.map_or_else(none, mhz),
         notes(vm),
     ]
-}
-
-fn class_name(class: VmClass) -> &'static str {
-    match class {
-        VmClass::UserFacing => "user-facing",
-        VmClass::NonUserFacing => "non-user-facing",
-    }
 }
 
 /// What else there is to say: where it comes from, that it was killed, and what its own use says that it is.

@@ -8,6 +8,8 @@ use ballast_predict::{Vm, vm};
 use ballast_sim::trace::Table;
 use ballast_types::VmClass;
 
+use crate::common::names::class_name;
+
 /// The columns; each must be there, in any order. Others are left alone.
 pub(super) const COLUMNS: [&str; 10] = [
     "vm_id",
@@ -120,14 +122,6 @@ pub(super) fn write(vms: &[Vm], output: impl Write) -> anyhow::Result<()> {
     }
 
     Ok(csv.flush()?)
-}
-
-/// A class as files and answers have it.
-pub(crate) fn class_name(class: VmClass) -> &'static str {
-    match class {
-        VmClass::UserFacing => "user-facing",
-        VmClass::NonUserFacing => "non-user-facing",
-    }
 }
 
 /// Takes classes from what `ballast label` wrote: columns `id` and `user_facing`. A VM that is not there keeps

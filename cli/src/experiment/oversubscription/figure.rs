@@ -5,8 +5,8 @@ use plotters::prelude::SeriesLabelPosition::UpperRight;
 
 use super::fleets::Fleet;
 use super::name;
+use crate::common::plot::{Area, BLUE, Drawn, GREEN, GREY, ORANGE, Panel, RED, legend, line, panel};
 use crate::experiment::plot::Figure;
-use crate::plot::{Area, BLUE, Drawn, GREEN, GREY, ORANGE, Panel, RED, legend, line, panel};
 
 /// The lowest share of readings that is shown, as a power of ten.
 const RAREST: f64 = -5.0;

@@ -11,8 +11,8 @@ use ballast_sim::trace::{Series, Trace};
 
 use super::Choice;
 use super::fleets::{About, Fleet, MEAN_SHARE, RESOLUTION, Scaling, Source, Vms, terms};
+use crate::common::threads;
 use crate::experiment::data::{Bitbrains, folder, trace};
-use crate::experiment::work;
 
 /// Cores of a server.
 const CORES: u32 = 40;
@@ -127,7 +127,7 @@ impl Traces {
             .collect();
         // One set of weeks after the other is built once, for all scalings.
         let weeks = resampled(choice.seed, population.weeks(Part::History), choice.replicates);
-        let replicates = work::run("weeks", &weeks, choice.threads(), |weeks| {
+        let replicates = threads::run("weeks", &weeks, choice.threads(), |weeks| {
             let busy = busy(Part::History, weeks);
             let one = |(_, factor, chassis): &(_, f64, Chassis)| {
                 let history = histogram(&busy.draws(&server, *factor), RESOLUTION)?;

@@ -4,7 +4,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::plot::{Area, Drawn, legend};
+use crate::common::plot::{Area, Drawn, legend};
 
 /// A median over seeds and its range.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -140,7 +140,7 @@ impl Groups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::{BLUE, svg};
+    use crate::common::plot::{BLUE, svg};
 
     fn groups() -> Groups {
         let point = |median| Some(Point { median, min: median - 0.02, max: median + 0.03 });

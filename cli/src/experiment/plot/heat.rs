@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::plot::{Area, Drawn, RED};
+use crate::common::plot::{Area, Drawn, RED};
 
 /// A heat map. Cells without a value stay empty.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ impl Heat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::svg;
+    use crate::common::plot::svg;
 
     #[test]
     fn every_cell_shows_its_number_and_a_stronger_colour_for_more() {

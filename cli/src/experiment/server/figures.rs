@@ -6,9 +6,9 @@ use plotters::prelude::SeriesLabelPosition::{LowerRight, UpperRight};
 use plotters::style::BLACK;
 
 use super::Set;
+use crate::common::plot::{Area, Drawn, Panel, legend, line, panel};
 use crate::experiment::paper;
 use crate::experiment::plot::{Figure, Groups, Mark, Point, Series, colour};
-use crate::plot::{Area, Drawn, Panel, legend, line, panel};
 
 const PANEL: u32 = 380;
 
@@ -35,7 +35,11 @@ fn end_s(traces: &[Trace]) -> f64 {
     ends.fold(1.0, f64::max)
 }
 
-fn lines<'b>(chart: &mut crate::plot::Chart<'b>, traces: &[Trace], value: fn(&Moment) -> f64) -> Drawn {
+fn lines<'b>(
+    chart: &mut crate::common::plot::Chart<'b>,
+    traces: &[Trace],
+    value: fn(&Moment) -> f64,
+) -> Drawn {
     for trace in traces {
         let points = trace.points.iter().map(|point| (point.t_s, value(point)));
         line(chart, trace.policy, colour(trace.policy), points)?;

@@ -4,8 +4,8 @@ use ballast_lab::traces::{Options, Row, TracePolicy};
 use plotters::prelude::*;
 
 use super::{group, median};
+use crate::common::plot::{Area, Drawn, Panel, legend, line, panel};
 use crate::experiment::plot::{Figure, colour};
-use crate::plot::{Area, Drawn, Panel, legend, line, panel};
 
 /// Height of one data set's panels, in pixels.
 const PANEL: u32 = 340;

@@ -20,9 +20,9 @@ use parquet::arrow::arrow_reader::{
 };
 
 use super::{BATCH, NAME, Worker, watts};
+use crate::common::table::parquet_rows::{is_instant, millis};
+use crate::common::table::{self, is_parquet};
 use crate::plan::args::Columns;
-use crate::table::parquet_rows::{is_instant, millis};
-use crate::table::{self, is_parquet};
 
 /// A Parquet file whose columns are of the usual kinds.
 #[derive(Clone)]

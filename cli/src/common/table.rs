@@ -3,12 +3,12 @@
 pub(crate) mod parquet_rows;
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read as _};
+use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
-use anyhow::bail;
-use ballast_sim::trace::{PARQUET, Table, TraceError};
+use anyhow::{Context, bail};
+use ballast_sim::trace::{self, PARQUET, Table, TraceError};
 use indicatif::ProgressBar;
 
 use parquet_rows::ParquetRows;
@@ -31,6 +31,16 @@ pub(crate) fn plain(path: &Path) -> anyhow::Result<BufReader<File>> {
         bail!("a file or a pipe is needed, this is {what}");
     }
     Ok(BufReader::with_capacity(1 << 16, File::open(path)?))
+}
+
+/// Opens the text of a file, or of stdin for `-`; what is compressed with zstd is unpacked.
+pub(crate) fn text(path: &Path) -> anyhow::Result<Box<dyn Read>> {
+    let what = || path.display().to_string();
+    let raw: Box<dyn Read> = match path.to_str() {
+        Some("-") => Box::new(io::stdin()),
+        _ => Box::new(plain(path).with_context(what)?),
+    };
+    trace::text(raw).with_context(what)
 }
 
 /// Whether the file is Parquet. A pipe never is: its end must be read first.

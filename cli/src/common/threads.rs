@@ -1,9 +1,15 @@
 //! Independent jobs on several threads, with a progress bar; results in the jobs' order.
 
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::progress_bar;
+use crate::common::terminal::progress_bar;
+
+/// All cores of this machine: how many threads work where nobody says.
+pub(crate) fn all_cores() -> NonZeroUsize {
+    thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
 
 /// Runs every job, at most `threads` at a time. The results are in the jobs' order, whatever the
 /// number of threads. The bar is shown only where stderr is a terminal.

@@ -6,7 +6,7 @@ use ballast_sim::trace::{ReadOptions, TimeUnit, Trace, Unit};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 
-use crate::table;
+use crate::common::table;
 
 /// Their own part of the help, whatever the arguments around them.
 const HEADING: &str = "Columns of telemetry";

@@ -3,7 +3,7 @@
 use ballast_types::PowerModel;
 use clap::Args;
 
-use crate::demo::positive;
+use crate::common::numbers::positive;
 
 /// A server's draw; the paper's where nothing is said.
 #[derive(Args, Clone, Copy, Debug, Default)]

@@ -1,0 +1,80 @@
+//! Daemons that are asked something: how they are reached, and words for what they answer.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ballast_runtime::tls::{self, Peer, Tls, TlsConfig};
+use ballast_types::wire::{AgentState, ChassisState, ErrorBody};
+use clap::Args;
+
+/// Who we are for https: three PEM files.
+#[derive(Args, Debug, Default)]
+pub(crate) struct TlsArgs {
+    /// This client's certificate, for https
+    #[arg(long, value_name = "FILE", requires_all = ["key", "ca"])]
+    cert: Option<PathBuf>,
+    /// Its private key
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// The authorities to trust
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    ca: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    pub(crate) fn open(&self) -> anyhow::Result<Option<Arc<Tls>>> {
+        let TlsArgs { cert: Some(cert), key: Some(key), ca: Some(ca) } = self else {
+            return Ok(None);
+        };
+        let (cert, key, ca) = (cert.clone(), key.clone(), ca.clone());
+        let config = TlsConfig { cert, key, ca, warn_before: Duration::ZERO };
+        Tls::open(&config, None).map(Some).map_err(anyhow::Error::msg)
+    }
+}
+
+/// A client of daemons.
+pub(crate) fn client(tls: Option<&Tls>, timeout: Duration) -> reqwest::Result<reqwest::Client> {
+    let client = tls::http_client(tls.map(|tls| (tls, Peer::Daemon)));
+    client.tls_info(true).timeout(timeout).build()
+}
+
+/// A daemon's address as a URL; without a scheme it is plain HTTP.
+pub(crate) fn base(url: &str) -> String {
+    let base = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+    base.trim_end_matches('/').to_owned()
+}
+
+/// Why a daemon did not do what it was asked, by its error answer.
+pub(crate) async fn refusal(answer: reqwest::Response) -> String {
+    let status = answer.status();
+    let why = answer.json::<ErrorBody>().await;
+    let why = why.map_or(String::new(), |why| format!(": {}", why.error));
+    format!("{status}{why}")
+}
+
+/// An agent's state in an operator's words.
+pub(crate) fn agent_state(state: AgentState) -> &'static str {
+    match state {
+        AgentState::Boot => "boot",
+        AgentState::Uncapped => "uncapped",
+        AgentState::Throttled => "throttled",
+        AgentState::Recovering => "recovering",
+        AgentState::Shedding => "shedding",
+        AgentState::Blind => "blind",
+        AgentState::Unknown => "unknown",
+    }
+}
+
+/// A chassis's state in an operator's words.
+pub(crate) fn chassis_state(state: ChassisState) -> &'static str {
+    match state {
+        ChassisState::Boot => "boot",
+        ChassisState::Normal => "normal",
+        ChassisState::Alerting => "alerting",
+        ChassisState::OutOfBand => "out of band",
+        ChassisState::Blind => "blind",
+        ChassisState::Fenced => "fenced",
+        ChassisState::Unknown => "unknown",
+    }
+}

@@ -1,0 +1,53 @@
+//! What a command says to the terminal, and how the terminal ends it.
+
+use std::io::{self, Write};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The exit code of a command that was ended by Ctrl-C: what shells use for SIGINT.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// A result, on stdout. A reader that has gone away is no failure.
+pub(crate) fn say(text: &str) -> io::Result<()> {
+    match writeln!(io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
+
+/// Whether a result could not be written because its reader has gone away, which is no failure.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let plain = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    let in_csv = error.downcast_ref::<csv::Error>().and_then(|error| match error.kind() {
+        csv::ErrorKind::Io(error) => Some(error.kind()),
+        _ => None,
+    });
+    plain.or(in_csv) == Some(io::ErrorKind::BrokenPipe)
+}
+
+/// A progress bar of that length; shown only where stderr is a terminal.
+pub(crate) fn progress_bar(length: u64, template: &str) -> ProgressBar {
+    let bar = ProgressBar::new(length);
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// A message, on stderr; there is nobody to tell when that fails.
+pub(crate) fn tell(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Ends with the first SIGINT or SIGTERM.
+pub(crate) fn stop() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
