@@ -72,13 +72,13 @@ fn somebody_who_raises_caps_is_told_of_and_not_fought() {
     lab.start_all();
     lab.wait("the server is capped", |lab| !capped(lab).is_empty());
     lab.wait("an alarm", |lab| {
-        // A rival that is stubborn: whatever is capped, it raises.
+        // A competing writer that is stubborn: whatever is capped, it raises.
         for n in capped(lab) {
             fs::write(cap(lab, n), format!("{FULL}\n")).unwrap();
         }
         let alarms = lab.agent("s01").map(|agent| agent.alarms).unwrap_or_default();
 
-        alarms.iter().any(|alarm| alarm.contains("raised above their cap by somebody else"))
+        alarms.iter().any(|alarm| alarm.contains("above their cap"))
     });
 
     let (_, metrics) = lab.get("s01", "/metrics");
@@ -91,6 +91,6 @@ fn somebody_who_raises_caps_is_told_of_and_not_fought() {
     lab.wait("the budget holds", Lab::holds);
     lab.end_all();
 
-    // Where the rival kept the draw too high for too long, the slot's own cap outlives the manager.
+    // Where the competing writer kept the draw too high for too long, the slot's own cap outlives the manager.
     lab.wait_restored(&before, "power1_cap");
 }

@@ -1,12 +1,14 @@
 //! The cores' caps, and the thread that looks after them.
 //!
 //! ```text
-//!   hand ── set, release ──▶ caps ◀── looked, lift_to_rewrite, rewrite ── watch: what was written, 25 ms later; all
-//!                                                                  ▲   that is capped, once a second; which
-//!                         uevents: a CPU went or came ─────────────┘   CPUs there are, when told, and every 30 s
+//!   control ── set, release ──▶ caps ◀── readback, rewrites, scan ── watch: what was written, 25 ms later;
+//!   thread                                                            ▲   all that is capped, once a second;
+//!                          uevents: a CPU went or came ───────────────┘   which CPUs there are, when notified,
+//!                                                                         and every 30 s
 //! ```
 //! An alert is written by the control thread alone, one write a policy, and waits for one write of the
-//! watch at most: files are read without holding the caps, and written one policy at a time.
+//! watch at most: files are read without holding the caps, and written one policy at a time. The order of
+//! the watch's steps is held by the types of [`ballast_hw::cpufreq`].
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +18,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use ballast_agent_core::Input;
-use ballast_hw::cpufreq::Scan;
+use ballast_hw::cpufreq::{Changed, Judged};
 use ballast_hw::uevents::CpuEvents;
 use ballast_hw::{Cpufreq, HwError, Root};
 use ballast_types::{CoreId, Instant, KiloHertz};
@@ -28,8 +30,8 @@ use ballast_runtime::lock;
 
 /// From a write until the kernel has applied it.
 const SETTLE: Duration = Duration::from_millis(25);
-/// Between two looks at caps, and between two scans while a policy does not take values.
-const LOOK: Duration = Duration::from_secs(1);
+/// Between two readbacks of caps, and between two scans while a policy does not take values.
+const READBACK: Duration = Duration::from_secs(1);
 /// Between two scans for CPUs that went or came, of which nobody told.
 const SCAN: Duration = Duration::from_secs(30);
 /// Between two writes of the watch: a lock goes to nobody in particular, and the control thread must have it.
@@ -55,15 +57,15 @@ impl Cores {
         messages: Sender<Message>,
     ) -> io::Result<Self> {
         let caps = Arc::new(Mutex::new(cpufreq));
-        let told = Arc::new(AtomicBool::new(false));
+        let notified = Arc::new(AtomicBool::new(false));
         let watch = Watch {
             caps: Arc::downgrade(&caps),
             root: root.clone(),
             vms,
             messages,
-            told: Arc::clone(&told),
+            notified: Arc::clone(&notified),
             slept: clock::suspended(),
-            look_at: clock::now() + LOOK,
+            readback_at: clock::now() + READBACK,
             scan_at: clock::now() + SCAN,
         };
 
@@ -72,9 +74,10 @@ impl Cores {
 
         if root.is_machine() {
             match CpuEvents::open() {
-                Ok(mut events) => listen(move || events.wait(), told, watch.clone())?,
+                Ok(mut events) => listen(move || events.wait(), notified, watch.clone())?,
                 Err(error) => tracing::warn!(
-                    %error, "no uevents: CPUs that go or come are noticed within {SCAN:?}"
+                    %error,
+                    "the kernel's uevents cannot be heard: CPUs that go or come are noticed within {SCAN:?}"
                 ),
             }
         }
@@ -99,17 +102,18 @@ impl Cores {
 /// Has the watch scan whenever `event` returns.
 fn listen(
     mut event: impl FnMut() -> io::Result<()> + Send + 'static,
-    told: Arc<AtomicBool>,
+    notified: Arc<AtomicBool>,
     watch: Thread,
 ) -> io::Result<()> {
     thread::Builder::new().name("uevents".into()).spawn(move || {
         loop {
             if let Err(error) = event() {
                 return tracing::warn!(
-                    %error, "uevents ended: CPUs that go or come are noticed within {SCAN:?}"
+                    %error,
+                    "the kernel's uevents ended: CPUs that go or come are noticed within {SCAN:?}"
                 );
             }
-            told.store(true, Ordering::Release);
+            notified.store(true, Ordering::Release);
             watch.unpark();
         }
     })?;
@@ -122,10 +126,10 @@ struct Watch {
     vms: Arc<Mutex<Vms>>,
     messages: Sender<Message>,
     /// CPUs went or came since the last scan.
-    told: Arc<AtomicBool>,
+    notified: Arc<AtomicBool>,
     /// How long the machine had slept by the last turn.
     slept: Duration,
-    look_at: Instant,
+    readback_at: Instant,
     scan_at: Instant,
 }
 
@@ -135,8 +139,8 @@ impl Watch {
             let capped = lock(&caps).capped();
             drop(caps);
             let until_scan = self.scan_at - clock::now();
-            let until_look = if capped { self.look_at - clock::now() } else { SCAN };
-            thread::park_timeout(until_scan.min(until_look));
+            let until_readback = if capped { self.readback_at - clock::now() } else { SCAN };
+            thread::park_timeout(until_scan.min(until_readback));
             thread::sleep(SETTLE);
             if let Some(caps) = self.caps.upgrade() {
                 self.turn(&caps);
@@ -148,73 +152,84 @@ impl Watch {
         let slept = clock::suspended();
         let resumed = slept > self.slept + SLEPT;
         if resumed {
-            tracing::info!(?slept, "the machine slept: every cap is written anew");
+            tracing::info!(?slept, "the machine slept: every cap is written again");
             self.slept = slept;
             lock(caps).resumed();
         }
 
-        let all = clock::now() >= self.look_at;
-
+        let all = clock::now() >= self.readback_at;
         if all {
-            self.look_at = clock::now() + LOOK;
+            self.readback_at = clock::now() + READBACK;
         }
-        let look = lock(caps).to_look(all);
-        let look = look.read();
-        let unsure = lock(caps).looked(look);
-        let told = self.told.swap(false, Ordering::Acquire);
+        let plan = lock(caps).plan_readback(all);
+        let readback = plan.read();
+        let judged = lock(caps).apply_readback(readback);
+        let notified = self.notified.swap(false, Ordering::Acquire);
+        let scan = resumed || notified || clock::now() >= self.scan_at;
 
-        if resumed || unsure || told || clock::now() >= self.scan_at {
-            self.scan(caps);
-        }
-        let due = lock(caps).to_push();
+        let may_rewrite = match judged {
+            Judged::Unsure(scan_first) => scan_first.tried(&self.scan(caps)),
+            Judged::Clear(may_rewrite) => {
+                // What failed is in the log, and tried again at the next scan.
+                let _ = scan.then(|| self.scan(caps));
+                may_rewrite
+            }
+        };
 
-        for spot in &due {
-            lock(caps).lift_to_rewrite(*spot);
+        let due = lock(caps).plan_rewrites(may_rewrite);
+        let mut lifted = Vec::with_capacity(due.len());
+
+        for cap in due {
+            lifted.push(lock(caps).lift(cap));
             thread::sleep(BREATH);
         }
-
-        if !due.is_empty() {
+        if !lifted.is_empty() {
             thread::sleep(SETTLE);
         }
-        for spot in due {
-            lock(caps).rewrite(spot);
+        for cap in lifted {
+            lock(caps).rewrite(cap);
             thread::sleep(BREATH);
         }
     }
 
-    fn scan(&mut self, caps: &Mutex<Cpufreq>) {
+    fn scan(&mut self, caps: &Mutex<Cpufreq>) -> Result<(), HwError> {
         self.scan_at = clock::now() + SCAN;
-        let known = lock(caps).known();
-        let scan = match Scan::read(&self.root, &known) {
-            Ok(scan) => scan,
-            Err(error) => return tracing::warn!(%error, "CPUs"),
-        };
+        let plan = lock(caps).plan_scan();
+        let scan = plan.read(&self.root).inspect_err(|error| {
+            tracing::warn!(%error, "which CPUs are online cannot be read: it is tried again within {SCAN:?}");
+        })?;
 
-        let (changed, domains, originals) = {
+        let (changed, domains) = {
             let mut caps = lock(caps);
-            let changed = caps.rescan(scan);
-            (changed, caps.domains().to_vec(), caps.originals())
+            let changed = caps.apply_scan(scan);
+            (changed, caps.domains().to_vec())
         };
 
-        let mut again = changed.unsettled;
+        let Changed { cpus, unsettled, new_originals, unwanted } = changed;
+        let mut again = unsettled;
 
-        if changed.originals {
-            match lock(&self.vms).journal_cores(originals) {
-                Ok(()) => lock(caps).journalled(),
+        if let Some(new) = new_originals {
+            match new.journal(|originals| lock(&self.vms).journal_cores(originals)) {
+                Ok(journalled) => lock(caps).allow_new_caps(journalled),
                 Err(error) => {
-                    tracing::error!(%error, "cores not journalled: what came is not capped");
+                    tracing::error!(
+                        %error,
+                        "the journal cannot be written: cores that came online are not capped until it can"
+                    );
                     again = true;
                 }
             }
         }
 
         if again {
-            self.scan_at = clock::now() + LOOK;
+            self.scan_at = clock::now() + READBACK;
         }
-        while lock(caps).let_go() {
+        for cap in unwanted {
+            lock(caps).release_unwanted(cap);
             thread::sleep(BREATH);
         }
-        if changed.cpus {
+
+        if cpus {
             // Sent under the lock, so that no older set comes after a newer one.
             let mut vms = lock(&self.vms);
             if let Some(set) = vms.hotplug(&domains) {
@@ -222,6 +237,8 @@ impl Watch {
                 let _ = self.messages.send(Message::Input(Input::Vms(set)));
             }
         }
+
+        Ok(())
     }
 }
 
@@ -291,9 +308,9 @@ mod tests {
                 root,
                 vms: Arc::new(Mutex::new(vms)),
                 messages,
-                told: Arc::default(),
+                notified: Arc::default(),
                 slept: clock::suspended(),
-                look_at: clock::now() + WAIT,
+                readback_at: clock::now() + WAIT,
                 scan_at: clock::now() + WAIT,
             };
 
@@ -330,10 +347,10 @@ mod tests {
         lock(&server.caps).set(CoreId(2), CAP).unwrap();
         server.comes();
         server.turn();
-        assert_eq!(server.shows(2), "2400000", "nobody has told");
+        assert_eq!(server.shows(2), "2400000", "the kernel has not notified");
         assert!(server.set().is_none());
-        let (events, told) = mpsc::channel();
-        let event = move || told.recv().map_err(io::Error::other);
+        let (events, heard) = mpsc::channel();
+        let event = move || heard.recv().map_err(io::Error::other);
 
         // Parked, as the watch is.
         let (woken, wakes) = mpsc::channel();
@@ -342,7 +359,7 @@ mod tests {
             woken.send(()).unwrap();
         });
 
-        listen(event, Arc::clone(&server.watch.told), parked.thread().clone()).unwrap();
+        listen(event, Arc::clone(&server.watch.notified), parked.thread().clone()).unwrap();
         events.send(()).unwrap();
         wakes.recv_timeout(WAIT).unwrap();
         parked.join().unwrap();
@@ -362,13 +379,13 @@ mod tests {
         // A journal that cannot be written.
         fs::remove_file(server.journal()).unwrap();
         fs::create_dir_all(server.journal().join("full")).unwrap();
-        server.watch.told.store(true, Ordering::Release);
+        server.watch.notified.store(true, Ordering::Release);
         server.turn();
         lock(&server.caps).set(CoreId(2), CAP).unwrap();
         server.turn();
         assert_eq!(server.shows(2), "2400000");
         fs::remove_dir_all(server.journal()).unwrap();
-        server.watch.told.store(true, Ordering::Release);
+        server.watch.notified.store(true, Ordering::Release);
         server.turn();
         assert_eq!(server.shows(2), "1200000");
         assert!(lock(&server.caps).release_all().is_empty());

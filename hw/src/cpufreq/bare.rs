@@ -2,7 +2,9 @@
 
 use ballast_types::{KiloHertz, Ladder};
 
-use super::{Clock, Cpufreq, DIR, Driver, Floor};
+use super::caps::{Clock, Cpufreq};
+use super::driver::Driver;
+use super::frequency::{DIR, Floor};
 use crate::error::{HwError, Operation};
 use crate::root::{numbered, optional, read_text};
 use crate::{CpuList, Domain, Root, Topology};
@@ -29,10 +31,10 @@ impl Cpufreq {
         let domains = Topology::read(root)?.domains().to_vec();
         let clock = |domain: &Domain| {
             let (ladder, cpus) = (ladder.clone(), domain.cpus.clone());
-            Clock { ladder, cpus, seen: true, wanted: None, policies: vec![] }
+            Clock { ladder, cpus, was_online: true, goal: None, policies: vec![] }
         };
         let clocks = domains.iter().map(clock).collect();
-        Ok(Self::made(root, Floor::Half, Driver::Unknown("none".into()), domains, clocks))
+        Ok(Self::from_parts(root, Floor::Half, Driver::Unknown("none".into()), domains, clocks))
     }
 
     /// The same with a domain for every CPU that is there but offline, so that it can be capped when it
@@ -54,7 +56,7 @@ impl Cpufreq {
             let near = self.clocks.get(at.saturating_sub(1)).map(|clock| clock.ladder.clone());
             let Some(ladder) = near else { continue };
             let cpus = [u32::from(id.0)].into_iter().collect();
-            let clock = Clock { ladder, cpus, seen: false, wanted: None, policies: vec![] };
+            let clock = Clock { ladder, cpus, was_online: false, goal: None, policies: vec![] };
             self.clocks.insert(at, clock);
             self.domains.insert(at, Domain { cpus: CpuList::default(), ..Domain::from(id) });
         }

@@ -30,7 +30,7 @@ pub(super) struct Hold {
     /// An earlier life wrote it, and `khz` is only what the file showed: it may be more, behind heat.
     pub(super) guessed: bool,
     /// Whether it was in force when it was last looked at, or stronger than that.
-    pub(super) seen: bool,
+    pub(super) observed: bool,
     pub(super) verdict: Verdict,
     /// It must be taken off and written again: the kernel ignores what it believes to be so already.
     pub(super) push: bool,
@@ -46,20 +46,20 @@ impl Hold {
         let push = old.is_some_and(|old| old.push && old.khz == khz);
         let raised = old.map_or(0, |old| old.raised);
         let verdict = Verdict::Obeyed;
-        Self { khz, guessed: false, seen: false, verdict, push, raised, late: 0 }
+        Self { khz, guessed: false, observed: false, verdict, push, raised, late: 0 }
     }
 
     /// Takes in what the file shows some time after the write. Only looks that `count` (one a second) wear
     /// out the patience with a cap that is late: on a busy CPU the kernel's worker may take its time.
     pub(super) fn judge(&mut self, shown: KiloHertz, counts: bool) {
         if !above(shown, self.khz) && !above(self.khz, shown) {
-            (self.seen, self.verdict) = (true, Verdict::Obeyed);
-        } else if !self.seen && (!counts || self.late + 1 < LATE_LOOKS) {
+            (self.observed, self.verdict) = (true, Verdict::Obeyed);
+        } else if !self.observed && (!counts || self.late + 1 < LATE_LOOKS) {
             self.late += u8::from(counts);
         } else if above(self.khz, shown) {
-            (self.seen, self.verdict) = (true, Verdict::Limited(shown));
+            (self.observed, self.verdict) = (true, Verdict::Limited(shown));
         } else if self.verdict != Verdict::Raised(shown) || !self.given_up() {
-            (self.seen, self.verdict) = (true, Verdict::Raised(shown));
+            (self.observed, self.verdict) = (true, Verdict::Raised(shown));
             self.raised = self.raised.saturating_add(1);
             self.push = !self.given_up();
         }
@@ -72,7 +72,7 @@ impl Hold {
 
     /// It was written anew.
     pub(super) fn pushed(&mut self) {
-        (self.push, self.guessed, self.seen, self.late) = (false, false, false, 0);
+        (self.push, self.guessed, self.observed, self.late) = (false, false, false, 0);
     }
 }
 

@@ -9,7 +9,8 @@ use std::path::Path;
 use ballast_types::{KiloHertz, Ladder};
 use tracing::warn;
 
-use super::{Driver, FREQUENCY, Floor, read_khz, valid};
+use super::driver::Driver;
+use super::frequency::{FREQUENCY, Floor, read_khz, valid};
 use crate::Root;
 use crate::error::{HwError, Operation};
 use crate::root::{optional, read_text, read_value};
@@ -58,17 +59,17 @@ pub(super) fn steps(
     let reference = reference.clamp(min, max);
     let nonlinear = lowest_nonlinear(dir, &cppc, driver)?;
 
-    let wanted = match floor {
+    let lowest = match floor {
         Floor::Half => KiloHertz::new(reference.get().div_ceil(2)),
         Floor::At(khz) => khz,
     };
 
-    if wanted > reference {
+    if lowest > reference {
         let allowed = format!("a floor of at most the reference frequency, {reference}");
-        return Err(HwError::value(dir, Operation::Read, wanted, allowed));
+        return Err(HwError::value(dir, Operation::Read, lowest, allowed));
     }
 
-    let lowest = wanted.max(min).max(nonlinear.unwrap_or_default()).min(reference);
+    let lowest = lowest.max(min).max(nonlinear.unwrap_or_default()).min(reference);
     let ladder = ladder(&table, lowest, reference).ok_or_else(|| {
         HwError::value(dir, Operation::Read, reference, "a reference frequency above 0 kHz")
     })?;

@@ -6,9 +6,10 @@ use ballast_types::{CoreId, KiloHertz, Ladder};
 use nix::errno::Errno;
 use tracing::{info, warn};
 
+use super::driver::Driver;
+use super::frequency::{Floor, NO_LIMIT_KHZ, read_khz};
 use super::hold::{Hold, Verdict, above};
 use super::ladder::{ReferenceSource, steps};
-use super::{Driver, Floor, NO_LIMIT_KHZ, read_khz};
 use crate::error::{HwError, Operation};
 use crate::root::{read_text, write_value};
 use crate::topology::{self, online};
@@ -139,7 +140,7 @@ impl Policy {
         // Ours was never above the original.
         let at_most = if hold.guessed { self.facts.original } else { hold.khz };
 
-        if hold.seen
+        if hold.observed
             && let Ok(now) = self.read_back()
             && above(now, at_most)
         {
@@ -212,7 +213,7 @@ impl Policy {
 
         // Where nobody had limited it the hardware's maximum is what it showed.
         let ours = (current < original.min(self.facts.cpuinfo_max)).then_some(current);
-        self.hold = ours.map(|khz| Hold { guessed: true, seen: true, ..Hold::after(None, khz) });
+        self.hold = ours.map(|khz| Hold { guessed: true, observed: true, ..Hold::after(None, khz) });
         self.facts.original = if ours.is_some() { original } else { current };
 
         Ok(ours)

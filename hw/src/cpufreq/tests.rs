@@ -3,6 +3,8 @@
 mod drivers;
 mod faults;
 
+use ballast_types::{CoreId, KiloHertz};
+
 use super::*;
 use crate::testing::Tree;
 
@@ -218,7 +220,7 @@ fn an_adopted_cap_behind_heat_is_still_ours_when_that_ends() {
         tree.write(MAX, shown);
 
         for _ in 0..4 {
-            cpufreq.looked(cpufreq.to_look(true).read());
+            let _ = cpufreq.apply_readback(cpufreq.plan_readback(true).read());
         }
         assert_eq!(cpufreq.foreign_writes, raised, "{shown}");
         cpufreq.release(CoreId(0)).unwrap();

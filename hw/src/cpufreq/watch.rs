@@ -1,211 +1,201 @@
-//! Looking after caps: whether they are obeyed.
+//! Looking after caps: whether they are obeyed, and what is written again where they are not.
 //!
-//! Nothing here may delay an alert. So the files are read without holding the caps: [`Cpufreq::to_look`]
-//! says what to read, [`Look::read`] reads, [`Cpufreq::looked`] takes it in. What must be written is
-//! written one policy a call.
+//! Nothing here may delay an alert. So files are read without holding the caps, and what must be written
+//! is written one policy a call. Each step gives the value that the next one takes, so that none can be
+//! forgotten or come too early:
+//!
+//! ```text
+//! plan_readback ─▶ ReadbackPlan::read ─▶ apply_readback ─▶ Clear ────────────────────────▶ plan_rewrites
+//!                  (without the caps)                    └▶ Unsure ─▶ a scan is tried ──┘  for each of them:
+//!                                                           (see ScanPlan)                 lift ─▶ rewrite
+//! ```
 
 use std::path::PathBuf;
 
 use ballast_types::KiloHertz;
-use ballast_types::wire::CoresStatus;
 use tracing::warn;
 
-use super::hold::{Hold, Verdict};
+use super::caps::Cpufreq;
+use super::frequency::read_khz;
+use super::hold::Hold;
 use super::policy::Policy;
-use super::{Cpufreq, read_khz};
 use crate::error::HwError;
 
-/// What is to be read of the policies with a cap of ours.
+/// One policy of one clock: the index of the clock and that of the policy. Both lists only ever grow.
+pub(super) type PolicyIndex = (usize, usize);
+
+/// Which policies with a cap of ours are to be read.
 #[derive(Debug)]
-pub struct Look {
-    items: Vec<Item>,
-    /// Everything that is capped is looked at.
+#[must_use = "read it"]
+pub struct ReadbackPlan {
+    policies: Vec<(Capped, PathBuf)>,
+    /// Everything that is capped is read.
     all: bool,
 }
 
-#[derive(Debug)]
-struct Item {
-    at: Spot,
-    file: PathBuf,
-    /// What was on it then; a cap that was written meanwhile is not judged by it.
+/// A policy, and the cap that was on it when the readback was planned: one that is written meanwhile is
+/// not judged by it.
+#[derive(Clone, Copy, Debug)]
+struct Capped {
+    policy: PolicyIndex,
     khz: KiloHertz,
-    read: Option<Result<KiloHertz, HwError>>,
 }
 
-impl Look {
-    /// Reads it, some 10 to 50 ms after the newest cap was written or later: the kernel applies caps
-    /// after the write returns.
-    #[must_use]
-    pub fn read(mut self) -> Self {
-        for item in &mut self.items {
-            item.read = Some(read_khz(&item.file));
-        }
-        self
+impl ReadbackPlan {
+    /// Reads the policies, some 10 to 50 ms after the newest cap was written or later: the kernel applies
+    /// caps after the write returns.
+    pub fn read(self) -> Readback {
+        let read = |(capped, file): (Capped, PathBuf)| (capped, read_khz(&file));
+        Readback { shown: self.policies.into_iter().map(read).collect(), all: self.all }
     }
 }
 
-/// One policy of one clock; both only ever grow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spot(usize, usize);
+/// What the policies show.
+#[derive(Debug)]
+#[must_use = "apply it"]
+pub struct Readback {
+    shown: Vec<(Capped, Result<KiloHertz, HwError>)>,
+    all: bool,
+}
+
+/// What a readback tells.
+#[derive(Debug)]
+#[must_use = "caps may have to be written again"]
+pub enum Judged {
+    /// Every policy is where it was: caps may be written again.
+    Clear(MayRewrite),
+    /// A policy is away, or somebody else has raised it: which CPUs and policies there are must be
+    /// scanned first.
+    Unsure(ScanFirst),
+}
+
+/// A scan must be tried before any cap is written again.
+#[derive(Debug)]
+#[must_use = "try a scan"]
+pub struct ScanFirst(());
+
+impl ScanFirst {
+    /// The scan was tried. One that failed holds nothing up: a policy that is away is not written.
+    pub fn tried<T>(self, _scan: &Result<T, HwError>) -> MayRewrite {
+        MayRewrite(())
+    }
+}
+
+/// The caps were read back, so that they may be written again.
+#[derive(Debug)]
+#[must_use = "write again what has to be"]
+pub struct MayRewrite(pub(super) ());
+
+/// A cap that must be written again.
+#[derive(Debug)]
+#[must_use = "lift it, then write it again"]
+pub struct RewriteDue(PolicyIndex);
+
+/// A cap that was taken off so that it can be written again.
+#[derive(Debug)]
+#[must_use = "write it again: it is off"]
+pub struct Lifted(PolicyIndex);
 
 impl Cpufreq {
     /// Whether anything is capped.
     #[must_use]
     pub fn capped(&self) -> bool {
-        self.clocks.iter().any(|clock| clock.wanted.is_some())
+        self.clocks.iter().any(|clock| clock.goal.is_some())
     }
 
-    /// What to look at: `all` that is capped, once a second or so; or just what was not seen in force yet.
-    #[must_use]
-    pub fn to_look(&self, all: bool) -> Look {
-        let mut items = Vec::new();
-        for (c, clock) in self.clocks.iter().enumerate().filter(|(_, it)| it.wanted.is_some()) {
-            for (p, policy) in clock.policies.iter().enumerate().filter(|(_, it)| it.takes()) {
-                if let Some(hold) = policy.hold.filter(|hold| all || !hold.seen) {
-                    items.push(Item { at: Spot(c, p), file: policy.file(), khz: hold.khz, read: None });
-                }
+    /// What to read: `all` that is capped, once a second or so; or just what was not seen in force yet.
+    pub fn plan_readback(&self, all: bool) -> ReadbackPlan {
+        let capped = |(policy, it): (PolicyIndex, &Policy)| {
+            let hold = it.hold.filter(|hold| it.takes_values() && (all || !hold.observed))?;
+            Some((Capped { policy, khz: hold.khz }, it.file()))
+        };
+        ReadbackPlan { policies: self.to_be_capped().filter_map(capped).collect(), all }
+    }
+
+    /// Judges what was read.
+    pub fn apply_readback(&mut self, readback: Readback) -> Judged {
+        let mut unsure = std::mem::take(&mut self.unsure);
+
+        for (Capped { policy, khz }, shown) in readback.shown {
+            let policy = self.policy(policy);
+            if policy.hold.is_none_or(|hold| hold.khz != khz) {
+                continue;
             }
-        }
-        Look { items, all }
-    }
-
-    /// Takes in what was seen; true if a scan should follow before anything is pushed.
-    pub fn looked(&mut self, look: Look) -> bool {
-        let mut scan = std::mem::take(&mut self.unsure);
-        for Item { at, khz, read, .. } in look.items {
-            let policy = self.at(at);
-            let same = policy.hold.is_some_and(|hold| hold.khz == khz);
-            let Some(read) = read.filter(|_| same) else { continue };
-            let raised = policy.judge(read, look.all);
-            scan |= raised || policy.away;
+            let raised = policy.judge(shown, readback.all);
+            unsure |= raised || policy.away;
             self.foreign_writes += u64::from(raised);
         }
-        scan
+
+        if unsure { Judged::Unsure(ScanFirst(())) } else { Judged::Clear(MayRewrite(())) }
     }
 
     /// The machine slept: firmware may have forgotten every cap, and the kernel believes they are in force.
     pub fn resumed(&mut self) {
-        for policy in self.wanted() {
-            policy.hold = policy.hold.map(|hold| Hold { push: true, ..hold });
+        for clock in self.clocks.iter_mut().filter(|clock| clock.goal.is_some()) {
+            for policy in &mut clock.policies {
+                policy.hold = policy.hold.map(|hold| Hold { push: true, ..hold });
+            }
         }
     }
 
-    /// The caps that must be written anew: [`Self::lift_to_rewrite`] each, and some 10 to 50 ms later
+    /// The caps that must be written again: [`Self::lift`] each, and some 10 to 50 ms later
     /// [`Self::rewrite`] it, since a value that the kernel believes to be in force does nothing.
     #[must_use]
-    pub fn to_push(&self) -> Vec<Spot> {
-        let mut due = Vec::new();
-        for (c, clock) in self.clocks.iter().enumerate().filter(|(_, it)| it.wanted.is_some()) {
-            let spots = clock.policies.iter().enumerate().filter(|(_, policy)| policy.is_due());
-            due.extend(spots.map(|(p, _)| Spot(c, p)));
-        }
-        due
+    pub fn plan_rewrites(&self, _: MayRewrite) -> Vec<RewriteDue> {
+        let due = self.to_be_capped().filter(|(_, policy)| policy.is_due());
+        due.map(|(policy, _)| RewriteDue(policy)).collect()
     }
 
-    /// Takes one of them off, unless it is not wanted any more.
-    pub fn lift_to_rewrite(&mut self, spot: Spot) {
-        if self.is_due(spot)
-            && let Err(error) = self.at(spot).restore()
+    /// Takes one of them off, unless it need not be on any more.
+    pub fn lift(&mut self, RewriteDue(policy): RewriteDue) -> Lifted {
+        if self.is_due(policy)
+            && let Err(error) = self.policy(policy).restore()
         {
-            warn!(%error, "not written anew yet");
+            warn!(%error, "a cap that must be written again could not be lifted: it is tried again");
         }
+        Lifted(policy)
     }
 
-    /// Writes it again, unless it is not wanted any more.
-    pub fn rewrite(&mut self, spot: Spot) {
+    /// Writes it again, unless it need not be on any more.
+    pub fn rewrite(&mut self, Lifted(policy): Lifted) {
         let root = self.root.clone();
-        let is_due = self.is_due(spot);
-        let policy = self.at(spot);
+        let is_due = self.is_due(policy);
+        let policy = self.policy(policy);
+
         if let Some(mut hold) = policy.hold.filter(|_| is_due) {
             hold.pushed();
             if let Err(error) = policy.cap(&root, hold.khz) {
-                warn!(%error, "not written anew yet");
+                warn!(%error, "a cap could not be written again: it is tried again");
             }
-            // One that did not take is found by the next looks.
+            // One that did not take is found by the next readback.
             policy.hold = Some(hold);
         }
     }
 
-    /// Takes one cap off that is not wanted on a policy that came or is back; false once there is none.
-    pub fn let_go(&mut self) -> bool {
-        let root = self.root.clone();
-        let due = |policy: &&mut Policy| policy.unwanted && !policy.away;
-        let Some(policy) = self.clocks.iter_mut().flat_map(|it| &mut it.policies).find(due) else {
-            return false;
-        };
-        policy.unwanted = false;
-        if let Err(error) = policy.release(&root) {
-            warn!(%error, "policy that came");
-        }
-        true
-    }
-
     /// The policies of the cores that are to be capped.
-    fn wanted(&mut self) -> impl Iterator<Item = &mut Policy> {
-        let wanted = self.clocks.iter_mut().filter(|clock| clock.wanted.is_some());
-        wanted.flat_map(|clock| &mut clock.policies)
+    fn to_be_capped(&self) -> impl Iterator<Item = (PolicyIndex, &Policy)> {
+        let clocks = self.clocks.iter().enumerate().filter(|(_, clock)| clock.goal.is_some());
+        clocks.flat_map(|(c, clock)| clock.policies.iter().enumerate().map(move |(p, it)| ((c, p), it)))
     }
 
-    fn at(&mut self, Spot(clock, policy): Spot) -> &mut Policy {
+    pub(super) fn policy(&mut self, (clock, policy): PolicyIndex) -> &mut Policy {
         &mut self.clocks[clock].policies[policy]
     }
 
-    fn is_due(&self, Spot(clock, policy): Spot) -> bool {
+    fn is_due(&self, (clock, policy): PolicyIndex) -> bool {
         let clock = &self.clocks[clock];
-        clock.wanted.is_some() && clock.policies[policy].is_due()
-    }
-
-    /// How the cores obey.
-    #[must_use]
-    pub fn status(&self) -> CoresStatus {
-        let both = self.domains.iter().zip(&self.clocks);
-        let seen = both.filter(|(_, clock)| clock.seen).map(|(domain, _)| domain);
-        CoresStatus {
-            driver: self.driver.name().to_owned(),
-            cores: seen.clone().count() as u16,
-            offline: seen.filter(|domain| domain.cpus.is_empty()).count() as u16,
-            raised: self.with(|verdict| matches!(verdict, Verdict::Raised(_))).count() as u16,
-            limited: self.with(|verdict| matches!(verdict, Verdict::Limited(_))).count() as u16,
-            foreign_writes: self.foreign_writes,
-        }
-    }
-
-    /// What an operator should look at.
-    #[must_use]
-    pub fn alarms(&self) -> Vec<String> {
-        let raised = self.with(|verdict| matches!(verdict, Verdict::Raised(_))).collect::<Vec<_>>();
-        let first = raised.first().and_then(|policy| Some((policy.file(), policy.hold?)));
-        let raised = first.map(|(file, hold)| {
-            let then = if hold.given_up() { "left as it is" } else { "written again" };
-            format!(
-                "{} cores are raised above their cap by somebody else: {} is not {}: {then}",
-                raised.len(),
-                file.display(),
-                hold.khz.get(),
-            )
-        });
-        let former = self.former.as_ref().filter(|was| **was != self.driver).map(|was| {
-            let is = &self.driver;
-            format!("the cpufreq driver was {was} at start and is {is} now: restart the agent for its steps")
-        });
-        raised.into_iter().chain(former).collect()
-    }
-
-    /// One policy of every core that has one with such a cap.
-    fn with(&self, is: fn(Verdict) -> bool) -> impl Iterator<Item = &Policy> {
-        let so = move |policy: &&Policy| policy.hold.is_some_and(|hold| is(hold.verdict));
-        self.clocks.iter().filter_map(move |clock| clock.policies.iter().find(so))
+        clock.goal.is_some() && clock.policies[policy].is_due()
     }
 }
 
 impl Policy {
     /// Whether it may be written.
-    fn takes(&self) -> bool {
+    fn takes_values(&self) -> bool {
         !self.away && self.journalled
     }
 
-    /// Whether its cap must be written anew.
+    /// Whether its cap must be written again.
     fn is_due(&self) -> bool {
-        self.takes() && self.hold.is_some_and(|hold| hold.push)
+        self.takes_values() && self.hold.is_some_and(|hold| hold.push)
     }
 }

@@ -75,13 +75,13 @@ pub(super) fn foreign(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     };
 
     let wrote = Instant::now();
-    insist(lab, "somebody else")?;
+    insist(lab, "another program raises")?;
     notes.put_ms("write_to_alarm", wrote.elapsed());
     lab.plant
         .wait(&"the cap written again", Instant::now(), PATIENCE, |sample| sample.registers[cpu] >= FLOOR)?;
 
-    // Who goes on means it: left as it is, and still told.
-    insist(lab, "left as it is")?;
+    // Who goes on means it: the agent gives up, and says so.
+    insist(lab, "gives up")?;
     notes.put("writes_until_left", f64::from(writes));
     thread::sleep(Duration::from_secs(3));
     lab.agent.alert(Level::Watch, None)?;

@@ -5,6 +5,8 @@
 use Errno::{EACCES, EAGAIN, EBUSY, EINVAL, EIO, ENODATA, ENODEV, EPERM, EROFS};
 use nix::errno::Errno;
 
+use ballast_types::CoreId;
+
 use super::super::*;
 use super::mhz;
 use crate::error::Operation::{Read, Write};
@@ -17,6 +19,14 @@ const CAP: &str = "1200000";
 struct Bench {
     tree: Tree,
     cpufreq: Cpufreq,
+}
+
+/// What a scan found changed: CPUs, originals, and whether another scan is due.
+#[derive(Debug, Default, PartialEq)]
+struct Scanned {
+    cpus: bool,
+    originals: bool,
+    unsettled: bool,
 }
 
 /// A file of one policy.
@@ -69,28 +79,42 @@ impl Bench {
         bench
     }
     /// One turn of whoever looks after caps; what a scan found, if there was one.
-    fn turn(&mut self) -> Option<Changed> {
-        let look = self.cpufreq.to_look(true).read();
-        let unsure = self.cpufreq.looked(look);
-        let changed = unsure.then(|| self.scan());
+    fn turn(&mut self) -> Option<Scanned> {
+        let readback = self.cpufreq.plan_readback(true).read();
+        let judged = self.cpufreq.apply_readback(readback);
+        let scanned = matches!(judged, Judged::Unsure(_)).then(|| self.scan());
         self.push();
-        changed
+        scanned
     }
-    fn scan(&mut self) -> Changed {
-        let changed = self.take_in();
-        self.cpufreq.journalled();
-        while self.cpufreq.let_go() {}
-        changed
+    fn scan(&mut self) -> Scanned {
+        let mut changed = self.take_in();
+        let scanned = Scanned {
+            cpus: changed.cpus,
+            originals: changed.new_originals.is_some(),
+            unsettled: changed.unsettled,
+        };
+        self.journal(&mut changed);
+        self.release_unwanted(changed);
+        scanned
     }
     /// A scan after which nothing was journalled yet.
     fn take_in(&mut self) -> Changed {
-        let scan = Scan::read(self.tree.root(), &self.cpufreq.known()).unwrap();
-        self.cpufreq.rescan(scan)
+        let scan = self.cpufreq.plan_scan().read(self.tree.root()).unwrap();
+        self.cpufreq.apply_scan(scan)
+    }
+    fn journal(&mut self, changed: &mut Changed) {
+        if let Some(new) = changed.new_originals.take() {
+            let journalled = new.journal(|_| Ok::<_, ()>(())).unwrap();
+            self.cpufreq.allow_new_caps(journalled);
+        }
+    }
+    fn release_unwanted(&mut self, changed: Changed) {
+        changed.unwanted.into_iter().for_each(|cap| self.cpufreq.release_unwanted(cap));
     }
     fn push(&mut self) {
-        let due = self.cpufreq.to_push();
-        due.iter().for_each(|spot| self.cpufreq.lift_to_rewrite(*spot));
-        due.iter().for_each(|spot| self.cpufreq.rewrite(*spot));
+        let due = self.cpufreq.plan_rewrites(watch::MayRewrite(()));
+        let lifted: Vec<_> = due.into_iter().map(|cap| self.cpufreq.lift(cap)).collect();
+        lifted.into_iter().for_each(|cap| self.cpufreq.rewrite(cap));
     }
     /// What policy 0 shows.
     fn shows(&self) -> String {
@@ -220,9 +244,9 @@ fn what_may_happen_to_a_cap_in_force() {
         (
             "another cap before the look",
             |b| {
-                let look = b.cpufreq.to_look(true).read();
+                let readback = b.cpufreq.plan_readback(true).read();
                 b.cpufreq.set(CoreId(0), mhz(2000)).unwrap();
-                b.cpufreq.looked(look);
+                let _ = b.cpufreq.apply_readback(readback);
                 b.cpufreq.set(CoreId(0), mhz(1200)).unwrap();
             },
             (CAP, (0, 0, 0, 0), FREE),
@@ -248,7 +272,7 @@ fn what_may_happen_to_a_cap_in_force() {
 }
 
 #[test]
-fn a_rival_is_not_fought_and_keeps_what_it_wrote() {
+fn a_competing_writer_is_not_fought_and_keeps_what_it_wrote() {
     let mut bench = Bench::capped();
     for _ in 0..10 {
         bench.tree.write(&max(0), "3000000\n");
@@ -259,7 +283,7 @@ fn a_rival_is_not_fought_and_keeps_what_it_wrote() {
     // Three times written anew: released first, because an equal value does nothing.
     assert_eq!(bench.writes(0), [FREE, CAP, FREE, CAP, FREE, CAP]);
     let alarms = bench.cpufreq.alarms();
-    assert!(alarms[0].contains("policy0") && alarms[0].contains("left as it is"), "{alarms:?}");
+    assert!(alarms[0].contains("policy0") && alarms[0].contains("gives up"), "{alarms:?}");
 
     // The controller's next step is written, once.
     bench.cpufreq.set(CoreId(0), mhz(1300)).unwrap();
@@ -290,7 +314,7 @@ fn a_core_that_goes_is_no_failure_and_comes_back_capped() {
     offline(&bench.tree, 0, EBUSY);
     offline(&bench.tree, 4, EBUSY);
     let changed = bench.turn().expect("a look finds the policies away");
-    assert_eq!(changed, Changed { cpus: true, ..Changed::default() });
+    assert_eq!(changed, Scanned { cpus: true, ..Scanned::default() });
     assert!(bench.cpufreq.domains()[0].cpus.is_empty());
     assert_eq!(bench.cpufreq.status().offline, 1);
     assert_eq!(bench.turn(), None, "and then it is known");
@@ -358,7 +382,7 @@ fn a_sibling_that_comes_later_is_capped_with_its_core() {
     back(&bench.tree, 4);
     siblings(&bench.tree, 0, "0,4");
     let changed = bench.scan();
-    assert_eq!(changed, Changed { cpus: true, originals: true, unsettled: false });
+    assert_eq!(changed, Scanned { cpus: true, originals: true, unsettled: false });
     assert_eq!(bench.tree.read(&max(4)).trim(), "3500000", "not before it is journalled");
     assert!(bench.cpufreq.originals().max_khz.contains_key(&CoreId(4)));
     bench.push();
@@ -381,8 +405,9 @@ fn what_came_is_not_capped_before_it_is_journalled() {
         }
         online(&bench.tree, "0-1,4-5");
         back(&bench.tree, 4);
-        assert!(bench.take_in().originals);
-        while bench.cpufreq.let_go() {}
+        let changed = bench.take_in();
+        assert!(changed.new_originals.is_some());
+        bench.release_unwanted(changed);
         bench
     };
 
@@ -392,11 +417,12 @@ fn what_came_is_not_capped_before_it_is_journalled() {
         bench.push();
         bench.turn();
         assert_eq!(bench.tree.read(&max(4)).trim(), "3500000", "capped before: {capped}");
-        assert!(bench.take_in().originals, "it goes on asking");
-        bench.cpufreq.journalled();
+        let mut changed = bench.take_in();
+        assert!(changed.new_originals.is_some(), "it goes on asking");
+        bench.journal(&mut changed);
         bench.push();
         assert_eq!(bench.tree.read(&max(4)).trim(), CAP);
-        assert!(!bench.take_in().originals);
+        assert!(bench.take_in().new_originals.is_none());
 
         // What is released before it was journalled was never touched.
         let mut bench = came(capped);
@@ -414,18 +440,19 @@ fn what_came_is_not_capped_before_it_is_journalled() {
         bench.tree.write(&max(policy), "3500000\n");
     }
 
-    assert!(bench.take_in().originals);
+    let mut changed = bench.take_in();
+    assert!(changed.new_originals.is_some());
     bench.cpufreq.set(CoreId(1), mhz(1200)).unwrap();
     bench.push();
     assert!(bench.writes(0).is_empty() && bench.writes(1).is_empty());
-    bench.cpufreq.journalled();
+    bench.journal(&mut changed);
     bench.push();
     assert_eq!((bench.shows(), bench.tree.read(&max(1)).trim()), (CAP.into(), CAP));
 }
 
 /// What the control thread wants between two calls of the one who looks after caps.
 #[test]
-fn whatever_is_wanted_between_two_writes_is_what_comes_of_it() {
+fn whatever_is_asked_for_between_two_writes_is_what_comes_of_it() {
     type Row = (&'static str, fn(&mut Cpufreq), &'static str);
     let rows: [Row; 3] = [
         ("nothing", |_| {}, CAP),
@@ -437,17 +464,18 @@ fn whatever_is_wanted_between_two_writes_is_what_comes_of_it() {
         for between in 0..4 {
             let mut bench = Bench::capped();
             bench.cpufreq.resumed();
-            let due = bench.cpufreq.to_push();
+            let due = bench.cpufreq.plan_rewrites(watch::MayRewrite(()));
             assert_eq!(due.len(), 2, "both threads");
+            let mut lifted = vec![];
 
-            for (n, spot) in due.iter().enumerate() {
+            for (n, cap) in due.into_iter().enumerate() {
                 (n == between).then(|| wanted(&mut bench.cpufreq));
-                bench.cpufreq.lift_to_rewrite(*spot);
+                lifted.push(bench.cpufreq.lift(cap));
             }
 
-            for (n, spot) in due.iter().enumerate() {
+            for (n, cap) in lifted.into_iter().enumerate() {
                 (n + 2 == between).then(|| wanted(&mut bench.cpufreq));
-                bench.cpufreq.rewrite(*spot);
+                bench.cpufreq.rewrite(cap);
             }
 
             let shown = [0, 4].map(|policy| bench.tree.read(&max(policy)).trim().to_owned());
@@ -462,9 +490,10 @@ fn whatever_is_wanted_between_two_writes_is_what_comes_of_it() {
     bench.cpufreq.release(CoreId(0)).unwrap();
     online(&bench.tree, "0-1,4-5");
     back(&bench.tree, 4);
-    bench.take_in();
+    let changed = bench.take_in();
+    assert_eq!(changed.unwanted.len(), 1);
     bench.cpufreq.set(CoreId(0), mhz(1200)).unwrap();
-    while bench.cpufreq.let_go() {}
+    bench.release_unwanted(changed);
     assert_eq!(bench.tree.read(&max(4)).trim(), CAP);
 }
 
@@ -572,8 +601,8 @@ fn a_machine_without_cpufreq_has_cores_that_no_cap_slows() {
     // A driver that is loaded later.
     tree.policy(0);
     assert!(Cpufreq::is_there(tree.root()).unwrap());
-    let scan = Scan::read(tree.root(), &cpufreq.known()).unwrap();
-    cpufreq.rescan(scan);
+    let scan = cpufreq.plan_scan().read(tree.root()).unwrap();
+    let _ = cpufreq.apply_scan(scan);
     assert!(cpufreq.alarms()[0].contains("restart the agent"), "{:?}", cpufreq.alarms());
 }
 
