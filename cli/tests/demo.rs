@@ -9,6 +9,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+ballast_testbed::wall_time![
+    a_demo_holds_its_budget_and_leaves_nothing_running,
+    ctrl_c_ends_a_demo_and_everything_that_it_started,
+];
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ballast");
 
 fn ballast(args: &[&str]) -> Output {
@@ -30,7 +35,6 @@ fn running(folder: &Path) -> Vec<String> {
     lines.filter(|line| line.contains(&folder)).collect()
 }
 
-#[test]
 fn a_demo_holds_its_budget_and_leaves_nothing_running() {
     let parent = tempfile::tempdir().unwrap();
     let keep = parent.path().join("kept");
@@ -69,7 +73,6 @@ fn a_demo_holds_its_budget_and_leaves_nothing_running() {
     assert!(stderr(&again).contains("new or empty"), "{}", stderr(&again));
 }
 
-#[test]
 fn ctrl_c_ends_a_demo_and_everything_that_it_started() {
     let parent = tempfile::tempdir().unwrap();
     let keep = parent.path().join("kept");

@@ -6,15 +6,14 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::common;
+
 fn ballast(args: &str) -> Output {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_ballast"));
-    program.args(args.split_whitespace()).output().expect("the program can be run")
+    common::ballast(Path::new("."), args)
 }
 
 fn json(args: &str) -> Value {
-    let output = ballast(args);
-    assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("stdout is JSON alone")
+    common::json(Path::new("."), args)
 }
 
 /// Every row has a finite number in each of these fields.

@@ -1,20 +1,14 @@
 //! `ballast label` from outside: layouts, columns, what passes through, refusals.
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float32Array, Int64Array, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
 
-fn ballast(folder: &Path, args: &str) -> Output {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_ballast"));
-    program.current_dir(folder).args(args.split_whitespace());
-    program.output().expect("the program can be run")
-}
+use crate::common::ballast;
 
 fn labels(folder: &Path, args: &str) -> String {
     let output = ballast(folder, args);

@@ -1,7 +1,5 @@
 //! `ballast plan` from outside: the paper's figures, the keys of the answer, refusals.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -14,7 +12,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 use serde_json::Value;
 
-use common::{ballast, json};
+use crate::common::{ballast, json};
 
 /// Upper quantiles as the paper's results imply them, in shares of 3720 W.
 const COUNTS: &str = "generation,watts,count\n,2046,98899\n,2972.65,1000\n,3172.04,100\n,3236.4,1\n";

@@ -1,12 +1,10 @@
 //! `ballast profile` and `ballast plan --profile` from outside.
 
-mod common;
-
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{ballast, json};
+use crate::common::{ballast, json};
 
 fn refused(folder: &Path, args: &str, said: &str) {
     let output = ballast(folder, args);

@@ -1,5 +1,4 @@
 //! `ballast simulate` as a user runs it.
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -3,9 +3,11 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
+
+use crate::common::ballast;
 
 const MINUTES: u64 = 60;
 
@@ -34,10 +36,7 @@ fn write(folder: &Path, name: &str, rows: &[&str]) {
 }
 
 fn plan(folder: &Path, args: &str) -> Output {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_ballast"));
-    program.current_dir(folder).args(["plan", "--servers", "2", "--provisioned-w", "620"]);
-    program.args(args.split_whitespace());
-    program.output().expect("the program can be run")
+    ballast(folder, &format!("plan --servers 2 --provisioned-w 620 {args}"))
 }
 
 /// What the verification says, and the exit code.

@@ -11,3 +11,4 @@ pub mod lab;
 pub mod processes;
 pub mod rig;
 pub mod stage;
+pub mod wall_time;

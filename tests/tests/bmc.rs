@@ -11,6 +11,15 @@ use ballast_testbed::lab::{Lab, steady};
 use ballast_types::wire::Slot;
 use serde_json::json;
 
+ballast_testbed::wall_time![
+    dead_agents_are_capped_by_redfish_and_lifted_when_they_live_again,
+    one_bmc_that_never_answers_holds_up_nobody_elses_cap,
+    caps_survive_the_manager_and_a_lost_ledger_and_are_lifted_by_the_next_one,
+    a_cap_that_a_bmc_forgets_is_set_again_and_a_server_that_is_off_is_known,
+    a_cap_that_the_manager_did_not_order_is_adopted_told_and_lifted,
+    a_manager_whose_credentials_anybody_may_read_does_not_start,
+];
+
 /// The `power1_cap` of a slot.
 fn slot_file(lab: &Lab, label: &str) -> PathBuf {
     let class = lab.tree().join("chassis/sys/class/hwmon");
@@ -70,7 +79,6 @@ fn kept(lab: &Lab) -> usize {
     fs::read_dir(lab.home("chassis").join("state/caps")).map_or(0, Iterator::count)
 }
 
-#[test]
 fn dead_agents_are_capped_by_redfish_and_lifted_when_they_live_again() {
     let (mut lab, bmcs) = lab();
     let before = lab.limits();
@@ -109,7 +117,6 @@ fn dead_agents_are_capped_by_redfish_and_lifted_when_they_live_again() {
     }
 }
 
-#[test]
 fn one_bmc_that_never_answers_holds_up_nobody_elses_cap() {
     let (mut lab, bmcs) = lab();
     bmcs[0].model().faults.delay = Duration::from_secs(30);
@@ -126,7 +133,6 @@ fn one_bmc_that_never_answers_holds_up_nobody_elses_cap() {
     lab.wait("it is tried again", |_| caps(&bmcs)[0]);
 }
 
-#[test]
 fn caps_survive_the_manager_and_a_lost_ledger_and_are_lifted_by_the_next_one() {
     let (mut lab, bmcs) = lab();
     lab.start("chassis");
@@ -139,7 +145,6 @@ fn caps_survive_the_manager_and_a_lost_ledger_and_are_lifted_by_the_next_one() {
     assert_eq!(bmcs[1].model().limit, json!(450));
 }
 
-#[test]
 fn a_cap_that_a_bmc_forgets_is_set_again_and_a_server_that_is_off_is_known() {
     let (mut lab, bmcs) = lab();
     lab.start("chassis");
@@ -152,7 +157,6 @@ fn a_cap_that_a_bmc_forgets_is_set_again_and_a_server_that_is_off_is_known() {
     lab.wait("it is off", |lab| lab.chassis().is_some_and(|chassis| chassis.servers[1].slot == Slot::Off));
 }
 
-#[test]
 fn a_cap_that_the_manager_did_not_order_is_adopted_told_and_lifted() {
     let (mut lab, bmcs) = lab_with(600);
     lab.start_all();
@@ -170,7 +174,6 @@ fn a_cap_that_the_manager_did_not_order_is_adopted_told_and_lifted() {
     assert_eq!(bmcs[1].model().count("PATCH", ""), 0, "the other BMC's own limit stays as it is");
 }
 
-#[test]
 fn a_manager_whose_credentials_anybody_may_read_does_not_start() {
     let (lab, _bmcs) = lab();
     let credentials = lab.tree().with_file_name("bmc.toml");

@@ -5,6 +5,11 @@ use ballast_testbed::lab::{Lab, json_client, steady};
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 
+ballast_testbed::wall_time![
+    a_foreign_page_reads_and_changes_nothing,
+    a_foreign_page_places_nothing,
+];
+
 /// The epoch after that of the manager here: an agent that heard it would obey it.
 const EPOCH: u64 = 2;
 
@@ -40,7 +45,6 @@ fn send(
     })
 }
 
-#[test]
 fn a_foreign_page_reads_and_changes_nothing() {
     let mut lab = Lab::new(steady(1, 600, (0.3, 0.3)), "");
     lab.configure("chassis", "allowed_hosts = [\"monitor.example\"]\n");
@@ -112,7 +116,6 @@ fn a_foreign_page_reads_and_changes_nothing() {
     assert_eq!(status, 200, "{text}");
 }
 
-#[test]
 fn a_foreign_page_places_nothing() {
     let lab = PlaceLab::start("");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

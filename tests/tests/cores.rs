@@ -6,6 +6,11 @@ use std::path::{Path, PathBuf};
 use ballast_testbed::lab::{Lab, steady};
 use ballast_types::VmClass;
 
+ballast_testbed::wall_time![
+    threads_of_a_core_are_capped_together_and_belong_to_one_vm,
+    somebody_who_raises_caps_is_told_of_and_not_fought,
+];
+
 const CPUS: u32 = 40;
 const FULL: &str = "2400000";
 
@@ -27,7 +32,6 @@ fn capped(lab: &Lab) -> Vec<u32> {
     (0..CPUS).filter(|n| !["", FULL].contains(&read(&cap(lab, *n)).as_str())).collect()
 }
 
-#[test]
 fn threads_of_a_core_are_capped_together_and_belong_to_one_vm() {
     let mut lab = overloaded();
     let half = CPUS / 2;
@@ -65,7 +69,6 @@ fn range(part: &str) -> std::ops::RangeInclusive<u32> {
     first.parse().expect("a CPU")..=last.parse().expect("a CPU")
 }
 
-#[test]
 fn somebody_who_raises_caps_is_told_of_and_not_fought() {
     let mut lab = overloaded();
     let before = lab.limits();

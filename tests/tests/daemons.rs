@@ -9,6 +9,26 @@ use nix::sys::signal::Signal;
 use reqwest::Client;
 use serde_json::json;
 
+ballast_testbed::wall_time![
+    an_overload_is_held_by_batch_cores_alone_and_an_end_puts_everything_back,
+    an_agent_killed_at_the_floor_is_adopted_by_its_next_life,
+    a_chassis_manager_that_is_killed_comes_back_with_a_higher_epoch_and_no_agent_breaks_loose,
+    a_manager_that_is_fenced_lives_and_is_not_ready,
+    when_the_load_is_low_again_every_server_is_lifted,
+    a_budget_for_a_time_ends_by_itself_also_after_a_restart,
+    the_command_line_shows_sets_and_resets_the_budget,
+    a_recording_of_real_daemons_replays_exactly,
+    a_stale_alert_is_refused_and_changes_nothing,
+    an_agent_that_cannot_start_changes_nothing,
+    idle_connections_do_not_stand_between_an_alert_and_its_cores,
+    slot_caps_are_adopted_although_the_ledger_is_damaged,
+    a_refused_config_ends_with_78_and_names_every_problem,
+    the_demo_prints_its_figures_and_leaves_nothing_behind,
+    a_demo_that_is_interrupted_ends_cleanly,
+    of_a_server_that_runs_dry_nothing_is_written_and_nothing_counted_on,
+    a_manager_that_runs_dry_alerts_nobody_and_caps_nothing,
+];
+
 /// Two servers that would draw some 500 W on a budget of 420 W; at the floor they draw some 370 W.
 fn overloaded() -> Lab {
     Lab::new(steady(2, 420, (0.3, 0.95)), "")
@@ -21,7 +41,6 @@ fn capped(lab: &Lab) -> usize {
     names.iter().filter(capped).count()
 }
 
-#[test]
 fn an_overload_is_held_by_batch_cores_alone_and_an_end_puts_everything_back() {
     let mut lab = overloaded();
     let before = lab.limits();
@@ -44,7 +63,6 @@ fn an_overload_is_held_by_batch_cores_alone_and_an_end_puts_everything_back() {
     assert!(causes.len() >= 3 && causes.values().all(|s| s.as_f64() == Some(0.0)), "{truth}");
 }
 
-#[test]
 fn an_agent_killed_at_the_floor_is_adopted_by_its_next_life() {
     let mut lab = overloaded();
     let before = lab.limits();
@@ -74,7 +92,6 @@ fn an_agent_killed_at_the_floor_is_adopted_by_its_next_life() {
     lab.wait_restored(&before, "power1_cap");
 }
 
-#[test]
 fn a_chassis_manager_that_is_killed_comes_back_with_a_higher_epoch_and_no_agent_breaks_loose() {
     let mut lab = overloaded();
     lab.start_all();
@@ -100,7 +117,6 @@ fn a_chassis_manager_that_is_killed_comes_back_with_a_higher_epoch_and_no_agent_
     lab.wait("the budget holds", Lab::holds);
 }
 
-#[test]
 fn a_manager_that_is_fenced_lives_and_is_not_ready() {
     let mut lab = Lab::new(steady(1, 600, (0.2, 0.2)), "");
     lab.start_all();
@@ -139,7 +155,6 @@ fn a_manager_that_is_fenced_lives_and_is_not_ready() {
     assert!(status == 409 && text.contains("another manager rules"), "{text}");
 }
 
-#[test]
 fn when_the_load_is_low_again_every_server_is_lifted() {
     // The draw fits; only a lowered budget makes it too much.
     let mut lab = Lab::new(steady(2, 600, (0.3, 0.95)), "[alert]\nlift_hold_ms = 1000\n");
@@ -171,7 +186,6 @@ fn when_the_load_is_low_again_every_server_is_lifted() {
     lab.wait_restored(&before, "cpuset.cpus");
 }
 
-#[test]
 fn a_budget_for_a_time_ends_by_itself_also_after_a_restart() {
     let mut lab = Lab::new(steady(1, 600, (0.2, 0.2)), "");
     lab.start("chassis");
@@ -195,7 +209,6 @@ fn a_budget_for_a_time_ends_by_itself_also_after_a_restart() {
     });
 }
 
-#[test]
 fn the_command_line_shows_sets_and_resets_the_budget() {
     let mut lab = Lab::new(steady(1, 600, (0.3, 0.3)), "");
     lab.start_all();
@@ -234,7 +247,6 @@ fn the_command_line_shows_sets_and_resets_the_budget() {
     assert_eq!(in_force(), 600.0);
 }
 
-#[test]
 fn a_recording_of_real_daemons_replays_exactly() {
     let mut lab = overloaded();
     lab.start_all();
@@ -261,7 +273,6 @@ fn a_recording_of_real_daemons_replays_exactly() {
     assert!(answer["readings"].as_u64().unwrap() > 0, "{answer}");
 }
 
-#[test]
 fn a_stale_alert_is_refused_and_changes_nothing() {
     let mut lab = Lab::new(steady(1, 300, (0.2, 0.2)), "");
     lab.start("s01");
@@ -292,7 +303,6 @@ fn a_stale_alert_is_refused_and_changes_nothing() {
     lab.end("s01");
 }
 
-#[test]
 fn an_agent_that_cannot_start_changes_nothing() {
     let lab = Lab::new(steady(1, 300, (0.2, 0.2)), "");
     let before = lab.limits();
@@ -306,7 +316,6 @@ fn an_agent_that_cannot_start_changes_nothing() {
     assert!(lab.limits() == before, "something was changed");
 }
 
-#[test]
 fn idle_connections_do_not_stand_between_an_alert_and_its_cores() {
     let mut lab = Lab::new(steady(1, 300, (0.3, 0.95)), "");
     lab.start_all();
@@ -324,7 +333,6 @@ fn idle_connections_do_not_stand_between_an_alert_and_its_cores() {
     drop(idle);
 }
 
-#[test]
 fn slot_caps_are_adopted_although_the_ledger_is_damaged() {
     let mut lab = overloaded();
     lab.start("chassis");
@@ -343,7 +351,6 @@ fn slot_caps_are_adopted_although_the_ledger_is_damaged() {
     assert!(ledger.with_extension("bad").exists());
 }
 
-#[test]
 fn a_refused_config_ends_with_78_and_names_every_problem() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("chassis.toml");
@@ -356,7 +363,6 @@ fn a_refused_config_ends_with_78_and_names_every_problem() {
     }
 }
 
-#[test]
 fn the_demo_prints_its_figures_and_leaves_nothing_behind() {
     let output = Lab::ballast(&["demo", "--servers", "2", "--seconds", "12", "--json"]);
     let text = String::from_utf8_lossy(&output.stdout);
@@ -368,7 +374,6 @@ fn the_demo_prints_its_figures_and_leaves_nothing_behind() {
     assert_eq!(report["user_facing_throttled_core_s"].as_f64(), Some(0.0), "{report}");
 }
 
-#[test]
 fn a_demo_that_is_interrupted_ends_cleanly() {
     let child = std::process::Command::new(ballast_testbed::lab::ballast())
         .args(["demo", "--servers", "2", "--seconds", "60", "--json"])
@@ -404,7 +409,6 @@ fn a_demo_that_is_interrupted_ends_cleanly() {
     }
 }
 
-#[test]
 fn of_a_server_that_runs_dry_nothing_is_written_and_nothing_counted_on() {
     // Three servers that would draw some 750 W. The two others can make room; s02 only watches.
     let mut lab = Lab::new(steady(3, 660, (0.3, 0.95)), "");
@@ -438,7 +442,6 @@ fn of_a_server_that_runs_dry_nothing_is_written_and_nothing_counted_on() {
     lab.wait_restored(&before, "");
 }
 
-#[test]
 fn a_manager_that_runs_dry_alerts_nobody_and_caps_nothing() {
     let mut lab = overloaded();
     lab.configure("chassis", "dry_run = true\n");

@@ -8,6 +8,13 @@ use ballast_types::VmClass;
 use ballast_types::wire::Report;
 use reqwest::Client;
 
+ballast_testbed::wall_time![
+    bandwidth_alone_holds_the_budget_and_an_end_puts_everything_back,
+    quotas_of_an_agent_that_was_killed_are_adopted_and_lifted,
+    another_actuator_after_a_crash_leaves_nothing_of_the_first,
+    somebody_elses_limit_is_told_of_and_left,
+];
+
 /// Two servers that would draw some 500 W on a budget of 440 W; at the floor of their bandwidth they draw
 /// some 400 W.
 fn overloaded() -> Lab {
@@ -29,7 +36,6 @@ fn changed(lab: &Lab, before: &BTreeMap<PathBuf, String>) -> Vec<String> {
     before.iter().filter(differs).map(|(path, _)| name(path)).collect()
 }
 
-#[test]
 fn bandwidth_alone_holds_the_budget_and_an_end_puts_everything_back() {
     let mut lab = overloaded();
     let before = lab.limits();
@@ -87,7 +93,6 @@ fn cap(lab: &Lab, watts: u64) {
     });
 }
 
-#[test]
 fn quotas_of_an_agent_that_was_killed_are_adopted_and_lifted() {
     let mut lab = overloaded();
     let before = lab.limits();
@@ -124,7 +129,6 @@ fn quotas_of_an_agent_that_was_killed_are_adopted_and_lifted() {
     lab.wait_restored(&before, "");
 }
 
-#[test]
 fn another_actuator_after_a_crash_leaves_nothing_of_the_first() {
     let mut lab = overloaded();
     let before = lab.limits();
@@ -156,7 +160,6 @@ fn another_actuator_after_a_crash_leaves_nothing_of_the_first() {
     lab.wait_restored(&before, "");
 }
 
-#[test]
 fn somebody_elses_limit_is_told_of_and_left() {
     let mut lab = overloaded();
     lab.start_all();

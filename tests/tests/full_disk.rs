@@ -13,6 +13,15 @@ use ballast_testbed::rig::server_root;
 use ballast_types::ServerId;
 use serde_json::{Value, json};
 
+ballast_testbed::wall_time![
+    a_recording_that_cannot_be_written_ends_no_daemon_and_is_whole_once_there_is_room,
+    state_that_cannot_be_written_is_an_alarm_and_is_written_once_there_is_room,
+    without_a_journal_the_agent_watches_and_its_next_start_acts,
+    a_placement_daemon_whose_journal_cannot_be_opened_answers_and_places_once_there_is_room,
+    daemons_start_on_a_full_disk_and_hold_the_budget_on_one_that_becomes_full,
+    a_budget_that_cannot_be_written_down_is_refused_or_said_not_to_last,
+];
+
 /// Whether a daemon says that `what` is not written, in status and metrics.
 fn says(lab: &Lab, name: &str, what: &str) -> bool {
     let alarms = match name {
@@ -46,7 +55,6 @@ fn unblock(path: &Path) {
     fs::remove_dir_all(path).expect("what was in the way");
 }
 
-#[test]
 fn a_recording_that_cannot_be_written_ends_no_daemon_and_is_whole_once_there_is_room() {
     let mut lab = Lab::new(steady(1, 210, (0.3, 0.95)), "");
     let recordings: Vec<PathBuf> = ["s01", "chassis"].map(|name| lab.home(name).join("recording")).into();
@@ -79,7 +87,6 @@ fn a_recording_that_cannot_be_written_ends_no_daemon_and_is_whole_once_there_is_
     }
 }
 
-#[test]
 fn state_that_cannot_be_written_is_an_alarm_and_is_written_once_there_is_room() {
     let mut lab = Lab::new(steady(1, 210, (0.3, 0.95)), "");
     let state = |lab: &Lab, name: &str| lab.home(name).join("state");
@@ -100,7 +107,6 @@ fn state_that_cannot_be_written_is_an_alarm_and_is_written_once_there_is_room() 
     lab.end_all();
 }
 
-#[test]
 fn without_a_journal_the_agent_watches_and_its_next_start_acts() {
     let mut lab = Lab::new(steady(1, 210, (0.3, 0.95)), "");
     let before = agents(&lab);
@@ -129,7 +135,6 @@ fn without_a_journal_the_agent_watches_and_its_next_start_acts() {
     lab.wait_restored(&before, "");
 }
 
-#[test]
 fn a_placement_daemon_whose_journal_cannot_be_opened_answers_and_places_once_there_is_room() {
     let mut lab = PlaceLab::start("");
     let host = json!({"chassis": "c1", "cores": 8, "memory_gb": 32});
@@ -188,7 +193,6 @@ impl Drop for Disk {
     }
 }
 
-#[test]
 fn daemons_start_on_a_full_disk_and_hold_the_budget_on_one_that_becomes_full() {
     let mut lab = Lab::new(steady(1, 210, (0.3, 0.95)), "");
     let before = agents(&lab);
@@ -247,7 +251,6 @@ fn daemons_start_on_a_full_disk_and_hold_the_budget_on_one_that_becomes_full() {
     assert_eq!(lab.replay("chassis")["mismatches"], 0);
 }
 
-#[test]
 fn a_budget_that_cannot_be_written_down_is_refused_or_said_not_to_last() {
     let mut lab = Lab::new(steady(1, 600, (0.2, 0.2)), "");
     lab.start("chassis");

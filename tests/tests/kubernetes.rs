@@ -8,6 +8,14 @@ use ballast_testbed::lab::place::PlaceLab;
 use ballast_types::wire::KubernetesStatus;
 use serde_json::{Value, json};
 
+ballast_testbed::wall_time![
+    a_scheduler_is_answered_by_a_cluster_that_is_followed,
+    watches_that_break_go_on_and_versions_that_are_gone_are_listed_anew,
+    what_is_stale_has_no_opinion,
+    in_shadow_nothing_is_decided_and_all_is_recorded,
+    without_an_api_server_it_is_not_ready_and_has_no_opinion,
+];
+
 /// Nothing turns stale in these tests, however slow the machine.
 const PATIENT: &str = "stale_after_s = 3600\n";
 
@@ -41,7 +49,6 @@ fn line(events: &str, n: usize) -> String {
     format!("{}\n", events.lines().nth(n).expect("a line"))
 }
 
-#[test]
 fn a_scheduler_is_answered_by_a_cluster_that_is_followed() {
     let api = ApiServer::start();
     let mut lab = extender(&api, PATIENT);
@@ -151,7 +158,6 @@ fn a_scheduler_is_answered_by_a_cluster_that_is_followed() {
     assert_eq!((&*watch["resourceVersion"], &*watch["allowWatchBookmarks"]), ("10100", "true"));
 }
 
-#[test]
 fn watches_that_break_go_on_and_versions_that_are_gone_are_listed_anew() {
     let api = ApiServer::start();
     let mut lab = extender(&api, PATIENT);
@@ -199,7 +205,6 @@ fn watches_that_break_go_on_and_versions_that_are_gone_are_listed_anew() {
     assert!(lab.end().success());
 }
 
-#[test]
 fn what_is_stale_has_no_opinion() {
     let api = ApiServer::start();
     let mut lab = extender(&api, "stale_after_s = 2\n");
@@ -240,7 +245,6 @@ fn what_is_stale_has_no_opinion() {
     assert!(lab.end().success(), "{}", lab.log());
 }
 
-#[test]
 fn in_shadow_nothing_is_decided_and_all_is_recorded() {
     let api = ApiServer::start();
     let mut lab = extender(&api, &format!("shadow = true\n{PATIENT}"));
@@ -278,7 +282,6 @@ fn in_shadow_nothing_is_decided_and_all_is_recorded() {
     assert!(lab.end().success(), "{}", lab.log());
 }
 
-#[test]
 fn without_an_api_server_it_is_not_ready_and_has_no_opinion() {
     let mut lab = PlaceLab::start("[kubernetes]\napi = \"http://127.0.0.1:9\"\n");
     lab.wait("it has tried", |lab| status(lab).pods.problem.is_some());

@@ -14,6 +14,15 @@ use ballast_runtime::EXIT_LIVE;
 use ballast_testbed::lab::{Lab, ballast, steady};
 use ballast_types::wire::AgentState;
 
+ballast_testbed::wall_time![
+    a_server_whose_agent_died_is_held_first_and_released_when_none_comes_back,
+    a_release_needs_no_config_at_all,
+    after_a_clean_end_nothing_is_armed_and_nothing_is_left,
+    what_cannot_be_put_back_is_named_and_tried_again,
+    out_of_band_caps_are_lifted_on_explicit_order_alone,
+    the_watchdog_is_fed_by_finished_turns_alone,
+];
+
 type Limits = BTreeMap<PathBuf, String>;
 
 /// A server that would draw some 250 W on a budget of 210 W; at the floor it draws some 185 W.
@@ -97,7 +106,6 @@ fn assert_code(output: &Output, expected: i32, says: &str) {
     assert!(text.contains(says), "{says:?} is not in {text}");
 }
 
-#[test]
 fn a_server_whose_agent_died_is_held_first_and_released_when_none_comes_back() {
     let (mut lab, before) = held();
     let (config, journal) = (lab.config("s01"), lab.home("s01").join("state/journal.json"));
@@ -137,7 +145,6 @@ fn a_server_whose_agent_died_is_held_first_and_released_when_none_comes_back() {
     assert!(lab.limits() == released);
 }
 
-#[test]
 fn a_release_needs_no_config_at_all() {
     let (mut lab, before) = held();
     abandon(&mut lab);
@@ -153,7 +160,6 @@ fn a_release_needs_no_config_at_all() {
     lab.wait_restored(&before, "");
 }
 
-#[test]
 fn after_a_clean_end_nothing_is_armed_and_nothing_is_left() {
     let (mut lab, before) = held();
     lab.end_all();
@@ -167,7 +173,6 @@ fn after_a_clean_end_nothing_is_armed_and_nothing_is_left() {
     assert_code(&no_result, 2, "SERVICE_RESULT");
 }
 
-#[test]
 fn what_cannot_be_put_back_is_named_and_tried_again() {
     let (mut lab, before) = held();
     abandon(&mut lab);
@@ -193,7 +198,6 @@ fn what_cannot_be_put_back_is_named_and_tried_again() {
     assert_code(&release(&config), 0, "everything is restored");
 }
 
-#[test]
 fn out_of_band_caps_are_lifted_on_explicit_order_alone() {
     let mut lab = overloaded();
     let before = lab.limits();
@@ -236,7 +240,6 @@ fn fed(socket: &UnixDatagram, time: Duration) -> usize {
     fed
 }
 
-#[test]
 fn the_watchdog_is_fed_by_finished_turns_alone() {
     let mut lab = Lab::new(steady(1, 300, (0.3, 0.95)), "");
     let path = lab.home("s01").with_extension("notify");

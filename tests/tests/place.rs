@@ -11,6 +11,12 @@ use ballast_testbed::lab::place::{Caller, PlaceLab, model};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+ballast_testbed::wall_time![
+    without_a_model_answers_are_careful_and_with_one_they_are_the_models,
+    a_model_is_replaced_under_load_without_losing_a_request,
+    a_damaged_model_leaves_the_old_one_in_force_and_is_an_alarm,
+];
+
 fn vm(subscription: &str) -> Value {
     json!({"vm_id": "vm-1", "subscription": subscription, "cores": 4, "memory_gb": 16})
 }
@@ -24,7 +30,6 @@ fn known(file: &ModelFile) -> (Value, Reply) {
     (question, file.answer(&request).expect("an answer"))
 }
 
-#[test]
 fn without_a_model_answers_are_careful_and_with_one_they_are_the_models() {
     let mut lab = PlaceLab::start("require_model = true\n");
     let (status, answer) = lab.predict(&vm("sub-00001"));
@@ -75,7 +80,6 @@ fn without_a_model_answers_are_careful_and_with_one_they_are_the_models() {
     assert!(lab.end().success(), "{}", lab.log());
 }
 
-#[test]
 fn a_model_is_replaced_under_load_without_losing_a_request() {
     let models = [model(1), model(2)];
     let mut lab = PlaceLab::start("");
@@ -130,7 +134,6 @@ fn a_model_is_replaced_under_load_without_losing_a_request() {
     assert!(lab.end().success(), "{}", lab.log());
 }
 
-#[test]
 fn a_damaged_model_leaves_the_old_one_in_force_and_is_an_alarm() {
     let (good, next) = (model(1), model(2));
     let mut lab = PlaceLab::start("");

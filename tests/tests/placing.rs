@@ -10,6 +10,12 @@ use ballast_testbed::lab::place::{Caller, PlaceLab};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+ballast_testbed::wall_time![
+    killed_at_any_instant_it_knows_what_it_has_answered_and_nothing_by_halves,
+    hosts_follow_their_file_and_a_damaged_snapshot_is_refused_and_kept,
+    the_examples_in_the_documentation_are_answered,
+];
+
 fn vm(name: &str) -> Value {
     json!({"vm_id": name, "cores": 1, "memory_gb": 2, "class": "user-facing", "p95_percent": 40})
 }
@@ -87,7 +93,6 @@ fn all(lab: &PlaceLab) -> BTreeMap<String, String> {
     }
 }
 
-#[test]
 fn killed_at_any_instant_it_knows_what_it_has_answered_and_nothing_by_halves() {
     // Never full, however fast the disk is.
     let mut lab = lab(60, 4000);
@@ -152,7 +157,6 @@ fn killed_at_any_instant_it_knows_what_it_has_answered_and_nothing_by_halves() {
     assert!(lab.end().success(), "{}", lab.log());
 }
 
-#[test]
 fn hosts_follow_their_file_and_a_damaged_snapshot_is_refused_and_kept() {
     let mut lab = lab(1, 40);
     assert_eq!(lab.call("POST", "/v1/place", &vm("a")).0, 200);
@@ -225,7 +229,6 @@ fn curls(text: &str) -> Vec<String> {
     shown.into_iter().filter(|command| command.contains("127.0.0.1:7200")).collect()
 }
 
-#[test]
 #[expect(clippy::print_stderr, reason = "a test that was skipped must say so")]
 fn the_examples_in_the_documentation_are_answered() {
     if Command::new("curl").arg("--version").output().is_err() {

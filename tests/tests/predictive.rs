@@ -3,6 +3,11 @@
 use ballast_testbed::lab::{Lab, steady};
 use ballast_types::wire::{AgentState, SharePolicy};
 
+ballast_testbed::wall_time![
+    the_model_is_learnt_from_the_files_and_holds_the_budget,
+    without_rapl_the_agent_says_once_that_it_steps_and_that_is_no_alarm,
+];
+
 /// The rig's counters move every 10 ms, and on a busy machine late: its windows are longer than a real
 /// server's.
 const PREDICTIVE: &str = "policy = \"predictive\"\n[predictive]\nperiod_ms = 200\n";
@@ -21,7 +26,6 @@ fn predicts(lab: &Lab, name: &str) -> bool {
     })
 }
 
-#[test]
 fn the_model_is_learnt_from_the_files_and_holds_the_budget() {
     let mut lab = overloaded();
     let before = lab.limits();
@@ -48,7 +52,6 @@ fn the_model_is_learnt_from_the_files_and_holds_the_budget() {
     assert_eq!(lab.end_rig().plant().truth().user_facing_throttled_core_s.total(), 0.0);
 }
 
-#[test]
 fn without_rapl_the_agent_says_once_that_it_steps_and_that_is_no_alarm() {
     let mut lab = Lab::with(steady(1, 600, (0.3, 0.3)), "", PREDICTIVE);
     let zones = std::fs::read_dir(lab.tree().join("servers/s01/sys/class/powercap"));

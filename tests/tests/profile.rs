@@ -12,6 +12,12 @@ use ballast_types::{PowerModel, ServerId, Watts};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+ballast_testbed::wall_time![
+    the_plants_own_curves_are_found_and_nothing_is_left_behind,
+    a_profile_that_is_stopped_puts_everything_back,
+    one_that_is_killed_is_put_back_by_a_release_and_a_live_agent_is_not_disturbed,
+];
+
 /// Of the rig's meters: one standard deviation, as a share of the value.
 const NOISE: f64 = 0.01;
 
@@ -54,7 +60,6 @@ fn begun(lab: &Lab) -> Child {
     child
 }
 
-#[test]
 fn the_plants_own_curves_are_found_and_nothing_is_left_behind() {
     let lab = lab();
     let before = lab.limits();
@@ -100,7 +105,6 @@ fn the_plants_own_curves_are_found_and_nothing_is_left_behind() {
     assert!(Watts::from_f64(number(&profile["meter"]["resolution_w"])).is_some(), "{profile}");
 }
 
-#[test]
 fn a_profile_that_is_stopped_puts_everything_back() {
     let lab = lab();
     let before = lab.limits();
@@ -115,7 +119,6 @@ fn a_profile_that_is_stopped_puts_everything_back() {
     assert_eq!(load(&lab).trim(), OWN_LOAD);
 }
 
-#[test]
 fn one_that_is_killed_is_put_back_by_a_release_and_a_live_agent_is_not_disturbed() {
     let mut lab = lab();
     let before = lab.limits();

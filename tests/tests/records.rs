@@ -10,6 +10,12 @@ use ballast_testbed::rig::{server_root, vm_cgroup};
 use ballast_types::wire::VmStatus;
 use ballast_types::{ServerId, Slot, UsageRecord, VmClass, VmId, VmStart};
 
+ballast_testbed::wall_time![
+    what_vms_use_is_recorded_and_survives_restarts,
+    weeks_of_use_make_a_class_and_a_told_one_wins,
+    a_folder_that_cannot_be_written_is_an_alarm_and_the_agent_goes_on,
+];
+
 const SERVER: &str = "s01";
 
 fn vm(lab: &Lab, id: &str) -> Option<VmStatus> {
@@ -37,7 +43,6 @@ fn measured_s(lab: &Lab) -> u64 {
     lab.agent(SERVER).and_then(|agent| agent.records).map_or(0, |records| records.measured_s)
 }
 
-#[test]
 fn what_vms_use_is_recorded_and_survives_restarts() {
     let mut lab = Lab::new(steady(1, 210, (0.3, 0.95)), "");
     let root = server_root(&lab.tree(), &ServerId::new(SERVER).expect("an id"));
@@ -140,7 +145,6 @@ fn forget_classes(lab: &Lab, vms: [&VmId; 2]) {
     fs::write(&path, text).expect("a config");
 }
 
-#[test]
 fn weeks_of_use_make_a_class_and_a_told_one_wins() {
     let mut lab = Lab::new(steady(1, 1000, (0.2, 0.4)), "");
     lab.start(SERVER);
@@ -198,7 +202,6 @@ fn weeks_of_use_make_a_class_and_a_told_one_wins() {
     lab.end(SERVER);
 }
 
-#[test]
 fn a_folder_that_cannot_be_written_is_an_alarm_and_the_agent_goes_on() {
     let mut lab = Lab::new(steady(1, 1000, (0.2, 0.4)), "");
     let usage = folder(&lab.home(SERVER).join("state"));

@@ -13,6 +13,27 @@ use ballast_testbed::lab::bmc::{Generation, MockBmc, Model, PASSWORD, USERNAME};
 use ballast_types::{Cap as _, Supply, SupplyState, Watts};
 use serde_json::{Value, json};
 
+ballast_testbed::wall_time![
+    draw_supplies_and_power_state_are_read_in_every_generation,
+    a_cap_is_set_verified_and_put_back_in_every_generation,
+    a_cap_never_raises_a_lower_limit_of_before,
+    a_missing_reading_is_missing_and_never_low,
+    garbage_instead_of_a_resource_is_named,
+    caps_that_cannot_or_must_not_be_set_are_refused_with_the_reason,
+    what_passes_is_got_over,
+    a_put_back_that_is_not_kept_is_an_error_until_it_is,
+    a_bmc_that_changes_its_generation_keeps_its_limit_and_says_so,
+    openbmcs_older_resource_is_left_alone_where_there_is_a_newer_one,
+    accounts_that_are_not_let_in_are_told_and_no_password_is_shown,
+    a_chassis_is_named_where_several_would_do,
+    nobody_at_the_address_and_a_certificate_file_without_one_are_errors,
+    a_supply_is_what_its_bmc_says_and_without_a_value_it_is_missing,
+    a_supply_that_is_not_listed_is_missing_and_the_others_are_named,
+    supplies_of_one_bmc_share_its_answer_and_its_one_session_which_is_ended,
+    a_bmc_that_answers_too_late_is_missing_and_holds_up_no_longer_than_told,
+    a_servers_draw_is_read_in_every_generation_and_null_zero_and_absurd_are_missing,
+];
+
 const CAP: Watts = Watts::from_whole(180);
 const GENERATIONS: [Generation; 3] = [Generation::Older, Generation::Newer, Generation::Both];
 
@@ -43,7 +64,6 @@ fn on(model: &mut Model, watts: Value) {
     model.mode = json!("Automatic");
 }
 
-#[test]
 fn draw_supplies_and_power_state_are_read_in_every_generation() {
     for generation in GENERATIONS {
         let bmc = bmc(generation, |model| model.power = json!(230.25));
@@ -68,7 +88,6 @@ fn draw_supplies_and_power_state_are_read_in_every_generation() {
     }
 }
 
-#[test]
 fn a_cap_is_set_verified_and_put_back_in_every_generation() {
     for (generation, limit, mode, exception) in [
         (Generation::Older, Value::Null, json!("Automatic"), json!("NoAction")),
@@ -110,7 +129,6 @@ fn a_cap_is_set_verified_and_put_back_in_every_generation() {
     }
 }
 
-#[test]
 fn a_cap_never_raises_a_lower_limit_of_before() {
     let bmc = bmc(Generation::Older, |model| model.limit = json!(150));
     let mut cap = cap(&bmc);
@@ -120,7 +138,6 @@ fn a_cap_never_raises_a_lower_limit_of_before() {
 }
 
 /// Readings that are not one.
-#[test]
 fn a_missing_reading_is_missing_and_never_low() {
     type Row = (Generation, fn(&mut Model), &'static str);
     let rows: [Row; 15] = [
@@ -152,7 +169,6 @@ fn a_missing_reading_is_missing_and_never_low() {
 }
 
 /// Garbage after the login: the session is there, the resources are not.
-#[test]
 fn garbage_instead_of_a_resource_is_named() {
     let bmc = bmc(Generation::Older, |_| {});
     let mut redfish = client(&bmc);
@@ -165,7 +181,6 @@ fn garbage_instead_of_a_resource_is_named() {
 }
 
 /// Caps that are refused before, or by, the BMC; none leaves a limit on.
-#[test]
 fn caps_that_cannot_or_must_not_be_set_are_refused_with_the_reason() {
     type Row = (Generation, fn(&mut Model), i64, &'static str, bool);
     let rows: [Row; 17] = [
@@ -201,7 +216,6 @@ fn caps_that_cannot_or_must_not_be_set_are_refused_with_the_reason() {
 }
 
 /// Faults that pass: the cap is set all the same.
-#[test]
 fn what_passes_is_got_over() {
     type Row = (Generation, fn(&mut Model));
     let rows: [Row; 6] = [
@@ -222,7 +236,6 @@ fn what_passes_is_got_over() {
     }
 }
 
-#[test]
 fn a_put_back_that_is_not_kept_is_an_error_until_it_is() {
     for generation in [Generation::Older, Generation::Newer] {
         let bmc = bmc(generation, |_| {});
@@ -238,7 +251,6 @@ fn a_put_back_that_is_not_kept_is_an_error_until_it_is() {
     }
 }
 
-#[test]
 fn a_bmc_that_changes_its_generation_keeps_its_limit_and_says_so() {
     let bmc = bmc(Generation::Older, |_| {});
     let mut cap = cap(&bmc);
@@ -255,7 +267,6 @@ fn a_bmc_that_changes_its_generation_keeps_its_limit_and_says_so() {
     assert!(error.reason.contains("another generation"), "{error}");
 }
 
-#[test]
 fn openbmcs_older_resource_is_left_alone_where_there_is_a_newer_one() {
     let bmc = bmc(Generation::Both, |model| model.limit = json!(300));
     let mut cap = cap(&bmc);
@@ -265,7 +276,6 @@ fn openbmcs_older_resource_is_left_alone_where_there_is_a_newer_one() {
     assert_eq!((model.count("PATCH", "/EnvironmentMetrics"), model.count("PATCH", "/Power")), (1, 0));
 }
 
-#[test]
 fn accounts_that_are_not_let_in_are_told_and_no_password_is_shown() {
     let bmc = bmc(Generation::Older, |_| {});
     for auth in [Auth::Session, Auth::Basic] {
@@ -281,7 +291,6 @@ fn accounts_that_are_not_let_in_are_told_and_no_password_is_shown() {
     assert!(model.count("POST", "Sessions") <= 2, "a refused login is not tried in a loop");
 }
 
-#[test]
 fn a_chassis_is_named_where_several_would_do() {
     let bmc = bmc(Generation::Older, |_| {});
     let named = |name: &str| {
@@ -296,7 +305,6 @@ fn a_chassis_is_named_where_several_would_do() {
     }
 }
 
-#[test]
 fn nobody_at_the_address_and_a_certificate_file_without_one_are_errors() {
     let url = MockBmc::start(Model::new(Generation::Older)).url();
     let bmc = bmc(Generation::Older, |_| {});
@@ -332,7 +340,6 @@ fn at(ms: u64) -> ballast_types::Instant {
 }
 
 /// One row: what a BMC says of a supply, and what the manager is told of it.
-#[test]
 fn a_supply_is_what_its_bmc_says_and_without_a_value_it_is_missing() {
     let read = |state, watts: Option<i64>| Supply { state, input: watts.map(Watts::from_whole) };
     type Row = (Value, Value, Value, Supply);
@@ -371,7 +378,6 @@ fn a_supply_is_what_its_bmc_says_and_without_a_value_it_is_missing() {
     }
 }
 
-#[test]
 fn a_supply_that_is_not_listed_is_missing_and_the_others_are_named() {
     let bmc = bmc(Generation::Newer, |_| {});
     let (mut bmcs, _folder) = bmcs();
@@ -385,7 +391,6 @@ fn a_supply_that_is_not_listed_is_missing_and_the_others_are_named() {
     assert_eq!(meter.poll(at(3)).0, Supply::UNKNOWN);
 }
 
-#[test]
 fn supplies_of_one_bmc_share_its_answer_and_its_one_session_which_is_ended() {
     let bmc = bmc(Generation::Older, |_| {});
     let (mut bmcs, _folder) = bmcs();
@@ -409,7 +414,6 @@ fn supplies_of_one_bmc_share_its_answer_and_its_one_session_which_is_ended() {
     assert_eq!(meters[0].poll(at(5)).0.state, SupplyState::Unknown);
 }
 
-#[test]
 fn a_bmc_that_answers_too_late_is_missing_and_holds_up_no_longer_than_told() {
     let bmc = bmc(Generation::Older, |_| {});
     let (mut bmcs, _folder) = bmcs();
@@ -430,7 +434,6 @@ fn a_bmc_that_answers_too_late_is_missing_and_holds_up_no_longer_than_told() {
     assert!(began.elapsed() < Duration::from_secs(5));
 }
 
-#[test]
 fn a_servers_draw_is_read_in_every_generation_and_null_zero_and_absurd_are_missing() {
     for generation in GENERATIONS {
         let bmc = bmc(generation, |_| {});

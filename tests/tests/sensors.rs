@@ -15,6 +15,13 @@ use ballast_types::wire::{AgentState, AgentStatus, ChassisState};
 use reqwest::Client;
 use serde_json::{Value, json};
 
+ballast_testbed::wall_time![
+    a_chassis_that_sees_no_supply_holds_its_budget_by_what_it_is_told,
+    a_meter_that_hangs_holds_up_nothing_but_itself,
+    a_slow_meter_with_rapl_beside_it_holds_the_budget,
+    supplies_and_a_meter_that_only_bmcs_see_hold_the_budget_and_null_is_blind,
+];
+
 /// Changes a daemon's config before it is started.
 fn reconfigure(lab: &Lab, name: &str, change: impl FnOnce(String) -> String) {
     let file = lab.config(name);
@@ -58,7 +65,6 @@ impl Feeder<'_> {
     }
 }
 
-#[test]
 fn a_chassis_that_sees_no_supply_holds_its_budget_by_what_it_is_told() {
     let power_input = "[power_input]\nsource = \"shelf-1\"\nmax_w = 5000\ngood_for_ms = 4000\n";
     let mut lab = Lab::new(steady(2, 420, (0.3, 0.95)), power_input);
@@ -113,7 +119,6 @@ fn a_chassis_that_sees_no_supply_holds_its_budget_by_what_it_is_told() {
     lab.replay("chassis");
 }
 
-#[test]
 fn a_meter_that_hangs_holds_up_nothing_but_itself() {
     let mut lab = Lab::new(steady(1, 300, (0.3, 0.95)), "");
 
@@ -180,7 +185,6 @@ fn a_meter_that_hangs_holds_up_nothing_but_itself() {
     });
 }
 
-#[test]
 fn a_slow_meter_with_rapl_beside_it_holds_the_budget() {
     let mut spec = steady(2, 420, (0.3, 0.95));
     spec.meter.lag = Duration::from_secs(1);
@@ -223,7 +227,6 @@ fn draws(root: &Path, driver: &str) -> Vec<f64> {
     dirs.iter().filter_map(|dir| microwatts(dir)).map(|uw| uw / 1e6).collect()
 }
 
-#[test]
 fn supplies_and_a_meter_that_only_bmcs_see_hold_the_budget_and_null_is_blind() {
     let mut lab = Lab::new(steady(2, 420, (0.3, 0.95)), "");
     let [shelf, server] = [Generation::Older, Generation::Newer].map(|g| MockBmc::start(Model::new(g)));

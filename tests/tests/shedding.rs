@@ -6,6 +6,11 @@ use ballast_testbed::lab::{Lab, steady};
 use ballast_types::wire::AgentStatus;
 use ballast_types::{OnExtreme, VmClass};
 
+ballast_testbed::wall_time![
+    a_vm_that_prefers_it_dies_and_leaves_the_set_and_everybody_else_stays,
+    without_the_agents_own_key_nobody_dies,
+];
+
 /// Two servers that draw some 8 W more than their share even at the floor; `batch1` may be killed.
 fn extreme(config: &str) -> Lab {
     let mut spec = steady(2, 428, (0.95, 1.0));
@@ -35,7 +40,6 @@ fn dead(lab: &mut Lab) -> Vec<String> {
     killed.map(|vm| format!("{}/{}", vm.server, vm.vm)).collect()
 }
 
-#[test]
 fn a_vm_that_prefers_it_dies_and_leaves_the_set_and_everybody_else_stays() {
     let mut lab = extreme("[shedding]\nallow_kill = true\n");
     lab.start_all();
@@ -71,7 +75,6 @@ fn a_vm_that_prefers_it_dies_and_leaves_the_set_and_everybody_else_stays() {
     assert_eq!(dead(&mut lab), ["s01/batch1", "s02/batch1"]);
 }
 
-#[test]
 fn without_the_agents_own_key_nobody_dies() {
     let mut lab = extreme("");
     lab.start_all();

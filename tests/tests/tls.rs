@@ -10,6 +10,16 @@ use ballast_testbed::lab::{Lab, steady};
 use ballast_types::wire::{AgentState, ChassisStatus, Slot, TlsStatus};
 use reqwest::Client;
 
+ballast_testbed::wall_time![
+    the_budget_holds_while_certificates_and_then_their_authority_are_replaced,
+    without_the_right_certificate_nothing_changes,
+    an_agent_at_another_ones_address_is_an_error_and_hears_nothing,
+    an_operators_budget_reaches_the_cores_beside_128_stuck_clients,
+    only_an_operator_sets_the_budget,
+    certificates_that_cannot_be_used_end_with_78,
+    status_by_tls_shows_who_is_who,
+];
+
 const DAY_S: i64 = 86_400;
 
 /// Whether an episode goes on in which every agent answers and something is capped.
@@ -31,7 +41,6 @@ fn certificate(lab: &Lab, name: &str) -> Option<TlsStatus> {
     if name == "chassis" { lab.chassis()?.tls } else { lab.agent(name)?.tls }
 }
 
-#[test]
 fn the_budget_holds_while_certificates_and_then_their_authority_are_replaced() {
     let (mut lab, site) = Lab::secure(steady(2, 420, (0.3, 0.95)), "");
     let before = lab.limits();
@@ -97,7 +106,6 @@ fn alert(chassis: &str) -> String {
     )
 }
 
-#[test]
 fn without_the_right_certificate_nothing_changes() {
     let (mut lab, site) = Lab::secure(steady(1, 300, (0.3, 0.95)), "");
     let other = Site::new(&lab, "other");
@@ -155,7 +163,6 @@ fn without_the_right_certificate_nothing_changes() {
     lab.end("s01");
 }
 
-#[test]
 fn an_agent_at_another_ones_address_is_an_error_and_hears_nothing() {
     let (mut lab, _) = Lab::secure(steady(2, 420, (0.3, 0.95)), "");
     let text = std::fs::read_to_string(lab.config("chassis")).unwrap();
@@ -175,7 +182,6 @@ fn an_agent_at_another_ones_address_is_an_error_and_hears_nothing() {
     assert!(lab.chassis().unwrap().servers.iter().all(|server| server.report.is_none()));
 }
 
-#[test]
 fn an_operators_budget_reaches_the_cores_beside_128_stuck_clients() {
     let (mut lab, site) = Lab::secure(steady(1, 300, (0.3, 0.95)), "");
     lab.start_all();
@@ -205,7 +211,6 @@ fn an_operators_budget_reaches_the_cores_beside_128_stuck_clients() {
     drop(stuck);
 }
 
-#[test]
 fn only_an_operator_sets_the_budget() {
     let (mut lab, site) = Lab::secure(steady(1, 300, (0.2, 0.2)), "");
     lab.start_all();
@@ -225,7 +230,6 @@ fn only_an_operator_sets_the_budget() {
     assert!(lab.log("chassis").contains("ballast://operator/ann"), "{}", lab.log("chassis"));
 }
 
-#[test]
 fn certificates_that_cannot_be_used_end_with_78() {
     let (lab, site) = Lab::secure(steady(1, 300, (0.2, 0.2)), "");
     let start = |says: &str| {
@@ -248,7 +252,6 @@ fn certificates_that_cannot_be_used_end_with_78() {
     start("tls.ca = ");
 }
 
-#[test]
 fn status_by_tls_shows_who_is_who() {
     let (mut lab, site) = Lab::secure(steady(1, 300, (0.2, 0.2)), "");
     lab.start_all();

@@ -1,0 +1,14 @@
+//! The program from outside: what every command says, writes, and ends with.
+
+#![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+mod common;
+
+mod demo;
+mod experiment;
+mod label;
+mod plan;
+mod profile;
+mod replay;
+mod simulate;
+mod verify;

@@ -1,0 +1,22 @@
+//! Real daemons and the program itself, end to end: processes on loopback, files instead of hardware.
+
+#![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+mod bmc;
+mod browser;
+mod cores;
+mod daemons;
+mod floating;
+mod full_disk;
+mod kubernetes;
+mod lifecycle;
+mod machines;
+mod place;
+mod placing;
+mod predictive;
+mod profile;
+mod records;
+mod redfish;
+mod sensors;
+mod shedding;
+mod tls;
