@@ -6,8 +6,8 @@
 
 mod agent;
 mod bmc;
+mod guest;
 mod image;
-mod lab;
 mod machine;
 mod plant;
 mod report;
@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::Parser;
 
+use guest::Guest;
 use image::Ready;
-use lab::Lab;
 use report::{Notes, Outcome, Summary};
 use scenario::{ALL, Scenario};
 
@@ -51,6 +51,9 @@ struct Args {
     /// Measure times without judging them: for a busy host
     #[arg(long)]
     busy: bool,
+    /// Repeat less where a scenario repeats
+    #[arg(long)]
+    quick: bool,
     /// Keep the built image here
     #[arg(long, default_value = "target/guest")]
     cache: PathBuf,
@@ -96,29 +99,30 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
     let dir = tempfile::Builder::new().prefix("ballast-guest-").tempdir()?;
     let mut outcomes = Vec::new();
-    let mut lab = None;
+    let mut guest = None;
     let boot = outcome("boot", |notes| {
-        let mut booted = Lab::boot(&image, &args.packages, dir.path(), notes)?;
+        let mut booted = Guest::boot(&image, &args.packages, dir.path(), notes)?;
         let installing = Instant::now();
         booted.judge = !args.busy;
+        booted.quick = args.quick;
         booted.install(notes)?;
         notes.put("install_s", installing.elapsed().as_secs_f64());
-        lab = Some(booted);
+        guest = Some(booted);
 
         Ok(())
     });
 
     report(args, &boot);
     outcomes.push(boot);
-    let Some(mut lab) = lab else { return finish(args, began, outcomes) };
+    let Some(mut guest) = guest else { return finish(args, began, outcomes) };
 
     if args.shell {
-        talk(&mut lab)?;
+        talk(&mut guest)?;
         return Ok(ExitCode::SUCCESS);
     }
 
     for scenario in chosen {
-        let done = outcome(scenario.name, |notes| (scenario.run)(&mut lab, notes));
+        let done = outcome(scenario.name, |notes| (scenario.run)(&mut guest, notes));
         report(args, &done);
         outcomes.push(done);
     }
@@ -168,10 +172,10 @@ fn finish(args: &Args, began: Instant, scenarios: Vec<Outcome>) -> anyhow::Resul
 }
 
 /// A root shell, line by line, until stdin ends.
-fn talk(lab: &mut Lab) -> anyhow::Result<()> {
+fn talk(guest: &mut Guest) -> anyhow::Result<()> {
     say(io::stderr(), "a root shell in the guest; each line runs by itself, Ctrl-D ends it");
     for line in io::stdin().lock().lines() {
-        let said = lab.shell.try_run(&line.context("stdin")?, Duration::from_secs(600))?;
+        let said = guest.shell.try_run(&line.context("stdin")?, Duration::from_secs(600))?;
         write!(io::stdout(), "{}", said.text)?;
         if said.code != 0 {
             say(io::stderr(), &format!("exit code {}", said.code));

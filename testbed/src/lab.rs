@@ -10,15 +10,16 @@ pub mod place;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::rig::{METER_LABEL, METER_NAME, Rig, chassis_root, server_root, slot_label};
 use crate::rig::{supply_hwmon, vm_cgroup};
+use crate::wall_time::build_folder;
 use ballast_runtime::tls;
 use ballast_sim::load::Profile;
 use ballast_sim::plant::{Load, Plant, PlantSpec};
@@ -39,27 +40,10 @@ const CHANGED: [&str; 5] = ["scaling_max_freq", "power_limit_uw", "power1_cap", 
 /// Nothing in these tests takes longer, however busy the machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The `ballast` binary, built if it is not up to date.
-///
-/// # Panics
-/// When it does not build.
-pub fn ballast() -> &'static Path {
-    static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        let build = ["build", "--locked", "--package", "ballast", "--message-format", "json"];
-        let output = Command::new(env!("CARGO"))
-            .args(build)
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .output()
-            .expect("cargo runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let messages = String::from_utf8(output.stdout).expect("cargo speaks UTF-8");
-        let executable = |line: &str| {
-            let message: serde_json::Value = serde_json::from_str(line).ok()?;
-            message["executable"].as_str().map(PathBuf::from)
-        };
-        messages.lines().filter_map(executable).next_back().expect("ballast is a binary")
-    })
+/// The program `ballast`: cargo builds it for the test binary that is running.
+#[must_use]
+pub fn ballast() -> PathBuf {
+    build_folder().join("ballast")
 }
 
 /// A chassis whose servers all draw the same, steadily: `(user-facing, batch)` utilisation.

@@ -87,7 +87,7 @@ fn lock_file(folder: &Path, n: usize) -> File {
 }
 
 /// The folder of the build that the running test belongs to: the test binary lies in its `deps`.
-fn build_folder() -> PathBuf {
+pub(crate) fn build_folder() -> PathBuf {
     let program = std::env::current_exe().expect("a test has a file");
     program.ancestors().nth(2).expect("a test binary lies in a folder of the build").to_owned()
 }

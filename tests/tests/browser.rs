@@ -5,10 +5,7 @@ use ballast_testbed::lab::{Lab, json_client, steady};
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 
-ballast_testbed::wall_time![
-    a_foreign_page_reads_and_changes_nothing,
-    a_foreign_page_places_nothing,
-];
+ballast_testbed::wall_time![a_foreign_page_reads_and_changes_nothing, a_foreign_page_places_nothing,];
 
 /// The epoch after that of the manager here: an agent that heard it would obey it.
 const EPOCH: u64 = 2;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 
 use crate::agent::CHASSIS;
-use crate::lab::{Lab, PATIENCE};
+use crate::guest::{Guest, PATIENCE};
 use crate::machine::CPUS;
 use crate::plant::{SHARED_W, Sample, TOP};
 use crate::report::Notes;
@@ -30,28 +30,28 @@ impl Drop for Manager {
     }
 }
 
-pub(super) fn budget(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
-    lab.fresh()?;
-    forget(lab)?;
-    let result = episodes(lab, notes);
+pub(super) fn budget(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
+    guest.fresh()?;
+    forget(guest)?;
+    let result = episodes(guest, notes);
     // The next scenario counts its messages from the start again.
-    forget(lab)?;
+    forget(guest)?;
     result
 }
 
 /// Makes the agent forget whose messages it has obeyed.
-fn forget(lab: &mut Lab) -> anyhow::Result<()> {
-    lab.shell.run(
+fn forget(guest: &mut Guest) -> anyhow::Result<()> {
+    guest.shell.run(
         "systemctl stop ballast-agent && rm -f /var/lib/ballast-agent/memory.json && \
          systemctl start ballast-agent",
     )?;
-    lab.agent.begin_again();
-    lab.status_when("an agent that sees its meter", |status| status.report.power_w.is_some())?;
+    guest.agent.begin_again();
+    guest.status_when("an agent that sees its meter", |status| status.report.power_w.is_some())?;
     Ok(())
 }
 
-fn manager(lab: &Lab) -> anyhow::Result<(Manager, u16)> {
-    let home = lab.plant.chassis_root.with_file_name("chassis");
+fn manager(guest: &Guest) -> anyhow::Result<(Manager, u16)> {
+    let home = guest.plant.chassis_root.with_file_name("chassis");
     fs::create_dir_all(&home)?;
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let config = format!(
@@ -61,16 +61,16 @@ fn manager(lab: &Lab) -> anyhow::Result<(Manager, u16)> {
          [poll]\nlag_ms = 50\nrefresh_ms = 50\n\
          [[supply]]\nhwmon = \"pmbus\"\nrated_w = 600\n\
          [[server]]\nid = \"guest\"\nurl = \"http://127.0.0.1:{}\"\nidle_w = 112\n",
-        lab.plant.chassis_root,
+        guest.plant.chassis_root,
         home.join("state"),
-        lab.machine.agent_port,
+        guest.machine.agent_port,
     );
 
     let file = home.join("chassis.toml");
     fs::write(&file, config)?;
     let child = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "--"])
-        .arg(&lab.manager)
+        .arg(&guest.manager)
         .arg("--config")
         .arg(&file)
         .stdin(Stdio::null())
@@ -81,14 +81,14 @@ fn manager(lab: &Lab) -> anyhow::Result<(Manager, u16)> {
     Ok((Manager(child), port))
 }
 
-fn episodes(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
-    lab.load(0.3, 0.3);
-    let (_manager, port) = manager(lab)?;
+fn episodes(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
+    guest.load(0.3, 0.3);
+    let (_manager, port) = manager(guest)?;
     let began = Instant::now();
 
-    while !lab.agent.chassis_sees_us(port).unwrap_or(false) {
+    while !guest.agent.chassis_sees_us(port).unwrap_or(false) {
         if began.elapsed() > PATIENCE {
-            let log = lab.plant.chassis_root.with_file_name("chassis").join("log");
+            let log = guest.plant.chassis_root.with_file_name("chassis").join("log");
             bail!("the manager does not manage us: {}", fs::read_to_string(log)?);
         }
 
@@ -101,20 +101,20 @@ fn episodes(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
     for _ in 0..EPISODES {
         let calm = Instant::now();
         let top = |sample: &Sample| sample.at > calm && sample.registers == [TOP; CPUS];
-        lab.plant.wait(&"no cap", calm, PATIENCE, top)?;
+        guest.plant.wait(&"no cap", calm, PATIENCE, top)?;
         thread::sleep(Duration::from_millis(500));
         let step = Instant::now();
-        lab.load(0.6, 1.0);
-        let over = lab.plant.wait(&"over the limit", step, PATIENCE, |s| s.watts > limit)?;
-        let under = lab.plant.wait(&"under the limit", over.at, PATIENCE, |s| s.watts <= limit)?;
+        guest.load(0.6, 1.0);
+        let over = guest.plant.wait(&"over the limit", step, PATIENCE, |s| s.watts > limit)?;
+        let under = guest.plant.wait(&"under the limit", over.at, PATIENCE, |s| s.watts <= limit)?;
         times.push(under.at - over.at);
         thread::sleep(Duration::from_millis(500));
-        lab.load(0.3, 0.3);
+        guest.load(0.3, 0.3);
     }
 
     notes.put_spread("over_to_under_limit", &mut times);
-    lab.high_untouched(began)?;
+    guest.high_untouched(began)?;
     let longest = times.last().copied().unwrap_or_default();
 
-    lab.within("longest time over the limit", longest, UNDER_WITHIN)
+    guest.within("longest time over the limit", longest, UNDER_WITHIN)
 }

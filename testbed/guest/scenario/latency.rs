@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use ballast_types::wire::Level;
 
-use crate::lab::Lab;
+use crate::guest::Guest;
 use crate::machine::CPUS;
 use crate::plant::TOP;
 use crate::report::Notes;
@@ -16,19 +16,19 @@ const ALERTS: usize = 100;
 const P99_WITHIN: Duration = Duration::from_millis(50);
 
 /// Needs a quiet host: emulation on busy CPUs adds whatever it likes.
-pub(super) fn alerts(lab: &mut Lab, notes: &mut Notes) -> anyhow::Result<()> {
-    lab.fresh()?;
+pub(super) fn alerts(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
+    guest.fresh()?;
     let began = Instant::now();
     let mut times = Vec::with_capacity(ALERTS);
     for n in 0..ALERTS {
-        let registers = lab.plant.now()?.registers;
+        let registers = guest.plant.now()?.registers;
         if registers != [TOP; CPUS] {
             bail!("before alert {n} the registers are {registers:?}");
         }
-        times.push(lab.throttle(Level::Emergency, Some(205))?);
-        lab.release()?;
+        times.push(guest.throttle(Level::Emergency, Some(205))?);
+        guest.release()?;
     }
     notes.put_spread("alert_to_floor", &mut times);
-    lab.high_untouched(began)?;
-    lab.within("p99", times[ALERTS * 99 / 100 - 1], P99_WITHIN)
+    guest.high_untouched(began)?;
+    guest.within("p99", times[ALERTS * 99 / 100 - 1], P99_WITHIN)
 }

@@ -1,4 +1,4 @@
-//! The scenarios. Each finds the guest as [`Lab::fresh`] leaves it, and leaves it in any state.
+//! The scenarios. Each finds the guest as [`Guest::fresh`] leaves it, and leaves it in any state.
 
 mod capping;
 mod chassis;
@@ -7,20 +7,20 @@ mod latency;
 mod life;
 mod outside;
 
-use crate::lab::Lab;
+use crate::guest::Guest;
 use crate::report::Notes;
 
 /// One scenario.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    pub(crate) run: fn(&mut Lab, &mut Notes) -> anyhow::Result<()>,
+    pub(crate) run: fn(&mut Guest, &mut Notes) -> anyhow::Result<()>,
 }
 
 const fn of(
     name: &'static str,
     about: &'static str,
-    run: fn(&mut Lab, &mut Notes) -> anyhow::Result<()>,
+    run: fn(&mut Guest, &mut Notes) -> anyhow::Result<()>,
 ) -> Scenario {
     Scenario { name, about, run }
 }

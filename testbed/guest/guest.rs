@@ -35,7 +35,7 @@ const DUMP: &str = "grep -rH '' /sys/devices/system/cpu/cpufreq/policy*/scaling_
 
 /// Everything that a scenario works with.
 #[derive(Debug)]
-pub(crate) struct Lab {
+pub(crate) struct Guest {
     pub(crate) shell: Shell,
     pub(crate) plant: Plant,
     pub(crate) agent: Agent,
@@ -50,11 +50,13 @@ pub(crate) struct Lab {
     pub(crate) without: BTreeSet<String>,
     /// Whether times beyond the figures to reach are failures.
     pub(crate) judge: bool,
+    /// Whether a scenario that repeats what it does repeats it less.
+    pub(crate) quick: bool,
     /// Dropped last: the others talk to it.
     pub(crate) machine: Machine,
 }
 
-impl Lab {
+impl Guest {
     /// Boots a guest and takes the dump; nothing of Ballast is in it yet.
     pub(crate) fn boot(image: &Path, packages: &Path, dir: &Path, notes: &mut Notes) -> anyhow::Result<Self> {
         let stage = dir.join("stage");
@@ -73,14 +75,26 @@ impl Lab {
         let before = BTreeMap::new();
         let (low, high) = (vec![], vec![]);
         let without = BTreeSet::new();
-        let mut lab = Self { shell, plant, agent, low, high, before, manager, without, judge: true, machine };
+        let mut guest = Self {
+            shell,
+            plant,
+            agent,
+            low,
+            high,
+            before,
+            manager,
+            without,
+            judge: true,
+            quick: false,
+            machine,
+        };
         // Drivers come while systemd is still at work.
         let ready = "for i in $(seq 600); do [ -e /dev/ipmi0 ] && \
             ls /sys/devices/system/cpu/cpufreq/policy3 /sys/class/hwmon/hwmon0 && exit; \
             sleep 0.2; done; dmesg | tail -20; exit 1";
-        lab.shell.run(ready).context("the guest's drivers are not there")?;
+        guest.shell.run(ready).context("the guest's drivers are not there")?;
 
-        Ok(lab)
+        Ok(guest)
     }
 
     /// Installs the packages as an operator does, takes the dump, and starts the agent.
