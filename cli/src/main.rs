@@ -21,6 +21,10 @@ mod train;
 
 use std::process::ExitCode;
 
+use ballast_agent::AgentDaemon;
+use ballast_chassis::ChassisDaemon;
+use ballast_place::PlaceDaemon;
+use ballast_runtime::program::DaemonArgs;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use common::parent;
 use common::terminal::tell;
@@ -110,13 +114,13 @@ enum Command {
     Records(records::RecordsArgs),
     /// Run the agent of one server
     #[command(after_help = "Example: ballast agent --config /etc/ballast/agent.toml --check-config")]
-    Agent(Child<ballast_agent::AgentArgs>),
+    Agent(Child<DaemonArgs<AgentDaemon>>),
     /// Run the manager of one chassis
     #[command(after_help = "Example: ballast chassis --config /etc/ballast/chassis.toml")]
-    Chassis(Child<ballast_chassis::ChassisArgs>),
+    Chassis(Child<DaemonArgs<ChassisDaemon>>),
     /// Run the placement daemon
     #[command(after_help = "Example: ballast place --config /etc/ballast/place.toml --check-config")]
-    Place(Child<ballast_runtime::DaemonArgs>),
+    Place(Child<DaemonArgs<PlaceDaemon>>),
     /// Make certificates: a small authority for trials, tests and small sites
     #[command(after_help = "Example: ballast certs --dir certs --chassis rack3-c1 --server s01=10.0.0.11 \
                       --operator ann")]
@@ -198,9 +202,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Status(args) => status::run(&args),
         Command::Budget(budget) => budget::run(&budget),
         Command::Records(args) => records::run(&args),
-        Command::Agent(child) => Ok(ballast_agent::main(&child.tied()?)),
-        Command::Chassis(child) => Ok(ballast_chassis::main(&child.tied()?)),
-        Command::Place(child) => Ok(ballast_place::main(&child.tied()?)),
+        Command::Agent(child) => Ok(child.tied()?.run()),
+        Command::Chassis(child) => Ok(child.tied()?.run()),
+        Command::Place(child) => Ok(child.tied()?.run()),
         Command::Certs(args) => certs::run(&args),
         Command::Bench(Bench::Alerts(args)) => bench::run(&args),
         Command::Bench(Bench::Predict(args)) => bench::predict::run(&args),

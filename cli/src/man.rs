@@ -4,9 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use ballast_agent as agent;
-use ballast_chassis as chassis;
-use ballast_place as place;
+use ballast_agent::AgentDaemon;
+use ballast_chassis::ChassisDaemon;
+use ballast_place::PlaceDaemon;
+use ballast_runtime::program::Program;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
@@ -27,7 +28,11 @@ pub(crate) fn run(args: &ManArgs, mut ballast: clap::Command) -> anyhow::Result<
 
     let (man1, man8, completions) = (folder("man1")?, folder("man8")?, folder("completions")?);
     clap_mangen::generate_to(ballast.clone(), &man1)?;
-    let mut daemons = [agent::Program::command(), chassis::Program::command(), place::Program::command()];
+    let mut daemons = [
+        Program::<AgentDaemon>::command(),
+        Program::<ChassisDaemon>::command(),
+        Program::<PlaceDaemon>::command(),
+    ];
     for command in &daemons {
         let page = man8.join(format!("{}.8", command.get_name()));
         let mut text = vec![];

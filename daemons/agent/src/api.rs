@@ -14,7 +14,7 @@ use ballast_types::VmId;
 use ballast_types::wire::{AgentState, AgentStatus, Alert, VmSpec};
 use tokio::sync::oneshot;
 
-use super::Message;
+use super::message::Message;
 use super::vms::{Vms, VmsError};
 use crate::metrics;
 use ballast_runtime::control::Snapshot;
@@ -145,7 +145,7 @@ mod tests {
     use ballast_types::{BootId, ChassisId, CoreId, Epoch, Seq};
     use tower::ServiceExt as _;
 
-    use super::super::vms::Asked;
+    use super::super::vms::VmSources;
     use super::*;
     use crate::config::GroupsConfig;
 
@@ -156,10 +156,10 @@ mod tests {
         let (journal, _) = Journal::open(folder.path(), &boot).unwrap();
         let (root, changes_path) = (Root::at(folder.path()), folder.path().join("vms.json"));
         let groups = GroupsConfig::default();
-        let asked = Asked { vms: BTreeMap::new(), groups, changes_path, auto_path: None };
+        let sources = VmSources { vms: BTreeMap::new(), groups, changes_path, auto_path: None };
         let binders = Binders::new(&root, By::Cgroup);
         let (vms, _) =
-            Vms::start(&root, &cores, asked, binders, journal, Originals::default(), None).unwrap();
+            Vms::start(&root, &cores, sources, binders, journal, Originals::default(), None).unwrap();
         let (messages, inbox) = mpsc::channel();
         let control = thread::spawn(move || {
             let mut inputs = vec![];

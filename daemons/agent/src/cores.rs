@@ -23,7 +23,7 @@ use ballast_hw::uevents::CpuEvents;
 use ballast_hw::{Cpufreq, HwError, Root};
 use ballast_types::{CoreId, Instant, KiloHertz};
 
-use super::Message;
+use super::message::Message;
 use super::vms::Vms;
 use ballast_runtime::clock;
 use ballast_runtime::lock;
@@ -254,7 +254,7 @@ mod tests {
 
     use super::*;
     use crate::config::AgentConfig;
-    use crate::vms::Asked;
+    use crate::vms::VmSources;
 
     const WAIT: Duration = Duration::from_secs(60);
     const CAP: KiloHertz = KiloHertz::from_mhz(1200);
@@ -296,11 +296,11 @@ mod tests {
                           id = \"batch\"\nclass = \"non-user-facing\"\ncores = 1\n";
             let AgentConfig { vms, groups, .. } = AgentConfig::parse("agent.toml", config).unwrap();
             let changes_path = folder.path().join("state/vms.json");
-            let asked = Asked { vms, groups, changes_path, auto_path: None };
+            let sources = VmSources { vms, groups, changes_path, auto_path: None };
             let originals = Originals { cpufreq: Some(cpufreq.originals()), ..Originals::default() };
             let binders = Binders::new(&root, By::Cgroup);
             let domains = cpufreq.domains().to_vec();
-            let (vms, _) = Vms::start(&root, &domains, asked, binders, journal, originals, None).unwrap();
+            let (vms, _) = Vms::start(&root, &domains, sources, binders, journal, originals, None).unwrap();
             let caps = Arc::new(Mutex::new(cpufreq));
             let (messages, inbox) = mpsc::channel();
             let watch = Watch {

@@ -4,17 +4,18 @@ use std::collections::VecDeque;
 
 use anyhow::bail;
 use ballast_agent_core::{ActuatorError, Agent, Input, Memory, Output};
-use ballast_hw::HwError;
 use ballast_types::wire::{AgentState, AgentStatus, Refusal, Report};
 use ballast_types::{ActionId, CoreId, Instant, KiloHertz, Watts};
 use tokio::sync::oneshot;
 
 use super::cores::Cores;
 use super::kill::Killer;
+use super::message::Message;
 use super::policy::PolicyLog;
+use super::refused::refused;
 use super::sampler::Sensors;
 use super::vms::Notes;
-use super::{Message, dry, limit, quota};
+use super::{dry, limit, quota};
 use ballast_runtime::control::Effects;
 use ballast_runtime::events::Events;
 use ballast_runtime::state::StateWriter;
@@ -82,11 +83,6 @@ impl AgentEffects {
         }
         Ok(())
     }
-}
-
-pub(super) fn refused(error: &HwError) -> ActuatorError {
-    tracing::warn!(%error, "actuator");
-    if error.is_transient() { ActuatorError::Transient } else { ActuatorError::Permanent }
 }
 
 impl Effects<Agent> for AgentEffects {

@@ -8,7 +8,7 @@ use ballast_hw::rapl::Energy;
 use ballast_hw::{RaplMeter, Root};
 use ballast_types::Instant;
 
-use super::Message;
+use super::message::Message;
 use super::vms::Vms;
 use crate::config::AgentConfig;
 use ballast_runtime::clock;

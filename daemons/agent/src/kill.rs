@@ -1,6 +1,5 @@
 //! Killing VMs: which ones may be, how it is done, and how a dead one leaves the set.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -8,11 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use ballast_agent_core::{ActuatorError, Input, Vm};
-use ballast_hw::{Cgroup, Root};
+use ballast_hw::Root;
 use ballast_types::VmId;
 
-use super::Message;
-use super::effects::refused;
+use super::killable::{Killable, Target};
+use super::message::Message;
+use super::refused::refused;
 use super::vms::{Vms, VmsError};
 use ballast_runtime::lock;
 
@@ -20,43 +20,6 @@ use ballast_runtime::lock;
 const LOOK: Duration = Duration::from_millis(100);
 /// So many looks: a minute. A large VM's memory takes a while to be freed.
 const LOOKS: u32 = 600;
-
-/// Which group one VM runs in.
-#[derive(Clone, Debug)]
-pub(super) struct Target {
-    /// As in the VM's spec.
-    pub(super) path: String,
-    pub(super) group: Cgroup,
-    /// The folder's inode when the VM was looked up: what has been made anew by that name is not killed.
-    pub(super) inode: u64,
-}
-
-impl Target {
-    /// Whether the group has been made anew since, by the same name.
-    fn is_replaced(&self) -> bool {
-        self.group.inode().is_ok_and(|inode| inode != self.inode)
-    }
-}
-
-/// The cgroups of the VMs that may be killed. The set of VMs writes it; its lock is held for a moment
-/// only, so that the control thread never waits for cores that are being moved.
-#[derive(Clone, Default)]
-pub(super) struct Killable(Arc<Mutex<BTreeMap<VmId, Target>>>);
-
-impl Killable {
-    pub(super) fn replace(&self, groups: BTreeMap<VmId, Target>) {
-        *lock(&self.0) = groups;
-    }
-
-    #[cfg(test)]
-    pub(super) fn inode(&self, vm: &VmId) -> Option<u64> {
-        self.get(vm).map(|target| target.inode)
-    }
-
-    fn get(&self, vm: &VmId) -> Option<Target> {
-        lock(&self.0).get(vm).cloned()
-    }
-}
 
 /// Kills VMs, and has them reaped.
 pub(super) struct Killer {
@@ -140,7 +103,7 @@ mod tests {
     use ballast_types::wire::VmSpec;
     use ballast_types::{BootId, CoreId, OnExtreme, VmClass};
 
-    use super::super::vms::Asked;
+    use super::super::vms::VmSources;
     use super::*;
     use crate::config::GroupsConfig;
     use crate::quota::Quotas;
@@ -197,9 +160,9 @@ mod tests {
         let bandwidth = Bandwidth::new(&hw, Duration::from_millis(20));
         let bandwidth = floating.then(|| Quotas::new(bandwidth));
         let changes_path = root.join("state/vms.json");
-        let asked = Asked { vms, groups: GroupsConfig::default(), changes_path, auto_path: None };
+        let sources = VmSources { vms, groups: GroupsConfig::default(), changes_path, auto_path: None };
         let (binders, originals) = (Binders::new(&hw, By::Cgroup), Originals::default());
-        Vms::start(&hw, &cores, asked, binders, journal, originals, bandwidth).unwrap()
+        Vms::start(&hw, &cores, sources, binders, journal, originals, bandwidth).unwrap()
     }
 
     #[test]

@@ -17,7 +17,7 @@ use ballast_hw::rapl::RaplCapOriginal;
 use ballast_hw::{CapSpec, HwmonCap, MatchSpec, RaplCap, Root};
 use ballast_types::{ActionId, Cap, CapError, Watts};
 
-use super::Message;
+use super::message::Message;
 use crate::config::LimitBy;
 use ballast_runtime::caps::{Kept, Limiter};
 
@@ -27,17 +27,17 @@ pub(super) const FILE: &str = "server-limit.json";
 const BMC_WITHIN: Duration = Duration::from_millis(800);
 
 /// RAPL's original, by zone.
-type Originals = BTreeMap<String, RaplCapOriginal>;
+pub(super) type RaplOriginals = BTreeMap<String, RaplCapOriginal>;
 
 /// The server's limit as it was found.
-pub(super) struct Found {
+pub(super) struct ServerLimit {
     limiter: Box<dyn Limiter>,
     /// Whether it limits the packages alone, and not the whole server.
     packages_only: bool,
     /// Whether an earlier life left it on.
     pub(super) is_on: bool,
     /// What the journal must hold.
-    pub(super) originals: Originals,
+    pub(super) originals: RaplOriginals,
 }
 
 /// Finds the server's limit; `None` if it has none, or if an earlier life has left another one on. `saved` is
@@ -50,8 +50,8 @@ pub(super) fn find(
     floor: Watts,
     root: &Root,
     state_dir: &Path,
-    saved: &Originals,
-) -> anyhow::Result<Option<Found>> {
+    saved: &RaplOriginals,
+) -> anyhow::Result<Option<ServerLimit>> {
     let left = ballast_runtime::caps::left(&state_dir.join(FILE))?.and_then(|of| of.parse().ok());
     if let Some(was) = left.filter(|was: &LimitBy| was != by) {
         tracing::error!(%was, %by, "none is set by another while a limit of an earlier life stays on");
@@ -70,7 +70,7 @@ pub(super) fn find(
         }
         let is_on = RaplCap::is_on(&now, &originals);
         let limiter = Box::new(Kept::with(cap, originals.clone()));
-        return Ok(Some(Found { limiter, packages_only: true, is_on, originals }));
+        return Ok(Some(ServerLimit { limiter, packages_only: true, is_on, originals }));
     }
 
     let (mut limiter, is_on) = kept(by, root, state_dir)?;
@@ -82,7 +82,7 @@ pub(super) fn find(
         }
     }
 
-    Ok(Some(Found { limiter, packages_only: false, is_on, originals: Originals::new() }))
+    Ok(Some(ServerLimit { limiter, packages_only: false, is_on, originals: RaplOriginals::new() }))
 }
 
 /// What an earlier life has left in `state_dir`, whatever the config says now.
@@ -99,7 +99,7 @@ pub(super) fn left(root: &Root, state_dir: &Path) -> anyhow::Result<Option<(Limi
 
 /// Adds the zones that are `in_use` to the `journal`'s; gives those that are left to the end, since this life
 /// does not set them.
-pub(super) fn left_to_the_end(journal: &mut Originals, in_use: &Originals) -> Originals {
+pub(super) fn left_to_the_end(journal: &mut RaplOriginals, in_use: &RaplOriginals) -> RaplOriginals {
     let left = journal.iter().filter(|(zone, _)| !in_use.contains_key(*zone)).map(|(z, o)| (z.clone(), *o));
     let left = left.collect();
     journal.extend(in_use.iter().map(|(zone, original)| (zone.clone(), *original)));
@@ -110,7 +110,7 @@ pub(super) fn left_to_the_end(journal: &mut Originals, in_use: &Originals) -> Or
 ///
 /// # Errors
 /// If one cannot be put back, or its zone is not there; then all others were tried.
-pub(super) fn put_back_rapl(root: &Root, saved: &Originals) -> Result<(), CapError> {
+pub(super) fn put_back_rapl(root: &Root, saved: &RaplOriginals) -> Result<(), CapError> {
     if saved.is_empty() {
         return Ok(());
     }
@@ -122,7 +122,7 @@ pub(super) fn put_back_rapl(root: &Root, saved: &Originals) -> Result<(), CapErr
             cap.put_back(saved)?;
             cap.read()?
         }
-        None => Originals::new(),
+        None => RaplOriginals::new(),
     };
 
     match saved.keys().find(|zone| !found.contains_key(*zone)) {
@@ -208,8 +208,8 @@ impl Worker {
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub(super) fn start(limit: Found, messages: Sender<Message>) -> std::io::Result<Self> {
-        let Found { mut limiter, packages_only, .. } = limit;
+    pub(super) fn start(limit: ServerLimit, messages: Sender<Message>) -> std::io::Result<Self> {
+        let ServerLimit { mut limiter, packages_only, .. } = limit;
         let (orders, inbox) = mpsc::channel::<(ActionId, Option<Watts>)>();
         let thread = thread::Builder::new().name("limit".into()).spawn(move || {
             while let Ok(order) = inbox.recv() {
@@ -292,7 +292,7 @@ mod tests {
         let (root, state) = (Root::at(folder.path()), folder.path());
         let by = LimitBy::PowerCap { name: "power_meter".into(), label: None };
         let floor = Watts::from_whole(150);
-        let find = || find(&by, floor, &root, state, &Originals::new()).unwrap().unwrap();
+        let find = || find(&by, floor, &root, state, &RaplOriginals::new()).unwrap().unwrap();
         assert!(left(&root, state).unwrap().is_none());
         let mut found = find();
         assert!(!found.is_on && found.originals.is_empty());
@@ -314,7 +314,7 @@ mod tests {
         let dcmi = r#"{"of":"dcmi","original":{"active":false,"action":0,"limit_w":0,"correction_ms":0,"sampling_s":0}}"#;
         std::fs::write(state.join(FILE), dcmi).unwrap();
         let by = LimitBy::PowerCap { name: "power_meter".into(), label: None };
-        let find = || find(&by, Watts::from_whole(150), &root, state, &Originals::new()).unwrap();
+        let find = || find(&by, Watts::from_whole(150), &root, state, &RaplOriginals::new()).unwrap();
 
         // Its BMC does not answer.
         put_back_of_another(Some(&by), &root, state).unwrap();
@@ -338,8 +338,8 @@ mod tests {
         let dir = folder.path().join("sys/class/powercap/intel-rapl:0");
         let limit = dir.join("constraint_0_power_limit_uw");
         let was = RaplCapOriginal { limit_uw: 165_000_000, window_us: None, short_uw: None, enabled: true };
-        let saved = Originals::from([("package-0".to_owned(), was)]);
-        put_back_rapl(&root, &Originals::new()).unwrap();
+        let saved = RaplOriginals::from([("package-0".to_owned(), was)]);
+        put_back_rapl(&root, &RaplOriginals::new()).unwrap();
         assert!(put_back_rapl(&root, &saved).is_err(), "no zone");
         std::fs::create_dir_all(&dir).unwrap();
 
@@ -349,7 +349,7 @@ mod tests {
         std::fs::write(&limit, "50000000").unwrap();
         put_back_rapl(&root, &saved).unwrap();
         assert_eq!(std::fs::read_to_string(&limit).unwrap().trim(), "165000000");
-        let two = Originals::from([("package-0".to_owned(), was), ("package-1".to_owned(), was)]);
+        let two = RaplOriginals::from([("package-0".to_owned(), was), ("package-1".to_owned(), was)]);
         let error = put_back_rapl(&root, &two).unwrap_err();
         assert!(error.reason.contains("package-1"), "{error}");
 
@@ -371,7 +371,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::at(folder.path());
         for by in [LimitBy::Dcmi, LimitBy::Rapl, LimitBy::PowerCap { name: "x".into(), label: None }] {
-            let found = find(&by, Watts::from_whole(150), &root, folder.path(), &Originals::new());
+            let found = find(&by, Watts::from_whole(150), &root, folder.path(), &RaplOriginals::new());
             assert!(found.unwrap().is_none(), "{by}");
         }
     }

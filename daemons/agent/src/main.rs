@@ -2,9 +2,6 @@
 
 use std::process::ExitCode;
 
-use ballast_agent::Program;
-use clap::Parser;
-
 fn main() -> ExitCode {
-    ballast_agent::main(&Program::parse().args)
+    ballast_runtime::program::main::<ballast_agent::AgentDaemon>()
 }

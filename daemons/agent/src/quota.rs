@@ -17,8 +17,8 @@ use ballast_agent_core::{ActuatorError, Input};
 use ballast_hw::Bandwidth;
 use ballast_types::{ActionId, VmId};
 
-use super::Message;
-use super::effects::refused;
+use super::message::Message;
+use super::refused::refused;
 use ballast_runtime::lock;
 
 /// The bandwidth of every VM, for all who have to do with it.

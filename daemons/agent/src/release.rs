@@ -15,10 +15,13 @@ use ballast_hw::{
 };
 use clap::Args;
 
-use super::{RESTORE_WITHIN, limit};
+use super::limit;
 use crate::config::AgentConfig;
 use ballast_runtime::EXIT_LIVE;
 
+/// How long systemd and libvirt are waited for at the end, all calls together: less than the unit's
+/// TimeoutStopSec leaves. What is not back by then is in the journal.
+pub(super) const RESTORE_WITHIN: Duration = Duration::from_secs(4);
 /// For `--help`, and docs/operate/operations.md.
 pub(super) const EXIT_CODES: &str = "Exit codes: 0 nothing is restricted any more, or held as it should \
     be; 1 something could not be put back: stderr names it, the journal stays, and the next call tries \
@@ -30,7 +33,7 @@ const ORPHAN: &str = "ballast-agent-orphan";
 /// Where the agent lived. No key of the file but `root`, `state_dir` and `orphan_hold_s` is looked at,
 /// and it may be damaged or gone.
 #[derive(Args, Clone, Debug)]
-pub(super) struct ReleaseArgs {
+pub struct ReleaseArgs {
     /// The agent's TOML file
     #[arg(long, value_name = "FILE", default_value = "/etc/ballast/agent.toml")]
     config: PathBuf,

@@ -17,8 +17,8 @@ use ballast_hw::rapl::Energy;
 use ballast_hw::{HwmonSensor, MatchSpec, PowerMeter, RaplMeter, RaplSensor, Root, SensorError};
 use ballast_types::{Instant, Watts};
 
-use super::Message;
 use super::dcmi::DcmiMeter;
+use super::message::Message;
 use super::vms::Vms;
 use crate::config::{MeterConfig, MeterSource};
 use ballast_runtime::clock;

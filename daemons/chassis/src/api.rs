@@ -330,7 +330,7 @@ mod tests {
     use ballast_types::{ChassisId, ServerId};
     use tower::ServiceExt as _;
 
-    use super::super::Message;
+    use super::super::message::Message;
     use super::*;
     use crate::config::PowerInputConfig;
 

@@ -15,7 +15,7 @@ use ballast_chassis_core::{Input, Ledger};
 use ballast_types::Watts;
 use serde::{Deserialize, Serialize};
 
-use super::Message;
+use super::message::Message;
 use ballast_runtime::{clock, lock, state};
 
 /// Between two looks at whether the time is over.

@@ -2,9 +2,6 @@
 
 use std::process::ExitCode;
 
-use ballast_chassis::Program;
-use clap::Parser;
-
 fn main() -> ExitCode {
-    ballast_chassis::main(&Program::parse().args)
+    ballast_runtime::program::main::<ballast_chassis::ChassisDaemon>()
 }

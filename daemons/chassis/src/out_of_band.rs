@@ -25,7 +25,7 @@ use ballast_hw::{CapSpec, HwmonCap, HwmonCapState, Root};
 use ballast_types::wire::{ChassisState, ChassisStatus};
 use ballast_types::{ActionId, Cap, CapError, ServerId, Watts};
 
-use super::Message;
+use super::message::Message;
 use ballast_runtime::caps::{Kept, Limiter};
 use ballast_runtime::config::RedfishConfig;
 

@@ -20,7 +20,7 @@ use ballast_chassis_core::{Input, Poll};
 use ballast_hw::SupplyMeter;
 use ballast_types::{Instant, Supply, SupplyState};
 
-use super::Message;
+use super::message::Message;
 use super::power_input::PowerInput;
 use ballast_runtime::clock;
 use ballast_runtime::lock;

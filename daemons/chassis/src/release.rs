@@ -24,7 +24,7 @@ pub(super) const EXIT_CODES: &str = "Exit codes: 0 no out-of-band cap is on; 1 s
 
 /// Which chassis, and whether to act.
 #[derive(Args, Clone, Debug)]
-pub(super) struct ReleaseArgs {
+pub struct ReleaseArgs {
     /// The manager's TOML file
     #[arg(long, value_name = "FILE", default_value = "/etc/ballast/chassis.toml")]
     config: std::path::PathBuf,

@@ -19,19 +19,19 @@ use ballast_types::wire::{Event, EventKind, InventoryStatus, PlaceStatus, Predic
 use serde::Serialize;
 
 use super::ask::Question;
-use super::counters::count;
+use super::counters::{Counters, count};
 use super::fault::Fault;
 use super::inventory::DurableInventory;
 use super::predictor::{self, Loaded, Predictor};
-use super::wanted::{Known, Wanted};
-use super::{Counters, hosts, placing, since};
+use super::vm_request::{PredictedVm, VmRequest};
+use super::{hosts, placing};
 use crate::config::HostFile;
 use crate::kubernetes::{self, Kube};
 use crate::metrics;
 use ballast_runtime::events::Events;
 use ballast_runtime::http::{self, AccessPolicy, Health, Refused};
-use ballast_runtime::lock;
 use ballast_runtime::tls::Tls;
+use ballast_runtime::{clock, lock};
 
 /// So many VMs are answered for before others have their turn on this thread.
 const AT_ONCE: usize = 32;
@@ -48,7 +48,7 @@ pub(super) struct Api {
     /// When the model's file was last looked at.
     pub(super) looked: Arc<Mutex<ballast_types::Instant>>,
     /// Hosts and VMs.
-    pub(super) stock: Arc<DurableInventory>,
+    pub(super) inventory: Arc<DurableInventory>,
     /// The file that says which hosts there are, if one does.
     pub(super) hosts: Option<Arc<Mutex<HostFile>>>,
     /// Why it is not in force as it is now, if it is not.
@@ -68,7 +68,7 @@ impl Api {
     pub(super) fn status(&self) -> PlaceStatus {
         let Counters { requests, refused, conservative, .. } = &*self.counters;
         let mut alarms = self.predictor.alarms();
-        let looked = since(*lock(&self.looked));
+        let looked = clock::since(*lock(&self.looked));
 
         if looked > LOOKED_WITHIN {
             let s = looked.as_secs();
@@ -77,8 +77,8 @@ impl Api {
 
         alarms.extend(self.kube.iter().flat_map(|kube| kube.alarms()));
         alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
-        alarms.extend(self.stock.alarms());
-        let inventory = self.stock.look();
+        alarms.extend(self.inventory.alarms());
+        let inventory = self.inventory.look();
         alarms.extend(self.leaving(&inventory));
         let inventory = InventoryStatus {
             placed: count(&self.counters.placed),
@@ -121,10 +121,10 @@ impl Api {
     }
 
     /// A VM with its class and P95; what is predicted is counted.
-    pub(super) fn know(&self, model: Option<&Loaded>, wanted: &Wanted) -> Known {
-        let known = wanted.known(model);
-        known.prediction.iter().for_each(|said| self.counters.predicted(model.is_some(), said));
-        known
+    pub(super) fn predict(&self, model: Option<&Loaded>, request: &VmRequest) -> PredictedVm {
+        let predicted = request.predicted(model);
+        predicted.prediction.iter().for_each(|said| self.counters.predicted(model.is_some(), said));
+        predicted
     }
 
     /// Tells who listens.
@@ -144,7 +144,7 @@ impl Api {
     pub(super) async fn follow_hosts(&self) -> Result<(), String> {
         let Some(file) = &self.hosts else { return Ok(()) };
         let told = lock(file).hosts.clone();
-        let changed = self.stock.change(|inventory| {
+        let changed = self.inventory.change(|inventory| {
             let record = hosts::follow(inventory, &told)?;
             Ok::<_, InventoryError>((record.is_some(), record))
         });
@@ -303,11 +303,11 @@ pub(super) mod tests {
 
         let events = Events::default();
         predictor.look(&events, false);
-        let (stock, _) = DurableInventory::open(dir.path(), Policy::PAPER).unwrap();
+        let (durable, _) = DurableInventory::open(dir.path(), Policy::PAPER).unwrap();
         let api = Api {
             name: PeerName::new("p1").unwrap(),
             require_model: true,
-            stock,
+            inventory: durable,
             hosts: None,
             hosts_problem: Arc::default(),
             predictor,

@@ -68,12 +68,12 @@ struct List<'a> {
 }
 
 async fn list(State(api): State<Api>) -> Response {
-    let inventory = api.stock.look();
+    let inventory = api.inventory.look();
     Json(List { hosts: inventory.hosts().map(HostAnswer::from).collect() }).into_response()
 }
 
 async fn one(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, Refused> {
-    let inventory = api.stock.look();
+    let inventory = api.inventory.look();
     let answer = inventory.host(&name).map(|host| Json(HostAnswer::from(host)).into_response());
     answer.ok_or_else(|| Fault::from(InventoryError::UnknownHost { host: name }).refused)
 }
@@ -98,7 +98,7 @@ async fn put(State(api): State<Api>, Path(name): Path<String>, body: Bytes) -> R
 
     let told = api.checked(fields::body(&body, read))?;
     let file = api.host_file();
-    let changed = api.stock.change(|inventory| {
+    let changed = api.inventory.change(|inventory| {
         let before = inventory.host(&name).as_ref().map(spec);
         let refused = |why: String| Fault::from(Refused(StatusCode::BAD_REQUEST, why));
         let missing = |key| refused(format!("{key} is missing: host {name:?} is new"));
@@ -152,7 +152,7 @@ async fn delete(
     Query(leaving): Query<Leaving>,
 ) -> Result<Response, Refused> {
     let file = api.host_file();
-    let changed = api.stock.change(|inventory| {
+    let changed = api.inventory.change(|inventory| {
         if let Some(file) = &file {
             return Err(Fault::from(Refused(StatusCode::CONFLICT, only_state(file))));
         }

@@ -72,7 +72,7 @@ impl DurableInventory {
     ) -> std::io::Result<(Arc<Self>, JoinHandle<()>)> {
         let (work, inbox) = mpsc::channel();
         let broken = problem_found.is_some();
-        let stock = Arc::new(Self {
+        let durable = Arc::new(Self {
             inventory: Mutex::new(inventory),
             work,
             wants_all: Arc::new(broken.into()),
@@ -80,14 +80,14 @@ impl DurableInventory {
             found,
         });
 
-        let (wants_all, problem) = (Arc::clone(&stock.wants_all), Arc::clone(&stock.problem));
+        let (wants_all, problem) = (Arc::clone(&durable.wants_all), Arc::clone(&durable.problem));
         let mut writer = Writer { store, broken, wants_all, problem };
 
         if let Some(error) = problem_found {
             writer.note(Err(error));
         }
         let thread = thread::Builder::new().name("journal".into()).spawn(move || writer.run(&inbox))?;
-        Ok((stock, thread))
+        Ok((durable, thread))
     }
 
     /// To look at it.
@@ -226,11 +226,11 @@ mod tests {
 
     use super::*;
 
-    async fn add(stock: &DurableInventory, name: &str) -> Result<Result<(), InventoryError>, Refused> {
+    async fn add(durable: &DurableInventory, name: &str) -> Result<Result<(), InventoryError>, Refused> {
         let capacity = Resources { cores: MilliCores::from_cores(8), memory: MemoryKb::ZERO };
         let spec = HostSpec { chassis: "c1".into(), capacity, state: Default::default() };
         let host = NamedHost { name: name.into(), spec };
-        stock
+        durable
             .change(|inventory| {
                 inventory.set_host(ballast_runtime::now(), &host.name, &host.spec)?;
                 Ok(((), Some(Record::Host(host.clone()))))
@@ -246,35 +246,35 @@ mod tests {
     async fn a_full_disk_is_told_and_the_next_change_writes_all() {
         let folder = tempfile::tempdir().unwrap();
         let store = store::open(folder.path()).unwrap().store.full();
-        let (stock, thread) =
+        let (durable, thread) =
             DurableInventory::over(store, Inventory::new(Policy::PAPER), None, None).unwrap();
-        let Err(Refused(status, why)) = add(&stock, "s1").await else { panic!("it was answered") };
+        let Err(Refused(status, why)) = add(&durable, "s1").await else { panic!("it was answered") };
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(why.contains("inventory.0.journal: No space left"), "{why}");
-        assert_eq!(stock.alarms().collect::<Vec<_>>(), [why]);
+        assert_eq!(durable.alarms().collect::<Vec<_>>(), [why]);
         assert!(store::open(folder.path()).unwrap().inventory.hosts.is_empty());
 
         // The new journal is in the folder, which has room.
-        add(&stock, "s2").await.ok().unwrap().unwrap();
-        assert_eq!(stock.alarms().count(), 0);
-        let bad = add(&stock, "a\nb").await.ok().unwrap().unwrap_err();
+        add(&durable, "s2").await.ok().unwrap().unwrap();
+        assert_eq!(durable.alarms().count(), 0);
+        let bad = add(&durable, "a\nb").await.ok().unwrap().unwrap_err();
         assert!(matches!(bad, InventoryError::Name { .. }));
-        stock.stop();
+        durable.stop();
         thread.join().unwrap();
         let (again, _) = DurableInventory::open(folder.path(), Policy::PAPER).unwrap();
         assert_eq!(names(&again.look()), ["s1", "s2"]);
-        assert_eq!(names(&stock.look()), ["s1", "s2"]);
+        assert_eq!(names(&durable.look()), ["s1", "s2"]);
     }
 
     #[tokio::test]
     async fn changes_that_come_together_are_all_on_disk_when_answered() {
         let folder = tempfile::tempdir().unwrap();
-        let (stock, _) = DurableInventory::open(folder.path(), Policy::PAPER).unwrap();
+        let (durable, _) = DurableInventory::open(folder.path(), Policy::PAPER).unwrap();
         let all: Vec<String> = (0..50).map(|n| format!("s{n:02}")).collect();
         let mut tasks = tokio::task::JoinSet::new();
         for name in all.clone() {
-            let stock = Arc::clone(&stock);
-            tasks.spawn(async move { add(&stock, &name).await.ok().unwrap().unwrap() });
+            let durable = Arc::clone(&durable);
+            tasks.spawn(async move { add(&durable, &name).await.ok().unwrap().unwrap() });
         }
         tasks.join_all().await;
         let found = store::open(folder.path()).unwrap().inventory;

@@ -2,9 +2,6 @@
 
 use std::process::ExitCode;
 
-use ballast_place::Program;
-use clap::Parser;
-
 fn main() -> ExitCode {
-    ballast_place::main(&Program::parse().args)
+    ballast_runtime::program::main::<ballast_place::PlaceDaemon>()
 }

@@ -7,7 +7,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::{Counters, REASONS, Sure, count};
+use crate::counters::{Counters, Sure, count};
+use crate::fault::REASONS;
 use ballast_runtime::http::Refusals;
 use ballast_runtime::metrics::{Labelled, Scrape};
 

@@ -19,7 +19,7 @@ use super::api::Api;
 use super::fault::Fault;
 use super::fields::{self, Fields};
 use super::store::Record;
-use super::wanted::{By, Known, Wanted};
+use super::vm_request::{By, PredictedVm, VmRequest};
 use ballast_runtime::http::{Refused, Right, only};
 
 /// So many hosts are explained unless another number is asked for.
@@ -72,17 +72,17 @@ async fn score(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
         if top.is_some_and(|top| top.fract() != 0.0) {
             return Err(body.wrong("top", "a whole number, 1 to 1000"));
         }
-        Ok((Wanted::read(body, None)?, top.map_or(TOP, |top| top as usize)))
+        Ok((VmRequest::read(body, None)?, top.map_or(TOP, |top| top as usize)))
     };
 
-    let (wanted, top) = api.checked(fields::body(&body, read))?;
+    let (request, top) = api.checked(fields::body(&body, read))?;
     let model = api.predictor.now();
-    let known = api.know(model.as_deref(), &wanted);
-    let inventory = api.stock.look();
-    let name = &known.vm.name;
+    let predicted = api.predict(model.as_deref(), &request);
+    let inventory = api.inventory.look();
+    let name = &predicted.vm.name;
     let scored = match inventory.vm(name) {
         Some(there) => Err(already(&there)),
-        None => inventory.score(ballast_runtime::now(), name, &known.vm.spec, top),
+        None => inventory.score(ballast_runtime::now(), name, &predicted.vm.spec, top),
     };
 
     let scores = scored.map_err(|error| api.refuse(error.into()))?;
@@ -92,12 +92,12 @@ async fn score(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
     });
 
     let answer = Scores {
-        vm_id: wanted.name.as_deref(),
+        vm_id: request.name.as_deref(),
         model: model.as_ref().map_or("none", |model| &model.checksum),
-        class: known.vm.spec.class,
-        class_by: known.class_by,
-        p95_percent: percent(known.vm.spec.p95),
-        p95_by: known.p95_by,
+        class: predicted.vm.spec.class,
+        class_by: predicted.class_by,
+        p95_percent: percent(predicted.vm.spec.p95),
+        p95_by: predicted.p95_by,
         fitting: scores.fitting,
         refused: scores.refused.into_iter().collect(),
         hosts: hosts.collect(),
@@ -165,30 +165,30 @@ struct Many {
 async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
     let start = Instant::now();
     let read = |body: &Fields<'_>| {
-        let named = |vm: &Fields<'_>, wanted: Wanted| {
-            vm.needed("vm_id", wanted.name.as_ref().map(|_| ()))?;
-            Ok::<_, String>(wanted)
+        let named = |vm: &Fields<'_>, request: VmRequest| {
+            vm.needed("vm_id", request.name.as_ref().map(|_| ()))?;
+            Ok::<_, String>(request)
         };
 
         match body.vms()? {
-            None => Ok((true, vec![named(body, Wanted::read(body, None)?)?])),
+            None => Ok((true, vec![named(body, VmRequest::read(body, None)?)?])),
             Some(vms) => {
-                let all = vms.iter().map(|vm| named(vm, Wanted::read(vm, Some(body))?));
+                let all = vms.iter().map(|vm| named(vm, VmRequest::read(vm, Some(body))?));
                 Ok((false, all.collect::<Result<_, _>>()?))
             }
         }
     };
 
-    let (one, wanted) = api.checked(fields::body(&body, read))?;
+    let (one, request) = api.checked(fields::body(&body, read))?;
     let model = api.predictor.now();
-    let vms: Vec<Vm> = wanted.iter().map(|wanted| api.know(model.as_deref(), wanted).vm).collect();
-    let changed = api.stock.change(|inventory| {
+    let vms: Vec<Vm> = request.iter().map(|request| api.predict(model.as_deref(), request).vm).collect();
+    let changed = api.inventory.change(|inventory| {
         let answers = |inventory: &Inventory| -> Vec<VmAnswer> {
             let there = vms.iter().filter_map(|vm| inventory.vm(&vm.name));
             there.map(|view| VmAnswer::new(inventory, view)).collect()
         };
 
-        if is_there(inventory, &wanted) {
+        if is_there(inventory, &request) {
             return Ok(((true, answers(inventory)), None));
         }
         let hosts = inventory.place(ballast_runtime::now(), &vms)?;
@@ -222,10 +222,10 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
 
 /// Whether all of these are placed already, each as it is asked for now: the answer was lost, and this is the same
 /// request again.
-fn is_there(inventory: &Inventory, wanted: &[Wanted]) -> bool {
-    wanted.iter().all(|wanted| {
-        let there = wanted.name.as_deref().and_then(|name| inventory.vm(name));
-        there.is_some_and(|there| wanted.is(&there.spec))
+fn is_there(inventory: &Inventory, request: &[VmRequest]) -> bool {
+    request.iter().all(|request| {
+        let there = request.name.as_deref().and_then(|name| inventory.vm(name));
+        there.is_some_and(|there| request.is(&there.spec))
     })
 }
 
@@ -238,7 +238,7 @@ fn percent(utilisation: ballast_types::Utilisation) -> f64 {
 }
 
 async fn one(State(api): State<Api>, Path(id): Path<String>) -> Result<Response, Refused> {
-    let inventory = api.stock.look();
+    let inventory = api.inventory.look();
     let Some(vm) = inventory.vm(&id) else {
         return Err(Fault::from(InventoryError::UnknownVm { vm: id }).refused);
     };
@@ -263,12 +263,12 @@ struct List {
 }
 
 async fn list(State(api): State<Api>, Query(which): Query<Which>) -> Result<Response, Refused> {
-    let inventory = api.stock.look();
+    let inventory = api.inventory.look();
     if let Some(host) = which.host.as_ref().filter(|host| inventory.host(host).is_none()) {
         return Err(Fault::from(InventoryError::UnknownHost { host: host.clone() }).refused);
     }
-    let wanted = |vm: &VmView<'_>| which.host.as_ref().is_none_or(|host| vm.host == host);
-    let mut rest = inventory.vms_after(which.after.as_deref()).filter(wanted);
+    let request = |vm: &VmView<'_>| which.host.as_ref().is_none_or(|host| vm.host == host);
+    let mut rest = inventory.vms_after(which.after.as_deref()).filter(request);
     let vms = rest.by_ref().take(LIST_MAX).map(|vm| VmAnswer::new(&inventory, vm)).collect();
     let more = rest.next().is_some();
     Ok(Json(List { vms, more }).into_response())
@@ -281,17 +281,17 @@ async fn put(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Res
             return Err(body.wrong("vm_id", "as in the path, or absent"));
         }
         let host = body.needed("host", body.name("host")?)?;
-        Ok((Wanted::read(body, None)?, host))
+        Ok((VmRequest::read(body, None)?, host))
     };
 
-    let (wanted, host) = api.checked(fields::body(&body, read))?;
+    let (request, host) = api.checked(fields::body(&body, read))?;
     let model = api.predictor.now();
-    let Known { mut vm, .. } = api.know(model.as_deref(), &wanted);
+    let PredictedVm { mut vm, .. } = api.predict(model.as_deref(), &request);
     vm.name = id;
-    let changed = api.stock.change(|inventory| {
+    let changed = api.inventory.change(|inventory| {
         let now = ballast_runtime::now();
         if let Some(there) = inventory.vm(&vm.name)
-            && wanted.is(&there.spec)
+            && request.is(&there.spec)
         {
             // What was predicted when it came stays.
             vm.spec = there.spec;
@@ -320,7 +320,7 @@ async fn put(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Res
 }
 
 async fn delete(State(api): State<Api>, Path(id): Path<String>) -> Result<Response, Refused> {
-    let changed = api.stock.change(|inventory| {
+    let changed = api.inventory.change(|inventory| {
         let gone = inventory.remove(ballast_runtime::now(), &id)?;
         Ok((PlacedVm { vm: gone.vm.name, host: gone.host }, Some(Record::NoVm(id.clone()))))
     });

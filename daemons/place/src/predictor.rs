@@ -12,7 +12,7 @@ use ballast_predict::score::Scores;
 use ballast_predict::{ModelFile, Prediction, Reply, Request, VmError};
 use ballast_types::wire::{Event, EventKind, HoldOut, ModelStatus};
 
-use super::reloaded_file::{ReloadedFile, Seen};
+use super::reloaded_file::{Reload, ReloadedFile};
 use crate::config::PredictConfig;
 use ballast_runtime::clock;
 use ballast_runtime::events::Events;
@@ -55,14 +55,14 @@ impl Predictor {
     /// Takes what is new in the file; see [`ReloadedFile::look`].
     pub(super) fn look(&self, events: &Events, told: bool) {
         let kind = match self.model.look(told) {
-            Seen::Same => return,
-            Seen::Taken => {
+            Reload::Same => return,
+            Reload::Taken => {
                 self.loads.fetch_add(1, Ordering::Relaxed);
                 let checksum = self.model.get().map(|model| model.checksum.clone());
                 let file = self.model.path().display().to_string();
                 EventKind::ModelLoaded { file, checksum: checksum.unwrap_or_default() }
             }
-            Seen::Refused(message) => {
+            Reload::Refused(message) => {
                 self.failed_loads.fetch_add(1, Ordering::Relaxed);
                 EventKind::Alarm { message }
             }

@@ -33,7 +33,7 @@ struct Watched {
 
 /// What a look at the file has brought.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum Reload {
     /// Nothing new.
     Same,
     /// A new value.
@@ -67,7 +67,7 @@ impl<T> ReloadedFile<T> {
 
     /// Reads the file if it has changed since the last look, or could not be used at the first look at
     /// it; whatever it looks like, if `told` to.
-    pub(super) fn look(&self, told: bool) -> Seen {
+    pub(super) fn look(&self, told: bool) -> Reload {
         let stamp = Fingerprint::of(&self.path);
         let first = {
             let watched = lock(&self.watched);
@@ -75,7 +75,7 @@ impl<T> ReloadedFile<T> {
             let unsure = watched.problem.is_some() && !watched.lasting;
 
             if !moved && !unsure && !told {
-                return Seen::Same;
+                return Reload::Same;
             }
 
             // At the start and by order there is no second look.
@@ -87,11 +87,11 @@ impl<T> ReloadedFile<T> {
             Ok(value) => {
                 let value = Some(Arc::new(value));
                 *self.value.write().unwrap_or_else(PoisonError::into_inner) = value;
-                (None, Seen::Taken)
+                (None, Reload::Taken)
             }
             Err(why) => {
                 let why = format!("{}: {why}", self.path.display());
-                (Some(why.clone()), if first { Seen::Same } else { Seen::Refused(why) })
+                (Some(why.clone()), if first { Reload::Same } else { Reload::Refused(why) })
             }
         };
 
@@ -129,7 +129,7 @@ mod tests {
 
     fn refused<T>(live: &ReloadedFile<T>, told: bool) -> String {
         match live.look(told) {
-            Seen::Refused(why) => why,
+            Reload::Refused(why) => why,
             other => panic!("{other:?}"),
         }
     }
@@ -140,31 +140,31 @@ mod tests {
         let path = dir.path().join("value");
         let live = ReloadedFile::new(&path, number);
         assert!(refused(&live, false).contains("No such file"));
-        assert_eq!((live.look(false), live.get()), (Seen::Same, None));
+        assert_eq!((live.look(false), live.get()), (Reload::Same, None));
         fs::write(&path, "1").unwrap();
-        assert_eq!(live.look(false), Seen::Taken);
+        assert_eq!(live.look(false), Reload::Taken);
         assert_eq!((live.get().as_deref(), live.problem()), (Some(&1), None));
-        assert_eq!(live.look(false), Seen::Same);
+        assert_eq!(live.look(false), Reload::Same);
 
         fs::write(&path, "two").unwrap();
 
         // It may still be written.
-        assert_eq!((live.look(false), live.problem()), (Seen::Same, None));
+        assert_eq!((live.look(false), live.problem()), (Reload::Same, None));
         assert!(refused(&live, false).contains("\"two\" is no number"));
         assert!(live.problem().is_some());
-        assert_eq!(live.look(false), Seen::Same, "told once");
+        assert_eq!(live.look(false), Reload::Same, "told once");
         assert!(refused(&live, true).contains("no number"), "told again when asked to look");
         assert_eq!(live.get().as_deref(), Some(&1));
 
         fs::remove_file(&path).unwrap();
-        assert_eq!(live.look(false), Seen::Same);
+        assert_eq!(live.look(false), Reload::Same);
         assert!(refused(&live, false).contains("No such file"));
         assert_eq!(live.get().as_deref(), Some(&1));
 
         fs::write(&path, "33").unwrap();
-        assert_eq!(live.look(false), Seen::Taken);
+        assert_eq!(live.look(false), Reload::Taken);
         assert_eq!((live.get().as_deref(), live.problem()), (Some(&33), None));
-        assert_eq!(live.look(true), Seen::Taken, "by order it is read whatever it looks like");
+        assert_eq!(live.look(true), Reload::Taken, "by order it is read whatever it looks like");
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
         live.look(false);
         let held = live.get();
         fs::write(&path, "22").unwrap();
-        assert_eq!(live.look(false), Seen::Taken);
+        assert_eq!(live.look(false), Reload::Taken);
         assert_eq!((held.as_deref(), live.get().as_deref()), (Some(&1), Some(&22)));
     }
 }

@@ -19,6 +19,13 @@ pub fn now() -> Instant {
     })
 }
 
+/// How long ago `then` was.
+#[must_use]
+pub fn since(then: Instant) -> Duration {
+    let now = now();
+    now - then.min(now)
+}
+
 /// How long this machine has been suspended since boot, to a few microseconds.
 pub fn suspended() -> Duration {
     let awake = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);

@@ -12,6 +12,8 @@ use std::time::Duration;
 use ballast_types::Instant;
 use sd_notify::NotifyState;
 
+use crate::systemd::notify;
+
 /// Feeds systemd's watchdog, if one was asked for.
 pub struct Watchdog {
     /// A quarter of systemd's patience.
@@ -35,7 +37,7 @@ impl Watchdog {
     pub fn turned(&mut self, now: Instant, in_hand: bool) {
         if in_hand && self.is_due(now) {
             self.fed = Some(now);
-            crate::notify(NotifyState::Watchdog);
+            notify(NotifyState::Watchdog);
         }
     }
 

@@ -19,7 +19,7 @@ use ballast_agent_core::{MemoryReading, UsageReading, UsageRecorder};
 use ballast_types::wire::AgentStatus;
 use ballast_types::{UsageRecord, VmId, VmStart};
 
-use super::Message;
+use super::message::Message;
 use super::vms::{Measured, Vms};
 use crate::config::AgentConfig;
 use crate::records;

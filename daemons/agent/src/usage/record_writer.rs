@@ -11,8 +11,8 @@ use ballast_types::VmClass;
 
 use super::advice::{self, Advice};
 use super::{Batch, Life};
-use crate::Message;
 use crate::config::{AutoMode, RecordsConfig};
+use crate::message::Message;
 use crate::records::{Store, local_time};
 use crate::vms::{Notes, Vms};
 use ballast_runtime::lock;

@@ -12,8 +12,8 @@ use ballast_types::VmId;
 use ballast_types::wire::VmSpec;
 
 use super::Vms;
-use crate::Message;
 use crate::config::DiscoverConfig;
+use crate::message::Message;
 use ballast_runtime::clock;
 use ballast_runtime::lock;
 

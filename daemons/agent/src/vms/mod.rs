@@ -21,7 +21,7 @@ use ballast_hw::{Binders, Domain, HwError, Journal, Originals, Root};
 use ballast_types::wire::VmSpec;
 use ballast_types::{BootId, Instant, OnExtreme, VmClass, VmId};
 
-use super::kill::{Killable, Target};
+use super::killable::{Killable, Target};
 use super::quota::Quotas;
 use crate::config::GroupsConfig;
 use binding::Bound;
@@ -61,7 +61,7 @@ pub(super) struct Vms {
 }
 
 /// What the config says of VMs.
-pub(super) struct Asked {
+pub(super) struct VmSources {
     /// Those that it names.
     pub(super) vms: BTreeMap<VmId, VmSpec>,
     /// Where others are found, and who binds them.
@@ -82,13 +82,13 @@ impl Vms {
     pub(super) fn start(
         root: &Root,
         domains: &[Domain],
-        asked: Asked,
+        sources: VmSources,
         binders: Binders,
         mut journal: Journal,
         originals: Originals,
         floating: Option<Arc<Quotas>>,
     ) -> anyhow::Result<(Self, Vec<Vm>)> {
-        let Asked { vms, groups, changes_path, auto_path } = asked;
+        let VmSources { vms, groups, changes_path, auto_path } = sources;
         let mut specs = Specs::read(vms, changes_path, auto_path, domains, floating.is_some())?;
         let mut discovery = Discovery::new(groups.discover);
         specs.find(discovery.look(root, &originals));

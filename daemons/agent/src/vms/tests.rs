@@ -65,9 +65,9 @@ impl Server {
             _ => Originals::default(),
         };
         let auto_path = Some(state.join("auto-class.json"));
-        let asked = Asked { vms, groups, changes_path: state.join("vms.json"), auto_path };
+        let sources = VmSources { vms, groups, changes_path: state.join("vms.json"), auto_path };
         let binders = Binders::new(&root, by);
-        Vms::start(&root, &domains, asked, binders, journal, originals, None)
+        Vms::start(&root, &domains, sources, binders, journal, originals, None)
     }
 }
 

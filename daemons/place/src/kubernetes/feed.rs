@@ -6,7 +6,7 @@ use ballast_types::Instant;
 use ballast_types::wire::FollowStatus;
 
 use super::follow::{Failure, Sink};
-use super::mirror::{Mirror, Reading, SeenNode, SeenPod, Told};
+use super::mirror::{Mirror, ObservedPod, Reading, SeenNode, Told};
 use super::object::{Node, Object, Pod};
 use super::{Kube, State};
 use ballast_runtime::{clock, lock};
@@ -54,20 +54,20 @@ impl Feed {
 /// A kind of objects that is followed.
 pub(crate) trait Followed: Object {
     /// What is kept of one.
-    type Seen;
+    type Reload;
     fn feed(state: &mut State) -> &mut Feed;
-    fn read(&self, reading: &Reading<'_>) -> Self::Seen;
-    fn list(mirror: &mut Mirror, all: Vec<Self::Seen>) -> Vec<Told>;
-    fn is(mirror: &mut Mirror, one: Self::Seen) -> Told;
-    fn gone(mirror: &mut Mirror, one: &Self::Seen) -> Told;
+    fn read(&self, reading: &Reading<'_>) -> Self::Reload;
+    fn list(mirror: &mut Mirror, all: Vec<Self::Reload>) -> Vec<Told>;
+    fn is(mirror: &mut Mirror, one: Self::Reload) -> Told;
+    fn gone(mirror: &mut Mirror, one: &Self::Reload) -> Told;
     /// Before the mirror is told.
-    fn look_at(_kube: &Kube, _one: &Self::Seen) {}
+    fn look_at(_kube: &Kube, _one: &Self::Reload) {}
     /// After it was told gone.
-    fn forget(_kube: &Kube, _one: &Self::Seen) {}
+    fn forget(_kube: &Kube, _one: &Self::Reload) {}
 }
 
 impl Followed for Node {
-    type Seen = SeenNode;
+    type Reload = SeenNode;
     fn feed(state: &mut State) -> &mut Feed {
         &mut state.nodes
     }
@@ -86,26 +86,26 @@ impl Followed for Node {
 }
 
 impl Followed for Pod {
-    type Seen = SeenPod;
+    type Reload = ObservedPod;
     fn feed(state: &mut State) -> &mut Feed {
         &mut state.pods
     }
-    fn read(&self, reading: &Reading<'_>) -> SeenPod {
+    fn read(&self, reading: &Reading<'_>) -> ObservedPod {
         reading.pod(self)
     }
-    fn list(mirror: &mut Mirror, all: Vec<SeenPod>) -> Vec<Told> {
+    fn list(mirror: &mut Mirror, all: Vec<ObservedPod>) -> Vec<Told> {
         mirror.list_pods(all)
     }
-    fn is(mirror: &mut Mirror, one: SeenPod) -> Told {
+    fn is(mirror: &mut Mirror, one: ObservedPod) -> Told {
         mirror.pod_is(one)
     }
-    fn gone(mirror: &mut Mirror, one: &SeenPod) -> Told {
+    fn gone(mirror: &mut Mirror, one: &ObservedPod) -> Told {
         mirror.pod_gone(one)
     }
-    fn look_at(kube: &Kube, one: &SeenPod) {
+    fn look_at(kube: &Kube, one: &ObservedPod) {
         kube.look_at(one);
     }
-    fn forget(kube: &Kube, one: &SeenPod) {
+    fn forget(kube: &Kube, one: &ObservedPod) {
         if let Some(shadow) = &kube.shadow {
             lock(shadow).forget(&one.ident.uid);
         }
@@ -113,13 +113,13 @@ impl Followed for Pod {
 }
 
 impl<T: Followed> Sink<T> for Kube {
-    type Seen = T::Seen;
+    type Reload = T::Reload;
 
-    fn read(&self, object: &T) -> T::Seen {
+    fn read(&self, object: &T) -> T::Reload {
         object.read(&self.reading())
     }
 
-    fn listed(&self, all: Vec<T::Seen>) {
+    fn listed(&self, all: Vec<T::Reload>) {
         all.iter().for_each(|one| T::look_at(self, one));
         let mut state = lock(&self.state);
         let told = T::list(&mut state.mirror, all);
@@ -135,7 +135,7 @@ impl<T: Followed> Sink<T> for Kube {
         Sink::<T>::alive(self);
     }
 
-    fn is(&self, one: T::Seen) {
+    fn is(&self, one: T::Reload) {
         T::look_at(self, &one);
         let mut state = lock(&self.state);
         let told = T::is(&mut state.mirror, one);
@@ -143,7 +143,7 @@ impl<T: Followed> Sink<T> for Kube {
         self.apply(state);
     }
 
-    fn gone(&self, one: T::Seen) {
+    fn gone(&self, one: T::Reload) {
         let mut state = lock(&self.state);
         let told = T::gone(&mut state.mirror, &one);
         T::feed(&mut state).count(told);

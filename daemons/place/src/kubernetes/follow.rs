@@ -53,15 +53,15 @@ pub(crate) struct Api {
 /// Who is told.
 pub(crate) trait Sink<T> {
     /// What is kept of an object until the list is whole.
-    type Seen;
+    type Reload;
     /// Reads an object.
-    fn read(&self, object: &T) -> Self::Seen;
+    fn read(&self, object: &T) -> Self::Reload;
     /// All objects there are.
-    fn listed(&self, objects: Vec<Self::Seen>);
+    fn listed(&self, objects: Vec<Self::Reload>);
     /// What a watch says of one.
-    fn is(&self, object: Self::Seen);
+    fn is(&self, object: Self::Reload);
     /// One has gone.
-    fn gone(&self, object: Self::Seen);
+    fn gone(&self, object: Self::Reload);
     /// The server answers: nothing more is known.
     fn alive(&self);
     /// A watch begins.
@@ -213,7 +213,7 @@ async fn list<T: Object, S: Sink<T>>(
     api: &Api,
     door: &mut Connection,
     sink: &S,
-) -> Result<(String, Vec<S::Seen>), Failure> {
+) -> Result<(String, Vec<S::Reload>), Failure> {
     let (mut objects, mut token, limit) = (vec![], String::new(), api.page.to_string());
     loop {
         // No resource version: the newest, as etcd's majority has it.

@@ -126,7 +126,7 @@ struct ReadNode {
 
 /// A pod, as far as it matters.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct SeenPod {
+pub(crate) struct ObservedPod {
     pub(crate) ident: Ident,
     pub(crate) holds: Holds,
 }
@@ -159,7 +159,7 @@ impl Reading<'_> {
     }
 
     /// Reads a pod that was told.
-    pub(crate) fn pod(&self, pod: &Pod) -> SeenPod {
+    pub(crate) fn pod(&self, pod: &Pod) -> ObservedPod {
         let node = &pod.spec.node_name;
         let holds = if pod.is_over() {
             Holds::Ended
@@ -168,7 +168,7 @@ impl Reading<'_> {
         } else {
             Holds::Share { node: node.clone(), read: self.request(pod) }
         };
-        SeenPod { ident: Ident::of(pod.meta(), pod.key()), holds }
+        ObservedPod { ident: Ident::of(pod.meta(), pod.key()), holds }
     }
 
     /// Reads what a pod asks for.
@@ -312,7 +312,7 @@ impl Mirror {
     }
 
     /// All pods, as a list has them.
-    pub(crate) fn list_pods(&mut self, pods: Vec<SeenPod>) -> Vec<Told> {
+    pub(crate) fn list_pods(&mut self, pods: Vec<ObservedPod>) -> Vec<Told> {
         self.pods.clear();
         self.loads.clear();
         self.gone_pods = Gone::default();
@@ -381,8 +381,8 @@ impl Mirror {
     }
 
     /// A pod as it is now.
-    pub(crate) fn pod_is(&mut self, pod: SeenPod) -> Told {
-        let SeenPod { ident, holds } = pod;
+    pub(crate) fn pod_is(&mut self, pod: ObservedPod) -> Told {
+        let ObservedPod { ident, holds } = pod;
         let before = self.pods.get(&*ident.name);
         let version = before.map(|p| (&*p.uid, &*p.version));
 
@@ -436,7 +436,7 @@ impl Mirror {
     }
 
     /// A pod has gone.
-    pub(crate) fn pod_gone(&mut self, pod: &SeenPod) -> Told {
+    pub(crate) fn pod_gone(&mut self, pod: &ObservedPod) -> Told {
         let Ident { name, uid, .. } = &pod.ident;
         if let Some(why) = unnamed(&pod.ident) {
             return Told::Refused(why);

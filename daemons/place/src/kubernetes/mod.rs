@@ -37,7 +37,7 @@ use ballast_runtime::{clock, lock};
 use feed::Feed;
 use follow::{Api, follow};
 use hints::RefusedHint;
-use mirror::{Change, Holds, Mirror, Read, Reading, SeenPod};
+use mirror::{Change, Holds, Mirror, ObservedPod, Read, Reading};
 use object::{Node, Pod};
 pub(crate) use questions::routes;
 use shadow::{Outcome, Shadow};
@@ -184,7 +184,7 @@ impl Kube {
 
     /// What status says.
     pub(crate) fn status(&self) -> KubernetesStatus {
-        let (state, now, count) = (lock(&self.state), clock::now(), crate::count);
+        let (state, now, count) = (lock(&self.state), clock::now(), crate::counters::count);
         let ((known_nodes, cordoned_nodes), (bound_pods, lost_pods)) =
             (state.mirror.nodes(), state.mirror.pods());
         let Counters { filter, prioritize, neutral, refused, refused_hints, agreed, differed, .. } =
@@ -296,7 +296,7 @@ impl Kube {
     }
 
     /// Counts and tells labels that mean nothing; compares, where a pod has its node, with what would have been chosen.
-    fn look_at(&self, pod: &SeenPod) {
+    fn look_at(&self, pod: &ObservedPod) {
         let Holds::Share { node, read } = &pod.holds else { return };
         if let Ok(read) = read {
             self.tell_refused(read);

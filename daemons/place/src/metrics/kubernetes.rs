@@ -6,7 +6,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Unit;
 
 use super::{Labelled, Scrape};
-use crate::count;
+use crate::counters::count;
 use crate::kubernetes::Counters;
 
 type Counts = Family<Vec<(&'static str, &'static str)>, Counter>;

@@ -31,7 +31,7 @@ fn listed_nodes() -> Vec<SeenNode> {
     list::<Node>("nodes.list.json").iter().map(|node| reading().node(node)).collect()
 }
 
-fn listed_pods() -> Vec<SeenPod> {
+fn listed_pods() -> Vec<ObservedPod> {
     let both = ["pods.list.1.json", "pods.list.2.json"].into_iter().flat_map(list::<Pod>);
     both.map(|pod| reading().pod(&pod)).collect()
 }
@@ -40,7 +40,7 @@ fn listed_pods() -> Vec<SeenPod> {
 #[derive(Clone, Debug)]
 enum Line {
     Node(Notice<SeenNode>),
-    Pod(Notice<SeenPod>),
+    Pod(Notice<ObservedPod>),
 }
 
 fn seen<T: DeserializeOwned, S>(name: &str, read: impl Fn(&T) -> S) -> Vec<Notice<S>> {
@@ -366,7 +366,7 @@ proptest! {
 
         for (name, uid) in pods {
             let ident = Ident { name, uid, version: "9".into() };
-            prop_assert_eq!(mirror.pod_gone(&SeenPod { ident, holds: Holds::Nothing }), Told::Taken);
+            prop_assert_eq!(mirror.pod_gone(&ObservedPod { ident, holds: Holds::Nothing }), Told::Taken);
         }
 
         obey(&mut inventory, &mirror.changes());

@@ -20,7 +20,7 @@ const CLASSES: [(&str, VmClass); 2] =
 
 /// What is asked for a VM.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct VmRequest {
     /// Its name, where one was told.
     pub(super) name: Option<String>,
     /// Without what was not told of it.
@@ -45,7 +45,7 @@ pub(super) enum By {
 
 /// A VM with its class and P95, and who says them.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct PredictedVm {
     /// The VM; its name is empty where it has none.
     pub(super) vm: Vm,
     /// Who says its class.
@@ -56,7 +56,7 @@ pub(super) struct Known {
     pub(super) prediction: Option<Prediction>,
 }
 
-impl Wanted {
+impl VmRequest {
     /// Reads a VM; `all` is what is told of all VMs of a request.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Wanted {
             past: vm.inner("past")?.map(|past| read_past(&past)).transpose()?,
         };
 
-        let wanted = Self {
+        let request = Self {
             name: vm.name("vm_id")?,
             spec,
             class: vm.word("class", &CLASSES)?,
@@ -110,12 +110,12 @@ impl Wanted {
             question: Request { vm_id: None, subscription, features },
         };
 
-        if wanted.asks() {
-            let checked = wanted.question.features.check();
+        if request.asks() {
+            let checked = request.question.features.check();
             checked.map_err(|error| format!("{}{error}: or tell class and p95_percent", vm.at))?;
         }
 
-        Ok(wanted)
+        Ok(request)
     }
 
     /// Whether the predictor is asked.
@@ -124,7 +124,7 @@ impl Wanted {
     }
 
     /// With what `model` says where nothing was told.
-    pub(super) fn known(&self, model: Option<&Loaded>) -> Known {
+    pub(super) fn predicted(&self, model: Option<&Loaded>) -> PredictedVm {
         let asked = self.asks().then(|| predictor::answer(model, &self.question).ok());
         let said = asked.map(|said| said.map_or_else(Prediction::unknown, |it| it.prediction));
         let by = |told: bool, confident: Option<bool>| match (told, confident) {
@@ -136,7 +136,7 @@ impl Wanted {
         let careful = said.unwrap_or_else(Prediction::unknown);
         let p95 = Utilisation::from_ratio(f64::from(careful.p95_percent) / 100.0);
 
-        Known {
+        PredictedVm {
             vm: Vm {
                 name: self.name.clone().unwrap_or_default(),
                 spec: VmSpec {

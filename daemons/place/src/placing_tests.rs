@@ -47,7 +47,7 @@ fn with(mut object: Value, fields: &Value) -> Value {
 }
 
 fn inventory(api: &Api) -> Snapshot {
-    api.stock.look().snapshot()
+    api.inventory.look().snapshot()
 }
 
 #[tokio::test]

@@ -1,0 +1,146 @@
+//! The last steps: the agent serves until it is told to stop, and then puts everything back.
+
+use std::path::PathBuf;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::bail;
+use ballast_agent_core::Input;
+use ballast_hw::systemd::ShutdownDeadline;
+use ballast_hw::{Root, durable};
+use ballast_runtime::control::Snapshot;
+use ballast_runtime::http::AccessPolicy;
+use ballast_runtime::redfish::Bmcs;
+use ballast_runtime::{Leaving, clock, lock, wait_until};
+use ballast_types::wire::{AgentStatus, Report};
+use nix::sys::signal::{Signal, raise};
+use tokio::runtime::Runtime;
+
+use crate::effects::AgentEffects;
+use crate::message::Message;
+use crate::release::RESTORE_WITHIN;
+use crate::start::Started;
+use crate::usage::Usage;
+use crate::vms::Vms;
+use crate::{api, limit};
+
+/// How long a stopping agent goes on answering, so that its chassis hears `leaving`.
+const LEAVE_WITHIN: Duration = Duration::from_millis(700);
+/// Between two looks whether the journal can be written, and how much room it must have: more than any has taken.
+const LOOK_FOR_ROOM: Duration = Duration::from_secs(5);
+const JOURNAL_BYTES: usize = 256 << 10;
+
+/// An agent that was told to stop. The fields that come first are dropped first.
+pub(crate) struct Served {
+    leaving: Leaving<AgentEffects>,
+    messages: Sender<Message>,
+    snapshot: Arc<Snapshot<AgentStatus>>,
+    vms: Arc<Mutex<Vms>>,
+    shutdown_deadline: ShutdownDeadline,
+    root: Root,
+    rapl_left: limit::RaplOriginals,
+    dry: bool,
+    _usage: Usage,
+    _bmcs: Bmcs,
+    runtime: Runtime,
+}
+
+impl Started<'_> {
+    /// Serves until SIGTERM or SIGINT.
+    ///
+    /// # Errors
+    /// When HTTP or the control thread ends before that. The journal then stays for the next start.
+    pub(crate) fn serve(self) -> anyhow::Result<Served> {
+        if let Some(tls) = &self.tls {
+            tls.watch(self.events.clone())?;
+        }
+        let place = &self.config.daemon;
+        if self.waits_for_room {
+            start_anew_when_there_is_room(place.state_dir.clone())?;
+        }
+
+        let access = AccessPolicy::new(Some(self.config.chassis.clone()), place.serves_tls());
+        let access = Arc::new(access.with_allowed_hosts(&place.allowed_hosts));
+        let routes = api::routes(api::Api {
+            messages: self.messages.clone(),
+            snapshot: Arc::clone(&self.snapshot),
+            events: self.events,
+            vms: Arc::clone(&self.vms),
+            faults: self.faults,
+            tls: self.tls,
+            access: Arc::clone(&access),
+        });
+
+        let serving = ballast_runtime::serve(self.listeners, routes, access, self.control);
+        let leaving = self.runtime.block_on(serving)?;
+
+        Ok(Served {
+            leaving,
+            messages: self.messages,
+            snapshot: self.snapshot,
+            vms: self.vms,
+            shutdown_deadline: self.shutdown_deadline,
+            root: self.root,
+            rapl_left: self.rapl_left,
+            dry: self.dry,
+            _usage: self.usage,
+            _bmcs: self.bmcs,
+            runtime: self.runtime,
+        })
+    }
+}
+
+impl Served {
+    /// Has the controller lift every restriction, ends it, and puts back what it could not.
+    ///
+    /// # Errors
+    /// Names all that could not be put back; the journal then stays for the next start.
+    pub(crate) fn restore(self) -> anyhow::Result<()> {
+        let effects = self.runtime.block_on(async {
+            // Sending fails only when the control thread has ended, and then nothing waits.
+            let _ = self.messages.send(Message::Input(Input::Leave));
+            tokio::time::sleep(LEAVE_WITHIN).await;
+            // What could not be lifted is tried once more below, and named if that fails too.
+            wait_until(LEAVE_WITHIN, || self.snapshot.get().is_some_and(|status| is_lifted(&status))).await;
+            let _ = self.messages.send(Message::Stop);
+
+            self.leaving.end().await
+        })?;
+
+        self.shutdown_deadline.set(RESTORE_WITHIN);
+
+        // All, whatever comes of the first.
+        let cores = effects.restore();
+        let rapl = || Ok(limit::put_back_rapl(&self.root, &self.rapl_left)?);
+        let cores = cores.and(if self.dry { Ok(()) } else { rapl() });
+        let groups = lock(&self.vms).restore(cores.is_ok());
+
+        if let (Err(cores), Err(groups)) = (&cores, &groups) {
+            bail!("{cores:#}; {groups:#}");
+        }
+        cores.and(groups)?;
+        tracing::info!("everything is restored");
+
+        Ok(())
+    }
+}
+
+fn is_lifted(status: &AgentStatus) -> bool {
+    let Report { min_khz, min_share_percent, server_limit, .. } = &status.report;
+    min_khz.is_none() && min_share_percent.is_none() && !server_limit
+}
+
+/// Ends this agent, which only watches, once its journal can be written: systemd starts it anew, and the new one
+/// may act.
+fn start_anew_when_there_is_room(state_dir: PathBuf) -> std::io::Result<()> {
+    clock::every("journal", LOOK_FOR_ROOM, move || {
+        if durable::probe(&state_dir, JOURNAL_BYTES).is_err() {
+            return true;
+        }
+        tracing::warn!("the journal can be written again: the agent ends, and its next start may act");
+        // Cannot fail for this process and a signal that there is.
+        let _ = raise(Signal::SIGTERM);
+        false
+    })
+}

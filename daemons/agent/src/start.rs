@@ -1,0 +1,208 @@
+//! The third step of a start: threads. First all that can fail without a trace; from then on things change.
+
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use ballast_agent_core::{Actuator, Agent, Input, Memory, Output, Policy};
+use ballast_hw::systemd::ShutdownDeadline;
+use ballast_hw::{PowerMeter, Root};
+use ballast_runtime::clock;
+use ballast_runtime::control::{self, Snapshot};
+use ballast_runtime::events::Events;
+use ballast_runtime::http::{self, Listener};
+use ballast_runtime::recorder::Recorder;
+use ballast_runtime::redfish::Bmcs;
+use ballast_runtime::state::{DiskFaults, StateWriter};
+use ballast_runtime::tls::Tls;
+use ballast_types::Instant;
+use ballast_types::wire::AgentStatus;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::adopt::Adopted;
+use crate::config::{AgentConfig, AutoMode};
+use crate::cores::Cores;
+use crate::effects::AgentEffects;
+use crate::kill::Killer;
+use crate::message::Message;
+use crate::policy::PolicyLog;
+use crate::quota::{self, Quotas};
+use crate::usage::{self, Usage};
+use crate::vms::{VmSources, Vms, discovery};
+use crate::{fast, limit, sampler};
+
+/// An agent that works, and cannot be reached yet. The fields that come first are dropped first.
+pub(crate) struct Started<'a> {
+    pub(crate) config: &'a AgentConfig,
+    /// Until it is dropped; then what is under way is written down.
+    pub(crate) usage: Usage,
+    pub(crate) control: JoinHandle<AgentEffects>,
+    pub(crate) messages: Sender<Message>,
+    pub(crate) snapshot: Arc<Snapshot<AgentStatus>>,
+    pub(crate) vms: Arc<Mutex<Vms>>,
+    pub(crate) shutdown_deadline: ShutdownDeadline,
+    pub(crate) listeners: Vec<Listener>,
+    /// The meter's sessions at its BMC end when they are dropped.
+    pub(crate) bmcs: Bmcs,
+    pub(crate) runtime: Runtime,
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) events: Events,
+    pub(crate) faults: DiskFaults,
+    pub(crate) root: Root,
+    pub(crate) rapl_left: limit::RaplOriginals,
+    pub(crate) dry: bool,
+    pub(crate) waits_for_room: bool,
+}
+
+/// All that may fail before anything is changed.
+struct Prepared {
+    runtime: Runtime,
+    listeners: Vec<Listener>,
+    began_at: Instant,
+    recorder: Option<Recorder<Input, Output>>,
+    writer: StateWriter<Memory>,
+    bmcs: Bmcs,
+    meter: PowerMeter,
+}
+
+impl<'a> Adopted<'a> {
+    /// Starts sensors, actuators and the control thread.
+    ///
+    /// # Errors
+    /// When an address is taken, a meter is not there, or a thread cannot be started. The journal then stays for
+    /// the next start.
+    pub(crate) fn start(mut self) -> anyhow::Result<Started<'a>> {
+        let Prepared { runtime, listeners, began_at, recorder, writer, bmcs, meter } = self.prepare()?;
+        self.release_other_actuator();
+
+        let Self { opened, found, originals, limit, rapl_left, params, events, faults, waits_for_room } =
+            self;
+        let (config, root) = (opened.config, opened.root);
+        let dry = params.dry_run.is_some();
+        let domains = opened.cpufreq.domains().to_vec();
+
+        let shutdown_deadline = opened.binders.shutdown_deadline();
+        let quotas = Quotas::new(opened.bandwidth);
+        let floating = (config.throttle.actuator == Actuator::CpuMax).then(|| Arc::clone(&quotas));
+        let (vms, vm_set) = Vms::start(
+            &root,
+            &domains,
+            vm_sources(config),
+            opened.binders,
+            opened.journal,
+            originals,
+            floating,
+        )?;
+
+        let (killable, notes) = (vms.killable(), vms.notes());
+        let vms = Arc::new(Mutex::new(vms));
+        let (messages, inbox) = mpsc::channel();
+        let killer = Killer::start(&root, killable, Arc::clone(&vms), messages.clone())?;
+
+        // Fails only when the control thread has ended.
+        let _ = messages.send(Message::Input(Input::Vms(vm_set)));
+        let sensors =
+            sampler::start(&config.meter, meter, config.throttle.settle, &root, Arc::clone(&vms), messages.clone())?;
+        discovery::start(config.groups.rescan, Arc::clone(&vms), messages.clone())?;
+        let no_rapl = match config.policy {
+            Policy::Predictive => fast::start(config, &root, Arc::clone(&vms), messages.clone())?,
+            _ => None,
+        };
+
+        let effects = AgentEffects {
+            cores: Cores::start(opened.cpufreq, &root, Arc::clone(&vms), messages.clone())?,
+            quotas: quota::Worker::start(quotas, messages.clone())?,
+            limit: limit.map(|limit| limit::Worker::start(limit, messages.clone())).transpose()?,
+            killer,
+            sensors,
+            writer,
+            events: events.clone(),
+            notes,
+            dry,
+            policy: PolicyLog::new(no_rapl),
+            waiting: None,
+        };
+
+        let machine = Agent::new(params, found, began_at);
+        let snapshot = Arc::new(Snapshot::<AgentStatus>::default());
+        let realtime = config.daemon.realtime;
+        let control = control::start(realtime, machine, inbox, effects, recorder, Arc::clone(&snapshot))?;
+        let usage = usage::start(config, Arc::clone(&vms), Arc::clone(&snapshot), messages.clone())?;
+
+        tracing::info!(
+            listen = ?config.daemon.listen,
+            server = %config.server,
+            chassis = %config.chassis,
+            policy = config.policy.name(),
+            "agent runs"
+        );
+
+        Ok(Started {
+            config,
+            usage,
+            control,
+            messages,
+            snapshot,
+            vms,
+            shutdown_deadline,
+            listeners,
+            bmcs,
+            runtime,
+            tls: opened.tls,
+            events,
+            faults,
+            root,
+            rapl_left,
+            dry,
+            waits_for_room,
+        })
+    }
+
+    fn prepare(&self) -> anyhow::Result<Prepared> {
+        let (config, place) = (self.opened.config, &self.opened.config.daemon);
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let listeners = runtime.block_on(http::bind(&place.listen, self.opened.tls.as_ref()))?;
+
+        let began_at = clock::now();
+        let (params, found) = (self.params.clone(), self.found.clone());
+        let recorder = place
+            .record_dir
+            .as_deref()
+            .map(|dir| Recorder::start(dir, "agent", began_at, params, found, &self.faults))
+            .transpose()?;
+        let writer = StateWriter::start(self.opened.memory_path.clone(), "memory", self.faults.clone())?;
+        let mut bmcs = Bmcs::new(&config.redfish);
+        let meter = sampler::meter(&config.meter, &self.opened.root, &mut bmcs)?;
+
+        Ok(Prepared { runtime, listeners, began_at, recorder, writer, bmcs, meter })
+    }
+
+    /// Lifts what a previous instance with another actuator has left: this instance would never lift it, nor may
+    /// it stay.
+    fn release_other_actuator(&mut self) {
+        let actuator = self.opened.config.throttle.actuator;
+        let failed: Vec<_> = match actuator {
+            Actuator::Pstate => self.opened.bandwidth.release_all().iter().map(ToString::to_string).collect(),
+            // Those that are not told as capped too: a cap may be hidden behind a stronger limit.
+            Actuator::CpuMax => self.opened.cpufreq.release_all(),
+        };
+
+        self.originals.quotas = self.opened.bandwidth.originals();
+        if actuator == Actuator::CpuMax && failed.is_empty() {
+            self.originals.cpufreq = None;
+        }
+        for error in failed {
+            tracing::warn!(%error, "a previous instance with another actuator has left a restriction on");
+        }
+    }
+}
+
+fn vm_sources(config: &AgentConfig) -> VmSources {
+    let state_dir = &config.daemon.state_dir;
+    VmSources {
+        vms: config.vms.clone(),
+        groups: config.groups.clone(),
+        changes_path: state_dir.join("vms.json"),
+        auto_path: (config.records.auto_class == AutoMode::Act).then(|| state_dir.join("auto-class.json")),
+    }
+}

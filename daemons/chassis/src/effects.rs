@@ -1,0 +1,100 @@
+//! Does what the manager's controller decides.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ballast_chassis_core::{Chassis, Input, Ledger, Output};
+use ballast_runtime::clock;
+use ballast_runtime::control::Effects;
+use ballast_runtime::events::Events;
+use ballast_runtime::sensors::Gauge;
+use ballast_runtime::state::{self, DiskFaults, RETRY};
+use ballast_types::wire::{ChassisState, ChassisStatus};
+use ballast_types::{Instant, ServerId};
+
+use crate::message::Message;
+use crate::out_of_band::Orders;
+use crate::{dry, sender};
+
+/// Alerts, hardware caps, the ledger and events.
+pub(crate) struct ChassisEffects {
+    pub(crate) outboxes: BTreeMap<ServerId, sender::Outbox>,
+    pub(crate) caps: Orders,
+    pub(crate) ledger_path: PathBuf,
+    /// Whether the newest ledger is on disk.
+    pub(crate) ledger_written: Arc<AtomicBool>,
+    /// The ledger that could not be written, and when to try again.
+    pub(crate) unwritten: Option<(Ledger, Instant)>,
+    pub(crate) faults: DiskFaults,
+    pub(crate) gauges: Vec<Gauge>,
+    pub(crate) events: Events,
+    pub(crate) dry: bool,
+}
+
+impl ChassisEffects {
+    /// Puts the ledger on disk. Protection goes on without it: what cannot be written is an alarm, and tried again.
+    fn write(&mut self, ledger: Ledger, now: Instant) {
+        let failed = state::write(&self.ledger_path, &ledger).err();
+        self.ledger_written.store(failed.is_none(), Ordering::Relaxed);
+        self.faults.note("ledger", failed.as_ref().map(ToString::to_string));
+        self.unwritten = failed.map(|_| (ledger, now + RETRY));
+    }
+}
+
+impl Effects<Chassis> for ChassisEffects {
+    type Message = Message;
+    type Status = ChassisStatus;
+
+    fn open(&mut self, message: Message) -> Option<Input> {
+        let now = clock::now();
+        if let Some((ledger, _)) = self.unwritten.take_if(|(_, at)| now >= *at) {
+            self.write(ledger, now);
+        }
+        match message {
+            Message::Input(input) => Some(input),
+            Message::Stop => None,
+        }
+    }
+
+    fn perform(&mut self, now: Instant, output: Output, answers: &mut VecDeque<Input>) {
+        if self.dry && dry::withheld(&output) {
+            return;
+        }
+        let mut order = |id, server: ServerId, cap| {
+            if let Err(why) = self.caps.order(id, &server, cap) {
+                answers.push_back(Input::Applied { id, result: Err(why) });
+            }
+        };
+
+        match output {
+            Output::Alert { server, alert } => {
+                if let Some(outbox) = self.outboxes.get(&server) {
+                    outbox.send_replace(Some(alert));
+                }
+            }
+            Output::OutOfBandCap { id, server, watts } => order(id, server, Some(watts)),
+            Output::OutOfBandLift { id, server } => order(id, server, None),
+            Output::Ledger(ledger) => self.write(ledger, now),
+            Output::Event(event) => self.events.push(event),
+        }
+    }
+
+    fn status(&self, machine: &Chassis, now: Instant) -> ChassisStatus {
+        let mut status = machine.status(now);
+        for gauge in &self.gauges {
+            status.sensors.push(gauge.status(now));
+            status.alarms.extend(gauge.alarms(now));
+        }
+        status.alarms.extend(self.caps.alarms.iter().cloned());
+        let status = if self.dry { dry::say_so(status) } else { status };
+        self.caps.note(&status);
+        status
+    }
+
+    fn in_hand(status: &ChassisStatus) -> bool {
+        let knows = matches!(status.state, ChassisState::Blind | ChassisState::Fenced);
+        status.power_w.is_some() || knows
+    }
+}

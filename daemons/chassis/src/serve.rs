@@ -1,0 +1,105 @@
+//! The last steps: the manager serves until it is told to stop, and then lifts what is safe to lift.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use ballast_chassis_core::Input;
+use ballast_hw::durable::Lock;
+use ballast_runtime::control::Snapshot;
+use ballast_runtime::http::AccessPolicy;
+use ballast_runtime::redfish::Bmcs;
+use ballast_runtime::{Leaving, wait_until};
+use ballast_types::wire::ChassisStatus;
+use ballast_types::{ServerId, Watts};
+use tokio::runtime::Runtime;
+
+use crate::api;
+use crate::effects::ChassisEffects;
+use crate::message::Message;
+use crate::start::Started;
+
+/// How long a stopping manager waits for its hardware caps to be lifted.
+const LIFT_WITHIN: Duration = Duration::from_secs(2);
+
+/// A manager that was told to stop. The fields that come first are dropped first.
+pub(crate) struct Served {
+    leaving: Leaving<ChassisEffects>,
+    messages: Sender<Message>,
+    snapshot: Arc<Snapshot<ChassisStatus>>,
+    _bmcs: Bmcs,
+    runtime: Runtime,
+    _lock: Lock,
+}
+
+impl Started<'_> {
+    /// Serves until SIGTERM or SIGINT.
+    ///
+    /// # Errors
+    /// When HTTP or the control thread ends before that. The ledger has what is left on.
+    pub(crate) fn serve(self) -> anyhow::Result<Served> {
+        if let Some(tls) = &self.tls {
+            tls.watch(self.events.clone())?;
+        }
+        let (config, place) = (self.config, &self.config.daemon);
+        let access = AccessPolicy::new(None, place.serves_tls()).with_allowed_hosts(&place.allowed_hosts);
+        let access = Arc::new(access);
+        Arc::clone(&self.orders).watch()?;
+        let routes = api::routes(api::Api {
+            orders: self.orders,
+            snapshot: Arc::clone(&self.snapshot),
+            events: self.events,
+            ledger_written: self.ledger_written,
+            power: self.power_input,
+            budget_max: config.params.budget,
+            idle: config.servers.iter().map(|server| server.idle).sum(),
+            faults: self.faults,
+            tls: self.tls,
+            access: Arc::clone(&access),
+        });
+
+        let serving = ballast_runtime::serve(self.listeners, routes, access, self.control);
+        let leaving = self.runtime.block_on(serving)?;
+
+        Ok(Served {
+            leaving,
+            messages: self.messages,
+            snapshot: self.snapshot,
+            _bmcs: self.bmcs,
+            runtime: self.runtime,
+            _lock: self.lock,
+        })
+    }
+}
+
+impl Served {
+    /// Has the controller lift every hardware cap that is safe to lift, and ends it. The ledger has the others.
+    ///
+    /// # Errors
+    /// When the control thread does not end.
+    pub(crate) fn restore(self) -> anyhow::Result<()> {
+        let Self { leaving, messages, snapshot, _bmcs, runtime, _lock } = self;
+        runtime.block_on(async {
+            // Sending fails only when the control thread has ended, and then nothing waits.
+            let _ = messages.send(Message::Input(Input::Leave));
+            wait_until(LIFT_WITHIN, || capped(&snapshot).next().is_none()).await;
+
+            for (server, watts) in capped(&snapshot) {
+                tracing::warn!(
+                    %server, watts = watts.as_f64(),
+                    "the hardware cap stays on: lifting it could overload the chassis"
+                );
+            }
+            let _ = messages.send(Message::Stop);
+
+            leaving.end().await.map(drop)
+        })
+    }
+}
+
+/// The servers whose hardware caps are on.
+fn capped(snapshot: &Snapshot<ChassisStatus>) -> impl Iterator<Item = (ServerId, Watts)> {
+    let status = snapshot.get();
+    let servers = status.map(|status| status.servers.clone()).unwrap_or_default();
+    servers.into_iter().filter_map(|server| Some((server.server, server.out_of_band_w?)))
+}

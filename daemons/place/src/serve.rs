@@ -1,0 +1,87 @@
+//! The last steps: the daemon serves until it is told to stop, and then lets its journal end.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+
+use anyhow::{Context as _, anyhow};
+use ballast_hw::durable::Lock;
+use ballast_runtime::watchdog::Watchdog;
+use ballast_runtime::{Leaving, clock};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::api::{self, Api};
+use crate::inventory::DurableInventory;
+use crate::reloader::ReloadOrder;
+use crate::start::Started;
+
+/// A daemon that was told to stop, or could not serve.
+pub(crate) struct Served {
+    leaving: anyhow::Result<Leaving<()>>,
+    orders: Sender<ReloadOrder>,
+    inventory: Arc<DurableInventory>,
+    journal: JoinHandle<()>,
+    runtime: Runtime,
+    _lock: Lock,
+}
+
+impl Started {
+    /// Serves until SIGTERM or SIGINT. What goes wrong is told by [`Served::restore`], after the journal has ended.
+    pub(crate) fn serve(self) -> Served {
+        let Self { api, reloader, orders, journal, listeners, runtime, lock } = self;
+        let inventory = Arc::clone(&api.inventory);
+        let access = Arc::clone(&api.access);
+        let leaving = runtime.block_on(async {
+            api.follow_hosts().await.map_err(anyhow::Error::msg).context("hosts")?;
+            tokio::spawn(obey_hangups(orders.clone(), api.clone())?);
+            tokio::spawn(feed(Watchdog::of_systemd()));
+
+            ballast_runtime::serve(listeners, api::routes(api), access, reloader).await
+        });
+
+        Served { leaving, orders, inventory, journal, runtime, _lock: lock }
+    }
+}
+
+impl Served {
+    /// Ends HTTP and the threads. All that was answered is on disk then.
+    ///
+    /// # Errors
+    /// What kept it from serving, or a thread that has panicked.
+    pub(crate) fn restore(self) -> anyhow::Result<()> {
+        let served = self.leaving.and_then(|leaving| {
+            // Fails only when the thread has ended.
+            let _ = self.orders.send(ReloadOrder::Stop);
+            self.runtime.block_on(leaving.end())
+        });
+
+        self.inventory.stop();
+        self.journal.join().map_err(|_| anyhow!("the journal's thread has panicked"))?;
+
+        served
+    }
+}
+
+/// Has the files read on every SIGHUP.
+fn obey_hangups(
+    orders: Sender<ReloadOrder>,
+    api: Api,
+) -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
+    let mut hangups = signal(SignalKind::hangup()).context("SIGHUP")?;
+    Ok(async move {
+        // Sending fails only when the daemon ends.
+        while hangups.recv().await.is_some() && orders.send(ReloadOrder::Reload).is_ok() {
+            api.reload_hosts().await;
+        }
+    })
+}
+
+/// Feeds systemd's watchdog from the thread that answers: one that hangs is killed and started anew. The
+/// other thread may wait for a slow disk; what it has read is still good.
+async fn feed(mut watchdog: Watchdog) {
+    while let Some(at) = watchdog.wake(clock::now(), None) {
+        tokio::time::sleep(at - clock::now().min(at)).await;
+        watchdog.turned(clock::now(), true);
+    }
+}

@@ -1,0 +1,97 @@
+//! The third step of a start: the threads that follow the model's file and the cluster.
+
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use ballast_hw::durable::Lock;
+use ballast_predict::Request;
+use ballast_runtime::events::Events;
+use ballast_runtime::http::{AccessPolicy, Listener};
+use ballast_runtime::{clock, lock};
+use tokio::runtime::Runtime;
+
+use crate::adopt::Adopted;
+use crate::api::Api;
+use crate::kubernetes::Kube;
+use crate::predictor::Predictor;
+use crate::reloader::{self, ReloadOrder};
+
+/// A daemon that knows its model, and cannot be reached yet. The fields that come first are dropped first.
+pub(crate) struct Started {
+    pub(crate) api: Api,
+    /// Follows the model's file.
+    pub(crate) reloader: JoinHandle<()>,
+    pub(crate) orders: Sender<ReloadOrder>,
+    /// Writes the inventory.
+    pub(crate) journal: JoinHandle<()>,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) runtime: Runtime,
+    pub(crate) lock: Lock,
+}
+
+impl Adopted<'_> {
+    /// Reads the model, and starts the threads that follow the model's file and the cluster.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub(crate) fn start(self) -> anyhow::Result<Started> {
+        let Self { opened, inventory, journal } = self;
+        let (config, events) = (opened.config, Events::default());
+
+        // The first answer is given with the model, if there is one.
+        let predictor = Arc::new(Predictor::new(&config.predict));
+        predictor.look(&events, false);
+        let (orders, inbox) = mpsc::channel();
+        let looked = Arc::new(Mutex::new(clock::now()));
+        let reloader = {
+            let (predictor, events, looked) = (Arc::clone(&predictor), events.clone(), Arc::clone(&looked));
+            thread::Builder::new().name("model".into()).spawn(move || {
+                reloader::run(&inbox, |ordered| {
+                    predictor.look(&events, ordered);
+                    *lock(&looked) = clock::now();
+                });
+            })?
+        };
+
+        tracing::info!(
+            listen = ?config.listen,
+            name = %config.name,
+            model = %config.predict.model.display(),
+            "placement daemon runs"
+        );
+
+        if let Some(tls) = &opened.tls {
+            tls.watch(events.clone())?;
+        }
+        let kube = config.kubernetes.as_ref().map(|kubernetes| {
+            let predictor = Arc::clone(&predictor);
+            let predict = move |request: &Request| predictor.predict(request);
+            Kube::start(kubernetes, config.policy, Box::new(predict), events.clone())
+        });
+        let kube = kube.transpose()?;
+
+        let mut access = AccessPolicy::of_queries(config.listen.iter().any(|listen| listen.tls))
+            .with_allowed_hosts(&config.allowed_hosts);
+        if let Some(kube) = &kube {
+            access = access.with_body_bytes_max(kube.body_bytes_max());
+        }
+        let api = Api {
+            name: config.name.clone(),
+            require_model: config.predict.require_model,
+            predictor,
+            looked,
+            inventory,
+            hosts: config.inventory.clone().map(|file| Arc::new(Mutex::new(file))),
+            hosts_problem: Arc::default(),
+            counters: Arc::default(),
+            events,
+            kube,
+            tls: opened.tls,
+            access: Arc::new(access),
+        };
+
+        let (listeners, runtime, lock) = (opened.listeners, opened.runtime, opened.lock);
+        Ok(Started { api, reloader, orders, journal, listeners, runtime, lock })
+    }
+}

@@ -1,0 +1,135 @@
+//! The program of a daemon: arguments, `--check-config`, log, exit codes.
+
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{ConfigError, EXIT_CONFIG};
+use crate::{log, tls};
+
+/// Exit code of an order that a running daemon stands against: `EX_TEMPFAIL` of sysexits.h.
+pub const EXIT_LIVE: u8 = 75;
+
+/// What makes one of the three daemons.
+pub trait Daemon: Debug {
+    /// The name of its program.
+    const NAME: &'static str;
+    /// What it does, in one line of `--help`.
+    const ABOUT: &'static str;
+    /// What `--help` ends with: an example, exit codes, files.
+    const AFTER_HELP: &'static str;
+    type Config;
+    /// What it can do instead of running; `Infallible` for nothing.
+    type Order: Subcommand + Clone + Debug;
+
+    /// Reads and checks its configuration.
+    ///
+    /// # Errors
+    /// Every problem of the file, one a line.
+    fn load(file: &Path) -> Result<Self::Config, ConfigError>;
+
+    /// What `--check-config` says of a configuration that is accepted.
+    fn warnings(_: &Self::Config) -> &[String] {
+        &[]
+    }
+
+    /// Obeys an order, and ends.
+    fn obey(order: &Self::Order) -> ExitCode;
+
+    /// Runs until SIGTERM or SIGINT.
+    ///
+    /// # Errors
+    /// When it cannot start, or breaks.
+    fn run(config: &Self::Config) -> anyhow::Result<()>;
+}
+
+/// The command line of one daemon.
+#[derive(Parser, Debug)]
+#[command(
+    name = D::NAME,
+    version,
+    about = D::ABOUT,
+    long_about = None,
+    arg_required_else_help = true,
+    after_help = D::AFTER_HELP
+)]
+pub struct Program<D: Daemon> {
+    #[command(flatten)]
+    args: DaemonArgs<D>,
+}
+
+/// What a daemon takes on the command line: the file to run by, or one of its orders.
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct DaemonArgs<D: Daemon> {
+    #[command(flatten)]
+    run: Option<RunArgs>,
+    #[command(subcommand)]
+    order: Option<D::Order>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct RunArgs {
+    /// The TOML file to run by
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Check the file, say what is wrong with it, and end: exit code 0 or 78
+    #[arg(long)]
+    check_config: bool,
+}
+
+/// The `main` of a daemon's own program.
+#[must_use]
+pub fn main<D: Daemon>() -> ExitCode {
+    Program::<D>::parse().args.run()
+}
+
+impl<D: Daemon> DaemonArgs<D> {
+    /// Runs the daemon until SIGTERM or SIGINT, or obeys one order.
+    #[must_use]
+    pub fn run(&self) -> ExitCode {
+        match (&self.order, &self.run) {
+            (Some(order), _) => D::obey(order),
+            (None, Some(args)) => args.run::<D>(),
+            // The command line has refused it.
+            (None, None) => ExitCode::from(2),
+        }
+    }
+}
+
+impl RunArgs {
+    /// Loads, checks and runs; turns what went wrong into a line and an exit code.
+    ///
+    /// 0: ended by a signal. 1: could not start, or broke. 78: the configuration is refused.
+    #[expect(clippy::print_stdout, clippy::print_stderr, reason = "this is the command line's answer")]
+    fn run<D: Daemon>(&self) -> ExitCode {
+        tls::install_provider();
+        let config = match D::load(&self.config) {
+            Ok(config) => config,
+            Err(error) => {
+                eprintln!("{error}");
+                return ExitCode::from(EXIT_CONFIG);
+            }
+        };
+
+        if self.check_config {
+            for warning in D::warnings(&config) {
+                eprintln!("{}: warning: {warning}", self.config.display());
+            }
+            println!("{}: ok", self.config.display());
+            return ExitCode::SUCCESS;
+        }
+
+        let _flush = log::start();
+
+        match D::run(&config) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                tracing::error!("{error:#}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
