@@ -101,8 +101,14 @@ impl<'a> Adopted<'a> {
 
         // Fails only when the control thread has ended.
         let _ = messages.send(Message::Input(Input::Vms(vm_set)));
-        let sensors =
-            sampler::start(&config.meter, meter, config.throttle.settle, &root, Arc::clone(&vms), messages.clone())?;
+        let sensors = sampler::start(
+            &config.meter,
+            meter,
+            config.throttle.settle,
+            &root,
+            Arc::clone(&vms),
+            messages.clone(),
+        )?;
         discovery::start(config.groups.rescan, Arc::clone(&vms), messages.clone())?;
         let no_rapl = match config.policy {
             Policy::Predictive => fast::start(config, &root, Arc::clone(&vms), messages.clone())?,
