@@ -3,14 +3,15 @@
 pub(crate) mod columns;
 pub(crate) mod control;
 pub(crate) mod daemons;
+pub(crate) mod labelled;
 pub(crate) mod names;
 pub(crate) mod numbers;
 pub(crate) mod parent;
 pub(crate) mod plant;
-pub(crate) mod plot;
 pub(crate) mod profile;
 pub(crate) mod recording;
 pub(crate) mod server;
 pub(crate) mod table;
 pub(crate) mod terminal;
 pub(crate) mod threads;
+pub(crate) mod weeks;

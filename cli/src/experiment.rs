@@ -3,18 +3,14 @@
 mod args;
 mod chassis;
 mod data;
-mod docs;
+mod document;
 mod faults;
 mod labels;
 mod models;
 mod oversubscription;
-mod paper;
-mod plot;
-mod report;
 mod scheduler;
 mod server;
 mod stability;
-mod table;
 mod traces;
 mod tradeoff;
 
@@ -22,14 +18,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use ballast_sim::world::Violation;
+use ballast_lab::plot::figure::stacked;
+use ballast_lab::report::{Detail, Report};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use crate::common::terminal::{say, tell};
-use crate::common::threads;
 use args::{Results, Runs};
-use report::Report;
 
 /// The experiments.
 #[derive(Subcommand, Debug)]
@@ -124,15 +119,6 @@ pub(crate) struct All {
     output: Option<PathBuf>,
 }
 
-/// What a report is wanted for.
-#[derive(Clone, Copy, Debug)]
-struct Wanted {
-    /// Somebody sees the figures.
-    figures: bool,
-    /// It becomes a section of the document, which shows more cases.
-    document: bool,
-}
-
 /// Runs one of them, or all.
 pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
     match experiment {
@@ -143,14 +129,14 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
         Experiment::Scheduler(one) => one.run(scheduler::report)?,
         Experiment::Labels(data) => data.results.write(|_| labels::report(&data.choice))?,
         Experiment::Models(models) => {
-            models.results.write(|wanted| models::report(&models.choice, wanted))?;
+            models.results.write(|detail| models::report(&models.choice, detail))?;
         }
         Experiment::Oversubscription(data) => {
-            data.results.write(|wanted| oversubscription::report(&data.choice, wanted))?;
+            data.results.write(|detail| oversubscription::report(&data.choice, detail))?;
         }
         Experiment::Faults(args) => faults::run(args)?,
         Experiment::Traces(data) => {
-            data.results.write(|wanted| traces::report(&data.choice, wanted))?;
+            data.results.write(|detail| traces::report(&data.choice, detail))?;
         }
         Experiment::All(args) => all(args)?,
     }
@@ -159,17 +145,17 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
 }
 
 impl<C: Args> One<C> {
-    fn run(&self, report: fn(&C, &Runs, Wanted) -> anyhow::Result<Report>) -> anyhow::Result<()> {
-        self.results.write(|wanted| report(&self.choice, &self.runs, wanted))
+    fn run(&self, report: fn(&C, &Runs, Detail) -> anyhow::Result<Report>) -> anyhow::Result<()> {
+        self.results.write(|detail| report(&self.choice, &self.runs, detail))
     }
 }
 
 impl Results {
-    /// Makes a report, and puts it where it is wanted.
-    fn write(&self, report: impl FnOnce(Wanted) -> anyhow::Result<Report>) -> anyhow::Result<()> {
+    /// Makes a report, and puts it where it is detail.
+    fn write(&self, report: impl FnOnce(Detail) -> anyhow::Result<Report>) -> anyhow::Result<()> {
         let Self { json, plot, output } = self;
         let document = output.is_some();
-        let wanted = Wanted { figures: document || plot.is_some(), document };
+        let detail = Detail { figures: document || plot.is_some(), document };
 
         // What cannot be written is said now, not after minutes of runs.
         if let Some(file) = plot {
@@ -180,14 +166,13 @@ impl Results {
         if let Some(folder) = output {
             openable(folder)?;
         }
-        let report = report(wanted)?;
+        let report = report(detail)?;
         let text = if *json { serde_json::to_string_pretty(&report.json()?)? } else { report.text() };
         say(&text)?;
 
         if let Some(file) = plot {
             let figures: Vec<_> = report.figures().collect();
-            std::fs::write(file, plot::stacked(&figures)?)
-                .with_context(|| format!("--plot {}", file.display()))?;
+            std::fs::write(file, stacked(&figures)?).with_context(|| format!("--plot {}", file.display()))?;
             tell(&format!("plot: {}", file.display()));
         }
 
@@ -200,7 +185,7 @@ impl Results {
 
 fn all(args: &All) -> anyhow::Result<()> {
     let document = args.output.is_some();
-    let wanted = Wanted { figures: document, document };
+    let detail = Detail { figures: document, document };
     if let Some(folder) = &args.output {
         openable(folder)?;
     }
@@ -220,14 +205,14 @@ fn all(args: &All) -> anyhow::Result<()> {
         Ok(())
     };
 
-    done(server::report(&server::Choice::default(), &args.runs, wanted)?)?;
-    done(chassis::report(&chassis::Choice::default(), &args.runs, wanted)?)?;
-    done(tradeoff::report(&tradeoff::Choice::default(), &args.runs, wanted)?)?;
-    done(stability::report(&stability::Choice::default(), &args.runs, wanted)?)?;
+    done(server::report(&server::Choice::default(), &args.runs, detail)?)?;
+    done(chassis::report(&chassis::Choice::default(), &args.runs, detail)?)?;
+    done(tradeoff::report(&tradeoff::Choice::default(), &args.runs, detail)?)?;
+    done(stability::report(&stability::Choice::default(), &args.runs, detail)?)?;
 
     // It is measured in days.
     let runs = Runs { minutes: None, ..args.runs.clone() };
-    done(scheduler::report(&scheduler::Choice::default(), &runs, wanted)?)?;
+    done(scheduler::report(&scheduler::Choice::default(), &runs, detail)?)?;
     let labels = labels::Choice::default();
 
     match labels.missing() {
@@ -236,8 +221,8 @@ fn all(args: &All) -> anyhow::Result<()> {
         None => done(labels::report(&labels)?)?,
     }
 
-    done(models::report(&models::Choice::default(), wanted)?)?;
-    done(oversubscription::report(&oversubscription::Choice::documented(), wanted)?)?;
+    done(models::report(&models::Choice::default(), detail)?)?;
+    done(oversubscription::report(&oversubscription::Choice::documented(), detail)?)?;
 
     if args.json {
         let goals = |report: &Value| report["goals"].as_array().cloned().unwrap_or_default();
@@ -251,7 +236,7 @@ fn all(args: &All) -> anyhow::Result<()> {
 
 /// Whether the document can be written.
 fn openable(folder: &Path) -> anyhow::Result<()> {
-    docs::open(folder).map(drop).with_context(|| format!("--output {}", folder.display()))
+    document::open(folder).map(drop).with_context(|| format!("--output {}", folder.display()))
 }
 
 fn document_section(folder: &Path, report: &Report) -> anyhow::Result<()> {
@@ -259,18 +244,7 @@ fn document_section(folder: &Path, report: &Report) -> anyhow::Result<()> {
     for figure in report.figures() {
         plots.push((format!("{}.svg", figure.name), figure.svg()?));
     }
-    docs::write(folder, report.name, &report.markdown(), &plots)?;
+    document::write(folder, report.name, &report.markdown(), &plots)?;
     tell(&format!("section {} of {} written", report.name, folder.display()));
     Ok(())
-}
-
-/// Runs every job on several threads; the results are in the jobs' order.
-fn run_all<J: Sync, R: Send>(
-    what: &str,
-    jobs: &[J],
-    threads: usize,
-    job: impl Fn(&J) -> Result<R, Violation> + Sync,
-) -> anyhow::Result<Vec<R>> {
-    let results = threads::run(what, jobs, threads, job);
-    Ok(results.into_iter().collect::<Result<_, _>>()?)
 }

@@ -1,9 +1,9 @@
 //! `ballast label`: which VMs are user-facing, by their CPU use alone.
 
 mod args;
+mod days;
 mod picture;
 mod read;
-pub(crate) mod weeks;
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -15,17 +15,15 @@ use ballast_predict::label::ensemble::Learnt;
 use ballast_predict::label::{
     Compare, Label, Pattern, PatternOptions, Reason, Series, autocorrelation_score, fourier_score,
 };
-use ballast_predict::week::Week;
 
 pub(crate) use args::LabelArgs;
 use args::Method;
 use picture::Picture;
 
+use crate::common::labelled::Labelled;
 use crate::common::terminal::{is_broken_pipe, progress_bar};
 use crate::common::threads::all_cores;
-
-/// VMs that are read before they are labelled: enough for every core, little in memory.
-const BATCH: usize = 4096;
+use crate::common::weeks::VmWeek;
 
 /// Labels every VM of every file, in their order.
 pub(crate) fn run(args: &LabelArgs) -> anyhow::Result<ExitCode> {
@@ -53,10 +51,13 @@ pub(crate) fn run(args: &LabelArgs) -> anyhow::Result<ExitCode> {
         None => Box::new(io::stdout().lock()),
     };
 
-    let mut table =
-        Table { csv: csv::Writer::from_writer(sink), score: args.method != Method::Pattern, extra: None };
+    let mut table = LabelWriter {
+        csv: csv::Writer::from_writer(sink),
+        score: args.method != Method::Pattern,
+        extra: None,
+    };
 
-    let mut take = |extra: &[String], batch: Vec<Vm>| {
+    let mut take = |extra: &[String], batch: Vec<VmWeek>| {
         let labels = labeller.all(&batch);
         batch.iter().zip(&labels).for_each(|(_, l)| picture.add(&l.0));
         table.write(extra, &batch, &labels)
@@ -84,15 +85,6 @@ pub(crate) fn run(args: &LabelArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One VM to be labelled.
-pub(crate) struct Vm {
-    pub(crate) id: String,
-    /// Further columns of its row.
-    pub(crate) extra: Vec<String>,
-    /// Its week, or why there is none.
-    pub(crate) week: Result<Week, Reason>,
-}
-
 /// How a week becomes a label.
 struct Labeller {
     method: Method,
@@ -107,7 +99,7 @@ impl Labeller {
         let mut options = args.options();
         let learnt = match (args.method, &args.fit_on) {
             (Method::Ensemble, Some(file)) => {
-                let (learnt, threshold) = weeks::Labelled::read(file)?.learn(threads)?;
+                let (learnt, threshold) = Labelled::read(file)?.learn(threads)?;
                 options.threshold = args.threshold.unwrap_or(threshold);
                 Some(learnt)
             }
@@ -120,7 +112,7 @@ impl Labeller {
     }
 
     /// Labels with the score that decided, in the VMs' order.
-    fn all(&self, vms: &[Vm]) -> Vec<(Label, Option<f64>)> {
+    fn all(&self, vms: &[VmWeek]) -> Vec<(Label, Option<f64>)> {
         let share = vms.len().div_ceil(self.threads.get()).max(1);
         std::thread::scope(|scope| {
             let parts: Vec<_> = vms
@@ -133,7 +125,7 @@ impl Labeller {
         })
     }
 
-    fn one(&self, vm: &Vm) -> (Label, Option<f64>) {
+    fn one(&self, vm: &VmWeek) -> (Label, Option<f64>) {
         let week = match &vm.week {
             Ok(week) => week,
             Err(reason) => return (Label::unknown(*reason), None),
@@ -165,15 +157,20 @@ fn below(score: f64, threshold: f64) -> (f64, bool) {
 }
 
 /// What comes out: CSV, floats in the shortest form that reads back as the same.
-struct Table<W: Write> {
+struct LabelWriter<W: Write> {
     csv: csv::Writer<W>,
     score: bool,
     /// The further columns, once the header is written.
     extra: Option<Vec<String>>,
 }
 
-impl<W: Write> Table<W> {
-    fn write(&mut self, extra: &[String], vms: &[Vm], labels: &[(Label, Option<f64>)]) -> anyhow::Result<()> {
+impl<W: Write> LabelWriter<W> {
+    fn write(
+        &mut self,
+        extra: &[String],
+        vms: &[VmWeek],
+        labels: &[(Label, Option<f64>)],
+    ) -> anyhow::Result<()> {
         match &self.extra {
             None => {
                 let own = ["id", "compare8", "compare12", "user_facing", "reason"];

@@ -13,6 +13,8 @@ mod baseline;
 pub mod chassis;
 mod load;
 pub mod oversubscription;
+pub mod plot;
+pub mod report;
 pub mod scheduler;
 pub mod server;
 pub mod stability;

@@ -46,6 +46,16 @@ pub(crate) fn run<J: Sync, R: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
+/// The same for jobs that can fail: the first error in the jobs' order, if there is one.
+pub(crate) fn run_all<J: Sync, R: Send, E: Into<anyhow::Error> + Send>(
+    what: &str,
+    jobs: &[J],
+    threads: usize,
+    job: impl Fn(&J) -> Result<R, E> + Sync,
+) -> anyhow::Result<Vec<R>> {
+    run(what, jobs, threads, job).into_iter().map(|result| result.map_err(Into::into)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

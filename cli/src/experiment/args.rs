@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use ballast_lab::report::Detail;
 use ballast_lab::{Arrivals, Contender, Shape};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::Wanted;
 use crate::common::numbers::positive;
 
 /// Longer batch work than this is a slip.
@@ -87,7 +87,7 @@ impl Runs {
         experiment: &str,
         seeds: &[u64],
         minutes: f64,
-        wanted: Wanted,
+        detail: Detail,
         others: &[(&str, String)],
     ) -> String {
         let mut command = format!(
@@ -100,7 +100,7 @@ impl Runs {
         for (flag, value) in others {
             command.push_str(&format!(" --{flag} {value}"));
         }
-        if wanted.document {
+        if detail.document {
             command.push_str(" --output docs");
         }
         command
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn the_command_spells_out_what_shapes_the_report() {
         let others = [("caps-w", "230".to_owned())];
-        let document = Wanted { figures: true, document: true };
+        let document = Detail { figures: true, document: true };
         assert_eq!(
             Runs { idle_w: 90.5, threads: Some(7), ..runs() }.command(
                 "server",

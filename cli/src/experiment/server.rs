@@ -1,20 +1,14 @@
 //! `ballast experiment server`: one server under a fixed cap, the paper's Figures 4 and 5.
 
-mod figures;
-mod goals;
-
-use ballast_lab::server::{self, Job, Options, Row};
+use ballast_lab::report::server::{LoadRows, Loads};
+use ballast_lab::report::{self, Detail, Report};
+use ballast_lab::server::{self, Job, Options, Trace};
 use ballast_lab::{Arrivals, Contender};
 use clap::Args;
-use serde::Serialize;
-use serde_json::{Value, json};
 
 use super::args::{self, Runs, list, or};
-use super::plot::Figure;
-use super::report::{Part, Report, maybe, number, percent, range};
-use super::table::Table;
-use super::{Wanted, paper, run_all};
 use crate::common::numbers::{positive, share};
+use crate::common::threads::run_all;
 
 /// Figure 4 shows a run of so many minutes of batch work.
 const TRACE_MINUTES: f64 = 2.0;
@@ -27,40 +21,6 @@ const TRACED: [Contender; 4] =
 const DOCUMENT_ARRIVALS: [Arrivals; 3] = [Arrivals::Steady, Arrivals::Bursty, Arrivals::Diurnal];
 const DOCUMENT_SHARES: [f64; 4] = [0.6, 0.4, 0.8, 1.0];
 const DOCUMENT_SERVICES: [f64; 3] = [0.5, 1.0, 5.0];
-
-/// How the loads were chosen, for the document.
-const CALIBRATION: &str = "**Calibration.** Only what the paper says of *uncapped* and *full-server* \
-    runs, and of the hardware, was used: uncapped, the server draws well above 250 W; full-server \
-    capping raises P95 by 18 % at 230 W and by 35 % at 210 W; with the batch VM at its floor, 220 W \
-    can be held and 210 W cannot. Utilisation, the share of user-facing work that scales with the \
-    clock, and the size of bursts follow from that. What per-VM capping does was not used: it comes \
-    out of the model. The lines marked *calibration* above show how well that worked. `bursty` moves \
-    the user-facing load by no more than 10 W: between bursts its VM is busy for 65 %, at most for 75 %.\n\n\
-    **Request length was chosen.** Requests take 0.5 ms on average. How many of 20 cores are busy \
-    flickers with every request, and the longer requests are, the slower and the larger this flicker \
-    is in means over 100 ms; no p-state control can follow it. The length was chosen such that most of \
-    the flicker is short. The cases with other service times are judged like the base case, above.\n\n\
-    **Time above the cap is part of the price.** `predictive` is told that it may be above the cap for 1 % \
-    of the time, as a chassis manager tells it, and its margin follows from that and from how far the draw \
-    flickers. The margin of `stepwise` is a share of the cap: under a bursty load `stepwise` is above the \
-    cap for 5 to 16 % of the time, and loses less run time for that. At an equal share of time the section \
-    *Lost run time against time above the cap* compares both. Where the margin is told, one window of RAPL \
-    counts for half, so that flicker moves no core; a burst is met some windows later, and the longest \
-    stretches come from that.\n\n\
-    **What the plant leaves out.** Batch cores do not slow user-facing ones: they share no cache, memory \
-    or turbo budget. So the P95 of `stepwise` and `predictive` is 1.000 by construction at 250–220 W, \
-    unless something holds user-facing cores; that goal tests whether anything did. `thunderbolt` is \
-    made for thousands of machines: on one server a release step (5 % of 20 cores, 5 W) is wider than the \
-    band between its thresholds (2 % of the cap), so it overshoots.";
-/// What the table's columns are, for the document.
-const COLUMNS: &str = "`P95` is the latency of the user-facing VM and `run time` that of the batch \
-    VM, both against `none` of the same seed; `paper` is what the paper's text states. `excess` is \
-    the lost run time less the oracle's; it is below zero for who slows the user-facing VM down \
-    instead. `above s` and `above %` are the longest stretch and the share of time above the cap, by \
-    100 ms means of the true draw: a supply's capacitors carry shorter swings. `10 ms %` is the same \
-    share by the plant's own steps, where single requests show. `UF core-s` are core-seconds that \
-    user-facing cores were held down, by anything; `changes` are p-state changes per batch core and \
-    minute; `limit s` are seconds in which the server's own limit (RAPL) was on beside the agent.";
 
 /// What can be chosen.
 #[derive(Args, Clone, Debug, Default)]
@@ -85,36 +45,10 @@ pub(crate) struct Choice {
     service_ms: Vec<f64>,
 }
 
-/// All caps and policies under one load.
-struct Set {
-    arrivals: Arrivals,
-    batch_share: f64,
-    service_ms: f64,
-    rows: Vec<Row>,
-}
-
-impl Set {
-    /// The load in words.
-    fn load(&self) -> String {
-        let Self { arrivals, batch_share, service_ms, .. } = self;
-        format!("{}, batch share {batch_share}, requests of {service_ms} ms", arrivals.name())
-    }
-}
-
-/// A row with its load: what `--json` prints.
-#[derive(Serialize)]
-struct SetRow {
-    arrivals: Arrivals,
-    batch_share: f64,
-    service_ms: f64,
-    #[serde(flatten)]
-    row: Row,
-}
-
 /// Runs it.
-pub(super) fn report(choice: &Choice, runs: &Runs, wanted: Wanted) -> anyhow::Result<Report> {
+pub(super) fn report(choice: &Choice, runs: &Runs, detail: Detail) -> anyhow::Result<Report> {
     let usual = Options::default();
-    let all: (&[_], &[_], &[_]) = if wanted.document {
+    let all: (&[_], &[_], &[_]) = if detail.document {
         (&DOCUMENT_ARRIVALS, &DOCUMENT_SHARES, &DOCUMENT_SERVICES)
     } else {
         (&[usual.arrivals], &[usual.batch_share], &[usual.service_ms])
@@ -122,12 +56,12 @@ pub(super) fn report(choice: &Choice, runs: &Runs, wanted: Wanted) -> anyhow::Re
 
     let arrivals = or(&choice.arrivals, all.0);
     let shares = or(&choice.batch_share, all.1);
-    let services = or(&choice.service_ms, all.2);
+    let services_ms = or(&choice.service_ms, all.2);
     let base = Options {
         shape: runs.shape()?,
         arrivals: arrivals[0],
         batch_share: shares[0],
-        service_ms: services[0],
+        service_ms: services_ms[0],
         caps_w: or(&choice.caps_w, &usual.caps_w),
         contenders: or(&choice.policies, &usual.contenders),
         seeds: runs.seeds(usual.seeds.len())?,
@@ -135,47 +69,23 @@ pub(super) fn report(choice: &Choice, runs: &Runs, wanted: Wanted) -> anyhow::Re
         ..usual
     };
 
-    let sets = measure(&cases(&base, &arrivals, &shares, &services), runs.threads())?;
+    let loads = Loads { arrivals, shares, services_ms };
+    let sets = measure(&cases(&base, &loads), runs.threads())?;
+    let traces = detail.figures.then(|| figure4(&base, runs.threads())).transpose()?;
+    let command = command(&base, &loads, runs, detail);
 
-    let mut options = serde_json::to_value(&base)?;
-    options["arrivals"] = json!(arrivals);
-    options["batch_share"] = json!(shares);
-    options["service_ms"] = json!(services);
-    let mut parts = vec![Part::Words(words(&base))];
-
-    if wanted.figures {
-        parts.push(Part::Figure(figure4(&base, runs.threads())?));
-    }
-    let paper = base.shape == Options::default().shape;
-
-    for set in &sets {
-        parts.push(Part::Heading(format!("Load: {}", set.load())));
-        parts.push(Part::Table(table(&set.rows, paper)));
-        if wanted.figures && set.batch_share == base.batch_share && set.service_ms == base.service_ms {
-            parts.push(Part::Figure(figures::figure5(set, &base.contenders, paper)));
-        }
-    }
-
-    Ok(Report {
-        name: "server",
-        title: "One server under a fixed cap (the paper's Figures 4 and 5)",
-        command: command(&base, &arrivals, &shares, &services, runs, wanted),
-        parts,
-        goals: if paper { goals::goals(&sets) } else { Vec::new() },
-        options,
-        rows: rows(sets)?,
-    })
+    report::server::report(&base, &loads, sets, traces, command)
 }
 
 /// The base case and the other arrivals under every cap; then, under one cap, the other shares and the
 /// other service times: one thing moves at a time.
-fn cases(base: &Options, arrivals: &[Arrivals], shares: &[f64], services: &[f64]) -> Vec<Options> {
+fn cases(base: &Options, loads: &Loads) -> Vec<Options> {
     let one_cap = Options { caps_w: vec![one_cap_w(base)], ..base.clone() };
     let bursty = Options { arrivals: Arrivals::Bursty, ..one_cap.clone() };
-    let arrivals = arrivals.iter().map(|&arrivals| Options { arrivals, ..base.clone() });
-    let shares = shares.iter().skip(1);
+    let arrivals = loads.arrivals.iter().map(|&arrivals| Options { arrivals, ..base.clone() });
+    let shares = loads.shares.iter().skip(1);
     let shares = shares.map(|&batch_share| Options { batch_share, ..one_cap.clone() });
-    let services = services.iter().skip(1);
+    let services = loads.services_ms.iter().skip(1);
     let services = services.map(|&service_ms| Options { service_ms, ..bursty.clone() });
     arrivals.chain(shares).chain(services).collect()
 }
@@ -185,20 +95,20 @@ fn one_cap_w(base: &Options) -> f64 {
     if base.caps_w.contains(&CAP_W) { CAP_W } else { base.caps_w[0] }
 }
 
-fn measure(cases: &[Options], threads: usize) -> anyhow::Result<Vec<Set>> {
+fn measure(cases: &[Options], threads: usize) -> anyhow::Result<Vec<LoadRows>> {
     let jobs = cases.iter().map(server::jobs).collect::<Result<Vec<_>, _>>()?;
     let flat: Vec<&Job> = jobs.iter().flatten().collect();
     let mut runs = run_all("server", &flat, threads, |job| job.run())?.into_iter();
     let sets = cases.iter().zip(&jobs).map(|(options, jobs)| {
         let runs: Vec<_> = runs.by_ref().take(jobs.len()).collect();
         let Options { arrivals, batch_share, service_ms, .. } = *options;
-        Set { arrivals, batch_share, service_ms, rows: server::rows(options, &runs) }
+        LoadRows { arrivals, batch_share, service_ms, rows: server::rows(options, &runs) }
     });
     Ok(sets.collect())
 }
 
 /// What Figure 4 shows: one seed, one cap, and nobody's cap for comparison.
-fn figure4(base: &Options, threads: usize) -> anyhow::Result<Figure> {
+fn figure4(base: &Options, threads: usize) -> anyhow::Result<(Vec<Trace>, f64)> {
     let cap_w = one_cap_w(base);
     let shown = |c: &Contender| base.contenders.contains(c);
     let options = Options {
@@ -211,99 +121,21 @@ fn figure4(base: &Options, threads: usize) -> anyhow::Result<Figure> {
     let mut jobs = server::jobs(&options)?;
     jobs.retain(|job| options.contenders.contains(&job.contender()));
     let traces = run_all("server, over time", &jobs, threads, Job::trace)?;
-    Ok(figures::figure4(traces, cap_w))
+    Ok((traces, cap_w))
 }
 
-fn rows(sets: Vec<Set>) -> anyhow::Result<Value> {
-    let rows = sets.into_iter().flat_map(|Set { arrivals, batch_share, service_ms, rows }| {
-        rows.into_iter().map(move |row| SetRow { arrivals, batch_share, service_ms, row })
-    });
-    Ok(serde_json::to_value(rows.collect::<Vec<_>>())?)
-}
-
-fn table(rows: &[Row], paper: bool) -> Table {
-    let head = [
-        "cap W",
-        "policy",
-        "P95",
-        "range",
-        "paper",
-        "run time",
-        "range",
-        "paper",
-        "excess",
-        "mean W",
-        "max W",
-        "above s",
-        "above %",
-        "10 ms %",
-        "UF core-s",
-        "changes",
-        "limit s",
-    ];
-
-    let mut table = Table::new(2, &head);
-    for r in rows {
-        let stated = |of: fn(f64, &str) -> Option<f64>| maybe(of(r.cap_w, r.policy).filter(|_| paper), 2);
-        table.row(vec![
-            number(r.cap_w, 0),
-            r.policy.to_owned(),
-            number(r.user_facing_p95_norm, 3),
-            range(r.user_facing_p95_norm_min, r.user_facing_p95_norm_max, 3),
-            stated(paper::server_p95),
-            number(r.batch_runtime_norm, 3),
-            range(r.batch_runtime_norm_min, r.batch_runtime_norm_max, 3),
-            stated(paper::server_runtime),
-            number(r.excess, 3),
-            number(r.mean_power_w, 1),
-            number(r.max_power_w, 1),
-            number(r.over_cap_s_max, 1),
-            percent(r.over_cap_fraction, 2),
-            percent(r.over_cap_fraction_10ms, 2),
-            number(r.user_facing_throttled_core_s, 0),
-            number(r.pstate_changes_per_core_min, 1),
-            number(r.server_limit_s, 1),
-        ]);
-    }
-
-    table
-}
-
-/// What was run, for the document.
-fn words(options: &Options) -> String {
-    format!(
-        "A server of 2 × 20 cores ({idle} W idle, {full} W at full load, {half} W at half frequency) \
-         runs a user-facing VM and a batch VM of 20 cores each, under a cap that never ends. The \
-         user-facing VM is an open queue, the batch VM has fixed work: {minutes} minutes of it at \
-         full speed, and the run ends when it is done. {seeds} seeds; values are medians, with the \
-         range over seeds.\n\n{CALIBRATION}\n\n{COLUMNS}",
-        idle = options.shape.idle_w,
-        full = options.shape.full_w,
-        half = options.shape.half_frequency_full_w,
-        minutes = options.minutes,
-        seeds = options.seeds.len(),
-    )
-}
-
-fn command(
-    base: &Options,
-    arrivals: &[Arrivals],
-    shares: &[f64],
-    services: &[f64],
-    runs: &Runs,
-    wanted: Wanted,
-) -> String {
+fn command(base: &Options, loads: &Loads, runs: &Runs, detail: Detail) -> String {
     runs.command(
         "server",
         &base.seeds,
         base.minutes,
-        wanted,
+        detail,
         &[
             ("caps-w", list(&base.caps_w, f64::to_string)),
             ("policies", list(&base.contenders, |c| c.name().to_owned())),
-            ("arrivals", list(arrivals, |a| a.name().to_owned())),
-            ("batch-share", list(shares, f64::to_string)),
-            ("service-ms", list(services, f64::to_string)),
+            ("arrivals", list(&loads.arrivals, |a| a.name().to_owned())),
+            ("batch-share", list(&loads.shares, f64::to_string)),
+            ("service-ms", list(&loads.services_ms, f64::to_string)),
         ],
     )
 }
@@ -312,38 +144,11 @@ fn command(
 mod tests {
     use super::*;
 
-    /// A row of made-up numbers.
-    pub(super) fn row(cap_w: f64, policy: &'static str, p95: f64, runtime: f64) -> Row {
-        Row {
-            cap_w,
-            policy,
-            user_facing_p95_norm: p95,
-            user_facing_p95_norm_min: p95 - 0.01,
-            user_facing_p95_norm_max: p95 + 0.01,
-            batch_runtime_norm: runtime,
-            batch_runtime_norm_min: runtime - 0.02,
-            batch_runtime_norm_max: runtime + 0.02,
-            excess: runtime - 1.1,
-            max_power_w: cap_w + 1.0,
-            mean_power_w: cap_w - 5.0,
-            over_cap_s_max: 0.3,
-            over_cap_s_max_min: 0.1,
-            over_cap_s_max_max: 0.5,
-            over_cap_fraction: 0.02,
-            over_cap_fraction_min: 0.01,
-            over_cap_fraction_max: 0.03,
-            over_cap_fraction_10ms: 0.04,
-            user_facing_throttled_core_s: 0.0,
-            pstate_changes_per_core_min: 20.0,
-            server_limit_s: 0.0,
-            seeds: 2,
-        }
-    }
-
     #[test]
     fn one_thing_moves_at_a_time() {
         let arrivals = [Arrivals::Steady, Arrivals::Bursty];
-        let cases = cases(&Options::default(), &arrivals, &[0.6, 1.0], &[0.5, 5.0]);
+        let loads = Loads { arrivals: arrivals.into(), shares: vec![0.6, 1.0], services_ms: vec![0.5, 5.0] };
+        let cases = cases(&Options::default(), &loads);
         let seen = cases.iter().map(|o| (o.arrivals, o.batch_share, o.service_ms, o.caps_w.len()));
         let expected = [
             (Arrivals::Steady, 0.6, 0.5, 5),
@@ -352,22 +157,5 @@ mod tests {
             (Arrivals::Bursty, 0.6, 5.0, 1),
         ];
         assert_eq!(seen.collect::<Vec<_>>(), expected);
-    }
-
-    #[test]
-    fn the_papers_numbers_stand_beside_ours_for_its_server_alone() {
-        let rows = [row(230.0, "stepwise", 1.004, 1.271), row(230.0, "full-server", 1.1, 1.05)];
-        let with = table(&rows, true).text();
-        assert!(with.contains("1.28") && with.contains("1.18"), "{with}");
-        let without = table(&rows, false).text();
-        assert!(!without.contains("1.28") && !without.contains("1.18"), "{without}");
-    }
-
-    #[test]
-    fn json_rows_are_flat_and_name_their_load() {
-        let rows = vec![row(230.0, "stepwise", 1.0, 1.2)];
-        let set = Set { arrivals: Arrivals::Bursty, batch_share: 0.6, service_ms: 0.5, rows };
-        let json = super::rows(vec![set]).unwrap();
-        assert_eq!((&json[0]["arrivals"], &json[0]["cap_w"]), (&json!("bursty"), &json!(230.0)));
     }
 }

@@ -5,12 +5,11 @@ use std::path::PathBuf;
 use anyhow::Context;
 use ballast_predict::label::{FirstDay, PatternOptions, THRESHOLD};
 use ballast_predict::week::{Calendar, Choice};
-use ballast_sim::trace::cells::rfc_3339;
 use clap::{Args, ValueEnum};
-use jiff::Timestamp;
-use jiff::civil::{Date, DateTime};
+use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
+use super::days::{Days, day_number};
 use super::read::ReadArgs;
 
 /// Thresholds of the baselines that keep 99 % of the user-facing weeks of our made data set.
@@ -86,13 +85,6 @@ enum First {
     Drop,
 }
 
-/// Local days, and which of them are looked at.
-pub(super) struct Days {
-    pub(super) zone: TimeZone,
-    pub(super) choice: Choice,
-    pub(super) calendar: Calendar,
-}
-
 impl LabelArgs {
     pub(super) fn options(&self) -> PatternOptions {
         let usual = match self.method {
@@ -130,29 +122,6 @@ impl LabelArgs {
         let holidays = self.holidays.iter().map(|date| day_number(*date)).collect();
         Ok(Days { zone, choice, calendar: Calendar { holidays, dateless: false } })
     }
-}
-
-impl Days {
-    /// Local seconds of unix seconds.
-    pub(super) fn local_s(&self, unix_s: i64) -> anyhow::Result<i64> {
-        let instant = Timestamp::from_second(unix_s)?;
-        Ok(unix_s + i64::from(self.zone.to_offset(instant).seconds()))
-    }
-
-    /// Unix milliseconds of an instant as text: with an offset, or in local time.
-    pub(super) fn millis(&self, text: &str) -> Option<i64> {
-        let local = || {
-            let local = text.parse::<DateTime>().ok()?.to_zoned(self.zone.clone()).ok()?;
-            Some(local.timestamp().as_millisecond())
-        };
-        rfc_3339(text).or_else(local)
-    }
-}
-
-/// Days since 1970-01-01.
-fn day_number(date: Date) -> i32 {
-    let epoch = jiff::civil::date(1970, 1, 1);
-    (date - epoch).get_days()
 }
 
 fn threshold(text: &str) -> Result<f64, String> {

@@ -13,15 +13,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use ballast_predict::week::{Calendar, Choice, HalfHours, SLOTS, Week};
+use ballast_predict::week::{Calendar, Choice, HalfHours};
 use ballast_sim::trace::{self, ReadOptions, Samples, Shape, Unit};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 
-use super::args::Days;
-use super::{BATCH, Vm};
+use super::days::Days;
 use crate::common::columns::ColumnArgs;
 use crate::common::table;
+use crate::common::terminal::tell;
+use crate::common::weeks::{BATCH, NAMES, Rows, Take, VmWeek};
 
 /// Days of a VM that are remembered: five working days, with holidays and gaps around them.
 const DAYS: i32 = 28;
@@ -57,9 +58,6 @@ enum Layout {
     Long,
 }
 
-/// Takes VMs: the names of the columns that pass through, and the VMs in the files' order.
-type Take<'a> = dyn FnMut(&[String], Vec<Vm>) -> anyhow::Result<()> + 'a;
-
 /// Hands all VMs of the files over, batch by batch.
 pub(super) fn vms(
     files: &[PathBuf],
@@ -70,7 +68,7 @@ pub(super) fn vms(
 ) -> anyhow::Result<()> {
     let mut series = AllSeries { days, all: vec![], places: BTreeMap::new(), dateless: None };
     for file in files {
-        let mut read = || match Rows::of(file, args)? {
+        let mut read = || match Rows::of(file, args.columns.server_column(), args.one_row_per_vm())? {
             Some(rows) => rows.read(file, bar, take),
             None => series.read(file, bar, args),
         };
@@ -79,27 +77,12 @@ pub(super) fn vms(
     series.hand_over(take)
 }
 
-/// Hands the VMs of a file with one row per VM over.
-pub(super) fn rows(file: &Path, take: &mut Take<'_>) -> anyhow::Result<()> {
-    let args = ReadArgs { layout: Some(Layout::Row), period_s: None, columns: ColumnArgs::default() };
-    let mut read = || match Rows::of(file, &args)? {
-        Some(rows) => rows.read(file, &ProgressBar::hidden(), take),
-        None => bail!("one row per VM is needed"),
-    };
-    table::named(file, read())
-}
-
-/// Usual names of the column with the VM.
-const NAMES: [&str; 3] = ["id", "vm", "vm_id"];
-
-/// Where things stand in a file with one row per VM.
-struct Rows {
-    id: usize,
-    values: Vec<usize>,
-    extra: Vec<usize>,
-}
-
 impl ReadArgs {
+    /// Whether files have one row per VM, where somebody says so.
+    fn one_row_per_vm(&self) -> Option<bool> {
+        self.layout.map(|layout| layout == Layout::Row)
+    }
+
     /// The samples of a file.
     fn samples(&self, file: &Path, bar: &ProgressBar) -> anyhow::Result<Samples<'static>> {
         let options = ReadOptions {
@@ -114,53 +97,6 @@ impl ReadArgs {
             ..self.columns.options()
         };
         Ok(Samples::new(table::open(file, bar)?, &options)?)
-    }
-}
-
-impl Rows {
-    /// `None`: these are samples.
-    fn of(file: &Path, args: &ReadArgs) -> anyhow::Result<Option<Self>> {
-        if file.exists() && !file.is_file() && !file.is_dir() {
-            bail!("a file is needed: a pipe can be read only once");
-        }
-        let table = table::open(file, &ProgressBar::hidden())?;
-        let is_there = |name: &str| table.column(name).is_ok();
-        let named = NAMES.into_iter().find(|name| is_there(name)).unwrap_or(NAMES[0]);
-        let named = args.columns.server_column().unwrap_or(named);
-        let looks = args.layout.is_none() && ["u0", "u239", named].into_iter().all(is_there);
-        if args.layout != Some(Layout::Row) && !looks {
-            return Ok(None);
-        }
-        let id = table.column(named)?;
-        let values = (0..SLOTS).map(|n| table.column(&format!("u{n}")));
-        let values = values.collect::<Result<Vec<_>, _>>()?;
-        let passes = |n: &usize| *n != id && !values.contains(n);
-        let extra = (0..table.headers().len()).filter(passes).collect();
-        Ok(Some(Self { id, values, extra }))
-    }
-
-    fn read(&self, file: &Path, bar: &ProgressBar, take: &mut Take<'_>) -> anyhow::Result<()> {
-        let mut table = table::open(file, bar)?;
-        let names: Vec<String> = self.extra.iter().map(|n| table.headers()[*n].clone()).collect();
-        let mut batch = Vec::with_capacity(BATCH);
-
-        while table.advance()? {
-            let mut week = [f64::NAN; SLOTS];
-            for (into, column) in week.iter_mut().zip(&self.values) {
-                *into = table.number(*column, trace::VALUE)?;
-            }
-            batch.push(Vm {
-                id: table.text(self.id).into_owned(),
-                extra: self.extra.iter().map(|n| table.text(*n).into_owned()).collect(),
-                week: Ok(Week::new(week)),
-            });
-
-            if batch.len() == BATCH {
-                take(&names, std::mem::replace(&mut batch, Vec::with_capacity(BATCH)))?;
-            }
-        }
-
-        take(&names, batch)
     }
 }
 
@@ -196,9 +132,7 @@ impl AllSeries<'_> {
             None => {
                 self.dateless = Some(dateless);
                 if dateless {
-                    crate::common::terminal::tell(
-                        "no dates: every day counts as a working day, from midnight on",
-                    );
+                    tell("no dates: every day counts as a working day, from midnight on");
                 }
             }
         }
@@ -270,7 +204,7 @@ impl AllSeries<'_> {
         for part in self.all.chunks(BATCH) {
             let vm = |(id, half_hours): &(String, HalfHours)| {
                 let week = half_hours.week(self.days.choice, &calendar);
-                Vm { id: id.clone(), extra: vec![], week }
+                VmWeek { id: id.clone(), extra: vec![], week }
             };
             take(&[], part.iter().map(vm).collect())?;
         }

@@ -9,19 +9,8 @@ use ballast_sim::trace::Trace;
 
 use crate::experiment::data::Bitbrains;
 
-/// What is said where the data is not there.
-pub(super) const MISSING: &str =
-    "Not measured: there is no bitbrains_rnd in $BALLAST_DATA (default ../shared/data)";
 /// Both months have a value every 300 s.
 const PER_DAY: NonZeroUsize = NonZeroUsize::new(288).expect("not zero");
-
-/// What is done, for the document.
-pub(super) fn words() -> String {
-    "500 VMs of the Bitbrains trace (Shen, van Beek, Iosup, CCGrid 2015). Learnt from July alone: how a VM's \
-     later days followed from its earlier ones. Predicted: the bucket of its P95 in August, from July. \
-     `same-as-last-month` is the naive rule. Nobody knows a ceiling here."
-        .to_owned()
-}
 
 /// All arms; `None` where the data is not there.
 pub(super) fn arms(threads: NonZeroUsize) -> anyhow::Result<Option<Vec<Arm>>> {

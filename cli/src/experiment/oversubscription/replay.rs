@@ -1,25 +1,12 @@
 //! Later weeks under the planned budgets, with the real controllers in virtual time.
 
 use ballast_lab::oversubscription::BUFFERS_PPM;
+use ballast_lab::report::oversubscription::fleet::{Fleet, Replayed, promised};
 use ballast_planner::{Plan, Terms};
 use ballast_sim::verify::{Measured, Options, Planned, Verdict, replay};
-use serde::Serialize;
 
-use super::Choice;
-use super::fleets::{Fleet, promised};
-use crate::experiment::run_all;
-
-/// A budget, and what came of it.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Replayed {
-    #[serde(skip)]
-    pub(super) approach: &'static str,
-    /// The buffer, in percent of the lowest budget.
-    pub(super) buffer_percent: f64,
-    /// Promises beside what was measured.
-    #[serde(flatten)]
-    pub(super) verdict: Verdict,
-}
+use super::choice::Choice;
+use crate::common::threads::run_all;
 
 /// A budget of a fleet.
 struct Budget {

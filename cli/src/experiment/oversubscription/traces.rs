@@ -4,13 +4,14 @@ use anyhow::Context;
 use ballast_lab::oversubscription::chassis::{Part, Population, Rack, Vm, made_cores};
 use ballast_lab::oversubscription::weeks::{WEEK_S, resampled};
 use ballast_lab::oversubscription::{Case, deltas, histogram};
+use ballast_lab::report::oversubscription::fleet::{About, Fleet, Scaling, Source, TakenVms};
 use ballast_planner::Chassis;
 use ballast_predict::label::{Label, Pattern, Reason};
 use ballast_predict::week::{Calendar, Choice as Week, HalfHours};
 use ballast_sim::trace::{Series, Trace};
 
-use super::Choice;
-use super::fleets::{About, Fleet, MEAN_SHARE, RESOLUTION, Scaling, Source, Vms, terms};
+use super::choice::Choice;
+use super::fleets::{MEAN_SHARE, RESOLUTION, terms};
 use crate::common::threads;
 use crate::experiment::data::{Bitbrains, folder, trace};
 
@@ -150,7 +151,7 @@ impl Traces {
                 chassis: choice.chassis as usize,
                 weeks: population.weeks(Part::History),
                 model: *chassis,
-                vms: Some(Vms {
+                vms: Some(TakenVms {
                     taken: population.vms().len(),
                     left_out: population.left_out(),
                     user_facing,

@@ -2,13 +2,14 @@
 
 use ballast_lab::oversubscription::weeks::{WEEK_S, resampled};
 use ballast_lab::oversubscription::{Case, deltas, histogram};
+use ballast_lab::report::oversubscription::fleet::{About, Fleet, Scaling, Source};
 use ballast_planner::{Chassis, Histogram};
 use ballast_sim::trace::Series;
 use ballast_sim::verify::Draws;
 use ballast_types::Watts;
 
-use super::Choice;
-use super::fleets::{About, Fleet, RESOLUTION, Scaling, Source, terms};
+use super::choice::Choice;
+use super::fleets::{RESOLUTION, terms};
 use super::traces::whole_seconds;
 use crate::experiment::data::{folder, trace};
 

@@ -1,28 +1,41 @@
 //! What an experiment says, once for the terminal, once as a section of the document, once as JSON.
 
+pub mod chassis;
+pub mod document;
+pub mod faults;
+pub mod labels;
+pub mod models;
+pub mod oversubscription;
+mod paper;
+pub mod scheduler;
+pub mod server;
+pub mod stability;
+pub mod table;
+pub mod traces;
+pub mod tradeoff;
+
 use std::fmt::Write as _;
 
 use serde::Serialize;
 use serde_json::Value;
 
-use super::docs;
-use super::plot::Figure;
-use super::table::Table;
+use crate::plot::figure::Figure;
+use table::Table;
 
 /// One figure to reach, and what came of it. Computed from rows, never by hand.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Goal {
+pub struct Goal {
     /// What was to be reached.
-    pub(super) goal: String,
+    pub goal: String,
     /// What was measured; empty where it was not.
-    pub(super) measured: String,
+    pub measured: String,
     /// Whether it was reached; `None` where it was not measured.
-    pub(super) met: Option<bool>,
+    pub met: Option<bool>,
 }
 
 impl Goal {
     /// A goal with what was measured for it, if it was.
-    pub(super) fn new(goal: impl Into<String>, measured: Option<(String, bool)>) -> Self {
+    pub fn new(goal: impl Into<String>, measured: Option<(String, bool)>) -> Self {
         let goal = goal.into();
         match measured {
             Some((measured, met)) => Self { goal, measured, met: Some(met) },
@@ -39,8 +52,17 @@ impl Goal {
     }
 }
 
+/// How much of a report is needed.
+#[derive(Clone, Copy, Debug)]
+pub struct Detail {
+    /// Somebody sees the figures.
+    pub figures: bool,
+    /// The report becomes a section of the document, which shows more cases.
+    pub document: bool,
+}
+
 /// A piece of a report, in its order.
-pub(super) enum Part {
+pub enum Part {
     /// Begins a subsection.
     Heading(String),
     /// A paragraph for the document alone.
@@ -52,21 +74,21 @@ pub(super) enum Part {
 }
 
 /// What an experiment says.
-pub(super) struct Report {
+pub struct Report {
     /// Its name on the command line.
-    pub(super) name: &'static str,
+    pub name: &'static str,
     /// Its name for people.
-    pub(super) title: &'static str,
+    pub title: &'static str,
     /// The command that makes it again.
-    pub(super) command: String,
+    pub command: String,
     /// Tables, words and figures.
-    pub(super) parts: Vec<Part>,
+    pub parts: Vec<Part>,
     /// What was to be reached.
-    pub(super) goals: Vec<Goal>,
+    pub goals: Vec<Goal>,
     /// What was measured with, for programs.
-    pub(super) options: Value,
+    pub options: Value,
     /// What was measured, for programs.
-    pub(super) rows: Value,
+    pub rows: Value,
 }
 
 /// The JSON of a report.
@@ -80,13 +102,16 @@ struct Json<'a> {
 
 impl Report {
     /// For programs.
-    pub(super) fn json(&self) -> anyhow::Result<Value> {
+    ///
+    /// # Errors
+    /// When the rows are no JSON.
+    pub fn json(&self) -> anyhow::Result<Value> {
         let Self { name, options, rows, goals, .. } = self;
         Ok(serde_json::to_value(Json { experiment: name, options, rows, goals })?)
     }
 
     /// For a terminal.
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let mut text = format!("{}\n{}", self.title, self.command);
         // Writing to a String cannot fail.
         for part in &self.parts {
@@ -103,7 +128,7 @@ impl Report {
     }
 
     /// For the document.
-    pub(super) fn markdown(&self) -> String {
+    pub fn markdown(&self) -> String {
         let mut text = format!("## {}\n\n```sh\n{}\n```\n", self.title, self.command);
         if !self.goals.is_empty() {
             // Writing to a String cannot fail.
@@ -116,7 +141,7 @@ impl Report {
                 Part::Words(words) => write!(text, "\n{words}\n"),
                 Part::Table(table) => write!(text, "\n{}", table.markdown()),
                 Part::Figure(Figure { name, caption, .. }) => {
-                    write!(text, "\n![{caption}]({}/{name}.svg)\n\n*{caption}*\n", docs::PLOTS)
+                    write!(text, "\n![{caption}]({}/{name}.svg)\n\n*{caption}*\n", document::PLOTS)
                 }
             };
         }
@@ -124,7 +149,7 @@ impl Report {
     }
 
     /// Every figure, in order.
-    pub(super) fn figures(&self) -> impl Iterator<Item = &Figure> {
+    pub fn figures(&self) -> impl Iterator<Item = &Figure> {
         self.parts.iter().filter_map(|part| match part {
             Part::Figure(figure) => Some(figure),
             _ => None,
@@ -141,22 +166,22 @@ impl Report {
 }
 
 /// A number with so many places; a dash where there is none.
-pub(super) fn number(value: f64, places: usize) -> String {
+pub(crate) fn number(value: f64, places: usize) -> String {
     if value.is_finite() { format!("{value:.places$}") } else { "–".to_owned() }
 }
 
 /// The same of a number that may be missing: nothing where it is.
-pub(super) fn maybe(value: Option<f64>, places: usize) -> String {
+pub(crate) fn maybe(value: Option<f64>, places: usize) -> String {
     value.map(|value| number(value, places)).unwrap_or_default()
 }
 
 /// A range.
-pub(super) fn range(low: f64, high: f64, places: usize) -> String {
+pub(crate) fn range(low: f64, high: f64, places: usize) -> String {
     format!("{}–{}", number(low, places), number(high, places))
 }
 
 /// A share as a percentage.
-pub(super) fn percent(share: f64, places: usize) -> String {
+pub(crate) fn percent(share: f64, places: usize) -> String {
     number(100.0 * share, places)
 }
 

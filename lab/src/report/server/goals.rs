@@ -1,10 +1,9 @@
 //! The figures to reach on one server.
 
-use ballast_lab::Arrivals;
-use ballast_lab::server::Row;
-
-use super::Set;
-use crate::experiment::report::{Goal, number};
+use super::LoadRows;
+use crate::Arrivals;
+use crate::report::{Goal, number};
+use crate::server::Row;
 
 /// The caps under which the user-facing VM can be protected, in watts.
 const PROTECTED_W: [f64; 4] = [250.0, 240.0, 230.0, 220.0];
@@ -14,10 +13,10 @@ const ALIKE: f64 = 0.01;
 /// What one cap came to: how far beyond the bound, and the words for it.
 type Beyond = (f64, String);
 
-pub(super) fn goals(sets: &[Set]) -> Vec<Goal> {
+pub(super) fn goals(sets: &[LoadRows]) -> Vec<Goal> {
     let Some(base) = sets.first() else { return Vec::new() };
     let mut goals = Vec::new();
-    let judged = |set: &&Set| set.batch_share == base.batch_share && set.service_ms == base.service_ms;
+    let judged = |set: &&LoadRows| set.batch_share == base.batch_share && set.service_ms == base.service_ms;
     for set in sets.iter().filter(judged) {
         // The load is calibrated where it is steady; what bursts do then comes out.
         if set.arrivals == Arrivals::Steady {
@@ -38,7 +37,7 @@ pub(super) fn goals(sets: &[Set]) -> Vec<Goal> {
         let run = |cap_w: &f64| set.rows.iter().any(|row| row.cap_w == *cap_w);
         let caps_w: Vec<f64> = PROTECTED_W.into_iter().filter(run).collect();
         let named: Vec<_> = caps_w.iter().map(|cap_w| format!("{cap_w} W")).collect();
-        let Set { arrivals, service_ms, .. } = set;
+        let LoadRows { arrivals, service_ms, .. } = set;
         let label = format!("{}, requests of {service_ms} ms, {}", arrivals.name(), named.join(", "));
         if !caps_w.is_empty() {
             against_stepwise(&label, set, &caps_w, &mut goals);
@@ -49,7 +48,7 @@ pub(super) fn goals(sets: &[Set]) -> Vec<Goal> {
 }
 
 /// What the loads are calibrated on.
-fn calibration(set: &Set, goals: &mut Vec<Goal>) {
+fn calibration(set: &LoadRows, goals: &mut Vec<Goal>) {
     let load = set.arrivals.name();
     let uncapped = set.rows.iter().find(|row| row.policy == "none");
     goals.push(Goal::new(
@@ -75,7 +74,7 @@ fn calibration(set: &Set, goals: &mut Vec<Goal>) {
 }
 
 /// What must come out of the calibrated load: the paper's shape.
-fn shape(set: &Set, goals: &mut Vec<Goal>) {
+fn shape(set: &LoadRows, goals: &mut Vec<Goal>) {
     let load = set.arrivals.name();
     goals.push(Goal::new(
         format!("{load}: stepwise's P95 within 2 % of uncapped at 250–220 W"),
@@ -90,7 +89,7 @@ fn shape(set: &Set, goals: &mut Vec<Goal>) {
     ));
 }
 
-fn against_stepwise(label: &str, set: &Set, caps_w: &[f64], goals: &mut Vec<Goal>) {
+fn against_stepwise(label: &str, set: &LoadRows, caps_w: &[f64], goals: &mut Vec<Goal>) {
     let mut push = |goal: &str, check: fn(&Row, &Row) -> Beyond| {
         let goal = format!("{label}: predictive's {goal}");
         goals.push(Goal::new(
@@ -114,7 +113,7 @@ fn against_stepwise(label: &str, set: &Set, caps_w: &[f64], goals: &mut Vec<Goal
     });
 }
 
-fn against_thunderbolt(set: &Set, goals: &mut Vec<Goal>) {
+fn against_thunderbolt(set: &LoadRows, goals: &mut Vec<Goal>) {
     let mut push = |goal: &str, check: fn(&Row, &Row) -> Beyond| {
         let goal = format!("{}, 250–220 W: predictive's {goal}", set.arrivals.name());
         goals.push(Goal::new(
@@ -170,13 +169,13 @@ mod tests {
     use super::super::tests::row;
     use super::*;
 
-    fn set(rows: Vec<Row>) -> Set {
-        Set { arrivals: Arrivals::Bursty, batch_share: 0.6, service_ms: 0.5, rows }
+    fn set(rows: Vec<Row>) -> LoadRows {
+        LoadRows { arrivals: Arrivals::Bursty, batch_share: 0.6, service_ms: 0.5, rows }
     }
 
     /// The same rows on the load that is calibrated, and on the bursty one.
     fn judged(rows: &[Row]) -> Vec<Goal> {
-        let steady = Set { arrivals: Arrivals::Steady, ..set(rows.to_vec()) };
+        let steady = LoadRows { arrivals: Arrivals::Steady, ..set(rows.to_vec()) };
         goals(&[steady, set(rows.to_vec())])
     }
 
@@ -249,7 +248,7 @@ mod tests {
     fn longer_requests_are_judged_under_the_caps_that_were_run() {
         let mut rows: Vec<Row> = good().into_iter().filter(|r| r.cap_w == 230.0).collect();
         let judged = |rows: &[Row]| {
-            let long = Set { service_ms: 5.0, ..set(rows.to_vec()) };
+            let long = LoadRows { service_ms: 5.0, ..set(rows.to_vec()) };
             goals(&[set(good()), long])
         };
         let part = "bursty, requests of 5 ms, 230 W: predictive's excess at most stepwise's";
@@ -264,7 +263,7 @@ mod tests {
 
     #[test]
     fn other_batch_shares_are_shown_and_not_judged() {
-        let other = Set { batch_share: 1.0, ..set(good()) };
+        let other = LoadRows { batch_share: 1.0, ..set(good()) };
         assert_eq!(goals(&[set(good()), other]).len(), goals(&[set(good())]).len());
     }
 }

@@ -1,15 +1,11 @@
 //! `docs/experiments.md`: one section per experiment, each between its own markers.
 
-use std::fs;
-use std::io::{Read, Write};
-use std::path::Path;
-
-use anyhow::{Context, bail};
+use anyhow::bail;
 
 /// The document, in its folder.
-const FILE: &str = "experiments.md";
+pub const FILE: &str = "experiments.md";
 /// The folder of its plots, beside it.
-pub(super) const PLOTS: &str = "experiments";
+pub const PLOTS: &str = "experiments";
 /// The order of the sections. What stands outside of their markers is never touched.
 const ORDER: [&str; 9] = [
     "server",
@@ -23,46 +19,10 @@ const ORDER: [&str; 9] = [
     "traces",
 ];
 /// What a new document begins with.
-const HEAD: &str = "# Experiments\n\n\
+pub const HEAD: &str = "# Experiments\n\n\
     Generated: `ballast experiment all --output docs` (or `just experiments`) writes all of it, \
     `ballast experiment server --output docs` that experiment's section alone. Every figure and \
     every verdict is computed from the runs. The same command gives the same bytes.\n";
-
-/// The document as it is, made where there is none. Fails where it could not be written either.
-pub(super) fn open(folder: &Path) -> anyhow::Result<String> {
-    let file = folder.join(FILE);
-    let plot_folder = folder.join(PLOTS);
-    fs::create_dir_all(&plot_folder).with_context(|| format!("{}", plot_folder.display()))?;
-    let open = || {
-        let mut document = fs::OpenOptions::new().create(true).append(true).read(true).open(&file)?;
-        let mut old = String::new();
-        document.read_to_string(&mut old)?;
-        if old.is_empty() {
-            document.write_all(HEAD.as_bytes())?;
-            HEAD.clone_into(&mut old);
-        }
-        Ok::<_, std::io::Error>(old)
-    };
-    open().with_context(|| format!("{}", file.display()))
-}
-
-/// Writes the section and its plots. The other sections, and what stands between them, stay.
-pub(super) fn write(
-    folder: &Path,
-    name: &str,
-    section: &str,
-    plots: &[(String, String)],
-) -> anyhow::Result<()> {
-    let file = folder.join(FILE);
-    let plot_folder = folder.join(PLOTS);
-    let old = open(folder)?;
-    let new = with_section(&old, name, section).with_context(|| format!("{}", file.display()))?;
-    for (plot, svg) in plots {
-        let path = plot_folder.join(plot);
-        fs::write(&path, svg).with_context(|| format!("{}", path.display()))?;
-    }
-    fs::write(&file, new).with_context(|| format!("{}", file.display()))
-}
 
 fn begin(name: &str) -> String {
     format!("<!-- experiment: {name} -->\n")
@@ -73,7 +33,10 @@ fn end(name: &str) -> String {
 }
 
 /// The document with this section instead of its old one, or in its place by [`ORDER`].
-fn with_section(document: &str, name: &str, section: &str) -> anyhow::Result<String> {
+///
+/// # Errors
+/// When the section's markers do not pair.
+pub fn with_section(document: &str, name: &str, section: &str) -> anyhow::Result<String> {
     let (begin, end) = (begin(name), end(name));
     let block = format!("{begin}\n{}\n\n{end}", section.trim());
     let (from, to, block) = match (document.find(&begin), document.find(&end)) {
@@ -145,15 +108,5 @@ mod tests {
         let broken = format!("{HEAD}{}", begin("server"));
         let error = with_section(&broken, "server", "x").unwrap_err().to_string();
         assert!(error.contains("section server"), "{error}");
-    }
-
-    #[test]
-    fn files_are_written_with_their_plots() {
-        let folder = tempfile::tempdir().unwrap();
-        let plots = [("server.svg".to_owned(), "<svg/>".to_owned())];
-        let docs = folder.path().join("docs");
-        write(&docs, "server", "text", &plots).unwrap();
-        assert!(fs::read_to_string(docs.join(FILE)).unwrap().contains("\ntext\n"));
-        assert_eq!(fs::read_to_string(docs.join(PLOTS).join("server.svg")).unwrap(), "<svg/>");
     }
 }

@@ -4,40 +4,40 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::common::plot::{Area, Drawn, legend};
+use super::{Area, Drawn, legend};
 
 /// A median over seeds and its range.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::experiment) struct Point {
-    pub(in crate::experiment) median: f64,
-    pub(in crate::experiment) min: f64,
-    pub(in crate::experiment) max: f64,
+pub(crate) struct Point {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
 }
 
 /// One policy: a dot in every group where it was measured.
 #[derive(Clone, Debug)]
-pub(in crate::experiment) struct Series {
-    pub(in crate::experiment) name: String,
-    pub(in crate::experiment) colour: RGBColor,
-    pub(in crate::experiment) points: Vec<Option<Point>>,
+pub(crate) struct Series {
+    pub(crate) name: String,
+    pub(crate) colour: RGBColor,
+    pub(crate) points: Vec<Option<Point>>,
 }
 
 /// A number that the paper states of one series in one group.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::experiment) struct Mark {
-    pub(in crate::experiment) group: usize,
-    pub(in crate::experiment) series: usize,
-    pub(in crate::experiment) value: f64,
+pub(crate) struct Mark {
+    pub(crate) group: usize,
+    pub(crate) series: usize,
+    pub(crate) value: f64,
 }
 
 /// A panel of groups.
 #[derive(Clone, Debug)]
-pub(in crate::experiment) struct Groups {
-    pub(in crate::experiment) caption: &'static str,
-    pub(in crate::experiment) y_desc: &'static str,
-    pub(in crate::experiment) names: Vec<String>,
-    pub(in crate::experiment) series: Vec<Series>,
-    pub(in crate::experiment) marks: Vec<Mark>,
+pub(crate) struct Groups {
+    pub(crate) caption: &'static str,
+    pub(crate) y_desc: &'static str,
+    pub(crate) names: Vec<String>,
+    pub(crate) series: Vec<Series>,
+    pub(crate) marks: Vec<Mark>,
 }
 
 /// Of the width between two groups, what their dots take.
@@ -51,7 +51,7 @@ const NAMES_HEIGHT: i32 = 36;
 
 impl Groups {
     /// Draws the panel.
-    pub(in crate::experiment) fn draw(&self, area: &Area<'_>) -> Drawn {
+    pub(crate) fn draw(&self, area: &Area<'_>) -> Drawn {
         let (low, high) = self.range();
         let groups = self.names.len().max(1) as f64;
         let mut chart = ChartBuilder::on(area)
@@ -140,7 +140,7 @@ impl Groups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::common::plot::{BLUE, svg};
+    use crate::plot::{BLUE, svg};
 
     fn groups() -> Groups {
         let point = |median| Some(Point { median, min: median - 0.02, max: median + 0.03 });

@@ -1,4 +1,8 @@
-//! The house style of every plot: colours, panels, lines, legends.
+//! The house style of every plot: colours, panels, curves, legends.
+
+pub mod figure;
+pub(crate) mod groups;
+pub(crate) mod heat;
 
 use std::ops::Range;
 
@@ -8,22 +12,22 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 /// Colours that the colour-blind can tell apart (Okabe and Ito).
-pub(crate) const BLUE: RGBColor = RGBColor(0, 114, 178);
-pub(crate) const ORANGE: RGBColor = RGBColor(230, 159, 0);
-pub(crate) const GREEN: RGBColor = RGBColor(0, 158, 115);
-pub(crate) const RED: RGBColor = RGBColor(213, 94, 0);
-pub(crate) const PURPLE: RGBColor = RGBColor(204, 121, 167);
-pub(crate) const GREY: RGBColor = RGBColor(120, 120, 120);
+pub const BLUE: RGBColor = RGBColor(0, 114, 178);
+pub const ORANGE: RGBColor = RGBColor(230, 159, 0);
+pub const GREEN: RGBColor = RGBColor(0, 158, 115);
+pub const RED: RGBColor = RGBColor(213, 94, 0);
+pub const PURPLE: RGBColor = RGBColor(204, 121, 167);
+pub const GREY: RGBColor = RGBColor(120, 120, 120);
 
 /// Whether something could be drawn.
-pub(crate) type Drawn = Result<(), Box<dyn std::error::Error>>;
+pub type Drawn = Result<(), Box<dyn std::error::Error>>;
 /// Where something is drawn.
-pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// A panel with axes.
-pub(crate) type Chart<'b> = ChartContext<'b, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+pub type Chart<'b> = ChartContext<'b, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// A drawing of this many pixels, as the text of an SVG file.
-pub(crate) fn svg(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> anyhow::Result<String> {
+pub fn svg(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> anyhow::Result<String> {
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
@@ -36,16 +40,16 @@ pub(crate) fn svg(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> an
 
 /// What stands around a panel.
 #[derive(Clone, Debug)]
-pub(crate) struct Panel<'a> {
-    pub(crate) caption: &'a str,
+pub struct Panel<'a> {
+    pub caption: &'a str,
     /// What the x axis shows, and its range.
-    pub(crate) x: (&'a str, Range<f64>),
+    pub x: (&'a str, Range<f64>),
     /// What the y axis shows, and its range.
-    pub(crate) y: (&'a str, Range<f64>),
+    pub y: (&'a str, Range<f64>),
 }
 
 /// Draws axes and caption.
-pub(crate) fn panel<'b>(area: &Area<'b>, panel: &Panel<'_>) -> Result<Chart<'b>, Box<dyn std::error::Error>> {
+pub fn panel<'b>(area: &Area<'b>, panel: &Panel<'_>) -> Result<Chart<'b>, Box<dyn std::error::Error>> {
     let mut chart = ChartBuilder::on(area)
         .caption(panel.caption, ("sans-serif", 20))
         .margin(12)
@@ -57,7 +61,7 @@ pub(crate) fn panel<'b>(area: &Area<'b>, panel: &Panel<'_>) -> Result<Chart<'b>,
 }
 
 /// Draws a line with its name in the legend.
-pub(crate) fn line(
+pub fn line(
     chart: &mut Chart<'_>,
     name: &str,
     colour: RGBColor,
@@ -71,7 +75,7 @@ pub(crate) fn line(
 }
 
 /// Draws the legend.
-pub(crate) fn legend<'b>(chart: &mut Chart<'b>, position: SeriesLabelPosition) -> Drawn {
+pub fn legend<'b>(chart: &mut Chart<'b>, position: SeriesLabelPosition) -> Drawn {
     chart
         .configure_series_labels()
         .position(position)

@@ -1,14 +1,8 @@
 //! What the experiments' plots share: figures that stack into one file, a colour for every policy.
 
-mod groups;
-mod heat;
-
 use plotters::style::{BLACK, CYAN, RGBColor};
 
-pub(super) use groups::{Groups, Mark, Point, Series};
-pub(super) use heat::Heat;
-
-use crate::common::plot::{Area, BLUE, Drawn, GREEN, GREY, ORANGE, PURPLE, RED, svg};
+use super::{Area, BLUE, Drawn, GREEN, GREY, ORANGE, PURPLE, RED, svg};
 
 /// Width of every figure, in pixels.
 const WIDTH: u32 = 1200;
@@ -17,25 +11,31 @@ const WIDTH: u32 = 1200;
 type Draw = Box<dyn Fn(&Area<'_>) -> Drawn>;
 
 /// One figure of an experiment.
-pub(super) struct Figure {
+pub struct Figure {
     /// Its file in the documents' folder, without the ending.
-    pub(super) name: String,
+    pub name: String,
     /// What stands beside it in the document.
-    pub(super) caption: String,
+    pub(crate) caption: String,
     /// Its height, in pixels.
-    pub(super) height: u32,
-    pub(super) draw: Draw,
+    pub(crate) height: u32,
+    pub(crate) draw: Draw,
 }
 
 impl Figure {
     /// The figure as an SVG file.
-    pub(super) fn svg(&self) -> anyhow::Result<String> {
+    ///
+    /// # Errors
+    /// When it cannot be drawn.
+    pub fn svg(&self) -> anyhow::Result<String> {
         svg((WIDTH, self.height), |area| (self.draw)(area))
     }
 }
 
 /// All figures in one SVG file, one below the other.
-pub(super) fn stacked(figures: &[&Figure]) -> anyhow::Result<String> {
+///
+/// # Errors
+/// When one of them cannot be drawn.
+pub fn stacked(figures: &[&Figure]) -> anyhow::Result<String> {
     let height = figures.iter().map(|figure| figure.height).sum();
     svg((WIDTH, height), |root| {
         let mut rest = root.clone();
@@ -49,7 +49,7 @@ pub(super) fn stacked(figures: &[&Figure]) -> anyhow::Result<String> {
 }
 
 /// The colour of a policy, the same in every plot.
-pub(super) fn colour(policy: &str) -> RGBColor {
+pub(crate) fn colour(policy: &str) -> RGBColor {
     match policy {
         "full-server" => RED,
         "stepwise" => ORANGE,
@@ -65,7 +65,7 @@ pub(super) fn colour(policy: &str) -> RGBColor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::common::plot::{Panel, line, panel};
+    use crate::plot::{Panel, line, panel};
 
     fn figure(name: &str) -> Figure {
         let caption = name.to_owned();

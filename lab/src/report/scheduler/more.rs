@@ -1,11 +1,18 @@
 //! What the document shows beside Figure 7: why arms differ, how the rules were weighed, and clusters that are fuller.
 
-use ballast_lab::scheduler::{Case, Options, Row};
 use ballast_sim::cluster::Arm;
 
-use super::super::report::{Goal, Part, number, percent};
-use super::super::table::Table;
-use super::{EMPTY, between};
+use crate::report::table::Table;
+use crate::report::{Goal, Part, number, percent, range};
+use crate::scheduler::{Case, Options, Row};
+
+/// Shares of empty servers are about the same where they differ by no more.
+pub(super) const EMPTY: f64 = 0.05;
+
+/// A range of deviations.
+pub(super) fn between((low, high): (f64, f64)) -> String {
+    range(low, high, 4)
+}
 
 /// The row of a case by its name.
 fn named<'r>(cases: &[Case], rows: &'r [Row], name: &str) -> Option<&'r Row> {

@@ -1,8 +1,7 @@
 //! The figures to reach on a chassis.
 
-use ballast_lab::chassis::Row;
-
-use crate::experiment::report::{Goal, number};
+use crate::chassis::Row;
+use crate::report::{Goal, number};
 
 /// Imbalanced, `even` loses "as much as" full-server capping: at least so much of what that loses.
 const AS_MUCH: f64 = 0.8;

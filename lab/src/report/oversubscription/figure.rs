@@ -3,10 +3,9 @@
 use ballast_planner::Histogram;
 use plotters::prelude::SeriesLabelPosition::UpperRight;
 
-use super::fleets::Fleet;
-use super::name;
-use crate::common::plot::{Area, BLUE, Drawn, GREEN, GREY, ORANGE, Panel, RED, legend, line, panel};
-use crate::experiment::plot::Figure;
+use super::fleet::Fleet;
+use crate::plot::figure::Figure;
+use crate::plot::{Area, BLUE, Drawn, GREEN, GREY, ORANGE, Panel, RED, legend, line, panel};
 
 /// The lowest share of readings that is shown, as a power of ten.
 const RAREST: f64 = -5.0;
@@ -40,7 +39,7 @@ fn shown(fleet: &Fleet) -> Shown {
     let budget = |approach| Some(fleet.row(approach)?.budget.as_f64() / provisioned_w);
     let curve = |draws: &Histogram| exceeded(draws, provisioned_w);
     Shown {
-        name: name(fleet),
+        name: fleet.name(),
         history: curve(&fleet.case.history),
         held_out: fleet.case.held_out.as_ref().map(curve),
         budgets: ["full-server", "no-impact"].map(budget),

@@ -3,16 +3,16 @@
 use ballast_predict::compare::Asked;
 use ballast_predict::model::Algorithm;
 
-use super::Row;
-use crate::experiment::report::{Goal, percent};
+use super::row::ArmRow;
+use crate::report::{Goal, percent};
 
 /// All goals.
-pub(super) fn goals(rows: &[Row]) -> Vec<Goal> {
+pub(super) fn goals(rows: &[ArmRow]) -> Vec<Goal> {
     let mut goals = Vec::new();
     for algorithm in Algorithm::ALL {
         let name = algorithm.name();
         let class = of(rows, Asked::Criticality, name);
-        let goal = |what: &str, least: f64, value: fn(&Row) -> f64| {
+        let goal = |what: &str, least: f64, value: fn(&ArmRow) -> f64| {
             at_least(&format!("criticality, {name}: {what}"), &class, least, value)
         };
         goals.push(goal("user-facing recall", 0.99, |row| row.buckets[0].each.recall));
@@ -20,7 +20,7 @@ pub(super) fn goals(rows: &[Row]) -> Vec<Goal> {
         goals.push(goal("non-user-facing precision", 0.78, |row| row.buckets[1].each.precision));
         goals.push(goal("confident predictions", 0.95, |row| row.confident));
         let p95 = of(rows, Asked::P95, name);
-        let goal = |what: &str, least: f64, value: fn(&Row) -> f64| {
+        let goal = |what: &str, least: f64, value: fn(&ArmRow) -> f64| {
             at_least(&format!("P95, {name}: {what}"), &p95, least, value)
         };
         goals.push(goal("accuracy of confident predictions", 0.84, |row| row.accuracy));
@@ -39,11 +39,11 @@ pub(super) fn goals(rows: &[Row]) -> Vec<Goal> {
     goals
 }
 
-fn of<'a>(rows: &'a [Row], asked: Asked, arm: &str) -> Vec<&'a Row> {
+fn of<'a>(rows: &'a [ArmRow], asked: Asked, arm: &str) -> Vec<&'a ArmRow> {
     rows.iter().filter(|row| row.model == asked && row.arm == arm).collect()
 }
 
-fn at_least(what: &str, rows: &[&Row], least: f64, value: fn(&Row) -> f64) -> Goal {
+fn at_least(what: &str, rows: &[&ArmRow], least: f64, value: fn(&ArmRow) -> f64) -> Goal {
     // A value that is no number is the worst of all.
     let worse = |a: f64, b: f64| if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) };
     let worst = rows.iter().map(|row| value(row)).reduce(worse);
@@ -57,16 +57,16 @@ mod tests {
     use ballast_predict::compare::Arm;
     use ballast_predict::score::{Each, Scores};
 
-    fn row(seed: u64, recall: f64) -> Row {
+    fn row(seed: u64, recall: f64) -> ArmRow {
         let each = Each { rows: 1, recall, precision: 1.0 };
         let scores = Scores { each: vec![each; 2], ..Scores::of(0, &[]) };
         let arm = "random-forest";
-        Row::new(Some(seed), Arm { model: Asked::Criticality, arm, scores, importance: vec![] })
+        ArmRow::new(Some(seed), Arm { model: Asked::Criticality, arm, scores, importance: vec![] })
     }
 
     #[test]
     fn the_worst_fleet_decides_and_a_missing_number_is_no_success() {
-        let verdict = |rows: &[Row]| goals(rows)[0].met;
+        let verdict = |rows: &[ArmRow]| goals(rows)[0].met;
         assert_eq!(verdict(&[row(1, 0.995), row(2, 0.99)]), Some(true));
         assert_eq!(verdict(&[row(1, 0.995), row(2, 0.989)]), Some(false));
         assert_eq!(verdict(&[row(1, f64::NAN), row(2, 1.0)]), Some(false));

@@ -1,14 +1,15 @@
 //! The paper's Figures 4 and 5, with ours in them.
 
-use ballast_lab::Contender;
-use ballast_lab::server::{Point as Moment, Row, Trace};
 use plotters::prelude::SeriesLabelPosition::{LowerRight, UpperRight};
 use plotters::style::BLACK;
 
-use super::Set;
-use crate::common::plot::{Area, Drawn, Panel, legend, line, panel};
-use crate::experiment::paper;
-use crate::experiment::plot::{Figure, Groups, Mark, Point, Series, colour};
+use super::LoadRows;
+use crate::Contender;
+use crate::plot::figure::{Figure, colour};
+use crate::plot::groups::{Groups, Mark, Point, Series};
+use crate::plot::{Area, Chart, Drawn, Panel, legend, line, panel};
+use crate::report::paper;
+use crate::server::{Point as Moment, Row, Trace};
 
 const PANEL: u32 = 380;
 
@@ -35,11 +36,7 @@ fn end_s(traces: &[Trace]) -> f64 {
     ends.fold(1.0, f64::max)
 }
 
-fn lines<'b>(
-    chart: &mut crate::common::plot::Chart<'b>,
-    traces: &[Trace],
-    value: fn(&Moment) -> f64,
-) -> Drawn {
+fn lines<'b>(chart: &mut Chart<'b>, traces: &[Trace], value: fn(&Moment) -> f64) -> Drawn {
     for trace in traces {
         let points = trace.points.iter().map(|point| (point.t_s, value(point)));
         line(chart, trace.policy, colour(trace.policy), points)?;
@@ -78,7 +75,7 @@ fn frequency(area: &Area<'_>, traces: &[Trace]) -> Drawn {
 }
 
 /// P95 latency and run time by cap and policy, with ranges over seeds.
-pub(super) fn figure5(set: &Set, contenders: &[Contender], paper: bool) -> Figure {
+pub(super) fn figure5(set: &LoadRows, contenders: &[Contender], paper: bool) -> Figure {
     let arrivals = set.arrivals.name();
     let p95 = Measure {
         value: |r| Point {
@@ -163,7 +160,7 @@ impl Measure {
 mod tests {
     use super::super::tests::row;
     use super::*;
-    use ballast_lab::Arrivals;
+    use crate::Arrivals;
 
     #[test]
     fn figure_5_has_every_cap_policy_and_the_papers_numbers() {
@@ -173,7 +170,7 @@ mod tests {
             row(230.0, "none", 1.0, 1.0),
             row(230.0, "stepwise", 1.0, 1.3),
         ];
-        let set = Set { arrivals: Arrivals::Steady, batch_share: 0.6, service_ms: 0.5, rows };
+        let set = LoadRows { arrivals: Arrivals::Steady, batch_share: 0.6, service_ms: 0.5, rows };
         let figure = figure5(&set, &[Contender::None, Contender::Stepwise], true);
         let svg = figure.svg().unwrap();
         for text in ["240 W", "230 W", "stepwise", "stated by the paper"] {

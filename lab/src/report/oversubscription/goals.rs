@@ -2,9 +2,8 @@
 
 use ballast_sim::verify::Promise;
 
-use super::fleets::{Fleet, Source, promised};
-use super::{name, paper};
-use crate::experiment::report::{Goal, number, percent};
+use super::fleet::{Fleet, Source, promised};
+use crate::report::{Goal, number, paper, percent};
 
 /// The buffer that promises are for, in percent.
 const USUAL_BUFFER: f64 = 10.0;
@@ -83,7 +82,7 @@ fn kept(fleet: &Fleet, approach: &str) -> Goal {
 
     let goal = format!(
         "{}, {approach}, 10 % buffer: event rates of later weeks within the accepted ones",
-        name(fleet)
+        fleet.name()
     );
 
     Goal::new(goal, measured)

@@ -1,8 +1,7 @@
 //! What the defaults must reach on measured load.
 
-use ballast_lab::traces::{Row, TracePolicy};
-
-use crate::experiment::report::{Goal, number, percent};
+use crate::report::{Goal, number, percent};
+use crate::traces::{Row, TracePolicy};
 
 /// The policies that a user gets: with RAPL, and without.
 const DEFAULTS: [TracePolicy; 2] = [TracePolicy::Predictive, TracePolicy::Stepwise];

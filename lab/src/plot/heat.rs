@@ -3,21 +3,21 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::common::plot::{Area, Drawn, RED};
+use super::{Area, Drawn, RED};
 
 /// A heat map. Cells without a value stay empty.
 #[derive(Clone, Debug)]
-pub(in crate::experiment) struct Heat {
-    pub(in crate::experiment) caption: String,
+pub(crate) struct Heat {
+    pub(crate) caption: String,
     /// What the columns' names are, line by line.
-    pub(in crate::experiment) corner: &'static str,
+    pub(crate) corner: &'static str,
     /// Names of columns; a name of several lines stands in several lines.
-    pub(in crate::experiment) columns: Vec<String>,
-    pub(in crate::experiment) rows: Vec<String>,
+    pub(crate) columns: Vec<String>,
+    pub(crate) rows: Vec<String>,
     /// By row, then column.
-    pub(in crate::experiment) values: Vec<Vec<Option<f64>>>,
+    pub(crate) values: Vec<Vec<Option<f64>>>,
     /// The value of the strongest colour.
-    pub(in crate::experiment) strongest: f64,
+    pub(crate) strongest: f64,
 }
 
 const LEFT: i32 = 110;
@@ -26,7 +26,7 @@ const MARGIN: i32 = 12;
 
 impl Heat {
     /// Draws it over the whole area.
-    pub(in crate::experiment) fn draw(&self, area: &Area<'_>) -> Drawn {
+    pub(crate) fn draw(&self, area: &Area<'_>) -> Drawn {
         let (width, height) = area.dim_in_pixel();
         let inner = (width as i32 - LEFT - MARGIN, height as i32 - TOP - MARGIN);
         let x = |column: usize| LEFT + inner.0 * column as i32 / self.columns.len().max(1) as i32;
@@ -71,7 +71,7 @@ impl Heat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::common::plot::svg;
+    use crate::plot::svg;
 
     #[test]
     fn every_cell_shows_its_number_and_a_stronger_colour_for_more() {

@@ -8,7 +8,7 @@ use tabled::settings::{Alignment, Style};
 
 /// A table: a head, and rows of as many cells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Table {
+pub struct Table {
     head: Vec<String>,
     rows: Vec<Vec<String>>,
     /// So many columns from the left hold words and stand left; the others hold numbers.
@@ -17,18 +17,18 @@ pub(super) struct Table {
 
 impl Table {
     /// An empty table; its first `words` columns hold words.
-    pub(super) fn new(words: usize, head: &[&str]) -> Self {
+    pub fn new(words: usize, head: &[&str]) -> Self {
         Self { head: head.iter().map(|&cell| cell.to_owned()).collect(), rows: Vec::new(), words }
     }
 
     /// Adds a row.
-    pub(super) fn row(&mut self, cells: Vec<String>) {
+    pub fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.head.len());
         self.rows.push(cells);
     }
 
     /// For a terminal.
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let mut builder = Builder::default();
         builder.push_record(&self.head);
         for row in &self.rows {
@@ -42,7 +42,7 @@ impl Table {
     }
 
     /// For a document.
-    pub(super) fn markdown(&self) -> String {
+    pub fn markdown(&self) -> String {
         let mut text = String::new();
         let mut line = |cells: &[String]| {
             // Writing to a String cannot fail.

@@ -1,11 +1,11 @@
 //! What a budget costs, by policy.
 
-use ballast_lab::traces::{Options, Row, TracePolicy};
 use plotters::prelude::*;
 
 use super::{group, median};
-use crate::common::plot::{Area, Drawn, Panel, legend, line, panel};
-use crate::experiment::plot::{Figure, colour};
+use crate::plot::figure::{Figure, colour};
+use crate::plot::{Area, Drawn, Panel, legend, line, panel};
+use crate::traces::{Options, Row, TracePolicy};
 
 /// Height of one data set's panels, in pixels.
 const PANEL: u32 = 340;

@@ -10,7 +10,7 @@ use ballast_predict::label::{
 };
 use ballast_predict::week::Week;
 
-use super::{Vm, read};
+use crate::common::weeks::{VmWeek, rows};
 
 /// Labels that count as user-facing, and those that do not.
 const POSITIVE: [&str; 2] = ["user-facing", "possibly-user-facing"];
@@ -32,7 +32,7 @@ impl Labelled {
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let file = path.display();
         let (mut weeks, mut truth) = (Vec::new(), Vec::new());
-        let mut take = |extra: &[String], batch: Vec<Vm>| {
+        let mut take = |extra: &[String], batch: Vec<VmWeek>| {
             let Some(place) = extra.iter().position(|name| name == "label") else {
                 bail!("{file}:1: no column \"label\": needed are id, label and u0 to u239");
             };
@@ -53,7 +53,7 @@ impl Labelled {
             Ok(())
         };
 
-        read::rows(path, &mut take)?;
+        rows(path, &mut take)?;
 
         if !truth.contains(&true) {
             bail!("{file}: no user-facing week: needed is one at least");

@@ -1,0 +1,211 @@
+//! Predictions of class and P95 beside simple rules (Table III).
+
+mod goals;
+mod row;
+
+use ballast_predict::compare::Asked;
+use ballast_predict::features::COLUMN_NAMES;
+use plotters::prelude::SeriesLabelPosition;
+use serde_json::json;
+
+pub use self::row::ArmRow;
+use self::row::{NamedBucket, names};
+use super::table::Table;
+use super::{Part, Report, number, paper, percent};
+use crate::plot::figure::Figure;
+use crate::plot::{BLUE, GREEN, GREY, ORANGE, PURPLE, Panel, RED, legend, line, panel};
+
+/// Fewer answers than this make no point in the reliability plot.
+const LEAST_PER_POINT: u64 = 30;
+
+/// What is said where the data is not there.
+const MISSING: &str = "Not measured: there is no bitbrains_rnd in $BALLAST_DATA (default ../shared/data)";
+/// The synthetic fleets.
+pub struct Fleets {
+    /// VMs that arrive in each.
+    pub vms: u32,
+    /// Days over which they arrive.
+    pub days: u32,
+    /// One fleet for each seed.
+    pub seeds: Vec<u64>,
+}
+
+/// The report on these rows; `command` makes it again.
+///
+/// # Errors
+/// When the rows are no JSON.
+pub fn report(fleets: &Fleets, rows: &[ArmRow], command: String, figures: bool) -> anyhow::Result<Report> {
+    let missing = rows.iter().all(|row| row.seed.is_some());
+    let mut parts = vec![Part::Words(words(fleets.vms, fleets.days))];
+
+    for asked in [Asked::Criticality, Asked::P95, Asked::P95NextMonth] {
+        parts.push(Part::Heading(title(asked).to_owned()));
+        if asked == Asked::P95NextMonth {
+            parts.push(Part::Words(month_words()));
+        }
+        if asked == Asked::P95NextMonth && missing {
+            parts.push(Part::Heading(MISSING.to_owned()));
+        } else {
+            parts.push(Part::Table(table(asked, rows)));
+        }
+    }
+
+    parts.push(Part::Heading("Importance of the features".to_owned()));
+    parts.push(Part::Table(importance(rows)));
+    parts.push(Part::Heading("Calibration of confidence".to_owned()));
+    parts.push(Part::Table(calibration(rows)));
+
+    if figures {
+        parts.push(Part::Figure(reliability(rows)));
+    }
+    Ok(Report {
+        name: "models",
+        title: "Predictions of class and P95",
+        command,
+        parts,
+        goals: goals::goals(rows),
+        options: json!({
+            "vms": fleets.vms, "days": fleets.days, "seeds": fleets.seeds, "bitbrains": !missing,
+        }),
+        rows: serde_json::to_value(rows)?,
+    })
+}
+
+/// What is done, for the document.
+fn month_words() -> String {
+    "500 VMs of the Bitbrains trace (Shen, van Beek, Iosup, CCGrid 2015). Learnt from July alone: how a VM's \
+     later days followed from its earlier ones. Predicted: the bucket of its P95 in August, from July. \
+     `same-as-last-month` is the naive rule. Nobody knows a ceiling here."
+        .to_owned()
+}
+
+fn table(asked: Asked, rows: &[ArmRow]) -> Table {
+    let names = names(asked);
+    let mut head: Vec<String> = ["arm", "fleet", "VMs", "confident %"].map(str::to_owned).into();
+    head.extend(names.iter().map(|name| format!("{name} R–P %")));
+    let ends = ["accuracy %", "of ceiling %", "all: accuracy %", "of ceiling %"];
+    head.extend(ends.map(str::to_owned));
+    let mut table = Table::new(2, &head.iter().map(String::as_str).collect::<Vec<_>>());
+
+    for row in rows.iter().filter(|row| row.model == asked) {
+        let pair =
+            |b: &NamedBucket| format!("{}–{}", percent(b.each.recall, 1), percent(b.each.precision, 1));
+        let mut cells = vec![
+            row.arm.to_owned(),
+            row.seed.map_or_else(|| "Bitbrains".to_owned(), |seed| seed.to_string()),
+            row.vms.to_string(),
+            percent(row.confident, 1),
+        ];
+
+        cells.extend(row.buckets.iter().map(pair));
+        let shares = [row.accuracy, row.ceiling_share, row.accuracy_all, row.ceiling_share_all];
+        cells.extend(shares.map(|share| percent(share, 1)));
+        table.row(cells);
+    }
+
+    for (arm, stated) in paper::models(asked) {
+        let mut cells = vec![format!("paper: {arm}"), "Azure".to_owned(), String::new()];
+        cells.push(percent(stated.confident, 0));
+        let pair =
+            |(recall, precision): &(f64, f64)| format!("{}–{}", percent(*recall, 0), percent(*precision, 0));
+        cells.extend(stated.each.iter().map(pair));
+        cells.push(percent(stated.accuracy, 0));
+        cells.extend([const { String::new() }; 3]);
+        table.row(cells);
+    }
+
+    table
+}
+
+fn title(asked: Asked) -> &'static str {
+    match asked {
+        Asked::Criticality => "Criticality",
+        Asked::P95 => "P95 utilisation",
+        Asked::P95NextMonth => "P95 utilisation next month, real VMs",
+    }
+}
+
+/// The rows of forests and boosting on the first fleet.
+fn learnt(rows: &[ArmRow]) -> impl Iterator<Item = &ArmRow> {
+    let first = rows.first().and_then(|row| row.seed);
+    let learnt = move |row: &&ArmRow| row.seed == first && !row.arm_of.importance.is_empty();
+    rows.iter().filter(learnt)
+}
+
+fn name(row: &ArmRow) -> String {
+    format!("{}, {}", title(row.model), row.arm)
+}
+
+fn importance(rows: &[ArmRow]) -> Table {
+    let names: Vec<String> = learnt(rows).map(name).collect();
+    let head = ["feature"].into_iter().chain(names.iter().map(String::as_str));
+    let mut table = Table::new(1, &head.collect::<Vec<_>>());
+    for (column, feature) in COLUMN_NAMES.iter().enumerate() {
+        let shares = learnt(rows).map(|row| number(row.arm_of.importance[column], 3));
+        table.row([(*feature).to_owned()].into_iter().chain(shares).collect());
+    }
+    table
+}
+
+fn calibration(rows: &[ArmRow]) -> Table {
+    let head = ["predictions", "confidence", "VMs", "mean confidence", "right"];
+    let mut table = Table::new(2, &head);
+    for row in learnt(rows) {
+        for (tenth, bin) in row.arm_of.scores.reliability.iter().enumerate() {
+            if bin.rows > 0 {
+                table.row(vec![
+                    name(row),
+                    format!("{:.1}–{:.1}", tenth as f64 / 10.0, (tenth + 1) as f64 / 10.0),
+                    bin.rows.to_string(),
+                    number(bin.confidence, 3),
+                    number(bin.right, 3),
+                ]);
+            }
+        }
+    }
+    table
+}
+
+/// How often answers are right, by their confidence.
+fn reliability(rows: &[ArmRow]) -> Figure {
+    let mut lines: Vec<(String, Vec<(f64, f64)>)> =
+        vec![("as it should be".to_owned(), vec![(0.4, 0.4), (1.0, 1.0)])];
+    for row in learnt(rows) {
+        let bins = row.arm_of.scores.reliability.iter();
+        let points = bins.filter(|bin| bin.rows >= LEAST_PER_POINT);
+        lines.push((name(row), points.map(|bin| (bin.confidence, bin.right)).collect()));
+    }
+
+    let caption = "How often predictions are right, by their confidence";
+
+    Figure {
+        name: "models-reliability".to_owned(),
+        caption: caption.to_owned(),
+        height: 480,
+        draw: Box::new(move |area| {
+            let about = Panel { caption, x: ("confidence", 0.4..1.0), y: ("share that is right", 0.2..1.0) };
+
+            let mut chart = panel(area, &about)?;
+            let colours = [GREY, BLUE, ORANGE, GREEN, PURPLE, RED];
+
+            for ((name, points), colour) in lines.iter().zip(colours) {
+                line(&mut chart, name, colour, points.iter().copied())?;
+            }
+            legend(&mut chart, SeriesLabelPosition::LowerRight)
+        }),
+    }
+}
+
+fn words(vms: u32, days: u32) -> String {
+    format!(
+        "A made-up fleet of {vms} VMs over {days} days (its laws: `predict/src/fleet.rs`): public data has no \
+         subscriptions. Split by time: what arrives in the last quarter is scored, and nothing that \
+         became known in it is learnt from. The class is learnt and scored on VMs with five weekdays of \
+         history only. `confident` is the share of predictions with a confidence of at least 60 %; recall, \
+         precision and accuracy are of these, `all` is of all predictions, sure or not. The ceiling is what \
+         a predictor would reach that knows every subscription's true habits, but not what is drawn after \
+         the arrival (`best-possible`); `of ceiling` compares on the same VMs. `subscription-share` knows \
+         the share of user-facing VMs (buckets: the commonest bucket) in the subscription alone; \
+         `constant` always gives the same answer."
+    )
+}
