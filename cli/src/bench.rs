@@ -18,7 +18,7 @@ use ballast_agent_core::Policy;
 use ballast_chassis::sender::{self, Link};
 use ballast_chassis_core::Answer;
 use ballast_runtime::lock;
-use ballast_sim::replay::Control;
+use ballast_sim::scenario::Control;
 use ballast_types::wire::{AgentState, Alert, EventKind, Level, Report};
 use ballast_types::{ChassisId, Epoch, Instant, Seq, ServerId, Watts};
 use clap::Args;

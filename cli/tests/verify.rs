@@ -86,16 +86,17 @@ fn a_drift_breaks_the_plan_without_a_buffer_and_not_with_ten_percent() {
 
 #[test]
 fn what_a_chassis_manager_recorded_is_telemetry() {
-    use ballast_sim::scenario::{DemoOptions, demo};
-    use ballast_sim::world::{Setup, World};
+    use ballast_sim::demo::{DemoOptions, demo};
+    use ballast_sim::scenario::Scenario;
+    use ballast_sim::world::World;
     use ballast_types::{Instant, Watts};
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let options = DemoOptions { servers: 2, budget: Watts::from_whole(620), ..DemoOptions::default() };
     let length = std::time::Duration::from_secs(65);
     let policy = ballast_agent_core::Policy::Stepwise;
-    let setup = Setup::new(demo(&options), policy, 1, length);
-    let mut world = World::new(Setup { record: true, ..setup });
+    let scenario = Scenario::new(demo(&options), policy, 1, length);
+    let mut world = World::new(Scenario { record: true, ..scenario });
     world.run(Instant::ZERO + length).unwrap();
     let life = &world.chassis_tape().unwrap().lives()[0];
     let home = folder.join("chassis");

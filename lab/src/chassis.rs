@@ -2,17 +2,17 @@
 
 use core::time::Duration;
 
-use ballast_agent_core::Policy;
 pub use ballast_types::wire::SharePolicy as Shares;
 use ballast_types::{PowerModel, VmClass, Watts};
 use serde::{Deserialize, Serialize};
 
-use super::baseline::{Baseline, FullServer, Thunderbolt};
 use super::load::{self, Kind, Work};
-use super::trial::{self, Judged, LONGEST, Measured, Stage};
+use super::trial::{self, Judged, LONGEST, Measured};
 use super::{Arrivals, Contender, OptionError, Shape, Spread, watts, within};
-use ballast_sim::plant::{Plant, PlantSpec, SensorSpec};
-use ballast_sim::world::{Checks, Setup, Violation, World};
+use ballast_sim::baseline::Baseline;
+use ballast_sim::plant::{PlantSpec, SensorSpec};
+use ballast_sim::scenario::{Controller, Scenario};
+use ballast_sim::world::Violation;
 
 /// Servers of the paper's chassis.
 const SERVERS: usize = 12;
@@ -256,7 +256,7 @@ impl Job {
     /// When a controller breaks a promise that holds for every contender.
     pub fn run(&self) -> Result<Run, Violation> {
         let budget_w = self.plan.budget.as_f64();
-        let measured = trial::run(&mut self.stage(), &[budget_w], CALM_S, self.plan.batch_s)?;
+        let measured = trial::run(self.scenario(), &[budget_w], CALM_S, self.plan.batch_s)?;
         Ok(Run { asked: self.asked, seed: self.seed, measured })
     }
 
@@ -276,39 +276,27 @@ impl Job {
         PlantSpec::lossless(servers, SensorSpec::default(), plan.budget)
     }
 
-    fn stage(&self) -> Stage {
+    fn scenario(&self) -> Scenario {
         let Self { plan, asked, seed } = self;
-        let spec = self.plant();
-        let (policy, shares) = match (asked.contender, asked.shares) {
-            (Contender::Stepwise, Some(shares)) => (Policy::Stepwise, shares),
-            (Contender::Predictive, Some(shares)) => (Policy::Predictive, shares),
-            _ => return self.without_agents(Plant::new(spec, *seed)),
-        };
         let length = Duration::from_secs_f64(plan.longest_s());
-        let mut setup = Setup::new(spec, policy, *seed, length);
-        setup.checks = Checks::NONE;
+        let mut scenario = Scenario::new(self.plant(), asked.contender.policy(), *seed, length);
+        scenario.controller = self.controller();
         // Its budget is that of the servers alone, and the manager is told so.
-        setup.chassis.shared_floor = Some(Watts::ZERO);
-        setup.chassis.shares = shares;
-        Stage::World(Box::new(World::new(setup)))
+        scenario.chassis.shared_floor = Some(Watts::ZERO);
+        scenario.chassis.shares = asked.shares.unwrap_or(scenario.chassis.shares);
+        scenario
     }
 
-    fn without_agents(&self, mut plant: Plant) -> Stage {
+    fn controller(&self) -> Controller {
         let budget = self.plan.budget;
         let baseline = match self.asked.contender {
-            Contender::FullServer => {
-                Baseline::FullServer(FullServer::new(budget, budget.per(SERVERS as u64)))
-            }
-            Contender::Thunderbolt => {
-                Baseline::Thunderbolt(Box::new(Thunderbolt::new(budget, &plant, self.seed)))
-            }
-            Contender::Oracle => {
-                plant.set_oracle(Some(budget));
-                Baseline::Nobody
-            }
-            _ => Baseline::Nobody,
+            Contender::Stepwise | Contender::Predictive => return Controller::Manager,
+            Contender::FullServer => Baseline::FullServer { share: budget.per(SERVERS as u64) },
+            Contender::Thunderbolt => Baseline::Thunderbolt,
+            Contender::Oracle => Baseline::Oracle(budget),
+            Contender::None => Baseline::Nobody,
         };
-        Stage::Plant(Box::new(plant), baseline)
+        Controller::Baseline(baseline)
     }
 
     /// Where VMs are.

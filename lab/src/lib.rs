@@ -9,7 +9,6 @@
 //!
 //! Source: Kumbhare et al., arXiv 2010.15388, Sections IV-C and IV-D.
 
-mod baseline;
 pub mod chassis;
 mod load;
 pub mod oversubscription;
@@ -28,6 +27,7 @@ mod tests;
 
 use core::fmt;
 
+use ballast_agent_core::Policy;
 use ballast_types::{PowerModel, Watts};
 use serde::{Deserialize, Serialize};
 
@@ -134,6 +134,15 @@ impl Contender {
     /// All of them, in the order of reports.
     pub const ALL: [Self; 6] =
         [Self::None, Self::FullServer, Self::Stepwise, Self::Predictive, Self::Thunderbolt, Self::Oracle];
+
+    /// The agents' policy, where it is agents.
+    const fn policy(self) -> Policy {
+        match self {
+            Self::Stepwise => Policy::Stepwise,
+            Self::Predictive => Policy::Predictive,
+            Self::None | Self::FullServer | Self::Thunderbolt | Self::Oracle => Policy::None,
+        }
+    }
 
     /// Its name in options and reports.
     #[must_use]

@@ -2,16 +2,17 @@
 
 use core::time::Duration;
 
-use ballast_agent_core::{self as agent, Policy};
+use ballast_agent_core as agent;
 use ballast_types::{PowerModel, VmClass, Watts};
 use serde::Serialize;
 
-use super::baseline::{Baseline, Thunderbolt};
 use super::load::{self, CORES, Kind, Work};
-use super::trial::{self, Judged, LONGEST, Measured, Stage};
+use super::trial::{self, Judged, LONGEST, Measured, Windows};
 use super::{Arrivals, Contender, OptionError, Shape, Spread, watts, within};
+use ballast_sim::baseline::Baseline;
 use ballast_sim::plant::{Plant, PlantSpec, SensorSpec};
-use ballast_sim::world::{Checks, Setup, Violation, World};
+use ballast_sim::scenario::{Controller, Scenario};
+use ballast_sim::world::{Checks, Violation};
 
 /// What to measure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -252,64 +253,49 @@ impl Job {
     /// When a controller breaks a promise that holds for every contender.
     pub fn run(&self) -> Result<Run, Violation> {
         let limits = self.cap.map_or_else(|| self.plan.caps_w.clone(), |cap| vec![cap.as_f64()]);
-        let measured = trial::run(&mut self.stage(), &limits, 0.0, self.plan.batch_s)?;
+        let measured = trial::run(self.scenario(), &limits, 0.0, self.plan.batch_s)?;
         Ok(Run { contender: self.contender, cap: self.cap, seed: self.seed, measured })
     }
 
-    /// Makes the run and gives its course until batch work would be done unhindered.
+    /// Makes the run and gives its draw over time, until batch work would be done unhindered.
     ///
     /// # Errors
     /// As [`Job::run`].
     pub fn trace(&self) -> Result<Trace, Violation> {
         let mut points = Vec::new();
-        trial::watch(&mut self.stage(), &[], self.plan.batch_s, |plant, t_s, power_w| {
+        let mut windows = Windows::new(|plant: &Plant, t_s, power_w| {
             let batch_frequency_ratio_min = plant.batch_frequency_ratio_min();
             points.push(Point { t_s, power_w, batch_frequency_ratio_min });
-        })?;
+        });
+        let length = trial::length(self.plan.batch_s);
+        Scenario { length, ..self.scenario() }.run(&mut [&mut windows]).kept()?;
         let (policy, cap_w) = (self.contender.name(), self.cap.map(Watts::as_f64));
         Ok(Trace { policy, cap_w, seed: self.seed, points })
     }
 
-    /// The plant as it starts.
-    #[cfg(test)]
-    pub(super) fn plant(&self) -> Plant {
-        Plant::new(self.plan.plant(self.seed, self.cap), self.seed)
-    }
-
-    fn stage(&self) -> Stage {
+    /// Everything that makes the run.
+    pub(super) fn scenario(&self) -> Scenario {
         let Self { plan, contender, seed, .. } = self;
-        let spec = plan.plant(*seed, self.cap);
-        let policy = match contender {
-            Contender::Stepwise => Policy::Stepwise,
-            Contender::Predictive => Policy::Predictive,
-            _ => return self.without_agent(Plant::new(spec, *seed)),
-        };
         let length = Duration::from_secs_f64(LONGEST * plan.batch_s);
-        let mut setup = Setup::new(spec, policy, *seed, length);
-        setup.checks = Checks::NONE;
-        setup.fixed_cap = self.cap;
-        setup.tells_margin = plan.margin_sigmas.is_none();
-        setup.chassis.above_share_ppm = libm::round(1e6 * plan.above_share) as u32;
-        setup.agents.iter_mut().for_each(|agent| plan.tune(agent));
-        Stage::World(Box::new(World::new(setup)))
+        let mut scenario = Scenario::new(plan.plant(*seed, self.cap), contender.policy(), *seed, length);
+        scenario.checks = Checks::NONE;
+        scenario.controller = self.controller();
+        scenario.chassis.above_share_ppm = libm::round(1e6 * plan.above_share) as u32;
+        scenario.agents.iter_mut().for_each(|agent| plan.tune(agent));
+        scenario
     }
 
-    fn without_agent(&self, mut plant: Plant) -> Stage {
-        let baseline = match (self.contender, self.cap) {
-            (Contender::FullServer, cap) => {
-                plant.set_slot_cap(0, cap);
-                Baseline::Nobody
+    fn controller(&self) -> Controller {
+        let Some(watts) = self.cap else { return Controller::Baseline(Baseline::Nobody) };
+        match self.contender {
+            Contender::Stepwise | Contender::Predictive => {
+                Controller::FixedCap { watts, tells_margin: self.plan.margin_sigmas.is_none() }
             }
-            (Contender::Oracle, cap) => {
-                plant.set_oracle(cap);
-                Baseline::Nobody
-            }
-            (Contender::Thunderbolt, Some(cap)) => {
-                Baseline::Thunderbolt(Box::new(Thunderbolt::new(cap, &plant, self.seed)))
-            }
-            _ => Baseline::Nobody,
-        };
-        Stage::Plant(Box::new(plant), baseline)
+            Contender::FullServer => Controller::Baseline(Baseline::HardwareCap(watts)),
+            Contender::Oracle => Controller::Baseline(Baseline::Oracle(watts)),
+            Contender::Thunderbolt => Controller::Baseline(Baseline::Thunderbolt),
+            Contender::None => Controller::Baseline(Baseline::Nobody),
+        }
     }
 
     /// Who keeps the draw down.

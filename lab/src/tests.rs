@@ -1,10 +1,13 @@
 //! Calibration, and that the contenders are what they are called.
 
+use core::time::Duration;
+
 use ballast_types::Instant;
 
 use super::chassis::{Placement, Shares};
 use super::server::{Options, Row};
 use super::*;
+use ballast_sim::scenario::{Probe, Run, Scenario};
 use ballast_sim::world::Violation;
 
 /// 18 s on the bursty load with one seed.
@@ -48,8 +51,8 @@ fn every_load_has_the_level_that_was_calibrated() {
         [(Arrivals::Steady, 0.70, 0.70), (Arrivals::Diurnal, 0.60, 0.76), (Arrivals::Bursty, 0.69, 0.75)]
     {
         let options = Options { arrivals, minutes: 200.0, ..short(&[230.0], &[]) };
-        let plant = server::jobs(&options).unwrap()[0].plant();
-        let ballast_sim::plant::Load::Queue(queue) = &plant.spec().servers[0].vms[0].load else {
+        let plant = server::jobs(&options).unwrap()[0].scenario().plant;
+        let ballast_sim::plant::Load::Queue(queue) = &plant.servers[0].vms[0].load else {
             panic!("the first VM is the user-facing one")
         };
         let mut line = ballast_sim::load::Cursor::new(queue.utilisation.clone());
@@ -188,23 +191,26 @@ fn a_chassis_keeps_its_budget_and_is_judged_by_placement() {
     assert!(stepwise.over_budget_s_max < 3.0, "{stepwise:?}");
 }
 
+/// What the first server's meter shows every half second.
+struct HalfSeconds(Vec<f64>);
+
+impl Probe for HalfSeconds {
+    fn next(&self, now: Instant) -> Instant {
+        now + Duration::from_millis(500)
+    }
+
+    fn ends(&mut self, run: &Run) {
+        self.0.push(run.plant().server_meter(0).watts.as_f64());
+    }
+}
+
 #[test]
 fn thunderbolt_cuts_at_its_thresholds_and_gives_back_in_steps() {
-    use super::baseline::{Baseline, Thunderbolt};
     let options = short(&[230.0], &[Contender::Thunderbolt]);
-    let job = server::jobs(&options).unwrap().remove(1);
-    let mut plant = job.plant();
-    let cap = job.cap().unwrap();
-    let mut baseline = Baseline::Thunderbolt(Box::new(Thunderbolt::new(cap, &plant, 1)));
-    let mut draws = Vec::new();
-
-    for second in 1..=30 {
-        let now = Instant::from_millis(1000 * second);
-        plant.advance(now);
-        baseline.act(now, &mut plant);
-        plant.advance(Instant::from_millis(1000 * second + 500));
-        draws.push(plant.server_meter(0).watts.as_f64());
-    }
+    let scenario = server::jobs(&options).unwrap().remove(1).scenario();
+    let mut draws = HalfSeconds(Vec::new());
+    Scenario { length: Duration::from_secs(31), ..scenario }.run(&mut [&mut draws]).kept().unwrap();
+    let draws: Vec<f64> = draws.0.into_iter().skip(2).step_by(2).take(30).collect();
 
     // 280 W is far above: all but one in a hundred of the batch VM's 99 W is gone at once.
     assert!((170.0..200.0).contains(&draws[0]), "{draws:?}");

@@ -12,16 +12,17 @@ use ballast_types::wire::SharePolicy;
 use ballast_types::{PowerModel, TripFraction, Watts};
 use serde::Serialize;
 
-use super::baseline::{Baseline, FullServer};
-use super::trial::{self, Stage};
+use super::trial::{self, Windows};
 use super::watch::Watch;
+use ballast_sim::baseline::Baseline;
 use ballast_sim::plant::{Plant, PlantSpec, Truth, WINDOW_S};
 use ballast_sim::replay::{
-    BudgetUse, Control, Loads, Meaning, Playback, Sizes, TelemetryError, batch_work_core_s, idle,
+    BudgetUse, Loads, Meaning, Playback, Sizes, TelemetryError, batch_work_core_s, idle,
 };
 use ballast_sim::rng::{Purpose, Stream};
+use ballast_sim::scenario::{Control, Controller, Scenario};
 use ballast_sim::trace::Trace;
-use ballast_sim::world::{Checks, METER_CLASS, Violation, World};
+use ballast_sim::world::{Checks, METER_CLASS, Violation};
 
 /// A run begins in the middle of a load, with a manager that has not heard of any server. What that does to
 /// user-facing cores is no policy's, and is not counted.
@@ -290,17 +291,22 @@ impl Case {
     /// Never: nobody promises anything.
     pub fn uncapped(&self) -> Result<Uncapped, Violation> {
         let plant = PlantSpec { hardware_caps: false, ..self.plant.clone() };
-        let mut stage = Stage::Plant(Box::new(Plant::new(plant, self.seed)), Baseline::Nobody);
         let mut windows_w = Vec::new();
-        let watch = trial::watch(&mut stage, &[], self.length.as_secs_f64(), |_, _, mean_w| {
-            windows_w.push(mean_w);
-        })?;
-        Ok(Uncapped {
-            peak_w: watch.max_w(),
-            mean_w: watch.mean_w(),
-            batch_work_core_s: batch_work_core_s(stage.plant().truth()),
-            windows_w,
-        })
+        let mut windows = Windows::new(|_: &Plant, _, mean_w| windows_w.push(mean_w));
+        let report = self.alone(plant, Baseline::Nobody).run(&mut [&mut windows]).kept()?;
+        let (peak_w, mean_w) = (windows.watch.max_w(), windows.watch.mean_w());
+        Ok(Uncapped { peak_w, mean_w, batch_work_core_s: batch_work_core_s(report.truth()), windows_w })
+    }
+
+    /// The run of `plant` under a baseline.
+    fn alone(&self, plant: PlantSpec, baseline: Baseline) -> Scenario {
+        let scenario = Scenario::new(plant, Policy::None, self.seed, self.steps());
+        Scenario { controller: Controller::Baseline(baseline), ..scenario }
+    }
+
+    /// How long a run is: whole steps of the plant.
+    fn steps(&self) -> Duration {
+        trial::length(self.length.as_secs_f64())
     }
 
     /// The data set.
@@ -351,17 +357,17 @@ impl Job {
             return Ok(self.unhindered(&judge));
         }
 
-        let mut stage = self.stage();
-        let length_s = self.case.length.as_secs_f64();
         let (mut begun, mut before) = (false, (0.0, 0.0));
-        let watch = trial::watch(&mut stage, &[], length_s, |plant, t_s, mean_w| {
+        let mut windows = Windows::new(|plant: &Plant, t_s, mean_w| {
             judge.window(mean_w);
             if !begun && t_s >= BEGINNING_S {
                 (begun, before) = (true, harm(plant.truth()));
             }
-        })?;
+        });
+        let report = self.scenario().run(&mut [&mut windows]).kept()?;
+        let watch = windows.watch;
 
-        let mut row = self.row(&judge, &watch, stage.plant());
+        let mut row = self.row(&judge, &watch, report.run().plant());
         row.user_facing_throttled_core_s -= before.0;
         row.hardware_s -= before.1;
 
@@ -373,43 +379,40 @@ impl Job {
         Watts::from_f64(budget_w).unwrap_or(Watts::MAX)
     }
 
-    fn stage(&self) -> Stage {
-        let Case { seed, length, .. } = *self.case;
+    fn scenario(&self) -> Scenario {
+        let (seed, length) = (self.case.seed, self.case.steps());
         let budget = self.budget();
-        let spec = PlantSpec { budget, ..self.case.plant.clone() };
+        let plant = PlantSpec { budget, ..self.case.plant.clone() };
 
         if let Some(control) = self.policy.control() {
-            let mut setup = control.setup(spec, seed, length);
-            setup.checks = Checks::NONE;
-            self.fit_floors(&mut setup);
-            return Stage::World(Box::new(World::new(setup)));
+            let mut scenario = control.scenario(plant, seed, length);
+            scenario.checks = Checks::NONE;
+            self.fit_floors(&mut scenario);
+            return scenario;
         }
 
-        let servers = spec.servers.len() as u64;
-        let mut plant = Plant::new(spec, seed);
         let baseline = if self.policy == TracePolicy::FullServer {
             // A server's share is of what is left behind losses, fans and switch.
-            let dc = Watts::from_f64(plant.dc_behind(budget.as_f64())).unwrap_or(budget);
-            Baseline::FullServer(FullServer::new(budget, dc.per(servers)))
+            let dc_w = Plant::new(plant.clone(), seed).dc_behind(budget.as_f64());
+            let dc = Watts::from_f64(dc_w).unwrap_or(budget);
+            Baseline::FullServer { share: dc.per(plant.servers.len() as u64) }
         } else {
             let share = if self.policy == TracePolicy::OracleAtSetPoint { SET_POINT } else { 1.0 };
-            plant.set_oracle(Watts::from_f64(share * budget.as_f64()));
-            Baseline::Nobody
+            Baseline::Oracle(Watts::from_f64(share * budget.as_f64()).unwrap_or(budget))
         };
-
-        Stage::Plant(Box::new(plant), baseline)
+        self.case.alone(plant, baseline)
     }
 
     /// A small server can be capped lower than a usual one, a large one not as low.
-    fn fit_floors(&self, setup: &mut ballast_sim::world::Setup) {
+    fn fit_floors(&self, scenario: &mut Scenario) {
         let fit = |n: usize, floor: &mut Option<Watts>| {
             let scaled = |w: Watts| Watts::from_f64(self.case.sizes.of(n) * w.as_f64());
             *floor = floor.and_then(scaled);
         };
-        for (n, server) in setup.chassis.servers.iter_mut().enumerate() {
+        for (n, server) in scenario.chassis.servers.iter_mut().enumerate() {
             fit(n, &mut server.out_of_band_floor);
         }
-        for (n, agent) in setup.agents.iter_mut().enumerate() {
+        for (n, agent) in scenario.agents.iter_mut().enumerate() {
             fit(n, &mut agent.server_limit_floor);
         }
     }

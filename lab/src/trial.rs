@@ -1,54 +1,18 @@
-//! One run: a plant, who acts on it, and what came of it.
+//! One run of batch work beside requests, and what came of it.
 
 use core::time::Duration;
 
-use ballast_types::{Instant, VmClass};
+use ballast_types::VmClass;
 
-use super::baseline::Baseline;
 use super::load::calm_work_s;
 use super::watch::Watch;
 use ballast_sim::load::Latencies;
 use ballast_sim::plant::{Plant, STEP};
-use ballast_sim::world::{Violation, World};
+use ballast_sim::scenario::{Probe, Run, Scenario};
+use ballast_sim::world::{Checks, Violation};
 
 /// A run ends at the latest after this many times the length that batch work takes unhindered.
 pub(super) const LONGEST: f64 = 4.0;
-
-/// A plant and who acts on it.
-#[derive(Debug)]
-pub(super) enum Stage {
-    /// The controllers of the project.
-    World(Box<World>),
-    /// Somebody else.
-    Plant(Box<Plant>, Baseline),
-}
-
-impl Stage {
-    pub(super) fn plant(&self) -> &Plant {
-        match self {
-            Self::World(world) => world.plant(),
-            Self::Plant(plant, _) => plant,
-        }
-    }
-
-    fn advance(&mut self, to: Instant) -> Result<(), Violation> {
-        match self {
-            Self::World(world) => world.run(to),
-            Self::Plant(plant, baseline) => {
-                plant.advance(to);
-                baseline.act(to, plant);
-                Ok(())
-            }
-        }
-    }
-
-    fn server_limit_s(&self) -> f64 {
-        match self {
-            Self::World(world) => world.outcome().server_limit_s,
-            Self::Plant(..) => 0.0,
-        }
-    }
-}
 
 /// What one run came to. All but the run time covers the calm, if there is one, and the time that batch
 /// work takes unhindered: in every run the same requests come in it, and batch VMs are never done.
@@ -103,60 +67,110 @@ impl Measured {
     }
 }
 
-/// Runs `stage` for `seconds`; `each` gets every mean of 100 ms, with the second at which it ended.
-pub(super) fn watch(
-    stage: &mut Stage,
-    limits_w: &[f64],
-    seconds: f64,
-    mut each: impl FnMut(&Plant, f64, f64),
-) -> Result<Watch, Violation> {
-    let mut watch = Watch::new(limits_w);
-    for n in 0..steps(seconds) {
-        if let Some(mean) = watch.step(stage.plant()) {
-            each(stage.plant(), second(n + 1), mean);
-        }
-        stage.advance(at(n + 1))?;
-    }
-    Ok(watch)
+/// Watches the draw; `each` gets every mean of 100 ms, with the second at which it ended.
+pub(super) struct Windows<F> {
+    pub(super) watch: Watch,
+    steps: u64,
+    each: F,
 }
 
-/// Runs `stage` until all batch work is done, `batch_s` being what it takes unhindered, after batch VMs
+impl<F: FnMut(&Plant, f64, f64)> Windows<F> {
+    pub(super) fn new(each: F) -> Self {
+        Self { watch: Watch::new(&[]), steps: 0, each }
+    }
+}
+
+impl<F: FnMut(&Plant, f64, f64)> Probe for Windows<F> {
+    fn begins(&mut self, run: &Run) {
+        self.steps += 1;
+        if let Some(mean_w) = self.watch.step(run.plant()) {
+            (self.each)(run.plant(), second(self.steps), mean_w);
+        }
+    }
+}
+
+/// Runs `scenario` until all batch work is done, `batch_s` being what it takes unhindered, after batch VMs
 /// were calm for `calm_s`.
 pub(super) fn run(
-    stage: &mut Stage,
+    scenario: Scenario,
     limits_w: &[f64],
     calm_s: f64,
     batch_s: f64,
 ) -> Result<Measured, Violation> {
     let whole_s = calm_s + batch_s;
-    let watch = watch(stage, limits_w, whole_s, |_, _, _| ())?;
-    let mut measured = measure(stage, watch, whole_s);
-    let mut finished = Finished::new(stage.plant(), calm_s);
-    let steps = steps(whole_s);
-    let mut n = steps;
-    while !finished.all(stage.plant(), second(n)) && n < steps * LONGEST as u64 {
-        n += 1;
-        stage.advance(at(n))?;
-    }
-    measured.batch_s = finished.mean_s(stage.plant(), second(n), batch_s);
-    Ok(measured)
+    let mut trial = Trial {
+        whole_s,
+        calm_s,
+        watch: Watch::new(limits_w),
+        steps: 0,
+        measured: None,
+        finished: Finished::default(),
+        is_done: false,
+    };
+    let longest = steps(whole_s) * LONGEST as u64;
+    let scenario = Scenario { checks: Checks::NONE, length: span(longest), ..scenario };
+    let report = scenario.run(&mut [&mut trial]).kept()?;
+
+    let plant = report.run().plant();
+    let measured = trial.measured.unwrap_or_else(|| measure(report.run(), trial.watch, whole_s));
+    let batch_s = trial.finished.mean_s(plant, second(trial.steps), calm_s, batch_s);
+    Ok(Measured { batch_s, ..measured })
 }
 
+/// One run: first its figures, then how long batch work takes.
+struct Trial {
+    whole_s: f64,
+    calm_s: f64,
+    watch: Watch,
+    steps: u64,
+    measured: Option<Measured>,
+    finished: Finished,
+    is_done: bool,
+}
+
+impl Probe for Trial {
+    fn begins(&mut self, run: &Run) {
+        if self.measured.is_none() {
+            self.watch.step(run.plant());
+        }
+    }
+
+    fn ends(&mut self, run: &Run) {
+        self.steps += 1;
+        if self.steps == steps(self.whole_s) {
+            self.measured = Some(measure(run, self.watch.clone(), self.whole_s));
+            self.finished = Finished::new(run.plant());
+        }
+        if self.measured.is_some() {
+            self.is_done = self.finished.all(run.plant(), second(self.steps) - self.calm_s);
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.is_done
+    }
+}
+
+/// So many seconds in steps of the plant.
 fn steps(seconds: f64) -> u64 {
     libm::round(seconds / STEP.as_secs_f64()).max(1.0) as u64
-}
-
-fn at(step: u64) -> Instant {
-    Instant::ZERO + Duration::from_nanos(step * STEP.as_nanos() as u64)
 }
 
 fn second(step: u64) -> f64 {
     step as f64 * STEP.as_secs_f64()
 }
 
-fn measure(stage: &Stage, watch: Watch, seconds: f64) -> Measured {
-    let plant = stage.plant();
-    let truth = plant.truth();
+fn span(steps: u64) -> Duration {
+    Duration::from_nanos(steps * STEP.as_nanos() as u64)
+}
+
+/// The length of a run of so many seconds: whole steps of the plant.
+pub(super) fn length(seconds: f64) -> Duration {
+    span(steps(seconds))
+}
+
+fn measure(run: &Run, watch: Watch, seconds: f64) -> Measured {
+    let truth = run.plant().truth();
     let mut all = Latencies::default();
     for vm in truth.vms.iter().filter(|vm| vm.class == VmClass::UserFacing) {
         all.merge(&vm.latency);
@@ -166,8 +180,8 @@ fn measure(stage: &Stage, watch: Watch, seconds: f64) -> Measured {
         batch_s: f64::NAN,
         watch,
         user_facing_throttled: truth.user_facing_throttled_core_s.total(),
-        pstate_changes: changes_per_core_min(plant, seconds),
-        server_limit_s: stage.server_limit_s(),
+        pstate_changes: changes_per_core_min(run.plant(), seconds),
+        server_limit_s: run.world().map_or(0.0, |world| world.outcome().server_limit_s),
     }
 }
 
@@ -181,43 +195,38 @@ pub(super) fn changes_per_core_min(plant: &Plant, seconds: f64) -> f64 {
 }
 
 /// How long each batch VM took for its work, from the end of the calm.
-#[derive(Debug)]
-struct Finished {
-    calm_s: f64,
-    vms: Vec<(usize, Option<f64>)>,
-}
+#[derive(Debug, Default)]
+struct Finished(Vec<(usize, Option<f64>)>);
 
 impl Finished {
-    fn new(plant: &Plant, calm_s: f64) -> Self {
+    fn new(plant: &Plant) -> Self {
         let vms = plant.truth().vms.iter().enumerate();
         let batch = vms.filter(|(_, vm)| vm.class == VmClass::NonUserFacing);
-        Self { calm_s, vms: batch.map(|(n, _)| (n, None)).collect() }
+        Self(batch.map(|(n, _)| (n, None)).collect())
     }
 
-    /// Looks who has finished by now.
-    fn all(&mut self, plant: &Plant, now_s: f64) -> bool {
+    /// Looks who has finished by now, which is `elapsed_s` after the calm.
+    fn all(&mut self, plant: &Plant, elapsed_s: f64) -> bool {
         let vms = &plant.truth().vms;
-        let mut all = true;
-        for (vm, took) in &mut self.vms {
+        for (vm, took) in &mut self.0 {
             if took.is_none() && vms[*vm].jobs > 0 {
-                *took = Some(now_s - self.calm_s);
+                *took = Some(elapsed_s);
             }
-            all &= took.is_some();
         }
-        all
+        self.0.iter().all(|(_, took)| took.is_some())
     }
 
-    /// The mean over them. Who has not finished by `now_s` counts with the time that he would take at the
-    /// pace that he had.
-    fn mean_s(&self, plant: &Plant, now_s: f64, batch_s: f64) -> f64 {
+    /// The mean over them. Who has not finished by `now_s` counts with the time that it would take at the
+    /// pace that it had.
+    fn mean_s(&self, plant: &Plant, now_s: f64, calm_s: f64, batch_s: f64) -> f64 {
         let truth = plant.truth();
         let servers = plant.spec().servers.iter();
         let cores: Vec<f64> = servers.flat_map(|s| &s.vms).map(|vm| vm.cores.len() as f64).collect();
-        let times = self.vms.iter().map(|(vm, took)| {
-            let work_s = truth.vms[*vm].work_core_s / cores[*vm] - calm_work_s(self.calm_s);
-            let pace = work_s / (now_s - self.calm_s);
+        let times = self.0.iter().map(|(vm, took)| {
+            let work_s = truth.vms[*vm].work_core_s / cores[*vm] - calm_work_s(calm_s);
+            let pace = work_s / (now_s - calm_s);
             took.unwrap_or(batch_s / pace.max(1e-6))
         });
-        times.sum::<f64>() / self.vms.len().max(1) as f64
+        times.sum::<f64>() / self.0.len().max(1) as f64
     }
 }

@@ -8,8 +8,8 @@
 use std::fmt::Write as _;
 use std::time::Instant as Clock;
 
+use ballast_sim::demo::{DemoOptions, demo};
 use ballast_sim::plant::{Load, Plant, PlantSpec};
-use ballast_sim::scenario::{DemoOptions, demo};
 use ballast_sim::trace::{ReadOptions, Trace};
 use ballast_types::{Instant, KiloHertz, VmClass};
 

@@ -7,9 +7,10 @@
 use core::time::Duration;
 
 use ballast_agent_core::Policy;
+use ballast_sim::demo::{DemoOptions, demo};
 use ballast_sim::plant::{Generator, Load, Profile, Shape};
-use ballast_sim::scenario::{DemoOptions, demo};
-use ballast_sim::world::{Checks, Setup, World};
+use ballast_sim::scenario::Scenario;
+use ballast_sim::world::{Checks, World};
 use ballast_types::wire::SharePolicy;
 use ballast_types::{Instant, VmClass, Watts};
 
@@ -64,12 +65,12 @@ fn run(case: &Case) {
     }
 
     let length = Duration::from_secs(SECONDS);
-    let mut setup = Setup::new(plant, case.policy, 1, length);
-    setup.chassis.shares = case.shares;
+    let mut scenario = Scenario::new(plant, case.policy, 1, length);
+    scenario.chassis.shares = case.shares;
 
     // Some of these budgets cannot be kept, and the time that the run takes is all that is asked.
-    setup.checks = Checks { trip_time: false, ..setup.checks };
-    let mut world = World::new(setup);
+    scenario.checks = Checks { trip_time: false, ..scenario.checks };
+    let mut world = World::new(scenario);
 
     #[expect(clippy::disallowed_methods, reason = "a benchmark measures wall time")]
     let begun = std::time::Instant::now();

@@ -1,13 +1,11 @@
 //! Runs what was recorded again: a daemon's own steps, or foreign telemetry through the plant.
 
-mod control;
 mod draws;
 mod loads;
 mod recording;
 mod telemetry;
 mod uncapped;
 
-pub use control::Control;
 pub use draws::{RecordedDraws, RecordedUnit};
 pub use loads::{Loads, idle};
 pub use loads::{Meaning, Playback, Sizes};

@@ -1,4 +1,4 @@
-//! The very same controllers, environment the plant, in virtual time.
+//! The very same controllers, around the plant, in virtual time.
 //!
 //! ```text
 //!               ┌────────── queue of events, by instant and order ──────────┐
@@ -7,7 +7,7 @@
 //!               ▲                 │         ▲                               │
 //!               └─────Answer──────┘         └────────────meter──────────────┘
 //! ```
-//! A run is its [`Setup`]: the same one gives the same outputs at the same instants, to the bit. Faults
+//! A run is its [`Scenario`]: the same one gives the same outputs at the same instants, to the bit. Faults
 //! come from a plan; what must hold is watched at every step of the plant, and a broken promise ends the
 //! run with the seed that shows it again. Every machine has a clock of its own, so that a controller that
 //! compared two clocks would be found out.
@@ -21,15 +21,14 @@ mod faults;
 mod fixed;
 mod hash;
 mod host;
-mod hunt;
 mod mean;
 mod outcome;
 mod queue;
-mod setup;
 mod shells;
 mod sum;
 mod tally;
 mod tape;
+mod timing;
 
 use core::time::Duration;
 
@@ -42,13 +41,13 @@ pub use breaker::METER_CLASS;
 pub use checks::{Checks, Excuse, Promise, Violation};
 pub use faults::{Disorder, Extent, Fault, FaultPlan, MeterFault, Rewind, Rogue, Window};
 pub use hash::OutputHash;
-pub use hunt::Hunt;
 pub use outcome::{Outcome, Restrictions};
-pub use setup::{Setup, Timing};
 pub use tally::Bucket;
 pub use tape::{Life, Tape};
+pub use timing::Timing;
 
 use crate::plant::{Plant, SupplyState};
+use crate::scenario::{Controller, Scenario};
 pub(crate) use chance::Chance;
 use environment::{Envelope, Environment, Event, MANAGERS};
 use fixed::FixedCap;
@@ -99,21 +98,9 @@ const NEVER: Instant = Instant::from_nanos(u64::MAX);
 impl World {
     /// Everything at instant zero, about to start. Agents without a server are left out.
     #[must_use]
-    pub fn new(setup: Setup) -> Self {
-        let Setup {
-            seed,
-            plant,
-            chassis,
-            tuning,
-            fixed_cap,
-            tells_margin,
-            agents,
-            timing,
-            faults,
-            budgets,
-            ..
-        } = setup;
-        let Setup { ledger, calm_from, checks, record, length, points, .. } = setup;
+    pub fn new(scenario: Scenario) -> Self {
+        let Scenario { seed, plant, controller, chassis, tuning, agents, timing, faults, .. } = scenario;
+        let Scenario { budgets, stops, ledger, calm_from, checks, record, length, points, .. } = scenario;
         let mut clocks = Chance::new(seed, 0xC1);
         let mut hosts: Vec<_> = (plant.servers.iter())
             .map(|s| Host::new(s, clocks.span(Duration::from_secs(100_000)), record.then(Tape::default)))
@@ -151,6 +138,11 @@ impl World {
             environment.queue.put(window.to, Event::End(window.fault));
         }
 
+        // What ends at that instant has ended by then.
+        for at in stops {
+            environment.queue.put(at, Event::Stop);
+        }
+
         for (server, agent) in agents.iter().enumerate().take(servers) {
             // Agents do not sample in step.
             let share = |period: Duration| period * server as u32 / servers as u32;
@@ -163,15 +155,20 @@ impl World {
             }
         }
 
+        let fixed_cap = match controller {
+            Controller::FixedCap { watts, tells_margin } => {
+                let set_point = tells_margin.then(|| chassis::SetPoint::new(chassis.above_share_ppm));
+                Some(FixedCap::new(chassis.chassis_id.clone(), watts, set_point, servers))
+            }
+            Controller::Manager | Controller::Baseline(_) => None,
+        };
+
         let mut world = Self {
             environment,
             agents: (0..servers).map(|_| None).collect(),
             chassis: (0..MANAGERS).map(|_| None).collect(),
             agent_params: agents,
-            fixed_cap: fixed_cap.map(|watts| {
-                let set_point = tells_margin.then(|| chassis::SetPoint::new(chassis.above_share_ppm));
-                FixedCap::new(chassis.chassis_id.clone(), watts, set_point, servers)
-            }),
+            fixed_cap,
             tuning: tuning.unwrap_or_else(|| chassis::Tuning::of(&chassis)),
             chassis_params: chassis,
             wake: vec![NEVER; servers + MANAGERS],
@@ -265,6 +262,7 @@ impl World {
             Event::Start => self.start_chassis(0),
             Event::Poll { manager, life } => self.poll_due(manager, life),
             Event::Calm => self.environment.calm_begins(),
+            Event::Stop => self.stop_agents(),
             Event::Budget(budget) => {
                 self.environment.changed();
                 self.set_budget(budget);

@@ -7,8 +7,8 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use ballast_sim::demo::{DemoOptions, TraceScale, demo, trace_scales};
 use ballast_sim::plant::{Plant, peak_draw};
-use ballast_sim::scenario::{DemoOptions, TraceScale, demo, trace_scales};
 use ballast_sim::trace::{ReadOptions, Trace, Unit};
 use ballast_types::Instant;
 

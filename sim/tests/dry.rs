@@ -3,9 +3,10 @@
 use core::time::Duration;
 
 use ballast_agent_core::{Output, Policy};
+use ballast_sim::demo::{DemoOptions, demo};
 use ballast_sim::plant::{Load, PlantSpec, Profile};
-use ballast_sim::scenario::{DemoOptions, demo};
-use ballast_sim::world::{Setup, World};
+use ballast_sim::scenario::Scenario;
+use ballast_sim::world::World;
 use ballast_types::wire::SharePolicy;
 use ballast_types::{Instant, VmClass, Watts};
 use proptest::prelude::*;
@@ -26,11 +27,11 @@ fn three_servers(budget: Watts, batch: f64) -> PlantSpec {
 /// Everything is watched: the trip time, user-facing cores, and that no watt is promised twice.
 fn run(budget_w: i64, batch: f64, seed: u64, shares: SharePolicy, policy: Policy) -> World {
     let plant = three_servers(Watts::from_whole(budget_w), batch);
-    let mut setup = Setup::new(plant, policy, seed, Duration::from_secs(60));
-    setup.agents[1].dry_run = Some("tested".into());
-    setup.chassis.shares = shares;
-    setup.record = true;
-    let mut world = World::new(setup);
+    let mut scenario = Scenario::new(plant, policy, seed, Duration::from_secs(60));
+    scenario.agents[1].dry_run = Some("tested".into());
+    scenario.chassis.shares = shares;
+    scenario.record = true;
+    let mut world = World::new(scenario);
     world.run(Instant::from_millis(60_000)).unwrap_or_else(|violation| panic!("{violation}"));
     world
 }

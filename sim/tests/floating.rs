@@ -3,9 +3,11 @@
 use core::time::Duration;
 
 use ballast_agent_core::{Actuator, Policy};
+use ballast_sim::campaign::Overload;
+use ballast_sim::demo::{DemoOptions, default_budget, demo};
 use ballast_sim::plant::{BatchSpec, Load, PlantSpec, Profile};
-use ballast_sim::scenario::{DemoOptions, default_budget, demo};
-use ballast_sim::world::{Checks, Hunt, Outcome, Restrictions, Setup, World};
+use ballast_sim::scenario::Scenario;
+use ballast_sim::world::{Checks, Outcome, Restrictions, World};
 use ballast_types::{Instant, VmClass};
 
 fn at(seconds: u64) -> Instant {
@@ -28,16 +30,16 @@ fn chassis(servers: usize, falls_s: f64) -> PlantSpec {
     plant
 }
 
-fn floating(plant: PlantSpec, policy: Policy, seed: u64, seconds: u64) -> Setup {
-    let mut setup = Setup::new(plant, policy, seed, Duration::from_secs(seconds));
-    for agent in &mut setup.agents {
+fn floating(plant: PlantSpec, policy: Policy, seed: u64, seconds: u64) -> Scenario {
+    let mut scenario = Scenario::new(plant, policy, seed, Duration::from_secs(seconds));
+    for agent in &mut scenario.agents {
         agent.actuator = Actuator::CpuMax;
     }
-    setup
+    scenario
 }
 
-fn run(setup: Setup, seconds: u64) -> (World, Outcome) {
-    let mut world = World::new(setup);
+fn run(scenario: Scenario, seconds: u64) -> (World, Outcome) {
+    let mut world = World::new(scenario);
     world.run(at(seconds)).unwrap_or_else(|violation| panic!("{violation}"));
     let outcome = world.outcome();
     (world, outcome)
@@ -79,9 +81,9 @@ fn a_floating_run_is_its_seed() {
 #[test]
 fn faults_break_no_promise_and_leave_no_quota_behind() {
     for seed in 0..20 {
-        let hunt = Hunt { actuator: Actuator::CpuMax, ..Hunt::new(seed, 4, 6) };
-        if let Err(violation) = hunt.run() {
-            panic!("{violation}\n{:#?}", hunt.plan());
+        let case = Overload { actuator: Actuator::CpuMax, ..Overload::new(seed, 4, 6) };
+        if let Err(violation) = case.run() {
+            panic!("{violation}\n{:#?}", case.scenario().faults);
         }
     }
 }
@@ -92,9 +94,9 @@ fn faults_break_no_promise_and_leave_no_quota_behind() {
 fn a_full_load_is_a_sawtooth_as_fine_as_its_period() {
     // Seconds above the budget, and the share of bandwidth that batch VMs get.
     let over = |millis| {
-        let mut setup = floating(chassis(4, 40.0), Policy::Stepwise, 1, 30);
-        setup.timing.quota_period = Duration::from_millis(millis);
-        let (world, _) = run(setup, 30);
+        let mut scenario = floating(chassis(4, 40.0), Policy::Stepwise, 1, 30);
+        scenario.timing.quota_period = Duration::from_millis(millis);
+        let (world, _) = run(scenario, 30);
         (world.truth().over_budget_s_total, world.truth().batch_frequency_ratio_mean)
     };
     let [ten, twenty, hundred] = [10, 20, 100].map(over);
@@ -106,7 +108,7 @@ fn a_full_load_is_a_sawtooth_as_fine_as_its_period() {
 /// At the end of every period most VMs stand still, and the chassis draws far less than in the mean.
 #[test]
 fn a_sawtooth_that_uses_the_budget_in_the_mean_leaves_nothing_free() {
-    let mut setup = floating(chassis(4, 200.0), Policy::Stepwise, 1, 100);
-    setup.checks = Checks { conservation: true, ..Checks::USUAL };
-    run(setup, 100);
+    let mut scenario = floating(chassis(4, 200.0), Policy::Stepwise, 1, 100);
+    scenario.checks = Checks { conservation: true, ..Checks::USUAL };
+    run(scenario, 100);
 }

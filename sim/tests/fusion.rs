@@ -4,9 +4,9 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use ballast_agent_core::{Fused, Reading};
+use ballast_sim::demo::{DemoOptions, demo};
 use ballast_sim::load::Profile;
 use ballast_sim::plant::{Load, Plant};
-use ballast_sim::scenario::{DemoOptions, demo};
 use ballast_types::{Instant, Microjoules, VmClass};
 
 /// Between two fused readings.

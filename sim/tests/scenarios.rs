@@ -7,9 +7,10 @@ use core::time::Duration;
 
 use ballast_agent_core::{Agent, Found, Input, Memory, Output, Params, Policy, Reading};
 use ballast_chassis_core::{Ledger, Output as ChassisOutput};
+use ballast_sim::demo::{DemoOptions, default_budget, demo};
 use ballast_sim::plant::{Load, PlantSpec, Profile, ServerSpec, SupplySpec, VmLoad};
-use ballast_sim::scenario::{DemoOptions, default_budget, demo};
-use ballast_sim::world::{Checks, Excuse, Fault, FaultPlan, MeterFault, Rewind, Rogue, Setup, Window, World};
+use ballast_sim::scenario::{Controller, Scenario};
+use ballast_sim::world::{Checks, Excuse, Fault, FaultPlan, MeterFault, Rewind, Rogue, Window, World};
 use ballast_types::wire::{Alert, ChassisState, EventKind, Level, Report, SharePolicy, Slot};
 use ballast_types::{
     Core, CoreId, Epoch, Instant, KiloHertz, Ladder, Machine, OnExtreme, PowerModel, Seq, VmClass, VmId,
@@ -50,23 +51,23 @@ fn steady(servers: usize, share: f64) -> PlantSpec {
 /// What the chassis draws when nobody holds it.
 fn unrestricted(plant: &PlantSpec, seconds: u64) -> (f64, f64) {
     let plant = PlantSpec { hardware_caps: false, ..plant.clone() };
-    let setup = Setup::new(plant, Policy::None, 1, Duration::from_secs(seconds));
-    let mut world = World::new(setup);
+    let scenario = Scenario::new(plant, Policy::None, 1, Duration::from_secs(seconds));
+    let mut world = World::new(scenario);
     world.run(at(seconds as f64)).unwrap();
     (world.truth().max_power_w.as_f64(), world.truth().mean_power_w.as_f64())
 }
 
-fn setup(plant: PlantSpec, policy: Policy, seed: u64, faults: &[(f64, f64, Fault)]) -> Setup {
-    let mut setup = Setup::new(plant, policy, seed, Duration::from_secs(600));
+fn made(plant: PlantSpec, policy: Policy, seed: u64, faults: &[(f64, f64, Fault)]) -> Scenario {
+    let mut scenario = Scenario::new(plant, policy, seed, Duration::from_secs(600));
     // Each scenario says what it looks at.
-    setup.checks = Checks::NONE;
+    scenario.checks = Checks::NONE;
     let window = |&(from, to, fault): &_| Window { from: at(from), to: at(to), fault };
-    setup.faults = FaultPlan { windows: faults.iter().map(window).collect() };
-    setup
+    scenario.faults = FaultPlan { windows: faults.iter().map(window).collect() };
+    scenario
 }
 
-fn run(setup: Setup, seconds: f64) -> World {
-    let mut world = World::new(setup);
+fn run(scenario: Scenario, seconds: f64) -> World {
+    let mut world = World::new(scenario);
     world.run(at(seconds)).unwrap_or_else(|violation| panic!("{violation}"));
     world
 }
@@ -88,7 +89,7 @@ fn row_01_a_load_that_fits_is_not_throttled() {
     let (peak, mean) = unrestricted(&plant, 120);
     plant.budget = Watts::from_f64(peak * 2450.0 / 2439.0).unwrap();
 
-    let world = run(setup(plant, Policy::Stepwise, 1, &[]), 120.0);
+    let world = run(made(plant, Policy::Stepwise, 1, &[]), 120.0);
     let truth = world.truth();
     let user_facing = truth.user_facing_throttled_core_s.total();
     assert!(user_facing == 0.0, "row 1: user-facing cores are held for {user_facing} core-seconds");
@@ -106,9 +107,9 @@ fn row_02_steady_load_without_a_fault_needs_no_hardware_cap() {
             VmClass::UserFacing => Profile::Constant(0.3 + 0.08 * n as f64),
             VmClass::NonUserFacing => Profile::Steps([(0.0, 0.3), (3.0, share)].into()),
         });
-        let mut setup = setup(plant, Policy::Predictive, seed, &[]);
-        setup.chassis.shares = SharePolicy::ALL[(seed / 6) as usize];
-        let world = run(setup, 600.0);
+        let mut scenario = made(plant, Policy::Predictive, seed, &[]);
+        scenario.chassis.shares = SharePolicy::ALL[(seed / 6) as usize];
+        let world = run(scenario, 600.0);
         if world.outcome().out_of_band_s > 5.0 {
             capped.push(seed);
         }
@@ -123,7 +124,7 @@ fn row_03_a_restarting_agent_does_not_keep_the_event_on() {
     let restarts: Vec<_> = (0..20)
         .map(|k| (10.0 + 25.0 * f64::from(k), 11.0 + 25.0 * f64::from(k), Fault::AgentDown(0)))
         .collect();
-    let world = run(setup(plant, Policy::Stepwise, 1, &restarts), 505.0);
+    let world = run(made(plant, Policy::Stepwise, 1, &restarts), 505.0);
     let state = state(&world);
     assert!(state == ChassisState::Normal, "row 3: {state:?} 485 s after the last excess");
 }
@@ -145,15 +146,15 @@ fn row_04_others_pay_for_who_draws_more_than_its_grant() {
         server.vms = vec![VmLoad { class: VmClass::UserFacing, cores, load, ..vm }];
     }
 
-    let mut setup = setup(plant, Policy::Stepwise, 1, &[]);
-    setup.chassis.shares = SharePolicy::Even;
+    let mut scenario = made(plant, Policy::Stepwise, 1, &[]);
+    scenario.chassis.shares = SharePolicy::Even;
 
     for n in 0..2 {
-        setup.agents[n].server_limit_floor = None;
-        setup.chassis.servers[n].out_of_band_floor = None;
+        scenario.agents[n].server_limit_floor = None;
+        scenario.chassis.servers[n].out_of_band_floor = None;
     }
 
-    let world = run(setup, 600.0);
+    let world = run(scenario, 600.0);
     let outcome = world.outcome();
     assert!(
         outcome.out_of_band_s < 10.0 && outcome.emergency_s < 10.0,
@@ -168,7 +169,7 @@ fn row_04_others_pay_for_who_draws_more_than_its_grant() {
     plant.servers[0].model = PowerModel::in_proportion(400.0, 800.0);
     plant.budget = Watts::from_whole(1300);
     plant.supplies = vec![SupplySpec::active(Watts::from_whole(2000)); 2];
-    let world = run(self::setup(plant, Policy::Stepwise, 1, &[]), 60.0);
+    let world = run(made(plant, Policy::Stepwise, 1, &[]), 60.0);
     let cap = world.agent_status(0).and_then(|status| status.report.cap_w);
     assert!(
         cap.is_none_or(|cap| cap > Watts::from_whole(400)),
@@ -181,7 +182,7 @@ fn row_04_others_pay_for_who_draws_more_than_its_grant() {
 fn row_05_one_agents_refusal_does_not_fence_the_manager() {
     let plant = chassis(4, |_, _| Profile::Steps([(0.0, 0.3), (10.0, 1.0)].into()));
     let rogue = [(5.0, END, Fault::Rogue(0, Rogue::Refuses))];
-    let world = run(setup(plant, Policy::Stepwise, 1, &rogue), 30.0);
+    let world = run(made(plant, Policy::Stepwise, 1, &rogue), 30.0);
     let state = state(&world);
     assert!(state != ChassisState::Fenced, "row 5: one agent's refusal fenced the manager");
     let trip = world.outcome().trip_fraction_max;
@@ -195,7 +196,7 @@ fn row_06_of_two_managers_of_one_epoch_one_rules() {
     let mut second: Vec<_> = (0..3).map(|n| (9.0, 10.02, Fault::AgentDown(n))).collect();
     second.push((10.0, END, Fault::SecondManager { copied: true }));
     let rulers = |seed| {
-        let world = run(setup(steady(4, 0.4), Policy::Stepwise, seed, &second), 130.0);
+        let world = run(made(steady(4, 0.4), Policy::Stepwise, seed, &second), 130.0);
         let managers = (0..2).filter_map(|n| world.status_of_manager(n));
         managers.filter(|status| status.state != ChassisState::Fenced).count()
     };
@@ -214,7 +215,7 @@ fn row_07_a_manager_that_is_away_throttles_nobody_in_a_calm_chassis() {
     let (peak, _) = unrestricted(&plant, 5);
     plant.budget = Watts::from_f64(peak / 0.78).unwrap();
     let away = [(10.0, 70.0, Fault::ChassisDown)];
-    let world = run(setup(plant, Policy::Stepwise, 1, &away), 90.0);
+    let world = run(made(plant, Policy::Stepwise, 1, &away), 90.0);
     let user_facing = world.truth().user_facing_throttled_core_s.total();
     assert!(user_facing == 0.0, "row 7: user-facing cores are held for {user_facing} core-seconds");
 }
@@ -228,7 +229,7 @@ fn row_08_an_unreadable_supply_caps_nobody() {
     plant.budget = limit;
     plant.supplies = vec![SupplySpec::active(limit.per(2)); 2];
     let unreadable = [(10.0, END, Fault::SupplyUnreadable(0))];
-    let world = run(setup(plant, Policy::Stepwise, 1, &unreadable), 600.0);
+    let world = run(made(plant, Policy::Stepwise, 1, &unreadable), 600.0);
     let outcome = world.outcome();
     assert!(
         outcome.capping_events == 0 && outcome.out_of_band_s == 0.0,
@@ -248,10 +249,10 @@ fn row_09_one_missing_meter_does_not_break_the_trip_time() {
             VmClass::NonUserFacing => Profile::Steps([(0.0, 0.0), (10.0, 1.0)].into()),
         });
         let missing = [(5.0, END, Fault::Meter(0, MeterFault::Missing))];
-        let mut setup = setup(plant, Policy::Predictive, seed, &missing);
-        setup.checks = Checks { trip_time: true, ..Checks::NONE };
-        setup.chassis.shares = SharePolicy::Even;
-        if World::new(setup).run(at(40.0)).is_err() {
+        let mut scenario = made(plant, Policy::Predictive, seed, &missing);
+        scenario.checks = Checks { trip_time: true, ..Checks::NONE };
+        scenario.chassis.shares = SharePolicy::Even;
+        if World::new(scenario).run(at(40.0)).is_err() {
             broken.push(seed);
         }
     }
@@ -267,7 +268,7 @@ fn row_10_shared_watts_stay_below_what_is_drawn() {
     faults.extend((0..4).map(|n| (2.0, END, Fault::OutOfBandFails(n))));
     faults.push((2.0, END, Fault::AgentDown(0)));
     let budget = plant.budget;
-    let world = run(setup(plant, Policy::Stepwise, 1, &faults), 120.0);
+    let world = run(made(plant, Policy::Stepwise, 1, &faults), 120.0);
     let shared = world.chassis_status().expect("the manager runs").shared_w;
     assert!(shared < budget.per(2), "row 10: {shared} of {budget} are taken for fans and losses");
 }
@@ -278,9 +279,9 @@ fn row_11_the_managers_own_stall_is_not_the_agents_death() {
     let stalls: Vec<_> = (0..10)
         .map(|k| (10.0 + 10.13 * f64::from(k), 11.6 + 10.13 * f64::from(k), Fault::ChassisStalls))
         .collect();
-    let mut setup = setup(steady(4, 0.4), Policy::Stepwise, 1, &stalls);
-    setup.record = true;
-    let world = run(setup, 120.0);
+    let mut scenario = made(steady(4, 0.4), Policy::Stepwise, 1, &stalls);
+    scenario.record = true;
+    let world = run(scenario, 120.0);
     let steps = world.chassis_tape().expect("recorded").lives().iter().flat_map(|l| &l.steps);
     let silent = |output: &&ChassisOutput| match output {
         ChassisOutput::Event(event) => {
@@ -296,7 +297,7 @@ fn row_11_the_managers_own_stall_is_not_the_agents_death() {
 #[test]
 fn row_12_release_does_not_take_longer_the_larger_the_chassis() {
     let plant = steady(100, 0.3);
-    let mut large = setup(plant, Policy::Stepwise, 1, &[]);
+    let mut large = made(plant, Policy::Stepwise, 1, &[]);
     let capped = large.plant.servers.iter().map(|s| (s.id.clone(), Watts::from_whole(180)));
     large.ledger = Ledger { epoch: Epoch(3), out_of_band: capped.collect(), ..Ledger::default() };
     let mut world = World::new(large);
@@ -309,9 +310,10 @@ fn row_12_release_does_not_take_longer_the_larger_the_chassis() {
     plant.servers[0] = large_server(192);
     plant.budget = Watts::from_whole(1500);
     plant.supplies = vec![SupplySpec::active(Watts::from_whole(2000)); 2];
-    let mut setup = setup(plant, Policy::Stepwise, 1, &[]);
-    setup.fixed_cap = Some(Watts::from_whole(700));
-    let mut world = World::new(setup);
+    let mut scenario = made(plant, Policy::Stepwise, 1, &[]);
+    let watts = Watts::from_whole(700);
+    scenario.controller = Controller::FixedCap { watts, tells_margin: true };
+    let mut world = World::new(scenario);
     world.run(at(20.0)).unwrap();
     let held = world.capped_cores(0);
     assert!(held > 150, "the load must be too much at first: {held} cores are held");
@@ -358,7 +360,7 @@ impl Lone {
     fn start(now: Instant, found: Found, change: impl FnOnce(&mut Params)) -> Self {
         let plant = steady(1, 0.5);
         let mut params =
-            Setup::new(plant.clone(), Policy::Stepwise, 1, Duration::from_secs(1)).agents.remove(0);
+            Scenario::new(plant.clone(), Policy::Stepwise, 1, Duration::from_secs(1)).agents.remove(0);
         change(&mut params);
         let agent = Agent::new(params, found, now);
         let mut lone = Self { agent, now, seq: 0, valid_for_ms: 2000 };
@@ -552,11 +554,11 @@ fn row_13_an_epoch_out_of_nowhere_is_not_taken() {
 fn row_13_a_hardware_cap_from_the_ledger_is_verified() {
     let plant = steady(4, 0.9);
     // The BMC forgets the cap at once.
-    let mut setup = setup(plant, Policy::Stepwise, 1, &[(0.0, 0.1, Fault::BmcForgets(0))]);
-    let capped = setup.plant.servers[0].id.clone();
-    setup.ledger =
+    let mut scenario = made(plant, Policy::Stepwise, 1, &[(0.0, 0.1, Fault::BmcForgets(0))]);
+    let capped = scenario.plant.servers[0].id.clone();
+    scenario.ledger =
         Ledger { epoch: Epoch(3), out_of_band: vec![(capped, Watts::from_whole(160))], ..Ledger::default() };
-    let world = run(setup, 20.0);
+    let world = run(scenario, 20.0);
     let believed = world.chassis_status().expect("the manager runs").servers[0].out_of_band_w;
     let kept = world.hardware_cap(0);
     assert!(believed == kept, "row 13: the manager counts on {believed:?}, the BMC keeps {kept:?}");
@@ -582,10 +584,10 @@ fn row_13_the_first_alert_after_an_outage_drops_to_the_floor() {
 fn row_14_a_supply_that_is_not_listed_hides_no_draw() {
     let mut plant = chassis(2, |_, _| Profile::Steps([(0.0, 0.3), (5.0, 0.95)].into()));
     plant.supplies = vec![SupplySpec::active(Watts::from_whole(450)); 4];
-    let mut setup = setup(plant, Policy::Stepwise, 1, &[]);
-    setup.chassis.supply_rated.truncate(1);
-    let limit = setup.plant.budget;
-    let mut world = World::new(setup);
+    let mut scenario = made(plant, Policy::Stepwise, 1, &[]);
+    scenario.chassis.supply_rated.truncate(1);
+    let limit = scenario.plant.budget;
+    let mut world = World::new(scenario);
     let mut above = 0;
 
     for tenth in 0..400 {
@@ -613,10 +615,10 @@ fn a_lower_budget_ends_with_the_rule_of_who_accepted_it() {
     let (peak, _) = unrestricted(&plant, 5);
     for second in [None, Some((10.0, 12.0, Fault::SecondManager { copied: false }))] {
         let plant = PlantSpec { budget: Watts::from_f64(1.1 * peak).unwrap(), ..plant.clone() };
-        let mut setup = setup(plant, Policy::Stepwise, 1, second.as_slice());
-        setup.checks = Checks { breaker: true, ..Checks::NONE };
-        setup.budgets = vec![(at(1.0), Some(Watts::from_f64(0.95 * peak).unwrap()))];
-        let world = run(setup, 120.0);
+        let mut scenario = made(plant, Policy::Stepwise, 1, second.as_slice());
+        scenario.checks = Checks { breaker: true, ..Checks::NONE };
+        scenario.budgets = vec![(at(1.0), Some(Watts::from_f64(0.95 * peak).unwrap()))];
+        let world = run(scenario, 120.0);
         let held = world.plant().power().as_f64() < 0.96 * peak;
         assert_eq!(held, second.is_none(), "{second:?}");
     }
@@ -634,9 +636,9 @@ fn an_agent_that_was_told_nothing_is_no_actor() {
     for (no_manager, memory) in [(stalls, true), (second, true), (stalls, false), (second, false)] {
         let mut faults = vec![no_manager];
         faults.extend(memory.then_some((26.0, 27.0, Fault::Memory(0, Rewind::Lost))));
-        let mut setup = setup(plant.clone(), Policy::Stepwise, 1, &faults);
-        setup.checks = Checks { breaker: true, sum_of_caps: true, ..Checks::NONE };
-        let broken = World::new(setup).run(at(120.0)).err();
+        let mut scenario = made(plant.clone(), Policy::Stepwise, 1, &faults);
+        scenario.checks = Checks { breaker: true, sum_of_caps: true, ..Checks::NONE };
+        let broken = World::new(scenario).run(at(120.0)).err();
         let excuse = memory.then_some(Some(Excuse::LastActor));
         assert_eq!(broken.map(|violation| violation.excuse), excuse, "{no_manager:?}");
     }

@@ -4,9 +4,11 @@ use core::time::Duration;
 
 use ballast_agent_core::Policy;
 use ballast_chassis_core::{SetPoint, Tuning};
+use ballast_sim::campaign::Overload;
+use ballast_sim::demo::{DemoOptions, default_budget, demo};
 use ballast_sim::plant::{Load, PlantSpec, Profile};
-use ballast_sim::scenario::{DemoOptions, default_budget, demo};
-use ballast_sim::world::{Hunt, Restrictions, Setup, World};
+use ballast_sim::scenario::Scenario;
+use ballast_sim::world::{Restrictions, World};
 use ballast_types::wire::SharePolicy;
 use ballast_types::{Instant, VmClass};
 
@@ -69,13 +71,13 @@ const END: Duration = Duration::from_secs(90);
 /// Too much load and no fault: the budget is used, the breaker hardly moves, the servers' own limits are left
 /// alone, and everything is given back.
 fn judge_overload(policy: Policy, change: impl Fn(&mut Tuning)) -> Result<(), String> {
-    let mut setup = Setup::new(plant(), policy, 1, END);
-    setup.chassis.shares = SharePolicy::CriticalFirst;
-    let mut tuning = Tuning::of(&setup.chassis);
+    let mut scenario = Scenario::new(plant(), policy, 1, END);
+    scenario.chassis.shares = SharePolicy::CriticalFirst;
+    let mut tuning = Tuning::of(&scenario.chassis);
     change(&mut tuning);
-    setup.tuning = Some(tuning);
+    scenario.tuning = Some(tuning);
 
-    let mut world = World::new(setup);
+    let mut world = World::new(scenario);
     let run = |world: &mut World, to: Duration| {
         world.run(Instant::ZERO + to).map_err(|violation| violation.to_string())
     };
@@ -103,14 +105,13 @@ fn no_number_of_the_loop_is_critical() {
 
                 for seed in 0..2 {
                     let shares = SharePolicy::CriticalFirst;
-                    let hunt = Hunt { policy, shares, ..Hunt::new(seed, 4, 6) };
-                    let run = hunt.run_with(|setup| {
-                        let mut tuning = Tuning::of(&setup.chassis);
-                        change(&mut tuning, by);
-                        setup.tuning = Some(tuning);
-                    });
-
-                    run.unwrap_or_else(|why| panic!("{name} x {by:.2}: {why}, {hunt:?}"));
+                    let case = Overload { policy, shares, ..Overload::new(seed, 4, 6) };
+                    let mut scenario = case.scenario();
+                    let mut tuning = Tuning::of(&scenario.chassis);
+                    change(&mut tuning, by);
+                    scenario.tuning = Some(tuning);
+                    let run = Overload::judge(scenario);
+                    run.unwrap_or_else(|why| panic!("{name} x {by:.2}: {why}, {case:?}"));
                 }
             }
         }

@@ -3,9 +3,10 @@
 use core::time::Duration;
 
 use ballast_agent_core::Policy;
+use ballast_sim::demo::{DemoOptions, default_budget, demo};
 use ballast_sim::plant::{Load, PlantSpec, Profile, VmLoad, peak_draw};
-use ballast_sim::scenario::{DemoOptions, default_budget, demo};
-use ballast_sim::world::{Checks, Disorder, Extent, Fault, FaultPlan, Setup, Violation, Window, World};
+use ballast_sim::scenario::Scenario;
+use ballast_sim::world::{Checks, Disorder, Extent, Fault, FaultPlan, Violation, Window, World};
 use ballast_types::wire::SharePolicy;
 use ballast_types::{CoreId, Instant, OnExtreme, VmClass, VmId, Watts};
 use proptest::prelude::*;
@@ -47,9 +48,9 @@ fn imbalanced() -> PlantSpec {
 #[test]
 fn critical_first_spares_user_facing_vms_wherever_they_are() {
     let run = |shares| {
-        let mut setup = Setup::new(imbalanced(), Policy::Stepwise, 1, Duration::from_secs(120));
-        setup.chassis.shares = shares;
-        let mut world = World::new(setup);
+        let mut scenario = Scenario::new(imbalanced(), Policy::Stepwise, 1, Duration::from_secs(120));
+        scenario.chassis.shares = shares;
+        let mut world = World::new(scenario);
         world.run(Instant::from_millis(120_000)).unwrap_or_else(|violation| panic!("{violation}"));
         let (truth, outcome) = (world.truth(), world.outcome());
         assert!(outcome.out_of_band_s == 0.0);
@@ -78,8 +79,8 @@ fn rising() -> (PlantSpec, f64) {
 
 /// User-facing core-seconds that were throttled, and seconds above the budget, from the 30th second to the 180th.
 fn once_risen(plant: &PlantSpec, policy: Policy, seed: u64) -> (f64, f64) {
-    let setup = Setup::new(plant.clone(), policy, seed, Duration::from_secs(180));
-    let mut world = World::new(setup);
+    let scenario = Scenario::new(plant.clone(), policy, seed, Duration::from_secs(180));
+    let mut world = World::new(scenario);
     let run = |world: &mut World, s: u64| {
         world.run(Instant::from_millis(1000 * s)).unwrap_or_else(|v| panic!("{v}"));
         let truth = world.truth();
@@ -165,13 +166,13 @@ fn caps_add_up(trouble: &Trouble) -> Result<(), Violation> {
 
     let extent = Extent { servers, supplies: plant.supplies.len() };
     let at = Instant::from_millis;
-    let mut setup = Setup::new(plant, Policy::Stepwise, seed, Duration::from_secs(30));
-    setup.faults = FaultPlan::draw(seed, extent, faults, at(1_000), at(25_000));
+    let mut scenario = Scenario::new(plant, Policy::Stepwise, seed, Duration::from_secs(30));
+    scenario.faults = FaultPlan::draw(seed, extent, faults, at(1_000), at(25_000));
     let window = Window { from: at(1_500), to: at(28_000), fault: Fault::Disorder(disorder) };
-    setup.faults.windows.push(window);
-    setup.chassis.shares = shares;
-    setup.checks = Checks { sum_of_caps: true, ..Checks::NONE };
-    let mut world = World::new(setup);
+    scenario.faults.windows.push(window);
+    scenario.chassis.shares = shares;
+    scenario.checks = Checks { sum_of_caps: true, ..Checks::NONE };
+    let mut world = World::new(scenario);
 
     for &(ms, percent) in &trouble.budgets {
         world.run(at(ms))?;

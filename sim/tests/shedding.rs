@@ -4,9 +4,10 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 
 use ballast_agent_core::Policy;
+use ballast_sim::demo::{DemoOptions, demo};
 use ballast_sim::plant::{BatchSpec, Load, PlantSpec, Profile};
-use ballast_sim::scenario::{DemoOptions, demo};
-use ballast_sim::world::{Restrictions, Setup, World};
+use ballast_sim::scenario::Scenario;
+use ballast_sim::world::{Restrictions, World};
 use ballast_types::wire::SharePolicy;
 use ballast_types::{CoreId, Instant, OnExtreme, VmClass, Watts};
 
@@ -36,12 +37,12 @@ fn chassis(budget_w: i64, user_facing: &Profile, batch: &Profile) -> PlantSpec {
 }
 
 fn world(plant: PlantSpec, policy: Policy, kill_after_ms: Option<u64>, shares: SharePolicy) -> World {
-    let mut setup = Setup::new(plant, policy, 5, Duration::from_secs(100));
-    setup.chassis.shares = shares;
-    for agent in &mut setup.agents {
+    let mut scenario = Scenario::new(plant, policy, 5, Duration::from_secs(100));
+    scenario.chassis.shares = shares;
+    for agent in &mut scenario.agents {
         agent.kill_after = kill_after_ms.map(Duration::from_millis);
     }
-    World::new(setup)
+    World::new(scenario)
 }
 
 /// How many classes of a server are restricted; checks that they are so in order.

@@ -4,10 +4,12 @@ use core::time::Duration;
 use std::io::BufReader;
 
 use ballast_agent_core::Policy;
+use ballast_sim::campaign::Overload;
+use ballast_sim::demo::overloaded;
 use ballast_sim::plant::PlantSpec;
 use ballast_sim::replay::{Part, RecordingError, RecordingReport, replay};
-use ballast_sim::scenario::overloaded;
-use ballast_sim::world::{Checks, Hunt, Life, Outcome, Restrictions, Setup, World};
+use ballast_sim::scenario::Scenario;
+use ballast_sim::world::{Checks, Life, Outcome, Restrictions, World};
 use ballast_types::Instant;
 use ballast_types::wire::SharePolicy;
 use serde::Serialize;
@@ -16,12 +18,12 @@ fn at(seconds: u64) -> Instant {
     Instant::from_millis(seconds * 1000)
 }
 
-fn setup(plant: PlantSpec, seed: u64, seconds: u64) -> Setup {
-    Setup::new(plant, Policy::Stepwise, seed, Duration::from_secs(seconds))
+fn made(plant: PlantSpec, seed: u64, seconds: u64) -> Scenario {
+    Scenario::new(plant, Policy::Stepwise, seed, Duration::from_secs(seconds))
 }
 
-fn run(setup: Setup, seconds: u64) -> (World, Outcome) {
-    let mut world = World::new(setup);
+fn run(scenario: Scenario, seconds: u64) -> (World, Outcome) {
+    let mut world = World::new(scenario);
     world.run(at(seconds)).unwrap_or_else(|violation| panic!("{violation}"));
     let outcome = world.outcome();
     (world, outcome)
@@ -30,12 +32,12 @@ fn run(setup: Setup, seconds: u64) -> (World, Outcome) {
 #[test]
 fn without_faults_the_budget_holds_and_everything_is_given_back() {
     let plant = overloaded(12, 1.0, 40.0);
-    let (world, outcome) = run(setup(plant.clone(), 1, 120), 120);
+    let (world, outcome) = run(made(plant.clone(), 1, 120), 120);
     let truth = world.truth();
 
     // The load would exceed the budget: the same without anybody who throttles.
     let mut free =
-        Setup::new(PlantSpec { hardware_caps: false, ..plant }, Policy::None, 1, Duration::from_secs(20));
+        Scenario::new(PlantSpec { hardware_caps: false, ..plant }, Policy::None, 1, Duration::from_secs(20));
 
     free.points = 10;
     let (unwatched, _) = run(free, 20);
@@ -55,14 +57,14 @@ fn without_faults_the_budget_holds_and_everything_is_given_back() {
 
 #[test]
 fn a_run_is_its_seed() {
-    let hash = |seed| run(setup(overloaded(3, 1.0, 12.0), seed, 15), 15).1.outputs_hash;
+    let hash = |seed| run(made(overloaded(3, 1.0, 12.0), seed, 15), 15).1.outputs_hash;
     assert_eq!(hash(5), hash(5));
     assert_ne!(hash(5), hash(6));
 }
 
 #[test]
 fn steady_load_moves_p_states_rarely() {
-    let mut world = World::new(setup(overloaded(4, 0.9, 1000.0), 3, 180));
+    let mut world = World::new(made(overloaded(4, 0.9, 1000.0), 3, 180));
     world.run(at(60)).unwrap();
     let before = world.pstate_changes_max();
     world.run(at(180)).unwrap();
@@ -71,7 +73,7 @@ fn steady_load_moves_p_states_rarely() {
     assert!(per_minute <= 80.0, "{per_minute} changes of one core a minute");
 }
 
-fn hunt(servers: usize, faults: usize, seeds: core::ops::Range<u64>) {
+fn overload(servers: usize, faults: usize, seeds: core::ops::Range<u64>) {
     for seed in seeds {
         let (even, critical) = (SharePolicy::Even, SharePolicy::CriticalFirst);
         for (policy, shares) in [
@@ -80,9 +82,9 @@ fn hunt(servers: usize, faults: usize, seeds: core::ops::Range<u64>) {
             (Policy::Predictive, even),
             (Policy::Predictive, critical),
         ] {
-            let hunt = Hunt { policy, shares, ..Hunt::new(seed, servers, faults) };
-            if let Err(violation) = hunt.run() {
-                panic!("{violation}, {hunt:?}\n{:#?}", hunt.plan());
+            let case = Overload { policy, shares, ..Overload::new(seed, servers, faults) };
+            if let Err(violation) = case.run() {
+                panic!("{violation}, {case:?}\n{:#?}", case.scenario().faults);
             }
         }
     }
@@ -90,19 +92,19 @@ fn hunt(servers: usize, faults: usize, seeds: core::ops::Range<u64>) {
 
 #[test]
 fn faults_break_no_promise_and_leave_nothing_behind() {
-    hunt(4, 6, 0..40);
+    overload(4, 6, 0..40);
 }
 
 /// After a manager's restart, caps once added up to more than the limit.
 #[test]
 fn a_new_manager_shares_no_watts_that_are_not_there() {
-    hunt(12, 6, 142..143);
-    hunt(1, 1, 60..61);
+    overload(12, 6, 142..143);
+    overload(1, 1, 60..61);
 }
 
 #[test]
 fn a_calm_chassis_stays_calm_when_everything_starts_at_once() {
-    let (world, outcome) = run(setup(overloaded(4, 0.1, 1000.0), 1, 10), 10);
+    let (world, outcome) = run(made(overloaded(4, 0.1, 1000.0), 1, 10), 10);
     assert_eq!(outcome.capping_events, 0);
     assert_eq!(world.restrictions(), Restrictions::default());
     assert_eq!(world.truth().batch_throttled_core_s.total(), 0.0);
@@ -111,7 +113,7 @@ fn a_calm_chassis_stays_calm_when_everything_starts_at_once() {
 /// Nobody else can pay for a lone server's silence.
 #[test]
 fn a_lone_server_that_returns_gets_its_share_again() {
-    hunt(1, 1, 0..30);
+    overload(1, 1, 0..30);
 }
 
 fn bytes<P, S, I, O>(life: &Life<P, S, I, O>) -> Vec<u8>
@@ -133,9 +135,9 @@ fn play(files: &[&[u8]]) -> Result<RecordingReport, RecordingError> {
 
 #[test]
 fn a_recording_replays_exactly_and_a_changed_one_does_not() {
-    let mut setup = setup(overloaded(2, 1.0, 8.0), 9, 12);
-    setup.record = true;
-    let (world, _) = run(setup, 12);
+    let mut scenario = made(overloaded(2, 1.0, 8.0), 9, 12);
+    scenario.record = true;
+    let (world, _) = run(scenario, 12);
     let agent = bytes(&world.agent_tape(0).unwrap().lives()[0]);
     let manager = bytes(&world.chassis_tape().unwrap().lives()[0]);
 
@@ -194,14 +196,14 @@ fn a_recording_replays_exactly_and_a_changed_one_does_not() {
 fn a_second_lower_budget_does_not_put_the_first_one_off() {
     let plant = PlantSpec { hardware_caps: false, ..overloaded(4, 1.0, 100.0) };
     let trips_at = |budgets: &[(u64, u32)]| {
-        let mut setup = Setup::new(plant.clone(), Policy::None, 1, Duration::from_secs(60));
-        setup.checks = Checks { breaker: true, ..Checks::NONE };
-        setup.plant.budget = plant.budget.ppm(2_000_000);
-        setup.chassis.budget = setup.plant.budget;
+        let mut scenario = Scenario::new(plant.clone(), Policy::None, 1, Duration::from_secs(60));
+        scenario.checks = Checks { breaker: true, ..Checks::NONE };
+        scenario.plant.budget = plant.budget.ppm(2_000_000);
+        scenario.chassis.budget = scenario.plant.budget;
         for &(seconds, ppm) in budgets {
-            setup.budgets.push((at(seconds), Some(plant.budget.ppm(ppm))));
+            scenario.budgets.push((at(seconds), Some(plant.budget.ppm(ppm))));
         }
-        let violation = World::new(setup).run(at(60)).expect_err("nobody acts");
+        let violation = World::new(scenario).run(at(60)).expect_err("nobody acts");
         violation.at
     };
     let one = trips_at(&[(10, 800_000)]);

@@ -1,9 +1,8 @@
 //! Foreign telemetry on the plant.
 
-use core::time::Duration;
-
 use ballast_agent_core::Policy;
-use ballast_sim::replay::{Control, Meaning, Options, Playback, Telemetry, TelemetryError, TelemetryReport};
+use ballast_sim::replay::{Meaning, Options, Playback, Telemetry, TelemetryError, TelemetryReport};
+use ballast_sim::scenario::Control;
 use ballast_sim::trace::{ReadOptions, Trace};
 use ballast_types::{PowerModel, Watts};
 
@@ -41,9 +40,7 @@ fn playing(options: &Options, change: impl FnOnce(&mut Playback)) -> Options {
 }
 
 fn run(trace: &Trace, options: &Options) -> TelemetryReport {
-    let mut run = Telemetry::new(trace, options).expect("sound options");
-    while !run.advance(Duration::from_secs(60)).expect("promises kept") {}
-    run.report()
+    Telemetry::new(trace, options).expect("sound options").run(|_| ()).expect("promises kept")
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use ballast_sim::plant::{PlantSpec, SensorSpec, ServerSpec};
-use ballast_sim::replay::Control;
+use ballast_sim::scenario::Control;
 use ballast_types::VmClass;
 
 /// The chassis's name in every demo.
@@ -215,7 +215,7 @@ mod tests {
     use ballast_agent_core::Policy;
     use ballast_chassis::config::ChassisConfig;
     use ballast_chassis_core::LiftRule;
-    use ballast_sim::scenario::{DemoOptions, demo};
+    use ballast_sim::demo::{DemoOptions, demo};
     use ballast_types::Watts;
     use ballast_types::wire::SharePolicy;
 

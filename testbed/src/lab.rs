@@ -21,9 +21,9 @@ use crate::rig::{METER_LABEL, METER_NAME, Rig, chassis_root, server_root, slot_l
 use crate::rig::{supply_hwmon, vm_cgroup};
 use crate::wall_time::build_folder;
 use ballast_runtime::tls;
+use ballast_sim::demo::{DemoOptions, demo};
 use ballast_sim::load::Profile;
 use ballast_sim::plant::{Load, Plant, PlantSpec};
-use ballast_sim::scenario::{DemoOptions, demo};
 use ballast_types::wire::{AgentStatus, ChassisStatus};
 use ballast_types::{VmClass, Watts};
 use nix::sys::signal::{Signal, kill};

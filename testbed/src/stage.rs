@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use ballast_runtime::tls::authority::Authority;
 use ballast_runtime::tls::{self, Tls, TlsConfig};
 use ballast_sim::plant::PlantSpec;
-use ballast_sim::replay::Control;
+use ballast_sim::scenario::Control;
 use ballast_types::{ChassisId, Role, ServerId};
 use tempfile::TempDir;
 

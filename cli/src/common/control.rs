@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use ballast_agent_core::{Actuator, Policy};
-use ballast_sim::replay::Control;
+use ballast_sim::scenario::Control;
 use ballast_types::wire::SharePolicy;
 use clap::{Args, ValueEnum};
 use serde::Serialize;

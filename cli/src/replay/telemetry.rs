@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
 use ballast_sim::replay::{Meaning, Options, Playback, Telemetry, TelemetryReport};
@@ -14,8 +14,6 @@ use crate::common::terminal::{progress_bar, say, tell};
 
 /// Points of the plot.
 const POINTS: usize = 1200;
-/// Virtual time between two looks at the progress.
-const CHUNK: Duration = Duration::from_secs(60);
 
 /// The report, and how long it took.
 #[derive(Debug, Serialize)]
@@ -30,19 +28,16 @@ struct Timed {
 
 pub(super) fn run(path: &Path, args: &TelemetryArgs, json: bool) -> anyhow::Result<ExitCode> {
     let trace = args.columns.read(path)?;
-    let mut run = Telemetry::new(&trace, &options(args)?)?;
+    let telemetry = Telemetry::new(&trace, &options(args)?)?;
     drop(trace);
 
     // Of the replayed seconds.
-    let bar = progress_bar(run.length().as_secs(), "{wide_bar} {percent} %  {eta} left");
+    let bar = progress_bar(telemetry.length().as_secs(), "{wide_bar} {percent} %  {eta} left");
     let begun = Instant::now();
 
-    while !run.advance(CHUNK)? {
-        bar.set_position(run.done().as_secs());
-    }
+    let report = telemetry.run(|done| bar.set_position(done.as_secs()))?;
     let wall_s = begun.elapsed().as_secs_f64();
     bar.finish_and_clear();
-    let report = run.report();
     let speedup = report.replayed_s / wall_s.max(1e-9);
 
     if let Some(file) = &args.plot {

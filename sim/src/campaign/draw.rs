@@ -13,7 +13,8 @@ use super::{Case, Size};
 use crate::plant::{
     Load, PlantSpec, Profile, SensorSpec, ServerSpec, SharedSpec, SupplySpec, VmLoad, peak_draw,
 };
-use crate::world::{Chance, Checks, FaultPlan, Setup};
+use crate::scenario::Scenario;
+use crate::world::{Chance, Checks, FaultPlan};
 
 /// One seed in so many is larger or longer.
 const LARGE_EVERY: u64 = 50;
@@ -37,6 +38,9 @@ const FLOOR_SHARE: f64 = 0.95;
 const SAMPLES: u32 = 240;
 /// For so long the manager waits for an answer of a BMC.
 const TRIP_TIME: Duration = Duration::from_secs(5);
+
+/// For so long agents that were told to stop may take to put everything back.
+const STOPS_WITHIN: Duration = Duration::from_secs(2);
 
 /// A fault that never ends.
 const NEVER: Instant = Instant::from_nanos(u64::MAX / 2);
@@ -79,10 +83,13 @@ pub(super) fn case(seed: u64, only: Option<Kind>) -> Case {
     let end = falls + Duration::from_secs(CALM_S);
 
     let plant = chassis(&mut chance, size, falls_s);
-    let mut setup = controllers(&mut chance, plant, seed, end);
-    setup.calm_from = falls;
-    let kinds = troubles(&mut chance, &mut setup, only, falls);
-    Case { seed, size, kinds, setup, end }
+    let mut scenario = controllers(&mut chance, plant, seed, end);
+    scenario.calm_from = falls;
+
+    // An agent that is down when all are stopped is up again soon: then it is stopped too.
+    scenario.stops = vec![end, end + STOPS_WITHIN];
+    let kinds = troubles(&mut chance, &mut scenario, only, falls);
+    Case { seed, size, kinds, scenario }
 }
 
 /// The chassis and its load.
@@ -251,31 +258,32 @@ fn calm_draw(plant: &PlantSpec) -> f64 {
 }
 
 /// The controllers: our policies more often than the paper's, configured for the meters that there are.
-fn controllers(chance: &mut Chance, plant: PlantSpec, seed: u64, end: Instant) -> Setup {
+fn controllers(chance: &mut Chance, plant: PlantSpec, seed: u64, end: Instant) -> Scenario {
     let policy = one_of(chance, &[Policy::Stepwise, Policy::Predictive]);
     let floating = chance.happens(150_000);
     let even = chance.happens(250_000);
     let meter = plant.meter;
-    let mut setup = Setup::new(plant, policy, seed, end.since(Instant::ZERO));
+    let length = (end + 2 * STOPS_WITHIN).since(Instant::ZERO);
+    let mut scenario = Scenario::new(plant, policy, seed, length);
 
     let refresh = meter.refresh.max(Duration::from_millis(200));
-    for (agent, server) in setup.agents.iter_mut().zip(&setup.plant.servers) {
+    for (agent, server) in scenario.agents.iter_mut().zip(&scenario.plant.servers) {
         agent.actuator = if floating { Actuator::CpuMax } else { Actuator::Pstate };
         agent.settle = meter.lag + refresh;
         agent.stale_after = Some(3 * refresh);
         agent.server_limit_floor = Some(hardware_floor(&server.model));
     }
 
-    setup.chassis.shares = if even { SharePolicy::Even } else { SharePolicy::CriticalFirst };
-    setup.chassis.trip_time = TRIP_TIME;
+    scenario.chassis.shares = if even { SharePolicy::Even } else { SharePolicy::CriticalFirst };
+    scenario.chassis.trip_time = TRIP_TIME;
 
-    for (slot, server) in setup.chassis.servers.iter_mut().zip(&setup.plant.servers) {
+    for (slot, server) in scenario.chassis.servers.iter_mut().zip(&scenario.plant.servers) {
         // Some servers have no path.
         let floor = hardware_floor(&server.model);
         slot.out_of_band_floor = (!chance.happens(30_000)).then_some(floor);
     }
 
-    Setup { checks: Checks::ORACLES, ..setup }
+    Scenario { checks: Checks::ORACLES, ..scenario }
 }
 
 /// The lowest hardware cap that a server takes: what it draws at full load and a third of its frequency.
@@ -283,8 +291,8 @@ fn hardware_floor(model: &PowerModel) -> Watts {
     model.power(1.0, 1.0 / 3.0)
 }
 
-/// What goes wrong, put into `setup`; gives its kinds.
-fn troubles(chance: &mut Chance, setup: &mut Setup, only: Option<Kind>, falls: Instant) -> Vec<Kind> {
+/// What goes wrong, put into `scenario`; gives its kinds.
+fn troubles(chance: &mut Chance, scenario: &mut Scenario, only: Option<Kind>, falls: Instant) -> Vec<Kind> {
     let mut allowed: Vec<_> = Kind::ALL.into_iter().filter(|_| chance.happens(250_000)).collect();
     if allowed.is_empty() {
         allowed.push(one_of(chance, &Kind::ALL));
@@ -292,10 +300,10 @@ fn troubles(chance: &mut Chance, setup: &mut Setup, only: Option<Kind>, falls: I
     let count = 1 + chance.below(8);
 
     // Often all of it hits the same few servers.
-    let servers = setup.plant.servers.len();
+    let servers = scenario.plant.servers.len();
     let few = servers.min(1 + chance.below(3) as usize);
     let servers = if chance.happens(500_000) { few } else { servers };
-    let extent = Extent { servers, supplies: setup.plant.supplies.len() };
+    let extent = Extent { servers, supplies: scenario.plant.supplies.len() };
     let first = Instant::from_millis(FIRST_S * 1000);
     let room = falls.since(first);
 
@@ -311,8 +319,8 @@ fn troubles(chance: &mut Chance, setup: &mut Setup, only: Option<Kind>, falls: I
         let to = if lasts { NEVER } else { (from + length).min(falls) };
 
         match kind {
-            Kind::WrongModel => wrong_model(chance, setup),
-            Kind::BudgetMoves => move_budget(chance, setup, from, to.min(falls)),
+            Kind::WrongModel => wrong_model(chance, scenario),
+            Kind::BudgetMoves => move_budget(chance, scenario, from, to.min(falls)),
             _ => {
                 let until = to.min(falls + Duration::from_secs(CALM_S));
                 let drawn = kind.windows(chance, extent, from, until);
@@ -323,7 +331,7 @@ fn troubles(chance: &mut Chance, setup: &mut Setup, only: Option<Kind>, falls: I
         kinds.push(kind);
     }
 
-    setup.faults = FaultPlan { windows };
+    scenario.faults = FaultPlan { windows };
     kinds.sort_unstable();
     kinds.dedup();
 
@@ -331,23 +339,23 @@ fn troubles(chance: &mut Chance, setup: &mut Setup, only: Option<Kind>, falls: I
 }
 
 /// Some server's agent has a model that is up to a fifth off.
-fn wrong_model(chance: &mut Chance, setup: &mut Setup) {
-    let server = chance.below(setup.agents.len() as u64) as usize;
-    let model = setup.agents[server].model;
+fn wrong_model(chance: &mut Chance, scenario: &mut Scenario) {
+    let server = chance.below(scenario.agents.len() as u64) as usize;
+    let model = scenario.agents[server].model;
     let (idle, full) = (between(chance, 0.8, 1.2), between(chance, 0.8, 1.2));
     let idle_w = model.idle_w * idle;
-    setup.agents[server].model = PowerModel::in_proportion(idle_w, idle_w + model.dynamic_w() * full);
+    scenario.agents[server].model = PowerModel::in_proportion(idle_w, idle_w + model.dynamic_w() * full);
 }
 
 /// An operator lowers the budget, as far as the load at its floor still fits, and takes that back.
-fn move_budget(chance: &mut Chance, setup: &mut Setup, from: Instant, to: Instant) {
+fn move_budget(chance: &mut Chance, scenario: &mut Scenario, from: Instant, to: Instant) {
     let seconds = FALLS_S as f64;
-    let floor_w = peak_draw(&setup.plant, seconds, SAMPLES, true).as_f64() / FLOOR_SHARE;
-    let calm_w = calm_draw(&setup.plant) / CALM_SHARE;
-    let budget_w = setup.plant.budget.as_f64();
+    let floor_w = peak_draw(&scenario.plant, seconds, SAMPLES, true).as_f64() / FLOOR_SHARE;
+    let calm_w = calm_draw(&scenario.plant) / CALM_SHARE;
+    let budget_w = scenario.plant.budget.as_f64();
     let lower = between(chance, floor_w.max(calm_w).min(0.99 * budget_w), 0.99 * budget_w);
-    setup.budgets.push((from, Some(watts(lower))));
-    setup.budgets.push((to, None));
+    scenario.budgets.push((from, Some(watts(lower))));
+    scenario.budgets.push((to, None));
 }
 
 #[cfg(test)]
@@ -359,9 +367,9 @@ mod tests {
         for seed in 1..60 {
             let case = case(seed, None);
             let again = super::case(seed, None);
-            assert_eq!(format!("{:?}", case.setup), format!("{:?}", again.setup));
+            assert_eq!(format!("{:?}", case.scenario), format!("{:?}", again.scenario));
 
-            let plant = &case.setup.plant;
+            let plant = &case.scenario.plant;
             let cores: usize = plant.servers.iter().map(|s| s.cores.len()).sum();
             let servers = plant.servers.len();
             match case.size {
@@ -379,15 +387,15 @@ mod tests {
         for kind in [Kind::AgentDown, Kind::MeterMissing, Kind::FeedLoss] {
             let case = case(7, Some(kind));
             assert_eq!(case.kinds, [kind]);
-            let windows = &case.setup.faults.windows;
-            assert!(windows.len() == 1 && windows[0].to >= case.end, "{windows:?}");
+            let windows = &case.scenario.faults.windows;
+            assert!(windows.len() == 1 && windows[0].to >= case.scenario.stops[0], "{windows:?}");
         }
     }
 
     #[test]
     fn sizes_are_drawn_over_their_whole_range() {
         let mut servers: Vec<_> =
-            (1..400).map(|seed| case(seed, Some(Kind::Partition)).setup.plant.servers.len()).collect();
+            (1..400).map(|seed| case(seed, Some(Kind::Partition)).scenario.plant.servers.len()).collect();
         servers.sort_unstable();
         assert!(servers[0] == 1 && servers[200] < 16 && servers[390] > 40, "{servers:?}");
     }

@@ -9,18 +9,15 @@
 
 mod draw;
 mod kind;
+mod overload;
 
-use core::time::Duration;
-
-use ballast_types::Instant;
 use serde::Serialize;
 
 pub use kind::Kind;
+pub use overload::Overload;
 
-use crate::world::{Outcome, Promise, Setup, Violation, World};
-
-/// For so long agents that were told to stop may take to put everything back.
-const STOPS_WITHIN: Duration = Duration::from_secs(2);
+use crate::scenario::{Report, Scenario};
+use crate::world::{Promise, Violation};
 
 /// How large a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -40,8 +37,7 @@ pub struct Case {
     seed: u64,
     size: Size,
     kinds: Vec<Kind>,
-    setup: Setup,
-    end: Instant,
+    scenario: Scenario,
 }
 
 /// What one run came to.
@@ -67,33 +63,27 @@ impl Case {
 
     /// Everything that makes the run.
     #[must_use]
-    pub fn setup(&self) -> &Setup {
-        &self.setup
+    pub fn scenario(&self) -> &Scenario {
+        &self.scenario
     }
 
     /// Runs it to the end, or to the first broken promise.
     #[must_use]
     pub fn run(&self) -> Verdict {
-        let mut world = World::new(self.setup.clone());
-        let violation = self.judge(&mut world).err();
-        let Outcome { unjudged_server_s, .. } = world.outcome();
-        let (seed, size, kinds) = (self.seed, self.size, self.kinds.clone());
-        Verdict { seed, size, kinds, violation, unjudged_server_s }
+        let report = self.scenario.clone().run(&mut []);
+        let unjudged_server_s = report.outcome().map_or(0, |outcome| outcome.unjudged_server_s);
+        let violation = self.left_behind(&report);
+        let violation = report.violation.or(violation);
+        Verdict { seed: self.seed, size: self.size, kinds: self.kinds.clone(), violation, unjudged_server_s }
     }
 
-    fn judge(&self, world: &mut World) -> Result<(), Violation> {
-        world.run(self.end)?;
-
-        // An agent that is down when all are stopped is up again soon: then it is stopped too.
-        for _ in 0..2 {
-            world.stop_agents();
-            world.run(world.now() + STOPS_WITHIN)?;
-        }
-        let left = (0..self.setup.agents.len())
-            .find(|&server| !world.is_faulty(server) && !world.is_restored(server));
-        let Some(server) = left else { return Ok(()) };
-        let what = format!("{} has restrictions left behind", self.setup.agents[server].server);
+    /// The first server without a fault on which agents that were told to stop left something behind.
+    fn left_behind(&self, report: &Report) -> Option<Violation> {
+        let world = report.run().world()?;
+        let agents = self.scenario.agents.iter().enumerate();
+        let mut left = agents.filter(|&(n, _)| !world.is_faulty(n) && !world.is_restored(n));
+        let what = format!("{} has restrictions left behind", left.next()?.1.server);
         let (seed, at, promise) = (self.seed, world.now(), Promise::Restored);
-        Err(Violation { seed, at, promise, what, excuse: None })
+        Some(Violation { seed, at, promise, what, excuse: None })
     }
 }

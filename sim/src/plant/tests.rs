@@ -470,8 +470,8 @@ fn fingerprint(spec: PlantSpec, seed: u64, call_every: u64) -> u64 {
 #[test]
 fn the_same_seed_is_the_same_to_the_bit_however_it_is_called() {
     let spec = || {
-        let options = crate::scenario::DemoOptions { servers: 3, ..Default::default() };
-        crate::scenario::demo(&options)
+        let options = crate::demo::DemoOptions { servers: 3, ..Default::default() };
+        crate::demo::demo(&options)
     };
     let first = fingerprint(spec(), 7, 1000);
     assert_eq!(first, fingerprint(spec(), 7, 1000));

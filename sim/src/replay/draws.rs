@@ -223,8 +223,9 @@ mod tests {
     use ballast_agent_core::Policy;
 
     use super::*;
+    use crate::scenario::Scenario;
     use crate::verify::tests::recorded_plant;
-    use crate::world::{Checks, Fault, FaultPlan, Setup, Window, World};
+    use crate::world::{Checks, Fault, FaultPlan, Window};
 
     const S: fn(u64) -> Instant = |s| Instant::from_millis(1000 * s);
 
@@ -232,14 +233,13 @@ mod tests {
     /// 80 s on 430 W, with a budget of 420 W.
     fn lives(unix_ms: Option<i64>) -> Vec<Vec<u8>> {
         let spec = recorded_plant(&[(0.0, 350), (80.0, 430)], 420);
-        let mut setup = Setup::new(spec, Policy::Stepwise, 1, Duration::from_secs(100));
-        setup.checks = Checks::NONE;
-        setup.record = true;
+        let mut scenario = Scenario::new(spec, Policy::Stepwise, 1, Duration::from_secs(100));
+        scenario.checks = Checks::NONE;
+        scenario.record = true;
         let window = Window { from: S(45), to: S(58), fault: Fault::ChassisDown };
-        setup.faults = FaultPlan { windows: vec![window] };
-        let mut world = World::new(setup);
-        world.run(S(100)).unwrap();
-        let lives = world.chassis_tape().unwrap().lives();
+        scenario.faults = FaultPlan { windows: vec![window] };
+        let report = scenario.run(&mut []).kept().unwrap();
+        let lives = report.run().world().unwrap().chassis_tape().unwrap().lives();
 
         // The manager's clock does not begin when the world does.
         let first = lives[0].header.at;

@@ -7,12 +7,11 @@ use ballast_agent_core::Policy;
 use ballast_types::{Instant, Watts};
 use serde::Serialize;
 
-use super::control::Control;
 use super::loads::{Loads, Meaning, Playback, Sizes, idle};
 use super::uncapped::{BudgetUse, Uncapped, batch_demand_core_s, batch_work_core_s};
-use crate::plant::PlantSpec;
+use crate::scenario::{Control, Probe, Report, Run, Scenario};
 use crate::trace::Trace;
-use crate::world::{Bucket, Checks, Violation, World};
+use crate::world::{Bucket, Checks, Violation};
 
 /// What cannot be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -124,26 +123,47 @@ pub struct TelemetryReport {
     pub curve: Vec<Bucket>,
 }
 
-/// Telemetry on its way through the world.
+/// Telemetry, ready to be played under the controllers.
 #[derive(Debug)]
 pub struct Telemetry {
-    world: World,
-    end: Instant,
-    uncapped: Uncapped,
-    budget_use: BudgetUse,
-    facts: Facts,
-}
-
-/// What is known before the run.
-#[derive(Debug)]
-struct Facts {
     name: String,
     loads: Loads,
     covered_s: f64,
     options: Options,
-    shares: &'static str,
-    spec: PlantSpec,
+    scenario: Scenario,
 }
+
+/// Looks every second at how much of the budget is used, and tells how far the run is.
+struct Seconds<F> {
+    uncapped: Uncapped,
+    used: BudgetUse,
+    before_j: f64,
+    budget_w: f64,
+    begun: u64,
+    progress: F,
+}
+
+impl<F: FnMut(Duration)> Probe for Seconds<F> {
+    fn next(&self, now: Instant) -> Instant {
+        Instant::from_millis(1000 * (now.as_nanos() / SECOND_NS + 1))
+    }
+
+    fn begins(&mut self, run: &Run) {
+        self.before_j = run.plant().energy_j();
+        self.begun = run.now().as_nanos() / SECOND_NS;
+    }
+
+    fn ends(&mut self, run: &Run) {
+        if let Some(uncapped_w) = self.uncapped.mean_w(self.begun) {
+            let drawn_w = run.plant().energy_j() - self.before_j;
+            self.used.second(drawn_w, uncapped_w, self.budget_w);
+        }
+        (self.progress)(run.now().since(Instant::ZERO));
+    }
+}
+
+/// Nanoseconds of a second.
+const SECOND_NS: u64 = 1_000_000_000;
 
 impl Telemetry {
     /// Builds the chassis for this trace.
@@ -159,87 +179,62 @@ impl Telemetry {
 
         let loads = Loads::cut(trace, &options.playback)?;
         let hardware_caps = control.policy != Policy::None;
-        let spec = loads.plant(|place| place, Sizes::Equal, budget, hardware_caps);
-        let idle = idle(&spec);
-
+        let plant = loads.plant(|place| place, Sizes::Equal, budget, hardware_caps);
+        let idle = idle(&plant);
         if budget <= idle {
             return Err(TelemetryError::Budget { budget, idle, servers: loads.servers });
         }
 
-        let mut setup = control.setup(spec.clone(), seed, loads.length);
-
         // Figures are needed here, not the first broken promise: the report says how long the excess
         // lasted and how far the breaker went, also where no controller could have kept the budget.
-        setup.checks = Checks { breaker: false, trip_time: false, ..setup.checks };
-        setup.points = options.points;
-        let shares = setup.chassis.shares.name();
+        let mut scenario = control.scenario(plant, seed, loads.length);
+        scenario.checks = Checks { breaker: false, trip_time: false, ..scenario.checks };
+        scenario.points = options.points;
 
-        Ok(Self {
-            world: World::new(setup),
-            end: Instant::ZERO + loads.length,
-            uncapped: Uncapped::new(&spec, loads.length),
-            budget_use: BudgetUse::default(),
-            facts: Facts {
-                name: trace.name.clone(),
-                loads,
-                covered_s: trace.span_s(),
-                options: options.clone(),
-                shares,
-                spec,
-            },
-        })
+        let (name, covered_s) = (trace.name.clone(), trace.span_s());
+        Ok(Self { name, loads, covered_s, options: options.clone(), scenario })
     }
 
     /// The whole length of the run, in virtual time.
     #[must_use]
     pub fn length(&self) -> Duration {
-        self.end.since(Instant::ZERO)
+        self.scenario.length
     }
 
-    /// How much of it is done.
-    #[must_use]
-    pub fn done(&self) -> Duration {
-        self.world.now().since(Instant::ZERO)
-    }
-
-    /// Runs on for `span`, rounded up to whole seconds of the run; true at the end.
+    /// Runs it. `progress` is told every second of virtual time how much is done.
     ///
     /// # Errors
     /// When a controller breaks its promise.
-    pub fn advance(&mut self, span: Duration) -> Result<bool, TelemetryError> {
-        let to = (self.world.now() + span).min(self.end);
-        let budget_w = self.facts.options.budget.as_f64();
-        while self.world.now() < to {
-            let second = self.world.now().as_nanos() / 1_000_000_000;
-            let before_j = self.world.plant().energy_j();
-            self.world.run(Instant::from_millis(1000 * (second + 1)).min(self.end))?;
-            if let Some(uncapped_w) = self.uncapped.mean_w(second) {
-                let drawn_w = self.world.plant().energy_j() - before_j;
-                self.budget_use.second(drawn_w, uncapped_w, budget_w);
-            }
-        }
-        Ok(self.world.now() >= self.end)
+    pub fn run(self, progress: impl FnMut(Duration)) -> Result<TelemetryReport, TelemetryError> {
+        let mut seconds = Seconds {
+            uncapped: Uncapped::new(&self.scenario.plant, self.scenario.length),
+            used: BudgetUse::default(),
+            before_j: 0.0,
+            budget_w: self.options.budget.as_f64(),
+            begun: 0,
+            progress,
+        };
+        let report = self.scenario.clone().run(&mut [&mut seconds]).kept()?;
+        Ok(self.report(&report, seconds.used.ratio()))
     }
 
-    /// What it has come to so far.
-    #[must_use]
-    pub fn report(&self) -> TelemetryReport {
-        let (truth, outcome, facts) = (self.world.truth(), self.world.outcome(), &self.facts);
-        let Facts { loads, options, .. } = facts;
-        let demand_core_s = batch_demand_core_s(&facts.spec, outcome.elapsed_s);
+    fn report(&self, report: &Report, budget_used_ratio: Option<f64>) -> TelemetryReport {
+        let Self { loads, options, scenario, .. } = self;
+        let (truth, outcome) = (report.truth(), report.outcome().unwrap_or_default());
+        let demand_core_s = batch_demand_core_s(&scenario.plant, outcome.elapsed_s);
         let work_core_s = batch_work_core_s(truth);
 
         TelemetryReport {
-            telemetry: facts.name.clone(),
+            telemetry: self.name.clone(),
             series_are: loads.meaning,
             series_used: loads.series(),
             policy: options.control.policy.name(),
             actuator: options.control.actuator.name(),
-            shares: facts.shares,
+            shares: scenario.chassis.shares.name(),
             seed: options.seed,
             budget_w: options.budget.as_f64(),
             servers: loads.servers,
-            telemetry_s: facts.covered_s,
+            telemetry_s: self.covered_s,
             replayed_s: outcome.elapsed_s,
             max_power_w: truth.max_power_w.as_f64(),
             mean_power_w: truth.mean_power_w.as_f64(),
@@ -257,7 +252,7 @@ impl Telemetry {
             batch_frequency_ratio_end: truth.batch_frequency_ratio_end,
             batch_work_ratio: (demand_core_s > 0.0).then(|| work_core_s / demand_core_s),
             trip_fraction_max: outcome.trip_fraction_max,
-            budget_used_ratio: self.budget_use.ratio(),
+            budget_used_ratio,
             clamped_values: loads.clamped,
             gaps: loads.gaps,
             implausible_values: loads.implausible_values,
@@ -265,7 +260,7 @@ impl Telemetry {
             alerts_sent: outcome.alerts_sent,
             outputs: outcome.outputs,
             outputs_hash: outcome.outputs_hash,
-            curve: self.world.curve().to_vec(),
+            curve: report.curve().to_vec(),
         }
     }
 }

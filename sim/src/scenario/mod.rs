@@ -1,194 +1,136 @@
-//! Ready-made chassis: the paper's servers, with a load that makes the budget bite.
+//! One scenario: what a chassis is, who holds its draw down, what goes wrong; and what comes of it.
+//!
+//! ```text
+//!   load, topology ─┐
+//!   policy, shares ─┤
+//!   budget, faults ─┼─▶ Scenario ──▶ Run (one loop) ──▶ Report: truth, outcome, curve, violation
+//!   probes ─────────┘
+//! ```
+//! The replay of telemetry, every experiment, the check of a plan and the fault campaign are front ends:
+//! each makes a [`Scenario`], runs it with its own [`Probe`]s, and reads the [`Report`]. A scenario whose
+//! controller is a [`Baseline`] runs on the bare plant, every other one in the [world](crate::world).
 
-mod demo;
-mod traced;
+mod control;
+mod run;
 
-use std::collections::BTreeMap;
+pub use control::Control;
+pub use run::{Probe, Report, Run};
 
-use ballast_agent_core::{Place, Vm, core_groups};
-use ballast_types::wire::VmSpec;
-use ballast_types::{
-    Core, CoreId, KiloHertz, Ladder, LadderError, OnExtreme, PowerModel, ServerId, VmClass, VmId, Watts,
-};
+use core::time::Duration;
 
-use crate::load::Profile;
-use crate::plant::{Load, PlantSpec, SensorSpec, ServerSpec, SharedSpec, SupplySpec, VmLoad};
-use crate::trace::Trace;
+use ballast_agent_core as agent;
+use ballast_chassis_core as chassis;
+use ballast_types::{BootId, Instant, Watts};
 
-/// Cores of one server: 2 packages of 20.
-const CORES: u16 = 40;
-/// User-facing VMs of one server, and the cores of each.
-const USER_FACING: (u16, u16) = (3, 4);
-/// The same of batch VMs.
-const BATCH: (u16, u16) = (3, 6);
+use crate::baseline::Baseline;
+use crate::plant::PlantSpec;
+use crate::world::{Checks, FaultPlan, Timing};
 
-/// What the demo's chassis shall be.
-#[derive(Clone, Copy, Debug)]
-pub struct DemoOptions<'a> {
-    /// How many servers; at least one.
-    pub servers: usize,
-    /// How long it will run: the load's timeline is laid out over this.
-    pub seconds: f64,
-    /// What the truth is judged against. The built-in load does not depend on it; a trace's automatic
-    /// scale does.
-    pub budget: Watts,
-    /// The seed of the built-in load.
+/// The lowest cap that a slot of the plant takes: what a server draws at full load and a third of its
+/// frequency, rounded up.
+const OUT_OF_BAND_FLOOR: Watts = Watts::from_whole(150);
+
+/// Who holds the draw down.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Controller {
+    /// The chassis manager and the agents.
+    #[default]
+    Manager,
+    /// The agents without a manager: every server is told this cap, again and again.
+    FixedCap {
+        watts: Watts,
+        /// Also told is the margin that a chassis of that one server would keep. Without it the agent keeps a
+        /// margin of its own.
+        tells_margin: bool,
+    },
+    /// Somebody else, or nobody: neither a manager nor agents run.
+    Baseline(Baseline),
+}
+
+/// Everything that makes a run.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Of all chance: the plant's noise, latencies, clocks.
     pub seed: u64,
-    /// Whether the plant's own hardware caps act.
-    pub hardware_caps: bool,
-    /// Load from a trace instead of the built-in one.
-    pub trace: Option<(&'a Trace, TraceScale)>,
-    /// Trace seconds that pass in one second; zero makes one day pass in the run.
-    pub speedup: f64,
-    /// Whether user-facing VMs are queues, with latencies. Otherwise they follow a line, which is many
-    /// times faster to compute.
-    pub queues: bool,
+    /// Load, topology and budget of the chassis; the controllers get the budget too.
+    pub plant: PlantSpec,
+    /// Who holds the draw down; the fields below that a baseline has no use for are then not looked at.
+    pub controller: Controller,
+    pub chassis: chassis::Params,
+    /// Numbers of its control loop, where they are not those that fit its parameters.
+    pub tuning: Option<chassis::Tuning>,
+    /// What the chassis manager finds on disk at its first start.
+    pub ledger: chassis::Ledger,
+    /// One agent for every server, in the plant's order.
+    pub agents: Vec<agent::Params>,
+    /// How long things take.
+    pub timing: Timing,
+    pub faults: FaultPlan,
+    /// When an operator sets the budget, and to what; `None` goes back to the configured one.
+    pub budgets: Vec<(Instant, Option<Watts>)>,
+    /// When all agents are told to stop, as at the end of a day.
+    pub stops: Vec<Instant>,
+    /// From here on nothing changes but by faults that last, and who has none must come free.
+    pub calm_from: Instant,
+    pub checks: Checks,
+    /// Keep every input and output: for tests, it takes memory.
+    pub record: bool,
+    /// How long the run is.
+    pub length: Duration,
+    /// Points of the curve; 0 for none.
+    pub points: usize,
 }
 
-impl Default for DemoOptions<'_> {
-    fn default() -> Self {
+impl Scenario {
+    /// Default controllers for this plant, no faults, everything watched.
+    ///
+    /// # Panics
+    /// Never: the ids are constants.
+    #[must_use]
+    pub fn new(plant: PlantSpec, policy: agent::Policy, seed: u64, length: Duration) -> Self {
+        let id = |text: &str| ballast_types::ChassisId::new(text).expect("a valid constant");
+        let chassis_id = id("chassis");
+        let agents = (plant.servers.iter())
+            .map(|server| {
+                let boot = BootId::new("boot-1").expect("a valid constant");
+                let params = agent::Params::defaults(
+                    server.id.clone(),
+                    boot,
+                    chassis_id.clone(),
+                    server.cores.clone(),
+                );
+
+                agent::Params { policy, model: server.model, ..params }
+            })
+            .collect();
+        let rated = plant.supplies.iter().map(|s| s.rated).collect();
+        let servers = (plant.servers.iter())
+            .map(|s| chassis::Server::new(s.id.clone(), Some(OUT_OF_BAND_FLOOR)))
+            .collect();
+        let chassis = chassis::Params::defaults(chassis_id, plant.budget, rated, servers);
+        let checks = if matches!(policy, agent::Policy::Stepwise | agent::Policy::Predictive) {
+            Checks::USUAL
+        } else {
+            Checks::NONE
+        };
+
         Self {
-            servers: 12,
-            seconds: 60.0,
-            budget: default_budget(12),
-            seed: 1,
-            hardware_caps: true,
-            trace: None,
-            speedup: 0.0,
-            queues: true,
+            seed,
+            plant,
+            controller: Controller::Manager,
+            chassis,
+            tuning: None,
+            ledger: chassis::Ledger::default(),
+            agents,
+            timing: Timing::default(),
+            faults: FaultPlan::default(),
+            budgets: Vec::new(),
+            stops: Vec::new(),
+            calm_from: Instant::ZERO,
+            checks,
+            record: false,
+            length,
+            points: 0,
         }
     }
 }
-
-/// How a trace becomes load.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum TraceScale {
-    /// Every VM's line is taken relative to its own peak, then all are scaled so that the uncapped peak
-    /// is 15 % above the budget while the peak at the floor stays 5 % under it, as far as both can be.
-    /// Where the recorded load is so flat that it would then exceed the budget nearly always, the scale is
-    /// lower: down to a peak 5 % above the budget.
-    Auto,
-    /// The recorded utilisation times this.
-    Factor(f64),
-}
-
-/// The budget that the built-in load is made for: 2,450 W for twelve servers.
-#[must_use]
-pub fn default_budget(servers: usize) -> Watts {
-    Watts::from_milli(2_450_000 * servers.max(1) as i64 / 12)
-}
-
-/// The demo's chassis: servers of 2 × 20 cores from 1.2 to 2.4 GHz, each with three user-facing VMs of
-/// four cores and three batch VMs of six.
-///
-/// The built-in load starts quietly, has three peaks that would draw about 16 % more than the default
-/// budget, and from 42 % of the run on falls for good. At the floor of the batch cores it always fits.
-#[must_use]
-pub fn demo(options: &DemoOptions<'_>) -> PlantSpec {
-    match options.trace {
-        None => demo::built_in(options),
-        Some((trace, scale)) => traced::from_trace(options, trace, scale),
-    }
-}
-
-/// The scale of a chassis whose load is a trace: that of its user-facing and of its batch VMs.
-///
-/// `None` if no VM plays a trace. For messages to people.
-#[must_use]
-pub fn trace_scales(spec: &PlantSpec) -> Option<(f64, f64)> {
-    traced::scales(spec)
-}
-
-/// The chassis, with VMs that do what `load` says for `(server, VM within its class, class)`.
-fn chassis(options: &DemoOptions<'_>, mut load: impl FnMut(usize, u16, VmClass) -> Load) -> PlantSpec {
-    let servers = options.servers.max(1);
-    let per_server = |w: f64| Watts::from_f64(w * servers as f64).unwrap_or(Watts::ZERO);
-
-    // Any two of the four can carry the default budget.
-    let rated = per_server(110.0);
-    let mut supplies = vec![SupplySpec::active(rated); 3];
-    supplies.push(SupplySpec::standby(rated));
-
-    PlantSpec {
-        servers: (0..servers).map(|n| server(n, &mut load)).collect(),
-        supplies,
-        shared: SharedSpec {
-            fans_idle: per_server(5.0),
-            fans_full: per_server(10.0),
-            switch: per_server(2.0),
-        },
-        meter: SensorSpec::default(),
-        supply_meter: SensorSpec::default(),
-        hardware_caps: options.hardware_caps,
-        budget: options.budget,
-    }
-}
-
-fn server(index: usize, load: &mut impl FnMut(usize, u16, VmClass) -> Load) -> ServerSpec {
-    let ladder = ladder();
-    let cores: Vec<CoreId> = (0..CORES).map(CoreId).collect();
-    let mut wanted = Vec::new();
-    let mut loads = BTreeMap::new();
-
-    for (class, name, (count, size)) in
-        [(VmClass::UserFacing, "web", USER_FACING), (VmClass::NonUserFacing, "batch", BATCH)]
-    {
-        for n in 0..count {
-            let id = VmId::new(&format!("{name}{n}")).expect("letters and a digit");
-            let (throttle_order, on_extreme) = (0, OnExtreme::None);
-            let spec = VmSpec { class: Some(class), throttle_order, cores: size, cgroup: None, on_extreme };
-
-            loads.insert(id.clone(), load(index, n, class));
-            wanted.push((id, spec));
-        }
-    }
-
-    // The agent's own placement: the plant's VMs run where the agent would put them.
-    let places: Vec<_> = cores.iter().copied().map(Place::from).collect();
-    let groups = core_groups(&places, &wanted).expect("30 cores fit on 40");
-    let vms = groups.into_iter().filter_map(|vm| {
-        let load = loads.remove(&vm.id)?;
-        let Vm { id, class, throttle_order, cores, on_extreme } = vm;
-        Some(VmLoad { id, class, throttle_order, cores, on_extreme, load })
-    });
-
-    ServerSpec {
-        id: ServerId::new(&format!("s{:02}", index + 1)).expect("a letter and digits"),
-        model: PowerModel::PAPER,
-        sockets: 2,
-        cores: cores.iter().map(|id| Core { id: *id, ladder: ladder.clone() }).collect(),
-        vms: vms.collect(),
-    }
-}
-
-/// 1.2 to 2.4 GHz in steps of 100 MHz.
-fn ladder() -> Ladder {
-    let mhz = KiloHertz::from_mhz;
-    let ladder: Result<_, LadderError> = Ladder::stepped(mhz(1200), mhz(2400), mhz(100));
-    ladder.expect("the floor is below the maximum")
-}
-
-/// The demo's chassis with its usual budget, whose batch VMs ask for `high` from the third second until
-/// `falls_s`, and for little from then on. User-facing VMs need 30 % all the time.
-///
-/// # Panics
-/// When there are no servers.
-#[must_use]
-pub fn overloaded(servers: usize, high: f64, falls_s: f64) -> PlantSpec {
-    let mut plant = demo(&DemoOptions {
-        servers,
-        budget: default_budget(servers),
-        queues: false,
-        ..DemoOptions::default()
-    });
-    for vm in plant.servers.iter_mut().flat_map(|server| &mut server.vms) {
-        vm.load = Load::Profile(match vm.class {
-            VmClass::UserFacing => Profile::Constant(0.3),
-            VmClass::NonUserFacing => Profile::Steps([(0.0, 0.3), (3.0, high), (falls_s, 0.05)].into()),
-        });
-    }
-    plant
-}
-
-#[cfg(test)]
-mod tests;

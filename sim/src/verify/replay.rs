@@ -10,7 +10,8 @@ use super::load::{Kind, Loads};
 use super::verdict::TRIP_TIME;
 use super::{Draws, Measured, Options, Planned};
 use crate::plant::{Plant, STEP};
-use crate::world::{Checks, Setup, Violation, World};
+use crate::scenario::{Probe, Run, Scenario};
+use crate::world::{Checks, Violation, World};
 
 /// A run begins so long before its first unit that counts, so that the controllers know the chassis.
 const LEAD: Duration = Duration::from_secs(10);
@@ -120,56 +121,49 @@ impl Replayer<'_> {
     /// Runs from `first` on; gives the first unit that was not run.
     fn run(&mut self, first: usize) -> Result<usize, Violation> {
         let units = self.draws.len().min(first + MOST_UNITS);
-        let period = self.planned.period;
+        let known: Vec<_> = (first..units).map_while(|unit| self.draws.get(unit)).collect();
 
         // Before the first reading, or after a gap, the chassis counts as calm.
         let own = self.draws.get(first).unwrap_or(Watts::ZERO);
         let before = first.checked_sub(1).and_then(|unit| self.draws.get(unit)).unwrap_or(own);
         let lead = before.min(self.planned.plan.budget.ppm(CALM_PPM));
-        let mut points = vec![(0.0, lead)];
-        let known = (first..units).map_while(|unit| self.draws.get(unit));
-        points.extend(known.enumerate().map(|(n, draw)| ((LEAD + period * n as u32).as_secs_f64(), draw)));
-        let mut world = self.world(first, &points, LEAD + period * (points.len() - 1) as u32);
-        world.run(Instant::ZERO + LEAD)?;
-        let mut run = Run::new(&self.kinds, world.plant());
 
-        for (n, (_, draw)) in points[1..].iter().enumerate() {
-            let (from, to) = (LEAD + period * n as u32, LEAD + period * (n as u32 + 1));
-            let unit = run.unit(&mut world, *draw, from, to, &mut self.books.measured)?;
-            self.books.add(first + n, &unit);
-            let next = first + n + 1;
-
-            if !self.may_alert(next) && world.is_calm() {
-                return Ok(next);
-            }
-        }
-
-        Ok(first + points.len() - 1)
+        let scenario = self.scenario(first, lead, &known);
+        let mut stretch = Stretch::new(self, first, known);
+        scenario.run(&mut [&mut stretch]).kept()?;
+        Ok(stretch.unit)
     }
 
-    fn world(&self, first: usize, points: &[(f64, Watts)], length: Duration) -> World {
-        let plant = self.loads.plant(points);
+    fn scenario(&self, first: usize, lead: Watts, known: &[Watts]) -> Scenario {
+        let period = self.planned.period;
+        let mut points = vec![(0.0, lead)];
+        points.extend(
+            known.iter().enumerate().map(|(n, draw)| ((LEAD + period * n as u32).as_secs_f64(), *draw)),
+        );
+        let length = LEAD + period * known.len() as u32;
+
+        let plant = self.loads.plant(&points);
         let seed = seed(self.options, self.draws.name(), first as u64 + 1);
         let model = self.planned.chassis.server;
-        let mut setup = Setup::new(plant, self.loads.agents(), seed, length);
-        setup.checks = Checks::NONE;
-        setup.chassis.alert_ppm = ALERT_PPM;
-        setup.chassis.trip_time = TRIP_TIME;
-        setup.chassis.shared_floor = Some(Watts::ZERO);
-        setup.chassis.shares = self.options.shares;
+        let mut scenario = Scenario::new(plant, self.loads.agents(), seed, length);
+        scenario.checks = Checks::NONE;
+        scenario.chassis.alert_ppm = ALERT_PPM;
+        scenario.chassis.trip_time = TRIP_TIME;
+        scenario.chassis.shared_floor = Some(Watts::ZERO);
+        scenario.chassis.shares = self.options.shares;
 
         // No limit is lower than what full load draws at the slowest that hardware goes.
         let floor = model.power(1.0, 1.0 / 3.0) + Watts::from_whole(10);
 
-        for server in &mut setup.chassis.servers {
+        for server in &mut scenario.chassis.servers {
             server.out_of_band_floor = Some(floor);
         }
-        for agent in &mut setup.agents {
+        for agent in &mut scenario.agents {
             agent.server_limit_floor = Some(floor);
             self.loads.set_floors(agent);
         }
 
-        World::new(setup)
+        scenario
     }
 }
 
@@ -206,100 +200,154 @@ struct Unit {
     shed_moment: Watts,
 }
 
-/// What goes on in a run, one unit at a time.
-struct Run<'a> {
-    kinds: &'a [(usize, usize, Kind)],
-    /// Core-seconds of every VM so far: held down by anything, and by hardware.
+/// Looks at a stretch of units, step by step.
+struct Stretch<'a, 'b> {
+    replayer: &'a mut Replayer<'b>,
+    /// The draws of its units, from `first` on.
+    draws: Vec<Watts>,
+    first: usize,
+    /// The unit that is run, or that would be next.
+    unit: usize,
+    /// When that unit ends.
+    until: Instant,
+    now: UnitSoFar,
+    /// Core-seconds of every VM at the unit's start: held down by anything, and by hardware.
     throttled: Vec<(f64, f64)>,
     hardware_s: f64,
+    /// Steps in a row above the budget.
     over_steps: u64,
+    is_done: bool,
 }
 
-impl<'a> Run<'a> {
-    fn new(kinds: &'a [(usize, usize, Kind)], plant: &Plant) -> Self {
+/// What is known of the unit that is run.
+#[derive(Clone, Copy, Debug)]
+struct UnitSoFar {
+    /// The sum of the draws of its steps, in milliwatts.
+    energy: i64,
+    steps: u64,
+    least: Watts,
+    /// Core-seconds of all VMs since the start that something held down.
+    held_s: f64,
+}
+
+impl Probe for Stretch<'_, '_> {
+    fn next(&self, now: Instant) -> Instant {
+        let begin = Instant::ZERO + LEAD;
+        if now < begin { begin } else { (now + STEP).min(self.until) }
+    }
+
+    fn begins(&mut self, run: &Run) {
+        if run.now() < Instant::ZERO + LEAD {
+            return;
+        }
+        let plant = run.plant();
+        let measured = &mut self.replayer.books.measured;
+
+        // A step's draw holds until its end.
+        let power = plant.power();
+        self.now.energy += power.milli();
+        self.now.steps += 1;
+        self.now.least = self.now.least.min(power);
+
+        let over = power > plant.spec().budget;
+        self.over_steps = if over { self.over_steps + 1 } else { 0 };
+        measured.over_budget_s += f64::from(u8::from(over)) * STEP.as_secs_f64();
+        let over_s = self.over_steps as f64 * STEP.as_secs_f64();
+        measured.over_budget_s_max = measured.over_budget_s_max.max(over_s);
+    }
+
+    fn ends(&mut self, run: &Run) {
+        let plant = run.plant();
+        if run.now() <= Instant::ZERO + LEAD {
+            self.throttled = throttled(plant).collect();
+            self.hardware_s = plant.truth().hardware_engaged_s;
+            return self.begin_unit(plant);
+        }
+
+        let held_s = all_held_s(plant);
+        if held_s > self.now.held_s {
+            self.now.held_s = held_s;
+            self.frequencies(plant);
+        }
+        if run.now() >= self.until {
+            self.end_unit(plant);
+            let calm = run.world().is_some_and(World::is_calm);
+            self.is_done = calm && !self.replayer.may_alert(self.unit);
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.is_done
+    }
+}
+
+impl<'a, 'b> Stretch<'a, 'b> {
+    fn new(replayer: &'a mut Replayer<'b>, first: usize, draws: Vec<Watts>) -> Self {
         Self {
-            kinds,
-            throttled: throttled(plant).collect(),
-            hardware_s: plant.truth().hardware_engaged_s,
+            replayer,
+            draws,
+            first,
+            unit: first,
+            until: Instant::ZERO + LEAD,
+            now: UnitSoFar { energy: 0, steps: 0, least: Watts::ZERO, held_s: 0.0 },
+            throttled: Vec::new(),
+            hardware_s: 0.0,
             over_steps: 0,
+            is_done: false,
         }
     }
 
-    /// Runs one unit.
-    fn unit(
-        &mut self,
-        world: &mut World,
-        draw: Watts,
-        from: Duration,
-        to: Duration,
-        measured: &mut Measured,
-    ) -> Result<Unit, Violation> {
-        let budget = world.plant().spec().budget;
-        let (mut energy, mut steps, mut least) = (0, 0, draw);
-        let mut held_s = all_held_s(world.plant());
-        let mut at = from;
-
-        while at < to {
-            // A step's draw holds until its end.
-            let power = world.plant().power();
-            energy += power.milli();
-            steps += 1;
-            least = least.min(power);
-            self.over_steps = if power > budget { self.over_steps + 1 } else { 0 };
-            measured.over_budget_s += f64::from(u8::from(power > budget)) * STEP.as_secs_f64();
-            let over_s = self.over_steps as f64 * STEP.as_secs_f64();
-            measured.over_budget_s_max = measured.over_budget_s_max.max(over_s);
-            at = (at + STEP).min(to);
-            world.run(Instant::ZERO + at)?;
-            let now_s = all_held_s(world.plant());
-
-            if now_s > held_s {
-                held_s = now_s;
-                self.frequencies(world.plant(), measured);
-            }
-        }
-
-        let shed = (draw - Watts::from_milli(energy).per(steps)).at_least_zero();
-        let unit = Unit { shed, shed_moment: draw - least, ..Unit::default() };
-
-        Ok(self.end_unit(unit, world.plant(), measured))
+    /// The draw of the unit that is run, as it was read.
+    fn draw(&self) -> Watts {
+        self.draws.get(self.unit - self.first).copied().unwrap_or_default()
     }
 
-    fn frequencies(&self, plant: &Plant, measured: &mut Measured) {
-        for (server, vm, kind) in self.kinds {
+    fn begin_unit(&mut self, plant: &Plant) {
+        self.until += self.replayer.planned.period;
+        self.now = UnitSoFar { energy: 0, steps: 0, least: self.draw(), held_s: all_held_s(plant) };
+    }
+
+    fn frequencies(&mut self, plant: &Plant) {
+        let Replayer { kinds, books, .. } = &mut *self.replayer;
+        for (server, vm, kind) in kinds.iter() {
             let lowest = if kind.is_user_facing() {
-                &mut measured.lowest_user_facing_frequency
+                &mut books.measured.lowest_user_facing_frequency
             } else {
-                &mut measured.lowest_batch_frequency
+                &mut books.measured.lowest_batch_frequency
             };
             *lowest = lowest.min(plant.vm_frequency_ratio_min(*server, *vm));
         }
     }
 
-    fn end_unit(&mut self, mut unit: Unit, plant: &Plant, measured: &mut Measured) -> Unit {
-        let vms = throttled(plant).zip(&mut self.throttled).zip(self.kinds);
+    fn end_unit(&mut self, plant: &Plant) {
+        let (draw, so_far) = (self.draw(), self.now);
+        let shed = (draw - Watts::from_milli(so_far.energy).per(so_far.steps)).at_least_zero();
+        let mut unit = Unit { shed, shed_moment: draw - so_far.least, ..Unit::default() };
+
+        let Replayer { kinds, books, .. } = &mut *self.replayer;
+        let vms = throttled(plant).zip(&mut self.throttled).zip(kinds.iter());
         for (((all, hardware), before), (_, _, kind)) in vms {
             let more = all - before.0;
             if more > 0.0 {
                 if kind.is_user_facing() {
                     unit.user_facing = true;
-                    measured.user_facing_throttled_core_s += more;
+                    books.measured.user_facing_throttled_core_s += more;
                 } else {
                     unit.batch = true;
-                    measured.batch_throttled_core_s += more;
+                    books.measured.batch_throttled_core_s += more;
                 }
-
                 unit.hardware |= hardware > before.1;
             }
-
             *before = (all, hardware);
         }
 
         let hardware_s = plant.truth().hardware_engaged_s;
-        measured.hardware_s += hardware_s - self.hardware_s;
+        books.measured.hardware_s += hardware_s - self.hardware_s;
         self.hardware_s = hardware_s;
 
-        unit
+        books.add(self.unit, &unit);
+        self.unit += 1;
+        self.begin_unit(plant);
     }
 }
 

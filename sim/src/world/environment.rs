@@ -54,6 +54,8 @@ pub(crate) enum Event {
     End(Fault),
     /// Nothing changes from here on but by faults that last.
     Calm,
+    /// All agents are told to stop.
+    Stop,
 }
 
 /// A chassis manager, from one start to its end.

@@ -10,7 +10,7 @@ use super::{AgentTape, Bucket, ChassisTape, World, tally};
 use crate::plant::{Plant, Truth};
 
 /// What a run came to.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
     /// Virtual seconds.
     pub elapsed_s: f64,

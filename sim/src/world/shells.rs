@@ -9,7 +9,7 @@ use super::checks::Promise;
 use super::environment::{Action, Envelope, Environment, Event};
 use super::faults::Rogue;
 
-/// Environment one agent.
+/// What surrounds one agent.
 pub(crate) struct AgentShell<'a> {
     pub(crate) environment: &'a mut Environment,
     pub(crate) server: usize,
@@ -146,7 +146,7 @@ impl Rogue {
     }
 }
 
-/// Environment one chassis manager.
+/// What surrounds one chassis manager.
 pub(crate) struct ChassisShell<'a> {
     pub(crate) environment: &'a mut Environment,
     pub(crate) manager: usize,

@@ -5,8 +5,8 @@ use core::time::Duration;
 use ballast_agent_core::{Actuator, Policy, Steps};
 use ballast_types::wire::SharePolicy;
 
+use super::Scenario;
 use crate::plant::PlantSpec;
-use crate::world::Setup;
 
 /// How agents throttle, and how the chassis manager splits the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,18 +33,18 @@ impl Control {
     }
 
     /// A run of this plant under it.
-    pub fn setup(&self, plant: PlantSpec, seed: u64, length: Duration) -> Setup {
-        let mut setup = Setup::new(plant, self.policy, seed, length);
-        for agent in &mut setup.agents {
+    pub fn scenario(&self, plant: PlantSpec, seed: u64, length: Duration) -> Scenario {
+        let mut scenario = Scenario::new(plant, self.policy, seed, length);
+        for agent in &mut scenario.agents {
             agent.actuator = self.actuator;
             if self.paper {
                 agent.steps = Steps::Paper;
             }
         }
         if self.paper {
-            setup.chassis = setup.chassis.as_in_the_paper();
+            scenario.chassis = scenario.chassis.as_in_the_paper();
         }
-        setup.chassis.shares = self.shares.unwrap_or(setup.chassis.shares);
-        setup
+        scenario.chassis.shares = self.shares.unwrap_or(scenario.chassis.shares);
+        scenario
     }
 }

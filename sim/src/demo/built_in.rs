@@ -33,7 +33,7 @@ const JOB_CORE_S: f64 = 60.0;
 /// Points of every VM's line.
 const POINTS: u32 = 240;
 
-pub(super) fn built_in(options: &DemoOptions<'_>) -> PlantSpec {
+pub(super) fn chassis_of(options: &DemoOptions<'_>) -> PlantSpec {
     let budget = default_budget(options.servers).as_f64();
     let levels = DRAW.map(|(at, draw)| (at, demand_for(options, draw * budget)));
     chassis(options, |server, n, class| {

@@ -8,9 +8,9 @@ use core::time::Duration;
 
 use ballast_types::{Instant, VmClass, VmId, Watts};
 
-use super::supplies_w;
-use ballast_sim::plant::{CpuQuota, Plant};
-use ballast_sim::rng::{Purpose, Stream};
+use super::supplies::supplies_w;
+use crate::plant::{CpuQuota, Plant};
+use crate::rng::{Purpose, Stream};
 
 /// That of the scheduler's bandwidth control.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -27,7 +27,6 @@ const STEP: f64 = 0.05;
 /// Without a cut for as long, in seconds, the quota grows again.
 const WAIT_S: (f64, f64) = (1.0, 10.0);
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Thunderbolt {
     limit: Watts,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ballast_types::{PowerModel, VmClass, Watts};
 
-use super::demo::{bisect, user_facing};
+use super::built_in::{bisect, user_facing};
 use super::{BATCH, DemoOptions, TraceScale, USER_FACING, chassis};
 use crate::load::{BatchSpec, Interpolation, Profile, Series};
 use crate::plant::{Load, PlantSpec, draws, peak_draw};

@@ -5,8 +5,8 @@ use core::time::Duration;
 
 use ballast_types::{Instant, Watts};
 
-use super::supplies_w;
-use ballast_sim::plant::Plant;
+use super::supplies::supplies_w;
+use crate::plant::Plant;
 
 /// Between two polls of the supplies.
 const POLL: Duration = Duration::from_millis(200);
@@ -15,7 +15,6 @@ const ALERT_PPM: u32 = 980_000;
 /// From the last alert to the lift.
 const HOLD: Duration = Duration::from_secs(30);
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct FullServer {
     budget: Watts,

@@ -1,0 +1,66 @@
+//! Controllers to compare with. They act on the plant itself, through what its meters show.
+
+mod full_server;
+mod supplies;
+mod thunderbolt;
+
+use ballast_types::{Instant, Watts};
+
+use crate::plant::Plant;
+use full_server::FullServer;
+use thunderbolt::Thunderbolt;
+
+/// Who acts on the plant in place of the project's controllers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Baseline {
+    /// Nobody.
+    Nobody,
+    /// Hardware: every server has this cap from the start.
+    HardwareCap(Watts),
+    /// The highest p-states with which the chassis draws no more than this, knowing the load.
+    Oracle(Watts),
+    /// The chassis's own mechanism of the paper: on an alert every server above this share is capped by
+    /// hardware.
+    FullServer { share: Watts },
+    /// Two thresholds under the budget, and a cut of the batch VMs' CPU time.
+    Thunderbolt,
+}
+
+/// A baseline at work.
+#[derive(Debug)]
+pub(crate) enum Acting {
+    /// What was set on the plant at the start is all.
+    Nobody,
+    FullServer(FullServer),
+    Thunderbolt(Box<Thunderbolt>),
+}
+
+impl Baseline {
+    /// Begins on a plant that is about to start.
+    pub(crate) fn start(self, plant: &mut Plant, seed: u64) -> Acting {
+        let budget = plant.spec().budget;
+        match self {
+            Self::Nobody => {}
+            Self::HardwareCap(watts) => {
+                (0..plant.spec().servers.len()).for_each(|server| plant.set_slot_cap(server, Some(watts)));
+            }
+            Self::Oracle(watts) => plant.set_oracle(Some(watts)),
+            Self::FullServer { share } => return Acting::FullServer(FullServer::new(budget, share)),
+            Self::Thunderbolt => {
+                return Acting::Thunderbolt(Box::new(Thunderbolt::new(budget, plant, seed)));
+            }
+        }
+        Acting::Nobody
+    }
+}
+
+impl Acting {
+    /// Acts if it is time to.
+    pub(crate) fn act(&mut self, now: Instant, plant: &mut Plant) {
+        match self {
+            Self::Nobody => {}
+            Self::FullServer(baseline) => baseline.act(now, plant),
+            Self::Thunderbolt(baseline) => baseline.act(now, plant),
+        }
+    }
+}
