@@ -98,7 +98,7 @@ fn what_a_chassis_manager_recorded_is_telemetry() {
     let scenario = Scenario::new(demo(&options), policy, 1, length);
     let mut world = World::new(Scenario { record: true, ..scenario });
     world.run(Instant::ZERO + length).unwrap();
-    let life = &world.chassis_tape().unwrap().lives()[0];
+    let life = &world.chassis_tape().unwrap().instances()[0];
     let home = folder.join("chassis");
     fs::create_dir(&home).unwrap();
 
@@ -113,7 +113,7 @@ fn what_a_chassis_manager_recorded_is_telemetry() {
     fs::write(home.join("chassis-1-0000.jsonl"), format!("{header}\n{}", &steps[..half])).unwrap();
     fs::write(home.join("chassis-1-0001.jsonl"), format!("{second}\n{}", &steps[half..])).unwrap();
     fs::create_dir(folder.join("s01")).unwrap();
-    world.agent_tape(0).unwrap().lives()[0]
+    world.agent_tape(0).unwrap().instances()[0]
         .write(fs::File::create(folder.join("s01/agent-1-0000.jsonl")).unwrap())
         .unwrap();
 

@@ -9,7 +9,7 @@ use super::{OptionError, Shape, Spread};
 use ballast_sim::cluster::Reason;
 use ballast_sim::cluster::Workload;
 use ballast_sim::cluster::exceeded;
-use ballast_sim::cluster::{Arm, Class, P95, Quarter, Told};
+use ballast_sim::cluster::{Arm, Class, P95, Prediction, Quarter};
 use ballast_sim::cluster::{Month, Setup, Site, run};
 
 /// Added to every seed for the calibration, which so never sees a load that is measured.
@@ -91,7 +91,7 @@ impl Options {
             name: arm.name().to_owned(),
             arm,
             setup: Setup {
-                told: arm.told(),
+                prediction: arm.prediction(),
                 alpha,
                 weights: if arm == Arm::None { (1, 0) } else { weights },
             },
@@ -136,8 +136,8 @@ impl Options {
     pub fn knowledge(&self) -> Vec<Case> {
         let case = |(name, class, p95, quarter): &(&str, Class, P95, Quarter)| {
             let case = self.case(Arm::Model, Alpha::PAPER);
-            let told = Told { class: *class, p95: *p95, quarter: *quarter };
-            Case { name: (*name).to_owned(), setup: Setup { told, ..case.setup }, ..case }
+            let prediction = Prediction { class: *class, p95: *p95, quarter: *quarter };
+            Case { name: (*name).to_owned(), setup: Setup { prediction, ..case.setup }, ..case }
         };
         KNOWLEDGE.iter().map(case).collect()
     }
@@ -355,13 +355,13 @@ mod tests {
         let named: Vec<_> = weights[1..].iter().map(|c| (&*c.name, c.setup.weights)).collect();
         assert_eq!(named[0], ("1:2", (1, 2)));
         assert_eq!((named[6], named.len()), (("4:1", (4, 1)), 10));
-        let told = options.knowledge();
-        let of = |name: &str| told.iter().find(|case| case.name == name).unwrap().setup.told;
+        let cases = options.knowledge();
+        let of = |name: &str| cases.iter().find(|case| case.name == name).unwrap().setup.prediction;
 
         for arm in [Arm::Model, Arm::Oracle] {
-            assert_eq!(of(arm.name()), arm.told());
+            assert_eq!(of(arm.name()), arm.prediction());
         }
-        assert_eq!(of("model's class, no P95 (criticality-only)"), Arm::CriticalityOnly.told());
+        assert_eq!(of("model's class, no P95 (criticality-only)"), Arm::CriticalityOnly.prediction());
 
         // Twice as much is asked for as there is.
         let full = [Case { load: 2.0, ..options.fuller()[1].clone() }];

@@ -28,7 +28,7 @@ fn main() {
     println!("{} deployments, {vms} VMs, {} residents", load.deployments.len(), load.residents.len());
 
     let played = |what: &str, arm: Arm, weights| {
-        let setup = Setup { told: arm.told(), alpha: Alpha::PAPER, weights };
+        let setup = Setup { prediction: arm.prediction(), alpha: Alpha::PAPER, weights };
         let month = timed(what, || run(&site, &setup, &load, Some(2400.0)));
         assert_eq!(month.requests as usize, load.deployments.len(), "every deployment is asked for");
     };

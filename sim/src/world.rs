@@ -12,16 +12,22 @@
 //! run with the seed that shows it again. Every machine has a clock of its own, so that a controller that
 //! compared two clocks would be found out.
 
+mod bmcs;
 mod breaker;
 mod chance;
 mod checks;
 mod conservation;
 mod environment;
+mod event;
 mod faults;
 mod fixed;
 mod hash;
 mod host;
+mod limit;
+mod managers;
 mod mean;
+mod network;
+mod observer;
 mod outcome;
 mod queue;
 mod shells;
@@ -34,8 +40,7 @@ use core::time::Duration;
 
 use ballast_agent_core as agent;
 use ballast_chassis_core as chassis;
-use ballast_types::wire::SharePolicy;
-use ballast_types::{BootId, Instance, Instant, Machine, Supply, SupplyState as Told, Watts, turn};
+use ballast_types::{BootId, Instance, Instant, Machine, Supply, SupplyState as Shown, Watts, turn};
 
 pub use breaker::METER_CLASS;
 pub use checks::{Checks, Excuse, Promise, Violation};
@@ -43,23 +48,19 @@ pub use faults::{Disorder, Extent, Fault, FaultPlan, MeterFault, Rewind, Rogue, 
 pub use hash::OutputHash;
 pub use outcome::{Outcome, Restrictions};
 pub use tally::Bucket;
-pub use tape::{Life, Tape};
+pub use tape::{AgentTape, ChassisTape, Tape, TapedInstance};
 pub use timing::Timing;
 
-use crate::plant::{Plant, SupplyState};
+use crate::plant::SupplyState;
 use crate::scenario::{Controller, Scenario};
 pub(crate) use chance::Chance;
-use environment::{Envelope, Environment, Event, MANAGERS};
+use environment::Environment;
+use event::{Envelope, Event};
 use fixed::FixedCap;
-use host::{Host, Reader, biased};
+use host::{Reader, biased};
+use managers::MANAGERS;
 use shells::{AgentShell, ChassisShell};
-use sum::{Sharing, SumRule};
-use tally::Tally;
-
-/// The tape of an agent.
-pub type AgentTape = Tape<agent::Params, agent::Found, agent::Input, agent::Output>;
-/// The tape of a chassis manager.
-pub type ChassisTape = Tape<chassis::Params, chassis::Ledger, chassis::Input, chassis::Output>;
+use sum::Sharing;
 
 /// More turns than this at one instant are a machine that does not let go of its timer.
 const TURNS_AT_ONCE: u32 = 10_000;
@@ -67,6 +68,7 @@ const TURNS_AT_ONCE: u32 = 10_000;
 /// A chassis, its controllers, and virtual time.
 #[derive(Debug)]
 pub struct World {
+    seed: u64,
     environment: Environment,
     agents: Vec<Option<agent::Agent>>,
     /// The chassis manager; a second one while a fault makes it run.
@@ -99,62 +101,11 @@ impl World {
     /// Everything at instant zero, about to start. Agents without a server are left out.
     #[must_use]
     pub fn new(scenario: Scenario) -> Self {
-        let Scenario { seed, plant, controller, chassis, tuning, agents, timing, faults, .. } = scenario;
-        let Scenario { budgets, stops, ledger, calm_from, checks, record, length, points, .. } = scenario;
-        let mut clocks = Chance::new(seed, 0xC1);
-        let mut hosts: Vec<_> = (plant.servers.iter())
-            .map(|s| Host::new(s, clocks.span(Duration::from_secs(100_000)), record.then(Tape::default)))
-            .collect();
-        let servers = hosts.len().min(agents.len());
+        let servers = scenario.plant.servers.len().min(scenario.agents.len());
+        let mut environment = Environment::new(&scenario, servers);
+        environment.schedule(&scenario, servers);
 
-        for (host, agent) in hosts.iter_mut().zip(&agents) {
-            host.dry = agent.dry_run.is_some();
-        }
-        let tally = Tally::new(length, points);
-        let plant = Plant::new(plant, seed);
-        let trip = chassis.trip_time;
-        let sum = SumRule::new(servers, chassis.lease);
-        let has_slot = chassis.servers.iter().map(|s| s.out_of_band_floor.is_some()).collect();
-        let mut environment =
-            Environment::new(seed, plant, hosts, timing, checks, trip, has_slot, sum, tally, record);
-
-        // What the ledger says was true once: the BMCs keep it.
-        for (id, watts) in &ledger.out_of_band {
-            if let Some(server) = environment.hosts.iter().position(|host| host.id == *id) {
-                environment.keep_slot(server, Some(*watts));
-            }
-        }
-
-        environment.managers[0].ledger = ledger;
-        environment.even_shares = chassis.shares == SharePolicy::Even;
-
-        for (at, budget) in budgets {
-            environment.queue.put(at, Event::Budget(budget));
-        }
-        environment.queue.put(calm_from, Event::Calm);
-
-        for window in &faults.windows {
-            environment.queue.put(window.from, Event::Begin(window.fault));
-            environment.queue.put(window.to, Event::End(window.fault));
-        }
-
-        // What ends at that instant has ended by then.
-        for at in stops {
-            environment.queue.put(at, Event::Stop);
-        }
-
-        for (server, agent) in agents.iter().enumerate().take(servers) {
-            // Agents do not sample in step.
-            let share = |period: Duration| period * server as u32 / servers as u32;
-            let at = Instant::ZERO + Duration::from_millis(7);
-            environment.queue.put(at + share(agent.sample_period), Event::Sample(server));
-            environment.queue.put(at + share(timing.usage_period), Event::Usage(server));
-
-            if agent.policy == agent::Policy::Predictive {
-                environment.queue.put(at + share(agent.fast_period), Event::Fast(server));
-            }
-        }
-
+        let Scenario { seed, controller, chassis, tuning, agents, .. } = scenario;
         let fixed_cap = match controller {
             Controller::FixedCap { watts, tells_margin } => {
                 let set_point = tells_margin.then(|| chassis::SetPoint::new(chassis.above_share_ppm));
@@ -164,6 +115,7 @@ impl World {
         };
 
         let mut world = Self {
+            seed,
             environment,
             agents: (0..servers).map(|_| None).collect(),
             chassis: (0..MANAGERS).map(|_| None).collect(),
@@ -223,14 +175,14 @@ impl World {
     /// Every agent is told to stop, as at the end of a day: it puts everything back.
     pub fn stop_agents(&mut self) {
         // Who stops is ruled by nobody any more.
-        self.environment.checks.conservation = false;
+        self.environment.observer.checks.conservation = false;
         for server in 0..self.agents.len() {
             self.tell_agent(server, agent::Input::Leave, None);
         }
     }
 
     fn broken(&mut self) -> Result<(), Violation> {
-        self.environment.violation.take().map_or(Ok(()), Err)
+        self.environment.observer.violation.take().map_or(Ok(()), Err)
     }
 
     fn go_to(&mut self, at: Instant) {
@@ -260,11 +212,11 @@ impl World {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Start => self.start_chassis(0),
-            Event::Poll { manager, life } => self.poll_due(manager, life),
-            Event::Calm => self.environment.calm_begins(),
+            Event::Poll { manager, instance } => self.poll_due(manager, instance),
+            Event::Calm => self.environment.observer.calm_begins(),
             Event::Stop => self.stop_agents(),
             Event::Budget(budget) => {
-                self.environment.changed();
+                self.environment.observer.changed();
                 self.set_budget(budget);
             }
             Event::Sample(server) => {
@@ -291,7 +243,7 @@ impl World {
                     self.tell_agent(server, agent::Input::Usage(usage), None);
                 }
             }
-            Event::Alert(letter, alert) => self.deliver(letter, *alert),
+            Event::Alert(message, alert) => self.deliver(message, *alert),
             Event::Answer { to, server, seq, answer } => {
                 if let Some(fixed) = &mut self.fixed_cap {
                     if let chassis::Answer::Report(report) = *answer {
@@ -303,9 +255,9 @@ impl World {
                     self.tell_chassis(to.manager, input);
                 }
             }
-            Event::Act { server, life, id, action } => {
+            Event::Act { server, instance, id, action } => {
                 let result = self.environment.act(server, action);
-                if life == self.environment.hosts[server].life {
+                if instance == self.environment.hosts[server].instance {
                     self.tell_agent(server, agent::Input::Applied { id, result }, None);
                 }
             }
@@ -322,11 +274,11 @@ impl World {
                 self.tell_agent(server, agent::Input::Vms(vms), None);
             }
             Event::Begin(fault) => {
-                self.environment.changed();
+                self.environment.observer.changed();
                 self.begin(fault);
             }
             Event::End(fault) => {
-                self.environment.changed();
+                self.environment.observer.changed();
                 self.end(fault);
             }
         }
@@ -357,7 +309,7 @@ impl World {
             }
             Fault::AgentStalls(server) => {
                 // What stands still lets no lease end, and obeys nothing.
-                self.environment.sum.agent_dies(server);
+                self.environment.observer.sum.agent_dies(server);
                 self.stall(server);
             }
             Fault::ChassisDown | Fault::Ledger(_) => self.kill_chassis(0),
@@ -403,7 +355,7 @@ impl World {
             Fault::AgentStalls(server) => {
                 // It may have been killed meanwhile.
                 if self.agents[server].is_some() {
-                    self.environment.sum.agent_starts(self.environment.now, server);
+                    self.environment.observer.sum.agent_starts(self.environment.now, server);
                 }
                 self.resume(server);
             }
@@ -427,13 +379,13 @@ impl World {
 
     fn kill_agent(&mut self, server: usize) {
         self.agents[server] = None;
-        self.environment.sum.agent_dies(server);
-        self.environment.hosts[server].life += 1;
+        self.environment.observer.sum.agent_dies(server);
+        self.environment.hosts[server].instance += 1;
         self.wake[server] = NEVER;
         // Who waits for an answer finds a closed connection.
         for incoming in self.stalled[server].iter_mut().flat_map(core::mem::take) {
-            if let Incoming::Agent(_, Some(letter)) = incoming {
-                self.environment.refused(letter);
+            if let Incoming::Agent(_, Some(message)) = incoming {
+                self.environment.refused(message);
             }
         }
     }
@@ -450,16 +402,16 @@ impl World {
         }
         let vms = host.there();
         self.agents[server] = Some(agent::Agent::new(params, found, at));
-        self.environment.sum.agent_starts(self.environment.now, server);
+        self.environment.observer.sum.agent_starts(self.environment.now, server);
         self.tell_agent(server, agent::Input::Vms(vms), None);
     }
 
     fn kill_chassis(&mut self, manager: usize) {
         self.chassis[manager] = None;
         if manager == 0 {
-            self.environment.sum.manager_dies(self.environment.now);
+            self.environment.observer.sum.manager_dies(self.environment.now);
         }
-        self.environment.managers[manager].life += 1;
+        self.environment.managers[manager].instance += 1;
         let number = self.number(manager);
         self.stalled[number].iter_mut().for_each(Vec::clear);
         self.rest(number);
@@ -474,8 +426,8 @@ impl World {
         let (mut params, ledger) = (self.chassis_params.clone(), surroundings.ledger.clone());
 
         // A daemon draws it at every start.
-        let start = u64::from(surroundings.life) * MANAGERS as u64 + manager as u64;
-        params.instance = Instance(Chance::new(self.environment.seed, 0x1D0 + start).below(1 << 53));
+        let start = u64::from(surroundings.instance) * MANAGERS as u64 + manager as u64;
+        params.instance = Instance(Chance::new(self.seed, 0x1D0 + start).below(1 << 53));
         let at = self.environment.now + surroundings.ahead;
         surroundings.found = ledger.clone();
 
@@ -484,7 +436,7 @@ impl World {
         }
         if manager == 0 {
             self.environment.budget_is(ledger.budget_w);
-            self.environment.sum.manager_starts();
+            self.environment.observer.sum.manager_starts();
         }
 
         self.chassis[manager] = Some(chassis::Chassis::tuned(params, self.tuning.clone(), ledger, at));
@@ -511,7 +463,7 @@ impl World {
         let waiting = self.stalled[machine].take().unwrap_or_default();
         for incoming in waiting {
             match incoming {
-                Incoming::Agent(input, letter) => self.tell_agent(machine, input, letter),
+                Incoming::Agent(input, message) => self.tell_agent(machine, input, message),
                 Incoming::Chassis(input) => self.tell_chassis(machine - self.agents.len(), input),
             }
         }
@@ -521,15 +473,15 @@ impl World {
     /// A manager's polls, from `at` on.
     fn poll_from(&mut self, manager: usize, at: Instant) {
         // The first manager is polled through all of its starts.
-        let life = if manager == 0 { 0 } else { self.environment.managers[manager].life };
-        self.environment.queue.put(at, Event::Poll { manager, life });
+        let instance = if manager == 0 { 0 } else { self.environment.managers[manager].instance };
+        self.environment.queue.put(at, Event::Poll { manager, instance });
     }
 
-    fn poll_due(&mut self, manager: usize, life: u32) {
-        if manager > 0 && self.environment.managers[manager].life != life {
+    fn poll_due(&mut self, manager: usize, instance: u32) {
+        if manager > 0 && self.environment.managers[manager].instance != instance {
             return;
         }
-        self.again(self.chassis_params.poll_period, Event::Poll { manager, life });
+        self.again(self.chassis_params.poll_period, Event::Poll { manager, instance });
         if let Some(fixed) = &mut self.fixed_cap {
             for (server, alert) in fixed.round() {
                 self.environment.send(manager, server, alert);
@@ -570,9 +522,9 @@ impl World {
                 let meter = plant.supply_meter(n);
                 taken_at = taken_at.max(meter.refreshed_at);
                 let state = match meter.state {
-                    SupplyState::Active => Told::Active,
-                    SupplyState::Standby => Told::Standby,
-                    SupplyState::Failed => Told::Failed,
+                    SupplyState::Active => Shown::Active,
+                    SupplyState::Standby => Shown::Standby,
+                    SupplyState::Failed => Shown::Failed,
                 };
 
                 let input = stuck[n].unwrap_or(meter.input);
@@ -595,23 +547,23 @@ impl World {
             .collect()
     }
 
-    fn deliver(&mut self, letter: Envelope, alert: ballast_types::wire::Alert) {
-        if self.environment.active.has(Fault::Partition(letter.server)) {
-            self.environment.unanswered(letter);
-        } else if self.agents[letter.server].is_none() {
-            self.environment.refused(letter);
+    fn deliver(&mut self, message: Envelope, alert: ballast_types::wire::Alert) {
+        if self.environment.active.has(Fault::Partition(message.server)) {
+            self.environment.unanswered(message);
+        } else if self.agents[message.server].is_none() {
+            self.environment.refused(message);
         } else {
-            self.tell_agent(letter.server, agent::Input::Alert(alert), Some(letter));
+            self.tell_agent(message.server, agent::Input::Alert(alert), Some(message));
         }
     }
 
-    fn tell_agent(&mut self, server: usize, input: agent::Input, letter: Option<Envelope>) {
+    fn tell_agent(&mut self, server: usize, input: agent::Input, message: Option<Envelope>) {
         if let (Some(_), Some(waiting)) = (&self.agents[server], &mut self.stalled[server]) {
-            return waiting.push(Incoming::Agent(input, letter));
+            return waiting.push(Incoming::Agent(input, message));
         }
         if let Some(agent) = &mut self.agents[server] {
             let mut shell =
-                AgentShell { environment: &mut self.environment, server, input: Some(input), letter };
+                AgentShell { environment: &mut self.environment, server, input: Some(input), message };
 
             let mut turns = 0;
             while shell.input.is_some() && turns < TURNS_AT_ONCE {
@@ -619,7 +571,7 @@ impl World {
                 turns += 1;
             }
 
-            if shell.letter.is_some() || shell.input.is_some() {
+            if shell.message.is_some() || shell.input.is_some() {
                 let what = "an agent did not answer".into();
                 self.environment.violated(Promise::Protocol, what);
             }
@@ -660,7 +612,7 @@ impl World {
                 turn(chassis, &mut ChassisShell { environment, manager, input: None });
             }
         } else if let Some(agent) = &mut self.agents[machine] {
-            turn(agent, &mut AgentShell { environment, server: machine, input: None, letter: None });
+            turn(agent, &mut AgentShell { environment, server: machine, input: None, message: None });
         }
         self.rest(machine);
     }
@@ -668,13 +620,13 @@ impl World {
     /// Notes what a machine says of shares. The sum rule watches the manager that rules, and nobody while
     /// two believe that they do. One that stands still does not rule.
     fn note_shares(&mut self, machine: usize) {
-        if !self.environment.checks.sum_of_caps {
+        if !self.environment.observer.checks.sum_of_caps {
             return;
         }
-        let (now, sum) = (self.environment.now, &mut self.environment.sum);
+        let (now, sum) = (self.environment.now, &mut self.environment.observer.sum);
         if let Some(Some(agent)) = self.agents.get(machine) {
             self.environment.hosts[machine].leased = agent.is_leased();
-            return self.environment.sum.agent(machine, agent.cap(), agent.fallback());
+            return self.environment.observer.sum.agent(machine, agent.cap(), agent.fallback());
         }
 
         let first = self.agents.len();

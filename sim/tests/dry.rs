@@ -80,7 +80,7 @@ fn a_draw_just_over_the_limit_does_not_hide_in_the_meters_noise() {
 #[test]
 fn a_dry_agent_says_so_and_claims_nothing() {
     let world = run(640, 0.9, 1, SharePolicy::CriticalFirst, Policy::Stepwise);
-    let lives = world.agent_tape(1).expect("recorded").lives();
+    let lives = world.agent_tape(1).expect("recorded").instances();
     let steps = lives.iter().flat_map(|life| &life.steps);
     let outputs: Vec<_> = steps.flat_map(|step| &step.outputs).collect();
     let wanted = outputs.iter().filter(|o| matches!(o, Output::SetPstate { .. })).count();

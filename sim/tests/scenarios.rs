@@ -282,7 +282,7 @@ fn row_11_the_managers_own_stall_is_not_the_agents_death() {
     let mut scenario = made(steady(4, 0.4), Policy::Stepwise, 1, &stalls);
     scenario.record = true;
     let world = run(scenario, 120.0);
-    let steps = world.chassis_tape().expect("recorded").lives().iter().flat_map(|l| &l.steps);
+    let steps = world.chassis_tape().expect("recorded").instances().iter().flat_map(|l| &l.steps);
     let silent = |output: &&ChassisOutput| match output {
         ChassisOutput::Event(event) => {
             matches!(event.kind, EventKind::SlotChanged { to: Slot::Silent, .. })

@@ -9,7 +9,7 @@ use ballast_sim::demo::overloaded;
 use ballast_sim::plant::PlantSpec;
 use ballast_sim::replay::{Part, RecordingError, RecordingReport, replay};
 use ballast_sim::scenario::Scenario;
-use ballast_sim::world::{Checks, Life, Outcome, Restrictions, World};
+use ballast_sim::world::{Checks, Outcome, Restrictions, TapedInstance, World};
 use ballast_types::Instant;
 use ballast_types::wire::SharePolicy;
 use serde::Serialize;
@@ -116,7 +116,7 @@ fn a_lone_server_that_returns_gets_its_share_again() {
     overload(1, 1, 0..30);
 }
 
-fn bytes<P, S, I, O>(life: &Life<P, S, I, O>) -> Vec<u8>
+fn bytes<P, S, I, O>(life: &TapedInstance<P, S, I, O>) -> Vec<u8>
 where
     P: Serialize,
     S: Serialize,
@@ -138,8 +138,8 @@ fn a_recording_replays_exactly_and_a_changed_one_does_not() {
     let mut scenario = made(overloaded(2, 1.0, 8.0), 9, 12);
     scenario.record = true;
     let (world, _) = run(scenario, 12);
-    let agent = bytes(&world.agent_tape(0).unwrap().lives()[0]);
-    let manager = bytes(&world.chassis_tape().unwrap().lives()[0]);
+    let agent = bytes(&world.agent_tape(0).unwrap().instances()[0]);
+    let manager = bytes(&world.chassis_tape().unwrap().instances()[0]);
 
     for (name, file) in [("agent", &agent), ("chassis", &manager)] {
         let report = play(&[file]).unwrap();
@@ -176,7 +176,7 @@ fn a_recording_replays_exactly_and_a_changed_one_does_not() {
     let report = play(&[torn]).unwrap();
     assert_eq!((report.damaged_tails, report.steps, report.mismatches), (1, whole.steps - 1, 0));
     let report = play(&[torn, &agent]).unwrap();
-    assert_eq!((report.damaged_tails, report.lives, report.steps), (1, 2, 2 * whole.steps - 1));
+    assert_eq!((report.damaged_tails, report.starts, report.steps), (1, 2, 2 * whole.steps - 1));
 
     // But not if the same life goes on behind it, or in the middle of a file.
     let damaged = |files: &[&[u8]], name: &str| match play(files) {

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use ballast_sim::demo::{DemoOptions, TraceScale, default_budget, demo, trace_scales};
 use ballast_sim::load::{Profile, Series};
 use ballast_sim::plant::{Load, PlantSpec};
-use ballast_sim::demo::{DemoOptions, TraceScale, default_budget, demo, trace_scales};
 use ballast_types::Watts;
 use clap::Args;
 

@@ -61,7 +61,7 @@ fn text(report: &Report) -> String {
     for r in &report.recordings {
         lines.push(format!(
             "{}: {} steps, {} outputs, {:.1} s in {} file(s), {} start(s)",
-            r.machine, r.steps, r.outputs, r.recorded_s, r.files, r.lives
+            r.machine, r.steps, r.outputs, r.recorded_s, r.files, r.starts
         ));
 
         if r.damaged_tails > 0 {

@@ -23,7 +23,7 @@ const FACTOR_MAX: f64 = 1_000.0;
 
 /// One VM, as it was measured: shares of its cores, 0 to 1; NaN is a gap.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Vm {
+pub struct MeasuredVm {
     /// How many cores it has.
     pub cores: u16,
     /// Whether people wait for it.
@@ -46,7 +46,7 @@ pub enum Part {
 #[derive(Clone, Debug)]
 pub struct Population {
     period_s: u32,
-    vms: Vec<Vm>,
+    vms: Vec<MeasuredVm>,
     left_out: usize,
 }
 
@@ -54,7 +54,7 @@ impl Population {
     /// All of them that have cores and enough readings in either part. What is beyond whole weeks is cut off; a
     /// part that lacks less than a day of its last week is filled up with gaps.
     #[must_use]
-    pub fn new(vms: Vec<Vm>, period_s: u32) -> Self {
+    pub fn new(vms: Vec<MeasuredVm>, period_s: u32) -> Self {
         let all = vms.len();
         let week = (WEEK_S / period_s.max(1)) as usize;
         let whole = |values: &mut Vec<f32>| {
@@ -70,13 +70,13 @@ impl Population {
             whole(&mut vm.held_out);
             (vm.cores > 0 && enough(&vm.history) && enough(&vm.held_out)).then_some(vm)
         });
-        let vms: Vec<Vm> = vms.collect();
+        let vms: Vec<MeasuredVm> = vms.collect();
         Self { period_s, left_out: all - vms.len(), vms }
     }
 
     /// The VMs that chassis are made of.
     #[must_use]
-    pub fn vms(&self) -> &[Vm] {
+    pub fn vms(&self) -> &[MeasuredVm] {
         &self.vms
     }
 
@@ -168,7 +168,7 @@ impl Population {
     }
 }
 
-impl Vm {
+impl MeasuredVm {
     fn part(&self, part: Part) -> &[f32] {
         match part {
             Part::History => &self.history,

@@ -2,7 +2,7 @@ use ballast_planner::{Binding, Chassis, Terms};
 use ballast_types::{PowerModel, Watts};
 use proptest::prelude::*;
 
-use super::chassis::{Part, Population, Rack, Vm, made_cores};
+use super::chassis::{MeasuredVm, Part, Population, Rack, made_cores};
 use super::synthesis::{Quantiles, Size, draws};
 use super::weeks::{WEEK_S, interval, resampled};
 use super::*;
@@ -77,10 +77,10 @@ fn a_day_and_noise_are_in_them() {
 }
 
 /// A VM of so many cores that is `busy` all the time, in weeks of 14 half days.
-fn vm(cores: u16, busy: [f32; 2]) -> Vm {
+fn vm(cores: u16, busy: [f32; 2]) -> MeasuredVm {
     let week = |share: f32| vec![share; 14];
     let history = busy.map(week).concat();
-    Vm { cores, user_facing: cores > 4, held_out: history.clone(), history }
+    MeasuredVm { cores, user_facing: cores > 4, held_out: history.clone(), history }
 }
 
 const HALF_DAY_S: u32 = 43_200;
@@ -145,7 +145,7 @@ fn weeks_are_shifted_and_resampled_whole() {
 
 #[test]
 fn gaps_stay_gaps() {
-    let gap = |vm: Vm, units: core::ops::Range<usize>| {
+    let gap = |vm: MeasuredVm, units: core::ops::Range<usize>| {
         let mut vm = vm;
         vm.history[units].fill(f32::NAN);
         vm

@@ -120,7 +120,7 @@ impl Arrivals {
         };
 
         next(&mut record)?;
-        let table = Table::new(name, &record)?;
+        let table = ArrivalsFile::new(name, &record)?;
         let mut vms = Vec::new();
 
         while next(&mut record)? {
@@ -154,13 +154,13 @@ fn unique(file: &str, vms: &[Arrival]) -> Result<(), ArrivalsError> {
 }
 
 /// Where the columns of a file are.
-struct Table<'a> {
+struct ArrivalsFile<'a> {
     file: &'a str,
     width: usize,
     at: [usize; COLUMNS.len()],
 }
 
-impl<'a> Table<'a> {
+impl<'a> ArrivalsFile<'a> {
     fn new(file: &'a str, header: &ByteRecord) -> Result<Self, ArrivalsError> {
         let name = |field: &[u8]| -> Vec<u8> {
             // A byte-order mark is no part of the first name.

@@ -35,7 +35,7 @@ const P95: [[f64; 4]; 2] = [[0.05, 0.20, 0.35, 0.40], [0.31, 0.30, 0.21, 0.18]];
 
 /// One VM, as it is. What a scheduler is told of it is a prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Vm {
+pub struct ClusterVm {
     pub id: VmKey,
     /// Its cores.
     pub cores: u16,
@@ -49,7 +49,7 @@ pub struct Vm {
     pub luck: [f64; 4],
 }
 
-impl Vm {
+impl ClusterVm {
     /// What it takes. The paper's cluster knows cores only.
     #[must_use]
     pub fn resources(&self) -> Resources {
@@ -62,14 +62,14 @@ impl Vm {
 pub struct Deployment {
     /// When, in milliseconds from the start of what is looked at.
     pub at_ms: u64,
-    pub vms: Vec<Vm>,
+    pub vms: Vec<ClusterVm>,
 }
 
 /// A cluster's load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
     /// VMs that are there at the start with what is left of their lives, in the order in which they came.
-    pub residents: Vec<Vm>,
+    pub residents: Vec<ClusterVm>,
     pub deployments: Vec<Deployment>,
 }
 
@@ -99,7 +99,7 @@ impl Workload {
                 let left = vms.into_iter().filter_map(|vm| {
                     let past = (-at_hours * HOUR_MS) as u64;
                     let lifetime_ms = vm.lifetime_ms.checked_sub(past).filter(|left| *left > 0)?;
-                    Some(Vm { lifetime_ms, ..vm })
+                    Some(ClusterVm { lifetime_ms, ..vm })
                 });
 
                 residents.extend(left);
@@ -110,7 +110,7 @@ impl Workload {
     }
 }
 
-fn deployment(chance: &mut Stream, next: &mut u64) -> Vec<Vm> {
+fn deployment(chance: &mut Stream, next: &mut u64) -> Vec<ClusterVm> {
     let (_, low, high) = VMS[pick(chance, &VMS.map(|(share, ..)| share))];
     let count = low + (chance.uniform() * f64::from(high - low + 1)) as u16;
     let user_facing = chance.uniform() < USER_FACING;
@@ -123,7 +123,7 @@ fn deployment(chance: &mut Stream, next: &mut u64) -> Vec<Vm> {
         let p95 = (pick(chance, &quarters) as f64 + chance.uniform()) / 4.0;
         *next += 1;
 
-        Vm {
+        ClusterVm {
             id: VmKey(*next),
             cores,
             lifetime_ms: (hours * HOUR_MS) as u64,
@@ -187,8 +187,8 @@ mod tests {
     #[test]
     fn a_workload_has_the_tables_statistics_and_starts_in_balance() {
         let loads = [1, 2, 3, 4, 5, 6].map(|seed| Workload::generate(seed, 28_800, 0.65, 30));
-        let vms: Vec<&Vm> = loads.iter().flat_map(|l| &l.deployments).flat_map(|d| &d.vms).collect();
-        let share = |f: &dyn Fn(&&&Vm) -> bool| vms.iter().filter(f).count() as f64 / vms.len() as f64;
+        let vms: Vec<&ClusterVm> = loads.iter().flat_map(|l| &l.deployments).flat_map(|d| &d.vms).collect();
+        let share = |f: &dyn Fn(&&&ClusterVm) -> bool| vms.iter().filter(f).count() as f64 / vms.len() as f64;
         close("one core", share(&|vm| vm.cores == 1), 0.33, 0.01);
         close("32 cores", share(&|vm| vm.cores == 32), 0.01, 0.003);
         close("one hour", share(&|vm| vm.lifetime_ms == 3_600_000), 0.52, 0.01);

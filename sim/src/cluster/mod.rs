@@ -19,8 +19,8 @@ mod run;
 mod tests;
 
 pub use arrivals::{Arrival, Arrivals, ArrivalsError};
-pub use generate::{Deployment, Vm, Workload, made_cores};
+pub use generate::{ClusterVm, Deployment, Workload, made_cores};
 pub use power::exceeded;
-pub use predictor::{Arm, Class, P95, Quarter, Told};
+pub use predictor::{Arm, Class, P95, Prediction, Quarter};
 pub use replay::{Action, Drained, Moving, Outcome, Phase, Plan, Reason, ReplayError, ReplayOptions, replay};
 pub use run::{Month, Setup, Site, run};

@@ -6,7 +6,7 @@
 
 use ballast_types::{PowerModel, SplitMix64, VmClass};
 
-use super::generate::Vm;
+use super::generate::ClusterVm;
 
 /// The lowest frequency that other VMs' cores are taken to, as a share of the highest.
 const FLOOR: f64 = 0.5;
@@ -37,7 +37,7 @@ impl Use {
     }
 
     /// The VM's utilisation in this hour, 0 to 1.
-    pub(super) fn at(&self, vm: &Vm, hour: u32) -> f64 {
+    pub(super) fn at(&self, vm: &ClusterVm, hour: u32) -> f64 {
         let uniform = chance(vm.id.0, hour);
         let of_p95 = match vm.class {
             VmClass::UserFacing => self.day[(hour % 24) as usize] * noise(uniform),
@@ -70,7 +70,7 @@ pub(super) struct Server {
 
 impl Server {
     /// A server of so many cores with these VMs.
-    pub(super) fn of(model: &PowerModel, cores: f64, vms: &[Vm], usage: &Use, hour: u32) -> Self {
+    pub(super) fn of(model: &PowerModel, cores: f64, vms: &[ClusterVm], usage: &Use, hour: u32) -> Self {
         let (mut user_facing, mut other, mut user_facing_cores) = (0.0, 0.0, 0.0);
         for vm in vms {
             let busy = f64::from(vm.cores) * usage.at(vm, hour);
@@ -124,9 +124,9 @@ mod tests {
     use ballast_placement::VmKey;
     use ballast_types::Utilisation;
 
-    fn vm(id: u64, cores: u16, class: VmClass, p95: f64) -> Vm {
+    fn vm(id: u64, cores: u16, class: VmClass, p95: f64) -> ClusterVm {
         let p95 = Utilisation::from_ratio(p95).unwrap();
-        Vm { id: VmKey(id), cores, lifetime_ms: 1, class, p95, luck: [0.0; 4] }
+        ClusterVm { id: VmKey(id), cores, lifetime_ms: 1, class, p95, luck: [0.0; 4] }
     }
 
     #[test]

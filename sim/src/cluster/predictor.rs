@@ -6,7 +6,7 @@ use ballast_placement::VmRequest;
 use ballast_types::{Utilisation, VmClass};
 use serde::{Deserialize, Serialize};
 
-use super::generate::{Vm, pick_by};
+use super::generate::{ClusterVm, pick_by};
 
 /// Share of predictions of the class that are confident.
 const CLASS_CONFIDENT: f64 = 0.99;
@@ -18,7 +18,7 @@ const CLASS_ACCURACY: f64 = 0.98;
 const P95_CONFIDENT: f64 = 0.73;
 /// Of confident predictions of a quarter (row): which quarter is told. The diagonal is the table's recall; the rest was
 /// filled so that precision (87, 76, 81, 83 %) and accuracy (84 %) come out as well, nearer quarters more often.
-const P95_TOLD: [[f64; 4]; 4] = [
+const P95_GUESSED: [[f64; 4]; 4] = [
     [0.93, 0.0397, 0.0126, 0.0177],
     [0.3067, 0.61, 0.0466, 0.0367],
     [0.1033, 0.0494, 0.65, 0.1973],
@@ -56,14 +56,14 @@ impl Arm {
 
     /// What the scheduler is told.
     #[must_use]
-    pub const fn told(self) -> Told {
+    pub const fn prediction(self) -> Prediction {
         let (class, p95) = match self {
             Self::None => (Class::Unknown, P95::Unknown),
             Self::Model => (Class::Model, P95::Model),
             Self::Oracle => (Class::Right, P95::Right),
             Self::CriticalityOnly => (Class::Model, P95::Unknown),
         };
-        Told { class, p95, quarter: Quarter::UpperEnd }
+        Prediction { class, p95, quarter: Quarter::UpperEnd }
     }
 }
 
@@ -104,7 +104,7 @@ pub enum Quarter {
 
 /// What a scheduler is told of VMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct Prediction {
     /// Who they work for.
     pub class: Class,
     /// How busy they will be.
@@ -113,21 +113,21 @@ pub struct Told {
     pub quarter: Quarter,
 }
 
-impl Told {
+impl Prediction {
     /// What is told of this VM.
     #[must_use]
-    pub fn request(self, vm: &Vm) -> VmRequest {
+    pub fn request(self, vm: &ClusterVm) -> VmRequest {
         let class = match self.class {
             Class::Unknown => VmClass::UserFacing,
             Class::Right => vm.class,
-            Class::Model => told_class(vm, CLASS_RECALL[usize::from(!user_facing(vm))]),
-            Class::Accuracy => told_class(vm, CLASS_ACCURACY),
+            Class::Model => predicted_class(vm, CLASS_RECALL[usize::from(!user_facing(vm))]),
+            Class::Accuracy => predicted_class(vm, CLASS_ACCURACY),
         };
         let p95 = match self.p95 {
             P95::Unknown => Utilisation::FULL,
             P95::Exact => vm.p95,
             P95::Right => self.quarter.of(quarter(vm.p95)),
-            P95::Model => told_quarter(vm).map_or(Utilisation::FULL, |told| self.quarter.of(told)),
+            P95::Model => predicted_quarter(vm).map_or(Utilisation::FULL, |told| self.quarter.of(told)),
         };
         VmRequest { class, p95, ..VmRequest::new(vm.id, vm.resources()) }
     }
@@ -143,12 +143,12 @@ impl Quarter {
     }
 }
 
-fn user_facing(vm: &Vm) -> bool {
+fn user_facing(vm: &ClusterVm) -> bool {
     vm.class == VmClass::UserFacing
 }
 
 /// The class where the model is confident, and right in so many cases.
-fn told_class(vm: &Vm, right: f64) -> VmClass {
+fn predicted_class(vm: &ClusterVm, right: f64) -> VmClass {
     let [confident, luck, ..] = vm.luck;
     if confident >= CLASS_CONFIDENT || user_facing(vm) == (luck < right) {
         VmClass::UserFacing
@@ -158,9 +158,9 @@ fn told_class(vm: &Vm, right: f64) -> VmClass {
 }
 
 /// The quarter that the model says, where it is confident.
-fn told_quarter(vm: &Vm) -> Option<usize> {
+fn predicted_quarter(vm: &ClusterVm) -> Option<usize> {
     let [.., confident, told] = vm.luck;
-    (confident < P95_CONFIDENT).then(|| pick_by(told, &P95_TOLD[quarter(vm.p95)]))
+    (confident < P95_CONFIDENT).then(|| pick_by(told, &P95_GUESSED[quarter(vm.p95)]))
 }
 
 /// Which quarter: 0–25 % is the first.
@@ -180,11 +180,11 @@ mod tests {
         let (recall, precision) = ([0.93, 0.61, 0.65, 0.92], [0.87, 0.76, 0.81, 0.83]);
         let mut accuracy = 0.0;
         for quarter in 0..4 {
-            let row = P95_TOLD[quarter];
+            let row = P95_GUESSED[quarter];
             assert!((row.iter().sum::<f64>() - 1.0).abs() < 2e-4, "{row:?}");
             assert_eq!(row[quarter], recall[quarter]);
-            let told: f64 = (0..4).map(|b| shares[b] * P95_TOLD[b][quarter]).sum();
-            assert!((shares[quarter] * row[quarter] / told - precision[quarter]).abs() < 2e-3);
+            let counted: f64 = (0..4).map(|b| shares[b] * P95_GUESSED[b][quarter]).sum();
+            assert!((shares[quarter] * row[quarter] / counted - precision[quarter]).abs() < 2e-3);
             accuracy += shares[quarter] * row[quarter];
         }
         assert!((accuracy - 0.84).abs() < 1e-3, "{accuracy}");
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn each_part_of_what_is_told_can_be_right_by_itself() {
         let load = Workload::generate(3, 28_800, 0.65, 30);
-        let told = |class, p95, quarter| Told { class, p95, quarter };
+        let told = |class, p95, quarter| Prediction { class, p95, quarter };
         let upper = Quarter::UpperEnd;
         let (mut right, mut all) = (0.0, 0.0);
         for vm in load.deployments.iter().flat_map(|d| &d.vms) {
@@ -202,7 +202,7 @@ mod tests {
             let middle = told(Class::Unknown, P95::Right, Quarter::Middle).request(vm);
             assert!((middle.p95.ratio() - vm.p95.ratio()).abs() <= 0.1251, "{vm:?}");
             let model = told(Class::Right, P95::Model, upper).request(vm);
-            assert_eq!(model.p95, Arm::Model.told().request(vm).p95);
+            assert_eq!(model.p95, Arm::Model.prediction().request(vm).p95);
             all += 1.0;
             let same = told(Class::Accuracy, P95::Unknown, upper).request(vm).class == vm.class;
             right += f64::from(u8::from(same));
@@ -214,34 +214,39 @@ mod tests {
     #[test]
     fn arms_are_told_as_much_as_they_should_be() {
         let load = Workload::generate(3, 28_800, 0.65, 60);
-        let vms: Vec<&Vm> = load.deployments.iter().flat_map(|d| &d.vms).collect();
-        let share = |of: &dyn Fn(&Vm) -> Option<bool>| {
-            let told: Vec<bool> = vms.iter().filter_map(|vm| of(vm)).collect();
-            told.iter().filter(|t| **t).count() as f64 / told.len() as f64
+        let vms: Vec<&ClusterVm> = load.deployments.iter().flat_map(|d| &d.vms).collect();
+        let share = |of: &dyn Fn(&ClusterVm) -> Option<bool>| {
+            let right: Vec<bool> = vms.iter().filter_map(|vm| of(vm)).collect();
+            right.iter().filter(|t| **t).count() as f64 / right.len() as f64
         };
 
         let right = |class| {
-            share(&|vm: &Vm| (vm.class == class).then(|| Arm::Model.told().request(vm).class == class))
+            share(&|vm: &ClusterVm| {
+                (vm.class == class).then(|| Arm::Model.prediction().request(vm).class == class)
+            })
         };
 
         // Who is not confident says user-facing.
         assert!((right(VmClass::UserFacing) - 0.99).abs() < 0.005);
         assert!((right(VmClass::NonUserFacing) - 0.69 * 0.99).abs() < 0.015);
-        let first = share(&|vm: &Vm| {
-            let told = Arm::Model.told().request(vm).p95.ten_thousandths();
+        let first = share(&|vm: &ClusterVm| {
+            let told = Arm::Model.prediction().request(vm).p95.ten_thousandths();
             (vm.p95.ten_thousandths() < 2500).then_some(told == 2500)
         });
 
         assert!((first - 0.73 * 0.93).abs() < 0.015, "{first}");
 
         for vm in vms.iter().take(500) {
-            let oracle = Arm::Oracle.told().request(vm);
+            let oracle = Arm::Oracle.prediction().request(vm);
             let above = oracle.p95.ratio() - vm.p95.ratio();
             assert!(oracle.class == vm.class && (0.0..0.2501).contains(&above), "{vm:?}");
-            assert_eq!(Arm::CriticalityOnly.told().request(vm).p95, Utilisation::FULL);
-            assert_eq!(Arm::CriticalityOnly.told().request(vm).class, Arm::Model.told().request(vm).class);
+            assert_eq!(Arm::CriticalityOnly.prediction().request(vm).p95, Utilisation::FULL);
+            assert_eq!(
+                Arm::CriticalityOnly.prediction().request(vm).class,
+                Arm::Model.prediction().request(vm).class
+            );
 
-            assert_eq!(Arm::None.told().request(vm), VmRequest::new(vm.id, vm.resources()));
+            assert_eq!(Arm::None.prediction().request(vm), VmRequest::new(vm.id, vm.resources()));
         }
     }
 }

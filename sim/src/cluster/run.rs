@@ -9,9 +9,9 @@ use ballast_placement::{
 };
 use ballast_types::{Instant, PowerModel};
 
-use super::generate::{Vm, Workload};
+use super::generate::{ClusterVm, Workload};
 use super::power::{Server, Use, cap};
-use super::predictor::Told;
+use super::predictor::Prediction;
 use super::replay::Reason;
 
 const HOUR_MS: u64 = 3_600_000;
@@ -35,7 +35,7 @@ pub struct Site {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setup {
     /// What it is told.
-    pub told: Told,
+    pub prediction: Prediction,
     /// The weight of the chassis score.
     pub alpha: Alpha,
     /// Weights of the packing rule and of the power rule; 0 leaves one out.
@@ -102,7 +102,7 @@ struct Run<'a> {
     scheduler: Scheduler,
     /// The scores as they really are.
     truth: Power,
-    servers: Vec<Vec<Vm>>,
+    servers: Vec<Vec<ClusterVm>>,
     /// Who leaves when, and whence.
     leaving: BTreeMap<u64, Vec<(VmKey, HostId)>>,
     usage: Use,
@@ -140,9 +140,9 @@ impl<'a> Run<'a> {
     }
 
     /// Places all of them or none.
-    fn place(&mut self, at_ms: u64, vms: &[Vm]) -> bool {
+    fn place(&mut self, at_ms: u64, vms: &[ClusterVm]) -> bool {
         let now = Instant::from_millis(at_ms);
-        let requests: Vec<VmRequest> = vms.iter().map(|vm| self.setup.told.request(vm)).collect();
+        let requests: Vec<VmRequest> = vms.iter().map(|vm| self.setup.prediction.request(vm)).collect();
         let Ok(hosts) = self.scheduler.place_all(now, &requests) else { return false };
         for (vm, host) in vms.iter().zip(hosts) {
             self.leaving.entry(at_ms + vm.lifetime_ms).or_default().push((vm.id, host));
@@ -198,7 +198,7 @@ impl<'a> Run<'a> {
 
         for vms in self.servers.chunks(per as usize) {
             let cores = f64::from(site.cores);
-            let server = |vms: &Vec<Vm>| Server::of(&site.model, cores, vms, &self.usage, self.hour);
+            let server = |vms: &Vec<ClusterVm>| Server::of(&site.model, cores, vms, &self.usage, self.hour);
             let servers: Vec<Server> = vms.iter().map(server).collect();
 
             for (server, _) in servers.iter().zip(vms).filter(|(_, vms)| !vms.is_empty()) {
@@ -233,7 +233,7 @@ impl<'a> Run<'a> {
 }
 
 /// The VM with its true class and P95.
-fn as_it_is(vm: &Vm) -> VmRequest {
+fn as_it_is(vm: &ClusterVm) -> VmRequest {
     VmRequest { class: vm.class, p95: vm.p95, ..VmRequest::new(vm.id, vm.resources()) }
 }
 

@@ -171,8 +171,11 @@ fn a_month_counts_every_request_and_every_hour() {
     };
 
     let load = Workload::generate(5, 240, site.load, site.days);
-    let setup =
-        Setup { told: Arm::None.told(), alpha: ballast_placement::rules::Alpha::PAPER, weights: (1, 0) };
+    let setup = Setup {
+        prediction: Arm::None.prediction(),
+        alpha: ballast_placement::rules::Alpha::PAPER,
+        weights: (1, 0),
+    };
 
     let free = run(&site, &setup, &load, None);
     assert_eq!(free.requests as usize, load.deployments.len());

@@ -8,7 +8,7 @@ use super::{Load, PlantSpec, ServerSpec};
 use crate::load::{BATCH_BOUND, Cursor, USER_FACING_BOUND, stretch};
 
 /// One VM as this estimate sees it.
-struct Line {
+struct VmDraw {
     cursor: Cursor,
     /// Utilisation per unit of demand.
     stretch: f64,
@@ -23,9 +23,9 @@ struct Line {
 #[must_use]
 pub fn draws(spec: &PlantSpec, seconds: f64, samples: u32, floored: bool) -> Vec<Watts> {
     let mut static_w = Vec::new();
-    let mut lines = Vec::new();
+    let mut vms_drawn = Vec::new();
     for server in &spec.servers {
-        static_w.push(add_server(server, floored, &mut lines));
+        static_w.push(add_server(server, floored, &mut vms_drawn));
     }
     let idle: f64 = spec.servers.iter().map(|s| s.model.idle_w).sum();
     let full: f64 = spec.servers.iter().map(|s| s.model.full_w).sum();
@@ -33,8 +33,8 @@ pub fn draws(spec: &PlantSpec, seconds: f64, samples: u32, floored: bool) -> Vec
     let draw = |sample: u32| {
         let t = seconds * f64::from(sample) / f64::from(samples);
         let mut dc: f64 = static_w.iter().sum();
-        for line in &mut lines {
-            dc += (line.cursor.at(t) * line.stretch).min(1.0) * line.watts;
+        for vm in &mut vms_drawn {
+            dc += (vm.cursor.at(t) * vm.stretch).min(1.0) * vm.watts;
         }
         supplies.step(dc + spec.shared.draw_w(dc, idle, full));
 
@@ -51,7 +51,7 @@ pub fn peak_draw(spec: &PlantSpec, seconds: f64, samples: u32, floored: bool) ->
 }
 
 /// Adds the VMs of one server, and gives what it draws without them.
-fn add_server(server: &ServerSpec, floored: bool, lines: &mut Vec<Line>) -> f64 {
+fn add_server(server: &ServerSpec, floored: bool, vms_drawn: &mut Vec<VmDraw>) -> f64 {
     let count = server.cores.len().max(1) as f64;
     let mut shares = vec![1.0; server.cores.len()];
     for vm in &server.vms {
@@ -77,7 +77,7 @@ fn add_server(server: &ServerSpec, floored: bool, lines: &mut Vec<Line>) -> f64 
         };
 
         let cursor = Cursor::new(profile.clone());
-        lines.push(Line { cursor, stretch: stretch(bound, share), watts });
+        vms_drawn.push(VmDraw { cursor, stretch: stretch(bound, share), watts });
     }
 
     server.model.static_w(shares.iter().sum::<f64>() / count)

@@ -9,7 +9,7 @@ use ballast_types::{CoreId, KiloHertz, Ladder, PowerModel, VmId, Watts};
 use super::bandwidth::{Bandwidth, CpuQuota, CpuStops};
 use super::ceiling::Ceiling;
 use super::truth::{ByCause, Mean, VmTruth};
-use super::vm::{Group, Run, Speed, Vm, Work};
+use super::vm::{Group, Run, SimVm, Speed, Work};
 use super::{STEP_S, ServerSpec};
 use crate::load::stretch;
 use crate::rng::{Purpose, Stream};
@@ -82,7 +82,7 @@ pub(super) struct Server {
     runs: Vec<Run>,
     packages: Vec<Package>,
     dram_j: f64,
-    vms: Vec<Vm>,
+    vms: Vec<SimVm>,
     slot_limit: Option<f64>,
     slot: Ceiling,
     supply_share: f64,
@@ -139,7 +139,7 @@ impl Server {
         let vms = spec.vms.iter().enumerate().map(|(n, vm)| {
             let cores = core_indices(spec, &vm.cores);
             let rng = Stream::new(seed, Purpose::Arrivals, index as u64, n as u64);
-            Vm::new(vm, cores, rng)
+            SimVm::new(vm, cores, rng)
         });
 
         Self {
@@ -198,8 +198,8 @@ impl Server {
         }
     }
 
-    /// Works out the step that begins at second `t`.
-    pub(super) fn step(&mut self, t: f64, truth: &mut [VmTruth]) {
+    /// Finds anew what has changed since the last step.
+    fn refresh(&mut self) {
         match core::mem::replace(&mut self.anew, Anew::Nothing) {
             Anew::Nothing => {}
             Anew::Speeds => self.find_speeds(),
@@ -208,6 +208,11 @@ impl Server {
                 self.find_speeds();
             }
         }
+    }
+
+    /// Works out the step that begins at second `t`.
+    pub(super) fn step(&mut self, t: f64, truth: &mut [VmTruth]) {
+        self.refresh();
 
         for package in &mut self.packages {
             package.dynamic_w = 0.0;
@@ -228,16 +233,8 @@ impl Server {
                     let part = limited(&mut vm.bandwidth, &mut vm.stops, || {
                         vm.groups.iter().map(|g| used(g) * g.cores).sum()
                     });
-                    vm.busy = 0.0;
-                    let mut work = 0.0;
-
-                    for g in &vm.groups {
-                        let u = used(g) * part;
-                        self.packages[g.package].dynamic_w += u * g.watts;
-                        vm.busy += u * g.cores;
-                        work += u * g.cores * g.progress;
-                    }
-
+                    let work;
+                    (vm.busy, work) = spend(&vm.groups, &mut self.packages, 1.0, |g| used(g) * part);
                     if !vm.user_facing {
                         truth.work_core_s += work * STEP_S;
                     }
@@ -247,15 +244,8 @@ impl Server {
                     let u = batch.demand(t);
                     let all = vm.cores.len() as f64;
                     let u = u * limited(&mut vm.bandwidth, &mut vm.stops, || u * all);
-                    vm.busy = 0.0;
-                    let mut work = 0.0;
-
-                    for g in &vm.groups {
-                        self.packages[g.package].dynamic_w += u * g.watts;
-                        vm.busy += u * g.cores;
-                        work += u * g.cores * g.progress * STEP_S;
-                    }
-
+                    let work;
+                    (vm.busy, work) = spend(&vm.groups, &mut self.packages, STEP_S, |_| u);
                     truth.work_core_s += work;
                     truth.jobs += batch.progress(work);
                 }
@@ -528,6 +518,19 @@ impl Server {
     }
 }
 
+/// Cores whose work is known before the step: what they spend of their packages' power, how many are busy,
+/// and the work that they do in `span`.
+fn spend(groups: &[Group], packages: &mut [Package], span: f64, used: impl Fn(&Group) -> f64) -> (f64, f64) {
+    let (mut busy, mut work) = (0.0, 0.0);
+    for group in groups {
+        let used = used(group);
+        packages[group.package].dynamic_w += used * group.watts;
+        busy += used * group.cores;
+        work += used * group.cores * group.progress * span;
+    }
+    (busy, work)
+}
+
 /// What a core runs at in the current step.
 fn speed(core: &CoreState, packages: &[Package]) -> Speed {
     core.capped.under(packages[core.package].held)
@@ -545,7 +548,7 @@ fn find_runs(all: &[CoreState], cores: impl Iterator<Item = usize>, runs: &mut V
 }
 
 /// Groups a VM's cores by what they run at, and counts those that are held down by what holds them lowest.
-fn regroup(vm: &mut Vm, packages: &[Package], slot_share: f64, watts: f64) {
+fn regroup(vm: &mut SimVm, packages: &[Package], slot_share: f64, watts: f64) {
     (vm.shares, vm.held) = (0.0, ByCause::default());
     vm.groups.clear();
     for run in &vm.runs {

@@ -71,7 +71,7 @@ pub(super) enum Work {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Vm {
+pub(super) struct SimVm {
     pub(super) user_facing: bool,
     /// Indices into the server's cores.
     pub(super) cores: Vec<usize>,
@@ -96,7 +96,7 @@ pub(super) struct Vm {
     pub(super) stops: CpuStops,
 }
 
-impl Vm {
+impl SimVm {
     /// At work on `cores` (indices into the server's), with its own stream of chance.
     pub(super) fn new(spec: &VmLoad, cores: Vec<usize>, rng: Stream) -> Self {
         let user_facing = spec.class == VmClass::UserFacing;

@@ -9,10 +9,10 @@ use ballast_types::recording::{Header, Step};
 use ballast_types::wire::Level;
 use ballast_types::{Cause, Instant, Watts};
 
-use super::recording::{Line, Lines, Part, RecordingError, check, parse};
+use super::recording::{Lines, Part, RecordedLine, RecordingError, check, parse};
 
-/// A unit counts that was seen for at least this part of it.
-const SEEN: u64 = 2;
+/// A unit counts that was covered for at least this part of it.
+const COVERED: u64 = 2;
 
 /// The draws of chassis over time, as their managers recorded them: one mean for each unit of time.
 ///
@@ -23,7 +23,7 @@ const SEEN: u64 = 2;
 #[derive(Clone, Debug)]
 pub struct RecordedDraws {
     period_ns: u64,
-    chassis: BTreeMap<String, BTreeMap<i64, Seen>>,
+    chassis: BTreeMap<String, BTreeMap<i64, Coverage>>,
     /// By chassis: where the next stretch without a time begins, in nanoseconds since 1970.
     stretches: BTreeMap<String, i128>,
     untimed: usize,
@@ -32,7 +32,7 @@ pub struct RecordedDraws {
 
 /// What is known of one unit of time.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct Coverage {
     /// In milliwatts times nanoseconds.
     energy: i128,
     ns: u64,
@@ -49,8 +49,8 @@ pub struct RecordedUnit {
     pub capped: bool,
 }
 
-/// One life of a manager, as far as it was read.
-struct Life {
+/// One run of a manager, as far as it was read.
+struct ManagerRun {
     chassis: String,
     draws: chassis::Draws,
     /// Nanoseconds since 1970 at the manager's instant zero.
@@ -62,8 +62,8 @@ struct Life {
 
 type Opened = Header<chassis::Params, chassis::Ledger>;
 
-/// The header of a file that begins a life; `None` if it continues the one before.
-fn open(line: &Line, continues: bool) -> Result<Option<Opened>, RecordingError> {
+/// The header of a file that begins a run; `None` if it continues the one before.
+fn open(line: &RecordedLine, continues: bool) -> Result<Option<Opened>, RecordingError> {
     let header: Opened = parse(&line.text).map_err(|reason| line.damaged(reason))?;
     check::<chassis::Chassis, _, _>(&header).map_err(|reason| line.damaged(reason))?;
     match (header.start.is_some(), continues) {
@@ -94,44 +94,44 @@ impl RecordedDraws {
     /// not the last one before a crash.
     pub fn take<R: BufRead>(&mut self, parts: Vec<Part<R>>) -> Result<(), RecordingError> {
         let mut lines = Lines::new(parts);
-        let mut life: Option<Life> = None;
+        let mut run: Option<ManagerRun> = None;
 
-        // A line that cannot be read; tolerated if nothing of the same life follows it.
+        // A line that cannot be read; tolerated if nothing of the same run follows it.
         let mut torn: Option<RecordingError> = None;
 
         while let Some(line) = lines.next()? {
             if line.opens_file {
-                match open(&line, life.is_some()) {
+                match open(&line, run.is_some()) {
                     Ok(Some(header)) => {
                         self.damaged_tails += usize::from(torn.take().is_some());
-                        self.end(life.take());
-                        life = Some(self.begin(header));
+                        self.end(run.take());
+                        run = Some(self.begin(header));
                     }
                     Ok(None) => {}
-                    Err(error) if life.is_some() && torn.is_none() => torn = Some(error),
+                    Err(error) if run.is_some() && torn.is_none() => torn = Some(error),
                     Err(error) => return Err(error),
                 }
             } else if let Some(error) = torn {
                 return Err(error);
-            } else if let Some(life) = &mut life {
+            } else if let Some(run) = &mut run {
                 match parse::<Step<chassis::Input, chassis::Output>>(&line.text) {
-                    Ok(step) if step.at < life.at => {
+                    Ok(step) if step.at < run.at => {
                         let back = format!("time runs back to {} ns", step.at.as_nanos());
                         return Err(line.damaged(back));
                     }
-                    Ok(step) => self.step(life, &step),
+                    Ok(step) => self.step(run, &step),
                     Err(reason) => torn = Some(line.damaged(reason)),
                 }
             }
         }
 
         self.damaged_tails += usize::from(torn.is_some());
-        self.end(life);
+        self.end(run);
 
         Ok(())
     }
 
-    fn begin(&mut self, header: Opened) -> Life {
+    fn begin(&mut self, header: Opened) -> ManagerRun {
         let name = header.params.chassis_id.to_string();
         let begins = match header.unix_ms {
             Some(ms) => i128::from(ms) * 1_000_000,
@@ -140,7 +140,7 @@ impl RecordedDraws {
                 self.stretches.get(&name).copied().unwrap_or(0)
             }
         };
-        Life {
+        ManagerRun {
             chassis: name,
             draws: chassis::Draws::new(header.params, header.at),
             zero: begins - i128::from(header.at.as_nanos()),
@@ -150,56 +150,56 @@ impl RecordedDraws {
         }
     }
 
-    fn step(&mut self, life: &mut Life, step: &Step<chassis::Input, chassis::Output>) {
-        self.hold(life, step.at);
-        life.at = step.at;
+    fn step(&mut self, run: &mut ManagerRun, step: &Step<chassis::Input, chassis::Output>) {
+        self.hold(run, step.at);
+        run.at = step.at;
         if let Cause::Input(chassis::Input::Psu(poll)) = &step.cause {
-            life.draws.take(step.at, poll);
+            run.draws.take(step.at, poll);
         }
         let levels = step.outputs.iter().filter_map(|output| match output {
             chassis::Output::Alert { alert, .. } => Some(alert.level),
             _ => None,
         });
         if let Some(level) = levels.max() {
-            life.capping = level >= Level::Cap;
+            run.capping = level >= Level::Cap;
         }
     }
 
-    /// What was known at the life's last step holds until `to`.
-    fn hold(&mut self, life: &Life, to: Instant) {
-        let Some((draw, until)) = life.draws.known(life.at) else { return };
-        let units = self.chassis.entry(life.chassis.clone()).or_default();
-        let since_1970 = |at: Instant| life.zero + i128::from(at.as_nanos());
-        let (mut from, to) = (since_1970(life.at), since_1970(to.min(until)));
+    /// What was known at the run's last step holds until `to`.
+    fn hold(&mut self, run: &ManagerRun, to: Instant) {
+        let Some((draw, until)) = run.draws.known(run.at) else { return };
+        let units = self.chassis.entry(run.chassis.clone()).or_default();
+        let since_1970 = |at: Instant| run.zero + i128::from(at.as_nanos());
+        let (mut from, to) = (since_1970(run.at), since_1970(to.min(until)));
         let period = i128::from(self.period_ns);
         while from < to {
             let unit = from.div_euclid(period);
             let end = to.min((unit + 1) * period);
-            let seen = units.entry(i64::try_from(unit).unwrap_or(i64::MAX)).or_default();
-            seen.energy += i128::from(draw.milli()) * (end - from);
-            seen.ns += u64::try_from(end - from).unwrap_or(0);
-            seen.capped |= life.capping;
+            let covered = units.entry(i64::try_from(unit).unwrap_or(i64::MAX)).or_default();
+            covered.energy += i128::from(draw.milli()) * (end - from);
+            covered.ns += u64::try_from(end - from).unwrap_or(0);
+            covered.capped |= run.capping;
             from = end;
         }
     }
 
-    fn end(&mut self, life: Option<Life>) {
-        if let Some(life) = life.filter(|life| !life.timed) {
+    fn end(&mut self, run: Option<ManagerRun>) {
+        if let Some(run) = run.filter(|run| !run.timed) {
             // The next stretch begins with a whole unit, one unit of silence later.
             let period = i128::from(self.period_ns);
-            let end = life.zero + i128::from(life.at.as_nanos());
-            self.stretches.insert(life.chassis, (end.div_euclid(period) + 2) * period);
+            let end = run.zero + i128::from(run.at.as_nanos());
+            self.stretches.insert(run.chassis, (end.div_euclid(period) + 2) * period);
         }
     }
 
     /// Every chassis, by name, with the units of time that are known well enough, in order.
     pub fn chassis(&self) -> impl Iterator<Item = (&str, impl Iterator<Item = RecordedUnit>)> {
         self.chassis.iter().map(|(name, units)| {
-            let known = units.iter().filter(|(_, seen)| seen.ns >= self.period_ns / SEEN);
-            let unit = |(unit, seen): (&i64, &Seen)| RecordedUnit {
+            let known = units.iter().filter(|(_, covered)| covered.ns >= self.period_ns / COVERED);
+            let unit = |(unit, covered): (&i64, &Coverage)| RecordedUnit {
                 t_s: (i128::from(*unit) * i128::from(self.period_ns) / 1_000_000_000) as i64,
-                watts: Watts::from_milli((seen.energy / i128::from(seen.ns)) as i64),
-                capped: seen.capped,
+                watts: Watts::from_milli((covered.energy / i128::from(covered.ns)) as i64),
+                capped: covered.capped,
             };
             (name.as_str(), known.map(unit))
         })
@@ -229,9 +229,9 @@ mod tests {
 
     const S: fn(u64) -> Instant = |s| Instant::from_millis(1000 * s);
 
-    /// The lives of a manager that is down from 45 to 58 s, each as a file's text. The chassis draws 350 W, from
+    /// The starts of a manager that is down from 45 to 58 s, each as a file's text. The chassis draws 350 W, from
     /// 80 s on 430 W, with a budget of 420 W.
-    fn lives(unix_ms: Option<i64>) -> Vec<Vec<u8>> {
+    fn starts(unix_ms: Option<i64>) -> Vec<Vec<u8>> {
         let spec = recorded_plant(&[(0.0, 350), (80.0, 430)], 420);
         let mut scenario = Scenario::new(spec, Policy::Stepwise, 1, Duration::from_secs(100));
         scenario.checks = Checks::NONE;
@@ -239,21 +239,21 @@ mod tests {
         let window = Window { from: S(45), to: S(58), fault: Fault::ChassisDown };
         scenario.faults = FaultPlan { windows: vec![window] };
         let report = scenario.run(&mut []).kept().unwrap();
-        let lives = report.run().world().unwrap().chassis_tape().unwrap().lives();
+        let starts = report.run().world().unwrap().chassis_tape().unwrap().instances();
 
         // The manager's clock does not begin when the world does.
-        let first = lives[0].header.at;
-        let text = |life: &crate::world::Life<_, _, _, _>| {
-            let mut life = life.clone();
-            let since = life.header.at.since(first).as_millis() as i64;
-            life.header.unix_ms = unix_ms.map(|ms| ms + since);
+        let first = starts[0].header.at;
+        let text = |run: &crate::world::TapedInstance<_, _, _, _>| {
+            let mut run = run.clone();
+            let since = run.header.at.since(first).as_millis() as i64;
+            run.header.unix_ms = unix_ms.map(|ms| ms + since);
             let mut text = Vec::new();
-            life.write(&mut text).unwrap();
+            run.write(&mut text).unwrap();
 
             text
         };
 
-        lives.iter().map(text).collect()
+        starts.iter().map(text).collect()
     }
 
     fn part(text: &[u8]) -> Part<&[u8]> {
@@ -268,11 +268,11 @@ mod tests {
 
     #[test]
     fn a_recording_gives_the_draws_of_whole_units_and_a_restart_leaves_a_gap() {
-        let texts = lives(Some(1_000_000_000));
+        let texts = starts(Some(1_000_000_000));
         assert_eq!(texts.len(), 2);
         let mut draws = RecordedDraws::new(Duration::from_secs(20));
 
-        // The order of the files of two lives does not matter.
+        // The order of the files of two starts does not matter.
         for text in texts.iter().rev() {
             draws.take(vec![part(text)]).unwrap();
         }
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn without_a_time_every_start_is_a_stretch_of_its_own() {
-        let texts = lives(None);
+        let texts = starts(None);
         let mut draws = RecordedDraws::new(Duration::from_secs(20));
         draws.take(texts.iter().map(|text| part(text)).collect()).unwrap();
         let times: Vec<_> = units(&draws).into_iter().map(|unit| unit.0).collect();
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn damage_is_told_by_file_and_line_unless_a_crash_made_it() {
-        let texts = lives(None);
+        let texts = starts(None);
         let mut draws = RecordedDraws::new(Duration::from_secs(20));
         draws.take(vec![part(&texts[0][..texts[0].len() - 30])]).unwrap();
         assert_eq!((draws.damaged_tails(), units(&draws).len()), (1, 2));

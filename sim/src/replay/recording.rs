@@ -48,11 +48,11 @@ pub struct RecordingReport {
     pub machine: String,
     pub files: usize,
     /// How often the machine was started.
-    pub lives: usize,
+    pub starts: usize,
     pub steps: u64,
     /// Outputs that came out.
     pub outputs: u64,
-    /// Time covered, the lives added up, in seconds.
+    /// Time covered, the starts added up, in seconds.
     pub recorded_s: f64,
     /// Last lines cut short by a crash.
     pub damaged_tails: usize,
@@ -130,27 +130,30 @@ pub fn replay<R: BufRead>(parts: Vec<Part<R>>) -> Result<RecordingReport, Record
     }
 }
 
-/// The life of a machine that is being replayed.
-struct Life<M> {
+/// The replaying of a machine that is being replayed.
+struct Replaying<M> {
     machine: M,
     from: Instant,
     to: Instant,
 }
 
-fn run<M: Recorded, R: BufRead>(first: Line, mut lines: Lines<R>) -> Result<RecordingReport, RecordingError> {
+fn run<M: Recorded, R: BufRead>(
+    first: RecordedLine,
+    mut lines: Lines<R>,
+) -> Result<RecordingReport, RecordingError> {
     let mut report = RecordingReport { machine: M::NAME.to_owned(), ..RecordingReport::default() };
     let mut hash = crate::world::OutputHash::default();
-    let mut life: Option<Life<M>> = None;
+    let mut replaying: Option<Replaying<M>> = None;
     let mut next = Some(first);
 
-    // A line that cannot be read; tolerated if nothing of the same life follows it.
+    // A line that cannot be read; tolerated if nothing of the same replaying follows it.
     let mut torn: Option<RecordingError> = None;
 
     while let Some(line) = next {
         if line.opens_file {
             let header = match parse::<Header<M::Params, M::Start>>(&line.text) {
                 Ok(header) => header,
-                Err(reason) if life.is_some() && torn.is_none() => {
+                Err(reason) if replaying.is_some() && torn.is_none() => {
                     torn = Some(line.damaged(reason));
                     next = lines.next()?;
                     continue;
@@ -163,25 +166,25 @@ fn run<M: Recorded, R: BufRead>(first: Line, mut lines: Lines<R>) -> Result<Reco
                 if torn.take().is_some() {
                     report.damaged_tails += 1;
                 }
-                report.lives += 1;
-                report.recorded_s += life.take().map_or(0.0, |l| l.to.since(l.from).as_secs_f64());
+                report.starts += 1;
+                report.recorded_s += replaying.take().map_or(0.0, |l| l.to.since(l.from).as_secs_f64());
                 let machine = M::make(header.params, start, header.at);
-                life = Some(Life { machine, from: header.at, to: header.at });
-            } else if life.is_none() {
+                replaying = Some(Replaying { machine, from: header.at, to: header.at });
+            } else if replaying.is_none() {
                 return Err(line.damaged(
                     "it continues an earlier file (`start` is null) that is not among the files given".into(),
                 ));
             }
-        } else if let (None, Some(life)) = (&torn, &mut life) {
+        } else if let (None, Some(replaying)) = (&torn, &mut replaying) {
             match parse::<Step<M::Input, M::Output>>(&line.text) {
-                Ok(step) if step.at < life.to => {
+                Ok(step) if step.at < replaying.to => {
                     return Err(line.damaged(format!(
                         "time runs back from {} ns to {} ns",
-                        life.to.as_nanos(),
+                        replaying.to.as_nanos(),
                         step.at.as_nanos()
                     )));
                 }
-                Ok(step) => redo(life, step, &line, &mut report, &mut hash),
+                Ok(step) => redo(replaying, step, &line, &mut report, &mut hash),
                 Err(reason) => torn = Some(line.damaged(reason)),
             }
 
@@ -196,7 +199,7 @@ fn run<M: Recorded, R: BufRead>(first: Line, mut lines: Lines<R>) -> Result<Reco
     }
 
     report.damaged_tails += usize::from(torn.is_some());
-    report.recorded_s += life.map_or(0.0, |l| l.to.since(l.from).as_secs_f64());
+    report.recorded_s += replaying.map_or(0.0, |l| l.to.since(l.from).as_secs_f64());
     report.files = lines.opened;
     report.outputs_hash = hash.hex();
 
@@ -217,19 +220,19 @@ pub(super) fn check<M: Recorded, P, S>(header: &Header<P, S>) -> Result<(), Stri
 }
 
 fn redo<M: Recorded>(
-    life: &mut Life<M>,
+    replaying: &mut Replaying<M>,
     step: Step<M::Input, M::Output>,
-    line: &Line,
+    line: &RecordedLine,
     report: &mut RecordingReport,
     hash: &mut crate::world::OutputHash,
 ) {
-    life.to = step.at;
+    replaying.to = step.at;
     match step.cause {
-        Cause::Timeout => life.machine.handle_timeout(step.at),
-        Cause::Input(input) => life.machine.handle_input(step.at, input),
+        Cause::Timeout => replaying.machine.handle_timeout(step.at),
+        Cause::Input(input) => replaying.machine.handle_input(step.at, input),
     }
 
-    let outputs: Vec<_> = std::iter::from_fn(|| life.machine.poll_output()).collect();
+    let outputs: Vec<_> = std::iter::from_fn(|| replaying.machine.poll_output()).collect();
 
     for output in &outputs {
         hash.add(0, step.at, output);
@@ -258,7 +261,7 @@ pub(super) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
 }
 
 /// One line, and where it stands.
-pub(super) struct Line {
+pub(super) struct RecordedLine {
     file: String,
     number: usize,
     /// Whether it is the first of its file: a header.
@@ -266,7 +269,7 @@ pub(super) struct Line {
     pub(super) text: Vec<u8>,
 }
 
-impl Line {
+impl RecordedLine {
     pub(super) fn damaged(&self, reason: String) -> RecordingError {
         RecordingError::Damaged { file: self.file.clone(), line: self.number, reason }
     }
@@ -286,7 +289,7 @@ impl<R: BufRead> Lines<R> {
         Self { parts: parts.into_iter(), part: None, number: 0, at_start: true, opened: 0 }
     }
 
-    pub(super) fn next(&mut self) -> Result<Option<Line>, RecordingError> {
+    pub(super) fn next(&mut self) -> Result<Option<RecordedLine>, RecordingError> {
         loop {
             if self.part.is_none() {
                 self.part = self.parts.next();
@@ -305,7 +308,7 @@ impl<R: BufRead> Lines<R> {
                 Ok(_) => {
                     let opens_file = core::mem::take(&mut self.at_start);
                     let file = part.name.clone();
-                    return Ok(Some(Line { file, number: self.number, opens_file, text }));
+                    return Ok(Some(RecordedLine { file, number: self.number, opens_file, text }));
                 }
                 Err(source) => {
                     return Err(RecordingError::Io { file: part.name.clone(), line: self.number, source });

@@ -7,8 +7,8 @@ use ballast_types::{
     CoreId, Instant, KiloHertz, Microjoules, OnExtreme, ServerId, Utilisation, VmClass, VmId, Watts,
 };
 
-use super::AgentTape;
 use super::faults::MeterFault;
+use super::tape::AgentTape;
 use crate::plant::{MeterReading, ServerSpec};
 
 /// A meter that shows the same for this many reads is called frozen.
@@ -20,9 +20,9 @@ pub(crate) struct Host {
     pub(crate) id: ServerId,
     /// Its agent's clock is this far ahead of the world's: no clocks are shared.
     pub(crate) ahead: Duration,
-    pub(crate) life: u32,
+    pub(crate) instance: u32,
     /// Its agent only watches: nothing of what it wants is done.
-    pub(crate) dry: bool,
+    pub(crate) is_dry_run: bool,
     pub(crate) memory: Memory,
     /// The first memory that was written: an old backup.
     pub(crate) first_memory: Memory,
@@ -109,8 +109,8 @@ impl Host {
         Self {
             id: spec.id.clone(),
             ahead,
-            life: 0,
-            dry: false,
+            instance: 0,
+            is_dry_run: false,
             memory: Memory::default(),
             first_memory: Memory::default(),
             obeyed_at: None,

@@ -4,9 +4,12 @@ use ballast_types::Instant;
 use ballast_types::wire::{AgentStatus, ChassisStatus};
 use serde::Serialize;
 
+use super::World;
 use super::environment::Environment;
 use super::host::Host;
-use super::{AgentTape, Bucket, ChassisTape, World, tally};
+use super::observer::Observer;
+use super::tally::{self, Bucket};
+use super::tape::{AgentTape, ChassisTape};
 use crate::plant::{Plant, Truth};
 
 /// What a run came to.
@@ -76,16 +79,16 @@ impl World {
     /// What it has come to so far.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        let Environment { tally, breaker, managers, alerts_sent, capping_events, outputs, hash, .. } =
-            &self.environment;
+        let Environment { managers, network, observer, .. } = &self.environment;
+        let Observer { tally, breaker, capping_events, outputs, hash, conservation, .. } = observer;
         Outcome {
             elapsed_s: self.truth().elapsed_s,
             polls: managers.iter().map(|manager| manager.polls).sum(),
-            alerts_sent: *alerts_sent,
+            alerts_sent: network.alerts_sent,
             capping_events: *capping_events,
             over_limit_s_max: tally::seconds(tally.over_limit_max),
             trip_fraction_max: breaker.fraction().max(),
-            unjudged_server_s: self.environment.conservation.unjudged_s(),
+            unjudged_server_s: conservation.unjudged_s(),
             emergency_s: tally.emergency_s(),
             out_of_band_s: tally.out_of_band_s(),
             server_limit_s: tally.server_limit_s(),
@@ -118,7 +121,7 @@ impl World {
     /// The curve so far.
     #[must_use]
     pub fn curve(&self) -> &[Bucket] {
-        self.environment.tally.buckets()
+        self.environment.observer.tally.buckets()
     }
 
     /// What is still restricted.
@@ -129,7 +132,7 @@ impl World {
             cores: hosts.iter().map(Host::capped).sum(),
             vms: hosts.iter().map(Host::limited).sum(),
             server_limits: hosts.iter().filter(|h| h.server_limit.is_some()).count(),
-            out_of_band: self.environment.slot_cap.iter().filter(|cap| cap.is_some()).count(),
+            out_of_band: self.environment.bmcs.caps.iter().filter(|cap| cap.is_some()).count(),
         }
     }
 
@@ -144,7 +147,7 @@ impl World {
     /// The hardware cap that a server's BMC keeps, if there is one.
     #[must_use]
     pub fn hardware_cap(&self, server: usize) -> Option<ballast_types::Watts> {
-        self.environment.slot_cap.get(server).copied().flatten()
+        self.environment.bmcs.caps.get(server).copied().flatten()
     }
 
     /// Whether its agent left nothing behind on a server: the journal is empty, and nothing is held down.

@@ -6,7 +6,8 @@ use ballast_types::wire::{EventKind, Refusal, RefusalReason, Report};
 use ballast_types::{Cause, Epoch, Instant, Seq, Shell, Turn, VmId};
 
 use super::checks::Promise;
-use super::environment::{Action, Envelope, Environment, Event};
+use super::environment::Environment;
+use super::event::{Action, Envelope, Event};
 use super::faults::Rogue;
 
 /// What surrounds one agent.
@@ -15,14 +16,14 @@ pub(crate) struct AgentShell<'a> {
     pub(crate) server: usize,
     pub(crate) input: Option<agent::Input>,
     /// The message that is being handled, until it is answered.
-    pub(crate) letter: Option<Envelope>,
+    pub(crate) message: Option<Envelope>,
 }
 
 impl AgentShell<'_> {
     fn act(&mut self, id: ballast_types::ActionId, action: Action) {
         let at = self.environment.now + self.environment.timing.actuation;
-        let life = self.environment.hosts[self.server].life;
-        self.environment.queue.put(at, Event::Act { server: self.server, life, id, action });
+        let instance = self.environment.hosts[self.server].instance;
+        self.environment.queue.put(at, Event::Act { server: self.server, instance, id, action });
     }
 
     fn quota(&mut self, id: ballast_types::ActionId, vm: &VmId, millicores: Option<u32>) {
@@ -32,7 +33,7 @@ impl AgentShell<'_> {
             return self.environment.violated(Promise::Protocol, what);
         };
         let fair = millicores.is_none_or(|millicores| host.journal_quota(n, millicores));
-        if !fair && self.environment.checks.user_facing {
+        if !fair && self.environment.observer.checks.user_facing {
             let what = format!("{} limits the user-facing VM {vm}", host.id);
             self.environment.violated(Promise::UserFacing, what);
         }
@@ -50,8 +51,8 @@ impl AgentShell<'_> {
     }
 
     fn answer(&mut self, answer: chassis::Answer) {
-        match self.letter.take() {
-            Some(letter) => self.environment.answer(letter, answer),
+        match self.message.take() {
+            Some(message) => self.environment.answer(message, answer),
             None => {
                 let what = "an agent answered a message that it did not get".into();
                 self.environment.violated(Promise::Protocol, what);
@@ -78,19 +79,18 @@ impl Shell<agent::Agent> for AgentShell<'_> {
     fn perform(&mut self, now: Instant, output: agent::Output) {
         use agent::Output;
         let server = self.server;
-        self.environment.outputs += 1;
-        self.environment.hash.add(server as u32, now, &output);
+        self.environment.observer.output(server as u32, now, &output);
 
         if let Some(tape) = self.environment.tape(server) {
             tape.performed(output.clone());
         }
-        if let Some(id) = output.action().filter(|_| self.environment.hosts[server].dry) {
+        if let Some(id) = output.action().filter(|_| self.environment.hosts[server].is_dry_run) {
             return self.act(id, Action::Nothing);
         }
         match output {
             Output::SetPstate { id, core, khz } => {
                 let fair = self.environment.hosts[server].journal(core, khz);
-                if !fair && self.environment.checks.user_facing {
+                if !fair && self.environment.observer.checks.user_facing {
                     let name = &self.environment.hosts[server].id;
                     let what = format!("{name} lowers core {core}, which is not low-priority, to {khz}");
                     self.environment.violated(Promise::UserFacing, what);
@@ -108,7 +108,7 @@ impl Shell<agent::Agent> for AgentShell<'_> {
             Output::LiftServerLimit { id } => self.act(id, Action::Limit(None)),
             Output::KillVm { id, vm } => self.kill(id, vm),
             Output::Report(report) => {
-                self.environment.sum.agent_obeyed(server);
+                self.environment.observer.sum.agent_obeyed(server);
                 self.environment.hosts[server].obeyed_at = Some(self.environment.now);
                 let answer = match self.environment.active.rogue(server) {
                     Some(rogue) => rogue.answer(report),
@@ -176,9 +176,8 @@ impl Shell<chassis::Chassis> for ChassisShell<'_> {
 
     fn perform(&mut self, now: Instant, output: chassis::Output) {
         use chassis::Output;
-        self.environment.outputs += 1;
         let number = (self.environment.hosts.len() + self.manager) as u32;
-        self.environment.hash.add(number, now, &output);
+        self.environment.observer.output(number, now, &output);
 
         if let Some(tape) = &mut self.environment.managers[self.manager].tape {
             tape.performed(output.clone());
@@ -199,7 +198,7 @@ impl Shell<chassis::Chassis> for ChassisShell<'_> {
             Output::Ledger(ledger) => self.keep(ledger),
             Output::Event(event) => {
                 if let EventKind::ChassisState { from, to, .. } = event.kind {
-                    self.environment.chassis_state(from, to);
+                    self.environment.observer.chassis_state(from, to);
                 }
             }
         }

@@ -2,56 +2,63 @@
 
 use std::io::{self, Write};
 
+use ballast_agent_core as agent;
+use ballast_chassis_core as chassis;
 use ballast_types::recording::{Header, Step};
 use ballast_types::{Cause, Instant};
 use serde::Serialize;
 
+/// The tape of an agent.
+pub type AgentTape = Tape<agent::Params, agent::Found, agent::Input, agent::Output>;
+/// The tape of a chassis manager.
+pub type ChassisTape = Tape<chassis::Params, chassis::Ledger, chassis::Input, chassis::Output>;
+
 /// One machine from its start to its end.
 #[derive(Clone, Debug)]
-pub struct Life<P, S, I, O> {
+pub struct TapedInstance<P, S, I, O> {
     /// How it was made.
     pub header: Header<P, S>,
     pub steps: Vec<Step<I, O>>,
 }
 
-/// Every life of one machine.
+/// Every instance of one machine.
 #[derive(Clone, Debug)]
 pub struct Tape<P, S, I, O> {
-    lives: Vec<Life<P, S, I, O>>,
+    instances: Vec<TapedInstance<P, S, I, O>>,
 }
 
 impl<P, S, I, O> Default for Tape<P, S, I, O> {
     fn default() -> Self {
-        Self { lives: Vec::new() }
+        Self { instances: Vec::new() }
     }
 }
 
 impl<P, S, I: Clone, O> Tape<P, S, I, O> {
     pub(crate) fn start(&mut self, machine: &str, at: Instant, params: P, start: S) {
         let header = Header::new(machine, at, params, start);
-        self.lives.push(Life { header, steps: Vec::new() });
+        self.instances.push(TapedInstance { header, steps: Vec::new() });
     }
 
     pub(crate) fn moved(&mut self, at: Instant, cause: &Cause<I>) {
-        if let Some(life) = self.lives.last_mut() {
-            life.steps.push(Step { at, cause: cause.clone(), outputs: Vec::new() });
+        if let Some(instance) = self.instances.last_mut() {
+            instance.steps.push(Step { at, cause: cause.clone(), outputs: Vec::new() });
         }
     }
 
     pub(crate) fn performed(&mut self, output: O) {
-        if let Some(step) = self.lives.last_mut().and_then(|life| life.steps.last_mut()) {
+        if let Some(step) = self.instances.last_mut().and_then(|instance| instance.steps.last_mut()) {
             step.outputs.push(output);
         }
     }
 
-    /// Its lives, oldest first.
+    /// Its instances, oldest first.
     #[must_use]
-    pub fn lives(&self) -> &[Life<P, S, I, O>] {
-        &self.lives
+    pub fn instances(&self) -> &[TapedInstance<P, S, I, O>] {
+        &self.instances
     }
 }
 
-impl<P: Serialize, S: Serialize, I: Serialize, O: Serialize> Life<P, S, I, O> {
+impl<P: Serialize, S: Serialize, I: Serialize, O: Serialize> TapedInstance<P, S, I, O> {
     /// Writes it as one file of a recording.
     ///
     /// # Errors

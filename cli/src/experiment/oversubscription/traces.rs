@@ -1,7 +1,7 @@
 //! Chassis of VMs whose CPU use was measured: Bitbrains and Azure.
 
 use anyhow::Context;
-use ballast_lab::oversubscription::chassis::{Part, Population, Rack, Vm, made_cores};
+use ballast_lab::oversubscription::chassis::{MeasuredVm, Part, Population, Rack, made_cores};
 use ballast_lab::oversubscription::weeks::{WEEK_S, resampled};
 use ballast_lab::oversubscription::{Case, deltas, histogram};
 use ballast_lab::report::oversubscription::fleet::{About, Fleet, Scaling, Source, TakenVms};
@@ -38,7 +38,7 @@ pub(super) fn bitbrains() -> anyhow::Result<Option<Traces>> {
         let (cores, _) = sizes.get(&series.name)?;
         let label = label(&series.values, start_s, period_s, &Calendar::default());
 
-        Some(Vm {
+        Some(MeasuredVm {
             cores: *cores as u16,
             user_facing: label.user_facing,
             history: shares(&series.values),
@@ -65,7 +65,7 @@ pub(super) fn azure(choice: &Choice) -> anyhow::Result<Option<Traces>> {
         // A last week that lacks a few hours is one.
         let weeks = (series.values.len() + week / 7) / week;
         let (history, held_out) = series.values.split_at((weeks / 2 * week).min(series.values.len()));
-        Vm {
+        MeasuredVm {
             cores: made_cores(choice.seed, number),
             user_facing: label(history, 0.0, period_s, &calendar).user_facing,
             history: shares(history),

@@ -205,10 +205,10 @@ fn what_cannot_be_done_is_named_before_anything_is() {
 }
 
 /// Arrival, cores, GB, lifetime in units of 100 s.
-type Vm = (u64, u64, u64, u64);
+type TraceVm = (u64, u64, u64, u64);
 
-fn trace(vms: &[Vm]) -> Arrivals {
-    let row = |(id, (at, cores, gb, life)): (usize, &Vm)| {
+fn trace(vms: &[TraceVm]) -> Arrivals {
+    let row = |(id, (at, cores, gb, life)): (usize, &TraceVm)| {
         format!("{id},{},{},{cores},{gb},{},0\n", id / 3, 100 * at, 100 * life)
     };
     read(&vms.iter().enumerate().map(row).collect::<String>())
