@@ -62,21 +62,21 @@ struct Broken {
 
 /// What goes wrong in a run, and when.
 pub fn timeline(case: &Case) -> String {
-    let setup = case.setup();
+    let scenario = case.scenario();
     let mut lines = vec![format!(
         "{} servers, {} W, {}, {}",
-        setup.plant.servers.len(),
-        setup.plant.budget.as_f64(),
-        setup.agents.first().map_or("", |agent| agent.policy.name()),
-        setup.chassis.shares.name(),
+        scenario.plant.servers.len(),
+        scenario.plant.budget.as_f64(),
+        scenario.agents.first().map_or("", |agent| agent.policy.name()),
+        scenario.chassis.shares.name(),
     )];
-    for window in &setup.faults.windows {
+    for window in &scenario.faults.windows {
         let (from, to) = (window.from.as_secs_f64(), window.to.as_secs_f64());
         let until = if to > 1e6 { "the end".to_owned() } else { format!("{to:.3} s") };
         lines.push(format!("  from {from:.3} s to {until}: {:?}", window.fault));
     }
 
-    for (at, budget) in &setup.budgets {
+    for (at, budget) in &scenario.budgets {
         let watts = budget.map_or("as configured".to_owned(), |w| format!("{} W", w.as_f64()));
         lines.push(format!("  at {:.3} s: the budget is {watts}", at.as_secs_f64()));
     }
