@@ -212,17 +212,17 @@ impl Guest {
         self.shell.run(&format!("for file in {files}; do echo {name} >$file; done")).map(drop)
     }
 
-    /// Asks the agent until its status is as wanted.
+    /// Asks the agent until its status meets a condition.
     pub(crate) fn status_when(
         &mut self,
         what: &str,
-        wanted: impl Fn(&AgentStatus) -> bool,
+        condition: impl Fn(&AgentStatus) -> bool,
     ) -> anyhow::Result<AgentStatus> {
         let from = Instant::now();
         loop {
             let answer = self.agent.status();
             match answer {
-                Ok(status) if wanted(&status) => return Ok(status),
+                Ok(status) if condition(&status) => return Ok(status),
                 answer if from.elapsed() > PATIENCE => {
                     let log = self.shell.run("systemctl status -n 20 ballast-agent || true")?;
                     bail!("{what}: not within {PATIENCE:?}: {answer:?}\n{log}");

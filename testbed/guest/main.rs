@@ -136,8 +136,8 @@ fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Scenario>> {
             bail!("there is no scenario {name:?}; --list names them");
         }
     }
-    let wanted = |scenario: &&Scenario| names.is_empty() || names.iter().any(|n| n == scenario.name);
-    Ok(ALL.iter().filter(wanted).collect())
+    let named = |scenario: &&Scenario| names.is_empty() || names.iter().any(|n| n == scenario.name);
+    Ok(ALL.iter().filter(named).collect())
 }
 
 fn outcome(scenario: &'static str, run: impl FnOnce(&mut Notes) -> anyhow::Result<()>) -> Outcome {

@@ -63,7 +63,7 @@ pub(crate) struct Knobs {
 #[derive(Debug)]
 struct Shared {
     knobs: Knobs,
-    seen: Vec<Sample>,
+    observed: Vec<Sample>,
     /// Why the plant has stopped, if it has.
     failed: Option<String>,
 }
@@ -90,7 +90,7 @@ impl Plant {
         store(INTERVAL, 1000)?;
         let supply = supply(&chassis_root)?;
         let knobs = Knobs { load: [0.5; CPUS], meter_gone: false, reset: None };
-        let shared = Arc::new(Mutex::new(Shared { knobs, seen: Vec::new(), failed: None }));
+        let shared = Arc::new(Mutex::new(Shared { knobs, observed: Vec::new(), failed: None }));
         let stop = Arc::new(AtomicBool::new(false));
         let (inside, stopped) = (Arc::clone(&shared), Arc::clone(&stop));
         let thread = thread::Builder::new().name("plant".into()).spawn(move || {
@@ -114,27 +114,27 @@ impl Plant {
         if let Some(why) = &shared.failed {
             anyhow::bail!("the plant has stopped: {why}");
         }
-        shared.seen.last().copied().ok_or_else(|| anyhow::anyhow!("the plant has not begun"))
+        shared.observed.last().copied().ok_or_else(|| anyhow::anyhow!("the plant has not begun"))
     }
 
     /// Everything since `from`, oldest first.
     pub(crate) fn since(&self, from: Instant) -> Vec<Sample> {
         let shared = lock(&self.shared);
-        let first = shared.seen.partition_point(|sample| sample.at < from);
-        shared.seen[first..].to_vec()
+        let first = shared.observed.partition_point(|sample| sample.at < from);
+        shared.observed[first..].to_vec()
     }
 
-    /// Waits until a sample at or after `from` is as wanted; gives that sample.
+    /// Waits until a sample at or after `from` meets a condition; gives that sample.
     pub(crate) fn wait(
         &self,
         what: &dyn fmt::Display,
         from: Instant,
         within: Duration,
-        wanted: impl Fn(&Sample) -> bool,
+        condition: impl Fn(&Sample) -> bool,
     ) -> anyhow::Result<Sample> {
         loop {
             let newest = self.now()?;
-            if let Some(sample) = self.since(from).into_iter().find(|sample| wanted(sample)) {
+            if let Some(sample) = self.since(from).into_iter().find(|sample| condition(sample)) {
                 return Ok(sample);
             }
             if from.elapsed() > within {
@@ -215,7 +215,7 @@ impl Turn {
                 fs::rename(&fresh, &self.supply)?;
             }
 
-            lock(shared).seen.push(Sample { at, registers, watts });
+            lock(shared).observed.push(Sample { at, registers, watts });
             thread::sleep(PERIOD.saturating_sub(at.elapsed()));
         }
 
@@ -253,12 +253,12 @@ impl Physics {
 
         let floor = model.static_w(shares.iter().sum::<f64>() / CPUS as f64);
         let busy = shares.iter().zip(load).map(|(share, load)| load * model.scale(*share));
-        let wanted = floor + model.dynamic_w() * busy.sum::<f64>() / CPUS as f64;
-        let excess = (wanted - cap_w).clamp(0.0, wanted - floor);
+        let uncapped = floor + model.dynamic_w() * busy.sum::<f64>() / CPUS as f64;
+        let excess = (uncapped - cap_w).clamp(0.0, uncapped - floor);
         self.held += (excess - self.held) * -(-dt.as_secs_f64() / CAP_TAU_S).exp_m1();
-        self.held = self.held.clamp(0.0, wanted - floor);
+        self.held = self.held.clamp(0.0, uncapped - floor);
 
-        wanted - self.held
+        uncapped - self.held
     }
 
     /// What a meter makes of it: off by up to 0.2 %, so that it never looks frozen.

@@ -89,9 +89,9 @@ mod tests {
         let mut times: Vec<_> = (1..=100).rev().map(Duration::from_millis).collect();
         notes.put_spread("alert", &mut times);
         let json = serde_json::to_value(&notes).unwrap();
-        let wanted = serde_json::json!({
+        let expected = serde_json::json!({
             "alert_count": 100.0, "alert_p50_ms": 50.0, "alert_p99_ms": 99.0, "alert_max_ms": 100.0
         });
-        assert_eq!(json, wanted);
+        assert_eq!(json, expected);
     }
 }

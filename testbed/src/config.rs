@@ -172,7 +172,7 @@ pub fn chassis(
          [realtime]\n\
          enabled = false\n\n\
          [alert]\n\
-         # A capping episode ends after the draw, and what would come back, stayed below the\n\
+         # A capping event ends after the draw, and what would come back, stayed below the\n\
          # threshold for this long. The default is 30000; a demo has less time to show it.\n\
          lift_hold_ms = {lift_hold_ms}\n",
         quoted(&CHASSIS),

@@ -1,41 +1,40 @@
 //! A laboratory: real daemons as processes, around a rig in this process. See `tests/`.
 
 pub mod bmc;
+pub mod caller;
 pub mod kubernetes;
-pub mod site;
-
 pub mod machines;
 pub mod place;
+mod server;
+pub mod site;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::rig::{METER_LABEL, METER_NAME, Rig, chassis_root, server_root, slot_label};
-use crate::rig::{supply_hwmon, vm_cgroup};
-use crate::wall_time::build_folder;
 use ballast_runtime::tls;
 use ballast_sim::demo::{DemoOptions, demo};
 use ballast_sim::load::Profile;
 use ballast_sim::plant::{Load, Plant, PlantSpec};
 use ballast_types::wire::{AgentStatus, ChassisStatus};
 use ballast_types::{VmClass, Watts};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use reqwest::header::{self, HeaderMap};
-use reqwest::{Client, ClientBuilder, RequestBuilder};
+use nix::sys::signal::Signal;
+use reqwest::{Client, RequestBuilder};
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
-use tokio::runtime::Runtime;
 
-/// The files that a daemon changes.
-const CHANGED: [&str; 5] = ["scaling_max_freq", "power_limit_uw", "power1_cap", "cpuset.cpus", "cpu.max"];
+use crate::changeable::{changeable, differences};
+use crate::processes::Process;
+use crate::rig::{METER_LABEL, METER_NAME, Rig, chassis_root, server_root, slot_label};
+use crate::rig::{supply_hwmon, vm_cgroup};
+use crate::wall_time::build_folder;
+use caller::Caller;
 
 /// Nothing in these tests takes longer, however busy the machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -60,17 +59,6 @@ pub fn steady(servers: usize, budget_w: i64, load: (f64, f64)) -> PlantSpec {
     spec
 }
 
-/// A client that calls its bodies JSON, as the daemons ask it to.
-///
-/// # Panics
-/// When it cannot be made.
-#[must_use]
-pub fn json_client(client: ClientBuilder) -> Client {
-    let json = (header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
-    let client = client.default_headers(HeaderMap::from_iter([json]));
-    client.timeout(Duration::from_secs(10)).build().expect("a client")
-}
-
 /// A rig, its daemons, and a client.
 pub struct Lab {
     dir: TempDir,
@@ -78,9 +66,8 @@ pub struct Lab {
     rig: Option<JoinHandle<Rig>>,
     stop: Arc<AtomicBool>,
     ports: BTreeMap<String, u16>,
-    daemons: BTreeMap<String, Child>,
-    runtime: Runtime,
-    client: Client,
+    daemons: BTreeMap<String, Process>,
+    caller: Caller,
 }
 
 impl Lab {
@@ -117,8 +104,7 @@ impl Lab {
             stop,
             ports: BTreeMap::new(),
             daemons: BTreeMap::new(),
-            runtime: tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime"),
-            client: json_client(tls::http_client(None)),
+            caller: Caller::new(),
             spec,
         };
 
@@ -239,17 +225,11 @@ impl Lab {
     /// When it cannot be started.
     pub fn start_with(&mut self, name: &str, env: &[(&str, &str)]) {
         fs::create_dir_all(self.home(name)).expect("a folder");
-        let log = fs::File::options().create(true).append(true).open(self.home(name).join("log"));
         let role = if name == "chassis" { "chassis" } else { "agent" };
-        let child = Command::new(ballast())
-            .args([role, "--config"])
-            .arg(self.config(name))
-            .envs(env.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log.expect("a log"))
-            .spawn();
-        self.daemons.insert(name.to_owned(), child.expect("a daemon"));
+        let mut command = Command::new(ballast());
+        command.args([role, "--config"]).arg(self.config(name)).envs(env.iter().copied());
+        let process = Process::spawn(name, command, self.home(name).join("log"));
+        self.daemons.insert(name.to_owned(), process.expect("a daemon"));
     }
 
     /// Starts every agent, then the chassis manager, and waits until all are ready.
@@ -268,9 +248,8 @@ impl Lab {
     /// # Panics
     /// When it does not run.
     pub fn kill(&mut self, name: &str) {
-        let mut child = self.daemons.remove(name).expect("it runs");
-        child.kill().expect("a signal");
-        child.wait().expect("an end");
+        // A process that is dropped is killed.
+        drop(self.daemons.remove(name).expect("it runs"));
     }
 
     /// Ends one daemon in order (SIGTERM).
@@ -278,9 +257,9 @@ impl Lab {
     /// # Panics
     /// When it does not run, or does not end well.
     pub fn end(&mut self, name: &str) {
-        let mut child = self.daemons.remove(name).expect("it runs");
-        kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("a signal");
-        let status = child.wait().expect("an end");
+        let mut process = self.daemons.remove(name).expect("it runs");
+        process.signal(Signal::SIGTERM);
+        let status = process.wait().expect("an end");
         assert!(status.success(), "{name}: {status}\n{}", self.log(name));
     }
 
@@ -298,15 +277,7 @@ impl Lab {
 
     /// One request; status 0 when nobody answers.
     pub fn call(&self, request: impl FnOnce(&Client) -> RequestBuilder) -> (u16, String) {
-        self.runtime.block_on(async {
-            match request(&self.client).send().await {
-                Ok(answer) => {
-                    let status = answer.status().as_u16();
-                    (status, answer.text().await.unwrap_or_default())
-                }
-                Err(error) => (0, error.to_string()),
-            }
-        })
+        self.caller.call(request)
     }
 
     /// A daemon's answer to a GET.
@@ -333,7 +304,7 @@ impl Lab {
         self.status(name)
     }
 
-    /// Whether an episode has begun and the draw is under the budget, by the manager's own word.
+    /// Whether a capping event has begun and the draw is under the budget, as the manager says.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.chassis().is_some_and(|chassis| {
@@ -386,22 +357,7 @@ impl Lab {
     /// Every file of the tree that a daemon may have changed, with what it says.
     #[must_use]
     pub fn limits(&self) -> BTreeMap<PathBuf, String> {
-        let mut found = BTreeMap::new();
-        let mut folders = vec![self.tree()];
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-                let path = entry.path();
-                if path.is_symlink() {
-                    continue;
-                }
-                if path.is_dir() {
-                    folders.push(path);
-                } else if CHANGED.iter().any(|end| path.to_string_lossy().ends_with(end)) {
-                    found.insert(path.clone(), fs::read_to_string(&path).unwrap_or_default());
-                }
-            }
-        }
-        found
+        changeable(&self.tree()).expect("a tree")
     }
 
     /// Waits until every such file says what it said `before`, those that end in `except` left out.
@@ -409,22 +365,25 @@ impl Lab {
     /// # Panics
     /// When that does not come; names the files that differ.
     pub fn wait_restored(&self, before: &BTreeMap<PathBuf, String>, except: &str) {
-        let mut now = BTreeMap::new();
-        let differ = |now: &BTreeMap<PathBuf, String>| -> Vec<String> {
-            let differs = |(path, text): (&PathBuf, &String)| {
-                let spared = !except.is_empty() && path.to_string_lossy().ends_with(except);
-                (now.get(path) != Some(text) && !spared)
-                    .then(|| format!("{}: {text:?}, was not {:?}", path.display(), now.get(path)))
-            };
-            before.iter().filter_map(differs).collect()
+        let judged = |path: &PathBuf| {
+            let excepted = !except.is_empty() && path.to_string_lossy().ends_with(except);
+            before.contains_key(path) && !excepted
         };
+        let kept = |mut files: BTreeMap<PathBuf, String>| {
+            files.retain(|path, _| judged(path));
+            files
+        };
+        let (originals, until) = (kept(before.clone()), Instant::now() + Duration::from_secs(5));
+
         // The rig, like a kernel, shows the value in force a moment after a write.
-        let until = Instant::now() + Duration::from_secs(5);
-        while Instant::now() < until && (now.is_empty() || !differ(&now).is_empty()) {
+        loop {
+            let wrong = differences(&originals, &kept(self.limits()));
+            if wrong.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < until, "not restored: {wrong:?}");
             thread::sleep(Duration::from_millis(20));
-            now = self.limits();
         }
-        assert_eq!(differ(&now), Vec::<String>::new(), "not restored");
     }
 
     /// Runs `ballast` to its end.
@@ -448,11 +407,8 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        for child in self.daemons.values_mut() {
-            // A test has failed: nothing may be left running.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        // If a test has failed, nothing may be left running.
+        self.daemons.clear();
         self.stop.store(true, Ordering::Relaxed);
         if let Some(rig) = self.rig.take() {
             let _ = rig.join();

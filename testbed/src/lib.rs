@@ -5,6 +5,7 @@
 //! the same for tests, which may then break things. The binary `guest` boots the packages on a real
 //! kernel under emulation.
 
+mod changeable;
 pub mod config;
 pub mod events;
 pub mod lab;

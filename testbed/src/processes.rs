@@ -29,17 +29,17 @@ impl Process {
     /// Must be called from the main thread: the kernel ties the child to the thread that forked it.
     pub fn start(name: &str, args: &[&str], logs: &Path) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let log = logs.join(format!("{name}.log"));
-        let file = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
-        let child = Command::new(program)
-            .args(args)
-            .args(["--exit-with-parent", &std::process::id().to_string()])
-            .stdin(Stdio::null())
-            .stdout(file.try_clone()?)
-            .stderr(file)
-            .process_group(0)
-            .spawn()
-            .with_context(|| format!("cannot start {name}"))?;
+        let mut command = Command::new(program);
+        command.args(args).args(["--exit-with-parent", &std::process::id().to_string()]).process_group(0);
+        Self::spawn(name, command, logs.join(format!("{name}.log")))
+    }
+
+    /// Starts a command; what it prints goes to the end of a log file. It is killed when dropped.
+    pub fn spawn(name: &str, mut command: Command, log: PathBuf) -> anyhow::Result<Self> {
+        let file = File::options().create(true).append(true).open(&log);
+        let file = file.with_context(|| format!("cannot create {}", log.display()))?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
         Ok(Self { name: name.to_owned(), child, log, ended: None })
     }
 
@@ -52,11 +52,27 @@ impl Process {
         self.ended
     }
 
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal, unless it has ended.
     pub fn signal(&mut self, signal: Signal) {
         if self.ended().is_none() {
             // It is not reaped yet, so the number is still its own.
             let _ = kill(Pid::from_raw(self.child.id().cast_signed()), signal);
         }
+    }
+
+    /// How it ended, once it has.
+    pub fn wait(&mut self) -> std::io::Result<ExitStatus> {
+        if let Some(status) = self.ended {
+            return Ok(status);
+        }
+        let status = self.child.wait()?;
+        self.ended = Some(status);
+        Ok(status)
     }
 
     /// Resident memory and processor time so far.
@@ -69,6 +85,13 @@ impl Process {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let all: Vec<&str> = text.lines().collect();
         all[all.len().saturating_sub(lines)..].join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGKILL);
+        let _ = self.wait();
     }
 }
 
@@ -170,7 +193,7 @@ fn end(mut processes: Vec<&mut Process>, grace: Duration) -> Vec<String> {
     for process in processes {
         if process.ended().is_none() {
             process.signal(Signal::SIGKILL);
-            process.ended = process.child.wait().ok();
+            let _ = process.wait();
             problems.push(format!(
                 "{} did not end within {} s and was killed",
                 process.name,

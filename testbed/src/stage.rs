@@ -16,6 +16,7 @@ use ballast_sim::scenario::Control;
 use ballast_types::{ChassisId, Role, ServerId};
 use tempfile::TempDir;
 
+use crate::changeable::{changeable, differences};
 use crate::config::{self, Home};
 use crate::processes::{Fleet, Process, free_addresses};
 
@@ -72,7 +73,7 @@ pub struct Play<'a> {
     pub rig_args: Vec<String>,
     /// How the agents throttle, and how the chassis manager shares.
     pub control: Control,
-    /// Whether there is a chassis manager, and how long it holds an episode.
+    /// Whether there is a chassis manager, and how long it holds a capping event.
     pub chassis_lift_hold_ms: Option<u64>,
     /// Whether the daemons record.
     pub record: bool,
@@ -167,14 +168,14 @@ impl Stage {
 
         for (server, listen) in servers.iter().zip(&addresses) {
             let name = format!("agent-{}", server.id);
-            let mut places = Places::of(&home, &name, &server_root(&self.tree, &server.id), play.record);
+            let mut files = DaemonFiles::of(&home, &name, &server_root(&self.tree, &server.id), play.record);
             if let Some(authority) = &authority {
-                places.tls = Some(authority.issue(&Role::Agent(server.id.clone()))?);
+                files.tls = Some(authority.issue(&Role::Agent(server.id.clone()))?);
             }
-            secret.extend(places.home(*listen).secret().map(|at| format!("https://{at}")));
+            secret.extend(files.home(*listen).secret().map(|at| format!("https://{at}")));
             let meter = &play.plant.meter;
-            let text = config::agent(&places.home(*listen), server, meter, &play.control);
-            self.fleet.agents.push(places.start("agent", &name, &text, &logs)?);
+            let text = config::agent(&files.home(*listen), server, meter, &play.control);
+            self.fleet.agents.push(files.start("agent", &name, &text, &logs)?);
             self.agents.push((server.id.clone(), format!("http://{listen}")));
         }
 
@@ -184,9 +185,9 @@ impl Stage {
             self.ready(client, &url, deadline).await?;
         }
         if let (Some(hold), Some((listen, agents))) = (play.chassis_lift_hold_ms, addresses.split_last()) {
-            let places = Places::of(&home, "chassis", &chassis_root(&self.tree), play.record);
-            let text = config::chassis(&places.home(*listen), play.plant, agents, (&play.control, hold));
-            self.fleet.chassis = Some(places.start("chassis", "chassis", &text, &logs)?);
+            let files = DaemonFiles::of(&home, "chassis", &chassis_root(&self.tree), play.record);
+            let text = config::chassis(&files.home(*listen), play.plant, agents, (&play.control, hold));
+            self.fleet.chassis = Some(files.start("chassis", "chassis", &text, &logs)?);
             let url = format!("http://{listen}");
             self.ready(client, &url, deadline).await?;
             self.chassis = Some(url);
@@ -275,8 +276,8 @@ impl Certs {
     }
 }
 
-/// One daemon's folders.
-struct Places {
+/// The files and folders of one daemon.
+struct DaemonFiles {
     config: PathBuf,
     root: PathBuf,
     state: PathBuf,
@@ -285,7 +286,7 @@ struct Places {
     tls: Option<PathBuf>,
 }
 
-impl Places {
+impl DaemonFiles {
     fn of(home: &Path, name: &str, root: &Path, record: bool) -> Self {
         Self {
             config: home.join("config").join(format!("{name}.toml")),
@@ -313,67 +314,9 @@ impl Places {
     }
 }
 
-/// Whether daemons may change a file of this name.
-fn may_change(name: &str) -> bool {
-    matches!(name, "scaling_max_freq" | "scaling_min_freq" | "cpuset.cpus" | "cpu.max" | "enabled")
-        || (name.starts_with("constraint_") && name.ends_with("_power_limit_uw"))
-        || (name.starts_with("power") && name.ends_with("_cap"))
-}
-
-/// Every file below `tree` that daemons may change, with its content.
-fn changeable(tree: &Path) -> anyhow::Result<BTreeMap<PathBuf, String>> {
-    let mut found = BTreeMap::new();
-    let mut folders = vec![tree.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
-            let entry = entry?;
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
-                folders.push(entry.path());
-            } else if kind.is_file() && entry.file_name().to_str().is_some_and(may_change) {
-                let text =
-                    fs::read_to_string(entry.path()).with_context(|| entry.path().display().to_string())?;
-                found.insert(entry.path(), text.trim().to_owned());
-            }
-        }
-    }
-    Ok(found)
-}
-
-fn differences(before: &BTreeMap<PathBuf, String>, after: &BTreeMap<PathBuf, String>) -> Vec<String> {
-    let mut all: Vec<&PathBuf> = before.keys().chain(after.keys()).collect();
-    all.sort_unstable();
-    all.dedup();
-
-    all.into_iter()
-        .filter(|path| before.get(*path) != after.get(*path))
-        .map(|path| {
-            let shown = |text: Option<&String>| text.map_or("absent".to_owned(), |text| format!("{text:?}"));
-            format!("{}: {}, was {}", path.display(), shown(after.get(path)), shown(before.get(path)))
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_was_not_put_back_is_named() {
-        let tree = tempfile::tempdir().unwrap();
-        let policy = tree.path().join("cpufreq/policy0");
-        fs::create_dir_all(&policy).unwrap();
-        fs::write(policy.join("scaling_max_freq"), "2600000\n").unwrap();
-        fs::write(policy.join("scaling_cur_freq"), "1\n").unwrap();
-        let before = changeable(tree.path()).unwrap();
-        fs::write(policy.join("scaling_cur_freq"), "2\n").unwrap();
-        assert_eq!(differences(&before, &changeable(tree.path()).unwrap()), [""; 0]);
-        fs::write(policy.join("scaling_max_freq"), "1300000\n").unwrap();
-        fs::write(policy.join("power1_cap"), "1\n").unwrap();
-        let found = differences(&before, &changeable(tree.path()).unwrap());
-        assert!(found[0].ends_with("power1_cap: \"1\", was absent"), "{found:?}");
-        assert!(found[1].ends_with("scaling_max_freq: \"1300000\", was \"2600000\""), "{found:?}");
-    }
 
     #[test]
     fn a_folder_is_removed_unless_it_is_kept_and_never_taken_over() {

@@ -1,7 +1,8 @@
 //! What a page in a browser can send to real daemons, without a browser: its headers.
 
+use ballast_testbed::lab::caller::json_client;
 use ballast_testbed::lab::place::PlaceLab;
-use ballast_testbed::lab::{Lab, json_client, steady};
+use ballast_testbed::lab::{Lab, steady};
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 

@@ -122,7 +122,7 @@ fn quotas_of_an_agent_that_was_killed_are_adopted_and_lifted() {
             path.contains("/s01/") && path.ends_with(&cpu_max)
         };
 
-        now.iter().filter(|(path, _)| file(path)).all(|(_, text)| text == "max 100000\n")
+        now.iter().filter(|(path, _)| file(path)).all(|(_, text)| text == "max 100000")
     });
 
     lab.end("s01");

@@ -104,7 +104,7 @@ fn a_scheduler_is_answered_by_a_cluster_that_is_followed() {
     let answer = ask(&lab, "/filter", &large);
     assert_eq!(answer["FailedNodes"], json!({"node-a": "5250m CPU asked, 4800m free"}));
 
-    // Whole nodes, and keys as they were before Kubernetes 1.17: one that is not known fails by what it says of itself.
+    // Whole nodes, and keys as they were before Kubernetes 1.17: an unknown node is judged by its own object.
     let mut whole: Value = serde_json::from_str(&recorded("question.nodes.json")).expect("JSON");
     let mut small = whole["nodes"]["items"][0].clone();
     small["metadata"]["name"] = json!("node-small");

@@ -7,7 +7,8 @@ use std::thread;
 
 use ballast_predict::{ModelFile, Reply, Request};
 use ballast_testbed::lab::Lab;
-use ballast_testbed::lab::place::{Caller, PlaceLab, model};
+use ballast_testbed::lab::caller::Caller;
+use ballast_testbed::lab::place::{PlaceLab, model};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 

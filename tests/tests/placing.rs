@@ -6,7 +6,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use ballast_testbed::lab::place::{Caller, PlaceLab};
+use ballast_testbed::lab::caller::Caller;
+use ballast_testbed::lab::place::PlaceLab;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -42,7 +43,8 @@ enum Fate {
     Unknown,
 }
 
-/// Places and removes deployments of one to four VMs until nobody answers; what it knows of each, by its name and size.
+/// Places and removes deployments of one to four VMs until nobody answers; gives the fate of each, by its name
+/// and size.
 fn work(url: &str, who: &str, answered: &AtomicU64) -> BTreeMap<String, (usize, Fate)> {
     let (caller, mut fates) = (Caller::new(), BTreeMap::new());
     for n in 0.. {

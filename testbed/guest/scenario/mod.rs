@@ -4,8 +4,8 @@ mod capping;
 mod chassis;
 mod faults;
 mod latency;
-mod life;
 mod outside;
+mod recovery;
 
 use crate::guest::Guest;
 use crate::report::Notes;
@@ -27,14 +27,14 @@ const fn of(
 
 /// All of them, in the order in which they run. The last one takes the packages away.
 pub(crate) const ALL: [Scenario; 22] = [
-    of("check", "what ballast check says, and its write test", life::check),
+    of("check", "what ballast check says, and its write test", recovery::check),
     of("cap", "a cap is met by low-priority cores alone, and released", capping::cap),
     of("schedutil", "a cap holds under the governor that Debian ships", capping::schedutil),
     of("groups", "VMs have disjoint CPUs, also after systemctl daemon-reload", capping::groups),
     of("systemd", "VMs that are services, bound by AllowedCPUs over D-Bus", capping::systemd),
-    of("killed", "an agent killed at the floor comes back, adopts, and releases", life::killed),
-    of("hung", "an agent that stands still at the floor is killed by the watchdog", life::hung),
-    of("realtime", "the control thread alone is SCHED_FIFO, memory is locked", life::realtime),
+    of("killed", "an agent killed at the floor comes back, adopts, and releases", recovery::killed),
+    of("hung", "an agent that stands still at the floor is killed by the watchdog", recovery::hung),
+    of("realtime", "the control thread alone is SCHED_FIFO, memory is locked", recovery::realtime),
     of("sensor-gone", "no reading of the meter is no low reading", faults::sensor_gone),
     of("foreign", "another writer of scaling_max_freq is told of and not fought", faults::foreign),
     of("hotplug", "a CPU goes offline and comes back while it is capped", faults::hotplug),
@@ -44,9 +44,9 @@ pub(crate) const ALL: [Scenario; 22] = [
     of("own-limit", "at the floor and above the cap: the agent caps by hardware", outside::own_limit),
     of("latency", "100 alerts: from alert to the last register at the floor", latency::alerts),
     of("chassis", "a real chassis manager: over the budget and under it again", chassis::budget),
-    of("kill-random", "20 agents killed at random instants end restored", life::kill_random),
-    of("orphan", "an agent that cannot come back: all is released without it", life::orphan),
-    of("orphan-unarmed", "the same, with an ExecStopPost that hangs and is killed", life::orphan_unarmed),
-    of("stop", "systemctl stop puts back every file", life::stop),
-    of("purge", "dpkg --purge puts back every file and leaves none", life::purge),
+    of("kill-random", "20 agents killed at random instants end restored", recovery::kill_random),
+    of("orphan", "an agent that cannot come back: all is released without it", recovery::orphan),
+    of("orphan-unarmed", "the same, with an ExecStopPost that hangs and is killed", recovery::orphan_unarmed),
+    of("stop", "systemctl stop puts back every file", recovery::stop),
+    of("purge", "dpkg --purge puts back every file and leaves none", recovery::purge),
 ];

@@ -1,8 +1,6 @@
 //! A BMC for tests: Redfish over HTTP on loopback, in both generations of schemas, with faults.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use axum::Router;
@@ -11,7 +9,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
+
+use super::server::Server;
 
 /// The account that is let in.
 pub const USERNAME: &str = "ballast";
@@ -159,7 +158,7 @@ impl Model {
                     "PowerLimit": { "LimitInWatts": self.in_force(), "LimitException": self.exception },
                 })];
                 controls.resize_with(1 + self.more_controls, || json!({ "PowerConsumedWatts": 1 }));
-                let supply = |[state, health, input]: &[Value; 3]| json!({ "Status": { "State": state, "Health": health }, "PowerInputWatts": input });
+                let supply = |[state, health, input]: &[Value; 3]| json!({ "Status": status(state, health), "PowerInputWatts": input });
                 let supplies: Vec<_> = self.supplies.iter().map(supply).collect();
 
                 json!({ "@odata.etag": self.etag(), "PowerControl": controls, "PowerSupplies": supplies })
@@ -190,7 +189,8 @@ impl Model {
                 if metrics {
                     json!({ "InputPowerWatts": { "Reading": input } })
                 } else {
-                    json!({ "Status": { "State": state, "Health": health }, "Metrics": link(&format!("{path}/Metrics")) })
+                    let metrics = link(&format!("{path}/Metrics"));
+                    json!({ "Status": status(state, health), "Metrics": metrics })
                 }
             }
             _ => return None,
@@ -231,16 +231,19 @@ impl Model {
     }
 }
 
+/// The `Status` of a supply.
+fn status(state: &Value, health: &Value) -> Value {
+    json!({ "State": state, "Health": health })
+}
+
 type Shared = Arc<Mutex<Model>>;
-/// Told of every change: the limit in force.
-type Told = Arc<dyn Fn(Option<f64>) + Send + Sync>;
+/// What obeys every change: it gets the limit in force.
+type Obey = Arc<dyn Fn(Option<f64>) + Send + Sync>;
 
 /// A running BMC; it ends when dropped.
 pub struct MockBmc {
     model: Shared,
-    address: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    server: Server,
 }
 
 impl MockBmc {
@@ -260,30 +263,16 @@ impl MockBmc {
     #[must_use]
     pub fn wired(model: Model, obey: impl Fn(Option<f64>) + Send + Sync + 'static) -> Self {
         let model = Arc::new(Mutex::new(model));
-        let state: (Shared, Told) = (Arc::clone(&model), Arc::new(obey));
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        listener.set_nonblocking(true).expect("a listener");
-        let address = listener.local_addr().expect("an address");
-        let (stop, stopped) = oneshot::channel();
-        let thread = thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(async move {
-                let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
-                let routes = Router::new().fallback(answer).with_state(state);
-                tokio::select! {
-                    served = axum::serve(listener, routes) => served.expect("the BMC serves"),
-                    _ = stopped => {}
-                }
-            });
-        });
+        let state: (Shared, Obey) = (Arc::clone(&model), Arc::new(obey));
+        let server = Server::start(Router::new().fallback(answer).with_state(state));
 
-        Self { model, address, stop: Some(stop), thread: Some(thread) }
+        Self { model, server }
     }
 
     /// Where it serves.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.server.url()
     }
 
     /// What it is and has.
@@ -292,17 +281,8 @@ impl MockBmc {
     }
 }
 
-impl Drop for MockBmc {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 async fn answer(
-    State((model, told)): State<(Shared, Told)>,
+    State((model, obey)): State<(Shared, Obey)>,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
@@ -324,7 +304,7 @@ async fn answer(
     drop(model);
 
     if before != after {
-        told(after);
+        obey(after);
     }
     answer
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -12,8 +11,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
+
+use super::server::Server;
 
 type Watcher = mpsc::UnboundedSender<io::Result<Bytes>>;
 type Shared = Arc<Mutex<Model>>;
@@ -51,8 +52,7 @@ pub fn recorded(name: &str) -> String {
 pub struct ApiServer {
     pub url: String,
     model: Shared,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _server: Server,
 }
 
 impl ApiServer {
@@ -70,26 +70,10 @@ impl ApiServer {
             lock(&model).kinds.insert(kind.into(), Kind { pages, ..Kind::default() });
         }
 
-        let (stop, stopped) = oneshot::channel::<()>();
-        let (told, address) = std::sync::mpsc::channel();
-        let shared = Arc::clone(&model);
-        let thread = thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(async {
-                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-                told.send(listener.local_addr().expect("an address")).expect("a listener");
-                let routes = Router::new().route("/api/v1/{kind}", get(answer)).with_state(shared);
+        let routes = Router::new().route("/api/v1/{kind}", get(answer)).with_state(Arc::clone(&model));
+        let server = Server::start(routes);
 
-                tokio::select! {
-                    _ = axum::serve(listener, routes).into_future() => {}
-                    _ = stopped => {}
-                }
-            });
-        });
-
-        let url = format!("http://{}", address.recv().expect("an address"));
-
-        Self { url, model, stop: Some(stop), thread: Some(thread) }
+        Self { url: server.url(), model, _server: server }
     }
 
     /// What it has.
@@ -138,15 +122,6 @@ impl ApiServer {
                     let _ = watcher.send(Err(io::ErrorKind::ConnectionReset.into()));
                 }
             }
-        }
-    }
-}
-
-impl Drop for ApiServer {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
         }
     }
 }

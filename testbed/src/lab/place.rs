@@ -4,7 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,12 +14,12 @@ use ballast_runtime::tls;
 use ballast_types::wire::PlaceStatus;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use reqwest::{Client, RequestBuilder};
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::runtime::Runtime;
 
+use super::caller::Caller;
 use super::{PATIENCE, ballast};
+use crate::processes::Process;
 
 /// A model file of a small made fleet. Another seed gives another model.
 ///
@@ -33,67 +33,11 @@ pub fn model(seed: u64) -> Vec<u8> {
     train::train(&vms, &options).expect("a model").encode().expect("a file")
 }
 
-/// A client that keeps its connections.
-pub struct Caller(Runtime, Client);
-
-impl Caller {
-    /// A new one.
-    ///
-    /// # Panics
-    /// When it cannot be made.
-    #[must_use]
-    pub fn new() -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let client = tls::http_client(None).timeout(Duration::from_secs(30)).build();
-        Self(runtime.expect("a runtime"), client.expect("a client"))
-    }
-
-    fn call(&self, request: impl FnOnce(&Client) -> RequestBuilder) -> (u16, String) {
-        self.0.block_on(async {
-            match request(&self.1).send().await {
-                Ok(answer) => (answer.status().as_u16(), answer.text().await.unwrap_or_default()),
-                Err(error) => (0, error.to_string()),
-            }
-        })
-    }
-
-    /// The answer to a GET; status 0 when nobody answers.
-    #[must_use]
-    pub fn get(&self, url: &str) -> (u16, String) {
-        self.call(|client| client.get(url))
-    }
-
-    /// The answer to a POST.
-    #[must_use]
-    pub fn post(&self, url: &str, body: &Value) -> (u16, String) {
-        self.send("POST", url, body)
-    }
-
-    /// The answer to any method.
-    ///
-    /// # Panics
-    /// When that is none.
-    #[must_use]
-    pub fn send(&self, method: &str, url: &str, body: &Value) -> (u16, String) {
-        let method = reqwest::Method::from_bytes(method.as_bytes()).expect("a method");
-        self.call(|client| {
-            let request = client.request(method, url);
-            if body.is_null() { request } else { request.json(body) }
-        })
-    }
-}
-
-impl Default for Caller {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// A placement daemon with its folder.
 pub struct PlaceLab {
     dir: TempDir,
     port: u16,
-    child: Child,
+    daemon: Process,
     caller: Caller,
 }
 
@@ -117,8 +61,8 @@ impl PlaceLab {
             predict.replace("LAB", &dir.path().display().to_string()),
         );
         fs::write(dir.path().join("place.toml"), text).expect("a config");
-        let child = daemon(&dir);
-        let lab = Self { dir, port, child, caller: Caller::new() };
+        let daemon = daemon(&dir);
+        let lab = Self { dir, port, daemon, caller: Caller::new() };
         lab.wait("it answers", |lab| lab.get("/healthz").0 == 200);
         lab
     }
@@ -128,7 +72,7 @@ impl PlaceLab {
     /// # Panics
     /// When it does not.
     pub fn restart(&mut self) {
-        self.child = daemon(&self.dir);
+        self.daemon = daemon(&self.dir);
         self.wait("it answers again", |lab| lab.get("/healthz").0 == 200);
     }
 
@@ -138,8 +82,8 @@ impl PlaceLab {
     /// When it does not end.
     #[must_use]
     pub fn refused_restart(&mut self) -> ExitStatus {
-        self.child = daemon(&self.dir);
-        self.child.wait().expect("an end")
+        self.daemon = daemon(&self.dir);
+        self.daemon.wait().expect("an end")
     }
 
     /// Kills it, whatever it does.
@@ -147,8 +91,8 @@ impl PlaceLab {
     /// # Panics
     /// When it does not end.
     pub fn kill(&mut self) {
-        self.child.kill().expect("a running daemon");
-        self.child.wait().expect("an end");
+        self.daemon.signal(Signal::SIGKILL);
+        self.daemon.wait().expect("an end");
     }
 
     /// The answer to a call.
@@ -226,7 +170,7 @@ impl PlaceLab {
     /// # Panics
     /// When it does not run.
     pub fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id().cast_signed()), signal).expect("a signal");
+        kill(Pid::from_raw(self.daemon.id().cast_signed()), signal).expect("a signal");
     }
 
     /// Ends it in order (SIGTERM), and says how it ended.
@@ -235,7 +179,7 @@ impl PlaceLab {
     /// When it does not.
     pub fn end(&mut self) -> ExitStatus {
         self.signal(Signal::SIGTERM);
-        self.child.wait().expect("an end")
+        self.daemon.wait().expect("an end")
     }
 
     /// What it has logged.
@@ -258,22 +202,8 @@ impl PlaceLab {
 }
 
 /// Starts the daemon of a folder; its log goes on.
-fn daemon(dir: &TempDir) -> Child {
-    let log = fs::File::options().create(true).append(true).open(dir.path().join("log"));
-    Command::new(ballast())
-        .args(["place", "--config"])
-        .arg(dir.path().join("place.toml"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log.expect("a log"))
-        .spawn()
-        .expect("a daemon")
-}
-
-impl Drop for PlaceLab {
-    fn drop(&mut self) {
-        // A test has failed, or it has ended already: nothing may be left running.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn daemon(dir: &TempDir) -> Process {
+    let mut command = Command::new(ballast());
+    command.args(["place", "--config"]).arg(dir.path().join("place.toml"));
+    Process::spawn("place", command, dir.path().join("log")).expect("a daemon")
 }

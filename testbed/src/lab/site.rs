@@ -12,7 +12,8 @@ use ballast_sim::plant::PlantSpec;
 use ballast_types::Role;
 use reqwest::Client;
 
-use super::{Lab, json_client};
+use super::Lab;
+use super::caller::json_client;
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// Where the daemons of a secure laboratory serve TLS, on the port of their plain listener.

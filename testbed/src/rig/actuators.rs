@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ballast_sim::plant::{CpuQuota, Plant};
-use ballast_types::{CoreId, KiloHertz, Ladder, Watts};
+use ballast_types::{CoreId, KiloHertz, Ladder, VmId, Watts};
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use tracing::warn;
@@ -235,8 +235,7 @@ impl Actuator {
                 khz.get().to_string()
             }),
             Kind::PackageLimit { package, most } => {
-                let enabled = self.path.with_file_name("enabled");
-                let enabled = read(&enabled)?.trim() != "0";
+                let enabled = read(&self.path.with_file_name("enabled"))?.trim() != "0";
                 number.map(|uw| {
                     // The kernel masks what is too high; the rig is kinder and clamps.
                     let uw = uw.min(*most);
@@ -246,74 +245,75 @@ impl Actuator {
             }
             Kind::PackageEnabled { package, most, limit: file } => {
                 let uw = read(file)?.trim().parse().unwrap_or(*most);
-                let enabled = match text {
-                    "0" => false,
-                    "1" => true,
-                    _ => return Ok(None),
-                };
-
-                plant.set_package_limit(self.server, *package, limit(uw, *most, enabled));
-
-                Some(u8::from(enabled).to_string())
-            }
-            Kind::Load => {
-                let share = match text {
-                    OWN_LOAD => None,
-                    share => match share.parse::<f64>() {
-                        Ok(share) if (0.0..=1.0).contains(&share) => Some(share),
-                        _ => return Ok(None),
-                    },
-                };
-
-                plant.keep_busy(self.server, share);
-                Some(text.to_owned())
+                matches!(text, "0" | "1").then(|| {
+                    plant.set_package_limit(self.server, *package, limit(uw, *most, text == "1"));
+                    text.to_owned()
+                })
             }
             Kind::SlotCap { least, most } => number.map(|uw| {
                 let uw = uw.clamp(*least, *most);
                 plant.set_slot_cap(self.server, limit(uw, *most, true));
                 uw.to_string()
             }),
-            Kind::VmKill { vm, events } => {
-                if text != "1" {
-                    return Ok(None);
-                }
-                let id = plant.spec().servers[self.server].vms[*vm].id.clone();
-                plant.stop_vm(self.server, &id);
+            Kind::Load => self.load(text, plant),
+            Kind::VmBandwidth { vm } => self.bandwidth(*vm, text, plant),
+            Kind::VmCpus { vm, effective } => {
+                self.cpus(*vm, text, plant, |granted| to.replace(effective, &format!("{granted}\n")))?
+            }
+            Kind::VmKill { vm, events } if text == "1" => {
+                plant.stop_vm(self.server, &self.vm(*vm, plant));
                 to.replace(events, "populated 0\nfrozen 0\n")?;
-
                 Some(text.to_owned())
             }
-            Kind::VmCpus { vm, effective } => {
-                let Some(wanted) = parse_list(text) else { return Ok(None) };
-                let server = &plant.spec().servers[self.server];
-                let id = server.vms[*vm].id.clone();
-                let all: Vec<_> = server.cores.iter().map(|core| core.id).collect();
-                let granted: Vec<_> =
-                    all.iter().copied().filter(|core| wanted.contains(&u32::from(core.0))).collect();
-                // Without any CPU of its own a group gets its parent's.
-                let granted = if granted.is_empty() { all } else { granted };
-                plant.set_vm_cores(self.server, &id, &granted);
-                let cpus = list(granted.iter().map(|core| u32::from(core.0)));
-                to.replace(effective, &format!("{cpus}\n"))?;
-
-                Some(list(wanted.into_iter()))
-            }
-            Kind::VmBandwidth { vm } => {
-                let Some((quota, period)) = parse_bandwidth(text) else { return Ok(None) };
-                let id = plant.spec().servers[self.server].vms[*vm].id.clone();
-                let cores = |quota: u64| CpuQuota {
-                    cores: quota as f64 / period as f64,
-                    period: Duration::from_micros(period),
-                };
-
-                plant.set_vm_quota(self.server, &id, quota.map(cores));
-
-                Some(match quota {
-                    Some(quota) => format!("{quota} {period}"),
-                    None => format!("max {period}"),
-                })
-            }
+            Kind::VmKill { .. } => None,
         })
+    }
+
+    fn vm(&self, index: usize, plant: &Plant) -> VmId {
+        plant.spec().servers[self.server].vms[index].id.clone()
+    }
+
+    fn load(&self, text: &str, plant: &mut Plant) -> Option<String> {
+        let share = match text {
+            OWN_LOAD => None,
+            share => Some(share.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share))?),
+        };
+        plant.keep_busy(self.server, share);
+        Some(text.to_owned())
+    }
+
+    fn bandwidth(&self, vm: usize, text: &str, plant: &mut Plant) -> Option<String> {
+        let (quota, period) = parse_bandwidth(text)?;
+        let cores = |quota: u64| CpuQuota {
+            cores: quota as f64 / period as f64,
+            period: Duration::from_micros(period),
+        };
+        plant.set_vm_quota(self.server, &self.vm(vm, plant), quota.map(cores));
+
+        let quota = quota.map_or("max".to_owned(), |quota| quota.to_string());
+        Some(format!("{quota} {period}"))
+    }
+
+    /// Binds a VM to the CPUs of a list that there are, and shows which these are.
+    fn cpus(
+        &self,
+        vm: usize,
+        text: &str,
+        plant: &mut Plant,
+        show: impl FnOnce(&str) -> Result<(), RigError>,
+    ) -> Result<Option<String>, RigError> {
+        let Some(request) = parse_list(text) else { return Ok(None) };
+        let all = || plant.spec().servers[self.server].cores.iter().map(|core| core.id);
+        let mut granted: Vec<_> = all().filter(|core| request.contains(&u32::from(core.0))).collect();
+        // Without any CPU of its own a group gets its parent's.
+        if granted.is_empty() {
+            granted = all().collect();
+        }
+
+        plant.set_vm_cores(self.server, &self.vm(vm, plant), &granted);
+        show(&list(granted.iter().map(|core| u32::from(core.0))))?;
+
+        Ok(Some(list(request.into_iter())))
     }
 }
 

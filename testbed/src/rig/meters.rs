@@ -193,7 +193,7 @@ impl ServerFiles {
     }
 }
 
-/// The line of `proc/stat` for all CPUs, of microseconds busy and in all: user and idle time in ticks of 10 ms.
+/// The line of `proc/stat` for all CPUs, from microseconds busy and in all: user and idle ticks of 10 ms.
 pub(crate) fn cpu_time((busy, all): (u64, u64)) -> String {
     format!("cpu  {} 0 0 {} 0 0 0 0 0 0", busy / 10_000, (all - busy) / 10_000)
 }

@@ -1,0 +1,76 @@
+//! Calls of a test to daemons.
+
+use std::time::Duration;
+
+use ballast_runtime::tls;
+use reqwest::header::{self, HeaderMap};
+use reqwest::{Client, ClientBuilder, RequestBuilder};
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+/// A client that calls its bodies JSON, as the daemons ask it to.
+///
+/// # Panics
+/// When it cannot be made.
+#[must_use]
+pub fn json_client(client: ClientBuilder) -> Client {
+    let json = (header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    let client = client.default_headers(HeaderMap::from_iter([json]));
+    client.timeout(Duration::from_secs(30)).build().expect("a client")
+}
+
+/// A client that keeps its connections, and waits for each answer.
+pub struct Caller(Runtime, Client);
+
+impl Caller {
+    /// A new one.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[must_use]
+    pub fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        Self(runtime.expect("a runtime"), json_client(tls::http_client(None)))
+    }
+
+    /// One request; status 0 when nobody answers.
+    pub fn call(&self, request: impl FnOnce(&Client) -> RequestBuilder) -> (u16, String) {
+        self.0.block_on(async {
+            match request(&self.1).send().await {
+                Ok(answer) => (answer.status().as_u16(), answer.text().await.unwrap_or_default()),
+                Err(error) => (0, error.to_string()),
+            }
+        })
+    }
+
+    /// The answer to a GET; status 0 when nobody answers.
+    #[must_use]
+    pub fn get(&self, url: &str) -> (u16, String) {
+        self.call(|client| client.get(url))
+    }
+
+    /// The answer to a POST.
+    #[must_use]
+    pub fn post(&self, url: &str, body: &Value) -> (u16, String) {
+        self.send("POST", url, body)
+    }
+
+    /// The answer to any method.
+    ///
+    /// # Panics
+    /// When that is none.
+    #[must_use]
+    pub fn send(&self, method: &str, url: &str, body: &Value) -> (u16, String) {
+        let method = reqwest::Method::from_bytes(method.as_bytes()).expect("a method");
+        self.call(|client| {
+            let request = client.request(method, url);
+            if body.is_null() { request } else { request.json(body) }
+        })
+    }
+}
+
+impl Default for Caller {
+    fn default() -> Self {
+        Self::new()
+    }
+}
