@@ -9,8 +9,8 @@
 //!                    Retry ──(tries used up, or permanent)──▶ given up: counted, an alarm,
 //!                                                             and a single try every 10 s
 //! ```
-//! Slot `n` is core `n` of `Params::cores`, and the next one the server's own limit. With `cpu-max` the
-//! limit comes first, and a slot for every VM follows as it is wanted.
+//! Index `n` is core `n` of `Params::cores`, and the next one the server's own limit. With `cpu-max` the
+//! limit comes first, and an index for every VM follows as it is wanted.
 
 use core::fmt;
 use core::time::Duration;
@@ -24,11 +24,11 @@ use crate::{ActuatorError, Output, Params};
 /// An action that is not answered within this time has failed.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// What was given up is tried again this often: hardware is mended, and nobody is held for ever.
-const MEND_AFTER: Duration = Duration::from_secs(10);
-/// An action's number is a serial number times this, plus its slot.
-pub(crate) const SLOTS: u64 = 1 << 20;
+const RECOVER_AFTER: Duration = Duration::from_secs(10);
+/// An action's number is a serial number times this, plus its index.
+pub(crate) const ID_STRIDE: u64 = 1 << 20;
 
-/// What a slot stands for.
+/// What is actuated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Target {
     /// A core's p-state.
@@ -60,7 +60,7 @@ pub(crate) enum Goal {
     Quota(u32),
     /// The server's own limit.
     Limit(Watts),
-    /// An earlier life left something that is no p-state or quota of ours.
+    /// A previous instance left something that is no p-state or quota of ours.
     Unknown,
 }
 
@@ -86,7 +86,7 @@ enum Phase {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct Request {
     goal: Goal,
     phase: Phase,
     tries: u8,
@@ -98,7 +98,7 @@ struct Slot {
     of_drop: bool,
 }
 
-impl Slot {
+impl Request {
     const FREE: Self =
         Self { goal: Goal::Lift, phase: Phase::Idle, tries: 0, gave_up: false, stuck: false, of_drop: false };
 
@@ -120,14 +120,14 @@ struct Drop {
 #[derive(Clone, Debug)]
 pub(crate) struct Actuators {
     targets: Vec<Target>,
-    slots: Vec<Slot>,
+    requests: Vec<Request>,
     server: usize,
     tries: u8,
     retry_after: Duration,
     serial: u64,
-    /// Slots that are not idle.
+    /// Requests that are not idle.
     busy: usize,
-    /// No slot is due before this.
+    /// No request is due before this.
     due: Option<Instant>,
     drop: Option<Drop>,
     failures: u64,
@@ -139,7 +139,7 @@ impl Actuators {
         let mut targets: Vec<_> = cores.iter().map(|core| Target::Core(core.id)).collect();
         targets.push(Target::Server);
         Self {
-            slots: vec![Slot::FREE; targets.len()],
+            requests: vec![Request::FREE; targets.len()],
             server: targets.len() - 1,
             targets,
             tries: params.actuator_tries.max(1),
@@ -152,72 +152,72 @@ impl Actuators {
         }
     }
 
-    /// Takes over what an earlier life left.
-    pub(crate) fn found(&mut self, slot: usize, goal: Goal) {
-        self.slots[slot].goal = goal;
+    /// Takes over what a previous instance left.
+    pub(crate) fn recover(&mut self, index: usize, goal: Goal) {
+        self.requests[index].goal = goal;
     }
 
-    /// The slot of the server's own limit.
+    /// The index of the server's own limit.
     pub(crate) fn server(&self) -> usize {
         self.server
     }
-    /// The slot of a VM; a new one if it has none.
+    /// The index of a VM; a new one if it has none.
     pub(crate) fn vm(&mut self, vm: &VmId) -> usize {
-        if let Some(slot) = self.known_vm(vm) {
-            return slot;
+        if let Some(index) = self.index_of(vm) {
+            return index;
         }
         let spare =
-            |slot: &usize| matches!(self.targets[*slot], Target::Vm(_)) && self.slots[*slot].is_free();
-        match (0..self.slots.len()).find(spare) {
-            Some(slot) => {
-                self.targets[slot] = Target::Vm(vm.clone());
-                self.slots[slot] = Slot::FREE;
-                slot
+            |index: &usize| matches!(self.targets[*index], Target::Vm(_)) && self.requests[*index].is_free();
+        match (0..self.requests.len()).find(spare) {
+            Some(index) => {
+                self.targets[index] = Target::Vm(vm.clone());
+                self.requests[index] = Request::FREE;
+                index
             }
             None => {
                 self.targets.push(Target::Vm(vm.clone()));
-                self.slots.push(Slot::FREE);
-                self.slots.len() - 1
+                self.requests.push(Request::FREE);
+                self.requests.len() - 1
             }
         }
     }
-    /// The slot of a VM that something was asked of.
-    pub(crate) fn known_vm(&self, vm: &VmId) -> Option<usize> {
+    /// The index of a VM that something was asked of.
+    pub(crate) fn index_of(&self, vm: &VmId) -> Option<usize> {
         self.targets.iter().position(|target| matches!(target, Target::Vm(id) if id == vm))
     }
     /// The VMs whose bandwidth is limited, or meant to be lifted and not yet so.
     pub(crate) fn vms(&self) -> Vec<VmId> {
-        let busy = self.targets.iter().zip(&self.slots).filter(|(_, slot)| !slot.is_free());
+        let busy = self.targets.iter().zip(&self.requests).filter(|(_, request)| !request.is_free());
         let id = |target: &Target| match target {
             Target::Vm(id) => Some(id.clone()),
             _ => None,
         };
         busy.filter_map(|(target, _)| id(target)).collect()
     }
-    /// What a slot was last asked for.
-    pub(crate) fn goal(&self, slot: usize) -> Goal {
-        self.slots[slot].goal
+    /// What was last requested.
+    pub(crate) fn goal(&self, index: usize) -> Goal {
+        self.requests[index].goal
     }
     /// Whether the server's own limit is meant to be on.
-    pub(crate) fn limit_wanted(&self) -> bool {
+    pub(crate) fn limit_requested(&self) -> bool {
         self.goal(self.server()) != Goal::Lift
     }
     /// Whether it is on, or may be: a lift that was given up may have left it on.
     pub(crate) fn limit_on(&self) -> bool {
-        self.limit_wanted() || self.stuck(self.server())
+        self.limit_requested() || self.stuck(self.server())
     }
-    /// Whether a slot was given up: what it does is unknown.
-    pub(crate) fn stuck(&self, slot: usize) -> bool {
-        self.slots[slot].stuck
+    /// Whether a request was given up: what it does is unknown.
+    pub(crate) fn stuck(&self, index: usize) -> bool {
+        self.requests[index].stuck
     }
-    /// Whether a slot's hardware has done what it was last asked for.
-    pub(crate) fn obeyed(&self, slot: usize) -> bool {
-        self.slots[slot].phase == Phase::Idle && !self.slots[slot].stuck
+    /// Whether the hardware has done what was last requested.
+    pub(crate) fn obeyed(&self, index: usize) -> bool {
+        self.requests[index].phase == Phase::Idle && !self.requests[index].stuck
     }
     /// The same of every VM's bandwidth.
     pub(crate) fn vms_obeyed(&self) -> bool {
-        let is_vm = |slot: &usize| matches!(self.targets[*slot], Target::Vm(_));
-        (0..self.slots.len()).filter(is_vm).all(|slot| self.obeyed(slot))
+        let is_vm = |index: &usize| matches!(self.targets[*index], Target::Vm(_));
+        (0..self.requests.len()).filter(is_vm).all(|index| self.obeyed(index))
     }
     /// Actions given up after the last retry.
     pub(crate) fn failures(&self) -> u64 {
@@ -238,50 +238,50 @@ impl Actuators {
         self.drop = self.drop.filter(|drop| drop.left > 0);
     }
 
-    /// Wants `goal` of `slot`; nothing happens if that is so already.
-    pub(crate) fn want(
+    /// Wants `goal` of `index`; nothing happens if that is so already.
+    pub(crate) fn request(
         &mut self,
         now: Instant,
-        slot: usize,
+        index: usize,
         goal: Goal,
         of_drop: bool,
         out: &mut VecDeque<Output>,
     ) {
-        if self.slots[slot].goal == goal {
+        if self.requests[index].goal == goal {
             return;
         }
-        self.drop_answered(now, slot, out);
+        self.drop_answered(now, index, out);
         if let Some(drop) = self.drop.as_mut().filter(|_| of_drop) {
             drop.cores = drop.cores.saturating_add(1);
             drop.left = drop.left.saturating_add(1);
-            self.slots[slot].of_drop = true;
+            self.requests[index].of_drop = true;
         }
 
-        let it = &mut self.slots[slot];
+        let it = &mut self.requests[index];
         it.goal = goal;
         it.tries = 0;
         it.gave_up = false;
-        self.send(now, slot, out);
+        self.send(now, index, out);
     }
 
     /// Tries what was given up once more, at once.
-    pub(crate) fn hurry(&mut self, now: Instant, out: &mut VecDeque<Output>) {
-        for slot in 0..self.slots.len() {
-            if self.slots[slot].stuck && matches!(self.slots[slot].phase, Phase::Retry { .. }) {
-                self.send(now, slot, out);
+    pub(crate) fn retry_now(&mut self, now: Instant, out: &mut VecDeque<Output>) {
+        for index in 0..self.requests.len() {
+            if self.requests[index].stuck && matches!(self.requests[index].phase, Phase::Retry { .. }) {
+                self.send(now, index, out);
             }
         }
     }
 
-    fn send(&mut self, now: Instant, slot: usize, out: &mut VecDeque<Output>) {
+    fn send(&mut self, now: Instant, index: usize, out: &mut VecDeque<Output>) {
         self.serial += 1;
-        // The slot is found again by the remainder.
-        let id = ActionId(self.serial.wrapping_mul(SLOTS).wrapping_add(slot as u64));
+        // The index is found again by the remainder.
+        let id = ActionId(self.serial.wrapping_mul(ID_STRIDE).wrapping_add(index as u64));
         let until = now + ANSWER_WITHIN;
-        let goal = self.slots[slot].goal;
-        self.set_phase(slot, Phase::Waiting { id, until });
+        let goal = self.requests[index].goal;
+        self.set_phase(index, Phase::Waiting { id, until });
         self.wake(until);
-        out.push_back(match (&self.targets[slot], goal) {
+        out.push_back(match (&self.targets[index], goal) {
             (Target::Core(core), Goal::Pstate(khz)) => Output::SetPstate { id, core: *core, khz },
             (Target::Core(core), _) => Output::Lift { id, core: *core },
             (Target::Vm(vm), Goal::Quota(millicores)) => Output::SetQuota { id, vm: vm.clone(), millicores },
@@ -291,8 +291,8 @@ impl Actuators {
         });
     }
 
-    fn set_phase(&mut self, slot: usize, phase: Phase) {
-        let it = &mut self.slots[slot];
+    fn set_phase(&mut self, index: usize, phase: Phase) {
+        let it = &mut self.requests[index];
         self.busy -= usize::from(it.phase != Phase::Idle);
         self.busy += usize::from(phase != Phase::Idle);
         it.phase = phase;
@@ -313,44 +313,44 @@ impl Actuators {
         result: Result<(), ActuatorError>,
         out: &mut VecDeque<Output>,
     ) {
-        let slot = (id.0 % SLOTS) as usize;
-        let asked = self.slots.get(slot).map(|it| it.phase);
-        if !matches!(asked, Some(Phase::Waiting { id: waiting, .. }) if waiting == id) {
+        let index = (id.0 % ID_STRIDE) as usize;
+        let phase = self.requests.get(index).map(|it| it.phase);
+        if !matches!(phase, Some(Phase::Waiting { id: waiting, .. }) if waiting == id) {
             return;
         }
         match result {
             Ok(()) => {
-                let it = &mut self.slots[slot];
+                let it = &mut self.requests[index];
                 (it.tries, it.gave_up, it.stuck) = (0, false, false);
-                self.set_phase(slot, Phase::Idle);
-                self.drop_answered(now, slot, out);
+                self.set_phase(index, Phase::Idle);
+                self.drop_answered(now, index, out);
             }
-            Err(error) => self.failed(now, slot, error, out),
+            Err(error) => self.failed(now, index, error, out),
         }
     }
 
-    fn failed(&mut self, now: Instant, slot: usize, error: ActuatorError, out: &mut VecDeque<Output>) {
-        let it = &mut self.slots[slot];
+    fn failed(&mut self, now: Instant, index: usize, error: ActuatorError, out: &mut VecDeque<Output>) {
+        let it = &mut self.requests[index];
         it.tries = it.tries.saturating_add(1);
         let give_up = error == ActuatorError::Permanent || it.tries >= self.tries || it.gave_up;
-        let at = now + if give_up { MEND_AFTER } else { self.retry_after };
+        let at = now + if give_up { RECOVER_AFTER } else { self.retry_after };
 
         if give_up && !it.gave_up {
             it.gave_up = true;
             it.stuck = true;
             self.failures = self.failures.saturating_add(1);
-            let message = self.alarm(slot);
+            let message = self.alarm(index);
             out.push_back(Output::Event(Event { at_ns: now, kind: EventKind::Alarm { message } }));
-            self.drop_answered(now, slot, out);
+            self.drop_answered(now, index, out);
         }
 
-        self.set_phase(slot, Phase::Retry { at });
+        self.set_phase(index, Phase::Retry { at });
         self.wake(at);
     }
 
-    /// Slot `slot` is no longer part of the floor drop; the last one completes it.
-    fn drop_answered(&mut self, now: Instant, slot: usize, out: &mut VecDeque<Output>) {
-        if !core::mem::take(&mut self.slots[slot].of_drop) {
+    /// The target at `index` is no longer part of the floor drop; the last one completes it.
+    fn drop_answered(&mut self, now: Instant, index: usize, out: &mut VecDeque<Output>) {
+        if !core::mem::take(&mut self.requests[index].of_drop) {
             return;
         }
         let Some(drop) = &mut self.drop else { return };
@@ -369,24 +369,24 @@ impl Actuators {
             return;
         }
         self.due = None;
-        for slot in 0..self.slots.len() {
-            match self.slots[slot].phase {
+        for index in 0..self.requests.len() {
+            match self.requests[index].phase {
                 Phase::Waiting { until, .. } if until <= now => {
-                    self.failed(now, slot, ActuatorError::Transient, out);
+                    self.failed(now, index, ActuatorError::Transient, out);
                 }
-                Phase::Retry { at } if at <= now => self.send(now, slot, out),
+                Phase::Retry { at } if at <= now => self.send(now, index, out),
                 Phase::Waiting { until: at, .. } | Phase::Retry { at } => self.wake(at),
                 Phase::Idle => {}
             }
         }
     }
 
-    fn alarm(&self, slot: usize) -> String {
-        format!("{} could not {}", self.targets[slot], self.slots[slot].goal)
+    fn alarm(&self, index: usize) -> String {
+        format!("{} could not {}", self.targets[index], self.requests[index].goal)
     }
 
     /// One line for every actuator that does not obey.
     pub(crate) fn alarms(&self) -> Vec<String> {
-        (0..self.slots.len()).filter(|slot| self.stuck(*slot)).map(|slot| self.alarm(slot)).collect()
+        (0..self.requests.len()).filter(|index| self.stuck(*index)).map(|index| self.alarm(index)).collect()
     }
 }

@@ -6,11 +6,11 @@ mod control_policy;
 mod floors;
 mod kills;
 mod last_resort;
+mod mechanism;
 mod predicting;
 mod status;
 mod stepwise;
 mod supervisor;
-mod units;
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use ballast_types::wire::{Alert, Event, EventKind, RefusalReason};
 use ballast_types::{Epoch, Instant, Machine, Seq, Watts, Why};
 
-use units::{Pstates, Quotas, Unit};
+use mechanism::{Mechanism, Pstates, Quotas};
 
 use crate::actuators::{Actuators, Goal};
 use crate::enforced::Enforced;
@@ -33,7 +33,7 @@ use crate::predictive::Predictive;
 use crate::shed::Shed;
 use crate::state::State;
 use crate::throttle::Throttle;
-use crate::{Found, Input, Output, Params, Policy, Tuning, Vm};
+use crate::{ControlledVm, Input, Output, Params, Policy, RecoveredState, Tuning};
 
 /// How long a stopping agent waits for a message to answer with its last report: a little less than its
 /// daemon goes on answering.
@@ -66,8 +66,8 @@ pub struct Agent {
     overdraw: Overdraw,
     past: Past,
     throttle: Throttle,
-    /// What the throttle's cores or slots are.
-    unit: &'static dyn Unit,
+    /// What the throttle's cores or units are.
+    mechanism: &'static dyn Mechanism,
     actuators: Actuators,
     fleet: Fleet,
     estimate: Estimate,
@@ -82,26 +82,26 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// An agent that starts at `now` with what an earlier life left behind.
+    /// An agent that starts at `now` with what a previous instance left behind.
     ///
-    /// A core of `found` that is not in `params` is none of its business.
+    /// A core of `recovered` that is not in `params` is none of its business.
     #[must_use]
-    pub fn new(params: Params, found: Found, now: Instant) -> Self {
+    pub fn new(params: Params, recovered: RecoveredState, now: Instant) -> Self {
         let tuning = Tuning::of(&params);
-        Self::tuned(params, tuning, found, now)
+        Self::tuned(params, tuning, recovered, now)
     }
 
     /// The same with other numbers in its loop.
     #[must_use]
-    pub fn tuned(params: Params, tuning: Tuning, found: Found, now: Instant) -> Self {
+    pub fn tuned(params: Params, tuning: Tuning, recovered: RecoveredState, now: Instant) -> Self {
         let mut actuators = Actuators::new(&params);
-        if found.server_limit {
-            actuators.found(actuators.server(), Goal::Unknown);
+        if recovered.server_limit {
+            actuators.recover(actuators.server(), Goal::Unknown);
         }
-        let slots = params.slots();
-        let size = slots.len();
-        let unit: &'static dyn Unit = if params.floating() { &Quotas } else { &Pstates };
-        let memory = found.memory.clone();
+        let units = params.units();
+        let size = units.len();
+        let mechanism: &'static dyn Mechanism = if params.floating() { &Quotas } else { &Pstates };
+        let memory = recovered.memory.clone();
         let orders = Orders::new(params.chassis_id.clone(), params.boot_id.clone(), memory, now);
         let mut agent = Self {
             tuning,
@@ -123,12 +123,12 @@ impl Agent {
             refused: 0,
             out: VecDeque::new(),
             scratch: Vec::with_capacity(size),
-            throttle: Throttle::new(slots, params.equal()),
-            unit,
+            throttle: Throttle::new(units, params.equal()),
+            mechanism,
             params,
         };
 
-        unit.adopt(&mut agent, now, found);
+        mechanism.adopt(&mut agent, now, recovered);
         agent.past.note(now, agent.throttle.levels());
 
         if agent.params.policy == Policy::None {
@@ -195,16 +195,16 @@ impl Agent {
         self.out.push_back(Output::Report(report));
     }
 
-    fn vms(&mut self, now: Instant, vms: Vec<Vm>) {
+    fn vms(&mut self, now: Instant, vms: Vec<ControlledVm>) {
         self.account(now);
-        self.unit.replace(self, vms);
+        self.mechanism.replace(self, vms);
         self.shed.keep(|vm| self.fleet.has(vm));
         if !self.params.equal() {
             let joining = self.joining();
             self.throttle.reclass(self.fleet.classes(&self.params.floors()), joining);
             self.past.note(now, self.throttle.levels());
             self.write(now, None);
-            self.unit.replaced(self, now);
+            self.mechanism.replaced(self, now);
         }
         self.account(now);
     }
@@ -258,7 +258,7 @@ impl Agent {
         self.leaving = Leaving::Done;
         self.lift_all(now);
         if !matches!(self.state, State::Boot | State::Blind { .. }) {
-            self.go(now, State::Uncapped, "the agent stops");
+            self.transition_to(now, State::Uncapped, "the agent stops");
         }
     }
 
@@ -272,7 +272,7 @@ impl Agent {
             if let Some(message) = drop {
                 self.actuators.begin_drop(message);
             }
-            self.unit.write(self, now, &changed, drop.is_some());
+            self.mechanism.write(self, now, &changed, drop.is_some());
             self.actuators.end_drop();
             self.account(now);
         }
@@ -281,16 +281,16 @@ impl Agent {
 
     /// Releases everything, the server's own limit first.
     fn lift_all(&mut self, now: Instant) {
-        self.shed.calm();
-        self.actuators.want(now, self.actuators.server(), Goal::Lift, false, &mut self.out);
+        self.shed.reset();
+        self.actuators.request(now, self.actuators.server(), Goal::Lift, false, &mut self.out);
         self.throttle.lift_all();
         self.write(now, None);
-        self.unit.lift(self, now);
-        self.actuators.hurry(now, &mut self.out);
+        self.mechanism.lift(self, now);
+        self.actuators.retry_now(now, &mut self.out);
     }
 
     /// Enters `to`; a change of name is an event.
-    fn go(&mut self, now: Instant, to: State, cause: &'static str) {
+    fn transition_to(&mut self, now: Instant, to: State, cause: &'static str) {
         let (from, to_name) = (self.state.name(), to.name());
         self.state = to;
         if from != to_name {
@@ -320,7 +320,7 @@ impl Machine for Agent {
             Input::Usage(usage) => self.fleet.usage(now, &usage),
             Input::Fast(fast) => self.fast(now, &fast),
             Input::Vms(vms) => self.vms(now, vms),
-            Input::Applied { id, result } if Shed::asked_for(id) => {
+            Input::Applied { id, result } if Shed::is_kill(id) => {
                 self.shed.applied(now, id, result, &mut self.out);
             }
             Input::Applied { id, result } => {

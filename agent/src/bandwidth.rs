@@ -4,10 +4,10 @@ use ballast_types::Instant;
 
 use crate::actuators::Actuators;
 use crate::fleet::Fleet;
-use crate::slots::{AT_QUOTA, millicores};
 use crate::throttle::{Class, Throttle};
+use crate::units::{AT_QUOTA, millicores};
 
-/// What is known of the server's cores, slots and VMs.
+/// What is known of the server's cores, units and VMs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     pub(crate) now: Instant,
@@ -70,22 +70,22 @@ pub(crate) fn bandwidths<'a>(
 ) -> impl Iterator<Item = Bandwidth> + 'a {
     let &View { now, throttle, actuators, fleet } = view;
 
-    // All slots of a VM are of one class.
-    let is_in = move |slots: &[u16]| {
-        class.is_none_or(|class| slots.first().is_some_and(|slot| class.cores.contains(slot)))
+    // All units of a VM are of one class.
+    let is_in = move |units: &[u16]| {
+        class.is_none_or(|class| units.first().is_some_and(|unit| class.cores.contains(unit)))
     };
 
-    fleet.floating(now).filter(move |(_, slots, _)| is_in(slots)).map(move |(vm, slots, usage)| {
+    fleet.floating(now).filter(move |(_, units, _)| is_in(units)).map(move |(vm, units, usage)| {
         let cores = vm.cores.len() as f64;
-        let ladder = |slot: &u16| throttle.ladder(usize::from(*slot));
+        let ladder = |unit: &u16| throttle.ladder(usize::from(*unit));
         let sum =
-            |share: &dyn Fn(&u16) -> u32| -> f64 { f64::from(slots.iter().map(share).sum::<u32>()) / 1000.0 };
+            |share: &dyn Fn(&u16) -> u32| -> f64 { f64::from(units.iter().map(share).sum::<u32>()) / 1000.0 };
         let (mut quota, mut floor) = (cores, cores);
 
-        // Without slots, or with too few of them, nothing is taken.
-        if slots.len() == vm.cores.len() {
-            quota = sum(&|slot| millicores(ladder(slot), throttle.level(usize::from(*slot))));
-            floor = sum(&|slot| millicores(ladder(slot), throttle.floor_level(usize::from(*slot))));
+        // Without units, or with too few of them, nothing is taken.
+        if units.len() == vm.cores.len() {
+            quota = sum(&|unit| millicores(ladder(unit), throttle.level(usize::from(*unit))));
+            floor = sum(&|unit| millicores(ladder(unit), throttle.floor_level(usize::from(*unit))));
         }
 
         Bandwidth {
@@ -94,7 +94,7 @@ pub(crate) fn bandwidths<'a>(
             floor,
             used: usage.map(|(share, _)| share * cores),
             stopped: usage.is_some_and(|(_, stopped)| stopped),
-            stuck: actuators.known_vm(&vm.id).is_some_and(|slot| actuators.stuck(slot)),
+            stuck: actuators.index_of(&vm.id).is_some_and(|unit| actuators.stuck(unit)),
         }
     })
 }

@@ -51,7 +51,7 @@ impl Episode {
     }
 
     /// The chassis says what the server gets in the end.
-    pub(crate) fn told(&mut self, target: Watts) {
+    pub(crate) fn take_target(&mut self, target: Watts) {
         self.allowed = self.drawn.is_some_and(|drawn| drawn <= target);
     }
 

@@ -16,7 +16,7 @@ use crate::bandwidth::View;
 use crate::fleet::Fleet;
 use crate::throttle::{Class, Throttle};
 
-/// Dynamic watts, by what is throttled: cores, or slots of floating VMs.
+/// Dynamic watts, by what is throttled: cores, or units of floating VMs.
 trait Dynamic: Debug + Send + Sync {
     /// See [`Estimate::core_w`].
     fn core_w(&self, throttle: &Throttle, fleet: &Fleet, core: usize, level: usize) -> f64;
@@ -68,13 +68,13 @@ impl Estimate {
         Self { full: watts(params.model.full_w), idle: watts(params.model.idle_w), dynamic }
     }
 
-    /// Dynamic watts that a low-priority core, or slot of a floating VM, would draw at another level, by
+    /// Dynamic watts that a low-priority core, or unit of a floating VM, would draw at another level, by
     /// the most that it was used in the last fast windows.
     pub(crate) fn core_w(&self, throttle: &Throttle, fleet: &Fleet, core: usize, level: usize) -> f64 {
         self.dynamic.core_w(throttle, fleet, core, level)
     }
 
-    /// Dynamic watts that a low-priority core, or slot, would draw at another level, by its use as last read;
+    /// Dynamic watts that a low-priority core, or unit, would draw at another level, by its use as last read;
     /// `None` if that is not known.
     ///
     /// A slower core is busier with the same work. What the work is, the use says only together with the

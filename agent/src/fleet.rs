@@ -7,18 +7,18 @@ use ballast_types::wire::VmStatus;
 use ballast_types::{Core, Instant, OnExtreme, Utilisation, VmClass, VmId};
 
 use crate::impact::Impact;
-use crate::slots::{AT_QUOTA, Slots, millicores};
 use crate::throttle::{Class, Floors, Throttle};
-use crate::{Vm, VmUsage};
+use crate::units::{AT_QUOTA, UnitIndices, millicores};
+use crate::{ControlledVm, VmUsage};
 
 /// Fast windows for which a VM's peak use counts: 2 s at 50 ms.
 const PEAK_WINDOWS: u8 = 40;
 /// After this without news a VM's CPU use is unknown.
-const USAGE_LIFE: Duration = Duration::from_secs(5);
+const USAGE_VALID_FOR: Duration = Duration::from_secs(5);
 
 /// What is known of a VM's CPU use.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct ObservedUse {
     usage: Option<(Utilisation, Instant)>,
     /// Its bandwidth limit stopped it in the time of `usage`.
     stopped: bool,
@@ -31,7 +31,7 @@ struct Seen {
     fast_stopped: bool,
 }
 
-impl Seen {
+impl ObservedUse {
     /// Takes the use of a fast window.
     fn window(&mut self, share: f64, stopped: bool) {
         (self.fast, self.fast_stopped) = (share, stopped);
@@ -44,29 +44,29 @@ impl Seen {
 
 #[derive(Clone, Debug)]
 struct Member {
-    vm: Vm,
-    /// Indices of those of its cores that exist; a floating VM's slots.
+    vm: ControlledVm,
+    /// Indices of those of its cores that exist; a floating VM's units.
     cores: Vec<u16>,
-    seen: Seen,
+    observed: ObservedUse,
     /// What capping did to it, up to `Fleet::since`.
     impact: Impact,
 }
 
 impl Member {
-    fn new(vm: Vm, cores: Vec<u16>, kept: Option<Self>) -> Self {
+    fn new(vm: ControlledVm, cores: Vec<u16>, kept: Option<Self>) -> Self {
         Self {
             vm,
             cores,
-            seen: kept.as_ref().map_or_else(Seen::default, |m| m.seen),
+            observed: kept.as_ref().map_or_else(ObservedUse::default, |m| m.observed),
             impact: kept.map_or_else(Impact::default, |m| m.impact),
         }
     }
 
-    /// Its quota in millicores, if its slots are those of a floating VM that is limited.
+    /// Its quota in millicores, if its units are those of a floating VM that is limited.
     fn quota(&self, throttle: &Throttle) -> Option<u32> {
-        let slots = self.cores.iter().map(|slot| usize::from(*slot));
-        let limited = slots.clone().any(|slot| throttle.restricted(slot));
-        limited.then(|| slots.map(|s| millicores(throttle.ladder(s), throttle.level(s))).sum())
+        let units = self.cores.iter().map(|unit| usize::from(*unit));
+        let limited = units.clone().any(|unit| throttle.restricted(unit));
+        limited.then(|| units.map(|s| millicores(throttle.ladder(s), throttle.level(s))).sum())
     }
 
     /// Whether a floating VM that used such a share of its cores may want more than its quota.
@@ -83,20 +83,20 @@ pub(crate) struct Fleet {
     members: Vec<Member>,
     /// Which VM a core belongs to; the last one that names it.
     owner: Vec<Option<u16>>,
-    /// With `cpu-max`: the slots that VMs have.
-    slots: Slots,
+    /// With `cpu-max`: the units that VMs have.
+    units: UnitIndices,
     since: Instant,
     limited: bool,
 }
 
 impl Fleet {
     pub(crate) fn new(cores: usize, now: Instant) -> Self {
-        let slots = Slots::default();
-        Self { members: Vec::new(), owner: vec![None; cores], slots, since: now, limited: false }
+        let units = UnitIndices::default();
+        Self { members: Vec::new(), owner: vec![None; cores], units, since: now, limited: false }
     }
 
     /// Takes the whole set. A VM that stays keeps its use and its account.
-    pub(crate) fn replace(&mut self, vms: Vec<Vm>, cores: &[Core]) {
+    pub(crate) fn replace(&mut self, vms: Vec<ControlledVm>, cores: &[Core]) {
         let mut old = core::mem::take(&mut self.members);
         self.owner.fill(None);
         for vm in vms {
@@ -114,9 +114,13 @@ impl Fleet {
         }
     }
 
-    /// The same for floating VMs, of which those that may be throttled have as many slots as cores. Gives the
-    /// slots that stand for nothing any more.
-    pub(crate) fn replace_floating(&mut self, vms: &[Vm], has_slots: impl Fn(&Vm) -> bool) -> Vec<u16> {
+    /// The same for floating VMs, of which those that may be throttled have as many units as cores. Gives the
+    /// units that stand for nothing any more.
+    pub(crate) fn replace_floating(
+        &mut self,
+        vms: &[ControlledVm],
+        has_units: impl Fn(&ControlledVm) -> bool,
+    ) -> Vec<u16> {
         let mut old = core::mem::take(&mut self.members);
         let mut freed = Vec::new();
         for (n, vm) in vms.iter().enumerate() {
@@ -126,50 +130,53 @@ impl Fleet {
             }
             let mut kept = old.iter().position(|m| m.vm.id == vm.id).map(|n| old.swap_remove(n));
             let has = kept.as_mut().map(|m| core::mem::take(&mut m.cores)).unwrap_or_default();
-            let count = if has_slots(vm) { vm.cores.len() } else { 0 };
-            let mine = self.slots.give(has, count, &mut freed);
+            let count = if has_units(vm) { vm.cores.len() } else { 0 };
+            let mine = self.units.give(has, count, &mut freed);
             self.members.push(Member::new(vm.clone(), mine, kept));
         }
 
-        for slot in old.into_iter().flat_map(|member| member.cores) {
-            self.slots.take_back(slot, &mut freed);
+        for unit in old.into_iter().flat_map(|member| member.cores) {
+            self.units.take_back(unit, &mut freed);
         }
         self.owner.clear();
-        self.owner.resize(self.slots.len(), None);
+        self.owner.resize(self.units.len(), None);
 
         for (n, member) in self.members.iter().enumerate() {
-            for slot in &member.cores {
-                self.owner[usize::from(*slot)] = Some(n as u16);
+            for unit in &member.cores {
+                self.owner[usize::from(*unit)] = Some(n as u16);
             }
         }
 
         freed
     }
 
-    /// How many slots there have been.
-    pub(crate) fn slot_count(&self) -> usize {
-        self.slots.len()
+    /// How many units there have been.
+    pub(crate) fn unit_count(&self) -> usize {
+        self.units.len()
     }
 
-    /// The slots of a floating VM.
-    pub(crate) fn slots(&self, vm: &VmId) -> &[u16] {
+    /// The units of a floating VM.
+    pub(crate) fn units(&self, vm: &VmId) -> &[u16] {
         self.members.iter().find(|member| member.vm.id == *vm).map_or(&[], |m| &m.cores)
     }
 
-    /// The VMs that these slots stand for, each once.
-    pub(crate) fn owners(&self, slots: &[u16]) -> Vec<VmId> {
-        let owner = |slot: &u16| self.owner[usize::from(*slot)];
-        let mut owners: Vec<_> = slots.iter().filter_map(owner).collect();
+    /// The VMs that these units stand for, each once.
+    pub(crate) fn owners(&self, units: &[u16]) -> Vec<VmId> {
+        let owner = |unit: &u16| self.owner[usize::from(*unit)];
+        let mut owners: Vec<_> = units.iter().filter_map(owner).collect();
         owners.sort_unstable();
         owners.dedup();
         owners.into_iter().map(|n| self.members[usize::from(n)].vm.id.clone()).collect()
     }
 
-    /// Every VM with its slots and, where known, its use as a share and whether it was stopped.
-    pub(crate) fn floating(&self, now: Instant) -> impl Iterator<Item = (&Vm, &[u16], Option<(f64, bool)>)> {
+    /// Every VM with its units and, where known, its use as a share and whether it was stopped.
+    pub(crate) fn floating(
+        &self,
+        now: Instant,
+    ) -> impl Iterator<Item = (&ControlledVm, &[u16], Option<(f64, bool)>)> {
         self.members.iter().map(move |member| {
-            let usage = member.seen.usage.filter(|(_, at)| now.since(*at) <= USAGE_LIFE);
-            let usage = usage.map(|(share, _)| (share.ratio(), member.seen.stopped));
+            let usage = member.observed.usage.filter(|(_, at)| now.since(*at) <= USAGE_VALID_FOR);
+            let usage = usage.map(|(share, _)| (share.ratio(), member.observed.stopped));
             (&member.vm, &member.cores[..], usage)
         })
     }
@@ -227,8 +234,8 @@ impl Fleet {
                 _ => self.members.iter().position(|member| member.vm.id == use_.vm),
             };
             if let Some(n) = hit {
-                self.members[n].seen.usage = Some((use_.utilisation, now));
-                self.members[n].seen.stopped = use_.throttled;
+                self.members[n].observed.usage = Some((use_.utilisation, now));
+                self.members[n].observed.stopped = use_.throttled;
             }
         }
     }
@@ -246,9 +253,9 @@ impl Fleet {
                 _ => usage.iter().find(|use_| use_.vm == member.vm.id),
             };
             match hit {
-                Some(use_) => member.seen.window(use_.utilisation.ratio(), use_.throttled),
+                Some(use_) => member.observed.window(use_.utilisation.ratio(), use_.throttled),
                 None => {
-                    member.seen.window(0.0, false);
+                    member.observed.window(0.0, false);
                     complete &= member.vm.class == VmClass::UserFacing;
                 }
             }
@@ -258,40 +265,40 @@ impl Fleet {
 
     /// How busy a core may be in the next fast windows: load that went away for a moment comes back.
     pub(crate) fn peak_use(&self, core: usize) -> f64 {
-        self.owner[core].map_or(0.0, |vm| self.members[usize::from(vm)].seen.fast_peak)
+        self.owner[core].map_or(0.0, |vm| self.members[usize::from(vm)].observed.fast_peak)
     }
 
     /// How busy a core was in the last fast window; a core of no VM counts as idle.
     pub(crate) fn fast_use(&self, core: usize) -> f64 {
-        self.owner[core].map_or(0.0, |vm| self.members[usize::from(vm)].seen.fast)
+        self.owner[core].map_or(0.0, |vm| self.members[usize::from(vm)].observed.fast)
     }
 
     /// How many cores were busy in the last fast window.
     pub(crate) fn fast_cores(&self) -> f64 {
-        self.members.iter().map(|member| member.seen.fast * member.vm.cores.len() as f64).sum()
+        self.members.iter().map(|member| member.observed.fast * member.vm.cores.len() as f64).sum()
     }
 
-    /// How busy a slot of a floating VM may want to be: all the time if its quota held it back in the
+    /// How busy a unit of a floating VM may want to be: all the time if its quota held it back in the
     /// last fast window.
-    pub(crate) fn fast_demand(&self, slot: usize, throttle: &Throttle) -> f64 {
-        let Some(member) = self.owner[slot].map(|vm| &self.members[usize::from(vm)]) else {
+    pub(crate) fn fast_demand(&self, unit: usize, throttle: &Throttle) -> f64 {
+        let Some(member) = self.owner[unit].map(|vm| &self.members[usize::from(vm)]) else {
             return 0.0;
         };
-        let held = member.is_held(member.seen.fast, member.seen.fast_stopped, throttle);
-        if held { 1.0 } else { member.seen.fast_peak }
+        let held = member.is_held(member.observed.fast, member.observed.fast_stopped, throttle);
+        if held { 1.0 } else { member.observed.fast_peak }
     }
 
     /// The same by its use as last read; `None` if that is not known.
-    pub(crate) fn demand(&self, now: Instant, slot: usize, throttle: &Throttle) -> Option<f64> {
-        let member = &self.members[usize::from(self.owner[slot]?)];
-        let used = self.core_usage(now, slot)?;
-        Some(if member.is_held(used, member.seen.stopped, throttle) { 1.0 } else { used })
+    pub(crate) fn demand(&self, now: Instant, unit: usize, throttle: &Throttle) -> Option<f64> {
+        let member = &self.members[usize::from(self.owner[unit]?)];
+        let used = self.core_usage(now, unit)?;
+        Some(if member.is_held(used, member.observed.stopped, throttle) { 1.0 } else { used })
     }
 
     /// How busy a core is, if that is known.
     pub(crate) fn core_usage(&self, now: Instant, core: usize) -> Option<f64> {
-        let (utilisation, at) = self.members[usize::from(self.owner[core]?)].seen.usage?;
-        (now.since(at) <= USAGE_LIFE).then(|| utilisation.ratio())
+        let (utilisation, at) = self.members[usize::from(self.owner[core]?)].observed.usage?;
+        (now.since(at) <= USAGE_VALID_FOR).then(|| utilisation.ratio())
     }
 
     /// Books the time since the last call at what was seen then, and looks anew.
@@ -311,7 +318,7 @@ impl Fleet {
     }
 
     /// The VMs that may be killed, first to last.
-    pub(crate) fn killable(&self) -> Vec<&Vm> {
+    pub(crate) fn killable(&self) -> Vec<&ControlledVm> {
         let may = |m: &&Member| {
             m.vm.class == VmClass::NonUserFacing && m.vm.on_extreme == OnExtreme::Kill && !m.cores.is_empty()
         };
@@ -366,9 +373,9 @@ mod tests {
         let ladder = Ladder::new(&[mhz(1000), mhz(2000)]).unwrap();
         (0..6).map(|n| Core { id: CoreId(10 + n), ladder: ladder.clone() }).collect()
     }
-    fn vm(id: &str, class: VmClass, throttle_order: u8, cores: &[u16]) -> Vm {
+    fn vm(id: &str, class: VmClass, throttle_order: u8, cores: &[u16]) -> ControlledVm {
         let cores = cores.iter().copied().map(CoreId).collect();
-        Vm { id: VmId::new(id).unwrap(), class, throttle_order, cores, on_extreme: OnExtreme::None }
+        ControlledVm { id: VmId::new(id).unwrap(), class, throttle_order, cores, on_extreme: OnExtreme::None }
     }
     use VmClass::{NonUserFacing as Nuf, UserFacing as Uf};
 
@@ -404,8 +411,8 @@ mod tests {
         let mut fleet = Fleet::new(6, Instant::ZERO);
         let mut throttle = Throttle::new(cores(), false);
         fleet.replace(vec![vm("a", Nuf, 0, &[10, 11, 12])], &cores());
-        throttle.found(0, 0);
-        throttle.found(1, 0);
+        throttle.recover(0, 0);
+        throttle.recover(1, 0);
         let ms = Instant::from_millis;
         fleet.account(ms(100), &throttle, false);
         assert_eq!(fleet.status(ms(150), &throttle, false, |_| false)[0].impact.throttled_core_ms, 100);

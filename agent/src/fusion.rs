@@ -2,7 +2,7 @@
 //!
 //! The meter is authoritative and late: what it shows is a mean over its refresh that ended its lag ago.
 //! RAPL is prompt and sees only part of the server. So every meter reading is compared with RAPL's mean
-//! over the very same stretch of time, and the line through those pairs carries RAPL up to the server.
+//! over the very same stretch of time, and the regression through those pairs carries RAPL up to the server.
 
 mod fused;
 mod regression;
@@ -19,8 +19,8 @@ use crate::meter::Sample;
 
 /// Windows that are kept: more than the longest lag and refresh, at the shortest period.
 const KEPT: usize = 512;
-/// Comparisons before the line is used.
-const LEAST: u32 = 8;
+/// Comparisons before the regression is used.
+const MIN_POINTS: u32 = 8;
 /// A level that is off is found again within so many readings (3 s at 200 ms).
 const LEVEL_OVER: f64 = 16.0;
 /// The slope needs more of them (30 s).
@@ -29,7 +29,7 @@ const SLOPE_OVER: f64 = 150.0;
 const PRIOR: f64 = 25.0;
 /// The error is that of the last readings.
 const ERROR_OVER: f64 = 32.0;
-/// Above this share of the draw the line is not believed: three times the noise of a bad meter (2 %).
+/// Above this share of the draw the regression is not believed: three times the noise of a bad meter (2 %).
 const BELIEVED: f64 = 0.06;
 
 /// One fast window.
@@ -40,7 +40,7 @@ struct Window {
     watts: f64,
 }
 
-/// The line between RAPL and the meter.
+/// The regression between RAPL and the meter.
 #[derive(Clone, Debug)]
 pub(crate) struct Fusion {
     /// From the end of the meter's averaging to its reading.
@@ -48,10 +48,10 @@ pub(crate) struct Fusion {
     /// What the meter averages over.
     refresh: Duration,
     windows: VecDeque<Window>,
-    line: Regression,
-    /// Mean square of what the line missed the meter by, in W².
+    regression: Regression,
+    /// Mean square of what the regression missed the meter by, in W².
     error: f64,
-    /// What the newest reading was above the line.
+    /// What the newest reading was above the regression.
     missed: f64,
     newest: f64,
 }
@@ -62,7 +62,7 @@ impl Fusion {
             lag,
             refresh,
             windows: VecDeque::with_capacity(KEPT),
-            line: Regression::new(LEVEL_OVER, SLOPE_OVER, PRIOR),
+            regression: Regression::new(LEVEL_OVER, SLOPE_OVER, PRIOR),
             error: 0.0,
             missed: 0.0,
             newest: 0.0,
@@ -85,13 +85,13 @@ impl Fusion {
         let Some(rapl) = self.mean(from, to) else { return };
         let watts = sample.watts.as_f64();
         self.newest = watts;
-        if self.line.points() > 0 {
-            let missed = watts - self.line.at(rapl);
-            let weight = 1.0 / f64::from(self.line.points()).min(ERROR_OVER);
+        if self.regression.points() > 0 {
+            let missed = watts - self.regression.at(rapl);
+            let weight = 1.0 / f64::from(self.regression.points()).min(ERROR_OVER);
             self.error += weight * (missed * missed - self.error);
             self.missed = missed;
         }
-        self.line.add(rapl, watts);
+        self.regression.add(rapl, watts);
     }
 
     /// RAPL's mean between two instants; `None` unless most of the time is covered.
@@ -107,36 +107,36 @@ impl Fusion {
 
     /// The server's draw when RAPL counts `rapl` watts.
     pub(crate) fn draw(&self, rapl: f64) -> f64 {
-        self.line.at(rapl)
+        self.regression.at(rapl)
     }
 
-    /// Root mean square of what the line missed the meter by, in watts: the meter's noise, and what
+    /// Root mean square of what the regression missed the meter by, in watts: the meter's noise, and what
     /// moves without RAPL seeing it.
     pub(crate) fn error_w(&self) -> f64 {
         self.error.sqrt()
     }
 
-    /// How far the line itself may be off, in watts: the error less what averaging takes away.
+    /// How far the regression itself may be off, in watts: the error less what averaging takes away.
     pub(crate) fn bias_w(&self) -> f64 {
-        self.error_w() / f64::from(self.line.points().max(1)).min(LEVEL_OVER).sqrt()
+        self.error_w() / f64::from(self.regression.points().max(1)).min(LEVEL_OVER).sqrt()
     }
 
-    /// The most that the server draws when RAPL counts `rapl` watts: the line, raised by what the newest
+    /// The most that the server draws when RAPL counts `rapl` watts: the regression, raised by what the newest
     /// reading was above it. With `doubted`, by twice its error too, and before there are enough
     /// comparisons for a slope by the steepest that can be. `None` before the first comparison.
     fn bound(&self, rapl: f64, doubted: bool) -> Option<f64> {
-        let line = match self.line.points() {
+        let drawn = match self.regression.points() {
             0 => return None,
-            few if few < LEAST => self.line.steepest(rapl),
-            _ => self.line.at(rapl),
+            few if few < MIN_POINTS => self.regression.steepest(rapl),
+            _ => self.regression.at(rapl),
         };
         let error = if doubted { 2.0 * self.error_w() } else { 0.0 };
-        Some(line + self.missed.max(0.0) + error)
+        Some(drawn + self.missed.max(0.0) + error)
     }
 
-    /// Why the line is not to be believed, if it is not.
+    /// Why the regression is not to be believed, if it is not.
     pub(crate) fn doubt(&self) -> Option<&'static str> {
-        if self.line.points() < LEAST {
+        if self.regression.points() < MIN_POINTS {
             return Some("too few meter readings to compare RAPL with");
         }
         (self.error_w() > BELIEVED * self.newest).then_some("RAPL and the meter disagree")
@@ -199,6 +199,6 @@ mod tests {
         for n in 1..20 {
             f.meter(Sample { watts: Watts::from_whole(200), taken_at: MS(1000 * n) });
         }
-        assert_eq!(f.line.points(), 0);
+        assert_eq!(f.regression.points(), 0);
     }
 }

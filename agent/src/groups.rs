@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use ballast_types::wire::VmSpec;
 use ballast_types::{CoreId, VmClass, VmId};
 
-use crate::Vm;
+use crate::ControlledVm;
 
 /// Why the VMs do not fit on the cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,22 +15,22 @@ pub struct GroupError {
     /// The first VM that does not get its cores.
     pub vm: VmId,
     /// How many CPUs it wants.
-    pub wanted: u16,
+    pub requested: u16,
     /// How many CPUs the cores have that are left for it.
     pub left: usize,
 }
 
 impl fmt::Display for GroupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { vm, wanted, left } = self;
-        write!(f, "VM {vm}: cores = {wanted}: at most the {left} that are left")
+        let Self { vm, requested, left } = self;
+        write!(f, "VM {vm}: cores = {requested}: at most the {left} that are left")
     }
 }
 impl std::error::Error for GroupError {}
 
 /// One physical core (a clock domain), as placement sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct PhysicalCore {
     /// Which core.
     pub core: CoreId,
     /// How many CPUs (threads) it has; none where it is offline, and then no VM gets it.
@@ -38,7 +38,7 @@ pub struct Place {
     pub node: u16,
 }
 
-impl From<CoreId> for Place {
+impl From<CoreId> for PhysicalCore {
     /// A core with one thread, on node 0.
     fn from(core: CoreId) -> Self {
         Self { core, cpus: 1, node: 0 }
@@ -46,7 +46,7 @@ impl From<CoreId> for Place {
 }
 
 /// The free cores of one NUMA node, ascending.
-type Node = VecDeque<Place>;
+type Node = VecDeque<PhysicalCore>;
 
 /// Gives every VM whole cores of its own, with at least as many CPUs as it has.
 ///
@@ -57,7 +57,7 @@ type Node = VecDeque<Place>;
 ///
 /// # Errors
 /// Names the first VM for which too few cores are left.
-pub fn core_groups(places: &[Place], vms: &[(VmId, VmSpec)]) -> Result<Vec<Vm>, GroupError> {
+pub fn core_groups(places: &[PhysicalCore], vms: &[(VmId, VmSpec)]) -> Result<Vec<ControlledVm>, GroupError> {
     let mut pool = places.to_vec();
     pool.sort_unstable_by_key(|place| (place.node, place.core));
     pool.dedup_by_key(|place| place.core);
@@ -73,19 +73,19 @@ pub fn core_groups(places: &[Place], vms: &[(VmId, VmSpec)]) -> Result<Vec<Vm>, 
 }
 
 /// Places VMs in this order on a pool that is in order of node and core.
-fn groups(pool: &[Place], vms: &[&(VmId, VmSpec)]) -> Result<Vec<Vm>, GroupError> {
+fn groups(pool: &[PhysicalCore], vms: &[&(VmId, VmSpec)]) -> Result<Vec<ControlledVm>, GroupError> {
     let mut nodes: Vec<Node> =
         pool.chunk_by(|a, b| a.node == b.node).map(|node| node.to_vec().into()).collect();
     let place = |(id, spec): &&(VmId, VmSpec)| {
         let left = nodes.iter().map(room).sum();
         let mut cores = take(&mut nodes, spec.class(), spec.cores.into()).ok_or_else(|| GroupError {
             vm: id.clone(),
-            wanted: spec.cores,
+            requested: spec.cores,
             left,
         })?;
         cores.sort_unstable();
         let (class, throttle_order) = (spec.class(), spec.throttle_order);
-        Ok(Vm { id: id.clone(), class, throttle_order, cores, on_extreme: spec.on_extreme })
+        Ok(ControlledVm { id: id.clone(), class, throttle_order, cores, on_extreme: spec.on_extreme })
     };
     vms.iter().map(place).collect()
 }
@@ -128,14 +128,14 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    fn cores(n: u16) -> Vec<Place> {
+    fn cores(n: u16) -> Vec<PhysicalCore> {
         (0..n).map(|id| CoreId(id).into()).collect()
     }
     /// Nodes of so many cores with two threads each.
-    fn smt(nodes: &[u16]) -> Vec<Place> {
+    fn smt(nodes: &[u16]) -> Vec<PhysicalCore> {
         let node = |(node, count): (usize, &u16)| vec![node as u16; usize::from(*count)];
         let nodes = nodes.iter().enumerate().flat_map(node).enumerate();
-        nodes.map(|(id, node)| Place { core: CoreId(id as u16), cpus: 2, node }).collect()
+        nodes.map(|(id, node)| PhysicalCore { core: CoreId(id as u16), cpus: 2, node }).collect()
     }
     fn vm(id: &str, class: VmClass, cores: u16) -> (VmId, VmSpec) {
         let spec = VmSpec {
@@ -147,10 +147,10 @@ mod tests {
         };
         (VmId::new(id).unwrap(), spec)
     }
-    fn ids(vm: &Vm) -> Vec<u16> {
+    fn ids(vm: &ControlledVm) -> Vec<u16> {
         vm.cores.iter().map(|c| c.0).collect()
     }
-    fn shown(groups: &[Vm]) -> Vec<(&str, Vec<u16>)> {
+    fn shown(groups: &[ControlledVm]) -> Vec<(&str, Vec<u16>)> {
         groups.iter().map(|vm| (vm.id.as_str(), ids(vm))).collect()
     }
     use VmClass::{NonUserFacing as Nuf, UserFacing as Uf};
@@ -201,14 +201,14 @@ mod tests {
     #[test]
     fn too_few_cores_name_the_vm() {
         let error = core_groups(&cores(4), &[vm("a", Uf, 2), vm("b", Nuf, 3)]).unwrap_err();
-        assert_eq!((error.vm.as_str(), error.wanted, error.left), ("b", 3, 2));
+        assert_eq!((error.vm.as_str(), error.requested, error.left), ("b", 3, 2));
         assert_eq!(error.to_string(), "VM b: cores = 3: at most the 2 that are left");
         assert!(core_groups(&[], &[vm("a", Uf, 1)]).is_err());
         assert_eq!(core_groups(&[], &[]), Ok(vec![]));
     }
 
-    fn machine() -> impl Strategy<Value = Vec<Place>> {
-        let core = |(id, (cpus, node))| Place { core: CoreId(id as u16), cpus, node };
+    fn machine() -> impl Strategy<Value = Vec<PhysicalCore>> {
+        let core = |(id, (cpus, node))| PhysicalCore { core: CoreId(id as u16), cpus, node };
         proptest::collection::vec((1u16..=2, 0u16..3), 0..24)
             .prop_map(move |cores| cores.into_iter().enumerate().map(core).collect())
     }
@@ -233,11 +233,11 @@ mod tests {
             let mut turned = places.clone();
             turned.rotate_left(turn % places.len().max(1));
             prop_assert_eq!(&core_groups(&turned, &vms), &groups, "the order of cores changes nothing");
-            let size = |vm: &Vm| vm.cores.iter().map(|core| of[core].cpus).sum::<u16>();
+            let size = |vm: &ControlledVm| vm.cores.iter().map(|core| of[core].cpus).sum::<u16>();
             let Ok(groups) = groups else {
-                let wanted: u16 = vms.iter().map(|(_, spec)| spec.cores + 1).sum();
+                let requested: u16 = vms.iter().map(|(_, spec)| spec.cores + 1).sum();
                 let all: u16 = places.iter().map(|p| p.cpus).sum();
-                prop_assert!(wanted > all, "only rounding up to whole cores may be in the way");
+                prop_assert!(requested > all, "only rounding up to whole cores may be in the way");
                 return Ok(());
             };
 
@@ -288,7 +288,7 @@ mod tests {
     }
 
     /// The same without a core kept for the host: by a core that no VM can be on.
-    fn groups_of(places: &[Place], vms: &[(VmId, VmSpec)]) -> Result<Vec<Vm>, GroupError> {
+    fn groups_of(places: &[PhysicalCore], vms: &[(VmId, VmSpec)]) -> Result<Vec<ControlledVm>, GroupError> {
         let mut pool = places.to_vec();
         pool.sort_unstable_by_key(|place| (place.node, place.core));
         let mut order: Vec<_> = vms.iter().collect();

@@ -46,7 +46,7 @@ impl Impact {
         self.lost = self.lost.saturating_add(u64::try_from(lost).unwrap_or(u64::MAX));
     }
 
-    /// Looks at its cores, or the slots of a floating VM; the server's own limit holds `limited` of them.
+    /// Looks at its cores, or the units of a floating VM; the server's own limit holds `limited` of them.
     pub(crate) fn look(&mut self, now: Instant, cores: &[u16], throttle: &Throttle, limited: usize) {
         let mut rates = Rates { limited: limited as u64, ..Rates::default() };
         for core in cores.iter().map(|core| usize::from(*core)) {
@@ -88,7 +88,7 @@ impl Impact {
             floor_core_ms: ms(self.floor),
             throttled_periods: self.periods,
             longest_throttled_ms: self.longest.max(present).as_millis() as u64,
-            min_khz_seen: self.min.filter(|_| !floating),
+            lowest_khz: self.min.filter(|_| !floating),
             limited_core_ms: ms(self.limited),
         }
     }
@@ -111,8 +111,8 @@ mod tests {
         // For so long two cores are at these p-states, with the server's own limit on or off.
         let mut stay = |millis: u64, levels: [usize; 2], limited: bool| {
             let now = Instant::from_millis(at);
-            throttle.found(0, levels[0]);
-            throttle.found(1, levels[1]);
+            throttle.recover(0, levels[0]);
+            throttle.recover(1, levels[1]);
             impact.look(now, &[0, 1], &throttle, if limited { 2 } else { 0 });
             let span = Duration::from_millis(millis);
             let shown = impact.status(now + span, span, false);
@@ -129,7 +129,7 @@ mod tests {
             floor_core_ms: 100,
             throttled_periods: 1,
             longest_throttled_ms: 100,
-            min_khz_seen: Some(mhz(1000)),
+            lowest_khz: Some(mhz(1000)),
             limited_core_ms: 0,
         };
 

@@ -20,7 +20,7 @@ pub enum Input {
     /// RAPL and CPU use over a short window: what `predictive` acts on.
     Fast(Fast),
     /// Every VM of this server: the whole set, never a delta.
-    Vms(Vec<Vm>),
+    Vms(Vec<ControlledVm>),
     /// An actuator's answer.
     Applied { id: ActionId, result: Result<(), ActuatorError> },
     /// The daemon stops: say `leaving` in reports from now on, and lift everything once one has gone out.
@@ -48,7 +48,7 @@ pub enum SensorFault {
     /// The file is gone, or reading it failed or took too long.
     Unreadable,
     /// Zero, negative, not a number, or beyond what the server can draw.
-    Absurd,
+    Implausible,
     /// The value has not changed for many refreshes.
     Frozen,
 }
@@ -78,7 +78,7 @@ pub struct Fast {
 
 /// One VM and the cores that are its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Vm {
+pub struct ControlledVm {
     pub id: VmId,
     /// Who it works for.
     pub class: VmClass,
@@ -187,21 +187,21 @@ pub struct Memory {
 
 /// What a starting agent found already restricted on its server, by its own journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Found {
+pub struct RecoveredState {
     /// What the agent kept from before.
     pub memory: Memory,
-    /// Cores that an earlier life had capped, and to what.
+    /// Cores that a previous instance had capped, and to what.
     pub capped: Vec<(CoreId, KiloHertz)>,
-    /// Whether an earlier life had the server's own limit on.
+    /// Whether a previous instance had the server's own limit on.
     pub server_limit: bool,
-    /// VMs whose bandwidth an earlier life had limited; for `cpu-max`.
+    /// VMs whose bandwidth a previous instance had limited; for `cpu-max`.
     #[serde(default)]
-    pub quotas: Vec<FoundQuota>,
+    pub quotas: Vec<RecoveredQuota>,
 }
 
-/// A bandwidth limit that an earlier life left on a VM.
+/// A bandwidth limit that a previous instance left on a VM.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct FoundQuota {
+pub struct RecoveredQuota {
     pub vm: VmId,
     /// How many cores it has.
     pub cores: u16,

@@ -75,7 +75,7 @@ pub(crate) struct Accepted {
     pub(crate) cap: Option<Watts>,
     /// What the server will get, if it is told that this is less than it may want.
     pub(crate) target: Option<Watts>,
-    /// The report of this life that it answers.
+    /// The report of this instance that it answers.
     pub(crate) echo: Option<Instant>,
     /// It opened a new epoch.
     pub(crate) new_epoch: bool,
@@ -95,7 +95,7 @@ pub(crate) struct Orders {
     /// What was last handed out to be kept.
     kept: Memory,
     grant: Option<Grant>,
-    /// No raise before this instant: nobody has told this life anything that is live.
+    /// No raise before this instant: nobody has told this instance anything that is live.
     sure_from: Instant,
     /// No raise before this instant: the last message was an emergency.
     emergency_until: Option<Instant>,
@@ -110,7 +110,7 @@ impl Orders {
         let kept = if ours { memory } else { Memory::default() };
         let memory = Memory { chassis_id: Some(chassis_id.clone()), ..kept };
 
-        // An earlier life's leases, and those of the others that went with them, have run out after two.
+        // A previous instance's leases, and those of the others that went with them, have run out after two.
         let first_word = memory.lease_ms.map_or(USUAL_LEASE, lease).saturating_mul(2);
 
         Self {
@@ -197,7 +197,7 @@ impl Orders {
         }
     }
 
-    /// The report of this life that a message answers.
+    /// The report of this instance that a message answers.
     fn echo(&self, now: Instant, alert: &Alert) -> Option<Instant> {
         let echo = alert.echo_agent_ms?;
         let own = alert.echo_boot_id.as_ref() == Some(&self.boot_id);
@@ -255,7 +255,7 @@ impl Orders {
         self.grant.filter(|grant| !grant.held)?.margin
     }
 
-    /// Whether nothing may rise yet: an earlier life may have obeyed a lower cap than the fallback, and
+    /// Whether nothing may rise yet: a previous instance may have obeyed a lower cap than the fallback, and
     /// what it left for others is theirs until its leases have run out or the chassis speaks.
     pub(crate) fn unsure(&self, now: Instant) -> bool {
         now < self.sure_from
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn an_echo_of_an_earlier_life_proves_nothing() {
+    fn an_echo_of_a_previous_instance_proves_nothing() {
         let mut o = orders(w(150));
         o.take(ms(600), &alert(1, w(250), Some(499))).unwrap();
         assert_eq!((o.cap(), o.memory().fallback_w), (w(150), w(150)));
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_sure_until_the_leases_of_an_earlier_life_have_run_out() {
+    fn nothing_is_sure_until_the_leases_of_a_previous_instance_have_run_out() {
         // (the lease that is remembered, when all of them have run out)
         for (lease_ms, sure) in [(None, 4500), (Some(5000), 10_500), (Some(u64::MAX), 120_500)] {
             let memory = Memory { lease_ms, ..orders(w(150)).memory().clone() };

@@ -33,16 +33,16 @@ mod past;
 mod predictive;
 mod recent;
 mod shed;
-mod slots;
 mod state;
 mod throttle;
 mod tuning;
+mod units;
 mod usage;
 
 pub use agent::Agent;
 pub use auto_class::AutoClass;
 pub use fusion::Fused;
-pub use groups::{GroupError, Place, core_groups};
+pub use groups::{GroupError, PhysicalCore, core_groups};
 pub use io::*;
 pub use params::{Actuator, Params, Policy, Steps};
 pub use tuning::Tuning;

@@ -7,11 +7,11 @@ use ballast_types::{Instant, Watts};
 use crate::Reading;
 
 /// Beyond this no server draws; the reader has its own, tighter bound.
-const ABSURD: Watts = Watts::from_whole(1_000_000);
+const IMPLAUSIBLE: Watts = Watts::from_whole(1_000_000);
 
 /// Whether a server can draw so much.
 pub(crate) fn plausible(watts: Watts) -> bool {
-    watts > Watts::ZERO && watts <= ABSURD
+    watts > Watts::ZERO && watts <= IMPLAUSIBLE
 }
 
 /// One valid reading.

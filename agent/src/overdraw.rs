@@ -49,7 +49,7 @@ impl Overdraw {
 
     /// Whether a message with this target answers a report that showed the overdraw, and does not allow it. By
     /// as little as one sample's noise the target must be missed for a while.
-    pub(crate) fn is_known(&self, echo: Option<Instant>, target: Watts) -> bool {
+    pub(crate) fn is_acknowledged(&self, echo: Option<Instant>, target: Watts) -> bool {
         let (Some(first), Some((newest, _)), Some(mean)) =
             (self.first, self.samples.newest(), self.samples.mean())
         else {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_known_once_a_message_echoes_a_report_of_it_and_does_not_allow_it() {
+    fn it_is_acknowledged_once_a_message_echoes_a_report_of_it_and_does_not_allow_it() {
         let it = overdraw(&[(1000, 206), (1200, 230), (1400, 230)]);
         for (echo, target, known) in [
             (None, 200, false),
@@ -106,12 +106,12 @@ mod tests {
             (Some(1200), 220, true),
             (Some(1200), 226, false),
         ] {
-            assert_eq!(it.is_known(echo.map(ms), w(target)), known, "{echo:?} {target}");
+            assert_eq!(it.is_acknowledged(echo.map(ms), w(target)), known, "{echo:?} {target}");
         }
         let it = overdraw(&[(1000, 210), (1700, 204), (2400, 204), (3000, 204)]);
-        assert!(it.is_known(Some(ms(1200)), w(203)) && !it.is_known(Some(ms(1200)), w(206)));
-        assert!(!overdraw(&[(1000, 210), (1700, 204)]).is_known(Some(ms(1200)), w(203)), "so soon");
-        assert!(!overdraw(&[(1000, 206)]).is_known(Some(ms(2000)), w(100)), "noise");
+        assert!(it.is_acknowledged(Some(ms(1200)), w(203)) && !it.is_acknowledged(Some(ms(1200)), w(206)));
+        assert!(!overdraw(&[(1000, 210), (1700, 204)]).is_acknowledged(Some(ms(1200)), w(203)), "so soon");
+        assert!(!overdraw(&[(1000, 206)]).is_acknowledged(Some(ms(2000)), w(100)), "noise");
     }
 
     #[test]

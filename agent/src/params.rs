@@ -43,7 +43,7 @@ pub enum Actuator {
     #[default]
     Pstate,
     /// The CPU bandwidth of a VM (`cpu.max` of its cgroup), which follows it to whatever core it runs
-    /// on: the paper's production lesson (Section V, "Hypervisor support"). A VM of n cores has n slots
+    /// on: the paper's production lesson (Section V, "Hypervisor support"). A VM of n cores has n units
     /// on the cores' ladder, and its quota is the sum of their shares of the highest frequency.
     CpuMax,
 }
@@ -214,13 +214,13 @@ impl Params {
     }
 
     /// Whether a floating VM of this class may be throttled.
-    pub(crate) fn has_slots(&self, class: VmClass) -> bool {
+    pub(crate) fn has_units(&self, class: VmClass) -> bool {
         let allowed = class == VmClass::NonUserFacing || self.user_facing_floor_percent.is_some();
         allowed && !self.cores.is_empty()
     }
 
-    /// The throttle's slots at start: the cores, or none while no VM is known.
-    pub(crate) fn slots(&self) -> Vec<Core> {
+    /// The throttle's units at start: the cores, or none while no VM is known.
+    pub(crate) fn units(&self) -> Vec<Core> {
         if self.floating() { Vec::new() } else { self.cores.clone() }
     }
 }

@@ -143,17 +143,17 @@ impl Predictive {
     }
 
     /// Where the draw should be under `cap`, with the margin that the chassis says.
-    fn aim(&self, cap: Watts, told: Option<Watts>) -> Aim {
+    fn aim(&self, cap: Watts, margin: Option<Watts>) -> Aim {
         let (miss, bias) = (self.forecast.miss_w(), self.fusion.bias_w());
         let spread = self.sigmas * (miss * miss + bias * bias).sqrt();
-        let own = spread.max(self.tuning.least_margin * cap.as_f64());
-        Aim { margin: told.map_or(own, Watts::as_f64), band: own }
+        let own = spread.max(self.tuning.min_margin * cap.as_f64());
+        Aim { margin: margin.map_or(own, Watts::as_f64), band: own }
     }
 
-    /// A meter reading under a cap: what the line is learnt from, and the last word on whether it is right.
+    /// A meter reading under a cap: what the regression is learnt from, and the last word on whether it is right.
     ///
     /// Around a margin that the chassis says half of the readings may be above the cap: then the mean counts.
-    pub(crate) fn meter(&mut self, now: Instant, sample: Sample, cap: Option<Watts>, told: bool) {
+    pub(crate) fn meter(&mut self, now: Instant, sample: Sample, cap: Option<Watts>, has_margin: bool) {
         self.fusion.meter(sample);
         let Some(cap) = cap else {
             self.excess.clear();
@@ -161,7 +161,7 @@ impl Predictive {
             return;
         };
         self.excess.push(now, sample.watts - cap);
-        let over = if told {
+        let over = if has_margin {
             self.excess.mean().is_some_and(|mean| mean > self.tuning.noise(cap))
         } else {
             sample.watts > cap
@@ -180,10 +180,10 @@ impl Predictive {
     }
 
     /// Whether the newest window shows more than its aim under `cap`.
-    pub(crate) fn is_over(&self, cap: Watts, told: Option<Watts>) -> bool {
-        let aim = self.aim(cap, told);
+    pub(crate) fn is_over(&self, cap: Watts, margin: Option<Watts>) -> bool {
+        let aim = self.aim(cap, margin);
         // Where the mean counts, one window above it says nothing.
-        let band = if told.is_some() { self.tuning.above * aim.band } else { 0.0 };
+        let band = if margin.is_some() { self.tuning.above * aim.band } else { 0.0 };
         self.draw + aim.margin > cap.as_f64() + band
     }
 
@@ -209,7 +209,7 @@ impl Predictive {
     }
 
     /// Takes a window, with what the model says that the low-priority cores, and all of them, drew in it;
-    /// whether the line is believed.
+    /// whether the regression is believed.
     pub(crate) fn window(&mut self, span: Span, low: f64, all: f64) -> bool {
         self.see(span);
         if self.fusion.doubt().is_some() {
@@ -228,18 +228,18 @@ impl Predictive {
     }
 
     /// Where the cores should be by the newest window; from now on it is worth a word if the model is doubted.
-    pub(crate) fn room(&mut self, cap: Watts, told: Option<Watts>) -> Room {
+    pub(crate) fn room(&mut self, cap: Watts, margin: Option<Watts>) -> Room {
         self.trusted = true;
-        let (scale, aim) = (self.curve.slope(), self.aim(cap, told));
+        let (scale, aim) = (self.curve.slope(), self.aim(cap, margin));
         let room = (cap.as_f64() - aim.margin - self.forecast.level_w()) / scale;
         // Where the mean counts, a window says less of it.
-        let wider = if told.is_some() { self.tuning.window } else { 1.0 };
+        let wider = if margin.is_some() { self.tuning.window } else { 1.0 };
         Room::new(&self.tuning, room, wider * aim.band / scale)
     }
 
     /// Where the mean counts, every two seconds: where the cores should be that have drawn `low` watts.
-    pub(crate) fn centre(&mut self, cap: Watts, told: Watts, low: f64) -> Option<Room> {
-        let (scale, aim) = (self.curve.slope(), self.aim(cap, Some(told)));
+    pub(crate) fn centre(&mut self, cap: Watts, margin: Watts, low: f64) -> Option<Room> {
+        let (scale, aim) = (self.curve.slope(), self.aim(cap, Some(margin)));
         let draw = self.centre.add(self.draw)?;
         let off = (cap.as_f64() - aim.margin - draw) / scale;
         Some(Room::new(&self.tuning, low + off, self.tuning.centred * aim.band / scale))
@@ -251,11 +251,11 @@ impl Predictive {
     }
 
     /// How far under the cap the draw is kept, in watts.
-    pub(crate) fn margin_w(&self, cap: Watts, told: Option<Watts>) -> f64 {
-        self.aim(cap, told).margin
+    pub(crate) fn margin_w(&self, cap: Watts, margin: Option<Watts>) -> f64 {
+        self.aim(cap, margin).margin
     }
 
-    /// What the line from RAPL to the meter lately missed the meter by, in watts.
+    /// What the regression from RAPL to the meter lately missed the meter by, in watts.
     pub(crate) fn error_w(&self) -> f64 {
         self.fusion.error_w()
     }

@@ -7,7 +7,7 @@
 //!   first VM that may be killed ──Output──▶ asked ──Ok──▶ killed: wait until a sample shows it
 //!                                            │  ▲
 //!                                     failed ▼  │ retry_after, if it is extreme still
-//!                                          again ──(tries used up, or permanent)──▶ spared, an alarm
+//!                                          again ──(tries used up, or permanent)──▶ gave up, an alarm
 //! ```
 //! A kill cannot be taken back. So nothing here is driven by a timer: every try needs a fresh sample that
 //! shows too much. And it takes nothing from the hardware's protection: the server's own limit is set at
@@ -20,11 +20,11 @@ use std::collections::{BTreeMap, VecDeque};
 use ballast_types::wire::{Event, EventKind, VmKill};
 use ballast_types::{ActionId, Instant, VmId};
 
-use crate::actuators::{ANSWER_WITHIN, SLOTS};
-use crate::{ActuatorError, Output, Params, Vm};
+use crate::actuators::{ANSWER_WITHIN, ID_STRIDE};
+use crate::{ActuatorError, ControlledVm, Output, Params};
 
-/// The slot in the number of a kill's action; no actuator has it.
-const KILLS: u64 = SLOTS - 1;
+/// The index in the number of a kill's action; no actuator has it.
+const KILLS: u64 = ID_STRIDE - 1;
 /// Settled samples above the cap in a row before a kill: one may be a meter's slip.
 const RUN: u8 = 2;
 /// Kills that the status remembers.
@@ -40,12 +40,12 @@ enum Fate {
     },
     Killed,
     /// Could not be killed.
-    Spared,
+    GaveUp,
 }
 
 /// A kill that is not answered yet.
 #[derive(Clone, Debug)]
-struct Asked {
+struct KillRequest {
     id: ActionId,
     until: Instant,
     kill: VmKill,
@@ -62,7 +62,7 @@ pub(crate) struct Shed {
     since: Option<Instant>,
     /// And so many settled samples.
     run: u8,
-    asked: Option<Asked>,
+    request: Option<KillRequest>,
     /// Of VMs of the present set.
     fates: BTreeMap<VmId, Fate>,
     last: VecDeque<VmKill>,
@@ -81,7 +81,7 @@ impl Shed {
             serial: 0,
             since: None,
             run: 0,
-            asked: None,
+            request: None,
             fates: BTreeMap::new(),
             last: VecDeque::new(),
             kills: 0,
@@ -91,14 +91,14 @@ impl Shed {
     }
 
     /// Whether an action is a kill.
-    pub(crate) fn asked_for(id: ActionId) -> bool {
-        id.0 % SLOTS == KILLS
+    pub(crate) fn is_kill(id: ActionId) -> bool {
+        id.0 % ID_STRIDE == KILLS
     }
 
     /// Forgets the VMs that have left.
     pub(crate) fn keep(&mut self, there: impl Fn(&VmId) -> bool) {
         self.fates.retain(|vm, _| there(vm));
-        self.asked = self.asked.take().filter(|asked| there(&asked.kill.vm));
+        self.request = self.request.take().filter(|request| there(&request.kill.vm));
     }
 
     /// Takes an answer; one to a superseded try is ignored.
@@ -109,11 +109,11 @@ impl Shed {
         result: Result<(), ActuatorError>,
         out: &mut VecDeque<Output>,
     ) {
-        let Some(asked) = self.asked.take_if(|asked| asked.id == id) else { return };
+        let Some(request) = self.request.take_if(|request| request.id == id) else { return };
         let Err(error) = result else {
-            return self.died(now, asked.kill, out);
+            return self.died(now, request.kill, out);
         };
-        self.failed(now, asked.kill.vm, error, out);
+        self.failed(now, request.kill.vm, error, out);
     }
 
     fn died(&mut self, now: Instant, kill: VmKill, out: &mut VecDeque<Output>) {
@@ -140,29 +140,29 @@ impl Shed {
             self.fates.insert(vm, Fate::Again { tries, at: now + self.retry_after });
             return;
         }
-        let message = spared(&vm);
-        self.fates.insert(vm, Fate::Spared);
+        let message = gave_up(&vm);
+        self.fates.insert(vm, Fate::GaveUp);
         self.failures = self.failures.saturating_add(1);
         out.push_back(Output::Event(Event { at_ns: now, kind: EventKind::Alarm { message } }));
     }
 
     /// It is not extreme any more, or nobody knows.
-    pub(crate) fn calm(&mut self) {
+    pub(crate) fn reset(&mut self) {
         (self.since, self.run) = (None, 0);
     }
 
     /// A kill that nobody answered has failed.
     pub(crate) fn overdue(&mut self, now: Instant, out: &mut VecDeque<Output>) {
-        if let Some(asked) = self.asked.take_if(|asked| asked.until <= now) {
-            self.failed(now, asked.kill.vm, ActuatorError::Transient, out);
+        if let Some(request) = self.request.take_if(|request| request.until <= now) {
+            self.failed(now, request.kill.vm, ActuatorError::Transient, out);
         }
     }
 
     pub(crate) fn ask(&mut self, now: Instant, kill: VmKill, out: &mut VecDeque<Output>) {
         self.serial += 1;
-        let id = ActionId(self.serial.wrapping_mul(SLOTS).wrapping_add(KILLS));
+        let id = ActionId(self.serial.wrapping_mul(ID_STRIDE).wrapping_add(KILLS));
         out.push_back(Output::KillVm { id, vm: kill.vm.clone() });
-        self.asked = Some(Asked { id, until: now + ANSWER_WITHIN, kill });
+        self.request = Some(KillRequest { id, until: now + ANSWER_WITHIN, kill });
     }
 
     /// Extreme draw in one more sample, since then; whether that is long enough for a kill.
@@ -170,7 +170,7 @@ impl Shed {
         let Some(after) = self.after else { return false };
         let since = *self.since.get_or_insert(since);
         self.run = if settled { self.run.saturating_add(1) } else { 0 };
-        self.run >= RUN && now.since(since) >= after && self.asked.is_none()
+        self.run >= RUN && now.since(since) >= after && self.request.is_none()
     }
 
     /// When the last one was killed.
@@ -179,19 +179,19 @@ impl Shed {
     }
 
     /// Who is killed next of these, in their order.
-    pub(crate) fn next(&self, now: Instant, vms: &[&Vm]) -> Option<VmId> {
+    pub(crate) fn next(&self, now: Instant, vms: &[&ControlledVm]) -> Option<VmId> {
         // Whoever is tried again is waited for: no other VM dies for a slow one.
         let next = vms.iter().find_map(|vm| match self.fates.get(&vm.id) {
             None => Some((vm.id.clone(), now)),
             Some(Fate::Again { at, .. }) => Some((vm.id.clone(), *at)),
-            Some(Fate::Killed | Fate::Spared) => None,
+            Some(Fate::Killed | Fate::GaveUp) => None,
         });
         next.filter(|(_, at)| *at <= now).map(|(vm, _)| vm)
     }
 
     /// Whether one of these may be killed yet.
-    pub(crate) fn may_kill(&self, vms: &[&Vm]) -> bool {
-        let tried = |vm: &Vm| matches!(self.fates.get(&vm.id), Some(Fate::Killed | Fate::Spared));
+    pub(crate) fn may_kill(&self, vms: &[&ControlledVm]) -> bool {
+        let tried = |vm: &ControlledVm| matches!(self.fates.get(&vm.id), Some(Fate::Killed | Fate::GaveUp));
         self.after.is_some() && vms.iter().any(|vm| !tried(vm))
     }
 
@@ -218,10 +218,10 @@ impl Shed {
     }
     /// One line for every VM that could not be killed.
     pub(crate) fn alarms(&self) -> impl Iterator<Item = String> + '_ {
-        self.fates.iter().filter(|(_, fate)| **fate == Fate::Spared).map(|(vm, _)| spared(vm))
+        self.fates.iter().filter(|(_, fate)| **fate == Fate::GaveUp).map(|(vm, _)| gave_up(vm))
     }
 }
 
-fn spared(vm: &VmId) -> String {
+fn gave_up(vm: &VmId) -> String {
     format!("VM {vm} could not be killed")
 }

@@ -1,6 +1,6 @@
 //! The p-state that every core is meant to have, and the order in which cores are throttled.
 //!
-//! Cores are addressed by their index in `Params::cores`; with `cpu-max` they are the slots of floating
+//! Cores are addressed by their index in `Params::cores`; with `cpu-max` they are the units of floating
 //! VMs, numbered by `fleet`. The methods only decide: they note what
 //! they changed, and the agent has it written.
 
@@ -53,7 +53,7 @@ pub(crate) struct Throttle {
     classes: Vec<Class>,
     /// One entry for every p-state of every core of a class above its floor: the cores in the order in which they are
     /// raised by one, from all at their floor to all free.
-    climb: Vec<u16>,
+    raise_order: Vec<u16>,
     /// Every core at the same p-state, moved all at once.
     equal: bool,
     changed: Vec<u16>,
@@ -70,7 +70,7 @@ impl Throttle {
             top,
             floor: vec![0; size],
             classes: Vec::new(),
-            climb: Vec::new(),
+            raise_order: Vec::new(),
             equal,
             changed: Vec::with_capacity(size),
             scratch: Vec::with_capacity(size),
@@ -78,26 +78,26 @@ impl Throttle {
     }
 
     /// Takes over a p-state that is set already.
-    pub(crate) fn found(&mut self, core: usize, level: usize) {
+    pub(crate) fn recover(&mut self, core: usize, level: usize) {
         self.level[core] = (level as u16).min(self.top[core]);
     }
 
-    /// Adds free slots on `ladder` until there are `size`.
+    /// Adds free units on `ladder` until there are `size`.
     pub(crate) fn grow(&mut self, size: usize, ladder: &Ladder) {
-        for slot in self.len()..size {
-            self.cores.push(Core { id: CoreId(slot as u16), ladder: ladder.clone() });
+        for unit in self.len()..size {
+            self.cores.push(Core { id: CoreId(unit as u16), ladder: ladder.clone() });
             self.top.push(ladder.top() as u16);
             self.floor.push(0);
             self.level.push(ladder.top() as u16);
         }
     }
 
-    /// Slot `slot` stands for nothing any more: its next owner starts free.
-    pub(crate) fn forget(&mut self, slot: u16) {
+    /// Unit `unit` stands for nothing any more: its next owner starts free.
+    pub(crate) fn forget(&mut self, unit: u16) {
         for class in &mut self.classes {
-            class.cores.retain(|core| *core != slot);
+            class.cores.retain(|core| *core != unit);
         }
-        self.level[usize::from(slot)] = self.top[usize::from(slot)];
+        self.level[usize::from(unit)] = self.top[usize::from(unit)];
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -273,7 +273,7 @@ impl Throttle {
 
     /// How many p-states there are between all at their floor and all free.
     pub(crate) fn span(&self) -> usize {
-        self.climb.len()
+        self.raise_order.len()
     }
 
     /// Below this height user-facing cores are restricted.
@@ -295,7 +295,7 @@ impl Throttle {
     pub(crate) fn highest_fit(&self, room: f64, watts: impl Fn(usize, usize) -> f64) -> usize {
         let mut drawn: f64 = self.throttled().map(|core| watts(core, self.floor_level(core))).sum();
         let mut level = self.floor.clone();
-        for (height, core) in self.climb.iter().enumerate() {
+        for (height, core) in self.raise_order.iter().enumerate() {
             let core = usize::from(*core);
             let at = usize::from(level[core]);
             let next = drawn + watts(core, at + 1) - watts(core, at);
@@ -305,15 +305,15 @@ impl Throttle {
             drawn = next;
             level[core] += 1;
         }
-        self.climb.len()
+        self.raise_order.len()
     }
 
     /// The cores to this height: all alike, to one p-state, within the one class that is
     /// neither floored nor free.
-    pub(crate) fn climb_to(&mut self, height: usize) {
+    pub(crate) fn step_up_to(&mut self, height: usize) {
         let mut level = core::mem::take(&mut self.scratch);
         level.clone_from(&self.floor);
-        for core in &self.climb[..height.min(self.climb.len())] {
+        for core in &self.raise_order[..height.min(self.raise_order.len())] {
             level[usize::from(*core)] += 1;
         }
         for class in 0..self.classes.len() {
@@ -326,14 +326,14 @@ impl Throttle {
     }
 
     /// The order in which cores are raised: the last class first, and within it the lowest p-state first.
-    fn plan_climb(&mut self) {
-        self.climb.clear();
+    fn plan_raises(&mut self) {
+        self.raise_order.clear();
         for class in self.classes.iter().rev() {
             let span = |c: &u16| self.top[usize::from(*c)].saturating_sub(self.floor[usize::from(*c)]);
             let rounds = class.cores.iter().map(span).max().unwrap_or(0);
             for round in 0..rounds {
                 let rises = |c: &&u16| span(c) > round;
-                self.climb.extend(class.cores.iter().filter(rises));
+                self.raise_order.extend(class.cores.iter().filter(rises));
             }
         }
     }
@@ -368,7 +368,7 @@ impl Throttle {
         }
         self.classes = classes;
         self.find_floors();
-        self.plan_climb();
+        self.plan_raises();
         let mut is_low = vec![false; self.len()];
 
         for core in self.throttled() {
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_slot_joins_anew() {
+    fn a_forgotten_unit_joins_anew() {
         let mut t = two_classes();
         t.floor_all();
         t.forget(3);
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_fit_is_climbed_to_evenly_and_class_by_class() {
+    fn the_highest_fit_is_stepped_up_to_evenly_and_class_by_class() {
         let mut t = two_classes();
         // One watt a p-state and core; from floor to top there are 12.
         let fit = |t: &Throttle, room| t.highest_fit(room, |_, level| level as f64);
@@ -516,7 +516,7 @@ mod tests {
             (99.0, 12, [3, 3, 3, 3]),
         ] {
             assert_eq!(fit(&t, room), height);
-            t.climb_to(height);
+            t.step_up_to(height);
             assert_eq!((&t.level[2..], t.height()), (&levels[..], height));
         }
     }
@@ -543,7 +543,7 @@ mod tests {
         for (room, levels) in
             [(6.0, [2, 2, 1, 1, 0]), (7.0, [3, 2, 1, 1, 0]), (9.5, [3, 3, 1, 1, 1]), (99.0, [3, 3, 3, 3, 3])]
         {
-            t.climb_to(fit(&t, room));
+            t.step_up_to(fit(&t, room));
             assert_eq!(t.level[..5], levels, "{room}");
         }
 

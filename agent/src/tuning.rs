@@ -16,7 +16,7 @@ const LONGEST_HOLD: Duration = Duration::from_secs(30);
 /// From the floor to free takes at least this long, whatever the number of cores and the room.
 const RECOVERY: Duration = Duration::from_secs(4);
 /// And so many steps at least, however slow the meter is.
-const LEAST_STEPS: u128 = 8;
+const MIN_STEPS: u128 = 8;
 
 /// The numbers of the control loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,7 +51,7 @@ pub struct Tuning {
     /// Windows of that while (2 s at 50 ms).
     pub centre_windows: u32,
     /// No margin of its own, and no band, is less than this share of the cap.
-    pub least_margin: f64,
+    pub min_margin: f64,
     /// Meter readings above the cap in a row after which the model steps aside: the meter is right.
     pub doubt_run: u8,
     /// And for how long.
@@ -71,7 +71,7 @@ impl Tuning {
     pub fn of(params: &Params) -> Self {
         // A sample is up to a period old when it is read, and so is the change that it judges.
         let step = params.settle.saturating_add(params.sample_period);
-        let steps = (RECOVERY.as_nanos() / step.as_nanos().max(1)).max(LEAST_STEPS);
+        let steps = (RECOVERY.as_nanos() / step.as_nanos().max(1)).max(MIN_STEPS);
 
         Self {
             patience: PATIENCE,
@@ -87,7 +87,7 @@ impl Tuning {
             window: 2.0,
             centred: 0.25,
             centre_windows: 40,
-            least_margin: 0.01,
+            min_margin: 0.01,
             doubt_run: 4,
             aside: Duration::from_secs(5),
             follow: 0.2,

@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use ballast_types::usage::FULL_PPM;
-use ballast_types::{Instant, Slot, UsageRecord, VmId, VmStart};
+use ballast_types::{Instant, UsageBin, UsageRecord, VmId, VmStart};
 
 /// Between two reads that make one second: less is waited for, more is missing.
 const WINDOW: core::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_millis(2000);
@@ -19,13 +19,13 @@ const STEP: Duration = Duration::from_secs(2);
 /// 2020-01-01: a wall clock that is before this was never set.
 const UNSET_BEFORE: Duration = Duration::from_secs(1_577_836_800);
 /// More CPUs than any VM can have: a counter that moves faster is wrong.
-const MOST_CPUS: u64 = 4096;
+const MAX_CPUS: u64 = 4096;
 
 /// What was read of one VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageReading {
     pub vm: VmId,
-    /// Which life of it.
+    /// Which instance of it.
     pub start: VmStart,
     /// How many CPUs it has.
     pub cores: u16,
@@ -54,7 +54,7 @@ pub struct MemoryReading {
 #[derive(Clone, Debug, Default)]
 pub struct UsageRecorder {
     vms: BTreeMap<(VmId, VmStart), Open>,
-    slot: Slot,
+    bin: UsageBin,
     /// The two clocks at the last look.
     clocks: Option<(Instant, Duration)>,
     counted: u64,
@@ -68,7 +68,7 @@ struct Open {
     used: Option<(Instant, u64)>,
     memory: MemoryReading,
     /// Whether it was there at the last look.
-    seen: bool,
+    observed: bool,
 }
 
 impl UsageRecorder {
@@ -79,25 +79,25 @@ impl UsageRecorder {
             .clocks
             .replace((now, wall))
             .is_none_or(|(then, was)| (was + now.since(then)).abs_diff(wall) > STEP || wall < UNSET_BEFORE);
-        let slot = Slot::of(wall.as_secs());
+        let bin = UsageBin::of(wall.as_secs());
 
         // Slewed back over the edge it is still the later one.
-        let done = if stepped || slot > self.slot { self.close(slot) } else { vec![] };
+        let done = if stepped || bin > self.bin { self.close(bin) } else { vec![] };
 
         for open in self.vms.values_mut() {
-            open.seen = false;
+            open.observed = false;
         }
         for reading in readings {
             let open = self.vms.entry((reading.vm.clone(), reading.start)).or_insert_with(|| {
                 let UsageReading { vm, start, cores, .. } = &reading;
-                let record = UsageRecord::empty(vm.clone(), *start, self.slot, *cores);
-                Open { record, used: None, memory: MemoryReading::default(), seen: true }
+                let record = UsageRecord::empty(vm.clone(), *start, self.bin, *cores);
+                Open { record, used: None, memory: MemoryReading::default(), observed: true }
             });
 
             self.counted += u64::from(open.take(&reading, !stepped));
         }
 
-        for gone in self.vms.values_mut().filter(|open| !open.seen) {
+        for gone in self.vms.values_mut().filter(|open| !open.observed) {
             gone.used = None;
         }
         done
@@ -111,19 +111,19 @@ impl UsageRecorder {
 
     /// Gives the records under way, as far as they are: the agent stops.
     pub fn finish(mut self) -> Vec<UsageRecord> {
-        self.close(self.slot)
+        self.close(self.bin)
     }
 
-    /// Ends what is under way and goes on with `slot`. VMs that have gone are forgotten, once told of.
-    fn close(&mut self, slot: Slot) -> Vec<UsageRecord> {
-        self.slot = slot;
+    /// Ends what is under way and goes on with `bin`. VMs that have gone are forgotten, once told of.
+    fn close(&mut self, bin: UsageBin) -> Vec<UsageRecord> {
+        self.bin = bin;
         let next = |open: &mut Open| {
             let UsageRecord { vm, start, cores, .. } = &open.record;
-            let next = UsageRecord::empty(vm.clone(), *start, slot, *cores);
+            let next = UsageRecord::empty(vm.clone(), *start, bin, *cores);
             core::mem::replace(&mut open.record, next)
         };
         let done = self.vms.values_mut().map(next).filter(|record| !record.is_empty()).collect();
-        self.vms.retain(|_, open| open.seen);
+        self.vms.retain(|_, open| open.observed);
         done
     }
 }
@@ -132,7 +132,7 @@ impl Open {
     /// Takes a reading; `counts` is false when nobody knows which second it belongs to.
     /// Whether a second was counted.
     fn take(&mut self, reading: &UsageReading, counts: bool) -> bool {
-        (self.seen, self.record.cores) = (true, reading.cores);
+        (self.observed, self.record.cores) = (true, reading.cores);
         if let Some(memory) = reading.memory.filter(|_| counts) {
             self.take_memory(memory);
         }
@@ -157,7 +157,7 @@ impl Open {
         self.used = Some((reading.to, used));
         let used = used.checked_sub(before).filter(|_| counts && WINDOW.contains(&window));
         let window = window.as_micros() as u64;
-        let Some(used) = used.filter(|used| *used <= window * MOST_CPUS) else { return false };
+        let Some(used) = used.filter(|used| *used <= window * MAX_CPUS) else { return false };
 
         if reading.throttled {
             self.record.throttled_s += 1;
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A Monday in 2026, at the beginning of a slot.
+    /// A Monday in 2026, at the beginning of a bin.
     const T0: u64 = 1_795_392_000;
 
     fn wall(ms: u64) -> Duration {
@@ -235,7 +235,7 @@ mod tests {
             ("more than all counts as all", vec![some(0, 0), some(1000, 9_000_000)], (1, 1_000_000)),
             ("one read is none", vec![some(0, 7)], (0, 0)),
             ("counter went back", vec![some(0, 9), some(1000, 8), some(2000, 1_000_008)], (1, 500_000)),
-            ("absurd counter", vec![some(0, 9), some(1000, u64::MAX), some(2000, 5)], (0, 0)),
+            ("implausible counter", vec![some(0, 9), some(1000, u64::MAX), some(2000, 5)], (0, 0)),
             ("unreadable", vec![some(0, 0), (1000, None), some(2000, 400), some(3000, 400)], (1, 0)),
             ("stall or suspend", vec![some(0, 0), some(2001, 1), some(3001, 1)], (1, 0)),
             ("too soon: one of 1.3 s", vec![some(0, 0), some(300, 5), some(1300, 1_300_000)], (1, 500_000)),
@@ -266,9 +266,9 @@ mod tests {
         done.extend(look(600_000, vec![]));
         done.extend(look(900_000, vec![]));
         let seen: Vec<_> =
-            done.iter().map(|it| (it.start.0, it.slot.0, it.cpu.samples(), it.mean())).collect();
-        let slot = Slot::of(T0).0;
-        assert_eq!(seen, [(1, slot, 1, Some(0.5)), (2, slot, 1, Some(1.0))]);
+            done.iter().map(|it| (it.start.0, it.bin.0, it.cpu.samples(), it.mean())).collect();
+        let bin = UsageBin::of(T0).0;
+        assert_eq!(seen, [(1, bin, 1, Some(0.5)), (2, bin, 1, Some(1.0))]);
         assert!(recorder.vms.is_empty(), "who has gone is forgotten");
     }
 

@@ -17,8 +17,8 @@ fn usage(id: &str, share: f64, throttled: bool) -> VmUsage {
     let utilisation = Utilisation::from_ratio(share).unwrap();
     VmUsage { vm: VmId::new(id).unwrap(), utilisation, throttled }
 }
-fn found(vm: &str, cores: u16, millicores: u32) -> FoundQuota {
-    FoundQuota { vm: VmId::new(vm).unwrap(), cores, millicores }
+fn found(vm: &str, cores: u16, millicores: u32) -> RecoveredQuota {
+    RecoveredQuota { vm: VmId::new(vm).unwrap(), cores, millicores }
 }
 
 #[test]
@@ -98,8 +98,8 @@ fn vms_come_go_grow_and_change_class_under_a_cap() {
 #[test]
 fn a_restart_takes_over_what_it_finds_and_lifts_what_is_nobodys() {
     let quotas = vec![found("soon", 4, 2856), found("late", 2, 1000), found("gone", 2, 1428)];
-    let it = |quotas: &[FoundQuota]| {
-        World::with(floating(), Found { quotas: quotas.to_vec(), ..Found::default() })
+    let it = |quotas: &[RecoveredQuota]| {
+        World::with(floating(), RecoveredState { quotas: quotas.to_vec(), ..RecoveredState::default() })
     };
 
     // Nothing moves before the VMs are told; then only what is nobody's.

@@ -34,7 +34,7 @@ impl Server {
         let mut tuning = Tuning::of(&params);
         change(&mut tuning);
         let model = params.model;
-        let mut world = World::tuned(params, tuning, Found::default());
+        let mut world = World::tuned(params, tuning, RecoveredState::default());
         world.input(Input::Vms(vms()));
         let mut server = Self { world, model, load: 0.5, batch: 1.0, rapl: true };
         server.run(10_000);
@@ -330,7 +330,7 @@ fn no_number_of_the_loop_is_critical() {
         ("window", |t, by| t.window *= by),
         ("centred", |t, by| t.centred *= by),
         ("centre_windows", |t, by| t.centre_windows = (f64::from(t.centre_windows) * by) as u32),
-        ("least_margin", |t, by| t.least_margin *= by),
+        ("min_margin", |t, by| t.min_margin *= by),
         ("doubt_run", |t, by| t.doubt_run = (f64::from(t.doubt_run) * by).round() as u8),
         ("follow", |t, by| t.follow *= by),
         ("moved", |t, by| t.moved *= by),

@@ -73,7 +73,7 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
     prop::collection::vec((prop_oneof![5 => 0..250u64, 1 => 0..3000u64], step()), 1..120)
 }
 
-fn found() -> impl Strategy<Value = Found> {
+fn found() -> impl Strategy<Value = RecoveredState> {
     let capped = prop::collection::vec((0..14u16, 0..2_000_000u32), 0..5);
     let quotas = prop::collection::vec((0..7u8, 0..6u16, 0..7000u32), 0..4);
     (0..3u64, prop::option::of(50..300i64), capped, any::<bool>(), quotas).prop_map(
@@ -82,10 +82,10 @@ fn found() -> impl Strategy<Value = Found> {
                 quotas.into_iter().map(|(vm, cores, millicores)| (vm, (cores, millicores))).collect();
             let quota = |(vm, (cores, millicores))| {
                 let vm = VmId::new(&format!("v{vm}")).unwrap();
-                FoundQuota { vm, cores, millicores }
+                RecoveredQuota { vm, cores, millicores }
             };
 
-            Found {
+            RecoveredState {
                 memory: Memory { epoch: Epoch(epoch), fallback_w: fallback.map(w), ..Memory::default() },
                 capped: capped.into_iter().map(|(c, khz)| (CoreId(c), KiloHertz::new(khz))).collect(),
                 server_limit,
@@ -113,11 +113,11 @@ struct Play {
     /// The throttle order of each of them, once the VMs are told.
     order: BTreeMap<u16, u8>,
     /// The VMs that there are.
-    vms: Vec<Vm>,
+    vms: Vec<ControlledVm>,
 }
 
 impl Play {
-    fn new(params: Params, found: Found) -> Self {
+    fn new(params: Params, found: RecoveredState) -> Self {
         let floating = params.actuator == Actuator::CpuMax;
         let known = |core: &CoreId| core.0 < CORES && !floating;
         let capped: Vec<_> = found.capped.iter().filter(|(core, _)| known(core)).collect();
@@ -212,7 +212,7 @@ impl Play {
             }
             Step::Fault => Input::Power(Reading::Fault(SensorFault::Unreadable)),
             Step::Vms(list) => {
-                let vms: Vec<Vm> = list
+                let vms: Vec<ControlledVm> = list
                     .iter()
                     .enumerate()
                     .map(|(n, (order, class, first, count))| {
@@ -220,7 +220,7 @@ impl Play {
 
                         // Whoever may not be killed is found out below.
                         let on_extreme = OnExtreme::Kill;
-                        Vm { on_extreme, ..vm(&format!("v{n}"), *class, *order, &cores) }
+                        ControlledVm { on_extreme, ..vm(&format!("v{n}"), *class, *order, &cores) }
                     })
                     .collect();
                 let of = |wanted| {
@@ -234,7 +234,7 @@ impl Play {
                 self.order.clear();
 
                 for core in self.low.iter().filter(|core| **core < CORES) {
-                    let has = |vm: &&Vm| vm.cores.contains(&CoreId(*core));
+                    let has = |vm: &&ControlledVm| vm.cores.contains(&CoreId(*core));
                     let last = vms.iter().filter(has).map(|vm| vm.throttle_order).max();
                     self.order.extend(last.map(|order| (*core, order)));
                 }
@@ -625,7 +625,7 @@ fn hard_steps() -> impl Strategy<Value = Vec<Hard>> {
 
 impl Play {
     /// With VMs of three classes, one of them user-facing too.
-    fn hard(params: Params, found: Found) -> Self {
+    fn hard(params: Params, found: RecoveredState) -> Self {
         let mut play = Self::new(params, found);
         let batch = |order, first| (order, VmClass::NonUserFacing, first, 2);
         let web = (0, VmClass::UserFacing, 1, 3);
@@ -664,7 +664,7 @@ proptest! {
         policy in software(), found in found(), hard in hard_steps(),
     ) {
         let mut play = Play::hard(
-            Params { policy, ..params() }, Found { server_limit: false, ..found },
+            Params { policy, ..params() }, RecoveredState { server_limit: false, ..found },
         );
         for (millis, step, result) in &hard {
             play.answer(*result);
@@ -706,8 +706,8 @@ proptest! {
                 for core in play.order.keys() {
                     assert!(play.at_floor(*core), "core {core}");
                 }
-                let may = |vm: &&Vm| vm.class == VmClass::NonUserFacing;
-                let dead = |vm: &Vm| {
+                let may = |vm: &&ControlledVm| vm.class == VmClass::NonUserFacing;
+                let dead = |vm: &ControlledVm| {
                     seen.before.vms.iter().any(|status| status.vm == vm.id && status.killed)
                 };
                 let vm = play.vms.iter().filter(may).find(|vm| vm.id == *id).unwrap();

@@ -15,7 +15,7 @@ fn may_kill() -> Params {
 }
 
 /// The support's VMs, and which of them prefer to be killed.
-fn preferring(kill: &[&str]) -> Vec<Vm> {
+fn preferring(kill: &[&str]) -> Vec<ControlledVm> {
     let mut vms = vms();
     for vm in vms.iter_mut().filter(|vm| kill.contains(&vm.id.as_str())) {
         vm.on_extreme = OnExtreme::Kill;
@@ -24,8 +24,8 @@ fn preferring(kill: &[&str]) -> Vec<Vm> {
 }
 
 /// Every low-priority core at its floor since now, and told to stay under 180 W.
-fn floored(params: Params, vms: Vec<Vm>) -> World {
-    let mut it = World::with(params, Found::default());
+fn floored(params: Params, vms: Vec<ControlledVm>) -> World {
+    let mut it = World::with(params, RecoveredState::default());
     it.input(Input::Vms(vms));
     it.draw(150);
     it.samples(200, 1);
@@ -145,7 +145,7 @@ fn under_the_servers_own_limit_noise_around_the_cap_kills_nobody() {
 #[test]
 fn nobody_is_killed_by_a_stale_order_a_lost_meter_or_while_only_watching() {
     // The lease has ended: what holds is the fallback.
-    let mut it = World::with(may_kill(), Found::default());
+    let mut it = World::with(may_kill(), RecoveredState::default());
     it.input(Input::Vms(preferring(&["soon", "late"])));
     it.draw(150);
     it.input(Input::Alert(wire::Alert { level: Level::Cap, ..alert(1, Some(w(180)), None) }));
@@ -177,7 +177,7 @@ fn nobody_is_killed_by_a_stale_order_a_lost_meter_or_while_only_watching() {
 
 #[test]
 fn a_core_that_does_not_obey_is_not_at_its_floor() {
-    let mut it = World::with(may_kill(), Found::default());
+    let mut it = World::with(may_kill(), RecoveredState::default());
     it.input(Input::Vms(preferring(&["soon", "late"])));
     it.draw(150);
     it.samples(200, 1);
@@ -194,7 +194,8 @@ fn a_core_that_does_not_obey_is_not_at_its_floor() {
 #[test]
 fn a_floating_vm_is_killed_only_when_every_quota_is_at_its_floor_and_set() {
     for (set, killed) in [(true, true), (false, false)] {
-        let mut it = World::with(Params { actuator: Actuator::CpuMax, ..may_kill() }, Found::default());
+        let mut it =
+            World::with(Params { actuator: Actuator::CpuMax, ..may_kill() }, RecoveredState::default());
         it.input(Input::Vms(preferring(&["soon", "late"])));
         it.draw(150);
         it.samples(200, 1);
@@ -211,7 +212,7 @@ fn a_floating_vm_is_killed_only_when_every_quota_is_at_its_floor_and_set() {
         let soon = seen.vms.iter().find(|vm| vm.vm.as_str() == "soon").unwrap();
 
         // Four slots at 1.0 of 1.4 GHz, for 800 ms.
-        assert_eq!((soon.impact.floor_core_ms, soon.impact.min_khz_seen), (3200, None));
+        assert_eq!((soon.impact.floor_core_ms, soon.impact.lowest_khz), (3200, None));
         assert_eq!(soon.impact.lost_core_ms, 914);
     }
 }

@@ -282,7 +282,7 @@ fn a_sample_from_before_the_alert_counts_with_what_the_draw_may_have_risen_since
 #[test]
 fn before_the_first_sample_a_calm_chassis_floors_nothing_and_an_alert_does() {
     for (level, floored) in [(Level::Watch, false), (Level::Cap, true)] {
-        let mut it = World::with(params(), Found::default());
+        let mut it = World::with(params(), RecoveredState::default());
         it.input(Input::Vms(vms()));
         let cap = (level == Level::Cap).then(|| w(180));
         it.input(Input::Alert(wire::Alert { level, ..alert(1, cap, None) }));
@@ -335,7 +335,7 @@ fn recovery_is_one_step_per_settled_sample_in_reverse_order() {
 #[test]
 fn a_run_above_the_cap_makes_larger_steps_or_one_write() {
     for steps in [Steps::Paper, Steps::OneWrite] {
-        let mut it = World::with(Params { steps, step_cores: 1, ..params() }, Found::default());
+        let mut it = World::with(Params { steps, step_cores: 1, ..params() }, RecoveredState::default());
         it.input(Input::Vms(vms()));
         it.draw(200);
         it.tell(Some(180));
@@ -413,7 +413,7 @@ fn silence_and_faults_make_it_blind() {
     it.samples(150, 1);
     it.log();
     it.pass(599);
-    it.input(Input::Power(Reading::Fault(SensorFault::Absurd)));
+    it.input(Input::Power(Reading::Fault(SensorFault::Implausible)));
     assert_eq!(it.log(), "");
     it.pass(1);
     let log = it.log();
@@ -467,9 +467,9 @@ fn a_lease_that_ends_drops_nothing_where_the_newest_sample_fits_the_fallback() {
 }
 
 #[test]
-fn what_an_earlier_life_restricted_stays_until_a_sample() {
+fn what_a_previous_instance_restricted_stays_until_a_sample() {
     let mhz = KiloHertz::from_mhz;
-    let found = |fallback_w| Found {
+    let found = |fallback_w| RecoveredState {
         memory: Memory { epoch: Epoch(1), fallback_w, ..Memory::default() },
         capped: vec![(CoreId(8), mhz(1100)), (CoreId(9), mhz(1250)), (CoreId(99), mhz(1000))],
         server_limit: false,
@@ -504,7 +504,7 @@ fn what_an_earlier_life_restricted_stays_until_a_sample() {
     it.samples(200, 2);
     assert_eq!(it.log(), "Boot>Throttled: a power reading, 6=1000, 7=1000");
 
-    let both = Found { server_limit: true, ..found(Some(w(200))) };
+    let both = RecoveredState { server_limit: true, ..found(Some(w(200))) };
     let mut it = World::with(params(), both.clone());
     it.draw(150);
     assert_eq!(it.log(), "Boot>Shedding: a power reading, limit=200.0 W");
@@ -545,7 +545,7 @@ fn no_low_priority_core_leads_to_the_last_resort() {
     it.tell(Some(180));
     assert_eq!(it.log(), LIMITED);
     // Without one to set it says so.
-    let mut it = World::with(Params { server_limit_floor: None, ..params() }, Found::default());
+    let mut it = World::with(Params { server_limit_floor: None, ..params() }, RecoveredState::default());
     it.draw(200);
     it.tell(Some(180));
     it.samples(200, 20);
@@ -555,7 +555,7 @@ fn no_low_priority_core_leads_to_the_last_resort() {
 
 #[test]
 fn full_server_moves_every_core_together() {
-    let mut it = World::with(Params { policy: Policy::FullServer, ..params() }, Found::default());
+    let mut it = World::with(Params { policy: Policy::FullServer, ..params() }, RecoveredState::default());
     it.input(Input::Vms(vms()));
     it.draw(200);
     it.tell(Some(180));
@@ -620,7 +620,7 @@ fn what_was_given_up_is_mended_later() {
 
 #[test]
 fn a_limit_that_could_not_be_lifted_is_not_set_again() {
-    let found = Found { server_limit: true, ..Found::default() };
+    let found = RecoveredState { server_limit: true, ..RecoveredState::default() };
     let mut it = World::with(params(), found);
     it.result = Some(Err(ActuatorError::Permanent));
     it.draw(120);
@@ -670,7 +670,7 @@ fn leaving_is_said_before_everything_is_lifted_and_obeys_nobody() {
     it.tell_level(Some(90), Level::Emergency);
     assert!(it.limit.is_none() && it.caps.is_empty());
     let last = it.reports.last().unwrap().clone();
-    assert!(last.leaving && last.seq_seen == Seq(1));
+    assert!(last.leaving && last.seq_obeyed == Seq(1));
     assert!(last.server_limit && last.min_khz.is_some(), "the report goes first");
     it.log();
     it.tell_level(Some(90), Level::Emergency);
@@ -702,7 +702,7 @@ fn another_manager_of_the_epoch_is_refused_and_named() {
     assert_eq!((refusal.reason, refusal.newest_epoch, refusal.instance), expected);
     it.pass(300);
     let report = it.report();
-    assert_eq!((report.version, report.instance_seen), (wire::VERSION, Some(Instance(1))));
+    assert_eq!((report.version, report.instance_obeyed), (wire::VERSION, Some(Instance(1))));
     let refused = report.refused.unwrap();
     assert_eq!((refused.instance, refused.seq, refused.age_ms), (Instance(2), Seq(1), 300));
     assert_eq!(report.cores, Some(CORES));
@@ -747,7 +747,7 @@ fn odd_parameters_do_no_harm() {
     odd.sample_period = Duration::ZERO;
     odd.settle = Duration::MAX;
     odd.escalate_after = Duration::ZERO;
-    let mut it = World::with(odd, Found::default());
+    let mut it = World::with(odd, RecoveredState::default());
     it.input(Input::Vms(vms()));
     it.draw(200);
     it.tell(Some(-5));

@@ -54,7 +54,7 @@ pub struct Chassis {
     sighted: bool,
     blind: bool,
     /// What was told of the state, and why it may have changed since.
-    told: ChassisState,
+    published: ChassisState,
     cause: &'static str,
     /// Facts have changed since the last plan.
     unplanned: bool,
@@ -132,7 +132,7 @@ impl Chassis {
             slows_user_facing: false,
             sighted: false,
             blind: false,
-            told: ChassisState::Boot,
+            published: ChassisState::Boot,
             cause: "",
             unplanned: true,
             polled: false,
@@ -250,11 +250,11 @@ impl Chassis {
 
     /// Tells when the state's name has changed.
     fn tell_state(&mut self, now: Instant) {
-        let (from, to) = (self.told, self.state());
+        let (from, to) = (self.published, self.state());
         if from == to {
             return;
         }
-        self.told = to;
+        self.published = to;
         let cause = self.cause.to_owned();
         self.tell(now, EventKind::ChassisState { from, to, cause });
     }
@@ -383,7 +383,7 @@ impl Machine for Chassis {
             _ if !self.acts() => {}
             Input::Budget(budget) => self.take_budget(now, budget),
             Input::Powered { server, on } => self.take_powered(now, &server, on),
-            Input::FoundCap { server, cap } => self.take_found(now, &server, cap),
+            Input::FoundCap { server, cap } => self.take_readback(now, &server, cap),
             Input::Leave => self.leave(now),
         }
         self.reconcile(now);

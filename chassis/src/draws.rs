@@ -29,7 +29,7 @@ impl Draws {
     #[must_use]
     pub fn known(&self, now: Instant) -> Option<(Watts, Instant)> {
         let blind_after = self.params.blind_after();
-        let until = self.supplies.seen_at() + blind_after;
+        let until = self.supplies.fresh_at() + blind_after;
         self.supplies.reading(now, blind_after).map(|draw| (draw, until))
     }
 }

@@ -10,8 +10,8 @@ pub(crate) struct CappingEvent {
     pub(crate) began: Instant,
     /// For how long everything has fitted, less the time in which it has not: one bad second does not
     /// undo half a minute.
-    calm: Duration,
-    looked_at: Instant,
+    fitted: Duration,
+    updated_at: Instant,
     /// When the draw last was at or over the threshold; for the paper's rule.
     pub(crate) high_at: Instant,
     /// What would be drawn with every low-priority core at its floor; over a second and a half, because a
@@ -22,15 +22,16 @@ pub(crate) struct CappingEvent {
 impl CappingEvent {
     /// One that begins now.
     pub(crate) fn new(now: Instant) -> Self {
-        Self { began: now, calm: Duration::ZERO, looked_at: now, high_at: now, floor: None }
+        Self { began: now, fitted: Duration::ZERO, updated_at: now, high_at: now, floor: None }
     }
 
     /// Whether everything fits at `now`, by a fresh reading. Time without a reading counts for nothing:
     /// `gap` is the longest that does.
     pub(crate) fn fits(&mut self, now: Instant, fits: bool, gap: Duration, hold: Duration) {
-        let passed = (now - self.looked_at).min(gap);
-        self.looked_at = now;
-        self.calm = if fits { (self.calm + passed).min(hold) } else { self.calm.saturating_sub(passed) };
+        let passed = (now - self.updated_at).min(gap);
+        self.updated_at = now;
+        self.fitted =
+            if fits { (self.fitted + passed).min(hold) } else { self.fitted.saturating_sub(passed) };
     }
 
     /// Takes what would be drawn now with every low-priority core at its floor. What it moves by more than
@@ -47,8 +48,8 @@ impl CappingEvent {
     }
 
     /// For how long everything has fitted.
-    pub(crate) fn calm(&self) -> Duration {
-        self.calm
+    pub(crate) fn fitted(&self) -> Duration {
+        self.fitted
     }
 }
 
@@ -73,13 +74,13 @@ pub(crate) struct Deviation {
     pub(crate) overdrawn: bool,
     pub(crate) excess: bool,
     pub(crate) gain_ppm: u32,
-    pub(crate) most_ppm: u32,
+    pub(crate) max_ppm: u32,
 }
 
 impl Integral {
     /// Takes a reading.
     pub(crate) fn take(&mut self, deviation: Deviation) {
-        let Deviation { below, limit, lacking, overdrawn, excess, gain_ppm, most_ppm } = deviation;
+        let Deviation { below, limit, lacking, overdrawn, excess, gain_ppm, max_ppm } = deviation;
         let step = below.ppm(gain_ppm);
         // Where nobody lacks anything, the draw is low because nobody wants more: nothing is wound up.
         let down = below <= Watts::ZERO && !overdrawn;
@@ -90,7 +91,7 @@ impl Integral {
         if !lacking && self.watts > Watts::ZERO {
             self.watts -= self.watts.ppm(gain_ppm);
         }
-        let most = if excess { Watts::ZERO } else { limit.ppm(most_ppm) };
+        let most = if excess { Watts::ZERO } else { limit.ppm(max_ppm) };
         self.watts = self.watts.min(most).max(-limit);
     }
 
@@ -113,12 +114,12 @@ mod tests {
         for n in 1..=150 {
             event.fits(Instant::from_millis(200 * n), n % 25 != 0, ms(400), hold);
         }
-        assert_eq!(event.calm(), ms(200 * (144 - 6)));
+        assert_eq!(event.fitted(), ms(200 * (144 - 6)));
         // A minute without a reading counts as two polls.
         event.fits(Instant::from_millis(90_000), true, ms(400), hold);
-        assert_eq!(event.calm(), ms(200 * 138 + 400));
+        assert_eq!(event.fitted(), ms(200 * 138 + 400));
         event.fits(Instant::from_millis(90_200), false, ms(400), hold);
-        assert_eq!(event.calm(), ms(200 * 138 + 200));
+        assert_eq!(event.fitted(), ms(200 * 138 + 200));
     }
 
     fn deviation(below: i64, lacking: bool) -> Deviation {
@@ -129,7 +130,7 @@ mod tests {
             overdrawn: false,
             excess: false,
             gain_ppm: 100_000,
-            most_ppm: 30_000,
+            max_ppm: 30_000,
         }
     }
 

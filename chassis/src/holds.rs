@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use ballast_types::{Seq, Watts};
 
 /// So many different caps are kept; beyond it the two oldest count as one, at the higher cap.
-const MOST: usize = 16;
+const MAX_HELD: usize = 16;
 
 /// The messages of one server that may still be in force.
 #[derive(Clone, Debug)]
@@ -32,14 +32,14 @@ impl Holds {
     }
 
     /// A message was sent.
-    pub(crate) fn told(&mut self, seq: Seq, cap: Option<Watts>, fallback: Watts) {
+    pub(crate) fn sent(&mut self, seq: Seq, cap: Option<Watts>, fallback: Watts) {
         self.newest = (seq, fallback);
         self.fallback = self.fallback.max(fallback);
         let cap = cap.unwrap_or(Watts::MAX);
         while self.caps.back().is_some_and(|&(_, lower)| lower <= cap) {
             self.caps.pop_back();
         }
-        if self.caps.len() >= MOST
+        if self.caps.len() >= MAX_HELD
             && let Some((_, highest)) = self.caps.pop_front()
             && let Some(next) = self.caps.front_mut()
         {
@@ -51,39 +51,39 @@ impl Holds {
     /// A report shows the newest message obeyed, and the newest whose cap a sample shows respected.
     ///
     /// Of an uncapped server no sample can show that; there a later message obeyed ends it.
-    pub(crate) fn reported(&mut self, seen: Seq, enforced: Option<Seq>) {
+    pub(crate) fn reported(&mut self, obeyed: Seq, enforced: Option<Seq>) {
         while self.caps.len() > 1
             && let Some(&(seq, cap)) = self.caps.front()
-            && (if cap == Watts::MAX { seq < seen } else { enforced.is_some_and(|e| seq < e) })
+            && (if cap == Watts::MAX { seq < obeyed } else { enforced.is_some_and(|e| seq < e) })
         {
             self.caps.pop_front();
         }
-        if seen == self.newest.0 {
+        if obeyed == self.newest.0 {
             self.fallback = self.newest.1;
         }
     }
 
-    /// The first report to this manager says that `cap` is in force. What was sent until `seen` echoed
+    /// The first report to this manager says that `cap` is in force. What was sent until `obeyed` echoed
     /// no report, and so raised nothing.
-    pub(crate) fn found(&mut self, seen: Seq, cap: Watts) {
-        self.caps.retain(|&(seq, _)| seq > seen);
+    pub(crate) fn recover(&mut self, obeyed: Seq, cap: Watts) {
+        self.caps.retain(|&(seq, _)| seq > obeyed);
         let later = self.caps.front().map_or(Watts::ZERO, |&(_, cap)| cap);
         if cap > later {
-            self.caps.push_front((seen, cap));
+            self.caps.push_front((obeyed, cap));
         }
     }
 
     /// It answers again after a silence, and says that `cap` is in force: its fallback, or what it was told
     /// last. Until a later message is proven it may hold that.
-    pub(crate) fn rejoined(&mut self, seen: Seq, cap: Option<Watts>) {
+    pub(crate) fn rejoined(&mut self, obeyed: Seq, cap: Option<Watts>) {
         let cap = cap.unwrap_or(Watts::MAX);
         if self.caps.front().is_none_or(|&(_, highest)| highest < cap) {
-            self.caps.push_front((seen, cap));
+            self.caps.push_front((obeyed, cap));
         }
     }
 
     /// What it may hold as long as its leases last; `None` if it may be uncapped, or is not known.
-    pub(crate) fn most(&self) -> Option<Watts> {
+    pub(crate) fn max(&self) -> Option<Watts> {
         self.caps.front().map(|&(_, cap)| cap).filter(|&cap| cap < Watts::MAX)
     }
 
@@ -100,52 +100,52 @@ mod tests {
 
     const W: fn(i64) -> Watts = Watts::from_whole;
 
-    fn told(h: &mut Holds, seq: u64, cap: Option<i64>) {
-        h.told(Seq(seq), cap.map(W), W(200));
+    fn sent(h: &mut Holds, seq: u64, cap: Option<i64>) {
+        h.sent(Seq(seq), cap.map(W), W(200));
     }
 
     #[test]
     fn the_highest_cap_counts_until_a_later_one_is_respected() {
         let mut h = Holds::new(W(0));
-        assert_eq!(h.most(), None, "an earlier manager may have granted anything");
-        told(&mut h, 1, Some(180));
-        assert_eq!(h.most(), None);
+        assert_eq!(h.max(), None, "an earlier manager may have granted anything");
+        sent(&mut h, 1, Some(180));
+        assert_eq!(h.max(), None);
         h.reported(Seq(1), None);
-        assert_eq!(h.most(), Some(W(180)), "obeyed is enough where no cap was before");
-        told(&mut h, 2, Some(150));
-        told(&mut h, 3, Some(160));
+        assert_eq!(h.max(), Some(W(180)), "obeyed is enough where no cap was before");
+        sent(&mut h, 2, Some(150));
+        sent(&mut h, 3, Some(160));
 
         for (seen, enforced, most) in [(3, None, 180), (3, Some(1), 180), (3, Some(2), 160)] {
             h.reported(Seq(seen), enforced.map(Seq));
-            assert_eq!(h.most(), Some(W(most)), "{enforced:?}");
+            assert_eq!(h.max(), Some(W(most)), "{enforced:?}");
         }
 
-        told(&mut h, 4, None);
-        told(&mut h, 5, Some(150));
+        sent(&mut h, 4, None);
+        sent(&mut h, 5, Some(150));
         h.reported(Seq(4), Some(Seq(4)));
-        assert_eq!(h.most(), None, "uncapped");
+        assert_eq!(h.max(), None, "uncapped");
         h.reported(Seq(5), Some(Seq(3)));
-        assert_eq!(h.most(), Some(W(150)));
+        assert_eq!(h.max(), Some(W(150)));
     }
 
     #[test]
     fn what_the_first_report_says_is_in_force() {
         let mut h = Holds::new(W(0));
-        told(&mut h, 1, None);
-        h.found(Seq(1), W(150));
-        assert_eq!(h.most(), Some(W(150)), "without an echo nothing was raised");
+        sent(&mut h, 1, None);
+        h.recover(Seq(1), W(150));
+        assert_eq!(h.max(), Some(W(150)), "without an echo nothing was raised");
         let mut h = Holds::new(W(0));
-        told(&mut h, 1, Some(170));
-        told(&mut h, 2, Some(160));
-        h.found(Seq(1), W(150));
-        assert_eq!(h.most(), Some(W(160)), "one is still under way");
+        sent(&mut h, 1, Some(170));
+        sent(&mut h, 2, Some(160));
+        h.recover(Seq(1), W(150));
+        assert_eq!(h.max(), Some(W(160)), "one is still under way");
     }
 
     #[test]
     fn the_fallback_counts_until_a_lower_one_is_obeyed() {
         let mut h = Holds::new(W(0));
         for (seq, fallback) in [(1, 210), (2, 200)] {
-            h.told(Seq(seq), None, W(fallback));
+            h.sent(Seq(seq), None, W(fallback));
         }
         h.reported(Seq(1), None);
         assert_eq!(h.fallback(), W(210));
@@ -162,7 +162,7 @@ mod tests {
             let (mut h, mut sent, mut proven) = (Holds::new(W(0)), vec![], 1u64);
             for (n, (cap, reports, back)) in steps.into_iter().enumerate() {
                 let seq = n as u64 + 1;
-                h.told(Seq(seq), Some(W(cap)), W(200));
+                h.sent(Seq(seq), Some(W(cap)), W(200));
                 sent.push(W(cap));
 
                 if reports {
@@ -172,16 +172,16 @@ mod tests {
 
                 let highest = sent[proven as usize - 1..].iter().max().copied();
 
-                if let Some(most) = h.most() {
+                if let Some(most) = h.max() {
                     prop_assert!(Some(most) >= highest);
-                    prop_assert!(h.caps.len() == MOST || Some(most) == highest || most <= W(60));
+                    prop_assert!(h.caps.len() == MAX_HELD || Some(most) == highest || most <= W(60));
                 }
 
-                prop_assert!(h.caps.len() <= MOST);
+                prop_assert!(h.caps.len() <= MAX_HELD);
             }
 
             h.reported(Seq(1000), Some(Seq(1000)));
-            prop_assert_eq!(h.most(), sent.last().copied());
+            prop_assert_eq!(h.max(), sent.last().copied());
         }
     }
 }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use ballast_types::{Instant, Watts};
 
 /// So many are kept apart; beyond it the oldest ends early, which is the strict side.
-const MOST: usize = 16;
+const MAX_KEPT: usize = 16;
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +23,7 @@ impl Lowered {
     /// A lower budget than `before` was accepted.
     pub(crate) fn accepted(&mut self, now: Instant, before: Watts, grace: Duration) {
         self.before.retain(|&(watts, until)| watts > before && until > now);
-        if self.before.len() == MOST {
+        if self.before.len() == MAX_KEPT {
             self.before.pop_front();
         }
         self.before.push_back((before, now + grace));
@@ -54,6 +54,6 @@ mod tests {
         for n in 0..100 {
             lowered.accepted(at(20_000 + n), w(800 - n as i64), grace);
         }
-        assert!(lowered.before.len() <= MOST);
+        assert!(lowered.before.len() <= MAX_KEPT);
     }
 }

@@ -40,7 +40,7 @@ pub(crate) struct Need {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Needs {
     /// Oldest first: base, demand and draw.
-    seen: VecDeque<(Watts, Watts, Watts)>,
+    observed: VecDeque<(Watts, Watts, Watts)>,
     /// What lately could be shed and restored, and when by the agent's clock.
     estimates: VecDeque<(u64, Watts, Watts)>,
     sheds: bool,
@@ -53,17 +53,17 @@ impl Needs {
     pub(crate) fn take(&mut self, report: &Report, most: Watts) {
         let Some(power) = report.power_w.filter(|&w| w > Watts::ZERO && w <= most) else {
             self.estimates.clear();
-            return self.seen.clear();
+            return self.observed.clear();
         };
 
         let sheds = report.low_cores > 0;
         if sheds != self.sheds {
-            self.seen.clear();
+            self.observed.clear();
             self.sheds = sheds;
         }
 
-        if self.seen.len() == KEPT {
-            self.seen.pop_front();
+        if self.observed.len() == KEPT {
+            self.observed.pop_front();
         }
         let within = |w: Watts| w.at_least_zero().min(most);
         let (sheddable, restorable) = (within(report.sheddable_w), within(report.restorable_w));
@@ -77,7 +77,7 @@ impl Needs {
             base = base.max(self.need().map_or(power, |n| n.base));
         }
         self.lowest = Some(self.lowest.map_or(base, |lowest| lowest.min(base)));
-        self.seen.push_back((base, power + restore, power));
+        self.observed.push_back((base, power + restore, power));
     }
 
     /// What could be shed and restored when the meter took the draw that is reported at `now_ms`.
@@ -96,7 +96,7 @@ impl Needs {
     /// What it needs; `None` if that is not known.
     pub(crate) fn need(&self) -> Option<Need> {
         let high = |pick: fn(&(Watts, Watts, Watts)) -> Watts| {
-            let mut values: Vec<_> = self.seen.iter().map(pick).collect();
+            let mut values: Vec<_> = self.observed.iter().map(pick).collect();
             let newest = values.len().saturating_sub(AGREE);
             let agreed = values[newest..].iter().copied().min()?;
             values.sort_unstable_by(|a, b| b.cmp(a));
@@ -104,13 +104,13 @@ impl Needs {
             values.get(rank).map(|&value| value.max(agreed))
         };
         let base = high(|s| s.0)?;
-        let peak = self.seen.iter().map(|s| s.2).max()?;
+        let peak = self.observed.iter().map(|s| s.2).max()?;
         Some(Need { base, demand: high(|s| s.1)?.max(base), peak, sheds: self.sheds })
     }
 
     /// Whether it has low-priority cores, as far as is known.
     pub(crate) fn may_shed(&self) -> bool {
-        self.seen.is_empty() || self.sheds
+        self.observed.is_empty() || self.sheds
     }
 
     /// The least that it needs; zero before the first report.
@@ -126,12 +126,12 @@ mod tests {
     use ballast_types::{BootId, Epoch, Seq, ServerId};
 
     const W: fn(i64) -> Watts = Watts::from_whole;
-    const MOST: Watts = Watts::from_whole(1000);
+    const MAX: Watts = Watts::from_whole(1000);
 
     fn report(power: Option<i64>, shed: i64, restore: i64, low_cores: u16) -> Report {
         Report {
-            epoch_seen: Epoch(1),
-            seq_seen: Seq(1),
+            epoch_obeyed: Epoch(1),
+            seq_obeyed: Seq(1),
             state: AgentState::Uncapped,
             power_w: power.map(W),
             sheddable_w: W(shed),
@@ -143,7 +143,7 @@ mod tests {
     fn need(base: i64, demand: i64, sheds: bool) -> Option<(Watts, Watts, bool)> {
         Some((W(base), W(demand), sheds))
     }
-    fn seen(n: &Needs) -> Option<(Watts, Watts, bool)> {
+    fn observed(n: &Needs) -> Option<(Watts, Watts, bool)> {
         n.need().map(|n| (n.base, n.demand, n.sheds))
     }
 
@@ -155,15 +155,15 @@ mod tests {
     #[test]
     fn a_draw_goes_with_the_estimates_from_before_it() {
         let mut n = Needs::default();
-        assert_eq!(seen(&n), None);
+        assert_eq!(observed(&n), None);
         for k in 0..60 {
             let r = match k {
                 0..24 => report(Some(230), 70, 0, 24),
                 24..26 => report(Some(230), 0, 70, 24), // the meter lags
                 _ => report(Some(160), 0, 70, 24),
             };
-            n.take(&nth(k, r), MOST);
-            assert_eq!(seen(&n), need(160, 230, true), "report {k}");
+            n.take(&nth(k, r), MAX);
+            assert_eq!(observed(&n), need(160, 230, true), "report {k}");
         }
     }
 
@@ -171,7 +171,7 @@ mod tests {
     fn a_rise_is_believed_once_three_reports_agree_and_a_fall_by_the_median() {
         let mut n = Needs::default();
         let mut take = |k, watts| {
-            n.take(&nth(k, report(Some(watts), 0, 0, 24)), MOST);
+            n.take(&nth(k, report(Some(watts), 0, 0, 24)), MAX);
             n.need().map(|n| n.base)
         };
         (0..20).for_each(|k| assert_eq!(take(k, 160), Some(W(160))));
@@ -187,26 +187,26 @@ mod tests {
     fn a_server_that_cannot_shed_needs_its_recent_peak() {
         let mut n = Needs::default();
         for watts in [200, 240, 210] {
-            n.take(&report(Some(watts), 0, 0, 0), MOST);
+            n.take(&report(Some(watts), 0, 0, 0), MAX);
         }
-        assert_eq!(seen(&n), need(240, 240, false));
+        assert_eq!(observed(&n), need(240, 240, false));
         // Its first batch VM: what was seen before says nothing.
-        n.take(&report(Some(220), 50, 0, 6), MOST);
-        assert_eq!(seen(&n), need(170, 220, true));
+        n.take(&report(Some(220), 50, 0, 6), MAX);
+        assert_eq!(observed(&n), need(170, 220, true));
     }
 
     #[test]
     fn under_its_hardware_limit_a_server_needs_no_less() {
         for low_cores in [0, 24] {
             let mut n = Needs::default();
-            n.take(&report(Some(240), 0, 0, low_cores), MOST);
+            n.take(&report(Some(240), 0, 0, low_cores), MAX);
             let limited = |watts| Report { server_limit: true, ..report(Some(watts), 0, 30, low_cores) };
             for _ in 0..2 * KEPT {
-                n.take(&limited(200), MOST);
+                n.take(&limited(200), MAX);
             }
             assert_eq!(n.need().map(|n| n.base), Some(W(240)));
             for _ in 0..=KEPT / 2 {
-                n.take(&limited(250), MOST);
+                n.take(&limited(250), MAX);
             }
             assert_eq!(n.need().map(|n| n.base), Some(W(250)));
         }
@@ -216,12 +216,12 @@ mod tests {
     fn what_cannot_be_a_draw_makes_the_need_unknown() {
         for bad in [None, Some(0), Some(-5), Some(1001)] {
             let mut n = Needs::default();
-            n.take(&report(Some(200), 0, 0, 0), MOST);
-            n.take(&report(bad, 0, 0, 0), MOST);
-            assert_eq!(seen(&n), None, "{bad:?}");
+            n.take(&report(Some(200), 0, 0, 0), MAX);
+            n.take(&report(bad, 0, 0, 0), MAX);
+            assert_eq!(observed(&n), None, "{bad:?}");
         }
         let mut n = Needs::default();
-        n.take(&report(Some(200), i64::MAX / 1000, i64::MIN / 1000, 6), MOST);
-        assert_eq!(seen(&n), need(0, 200, true), "absurd estimates stay within bounds");
+        n.take(&report(Some(200), i64::MAX / 1000, i64::MIN / 1000, 6), MAX);
+        assert_eq!(observed(&n), need(0, 200, true), "implausible estimates stay within bounds");
     }
 }

@@ -74,7 +74,7 @@ pub(crate) struct OutOfBand {
 
 impl OutOfBand {
     /// As the ledger has it.
-    pub(crate) fn found(watts: Option<Watts>, since: Instant) -> Self {
+    pub(crate) fn recover(watts: Option<Watts>, since: Instant) -> Self {
         let phase = watts.map_or(Phase::Off, |watts| Phase::On { watts, sure: false, since });
         Self { phase, error: None }
     }
@@ -101,7 +101,7 @@ impl OutOfBand {
     }
 
     /// Whether it is on, or ordered, and nobody is lifting it.
-    pub(crate) fn is_wanted(&self) -> bool {
+    pub(crate) fn is_requested(&self) -> bool {
         matches!(self.phase, Phase::On { .. } | Phase::Setting(..))
     }
 
@@ -165,7 +165,7 @@ impl OutOfBand {
 
     /// The BMC was asked for its cap while nothing was under way. What is said of it, where that is another
     /// than what was ordered; then the BMC is believed.
-    pub(crate) fn looked_at(&mut self, now: Instant, cap: Option<Watts>) -> Option<String> {
+    pub(crate) fn apply_readback(&mut self, now: Instant, cap: Option<Watts>) -> Option<String> {
         match (self.phase, cap) {
             (Phase::Off, Some(watts)) => {
                 self.phase = Phase::On { watts, sure: true, since: now };
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn set_and_lifted() {
-        let mut o = OutOfBand::found(None, Instant::ZERO);
+        let mut o = OutOfBand::recover(None, Instant::ZERO);
         assert!(o.needs(CAP));
         o.set(at(0), ActionId(1), CAP, PATIENCE);
         assert_eq!((o.watts(), o.certain()), (Some(CAP), None));
@@ -243,14 +243,14 @@ mod tests {
             assert_eq!(o.needs(Watts::from_whole(watts)), needs, "{watts}: 2 % are not worth it");
         }
         o.lift(at(2), ActionId(2), PATIENCE);
-        assert_eq!((o.watts(), o.certain(), o.is_wanted()), (Some(CAP), None, false));
+        assert_eq!((o.watts(), o.certain(), o.is_requested()), (Some(CAP), None, false));
         assert_eq!(o.answered(at(3), ActionId(2), Ok(())), Change::Lifted);
         assert_eq!(o.watts(), None);
     }
 
     #[test]
     fn a_failure_is_tried_three_times_quickly_and_then_slowly() {
-        let mut o = OutOfBand::found(None, Instant::ZERO);
+        let mut o = OutOfBand::recover(None, Instant::ZERO);
         o.set(at(0), ActionId(1), CAP, PATIENCE);
         let mut now = at(0);
         let mut gaps = vec![];
@@ -269,8 +269,8 @@ mod tests {
 
     #[test]
     fn a_cap_from_the_ledger_is_on_but_not_sure() {
-        let o = OutOfBand::found(Some(CAP), Instant::ZERO);
+        let o = OutOfBand::recover(Some(CAP), Instant::ZERO);
         assert_eq!((o.watts(), o.certain()), (Some(CAP), None));
-        assert!(o.is_wanted() && o.needs(CAP));
+        assert!(o.is_requested() && o.needs(CAP));
     }
 }

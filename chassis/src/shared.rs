@@ -19,13 +19,13 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// A comparison of so many seconds ago counts for about a third of a new one.
 const FORGET_OVER: f64 = 120.0;
 
-/// A second is calm when the draw moved less than this share of the limit in it (5 %): meter noise
+/// A second is steady when the draw moved less than this share of the limit in it (5 %): meter noise
 /// of 1 % moves five readings by half of that.
-const CALM_PPM: u32 = 50_000;
+const STEADY_PPM: u32 = 50_000;
 
 /// Before anything was ever compared they are taken for this share of the budget (10 %). Caps that are
 /// granted before would else be watts that are not there, and outlive a manager that dies early.
-const UNKNOWN_PPM: u32 = 100_000;
+const GUESS_PPM: u32 = 100_000;
 
 /// Losses and fans take at most this part of another watt of the total.
 const STEEPEST: f64 = 0.3;
@@ -33,10 +33,10 @@ const STEEPEST: f64 = 0.3;
 /// So much movement of the total, as a share of it, says as much of the slope as the belief in 5 %.
 const PRIOR: (f64, f64) = (0.02, 0.05);
 
-/// The line is raised by so many standard deviations of its level.
+/// The regression is raised by so many standard deviations of its level.
 const CONFIDENCE: f64 = 2.0;
 
-/// With fewer seconds the line has no confidence bound yet, and is not remembered.
+/// With fewer seconds the regression has no confidence bound yet, and is not remembered.
 const FEW: f64 = 5.0;
 
 /// What is remembered is rounded up to this, so that it seldom has to be written down.
@@ -53,7 +53,7 @@ struct Window {
     highest: Watts,
 }
 
-/// A line with exponential forgetting, of the difference over the total; all in watts.
+/// A regression line with exponential forgetting, of the difference over the total; all in watts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Regression {
     points: f64,
@@ -61,7 +61,7 @@ struct Regression {
     difference: f64,
     variance: f64,
     covariance: f64,
-    /// Mean square of what the line missed.
+    /// Mean square of what the regression missed.
     missed: f64,
 }
 
@@ -93,7 +93,7 @@ impl Regression {
 
     /// The least that it may be: by its level, and, away from the totals that were seen, by the slope that
     /// is only believed in.
-    fn at_least(&self, total: f64) -> f64 {
+    fn lower_bound(&self, total: f64) -> f64 {
         let (slope, belief) = self.slope();
         let away = total - self.total;
         let worst = if away < 0.0 { STEEPEST } else { 0.0 };
@@ -115,7 +115,7 @@ pub(crate) struct Shared {
     /// What counts before the first comparison: an earlier instance's estimate.
     remembered: Watts,
     window: Option<Window>,
-    calm: Regression,
+    steady: Regression,
     moving: Regression,
     /// The least that the supplies' total has left beside the servers' reports, in the newest second.
     room: Option<Watts>,
@@ -125,31 +125,31 @@ impl Shared {
     /// Nothing compared yet; never less than `floor`, nor at first than what was `remembered`. Where
     /// neither is told, `budget` is what a guess is made of.
     pub(crate) fn new(floor: Option<Watts>, remembered: Watts, budget: Watts) -> Self {
-        let told = floor.is_some() || remembered > Watts::ZERO;
+        let configured = floor.is_some() || remembered > Watts::ZERO;
         Self {
-            unknown: if told { Watts::ZERO } else { budget.ppm(UNKNOWN_PPM) },
+            unknown: if configured { Watts::ZERO } else { budget.ppm(GUESS_PPM) },
             floor: floor.unwrap_or_default().at_least_zero(),
             remembered: remembered.at_least_zero(),
             window: None,
-            calm: Regression::default(),
+            steady: Regression::default(),
             moving: Regression::default(),
             room: None,
         }
     }
 
-    fn line(&self) -> Option<&Regression> {
-        [&self.calm, &self.moving].into_iter().find(|line| line.points > 0.0)
+    fn regression(&self) -> Option<&Regression> {
+        [&self.steady, &self.moving].into_iter().find(|regression| regression.points > 0.0)
     }
 
     /// The estimate when the chassis draws `total`.
     pub(crate) fn at(&self, total: Watts) -> Watts {
         let watts = |w: f64| Watts::from_f64(w).unwrap_or_default();
         let guess = self.remembered.max(self.unknown).max(self.floor);
-        let level = self.line().map(|line| (line.at(total.as_f64()), line.bound()));
+        let level = self.regression().map(|regression| (regression.at(total.as_f64()), regression.bound()));
         let estimate = match level {
-            Some((level, bound)) if self.calm.points >= FEW => watts(level + bound),
+            Some((level, bound)) if self.steady.points >= FEW => watts(level + bound),
             // Of a few seconds nobody knows how far they scatter.
-            Some((level, bound)) if self.calm.points > 0.0 => {
+            Some((level, bound)) if self.steady.points > 0.0 => {
                 watts(level + bound).min(watts(level).max(guess))
             }
             // What was told is the least that they are, and no guess.
@@ -163,14 +163,15 @@ impl Shared {
 
     /// The least that they may be when the chassis draws `total`: what is drawn beside the reports of the
     /// servers, and is not this, is drawn by servers that do not report.
-    pub(crate) fn at_least(&self, total: Watts) -> Watts {
-        let least = self.line().and_then(|line| Watts::from_f64(line.at_least(total.as_f64())));
-        least.unwrap_or_default().min(self.at(total)).max(self.floor).at_least_zero()
+    pub(crate) fn lower_bound(&self, total: Watts) -> Watts {
+        let lowest =
+            self.regression().and_then(|regression| Watts::from_f64(regression.lower_bound(total.as_f64())));
+        lowest.unwrap_or_default().min(self.at(total)).max(self.floor).at_least_zero()
     }
 
     /// The estimate in whole steps: what a later instance begins with.
     pub(crate) fn to_remember(&self, total: Watts) -> Watts {
-        let new = self.line().filter(|line| line.points >= FEW).map(|_| self.at(total));
+        let new = self.regression().filter(|regression| regression.points >= FEW).map(|_| self.at(total));
         let step = Watts::from_milli(REMEMBERED_MW);
         match new {
             // What is written down stays while it is right to a step.
@@ -228,9 +229,9 @@ impl Shared {
 
         let total = w.total.per(w.readings);
         let difference = total - w.servers.per(w.readings);
-        let calm = w.highest - w.lowest <= limit.ppm(CALM_PPM);
-        let line = if calm { &mut self.calm } else { &mut self.moving };
-        line.add(total.as_f64(), difference.at_least_zero().as_f64());
+        let steady = w.highest - w.lowest <= limit.ppm(STEADY_PPM);
+        let regression = if steady { &mut self.steady } else { &mut self.moving };
+        regression.add(total.as_f64(), difference.at_least_zero().as_f64());
         self.window = None;
     }
 }
@@ -313,14 +314,14 @@ mod tests {
     #[test]
     fn where_the_total_never_was_the_least_is_far_less() {
         let mut shared = Shared::new(None, W(0), W(2400));
-        assert_eq!(shared.at_least(W(2000)), W(0), "nothing was compared");
+        assert_eq!(shared.lower_bound(W(2000)), W(0), "nothing was compared");
         seconds(&mut shared, 0, 60, 2000, Some(1800));
-        assert!(near(shared.at_least(W(2000)), 200), "{}", shared.at_least(W(2000)));
+        assert!(near(shared.lower_bound(W(2000)), 200), "{}", shared.lower_bound(W(2000)));
         // At the steepest that losses and fans can be, 150 W less; of more nothing is known.
-        assert!(shared.at_least(W(1500)) < W(60), "{}", shared.at_least(W(1500)));
-        assert!(shared.at_least(W(2400)) <= W(200), "{}", shared.at_least(W(2400)));
+        assert!(shared.lower_bound(W(1500)) < W(60), "{}", shared.lower_bound(W(1500)));
+        assert!(shared.lower_bound(W(2400)) <= W(200), "{}", shared.lower_bound(W(2400)));
         seconds(&mut shared, 100, 60, 1500, Some(1350));
-        assert!(near(shared.at_least(W(1500)), 150), "{}", shared.at_least(W(1500)));
+        assert!(near(shared.lower_bound(W(1500)), 150), "{}", shared.lower_bound(W(1500)));
     }
 
     #[test]

@@ -15,16 +15,16 @@ use crate::{Mode, Server};
 /// three seconds: an older answer says nothing of the present.
 const REMEMBERED: u64 = 32;
 
-/// The guard over base and demand: this share (4 %), and not less than [`GUARD_LEAST`]. A meter is 1 %
+/// The guard over base and demand: this share (4 %), and not less than [`MIN_GUARD`]. A meter is 1 %
 /// off, the agent keeps 2 % under its cap, and user-facing load moves from one sample to the next.
 const GUARD_PPM: u32 = 40_000;
 /// See [`GUARD_PPM`].
-const GUARD_LEAST: Watts = Watts::from_whole(6);
+const MIN_GUARD: Watts = Watts::from_whole(6);
 
-/// A server draws more than its cap when it does so by this share (3 %), and by [`OVER_LEAST`].
+/// A server draws more than its cap when it does so by this share (3 %), and by [`MIN_OVER`].
 const OVER_PPM: u32 = 30_000;
 /// See [`OVER_PPM`].
-const OVER_LEAST: Watts = Watts::from_whole(5);
+const MIN_OVER: Watts = Watts::from_whole(5);
 
 /// In the mean of so long.
 const OVER_MEAN: Duration = Duration::from_secs(2);
@@ -159,7 +159,7 @@ impl Agent {
             wrong_above: None,
             highest: Watts::ZERO,
             other: None,
-            out_of_band: OutOfBand::found(capped, now),
+            out_of_band: OutOfBand::recover(capped, now),
             sent: [(Seq(0), now); REMEMBERED as usize],
         }
     }
@@ -231,7 +231,7 @@ impl Agent {
         let newer = match &self.report {
             None => true,
             Some(old) if old.boot_id == report.boot_id && self.slot != Slot::Silent => {
-                (report.agent_ms, report.seq_seen) > (old.agent_ms, old.seq_seen)
+                (report.agent_ms, report.seq_obeyed) > (old.agent_ms, old.seq_obeyed)
             }
             Some(_) => seq > self.heard_seq,
         };
@@ -261,17 +261,17 @@ impl Agent {
             _ => Overdraw::default(),
         };
 
-        if report.epoch_seen != epoch {
+        if report.epoch_obeyed != epoch {
             return;
         }
         if first && let Some(cap) = report.cap_w {
-            self.holds.found(report.seq_seen, cap);
+            self.holds.recover(report.seq_obeyed, cap);
         } else if joins {
             // Alone it may have risen to its fallback, or have been let go.
-            self.holds.rejoined(report.seq_seen, report.cap_w);
+            self.holds.rejoined(report.seq_obeyed, report.cap_w);
         }
 
-        self.holds.reported(report.seq_seen, report.enforced_seq);
+        self.holds.reported(report.seq_obeyed, report.enforced_seq);
     }
 
     /// Moves it to another slot.
@@ -283,7 +283,7 @@ impl Agent {
 
     /// What it may hold while it answers; `None` if that is not known.
     pub(crate) fn may_hold(&self) -> Option<Watts> {
-        match (self.holds.most(), self.out_of_band.certain()) {
+        match (self.holds.max(), self.out_of_band.certain()) {
             (Some(told), Some(capped)) => Some(told.min(capped)),
             (told, capped) => told.or(capped),
         }
@@ -354,7 +354,7 @@ impl Agent {
             }
             Slot::Silent if now - self.since < orphan_hold => {
                 // A hardware cap below that frees nothing yet: a BMC may forget what it has acknowledged.
-                let last = self.holds.most().unwrap_or_default().max(self.holds.fallback());
+                let last = self.holds.max().unwrap_or_default().max(self.holds.fallback());
                 Some(Bound::Sure(last.max(capped.unwrap_or_default())))
             }
             Slot::Silent | Slot::Maintenance | Slot::Unmanaged | Slot::Unknown => {
@@ -366,9 +366,9 @@ impl Agent {
     }
 
     /// What it draws at most although it does not say what it draws; `None` if that is not known.
-    pub(crate) fn draws_at_most(&self) -> Option<Watts> {
+    pub(crate) fn draws_max(&self) -> Option<Watts> {
         let seen = Some(self.highest).filter(|&w| w > Watts::ZERO);
-        let held = self.holds.most().map(|most| most.max(self.holds.fallback()));
+        let held = self.holds.max().map(|most| most.max(self.holds.fallback()));
         let most = [self.server.max_w.or(seen), self.out_of_band.certain()];
         most.into_iter().flatten().min().or(held)
     }
@@ -401,7 +401,7 @@ impl Agent {
             return false;
         };
         let capped = self.cap.is_none_or(|told| report.cap_w.is_some_and(|cap| cap <= told));
-        capped && report.epoch_seen == epoch && self.overdraw.since.is_none()
+        capped && report.epoch_obeyed == epoch && self.overdraw.since.is_none()
     }
 
     /// Notes that it obeys another manager.
@@ -434,14 +434,14 @@ impl Overdraw {
         let before = if self.at.is_some() { self.mean_mw } else { 0 };
         let step = if self.at.is_some() { passed } else { 200 };
         let mean_mw = before + (over - before) * step / OVER_MEAN.as_millis() as i64;
-        let counts = Watts::from_milli(mean_mw) > cap.ppm(OVER_PPM).max(OVER_LEAST);
+        let counts = Watts::from_milli(mean_mw) > cap.ppm(OVER_PPM).max(MIN_OVER);
         Self { mean_mw, at: Some(now), since: counts.then(|| self.since.unwrap_or(now)) }
     }
 }
 
 /// A need with its guard.
 fn guarded(watts: Watts) -> Watts {
-    watts + watts.ppm(GUARD_PPM).max(GUARD_LEAST)
+    watts + watts.ppm(GUARD_PPM).max(MIN_GUARD)
 }
 
 /// The slot that a mode starts in.
@@ -467,7 +467,7 @@ mod tests {
             let server = Server::new(ServerId::new("s").unwrap(), Some(W(100)));
             let mut agent = Agent::new(server, None, W(180), now);
             let seq = agent.number(now);
-            agent.holds.told(seq, Some(W(190)), W(180));
+            agent.holds.sent(seq, Some(W(190)), W(180));
             agent.holds.reported(seq, None);
             let boot = BootId::new("b").unwrap();
             agent.report = Some(Report::blank(agent.server.id.clone(), boot));

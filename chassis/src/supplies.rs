@@ -29,8 +29,8 @@ const STUCK_AFTER: u8 = 5;
 /// Readings of the last second.
 const RECENT: usize = 16;
 
-/// A reading beyond this share of the rating is absurd, in parts per million.
-const ABSURD_PPM: u32 = 1_500_000;
+/// A reading beyond this share of the rating is implausible, in parts per million.
+const IMPLAUSIBLE_PPM: u32 = 1_500_000;
 
 /// Why a poll gave no reading. The index is the supply's, in configured order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,13 +38,13 @@ pub(crate) enum Fault {
     /// Not as many supplies as configured.
     Count,
     /// Stamped later than now, or so long ago that it says nothing.
-    Stamp,
-    /// The supply's state cannot be told.
+    Time,
+    /// The supply's state cannot be read.
     Unknown(usize),
     /// The supply carries load, and reads nothing or zero.
     NoReading(usize),
     /// Below zero, or far beyond the rating.
-    Absurd(usize),
+    Implausible(usize),
     /// The reading stays the same while the others' draw moves.
     Stuck(usize),
     /// Nothing at all is drawn, by supplies that each may read zero.
@@ -62,9 +62,9 @@ pub(crate) enum Outcome {
     Missing(Fault),
 }
 
-/// One supply's last known state.
+/// One supply's last readable state.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct SupplyRecord {
     rated: Watts,
     state: SupplyState,
     /// What it last carried.
@@ -82,12 +82,12 @@ struct Known {
 /// The power supplies as last polled.
 #[derive(Clone, Debug)]
 pub(crate) struct Supplies {
-    known: Vec<Known>,
+    records: Vec<SupplyRecord>,
     rated: Watts,
     capacity: Watts,
     taken_at: Option<Instant>,
     reading: Option<Watts>,
-    seen_at: Instant,
+    fresh_at: Instant,
     fault: Option<Fault>,
     worst_age: Duration,
     /// While one cannot be read: what the others carried lately.
@@ -100,9 +100,9 @@ impl Supplies {
     /// Before the first poll every supply is taken to carry load. A reading older than `worst_age`
     /// says nothing.
     pub(crate) fn new(rated: &[Watts], worst_age: Duration, now: Instant) -> Self {
-        let known: Vec<_> = rated
+        let records: Vec<_> = rated
             .iter()
-            .map(|&rated| Known {
+            .map(|&rated| SupplyRecord {
                 rated: rated.at_least_zero(),
                 state: SupplyState::Active,
                 part: Watts::ZERO,
@@ -112,14 +112,14 @@ impl Supplies {
                 same: 0,
             })
             .collect();
-        let rated = known.iter().map(|k| k.rated).sum();
+        let rated = records.iter().map(|k| k.rated).sum();
         Self {
-            known,
+            records,
             rated,
             capacity: rated,
             taken_at: None,
             reading: None,
-            seen_at: now,
+            fresh_at: now,
             fault: None,
             worst_age,
             others: VecDeque::new(),
@@ -134,7 +134,7 @@ impl Supplies {
             Outcome::Fresh(total) => {
                 self.taken_at = Some(poll.taken_at);
                 self.reading = Some(total);
-                self.seen_at = now;
+                self.fresh_at = now;
                 self.fault = None;
             }
             Outcome::Missing(fault) => self.fault = Some(fault),
@@ -144,11 +144,11 @@ impl Supplies {
     }
 
     fn judge(&mut self, now: Instant, poll: &Poll) -> Outcome {
-        if poll.supplies.len() != self.known.len() {
+        if poll.supplies.len() != self.records.len() {
             return Outcome::Missing(Fault::Count);
         }
         if poll.taken_at > now || now - poll.taken_at > self.worst_age {
-            return Outcome::Missing(Fault::Stamp);
+            return Outcome::Missing(Fault::Time);
         }
         if self.taken_at.is_some_and(|newest| poll.taken_at < newest) {
             return Outcome::Old;
@@ -156,7 +156,7 @@ impl Supplies {
         self.notice_stuck(&poll.supplies);
         // A lost feed counts at once, even where the meters have not moved yet.
         self.learn_states(now, &poll.supplies);
-        match sum(&self.known, &poll.supplies) {
+        match sum(&self.records, &poll.supplies) {
             Err(fault) => Outcome::Missing(fault),
             Ok(_) if self.taken_at == Some(poll.taken_at) => Outcome::Old,
             Ok(total) => Outcome::Fresh(total),
@@ -166,51 +166,51 @@ impl Supplies {
     /// A constant reading is suspicious only while the rest moves; one that changes is believed again.
     fn notice_stuck(&mut self, supplies: &[Supply]) {
         let total: Watts = supplies.iter().filter_map(|s| s.input).sum();
-        for (known, supply) in self.known.iter_mut().zip(supplies) {
-            let told = supply.state != SupplyState::Unknown;
-            let Some(part) = supply.input.filter(|part| told && *part > Watts::ZERO) else {
-                known.same = 0;
+        for (record, supply) in self.records.iter_mut().zip(supplies) {
+            let readable = supply.state != SupplyState::Unknown;
+            let Some(part) = supply.input.filter(|part| readable && *part > Watts::ZERO) else {
+                record.same = 0;
                 continue;
             };
             let others = total - part;
-            if part != known.part || part < total.ppm(SHOWS_PPM) {
-                (known.others, known.same) = (others, 0);
+            if part != record.part || part < total.ppm(SHOWS_PPM) {
+                (record.others, record.same) = (others, 0);
                 continue;
             }
-            let moved = (others - known.others).max(known.others - others);
-            let suspicious = moved > known.others.ppm(MOVED_PPM);
-            known.same = if suspicious { known.same.saturating_add(1) } else { 0 };
+            let moved = (others - record.others).max(record.others - others);
+            let suspicious = moved > record.others.ppm(MOVED_PPM);
+            record.same = if suspicious { record.same.saturating_add(1) } else { 0 };
         }
     }
 
-    /// Where no supply at all can be told, it is the telling that broke, not the supplies: the
+    /// Where no supply at all can be read, the link to them broke, not the supplies: the
     /// capacity stays, and the missing reading makes the manager blind.
     fn learn_states(&mut self, now: Instant, supplies: &[Supply]) {
         let unreadable = |s: &Supply| s.state == SupplyState::Unknown;
         if supplies.iter().all(unreadable) {
             return;
         }
-        for (known, supply) in self.known.iter_mut().zip(supplies) {
+        for (record, supply) in self.records.iter_mut().zip(supplies) {
             if unreadable(supply) {
-                known.unreadable = known.unreadable.or(Some(now));
+                record.unreadable = record.unreadable.or(Some(now));
             } else {
-                if supply.state == SupplyState::Active && !known.is_read_to_carry() {
+                if supply.state == SupplyState::Active && !record.is_read_to_carry() {
                     self.settles_at = now + TAKEN_OVER;
                 }
-                known.state = supply.state;
-                known.part = supply.input.unwrap_or(known.part).at_least_zero();
-                (known.unreadable, known.lost) = (None, false);
+                record.state = supply.state;
+                record.part = supply.input.unwrap_or(record.part).at_least_zero();
+                (record.unreadable, record.lost) = (None, false);
             }
         }
 
         self.notice_losses(now, supplies);
-        self.capacity = self.known.iter().filter(|k| k.carries(now)).map(|k| k.rated).sum();
+        self.capacity = self.records.iter().filter(|k| k.carries(now)).map(|k| k.rated).sum();
     }
 
     /// A supply that cannot be read has gone when the others rise by half of what it carried within a
     /// second; not where one of the others has just come back, or can be read again.
     fn notice_losses(&mut self, now: Instant, supplies: &[Supply]) {
-        if self.known.iter().all(|k| k.unreadable.is_none()) {
+        if self.records.iter().all(|k| k.unreadable.is_none()) {
             self.others.clear();
             return;
         }
@@ -238,15 +238,15 @@ impl Supplies {
 
         let lowest = self.others.iter().map(|(_, watts)| *watts).min().unwrap_or(carried);
         let rise = carried - lowest;
-        for known in self.known.iter_mut().filter(|k| k.unreadable.is_some()) {
-            let traceable = known.part > (carried + known.part).ppm(TRACE_PPM);
-            known.lost |= traceable && rise >= known.part.per(2);
+        for record in self.records.iter_mut().filter(|k| k.unreadable.is_some()) {
+            let traceable = record.part > (carried + record.part).ppm(TRACE_PPM);
+            record.lost |= traceable && rise >= record.part.per(2);
         }
     }
 
     /// What the supplies that can be read carried in the last full reading.
     fn before(&self, supplies: &[Supply]) -> Watts {
-        let unreadable: Watts = (self.known.iter().zip(supplies))
+        let unreadable: Watts = (self.records.iter().zip(supplies))
             .filter(|(_, s)| s.state == SupplyState::Unknown)
             .map(|(k, _)| k.part)
             .sum();
@@ -255,17 +255,17 @@ impl Supplies {
 
     /// The draw, if a fresh reading came less than `max_age` ago.
     pub(crate) fn reading(&self, now: Instant, max_age: Duration) -> Option<Watts> {
-        self.reading.filter(|_| now - self.seen_at < max_age)
+        self.reading.filter(|_| now - self.fresh_at < max_age)
     }
 
     /// When the newest fresh reading was produced; the start before the first.
     pub(crate) fn taken_at(&self) -> Instant {
-        self.taken_at.unwrap_or(self.seen_at)
+        self.taken_at.unwrap_or(self.fresh_at)
     }
 
     /// When the newest fresh reading came; the start before the first.
-    pub(crate) fn seen_at(&self) -> Instant {
-        self.seen_at
+    pub(crate) fn fresh_at(&self) -> Instant {
+        self.fresh_at
     }
 
     /// What the supplies that live can carry.
@@ -285,12 +285,12 @@ impl Supplies {
 
     /// The supplies that carry nothing, by index.
     pub(crate) fn lost(&self, now: Instant) -> impl Iterator<Item = usize> {
-        let gone = move |(_, k): &(usize, &Known)| !k.carries(now);
-        self.known.iter().enumerate().filter(gone).map(|(i, _)| i)
+        let gone = move |(_, k): &(usize, &SupplyRecord)| !k.carries(now);
+        self.records.iter().enumerate().filter(gone).map(|(i, _)| i)
     }
 }
 
-impl Known {
+impl SupplyRecord {
     /// Whether its draw was part of the newest reading.
     fn is_read_to_carry(&self) -> bool {
         self.state == SupplyState::Active && self.unreadable.is_none()
@@ -305,18 +305,18 @@ impl Known {
 
 /// The draw over all supplies; one missing reading makes the whole missing. A supply that has failed, and whose
 /// meter shows the same whatever the others carry, carries nothing.
-fn sum(known: &[Known], supplies: &[Supply]) -> Result<Watts, Fault> {
+fn sum(records: &[SupplyRecord], supplies: &[Supply]) -> Result<Watts, Fault> {
     let mut total = Watts::ZERO;
-    for (i, (known, supply)) in known.iter().zip(supplies).enumerate() {
+    for (i, (record, supply)) in records.iter().zip(supplies).enumerate() {
         let input = match (supply.state, supply.input) {
             (SupplyState::Unknown, _) => return Err(Fault::Unknown(i)),
             (SupplyState::Active, None | Some(Watts::ZERO)) => return Err(Fault::NoReading(i)),
             (_, input) => input.unwrap_or(Watts::ZERO),
         };
-        if input < Watts::ZERO || input > known.rated.ppm(ABSURD_PPM) {
-            return Err(Fault::Absurd(i));
+        if input < Watts::ZERO || input > record.rated.ppm(IMPLAUSIBLE_PPM) {
+            return Err(Fault::Implausible(i));
         }
-        if known.same < STUCK_AFTER {
+        if record.same < STUCK_AFTER {
             total += input;
         } else if supply.state == SupplyState::Active {
             return Err(Fault::Stuck(i));
@@ -351,10 +351,10 @@ mod tests {
             ((Active, Some(900)), (Absent, None), Fresh(W(900)), 1000),
             ((Active, Some(900)), (Active, Some(0)), Missing(Fault::NoReading(1)), 2000),
             ((Active, None), (Active, Some(9)), Missing(Fault::NoReading(0)), 2000),
-            ((Active, Some(-5)), (Active, Some(9)), Missing(Fault::Absurd(0)), 2000),
-            ((Active, Some(1501)), (Active, Some(9)), Missing(Fault::Absurd(0)), 2000),
+            ((Active, Some(-5)), (Active, Some(9)), Missing(Fault::Implausible(0)), 2000),
+            ((Active, Some(1501)), (Active, Some(9)), Missing(Fault::Implausible(0)), 2000),
             ((Active, Some(1500)), (Active, Some(9)), Fresh(W(1509)), 2000),
-            ((Active, Some(900)), (Failed, Some(-1)), Missing(Fault::Absurd(1)), 1000),
+            ((Active, Some(900)), (Failed, Some(-1)), Missing(Fault::Implausible(1)), 1000),
             ((Active, Some(900)), (Unknown, Some(900)), Missing(Fault::Unknown(1)), 2000),
             ((Standby, Some(0)), (Standby, None), Missing(Fault::NoDraw), 2000),
             ((Failed, None), (Absent, None), Missing(Fault::NoDraw), 0),
@@ -490,8 +490,8 @@ mod tests {
         assert_eq!(s.capacity(), W(1000), "a lost feed counts at once");
         assert_eq!(s.take(late, &poll(49, ok, ok)), Outcome::Old);
         assert_eq!(s.capacity(), W(1000), "an older poll says nothing");
-        assert_eq!(s.take(late, &poll(101, ok, ok)), Outcome::Missing(Fault::Stamp));
-        assert_eq!(s.take(Instant::from_millis(9000), &poll(60, ok, ok)), Outcome::Missing(Fault::Stamp));
+        assert_eq!(s.take(late, &poll(101, ok, ok)), Outcome::Missing(Fault::Time));
+        assert_eq!(s.take(Instant::from_millis(9000), &poll(60, ok, ok)), Outcome::Missing(Fault::Time));
         assert_eq!(s.reading(Instant::from_millis(200), Duration::from_millis(101)), Some(W(800)));
         assert_eq!(s.reading(Instant::from_millis(200), Duration::from_millis(100)), None);
     }

@@ -27,7 +27,7 @@ pub struct SetPoint {
 
 impl SetPoint {
     /// At most this share of the limit, in parts per million.
-    const MOST_PPM: u32 = 990_000;
+    const MAX_PPM: u32 = 990_000;
 
     /// For this share of 100 ms means above the limit, in parts per million.
     #[must_use]
@@ -39,7 +39,7 @@ impl SetPoint {
     #[must_use]
     pub fn under(&self, limit: Watts, flicker_w: f64) -> Watts {
         let flicker = Watts::from_f64(self.sigmas * flicker_w).unwrap_or_default();
-        limit.ppm(Self::MOST_PPM).min(limit - flicker)
+        limit.ppm(Self::MAX_PPM).min(limit - flicker)
     }
 }
 
@@ -58,7 +58,7 @@ pub struct Tuning {
     /// phase margin of more than 60 degrees.
     pub integral_ppm: u32,
     /// The integral term adds at most this share of the limit, in parts per million.
-    pub integral_most_ppm: u32,
+    pub integral_max_ppm: u32,
     /// At this trip fraction every low-priority core goes to its floor.
     pub floor_at: f64,
     /// At this one hardware caps come.
@@ -82,7 +82,7 @@ pub struct Tuning {
     /// A newer epoch is adopted at the start for so long.
     pub adopts_for: Duration,
     /// And no newer one than by this.
-    pub adopts_most: u64,
+    pub adopts_within: u64,
     /// A fenced manager asks so often who is obeyed.
     pub asks_every: Duration,
     /// And rules again when agents have not heard from its ruler for so long.
@@ -111,7 +111,7 @@ impl Tuning {
             set_point: SetPoint::new(params.above_share_ppm),
             floor_moves_ppm: 50_000,
             integral_ppm: 60_000,
-            integral_most_ppm: 30_000,
+            integral_max_ppm: 30_000,
             floor_at: 0.25,
             hardware_at: 0.5,
             fenced_at: 0.75,
@@ -123,7 +123,7 @@ impl Tuning {
             lifts_blamed: Duration::from_secs(5),
             longest_hold: Duration::from_secs(60 * 60),
             adopts_for: Duration::from_secs(10),
-            adopts_most: 1000,
+            adopts_within: 1000,
             asks_every: Duration::from_secs(5),
             gone_after: Duration::from_secs(120),
             lowered_counts_after: Duration::from_secs(5),

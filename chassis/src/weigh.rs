@@ -94,8 +94,8 @@ mod tests {
 
     fn report(server: &ServerId, power: i64, sheddable: i64) -> Report {
         Report {
-            epoch_seen: Epoch(1),
-            seq_seen: Seq(1),
+            epoch_obeyed: Epoch(1),
+            seq_obeyed: Seq(1),
             state: AgentState::Uncapped,
             power_w: Some(W(power)),
             sheddable_w: W(sheddable),

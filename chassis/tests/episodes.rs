@@ -467,7 +467,7 @@ fn servers_without_an_agent_keep_their_share() {
     assert_eq!(w.chassis.status(w.now).servers[2].slot, Slot::Managed);
 }
 
-/// A manager that starts over servers capped by an earlier life, `restorable` each. The agents keep
+/// A manager that starts over servers capped by a previous instance, `restorable` each. The agents keep
 /// that cap until a message with an echo says otherwise.
 fn restarted(restorable: i64) -> World {
     let mut w = World::new(params(12));
@@ -495,7 +495,7 @@ fn restarted(restorable: i64) -> World {
 }
 
 #[test]
-fn an_episode_of_an_earlier_life_is_carried_on() {
+fn an_episode_of_a_previous_instance_is_carried_on() {
     let w = restarted(45); // 1800 + 12 × 45 W reaches 2304 with the last report
     assert_eq!(w.state(), ChassisState::Alerting);
     assert!((0..12).all(|i| w.alerts_to(i)[1].1.level == Level::Cap));
@@ -595,13 +595,13 @@ fn blind_before_the_shared_watts_are_known_they_are_a_tenth_of_the_budget() {
 }
 
 #[test]
-fn absurd_reports_are_no_draw() {
-    for absurd in [0, -150, 5_000] {
+fn implausible_reports_are_no_draw() {
+    for implausible in [0, -150, 5_000] {
         let mut w = World::new(params(12));
-        w.agent(3).power = Some(W(absurd));
+        w.agent(3).power = Some(W(implausible));
         w.total = Some(W(2_000));
         w.run(ms(5_000));
-        assert_eq!(w.chassis.status(w.now).shared_w, W(240), "no comparison with {absurd} W");
+        assert_eq!(w.chassis.status(w.now).shared_w, W(240), "no comparison with {implausible} W");
         w.agent(3).power = Some(W(150));
         w.run(ms(20_000));
         assert!(near(w.chassis.status(w.now).shared_w, 200));

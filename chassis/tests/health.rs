@@ -119,7 +119,7 @@ fn the_reserve_of_a_server_that_comes_back_is_freed_when_it_obeys() {
 }
 
 #[test]
-fn numbers_of_an_earlier_life_free_nothing() {
+fn numbers_of_a_previous_instance_free_nothing() {
     let mut p = params(4);
     p.servers[1].out_of_band_floor = None;
     let mut w = World::new(p);
@@ -132,7 +132,7 @@ fn numbers_of_an_earlier_life_free_nothing() {
     let before = others(&w);
     let alert = w.alerts_to(1).last().unwrap().1.clone();
     let mut report = common::report(&name(1), w.now, &alert, &w.agents[&name(1)]);
-    (report.epoch_seen, report.enforced_seq) = (Epoch(0), Some(Seq(1_000_000)));
+    (report.epoch_obeyed, report.enforced_seq) = (Epoch(0), Some(Seq(1_000_000)));
     let answer = Answer::Report(Box::new(report));
     w.input(Input::Answer { server: name(1), seq: alert.seq, answer });
     let s = w.chassis.status(w.now);

@@ -276,7 +276,7 @@ fn a_fenced_manager_leaves_the_ledger_alone() {
 }
 
 #[test]
-fn a_repeated_message_is_no_rival() {
+fn a_repeated_message_is_no_rival_manager() {
     let mut w = World::new(params(4));
     w.run(ms(2000));
     let seq = newest(&w).seq;

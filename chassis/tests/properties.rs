@@ -379,8 +379,8 @@ impl Fuzz {
 
         Report {
             agent_ms: now_ms.saturating_sub(shape.late_ms),
-            epoch_seen: alert.epoch,
-            seq_seen: alert.seq,
+            epoch_obeyed: alert.epoch,
+            seq_obeyed: alert.seq,
             enforced_seq: shape.enforced.then_some(alert.seq),
             state: AgentState::Uncapped,
             power_w: power,

@@ -316,7 +316,7 @@ impl Caller {
         reports.len() == self.outboxes.len()
             && reports.values().all(|report| {
                 report.as_ref().is_ok_and(|report| {
-                    report.seq_seen == self.seq
+                    report.seq_obeyed == self.seq
                         && report.state == AgentState::Uncapped
                         && report.min_khz.is_none()
                 })
@@ -339,7 +339,7 @@ impl Caller {
     fn words(&self) -> String {
         let reports = lock(&self.reports);
         let words = reports.iter().map(|(id, report)| match report {
-            Ok(report) => format!("{id} {:?} at message {}", report.state, report.seq_seen),
+            Ok(report) => format!("{id} {:?} at message {}", report.state, report.seq_obeyed),
             Err(why) => format!("{id} {why}"),
         });
         words.collect::<Vec<_>>().join(", ")

@@ -185,14 +185,14 @@ fn in_force(answer: &BudgetAnswer) -> String {
 
 /// What the budget that was asked about takes.
 fn takes(answer: &BudgetAnswer) -> String {
-    let BudgetAnswer { budget_w, asked_w, reason, .. } = answer;
+    let BudgetAnswer { budget_w, requested_w, reason, .. } = answer;
     let yes = |it| if it { "yes" } else { "no" };
     let hint = match answer.accepted {
         true => "",
         false => "\n--force sets it all the same, unless another manager rules",
     };
     format!(
-        "from {budget_w} to {asked_w}: {reason}\nhardware caps: {}; user-facing VMs slowed: {}{hint}",
+        "from {budget_w} to {requested_w}: {reason}\nhardware caps: {}; user-facing VMs slowed: {}{hint}",
         yes(answer.hardware_would_act),
         yes(answer.user_facing_hit),
     )
@@ -226,7 +226,7 @@ mod tests {
             configured_w: W(2450),
             until_unix_s: Some(0),
             power_w: Some(W(2185)),
-            asked_w: W(2200),
+            requested_w: W(2200),
             accepted: true,
             enforced: true,
             needs_w: Some(W(0)),

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use ballast_agent::records;
-use ballast_types::usage::{FULL_PPM, SLOT_S};
-use ballast_types::{Histogram, Slot, UsageRecord, VmId, VmStart};
+use ballast_types::usage::{BIN_S, FULL_PPM};
+use ballast_types::{Histogram, UsageBin, UsageRecord, VmId, VmStart};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use tabled::builder::Builder;
@@ -55,8 +55,8 @@ enum Every {
 /// One life of a VM.
 #[derive(Debug, Default)]
 struct Life {
-    first: Option<Slot>,
-    last: Slot,
+    first: Option<UsageBin>,
+    last: UsageBin,
     cores: u16,
     records: u64,
     cpu: Histogram,
@@ -71,8 +71,8 @@ struct Life {
 
 impl Life {
     fn take(&mut self, record: &UsageRecord, slots: u32) {
-        self.first = Some(self.first.map_or(record.slot, |first| first.min(record.slot)));
-        self.last = self.last.max(record.slot);
+        self.first = Some(self.first.map_or(record.bin, |first| first.min(record.bin)));
+        self.last = self.last.max(record.bin);
         self.cores = record.cores;
         self.records += 1;
         self.cpu.merge(&record.cpu);
@@ -82,7 +82,7 @@ impl Life {
         self.memory_peak_bytes = self.memory_peak_bytes.max(record.memory_peak_bytes);
         self.oom_kills += u64::from(record.oom_kills);
         if let Some(mean) = record.steady_mean() {
-            let (sum, count) = self.means.entry(record.slot.0 / slots * slots).or_default();
+            let (sum, count) = self.means.entry(record.bin.0 / slots * slots).or_default();
             *sum += mean;
             *count += 1;
         }
@@ -92,7 +92,7 @@ impl Life {
     fn series(&self, slots: u32) -> impl Iterator<Item = Point> {
         let there = self.means.iter().filter(move |(_, (_, count))| count * 2 >= slots);
         there.map(|(slot, (sum, count))| Point {
-            time: time(Slot(*slot)),
+            time: time(UsageBin(*slot)),
             value: 100.0 * sum / f64::from(*count),
         })
     }
@@ -100,7 +100,7 @@ impl Life {
     fn summary(&self, vm: String, start: VmStart) -> Summary {
         let percent = |ppm: u32| f64::from(ppm) * 100.0 / f64::from(FULL_PPM);
         let (first, seconds) = (self.first.unwrap_or_default(), self.cpu.samples());
-        let span = u64::from(self.last.0 - first.0 + 1) * SLOT_S;
+        let span = u64::from(self.last.0 - first.0 + 1) * BIN_S;
         let mean = self.sum_ppm as f64 / seconds as f64 * 100.0 / f64::from(FULL_PPM);
 
         Summary {
@@ -231,7 +231,7 @@ fn names(lives: &BTreeMap<(VmId, VmStart), Life>) -> BTreeMap<(VmId, VmStart), S
     lives.keys().map(|life| (life.clone(), name(life))).collect()
 }
 
-fn time(slot: Slot) -> String {
+fn time(slot: UsageBin) -> String {
     let at = i64::try_from(slot.start_s()).ok().and_then(|s| jiff::Timestamp::from_second(s).ok());
     at.unwrap_or(jiff::Timestamp::MAX).to_string()
 }
@@ -288,7 +288,7 @@ mod tests {
     fn half_hours_need_half_of_their_time_and_p95_is_of_all_seconds() {
         let vm = VmId::new("v").unwrap();
         let record = |slot: u32, seconds: u32, ppm: u32| {
-            let mut record = UsageRecord::empty(vm.clone(), VmStart(1), Slot(slot), 4);
+            let mut record = UsageRecord::empty(vm.clone(), VmStart(1), UsageBin(slot), 4);
             (0..seconds).for_each(|_| record.add(ppm));
             record
         };
@@ -314,7 +314,7 @@ mod tests {
         let vm = VmId::new("v").unwrap();
         let mut lives = BTreeMap::new();
         for (start, slot) in [(1, 50), (2, 10)] {
-            let record = UsageRecord::empty(vm.clone(), VmStart(start), Slot(slot), 4);
+            let record = UsageRecord::empty(vm.clone(), VmStart(start), UsageBin(slot), 4);
             lives.entry((vm.clone(), VmStart(start))).or_insert_with(Life::default).take(&record, 1);
         }
         let names: Vec<_> = names(&lives).into_values().collect();

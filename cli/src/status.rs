@@ -294,7 +294,7 @@ mod tests {
 
     fn report() -> serde_json::Value {
         serde_json::json!({
-            "server": "s01", "boot_id": "b", "agent_ms": 10, "epoch_seen": 1, "seq_seen": 2,
+            "server": "s01", "boot_id": "b", "agent_ms": 10, "epoch_obeyed": 1, "seq_obeyed": 2,
             "enforced_seq": 2, "state": "throttled", "power_w": 201.5, "cap_w": 204.0,
             "sheddable_w": 30.0, "restorable_w": 25.0, "low_cores": 24, "min_khz": 1_300_000,
             "server_limit": false, "leaving": false, "actuator_failures": 0
@@ -381,7 +381,7 @@ mod tests {
             {"vm": "batch", "class": "non-user-facing", "throttle_order": 2, "cores": 6,
              "min_khz": 1_300_000, "killed": true, "throttled_core_ms": 61_500,
              "lost_core_ms": 30_700, "floor_core_ms": 12_000, "throttled_periods": 3,
-             "longest_throttled_ms": 8_200, "min_khz_seen": 1_200_000, "limited_core_ms": 600},
+             "longest_throttled_ms": 8_200, "lowest_khz": 1_200_000, "limited_core_ms": 600},
         ]));
         let row = |vm: &str| -> Vec<String> {
             let line = text.lines().find(|line| line.contains(vm)).unwrap();

@@ -13,7 +13,7 @@ use ballast_hw::durable;
 use ballast_predict::file::{self, FileError};
 use ballast_predict::model::Algorithm;
 use ballast_predict::score::Scores;
-use ballast_predict::{ModelFile, Vm, fleet, train};
+use ballast_predict::{ModelFile, VmHistory, fleet, train};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser as _;
@@ -115,7 +115,7 @@ fn train_and_write(args: &TrainArgs) -> anyhow::Result<bool> {
     Ok(verdict.is_none())
 }
 
-fn vms(args: &TrainArgs) -> anyhow::Result<Vec<Vm>> {
+fn vms(args: &TrainArgs) -> anyhow::Result<Vec<VmHistory>> {
     let Some(input) = &args.input else {
         let vms = args.generate.unwrap_or_default() as usize;
         let options = fleet::Options { seed: args.seed, vms, ..fleet::Options::default() };

@@ -12,7 +12,7 @@ use std::num::NonZeroUsize;
 use std::time::Instant as Clock;
 
 use ballast_forest::{
-    BoostOptions, Ensemble, ForestOptions, Table, Target, auc, log_loss, train_boosted, train_forest,
+    BoostOptions, Ensemble, FeatureTable, ForestOptions, Target, auc, log_loss, train_boosted, train_forest,
 };
 
 #[path = "../tests/data/mod.rs"]
@@ -83,7 +83,7 @@ fn cpu_seconds() -> f64 {
 }
 
 /// The median time of one row, in nanoseconds: each a different one, eight by one reading of the clock.
-fn median(table: &Table, ask: &mut dyn FnMut(&[f32]) -> f32) -> f64 {
+fn median(table: &FeatureTable, ask: &mut dyn FnMut(&[f32]) -> f32) -> f64 {
     let mut rows = vec![[0.0; FEATURES]; 20_000];
     rows.iter_mut().enumerate().for_each(|(n, row)| table.read_row(n, row));
     let mut times = Vec::new();

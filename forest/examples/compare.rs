@@ -41,8 +41,8 @@ fn main() {
             println!("{classes} classes, {name:28} AUC {area}, log-loss {loss:.4}, accuracy {accuracy:.4}");
         };
 
-        let law = log_loss(&test.law, classes as usize, &test.labels).unwrap();
-        println!("{classes} classes, {:28} AUC      -, log-loss {law:.4}", "the law itself");
+        let truth = log_loss(&test.truth, classes as usize, &test.labels).unwrap();
+        println!("{classes} classes, {:28} AUC      -, log-loss {truth:.4}", "the truth itself");
         let options = BoostOptions::default();
         let model = train_boosted(&train.table, target, None, &options, 1, threads).unwrap();
         print("boosted, 100 x depth 6", &model);

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use crate::Table;
+use crate::FeatureTable;
 use crate::parallel::for_each;
 
 /// The bin of a missing value.
@@ -40,7 +40,7 @@ impl Column {
 }
 
 /// All features, binned.
-pub(crate) fn bin(table: &Table, threads: NonZeroUsize) -> Vec<Column> {
+pub(crate) fn bin(table: &FeatureTable, threads: NonZeroUsize) -> Vec<Column> {
     let mut columns = vec![Column::default(); table.columns()];
     for_each(columns.iter_mut().zip(table.all()), threads, |(column, values)| {
         *column = Column::new(values);

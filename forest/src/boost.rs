@@ -15,7 +15,7 @@ use crate::split::Demands;
 use crate::sums::{GradientRow, GradientUnit, Gradients, fixed_point};
 use crate::train::{Features, Target, TrainError, Weights, check_target, within};
 use crate::tree::{MAX_DEPTH, Tree};
-use crate::{Ensemble, MAX_CLASSES, Table};
+use crate::{Ensemble, FeatureTable, MAX_CLASSES};
 
 /// How boosting is to go.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,7 +95,7 @@ impl BoostOptions {
 ///
 /// Options out of range, or a target or weights that do not fit the table.
 pub fn train_boosted(
-    table: &Table,
+    table: &FeatureTable,
     target: Target<'_>,
     weights: Option<&[f32]>,
     options: &BoostOptions,
@@ -117,7 +117,7 @@ pub fn train_boosted(
 ///
 /// As [`train_boosted`]; and a loss that gives numbers that are not finite, or a wrong number of outputs.
 pub fn train_with_loss(
-    table: &Table,
+    table: &FeatureTable,
     loss: &dyn Loss,
     weights: Option<&[f32]>,
     options: &BoostOptions,
@@ -131,7 +131,7 @@ pub fn train_with_loss(
     within("rounds", trees, 0.0..=MAX_TREES as f64, "at most 100000 trees")?;
     let weights = Weights::new(table, weights)?;
     let columns = bin(table, threads);
-    let mut seen = Vec::new();
+    let mut learnt = Vec::new();
     let mut unseen = Vec::new();
     let mut chance = Stream::new(seed, Purpose::HoldOut, 0, 0);
     let share = options.early_stopping.map_or(0.0, |stop| f64::from(stop.hold_out));
@@ -139,15 +139,15 @@ pub fn train_with_loss(
     for row in 0..table.rows() {
         let held_out = share > 0.0 && chance.uniform() < share;
         if weights.rows[row] > 0 {
-            if held_out { unseen.push(row as u32) } else { seen.push(row as u32) }
+            if held_out { unseen.push(row as u32) } else { learnt.push(row as u32) }
         }
     }
 
-    if seen.is_empty() || (share > 0.0 && unseen.is_empty()) {
+    if learnt.is_empty() || (share > 0.0 && unseen.is_empty()) {
         return Err(TrainError::NoRows);
     }
     let of = |row: &u32| (*row as usize, weights.of(*row as usize) as f32);
-    let start = loss.start(&mut seen.iter().map(of));
+    let start = loss.start(&mut learnt.iter().map(of));
 
     if start.len() != outputs || !start.iter().all(|value| value.is_finite()) {
         let error = format!("start values {start:?}; allowed: {outputs}, finite");
@@ -161,7 +161,7 @@ pub fn train_with_loss(
         weights: &weights,
         options,
         outputs,
-        seen,
+        learnt,
         unseen,
         scores,
         seed,
@@ -192,7 +192,7 @@ struct Training<'a> {
     options: &'a BoostOptions,
     outputs: usize,
     /// Rows that are learnt from, and those that are held out, each in order.
-    seen: Vec<u32>,
+    learnt: Vec<u32>,
     unseen: Vec<u32>,
     /// Of every row, one for every output.
     scores: Vec<f32>,
@@ -222,7 +222,7 @@ impl Training<'_> {
             let grown = self.round(&mut grower, u64::from(round))?;
 
             // Where no score found a split in all rows, no later round will.
-            let done = grown.iter().all(|(tree, _)| tree.slots.is_empty()) && self.options.subsample == 1.0;
+            let done = grown.iter().all(|(tree, _)| tree.splits.is_empty()) && self.options.subsample == 1.0;
             rounds.push(grown);
 
             if let (Some((least, at)), Some(loss)) = (&mut best, self.unseen_loss()) {
@@ -263,7 +263,7 @@ impl Training<'_> {
         let mut chance = Stream::new(self.seed, Purpose::Subsample, round, 0);
         let share = f64::from(self.options.subsample);
         let taken: Vec<u32> =
-            self.seen.iter().copied().filter(|_| share >= 1.0 || chance.uniform() < share).collect();
+            self.learnt.iter().copied().filter(|_| share >= 1.0 || chance.uniform() < share).collect();
         let gradients = self.gradients(&taken);
         let mut grown = Vec::new();
 
@@ -285,7 +285,7 @@ impl Training<'_> {
             let rate = f64::from(self.options.learning_rate);
             let value = |sums: &Gradients| (rate * sums.step(unit)) as f32;
             tree.tree.values = tree.leaves.iter().map(|(_, sums)| value(sums)).collect();
-            self.move_on(&tree, &entries, taken.len() < self.seen.len(), output);
+            self.move_on(&tree, &entries, taken.len() < self.learnt.len(), output);
             grown.push((tree.tree, tree.gains));
         }
 
@@ -362,7 +362,7 @@ impl Training<'_> {
         let outputs = self.outputs;
         let values = &grown.tree.values;
         if sampled {
-            let rows = self.seen.iter().chain(&self.unseen);
+            let rows = self.learnt.iter().chain(&self.unseen);
             for row in rows.map(|row| *row as usize) {
                 let leaf = grown.tree.leaf(&grown.bins, self.columns, row);
                 self.scores[row * outputs + output] += values[leaf];

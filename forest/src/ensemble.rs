@@ -9,7 +9,7 @@ use crate::parallel::for_each;
 use crate::table::MAX_FEATURES;
 use crate::tree::Tree;
 use crate::walk::Walk;
-use crate::{Table, TableError};
+use crate::{FeatureTable, TableError};
 
 /// The most classes a model can tell apart.
 pub const MAX_CLASSES: u32 = 32;
@@ -130,7 +130,7 @@ impl Parts {
                 }
             }
 
-            nodes += tree.slots.len() * 2 + 1;
+            nodes += tree.splits.len() * 2 + 1;
         }
 
         within("nodes", nodes, 1, u32::MAX as usize)
@@ -202,7 +202,7 @@ impl Ensemble {
     /// # Errors
     ///
     /// The table has another number of columns than the model has features.
-    pub fn predict_all(&self, table: &Table, threads: NonZeroUsize) -> Result<Vec<f32>, TableError> {
+    pub fn predict_all(&self, table: &FeatureTable, threads: NonZeroUsize) -> Result<Vec<f32>, TableError> {
         if table.columns() != self.features() {
             let (columns, features) = (table.columns(), self.features());
             return Err(TableError::Features { columns, features });

@@ -15,7 +15,7 @@ use crate::split::Demands;
 use crate::sums::{GradientRow, GradientUnit, Gradients, Sums, VoteRow, Votes, fixed_point};
 use crate::train::{Features, Target, TrainError, Weights, check_target, within};
 use crate::tree::{MAX_DEPTH, Tree};
-use crate::{Ensemble, Table};
+use crate::{Ensemble, FeatureTable};
 
 /// How a forest is to grow.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,7 +51,7 @@ impl Default for ForestOptions {
 ///
 /// Options out of range, or a target or weights that do not fit the table.
 pub fn train_forest(
-    table: &Table,
+    table: &FeatureTable,
     target: Target<'_>,
     weights: Option<&[f32]>,
     options: &ForestOptions,
@@ -68,7 +68,7 @@ pub fn train_forest(
 ///
 /// As [`train_forest`].
 pub fn train_forest_out_of_bag(
-    table: &Table,
+    table: &FeatureTable,
     target: Target<'_>,
     weights: Option<&[f32]>,
     options: &ForestOptions,
@@ -126,7 +126,7 @@ struct Kind<'a, S: Sums> {
     /// Values of a leaf.
     width: usize,
     /// The largest absolute value of a leaf.
-    most: f64,
+    max: f64,
 }
 
 /// What trees said about rows they did not learn from. Whole numbers, for trees end in any order.
@@ -146,7 +146,7 @@ impl Common<'_> {
         };
 
         let unit = 1.0 / self.weights.one;
-        let kind = Kind { stat: &stat, leaf: &leaf, unit, width, most: 1.0 };
+        let kind = Kind { stat: &stat, leaf: &leaf, unit, width, max: 1.0 };
         let (mut parts, shares) = self.train(&kind);
         parts.outputs = classes;
         let unseen: Vec<f32> = match width {
@@ -155,7 +155,7 @@ impl Common<'_> {
         };
 
         let loss = |row: usize, shares: &[f32]| {
-            -libm::log(f64::from(shares[labels[row] as usize]).max(crate::score::LEAST_SHARE))
+            -libm::log(f64::from(shares[labels[row] as usize]).max(crate::score::MIN_SHARE))
         };
         parts.unseen_loss = self.mean_loss(&unseen, classes as usize, loss);
 
@@ -179,7 +179,7 @@ impl Common<'_> {
         let unit = GradientUnit { gradient: 1.0 / scale, curvature: 1.0 / one, l2: 0.0 };
         let leaf = |sums: &Gradients, values: &mut Vec<f32>| values.push((mean + sums.step(unit)) as f32);
         let most = values.iter().fold(0.0, |most: f64, value| most.max(f64::from(value.abs())));
-        let kind = Kind { stat: &stat, leaf: &leaf, unit, width: 1, most };
+        let kind = Kind { stat: &stat, leaf: &leaf, unit, width: 1, max: most };
         let (mut parts, unseen) = self.train(&kind);
         let loss = |row: usize, answer: &[f32]| {
             let error = f64::from(answer[0]) - f64::from(values[row]);
@@ -196,7 +196,7 @@ impl Common<'_> {
         let rows = self.weights.rows.len();
         let mut trees = vec![(Tree::default(), Vec::new()); self.options.trees as usize];
         let nothing = || Unseen { sums: vec![0; rows * kind.width], trees: vec![0; rows] };
-        let scale = fixed_point(kind.most, 40);
+        let scale = fixed_point(kind.max, 40);
 
         // One for each thread that has ever been at work at the same time.
         let idle: Mutex<Vec<(Grower<'_, S>, Unseen)>> = Mutex::new(Vec::new());

@@ -398,7 +398,7 @@ impl<S: Sums> Grown<S> {
         self.bins.push(split.bin);
         // Behind the last bin there is no edge: all that is not missing goes left.
         let threshold = column.edges.get(usize::from(split.bin)).copied().unwrap_or(f32::MAX);
-        self.tree.slots.push(2 * feature as u16 + u16::from(split.missing_left));
+        self.tree.splits.push(2 * feature as u16 + u16::from(split.missing_left));
         self.tree.thresholds.push(threshold);
         self.tree.left.push(0);
         self.tree.right.push(0);

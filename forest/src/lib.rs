@@ -1,10 +1,10 @@
 //! Tree ensembles over histograms: random forest and gradient boosting, with fast single rows.
 //!
 //! ```
-//! use ballast_forest::{ForestOptions, Table, Target, train_forest};
+//! use ballast_forest::{ForestOptions, FeatureTable, Target, train_forest};
 //! use std::num::NonZeroUsize;
 //!
-//! let table = Table::from_columns(vec![(0..100).map(|n| n as f32).collect()])?;
+//! let table = FeatureTable::from_columns(vec![(0..100).map(|n| n as f32).collect()])?;
 //! let labels: Vec<u32> = (0..100).map(|n| u32::from(n >= 50)).collect();
 //! let target = Target::Classes { labels: &labels, classes: 2 };
 //! let threads = NonZeroUsize::MIN;
@@ -42,6 +42,6 @@ pub use ensemble::{DamagedModel, Ensemble, Link, MAX_CLASSES, MAX_TREES};
 pub use forest::{ForestOptions, train_forest, train_forest_out_of_bag};
 pub use loss::{Gradient, Loss};
 pub use score::{auc, log_loss};
-pub use table::{MAX_FEATURES, Table, TableError};
+pub use table::{FeatureTable, MAX_FEATURES, TableError};
 pub use train::{Features, Target, TrainError};
 pub use tree::MAX_DEPTH;

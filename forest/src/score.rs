@@ -1,7 +1,7 @@
 //! How good answers are, on rows whose truth is known.
 
 /// Shares below this count as this much: the loss of a wrong certain answer stays finite.
-pub(crate) const LEAST_SHARE: f64 = 1e-7;
+pub(crate) const MIN_SHARE: f64 = 1e-7;
 
 /// The mean log-loss, in nats, of class probabilities: rows × classes, row by row. A probability below
 /// 10⁻⁷ counts as that. `None` without rows.
@@ -14,7 +14,7 @@ pub fn log_loss(probabilities: &[f32], classes: usize, labels: &[u32]) -> Option
     assert_eq!(probabilities.len(), classes * labels.len(), "one probability for every class");
     let rows = probabilities.chunks_exact(classes).zip(labels);
     let loss =
-        |(shares, label): (&[f32], &u32)| -libm::log(f64::from(shares[*label as usize]).max(LEAST_SHARE));
+        |(shares, label): (&[f32], &u32)| -libm::log(f64::from(shares[*label as usize]).max(MIN_SHARE));
     let sum: f64 = rows.map(loss).sum();
     (!labels.is_empty()).then(|| sum / labels.len() as f64)
 }

@@ -81,7 +81,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Table;
+    use crate::FeatureTable;
     use crate::bins::{Column, MISSING, bin};
     use crate::grow::{Entry, Grower, Plan};
     use crate::rng::{Purpose, Stream};
@@ -135,19 +135,19 @@ mod tests {
         let tree = &grown.tree;
 
         // Every row walks down; each node keeps its own.
-        let mut nodes = vec![Vec::new(); tree.slots.len()];
-        let mut leaves = vec![Vec::new(); tree.slots.len() + 1];
+        let mut nodes = vec![Vec::new(); tree.splits.len()];
+        let mut leaves = vec![Vec::new(); tree.splits.len() + 1];
         let mut depths = vec![0; leaves.len()];
 
         for row in all {
-            let mut at = if tree.slots.is_empty() { -1 } else { 0 };
+            let mut at = if tree.splits.is_empty() { -1 } else { 0 };
             let mut depth = 0;
             while at >= 0 {
                 let node = at as usize;
                 nodes[node].push(row);
-                let column = &columns[usize::from(tree.slots[node] / 2)];
+                let column = &columns[usize::from(tree.splits[node] / 2)];
                 let left = match column.bins[row.row as usize] {
-                    MISSING => tree.slots[node] % 2 == 1,
+                    MISSING => tree.splits[node] % 2 == 1,
                     bin => bin <= grown.bins[node],
                 };
 
@@ -200,7 +200,7 @@ mod tests {
         ) {
             let value = |x: u8| if x == 0 { f32::NAN } else { f32::from(x) };
             let column = |feature: usize| rows.iter().map(|row| value(row.0[feature])).collect();
-            let table = Table::from_columns((0..3).map(column).collect()).unwrap();
+            let table = FeatureTable::from_columns((0..3).map(column).collect()).unwrap();
             let columns = bin(&table, NonZeroUsize::MIN);
             let numbered = || rows.iter().enumerate();
             let unit = GradientUnit { gradient: 0.5, curvature: 0.25, l2: 1.0 };

@@ -7,12 +7,12 @@ pub const MAX_FEATURES: usize = 500;
 
 /// Features, one column each. A value is finite, or `NaN` for "missing".
 #[derive(Clone, Debug, PartialEq)]
-pub struct Table {
+pub struct FeatureTable {
     columns: Vec<Vec<f32>>,
     rows: usize,
 }
 
-/// Why columns are not a [`Table`].
+/// Why columns are not a [`FeatureTable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableError {
     /// So many columns; one to [`MAX_FEATURES`] are allowed.
@@ -64,7 +64,7 @@ impl fmt::Display for TableError {
 
 impl core::error::Error for TableError {}
 
-impl Table {
+impl FeatureTable {
     /// The table of these columns.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ impl Table {
     ///
     /// # Panics
     ///
-    /// `row` is not below [`Table::rows`], or `out` is not [`Table::columns`] long.
+    /// `row` is not below [`FeatureTable::rows`], or `out` is not [`FeatureTable::columns`] long.
     pub fn read_row(&self, row: usize, out: &mut [f32]) {
         assert_eq!(out.len(), self.columns(), "one value for every column");
         for (value, column) in out.iter_mut().zip(&self.columns) {
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn what_is_not_a_table_is_refused_by_place() {
-        let refused = |columns| Table::from_columns(columns).unwrap_err();
+        let refused = |columns| FeatureTable::from_columns(columns).unwrap_err();
         assert_eq!(refused(vec![]), TableError::Columns(0));
         assert_eq!(refused(vec![vec![1.0]; 501]), TableError::Columns(501));
         assert_eq!(refused(vec![vec![]]), TableError::Rows(0));
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn rows_are_read_across_columns() {
-        let table = Table::from_columns(vec![vec![1.0, 2.0], vec![3.0, 4.0]]).unwrap();
+        let table = FeatureTable::from_columns(vec![vec![1.0, 2.0], vec![3.0, 4.0]]).unwrap();
         let mut row = [0.0; 2];
         table.read_row(1, &mut row);
         assert_eq!((row, table.rows(), table.columns()), ([2.0, 4.0], 2, 2));

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::sums::fixed_point;
-use crate::{MAX_CLASSES, Table};
+use crate::{FeatureTable, MAX_CLASSES};
 
 /// What a model learns to say about a row.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ pub enum TrainError {
         /// Which of them.
         what: &'static str,
         /// How many there are.
-        found: usize,
+        count: usize,
         /// Rows of the table.
         rows: usize,
     },
@@ -89,7 +89,7 @@ pub enum TrainError {
 impl fmt::Display for TrainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Length { what, found, rows } => write!(f, "{found} {what} for {rows} rows"),
+            Self::Length { what, count, rows } => write!(f, "{count} {what} for {rows} rows"),
             Self::Label { row, label, classes } => {
                 write!(f, "row {row}: class {label}; allowed: 0 to {}", i64::from(*classes) - 1)
             }
@@ -122,7 +122,7 @@ pub(crate) fn within(
 }
 
 /// Refuses a target that does not fit the table.
-pub(crate) fn check_target(table: &Table, target: Target<'_>) -> Result<(), TrainError> {
+pub(crate) fn check_target(table: &FeatureTable, target: Target<'_>) -> Result<(), TrainError> {
     match target {
         Target::Classes { labels, classes } => {
             let range = 2.0..=f64::from(MAX_CLASSES);
@@ -144,10 +144,10 @@ pub(crate) fn check_target(table: &Table, target: Target<'_>) -> Result<(), Trai
     }
 }
 
-fn check_length(what: &'static str, found: usize, table: &Table) -> Result<(), TrainError> {
-    match found == table.rows() {
+fn check_length(what: &'static str, count: usize, table: &FeatureTable) -> Result<(), TrainError> {
+    match count == table.rows() {
         true => Ok(()),
-        false => Err(TrainError::Length { what, found, rows: table.rows() }),
+        false => Err(TrainError::Length { what, count, rows: table.rows() }),
     }
 }
 
@@ -163,7 +163,7 @@ impl Weights {
     /// Bits of the largest weight: rows may be drawn many times.
     const BITS: i32 = 20;
 
-    pub(crate) fn new(table: &Table, weights: Option<&[f32]>) -> Result<Self, TrainError> {
+    pub(crate) fn new(table: &FeatureTable, weights: Option<&[f32]>) -> Result<Self, TrainError> {
         let Some(weights) = weights else {
             let one = fixed_point(1.0, Self::BITS);
             return Ok(Self { rows: vec![one as i32; table.rows()], one });

@@ -13,7 +13,7 @@ pub const MAX_DEPTH: u32 = 20;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Tree {
     /// For every inner node twice its feature, plus one if missing values go left.
-    pub(crate) slots: Vec<u16>,
+    pub(crate) splits: Vec<u16>,
     /// For every inner node: values up to this one go left.
     pub(crate) thresholds: Vec<f32>,
     pub(crate) left: Vec<i32>,
@@ -25,14 +25,14 @@ pub(crate) struct Tree {
 impl Tree {
     /// The depth, if this is a tree of finite values, `width` for every leaf, that asks about `features` only.
     pub(crate) fn depth(&self, features: usize, width: usize) -> Result<u32, &'static str> {
-        let inner = self.slots.len();
+        let inner = self.splits.len();
         if self.thresholds.len() != inner || self.left.len() != inner || self.right.len() != inner {
             return Err("nodes that lack a part");
         }
         if self.values.len() != (inner + 1) * width {
             return Err("not one leaf more than inner nodes");
         }
-        if self.slots.iter().any(|slot| usize::from(*slot) / 2 >= features) {
+        if self.splits.iter().any(|slot| usize::from(*slot) / 2 >= features) {
             return Err("a feature that the model does not have");
         }
         if self.thresholds.iter().chain(&self.values).any(|value| !value.is_finite()) {
@@ -77,10 +77,10 @@ impl Tree {
 
     /// The leaf of a binned row.
     pub(crate) fn leaf(&self, bins: &[u8], columns: &[Column], row: usize) -> usize {
-        let mut at = if self.slots.is_empty() { -1 } else { 0 };
+        let mut at = if self.splits.is_empty() { -1 } else { 0 };
         while at >= 0 {
             let node = at as usize;
-            let slot = self.slots[node];
+            let slot = self.splits[node];
             let goes_left = match columns[usize::from(slot / 2)].bins[row] {
                 MISSING => slot % 2 == 1,
                 bin => bin <= bins[node],
@@ -97,7 +97,7 @@ mod tests {
 
     fn tree() -> Tree {
         Tree {
-            slots: vec![0, 3],
+            splits: vec![0, 3],
             thresholds: vec![0.5, 1.5],
             left: vec![-1, -2],
             right: vec![1, -3],
@@ -118,7 +118,7 @@ mod tests {
             ("lack a part", |t| t.thresholds.truncate(1)),
             ("one leaf more", |t| t.values.truncate(2)),
             ("one leaf more", |t| *t = Tree::default()),
-            ("feature", |t| t.slots[1] = 4),
+            ("feature", |t| t.splits[1] = 4),
             ("finite", |t| t.thresholds[0] = f32::NAN),
             ("finite", |t| t.values[2] = f32::INFINITY),
             ("one parent", |t| t.right[0] = 0),
@@ -137,7 +137,7 @@ mod tests {
 
         let n = 21;
         let chain = Tree {
-            slots: vec![0; n],
+            splits: vec![0; n],
             thresholds: vec![0.0; n],
             left: (0..n as i32).map(|node| !node).collect(),
             right: (1..n as i32).chain([!(n as i32)]).collect(),

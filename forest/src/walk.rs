@@ -5,10 +5,10 @@ use crate::tree::Tree;
 /// Trees that are walked at once.
 const LANES: usize = 8;
 
-/// Bits of a node's link that hold its slot; the other 22 hold the distance to its left child.
-const SLOT_BITS: u32 = 10;
+/// Bits of a node's link that hold its split; the other 22 hold the distance to its left child.
+const SPLIT_BITS: u32 = 10;
 
-/// The right child stands behind the left one. A leaf's distance is 0 and its slot holds minus infinity: the
+/// The right child stands behind the left one. A leaf's distance is 0 and its split holds minus infinity: the
 /// walk stays there, so all lanes can take the same number of steps.
 #[derive(Clone, Copy, Debug)]
 struct Node {
@@ -65,7 +65,7 @@ impl Walk {
     /// Appends a tree; its depth. The children of a node stand together, and what is below the larger of them
     /// comes next: the way that most rows go crosses few cache lines.
     fn place(&mut self, tree: &Tree) -> u32 {
-        let mut sizes = vec![1usize; tree.slots.len()];
+        let mut sizes = vec![1usize; tree.splits.len()];
         let below = |sizes: &[usize], child: i32| sizes.get(child as usize).copied().unwrap_or(0);
         for node in (0..sizes.len()).rev() {
             sizes[node] += below(&sizes, tree.left[node]) + below(&sizes, tree.right[node]);
@@ -81,7 +81,7 @@ impl Walk {
                 let node = child as usize;
                 let left = self.nodes.len();
                 self.nodes.extend([self.leaf_node(0); 2]);
-                let link = u32::from(tree.slots[node]) | (((left - place) as u32) << SLOT_BITS);
+                let link = u32::from(tree.splits[node]) | (((left - place) as u32) << SPLIT_BITS);
                 self.nodes[place] = Node { threshold: tree.thresholds[node], link };
                 let mut children =
                     [(tree.left[node], left, depth + 1), (tree.right[node], left + 1, depth + 1)];
@@ -116,8 +116,8 @@ impl Walk {
 
     fn add_prepared<const N: usize>(&self, row: &[f32], sums: &mut [f64]) {
         // Twice each feature: a missing value goes right by the first, left by the second.
-        let mut slots = [f32::NEG_INFINITY; N];
-        for (pair, value) in slots.chunks_exact_mut(2).zip(row) {
+        let mut splits = [f32::NEG_INFINITY; N];
+        for (pair, value) in splits.chunks_exact_mut(2).zip(row) {
             pair[0] = if value.is_nan() { f32::INFINITY } else { *value };
             pair[1] = if value.is_nan() { f32::NEG_INFINITY } else { *value };
         }
@@ -128,9 +128,9 @@ impl Walk {
                 for at in &mut at {
                     let node = self.nodes[*at as usize];
 
-                    // The mask spares a bounds check; every slot is below N.
-                    let value = slots[node.link as usize & (N - 1)];
-                    *at += (node.link >> SLOT_BITS) + u32::from(value > node.threshold);
+                    // The mask spares a bounds check; every split is below N.
+                    let value = splits[node.link as usize & (N - 1)];
+                    *at += (node.link >> SPLIT_BITS) + u32::from(value > node.threshold);
                 }
             }
 
@@ -159,12 +159,12 @@ mod tests {
     /// A tree by numbers: each next node takes the place of a leaf.
     fn tree(nodes: &[(u16, f32, usize)], width: usize) -> Tree {
         let mut tree = Tree { values: vec![0.0; width * (nodes.len() + 1)], ..Tree::default() };
-        for (number, (slot, threshold, at)) in nodes.iter().enumerate() {
+        for (number, (split, threshold, at)) in nodes.iter().enumerate() {
             // Leaves so far: 0 to `number`. One becomes this node, with itself and a new one below.
             let leaf = !((at % (number + 1)) as i32);
             let sides = tree.left.iter_mut().chain(&mut tree.right);
             sides.filter(|side| **side == leaf).for_each(|side| *side = number as i32);
-            tree.slots.push(*slot);
+            tree.splits.push(*split);
             tree.thresholds.push(*threshold);
             tree.left.push(leaf);
             tree.right.push(!(number as i32 + 1));
@@ -175,12 +175,12 @@ mod tests {
 
     /// What a tree says, node by node.
     fn plainly(tree: &Tree, row: &[f32], width: usize) -> Vec<f64> {
-        let mut at = if tree.slots.is_empty() { -1 } else { 0 };
+        let mut at = if tree.splits.is_empty() { -1 } else { 0 };
         while at >= 0 {
             let node = at as usize;
-            let value = row[usize::from(tree.slots[node] / 2)];
+            let value = row[usize::from(tree.splits[node] / 2)];
             let left = match value.is_nan() {
-                true => tree.slots[node] % 2 == 1,
+                true => tree.splits[node] % 2 == 1,
                 false => value <= tree.thresholds[node],
             };
             at = if left { tree.left[node] } else { tree.right[node] };

@@ -1,11 +1,11 @@
-//! What models learn, on generated data with a known law.
+//! What models learn, on generated data with a known truth.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::num::NonZeroUsize;
 
 use ballast_forest::{
-    BoostOptions, EarlyStopping, Ensemble, Features, ForestOptions, Gradient, Link, Loss, Table, Target,
-    TrainError, auc, log_loss, train_boosted, train_forest, train_forest_out_of_bag, train_with_loss,
+    BoostOptions, EarlyStopping, Ensemble, FeatureTable, Features, ForestOptions, Gradient, Link, Loss,
+    Target, TrainError, auc, log_loss, train_boosted, train_forest, train_forest_out_of_bag, train_with_loss,
 };
 
 mod data;
@@ -27,7 +27,7 @@ fn boosted(data: &Data, target: Target<'_>, options: &BoostOptions) -> Ensemble 
     train_boosted(&data.table, target, None, options, 1, threads(2)).unwrap()
 }
 
-fn ask(model: &Ensemble, table: &Table) -> Vec<f32> {
+fn ask(model: &Ensemble, table: &FeatureTable) -> Vec<f32> {
     model.predict_all(table, threads(2)).unwrap()
 }
 
@@ -45,25 +45,25 @@ fn squared_error(model: &Ensemble, data: &Data) -> f64 {
 }
 
 #[test]
-fn both_models_learn_two_classes_nearly_as_well_as_the_law_allows() {
+fn both_models_learn_two_classes_nearly_as_well_as_the_truth_allows() {
     let (train, test) = (friedman(8000, 2, 1), friedman(4000, 2, 2));
-    let law = log_loss(&test.law, 2, &test.labels).unwrap();
+    let truth = log_loss(&test.truth, 2, &test.labels).unwrap();
     let model = forest(&train, classes(&train), &ForestOptions::default());
     let (area, loss) = score(&model, &test);
-    assert!(area > 0.85 && loss < law + 0.11, "{area} {loss}, {law}");
+    assert!(area > 0.85 && loss < truth + 0.11, "{area} {loss}, {truth}");
     // The useful features stand out; the sixth and seventh are noise.
     let importance = model.importance();
     assert!((importance.iter().sum::<f64>() - 1.0).abs() < 1e-6);
     assert!([0, 1, 3].iter().all(|useful| importance[*useful] > 2.0 * importance[5].max(importance[6])));
     let (area, loss) = score(&boosted(&train, classes(&train), &BoostOptions::default()), &test);
-    assert!(area > 0.87 && loss < law + 0.05, "{area} {loss}, {law}");
+    assert!(area > 0.87 && loss < truth + 0.05, "{area} {loss}, {truth}");
 }
 
 #[test]
 fn both_models_learn_several_classes() {
     for kinds in [3, 5] {
         let (train, test) = (friedman(3000, kinds, 1), friedman(2000, kinds, 2));
-        let law = log_loss(&test.law, kinds as usize, &test.labels).unwrap();
+        let truth = log_loss(&test.truth, kinds as usize, &test.labels).unwrap();
         let options = BoostOptions { rounds: 40, ..BoostOptions::default() };
         let forest = forest(&train, classes(&train), &ForestOptions::default());
         let boosted = boosted(&train, classes(&train), &options);
@@ -71,7 +71,7 @@ fn both_models_learn_several_classes() {
             let all = ask(&model, &test.table);
             assert!(all.chunks(kinds as usize).all(|s| (s.iter().sum::<f32>() - 1.0).abs() < 1e-5));
             let loss = log_loss(&all, kinds as usize, &test.labels).unwrap();
-            assert!(loss < law + more && loss > law - 0.03, "{kinds} {loss}, {law}");
+            assert!(loss < truth + more && loss > truth - 0.03, "{kinds} {loss}, {truth}");
         }
     }
 }
@@ -130,12 +130,12 @@ fn models_do_not_depend_on_the_number_of_threads_and_do_on_the_seed() {
 }
 
 /// A table of the rows `picked`, with few different values.
-fn coarse(data: &Data, picked: &[usize]) -> Table {
+fn coarse(data: &Data, picked: &[usize]) -> FeatureTable {
     let column = |feature: usize| {
         let values = data.table.column(feature).unwrap();
         picked.iter().map(|row| (values[*row] * 20.0).floor()).collect()
     };
-    Table::from_columns((0..FEATURES).map(column).collect()).unwrap()
+    FeatureTable::from_columns((0..FEATURES).map(column).collect()).unwrap()
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn missing_values_learn_where_they_belong() {
         let mut draws = data::Draws(11);
         let known: Vec<bool> = (0..2000).map(|_| draws.uniform() < 0.7).collect();
         let values = known.iter().map(|known| if *known { draws.uniform() as f32 } else { f32::NAN });
-        let table = Table::from_columns(vec![values.collect()]).unwrap();
+        let table = FeatureTable::from_columns(vec![values.collect()]).unwrap();
         let labels: Vec<u32> =
             known.iter().map(|known| if *known { 1 - missing_class } else { missing_class }).collect();
         let target = Target::Classes { labels: &labels, classes: 2 };
@@ -220,7 +220,7 @@ fn a_value_at_an_edge_goes_the_same_way_as_in_training() {
     for low in base {
         let values: Vec<f32> = (0..40).map(|n| if n % 2 == 0 { low } else { low.next_up() }).collect();
         let labels: Vec<u32> = (0..40).map(|n| n % 2).collect();
-        let table = Table::from_columns(vec![values]).unwrap();
+        let table = FeatureTable::from_columns(vec![values]).unwrap();
         let target = Target::Classes { labels: &labels, classes: 2 };
         let grow = ForestOptions { bootstrap: false, trees: 1, ..ForestOptions::default() };
         let model = train_forest(&table, target, None, &grow, 1, threads(1)).unwrap();
@@ -271,7 +271,7 @@ fn boosting_stops_where_held_out_rows_gain_nothing_more() {
 
 #[test]
 fn without_anything_to_learn_the_prior_is_the_answer() {
-    let table = Table::from_columns(vec![vec![1.0; 100], vec![f32::NAN; 100]]).unwrap();
+    let table = FeatureTable::from_columns(vec![vec![1.0; 100], vec![f32::NAN; 100]]).unwrap();
     let labels: Vec<u32> = (0..100).map(|n| u32::from(n % 4 == 0)).collect();
     let target = Target::Classes { labels: &labels, classes: 2 };
     let grow = ForestOptions { bootstrap: false, ..ForestOptions::default() };
@@ -294,7 +294,7 @@ fn without_anything_to_learn_the_prior_is_the_answer() {
 
 #[test]
 fn values_of_any_size_are_learnt() {
-    let table = Table::from_columns(vec![(0..100).map(|n| n as f32).collect()]).unwrap();
+    let table = FeatureTable::from_columns(vec![(0..100).map(|n| n as f32).collect()]).unwrap();
     for size in [1e-38f32, 1.0, 1e15, 3e38] {
         let values: Vec<f32> = (0..100).map(|n| if n < 50 { -size } else { size }).collect();
         let target = Target::Values(&values);
@@ -317,7 +317,7 @@ fn where_chosen_features_cannot_split_others_are_tried() {
     let mut columns = vec![vec![1.0f32; 200]; 20];
     columns[13] = (0..200).map(|n| n as f32).collect();
     let labels: Vec<u32> = (0..200).map(|n| u32::from(n >= 100)).collect();
-    let table = Table::from_columns(columns).unwrap();
+    let table = FeatureTable::from_columns(columns).unwrap();
     let target = Target::Classes { labels: &labels, classes: 2 };
     let grow = ForestOptions { trees: 5, features: Features::Count(1), ..ForestOptions::default() };
     let model = train_forest(&table, target, None, &grow, 1, threads(1)).unwrap();
@@ -354,7 +354,7 @@ impl Loss for PseudoHuber<'_> {
 
 #[test]
 fn a_loss_of_ones_own_is_made_small() {
-    let table = Table::from_columns(vec![(0..600).map(|n| (n % 2) as f32).collect()]).unwrap();
+    let table = FeatureTable::from_columns(vec![(0..600).map(|n| (n % 2) as f32).collect()]).unwrap();
     // Outliers that a mean would follow.
     let values: Vec<f32> = (0..600).map(|n| if n % 20 < 2 { 1000.0 } else { (n % 2) as f32 * 2.0 }).collect();
     let options = BoostOptions { rounds: 300, ..BoostOptions::default() };
@@ -419,7 +419,7 @@ fn what_cannot_be_trained_is_refused_by_name() {
     }
 
     let model = train_forest(&data.table, two, None, &grow, 1, one).unwrap();
-    let narrow = Table::from_columns(vec![vec![1.0]]).unwrap();
+    let narrow = FeatureTable::from_columns(vec![vec![1.0]]).unwrap();
     let error = model.predict_all(&narrow, one).unwrap_err();
     assert_eq!(error.to_string(), "1 columns for a model of 15 features");
 }

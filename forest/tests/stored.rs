@@ -60,7 +60,7 @@ fn a_part_that_is_wrong_is_named() {
         ("start values = 1; allowed: 0", &|m: &mut serde_json::Value| {
             m["start"] = serde_json::json!([0.5]);
         }),
-        ("tree 3: a feature", &|m: &mut serde_json::Value| m["trees"][3]["slots"][0] = 30.into()),
+        ("tree 3: a feature", &|m: &mut serde_json::Value| m["trees"][3]["splits"][0] = 30.into()),
         ("tree 2: votes", &|m: &mut serde_json::Value| m["trees"][2]["values"][0] = 1.5.into()),
         ("unknown variant", &|m: &mut serde_json::Value| m["link"] = "cubic".into()),
         ("unknown field", &|m: &mut serde_json::Value| m["more"] = 1.into()),
@@ -98,7 +98,7 @@ proptest! {
     fn no_number_makes_a_panic_or_a_wrong_index(
         which in 0..8usize,
         tree in 0..9usize,
-        part in prop::sample::select(vec!["slots", "left", "right", "thresholds", "values"]),
+        part in prop::sample::select(vec!["splits", "left", "right", "thresholds", "values"]),
         at in any::<prop::sample::Index>(),
         number in prop_oneof![-40..40i64, any::<i64>(), any::<i32>().prop_map(i64::from)],
     ) {

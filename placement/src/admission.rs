@@ -10,14 +10,14 @@ use crate::{Cluster, DeploymentId, Totals, VmRequest};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
-pub enum Wanted<'a> {
+pub enum AdmissionRequest<'a> {
     /// A new deployment: all of its VMs.
     Deployment(&'a [VmRequest]),
     /// More VMs of a deployment that runs already.
     ScaleOut(DeploymentId, &'a [VmRequest]),
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> AdmissionRequest<'a> {
     /// The VMs.
     #[must_use]
     pub const fn vms(&self) -> &'a [VmRequest] {
@@ -45,7 +45,7 @@ pub trait Admission: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Why it may not.
-    fn decide(&self, cluster: &Cluster, wanted: &Wanted<'_>, now: Instant) -> Result<(), String>;
+    fn decide(&self, cluster: &Cluster, request: &AdmissionRequest<'_>, now: Instant) -> Result<(), String>;
     /// Learns what happened.
     fn handle_event(&mut self, _now: Instant, _cluster: &Cluster, _event: &Event<'_>) {}
     /// When it wants [`Event::Deadline`].
@@ -79,21 +79,22 @@ impl Admission for Reserve {
         "reserve"
     }
 
-    fn decide(&self, cluster: &Cluster, wanted: &Wanted<'_>, _now: Instant) -> Result<(), String> {
-        let Wanted::Deployment(vms) = wanted else { return Ok(()) };
-        let asked = vms.iter().fold(Totals::default(), |sum, vm| sum + vm.resources);
+    fn decide(&self, cluster: &Cluster, request: &AdmissionRequest<'_>, _now: Instant) -> Result<(), String> {
+        let AdmissionRequest::Deployment(vms) = request else { return Ok(()) };
+        let requested = vms.iter().fold(Totals::default(), |sum, vm| sum + vm.resources);
         let (open, whole) = (cluster.open(), cluster.capacity());
         let kept = Totals { milli_cores: self.of(whole.milli_cores), memory_kb: self.of(whole.memory_kb) };
-        let holds = |free: u64, asked: u64, kept| free.saturating_sub(asked) >= kept;
+        let holds = |free: u64, requested: u64, kept| free.saturating_sub(requested) >= kept;
 
-        if !holds(open.milli_cores, asked.milli_cores, kept.milli_cores) {
+        if !holds(open.milli_cores, requested.milli_cores, kept.milli_cores) {
             let cores = |milli: u64| milli as f64 / 1e3;
-            let [asked, open, kept] = [asked.milli_cores, open.milli_cores, kept.milli_cores].map(cores);
-            Err(format!("{asked} cores asked, {open} free, of which {kept} are kept"))
-        } else if !holds(open.memory_kb, asked.memory_kb, kept.memory_kb) {
+            let [requested, open, kept] =
+                [requested.milli_cores, open.milli_cores, kept.milli_cores].map(cores);
+            Err(format!("{requested} cores requested, {open} free, of which {kept} are kept"))
+        } else if !holds(open.memory_kb, requested.memory_kb, kept.memory_kb) {
             let gb = |kb: u64| kb as f64 / 1e6;
-            let [asked, open, kept] = [asked.memory_kb, open.memory_kb, kept.memory_kb].map(gb);
-            Err(format!("{asked} GB asked, {open} free, of which {kept} are kept"))
+            let [requested, open, kept] = [requested.memory_kb, open.memory_kb, kept.memory_kb].map(gb);
+            Err(format!("{requested} GB requested, {open} free, of which {kept} are kept"))
         } else {
             Ok(())
         }

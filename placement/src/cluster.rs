@@ -29,7 +29,7 @@ pub enum HostState {
     Draining,
 }
 
-/// A VM and its place.
+/// A VM and its host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Resident {
     /// As it was asked for, or resized, or predicted anew.
@@ -40,7 +40,7 @@ pub struct Resident {
 
 /// What is kept of a host.
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct HostRecord {
     host: Host,
     state: HostState,
     /// What its VMs take: more than it has, where somebody else put them there.
@@ -49,10 +49,10 @@ struct Slot {
     vms: u32,
 }
 
-impl Slot {
-    /// Room for what is asked, once `given` is no longer taken.
-    fn holds(&self, asked: Resources, given: Resources) -> bool {
-        let taken = self.taken - given + asked;
+impl HostRecord {
+    /// Room for what is requested, once `given` is no longer taken.
+    fn holds(&self, requested: Resources, given: Resources) -> bool {
+        let taken = self.taken - given + requested;
         taken.milli_cores <= u64::from(self.host.capacity.cores.milli())
             && taken.memory_kb <= self.host.capacity.memory.kb()
     }
@@ -61,7 +61,7 @@ impl Slot {
 /// The inventory. Every change is checked whole before anything is changed.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    slots: Vec<Slot>,
+    hosts: Vec<HostRecord>,
     residents: HashMap<VmKey, Resident>,
     /// What hosts can have: each size once.
     sizes: Vec<Resources>,
@@ -76,10 +76,10 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Empty hosts, all open; their ids are their places in the list.
+    /// Empty hosts, all open; their ids are their indices in the list.
     #[must_use]
     pub fn new(hosts: &[Host]) -> Self {
-        let slot = |host: &Host| Slot {
+        let record = |host: &Host| HostRecord {
             host: *host,
             state: HostState::Open,
             taken: Totals::default(),
@@ -97,7 +97,7 @@ impl Cluster {
         let capacity = hosts.iter().fold(Totals::default(), |sum, host| sum + host.capacity);
 
         Self {
-            slots: hosts.iter().map(slot).collect(),
+            hosts: hosts.iter().map(record).collect(),
             residents: HashMap::new(),
             sizes,
             capacity,
@@ -111,16 +111,16 @@ impl Cluster {
     /// How many hosts there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.slots.len()
+        self.hosts.len()
     }
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.hosts.is_empty()
     }
     /// Every host's id.
     pub fn ids(&self) -> impl Iterator<Item = HostId> + Clone + use<> {
-        (0..self.slots.len() as u32).map(HostId)
+        (0..self.hosts.len() as u32).map(HostId)
     }
     /// A host that is known to exist.
     ///
@@ -128,27 +128,27 @@ impl Cluster {
     /// Where it does not; [`Cluster::check`] asks.
     #[must_use]
     pub fn host(&self, host: HostId) -> Host {
-        self.slots[host.0 as usize].host
+        self.hosts[host.0 as usize].host
     }
     /// What the VMs of a host take that is known to exist: more than it has, where they were observed there.
     #[must_use]
     pub fn taken(&self, host: HostId) -> Totals {
-        self.slots[host.0 as usize].taken
+        self.hosts[host.0 as usize].taken
     }
     /// What is left of a host that is known to exist.
     #[must_use]
     pub fn free(&self, host: HostId) -> Resources {
-        self.slots[host.0 as usize].free
+        self.hosts[host.0 as usize].free
     }
     /// Whether VMs may come to a host that is known to exist.
     #[must_use]
     pub fn state(&self, host: HostId) -> HostState {
-        self.slots[host.0 as usize].state
+        self.hosts[host.0 as usize].state
     }
     /// How many VMs a host has that is known to exist.
     #[must_use]
     pub fn vms(&self, host: HostId) -> u32 {
-        self.slots[host.0 as usize].vms
+        self.hosts[host.0 as usize].vms
     }
     /// How many hosts hold a VM.
     #[must_use]
@@ -175,7 +175,7 @@ impl Cluster {
     pub fn open(&self) -> Totals {
         self.open
     }
-    /// A VM and its place.
+    /// A VM and its host.
     #[must_use]
     pub fn resident(&self, vm: VmKey) -> Option<&Resident> {
         self.residents.get(&vm)
@@ -196,8 +196,8 @@ impl Cluster {
         self.sorted(|_| true)
     }
     #[expect(clippy::disallowed_methods, reason = "sorted before anybody sees it")]
-    fn sorted(&self, wanted: impl Fn(&Resident) -> bool) -> Vec<Resident> {
-        let mut found: Vec<_> = self.residents.values().filter(|r| wanted(r)).copied().collect();
+    fn sorted(&self, keep: impl Fn(&Resident) -> bool) -> Vec<Resident> {
+        let mut found: Vec<_> = self.residents.values().filter(|r| keep(r)).copied().collect();
         found.sort_unstable_by_key(|r| r.vm.id);
         found
     }
@@ -207,7 +207,7 @@ impl Cluster {
     /// # Errors
     /// Where there is none.
     pub fn check(&self, host: HostId) -> Result<(), PlacementError> {
-        let hosts = self.slots.len();
+        let hosts = self.hosts.len();
         if (host.0 as usize) < hosts { Ok(()) } else { Err(PlacementError::UnknownHost { host, hosts }) }
     }
 
@@ -216,34 +216,34 @@ impl Cluster {
     /// # Errors
     /// Where it is placed already, takes nothing, or is larger than every host.
     pub fn check_request(&self, vm: &VmRequest) -> Result<(), PlacementError> {
-        let asked = vm.resources;
+        let requested = vm.resources;
         if let Some(Resident { host, .. }) = self.residents.get(&vm.id) {
             return Err(PlacementError::AlreadyPlaced { vm: vm.id, host: *host });
         }
-        self.check_size(vm.id, asked)
+        self.check_size(vm.id, requested)
     }
 
-    fn check_size(&self, vm: VmKey, asked: Resources) -> Result<(), PlacementError> {
-        if asked.cores.milli() == 0 {
+    fn check_size(&self, vm: VmKey, requested: Resources) -> Result<(), PlacementError> {
+        if requested.cores.milli() == 0 {
             return Err(PlacementError::Empty { vm });
         }
-        if self.sizes.iter().any(|size| size.hold(asked)) {
+        if self.sizes.iter().any(|size| size.hold(requested)) {
             return Ok(());
         }
-        let largest = self.sizes.iter().max_by_key(|s| (s.cores.min(asked.cores), s.memory));
-        Err(PlacementError::TooLarge { vm, asked, largest: largest.copied().unwrap_or_default() })
+        let largest = self.sizes.iter().max_by_key(|s| (s.cores.min(requested.cores), s.memory));
+        Err(PlacementError::TooLarge { vm, requested, largest: largest.copied().unwrap_or_default() })
     }
 
     /// Says whether VMs may come to a host.
     pub(crate) fn set_state(&mut self, host: HostId, state: HostState) -> Result<(), PlacementError> {
         self.check(host)?;
-        let slot = &mut self.slots[host.0 as usize];
-        match (slot.state == HostState::Open, state == HostState::Open) {
-            (true, false) => self.open -= slot.free,
-            (false, true) => self.open += slot.free,
+        let record = &mut self.hosts[host.0 as usize];
+        match (record.state == HostState::Open, state == HostState::Open) {
+            (true, false) => self.open -= record.free,
+            (false, true) => self.open += record.free,
             _ => {}
         }
-        slot.state = state;
+        record.state = state;
         Ok(())
     }
 
@@ -274,7 +274,7 @@ impl Cluster {
     /// Moves a VM; says what it was.
     pub(crate) fn migrate(&mut self, vm: VmKey, to: HostId) -> Result<Resident, PlacementError> {
         self.check(to)?;
-        let before = self.known(vm)?;
+        let before = self.placed(vm)?;
         if before.host != to {
             self.check_room(vm, before.vm.resources, to)?;
             self.give_back(before.host, before.vm.resources);
@@ -286,14 +286,14 @@ impl Cluster {
 
     /// Makes a VM what `after` says, on its host; says what it was.
     pub(crate) fn change(&mut self, after: &VmRequest) -> Result<Resident, PlacementError> {
-        let before = self.known(after.id)?;
+        let before = self.placed(after.id)?;
         let host = before.host;
         self.check_size(after.id, after.resources)?;
-        let slot = &self.slots[host.0 as usize];
+        let record = &self.hosts[host.0 as usize];
         // One that takes no more than before stays, however full its host was found.
-        if !before.vm.resources.hold(after.resources) && !slot.holds(after.resources, before.vm.resources) {
-            let (vm, asked, free) = (after.id, after.resources, slot.free);
-            return Err(PlacementError::Full { vm, asked, host, free });
+        if !before.vm.resources.hold(after.resources) && !record.holds(after.resources, before.vm.resources) {
+            let (vm, requested, free) = (after.id, after.resources, record.free);
+            return Err(PlacementError::Full { vm, requested, host, free });
         }
         self.give_back(host, before.vm.resources);
         self.take(host, after.resources);
@@ -301,51 +301,51 @@ impl Cluster {
         Ok(before)
     }
 
-    fn known(&self, vm: VmKey) -> Result<Resident, PlacementError> {
+    fn placed(&self, vm: VmKey) -> Result<Resident, PlacementError> {
         self.residents.get(&vm).copied().ok_or(PlacementError::NotPlaced { vm })
     }
 
-    fn check_room(&self, vm: VmKey, asked: Resources, host: HostId) -> Result<(), PlacementError> {
+    fn check_room(&self, vm: VmKey, requested: Resources, host: HostId) -> Result<(), PlacementError> {
         let free = self.free(host);
-        if free.hold(asked) { Ok(()) } else { Err(PlacementError::Full { vm, asked, host, free }) }
+        if free.hold(requested) { Ok(()) } else { Err(PlacementError::Full { vm, requested, host, free }) }
     }
 
     fn take(&mut self, host: HostId, taken: Resources) {
-        self.retake(host, |slot| {
-            slot.taken += taken;
-            slot.vms += 1;
+        self.retake(host, |record| {
+            record.taken += taken;
+            record.vms += 1;
         });
         self.allocated += taken;
-        let slot = &self.slots[host.0 as usize];
-        if slot.vms == 1 {
+        let record = &self.hosts[host.0 as usize];
+        if record.vms == 1 {
             self.used_hosts += 1;
-            self.used_capacity += slot.host.capacity;
+            self.used_capacity += record.host.capacity;
         }
     }
 
     /// It was taken before.
     fn give_back(&mut self, host: HostId, given: Resources) {
-        self.retake(host, |slot| {
-            slot.taken -= given;
-            slot.vms -= 1;
+        self.retake(host, |record| {
+            record.taken -= given;
+            record.vms -= 1;
         });
         self.allocated -= given;
-        let slot = &self.slots[host.0 as usize];
-        if slot.vms == 0 {
+        let record = &self.hosts[host.0 as usize];
+        if record.vms == 0 {
             self.used_hosts -= 1;
-            self.used_capacity -= slot.host.capacity;
+            self.used_capacity -= record.host.capacity;
         }
     }
 
     /// Changes what is taken of a host, and what is free with it.
-    fn retake(&mut self, host: HostId, change: impl FnOnce(&mut Slot)) {
-        let slot = &mut self.slots[host.0 as usize];
-        let before = slot.free;
-        change(slot);
-        slot.free = slot.host.capacity.less(slot.taken);
-        if slot.state == HostState::Open {
+    fn retake(&mut self, host: HostId, change: impl FnOnce(&mut HostRecord)) {
+        let record = &mut self.hosts[host.0 as usize];
+        let before = record.free;
+        change(record);
+        record.free = record.host.capacity.less(record.taken);
+        if record.state == HostState::Open {
             self.open -= before;
-            self.open += slot.free;
+            self.open += record.free;
         }
     }
 }

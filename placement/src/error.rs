@@ -8,7 +8,7 @@ pub enum PlacementError {
     /// There is no such host.
     #[error("host {host}: there are {hosts} hosts, counted from 0")]
     UnknownHost {
-        /// As asked.
+        /// As requested.
         host: HostId,
         /// How many there are.
         hosts: usize,
@@ -34,22 +34,22 @@ pub enum PlacementError {
         vm: VmKey,
     },
     /// No host could hold the VM, however empty it were.
-    #[error("VM {vm} asks for {asked}: the largest host has {largest}")]
+    #[error("VM {vm} asks for {requested}: the largest host has {largest}")]
     TooLarge {
         /// Which.
         vm: VmKey,
         /// What it asks for.
-        asked: Resources,
+        requested: Resources,
         /// The host that comes nearest.
         largest: Resources,
     },
     /// The host has too little left.
-    #[error("VM {vm} asks for {asked}: host {host} has {free} left")]
+    #[error("VM {vm} asks for {requested}: host {host} has {free} left")]
     Full {
         /// Which.
         vm: VmKey,
         /// What it asks for.
-        asked: Resources,
+        requested: Resources,
         /// Where.
         host: HostId,
         /// What that has.

@@ -19,8 +19,8 @@ impl Fit for Capacity {
         ask.cluster.free(host).hold(ask.vm.resources)
     }
     fn refusal(&self, ask: &Ask<'_>, host: HostId) -> Option<String> {
-        let (asked, free) = (ask.vm.resources, ask.cluster.free(host));
-        (!free.hold(asked)).then(|| format!("{asked} asked, {free} free"))
+        let (requested, free) = (ask.vm.resources, ask.cluster.free(host));
+        (!free.hold(requested)).then(|| format!("{requested} requested, {free} free"))
     }
 }
 

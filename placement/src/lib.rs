@@ -30,7 +30,7 @@ pub mod rules;
 mod scheduler;
 mod units;
 
-pub use admission::{Admission, Refused, Reserve, Wanted};
+pub use admission::{Admission, AdmissionRequest, Refused, Reserve};
 pub use cluster::{Cluster, Host, HostState, Resident};
 pub use error::PlacementError;
 pub use inventory::{Inventory, InventoryError};

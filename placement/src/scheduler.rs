@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use crate::rule::{Ask, Event, Fit, Search};
 use crate::{
-    Admission, Cluster, HostId, HostState, PlacementError, Ranking, Refused, Resident, VmKey, VmRequest,
-    Wanted,
+    Admission, AdmissionRequest, Cluster, HostId, HostState, PlacementError, Ranking, Refused, Resident,
+    VmKey, VmRequest,
 };
 
 /// Places VMs. Nothing is changed by a call that fails.
@@ -75,7 +75,7 @@ impl Scheduler {
         }
     }
 
-    /// Asks one more admission from now on, after those that are asked already. It learns of the VMs that are there.
+    /// Asks one more admission from now on, after those that are there already. It learns of the VMs that are there.
     pub fn add_admission(&mut self, now: Instant, mut admission: Box<dyn Admission>) {
         for Resident { vm, host } in self.cluster.all() {
             admission.handle_event(now, &self.cluster, &Event::Placed { vm: &vm, host });
@@ -93,7 +93,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// Names the first admission that refuses, and why.
-    pub fn admit(&self, now: Instant, wanted: &Wanted<'_>) -> Result<(), Refused> {
+    pub fn admit(&self, now: Instant, wanted: &AdmissionRequest<'_>) -> Result<(), Refused> {
         self.admissions.iter().try_for_each(|admission| {
             let decided = admission.decide(&self.cluster, wanted, now);
             decided.map_err(|why| Refused { by: admission.name(), why })

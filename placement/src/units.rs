@@ -111,10 +111,10 @@ impl Resources {
     /// Nothing.
     pub const ZERO: Self = Self { cores: MilliCores::ZERO, memory: MemoryKb::ZERO };
 
-    /// Whether these hold all of `asked`.
+    /// Whether these hold all of `requested`.
     #[must_use]
-    pub fn hold(self, asked: Self) -> bool {
-        asked.cores <= self.cores && asked.memory <= self.memory
+    pub fn hold(self, requested: Self) -> bool {
+        requested.cores <= self.cores && requested.memory <= self.memory
     }
     /// The sum, unless one of the two is beyond what a host can have.
     #[must_use]
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn absurd_amounts_are_refused() {
+    fn implausible_amounts_are_refused() {
         assert_eq!(MemoryKb::from_gb(1.75), MemoryKb::from_kb(1_750_000));
         for bad in [f64::NAN, -0.1, f64::INFINITY, 100_001.0] {
             assert_eq!(MemoryKb::from_gb(bad), None, "{bad}");

@@ -3,8 +3,8 @@
 
 use ballast_placement::rules::Alpha;
 use ballast_placement::{
-    Admission, ChassisId, Cluster, DeploymentId, Event, Host, HostId, HostState, MemoryKb, MilliCores,
-    Policy, Reserve, Resources, Scheduler, VmKey, VmRequest, Wanted,
+    Admission, AdmissionRequest, ChassisId, Cluster, DeploymentId, Event, Host, HostId, HostState, MemoryKb,
+    MilliCores, Policy, Reserve, Resources, Scheduler, VmKey, VmRequest,
 };
 use ballast_types::Instant;
 
@@ -29,7 +29,7 @@ fn a_reserve_is_kept_from_new_deployments_and_given_to_those_that_run() {
     let mut scheduler = scheduler(Policy::PAPER);
     scheduler.add_admission(NOW, Box::new(Reserve::new(0.25).unwrap()));
     let new = |s: &Scheduler, vms: &[VmRequest]| {
-        s.admit(NOW, &Wanted::Deployment(vms)).map_err(|refused| refused.to_string())
+        s.admit(NOW, &AdmissionRequest::Deployment(vms)).map_err(|refused| refused.to_string())
     };
 
     // 15 of 20 cores and 60 of 80 GB may go: together, not each.
@@ -51,7 +51,7 @@ fn a_reserve_is_kept_from_new_deployments_and_given_to_those_that_run() {
     scheduler.set_state(HostId(1), HostState::Cordoned).unwrap();
     assert!(new(&scheduler, &[vm(2, 1, 1.0)]).is_err());
     let more = [vm(2, 10, 1.0)];
-    assert_eq!(scheduler.admit(NOW, &Wanted::ScaleOut(DeploymentId(7), &more)), Ok(()));
+    assert_eq!(scheduler.admit(NOW, &AdmissionRequest::ScaleOut(DeploymentId(7), &more)), Ok(()));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn nothing_is_kept_at_0_and_everything_at_1() {
     for (share, admitted) in [(0.0, true), (1.0, false)] {
         let mut scheduler = scheduler(Policy::PAPER);
         scheduler.add_admission(NOW, Box::new(Reserve::new(share).unwrap()));
-        assert_eq!(scheduler.admit(NOW, &Wanted::Deployment(&one)).is_ok(), admitted);
+        assert_eq!(scheduler.admit(NOW, &AdmissionRequest::Deployment(&one)).is_ok(), admitted);
     }
     for bad in [f64::NAN, -0.1, 1.1] {
         assert_eq!(Reserve::new(bad), None, "{bad}");
@@ -78,7 +78,7 @@ impl Admission for One {
     fn name(&self) -> &'static str {
         "one"
     }
-    fn decide(&self, _: &Cluster, wanted: &Wanted<'_>, _: Instant) -> Result<(), String> {
+    fn decide(&self, _: &Cluster, wanted: &AdmissionRequest<'_>, _: Instant) -> Result<(), String> {
         let all = self.placed as usize + wanted.vms().len();
         if all > 1 { Err(format!("{all} VMs")) } else { Ok(()) }
     }
@@ -103,7 +103,7 @@ fn admissions_learn_of_all_that_happens_and_the_first_that_refuses_is_named() {
     scheduler.add_admission(NOW, Box::new(One::default()));
     scheduler.add_admission(NOW, Box::new(Reserve::new(1.0).unwrap()));
     let request = [vm(2, 1, 1.0)];
-    let refused = |s: &Scheduler| s.admit(NOW, &Wanted::Deployment(&request)).unwrap_err().by;
+    let refused = |s: &Scheduler| s.admit(NOW, &AdmissionRequest::Deployment(&request)).unwrap_err().by;
     assert_eq!(refused(&scheduler), "one");
     scheduler.remove(NOW, VmKey(1)).unwrap();
     assert_eq!(refused(&scheduler), "reserve");
@@ -131,5 +131,8 @@ fn a_new_policy_goes_on_with_the_vms_that_are_there() {
     scheduler.remove(NOW, VmKey(2)).unwrap();
     assert_eq!(scheduler.choose(NOW, &vm(3, 1, 1.0)), Ok(HostId(0)));
     assert_eq!(scheduler.choose(NOW, &spread(3)), Ok(HostId(1)));
-    assert_eq!(scheduler.admit(NOW, &Wanted::Deployment(&[vm(3, 1, 1.0)])).unwrap_err().why, "2 VMs");
+    assert_eq!(
+        scheduler.admit(NOW, &AdmissionRequest::Deployment(&[vm(3, 1, 1.0)])).unwrap_err().why,
+        "2 VMs"
+    );
 }

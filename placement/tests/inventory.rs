@@ -1,7 +1,7 @@
 //! Hosts and VMs by name.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-use ballast_placement::inventory::{HostSpec, NamedHost, Placed, Snapshot, Vm, VmSpec};
+use ballast_placement::inventory::{HostSpec, NamedHost, NamedVm, Placed, Snapshot, VmSpec};
 use ballast_placement::{
     Demand, HostState, Inventory, InventoryError, MemoryKb, MilliCores, Policy, Resources,
 };
@@ -19,8 +19,8 @@ fn host(chassis: &str, cores: u64) -> HostSpec {
     HostSpec { chassis: chassis.into(), capacity, state: HostState::Open }
 }
 
-fn vm(name: &str, cores: u64) -> Vm {
-    Vm { name: name.into(), spec: VmSpec::new(size(cores * 1000, 1_000_000)) }
+fn vm(name: &str, cores: u64) -> NamedVm {
+    NamedVm { name: name.into(), spec: VmSpec::new(size(cores * 1000, 1_000_000)) }
 }
 
 fn inventory(hosts: &[(&str, &str, u64)]) -> Inventory {
@@ -72,7 +72,7 @@ fn a_host_that_is_smaller_than_its_vms_keeps_them_and_gets_no_more() {
     assert_eq!(inventory.place(NOW, &[vm("c", 1)]).unwrap(), ["s2"]);
     // Its VMs may shrink, not grow; when they have left it is as if they had never been.
     inventory.change(NOW, &vm("a", 7)).unwrap_err();
-    let smaller = Vm { spec: VmSpec::new(size(3000, 0)), ..vm("a", 0) };
+    let smaller = NamedVm { spec: VmSpec::new(size(3000, 0)), ..vm("a", 0) };
     inventory.change(NOW, &smaller).unwrap();
     inventory.change(NOW, &vm("a", 4)).unwrap_err();
     inventory.remove(NOW, "a").unwrap();
@@ -123,7 +123,7 @@ fn an_error_names_who_where_and_what_is_allowed() {
 
     let demanding = |mean, variance| {
         let spec = VmSpec { demand: Some(Demand { mean, variance }), ..vm("", 1).spec };
-        Vm { name: "b".into(), spec }
+        NamedVm { name: "b".into(), spec }
     };
 
     for (vm, says) in [
@@ -167,14 +167,14 @@ fn standings_are_the_order_of_scores() {
 enum Step {
     Host(u8, u8, u64, u8),
     Gone(u8, bool),
-    Place(Vec<(u8, Vm)>),
-    Put(u8, Vm, u8, bool),
+    Place(Vec<(u8, NamedVm)>),
+    Put(u8, NamedVm, u8, bool),
     Remove(u8),
     Migrate(u8, u8),
-    Change(u8, Vm),
+    Change(u8, NamedVm),
 }
 
-fn some_vm() -> impl Strategy<Value = Vm> {
+fn some_vm() -> impl Strategy<Value = NamedVm> {
     // Some are wrong: no cores, more than any host has, an impossible demand.
     let demand = prop_oneof![4 => Just(None), 1 => Just(Some(f64::NAN)), 1 => Just(Some(0.5))];
     (0..11u64, 0..18u64, 0..4u8, 0..=10_000u16, any::<(bool, bool)>(), demand).prop_map(
@@ -186,7 +186,7 @@ fn some_vm() -> impl Strategy<Value = Vm> {
             spec.spread = spread;
             spec.class = if batch { VmClass::NonUserFacing } else { VmClass::UserFacing };
             spec.demand = mean.map(|mean| Demand { mean, variance: 1.0 });
-            Vm { name: String::new(), spec }
+            NamedVm { name: String::new(), spec }
         },
     )
 }
@@ -204,8 +204,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn named(n: u8, vm: &Vm) -> Vm {
-    Vm { name: format!("vm-{n}"), spec: vm.spec.clone() }
+fn named(n: u8, vm: &NamedVm) -> NamedVm {
+    NamedVm { name: format!("vm-{n}"), spec: vm.spec.clone() }
 }
 
 fn take(inventory: &mut Inventory, step: &Step) -> Result<(), InventoryError> {
@@ -218,7 +218,7 @@ fn take(inventory: &mut Inventory, step: &Step) -> Result<(), InventoryError> {
         }
         Step::Gone(n, vms) => inventory.remove_host(NOW, &host_name(n), *vms).map(drop),
         Step::Place(vms) => {
-            let vms: Vec<Vm> = vms.iter().map(|(n, vm)| named(*n, vm)).collect();
+            let vms: Vec<NamedVm> = vms.iter().map(|(n, vm)| named(*n, vm)).collect();
             inventory.place(NOW, &vms).map(drop)
         }
         Step::Put(n, vm, at, true) => inventory.observe(NOW, &named(*n, vm), &host_name(at)),
@@ -291,14 +291,14 @@ proptest! {
 }
 
 #[test]
-fn a_snapshot_survives_as_json_and_absurd_sizes_do_not() {
+fn a_snapshot_survives_as_json_and_implausible_sizes_do_not() {
     let mut inventory = inventory(&[("s1", "c1", 8)]);
     inventory.put(NOW, &vm("a", 6), "s1").unwrap();
     let snapshot = inventory.snapshot();
     let text = serde_json::to_string(&snapshot).unwrap();
     assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), snapshot);
-    let absurd = text.replacen("8000", "4000000000", 1);
-    let why = serde_json::from_str::<Snapshot>(&absurd).unwrap_err().to_string();
+    let implausible = text.replacen("8000", "4000000000", 1);
+    let why = serde_json::from_str::<Snapshot>(&implausible).unwrap_err().to_string();
     assert!(why.starts_with("4000000000 thousandths of a core: 0 to 65536000"), "{why}");
     let hosts = vec![NamedHost { name: "s1".into(), spec: host("c1", 8) }];
     assert_eq!(snapshot.hosts, hosts);

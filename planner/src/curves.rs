@@ -15,7 +15,7 @@ const EXPONENTS: (f64, f64) = (0.1, 6.0);
 /// Between two exponents of the first, coarse search.
 const COARSE: f64 = 0.1;
 /// Of what was measured, so much is never told from noise: a server's fans and a meter's drift.
-const LEAST_ERROR: f64 = 0.01;
+const MIN_ERROR: f64 = 0.01;
 /// How many errors two draws may lie the wrong way round.
 const SIGMAS: f64 = 3.0;
 /// Settings closer than this are one.
@@ -207,7 +207,7 @@ fn near(a: f64, b: f64) -> bool {
 
 /// Whether more load, and more frequency, never draw less; but for noise.
 fn rises(points: &[Point]) -> Result<(), CurvesError> {
-    let error = |point: &Point| point.error_w.unwrap_or(0.0).max(LEAST_ERROR * point.watts);
+    let error = |point: &Point| point.error_w.unwrap_or(0.0).max(MIN_ERROR * point.watts);
     for (n, a) in points.iter().enumerate() {
         for (m, b) in points.iter().enumerate() {
             let key = if near(a.frequency, b.frequency) && b.utilisation > a.utilisation + SAME {

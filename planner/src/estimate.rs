@@ -12,7 +12,7 @@ use ballast_types::VmClass;
 use serde::Serialize;
 
 /// VMs of a class with a P95 that an estimate needs: fewer say little.
-pub const LEAST_VMS: u64 = 30;
+pub const MIN_VMS: u64 = 30;
 
 /// One VM of the past.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,7 +94,7 @@ impl Sums {
     }
 
     fn mean(&self) -> Option<Mean> {
-        if self.vms < LEAST_VMS {
+        if self.vms < MIN_VMS {
             return None;
         }
         let (mean, n) = (self.sum / self.weight, self.groups.len() as f64);
@@ -131,7 +131,7 @@ impl Past {
     }
 
     /// The figures; `physical_core_s` is the time of all physical cores together, where it is known. A figure of
-    /// fewer than [`LEAST_VMS`] VMs is none.
+    /// fewer than [`MIN_VMS`] VMs is none.
     #[must_use]
     pub fn estimate(&self, physical_core_s: Option<f64>) -> Estimate {
         Estimate {

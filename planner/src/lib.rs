@@ -37,7 +37,7 @@ mod readings;
 
 pub use chassis::{Chassis, ChassisError, Reductions};
 pub use curves::{CurvesError, Fit, Linear, Point, Residuals};
-pub use estimate::{Estimate, LEAST_VMS, Mean, Past, PastVm};
+pub use estimate::{Estimate, MIN_VMS, Mean, Past, PastVm};
 pub use events::Events;
 pub use histogram::{Histogram, HistogramError};
 pub use levels::{ChassisBudget, Generation, Levels, LevelsError, Node, NodePlan, Topology, TopologyError};

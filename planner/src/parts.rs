@@ -51,13 +51,13 @@ pub enum PartError {
         until_s: i64,
     },
     /// Something was counted twice, or the declaration is of something else.
-    #[error("{part}: {readings} readings, where its chassis and time have room for {most}")]
+    #[error("{part}: {readings} readings, where its chassis and time have room for {max}")]
     TooMany {
         part: String,
         /// How many it counts.
         readings: u64,
         /// How many it can count.
-        most: u64,
+        max: u64,
     },
 }
 
@@ -104,11 +104,11 @@ impl Parts {
             return Err(PartError::NoChassis(name));
         }
         let units = until_s.abs_diff(from_s) / u64::from(self.period_s);
-        let most = units.saturating_mul(chassis.len() as u64);
+        let max = units.saturating_mul(chassis.len() as u64);
         let readings = draws.into_iter().map(Histogram::readings).fold(0, u64::saturating_add);
 
-        if readings > most {
-            return Err(PartError::TooMany { part: name, readings, most });
+        if readings > max {
+            return Err(PartError::TooMany { part: name, readings, max });
         }
         self.names.push(name);
         let index = self.names.len() - 1;

@@ -22,7 +22,7 @@ pub struct Intake {
     pub period_s: u32,
     pub resolution: Watts,
     /// No chassis draws more: above stand sentinels such as 65535.
-    pub most: Watts,
+    pub max: Watts,
 }
 
 /// Why a reading cannot be a draw.
@@ -54,7 +54,7 @@ impl Intake {
 
     /// How many steps of the resolution a reading is, 1 or more.
     fn step(&self, watts: f64) -> Result<u32, Unfit> {
-        let Some(draw) = Watts::from_f64(watts).filter(|&draw| draw <= self.most) else {
+        let Some(draw) = Watts::from_f64(watts).filter(|&draw| draw <= self.max) else {
             return Err(match watts {
                 w if w.is_nan() => Unfit::Missing,
                 w if w > 0.0 => Unfit::Implausible,
@@ -77,8 +77,8 @@ pub enum ReadingsError {
     #[error(transparent)]
     Histogram(#[from] HistogramError),
     /// More steps than are counted.
-    #[error("a resolution of {resolution} is too fine for draws up to {most}: at most 2^32 steps")]
-    TooFine { resolution: Watts, most: Watts },
+    #[error("a resolution of {resolution} is too fine for draws up to {max}: at max 2^32 steps")]
+    TooFine { resolution: Watts, max: Watts },
     /// A chassis is of one hardware generation.
     #[error("chassis {chassis} is of generation {before:?}, and now of {now:?}: it has one")]
     Generation {
@@ -183,10 +183,10 @@ impl Readings {
     /// # Errors
     /// As for [`Readings::new`].
     pub fn within(intake: Intake, bytes: usize) -> Result<Self, ReadingsError> {
-        let Intake { resolution, most, .. } = intake;
+        let Intake { resolution, max, .. } = intake;
         Histogram::new(resolution)?;
-        if most.milli() / resolution.milli() >= i64::from(u32::MAX) {
-            return Err(ReadingsError::TooFine { resolution, most });
+        if max.milli() / resolution.milli() >= i64::from(u32::MAX) {
+            return Err(ReadingsError::TooFine { resolution, max });
         }
         Ok(Self {
             intake,
@@ -431,7 +431,7 @@ mod tests {
     use proptest::prelude::*;
 
     const INTAKE: Intake =
-        Intake { period_s: 60, resolution: Watts::from_whole(1), most: Watts::from_whole(5_000) };
+        Intake { period_s: 60, resolution: Watts::from_whole(1), max: Watts::from_whole(5_000) };
 
     fn readings() -> Readings {
         Readings::new(INTAKE).unwrap()
@@ -509,7 +509,7 @@ mod tests {
     fn impossible_resolutions_are_refused() {
         let none = Intake { resolution: Watts::ZERO, ..INTAKE };
         assert!(Readings::new(none).is_err());
-        let fine = Intake { resolution: Watts::from_milli(1), most: Watts::from_whole(5_000_000), ..INTAKE };
+        let fine = Intake { resolution: Watts::from_milli(1), max: Watts::from_whole(5_000_000), ..INTAKE };
         let error = Readings::new(fine).unwrap_err().to_string();
         assert!(error.contains("is too fine for draws up to"), "{error}");
     }

@@ -6,8 +6,8 @@
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
-#[path = "../src/label/tests/made.rs"]
-mod made;
+#[path = "../src/label/tests/synthetic.rs"]
+mod synthetic;
 
 use std::hint::black_box;
 use std::num::NonZeroUsize;
@@ -15,8 +15,8 @@ use std::time::Instant as Clock;
 
 use ballast_predict::label::ensemble::{LearnError, Learnt};
 use ballast_predict::label::{FirstDay, Pattern, Series, autocorrelation_score, features, fourier_score};
-use ballast_predict::week::{DAY, SLOTS, Week};
-use made::{Draw, series};
+use ballast_predict::week::{DAY, HALF_HOURS, Week};
+use synthetic::{Draw, series};
 
 /// Weeks that are labelled in one round.
 const WEEKS: usize = 16_384;
@@ -28,7 +28,7 @@ const USER_FACING: [&str; 4] = ["diurnal", "weak diurnal", "one of five days ran
 const OTHERS: [&str; 4] = ["white noise", "8 h", "4 h", "random walk"];
 
 fn main() -> Result<(), LearnError> {
-    let weeks: Vec<Week> = (0..WEEKS).map(made_week).collect();
+    let weeks: Vec<Week> = (0..WEEKS).map(synthetic_week).collect();
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let pattern = |week: &Week| Pattern::default().label(week).compare8.unwrap_or(f64::NAN);
 
@@ -62,7 +62,7 @@ fn main() -> Result<(), LearnError> {
 }
 
 /// User-facing ones and others in turn, of all kinds.
-fn made_week(n: usize) -> Week {
+fn synthetic_week(n: usize) -> Week {
     let kinds = if n.is_multiple_of(2) { USER_FACING } else { OTHERS };
     Week::new(series(kinds[n / 2 % kinds.len()], &mut Draw::new(n as u64)))
 }
@@ -99,10 +99,11 @@ fn median_s<T>(weeks: &[Week], threads: NonZeroUsize, label: impl Fn(&Week) -> T
 }
 
 /// Compare8 of a week without a day before it, step by step.
-fn plainly(x: &[f64; SLOTS]) -> f64 {
+fn plainly(x: &[f64; HALF_HOURS]) -> f64 {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let scaled: Vec<f64> =
-        (0..SLOTS).map(|i| x[i] / mean(if i < DAY { &x[..DAY] } else { &x[i - DAY..i] }).max(0.1)).collect();
+    let scaled: Vec<f64> = (0..HALF_HOURS)
+        .map(|i| x[i] / mean(if i < DAY { &x[..DAY] } else { &x[i - DAY..i] }).max(0.1))
+        .collect();
     let middle = mean(&scaled);
     let squares: Vec<f64> = scaled.iter().map(|v| (v - middle) * (v - middle)).collect();
     let sd = mean(&squares).sqrt();
@@ -115,7 +116,7 @@ fn plainly(x: &[f64; SLOTS]) -> f64 {
             normal.iter().enumerate().map(|(i, v)| (v - template[i % period]).abs()).collect();
         off.sort_by(f64::total_cmp);
 
-        mean(&off[..SLOTS - SLOTS / 5])
+        mean(&off[..HALF_HOURS - HALF_HOURS / 5])
     };
 
     let day = fit(DAY);

@@ -34,8 +34,8 @@ fn main() -> Result<(), TrainError> {
     Ok(())
 }
 
-fn predictions(name: &str, file: &ModelFile, vms: &[ballast_predict::Vm]) {
-    let features = |vm: &ballast_predict::Vm| {
+fn predictions(name: &str, file: &ModelFile, vms: &[ballast_predict::VmHistory]) {
+    let features = |vm: &ballast_predict::VmHistory| {
         let (cores, vm_type) = (f64::from(vm.cores), Some(vm.vm_type.as_str()));
         file.history.features(&vm.subscription, cores, vm.memory_gb, vm_type)
     };

@@ -1,4 +1,4 @@
-//! The paper's Table III on a made fleet: both algorithms, simple rules beside them, and the best that anybody
+//! The paper's Table III on a synthetic fleet: both algorithms, simple rules beside them, and the best that anybody
 //! could do.
 
 use std::num::NonZeroUsize;
@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use crate::answer::{ClassAnswer, P95Answer};
 use crate::data::{Question, Split, prepared};
-use crate::features::Row;
-use crate::fleet::Made;
+use crate::features::FeatureRow;
+use crate::fleet::SyntheticFleet;
 use crate::model::Algorithm;
 use crate::score::Scores;
 use crate::train::{Options, TrainError, class_model, class_scores, p95_model, p95_scores, threshold};
@@ -18,7 +18,7 @@ use crate::vm::Bucket;
 /// What is predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Asked {
+pub enum PredictedValue {
     /// The class: user-facing, non-user-facing.
     Criticality,
     /// The P95 bucket, 1 to 4.
@@ -31,7 +31,7 @@ pub enum Asked {
 /// One row of the table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Arm {
-    pub model: Asked,
+    pub model: PredictedValue,
     /// Who predicts: an algorithm, `constant` (the commonest answer), `subscription-share` (what most of the
     /// subscription's VMs were) or `best-possible` (knows all habits, and nothing of the future).
     pub arm: &'static str,
@@ -44,15 +44,15 @@ pub struct Arm {
 ///
 /// # Errors
 /// When the fleet is too small.
-pub fn compare(made: &Made, seed: u64, threads: NonZeroUsize) -> Result<Vec<Arm>, TrainError> {
-    let vms = &made.vms;
+pub fn compare(synthetic: &SyntheticFleet, seed: u64, threads: NonZeroUsize) -> Result<Vec<Arm>, TrainError> {
+    let vms = &synthetic.vms;
     let split = Split::of(vms);
     let (_, arrivals) = prepared(vms, split);
     let class = split.class(vms, &arrivals)?;
     let class_test = split.class_held_out(vms, &arrivals)?;
     let p95 = split.p95(vms, &arrivals)?;
     let p95_test = split.p95_held_out(vms, &arrivals)?;
-    let odds = Some(made.odds.as_slice());
+    let odds = Some(synthetic.odds.as_slice());
     let mut arms = Vec::new();
     let mut arm = |model, arm, scores, importance| arms.push(Arm { model, arm, scores, importance });
 
@@ -60,11 +60,11 @@ pub fn compare(made: &Made, seed: u64, threads: NonZeroUsize) -> Result<Vec<Arm>
         let options = Options { algorithm, seed, threads };
         let model = class_model(&class, &options)?;
         let scores = class_scores(&class_test, odds, |row, _| (model.answer(row), model.batch(row)));
-        arm(Asked::Criticality, algorithm.name(), scores, model.importance());
+        arm(PredictedValue::Criticality, algorithm.name(), scores, model.importance());
     }
 
     let rule = share_threshold(&class);
-    let by_share = |row: &Row, _| {
+    let by_share = |row: &FeatureRow, _| {
         let batch = batch_share(row);
         match batch.is_nan() {
             true => (ClassAnswer { class: VmClass::UserFacing, confidence: 0.0 }, 0.0),
@@ -73,13 +73,13 @@ pub fn compare(made: &Made, seed: u64, threads: NonZeroUsize) -> Result<Vec<Arm>
     };
 
     let scores = class_scores(&class_test, odds, by_share);
-    arm(Asked::Criticality, "subscription-share", scores, Vec::new());
+    arm(PredictedValue::Criticality, "subscription-share", scores, Vec::new());
     let always = ClassAnswer { class: VmClass::UserFacing, confidence: 1.0 };
     let scores = class_scores(&class_test, odds, |_, _| (always, 0.0));
-    arm(Asked::Criticality, "constant", scores, Vec::new());
+    arm(PredictedValue::Criticality, "constant", scores, Vec::new());
 
-    let best = |_: &Row, vm: usize| {
-        let user_facing = made.odds[vm].user_facing as f32;
+    let best = |_: &FeatureRow, vm: usize| {
+        let user_facing = synthetic.odds[vm].user_facing as f32;
         let class = match user_facing >= 0.5 {
             true => VmClass::UserFacing,
             false => VmClass::NonUserFacing,
@@ -89,17 +89,17 @@ pub fn compare(made: &Made, seed: u64, threads: NonZeroUsize) -> Result<Vec<Arm>
     };
 
     let scores = class_scores(&class_test, odds, best);
-    arm(Asked::Criticality, "best-possible", scores, Vec::new());
+    arm(PredictedValue::Criticality, "best-possible", scores, Vec::new());
 
     for algorithm in Algorithm::ALL {
         let options = Options { algorithm, seed, threads };
         let model = p95_model(&p95, &options)?;
         let scores = p95_scores(&p95_test, odds, |row, _| (model.answer(row), model.shares(row)));
-        arm(Asked::P95, algorithm.name(), scores, model.importance());
+        arm(PredictedValue::P95, algorithm.name(), scores, model.importance());
     }
 
     arm(
-        Asked::P95,
+        PredictedValue::P95,
         "subscription-share",
         p95_scores(&p95_test, odds, |row, _| by_bucket_share(row)),
         Vec::new(),
@@ -108,27 +108,27 @@ pub fn compare(made: &Made, seed: u64, threads: NonZeroUsize) -> Result<Vec<Arm>
     let bucket = commonest(&p95.fit.answers);
     let certain = std::array::from_fn(|n| if n == bucket.index() { 1.0 } else { 0.0 });
     let always = P95Answer { bucket, confidence: 1.0 };
-    arm(Asked::P95, "constant", p95_scores(&p95_test, odds, |_, _| (always, certain)), Vec::new());
-    let best = |_: &Row, vm: usize| likeliest(made.odds[vm].buckets.map(|share| share as f32));
-    arm(Asked::P95, "best-possible", p95_scores(&p95_test, odds, best), Vec::new());
+    arm(PredictedValue::P95, "constant", p95_scores(&p95_test, odds, |_, _| (always, certain)), Vec::new());
+    let best = |_: &FeatureRow, vm: usize| likeliest(synthetic.odds[vm].buckets.map(|share| share as f32));
+    arm(PredictedValue::P95, "best-possible", p95_scores(&p95_test, odds, best), Vec::new());
 
     Ok(arms)
 }
 
 /// The share of batch VMs among the subscription's; NaN where none is known.
-fn batch_share(row: &Row) -> f32 {
+fn batch_share(row: &FeatureRow) -> f32 {
     1.0 - row[0]
 }
 
 /// The threshold of the rule that knows this share alone, chosen as the models' is.
 fn share_threshold(class: &Question<bool>) -> f32 {
-    let known = |row: &Row| Some(batch_share(row)).filter(|share| !share.is_nan()).unwrap_or(0.0);
+    let known = |row: &FeatureRow| Some(batch_share(row)).filter(|share| !share.is_nan()).unwrap_or(0.0);
     let shares: Vec<f32> = class.tune.rows.iter().map(known).collect();
     threshold(&shares, &class.tune.answers)
 }
 
 /// The bucket that most of the subscription's VMs were in.
-fn by_bucket_share(row: &Row) -> (P95Answer, [f32; 4]) {
+fn by_bucket_share(row: &FeatureRow) -> (P95Answer, [f32; 4]) {
     let shares = [row[3], row[4], row[5], row[6]];
     if shares[0].is_nan() {
         return (P95Answer { bucket: Bucket::HIGHEST, confidence: 0.0 }, [0.25; 4]);
@@ -154,14 +154,14 @@ mod tests {
 
     #[test]
     fn learning_beats_rules_and_the_best_possible_beats_learning() {
-        let made = fleet::make(&fleet::Options { vms: 20_000, ..fleet::Options::default() });
-        let arms = compare(&made, 1, NonZeroUsize::MIN).unwrap();
+        let synthetic = fleet::make(&fleet::Options { vms: 20_000, ..fleet::Options::default() });
+        let arms = compare(&synthetic, 1, NonZeroUsize::MIN).unwrap();
         let of = |asked, name| {
             let found = arms.iter().find(|arm| arm.model == asked && arm.arm == name);
             found.map(|arm| &arm.scores).unwrap()
         };
 
-        for asked in [Asked::Criticality, Asked::P95] {
+        for asked in [PredictedValue::Criticality, PredictedValue::P95] {
             let best = of(asked, "best-possible");
             assert!((best.accuracy_all - best.ceiling_all).abs() < 0.02, "{asked:?}");
             for algorithm in Algorithm::ALL {
@@ -175,7 +175,7 @@ mod tests {
         }
 
         // All user-facing, and never wrong about those.
-        let constant = of(Asked::Criticality, "constant");
+        let constant = of(PredictedValue::Criticality, "constant");
         assert_eq!((constant.each[0].recall, constant.each[1].recall), (1.0, 0.0));
     }
 

@@ -10,9 +10,9 @@
 use ballast_types::VmClass;
 use thiserror::Error;
 
-use crate::features::{Row, Types};
+use crate::features::{FeatureRow, Types};
 use crate::history::{self, Arrival};
-use crate::vm::{Bucket, DAY_S, Vm};
+use crate::vm::{Bucket, DAY_S, VmHistory};
 
 /// The hold-out's share of the time.
 const HOLDOUT: f64 = 0.25;
@@ -23,7 +23,7 @@ const WARM_UP_S: i64 = 14 * DAY_S;
 /// Of the rows that may be learnt from, so many at the end choose the threshold and stop the boosting.
 const TUNE: f64 = 0.2;
 /// Fewer rows of a class or side than this are not learnt from, or scored on.
-const LEAST: usize = 20;
+const MIN_ROWS: usize = 20;
 
 /// When what begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,29 +37,29 @@ pub struct Split {
 
 /// Too little to learn from.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{what}: {found} VMs; at least {LEAST} are needed")]
+#[error("{what}: {count} VMs; at least {MIN_ROWS} are needed")]
 pub struct TooFew {
     /// What there is too little of.
     pub what: String,
     /// How many there are.
-    pub found: usize,
+    pub count: usize,
 }
 
 /// Rows with their answers; the first of two answers is `false`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rows<A> {
-    pub rows: Vec<Row>,
+pub struct TrainingRows<A> {
+    pub rows: Vec<FeatureRow>,
     pub answers: Vec<A>,
     /// Which VM each is.
     pub vms: Vec<usize>,
 }
 
-impl<A: Copy> Rows<A> {
+impl<A: Copy> TrainingRows<A> {
     pub(crate) fn none() -> Self {
         Self { rows: Vec::new(), answers: Vec::new(), vms: Vec::new() }
     }
 
-    pub(crate) fn push(&mut self, vm: usize, row: Row, answer: A) {
+    pub(crate) fn push(&mut self, vm: usize, row: FeatureRow, answer: A) {
         self.rows.push(row);
         self.answers.push(answer);
         self.vms.push(vm);
@@ -88,17 +88,17 @@ impl<A: Copy> Rows<A> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question<A> {
     /// What is learnt from.
-    pub fit: Rows<A>,
+    pub fit: TrainingRows<A>,
     /// What thresholds are chosen on.
-    pub tune: Rows<A>,
+    pub tune: TrainingRows<A>,
 }
 
 impl Split {
     /// Splits the time of these VMs.
     #[must_use]
-    pub fn of(vms: &[Vm]) -> Self {
+    pub fn of(vms: &[VmHistory]) -> Self {
         let first = vms.iter().map(|vm| vm.arrival_s).min().unwrap_or(0);
-        let last = |vm: &Vm| vm.end_s.unwrap_or(vm.arrival_s);
+        let last = |vm: &VmHistory| vm.end_s.unwrap_or(vm.arrival_s);
         let horizon_s = vms.iter().map(last).max().unwrap_or(0);
         let span = (horizon_s - first) as f64;
         let warm_up = ((span * WARM_UP) as i64).min(WARM_UP_S);
@@ -109,8 +109,8 @@ impl Split {
     ///
     /// # Errors
     /// When it is too little.
-    pub fn class(self, vms: &[Vm], arrivals: &[Arrival]) -> Result<Question<bool>, TooFew> {
-        let known = |vm: &Vm| vm.aged_s().filter(|_| vm.class.is_some());
+    pub fn class(self, vms: &[VmHistory], arrivals: &[Arrival]) -> Result<Question<bool>, TooFew> {
+        let known = |vm: &VmHistory| vm.aged_s().filter(|_| vm.class.is_some());
         let rows = self.past(vms, arrivals, known, |vm| vm.class == Some(VmClass::NonUserFacing));
         for (batch, what) in [(false, "user-facing"), (true, "non-user-facing")] {
             for (rows, part) in [(&rows.fit, "to learn from"), (&rows.tune, "to choose a threshold on")] {
@@ -125,8 +125,8 @@ impl Split {
     ///
     /// # Errors
     /// When it is too little.
-    pub fn p95(self, vms: &[Vm], arrivals: &[Arrival]) -> Result<Question<Bucket>, TooFew> {
-        let known = |vm: &Vm| vm.bucket().map(|_| vm.known_s());
+    pub fn p95(self, vms: &[VmHistory], arrivals: &[Arrival]) -> Result<Question<Bucket>, TooFew> {
+        let known = |vm: &VmHistory| vm.bucket().map(|_| vm.observed_s());
         let rows = self.past(vms, arrivals, known, |vm| vm.bucket().unwrap_or(Bucket::HIGHEST));
         for bucket in Bucket::ALL {
             let found = rows.fit.answers.iter().filter(|answer| **answer == bucket).count();
@@ -139,7 +139,11 @@ impl Split {
     ///
     /// # Errors
     /// When it is too little.
-    pub fn class_held_out(self, vms: &[Vm], arrivals: &[Arrival]) -> Result<Rows<bool>, TooFew> {
+    pub fn class_held_out(
+        self,
+        vms: &[VmHistory],
+        arrivals: &[Arrival],
+    ) -> Result<TrainingRows<bool>, TooFew> {
         let rows = self.held_out(vms, arrivals, |vm| {
             let aged = vm.aged_s().is_some_and(|aged| aged <= self.horizon_s);
             vm.class.filter(|_| aged).map(|class| class == VmClass::NonUserFacing)
@@ -152,23 +156,28 @@ impl Split {
     ///
     /// # Errors
     /// When it is too little.
-    pub fn p95_held_out(self, vms: &[Vm], arrivals: &[Arrival]) -> Result<Rows<Bucket>, TooFew> {
-        let rows = self.held_out(vms, arrivals, |vm| vm.bucket().filter(|_| vm.known_s() <= self.horizon_s));
+    pub fn p95_held_out(
+        self,
+        vms: &[VmHistory],
+        arrivals: &[Arrival],
+    ) -> Result<TrainingRows<Bucket>, TooFew> {
+        let rows =
+            self.held_out(vms, arrivals, |vm| vm.bucket().filter(|_| vm.observed_s() <= self.horizon_s));
         enough("with a P95 to score on", rows.len())?;
         Ok(rows)
     }
 
     fn past<A: Copy>(
         self,
-        vms: &[Vm],
+        vms: &[VmHistory],
         arrivals: &[Arrival],
-        known_s: impl Fn(&Vm) -> Option<i64>,
-        answer: impl Fn(&Vm) -> A,
+        observed_s: impl Fn(&VmHistory) -> Option<i64>,
+        answer: impl Fn(&VmHistory) -> A,
     ) -> Question<A> {
-        let mut fit = Rows::none();
+        let mut fit = TrainingRows::none();
         for arrival in arrivals {
             let vm = &vms[arrival.vm];
-            if vm.arrival_s >= self.from_s && known_s(vm).is_some_and(|at| at < self.until_s) {
+            if vm.arrival_s >= self.from_s && observed_s(vm).is_some_and(|at| at < self.until_s) {
                 fit.push(arrival.vm, arrival.row, answer(vm));
             }
         }
@@ -178,11 +187,11 @@ impl Split {
 
     fn held_out<A: Copy>(
         self,
-        vms: &[Vm],
+        vms: &[VmHistory],
         arrivals: &[Arrival],
-        answer: impl Fn(&Vm) -> Option<A>,
-    ) -> Rows<A> {
-        let mut rows = Rows::none();
+        answer: impl Fn(&VmHistory) -> Option<A>,
+    ) -> TrainingRows<A> {
+        let mut rows = TrainingRows::none();
         for arrival in arrivals.iter().filter(|a| vms[a.vm].arrival_s >= self.until_s) {
             if let Some(answer) = answer(&vms[arrival.vm]) {
                 rows.push(arrival.vm, arrival.row, answer);
@@ -194,13 +203,13 @@ impl Split {
 
 /// All arrivals with their features, and the numbers of the VM types: those that arrived before the hold-out.
 #[must_use]
-pub fn prepared(vms: &[Vm], split: Split) -> (Types, Vec<Arrival>) {
+pub fn prepared(vms: &[VmHistory], split: Split) -> (Types, Vec<Arrival>) {
     let before = vms.iter().filter(|vm| vm.arrival_s < split.until_s);
     let types = Types::among(before.map(|vm| vm.vm_type.as_str()));
     let arrivals = history::arrivals(vms, &types);
     (types, arrivals)
 }
 
-fn enough(what: &str, found: usize) -> Result<(), TooFew> {
-    if found < LEAST { Err(TooFew { what: what.to_owned(), found }) } else { Ok(()) }
+fn enough(what: &str, count: usize) -> Result<(), TooFew> {
+    if count < MIN_ROWS { Err(TooFew { what: what.to_owned(), count }) } else { Ok(()) }
 }

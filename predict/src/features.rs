@@ -27,7 +27,7 @@ pub const COLUMN_NAMES: [&str; COLUMNS] = [
 ];
 
 /// One row: NaN is missing.
-pub type Row = [f32; COLUMNS];
+pub type FeatureRow = [f32; COLUMNS];
 
 /// What is known of a VM before it runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -92,14 +92,14 @@ impl Features {
 
     /// The row of these features, with the VM type as `types` numbers it.
     #[must_use]
-    pub fn row(&self, types: &Types) -> Row {
+    pub fn row(&self, types: &Types) -> FeatureRow {
         let code = self.vm_type.as_deref().map_or(f32::NAN, |name| types.code(name));
         row(self.past.as_ref(), self.cores, self.memory_gb, code)
     }
 }
 
 /// The row of a VM of this past, size and type.
-pub(crate) fn row(past: Option<&Past>, cores: f64, memory_gb: f64, vm_type: f32) -> Row {
+pub(crate) fn row(past: Option<&Past>, cores: f64, memory_gb: f64, vm_type: f32) -> FeatureRow {
     let of = |value: fn(&Past) -> Option<f64>| past.and_then(value).map_or(f32::NAN, |v| v as f32);
     let shares = past.and_then(|past| past.bucket_shares).unwrap_or([f64::NAN; 4]);
     [

@@ -1,4 +1,4 @@
-//! A fleet made up from a seed, where public data has no subscriptions.
+//! A synthetic fleet, drawn from a seed, where public data has no subscriptions.
 //!
 //! # What is made
 //! * **Subscriptions** have activity of a heavy tail; a seventh of them appears while the fleet is watched, so
@@ -13,7 +13,7 @@
 //! [`week`] makes the series that a label could have been told from.
 //!
 //! # The ceiling
-//! Nobody can predict what is drawn after the arrival. [`Made::odds`] are the probabilities of class and
+//! Nobody can predict what is drawn after the arrival. [`SyntheticFleet::odds`] are the probabilities of class and
 //! bucket given the subscription's true habits and all that is visible of the VM, computed from the very laws
 //! that it is drawn from; whoever answers with the likeliest is right as often as anybody can be. A model sees
 //! less: how the subscription's past VMs turned out.
@@ -23,7 +23,7 @@ mod used;
 use ballast_types::VmClass;
 
 use crate::rng::Stream;
-use crate::vm::{Bucket, DAY_S, Vm};
+use crate::vm::{Bucket, DAY_S, VmHistory};
 
 pub use used::week;
 
@@ -44,11 +44,11 @@ impl Default for Options {
     }
 }
 
-/// A made fleet.
+/// A synthetic fleet.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Made {
+pub struct SyntheticFleet {
     /// Its VMs, in the order of arrival.
-    pub vms: Vec<Vm>,
+    pub vms: Vec<VmHistory>,
     /// What could be known of each at its arrival.
     pub odds: Vec<Odds>,
 }
@@ -163,7 +163,7 @@ impl Workload {
         Self {
             weight: random.between(0.2, 1.0),
             class,
-            buckets: law(usual, strict),
+            buckets: distribution(usual, strict),
             vm_type,
             size: random.pick(&sizes),
             lasting: LASTING_SHARES[random.pick(&LASTING_KINDS[column(class)])],
@@ -191,7 +191,7 @@ impl Workload {
 }
 
 /// The bucket's own share, and what of the rest goes where.
-fn law(usual: usize, strict: f64) -> [f64; 4] {
+fn distribution(usual: usize, strict: f64) -> [f64; 4] {
     let near = |bucket: usize| bucket.abs_diff(usual) == 1;
     let neighbours = (0..4).filter(|bucket| near(*bucket)).count() as f64;
     let far = 3.0 - neighbours;
@@ -251,7 +251,7 @@ impl Subscription {
 
 /// Makes a fleet. The same options make the same fleet, on every machine.
 #[must_use]
-pub fn make(options: &Options) -> Made {
+pub fn make(options: &Options) -> SyntheticFleet {
     let days = f64::from(options.days.max(10));
     let horizon_s = START_S + i64::from(options.days.max(10)) * DAY_S;
     let count = (options.vms / VMS_PER_SUBSCRIPTION).max(1);
@@ -267,7 +267,7 @@ pub fn make(options: &Options) -> Made {
         })
         .collect();
     let mut random = Stream::new(options.seed, 0);
-    let mut made: Vec<(Vm, Odds)> = Vec::with_capacity(options.vms);
+    let mut made: Vec<(VmHistory, Odds)> = Vec::with_capacity(options.vms);
 
     while made.len() < options.vms {
         let at = random.uniform() * sum;
@@ -280,7 +280,7 @@ pub fn make(options: &Options) -> Made {
 
         for _ in 0..vms.min(options.vms - made.len()) {
             let (vm_type, size) = looks(&mut random, workload);
-            let vm = Vm {
+            let vm = VmHistory {
                 id: String::new(),
                 subscription: format!("sub-{number:05}"),
                 ..born(&mut random, workload, START_S + arrival, horizon_s, vm_type, size)
@@ -296,7 +296,7 @@ pub fn make(options: &Options) -> Made {
     for (number, vm) in vms.iter_mut().enumerate() {
         vm.id = format!("vm-{number:07}");
     }
-    Made { vms, odds }
+    SyntheticFleet { vms, odds }
 }
 
 /// A type and a size.
@@ -316,7 +316,7 @@ fn born(
     horizon_s: i64,
     vm_type: usize,
     size: usize,
-) -> Vm {
+) -> VmHistory {
     let lasting = random.chance(workload.lasting);
     let hours = ranged(random, if lasting { &LASTING } else { &PASSING }, true);
     let end_s = arrival_s + (hours * 3600.0) as i64;
@@ -327,7 +327,7 @@ fn born(
     let label = if user_facing { VmClass::UserFacing } else { VmClass::NonUserFacing };
     let (name, gb_per_core, ..) = TYPES[vm_type];
     let cores = CORES[size].0;
-    let vm = Vm {
+    let vm = VmHistory {
         id: String::new(),
         subscription: String::new(),
         arrival_s,
@@ -343,7 +343,7 @@ fn born(
     // Who has not lived five weekdays yet cannot be labelled.
     let class = vm.class.filter(|_| vm.aged_s().is_some_and(|aged| aged <= horizon_s));
 
-    Vm { class, ..vm }
+    VmHistory { class, ..vm }
 }
 
 /// A number from one of these ranges: log-uniform inside, or a whole number, uniform, ends included.
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn the_mix_is_that_of_the_paper() {
         let vms = make(&Options { vms: 60_000, ..Options::default() }).vms;
-        let share = |test: &dyn Fn(&Vm) -> bool| mean(vms.iter().map(|vm| f64::from(test(vm))));
+        let share = |test: &dyn Fn(&VmHistory) -> bool| mean(vms.iter().map(|vm| f64::from(test(vm))));
         assert!((share(&|vm| vm.cores == 1) - 0.33).abs() < 0.08);
         let short = share(&|vm| vm.end_s.is_some_and(|end| end - vm.arrival_s <= 3600));
         assert!((short - 0.52).abs() < 0.06, "{short}");
@@ -412,15 +412,15 @@ mod tests {
     #[test]
     fn the_ceiling_is_where_it_was_meant_to_be_and_the_likeliest_reaches_it() {
         for seed in [1, 2, 3] {
-            let made = make(&Options { seed, vms: 60_000, ..Options::default() });
-            let ceiling = mean(made.odds.iter().map(Odds::bucket_ceiling));
+            let synthetic = make(&Options { seed, vms: 60_000, ..Options::default() });
+            let ceiling = mean(synthetic.odds.iter().map(Odds::bucket_ceiling));
             assert!((0.86..=0.90).contains(&ceiling), "seed {seed}: {ceiling}");
             let likeliest = |o: &Odds| {
                 let best = (0..4).max_by(|a, b| o.buckets[*a].total_cmp(&o.buckets[*b]));
                 Bucket::ALL[best.unwrap()]
             };
-            let right = |(vm, o): (&Vm, &Odds)| f64::from(vm.bucket() == Some(likeliest(o)));
-            let reached = mean(made.vms.iter().zip(&made.odds).map(right));
+            let right = |(vm, o): (&VmHistory, &Odds)| f64::from(vm.bucket() == Some(likeliest(o)));
+            let reached = mean(synthetic.vms.iter().zip(&synthetic.odds).map(right));
             assert!((reached - ceiling).abs() < 0.01, "seed {seed}: {reached} of {ceiling}");
         }
     }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use ballast_types::VmClass;
 use serde::{Deserialize, Serialize};
 
-use crate::features::{self, Features, Past, Row, Types};
-use crate::vm::{Bucket, LONG_LIVED_S, Vm};
+use crate::features::{self, FeatureRow, Features, Past, Types};
+use crate::vm::{Bucket, LONG_LIVED_S, VmHistory};
 
 /// What became known of one VM.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -129,7 +129,7 @@ impl History {
 
     /// What was known of these VMs just before `at_s`.
     #[must_use]
-    pub fn of(vms: &[Vm], at_s: i64) -> Self {
+    pub fn of(vms: &[VmHistory], at_s: i64) -> Self {
         let mut history = Self::default();
         for event in events(vms).iter().take_while(|event| event.at_s < at_s) {
             history.learn(&vms[event.vm].subscription, event.observed);
@@ -143,13 +143,13 @@ impl History {
 pub struct Arrival {
     /// Its place among the VMs.
     pub vm: usize,
-    pub row: Row,
+    pub row: FeatureRow,
 }
 
 /// All arrivals in the order of time, each with its features. What is known from the very second of an
 /// arrival on does not count for it.
 #[must_use]
-pub fn arrivals(vms: &[Vm], types: &Types) -> Vec<Arrival> {
+pub fn arrivals(vms: &[VmHistory], types: &Types) -> Vec<Arrival> {
     let mut order: Vec<usize> = (0..vms.len()).collect();
     order.sort_by_key(|place| vms[*place].arrival_s);
     let events = events(vms);
@@ -176,12 +176,12 @@ struct Event {
 }
 
 /// All that ever becomes known of these VMs, in the order of time.
-fn events(vms: &[Vm]) -> Vec<Event> {
+fn events(vms: &[VmHistory]) -> Vec<Event> {
     let mut events = Vec::with_capacity(2 * vms.len());
     for (place, vm) in vms.iter().enumerate() {
         let class = vm.class.filter(|_| vm.aged_s().is_some());
         let observed = Observed::Use { class, avg_cpu: vm.avg_cpu, p95_cpu: vm.p95_cpu };
-        events.push(Event { at_s: vm.known_s(), vm: place, observed });
+        events.push(Event { at_s: vm.observed_s(), vm: place, observed });
         let week = vm.arrival_s + LONG_LIVED_S;
         let ended = vm.end_s.filter(|end| *end < week);
         let observed = Observed::Lived(ended.is_none());
@@ -199,13 +199,13 @@ mod tests {
     use crate::vm::{DAY_S, aged_s};
     use proptest::prelude::*;
 
-    fn past_at(vms: &[Vm], at_s: i64) -> Option<Past> {
+    fn past_at(vms: &[VmHistory], at_s: i64) -> Option<Past> {
         History::of(vms, at_s).past("s")
     }
 
     #[test]
     fn a_vm_counts_after_it_ended_and_not_in_that_second() {
-        let short = Vm { end_s: Some(100), class: Some(VmClass::UserFacing), ..vm() };
+        let short = VmHistory { end_s: Some(100), class: Some(VmClass::UserFacing), ..vm() };
         assert_eq!(past_at(std::slice::from_ref(&short), 100), None);
         let past = past_at(&[short], 101).unwrap();
         assert_eq!((past.vms, past.uf_share, past.lived_7d_share), (1, None, Some(0.0)));
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_running_vm_counts_when_it_is_five_weekdays_and_seven_days_old() {
-        let running = [Vm { class: Some(VmClass::UserFacing), ..vm() }];
+        let running = [VmHistory { class: Some(VmClass::UserFacing), ..vm() }];
         let aged = aged_s(0);
         assert_eq!(past_at(&running, aged.min(7 * DAY_S)), None);
         let past = past_at(&running, aged.max(7 * DAY_S) + 1).unwrap();
@@ -224,18 +224,18 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_no_zero() {
-        let dark = Vm { end_s: Some(1), avg_cpu: None, p95_cpu: None, ..vm() };
-        let lit = Vm { end_s: Some(1), ..vm() };
+        let dark = VmHistory { end_s: Some(1), avg_cpu: None, p95_cpu: None, ..vm() };
+        let lit = VmHistory { end_s: Some(1), ..vm() };
         let past = past_at(std::slice::from_ref(&dark), 9).unwrap();
         assert_eq!((past.vms, past.mean_p95_cpu, past.bucket_shares), (1, None, None));
         let past = past_at(&[dark, lit], 9).unwrap();
         assert_eq!((past.vms, past.mean_avg_cpu), (2, Some(10.0)));
     }
 
-    fn any_vm() -> impl Strategy<Value = Vm> {
+    fn any_vm() -> impl Strategy<Value = VmHistory> {
         let day = 20 * DAY_S;
         (0..3u8, 0..day, proptest::option::of(0..day), 1..9u32, any::<bool>(), 0.0..100.0f64).prop_map(
-            |(s, arrival_s, life, cores, uf, p95)| Vm {
+            |(s, arrival_s, life, cores, uf, p95)| VmHistory {
                 subscription: format!("s{s}"),
                 arrival_s,
                 end_s: life.map(|life| arrival_s + life),
@@ -257,7 +257,7 @@ mod tests {
             at in 0..40 * DAY_S,
         ) {
             let types = Types::default();
-            let rows = |vms: &[Vm]| -> Vec<(usize, Vec<u32>)> {
+            let rows = |vms: &[VmHistory]| -> Vec<(usize, Vec<u32>)> {
                 let all = arrivals(vms, &types).into_iter();
                 all.filter(|a| vms[a.vm].arrival_s <= at)
                     .map(|a| (a.vm, a.row.map(f32::to_bits).to_vec()))
@@ -271,10 +271,10 @@ mod tests {
             for (vm, other) in changed.iter_mut().zip(other) {
                 if vm.arrival_s > at {
                     let later = at + 1 + other.arrival_s;
-                    *vm = Vm { arrival_s: later, end_s: None, ..other };
-                } else if vm.known_s() >= at {
+                    *vm = VmHistory { arrival_s: later, end_s: None, ..other };
+                } else if vm.observed_s() >= at {
                     let end = other.end_s.map(|end| at.max(aged_s(vm.arrival_s)) + end);
-                    *vm = Vm { end_s: end, class: other.class, avg_cpu: other.avg_cpu,
+                    *vm = VmHistory { end_s: end, class: other.class, avg_cpu: other.avg_cpu,
                         p95_cpu: other.p95_cpu, ..vm.clone() };
                 }
             }

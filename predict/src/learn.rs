@@ -1,8 +1,8 @@
 //! One forest for one question with two answers.
 
 use ballast_forest::{
-    BoostOptions, EarlyStopping, Ensemble, Features, ForestOptions, Table, Target, TrainError, train_boosted,
-    train_forest_out_of_bag,
+    BoostOptions, EarlyStopping, Ensemble, FeatureTable, Features, ForestOptions, Target, TrainError,
+    train_boosted, train_forest_out_of_bag,
 };
 
 use crate::model::Algorithm;
@@ -20,7 +20,7 @@ const RATE: f32 = 0.1;
 /// Learns, and says of every row how likely `true` is: by trees that have not seen it where there are such
 /// (random forest), else by all.
 pub(crate) fn learn(
-    table: &Table,
+    table: &FeatureTable,
     answers: &[bool],
     options: &Options,
     part: u64,

@@ -1,6 +1,6 @@
 //! Predictions about a VM before it runs: is it user-facing, and how busy will it be.
 //!
-//! [`label`] tells from a week of use what a VM is. The past is a list of [`Vm`]s; [`history`] turns it into the
+//! [`label`] tells from a week of use what a VM is. The past is a list of [`VmHistory`]s; [`history`] turns it into the
 //! [`Features`] of every arrival, and a [`Model`] learns from these ([`train`]). A [`ModelFile`] keeps it, with
 //! the history to ask it with.
 
@@ -28,4 +28,4 @@ pub use file::{FileError, ModelFile};
 pub use history::History;
 pub use model::Model;
 pub use request::{Reply, Request};
-pub use vm::{Bucket, Vm, VmError};
+pub use vm::{Bucket, VmError, VmHistory};

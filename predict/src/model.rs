@@ -7,7 +7,7 @@ use ballast_forest::Ensemble;
 use serde::{Deserialize, Serialize};
 
 use crate::answer::{CONFIDENT, ClassAnswer, P95Answer, Prediction};
-use crate::features::{COLUMNS, Features, Row, Types};
+use crate::features::{COLUMNS, FeatureRow, Features, Types};
 use crate::vm::Bucket;
 
 /// How models are learnt.
@@ -67,7 +67,7 @@ pub struct P95Model {
 }
 
 /// What a model of two classes says of the second one.
-fn second(ensemble: &Ensemble, row: &Row) -> f32 {
+fn second(ensemble: &Ensemble, row: &FeatureRow) -> f32 {
     let mut out = [0.0; 2];
     ensemble.predict(row, &mut out);
     out[1]
@@ -82,13 +82,13 @@ impl ClassModel {
 
     /// The probability of batch.
     #[must_use]
-    pub fn batch(&self, row: &Row) -> f32 {
+    pub fn batch(&self, row: &FeatureRow) -> f32 {
         second(&self.batch, row)
     }
 
     /// The answer for a row.
     #[must_use]
-    pub fn answer(&self, row: &Row) -> ClassAnswer {
+    pub fn answer(&self, row: &FeatureRow) -> ClassAnswer {
         ClassAnswer::of(self.batch(row), self.threshold)
     }
 
@@ -102,7 +102,7 @@ impl ClassModel {
 impl P95Model {
     /// The probability of each bucket.
     #[must_use]
-    pub fn shares(&self, row: &Row) -> [f32; 4] {
+    pub fn shares(&self, row: &FeatureRow) -> [f32; 4] {
         let high = second(&self.high, row);
         let [low_upper, high_upper] = [0, 1].map(|side| second(&self.upper[side], row));
         [
@@ -115,7 +115,7 @@ impl P95Model {
 
     /// The answer for a row: the first stage chooses the side, the second the bucket.
     #[must_use]
-    pub fn answer(&self, row: &Row) -> P95Answer {
+    pub fn answer(&self, row: &FeatureRow) -> P95Answer {
         let likelier = |share: f32| (usize::from(share >= 0.5), share.max(1.0 - share));
         let (side, first) = likelier(second(&self.high, row));
         let (half, then) = likelier(second(&self.upper[side], row));
@@ -134,7 +134,7 @@ impl P95Model {
 impl Model {
     /// The row of these features, as this model numbers the VM types.
     #[must_use]
-    pub fn row(&self, features: &Features) -> Row {
+    pub fn row(&self, features: &Features) -> FeatureRow {
         features.row(&self.types)
     }
 

@@ -6,9 +6,9 @@
 use std::num::NonZeroUsize;
 
 use crate::answer::P95Answer;
-use crate::compare::{Arm, Asked};
-use crate::data::{Question, Rows};
-use crate::features::{self, Past, Row};
+use crate::compare::{Arm, PredictedValue};
+use crate::data::{Question, TrainingRows};
+use crate::features::{self, FeatureRow, Past};
 use crate::model::Algorithm;
 use crate::train::{Options, TrainError, p95_model, p95_scores};
 use crate::vm::Bucket;
@@ -46,7 +46,7 @@ fn sound_p95(values: &[f32]) -> Option<f64> {
 }
 
 /// The row that a stretch of use makes.
-fn row(vm: &Measured, values: &[f32], per_day: usize) -> Option<Row> {
+fn row(vm: &Measured, values: &[f32], per_day: usize) -> Option<FeatureRow> {
     let mean_p95_cpu = sound_p95(values)?;
     let days = values.chunks(per_day).filter_map(p95);
     let mut counts = [0.0; 4];
@@ -75,9 +75,9 @@ pub fn compare_months(
     seed: u64,
     threads: NonZeroUsize,
 ) -> Result<Vec<Arm>, TrainError> {
-    let mut question = Question { fit: Rows::none(), tune: Rows::none() };
-    let mut test = Rows::none();
-    let add = |rows: &mut Rows<Bucket>, place, before: &[f32], after: &[f32]| {
+    let mut question = Question { fit: TrainingRows::none(), tune: TrainingRows::none() };
+    let mut test = TrainingRows::none();
+    let add = |rows: &mut TrainingRows<Bucket>, place, before: &[f32], after: &[f32]| {
         let row = row(&vms[place], before, per_day.get());
         if let (Some(row), Some(p95)) = (row, sound_p95(after)) {
             rows.push(place, row, Bucket::of(p95));
@@ -99,10 +99,10 @@ pub fn compare_months(
         let model = p95_model(&question, &Options { algorithm, seed, threads })?;
         let scores = p95_scores(&test, None, |row, _| (model.answer(row), model.shares(row)));
         let importance = model.importance();
-        arms.push(Arm { model: Asked::P95NextMonth, arm: algorithm.name(), scores, importance });
+        arms.push(Arm { model: PredictedValue::P95NextMonth, arm: algorithm.name(), scores, importance });
     }
 
-    let naive = |_: &Row, vm: usize| {
+    let naive = |_: &FeatureRow, vm: usize| {
         let bucket = p95(&vms[vm].first).map_or(Bucket::HIGHEST, Bucket::of);
         let certain = std::array::from_fn(|n| if n == bucket.index() { 1.0 } else { 0.0 });
         (P95Answer { bucket, confidence: 1.0 }, certain)
@@ -110,7 +110,7 @@ pub fn compare_months(
 
     let scores = p95_scores(&test, None, naive);
     let importance = Vec::new();
-    arms.push(Arm { model: Asked::P95NextMonth, arm: "same-as-last-month", scores, importance });
+    arms.push(Arm { model: PredictedValue::P95NextMonth, arm: "same-as-last-month", scores, importance });
 
     Ok(arms)
 }

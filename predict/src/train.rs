@@ -2,20 +2,20 @@
 
 use std::num::NonZeroUsize;
 
-use ballast_forest::{Ensemble, Table};
+use ballast_forest::{Ensemble, FeatureTable};
 use ballast_types::VmClass;
 use thiserror::Error;
 
 use crate::answer::{CONFIDENT, ClassAnswer, P95Answer};
-use crate::data::{Question, Rows, Split, TooFew, prepared};
-use crate::features::{COLUMN_NAMES, COLUMNS, Row};
+use crate::data::{Question, Split, TooFew, TrainingRows, prepared};
+use crate::features::{COLUMN_NAMES, COLUMNS, FeatureRow};
 use crate::file::{About, ModelFile};
-use crate::fleet::{Made, Odds};
+use crate::fleet::{Odds, SyntheticFleet};
 use crate::history::{Arrival, History, arrivals};
 use crate::learn::learn;
 use crate::model::{Algorithm, ClassModel, Model, NEVER, P95Model};
 use crate::score::{Scored, Scores};
-use crate::vm::{Bucket, Vm};
+use crate::vm::{Bucket, VmHistory};
 
 /// Of user-facing VMs, so many must be recognised where the threshold is chosen: a little more than the 99 %
 /// that are to be reached on VMs not seen yet.
@@ -46,7 +46,7 @@ pub enum TrainError {
 ///
 /// # Errors
 /// When there are too few to learn from or to score on.
-pub fn train(vms: &[Vm], options: &Options) -> Result<ModelFile, TrainError> {
+pub fn train(vms: &[VmHistory], options: &Options) -> Result<ModelFile, TrainError> {
     let split = Split::of(vms);
     let (types, arrivals) = prepared(vms, split);
     let class_rows = split.class(vms, &arrivals)?;
@@ -75,23 +75,23 @@ pub fn train(vms: &[Vm], options: &Options) -> Result<ModelFile, TrainError> {
 ///
 /// # Errors
 /// When there are too few to score on.
-pub fn score_on(model: &Model, vms: &[Vm]) -> Result<(Scores, Scores), TrainError> {
+pub fn score_on(model: &Model, vms: &[VmHistory]) -> Result<(Scores, Scores), TrainError> {
     score(model, vms, Split::of(vms), &arrivals(vms, &model.types), None)
 }
 
-/// The same on a made fleet, with the ceiling of what anybody can reach.
+/// The same on a synthetic fleet, with the ceiling of what anybody can reach.
 ///
 /// # Errors
 /// When there are too few to score on.
-pub fn score_made(model: &Model, made: &Made) -> Result<(Scores, Scores), TrainError> {
-    let vms = &made.vms;
-    score(model, vms, Split::of(vms), &arrivals(vms, &model.types), Some(&made.odds))
+pub fn score_synthetic(model: &Model, synthetic: &SyntheticFleet) -> Result<(Scores, Scores), TrainError> {
+    let vms = &synthetic.vms;
+    score(model, vms, Split::of(vms), &arrivals(vms, &model.types), Some(&synthetic.odds))
 }
 
 /// Scores a model on the arrivals of a hold-out; `odds` are the true probabilities where somebody knows them.
 fn score(
     model: &Model,
-    vms: &[Vm],
+    vms: &[VmHistory],
     split: Split,
     arrivals: &[Arrival],
     odds: Option<&[Odds]>,
@@ -103,11 +103,11 @@ fn score(
     Ok((class, p95))
 }
 
-/// Scores answers about the class; they come with the probability of batch. Asked are row and VM.
+/// Scores answers about the class; they come with the probability of batch. PredictedValue are row and VM.
 pub(crate) fn class_scores(
-    rows: &Rows<bool>,
+    rows: &TrainingRows<bool>,
     odds: Option<&[Odds]>,
-    answer: impl Fn(&Row, usize) -> (ClassAnswer, f32),
+    answer: impl Fn(&FeatureRow, usize) -> (ClassAnswer, f32),
 ) -> Scores {
     let scored = |n: usize| {
         let truth = usize::from(rows.answers[n]);
@@ -123,11 +123,11 @@ pub(crate) fn class_scores(
     Scores::of(2, &(0..rows.len()).map(scored).collect::<Vec<_>>())
 }
 
-/// Scores answers about the bucket; they come with the probability of each. Asked are row and VM.
+/// Scores answers about the bucket; they come with the probability of each. PredictedValue are row and VM.
 pub(crate) fn p95_scores(
-    rows: &Rows<Bucket>,
+    rows: &TrainingRows<Bucket>,
     odds: Option<&[Odds]>,
-    answer: impl Fn(&Row, usize) -> (P95Answer, [f32; 4]),
+    answer: impl Fn(&FeatureRow, usize) -> (P95Answer, [f32; 4]),
 ) -> Scores {
     let scored = |n: usize| {
         let truth = rows.answers[n].index();
@@ -171,7 +171,7 @@ pub(crate) fn threshold(batch_shares: &[f32], is_batch: &[bool]) -> f32 {
 }
 
 pub(crate) fn p95_model(question: &Question<Bucket>, options: &Options) -> Result<P95Model, TrainError> {
-    let Rows { rows, answers, .. } = &question.fit;
+    let TrainingRows { rows, answers, .. } = &question.fit;
     let is_high: Vec<bool> = answers.iter().map(|bucket| bucket.index() >= 2).collect();
     let (high, shares) = fit(rows, &is_high, options, 1)?;
     let side = |side: usize| {
@@ -193,7 +193,7 @@ pub(crate) fn p95_model(question: &Question<Bucket>, options: &Options) -> Resul
 }
 
 fn fit(
-    rows: &[Row],
+    rows: &[FeatureRow],
     answers: &[bool],
     options: &Options,
     part: u64,
@@ -201,9 +201,9 @@ fn fit(
     learn(&table(rows)?, answers, options, part).map_err(refused)
 }
 
-fn table(rows: &[Row]) -> Result<Table, TrainError> {
+fn table(rows: &[FeatureRow]) -> Result<FeatureTable, TrainError> {
     let column = |column: usize| rows.iter().map(|row| row[column]).collect();
-    Table::from_columns((0..COLUMNS).map(column).collect()).map_err(refused)
+    FeatureTable::from_columns((0..COLUMNS).map(column).collect()).map_err(refused)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
@@ -221,7 +221,7 @@ pub(crate) mod tests {
         Options { algorithm, seed: 1, threads: NonZeroUsize::MIN }
     }
 
-    fn fleet(vms: usize) -> Made {
+    fn fleet(vms: usize) -> SyntheticFleet {
         fleet::make(&fleet::Options { vms, ..fleet::Options::default() })
     }
 
@@ -244,10 +244,10 @@ pub(crate) mod tests {
 
     #[test]
     fn what_was_learnt_beats_the_constant_answers_by_far() {
-        let made = fleet(20_000);
+        let synthetic = fleet(20_000);
         for algorithm in Algorithm::ALL {
-            let file = train(&made.vms, &options(algorithm)).unwrap();
-            let (class, p95) = score_made(&file.model, &made).unwrap();
+            let file = train(&synthetic.vms, &options(algorithm)).unwrap();
+            let (class, p95) = score_synthetic(&file.model, &synthetic).unwrap();
             // Always user-facing would be right so often, and always the commonest bucket so often.
             let share = |scores: &Scores, n: usize| scores.each[n].rows as f64 / scores.rows as f64;
             assert!(class.accuracy_all > share(&class, 0) + 0.05, "{algorithm:?}: {class:?}");
@@ -268,7 +268,7 @@ pub(crate) mod tests {
             VmClass::UserFacing => VmClass::NonUserFacing,
             VmClass::NonUserFacing => VmClass::UserFacing,
         };
-        for vm in vms.iter_mut().filter(|vm| vm.known_s() >= split.until_s) {
+        for vm in vms.iter_mut().filter(|vm| vm.observed_s() >= split.until_s) {
             vm.class = vm.class.map(turned);
             vm.p95_cpu = vm.p95_cpu.map(|p95| 100.0 - p95);
         }

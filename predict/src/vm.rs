@@ -16,7 +16,7 @@ const FAR_S: i64 = 100_000_000_000;
 
 /// One VM of the past.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Vm {
+pub struct VmHistory {
     /// Its name; another VM may have it again once this one has ended.
     pub id: String,
     /// Who pays for it: the account whose earlier VMs say what to expect.
@@ -55,7 +55,7 @@ impl VmError {
     }
 }
 
-impl Vm {
+impl VmHistory {
     /// Whether its values are possible.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ impl Vm {
 
     /// When its use counts as known: it has ended, or is five weekdays old.
     #[must_use]
-    pub fn known_s(&self) -> i64 {
+    pub fn observed_s(&self) -> i64 {
         let aged = aged_s(self.arrival_s);
         self.end_s.map_or(aged, |end| end.min(aged))
     }
@@ -142,7 +142,7 @@ pub fn aged_s(arrival_s: i64) -> i64 {
 
 /// Finds a VM whose name another one has at the same time: the places of both, the earlier one first.
 #[must_use]
-pub fn overlap(vms: &[Vm]) -> Option<(usize, usize)> {
+pub fn overlap(vms: &[VmHistory]) -> Option<(usize, usize)> {
     let mut by_id: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (place, vm) in vms.iter().enumerate() {
         by_id.entry(&vm.id).or_default().push(place);
@@ -216,8 +216,8 @@ impl TryFrom<u8> for Bucket {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn vm() -> Vm {
-        Vm {
+    pub(crate) fn vm() -> VmHistory {
+        VmHistory {
             id: "a".into(),
             subscription: "s".into(),
             arrival_s: 0,
@@ -249,11 +249,11 @@ pub(crate) mod tests {
     #[test]
     fn a_vm_is_known_when_it_ended_or_aged() {
         let aged = aged_s(0);
-        assert_eq!((vm().aged_s(), vm().known_s()), (Some(aged), aged));
-        let short = Vm { end_s: Some(100), ..vm() };
-        assert_eq!((short.aged_s(), short.known_s()), (None, 100));
-        let just = Vm { end_s: Some(aged), ..vm() };
-        assert_eq!((just.aged_s(), just.known_s()), (Some(aged), aged));
+        assert_eq!((vm().aged_s(), vm().observed_s()), (Some(aged), aged));
+        let short = VmHistory { end_s: Some(100), ..vm() };
+        assert_eq!((short.aged_s(), short.observed_s()), (None, 100));
+        let just = VmHistory { end_s: Some(aged), ..vm() };
+        assert_eq!((just.aged_s(), just.observed_s()), (Some(aged), aged));
     }
 
     #[test]
@@ -272,15 +272,15 @@ pub(crate) mod tests {
     fn impossible_values_are_named() {
         assert_eq!(vm().check(), Ok(()));
         for (vm, field) in [
-            (Vm { id: String::new(), ..vm() }, "vm_id"),
-            (Vm { subscription: String::new(), ..vm() }, "subscription"),
-            (Vm { arrival_s: i64::MAX, ..vm() }, "arrival_s"),
-            (Vm { end_s: Some(-1), ..vm() }, "end_s"),
-            (Vm { cores: 0, ..vm() }, "cores"),
-            (Vm { memory_gb: f64::NAN, ..vm() }, "memory_gb"),
-            (Vm { memory_gb: 0.0, ..vm() }, "memory_gb"),
-            (Vm { avg_cpu: Some(-0.1), ..vm() }, "avg_cpu"),
-            (Vm { p95_cpu: Some(f64::NAN), ..vm() }, "p95_cpu"),
+            (VmHistory { id: String::new(), ..vm() }, "vm_id"),
+            (VmHistory { subscription: String::new(), ..vm() }, "subscription"),
+            (VmHistory { arrival_s: i64::MAX, ..vm() }, "arrival_s"),
+            (VmHistory { end_s: Some(-1), ..vm() }, "end_s"),
+            (VmHistory { cores: 0, ..vm() }, "cores"),
+            (VmHistory { memory_gb: f64::NAN, ..vm() }, "memory_gb"),
+            (VmHistory { memory_gb: 0.0, ..vm() }, "memory_gb"),
+            (VmHistory { avg_cpu: Some(-0.1), ..vm() }, "avg_cpu"),
+            (VmHistory { p95_cpu: Some(f64::NAN), ..vm() }, "p95_cpu"),
         ] {
             assert_eq!(vm.check().unwrap_err().field, field);
         }
@@ -288,11 +288,11 @@ pub(crate) mod tests {
 
     #[test]
     fn a_name_may_come_again_but_not_twice_at_a_time() {
-        let first = Vm { end_s: Some(100), ..vm() };
-        let after = Vm { arrival_s: 100, ..vm() };
-        let other = Vm { id: "b".into(), ..vm() };
+        let first = VmHistory { end_s: Some(100), ..vm() };
+        let after = VmHistory { arrival_s: 100, ..vm() };
+        let other = VmHistory { id: "b".into(), ..vm() };
         assert_eq!(overlap(&[after.clone(), other.clone(), first.clone()]), None);
-        let within = Vm { arrival_s: 99, ..vm() };
+        let within = VmHistory { arrival_s: 99, ..vm() };
         assert_eq!(overlap(&[within, other, first]), Some((0, 2)));
         assert_eq!(overlap(&[vm(), after]), Some((0, 1)));
     }

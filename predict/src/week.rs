@@ -22,11 +22,11 @@ pub const DAY: usize = 48;
 /// Working days of a week.
 pub const DAYS: usize = 5;
 /// Half hours of five working days.
-pub const SLOTS: usize = DAY * DAYS;
+pub const HALF_HOURS: usize = DAY * DAYS;
 /// Half hours that a day must have to be there.
 pub const DAY_NEEDS: usize = DAY / 2;
 /// Half hours that a week must have to be labelled: four fifths.
-pub const WEEK_NEEDS: usize = SLOTS - SLOTS / 5;
+pub const WEEK_NEEDS: usize = HALF_HOURS - HALF_HOURS / 5;
 /// The largest sample that is believed, in percent: ten thousand cores that count in percent of one.
 pub const MAX_PCT: f64 = 1e6;
 
@@ -34,13 +34,13 @@ pub const MAX_PCT: f64 = 1e6;
 /// day before them where that is known. Missing ones are NaN.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Week {
-    values: [f64; SLOTS],
+    values: [f64; HALF_HOURS],
     warm_up: Option<[f64; DAY]>,
 }
 
 impl Week {
     /// A week of 240 half-hour averages in percent. What is no percentage counts as missing.
-    pub fn new(values: [f64; SLOTS]) -> Self {
+    pub fn new(values: [f64; HALF_HOURS]) -> Self {
         Self { values: values.map(usable), warm_up: None }
     }
 
@@ -52,7 +52,7 @@ impl Week {
     }
 
     /// The half hours, missing ones as NaN.
-    pub fn values(&self) -> &[f64; SLOTS] {
+    pub fn values(&self) -> &[f64; HALF_HOURS] {
         &self.values
     }
 

@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 
-use ballast_agent_core::{Agent, Found, Input, Memory, Output, Params, Policy, Reading};
+use ballast_agent_core::{Agent, Input, Memory, Output, Params, Policy, Reading, RecoveredState};
 use ballast_chassis_core::{Ledger, Output as ChassisOutput};
 use ballast_sim::demo::{DemoOptions, default_budget, demo};
 use ballast_sim::plant::{Load, PlantSpec, Profile, ServerSpec, SupplySpec, VmLoad};
@@ -357,14 +357,14 @@ struct Lone {
 }
 
 impl Lone {
-    fn start(now: Instant, found: Found, change: impl FnOnce(&mut Params)) -> Self {
+    fn start(now: Instant, found: RecoveredState, change: impl FnOnce(&mut Params)) -> Self {
         let plant = steady(1, 0.5);
         let mut params =
             Scenario::new(plant.clone(), Policy::Stepwise, 1, Duration::from_secs(1)).agents.remove(0);
         change(&mut params);
         let agent = Agent::new(params, found, now);
         let mut lone = Self { agent, now, seq: 0, valid_for_ms: 2000 };
-        let vms = plant.servers[0].vms.iter().map(|vm| ballast_agent_core::Vm {
+        let vms = plant.servers[0].vms.iter().map(|vm| ballast_agent_core::ControlledVm {
             id: vm.id.clone(),
             class: vm.class,
             throttle_order: 0,
@@ -471,7 +471,7 @@ fn second(seconds: u64) -> Instant {
 /// A meter with a lag of a second shows the draw from before a message.
 #[test]
 fn row_13_a_cap_is_not_proven_by_a_sample_from_before_the_message() {
-    let mut lone = Lone::start(second(100), Found::default(), |params| {
+    let mut lone = Lone::start(second(100), RecoveredState::default(), |params| {
         params.settle = Duration::from_millis(1200);
     });
     lone.samples(150, 1000);
@@ -482,15 +482,15 @@ fn row_13_a_cap_is_not_proven_by_a_sample_from_before_the_message() {
     lone.sample(150, lone.now);
     let told = lone.tell(1, Some(180));
     assert!(
-        report(&told).enforced_seq < Some(first.seq_seen),
+        report(&told).enforced_seq < Some(first.seq_obeyed),
         "row 13: message {:?} counts as enforced by a sample of what was before it",
-        first.seq_seen
+        first.seq_obeyed
     );
 }
 
 #[test]
 fn row_13_an_agent_says_that_it_leaves_before_it_lifts() {
-    let mut lone = Lone::start(second(100), Found::default(), |_| {});
+    let mut lone = Lone::start(second(100), RecoveredState::default(), |_| {});
     lone.samples(150, 1000);
     lone.tell(1, Some(180));
     lone.samples(250, 1000);
@@ -504,7 +504,7 @@ fn row_13_an_agent_says_that_it_leaves_before_it_lifts() {
 /// The last manager's leases last five seconds; an agent that was restarted holds for four.
 #[test]
 fn row_13_a_restarted_agent_waits_as_long_as_leases_last() {
-    let mut lone = Lone::start(second(100), Found::default(), |_| {});
+    let mut lone = Lone::start(second(100), RecoveredState::default(), |_| {});
     lone.valid_for_ms = 5000;
     lone.samples(150, 1000);
     let mut outputs = lone.tell(1, Some(180));
@@ -524,7 +524,7 @@ fn row_13_a_restarted_agent_waits_as_long_as_leases_last() {
     capped.sort_unstable();
     capped.dedup_by_key(|(core, _)| *core);
     assert!(!capped.is_empty(), "the load must be too much");
-    let found = Found { memory: memory.unwrap_or_default(), capped, ..Found::default() };
+    let found = RecoveredState { memory: memory.unwrap_or_default(), capped, ..RecoveredState::default() };
 
     let mut again = Lone::start(second(103), found, |_| {});
 
@@ -539,7 +539,7 @@ fn row_13_a_restarted_agent_waits_as_long_as_leases_last() {
 #[test]
 fn row_13_an_epoch_out_of_nowhere_is_not_taken() {
     let memory = Memory { epoch: Epoch(5), fallback_w: Some(Watts::from_whole(204)), ..Memory::default() };
-    let found = Found { memory, ..Found::default() };
+    let found = RecoveredState { memory, ..RecoveredState::default() };
     let mut lone = Lone::start(second(100), found, |_| {});
     let outputs = lone.tell(1_000_000, None);
     let taken = outputs.iter().any(|output| match output {
@@ -567,7 +567,7 @@ fn row_13_a_hardware_cap_from_the_ledger_is_verified() {
 /// After a manager's outage the agent is under its fallback; then comes a real alert.
 #[test]
 fn row_13_the_first_alert_after_an_outage_drops_to_the_floor() {
-    let mut lone = Lone::start(second(100), Found::default(), |_| {});
+    let mut lone = Lone::start(second(100), RecoveredState::default(), |_| {});
     lone.samples(150, 1000);
     lone.tell(1, None);
     // Nobody speaks; the fallback of 204 W holds, and the load rises over it.

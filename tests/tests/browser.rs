@@ -87,7 +87,7 @@ fn a_foreign_page_reads_and_changes_nothing() {
 
     assert_eq!(lab.chassis().unwrap().budget_w.as_f64(), 600.0);
     let agent = lab.agent("s01").unwrap();
-    assert!(agent.report.epoch_seen.0 < EPOCH, "the alert was taken");
+    assert!(agent.report.epoch_obeyed.0 < EPOCH, "the alert was taken");
     assert!(agent.report.cap_w.is_none() && agent.vms.iter().all(|vm| vm.vm.as_str() != "new"));
     let counted = format!("ballast_agent_foreign_requests_total {refused}\n");
     let (_, metrics) = lab.get("s01", "/metrics");

@@ -112,7 +112,7 @@ fn a_chassis_manager_that_is_killed_comes_back_with_a_higher_epoch_and_no_agent_
 
     lab.start("chassis");
     lab.wait("a new epoch is obeyed", |lab| {
-        lab.agent("s01").is_some_and(|agent| agent.report.epoch_seen > epoch)
+        lab.agent("s01").is_some_and(|agent| agent.report.epoch_obeyed > epoch)
     });
     lab.wait("the budget holds", Lab::holds);
 }

@@ -116,7 +116,7 @@ fn without_a_journal_the_agent_watches_and_its_next_start_acts() {
     block(&probe);
     lab.start_all();
     lab.wait("it is an alarm", |lab| says(lab, "s01", "journal"));
-    let heard = |lab: &Lab| lab.agent("s01").is_some_and(|it| it.report.epoch_seen.0 > 0);
+    let heard = |lab: &Lab| lab.agent("s01").is_some_and(|it| it.report.epoch_obeyed.0 > 0);
     lab.wait("it hears its manager", heard);
     let why = lab.agent("s01").and_then(|status| status.dry_run).unwrap_or_default();
     assert!(why.contains("the journal cannot be written"), "{why}");

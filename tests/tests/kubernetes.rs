@@ -54,7 +54,7 @@ fn a_scheduler_is_answered_by_a_cluster_that_is_followed() {
     let mut lab = extender(&api, PATIENT);
     lab.wait("it is ready", |lab| lab.get("/readyz").0 == 200);
     let first = status(&lab);
-    assert_eq!((first.stale, first.known_nodes, first.cordoned_nodes), (false, 4, 1));
+    assert_eq!((first.stale, first.total_nodes, first.cordoned_nodes), (false, 4, 1));
     assert_eq!((first.bound_pods, first.lost_pods), (8, 0));
 
     // node-e comes by the watch: it is not known yet, and node-x never is.
@@ -80,11 +80,11 @@ fn a_scheduler_is_answered_by_a_cluster_that_is_followed() {
     let told = [&pods, &nodes].map(|events| (events.lines().count() - 2) as u64);
     lab.wait("all is told", |lab| {
         let now = status(lab);
-        [now.pods.told, now.nodes.told] == told
+        [now.pods.received, now.nodes.received] == told
     });
 
     let now = status(&lab);
-    assert_eq!((now.known_nodes, now.bound_pods, now.lost_pods), (4, 9, 2));
+    assert_eq!((now.total_nodes, now.bound_pods, now.lost_pods), (4, 9, 2));
     assert_eq!((now.pods.late, now.pods.refused, now.pods.lists, now.pods.watches), (0, 0, 1, 1));
     let answer = ask(&lab, "/filter", &question());
     assert_eq!(answer["FailedAndUnresolvableNodes"], json!({"node-b": "cordoned"}));
@@ -162,7 +162,7 @@ fn watches_that_break_go_on_and_versions_that_are_gone_are_listed_anew() {
     let api = ApiServer::start();
     let mut lab = extender(&api, PATIENT);
     let pods = recorded("pods.watch.jsonl");
-    let told = |lab: &PlaceLab, n| lab.wait("so many are told", |lab| status(lab).pods.told == n);
+    let told = |lab: &PlaceLab, n| lab.wait("so many are told", |lab| status(lab).pods.received == n);
     let again = |lab: &PlaceLab, n| {
         lab.wait("it watches again", |lab| api.watching("pods") == 1 && status(lab).pods.watches == n);
         api.model().kinds["pods"].requests.last().expect("a request")["resourceVersion"].clone()

@@ -8,7 +8,7 @@ use ballast_agent::records::{Limits, Store, folder};
 use ballast_testbed::lab::{Lab, steady};
 use ballast_testbed::rig::{server_root, vm_cgroup};
 use ballast_types::wire::VmStatus;
-use ballast_types::{ServerId, Slot, UsageRecord, VmClass, VmId, VmStart};
+use ballast_types::{ServerId, UsageBin, UsageRecord, VmClass, VmId, VmStart};
 
 ballast_testbed::wall_time![
     what_vms_use_is_recorded_and_survives_restarts,
@@ -110,13 +110,13 @@ fn write_history(lab: &Lab, vms: &[(&VmStatus, Use)]) {
     let root = server_root(&lab.tree(), &ServerId::new(SERVER).expect("an id"));
     let boot_id = fs::read_to_string(root.join("proc/sys/kernel/random/boot_id")).expect("a boot");
     let now = SystemTime::UNIX_EPOCH.elapsed().expect("a clock").as_secs();
-    let today = Slot::of(now).day();
+    let today = UsageBin::of(now).day();
     let limits = Limits { days: 22, bytes: 64_000_000 };
     let mut store = Store::open(&folder(&lab.home(SERVER).join("state")), limits).expect("a store");
 
     for day in today - 22..today {
         let mut records = vec![];
-        for slot in (day * 288..(day + 1) * 288).map(Slot) {
+        for slot in (day * 288..(day + 1) * 288).map(UsageBin) {
             for (vm, use_of) in vms {
                 let path = vm_cgroup(&vm.vm);
                 let inode = root.join("sys/fs/cgroup").join(&path).metadata().expect("a group").ino();

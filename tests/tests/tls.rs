@@ -116,7 +116,7 @@ fn without_the_right_certificate_nothing_changes() {
     let before = lab.limits();
     let seen = |lab: &Lab| {
         let status = lab.agent("s01").expect("a status");
-        (status.report.epoch_seen, status.report.seq_seen, status.report.cap_w, status.vms)
+        (status.report.epoch_obeyed, status.report.seq_obeyed, status.report.cap_w, status.vms)
     };
 
     let was = seen(&lab);
@@ -177,7 +177,7 @@ fn an_agent_at_another_ones_address_is_an_error_and_hears_nothing() {
         })
     });
     for name in ["s01", "s02"] {
-        assert_eq!(lab.agent(name).unwrap().report.epoch_seen.0, 0, "{name}");
+        assert_eq!(lab.agent(name).unwrap().report.epoch_obeyed.0, 0, "{name}");
     }
     assert!(lab.chassis().unwrap().servers.iter().all(|server| server.report.is_none()));
 }

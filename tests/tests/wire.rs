@@ -22,7 +22,7 @@ const ALERT: &str = concat!(
     r#""cap_w":182.3,"fallback_w":182.3,"valid_for_ms":2000}"#
 );
 const REPORT: &str = concat!(
-    r#"{"server":"s01","boot_id":"b-1","agent_ms":123456,"epoch_seen":3,"seq_seen":17,"#,
+    r#"{"server":"s01","boot_id":"b-1","agent_ms":123456,"epoch_obeyed":3,"seq_obeyed":17,"#,
     r#""enforced_seq":16,"state":"recovering","power_w":155.8,"cap_w":182.3,"#,
     r#""sheddable_w":5.2,"restorable_w":31.4,"low_cores":18,"min_khz":1300000,"#,
     r#""server_limit":false,"leaving":false,"actuator_failures":0}"#
@@ -46,7 +46,7 @@ fn alerts() {
 fn reports_and_refusals() {
     pinned::<Report>(REPORT);
     pinned::<Report>(concat!(
-        r#"{"server":"s01","boot_id":"b-1","agent_ms":123456,"epoch_seen":3,"seq_seen":17,"#,
+        r#"{"server":"s01","boot_id":"b-1","agent_ms":123456,"epoch_obeyed":3,"seq_obeyed":17,"#,
         r#""enforced_seq":null,"state":"throttled","power_w":211.8,"cap_w":182.3,"#,
         r#""sheddable_w":0.0,"restorable_w":0.0,"low_cores":0,"min_khz":null,"#,
         r#""server_limit":false,"leaving":false,"actuator_failures":0,"dry_run":true}"#
@@ -121,8 +121,8 @@ mod version_1 {
         server: String,
         boot_id: String,
         agent_ms: u64,
-        epoch_seen: u64,
-        seq_seen: u64,
+        epoch_obeyed: u64,
+        seq_obeyed: u64,
         enforced_seq: Option<u64>,
         state: AgentState,
         power_w: Option<f64>,
@@ -203,14 +203,14 @@ fn version_1_reads_what_this_build_says() {
         REPORT,
         |report| {
             report.version = VERSION;
-            report.instance_seen = instance;
+            report.instance_obeyed = instance;
             report.refused = Some(other);
             report.cores = Some(40);
             report.classes = vec![class];
             report.flicker_w = Some(Watts::from_whole(3));
             report.orphan_hold_ms = Some(60_000);
         },
-        &["classes", "cores", "flicker_w", "instance_seen", "orphan_hold_ms", "refused", "version"],
+        &["classes", "cores", "flicker_w", "instance_obeyed", "orphan_hold_ms", "refused", "version"],
     );
 
     read_by_version_1::<Refusal, version_1::Refusal>(
@@ -240,7 +240,7 @@ fn words_of_a_newer_version_are_unknown_and_the_rest_of_the_message_counts() {
     assert_eq!((alert.level, alert.seq), (Level::Unknown, Seq(17)));
     let report = REPORT.replace("recovering", "of_the_future");
     let report: Report = serde_json::from_str(&report).expect("a report");
-    assert_eq!((report.state, report.seq_seen), (AgentState::Unknown, Seq(17)));
+    assert_eq!((report.state, report.seq_obeyed), (AgentState::Unknown, Seq(17)));
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn a_message_without_a_version_is_of_the_first() {
     let alert: Alert = serde_json::from_str(ALERT).expect("an alert");
     assert_eq!((alert.version, alert.instance, alert.target_w), (1, None, None));
     let report: Report = serde_json::from_str(REPORT).expect("a report");
-    assert_eq!((report.version, report.instance_seen, report.classes), (1, None, vec![]));
+    assert_eq!((report.version, report.instance_obeyed, report.classes), (1, None, vec![]));
     let refusal: Refusal = serde_json::from_str(REFUSAL).expect("a refusal");
     assert_eq!(refusal.instance, None);
 }

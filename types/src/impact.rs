@@ -22,7 +22,7 @@ pub struct VmImpact {
     /// The longest such period, the present one included.
     pub longest_throttled_ms: u64,
     /// The lowest frequency that any of its cores was capped to; `null` if none ever was.
-    pub min_khz_seen: Option<KiloHertz>,
+    pub lowest_khz: Option<KiloHertz>,
     /// Core-milliseconds under the server's own hardware limit, which hits every core.
     pub limited_core_ms: u64,
 }

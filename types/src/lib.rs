@@ -32,4 +32,4 @@ pub use split_mix::SplitMix64;
 pub use supply::{Supply, SupplyState};
 pub use trip::{TripCurve, TripFraction, TripPoint};
 pub use units::{KiloHertz, Microjoules, Utilisation, Watts};
-pub use usage::{Histogram, Slot, UsageRecord, VmStart};
+pub use usage::{Histogram, UsageBin, UsageRecord, VmStart};

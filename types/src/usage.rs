@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::VmId;
 
 /// Seconds of a record.
-pub const SLOT_S: u64 = 300;
+pub const BIN_S: u64 = 300;
 /// Seconds that a record must have measured for its mean to stand for all of it.
-pub const SLOT_NEEDS: u64 = SLOT_S / 2;
+pub const BIN_NEEDS_S: u64 = BIN_S / 2;
 
 /// Parts per million of a VM's cores: all of them, all the time.
 pub const FULL_PPM: u32 = 1_000_000;
@@ -18,29 +18,29 @@ pub const FULL_PPM: u32 = 1_000_000;
 /// Which five minutes: counted from 1970-01-01 00:00 UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Slot(pub u32);
+pub struct UsageBin(pub u32);
 
-impl Slot {
+impl UsageBin {
     /// The one that holds this second since 1970; the last one for times beyond the year 42000.
     #[must_use]
     pub fn of(unix_s: u64) -> Self {
-        Self(u32::try_from(unix_s / SLOT_S).unwrap_or(u32::MAX))
+        Self(u32::try_from(unix_s / BIN_S).unwrap_or(u32::MAX))
     }
 
     /// When it begins, in seconds since 1970.
     #[must_use]
     pub const fn start_s(self) -> u64 {
-        self.0 as u64 * SLOT_S
+        self.0 as u64 * BIN_S
     }
 
     /// The day that it lies in, counted from 1970-01-01 in UTC.
     #[must_use]
     pub const fn day(self) -> u32 {
-        self.0 / (86_400 / SLOT_S as u32)
+        self.0 / (86_400 / BIN_S as u32)
     }
 }
 
-/// One life of a VM: from the making of its cgroup to its end. A VM that is started anew, under whatever
+/// One instance of a VM: from the making of its cgroup to its end. A VM that is started anew, under whatever
 /// name, is another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -132,10 +132,10 @@ impl Default for Histogram {
 pub struct UsageRecord {
     /// Which VM.
     pub vm: VmId,
-    /// Which life of it.
+    /// Which instance of it.
     pub start: VmStart,
     /// Which five minutes.
-    pub slot: Slot,
+    pub bin: UsageBin,
     /// How many CPUs it had: what its use is a share of.
     pub cores: u16,
     /// Its seconds, by use; those in which it was throttled are not among them.
@@ -155,11 +155,11 @@ pub struct UsageRecord {
 impl UsageRecord {
     /// One in which nothing was seen yet.
     #[must_use]
-    pub fn empty(vm: VmId, start: VmStart, slot: Slot, cores: u16) -> Self {
+    pub fn empty(vm: VmId, start: VmStart, bin: UsageBin, cores: u16) -> Self {
         Self {
             vm,
             start,
-            slot,
+            bin,
             cores,
             cpu: Histogram::default(),
             sum_ppm: 0,
@@ -199,10 +199,10 @@ impl UsageRecord {
         (samples > 0).then(|| self.sum_ppm as f64 / samples as f64 / f64::from(FULL_PPM))
     }
 
-    /// The same where the seconds suffice to stand for all five minutes: [`SLOT_NEEDS`] of them.
+    /// The same where the seconds suffice to stand for all five minutes: [`BIN_NEEDS_S`] of them.
     #[must_use]
     pub fn steady_mean(&self) -> Option<f64> {
-        self.mean().filter(|_| self.cpu.samples() >= SLOT_NEEDS)
+        self.mean().filter(|_| self.cpu.samples() >= BIN_NEEDS_S)
     }
 
     /// Takes in another record of the same five minutes: of the agent's life before a restart. Where the two
@@ -210,7 +210,7 @@ impl UsageRecord {
     pub fn merge(&mut self, other: Self) {
         let seen = |it: &Self| it.cpu.samples() + u64::from(it.throttled_s);
         // A second or two are counted twice where the first ended.
-        if seen(self) + seen(&other) > SLOT_S + 5 {
+        if seen(self) + seen(&other) > BIN_S + 5 {
             if seen(&other) > seen(self) {
                 *self = other;
             }
@@ -232,7 +232,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn record(uses: &[u32]) -> UsageRecord {
-        let mut record = UsageRecord::empty(VmId::new("v").unwrap(), VmStart(1), Slot::of(0), 4);
+        let mut record = UsageRecord::empty(VmId::new("v").unwrap(), VmStart(1), UsageBin::of(0), 4);
         uses.iter().for_each(|ppm| record.add(*ppm));
         record
     }
@@ -257,10 +257,10 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_five_minutes_of_utc() {
-        assert_eq!((Slot::of(299).0, Slot::of(300).0, Slot::of(86_399).day()), (0, 1, 0));
-        assert_eq!((Slot::of(86_400).day(), Slot(288).start_s()), (1, 86_400));
-        assert_eq!(Slot::of(u64::MAX).0, u32::MAX);
+    fn bins_are_five_minutes_of_utc() {
+        assert_eq!((UsageBin::of(299).0, UsageBin::of(300).0, UsageBin::of(86_399).day()), (0, 1, 0));
+        assert_eq!((UsageBin::of(86_400).day(), UsageBin(288).start_s()), (1, 86_400));
+        assert_eq!(UsageBin::of(u64::MAX).0, u32::MAX);
     }
 
     #[test]

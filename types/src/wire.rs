@@ -55,7 +55,7 @@ pub enum Level {
 pub struct Alert {
     /// Whose budget this is.
     pub chassis_id: ChassisId,
-    /// The chassis manager's life. Nobody obeys 0: it asks whom the agent obeys.
+    /// The chassis manager's instance. Nobody obeys 0: it asks whom the agent obeys.
     pub epoch: Epoch,
     /// The message's number within the epoch, for this server.
     pub seq: Seq,
@@ -176,9 +176,9 @@ pub struct Report {
     /// The agent's clock, in milliseconds since boot.
     pub agent_ms: u64,
     /// The newest epoch obeyed.
-    pub epoch_seen: Epoch,
+    pub epoch_obeyed: Epoch,
     /// The newest message obeyed.
-    pub seq_seen: Seq,
+    pub seq_obeyed: Seq,
     /// The newest message whose cap a fresh sample shows respected; only this frees watts for others.
     pub enforced_seq: Option<Seq>,
     /// What the agent is doing.
@@ -214,7 +214,7 @@ pub struct Report {
     pub version: u32,
     /// Which start of a chassis manager is obeyed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instance_seen: Option<Instance>,
+    pub instance_obeyed: Option<Instance>,
     /// The newest other manager whose messages were refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<OtherManager>,
@@ -241,8 +241,8 @@ impl Report {
             server,
             boot_id,
             agent_ms: 0,
-            epoch_seen: Epoch(0),
-            seq_seen: Seq(0),
+            epoch_obeyed: Epoch(0),
+            seq_obeyed: Seq(0),
             enforced_seq: None,
             state: AgentState::Boot,
             power_w: None,
@@ -257,7 +257,7 @@ impl Report {
             actuator_failures: 0,
             dry_run: false,
             version: VERSION,
-            instance_seen: None,
+            instance_obeyed: None,
             refused: None,
             cores: None,
             classes: Vec::new(),
@@ -389,7 +389,7 @@ pub struct BudgetAnswer {
     /// without a usable reading.
     pub power_w: Option<Watts>,
     /// The budget that was asked about.
-    pub asked_w: Watts,
+    pub requested_w: Watts,
     /// Whether that was set; in a dry run, whether it would be.
     pub accepted: bool,
     /// Whether the draw is under the budget in force.
@@ -522,7 +522,7 @@ pub struct SensorStatus {
     pub refresh_ms: Option<u64>,
     /// How old its newest value is; `null` before the first.
     pub age_ms: Option<u64>,
-    /// Readings that were missing, absurd or refused since start.
+    /// Readings that were missing, implausible or refused since start.
     pub faults: u64,
     /// Why there is no usable reading now, or why one is doubted.
     pub problem: Option<String>,
@@ -549,7 +549,7 @@ pub struct ChassisStatus {
     pub role: String,
     /// Which chassis.
     pub chassis_id: ChassisId,
-    /// This manager's life.
+    /// This manager's instance.
     pub epoch: Epoch,
     /// What it is doing.
     pub state: ChassisState,
@@ -690,7 +690,7 @@ pub struct AgentStatus {
     pub lease_ms: Option<u64>,
     /// Alerts refused since start.
     pub refused_alerts: u64,
-    /// Power readings that were missing or absurd since start.
+    /// Power readings that were missing or implausible since start.
     pub power_faults: u64,
     /// Every VM.
     pub vms: Vec<VmStatus>,

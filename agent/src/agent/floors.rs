@@ -28,7 +28,7 @@ impl Agent {
     pub(super) fn lower_user_facing(&mut self, now: Instant, cap: Watts) {
         let fits = self.meter.newest(now).and_then(|sample| self.fitting(now, cap, sample));
         match fits.flatten() {
-            Some(height) => self.throttle.climb_to(height),
+            Some(height) => self.throttle.step_up_to(height),
             None => self.throttle.floor_next(),
         }
         self.write(now, None);
@@ -47,7 +47,7 @@ impl Agent {
             State::Blind { floored_since } => *floored_since = floored_since.or(since),
             State::Throttled { over_since, .. } => *over_since = over_since.or(since),
             State::Uncapped | State::Recovering { .. } => {
-                self.go(now, State::Throttled { over_since: since, probation: false }, cause);
+                self.transition_to(now, State::Throttled { over_since: since, probation: false }, cause);
             }
         }
     }

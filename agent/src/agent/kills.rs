@@ -15,7 +15,7 @@ impl Agent {
         }
         self.shed.overdue(now, &mut self.out);
         if !self.extreme(cap, sample) {
-            return self.shed.calm();
+            return self.shed.reset();
         }
 
         let floored_at = match self.state {
@@ -52,6 +52,6 @@ impl Agent {
         sample.watts > most
             && self.orders.capped_by_lease()
             && self.throttle.all_floored()
-            && self.unit.floor_obeyed(self)
+            && self.mechanism.floor_obeyed(self)
     }
 }

@@ -49,21 +49,21 @@ impl Agent {
         // Without a meter it follows downward only.
         let raise = matches!(self.actuators.goal(server), Goal::Limit(set) if set < watts);
         if self.sighted() || !raise {
-            self.actuators.want(now, server, Goal::Limit(watts), false, &mut self.out);
+            self.actuators.request(now, server, Goal::Limit(watts), false, &mut self.out);
         }
     }
 
     /// Lifts the server's own limit; should the draw come back it is set again at once.
     pub(super) fn lift_limit(&mut self, now: Instant, cause: &'static str) {
         let server = self.actuators.server();
-        self.actuators.want(now, server, Goal::Lift, false, &mut self.out);
+        self.actuators.request(now, server, Goal::Lift, false, &mut self.out);
         self.changed_at = Some(now);
-        self.go(now, State::Throttled { over_since: None, probation: true }, cause);
+        self.transition_to(now, State::Throttled { over_since: None, probation: true }, cause);
     }
 
     /// The floor was not enough.
     pub(super) fn escalate(&mut self, now: Instant, cap: Watts) {
-        if self.params.server_limit_floor.is_none() || self.actuators.limit_wanted() {
+        if self.params.server_limit_floor.is_none() || self.actuators.limit_requested() {
             return;
         }
         self.episode.limited(&self.tuning, self.overdraw.draw());
@@ -71,7 +71,7 @@ impl Agent {
         self.limit(now, cap);
         self.changed_at = Some(now);
         if self.sighted() {
-            self.go(now, State::Shedding { under_since: None }, "the floor was not enough");
+            self.transition_to(now, State::Shedding { under_since: None }, "the floor was not enough");
         }
     }
 }

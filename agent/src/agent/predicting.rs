@@ -52,8 +52,8 @@ impl Agent {
         }
         let floored = self.throttle.all_floored();
         let cap = self.acting_cap().filter(|_| !floored);
-        let told = self.orders.margin().is_some();
-        self.predictive.meter(now, sample, cap, told);
+        let margin = self.orders.margin().is_some();
+        self.predictive.meter(now, sample, cap, margin);
     }
 
     /// A window of RAPL and CPU use.
@@ -83,17 +83,17 @@ impl Agent {
 
     /// Moves the cores to where the draw should be, if it is not there.
     fn aim_at(&mut self, now: Instant, cap: Watts, low: f64) {
-        let told = self.orders.margin();
-        let room = self.predictive.room(cap, told);
+        let margin = self.orders.margin();
+        let room = self.predictive.room(cap, margin);
         if self.fit(now, room, low) {
             return;
         }
-        let Some(told) = told else { return };
+        let Some(margin) = margin else { return };
         // Within the band, the mean is moved slowly to where it should be: from what the cores may draw now.
         let level = |core| self.throttle.level(core);
         let watts = |core| self.estimate.core_w(&self.throttle, &self.fleet, core, level(core));
         let low: f64 = self.throttle.throttled().map(watts).sum();
-        if let Some(room) = self.predictive.centre(cap, told, low) {
+        if let Some(room) = self.predictive.centre(cap, margin, low) {
             self.fit(now, room, low);
         }
     }
@@ -119,7 +119,7 @@ impl Agent {
             return false;
         }
 
-        self.throttle.climb_to(height);
+        self.throttle.step_up_to(height);
         self.write(now, None);
         self.episode.drop_is_used();
         let to = match self.state {
@@ -128,7 +128,7 @@ impl Agent {
             _ => State::Throttled { over_since: None, probation: false },
         };
 
-        self.go(now, to, "the p-states that fit by the model");
+        self.transition_to(now, to, "the p-states that fit by the model");
 
         true
     }
@@ -153,13 +153,13 @@ impl Agent {
         if self.params.policy != Policy::Predictive {
             return None;
         }
-        let (model, told) = (&self.predictive, self.orders.margin());
+        let (model, margin) = (&self.predictive, self.orders.margin());
         let watts = |w: f64| Watts::from_f64(w).unwrap_or(Watts::ZERO);
         Some(RecoveryStatus {
             in_force: self.policy_effective(now).name().to_owned(),
             doubt: self.doubt(now).map(str::to_owned),
             error_w: watts(model.error_w()),
-            margin_w: watts(self.cap.map_or(0.0, |cap| model.margin_w(cap, told))),
+            margin_w: watts(self.cap.map_or(0.0, |cap| model.margin_w(cap, margin))),
             scale: model.scale(),
         })
     }

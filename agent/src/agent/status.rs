@@ -62,7 +62,7 @@ impl Agent {
 
     /// The answer to an alert.
     pub(super) fn report(&self, now: Instant) -> Report {
-        let (epoch_seen, seq_seen) = self.orders.newest();
+        let (epoch_obeyed, seq_obeyed) = self.orders.newest();
         let draw = self.meter.draw(now);
         let (throttle, actuators, fleet) = (&self.throttle, &self.actuators, &self.fleet);
         let view = View { now, throttle, actuators, fleet };
@@ -73,8 +73,8 @@ impl Agent {
             server: self.params.server.clone(),
             boot_id: self.params.boot_id.clone(),
             agent_ms: now.as_millis(),
-            epoch_seen,
-            seq_seen,
+            epoch_obeyed,
+            seq_obeyed,
             enforced_seq: self.enforced.newest(),
             state: self.state.name(),
             power_w: draw,
@@ -82,14 +82,14 @@ impl Agent {
             sheddable_w,
             restorable_w: self.estimate.restorable(&view, draw),
             low_cores: throttle.low().count() as u16,
-            min_khz: self.unit.min_khz(self),
-            min_share_percent: self.unit.min_share_percent(self),
+            min_khz: self.mechanism.min_khz(self),
+            min_share_percent: self.mechanism.min_share_percent(self),
             server_limit: actuators.limit_on(),
             leaving: self.leaving != Leaving::No,
             actuator_failures: actuators.failures().saturating_add(self.shed.failures()),
             dry_run: self.params.dry_run.is_some(),
             version: ballast_types::wire::VERSION,
-            instance_seen: self.orders.instance(),
+            instance_obeyed: self.orders.instance(),
             refused: self.orders.refused(now),
             cores: Some(self.params.online_cores()),
             classes,

@@ -79,7 +79,7 @@ impl Agent {
             None => self.floor_next(now, message, "above the cap"),
             Some(None) => {}
             Some(Some(height)) => {
-                self.throttle.climb_to(height);
+                self.throttle.step_up_to(height);
                 self.write(now, message);
                 let to = match self.state {
                     _ if !self.throttle.all_floored() => State::Recovering { over_run: 0 },
@@ -87,7 +87,7 @@ impl Agent {
                     _ => State::Throttled { over_since: Some(now), probation: false },
                 };
 
-                self.go(now, to, "the p-states that fit by the power model");
+                self.transition_to(now, to, "the p-states that fit by the power model");
             }
         }
     }
@@ -148,7 +148,7 @@ impl Agent {
             self.write(now, None);
             if self.throttle.any_restricted() && self.throttle.all_floored() {
                 let to = State::Throttled { over_since: None, probation: false };
-                self.go(now, to, "steps reached the floor");
+                self.transition_to(now, to, "steps reached the floor");
             }
         } else if self.may_raise(now, draw, target) {
             let room = self.tuning.step_into * (target - draw - self.params.deadband).as_f64();

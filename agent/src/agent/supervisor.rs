@@ -59,8 +59,8 @@ impl Agent {
         }
 
         let target = accepted.target.unwrap_or(cap);
-        self.episode.told(target);
-        let answered = self.overdraw.is_known(accepted.echo, target);
+        self.episode.take_target(target);
+        let answered = self.overdraw.is_acknowledged(accepted.echo, target);
         let urgent = self.orders.emergency(now) && self.overdraw.is_on();
 
         if let State::Throttled { over_since, .. } = self.state
@@ -99,8 +99,8 @@ impl Agent {
 
         if is.is_none() && self.acts() && self.sighted() {
             self.lift_all(now);
-            self.go(now, State::Uncapped, cause);
-        } else if let (Some(cap), true) = (self.acting_cap(), self.actuators.limit_wanted()) {
+            self.transition_to(now, State::Uncapped, cause);
+        } else if let (Some(cap), true) = (self.acting_cap(), self.actuators.limit_requested()) {
             let shedding = matches!(self.state, State::Shedding { .. });
             if shedding && self.episode.drawn().is_some_and(|drawn| cap >= drawn) {
                 self.lift_limit(now, "the cap rose above what was drawn");
@@ -152,8 +152,8 @@ impl Agent {
 
     /// Three periods without a sample.
     pub(super) fn meter_lost(&mut self, now: Instant) {
-        self.shed.calm();
-        self.go(now, State::Blind { floored_since: None }, "no power reading");
+        self.shed.reset();
+        self.transition_to(now, State::Blind { floored_since: None }, "no power reading");
         if self.acting_cap().is_some() {
             self.floor_all(now, None, "blind");
         } else {
@@ -168,7 +168,7 @@ impl Agent {
         };
         let can = self.acting_cap().is_some()
             && self.params.server_limit_floor.is_some()
-            && !self.actuators.limit_wanted();
+            && !self.actuators.limit_requested();
         can.then(|| since + self.params.escalate_after)
     }
 
@@ -204,10 +204,10 @@ impl Agent {
         let cause = "a power reading";
         let Some(cap) = self.acting_cap() else {
             self.lift_all(now);
-            return self.go(now, State::Uncapped, cause);
+            return self.transition_to(now, State::Uncapped, cause);
         };
 
-        let limited = self.actuators.limit_wanted();
+        let limited = self.actuators.limit_requested();
         let to = if limited {
             State::Shedding { under_since: None }
         } else if !self.throttle.any_restricted() {
@@ -218,7 +218,7 @@ impl Agent {
             State::Recovering { over_run: 0 }
         };
 
-        self.go(now, to, cause);
+        self.transition_to(now, to, cause);
 
         if limited {
             self.limit(now, cap);
@@ -273,7 +273,7 @@ impl Agent {
                     // Nothing can be lowered, and there is no room to raise.
                     (false, true) if !self.may_raise(now, draw, target) => {}
                     (false, _) => {
-                        self.go(now, State::Recovering { over_run: 0 }, "room under the cap");
+                        self.transition_to(now, State::Recovering { over_run: 0 }, "room under the cap");
                         policy.first_step(self, now, cap, sample);
                     }
                 }
@@ -283,7 +283,7 @@ impl Agent {
             }
             State::Recovering { .. } if over && self.throttle.all_floored() => {
                 let to = State::Throttled { over_since: Some(now), probation: false };
-                self.go(now, to, "above the cap at the floor");
+                self.transition_to(now, to, "above the cap at the floor");
             }
             State::Recovering { over_run } => policy.recover(self, now, cap, sample, over_run),
             State::Shedding { under_since } => {

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use crate::actuators::Actuators;
     use crate::estimate::Estimate;
-    use crate::{Vm, VmUsage};
+    use crate::{ControlledVm, VmUsage};
 
     #[test]
     fn what_a_limit_holds_down_is_the_rise_to_the_unrestricted_draw() {
@@ -153,7 +153,7 @@ mod tests {
         let on = vec![CoreId(0), CoreId(1)];
         let class = VmClass::UserFacing;
         let on_extreme = OnExtreme::None;
-        let vm = Vm { id: id.clone(), class, throttle_order: 0, cores: on, on_extreme };
+        let vm = ControlledVm { id: id.clone(), class, throttle_order: 0, cores: on, on_extreme };
         fleet.replace(vec![vm], &cores);
         let unrestricted = |fleet: &Fleet| {
             estimate.unrestricted(&View { now, throttle: &throttle, actuators: &actuators, fleet })

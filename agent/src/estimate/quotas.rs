@@ -26,8 +26,8 @@ impl Quotas {
 }
 
 impl Dynamic for Quotas {
-    fn core_w(&self, throttle: &Throttle, fleet: &Fleet, slot: usize, level: usize) -> f64 {
-        self.per_core * fleet.fast_demand(slot, throttle).min(throttle.share(slot, level))
+    fn core_w(&self, throttle: &Throttle, fleet: &Fleet, unit: usize, level: usize) -> f64 {
+        self.per_core * fleet.fast_demand(unit, throttle).min(throttle.share(unit, level))
     }
 
     fn used_core_w(
@@ -35,15 +35,15 @@ impl Dynamic for Quotas {
         now: Instant,
         throttle: &Throttle,
         fleet: &Fleet,
-        slot: usize,
+        unit: usize,
         _: usize,
         level: usize,
     ) -> Option<f64> {
-        Some(self.per_core * fleet.demand(now, slot, throttle)?.min(throttle.share(slot, level)))
+        Some(self.per_core * fleet.demand(now, unit, throttle)?.min(throttle.share(unit, level)))
     }
 
     fn drawn_low(&self, throttle: &Throttle, fleet: &Fleet) -> f64 {
-        throttle.throttled().map(|slot| self.per_core * fleet.fast_use(slot)).sum()
+        throttle.throttled().map(|unit| self.per_core * fleet.fast_use(unit)).sum()
     }
 
     fn drawn_all(&self, _: &Throttle, fleet: &Fleet) -> f64 {

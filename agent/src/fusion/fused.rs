@@ -12,10 +12,10 @@ use crate::{Reading, SensorFault};
 const LATE: u32 = 2;
 
 /// The draw of a server by a slow meter that is right (a BMC, an ACPI power meter) and RAPL that is
-/// prompt: every window of RAPL, carried up to the server by the line learnt between both.
+/// prompt: every window of RAPL, carried up to the server by the regression learnt between both.
 ///
-/// It is honest about what it does not know. The line is raised by what the newest slow reading was
-/// above it. While the line is doubted or the slow meter is late, twice the line's error is added; and
+/// It is honest about what it does not know. The regression is raised by what the newest slow reading was
+/// above it. While the regression is doubted or the slow meter is late, twice the regression's error is added; and
 /// when the slow meter has said nothing for `stale`, there is no reading.
 #[derive(Clone, Debug)]
 pub struct Fused {
@@ -45,7 +45,7 @@ impl Fused {
     /// Takes a window of RAPL; the reading is as young as the window's end.
     pub fn fast(&mut self, from: Instant, to: Instant, rapl: Watts) -> Reading {
         if !plausible(rapl) || to <= from {
-            return Reading::Fault(SensorFault::Absurd);
+            return Reading::Fault(SensorFault::Implausible);
         }
         self.fusion.window(from, to, rapl.as_f64());
         let Some(age) = self.newest.map(|newest| to.since(newest)).filter(|age| *age < self.stale) else {
@@ -196,6 +196,6 @@ mod tests {
         for watts in [W(0), W(-300)] {
             bench.fused.slow(watts, MS(bench.now + 1));
         }
-        assert!(bench.window(150).unwrap() > -0.5, "an absurd slow reading teaches nothing");
+        assert!(bench.window(150).unwrap() > -0.5, "an implausible slow reading teaches nothing");
     }
 }

@@ -18,10 +18,10 @@ const EPOCH_SLACK: u64 = 16;
 const LONGEST_JUMP: u64 = 1000;
 /// No manager gets so far by restarts; whoever is let in there leaves no epoch for the next one.
 const HIGHEST_EPOCH: Epoch = Epoch(u64::MAX / 2);
-/// Managers of this life that are remembered as heard.
+/// Managers of this instance that are remembered as heard.
 const HEARD: usize = 16;
 
-/// The newest message of this life.
+/// The newest message of this instance.
 #[derive(Clone, Copy, Debug)]
 struct Newest {
     seq: Seq,
@@ -37,7 +37,7 @@ pub(super) struct Identity {
     /// Who is obeyed in it; `None` if it does not say.
     instance: Option<Instance>,
     newest: Option<Newest>,
-    /// Who was obeyed in this life, newest last.
+    /// Who was obeyed in this instance, newest last.
     heard: VecDeque<Option<Instance>>,
     refused: Option<(OtherManager, Instant)>,
 }
@@ -155,7 +155,7 @@ impl Identity {
         (self.epoch, self.instance)
     }
 
-    /// The newest message obeyed in this life.
+    /// The newest message obeyed in this instance.
     pub(super) fn newest_seq(&self) -> Seq {
         self.newest.map_or(Seq::default(), |newest| newest.seq)
     }

@@ -9,11 +9,11 @@ const MEAN_OVER: f64 = 30.0;
 /// The deviation is that of the last 15 s.
 const SQUARE_OVER: f64 = 150.0;
 /// Before so many of them nothing is said.
-const LEAST: u32 = 20;
+const MIN_MEANS: u32 = 20;
 /// No deviation counts for more than this many usual ones.
 const OUTLIER: f64 = 4.0;
 /// The least that is usual, in watts: a load that stood still may begin to flicker.
-const LEAST_W: f64 = 0.3;
+const MIN_W: f64 = 0.3;
 /// So many of them in a row, all to one side: the load has moved, and that is no flicker.
 const MOVED: i8 = 3;
 
@@ -63,7 +63,7 @@ impl Flicker {
         // A mean of k values misses the next one by 1/k more than they deviate.
         let k = (n - 1.0).min(2.0 * MEAN_OVER - 1.0);
         let squared = missed * missed * k / (k + 1.0);
-        let usual = OUTLIER * OUTLIER * self.square.max(LEAST_W * LEAST_W);
+        let usual = OUTLIER * OUTLIER * self.square.max(MIN_W * MIN_W);
         let outlier = squared > usual;
         let sign = if missed < 0.0 { -1 } else { 1 };
         self.outliers = match self.outliers {
@@ -83,7 +83,7 @@ impl Flicker {
 
     /// Root mean square, in watts; `None` before enough is known.
     pub(super) fn rms_w(&self) -> Option<f64> {
-        (self.means >= LEAST).then(|| self.square.sqrt())
+        (self.means >= MIN_MEANS).then(|| self.square.sqrt())
     }
 }
 

@@ -10,7 +10,7 @@ const MISS_OVER: f64 = 100.0;
 /// No miss counts for more than this many of the usual ones: one leap must not widen the margin for long.
 const OUTLIER: f64 = 3.0;
 /// The least miss that is believed, in watts.
-const LEAST_W: f64 = 0.3;
+const MIN_W: f64 = 0.3;
 
 /// The forecast of the rest.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ impl Forecast {
 
     /// Root mean square of how far windows miss it, in watts.
     pub(super) fn miss_w(&self) -> f64 {
-        self.miss.sqrt().max(LEAST_W)
+        self.miss.sqrt().max(MIN_W)
     }
 }
 

@@ -28,13 +28,13 @@ pub(crate) fn params() -> Params {
     )
 }
 
-pub(crate) fn vm(id: &str, class: VmClass, throttle_order: u8, cores: &[u16]) -> Vm {
+pub(crate) fn vm(id: &str, class: VmClass, throttle_order: u8, cores: &[u16]) -> ControlledVm {
     let cores = cores.iter().copied().map(CoreId).collect();
     let on_extreme = OnExtreme::None;
-    Vm { id: VmId::new(id).unwrap(), class, throttle_order, cores, on_extreme }
+    ControlledVm { id: VmId::new(id).unwrap(), class, throttle_order, cores, on_extreme }
 }
 /// Cores 1..=3 user-facing; 6, 7 and 8 to 11 batch, the latter throttled first.
-pub(crate) fn vms() -> Vec<Vm> {
+pub(crate) fn vms() -> Vec<ControlledVm> {
     vec![
         vm("uf", VmClass::UserFacing, 0, &[1, 2, 3]),
         vm("late", VmClass::NonUserFacing, 9, &[6, 7]),
@@ -73,11 +73,11 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn with(params: Params, found: Found) -> Self {
+    pub(crate) fn with(params: Params, found: RecoveredState) -> Self {
         let tuning = Tuning::of(&params);
         Self::tuned(params, tuning, found)
     }
-    pub(crate) fn tuned(params: Params, tuning: Tuning, found: Found) -> Self {
+    pub(crate) fn tuned(params: Params, tuning: Tuning, found: RecoveredState) -> Self {
         let caps = found.capped.iter().map(|(core, khz)| (core.0, khz.get() / 1000)).collect();
         let limit = found.server_limit.then_some(Watts::MAX);
         let quotas = found.quotas.iter().map(|q| (q.vm.to_string(), q.millicores)).collect();
@@ -101,7 +101,7 @@ impl World {
         Self::of(params())
     }
     pub(crate) fn of(params: Params) -> Self {
-        let mut world = Self::with(params, Found::default());
+        let mut world = Self::with(params, RecoveredState::default());
         world.input(Input::Vms(vms()));
         world.draw(120);
         world.log();

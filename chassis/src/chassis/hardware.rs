@@ -104,10 +104,10 @@ impl Chassis {
         if self.is_urgent() {
             self.order(now, &self.caps_for_all(), "over the limit for too long");
         } else if self.event.is_some() {
-            let mut wanted = self.caps_for_silent(now);
-            wanted.extend(self.caps_for_overdrawing(now));
-            wanted.extend(self.caps_for_wrong_meters());
-            self.order(now, &wanted, "a server does not obey in a capping event");
+            let mut caps = self.caps_for_silent(now);
+            caps.extend(self.caps_for_overdrawing(now));
+            caps.extend(self.caps_for_wrong_meters());
+            self.order(now, &caps, "a server does not obey in a capping event");
         }
         self.give_back(now);
         self.note_caps(now);
@@ -128,21 +128,21 @@ impl Chassis {
     /// Every server that is on and has a path is capped at its target, first those that draw more.
     fn caps_for_all(&self) -> Vec<(usize, Watts)> {
         let targets = self.hardware_targets();
-        let mut wanted = self.wanted_caps(|i, a| (a.slot != Slot::Off).then_some(targets[i]));
+        let mut caps = self.requested_caps(|i, a| (a.slot != Slot::Off).then_some(targets[i]));
         let draws_less = |&(i, _): &(usize, Watts)| {
             let power = self.agents[i].last_power();
             power.is_some_and(|w| w <= targets[i])
         };
-        wanted.sort_by_key(draws_less);
-        wanted
+        caps.sort_by_key(draws_less);
+        caps
     }
 
     /// In an event a server that does not answer is capped at what it may hold. What may be in force
     /// besides, an older fallback, ends with that cap.
     fn caps_for_silent(&self, now: Instant) -> Vec<(usize, Watts)> {
         let even = self.even();
-        self.wanted_caps(|_, a| {
-            let uncapped = a.slot == Slot::Silent && !a.out_of_band.is_wanted();
+        self.requested_caps(|_, a| {
+            let uncapped = a.slot == Slot::Silent && !a.out_of_band.is_requested();
             let last = a.last_power().unwrap_or_default();
             let hold = a.cap.unwrap_or_default().max(a.holds.fallback()).max(last);
             let fallback = if a.report.is_some() { hold } else { hold.max(even) };
@@ -159,9 +159,9 @@ impl Chassis {
             return Vec::new();
         }
         let targets = self.hardware_targets();
-        self.wanted_caps(|i, a| {
+        self.requested_caps(|i, a| {
             let draws = a.overdraws(now, OVERDRAWS_FOR)?;
-            (targets[i] < draws && !a.out_of_band.is_wanted()).then_some(targets[i])
+            (targets[i] < draws && !a.out_of_band.is_requested()).then_some(targets[i])
         })
     }
 
@@ -172,12 +172,12 @@ impl Chassis {
             return Vec::new();
         }
         let targets = self.hardware_targets();
-        let bounds = |a: &Agent| a.wrong_above().is_some() && a.out_of_band.is_wanted();
-        self.wanted_caps(|i, a| bounds(a).then_some(targets[i]))
+        let bounds = |a: &Agent| a.wrong_above().is_some() && a.out_of_band.is_requested();
+        self.requested_caps(|i, a| bounds(a).then_some(targets[i]))
     }
 
     /// The caps that `rule` asks for and that would add something; never under a server's floor.
-    fn wanted_caps(&self, rule: impl Fn(usize, &Agent) -> Option<Watts>) -> Vec<(usize, Watts)> {
+    fn requested_caps(&self, rule: impl Fn(usize, &Agent) -> Option<Watts>) -> Vec<(usize, Watts)> {
         let cap = |(i, a): (usize, &Agent)| {
             let floor = a.server.out_of_band_floor?;
             let watts = rule(i, a)?.max(floor);
@@ -186,15 +186,15 @@ impl Chassis {
         self.agents.iter().enumerate().filter_map(cap).collect()
     }
 
-    fn order(&mut self, now: Instant, wanted: &[(usize, Watts)], cause: &'static str) {
-        if wanted.is_empty() {
+    fn order(&mut self, now: Instant, caps: &[(usize, Watts)], cause: &'static str) {
+        if caps.is_empty() {
             return;
         }
         self.cause = cause;
         self.blame_lifts(now);
-        let mut orders = Vec::with_capacity(wanted.len());
+        let mut orders = Vec::with_capacity(caps.len());
 
-        for &(i, watts) in wanted {
+        for &(i, watts) in caps {
             let agent = &self.agents[i];
             if agent.out_of_band.phase == Phase::Off {
                 let demand = agent.needs.need().map(|n| n.demand);
@@ -265,7 +265,7 @@ impl Chassis {
 
         // What is saved up is a second's worth, so that the first lift need not wait.
         self.hardware.room = (self.hardware.room + more).min(rate);
-        let none = !self.agents.iter().any(|a| a.out_of_band.is_wanted());
+        let none = !self.agents.iter().any(|a| a.out_of_band.is_requested());
 
         // Without sight an estimate will do where software holds the server.
         if none || self.detector.is_excess() || !(self.sees() || self.estimated(now).is_some()) {
@@ -275,7 +275,7 @@ impl Chassis {
             if self.hardware.room <= Watts::ZERO {
                 return;
             }
-            if self.agents[i].out_of_band.is_wanted() && self.may_lift(now, i) {
+            if self.agents[i].out_of_band.is_requested() && self.may_lift(now, i) {
                 // A cap that was found may say anything; more than the limit cannot come back.
                 let cap = self.agents[i].out_of_band.watts().unwrap_or_default();
                 self.hardware.room -= cap.min(self.limit());
@@ -326,7 +326,7 @@ impl Chassis {
 
     fn lift_all(&mut self, now: Instant) {
         for i in 0..self.agents.len() {
-            if self.agents[i].out_of_band.is_wanted() {
+            if self.agents[i].out_of_band.is_requested() {
                 self.lift(now, i);
             }
         }
@@ -389,10 +389,10 @@ impl Chassis {
     }
 
     /// A BMC was asked for its cap. A ruler adopts what it did not set, so that it can be given back.
-    pub(super) fn take_found(&mut self, now: Instant, server: &ServerId, cap: Option<Watts>) {
+    pub(super) fn take_readback(&mut self, now: Instant, server: &ServerId, cap: Option<Watts>) {
         let Some(i) = self.position(server) else { return self.refuse() };
         let agent = &mut self.agents[i];
-        let Some(message) = agent.out_of_band.looked_at(now, cap) else { return };
+        let Some(message) = agent.out_of_band.apply_readback(now, cap) else { return };
         let message = format!("{}: {message}", agent.server.id);
         self.cause = "a BMC's cap is another than the one that was ordered";
         self.unplanned = true;
@@ -443,9 +443,9 @@ impl Chassis {
         if in_danger {
             self.hardware.guard = Some(now);
             let each = self.supplies.capacity().per(self.agents.len() as u64);
-            let wanted = self.wanted_caps(|_, a| (a.slot != Slot::Off).then_some(each));
+            let caps = self.requested_caps(|_, a| (a.slot != Slot::Off).then_some(each));
 
-            for (i, watts) in wanted {
+            for (i, watts) in caps {
                 let order = self.cap(now, i, watts);
                 self.outputs.push_back(order);
             }

@@ -28,8 +28,8 @@ use crate::{Answer, Ledger, Output};
 
 /// Over so many other managers the next epoch is taken within [`RISES_WITHIN`], and once over each: whoever
 /// meets more is lied to.
-const MOST_RISES: usize = 8;
-/// See [`MOST_RISES`].
+const MAX_RISES: usize = 8;
+/// See [`MAX_RISES`].
 const RISES_WITHIN: Duration = Duration::from_secs(60 * 60);
 /// Agents follow so far at once, whomever they have heard. One agent may lie about more.
 const SHORT_RISE: u64 = 16;
@@ -40,7 +40,7 @@ pub(super) struct Identity {
     epoch: Epoch,
     started: Instant,
     /// The epoch of the manager that rules instead.
-    rival: Option<Epoch>,
+    ruler: Option<Epoch>,
     fenced_at: Option<Instant>,
     /// When a fenced manager asks next.
     ask_at: Instant,
@@ -55,7 +55,7 @@ impl Identity {
         Self {
             epoch,
             started,
-            rival: None,
+            ruler: None,
             fenced_at: None,
             ask_at: started,
             refused: None,
@@ -66,15 +66,15 @@ impl Identity {
     /// Whether the next epoch may be taken over this manager.
     fn may_rise(&mut self, now: Instant, over: Option<Instance>) -> bool {
         self.risen.retain(|&(_, at)| now - at < RISES_WITHIN);
-        self.risen.len() < MOST_RISES && self.risen.iter().all(|&(other, _)| other != over)
+        self.risen.len() < MAX_RISES && self.risen.iter().all(|&(other, _)| other != over)
     }
 
     pub(super) fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    pub(super) fn rival(&self) -> Option<Epoch> {
-        self.rival
+    pub(super) fn ruler(&self) -> Option<Epoch> {
+        self.ruler
     }
 
     pub(super) fn is_fenced(&self) -> bool {
@@ -152,7 +152,7 @@ impl Chassis {
     fn rises(&self, now: Instant, rival: Contradiction, believed: bool, gone: bool) -> bool {
         let rise = rival.epoch.next().0.saturating_sub(self.identity.epoch.0);
         let young = now - self.identity.started < self.tuning.adopts_for;
-        if young && believed && rise <= self.tuning.adopts_most {
+        if young && believed && rise <= self.tuning.adopts_within {
             return true;
         }
         (gone || !self.yields_to(rival)) && rise <= SHORT_RISE
@@ -203,7 +203,7 @@ impl Chassis {
 
     /// Another manager rules: this one says nothing more.
     fn fence(&mut self, now: Instant, newest: Epoch) {
-        self.identity.rival = Some(newest);
+        self.identity.ruler = Some(newest);
         self.identity.fenced_at = Some(now);
         self.identity.ask_at = now + self.tuning.asks_every;
         self.cause = "agents obey another manager";
@@ -238,7 +238,7 @@ impl Chassis {
     pub(super) fn take_word(&mut self, now: Instant, i: usize, answer: &Answer) {
         let Answer::Refused(refusal) = answer else { return };
         let Refusal { reason, newest_epoch, newest_seq, instance } = *refusal;
-        let far = newest_epoch.0 > self.identity.epoch.0.saturating_add(self.tuning.adopts_most);
+        let far = newest_epoch.0 > self.identity.epoch.0.saturating_add(self.tuning.adopts_within);
         if matches!(reason, RefusalReason::Stale | RefusalReason::OtherInstance) && !far {
             self.agents[i].contradicts(now, newest_epoch, instance, newest_seq);
         }
@@ -273,7 +273,7 @@ impl Chassis {
         }
         self.outputs.append(&mut anew.outputs);
         *self = Self {
-            told: ChassisState::Fenced,
+            published: ChassisState::Fenced,
             cause: "the manager that ruled is gone",
             last_action: self.last_action,
             alerts: self.alerts,

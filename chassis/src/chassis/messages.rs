@@ -23,7 +23,7 @@ impl Chassis {
     }
 
     /// What server `i` is to be told.
-    fn wanted(&self, i: usize) -> (Level, Option<Watts>) {
+    fn goal(&self, i: usize) -> (Level, Option<Watts>) {
         let agent = &self.agents[i];
         if self.event.is_some() {
             (level(self.is_emergency()), Some(agent.share))
@@ -50,7 +50,7 @@ impl Chassis {
             if !agent.is_messaged() {
                 continue;
             }
-            let (level, cap) = self.wanted(i);
+            let (level, cap) = self.goal(i);
             let lower = cap.is_some_and(|cap| agent.cap.is_none_or(|old| cap < old));
             let regular = polled && cap.is_some() && now - agent.sent_at >= recent;
 
@@ -62,13 +62,13 @@ impl Chassis {
 
     /// Sends server `i` its message.
     fn send(&mut self, now: Instant, i: usize) {
-        let (level, cap_w) = self.wanted(i);
+        let (level, cap_w) = self.goal(i);
 
         // A quarter of a period of slack: a poll that comes in time speaks first, with a fresh reading.
         let poll = self.params.poll();
         let next_at = if cap_w.is_some() { now + poll + poll / 4 } else { self.next_beat(now, i) };
         let (chassis_power_w, chassis_limit_w) = (self.reading(now), self.limit());
-        let (epoch, target) = (self.identity.epoch(), self.told_target(i));
+        let (epoch, target) = (self.identity.epoch(), self.promised_target(i));
 
         // The paper's servers keep a margin of their own.
         let ours = self.params.lift_rule != LiftRule::Paper && self.params.shares != SharePolicy::Even;
@@ -78,7 +78,7 @@ impl Chassis {
         let seq = agent.number(now);
         agent.level = level;
         agent.cap = cap_w;
-        agent.holds.told(seq, cap_w, agent.fallback);
+        agent.holds.sent(seq, cap_w, agent.fallback);
         agent.next_at = next_at;
         let server = agent.server.id.clone();
         let report = agent.report.as_ref();

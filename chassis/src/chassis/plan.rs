@@ -54,7 +54,7 @@ impl Chassis {
     /// What server `i` is told that it gets in the end: at its floor it sets its own limit when it draws more,
     /// and slows user-facing work. While all floors together fit in the limit nobody has to, so a base that
     /// was cut by what a meter flickers by is told whole, with its guard.
-    pub(super) fn told_target(&self, i: usize) -> Watts {
+    pub(super) fn promised_target(&self, i: usize) -> Watts {
         let agent = &self.agents[i];
         let floor = self.event.as_ref().and_then(CappingEvent::floor).filter(|_| self.sees());
         if floor.is_none_or(|floor| floor > self.limit()) {
@@ -115,8 +115,8 @@ impl Chassis {
 
     /// Follows what is drawn beside the reports. Of the shared watts only those that are certain are no
     /// server's: what a server may draw that reports nothing is not granted to others.
-    pub(super) fn follow_unseen(&mut self, now: Instant, total: Watts) {
-        let seen = self.reported_sum(now) + self.shared.at_least(total);
+    pub(super) fn follow_unreported(&mut self, now: Instant, total: Watts) {
+        let seen = self.reported_sum(now) + self.shared.lower_bound(total);
         let unseen = (total - seen).at_least_zero();
         let before = if self.all_heard { self.unseen } else { unseen };
         self.unseen = unseen.max(before - (before - unseen).per(16));
@@ -232,7 +232,7 @@ impl Chassis {
                 let even = self.params.shares == SharePolicy::Even;
 
                 // An agent that dies leaves its server at its cap, and no fallback ever takes its place.
-                let held = agent.holds.most().unwrap_or_default().max(agent.holds.fallback());
+                let held = agent.holds.max().unwrap_or_default().max(agent.holds.fallback());
                 Party {
                     target,
                     cap: Some(agent.fallback),

@@ -41,7 +41,7 @@ impl Chassis {
         self.find_wrong_meter(now, total);
         let (servers, reported) = (self.reported(now), self.reported_sum(now));
         self.shared.compare(now, total, servers, reported, self.limit());
-        self.follow_unseen(now, total);
+        self.follow_unreported(now, total);
 
         if !self.sighted || self.blind {
             let first = !core::mem::replace(&mut self.sighted, true);
@@ -77,7 +77,7 @@ impl Chassis {
         self.begin_if_high(now, draw);
 
         let guard = if measured { Watts::ZERO } else { limit.ppm(self.tuning.estimate_guard_ppm) };
-        let fits = self.is_calm(now, draw + guard);
+        let fits = self.everything_fits(now, draw + guard);
         let threshold = limit.ppm(self.params.alert_ppm);
         let (gap, hold) = (self.params.poll() * 2, self.params.lift_hold);
         let floor = self.floor_of(now, draw);
@@ -95,12 +95,12 @@ impl Chassis {
                 overdrawn: self.is_overdrawn(),
                 excess: self.detector.is_excess(),
                 gain_ppm: self.tuning.integral_ppm,
-                most_ppm: self.tuning.integral_most_ppm,
+                max_ppm: self.tuning.integral_max_ppm,
             });
         }
 
         self.hardware.note_fit(now, fits);
-        self.end_if_calm(now);
+        self.end_if_fitted(now);
     }
 
     /// Whether the servers that have caps draw more than those together, by so much that their agents know it.
@@ -131,7 +131,7 @@ impl Chassis {
     }
 
     /// Whether the draw plus what would come back is under the lift threshold.
-    fn is_calm(&self, now: Instant, draw: Watts) -> bool {
+    fn everything_fits(&self, now: Instant, draw: Watts) -> bool {
         draw + self.restorable(now) < self.limit().ppm(self.params.lift_ppm)
     }
 
@@ -157,7 +157,7 @@ impl Chassis {
 
         // What certainly is drawn by servers that report nothing cannot come back.
         let total = self.reading(now).unwrap_or_else(|| self.limit());
-        let uncertain = self.shared.at(total) - self.shared.at_least(total);
+        let uncertain = self.shared.at(total) - self.shared.lower_bound(total);
 
         sum + (unheard - (self.unseen - uncertain).at_least_zero()).at_least_zero()
     }
@@ -192,7 +192,7 @@ impl Chassis {
             let power = agent.power(now, silent_after, most);
             sum += match agent.slot {
                 Slot::Off => Watts::ZERO,
-                _ => power.or_else(|| agent.draws_at_most())?,
+                _ => power.or_else(|| agent.draws_max())?,
             };
         }
         Some(sum)
@@ -302,13 +302,13 @@ impl Chassis {
         }
     }
 
-    fn end_if_calm(&mut self, now: Instant) {
+    fn end_if_fitted(&mut self, now: Instant) {
         let Some(event) = &self.event else { return };
-        let calm = match self.params.lift_rule {
-            LiftRule::Restorable => event.calm(),
+        let fitted = match self.params.lift_rule {
+            LiftRule::Restorable => event.fitted(),
             LiftRule::Paper => now - event.high_at,
         };
-        if calm >= self.params.lift_hold {
+        if fitted >= self.params.lift_hold {
             self.event = None;
             self.integral = crate::event::Integral::default();
             self.cause = "what everybody wants has fitted for the hold time";
@@ -319,7 +319,7 @@ impl Chassis {
 
     /// From here on, without a fresh reading, the manager is blind.
     pub(super) fn blind_at(&self) -> Instant {
-        (self.supplies.seen_at() + self.params.blind_after()).max(self.grace_until)
+        (self.supplies.fresh_at() + self.params.blind_after()).max(self.grace_until)
     }
 
     /// Sight: three polls without a reading make the manager blind. Then reports stand in for the

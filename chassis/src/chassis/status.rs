@@ -55,7 +55,7 @@ impl Chassis {
 
     fn alarms(&self, now: Instant) -> Vec<String> {
         let mut alarms = Vec::new();
-        if let Some(epoch) = self.identity.rival() {
+        if let Some(epoch) = self.identity.ruler() {
             alarms.push(format!("fenced: another manager rules this chassis (epoch {epoch})"));
         }
         alarms.extend(self.other_manager_alarm(now));
@@ -144,10 +144,10 @@ impl Chassis {
 fn describe(fault: Fault) -> String {
     match fault {
         Fault::Count => "the newest poll has another number of power supplies than configured".to_owned(),
-        Fault::Stamp => "the newest poll is stamped in the future, or too long ago".to_owned(),
-        Fault::Unknown(i) => format!("power supply {i}: its state cannot be told"),
+        Fault::Time => "the newest poll is stamped in the future, or too long ago".to_owned(),
+        Fault::Unknown(i) => format!("power supply {i}: its state cannot be read"),
         Fault::NoReading(i) => format!("power supply {i} carries load and reads nothing"),
-        Fault::Absurd(i) => {
+        Fault::Implausible(i) => {
             format!("power supply {i} reads less than zero or far more than its rating")
         }
         Fault::Stuck(i) => {

@@ -354,8 +354,8 @@ impl World {
 pub(crate) fn report(server: &ServerId, now: Instant, alert: &Alert, agent: &Agent) -> Report {
     Report {
         agent_ms: now.as_millis(),
-        epoch_seen: alert.epoch,
-        seq_seen: alert.seq,
+        epoch_obeyed: alert.epoch,
+        seq_obeyed: alert.seq,
         enforced_seq: alert.cap_w.map(|_| alert.seq),
         state: AgentState::Uncapped,
         power_w: agent.says.or(agent.draw()),

@@ -174,7 +174,7 @@ impl PlanArgs {
         terms.check()?;
         let most = self.columns.most_w.map_or(Ok(provisioned + provisioned), |w| watts("--most-w", w))?;
         let resolution = watts("--resolution-w", site.resolution_w)?;
-        let intake = Intake { period_s: self.columns.period_s, resolution, most };
+        let intake = Intake { period_s: self.columns.period_s, resolution, max: most };
 
         Ok(Asked { approach, servers, loads, curves, terms, intake })
     }

@@ -63,7 +63,7 @@ pub(super) fn read(files: &[PathBuf], intake: &Intake) -> anyhow::Result<Draws> 
 
 fn manifest(path: &Path, intake: &Intake, parts: &mut Parts, all: &mut Draws) -> anyhow::Result<()> {
     let manifest: Manifest = toml::from_str(&std::fs::read_to_string(path)?)?;
-    let Intake { period_s, resolution, most } = *intake;
+    let Intake { period_s, resolution, max: most } = *intake;
     for (key, found, wanted) in
         [("resolution_w", manifest.resolution_w, resolution), ("most_w", manifest.most_w, most)]
     {
@@ -126,12 +126,12 @@ fn count(file: &Path, intake: &Intake, exact: bool) -> anyhow::Result<Draws> {
 
 fn rows(file: &Path, intake: &Intake, exact: bool) -> anyhow::Result<Draws> {
     const COUNT: &str = "how many readings, 0 or more,";
-    let (step, most) = (intake.resolution.milli(), intake.most.as_f64());
+    let (step, most) = (intake.resolution.milli(), intake.max.as_f64());
     let exactly = if exact { " a multiple of --resolution-w," } else { "" };
     let allowed = format!("above 0 W, up to --most-w ({most}),{exactly}");
 
     // The highest draw counts at its nearest step, which may be above.
-    let most = intake.draw(most).max(Some(intake.most));
+    let most = intake.draw(most).max(Some(intake.max));
     let mut table = table::open(file, &ProgressBar::hidden())?;
     let (watts, counts) = (table.column("watts")?, table.column("count")?);
     let generation = table.column("generation").ok();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use ballast_planner::{Chassis, Estimate, LEAST_VMS, Mean, Past, PastVm};
+use ballast_planner::{Chassis, Estimate, MIN_VMS, Mean, Past, PastVm};
 use ballast_types::VmClass;
 use clap::Args;
 use indicatif::ProgressBar;
@@ -204,7 +204,7 @@ impl Loads {
                     words.push(format!("{name} {found:.3}"));
                 }
                 (None, None) if estimate.is_some() && flag != "--alloc" => bail!(
-                    "--history: generation {generation:?} has fewer than {LEAST_VMS} VMs to estimate {name} from: \
+                    "--history: generation {generation:?} has fewer than {MIN_VMS} VMs to estimate {name} from: \
                      tell {flag}"
                 ),
                 (None, None) => words.push(format!("{name} {value} by default")),

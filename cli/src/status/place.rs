@@ -35,7 +35,7 @@ fn kubernetes(cluster: &KubernetesStatus) -> String {
         .map(|shadow| format!("; in shadow {} agreed, {} differed", shadow.agreed, shadow.differed));
     format!(
         "\n  Kubernetes {fresh}: {} nodes ({} cordoned), {} pods; {} filtered, {} prioritized{}",
-        cluster.known_nodes,
+        cluster.total_nodes,
         cluster.cordoned_nodes,
         cluster.bound_pods,
         cluster.filter_requests,

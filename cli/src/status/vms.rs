@@ -65,7 +65,7 @@ fn row(server: &str, vm: &VmStatus) -> [String; 13] {
         seconds(impact.floor_core_ms),
         seconds(impact.limited_core_ms),
         format!("{} ({})", impact.throttled_periods, seconds(impact.longest_throttled_ms)),
-        impact.min_khz_seen.map_or_else(none, mhz),
+        impact.lowest_khz.map_or_else(none, mhz),
         notes(vm),
     ]
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
 use anyhow::{Context, bail};
-use ballast_predict::{Vm, vm};
+use ballast_predict::{VmHistory, vm};
 use ballast_sim::trace::Table;
 use ballast_types::VmClass;
 
@@ -28,7 +28,7 @@ pub(super) const COLUMNS: [&str; 10] = [
 ///
 /// # Errors
 /// By line and column, when a value is none, or impossible, or when two VMs have one name at the same time.
-pub(super) fn read(input: impl Read, file: &str) -> anyhow::Result<Vec<Vm>> {
+pub(super) fn read(input: impl Read, file: &str) -> anyhow::Result<Vec<VmHistory>> {
     let mut table = Table::csv(input, file)?;
     let columns = COLUMNS.map(|name| table.column(name));
     let columns = columns.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -37,7 +37,7 @@ pub(super) fn read(input: impl Read, file: &str) -> anyhow::Result<Vec<Vm>> {
     while table.advance()? {
         let text = |column: usize| table.text(columns[column]).into_owned();
         let of = Cells { table: &table, columns: &columns };
-        let vm = Vm {
+        let vm = VmHistory {
             id: text(0),
             subscription: text(1),
             arrival_s: of.parsed(2, "whole Unix seconds")?,
@@ -101,7 +101,7 @@ impl Cells<'_> {
 }
 
 /// Writes VMs as [`read`] reads them.
-pub(super) fn write(vms: &[Vm], output: impl Write) -> anyhow::Result<()> {
+pub(super) fn write(vms: &[VmHistory], output: impl Write) -> anyhow::Result<()> {
     let mut csv = csv::Writer::from_writer(output);
     csv.write_record(COLUMNS)?;
     let text = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
@@ -129,7 +129,7 @@ pub(super) fn write(vms: &[Vm], output: impl Write) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// By line and column.
-pub(super) fn label(vms: &mut [Vm], input: impl Read, file: &str) -> anyhow::Result<usize> {
+pub(super) fn label(vms: &mut [VmHistory], input: impl Read, file: &str) -> anyhow::Result<usize> {
     let mut table = Table::csv(input, file)?;
     let (id, user_facing) = (table.column("id")?, table.column("user_facing")?);
     let mut labels = BTreeMap::new();

@@ -248,7 +248,7 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::mpsc::{self, Receiver};
 
-    use ballast_agent_core::Vm;
+    use ballast_agent_core::ControlledVm;
     use ballast_hw::{Binders, By, Floor, Journal, Originals};
     use ballast_types::BootId;
 
@@ -333,7 +333,7 @@ mod tests {
         fn journal(&self) -> PathBuf {
             self.folder.path().join("state/journal.json")
         }
-        fn set(&self) -> Option<Vec<Vm>> {
+        fn set(&self) -> Option<Vec<ControlledVm>> {
             match self.inbox.try_recv() {
                 Ok(Message::Input(Input::Vms(set))) => Some(set),
                 _ => None,

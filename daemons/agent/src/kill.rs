@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use ballast_agent_core::{ActuatorError, Input, Vm};
+use ballast_agent_core::{ActuatorError, Input, ControlledVm};
 use ballast_hw::Root;
 use ballast_types::VmId;
 
@@ -83,7 +83,7 @@ fn reap(dead: &Receiver<(VmId, Target)>, vms: &Mutex<Vms>, messages: &Sender<Mes
 
 /// Removes a dead VM; gives the new set. `None` if by now this name is that of a VM that may be alive: one
 /// in another cgroup, or in one that was made anew.
-fn remove(vms: &mut Vms, vm: &VmId, dead: &Target) -> Result<Option<Vec<Vm>>, VmsError> {
+fn remove(vms: &mut Vms, vm: &VmId, dead: &Target) -> Result<Option<Vec<ControlledVm>>, VmsError> {
     let lives = match vms.specs().get(vm) {
         Some(spec) => {
             let moved = spec.cgroup.as_deref() != Some(&dead.path);
@@ -147,11 +147,11 @@ mod tests {
     }
 
     /// The VMs of a server whose VMs float.
-    fn vms(root: &Path, specs: &[VmSpec]) -> (Vms, Vec<Vm>) {
+    fn vms(root: &Path, specs: &[VmSpec]) -> (Vms, Vec<ControlledVm>) {
         start(root, specs, true)
     }
 
-    fn start(root: &Path, specs: &[VmSpec], floating: bool) -> (Vms, Vec<Vm>) {
+    fn start(root: &Path, specs: &[VmSpec], floating: bool) -> (Vms, Vec<ControlledVm>) {
         let cores: Vec<_> = (0..4).map(|id| Domain::from(CoreId(id))).collect();
         let state = root.join("state");
         let (journal, _) = Journal::open(&state, &BootId::new("boot").unwrap()).unwrap();

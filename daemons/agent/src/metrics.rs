@@ -113,7 +113,7 @@ fn figures(vm: &VmStatus) -> [Option<f64>; FIGURES.len()] {
         seconds(impact.limited_core_ms),
         Some(impact.throttled_periods as f64),
         seconds(impact.longest_throttled_ms),
-        impact.min_khz_seen.map(|khz| f64::from(khz.get()) * 1000.0),
+        impact.lowest_khz.map(|khz| f64::from(khz.get()) * 1000.0),
         Some(f64::from(u8::from(vm.killed))),
     ]
 }

@@ -43,7 +43,7 @@ impl PolicyLog {
 
 #[cfg(test)]
 mod tests {
-    use ballast_agent_core::{Agent, Found, Params};
+    use ballast_agent_core::{Agent, Params, RecoveredState};
     use ballast_types::{BootId, ChassisId, ServerId};
 
     use super::*;
@@ -51,7 +51,7 @@ mod tests {
     fn status(acts: &str) -> AgentStatus {
         let (server, boot) = (ServerId::new("s1").unwrap(), BootId::new("b1").unwrap());
         let params = Params::defaults(server, boot, ChassisId::new("c1").unwrap(), vec![]);
-        let agent = Agent::new(params, Found::default(), Instant::ZERO);
+        let agent = Agent::new(params, RecoveredState::default(), Instant::ZERO);
         let (policy, policy_effective) = ("predictive".to_owned(), acts.to_owned());
         AgentStatus { policy, policy_effective, ..agent.status(Instant::ZERO) }
     }

@@ -186,7 +186,7 @@ impl Reader {
 fn fault(error: &SensorError) -> SensorFault {
     match error {
         SensorError::Unreadable(_) | SensorError::Device(_) | SensorError::Started => SensorFault::Unreadable,
-        SensorError::Implausible { .. } => SensorFault::Absurd,
+        SensorError::Implausible { .. } => SensorFault::Implausible,
         SensorError::Frozen { .. } => SensorFault::Frozen,
     }
 }
@@ -234,7 +234,7 @@ impl Windows {
                 let mut fused = lock(&self.fused);
                 Some(fused.fast(from, now, rapl))
             }
-            (Ok(Energy::Implausible(_)), _) => Some(Reading::Fault(SensorFault::Absurd)),
+            (Ok(Energy::Implausible(_)), _) => Some(Reading::Fault(SensorFault::Implausible)),
             (Ok(_), _) => None,
             (Err(error), _) => {
                 tracing::debug!(%error, "RAPL");

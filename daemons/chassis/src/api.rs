@@ -102,13 +102,13 @@ impl Api {
     }
 
     /// What is in force now, and what was asked about.
-    fn answer(&self, weighed: &Weighed, asked_w: Watts, reason: String) -> Result<BudgetAnswer, Refused> {
+    fn answer(&self, weighed: &Weighed, requested_w: Watts, reason: String) -> Result<BudgetAnswer, Refused> {
         Ok(BudgetAnswer {
             budget_w: http::newest(&self.snapshot)?.budget_w,
             configured_w: self.budget_max,
             until_unix_s: self.orders.until(),
             power_w: weighed.power,
-            asked_w,
+            requested_w,
             accepted: false,
             enforced: false,
             needs_w: weighed.needs,
@@ -396,7 +396,7 @@ mod tests {
             let answer = body(&text);
             assert_eq!((got, answer.accepted), (status, accepted), "{request}: {text}");
             assert_eq!(answer.budget_w, Watts::from_whole(2450), "still in force");
-            assert_eq!(answer.hardware_would_act, answer.asked_w < Watts::from_whole(2000));
+            assert_eq!(answer.hardware_would_act, answer.requested_w < Watts::from_whole(2000));
         }
 
         let (_, text) = put(&api, r#"{"budget_w":1900}"#).await;

@@ -9,7 +9,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
-use ballast_placement::inventory::{Placed, Vm, VmView};
+use ballast_placement::inventory::{Placed, NamedVm, VmView};
 use ballast_placement::{Inventory, InventoryError, Verdict};
 use ballast_types::VmClass;
 use ballast_types::wire::{EventKind, PlacedVm};
@@ -181,7 +181,7 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
 
     let (one, request) = api.checked(fields::body(&body, read))?;
     let model = api.predictor.now();
-    let vms: Vec<Vm> = request.iter().map(|request| api.predict(model.as_deref(), request).vm).collect();
+    let vms: Vec<NamedVm> = request.iter().map(|request| api.predict(model.as_deref(), request).vm).collect();
     let changed = api.inventory.change(|inventory| {
         let answers = |inventory: &Inventory| -> Vec<VmAnswer> {
             let there = vms.iter().filter_map(|vm| inventory.vm(&vm.name));

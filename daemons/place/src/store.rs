@@ -16,7 +16,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use ballast_hw::durable;
-use ballast_placement::inventory::{HostSpec, NamedHost, Placed, Snapshot, Vm, VmSpec};
+use ballast_placement::inventory::{HostSpec, NamedHost, NamedVm, Placed, Snapshot, VmSpec};
 use serde::{Deserialize, Serialize};
 
 use crc32fast::hash as crc32;
@@ -329,7 +329,7 @@ impl From<Map> for Snapshot {
     fn from(map: Map) -> Self {
         let hosts = map.hosts.into_iter().map(|(name, spec)| NamedHost { name, spec });
         let vms = map.vms.into_iter().map(|(name, (spec, host))| {
-            let vm = Vm { name, spec };
+            let vm = NamedVm { name, spec };
             Placed { vm, host }
         });
         Self { hosts: hosts.collect(), vms: vms.collect() }
@@ -352,7 +352,7 @@ mod tests {
     fn vm(name: &str, host: &str) -> Placed {
         let resources =
             Resources { cores: MilliCores::from_cores(4), memory: MemoryKb::from_gb(16.0).unwrap() };
-        let vm = Vm { name: name.into(), spec: VmSpec::new(resources) };
+        let vm = NamedVm { name: name.into(), spec: VmSpec::new(resources) };
         Placed { vm, host: host.into() }
     }
 

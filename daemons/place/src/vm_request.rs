@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ballast_placement::inventory::{Vm, VmSpec};
+use ballast_placement::inventory::{NamedVm, VmSpec};
 use ballast_placement::{MemoryKb, MilliCores, Resources};
 use ballast_predict::{Features, Prediction, Request};
 use ballast_types::{Utilisation, VmClass};
@@ -47,7 +47,7 @@ pub(super) enum By {
 #[derive(Clone, Debug)]
 pub(super) struct PredictedVm {
     /// The VM; its name is empty where it has none.
-    pub(super) vm: Vm,
+    pub(super) vm: NamedVm,
     /// Who says its class.
     pub(super) class_by: By,
     /// Who says its P95.
@@ -137,7 +137,7 @@ impl VmRequest {
         let p95 = Utilisation::from_ratio(f64::from(careful.p95_percent) / 100.0);
 
         PredictedVm {
-            vm: Vm {
+            vm: NamedVm {
                 name: self.name.clone().unwrap_or_default(),
                 spec: VmSpec {
                     class: self.class.unwrap_or(careful.class),

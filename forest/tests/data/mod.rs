@@ -1,16 +1,16 @@
-//! Generated rows with a known law.
+//! Generated rows with a known truth.
 #![allow(dead_code, reason = "tests, benchmark and example each use a part")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-use ballast_forest::Table;
+use ballast_forest::FeatureTable;
 
 /// Rows, and what is true about them.
 pub(crate) struct Data {
-    pub(crate) table: Table,
+    pub(crate) table: FeatureTable,
     pub(crate) labels: Vec<u32>,
     pub(crate) classes: u32,
     /// Of every row, the true probability of each class.
-    pub(crate) law: Vec<f32>,
+    pub(crate) truth: Vec<f32>,
     /// Of every row, a value with noise.
     pub(crate) values: Vec<f32>,
 }
@@ -35,7 +35,7 @@ pub(crate) const FEATURES: usize = 15;
 pub(crate) fn friedman(rows: usize, classes: u32, seed: u64) -> Data {
     let mut draws = Draws(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut columns = vec![Vec::new(); FEATURES];
-    let (mut labels, mut law, mut values) = (vec![], vec![], vec![]);
+    let (mut labels, mut truth, mut values) = (vec![], vec![], vec![]);
 
     for _ in 0..rows {
         let mut x: Vec<f64> = (0..FEATURES).map(|_| draws.uniform()).collect();
@@ -66,12 +66,12 @@ pub(crate) fn friedman(rows: usize, classes: u32, seed: u64) -> Data {
         });
 
         labels.push(label.unwrap_or(0) as u32);
-        law.extend(weights.iter().map(|weight| (weight / all) as f32));
+        truth.extend(weights.iter().map(|weight| (weight / all) as f32));
 
         // The sum of twelve uniform draws: nearly normal.
         let noise = (0..12).map(|_| draws.uniform()).sum::<f64>() - 6.0;
         values.push((value + noise) as f32);
     }
 
-    Data { table: Table::from_columns(columns).unwrap(), labels, classes, law, values }
+    Data { table: FeatureTable::from_columns(columns).unwrap(), labels, classes, truth, values }
 }

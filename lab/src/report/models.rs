@@ -3,7 +3,7 @@
 mod goals;
 mod row;
 
-use ballast_predict::compare::Asked;
+use ballast_predict::compare::PredictedValue;
 use ballast_predict::features::COLUMN_NAMES;
 use plotters::prelude::SeriesLabelPosition;
 use serde_json::json;
@@ -38,12 +38,12 @@ pub fn report(fleets: &Fleets, rows: &[ArmRow], command: String, figures: bool) 
     let missing = rows.iter().all(|row| row.seed.is_some());
     let mut parts = vec![Part::Words(words(fleets.vms, fleets.days))];
 
-    for asked in [Asked::Criticality, Asked::P95, Asked::P95NextMonth] {
+    for asked in [PredictedValue::Criticality, PredictedValue::P95, PredictedValue::P95NextMonth] {
         parts.push(Part::Heading(title(asked).to_owned()));
-        if asked == Asked::P95NextMonth {
+        if asked == PredictedValue::P95NextMonth {
             parts.push(Part::Words(month_words()));
         }
-        if asked == Asked::P95NextMonth && missing {
+        if asked == PredictedValue::P95NextMonth && missing {
             parts.push(Part::Heading(MISSING.to_owned()));
         } else {
             parts.push(Part::Table(table(asked, rows)));
@@ -79,7 +79,7 @@ fn month_words() -> String {
         .to_owned()
 }
 
-fn table(asked: Asked, rows: &[ArmRow]) -> Table {
+fn table(asked: PredictedValue, rows: &[ArmRow]) -> Table {
     let names = names(asked);
     let mut head: Vec<String> = ["arm", "fleet", "VMs", "confident %"].map(str::to_owned).into();
     head.extend(names.iter().map(|name| format!("{name} R–P %")));
@@ -117,11 +117,11 @@ fn table(asked: Asked, rows: &[ArmRow]) -> Table {
     table
 }
 
-fn title(asked: Asked) -> &'static str {
+fn title(asked: PredictedValue) -> &'static str {
     match asked {
-        Asked::Criticality => "Criticality",
-        Asked::P95 => "P95 utilisation",
-        Asked::P95NextMonth => "P95 utilisation next month, real VMs",
+        PredictedValue::Criticality => "Criticality",
+        PredictedValue::P95 => "P95 utilisation",
+        PredictedValue::P95NextMonth => "P95 utilisation next month, real VMs",
     }
 }
 

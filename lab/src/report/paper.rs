@@ -4,7 +4,7 @@
 //! (Table IV).
 
 use ballast_planner::Binding;
-use ballast_predict::compare::Asked;
+use ballast_predict::compare::PredictedValue;
 
 /// P95 latency of the user-facing VM of one server, against no cap (Figure 5).
 pub(super) fn server_p95(cap_w: f64, policy: &str) -> Option<f64> {
@@ -40,19 +40,19 @@ pub(super) struct Stated {
 }
 
 /// Table III, by algorithm. The paper's bucket 1 of criticality is non-user-facing.
-pub(super) fn models(asked: Asked) -> Vec<(&'static str, Stated)> {
+pub(super) fn models(asked: PredictedValue) -> Vec<(&'static str, Stated)> {
     let row = |confident, each: &[(f64, f64)], accuracy| Stated { confident, each: each.to_vec(), accuracy };
 
     match asked {
-        Asked::Criticality => vec![
+        PredictedValue::Criticality => vec![
             ("random-forest", row(0.99, &[(0.99, 0.99), (0.69, 0.78)], 0.98)),
             ("gradient-boosting", row(0.99, &[(0.99, 0.99), (0.67, 0.77)], 0.98)),
         ],
-        Asked::P95 => vec![
+        PredictedValue::P95 => vec![
             ("random-forest", row(0.73, &[(0.93, 0.87), (0.61, 0.76), (0.65, 0.81), (0.92, 0.83)], 0.84)),
             ("gradient-boosting", row(0.68, &[(0.95, 0.85), (0.47, 0.77), (0.51, 0.79), (0.94, 0.80)], 0.82)),
         ],
-        Asked::P95NextMonth => Vec::new(),
+        PredictedValue::P95NextMonth => Vec::new(),
     }
 }
 
@@ -90,8 +90,8 @@ mod tests {
     #[test]
     fn nothing_is_stated_that_the_text_does_not_say() {
         assert_eq!(server_p95(230.0, "full-server"), Some(1.18));
-        assert_eq!(models(Asked::P95)[1].1.each[1], (0.47, 0.77));
-        assert!(models(Asked::P95NextMonth).is_empty());
+        assert_eq!(models(PredictedValue::P95)[1].1.each[1], (0.47, 0.77));
+        assert!(models(PredictedValue::P95NextMonth).is_empty());
         assert_eq!(server_p95(210.0, "stepwise"), None);
         assert_eq!(server_p95(230.0, "predictive"), None);
         assert_eq!(server_runtime(230.0, "stepwise"), Some(1.28));

@@ -1,7 +1,7 @@
 //! Between names and numbers, and what is checked on the way.
 
 use super::names::check;
-use super::{HostView, Inventory, InventoryError, NamedHost, Vm, VmSpec, VmView};
+use super::{HostView, Inventory, InventoryError, NamedHost, NamedVm, VmSpec, VmView};
 use crate::{DeploymentId, HostId, PlacementError, Resident, TenantId, VmKey, VmRequest};
 
 /// No VM's demand is beyond this, in cores or cores².
@@ -18,7 +18,7 @@ pub(super) fn check_host(host: &NamedHost) -> Result<(), InventoryError> {
 }
 
 /// Whether this can be a VM, whoever has it.
-pub(super) fn check_spec(vm: &Vm) -> Result<(), InventoryError> {
+pub(super) fn check_spec(vm: &NamedVm) -> Result<(), InventoryError> {
     check("VM", &vm.name)?;
     vm.spec.deployment.iter().try_for_each(|name| check("deployment", name))?;
     vm.spec.tenant.iter().try_for_each(|name| check("tenant", name))?;
@@ -55,7 +55,7 @@ impl Inventory {
         }
     }
 
-    pub(super) fn seen<'a>(&'a self, name: &'a str, resident: &Resident) -> VmView<'a> {
+    pub(super) fn vm_view<'a>(&'a self, name: &'a str, resident: &Resident) -> VmView<'a> {
         VmView { name, host: self.host_name(resident.host), spec: self.spec(&resident.vm) }
     }
 
@@ -73,7 +73,7 @@ impl Inventory {
     }
 
     /// A VM that is not placed, in numbers that a new one would get.
-    pub(super) fn asked(&self, spec: &VmSpec) -> VmRequest {
+    pub(super) fn unplaced_request(&self, spec: &VmSpec) -> VmRequest {
         let deployment = spec.deployment.as_deref().map(|name| self.deployments.peek(name));
         let tenant = spec.tenant.as_deref().map(|name| self.tenants.peek(name));
         request(spec, VmKey(self.vms.fresh()), deployment, tenant)
@@ -92,7 +92,7 @@ impl Inventory {
         vm.tenant.iter().for_each(|id| self.tenants.give_back(id.0));
     }
 
-    pub(super) fn check_new(&self, vm: &Vm) -> Result<(), InventoryError> {
+    pub(super) fn check_new(&self, vm: &NamedVm) -> Result<(), InventoryError> {
         check_spec(vm)?;
         match self.vm(&vm.name) {
             None => Ok(()),
@@ -118,11 +118,11 @@ impl Inventory {
             }
             PlacementError::NotPlaced { .. } => InventoryError::UnknownVm { vm },
             PlacementError::Empty { .. } => InventoryError::Empty { vm },
-            PlacementError::TooLarge { asked, largest, .. } => {
-                InventoryError::TooLarge { vm, asked, largest }
+            PlacementError::TooLarge { requested, largest, .. } => {
+                InventoryError::TooLarge { vm, requested, largest }
             }
-            PlacementError::Full { asked, host, free, .. } => {
-                InventoryError::Full { vm, asked, host: name(host), free }
+            PlacementError::Full { requested, host, free, .. } => {
+                InventoryError::Full { vm, requested, host: name(host), free }
             }
             PlacementError::NoHost { .. } => InventoryError::NoHost { vm, refused: Vec::new() },
         }

@@ -16,13 +16,13 @@ pub enum InventoryError {
     /// There is no such host.
     #[error("host {host:?} is not known")]
     UnknownHost {
-        /// As asked.
+        /// As requested.
         host: String,
     },
     /// The VM is nowhere.
     #[error("VM {vm:?} is not placed")]
     UnknownVm {
-        /// As asked.
+        /// As requested.
         vm: String,
     },
     /// The VM is somewhere already.
@@ -64,22 +64,22 @@ pub enum InventoryError {
         value: f64,
     },
     /// No host could hold the VM, however empty it were.
-    #[error("VM {vm:?} asks for {asked}: the largest host has {largest}")]
+    #[error("VM {vm:?} asks for {requested}: the largest host has {largest}")]
     TooLarge {
         /// Which.
         vm: String,
         /// What it asks for.
-        asked: Resources,
+        requested: Resources,
         /// The host that comes nearest.
         largest: Resources,
     },
     /// The host has too little left.
-    #[error("VM {vm:?} asks for {asked}: host {host:?} has {free} left")]
+    #[error("VM {vm:?} asks for {requested}: host {host:?} has {free} left")]
     Full {
         /// Which.
         vm: String,
         /// What it asks for.
-        asked: Resources,
+        requested: Resources,
         /// Where.
         host: String,
         /// What that has.

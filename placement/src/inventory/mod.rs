@@ -17,7 +17,7 @@ use ballast_types::Instant;
 use convert::{check_demand, check_host, check_spec};
 pub use error::InventoryError;
 use names::Names;
-pub use types::{HostSpec, HostView, NamedHost, Placed, Snapshot, Vm, VmSpec, VmView};
+pub use types::{HostSpec, HostView, NamedHost, NamedVm, Placed, Snapshot, VmSpec, VmView};
 
 use crate::rules::Power;
 use crate::{
@@ -105,7 +105,7 @@ impl Inventory {
     }
     /// The VMs after this name, in the order of names.
     pub fn vms_after(&self, name: Option<&str>) -> impl Iterator<Item = VmView<'_>> {
-        let view = |(name, key)| self.cluster().resident(VmKey(key)).map(|it| self.seen(name, it));
+        let view = |(name, key)| self.cluster().resident(VmKey(key)).map(|it| self.vm_view(name, it));
         self.vms.after(name).filter_map(view)
     }
     /// The VMs of a host, in the order of names. It looks at all VMs.
@@ -113,7 +113,7 @@ impl Inventory {
         let host = self.find(host);
         let here = move |(name, key)| {
             let resident = self.cluster().resident(VmKey(key))?;
-            (Some(resident.host) == host).then(|| self.seen(name, resident))
+            (Some(resident.host) == host).then(|| self.vm_view(name, resident))
         };
         self.vms.after(None).filter_map(here)
     }
@@ -121,7 +121,7 @@ impl Inventory {
     #[must_use]
     pub fn vm(&self, name: &str) -> Option<VmView<'_>> {
         let number = self.vms.number(name)?;
-        Some(self.seen(self.vms.name(number), self.cluster().resident(VmKey(number))?))
+        Some(self.vm_view(self.vms.name(number), self.cluster().resident(VmKey(number))?))
     }
     /// κ of every chassis, in the order of names.
     pub fn chassis(&self) -> impl Iterator<Item = (&str, f64)> {
@@ -136,7 +136,7 @@ impl Inventory {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let vm = |view: VmView<'_>| Placed {
-            vm: Vm { name: view.name.to_owned(), spec: view.spec },
+            vm: NamedVm { name: view.name.to_owned(), spec: view.spec },
             host: view.host.to_owned(),
         };
         Snapshot { hosts: self.named_hosts(), vms: self.vms().map(vm).collect() }
@@ -210,7 +210,7 @@ impl Inventory {
         name: &str,
         with_vms: bool,
     ) -> Result<Vec<Placed>, InventoryError> {
-        let host = self.known(name)?;
+        let host = self.host_id(name)?;
         let vms = self.cluster().vms(host);
         if vms > 0 && !with_vms {
             return Err(InventoryError::NotEmpty { host: name.to_owned(), vms });
@@ -236,7 +236,7 @@ impl Inventory {
         top: usize,
     ) -> Result<Scores, InventoryError> {
         check_demand(name, spec)?;
-        let scores = self.scheduler.score(now, &self.asked(spec), top);
+        let scores = self.scheduler.score(now, &self.unplaced_request(spec), top);
         scores.map_err(|error| self.by_name(name, &error))
     }
 
@@ -250,8 +250,8 @@ impl Inventory {
         spec: &VmSpec,
         host: &str,
     ) -> Result<Vec<(&'static str, String)>, InventoryError> {
-        let host = self.known(host)?;
-        let refusals = self.scheduler.refusals(now, &self.asked(spec), host);
+        let host = self.host_id(host)?;
+        let refusals = self.scheduler.refusals(now, &self.unplaced_request(spec), host);
         refusals.map_err(|error| self.by_name("", &error))
     }
 
@@ -266,15 +266,15 @@ impl Inventory {
         spec: &VmSpec,
         hosts: &[&str],
     ) -> Result<Vec<usize>, InventoryError> {
-        let hosts: Vec<HostId> = hosts.iter().map(|host| self.known(host)).collect::<Result<_, _>>()?;
-        Ok(self.scheduler.standings(now, &self.asked(spec), &hosts))
+        let hosts: Vec<HostId> = hosts.iter().map(|host| self.host_id(host)).collect::<Result<_, _>>()?;
+        Ok(self.scheduler.standings(now, &self.unplaced_request(spec), &hosts))
     }
 
     /// Places all of these VMs, or none: the names of their hosts, in their order.
     ///
     /// # Errors
     /// Names the first VM that is wrong, is placed already, or finds no host.
-    pub fn place(&mut self, now: Instant, vms: &[Vm]) -> Result<Vec<String>, InventoryError> {
+    pub fn place(&mut self, now: Instant, vms: &[NamedVm]) -> Result<Vec<String>, InventoryError> {
         let mut names: Vec<&str> = vms.iter().map(|vm| vm.name.as_str()).collect();
         names.sort_unstable();
         if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -282,7 +282,7 @@ impl Inventory {
         }
         for vm in vms {
             self.check_new(vm)?;
-            let asked = self.cluster().check_request(&self.asked(&vm.spec));
+            let asked = self.cluster().check_request(&self.unplaced_request(&vm.spec));
             asked.map_err(|error| self.by_name(&vm.name, &error))?;
         }
 
@@ -310,9 +310,9 @@ impl Inventory {
     ///
     /// # Errors
     /// Where the VM is wrong, is placed already, the host is not known, or has not the room.
-    pub fn put(&mut self, now: Instant, vm: &Vm, host: &str) -> Result<(), InventoryError> {
+    pub fn put(&mut self, now: Instant, vm: &NamedVm, host: &str) -> Result<(), InventoryError> {
         self.check_new(vm)?;
-        let host = self.known(host)?;
+        let host = self.host_id(host)?;
         let put =
             |scheduler: &mut Scheduler, request: &VmRequest| scheduler.put(now, request, host).map(|()| host);
         self.add(vm, put).map(drop)
@@ -322,9 +322,9 @@ impl Inventory {
     ///
     /// # Errors
     /// Where the VM is wrong, is placed already, or the host is not known.
-    pub fn observe(&mut self, now: Instant, vm: &Vm, host: &str) -> Result<(), InventoryError> {
+    pub fn observe(&mut self, now: Instant, vm: &NamedVm, host: &str) -> Result<(), InventoryError> {
         self.check_new(vm)?;
-        let host = self.known(host)?;
+        let host = self.host_id(host)?;
         let put = |scheduler: &mut Scheduler, request: &VmRequest| {
             scheduler.observe(now, request, host).map(|()| host)
         };
@@ -340,7 +340,7 @@ impl Inventory {
         let Resident { vm, host } =
             self.scheduler.remove(now, key).map_err(|error| self.by_name(name, &error))?;
         let gone = Placed {
-            vm: Vm { name: name.to_owned(), spec: self.spec(&vm) },
+            vm: NamedVm { name: name.to_owned(), spec: self.spec(&vm) },
             host: self.host_name(host).to_owned(),
         };
         self.tell(&Event::Ended { vm: &vm, host });
@@ -354,7 +354,7 @@ impl Inventory {
     /// # Errors
     /// Where VM or host are not known, or there is no room.
     pub fn migrate(&mut self, now: Instant, name: &str, to: &str) -> Result<(), InventoryError> {
-        let (key, to) = (self.key(name)?, self.known(to)?);
+        let (key, to) = (self.key(name)?, self.host_id(to)?);
         let before = self.cluster().resident(key).copied();
         self.scheduler.migrate(now, key, to).map_err(|error| self.by_name(name, &error))?;
         if let Some(Resident { vm, host: from }) = before.filter(|before| before.host != to) {
@@ -367,7 +367,7 @@ impl Inventory {
     ///
     /// # Errors
     /// Where it is not placed, what is told is wrong, or its host has not the room for more.
-    pub fn change(&mut self, now: Instant, vm: &Vm) -> Result<(), InventoryError> {
+    pub fn change(&mut self, now: Instant, vm: &NamedVm) -> Result<(), InventoryError> {
         check_spec(vm)?;
         let key = self.key(&vm.name)?;
         let before = self.cluster().resident(key).copied();
@@ -396,7 +396,7 @@ impl Inventory {
     /// A new VM: numbers for its names, then what `put` does.
     fn add(
         &mut self,
-        vm: &Vm,
+        vm: &NamedVm,
         put: impl FnOnce(&mut Scheduler, &VmRequest) -> Result<HostId, PlacementError>,
     ) -> Result<HostId, InventoryError> {
         let key = VmKey(self.vms.take(&vm.name));
@@ -470,7 +470,7 @@ impl Inventory {
         let at = self.hosts.binary_search_by(|host| host.name.as_str().cmp(name));
         at.ok().map(|at| HostId(at as u32))
     }
-    fn known(&self, name: &str) -> Result<HostId, InventoryError> {
+    fn host_id(&self, name: &str) -> Result<HostId, InventoryError> {
         self.find(name).ok_or_else(|| InventoryError::UnknownHost { host: name.to_owned() })
     }
     fn key(&self, name: &str) -> Result<VmKey, InventoryError> {

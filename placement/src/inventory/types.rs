@@ -59,7 +59,7 @@ impl VmSpec {
 
 /// A VM by its name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Vm {
+pub struct NamedVm {
     /// Unique among the VMs that are placed.
     pub name: String,
     /// What is asked for it.
@@ -79,7 +79,7 @@ pub struct NamedHost {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Placed {
     /// Which.
-    pub vm: Vm,
+    pub vm: NamedVm,
     /// The name of its host.
     pub host: String,
 }

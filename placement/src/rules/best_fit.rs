@@ -17,7 +17,7 @@ use crate::{Cluster, HostId, Resources};
 pub struct BestFit {
     sizes: Vec<Size>,
     /// By host: its size, and where it stands in that.
-    places: Vec<Place>,
+    positions: Vec<HostPosition>,
 }
 
 /// Hosts of one size.
@@ -29,7 +29,7 @@ struct Size {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct HostPosition {
     size: u32,
     free: Resources,
 }
@@ -72,9 +72,9 @@ impl Size {
     }
 
     /// The best admitted host, and what the VM would leave of it.
-    fn search(&self, asked: Resources, admits: &mut dyn FnMut(HostId) -> bool) -> Option<(u64, HostId)> {
+    fn search(&self, requested: Resources, admits: &mut dyn FnMut(HostId) -> bool) -> Option<(u64, HostId)> {
         let (cores_wide, memory_wide) = wide(self.capacity);
-        let (cores, memory) = (asked.cores.milli(), asked.memory.kb());
+        let (cores, memory) = (requested.cores.milli(), requested.memory.kb());
         let mut best: Option<(u64, u32)> = None;
 
         for (free_cores, row) in self.rows.range(cores..) {
@@ -109,7 +109,7 @@ impl BestFit {
     /// For a cluster as it is now.
     #[must_use]
     pub fn new(cluster: &Cluster) -> Self {
-        let mut this = Self { sizes: Vec::new(), places: Vec::with_capacity(cluster.len()) };
+        let mut this = Self { sizes: Vec::new(), positions: Vec::with_capacity(cluster.len()) };
         for host in cluster.ids() {
             let capacity = cluster.host(host).capacity;
             let known = this.sizes.iter().position(|size| size.capacity == capacity);
@@ -119,20 +119,20 @@ impl BestFit {
             });
             let free = cluster.free(host);
             this.sizes[size].insert(host, free);
-            this.places.push(Place { size: size as u32, free });
+            this.positions.push(HostPosition { size: size as u32, free });
         }
         this
     }
 
     /// What is free on the host may have changed.
     fn update(&mut self, cluster: &Cluster, host: HostId) {
-        let place = &mut self.places[host.0 as usize];
+        let position = &mut self.positions[host.0 as usize];
         let free = cluster.free(host);
-        if place.free != free {
-            let size = &mut self.sizes[place.size as usize];
-            size.remove(host, place.free);
+        if position.free != free {
+            let size = &mut self.sizes[position.size as usize];
+            size.remove(host, position.free);
             size.insert(host, free);
-            place.free = free;
+            position.free = free;
         }
     }
 
@@ -161,10 +161,10 @@ impl Rule for BestFit {
     }
 
     fn search(&self, ask: &Ask<'_>, admits: &mut dyn FnMut(HostId) -> bool) -> Search {
-        let asked = ask.vm.resources;
+        let requested = ask.vm.resources;
         let mut best: Option<(Cost, HostId)> = None;
-        for size in self.sizes.iter().filter(|size| size.capacity.hold(asked)) {
-            let Some((numerator, host)) = size.search(asked, admits) else { continue };
+        for size in self.sizes.iter().filter(|size| size.capacity.hold(requested)) {
+            let Some((numerator, host)) = size.search(requested, admits) else { continue };
             let (cores, memory) = wide(size.capacity);
             let cost = Cost { numerator, denominator: cores * memory };
             if best.is_none_or(|(least, lowest)| cost.cmp(&least).then(host.cmp(&lowest)).is_lt()) {

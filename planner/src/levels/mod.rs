@@ -22,7 +22,7 @@ use crate::readings::{ChassisIndex, Readings};
 pub use topology::{Node, Topology, TopologyError};
 
 /// A node's own sums are judged only if all of its chassis were read in so large a share of the time.
-const LEAST_COMPLETE: f64 = 0.5;
+const MIN_COMPLETE: f64 = 0.5;
 
 /// Levels that cannot be planned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +36,7 @@ pub enum LevelsError {
     /// No budgets are low enough for this breaker.
     #[error(
         "{level} {node:?} is provisioned for {provisioned}; with all that the policy may shed its chassis still draw up \
-         to {least}: accept deeper caps, or feed fewer chassis"
+         to {lowest}: accept deeper caps, or feed fewer chassis"
     )]
     Overloaded {
         level: String,
@@ -44,7 +44,7 @@ pub enum LevelsError {
         /// What its breaker is provisioned for.
         provisioned: Watts,
         /// The least that its chassis' budgets can add up to.
-        least: Watts,
+        lowest: Watts,
     },
     /// Too much to remember.
     #[error(
@@ -178,24 +178,24 @@ fn fed_chassis<'a>(
 /// What is planned for a part of the tree, and the least that it can be held to.
 #[derive(Clone, Copy, Debug, Default)]
 struct Need {
-    least: Watts,
+    lowest: Watts,
     planned: Watts,
 }
 
 impl Need {
     fn and(self, other: Self) -> Self {
-        Self { least: self.least + other.least, planned: self.planned + other.planned }
+        Self { lowest: self.lowest + other.lowest, planned: self.planned + other.planned }
     }
 
     /// Its part of `given`, which is less than `all` parts need: what all can be held to, and an even share of what is
     /// left over that. Rounded down to whole steps.
     fn part(self, given: Watts, all: Self, step: Watts) -> Watts {
-        let over = |w: Watts, least: Watts| i128::from((w - least).milli());
-        let (left, wanted) = (over(given, all.least), over(all.planned, all.least).max(1));
-        let more = over(self.planned, self.least) * left / wanted;
+        let over = |w: Watts, lowest: Watts| i128::from((w - lowest).milli());
+        let (left, planned) = (over(given, all.lowest), over(all.planned, all.lowest).max(1));
+        let more = over(self.planned, self.lowest) * left / planned;
         let step = step.milli().max(1);
         let more = i64::try_from(more).unwrap_or(0);
-        self.least + Watts::from_milli(more / step * step)
+        self.lowest + Watts::from_milli(more / step * step)
     }
 }
 
@@ -213,7 +213,7 @@ fn budgets<'a>(
         let shed = plan.reductions.first + plan.reductions.user_facing;
         let least = draws.round_up(draws.max().map_or(plan.budget, |max| max - shed));
 
-        Need { least: least.min(plan.budget), planned: plan.budget }
+        Need { lowest: least.min(plan.budget), planned: plan.budget }
     };
 
     // Up: what a node's chassis need.
@@ -224,12 +224,12 @@ fn budgets<'a>(
             needs[at] = needs[at].and(need(chassis));
         }
         let all = needs[at];
-        if all.least > node.provisioned {
+        if all.lowest > node.provisioned {
             return Err(LevelsError::Overloaded {
                 level: node.level.clone(),
                 node: node.name.clone(),
                 provisioned: node.provisioned,
-                least: all.least,
+                lowest: all.lowest,
             });
         }
 
@@ -316,7 +316,7 @@ fn nodes(
         let share = complete as f64 / any.max(1) as f64;
         let all = kinds.entry(kind.clone()).or_insert(Histogram::new(sums.resolution())?);
 
-        if share >= LEAST_COMPLETE {
+        if share >= MIN_COMPLETE {
             all.merge(&sums)?;
         }
         seen.push((kind, share));

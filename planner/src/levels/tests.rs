@@ -12,8 +12,8 @@ fn draw(base: i64, peak: i64, at: i64, minute: i64) -> Watts {
 }
 
 fn none_yet() -> Readings {
-    let (resolution, most) = (Watts::from_whole(1), Watts::from_whole(9000));
-    Readings::new(Intake { period_s: 60, resolution, most }).unwrap()
+    let (resolution, max) = (Watts::from_whole(1), Watts::from_whole(9000));
+    Readings::new(Intake { period_s: 60, resolution, max }).unwrap()
 }
 
 fn add(to: &mut Readings, chassis: &str, minute: i64, draw: Watts) {
@@ -170,7 +170,7 @@ proptest! {
         let least = Watts::from_whole(2774);
 
         match planned(nodes, &series, &draws) {
-            Err(LevelsError::Overloaded { provisioned, least: sum, .. }) => prop_assert!(sum > provisioned),
+            Err(LevelsError::Overloaded { provisioned, lowest: sum, .. }) => prop_assert!(sum > provisioned),
             Err(error) => prop_assert!(false, "{error}"),
             Ok((levels, plan)) => {
                 for node in &levels.nodes {

@@ -1,8 +1,8 @@
-//! The week of CPU use from which a made VM's label could have been told.
+//! The week of CPU use from which a synthetic VM's label could have been told.
 
 use crate::rng::Stream;
-use crate::vm::Vm;
-use crate::week::{DAY, SLOTS, Week};
+use crate::vm::VmHistory;
+use crate::week::{DAY, HALF_HOURS, Week};
 use ballast_types::VmClass;
 
 /// The busiest half-hour of who works for people: 14:00.
@@ -13,12 +13,12 @@ const P95: f64 = 1.645;
 /// Half-hour averages of five weekdays, about its mean and P95: a day that repeats where the VM is labelled
 /// user-facing, noise without a pattern where it is not. `None` where it has no label, or no use.
 #[must_use]
-pub fn week(vm: &Vm, seed: u64) -> Option<Week> {
+pub fn week(vm: &VmHistory, seed: u64) -> Option<Week> {
     let (class, avg, p95) = (vm.class?, vm.avg_cpu?, vm.p95_cpu?);
     let above = (p95 - avg).max(0.5);
     // No two VMs have one P95; subscriptions' streams have small numbers.
     let mut random = Stream::new(seed, p95.to_bits());
-    let mut values = [0.0; SLOTS];
+    let mut values = [0.0; HALF_HOURS];
     for (slot, value) in values.iter_mut().enumerate() {
         let noise = random.normal();
         let turn = 2.0 * core::f64::consts::PI * ((slot % DAY) as f64 - PEAK) / DAY as f64;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Reason;
-use crate::week::{DAY, SLOTS, Week};
+use crate::week::{DAY, HALF_HOURS, Week};
 
 /// The smallest mean that a value is divided by, in percent.
 const FLOOR_PCT: f64 = 0.1;
@@ -26,7 +26,7 @@ pub enum FirstDay {
 /// A de-trended and normalised series. Missing values are NaN; so is a first day that was dropped.
 #[derive(Clone, Debug)]
 pub struct Series {
-    values: [f64; SLOTS],
+    values: [f64; HALF_HOURS],
     /// Its values are in this range.
     first: usize,
     /// Standard deviation of the de-trended values, before they were divided by it.
@@ -52,7 +52,7 @@ impl Series {
     }
 
     /// The values, half hour by half hour; missing ones are NaN.
-    pub fn values(&self) -> &[f64; SLOTS] {
+    pub fn values(&self) -> &[f64; HALF_HOURS] {
         &self.values
     }
 
@@ -68,10 +68,10 @@ impl Series {
 }
 
 /// Every value over the mean of the 24 hours before it; NaN if the value is missing, or all of the hours are.
-fn scaled(week: &Week, first_day: FirstDay) -> ([f64; SLOTS], usize) {
+fn scaled(week: &Week, first_day: FirstDay) -> ([f64; HALF_HOURS], usize) {
     let x = week.values();
     let warm_up = week.warm_up().filter(|_| first_day == FirstDay::WarmUp);
-    let mut known = [f64::NAN; DAY + SLOTS];
+    let mut known = [f64::NAN; DAY + HALF_HOURS];
     known[DAY..].copy_from_slice(x);
 
     if let Some(before) = warm_up {
@@ -81,10 +81,10 @@ fn scaled(week: &Week, first_day: FirstDay) -> ([f64; SLOTS], usize) {
     let known = known.map(|v| if v.is_nan() { 0.0 } else { v });
 
     // All windows side by side: their sums do not wait for each other.
-    let (mut sums, mut counts) = ([0.0; SLOTS], [0.0; SLOTS]);
+    let (mut sums, mut counts) = ([0.0; HALF_HOURS], [0.0; HALF_HOURS]);
 
     for back in 0..DAY {
-        for i in 0..SLOTS {
+        for i in 0..HALF_HOURS {
             sums[i] += known[back + i];
             counts[i] += there[back + i];
         }
@@ -97,7 +97,7 @@ fn scaled(week: &Week, first_day: FirstDay) -> ([f64; SLOTS], usize) {
         counts[..DAY].fill(count);
     }
 
-    let mut scaled: [f64; SLOTS] = core::array::from_fn(|i| {
+    let mut scaled: [f64; HALF_HOURS] = core::array::from_fn(|i| {
         if counts[i] > 0.0 { x[i] / (sums[i] / counts[i]).max(FLOOR_PCT) } else { f64::NAN }
     });
 

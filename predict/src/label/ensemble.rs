@@ -3,8 +3,8 @@
 use std::num::NonZeroUsize;
 
 use ballast_forest::{
-    BoostOptions, Ensemble, Features, ForestOptions, Table, TableError, Target, TrainError, train_boosted,
-    train_forest,
+    BoostOptions, Ensemble, FeatureTable, Features, ForestOptions, TableError, Target, TrainError,
+    train_boosted, train_forest,
 };
 use ballast_types::SplitMix64;
 use thiserror::Error;
@@ -39,7 +39,7 @@ pub enum LearnError {
     },
     /// The features do not make a table.
     #[error(transparent)]
-    Table(#[from] TableError),
+    FeatureTable(#[from] TableError),
     /// The training refused.
     #[error(transparent)]
     Train(#[from] TrainError),
@@ -76,7 +76,7 @@ impl Learnt {
     ) -> Result<Self, LearnError> {
         let width = rows.first().map_or(0, Vec::len);
         let column = |n: usize| rows.iter().map(|row| row[n]).collect();
-        let table = Table::from_columns((0..width).map(column).collect())?;
+        let table = FeatureTable::from_columns((0..width).map(column).collect())?;
         let labels: Vec<u32> = truth.iter().map(|t| u32::from(*t)).collect();
         let target = Target::Classes { labels: &labels, classes: 2 };
         let boosting = BoostOptions {

@@ -10,7 +10,7 @@ use super::mask::Masked;
 use super::median::percentile;
 use super::pattern::template_deviation;
 use super::spectrum::power_of;
-use crate::week::{DAY, DAYS, SLOTS, Week};
+use crate::week::{DAY, DAYS, HALF_HOURS, Week};
 
 /// Half hours of the templates that a day is compared with; 1 is the median alone.
 const PERIODS: [usize; 7] = [24, 16, 12, 8, 6, 4, 1];
@@ -56,7 +56,7 @@ pub fn features(week: &Week) -> Result<Vec<f32>, Reason> {
 }
 
 /// How much smaller the deviation from a day's template is than from shorter ones.
-fn templates(out: &mut Vec<f64>, values: &[f64; SLOTS], trim: f64) {
+fn templates(out: &mut Vec<f64>, values: &[f64; HALF_HOURS], trim: f64) {
     let day = template_deviation(values, DAY, trim);
     let shorter = PERIODS.map(|period| template_deviation(values, period, trim));
     out.extend(shorter.map(|d| day / d));
@@ -66,10 +66,10 @@ fn templates(out: &mut Vec<f64>, values: &[f64; SLOTS], trim: f64) {
 }
 
 /// The values over the mean of the 24 hours around them, less 1; in units of their standard deviation.
-fn level(x: &[f64; SLOTS]) -> [f64; SLOTS] {
+fn level(x: &[f64; HALF_HOURS]) -> [f64; HALF_HOURS] {
     let half = DAY / 2;
-    let mut out: [f64; SLOTS] = core::array::from_fn(|i| {
-        let begin = i.saturating_sub(half).min(SLOTS - DAY);
+    let mut out: [f64; HALF_HOURS] = core::array::from_fn(|i| {
+        let begin = i.saturating_sub(half).min(HALF_HOURS - DAY);
         let around = &x[begin..begin + DAY];
         x[i] / mean(around).max(0.1) - 1.0
     });
@@ -81,9 +81,9 @@ fn level(x: &[f64; SLOTS]) -> [f64; SLOTS] {
 }
 
 /// Means of five half hours, of those that are there.
-fn smoothed(x: &[f64; SLOTS]) -> [f64; SLOTS] {
+fn smoothed(x: &[f64; HALF_HOURS]) -> [f64; HALF_HOURS] {
     core::array::from_fn(|i| {
-        let around = &x[i.saturating_sub(2)..(i + 3).min(SLOTS)];
+        let around = &x[i.saturating_sub(2)..(i + 3).min(HALF_HOURS)];
         if around.iter().filter(|v| !v.is_nan()).count() >= 2 { mean(around) } else { f64::NAN }
     })
 }
@@ -102,7 +102,7 @@ fn deviation(values: &[f64]) -> f64 {
 }
 
 /// Less the mean, and at most three standard deviations away from it; missing values stay missing.
-fn centre(values: &[f64; SLOTS]) -> [f64; SLOTS] {
+fn centre(values: &[f64; HALF_HOURS]) -> [f64; HALF_HOURS] {
     let (mean, sd) = (mean(values), deviation(values));
     values.map(|v| (v - mean).clamp(-3.0 * sd, 3.0 * sd))
 }
@@ -122,12 +122,12 @@ fn pearson(pairs: impl Iterator<Item = (f64, f64)>, least: usize) -> f64 {
     if n < least as f64 || spread <= 1e-12 { f64::NAN } else { (ab - a * b / n) / spread.sqrt() }
 }
 
-fn correlation(values: &[f64; SLOTS], lag: usize) -> f64 {
-    pearson(values[..SLOTS - lag].iter().copied().zip(values[lag..].iter().copied()), 24)
+fn correlation(values: &[f64; HALF_HOURS], lag: usize) -> f64 {
+    pearson(values[..HALF_HOURS - lag].iter().copied().zip(values[lag..].iter().copied()), 24)
 }
 
 /// The lag from 4 to 60 hours with the highest peak of the autocorrelation, and how high it is beside 24 hours.
-fn best_lag(out: &mut Vec<f64>, values: &[f64; SLOTS]) {
+fn best_lag(out: &mut Vec<f64>, values: &[f64; HALF_HOURS]) {
     let r: Vec<f64> = (0..=121).map(|lag| if lag == 0 { 1.0 } else { correlation(values, lag) }).collect();
     let peak = |lag: usize| r[lag] >= r[lag - 1] && r[lag] >= r[lag + 1];
     let best = |range: core::ops::RangeInclusive<usize>| {
@@ -148,9 +148,9 @@ fn best_lag(out: &mut Vec<f64>, values: &[f64; SLOTS]) {
 }
 
 /// Where the power is: around 24 hours, at its parts, at none of them.
-fn spectrum(out: &mut Vec<f64>, values: &[f64; SLOTS]) {
+fn spectrum(out: &mut Vec<f64>, values: &[f64; HALF_HOURS]) {
     let filled = values.map(|v| if v.is_nan() { 0.0 } else { v });
-    let total = filled.iter().map(|v| v * v).sum::<f64>().max(1e-12) * SLOTS as f64 / 2.0;
+    let total = filled.iter().map(|v| v * v).sum::<f64>().max(1e-12) * HALF_HOURS as f64 / 2.0;
     let share: Vec<f64> = (0..=60).map(|bin| power_of(&filled, bin) / total).collect();
     let sum = |bins: core::ops::RangeInclusive<usize>| share[bins].iter().sum::<f64>();
     out.extend([5, 10, 15, 20, 30, 40].map(|bin| share[bin]));
@@ -166,7 +166,7 @@ fn spectrum(out: &mut Vec<f64>, values: &[f64; SLOTS]) {
 }
 
 /// Do the days look alike?
-fn days(out: &mut Vec<f64>, values: &[f64; SLOTS]) {
+fn days(out: &mut Vec<f64>, values: &[f64; HALF_HOURS]) {
     let day = |n: usize| values[n * DAY..(n + 1) * DAY].iter().copied();
     let mut pairs = Vec::with_capacity(10);
     for a in 0..DAYS {
@@ -195,7 +195,7 @@ fn days(out: &mut Vec<f64>, values: &[f64; SLOTS]) {
 }
 
 /// Is every day's first harmonic at the same hour?
-fn phases(out: &mut Vec<f64>, values: &[f64; SLOTS]) {
+fn phases(out: &mut Vec<f64>, values: &[f64; HALF_HOURS]) {
     let (mut sum, mut unit, mut total, mut count) = ([0.0; 2], [0.0; 2], 0.0, 0.0);
     let mut lengths = Vec::with_capacity(DAYS);
     for day in values.chunks(DAY) {
@@ -235,7 +235,7 @@ fn phases(out: &mut Vec<f64>, values: &[f64; SLOTS]) {
 }
 
 /// What the typical day looks like: one smooth hill, or many.
-fn shape(out: &mut Vec<f64>, values: &[f64; SLOTS]) {
+fn shape(out: &mut Vec<f64>, values: &[f64; HALF_HOURS]) {
     let template: [f64; DAY] = core::array::from_fn(|i| {
         let mut same: Vec<f64> = (0..DAYS).map(|d| values[d * DAY + i]).filter(|v| !v.is_nan()).collect();
         percentile(&mut same, 0.5)
@@ -267,7 +267,7 @@ fn shape(out: &mut Vec<f64>, values: &[f64; SLOTS]) {
 }
 
 /// How noisy, spiky and high it is.
-fn noise(out: &mut Vec<f64>, x: &[f64; SLOTS], masked: &Masked, clean: &[f64; SLOTS]) {
+fn noise(out: &mut Vec<f64>, x: &[f64; HALF_HOURS], masked: &Masked, clean: &[f64; HALF_HOURS]) {
     out.extend([masked.still, masked.bursts]);
     let (mean, sd) = (mean(x), deviation(x));
     out.extend([mean, sd / mean.max(0.1), masked.step / sd.max(1e-9)]);
@@ -278,7 +278,7 @@ fn noise(out: &mut Vec<f64>, x: &[f64; SLOTS], masked: &Masked, clean: &[f64; SL
     let mut steps: Vec<f64> = clean.windows(2).map(|w| (w[1] - w[0]).abs()).filter(|s| !s.is_nan()).collect();
     out.extend([0.5, 0.9, 1.0].map(|share| percentile(&mut steps, share)));
     let low = q[0] + 0.1 * span;
-    out.push(there(x).filter(|v| *v < low).count() as f64 / SLOTS as f64);
+    out.push(there(x).filter(|v| *v < low).count() as f64 / HALF_HOURS as f64);
 
     // Second differences tell noise from walks.
     let mut bends: Vec<f64> =

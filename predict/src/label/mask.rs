@@ -4,7 +4,7 @@
 //! interrupted by hours of constant or of random load.
 
 use super::median::{median, percentile};
-use crate::week::SLOTS;
+use crate::week::HALF_HOURS;
 
 /// A constant stretch is at least this long: shorter ones happen.
 const SHORTEST: usize = 6;
@@ -19,7 +19,7 @@ const STILL: f64 = 0.3;
 #[derive(Clone, Debug)]
 pub(super) struct Masked {
     /// The values; interruptions are NaN.
-    pub(super) values: [f64; SLOTS],
+    pub(super) values: [f64; HALF_HOURS],
     /// The share of constant stretches.
     pub(super) still: f64,
     /// The share of bursts.
@@ -29,13 +29,13 @@ pub(super) struct Masked {
 }
 
 impl Masked {
-    pub(super) fn new(x: &[f64; SLOTS]) -> Self {
+    pub(super) fn new(x: &[f64; HALF_HOURS]) -> Self {
         let steps: Vec<f64> = x.windows(2).map(|w| (w[1] - w[0]).abs()).collect();
         let mut known: Vec<f64> = steps.iter().copied().filter(|s| !s.is_nan()).collect();
         let step = percentile(&mut known, 0.5);
 
         // The usual step near each half hour.
-        let near: [f64; SLOTS] = core::array::from_fn(|i| {
+        let near: [f64; HALF_HOURS] = core::array::from_fn(|i| {
             let around = &steps[i.saturating_sub(REACH)..(i + REACH).min(steps.len())];
             let mut around: Vec<f64> = around.iter().copied().filter(|s| !s.is_nan()).collect();
             median(&mut around)
@@ -43,10 +43,12 @@ impl Masked {
 
         let burst = near.map(|s| s > BURST * step);
         let still = runs(&near.map(|s| s < STILL * step));
-        let share = |mask: &[bool; SLOTS]| mask.iter().filter(|m| **m).count() as f64 / SLOTS as f64;
+        let share =
+            |mask: &[bool; HALF_HOURS]| mask.iter().filter(|m| **m).count() as f64 / HALF_HOURS as f64;
         let mut values = *x;
-        let masked =
-            |mask: &[bool; SLOTS], i: usize| mask[i.saturating_sub(1)..(i + 2).min(SLOTS)].contains(&true);
+        let masked = |mask: &[bool; HALF_HOURS], i: usize| {
+            mask[i.saturating_sub(1)..(i + 2).min(HALF_HOURS)].contains(&true)
+        };
 
         // Where half of the week or more is out of the ordinary, it is the ordinary.
         let (stills, bursts) = (share(&still), share(&burst));
@@ -64,8 +66,8 @@ impl Masked {
 }
 
 /// Only the runs that are long enough.
-fn runs(marked: &[bool; SLOTS]) -> [bool; SLOTS] {
-    let mut long = [false; SLOTS];
+fn runs(marked: &[bool; HALF_HOURS]) -> [bool; HALF_HOURS] {
+    let mut long = [false; HALF_HOURS];
     let mut begin = 0;
     for run in marked.chunk_by(|a, b| a == b) {
         if run[0] && run.len() >= SHORTEST {

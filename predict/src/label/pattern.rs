@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::detrend::{FirstDay, Series};
 use super::median::{median, trimmed_mean};
 use super::{Label, Reason};
-use crate::week::{DAY, SLOTS, Week};
+use crate::week::{DAY, HALF_HOURS, Week};
 
 /// Compare8 below which a VM is user-facing (IV-B).
 pub const THRESHOLD: f64 = 0.72;
@@ -112,10 +112,10 @@ fn ratio(day: f64, shorter: f64) -> f64 {
 
 /// Mean deviation from the template of a period without the largest `trim` of the deviations (steps 2 to 4).
 /// The template is the median of the values with the same place in the period.
-pub(super) fn template_deviation(values: &[f64; SLOTS], period: usize, trim: f64) -> f64 {
-    let mut deviations = [0.0; SLOTS];
+pub(super) fn template_deviation(values: &[f64; HALF_HOURS], period: usize, trim: f64) -> f64 {
+    let mut deviations = [0.0; HALF_HOURS];
     let mut count = 0;
-    let mut same = [0.0; SLOTS];
+    let mut same = [0.0; HALF_HOURS];
     for place in 0..period {
         let mut n = 0;
         for value in values[place..].iter().step_by(period).filter(|v| !v.is_nan()) {

@@ -1,12 +1,12 @@
-//! Golden values: made series with known answers, and an independent implementation's.
+//! Golden values: synthetic series with known answers, and an independent implementation's.
 
 mod features;
 mod learnt;
-mod made;
+mod synthetic;
 
 use super::*;
-use crate::week::{DAY, SLOTS, Week};
-use made::{Draw, series};
+use crate::week::{DAY, HALF_HOURS, Week};
+use synthetic::{Draw, series};
 
 /// Kind, 5/50/95 % of Compare8, share labelled user-facing, median of Compare12; over 200 draws.
 const GOLDEN: [(&str, [f64; 3], f64, f64); 13] = [
@@ -42,7 +42,7 @@ fn quantiles(values: impl Iterator<Item = Option<f64>>) -> [f64; 3] {
 }
 
 #[test]
-fn made_series_are_where_the_golden_table_has_them() {
+fn synthetic_series_are_where_the_golden_table_has_them() {
     for (kind, compare8, share, compare12) in GOLDEN {
         let labels = labels(kind, PatternOptions::default());
         let found = quantiles(labels.iter().map(|l| l.compare8));
@@ -116,7 +116,7 @@ fn dividing_by_the_standard_deviation_changes_no_ratio() {
 #[test]
 fn what_cannot_be_told_is_user_facing() {
     let mut values = series("white noise", &mut Draw::new(1));
-    let label = |values: &[f64; SLOTS]| Pattern::default().label(&Week::new(*values));
+    let label = |values: &[f64; HALF_HOURS]| Pattern::default().label(&Week::new(*values));
     values[..48].iter_mut().step_by(2).for_each(|v| *v = f64::NAN);
     values[100..124].fill(-1.0);
     assert_ne!(label(&values).reason, Reason::TooManyGaps, "48 half hours may be missing");
@@ -126,7 +126,7 @@ fn what_cannot_be_told_is_user_facing() {
     values[48..73].fill(1e300);
     assert_eq!(label(&values), Label::unknown(Reason::TooManyGaps), "one day with more than half missing");
 
-    assert_eq!(label(&[f64::NAN; SLOTS]), Label::unknown(Reason::TooManyGaps));
+    assert_eq!(label(&[f64::NAN; HALF_HOURS]), Label::unknown(Reason::TooManyGaps));
 
     // Two gaps that leave a value without any mean before it.
     let mut values = series("white noise", &mut Draw::new(1));
@@ -137,7 +137,7 @@ fn what_cannot_be_told_is_user_facing() {
 #[test]
 fn flat_series_are_not_user_facing_unless_asked_for() {
     for flat in [0.0, 0.05, 3.3, 100.0] {
-        let week = Week::new([flat; SLOTS]);
+        let week = Week::new([flat; HALF_HOURS]);
         let expected =
             Label { compare8: Some(1.0), compare12: Some(1.0), user_facing: false, reason: Reason::Flat };
         assert_eq!(Pattern::default().label(&week), expected);
@@ -145,7 +145,7 @@ fn flat_series_are_not_user_facing_unless_asked_for() {
         assert_eq!(Pattern::new(options).label(&week), Label { user_facing: true, ..expected });
     }
     // Templates that both fit but for a few values: neither is better.
-    let mut values = [5.0; SLOTS];
+    let mut values = [5.0; HALF_HOURS];
     values[130] = 80.0;
     let options = PatternOptions { first_day: FirstDay::Drop, ..PatternOptions::default() };
     assert!(!Pattern::new(options).label(&Week::new(values)).user_facing);

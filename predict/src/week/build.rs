@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
-use super::{Calendar, DAY, DAYS, SLOTS, Week, usable};
+use super::{Calendar, DAY, DAYS, HALF_HOURS, Week, usable};
 use crate::label::Reason;
 
 /// Seconds of a half hour.
@@ -114,7 +114,7 @@ impl HalfHours {
 
     /// The week of these days.
     fn take(&self, days: &[i32; DAYS], calendar: &Calendar) -> Result<Week, Reason> {
-        let mut values = [f64::NAN; SLOTS];
+        let mut values = [f64::NAN; HALF_HOURS];
         for (day, into) in days.iter().zip(values.chunks_mut(DAY)) {
             if let Some(from) = self.day(*day) {
                 into.copy_from_slice(&from);

@@ -10,7 +10,9 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use ballast_placement::{DeploymentId, HostId, PlacementError, Scheduler, Totals, VmKey, VmRequest, Wanted};
+use ballast_placement::{
+    AdmissionRequest, DeploymentId, HostId, PlacementError, Scheduler, Totals, VmKey, VmRequest,
+};
 use ballast_types::Instant;
 use serde::Serialize;
 
@@ -336,8 +338,8 @@ impl<'a, D: FnMut(u64, Option<HostId>)> Run<'a, D> {
             self.running.as_ref().is_some_and(|running| running.contains_key(deployment))
         };
         let wanted = match deployment.filter(runs) {
-            Some(deployment) => Wanted::ScaleOut(deployment, requests),
-            None => Wanted::Deployment(requests),
+            Some(deployment) => AdmissionRequest::ScaleOut(deployment, requests),
+            None => AdmissionRequest::Deployment(requests),
         };
         self.scheduler.admit(now, &wanted).is_ok()
     }

@@ -95,7 +95,7 @@ pub trait Recorded:
 impl Recorded for ballast_agent_core::Agent {
     const NAME: &'static str = "agent";
     type Params = ballast_agent_core::Params;
-    type Start = ballast_agent_core::Found;
+    type Start = ballast_agent_core::RecoveredState;
     fn make(params: Self::Params, start: Self::Start, at: Instant) -> Self {
         Self::new(params, start, at)
     }

@@ -208,7 +208,7 @@ impl Environment {
         });
         let host = &self.hosts[server];
         let used = host.vms.iter().map(|vm| self.plant.vm_usage_us(server, &vm.id)).collect();
-        let stops = |vm: &agent::Vm| self.plant.vm_stops(server, &vm.id).stopped_periods;
+        let stops = |vm: &agent::ControlledVm| self.plant.vm_stops(server, &vm.id).stopped_periods;
         let stops: Vec<_> = host.vms.iter().map(stops).collect();
         self.hosts[server].count(self.now, energy, used, &stops)
     }

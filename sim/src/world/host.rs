@@ -2,7 +2,9 @@
 
 use core::time::Duration;
 
-use ballast_agent_core::{Fast, Found, FoundQuota, Memory, Reading, SensorFault, Vm, VmUsage};
+use ballast_agent_core::{
+    ControlledVm, Fast, Memory, Reading, RecoveredQuota, RecoveredState, SensorFault, VmUsage,
+};
 use ballast_types::{
     CoreId, Instant, KiloHertz, Microjoules, OnExtreme, ServerId, Utilisation, VmClass, VmId, Watts,
 };
@@ -34,7 +36,7 @@ pub(crate) struct Host {
     pub(crate) leased: bool,
     /// How often the server has booted.
     pub(crate) boots: u32,
-    pub(crate) vms: Vec<Vm>,
+    pub(crate) vms: Vec<ControlledVm>,
     /// By VM: it was killed.
     gone: Vec<bool>,
     cores: Vec<CoreState>,
@@ -86,7 +88,7 @@ pub(crate) fn biased(watts: Watts, ppm: i32) -> Watts {
 impl Host {
     pub(crate) fn new(spec: &ServerSpec, ahead: Duration, tape: Option<AgentTape>) -> Self {
         let vms: Vec<_> = (spec.vms.iter())
-            .map(|vm| Vm {
+            .map(|vm| ControlledVm {
                 id: vm.id.clone(),
                 class: vm.class,
                 throttle_order: vm.throttle_order,
@@ -94,8 +96,9 @@ impl Host {
                 on_extreme: vm.on_extreme,
             })
             .collect();
-        let has =
-            |class, core: &CoreId| vms.iter().any(|vm: &Vm| vm.class == class && vm.cores.contains(core));
+        let has = |class, core: &CoreId| {
+            vms.iter().any(|vm: &ControlledVm| vm.class == class && vm.cores.contains(core))
+        };
         let cores = (spec.cores.iter())
             .map(|core| CoreState {
                 id: core.id,
@@ -132,7 +135,7 @@ impl Host {
 
     /// Whether its tenant prefers a VM's death, and nobody waits for it.
     pub(crate) fn may_kill(&self, id: &VmId) -> bool {
-        let may = |vm: &Vm| vm.class == VmClass::NonUserFacing && vm.on_extreme == OnExtreme::Kill;
+        let may = |vm: &ControlledVm| vm.class == VmClass::NonUserFacing && vm.on_extreme == OnExtreme::Kill;
         self.vms.iter().any(|vm| vm.id == *id && may(vm))
     }
 
@@ -181,21 +184,21 @@ impl Host {
     }
 
     /// The VMs that its agent is told.
-    pub(crate) fn there(&self) -> Vec<Vm> {
+    pub(crate) fn there(&self) -> Vec<ControlledVm> {
         let vms = self.vms.iter().zip(&self.gone).filter(|(_, gone)| !**gone);
         vms.map(|(vm, _)| vm.clone()).collect()
     }
 
     /// What a starting agent reads from its journal.
-    pub(crate) fn found(&self) -> Found {
-        Found {
+    pub(crate) fn found(&self) -> RecoveredState {
+        RecoveredState {
             memory: self.memory.clone(),
             capped: self.cores.iter().filter_map(|c| Some((c.id, c.journal?))).collect(),
             server_limit: self.limit_journalled,
             quotas: (self.vms.iter().zip(&self.quotas))
                 .filter_map(|(vm, quota)| {
                     let cores = vm.cores.len() as u16;
-                    Some(FoundQuota { vm: vm.id.clone(), cores, millicores: quota.journal? })
+                    Some(RecoveredQuota { vm: vm.id.clone(), cores, millicores: quota.journal? })
                 })
                 .collect(),
         }

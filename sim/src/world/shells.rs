@@ -134,7 +134,7 @@ impl Rogue {
             Self::Refuses => {
                 return chassis::Answer::Refused(Refusal {
                     reason: RefusalReason::Stale,
-                    newest_epoch: Epoch(report.epoch_seen.0 + 1000),
+                    newest_epoch: Epoch(report.epoch_obeyed.0 + 1000),
                     newest_seq: Seq(0),
                     instance: None,
                 });

@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 
-use ballast_agent_core::{Params as AgentParams, Vm, VmUsage};
+use ballast_agent_core::{ControlledVm, Params as AgentParams, VmUsage};
 use ballast_chassis_core::{Params as ChassisParams, Server};
 use ballast_types::{
     BootId, ChassisId, Core, CoreId, Instance, KiloHertz, Ladder, OnExtreme, PowerModel, ServerId,
@@ -86,8 +86,8 @@ pub(crate) fn agent_params(index: usize, boot: u32) -> AgentParams {
 }
 
 /// The VMs of every server.
-pub(crate) fn vms() -> Vec<Vm> {
-    let vm = |name, class, core: usize| Vm {
+pub(crate) fn vms() -> Vec<ControlledVm> {
+    let vm = |name, class, core: usize| ControlledVm {
         id: id(VmId::new(name)),
         class,
         throttle_order: 0,

@@ -8,7 +8,7 @@ use core::hash::{Hash, Hasher};
 use core::time::Duration;
 use std::sync::Arc;
 
-use ballast_agent_core::{Agent, Found, Input as Told, Memory, Output as Done, Reading};
+use ballast_agent_core::{Agent, Input as Told, Memory, Output as Done, Reading, RecoveredState};
 use ballast_chassis_core::{Answer, Chassis, Input, Ledger, Output, Poll};
 use ballast_types::wire::{Alert, ChassisState, EventKind, Refusal, RefusalReason};
 use ballast_types::{Epoch, Instant, KiloHertz, Machine as _, Seq, Supply, SupplyState, Watts};
@@ -378,7 +378,11 @@ impl World {
         }
 
         let capped = (0..).map(ballast_types::CoreId).zip(server.khz).filter(|(_, khz)| *khz < FREE);
-        let found = Found { memory: server.memory.clone(), capped: capped.collect(), ..Found::default() };
+        let found = RecoveredState {
+            memory: server.memory.clone(),
+            capped: capped.collect(),
+            ..RecoveredState::default()
+        };
         let params = plant::agent_params(index, server.boots);
         server.agent = Some(Arc::new(Agent::new(params, found, server.clock(now))));
         self.tell_agent(index, Some(Told::Vms(plant::vms())));

@@ -14,7 +14,7 @@ pub struct KubernetesStatus {
     /// How pods are followed.
     pub pods: FollowStatus,
     /// Nodes there are.
-    pub known_nodes: u64,
+    pub total_nodes: u64,
     /// Those of them that are marked unschedulable.
     pub cordoned_nodes: u64,
     /// Pods that hold a share of a node.
@@ -45,8 +45,8 @@ pub struct FollowStatus {
     pub lists: u64,
     /// Watches begun.
     pub watches: u64,
-    /// Objects told by watches.
-    pub told: u64,
+    /// Objects received from watches.
+    pub received: u64,
     /// Those of them that were known already.
     pub repeated: u64,
     /// Those of them that were older than what was known.

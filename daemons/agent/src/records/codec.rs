@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 
 use ballast_types::usage::FULL_PPM;
-use ballast_types::{Histogram, Slot, UsageRecord, VmId, VmStart};
+use ballast_types::{Histogram, UsageBin, UsageRecord, VmId, VmStart};
 
 /// What a file begins with.
 const MAGIC: &[u8; 8] = b"ballastU";
@@ -96,7 +96,7 @@ pub(super) fn write_record(into: &mut Vec<u8>, vm: u32, record: &UsageRecord) {
         to.push(2);
         for number in [
             vm.into(),
-            (record.slot.0 % SLOTS).into(),
+            (record.bin.0 % SLOTS).into(),
             record.cores.into(),
             record.sum_ppm,
             record.peak_ppm.into(),
@@ -216,7 +216,7 @@ impl<R: Read> Frames<R> {
         let (vm, start) = self.vms.get(&vm).filter(|_| *kind == 2)?;
         let slot = u32::try_from(number(rest)?).ok().filter(|slot| *slot < SLOTS)?;
         let cores = number(rest)?.try_into().ok()?;
-        let slot = Slot(self.day.checked_mul(SLOTS)?.checked_add(slot)?);
+        let slot = UsageBin(self.day.checked_mul(SLOTS)?.checked_add(slot)?);
         let mut record = UsageRecord::empty(vm.clone(), *start, slot, cores);
         record.sum_ppm = number(rest)?;
         record.peak_ppm = number(rest)?.try_into().ok()?;

@@ -70,7 +70,7 @@ fn read_day(
 
     while let Some(record) = frames.next()? {
         match held.get_mut(&(record.vm.clone(), record.start)) {
-            Some(before) if before.slot == record.slot => before.merge(record),
+            Some(before) if before.bin == record.bin => before.merge(record),
             Some(before) => give(std::mem::replace(before, record)),
             None => drop(held.insert((record.vm.clone(), record.start), record)),
         }

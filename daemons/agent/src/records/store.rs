@@ -86,8 +86,8 @@ impl Store {
     /// # Errors
     /// If they cannot be written: some of them may be all the same.
     pub fn append(&mut self, records: &[UsageRecord]) -> io::Result<()> {
-        for of_day in records.chunk_by(|a, b| a.slot.day() == b.slot.day()) {
-            let day = of_day[0].slot.day();
+        for of_day in records.chunk_by(|a, b| a.bin.day() == b.bin.day()) {
+            let day = of_day[0].bin.day();
             let mut open = match self.open.take() {
                 Some(open) if open.day == day => open,
                 _ => {

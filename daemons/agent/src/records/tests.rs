@@ -3,7 +3,7 @@
 use std::fs;
 
 use ballast_types::usage::FULL_PPM;
-use ballast_types::{Slot, UsageRecord, VmId, VmStart};
+use ballast_types::{UsageBin, UsageRecord, VmId, VmStart};
 
 use super::*;
 
@@ -11,7 +11,7 @@ const DAY: u32 = 20_778;
 const LIMITS: Limits = Limits { days: 21, bytes: 1 << 20 };
 
 fn record(vm: &str, start: u64, slot: u32, seconds: u32) -> UsageRecord {
-    let slot = Slot(DAY * 288 + slot);
+    let slot = UsageBin(DAY * 288 + slot);
     let mut record = UsageRecord::empty(VmId::new(vm).unwrap(), VmStart(start), slot, 4);
     for second in 0..seconds {
         record.add(second * 7919 % (FULL_PPM + 1));
@@ -31,12 +31,12 @@ fn some() -> Vec<UsageRecord> {
 fn all(folder: &Path) -> (Vec<UsageRecord>, Seen) {
     let mut all = vec![];
     let seen = read(folder, 0..=u32::MAX, |record| all.push(record)).unwrap();
-    all.sort_by_key(|it| (it.slot, it.vm.clone(), it.start));
+    all.sort_by_key(|it| (it.bin, it.vm.clone(), it.start));
     (all, seen)
 }
 
 fn sorted(mut records: Vec<UsageRecord>) -> Vec<UsageRecord> {
-    records.sort_by_key(|it| (it.slot, it.vm.clone(), it.start));
+    records.sort_by_key(|it| (it.bin, it.vm.clone(), it.start));
     records
 }
 

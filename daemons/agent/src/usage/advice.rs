@@ -8,7 +8,7 @@ use ballast_agent_core::AutoClass;
 use ballast_predict::label::{Label, Pattern, Reason};
 use ballast_predict::week::{Choice, DAYS, HalfHours};
 use ballast_types::VmClass;
-use ballast_types::usage::SLOT_S;
+use ballast_types::usage::BIN_S;
 
 use super::Life;
 use crate::config::RecordsConfig;
@@ -31,7 +31,7 @@ pub(super) fn make(
     today: i32,
     config: &RecordsConfig,
 ) -> io::Result<BTreeMap<Life, Advice>> {
-    let empty = || HalfHours::new(SLOT_S as u32).map_err(io::Error::other);
+    let empty = || HalfHours::new(BIN_S as u32).map_err(io::Error::other);
     if vms.is_empty() {
         return Ok(BTreeMap::new());
     }
@@ -43,7 +43,7 @@ pub(super) fn make(
     records::read(folder, 0..=u32::MAX, |record| {
         let Some(mean) = record.steady_mean() else { return };
         let Some(halves) = uses.get_mut(&(record.vm, record.start)) else { return };
-        let (day, half) = records::local_time(record.slot.start_s(), &config.timezone);
+        let (day, half) = records::local_time(record.bin.start_s(), &config.timezone);
 
         // Today is not whole yet; what is later is of a clock that was wrong.
         if day < today {

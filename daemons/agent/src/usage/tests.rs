@@ -93,7 +93,7 @@ fn seconds_while_throttled_are_missing_and_every_life_is_labelled_by_itself() {
     for day in 0..19u32 {
         let mut records = vec![];
         for slot in 0..288u32 {
-            let at = ballast_types::Slot((MONDAY as u32 + day) * 288 + slot);
+            let at = ballast_types::UsageBin((MONDAY as u32 + day) * 288 + slot);
             let mut add = |vm: &str, start: u64, percent: f64, throttled: bool| {
                 let mut it = UsageRecord::empty(id(vm), VmStart(start), at, 4);
                 if throttled {

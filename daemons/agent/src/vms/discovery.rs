@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{io, mem};
 
-use ballast_agent_core::{Input, Vm};
+use ballast_agent_core::{ControlledVm, Input};
 use ballast_hw::{Originals, Root};
 use ballast_types::VmId;
 use ballast_types::wire::VmSpec;
@@ -109,7 +109,7 @@ impl Discovery {
 impl Vms {
     /// Looks at which VMs there are, and whether each is where it was put; gives the new set if it is another
     /// than before.
-    pub(crate) fn rescan(&mut self) -> Option<Vec<Vm>> {
+    pub(crate) fn rescan(&mut self) -> Option<Vec<ControlledVm>> {
         // Everything has been put back.
         self.journal.as_ref()?;
         let found = self.discovery.look(&self.root, &self.originals);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::mem;
 
-use ballast_agent_core::Vm;
+use ballast_agent_core::ControlledVm;
 use ballast_hw::cgroup::check_mode;
 use ballast_hw::{Bandwidth, Cgroup, HwError};
 use ballast_types::wire::VmSpec;
@@ -13,12 +13,12 @@ use super::Vms;
 
 /// Every VM with as many CPUs as it has; which ones does not matter. No VM is wider than the server, but
 /// together they may have more than its `cpus`.
-pub(super) fn set(cpus: u16, specs: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<Vec<Vm>> {
-    let vm = |(id, spec): (&VmId, &VmSpec)| -> anyhow::Result<Vm> {
+pub(super) fn set(cpus: u16, specs: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<Vec<ControlledVm>> {
+    let vm = |(id, spec): (&VmId, &VmSpec)| -> anyhow::Result<ControlledVm> {
         if spec.cores > cpus {
             anyhow::bail!("VM {id}: cores = {}: at most the server's {cpus}", spec.cores);
         }
-        Ok(Vm {
+        Ok(ControlledVm {
             id: id.clone(),
             class: spec.class(),
             throttle_order: spec.throttle_order,
@@ -31,7 +31,7 @@ pub(super) fn set(cpus: u16, specs: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<V
 
 impl Vms {
     /// Knows a VM's group, and what is on it.
-    pub(super) fn follow(&self, path: &str, vm: &Vm) -> Result<Cgroup, HwError> {
+    pub(super) fn follow(&self, path: &str, vm: &ControlledVm) -> Result<Cgroup, HwError> {
         check_mode(&self.root)?;
         let group = Cgroup::at(&self.root, path)?;
         if vm.class == VmClass::NonUserFacing
@@ -44,7 +44,7 @@ impl Vms {
 
     /// Every VM that floats is known: what is on their groups is journalled before the controller hears
     /// of them.
-    pub(super) fn followed(&mut self, mut set: Vec<Vm>) -> Vec<Vm> {
+    pub(super) fn followed(&mut self, mut set: Vec<ControlledVm>) -> Vec<ControlledVm> {
         if self.floating.is_none() {
             return set;
         }
@@ -63,7 +63,7 @@ impl Vms {
     }
 
     /// Who is not limited any more gets back what it had.
-    fn forget_others(&self, set: &[Vm]) {
+    fn forget_others(&self, set: &[ControlledVm]) {
         let Some(quotas) = &self.floating else { return };
         let limited = |id: &VmId| set.iter().any(|vm| vm.id == *id && vm.class == VmClass::NonUserFacing);
         let known = quotas.with(|bandwidth| bandwidth.originals()).into_values().map(|it| it.vm);

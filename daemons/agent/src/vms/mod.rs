@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::bail;
-use ballast_agent_core::{Vm, VmUsage};
+use ballast_agent_core::{ControlledVm, VmUsage};
 use ballast_hw::cpufreq::CpufreqOriginals;
 use ballast_hw::{Binders, Domain, HwError, Journal, Originals, Root};
 use ballast_types::wire::VmSpec;
@@ -50,7 +50,7 @@ pub(super) struct Vms {
     /// Why VMs cannot be throttled.
     troubles: BTreeMap<VmId, String>,
     /// The set that the controller was last told of.
-    set: Vec<Vm>,
+    set: Vec<ControlledVm>,
     killable: Killable,
     notes: Notes,
     originals: Originals,
@@ -87,7 +87,7 @@ impl Vms {
         mut journal: Journal,
         originals: Originals,
         floating: Option<Arc<Quotas>>,
-    ) -> anyhow::Result<(Self, Vec<Vm>)> {
+    ) -> anyhow::Result<(Self, Vec<ControlledVm>)> {
         let VmSources { vms, groups, changes_path, auto_path } = sources;
         let mut specs = Specs::read(vms, changes_path, auto_path, domains, floating.is_some())?;
         let mut discovery = Discovery::new(groups.discover);
@@ -136,7 +136,7 @@ impl Vms {
     ///
     /// # Errors
     /// When the VM is unknown or asks for too much; then nothing has changed.
-    pub(super) fn change(&mut self, id: VmId, spec: Option<VmSpec>) -> Result<Vec<Vm>, VmsError> {
+    pub(super) fn change(&mut self, id: VmId, spec: Option<VmSpec>) -> Result<Vec<ControlledVm>, VmsError> {
         if self.journal.is_none() {
             return Err(VmsError::Refused("the agent stops".into()));
         }
@@ -146,7 +146,7 @@ impl Vms {
     }
 
     /// CPUs went or came: gives the whole new set; `None` once everything has been put back.
-    pub(super) fn hotplug(&mut self, domains: &[Domain]) -> Option<Vec<Vm>> {
+    pub(super) fn hotplug(&mut self, domains: &[Domain]) -> Option<Vec<ControlledVm>> {
         self.journal.as_ref()?;
         self.specs.hotplug(domains);
         Some(self.move_all())
@@ -165,7 +165,7 @@ impl Vms {
     ///
     /// # Errors
     /// As [`Vms::change`].
-    pub(super) fn reap(&mut self, id: VmId) -> Result<Option<Vec<Vm>>, VmsError> {
+    pub(super) fn reap(&mut self, id: VmId) -> Result<Option<Vec<ControlledVm>>, VmsError> {
         // One that was found is found no more.
         if self.specs.is_found(&id) { Ok(self.rescan()) } else { self.change(id, None).map(Some) }
     }
@@ -180,7 +180,7 @@ impl Vms {
     /// Binds every VM to its cores, or follows it where it floats. One that could not be bound may
     /// run anywhere: it and its cores count as user-facing, so that nothing is throttled on a wrong
     /// belief. So does one that floats and could not be limited.
-    fn move_all(&mut self) -> Vec<Vm> {
+    fn move_all(&mut self) -> Vec<ControlledVm> {
         let mut meters = Meters::default();
         let mut targets = BTreeMap::new();
         let mut troubles = BTreeMap::new();
@@ -219,8 +219,8 @@ impl Vms {
         let set = self.followed(set);
 
         // Last: only who is still low-priority may be killed.
-        let may = |vm: &&Vm| vm.class == VmClass::NonUserFacing && vm.on_extreme == OnExtreme::Kill;
-        let target = |vm: &Vm| Some((vm.id.clone(), targets.remove(&vm.id)?));
+        let may = |vm: &&ControlledVm| vm.class == VmClass::NonUserFacing && vm.on_extreme == OnExtreme::Kill;
+        let target = |vm: &ControlledVm| Some((vm.id.clone(), targets.remove(&vm.id)?));
         self.killable.replace(set.iter().filter(may).filter_map(target).collect());
         self.set.clone_from(&set);
         self.note();

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-use ballast_agent_core::{Place, Vm, core_groups};
+use ballast_agent_core::{ControlledVm, PhysicalCore, core_groups};
 use ballast_hw::{Cgroup, CpuList, Domain};
 use ballast_types::wire::VmSpec;
 use ballast_types::{CoreId, OnExtreme, VmClass, VmId, VmStart};
@@ -49,7 +49,7 @@ pub(super) struct Specs {
     left_out: BTreeMap<VmId, String>,
     /// Every core with the most CPUs that it has had: who gets which does not change when CPUs go and come
     /// back, only when there are more than ever.
-    places: Vec<Place>,
+    places: Vec<PhysicalCore>,
     /// The CPUs of every core that are online now.
     online: BTreeMap<CoreId, CpuList>,
     floating: bool,
@@ -80,8 +80,11 @@ impl Specs {
             }
         }
 
-        let place =
-            |domain: &Domain| Place { core: domain.id, cpus: domain.cpus.len() as u16, node: domain.node };
+        let place = |domain: &Domain| PhysicalCore {
+            core: domain.id,
+            cpus: domain.cpus.len() as u16,
+            node: domain.node,
+        };
 
         let mut specs = Self {
             all: explicit.clone(),
@@ -137,7 +140,7 @@ impl Specs {
     }
 
     /// The CPUs that a VM may use: all of its cores', or as many as it has where it floats.
-    pub(super) fn cpus(&self, vm: &Vm) -> CpuList {
+    pub(super) fn cpus(&self, vm: &ControlledVm) -> CpuList {
         if self.floating {
             return vm.cores.iter().map(|cpu| u32::from(cpu.0)).collect();
         }
@@ -164,7 +167,7 @@ impl Specs {
 
     /// Cores for every VM.
     /// A core that is offline is nobody's until it is back.
-    pub(super) fn groups(&self) -> Vec<Vm> {
+    pub(super) fn groups(&self) -> Vec<ControlledVm> {
         let mut all = self.all.clone();
         for (id, spec) in &mut all {
             if self.is_auto(id) {
@@ -325,7 +328,11 @@ fn merged(
 
 /// Cores for every VM; no two of them in one cgroup, or one inside the other's: moving one would move
 /// both.
-fn groups(places: &[Place], specs: &BTreeMap<VmId, VmSpec>, floating: bool) -> anyhow::Result<Vec<Vm>> {
+fn groups(
+    places: &[PhysicalCore],
+    specs: &BTreeMap<VmId, VmSpec>,
+    floating: bool,
+) -> anyhow::Result<Vec<ControlledVm>> {
     let cgroups: Vec<_> = specs.iter().filter_map(|(id, spec)| Some((id, spec.cgroup.as_deref()?))).collect();
     for (n, (id, path)) in cgroups.iter().enumerate() {
         let inside = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}/"));
@@ -365,7 +372,7 @@ mod tests {
         Specs::read(vms, dir.path().join("vms.json"), None, &domains(&[]), floating)
     }
     fn shown(specs: &Specs) -> Vec<(String, String)> {
-        let show = |vm: &Vm| (vm.id.to_string(), specs.cpus(vm).to_string());
+        let show = |vm: &ControlledVm| (vm.id.to_string(), specs.cpus(vm).to_string());
         specs.groups().iter().map(show).collect()
     }
     fn want(vms: &[(&str, &str)]) -> Vec<(String, String)> {

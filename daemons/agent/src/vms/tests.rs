@@ -50,10 +50,10 @@ impl Server {
         let aside = tempfile::tempdir_in(self.folder.path()).unwrap().keep();
         fs::rename(self.dir(path), aside.join("ended")).unwrap();
     }
-    fn start(&self, config: &str) -> (Vms, Vec<Vm>) {
+    fn start(&self, config: &str) -> (Vms, Vec<ControlledVm>) {
         self.try_start(config, By::Cgroup).unwrap()
     }
-    fn try_start(&self, config: &str, by: By) -> anyhow::Result<(Vms, Vec<Vm>)> {
+    fn try_start(&self, config: &str, by: By) -> anyhow::Result<(Vms, Vec<ControlledVm>)> {
         let text = format!("server = \"s\"\nchassis = \"c\"\nmeter.offset_w = 60\n{config}");
         let AgentConfig { vms, groups, .. } = AgentConfig::parse("agent.toml", &text)?;
         let root = Root::at(self.folder.path());
@@ -78,7 +78,7 @@ fn spec(class: VmClass, cores: u16, cgroup: Option<&str>) -> VmSpec {
     let cgroup = cgroup.map(str::to_owned);
     VmSpec { class: Some(class), throttle_order: 0, cores, cgroup, on_extreme: OnExtreme::None }
 }
-fn shown(set: &[Vm]) -> Vec<(&str, VmClass, usize)> {
+fn shown(set: &[ControlledVm]) -> Vec<(&str, VmClass, usize)> {
     set.iter().map(|vm| (vm.id.as_str(), vm.class, vm.cores.len())).collect()
 }
 fn alarms(vms: &Vms) -> String {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use ballast_agent_core::Vm;
+use ballast_agent_core::ControlledVm;
 use ballast_hw::{Cgroup, HwError};
 use ballast_types::{BootId, VmId, VmStart};
 
@@ -53,7 +53,10 @@ impl Vms {
     /// Takes which VMs are batch by their own use, in which life; gives the new set if it is another than
     /// before, and whether that is written down: if not, nobody becomes batch. A class that somebody has
     /// told wins.
-    pub(crate) fn advise(&mut self, batch: BTreeMap<VmId, VmStart>) -> (Option<Vec<Vm>>, io::Result<()>) {
+    pub(crate) fn advise(
+        &mut self,
+        batch: BTreeMap<VmId, VmStart>,
+    ) -> (Option<Vec<ControlledVm>>, io::Result<()>) {
         if self.journal.is_none() {
             // Everything has been put back.
             return (None, Ok(()));

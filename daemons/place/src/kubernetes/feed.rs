@@ -23,7 +23,7 @@ pub(super) struct Feed {
 
 impl Feed {
     fn count(&mut self, told: Told) {
-        self.status.told += 1;
+        self.status.received += 1;
         match told {
             Told::Taken => {}
             Told::Repeated => self.status.repeated += 1,

@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
-use ballast_placement::inventory::{HostSpec, NamedHost, Placed, Snapshot, Vm, VmSpec};
+use ballast_placement::inventory::{HostSpec, NamedHost, NamedVm, Placed, Snapshot, VmSpec};
 use ballast_placement::{HostState, MemoryKb, MilliCores, Resources};
 
 use super::demand::{Amount, allocatable, requests};
@@ -504,7 +504,7 @@ impl Mirror {
 
     fn placed(&self, key: &Arc<str>, entry: &PodEntry) -> Option<Placed> {
         self.host(&entry.node)?;
-        let vm = Vm { name: key.to_string(), spec: entry.spec.clone() };
+        let vm = NamedVm { name: key.to_string(), spec: entry.spec.clone() };
         Some(Placed { vm, host: entry.node.to_string() })
     }
 

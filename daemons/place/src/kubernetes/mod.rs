@@ -74,7 +74,7 @@ pub(crate) struct Counters {
     /// Nodes that `/filter` took out.
     pub(crate) failed_nodes: AtomicU64,
     /// Nodes that were asked about and are not known.
-    pub(crate) unknown_nodes: AtomicU64,
+    pub(crate) untotal_nodes: AtomicU64,
     /// Times that the inventory had to be made anew, because it was not as the cluster.
     pub(crate) rebuilt: AtomicU64,
     pub(crate) agreed: AtomicU64,
@@ -96,7 +96,7 @@ impl Default for Counters {
             refused: zero(),
             refused_hints: zero(),
             failed_nodes: zero(),
-            unknown_nodes: zero(),
+            untotal_nodes: zero(),
             rebuilt: zero(),
             agreed: zero(),
             differed: zero(),
@@ -185,7 +185,7 @@ impl Kube {
     /// What status says.
     pub(crate) fn status(&self) -> KubernetesStatus {
         let (state, now, count) = (lock(&self.state), clock::now(), crate::counters::count);
-        let ((known_nodes, cordoned_nodes), (bound_pods, lost_pods)) =
+        let ((total_nodes, cordoned_nodes), (bound_pods, lost_pods)) =
             (state.mirror.nodes(), state.mirror.pods());
         let Counters { filter, prioritize, neutral, refused, refused_hints, agreed, differed, .. } =
             &self.counters;
@@ -195,7 +195,7 @@ impl Kube {
             stale: self.is_stale(&state, now),
             nodes: state.nodes.status(now),
             pods: state.pods.status(now),
-            known_nodes: known_nodes as u64,
+            total_nodes: total_nodes as u64,
             cordoned_nodes: cordoned_nodes as u64,
             bound_pods: bound_pods as u64,
             lost_pods: lost_pods as u64,

@@ -23,7 +23,7 @@ pub(super) fn kubernetes(scrape: &mut Scrape, status: &KubernetesStatus, counter
         if let Some(ms) = feed.age_ms {
             ages.get_or_create(&vec![("kind", kind.to_owned())]).set(ms as f64 / 1000.0);
         }
-        let values = [feed.lists, feed.watches, feed.told, feed.repeated, feed.late, feed.refused];
+        let values = [feed.lists, feed.watches, feed.received, feed.repeated, feed.late, feed.refused];
         for (family, value) in families.iter().zip(values) {
             family.get_or_create(&vec![("kind", kind)]).inc_by(value);
         }
@@ -44,7 +44,7 @@ pub(super) fn kubernetes(scrape: &mut Scrape, status: &KubernetesStatus, counter
         scrape.0.register(name, help, family);
     }
     for (name, help, value) in [
-        ("kubernetes_nodes", "Nodes there are", status.known_nodes),
+        ("kubernetes_nodes", "Nodes there are", status.total_nodes),
         ("kubernetes_cordoned_nodes", "Nodes marked unschedulable", status.cordoned_nodes),
         ("kubernetes_pods", "Pods that hold a share of a node", status.bound_pods),
         ("kubernetes_lost_pods", "Pods whose node is not known", status.lost_pods),

@@ -1,6 +1,6 @@
 //! Figures to reach; the worst fleet counts.
 
-use ballast_predict::compare::Asked;
+use ballast_predict::compare::PredictedValue;
 use ballast_predict::model::Algorithm;
 
 use super::row::ArmRow;
@@ -11,7 +11,7 @@ pub(super) fn goals(rows: &[ArmRow]) -> Vec<Goal> {
     let mut goals = Vec::new();
     for algorithm in Algorithm::ALL {
         let name = algorithm.name();
-        let class = of(rows, Asked::Criticality, name);
+        let class = of(rows, PredictedValue::Criticality, name);
         let goal = |what: &str, least: f64, value: fn(&ArmRow) -> f64| {
             at_least(&format!("criticality, {name}: {what}"), &class, least, value)
         };
@@ -19,7 +19,7 @@ pub(super) fn goals(rows: &[ArmRow]) -> Vec<Goal> {
         goals.push(goal("non-user-facing recall", 0.69, |row| row.buckets[1].each.recall));
         goals.push(goal("non-user-facing precision", 0.78, |row| row.buckets[1].each.precision));
         goals.push(goal("confident predictions", 0.95, |row| row.confident));
-        let p95 = of(rows, Asked::P95, name);
+        let p95 = of(rows, PredictedValue::P95, name);
         let goal = |what: &str, least: f64, value: fn(&ArmRow) -> f64| {
             at_least(&format!("P95, {name}: {what}"), &p95, least, value)
         };
@@ -30,7 +30,7 @@ pub(super) fn goals(rows: &[ArmRow]) -> Vec<Goal> {
     }
 
     let ceilings: Vec<f64> =
-        of(rows, Asked::P95, "best-possible").iter().map(|row| row.ceiling_all).collect();
+        of(rows, PredictedValue::P95, "best-possible").iter().map(|row| row.ceiling_all).collect();
     let met = ceilings.iter().all(|ceiling| (0.86..=0.90).contains(ceiling));
     let list: Vec<String> = ceilings.iter().map(|ceiling| percent(*ceiling, 1)).collect();
     let measured = (!list.is_empty()).then(|| (format!("{} %", list.join(", ")), met));
@@ -39,7 +39,7 @@ pub(super) fn goals(rows: &[ArmRow]) -> Vec<Goal> {
     goals
 }
 
-fn of<'a>(rows: &'a [ArmRow], asked: Asked, arm: &str) -> Vec<&'a ArmRow> {
+fn of<'a>(rows: &'a [ArmRow], asked: PredictedValue, arm: &str) -> Vec<&'a ArmRow> {
     rows.iter().filter(|row| row.model == asked && row.arm == arm).collect()
 }
 
@@ -61,7 +61,7 @@ mod tests {
         let each = Each { rows: 1, recall, precision: 1.0 };
         let scores = Scores { each: vec![each; 2], ..Scores::of(0, &[]) };
         let arm = "random-forest";
-        ArmRow::new(Some(seed), Arm { model: Asked::Criticality, arm, scores, importance: vec![] })
+        ArmRow::new(Some(seed), Arm { model: PredictedValue::Criticality, arm, scores, importance: vec![] })
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Who predicted what on which fleet.
 
-use ballast_predict::compare::{Arm, Asked};
+use ballast_predict::compare::{Arm, PredictedValue};
 use ballast_predict::features::COLUMN_NAMES;
 use ballast_predict::score::{Each, Scores};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 pub struct ArmRow {
     /// The fleet's seed; `None` for real data.
     pub(super) seed: Option<u64>,
-    pub(super) model: Asked,
+    pub(super) model: PredictedValue,
     pub(super) arm: &'static str,
     pub(super) vms: u64,
     pub(super) confident: f64,
@@ -36,10 +36,10 @@ pub(crate) struct NamedBucket {
     pub(super) each: Each,
 }
 
-pub(super) fn names(asked: Asked) -> &'static [&'static str] {
+pub(super) fn names(asked: PredictedValue) -> &'static [&'static str] {
     match asked {
-        Asked::Criticality => &["user-facing", "non-user-facing"],
-        Asked::P95 | Asked::P95NextMonth => &["0-25", "26-50", "51-75", "76-100"],
+        PredictedValue::Criticality => &["user-facing", "non-user-facing"],
+        PredictedValue::P95 | PredictedValue::P95NextMonth => &["0-25", "26-50", "51-75", "76-100"],
     }
 }
 

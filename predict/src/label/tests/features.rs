@@ -1,30 +1,30 @@
-//! Interruptions and features: what they find in made weeks, and that odd ones do no harm.
+//! Interruptions and features: what they find in synthetic weeks, and that odd ones do no harm.
 
 use super::super::features;
 use super::super::mask::Masked;
-use super::made::{Draw, series};
-use super::{DAY, GOLDEN, SLOTS, Week};
+use super::synthetic::{Draw, series};
+use super::{DAY, GOLDEN, HALF_HOURS, Week};
 
-fn diurnal() -> [f64; SLOTS] {
+fn diurnal() -> [f64; HALF_HOURS] {
     series("diurnal", &mut Draw::new(11))
 }
 
 /// Which half hours are taken out.
 fn taken(masked: &Masked) -> Vec<usize> {
-    (0..SLOTS).filter(|i| masked.values[*i].is_nan()).collect()
+    (0..HALF_HOURS).filter(|i| masked.values[*i].is_nan()).collect()
 }
 
 #[test]
 fn a_constant_stretch_is_taken_out_and_no_more_than_its_edges() {
     let mut values = diurnal();
     let before = taken(&Masked::new(&values));
-    assert!(before.len() < SLOTS / 20, "{before:?}");
+    assert!(before.len() < HALF_HOURS / 20, "{before:?}");
     values[100..120].fill(17.0);
     let masked = Masked::new(&values);
     let taken: Vec<usize> = taken(&masked).into_iter().filter(|i| !before.contains(i)).collect();
     assert!((102..118).all(|i| taken.contains(&i)), "{taken:?}");
     assert!(taken.iter().all(|i| (97..123).contains(i)), "{taken:?}");
-    let share = 20.0 / SLOTS as f64;
+    let share = 20.0 / HALF_HOURS as f64;
     assert!((masked.still - share).abs() < 0.02, "{}", masked.still);
     // One that is too short may be chance.
     let mut values = diurnal();
@@ -35,7 +35,7 @@ fn a_constant_stretch_is_taken_out_and_no_more_than_its_edges() {
 #[test]
 fn random_load_in_a_quiet_week_is_taken_out() {
     let mut draw = Draw::new(2);
-    let mut values: [f64; SLOTS] = core::array::from_fn(|i| {
+    let mut values: [f64; HALF_HOURS] = core::array::from_fn(|i| {
         let angle = core::f64::consts::TAU * i as f64 / DAY as f64;
         30.0 + 15.0 * libm::sin(angle) + draw.normal()
     });
@@ -57,14 +57,14 @@ fn what_is_left_is_as_it_was() {
         values[50..90].fill(3.0);
         let masked = Masked::new(&values);
         let left = masked.values.iter().zip(&values).filter(|(v, _)| !v.is_nan());
-        assert!(left.clone().count() >= SLOTS / 4, "{kind}: {}", left.count());
+        assert!(left.clone().count() >= HALF_HOURS / 4, "{kind}: {}", left.count());
         assert!(left.clone().all(|(left, was)| left == was), "{kind}");
     }
 }
 
 /// Weeks that a labeller has to look at, however odd.
 fn odd() -> Vec<(&'static str, Week)> {
-    let change = |change: fn(&mut [f64; SLOTS])| {
+    let change = |change: fn(&mut [f64; HALF_HOURS])| {
         let mut values = diurnal();
         change(&mut values);
         Week::new(values)
@@ -81,11 +81,11 @@ fn odd() -> Vec<(&'static str, Week)> {
                 v[102..].fill(0.0);
             }),
         ),
-        ("a square wave", change(|v| (0..SLOTS).for_each(|i| v[i] = f64::from(i as u32 / 24 % 2)))),
+        ("a square wave", change(|v| (0..HALF_HOURS).for_each(|i| v[i] = f64::from(i as u32 / 24 % 2)))),
         ("every fifth missing", change(|v| v.iter_mut().step_by(5).for_each(|v| *v = f64::NAN))),
         (
             "a morning missing every day",
-            change(|v| (0..SLOTS).filter(|i| i % DAY < 9).for_each(|i| v[i] = f64::NAN)),
+            change(|v| (0..HALF_HOURS).filter(|i| i % DAY < 9).for_each(|i| v[i] = f64::NAN)),
         ),
         ("a half day missing", change(|v| v[..24].fill(f64::NAN))),
         ("the end missing", change(|v| v[216..].fill(f64::NAN))),

@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 
 use super::super::ensemble::{FOLDS, LearnError, Learnt, out_of_fold};
 use super::super::{Reason, features};
-use super::made::{Draw, series};
-use super::{SLOTS, Week};
+use super::synthetic::{Draw, series};
+use super::{HALF_HOURS, Week};
 
 const ONE: NonZeroUsize = NonZeroUsize::MIN;
 
@@ -46,7 +46,7 @@ fn threads_change_nothing_and_the_seed_does() {
 }
 
 #[test]
-fn days_are_learnt_and_known_again_in_other_weeks() {
+fn days_are_learnt_and_recognised_in_other_weeks() {
     let (learn, truth) = weeks(60, 0);
     let learnt = Learnt::train(&rows(&learn), &truth, 1, ONE).unwrap();
     let (others, truth) = weeks(60, 1000);
@@ -107,7 +107,7 @@ fn rows_that_make_no_table_are_refused() {
         }
     }
     let infinite = vec![vec![f32::INFINITY]; 20];
-    assert!(matches!(Learnt::train(&infinite, &truth, 1, ONE), Err(LearnError::Table(_))));
+    assert!(matches!(Learnt::train(&infinite, &truth, 1, ONE), Err(LearnError::FeatureTable(_))));
 }
 
 #[test]
@@ -115,6 +115,6 @@ fn what_cannot_be_looked_at_has_no_score() {
     let (weeks, truth) = weeks(12, 0);
     let learnt = Learnt::train(&rows(&weeks), &truth, 1, ONE).unwrap();
     let score = |values| learnt.score(&Week::new(values));
-    assert_eq!(score([f64::NAN; SLOTS]), Err(Reason::TooManyGaps));
-    assert_eq!(score([4.2; SLOTS]), Err(Reason::Flat));
+    assert_eq!(score([f64::NAN; HALF_HOURS]), Err(Reason::TooManyGaps));
+    assert_eq!(score([4.2; HALF_HOURS]), Err(Reason::Flat));
 }

@@ -1,8 +1,8 @@
-//! Floating VMs (`cpu-max`): the slots of the throttle that stand for them, and their quotas.
+//! Floating VMs (`cpu-max`): the units of the throttle that stand for them, and their quotas.
 //!
 //! A VM that runs on any core is throttled by its CPU bandwidth. Every non-user-facing VM of n cores has
-//! n slots, which the throttle moves as it moves cores; the VM's quota is the sum of their shares of the
-//! highest frequency. User-facing VMs have no slots, so nothing can be taken from them, unless the operator
+//! n units, which the throttle moves as it moves cores; the VM's quota is the sum of their shares of the
+//! highest frequency. User-facing VMs have no units, so nothing can be taken from them, unless the operator
 //! allows it.
 
 use ballast_types::{Core, Ladder};
@@ -11,18 +11,18 @@ use ballast_types::{Core, Ladder};
 /// which some were stopped and some were not.
 pub(crate) const AT_QUOTA: f64 = 0.95;
 
-/// Slots that are given to VMs and taken back.
+/// UnitIndices that are given to VMs and taken back.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Slots {
+pub(crate) struct UnitIndices {
     spare: Vec<u16>,
     given: u16,
 }
 
-impl Slots {
-    /// `count` slots, those of `old` first; the rest of `old` is taken back, and listed in `freed`.
+impl UnitIndices {
+    /// `count` units, those of `old` first; the rest of `old` is taken back, and listed in `freed`.
     pub(crate) fn give(&mut self, mut old: Vec<u16>, count: usize, freed: &mut Vec<u16>) -> Vec<u16> {
-        for slot in old.drain(count.min(old.len())..) {
-            self.take_back(slot, freed);
+        for unit in old.drain(count.min(old.len())..) {
+            self.take_back(unit, freed);
         }
         while old.len() < count {
             let next = self.spare.pop().or_else(|| {
@@ -34,7 +34,7 @@ impl Slots {
             });
 
             match next {
-                Some(slot) => old.push(slot),
+                Some(unit) => old.push(unit),
                 None => break,
             }
         }
@@ -42,31 +42,31 @@ impl Slots {
         old
     }
 
-    pub(crate) fn take_back(&mut self, slot: u16, freed: &mut Vec<u16>) {
-        self.spare.push(slot);
-        freed.push(slot);
+    pub(crate) fn take_back(&mut self, unit: u16, freed: &mut Vec<u16>) {
+        self.spare.push(unit);
+        freed.push(unit);
     }
 
-    /// How many slots there have been.
+    /// How many units there have been.
     pub(crate) fn len(&self) -> usize {
         usize::from(self.given)
     }
 }
 
-/// The ladder of every slot: that of the first core. Servers whose cores differ are throttled by it too,
+/// The ladder of every unit: that of the first core. Servers whose cores differ are throttled by it too,
 /// because a floating VM's share is one of time, not of a certain core's frequency.
 pub(crate) fn ladder(cores: &[Core]) -> Option<&Ladder> {
     cores.first().map(|core| &core.ladder)
 }
 
-/// A slot's share of one core's time, in thousandths; never more than its share of the frequency.
+/// A unit's share of one core's time, in thousandths; never more than its share of the frequency.
 pub(crate) fn millicores(ladder: &Ladder, level: usize) -> u32 {
     let (khz, max) = (u64::from(ladder.khz(level).get()), u64::from(ladder.max().get()));
     // A share of at most 1.
     (khz * 1000 / max) as u32
 }
 
-/// The levels of `count` slots whose sum is the highest that `quota` allows; the floor at least.
+/// The levels of `count` units whose sum is the highest that `quota` allows; the floor at least.
 pub(crate) fn levels(ladder: &Ladder, count: usize, quota: u32) -> Vec<usize> {
     let quota = u64::from(quota);
     let cost = |level| u64::from(millicores(ladder, level));
@@ -94,24 +94,24 @@ mod tests {
     }
 
     #[test]
-    fn slots_stay_with_their_vm_and_are_given_again() {
-        let (mut slots, mut freed) = (Slots::default(), vec![]);
-        let a = slots.give(vec![], 3, &mut freed);
-        let b = slots.give(vec![], 2, &mut freed);
+    fn units_stay_with_their_vm_and_are_given_again() {
+        let (mut units, mut freed) = (UnitIndices::default(), vec![]);
+        let a = units.give(vec![], 3, &mut freed);
+        let b = units.give(vec![], 2, &mut freed);
         assert_eq!((&a[..], &b[..]), (&[0, 1, 2][..], &[3, 4][..]));
-        let a = slots.give(a, 1, &mut freed);
+        let a = units.give(a, 1, &mut freed);
         assert_eq!((&a[..], &freed[..]), (&[0][..], &[1, 2][..]));
-        let a = slots.give(a, 4, &mut freed);
-        assert_eq!((&a[..], slots.len()), (&[0, 2, 1, 5][..], 6));
-        let all = slots.give(vec![], 100_000, &mut freed);
-        assert_eq!((all.len(), slots.len()), (65_535 - 6, 65_535));
-        assert_eq!(slots.give(vec![], 1, &mut freed), []);
+        let a = units.give(a, 4, &mut freed);
+        assert_eq!((&a[..], units.len()), (&[0, 2, 1, 5][..], 6));
+        let all = units.give(vec![], 100_000, &mut freed);
+        assert_eq!((all.len(), units.len()), (65_535 - 6, 65_535));
+        assert_eq!(units.give(vec![], 1, &mut freed), []);
     }
 
     #[test]
     fn a_quota_becomes_the_highest_levels_that_it_allows() {
         let ladder = mhz(&[1200, 1800, 2400]);
-        // (slots, quota, levels)
+        // (units, quota, levels)
         for (count, quota, expected) in [
             (2, 1000, vec![0, 0]),
             (2, 1249, vec![0, 0]),

@@ -1,7 +1,7 @@
 //! What is throttled: the p-states of cores, or the bandwidth of floating VMs.
 //!
 //! The throttle moves both alike, as levels on a ladder. Only here is it known what a level means to the
-//! machine, and what an earlier life may have left on it.
+//! machine, and what a previous instance may have left on it.
 
 use core::fmt::Debug;
 
@@ -9,18 +9,18 @@ use ballast_types::{CoreId, Instant, KiloHertz, OnExtreme, VmClass, VmId};
 
 use super::Agent;
 use crate::actuators::Goal;
-use crate::slots::{ladder, levels, millicores};
 use crate::throttle::{Class, Joining};
-use crate::{Found, FoundQuota, Vm};
+use crate::units::{ladder, levels, millicores};
+use crate::{ControlledVm, RecoveredQuota, RecoveredState};
 
 /// One way to throttle.
-pub(super) trait Unit: Debug + Sync {
-    /// Takes over what an earlier life left. Until the VMs are told, that alone counts as low-priority: it
+pub(super) trait Mechanism: Debug + Sync {
+    /// Takes over what a previous instance left. Until the VMs are told, that alone counts as low-priority: it
     /// was.
-    fn adopt(&self, agent: &mut Agent, now: Instant, found: Found);
+    fn adopt(&self, agent: &mut Agent, now: Instant, recovered: RecoveredState);
 
     /// Another set of VMs.
-    fn replace(&self, agent: &mut Agent, vms: Vec<Vm>);
+    fn replace(&self, agent: &mut Agent, vms: Vec<ControlledVm>);
 
     /// The new set has its classes: what nobody owns any more is lifted.
     fn replaced(&self, agent: &mut Agent, now: Instant);
@@ -45,18 +45,18 @@ pub(super) trait Unit: Debug + Sync {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pstates;
 
-impl Unit for Pstates {
-    fn adopt(&self, agent: &mut Agent, now: Instant, found: Found) {
+impl Mechanism for Pstates {
+    fn adopt(&self, agent: &mut Agent, now: Instant, recovered: RecoveredState) {
         let mut low = Vec::new();
-        for (id, khz) in found.capped {
+        for (id, khz) in recovered.capped {
             let Ok(core) = agent.params.cores.binary_search_by_key(&id, |core| core.id) else {
                 continue;
             };
             let ladder = &agent.params.cores[core].ladder;
             let level = ladder.at_or_below(khz);
             let ours = ladder.khz(level) == khz && level < ladder.top();
-            agent.throttle.found(core, level);
-            agent.actuators.found(core, if ours { Goal::Pstate(khz) } else { Goal::Unknown });
+            agent.throttle.recover(core, level);
+            agent.actuators.recover(core, if ours { Goal::Pstate(khz) } else { Goal::Unknown });
             low.push(core as u16);
         }
 
@@ -68,11 +68,11 @@ impl Unit for Pstates {
 
         // What is capped at the top of its ladder or above is not restricted, only untidy.
         for core in (0..agent.throttle.len()).filter(|core| !agent.throttle.restricted(*core)) {
-            agent.actuators.want(now, core, Goal::Lift, false, &mut agent.out);
+            agent.actuators.request(now, core, Goal::Lift, false, &mut agent.out);
         }
     }
 
-    fn replace(&self, agent: &mut Agent, vms: Vec<Vm>) {
+    fn replace(&self, agent: &mut Agent, vms: Vec<ControlledVm>) {
         agent.fleet.replace(vms, &agent.params.cores);
     }
 
@@ -82,13 +82,13 @@ impl Unit for Pstates {
         for core in changed.iter().map(|core| usize::from(*core)) {
             let free = !agent.throttle.restricted(core);
             let goal = if free { Goal::Lift } else { Goal::Pstate(agent.throttle.khz(core)) };
-            agent.actuators.want(now, core, goal, of_drop, &mut agent.out);
+            agent.actuators.request(now, core, goal, of_drop, &mut agent.out);
         }
     }
 
     fn lift(&self, agent: &mut Agent, now: Instant) {
         for core in 0..agent.throttle.len() {
-            agent.actuators.want(now, core, Goal::Lift, false, &mut agent.out);
+            agent.actuators.request(now, core, Goal::Lift, false, &mut agent.out);
         }
     }
 
@@ -109,10 +109,10 @@ impl Unit for Pstates {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Quotas;
 
-impl Unit for Quotas {
-    fn adopt(&self, agent: &mut Agent, now: Instant, found: Found) {
+impl Mechanism for Quotas {
+    fn adopt(&self, agent: &mut Agent, now: Instant, recovered: RecoveredState) {
         let Some(ladder) = ladder(&agent.params.cores).cloned() else { return };
-        let vms = found.quotas.iter().map(|FoundQuota { vm, cores, .. }| Vm {
+        let vms = recovered.quotas.iter().map(|RecoveredQuota { vm, cores, .. }| ControlledVm {
             id: vm.clone(),
             class: VmClass::NonUserFacing,
             throttle_order: 0,
@@ -122,23 +122,23 @@ impl Unit for Quotas {
 
         self.replace(agent, vms.collect());
 
-        for FoundQuota { vm, millicores: quota, .. } in found.quotas {
+        for RecoveredQuota { vm, millicores: quota, .. } in recovered.quotas {
             let index = agent.actuators.vm(&vm);
-            let slots = agent.fleet.slots(&vm).to_vec();
+            let units = agent.fleet.units(&vm).to_vec();
             let mut sum = 0;
 
-            for (slot, level) in slots.iter().zip(levels(&ladder, slots.len(), quota)) {
-                agent.throttle.found(usize::from(*slot), level);
+            for (unit, level) in units.iter().zip(levels(&ladder, units.len(), quota)) {
+                agent.throttle.recover(usize::from(*unit), level);
                 sum += millicores(&ladder, level);
             }
 
-            let restricted = slots.iter().any(|s| agent.throttle.restricted(usize::from(*s)));
+            let restricted = units.iter().any(|s| agent.throttle.restricted(usize::from(*s)));
             let ours = sum == quota && restricted;
-            agent.actuators.found(index, if ours { Goal::Quota(quota) } else { Goal::Unknown });
+            agent.actuators.recover(index, if ours { Goal::Quota(quota) } else { Goal::Unknown });
 
             // What is no limit to us is not restricted, only untidy.
             if !restricted {
-                agent.actuators.want(now, index, Goal::Lift, false, &mut agent.out);
+                agent.actuators.request(now, index, Goal::Lift, false, &mut agent.out);
             }
         }
 
@@ -146,13 +146,13 @@ impl Unit for Quotas {
         agent.throttle.reclass(classes, Joining::Free);
     }
 
-    fn replace(&self, agent: &mut Agent, vms: Vec<Vm>) {
+    fn replace(&self, agent: &mut Agent, vms: Vec<ControlledVm>) {
         let params = &agent.params;
-        for slot in agent.fleet.replace_floating(&vms, |vm| params.has_slots(vm.class)) {
-            agent.throttle.forget(slot);
+        for unit in agent.fleet.replace_floating(&vms, |vm| params.has_units(vm.class)) {
+            agent.throttle.forget(unit);
         }
         if let Some(ladder) = ladder(&agent.params.cores) {
-            agent.throttle.grow(agent.fleet.slot_count(), ladder);
+            agent.throttle.grow(agent.fleet.unit_count(), ladder);
         }
     }
 
@@ -160,9 +160,9 @@ impl Unit for Quotas {
         for vm in agent.actuators.vms() {
             let index = agent.actuators.vm(&vm);
             let goal = quota(agent, &vm);
-            // What an earlier life left, and is no quota of ours, is no less strict than ours.
+            // What a previous instance left, and is no quota of ours, is no less strict than ours.
             if goal == Goal::Lift || agent.actuators.goal(index) != Goal::Unknown {
-                agent.actuators.want(now, index, goal, false, &mut agent.out);
+                agent.actuators.request(now, index, goal, false, &mut agent.out);
             }
         }
     }
@@ -170,14 +170,14 @@ impl Unit for Quotas {
     fn write(&self, agent: &mut Agent, now: Instant, changed: &[u16], of_drop: bool) {
         for vm in agent.fleet.owners(changed) {
             let (index, goal) = (agent.actuators.vm(&vm), quota(agent, &vm));
-            agent.actuators.want(now, index, goal, of_drop, &mut agent.out);
+            agent.actuators.request(now, index, goal, of_drop, &mut agent.out);
         }
     }
 
     fn lift(&self, agent: &mut Agent, now: Instant) {
         for vm in agent.actuators.vms() {
             let index = agent.actuators.vm(&vm);
-            agent.actuators.want(now, index, Goal::Lift, false, &mut agent.out);
+            agent.actuators.request(now, index, Goal::Lift, false, &mut agent.out);
         }
     }
 
@@ -195,15 +195,15 @@ impl Unit for Quotas {
     }
 }
 
-/// What a VM's slots come to.
+/// What a VM's units come to.
 fn quota(agent: &Agent, vm: &VmId) -> Goal {
-    let slots = agent.fleet.slots(vm);
-    if !slots.iter().any(|slot| agent.throttle.restricted(usize::from(*slot))) {
+    let units = agent.fleet.units(vm);
+    if !units.iter().any(|unit| agent.throttle.restricted(usize::from(*unit))) {
         return Goal::Lift;
     }
-    let share = |slot: &u16| {
-        let slot = usize::from(*slot);
-        millicores(agent.throttle.ladder(slot), agent.throttle.level(slot))
+    let share = |unit: &u16| {
+        let unit = usize::from(*unit);
+        millicores(agent.throttle.ladder(unit), agent.throttle.level(unit))
     };
-    Goal::Quota(slots.iter().map(share).sum())
+    Goal::Quota(units.iter().map(share).sum())
 }

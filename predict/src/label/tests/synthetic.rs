@@ -1,8 +1,8 @@
-//! The made series of the golden table.
+//! The synthetic series of the golden table.
 
 use ballast_types::SplitMix64;
 
-use super::{DAY, SLOTS};
+use super::{DAY, HALF_HOURS};
 
 /// Seeded draws.
 pub(super) struct Draw(SplitMix64);
@@ -25,7 +25,7 @@ impl Draw {
 }
 
 /// One draw of a row.
-pub(super) fn series(kind: &str, draw: &mut Draw) -> [f64; SLOTS] {
+pub(super) fn series(kind: &str, draw: &mut Draw) -> [f64; HALF_HOURS] {
     let wave = |i: usize, hours: f64| libm::sin(core::f64::consts::TAU * i as f64 / (2.0 * hours));
     let mut walk = 30.0;
     let random_day = (draw.share() * 5.0) as usize;
@@ -39,7 +39,7 @@ pub(super) fn series(kind: &str, draw: &mut Draw) -> [f64; SLOTS] {
             "one of five days random" if i / DAY == random_day => 60.0 * draw.share(),
             "one of five days random" => 30.0 + 15.0 * wave(i, 24.0) + 4.0 * noise,
             "growth" => {
-                let growth = 1.0 + 2.0 * i as f64 / (SLOTS - 1) as f64;
+                let growth = 1.0 + 2.0 * i as f64 / (HALF_HOURS - 1) as f64;
                 (30.0 + 15.0 * wave(i, 24.0)) * growth + 6.0 * noise
             }
             "8 h" => 30.0 + 15.0 * wave(i, 8.0) + 5.0 * noise,
