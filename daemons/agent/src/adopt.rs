@@ -1,6 +1,6 @@
 //! The second step of a start: what a previous instance has left restricted is taken over, or put back.
 
-use ballast_agent_core::{Actuator, Found, FoundQuota, Params};
+use ballast_agent_core::{Actuator, Params, RecoveredQuota, RecoveredState};
 use ballast_hw::{self as hw, Originals};
 use ballast_runtime::events::Events;
 use ballast_runtime::state::DiskFaults;
@@ -12,7 +12,7 @@ use crate::open::Opened;
 /// A machine whose restrictions are all known, and the controller's parameters for it.
 pub(crate) struct Adopted<'a> {
     pub(crate) opened: Opened<'a>,
-    pub(crate) found: Found,
+    pub(crate) found: RecoveredState,
     /// What the journal must hold.
     pub(crate) originals: Originals,
     /// The server's own limit, if it has one.
@@ -55,7 +55,7 @@ impl<'a> Opened<'a> {
             let why = "the journal cannot be written, and nothing is changed that is not in it";
             self.dry = Some(format!("{why}; what a previous instance has restricted stays so"));
             self.journal = self.journal.idle();
-            found = Found { memory: found.memory, ..Found::default() };
+            found = RecoveredState { memory: found.memory, ..RecoveredState::default() };
         }
 
         if let Some(why) = &self.dry {
@@ -77,8 +77,9 @@ impl<'a> Opened<'a> {
     }
 
     /// What a previous instance has left restricted, and what was there before that.
-    fn recover(&mut self) -> anyhow::Result<(Found, Originals)> {
-        let mut found = Found { memory: std::mem::take(&mut self.memory), ..Found::default() };
+    fn recover(&mut self) -> anyhow::Result<(RecoveredState, Originals)> {
+        let mut found =
+            RecoveredState { memory: std::mem::take(&mut self.memory), ..RecoveredState::default() };
         let hw::Opened::Adopted(saved) = &self.previous else { return Ok((found, Originals::default())) };
         if let Some(why) = &mut self.dry {
             why.push_str("; a previous instance has left restrictions on, which stay");
@@ -89,7 +90,7 @@ impl<'a> Opened<'a> {
         if let Some(saved) = &saved.cpufreq {
             found.capped = self.cpufreq.adopt(saved)?;
         }
-        let quota = |(vm, cores, millicores)| FoundQuota { vm, cores, millicores };
+        let quota = |(vm, cores, millicores)| RecoveredQuota { vm, cores, millicores };
         found.quotas = self.bandwidth.adopt(&saved.quotas).into_iter().map(quota).collect();
 
         Ok((found, Originals::clone(saved)))

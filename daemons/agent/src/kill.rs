@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use ballast_agent_core::{ActuatorError, Input, ControlledVm};
+use ballast_agent_core::{ActuatorError, ControlledVm, Input};
 use ballast_hw::Root;
 use ballast_types::VmId;
 

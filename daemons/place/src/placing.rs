@@ -9,7 +9,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
-use ballast_placement::inventory::{Placed, NamedVm, VmView};
+use ballast_placement::inventory::{NamedVm, Placed, VmView};
 use ballast_placement::{Inventory, InventoryError, Verdict};
 use ballast_types::VmClass;
 use ballast_types::wire::{EventKind, PlacedVm};

@@ -74,7 +74,7 @@ pub(crate) struct Counters {
     /// Nodes that `/filter` took out.
     pub(crate) failed_nodes: AtomicU64,
     /// Nodes that were asked about and are not known.
-    pub(crate) untotal_nodes: AtomicU64,
+    pub(crate) unknown_nodes: AtomicU64,
     /// Times that the inventory had to be made anew, because it was not as the cluster.
     pub(crate) rebuilt: AtomicU64,
     pub(crate) agreed: AtomicU64,
@@ -96,7 +96,7 @@ impl Default for Counters {
             refused: zero(),
             refused_hints: zero(),
             failed_nodes: zero(),
-            untotal_nodes: zero(),
+            unknown_nodes: zero(),
             rebuilt: zero(),
             agreed: zero(),
             differed: zero(),
