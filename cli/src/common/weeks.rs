@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use ballast_predict::label::Reason;
-use ballast_predict::week::{SLOTS, Week};
+use ballast_predict::week::{HALF_HOURS, Week};
 use ballast_sim::trace;
 use indicatif::ProgressBar;
 
@@ -59,7 +59,7 @@ impl Rows {
             return Ok(None);
         }
         let id = table.column(named)?;
-        let values = (0..SLOTS).map(|n| table.column(&format!("u{n}")));
+        let values = (0..HALF_HOURS).map(|n| table.column(&format!("u{n}")));
         let values = values.collect::<Result<Vec<_>, _>>()?;
         let passes = |n: &usize| *n != id && !values.contains(n);
         let extra = (0..table.headers().len()).filter(passes).collect();
@@ -72,7 +72,7 @@ impl Rows {
         let mut batch = Vec::with_capacity(BATCH);
 
         while table.advance()? {
-            let mut week = [f64::NAN; SLOTS];
+            let mut week = [f64::NAN; HALF_HOURS];
             for (into, column) in week.iter_mut().zip(&self.values) {
                 *into = table.number(*column, trace::VALUE)?;
             }
