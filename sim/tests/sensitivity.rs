@@ -28,7 +28,7 @@ const CHANGES: [(&str, Change); 23] = [
     ("set_point", |t, by| t.set_point = SetPoint::new((10_000.0 * by) as u32)),
     ("floor_moves_ppm", |t, by| ppm(&mut t.floor_moves_ppm, by)),
     ("integral_ppm", |t, by| ppm(&mut t.integral_ppm, by)),
-    ("integral_most_ppm", |t, by| ppm(&mut t.integral_max_ppm, by)),
+    ("integral_max_ppm", |t, by| ppm(&mut t.integral_max_ppm, by)),
     ("floor_at", |t, by| t.floor_at *= by),
     ("hardware_at", |t, by| t.hardware_at *= by),
     ("fenced_at", |t, by| t.fenced_at *= by),

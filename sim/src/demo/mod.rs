@@ -5,7 +5,7 @@ mod traced;
 
 use std::collections::BTreeMap;
 
-use ballast_agent_core::{Place, Vm, core_groups};
+use ballast_agent_core::{PhysicalCore, ControlledVm, core_groups};
 use ballast_types::wire::VmSpec;
 use ballast_types::{
     Core, CoreId, KiloHertz, Ladder, LadderError, OnExtreme, PowerModel, ServerId, VmClass, VmId, Watts,
@@ -144,11 +144,11 @@ fn server(index: usize, load: &mut impl FnMut(usize, u16, VmClass) -> Load) -> S
     }
 
     // The agent's own placement: the plant's VMs run where the agent would put them.
-    let places: Vec<_> = cores.iter().copied().map(Place::from).collect();
+    let places: Vec<_> = cores.iter().copied().map(PhysicalCore::from).collect();
     let groups = core_groups(&places, &wanted).expect("30 cores fit on 40");
     let vms = groups.into_iter().filter_map(|vm| {
         let load = loads.remove(&vm.id)?;
-        let Vm { id, class, throttle_order, cores, on_extreme } = vm;
+        let ControlledVm { id, class, throttle_order, cores, on_extreme } = vm;
         Some(VmLoad { id, class, throttle_order, cores, on_extreme, load })
     });
 

@@ -9,7 +9,7 @@ use ballast_types::{Cause, Instant};
 use serde::Serialize;
 
 /// The tape of an agent.
-pub type AgentTape = Tape<agent::Params, agent::Found, agent::Input, agent::Output>;
+pub type AgentTape = Tape<agent::Params, agent::RecoveredState, agent::Input, agent::Output>;
 /// The tape of a chassis manager.
 pub type ChassisTape = Tape<chassis::Params, chassis::Ledger, chassis::Input, chassis::Output>;
 
