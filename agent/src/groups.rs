@@ -31,7 +31,6 @@ impl std::error::Error for GroupError {}
 /// One physical core (a clock domain), as placement sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PhysicalCore {
-    /// Which core.
     pub core: CoreId,
     /// How many CPUs (threads) it has; none where it is offline, and then no VM gets it.
     pub cpus: u16,

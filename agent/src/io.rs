@@ -109,17 +109,12 @@ pub enum Output {
     /// Cap one core at one p-state. Answered by [`Input::Applied`].
     SetPstate {
         id: ActionId,
-        /// Which core.
         core: CoreId,
         /// The highest frequency it may run at.
         khz: KiloHertz,
     },
     /// Release one core. Answered.
-    Lift {
-        id: ActionId,
-        /// Which core.
-        core: CoreId,
-    },
+    Lift { id: ActionId, core: CoreId },
     /// Limit the CPU bandwidth of one VM (`cpu-max` only). Answered; a VM that is gone is done.
     SetQuota {
         id: ActionId,

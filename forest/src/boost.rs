@@ -203,7 +203,6 @@ struct Training<'a> {
 /// What came out.
 struct Run {
     trees: Vec<Tree>,
-    /// Of every feature.
     gains: Vec<f64>,
     /// Of held-out rows, after the best round.
     unseen_loss: Option<f64>,

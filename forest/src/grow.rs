@@ -31,7 +31,6 @@ pub(crate) struct Plan<U> {
     pub(crate) demands: Demands<U>,
     /// How many features are tried at a node.
     pub(crate) features: usize,
-    /// Chooses them.
     pub(crate) chance: Stream,
     pub(crate) threads: NonZeroUsize,
 }

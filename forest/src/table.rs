@@ -23,7 +23,7 @@ pub enum TableError {
     Length {
         /// Which column, from 0.
         column: usize,
-        /// Its rows.
+        /// How many rows that column has.
         rows: usize,
         /// Those of the first column.
         expected: usize,

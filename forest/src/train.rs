@@ -46,7 +46,7 @@ impl Features {
 pub enum TrainError {
     /// Labels, values or weights are not one for every row.
     Length {
-        /// Which of them.
+        /// Which of labels, values and weights.
         what: &'static str,
         /// How many there are.
         count: usize,
@@ -57,29 +57,29 @@ pub enum TrainError {
     Label {
         /// Which row, from 0.
         row: usize,
-        /// Its label.
+        /// The label that the row has.
         label: u32,
         /// How many classes there are.
         classes: u32,
     },
     /// A row's value is not finite, or its weight is negative or not finite.
     Value {
-        /// Value or weight.
+        /// Whether it is a value or a weight.
         what: &'static str,
         /// Which row, from 0.
         row: usize,
-        /// What it is.
+        /// The value or weight of the row.
         value: f32,
     },
     /// No row has any weight, or none is left to learn from.
     NoRows,
     /// An option is out of its range.
     Option {
-        /// Its name.
+        /// The name of the option.
         name: &'static str,
-        /// Its value.
+        /// The value that was given.
         value: f64,
-        /// What is allowed.
+        /// The range of values that are allowed.
         allowed: &'static str,
     },
     /// The model that came out is not sound: a loss of one's own gave numbers that are not finite.

@@ -58,7 +58,6 @@ pub trait Admission: fmt::Debug + Send + Sync {
 /// use it when they scale out: a new one has other clusters to go to, these have not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserve {
-    /// In thousandths.
     share: u16,
 }
 

@@ -10,9 +10,9 @@ use crate::{ChassisId, HostId, PlacementError, Resources, VmKey, VmRequest};
 /// One server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
-    /// Where it stands.
+    /// The chassis that it stands in.
     pub chassis: ChassisId,
-    /// What it has.
+    /// Cores and memory that the host has in all.
     pub capacity: Resources,
 }
 
@@ -34,7 +34,7 @@ pub enum HostState {
 pub struct Resident {
     /// As it was asked for, or resized, or predicted anew.
     pub vm: VmRequest,
-    /// Where it is.
+    /// The host that it is on.
     pub host: HostId,
 }
 
@@ -65,7 +65,6 @@ pub struct Cluster {
     residents: HashMap<VmKey, Resident>,
     /// What hosts can have: each size once.
     sizes: Vec<Resources>,
-    /// Of all hosts.
     capacity: Totals,
     /// Free on hosts that are open.
     open: Totals,

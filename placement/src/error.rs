@@ -8,7 +8,7 @@ pub enum PlacementError {
     /// There is no such host.
     #[error("host {host}: there are {hosts} hosts, counted from 0")]
     UnknownHost {
-        /// As requested.
+        /// The host as the request names it.
         host: HostId,
         /// How many there are.
         hosts: usize,
@@ -16,27 +16,27 @@ pub enum PlacementError {
     /// The VM is somewhere already.
     #[error("VM {vm} is already placed, on host {host}")]
     AlreadyPlaced {
-        /// Which.
+        /// The VM that this is about.
         vm: VmKey,
-        /// Where.
+        /// The host that this is about.
         host: HostId,
     },
     /// The VM is nowhere.
     #[error("VM {vm} is not placed")]
     NotPlaced {
-        /// Which.
+        /// The VM that this is about.
         vm: VmKey,
     },
     /// The VM takes nothing.
     #[error("VM {vm} asks for no cores")]
     Empty {
-        /// Which.
+        /// The VM that this is about.
         vm: VmKey,
     },
     /// No host could hold the VM, however empty it were.
     #[error("VM {vm} asks for {requested}: the largest host has {largest}")]
     TooLarge {
-        /// Which.
+        /// The VM that this is about.
         vm: VmKey,
         /// What it asks for.
         requested: Resources,
@@ -46,19 +46,19 @@ pub enum PlacementError {
     /// The host has too little left.
     #[error("VM {vm} asks for {requested}: host {host} has {free} left")]
     Full {
-        /// Which.
+        /// The VM that this is about.
         vm: VmKey,
         /// What it asks for.
         requested: Resources,
-        /// Where.
+        /// The host that this is about.
         host: HostId,
-        /// What that has.
+        /// What the host has left.
         free: Resources,
     },
     /// No host is left by the constraints.
     #[error("VM {vm}: no host fits")]
     NoHost {
-        /// Which.
+        /// The VM that this is about.
         vm: VmKey,
     },
 }

@@ -57,11 +57,11 @@ pub struct Demand {
 /// One VM to be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VmRequest {
-    /// Which.
+    /// A number that no other placed VM has.
     pub id: VmKey,
     /// What it was asked for with.
     pub deployment: Option<DeploymentId>,
-    /// Whose it is.
+    /// The customer whose VM it is.
     pub tenant: Option<TenantId>,
     /// What it takes of a host.
     pub resources: Resources,

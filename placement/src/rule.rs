@@ -9,9 +9,9 @@ use crate::{Cluster, HostId, VmRequest};
 /// One question: where should this VM go, now?
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// When.
+    /// The time of the question.
     pub now: Instant,
-    /// Which VM.
+    /// The VM that this is about.
     pub vm: &'a VmRequest,
     /// The inventory as it is.
     pub cluster: &'a Cluster,
@@ -22,43 +22,43 @@ pub struct Ask<'a> {
 pub enum Event<'a> {
     /// A VM came. One of a deployment that turns out not to fit is `Ended` at the same instant.
     Placed {
-        /// Which.
+        /// The VM that this is about.
         vm: &'a VmRequest,
-        /// Where.
+        /// The host that the VM is on.
         host: HostId,
     },
     /// A VM has gone.
     Ended {
-        /// Which.
+        /// The VM that this is about.
         vm: &'a VmRequest,
-        /// Where it was.
+        /// The host that it was on.
         host: HostId,
     },
     /// A VM has moved.
     Migrated {
-        /// Which.
+        /// The VM that this is about.
         vm: &'a VmRequest,
-        /// Where it was.
+        /// The host that it leaves.
         from: HostId,
-        /// Where it is.
+        /// The host that it comes to.
         to: HostId,
     },
     /// A VM takes more or less than before.
     Resized {
-        /// As it was.
+        /// The VM as it was before the change.
         before: &'a VmRequest,
-        /// As it is.
+        /// The VM as it is after the change.
         after: &'a VmRequest,
-        /// Where it is.
+        /// The host that it is on.
         host: HostId,
     },
     /// Something else is predicted of a VM than before.
     Repredicted {
-        /// As it was.
+        /// The VM as it was before the change.
         before: &'a VmRequest,
-        /// As it is.
+        /// The VM as it is after the change.
         after: &'a VmRequest,
-        /// Where it is.
+        /// The host that it is on.
         host: HostId,
     },
     /// The instant that `poll_timeout` named has come.

@@ -23,20 +23,20 @@ pub struct Scheduler {
 pub struct Verdict {
     /// Which tier the rule belongs to; 0 decides first.
     pub tier: usize,
-    /// The rule's name.
+    /// The name of the rule that refuses the host.
     pub rule: &'static str,
     /// Its weight in the tier.
     pub weight: u32,
     /// Its score: higher is better; only the order matters.
     pub score: i64,
-    /// Why.
+    /// The reason, in words for people.
     pub reason: String,
 }
 
 /// A host that fits, and why it stands where it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Scored {
-    /// Which.
+    /// The host that this is about.
     pub host: HostId,
     /// What every rule says.
     pub verdicts: Vec<Verdict>,
@@ -47,7 +47,7 @@ pub struct Scored {
 pub struct Scores {
     /// The best of those that fit.
     pub hosts: Vec<Scored>,
-    /// How many fit.
+    /// How many hosts pass every constraint.
     pub fitting: usize,
     /// How many hosts every constraint refused; a host counts where it is refused first.
     pub refused: Vec<(&'static str, usize)>,

@@ -101,9 +101,9 @@ impl From<MemoryKb> for u64 {
 /// What a host has or a VM asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Resources {
-    /// Cores.
+    /// Cores, in thousandths of a core.
     pub cores: MilliCores,
-    /// Memory.
+    /// Memory, in units of 1000 bytes.
     pub memory: MemoryKb,
 }
 
@@ -153,7 +153,7 @@ impl fmt::Display for Resources {
 pub struct Totals {
     /// Thousandths of a core.
     pub milli_cores: u64,
-    /// kB.
+    /// Memory, in units of 1000 bytes.
     pub memory_kb: u64,
 }
 

@@ -17,7 +17,6 @@ pub const MIN_VMS: u64 = 30;
 /// One VM of the past.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PastVm {
-    /// Its cores.
     pub cores: u32,
     /// How long it ran in the time that is looked at, in seconds; 0 if it did not.
     pub seconds: u64,
@@ -51,7 +50,6 @@ pub struct Estimate {
     pub util_user_facing: Option<Mean>,
     /// That of the others.
     pub util_non_user_facing: Option<Mean>,
-    /// VMs that ran.
     pub vms: u64,
     /// Of them, those without a class.
     pub unlabelled: u64,

@@ -44,7 +44,6 @@ pub struct Model {
     /// The numbers of the VM types.
     pub(crate) types: Types,
     pub(crate) class: ClassModel,
-    /// The P95 bucket.
     pub(crate) p95: P95Model,
 }
 

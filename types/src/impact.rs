@@ -30,7 +30,7 @@ pub struct VmImpact {
 /// One VM that the agent has killed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VmKill {
-    /// Which VM.
+    /// The VM that this is about.
     pub vm: VmId,
     /// When it was decided, from boot.
     pub at_ns: Instant,

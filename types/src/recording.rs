@@ -13,9 +13,9 @@ pub const VERSION: u32 = 1;
 /// The first line: everything that makes the machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header<P, S> {
-    /// [`VERSION`].
+    /// The version of the format, [`VERSION`].
     pub ballast_recording: u32,
-    /// `"agent"` or `"chassis"`.
+    /// Which controller: `"agent"` or `"chassis"`.
     pub machine: String,
     /// When the machine was made.
     pub at: Instant,
@@ -23,7 +23,7 @@ pub struct Header<P, S> {
     /// time, and in recordings of before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unix_ms: Option<i64>,
-    /// Its parameters.
+    /// The parameters that the controller was made with.
     pub params: P,
     /// What it was started from; `None` in a file that continues another.
     pub start: Option<S>,
@@ -42,9 +42,9 @@ impl<P, S> Header<P, S> {
 /// One step of the machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step<I, O> {
-    /// When.
+    /// The instant of the step, on the machine's clock.
     pub at: Instant,
-    /// What moved it.
+    /// The input or timer that moved it.
     pub cause: Cause<I>,
     /// What it then wanted done.
     pub outputs: Vec<O>,

@@ -105,7 +105,7 @@ impl From<Ladder> for Vec<KiloHertz> {
 /// One core that is clocked by itself: all its threads, or whatever else hardware clocks together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Core {
-    /// Which one.
+    /// The number that the kernel gives the core.
     pub id: CoreId,
     /// What it can be capped to.
     pub ladder: Ladder,

@@ -7,7 +7,7 @@ use crate::Watts;
 /// One power supply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Supply {
-    /// How it is.
+    /// Whether the supply carries load.
     pub state: SupplyState,
     /// What it draws from its feed; `None` when there is no usable value.
     pub input: Option<Watts>,

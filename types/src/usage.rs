@@ -130,11 +130,11 @@ impl Default for Histogram {
 /// What one VM used in five minutes, or in a part of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UsageRecord {
-    /// Which VM.
+    /// The VM that this is about.
     pub vm: VmId,
     /// Which instance of it.
     pub start: VmStart,
-    /// Which five minutes.
+    /// The five minutes that it covers.
     pub bin: UsageBin,
     /// How many CPUs it had: what its use is a share of.
     pub cores: u16,

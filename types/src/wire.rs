@@ -59,7 +59,7 @@ pub struct Alert {
     pub epoch: Epoch,
     /// The message's number within the epoch, for this server.
     pub seq: Seq,
-    /// How urgent.
+    /// How urgent the message is.
     pub level: Level,
     /// `boot_id` of the newest report that the chassis has from this agent.
     pub echo_boot_id: Option<BootId>,
@@ -158,9 +158,9 @@ pub struct ClassWatts {
 pub struct OtherManager {
     /// Which start of a manager.
     pub instance: Instance,
-    /// Its epoch.
+    /// The manager's epoch.
     pub epoch: Epoch,
-    /// Its newest message.
+    /// The number of that manager's newest message.
     pub seq: Seq,
     /// How long ago that came.
     pub age_ms: u64,
@@ -169,9 +169,9 @@ pub struct OtherManager {
 /// The answer to [`Alert`], and the agent's view of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Report {
-    /// Who reports.
+    /// The server that reports.
     pub server: ServerId,
-    /// The machine's boot.
+    /// The kernel's id of the machine's boot.
     pub boot_id: BootId,
     /// The agent's clock, in milliseconds since boot.
     pub agent_ms: u64,
@@ -287,7 +287,7 @@ pub enum RefusalReason {
 /// The body of a 409.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Refusal {
-    /// Why.
+    /// Why the alert is refused.
     pub reason: RefusalReason,
     /// The newest epoch that this agent has seen.
     pub newest_epoch: Epoch,
@@ -361,7 +361,7 @@ impl VmSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetRequest {
-    /// The new budget.
+    /// The budget that is to be in force, in watts.
     pub budget_w: Watts,
     /// Only says what it would take; nothing is changed.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
@@ -494,7 +494,7 @@ pub enum Slot {
 /// One server in [`ChassisStatus`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerStatus {
-    /// Which server.
+    /// The server that this is about.
     pub server: ServerId,
     /// What is known of its agent.
     pub slot: Slot,
@@ -545,11 +545,11 @@ pub struct TlsStatus {
 /// `GET /v1/status` of a chassis.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChassisStatus {
-    /// Always `"chassis"`.
+    /// The kind of daemon: always `"chassis"`.
     pub role: String,
-    /// Which chassis.
+    /// The chassis that it manages.
     pub chassis_id: ChassisId,
-    /// This manager's instance.
+    /// The epoch in which this manager rules.
     pub epoch: Epoch,
     /// What it is doing.
     pub state: ChassisState,
@@ -583,7 +583,7 @@ pub struct ChassisStatus {
     pub refused_inputs: u64,
     /// Every server, in configured order.
     pub servers: Vec<ServerStatus>,
-    /// Every power sensor.
+    /// The state of every power sensor.
     #[serde(default)]
     pub sensors: Vec<SensorStatus>,
     /// The manager's certificate; absent without one.
@@ -596,7 +596,7 @@ pub struct ChassisStatus {
 /// One VM in [`AgentStatus`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmStatus {
-    /// Which VM.
+    /// The VM that this is about.
     pub vm: VmId,
     /// Who it works for.
     pub class: VmClass,
@@ -620,7 +620,7 @@ pub struct VmStatus {
     /// What its own use says that it is; absent where somebody has told its class, or nobody looks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advised_class: Option<VmClass>,
-    /// Why.
+    /// Why its use says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advised_why: Option<String>,
     /// Whether it was killed, and its cgroup has not been seen empty yet.
@@ -649,7 +649,7 @@ pub struct RecoveryStatus {
 /// How an agent's cores obey, in [`AgentStatus`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoresStatus {
-    /// The cpufreq driver.
+    /// The name of the kernel's cpufreq driver.
     pub driver: String,
     /// How many physical cores can be capped.
     pub cores: u16,
@@ -666,7 +666,7 @@ pub struct CoresStatus {
 /// `GET /v1/status` of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentStatus {
-    /// Always `"agent"`.
+    /// The kind of daemon: always `"agent"`.
     pub role: String,
     /// Which chassis it belongs to.
     pub chassis_id: ChassisId,
@@ -692,7 +692,7 @@ pub struct AgentStatus {
     pub refused_alerts: u64,
     /// Power readings that were missing or implausible since start.
     pub power_faults: u64,
-    /// Every VM.
+    /// The state of every VM.
     pub vms: Vec<VmStatus>,
     /// VMs killed since the agent started.
     #[serde(default)]
@@ -700,7 +700,7 @@ pub struct AgentStatus {
     /// The newest of them, at most 16, oldest first.
     #[serde(default)]
     pub last_vm_kills: Vec<VmKill>,
-    /// Every power sensor.
+    /// The state of every power sensor.
     #[serde(default)]
     pub sensors: Vec<SensorStatus>,
     /// The agent's certificate; absent without one.
@@ -734,9 +734,9 @@ pub struct RecordsStatus {
 /// `at_ns` counts from boot, so events of daemons on one machine share a clock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Event {
-    /// When.
+    /// When it happened, in nanoseconds since boot.
     pub at_ns: Instant,
-    /// What.
+    /// What happened, with its details.
     #[serde(flatten)]
     pub kind: EventKind,
 }
@@ -747,52 +747,52 @@ pub struct Event {
 pub enum EventKind {
     /// An agent changed its state.
     AgentState {
-        /// From.
+        /// The state before the change.
         from: AgentState,
-        /// To.
+        /// The state after the change.
         to: AgentState,
-        /// The one cause.
+        /// The one cause of the change.
         cause: String,
     },
     /// A chassis manager changed its state.
     ChassisState {
-        /// From.
+        /// The state before the change.
         from: ChassisState,
-        /// To.
+        /// The state after the change.
         to: ChassisState,
-        /// The one cause.
+        /// The one cause of the change.
         cause: String,
     },
     /// A chassis handed a message of a higher level to its sender.
     AlertSent {
-        /// To whom.
+        /// The server that the message goes to.
         server: ServerId,
-        /// Its epoch.
+        /// The manager's epoch.
         epoch: Epoch,
-        /// Its number.
+        /// The number of the message.
         seq: Seq,
-        /// Its level.
+        /// The level of the message.
         level: Level,
     },
     /// The last low-priority core was written down to its floor, on behalf of this message.
     FloorReached {
-        /// The message's epoch.
+        /// The epoch of the message.
         epoch: Epoch,
-        /// The message's number.
+        /// The number of the message.
         seq: Seq,
         /// How many cores were written; with `cpu-max`, VMs.
         cores: u16,
     },
     /// A placement daemon has taken a new model.
     ModelLoaded {
-        /// From where.
+        /// The path of the model file.
         file: String,
         /// The file's checksum, in hexadecimal.
         checksum: String,
     },
     /// A placement daemon has placed VMs: all of one request.
     VmsPlaced {
-        /// Which, and where.
+        /// The VMs, each with its host.
         vms: Vec<PlacedVm>,
     },
     /// A placement daemon has found no place for the VMs of a request.
@@ -802,26 +802,26 @@ pub enum EventKind {
     },
     /// A placement daemon was told that a VM has gone.
     VmRemoved {
-        /// Which.
+        /// The name of the VM.
         vm: String,
-        /// Where it was.
+        /// The name of the host that it was on.
         host: String,
     },
     /// A placement daemon was told of a host that is new, or otherwise than before.
     HostChanged {
-        /// Which.
+        /// The name of the host.
         host: String,
     },
     /// A placement daemon was told that a host has gone.
     HostRemoved {
-        /// Which.
+        /// The name of the host.
         host: String,
         /// How many VMs went with it.
         vms: u64,
     },
     /// In shadow mode, a pod has its node: what would have been chosen beside what was.
     ShadowPlacement {
-        /// `namespace/name`.
+        /// The pod, as `namespace/name`.
         pod: String,
         /// The node that it has.
         chosen: String,
@@ -834,7 +834,7 @@ pub enum EventKind {
     },
     /// An agent has killed a VM: its low-priority cores were at their floor, and that was not enough.
     VmKilled {
-        /// Which VM.
+        /// The VM that this is about.
         vm: VmId,
         /// The draw that made it necessary.
         power_w: Watts,
@@ -843,18 +843,18 @@ pub enum EventKind {
     },
     /// A server's slot changed.
     SlotChanged {
-        /// Which server.
+        /// The server that this is about.
         server: ServerId,
-        /// From.
+        /// The state before the change.
         from: Slot,
-        /// To.
+        /// The state after the change.
         to: Slot,
-        /// Why.
+        /// Why the slot changed.
         cause: String,
     },
     /// Something an operator should look at.
     Alarm {
-        /// What.
+        /// What is wrong, in words for people.
         message: String,
     },
 }

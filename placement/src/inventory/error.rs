@@ -16,57 +16,57 @@ pub enum InventoryError {
     /// There is no such host.
     #[error("host {host:?} is not known")]
     UnknownHost {
-        /// As requested.
+        /// The host as the request names it.
         host: String,
     },
     /// The VM is nowhere.
     #[error("VM {vm:?} is not placed")]
     UnknownVm {
-        /// As requested.
+        /// The VM as the request names it.
         vm: String,
     },
     /// The VM is somewhere already.
     #[error("VM {vm:?} is already placed, on host {host:?}")]
     AlreadyPlaced {
-        /// Which.
+        /// The VM that this is about.
         vm: String,
-        /// Where.
+        /// The host that the VM is on.
         host: String,
     },
     /// One name stands for two things.
     #[error("{what} {name:?} is listed twice")]
     Twice {
-        /// `host` or `VM`.
+        /// What the name is of: `host` or `VM`.
         what: &'static str,
-        /// Which.
+        /// The name that is not allowed.
         name: String,
     },
     /// The VM takes no cores.
     #[error("VM {vm:?} asks for no cores: more than 0 is needed")]
     Empty {
-        /// Which.
+        /// The VM that this is about.
         vm: String,
     },
     /// The host has no cores.
     #[error("host {host:?} has no cores: more than 0 is needed")]
     NoCores {
-        /// Which.
+        /// The host that this is about.
         host: String,
     },
     /// A demand that nothing can have.
     #[error("VM {vm:?}: {field} = {value}: a number from 0 to 1e9 is needed")]
     Demand {
-        /// Which.
+        /// The VM that this is about.
         vm: String,
-        /// `demand.mean` or `demand.variance`.
+        /// The field: `demand.mean` or `demand.variance`.
         field: &'static str,
-        /// As told.
+        /// The value that the request gives.
         value: f64,
     },
     /// No host could hold the VM, however empty it were.
     #[error("VM {vm:?} asks for {requested}: the largest host has {largest}")]
     TooLarge {
-        /// Which.
+        /// The VM that this is about.
         vm: String,
         /// What it asks for.
         requested: Resources,
@@ -76,19 +76,19 @@ pub enum InventoryError {
     /// The host has too little left.
     #[error("VM {vm:?} asks for {requested}: host {host:?} has {free} left")]
     Full {
-        /// Which.
+        /// The VM that this is about.
         vm: String,
         /// What it asks for.
         requested: Resources,
-        /// Where.
+        /// The host that the VM is on.
         host: String,
-        /// What that has.
+        /// What the host has left.
         free: Resources,
     },
     /// No host is left by the constraints.
     #[error("VM {vm:?}: no host fits{}", refusals(.refused))]
     NoHost {
-        /// Which.
+        /// The VM that this is about.
         vm: String,
         /// How many hosts each constraint refused.
         refused: Vec<(&'static str, usize)>,
@@ -96,9 +96,9 @@ pub enum InventoryError {
     /// There are VMs on the host.
     #[error("host {host:?} has {vms} VMs: none may be there when it goes")]
     NotEmpty {
-        /// Which.
+        /// The host that this is about.
         host: String,
-        /// How many.
+        /// How many VMs the host still has.
         vms: u32,
     },
 }

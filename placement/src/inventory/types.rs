@@ -12,7 +12,7 @@ use crate::{Demand, HostState, Resources, Totals};
 pub struct HostSpec {
     /// Its chassis: hosts of one name share a power budget.
     pub chassis: String,
-    /// What it has.
+    /// Cores and memory that the host has in all.
     pub capacity: Resources,
     /// Whether VMs may come.
     #[serde(default)]
@@ -24,7 +24,7 @@ pub struct HostSpec {
 pub struct VmSpec {
     /// What it was asked for with.
     pub deployment: Option<String>,
-    /// Whose it is.
+    /// The customer whose VM it is.
     pub tenant: Option<String>,
     /// What it takes of a host.
     pub resources: Resources,
@@ -69,7 +69,7 @@ pub struct NamedVm {
 /// A host by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedHost {
-    /// Unique.
+    /// A name that no other host has.
     pub name: String,
     /// What is told of it.
     pub spec: HostSpec,
@@ -78,7 +78,7 @@ pub struct NamedHost {
 /// A VM and its place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Placed {
-    /// Which.
+    /// The VM, by its name.
     pub vm: NamedVm,
     /// The name of its host.
     pub host: String,
@@ -87,20 +87,20 @@ pub struct Placed {
 /// All that an inventory knows, in the order of names: [`super::Inventory::replace`] makes one of it that answers alike.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Every host.
+    /// All hosts, in the order of names.
     pub hosts: Vec<NamedHost>,
-    /// Every VM.
+    /// All VMs, in the order of names.
     pub vms: Vec<Placed>,
 }
 
 /// A host as it is now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostView<'a> {
-    /// Its name.
+    /// Its name in the inventory.
     pub name: &'a str,
-    /// Its chassis.
+    /// The name of its chassis.
     pub chassis: &'a str,
-    /// What it has.
+    /// Cores and memory that the host has in all.
     pub capacity: Resources,
     /// What is left of that.
     pub free: Resources,
@@ -119,9 +119,9 @@ pub struct HostView<'a> {
 /// A VM as it is now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VmView<'a> {
-    /// Its name.
+    /// Its name in the inventory.
     pub name: &'a str,
-    /// Its host's name.
+    /// The name of its host.
     pub host: &'a str,
     /// What was asked for it.
     pub spec: VmSpec,

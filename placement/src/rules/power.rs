@@ -1,6 +1,6 @@
 //! Algorithm 1: expected power balanced over chassis, throttle-able power over servers.
 
-use ballast_types::{Instant, VmClass};
+use ballast_types::{Instant, VmClass, standard_deviation};
 
 use crate::rule::{Ask, Event, Rule};
 use crate::{Cluster, HostId, VmRequest};
@@ -46,7 +46,6 @@ pub struct Power {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Server {
     chassis: u32,
-    /// Cores in 10⁻⁷.
     cores: i64,
     user_facing: i64,
     non_user_facing: i64,
@@ -58,7 +57,6 @@ struct Server {
 struct Chassis {
     cores: i64,
     load: i64,
-    /// κ, in 10⁻⁹.
     score: i64,
 }
 
@@ -69,9 +67,7 @@ fn share(part: i64, whole: i64) -> i64 {
 }
 
 fn deviation(values: impl Iterator<Item = f64> + Clone) -> f64 {
-    let count = values.clone().count().max(1) as f64;
-    let mean = values.clone().sum::<f64>() / count;
-    libm::sqrt(values.map(|value| (value - mean) * (value - mean)).sum::<f64>() / count)
+    standard_deviation(values).unwrap_or(0.0)
 }
 
 impl Power {

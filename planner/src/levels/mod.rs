@@ -104,7 +104,6 @@ pub struct NodePlan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChassisBudget {
     pub chassis: String,
-    /// Its budget.
     #[serde(rename = "budget_w")]
     pub budget: Watts,
     /// The node whose breaker lowers it under what its generation's plan says, if one does.

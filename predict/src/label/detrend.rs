@@ -1,5 +1,6 @@
 //! A week on a level: every value over the mean of the 24 hours before it, and over the series' deviation.
 
+use ballast_types::standard_deviation;
 use serde::{Deserialize, Serialize};
 
 use super::Reason;
@@ -111,8 +112,5 @@ fn scaled(week: &Week, first_day: FirstDay) -> ([f64; HALF_HOURS], usize) {
 
 /// Population standard deviation of what is there.
 fn deviation(values: &[f64]) -> f64 {
-    let there = || values.iter().filter(|v| !v.is_nan());
-    let count = there().count() as f64;
-    let mean = there().sum::<f64>() / count;
-    (there().map(|v| (v - mean) * (v - mean)).sum::<f64>() / count).sqrt()
+    standard_deviation(values.iter().copied().filter(|value| !value.is_nan())).unwrap_or(f64::NAN)
 }

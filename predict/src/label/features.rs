@@ -4,6 +4,8 @@
 //! taken out, and that one smoothed. All of it but the mean use is without dimension, and nothing depends on the
 //! hour at which a day begins, so that a time zone that was not told does no harm.
 
+use ballast_types::standard_deviation;
+
 use super::Reason;
 use super::detrend::{FirstDay, Series};
 use super::mask::Masked;
@@ -97,8 +99,7 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 fn deviation(values: &[f64]) -> f64 {
-    let mean = mean(values);
-    (there(values).map(|v| (v - mean) * (v - mean)).sum::<f64>() / there(values).count() as f64).sqrt()
+    standard_deviation(there(values)).unwrap_or(f64::NAN)
 }
 
 /// Less the mean, and at most three standard deviations away from it; missing values stay missing.

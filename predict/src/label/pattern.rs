@@ -83,9 +83,7 @@ impl Pattern {
 /// deviation and the day does not; 1 where both do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compare {
-    /// Against 8 hours.
     pub compare8: f64,
-    /// Against 12 hours.
     pub compare12: f64,
 }
 

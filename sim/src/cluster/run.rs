@@ -7,7 +7,7 @@ use ballast_placement::{
     ChassisId, Cluster, Event, Host, HostId, MemoryKb, MilliCores, Policy, Resources, Rule, Scheduler,
     Totals, VmKey, VmRequest,
 };
-use ballast_types::{Instant, PowerModel};
+use ballast_types::{Instant, PowerModel, standard_deviation};
 
 use super::generate::{ClusterVm, Workload};
 use super::power::{Server, Use, cap};
@@ -239,7 +239,5 @@ fn as_it_is(vm: &ClusterVm) -> VmRequest {
 
 /// The standard deviation of all of them.
 fn deviation(values: impl Iterator<Item = f64> + Clone) -> f64 {
-    let count = values.clone().count().max(1) as f64;
-    let mean = values.clone().sum::<f64>() / count;
-    libm::sqrt(values.map(|value| (value - mean) * (value - mean)).sum::<f64>() / count)
+    standard_deviation(values).unwrap_or(0.0)
 }

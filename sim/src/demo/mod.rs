@@ -5,7 +5,7 @@ mod traced;
 
 use std::collections::BTreeMap;
 
-use ballast_agent_core::{PhysicalCore, ControlledVm, core_groups};
+use ballast_agent_core::{ControlledVm, PhysicalCore, core_groups};
 use ballast_types::wire::VmSpec;
 use ballast_types::{
     Core, CoreId, KiloHertz, Ladder, LadderError, OnExtreme, PowerModel, ServerId, VmClass, VmId, Watts,

@@ -13,7 +13,7 @@ pub struct KubernetesStatus {
     pub nodes: FollowStatus,
     /// How pods are followed.
     pub pods: FollowStatus,
-    /// Nodes there are.
+    /// How many nodes the cluster has.
     pub total_nodes: u64,
     /// Those of them that are marked unschedulable.
     pub cordoned_nodes: u64,
@@ -41,9 +41,9 @@ pub struct KubernetesStatus {
 pub struct FollowStatus {
     /// Since the API server was last heard of them, in milliseconds; `null` before they were listed.
     pub age_ms: Option<u64>,
-    /// Lists taken.
+    /// How many lists were taken.
     pub lists: u64,
-    /// Watches begun.
+    /// How many watches were begun.
     pub watches: u64,
     /// Objects received from watches.
     pub received: u64,

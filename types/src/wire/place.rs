@@ -8,15 +8,15 @@ use crate::PeerName;
 /// `GET /v1/status` of a placement daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlaceStatus {
-    /// Always `"place"`.
+    /// The kind of daemon: always `"place"`.
     pub role: String,
-    /// Which of them.
+    /// Its name among the placement daemons.
     pub name: PeerName,
     /// Its clock, in milliseconds since boot.
     pub now_ms: u64,
-    /// Predictions.
+    /// How it answers questions for predictions.
     pub predict: PredictStatus,
-    /// Hosts and VMs.
+    /// The hosts and VMs that it knows.
     #[serde(default)]
     pub inventory: InventoryStatus,
     /// The scheduler extender; absent without one.
@@ -38,11 +38,11 @@ pub struct PredictStatus {
     pub loads: u64,
     /// Files since start that could not be used.
     pub failed_loads: u64,
-    /// Requests answered.
+    /// Requests for predictions that were answered.
     pub requests: u64,
     /// Requests refused for what was in them.
     pub refused_requests: u64,
-    /// VMs answered for.
+    /// VMs whose prediction was answered.
     pub predictions: u64,
     /// Those of them whose class or P95 was not sure enough to act on.
     pub conservative: u64,
@@ -55,7 +55,7 @@ pub struct ModelStatus {
     pub file: String,
     /// The file's checksum, in hexadecimal.
     pub checksum: String,
-    /// The file's format.
+    /// The version of the file's format.
     pub version: u32,
     /// How many subscriptions it knows the past of.
     pub subscriptions: u64,
@@ -120,7 +120,7 @@ pub struct InventoryStatus {
 /// A chassis, in [`InventoryStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChassisBalance {
-    /// Its name.
+    /// The name of the chassis.
     pub chassis: String,
     /// How many hosts it has.
     pub hosts: u64,
@@ -137,8 +137,8 @@ pub struct ChassisBalance {
 /// A VM and its host, by their names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PlacedVm {
-    /// Which VM.
+    /// The name of the VM.
     pub vm: String,
-    /// Where.
+    /// The name of its host.
     pub host: String,
 }
