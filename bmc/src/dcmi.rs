@@ -6,25 +6,18 @@
 mod cap;
 mod device;
 mod message;
+mod transport;
 
 use std::path::Path;
 use std::time::Duration;
 
 pub use cap::DcmiCap;
-pub use message::{Command, HARD_POWER_OFF, LOG_EVENT, NETFN, NO_ACTION, PowerLimit, PowerReading};
+pub use message::{Command, DcmiCapState, HARD_POWER_OFF, LOG_EVENT, NETFN, NO_ACTION, PowerReading};
 pub use message::{activate, get_limit, get_reading, set_limit};
 pub use message::{take_done, take_limit, take_reading};
+pub use transport::Transport;
 
 use crate::BmcError;
-
-/// Carries one request to a BMC and brings its answer.
-pub trait Transport: Send {
-    /// Sends `body` as a `command` of [`NETFN`]; gives the answer, completion code first.
-    ///
-    /// # Errors
-    /// If there is no way to the BMC, or no answer in time.
-    fn call(&mut self, command: Command, body: &[u8]) -> Result<Vec<u8>, BmcError>;
-}
 
 /// The power commands of one BMC.
 pub struct Dcmi {
@@ -57,7 +50,7 @@ impl Dcmi {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn limit(&mut self) -> Result<PowerLimit, BmcError> {
+    pub fn limit(&mut self) -> Result<DcmiCapState, BmcError> {
         take_limit(&self.transport.call(Command::GetLimit, &get_limit())?)
     }
 
@@ -65,7 +58,7 @@ impl Dcmi {
     ///
     /// # Errors
     /// If the BMC refuses either.
-    pub fn set_limit(&mut self, limit: &PowerLimit) -> Result<(), BmcError> {
+    pub fn set_limit(&mut self, limit: &DcmiCapState) -> Result<(), BmcError> {
         let answer = self.transport.call(Command::SetLimit, &set_limit(limit))?;
         take_done(Command::SetLimit, &answer)?;
         self.activate(limit.active)

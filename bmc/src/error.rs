@@ -14,7 +14,7 @@ pub enum BmcError {
         source: io::Error,
     },
     /// No answer in time.
-    #[error("{of}: no answer within {within_ms} ms")]
+    #[error("{of}: the BMC did not answer within {within_ms} ms")]
     Late {
         /// Which device or address.
         of: String,
@@ -22,7 +22,7 @@ pub enum BmcError {
         within_ms: u128,
     },
     /// The BMC refused a request.
-    #[error("{of}: refused: {why}")]
+    #[error("{of}: the BMC refused: {why}")]
     Refused {
         of: String,
         /// Its reason, or the meaning of its code.
@@ -31,7 +31,7 @@ pub enum BmcError {
         transient: bool,
     },
     /// An answer that is not what the specification allows.
-    #[error("{of} = {value}: allowed: {allowed}")]
+    #[error("{of} is {value}; expected: {allowed}")]
     Malformed {
         /// Which field or message.
         of: String,
@@ -43,12 +43,12 @@ pub enum BmcError {
     #[error("{of}: {why}")]
     Unusable { of: String, why: String },
     /// A limit did not take.
-    #[error("{of}: reads {is} after {wanted} was written")]
+    #[error("{of}: reads {is} after {written} was written")]
     NotKept {
         of: String,
         /// What was read back.
         is: String,
-        wanted: String,
+        written: String,
     },
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn cut(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(80).collect()
 }
 
-/// A reading above zero; zero, negative and absurd ones are missing, never low.
+/// A reading above zero; zero, negative and implausible ones are missing, never low.
 pub(crate) fn above_zero(of: &str, watts: Option<f64>) -> Result<Watts, BmcError> {
     let allowed = "a number of watts, above 0";
     let Some(value) = watts else { return Err(BmcError::malformed(of, "null", allowed)) };

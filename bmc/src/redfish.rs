@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 
 pub use cap::{RedfishCap, RedfishCapState};
-pub use credentials::Credentials;
+pub use credentials::{Auth, Credentials};
 pub use http::Settings;
 
 use crate::BmcError;
@@ -28,15 +28,6 @@ use schema::{
 const ROOT: &str = "/redfish/v1";
 /// More members of a collection are not looked at.
 const MEMBERS_MAX: usize = 64;
-
-/// How a BMC is told who we are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Auth {
-    /// By a session: one login, then a token.
-    Session,
-    /// By name and password with every request.
-    Basic,
-}
 
 /// One power supply as a BMC sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,12 +44,12 @@ pub struct SupplyReading {
 pub struct Redfish {
     runtime: Runtime,
     http: Http,
-    found: Option<Found>,
+    found: Option<Resources>,
 }
 
 /// Where this server's resources are.
 #[derive(Clone, Debug)]
-struct Found {
+struct Resources {
     power: Option<String>,
     environment: Option<String>,
     subsystem: Option<String>,
@@ -147,7 +138,7 @@ impl Redfish {
         })
     }
 
-    fn found(&mut self) -> Result<Found, BmcError> {
+    fn found(&mut self) -> Result<Resources, BmcError> {
         if let Some(found) = &self.found {
             return Ok(found.clone());
         }
@@ -157,7 +148,7 @@ impl Redfish {
     }
 
     /// Follows the links from the root to the one chassis that has power resources.
-    fn find(&mut self) -> Result<Found, BmcError> {
+    fn find(&mut self) -> Result<Resources, BmcError> {
         let root: ServiceRoot = self.get(ROOT)?.value;
         let Some(collection) = root.chassis.as_ref().and_then(Link::path) else {
             return Err(self.missing("Chassis"));
@@ -207,7 +198,7 @@ impl Redfish {
             _ => None,
         };
 
-        Ok(Found {
+        Ok(Resources {
             power: path(&chassis.power),
             environment: path(&chassis.environment_metrics),
             subsystem: path(&chassis.power_subsystem),
@@ -263,7 +254,7 @@ fn state(status: Option<&Status>) -> SupplyState {
     }
 }
 
-/// A supply's draw; zero is a value (of one on standby), negative and absurd ones are none.
+/// A supply's draw; zero is a value (of one on standby), negative and implausible ones are none.
 fn input(watts: Option<f64>) -> Option<Watts> {
     watts.filter(|watts| (0.0..1e6).contains(watts)).and_then(Watts::from_f64)
 }

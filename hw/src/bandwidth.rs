@@ -14,7 +14,6 @@
 //! A limit that the operator has set is never raised and is put back at the end. Whoever else writes the
 //! file while a quota of ours is on it is told of, not fought: the file is then theirs.
 
-mod cpu_max;
 #[cfg(test)]
 mod tests;
 
@@ -27,13 +26,12 @@ use ballast_types::VmId;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::binding::{refuse_systemds, unit_at};
+use crate::cgroup::{CPU_MAX, CpuMax};
 use crate::error::{HwError, Operation};
 use crate::root::{look_until, optional, read_value, write_value};
 use crate::systemd::Systemd;
+use crate::systemd::owner::{refuse_systemds, unit_at};
 use crate::{Cgroup, Root};
-use cpu_max::CPU_MAX;
-pub use cpu_max::{CpuMax, CpuMaxError};
 
 /// The bandwidth of a VM's cgroup as it was before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,16 +67,16 @@ struct Limited {
     /// Who is told to limit it, and by what name.
     unit: Option<(Systemd, String)>,
     original: CpuMax,
-    /// What the controller wants, in thousandths of a core.
-    wanted: Option<u32>,
-    /// What we have put there, or an earlier life of ours.
+    /// What the controller has asked for, in thousandths of a core.
+    goal: Option<u32>,
+    /// What we have put there, or a previous instance of ours.
     written: Option<CpuMax>,
     /// What systemd was told and has not answered: it may still come.
     pending: Option<CpuMax>,
     /// Somebody else's value over ours.
     foreign: Option<CpuMax>,
-    /// The VM is known, not only left over from an earlier life.
-    known: bool,
+    /// The VM is in the set, not only left over from a previous instance.
+    listed: bool,
 }
 
 /// The bandwidth of every VM that may be limited.
@@ -88,7 +86,7 @@ pub struct Bandwidth {
     period: Duration,
     through: Through,
     vms: BTreeMap<VmId, Limited>,
-    /// By cgroup path: what an earlier life has left where it could not be read.
+    /// By cgroup path: what a previous instance has left where it could not be read.
     unread: BTreeMap<String, QuotaOriginal>,
 }
 
@@ -114,7 +112,7 @@ impl Bandwidth {
         }
     }
 
-    /// Takes over what an earlier life had found, by cgroup path, and tells which VMs it left limited:
+    /// Takes over what a previous instance had found, by cgroup path, and tells which VMs it left limited:
     /// with their cores, and to how many thousandths of a core.
     ///
     /// A VM counts as limited if its limit is stricter than its original. One that is not was changed by
@@ -132,7 +130,7 @@ impl Bandwidth {
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    warn!(vm = %original.vm, %error, "left by an earlier life, and not adopted");
+                    warn!(vm = %original.vm, %error, "a CPU limit of a previous instance cannot be read: it is put back at the end");
                     self.unread.insert(path.clone(), original.clone());
                 }
             }
@@ -140,7 +138,7 @@ impl Bandwidth {
         found
     }
 
-    /// A group that an earlier life left limited, and to how many thousandths of a core.
+    /// A group that a previous instance left limited, and to how many thousandths of a core.
     fn left_over(&self, path: &str, saved: &QuotaOriginal) -> Result<Option<(Limited, u32)>, HwError> {
         let unit = match &saved.unit {
             Some(unit) => Some((self.systemd()?, unit.clone())),
@@ -160,9 +158,9 @@ impl Bandwidth {
         let limit = now.millicores().filter(|_| now.compare(saved.cpu_max).is_lt());
 
         Ok(limit.map(|millicores| {
-            let (wanted, written) = (Some(millicores), Some(now));
+            let (goal, written) = (Some(millicores), Some(now));
             let original = saved.cpu_max;
-            (Limited { original, wanted, written, known: false, ..group }, millicores)
+            (Limited { original, goal, written, listed: false, ..group }, millicores)
         }))
     }
 
@@ -193,11 +191,11 @@ impl Bandwidth {
             cores,
             unit,
             original,
-            wanted: None,
+            goal: None,
             written: None,
             pending: None,
             foreign: None,
-            known: true,
+            listed: true,
         })
     }
 
@@ -238,14 +236,14 @@ impl Bandwidth {
 
         match self.vms.get_mut(vm) {
             Some(old) if old.path == group.path && old.inode == group.inode => {
-                (old.cores, old.known) = (cores, true);
+                (old.cores, old.listed) = (cores, true);
             }
 
             // The quota moves with the VM.
             Some(_) => {
                 self.free(vm, false)?;
-                let wanted = self.vms.get(vm).and_then(|old| old.wanted);
-                self.vms.insert(vm.clone(), Limited { wanted, ..group });
+                let goal = self.vms.get(vm).and_then(|old| old.goal);
+                self.vms.insert(vm.clone(), Limited { goal, ..group });
             }
             None => drop(self.vms.insert(vm.clone(), group)),
         }
@@ -281,7 +279,7 @@ impl Bandwidth {
     pub fn set(&mut self, vm: &VmId, millicores: u32) -> Result<(), HwError> {
         let period = self.period;
         let Some(it) = self.vms.get_mut(vm) else { return Ok(()) };
-        it.wanted = Some(millicores);
+        it.goal = Some(millicores);
         it.apply(millicores, period)
     }
 
@@ -291,7 +289,7 @@ impl Bandwidth {
     /// If the kernel refuses.
     pub fn release(&mut self, vm: &VmId) -> Result<(), HwError> {
         self.free(vm, true)?;
-        if self.vms.get(vm).is_some_and(|it| !it.known) {
+        if self.vms.get(vm).is_some_and(|it| !it.listed) {
             self.vms.remove(vm);
         }
         Ok(())
@@ -312,7 +310,7 @@ impl Bandwidth {
         let Some(it) = self.vms.get_mut(vm) else { return Ok(()) };
         it.put_back()?;
         if unwanted {
-            it.wanted = None;
+            it.goal = None;
         }
         Ok(())
     }
@@ -336,7 +334,7 @@ impl Bandwidth {
             } else if let Some(written) = it.written {
                 let foreign = (now != written).then_some(now);
                 if foreign.is_some() && foreign != it.foreign {
-                    warn!(%vm, file = %it.file.display(), is = %now, ours = %written, "somebody else writes it");
+                    warn!(%vm, file = %it.file.display(), is = %now, ours = %written, "another program writes it while a limit of the agent is on it");
                 }
                 it.foreign = foreign;
             } else if now != it.original {
@@ -352,10 +350,10 @@ impl Bandwidth {
     pub fn settle(&mut self) {
         let period = self.period;
         for (vm, it) in &mut self.vms {
-            if let (Some(millicores), None) = (it.wanted, it.written)
+            if let (Some(millicores), None) = (it.goal, it.written)
                 && let Err(error) = it.apply(millicores, period)
             {
-                warn!(%vm, %error, "quota");
+                warn!(%vm, %error, "the CPU limit of a VM could not be set: it is tried again");
             }
         }
     }
@@ -366,7 +364,7 @@ impl Bandwidth {
         let alarm = |(vm, it): (&VmId, &Limited)| {
             let (foreign, written) = (it.foreign?, it.written?);
             let file = it.file.display();
-            Some(format!("VM {vm}: {file} = \"{foreign}\", not \"{written}\": somebody else writes it"))
+            Some(format!("VM {vm}: another program writes {file}: \"{foreign}\" is there, not \"{written}\""))
         };
         self.vms.iter().filter_map(alarm).collect()
     }
@@ -439,7 +437,7 @@ impl Limited {
             None if self.unit.is_some() => self.write(self.original)?,
             Some(now) if now == written && now != self.original => self.write(self.original)?,
             Some(now) if now != self.original => {
-                warn!(file = %self.file.display(), is = %now, ours = %written, "somebody else's limit is left");
+                warn!(file = %self.file.display(), is = %now, ours = %written, "another program has set this CPU limit: it is left, not put back");
                 self.original = now;
             }
 

@@ -8,6 +8,7 @@
 //! Whatever the way, what counts is what the kernel granted: `cpuset.cpus.effective` is checked after each
 //! binding. And what is put back is always an explicit list, since a populated group cannot be emptied.
 
+mod binder;
 mod domains;
 mod files;
 #[cfg(test)]
@@ -16,20 +17,16 @@ mod units;
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
-
+use crate::Root;
 use crate::bandwidth::Through;
 use crate::cgroup::check_mode;
-use crate::error::{HwError, Operation};
-pub use crate::libvirt::Pins;
+use crate::error::HwError;
 use crate::libvirt::Virsh;
 use crate::systemd::{ShutdownDeadline, Systemd};
-use crate::{Cgroup, CpuList, Root};
+pub use binder::{Binder, CpusetOriginal, Via};
 use domains::Domains;
 use files::Files;
-pub(crate) use files::refuse_systemds;
 use units::Units;
-pub(crate) use units::unit_at;
 
 /// Who binds VMs to CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,75 +41,6 @@ pub enum By {
     /// libvirt at this URI: `virsh vcpupin` and the like. `CPUQuota` goes through systemd, which made the
     /// scope.
     Libvirt(String),
-}
-
-/// The CPUs of a VM as they were before, and how they are put back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CpusetOriginal {
-    /// The list to write back; never empty.
-    pub cpus: String,
-    /// Through whom.
-    #[serde(default)]
-    pub via: Via,
-}
-
-/// Through whom a VM was bound, with what only he knows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Via {
-    /// Its file.
-    Cgroup {
-        /// The folder's inode: a group that was made anew by the same name has never been bound. `None` was
-        /// written by a version that did not know it.
-        inode: Option<u64>,
-    },
-    /// Its unit.
-    Systemd {
-        unit: String,
-        /// `AllowedCPUs`; empty when it had none of its own.
-        allowed: String,
-    },
-    /// Its domain.
-    Libvirt {
-        uri: String,
-        /// Which one, in this boot.
-        domain: u32,
-        /// Where its threads were.
-        pins: Pins,
-    },
-}
-
-impl Default for Via {
-    fn default() -> Self {
-        Self::Cgroup { inode: None }
-    }
-}
-
-/// One way to bind a VM. `path` is that of its cgroup, as in its spec.
-pub trait Binder {
-    /// What must be put back. It must be on disk before [`Binder::bind`].
-    ///
-    /// # Errors
-    /// If the VM is not there, or cannot be bound this way: then it says how it can.
-    fn original(&self, path: &str) -> Result<CpusetOriginal, HwError>;
-
-    /// Binds the VM, and checks what was granted.
-    ///
-    /// # Errors
-    /// If it is refused, or another set is granted.
-    fn bind(&self, path: &str, cpus: &CpuList) -> Result<(), HwError>;
-
-    /// Puts back what was there. A VM that has ended needs nothing.
-    ///
-    /// # Errors
-    /// If it is refused, or another set is granted.
-    fn restore(&self, path: &str, original: &CpusetOriginal) -> Result<(), HwError>;
-
-    /// The CPUs that the VM may use now.
-    ///
-    /// # Errors
-    /// If they cannot be read; `is_missing` if the VM is not there.
-    fn effective(&self, path: &str) -> Result<CpuList, HwError>;
 }
 
 /// Every way to bind VMs on this machine.
@@ -211,20 +139,3 @@ impl Binders {
 
 /// libvirt's system instance for QEMU.
 pub const LIBVIRT_URI: &str = "qemu:///system";
-
-impl CpusetOriginal {
-    /// The list to put back.
-    fn list(&self, group: &Cgroup) -> Result<CpuList, HwError> {
-        let list: Option<CpuList> = self.cpus.parse().ok();
-        list.filter(|list| !list.is_empty()).ok_or_else(|| {
-            let allowed = "a CPU list such as 0-3,8";
-            HwError::value(&group.dir().join("cpuset.cpus"), Operation::Write, &self.cpus, allowed)
-        })
-    }
-
-    /// Whether this is of another group than the one that has the name now.
-    #[must_use]
-    pub fn is_of_another(&self, now: u64) -> bool {
-        matches!(self.via, Via::Cgroup { inode: Some(inode) } if inode != now)
-    }
-}

@@ -2,6 +2,7 @@
 //!
 //! Source: Documentation/admin-guide/cgroup-v2.rst.
 
+mod cpu_max;
 mod cpuset;
 mod kill;
 mod memory;
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 use crate::Root;
 use crate::error::{HwError, Operation};
+pub(crate) use cpu_max::CPU_MAX;
+pub use cpu_max::{CpuMax, CpuMaxError};
 pub use memory::MemoryUse;
 pub use mode::check_mode;
 pub use usage::{CpuTimes, CpuUse, UsageMeter};

@@ -1,8 +1,18 @@
-//! How busy all CPUs together have been: the first line of `/proc/stat`.
+//! How busy all CPUs together have been, by `/proc/stat`.
+
+use std::fs::File;
+use std::io::BufReader;
+
+use procfs_core::{ExplicitSystemInfo, FromBufReadSI, KernelStats};
 
 use crate::Root;
 use crate::error::{HwError, Operation};
-use crate::root::read_start;
+
+const ALLOWED: &str = "a line \"cpu\" with user, nice, system, idle, iowait and more ticks, and the kernel's \
+                       other counters";
+/// Ticks are compared with ticks: how long one is does not matter, nor does the rest.
+const TICKS: ExplicitSystemInfo =
+    ExplicitSystemInfo { boot_time_secs: 0, ticks_per_second: 100, page_size: 4096, is_little_endian: true };
 
 /// Clock ticks of all online CPUs since the boot.
 ///
@@ -21,20 +31,15 @@ impl CpuTime {
     /// If the file cannot be read, or does not begin as it should.
     pub fn read(root: &Root) -> Result<Self, HwError> {
         let path = root.path("proc/stat");
-        let text = read_start(&path)?;
-        let line = text.lines().next().unwrap_or_default();
-        let ticks = || -> Option<Vec<u64>> {
-            line.strip_prefix("cpu ")?.split_whitespace().map(|word| word.parse().ok()).collect()
-        };
-        let allowed = "a first line \"cpu\" with user, nice, system, idle, iowait and more ticks";
-        match ticks().as_deref() {
-            Some([user, nice, system, idle, rest @ ..]) => {
-                // iowait, irq, softirq, steal; then guest times.
-                let of = |n: usize| rest.get(n).copied().unwrap_or(0);
-                Ok(Self { busy: user + nice + system + of(1) + of(2) + of(3), idle: idle + of(0) })
-            }
-            _ => Err(HwError::value(&path, Operation::Read, line, allowed)),
-        }
+        let file = File::open(&path).map_err(|e| HwError::io(&path, Operation::Read, ALLOWED, e))?;
+        let stats = KernelStats::from_buf_read(BufReader::new(file), &TICKS)
+            .map_err(|e| HwError::value(&path, Operation::Read, e, ALLOWED))?;
+
+        let all = stats.total;
+        let or_0 = Option::unwrap_or_default;
+        let interrupts = or_0(all.irq) + or_0(all.softirq) + or_0(all.steal);
+
+        Ok(Self { busy: all.user + all.nice + all.system + interrupts, idle: all.idle + or_0(all.iowait) })
     }
 
     /// The share of time that the CPUs were busy since `before`; `None` if no time has passed. iowait may
@@ -56,7 +61,10 @@ mod tests {
     fn busy_is_what_is_neither_idle_nor_waiting() {
         let tree = Tree::new();
         let read = |line: &str| {
-            tree.write("proc/stat", &format!("{line}\ncpu0 1 2 3 4\nintr 5 6\n"));
+            tree.write(
+                "proc/stat",
+                &format!("{line}\ncpu0 1 2 3 4\nintr 5 6\nctxt 7\nbtime 8\nprocesses 9\n"),
+            );
             CpuTime::read(tree.root())
         };
         let before = read("cpu  100 10 50 1000 40 5 5 2 77 7").unwrap();

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use ballast_types::VmId;
 
-use crate::bandwidth::CpuMax;
+use crate::cgroup::CpuMax;
 use crate::error::HwError;
 use crate::root::{numbered, optional, read_value};
 use crate::systemd::unit;

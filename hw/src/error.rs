@@ -42,14 +42,19 @@ pub struct HwError {
 
 impl fmt::Display for HwError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.operation, self.path.display())?;
-        if let Some(value) = &self.value {
-            write!(f, " = {value:?}")?;
+        let (operation, path) = (self.operation, self.path.display());
+        match (&self.value, operation) {
+            (Some(value), Operation::Read) if self.source.is_none() => {
+                write!(f, "found {value:?} in {path}")?;
+            }
+            (Some(value), Operation::Verify) => write!(f, "read back {value:?} from {path}")?,
+            (Some(value), _) => write!(f, "cannot {operation} {value:?} to {path}")?,
+            (None, _) => write!(f, "cannot {operation} {path}")?,
         }
         if let Some(source) = &self.source {
             write!(f, ": {source}")?;
         }
-        write!(f, ": allowed: {}", self.allowed)
+        write!(f, "; expected: {}", self.allowed)
     }
 }
 
@@ -151,8 +156,16 @@ mod tests {
 
     #[test]
     fn an_error_names_file_value_and_what_is_allowed() {
-        let e = HwError::value(Path::new("/sys/f"), Operation::Write, 5, "10 to 20 kHz");
-        assert_eq!(e.to_string(), r#"write /sys/f = "5": allowed: 10 to 20 kHz"#);
+        let file = Path::new("/sys/f");
+        for (operation, says) in [
+            (Operation::Write, r#"cannot write "5" to /sys/f; expected: 10 to 20 kHz"#),
+            (Operation::Read, r#"found "5" in /sys/f; expected: 10 to 20 kHz"#),
+            (Operation::Verify, r#"read back "5" from /sys/f; expected: 10 to 20 kHz"#),
+        ] {
+            assert_eq!(HwError::value(file, operation, 5, "10 to 20 kHz").to_string(), says);
+        }
+        let gone = HwError::io(file, Operation::Read, "a number", Errno::ENOENT.into());
+        assert!(gone.to_string().starts_with("cannot read /sys/f: No such file"), "{gone}");
         let long = HwError::value(Path::new("/f"), Operation::Read, "x".repeat(9999), "a number");
         assert!(long.to_string().len() < 150);
     }

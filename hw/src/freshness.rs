@@ -17,14 +17,14 @@ const LEAST: usize = 20;
 /// Notices when a value moves, how long it has stood still, and how often it moves.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Freshness {
-    last: Option<Seen>,
+    last: Option<LastValue>,
     /// Times between changes, newest last.
     intervals: VecDeque<Duration>,
 }
 
 /// A value as it stands.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct LastValue {
     value: (i64, Option<u64>),
     first_at: Instant,
     newest_at: Instant,
@@ -51,7 +51,7 @@ impl Freshness {
                 self.intervals.push_back(now.since(seen.first_at));
             }
         }
-        self.last = Some(Seen { value, first_at: now, newest_at: now, reads: 1, gap: false });
+        self.last = Some(LastValue { value, first_at: now, newest_at: now, reads: 1, gap: false });
         (now, 1)
     }
 

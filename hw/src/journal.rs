@@ -53,7 +53,7 @@ struct Record {
 pub enum Opened {
     /// Nothing: the last end was clean, or this is the first start.
     Clean,
-    /// An earlier life in this boot ended without putting these back.
+    /// A previous instance in this boot ended without putting these back.
     Adopted(Box<Originals>),
     /// The machine was rebooted since: nothing is restricted any more.
     OtherBoot,
@@ -88,7 +88,7 @@ impl Journal {
         Ok((journal, opened))
     }
 
-    /// For one who will change nothing (a dry run): holds the lock alone. What an earlier life wrote down
+    /// For one who will change nothing (a dry run): holds the lock alone. What a previous instance wrote down
     /// stays for one who may put it back.
     #[must_use]
     pub fn idle(self) -> Self {
@@ -115,7 +115,7 @@ impl Journal {
             Ok(_) => {
                 // One that stays is known by its boot at the next start too.
                 if let Err(error) = self.remove() {
-                    warn!(%error, "the journal of another boot stays");
+                    warn!(%error, "the journal of another boot could not be removed: it is known as old by its boot id");
                 }
                 Ok(Opened::OtherBoot)
             }
@@ -127,7 +127,8 @@ impl Journal {
         let (path, aside) = (self.file(), self.dir.join("journal.json.bad"));
         fs::rename(&path, &aside)
             .map_err(|e| HwError::io(&path, Operation::Write, "a file that can be moved", e))?;
-        warn!(file = %aside.display(), why, "journal not understood: set aside, caps of an earlier life are not known");
+        warn!(file = %aside.display(), why, "the journal cannot be understood and was set aside: caps of a previous instance are not known, the \
+             machine is taken as it stands");
         Ok(Opened::SetAside(aside))
     }
 
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_journal_keeps_what_an_earlier_life_left() {
+    fn an_idle_journal_keeps_what_a_previous_instance_left() {
         let dir = tempfile::tempdir().unwrap();
         let (journal, _) = Journal::open(dir.path(), &boot(1)).unwrap();
         let mut journal = journal.idle();

@@ -32,9 +32,9 @@ pub mod uevents;
 #[cfg(test)]
 mod testing;
 
-pub use bandwidth::{Bandwidth, CpuMax, QuotaOriginal, Through};
+pub use bandwidth::{Bandwidth, QuotaOriginal, Through};
 pub use binding::{Binders, By, CpusetOriginal};
-pub use cgroup::{Cgroup, CpuUse, UsageMeter};
+pub use cgroup::{Cgroup, CpuMax, CpuUse, UsageMeter};
 pub use cpu_time::CpuTime;
 pub use cpufreq::{Cpufreq, Driver, Floor};
 pub use error::{HwError, Operation};

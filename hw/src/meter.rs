@@ -1,6 +1,6 @@
 //! The server's power meter, and when its reading must not be trusted.
 //!
-//! A missing, zero, absurd or frozen reading is an error here. It is never a low power.
+//! A missing, zero, implausible or frozen reading is an error here. It is never a low power.
 
 use core::fmt;
 use core::time::Duration;
@@ -24,7 +24,7 @@ impl fmt::Debug for PowerMeter {
 }
 
 impl PowerMeter {
-    /// A meter by `sensor`; more than `max` is absurd.
+    /// A meter by `sensor`; more than `max` is implausible.
     #[must_use]
     pub fn new(sensor: impl Sensor + 'static, max: Watts) -> Self {
         Self { sensor: Box::new(sensor), max, freshness: Freshness::default() }

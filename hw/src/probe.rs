@@ -7,6 +7,7 @@
 mod cgroups;
 mod competing_writers;
 mod cpus;
+mod files;
 mod meters;
 mod process;
 mod rapl;
@@ -14,9 +15,7 @@ mod record;
 mod refresh;
 mod write_trial;
 
-use std::path::Path;
-
-use nix::unistd::{AccessFlags, access};
+use procfs_core::{CpuInfo, FromRead};
 use serde::Serialize;
 
 pub use cgroups::{CgroupMode, Cgroups};
@@ -29,9 +28,8 @@ pub use record::{Manifest, record};
 pub use refresh::{Refresh, Source, refresh};
 pub use write_trial::{Written, write_trial};
 
-use crate::Root;
-use crate::error::HwError;
-use crate::root::{boot_id, read_start, read_text};
+use crate::root::{Root, boot_id, read_start};
+use files::line;
 
 /// Everything that can be read of a machine without waiting.
 #[derive(Clone, Debug, Serialize)]
@@ -80,23 +78,6 @@ impl Machine {
     }
 }
 
-/// A file of one line; nothing if it cannot be read or is empty.
-fn line(root: &Root, path: &str) -> Option<String> {
-    let text = read_text(&root.path(path)).ok()?;
-    let text = text.trim();
-    (!text.is_empty()).then(|| text.to_owned())
-}
-
-/// An error as it is told: with paths below the root.
-fn told(root: &Root, error: &HwError) -> String {
-    error.to_string().replace(&*root.path("").to_string_lossy(), "/")
-}
-
-/// Whether this process could open the file for writing; a read-only mount says no to root as well.
-fn writable(path: &Path) -> bool {
-    access(path, AccessFlags::W_OK).is_ok()
-}
-
 /// Whether this is a virtual machine: the CPU's `hypervisor` flag, which only x86 has.
 ///
 /// A file that cannot be read says nothing, and then the answer is no.
@@ -104,23 +85,24 @@ fn writable(path: &Path) -> bool {
 /// Source: arch/x86/include/asm/cpufeatures.h, `X86_FEATURE_HYPERVISOR`.
 #[must_use]
 pub fn in_vm(root: &Root) -> bool {
-    let text = cpuinfo(root);
-    let mut flags = text.lines().filter(|line| line.starts_with("flags"));
-    flags.any(|line| line.split_ascii_whitespace().any(|flag| flag == "hypervisor"))
+    let cpu = CpuInfo::from_read(first_cpu(root).as_bytes());
+    cpu.is_ok_and(|cpu| cpu.flags(0).is_some_and(|flags| flags.contains(&"hypervisor")))
 }
 
 /// What the first CPU is called, where the kernel says so.
 #[must_use]
 pub fn cpu_model(root: &Root) -> Option<String> {
-    let text = cpuinfo(root);
+    // By hand: procfs ends a value at its second colon.
+    let text = first_cpu(root);
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     let name = line.split_once(':')?.1.trim();
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// The first CPU's paragraph, and some more: the whole file may be megabytes.
-fn cpuinfo(root: &Root) -> String {
-    read_start(&root.path("proc/cpuinfo")).unwrap_or_default()
+/// The paragraph of the first CPU: the whole file may be megabytes.
+fn first_cpu(root: &Root) -> String {
+    let text = read_start(&root.path("proc/cpuinfo")).unwrap_or_default();
+    text.split("\n\n").next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

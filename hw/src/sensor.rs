@@ -60,16 +60,21 @@ pub enum SensorError {
     #[error("{0}")]
     Device(String),
     /// An energy counter was read for the first time, or anew after a gap: the next read measures.
-    #[error("the energy counters have just been started: the next reading measures")]
+    #[error("the energy counters were read for the first time: the next reading gives watts")]
     Started,
     /// Zero, negative, or beyond what the server can draw.
-    #[error("power meter reads {watts}: allowed: above 0 W, at most {max}")]
+    #[error(
+        "the power meter reads {watts}, but only above 0 W and at most {max} is plausible: is it the right \
+             channel, and max_w high enough?"
+    )]
     Implausible {
         watts: Watts,
         /// The most that is plausible.
         max: Watts,
     },
     /// The value has not moved for too long.
-    #[error("power meter has read {watts} {reads} times in a row")]
+    #[error(
+        "the power meter has read {watts} {reads} times in a row: it is frozen, or slower than stale_ms allows"
+    )]
     Frozen { watts: Watts, reads: u32 },
 }

@@ -66,9 +66,10 @@ impl SupplyMeter {
                 let frozen = read.state == SupplyState::Active && self.freshness.frozen();
 
                 if frozen {
-                    problem = "it carries load and its reading has stood still".to_owned();
+                    problem = "it carries load, but its reading has not changed for a long time".to_owned();
                 } else if read.state == SupplyState::Absent {
-                    problem = "it is gone".to_owned();
+                    problem =
+                        "it was pulled: its device is gone, others with its driver are there".to_owned();
                 }
 
                 self.say(problem);
@@ -111,9 +112,9 @@ impl SupplyMeter {
             return;
         }
         if problem.is_empty() {
-            info!(supply = self.name, "power supply is read again");
+            info!(supply = self.name, "the power supply can be read again");
         } else {
-            warn!(supply = self.name, problem, "power supply is not read");
+            warn!(supply = self.name, problem, "the power supply cannot be used as it reads now");
         }
         self.problem = problem;
     }

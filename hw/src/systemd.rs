@@ -11,6 +11,7 @@
 
 #[cfg(test)]
 pub(crate) mod mock;
+pub(crate) mod owner;
 pub mod unit;
 
 use core::time::Duration;
@@ -24,9 +25,10 @@ use std::time::Instant;
 use zbus::connection::{Builder, Connection};
 use zbus::{OwnedObjectPath, OwnedVariant, Variant, fdo};
 
+use crate::Root;
+use crate::cgroup::CpuMax;
 use crate::error::{HwError, Operation};
 use crate::lists::CpuList;
-use crate::{CpuMax, Root};
 
 /// How long a call may take: the manager answers within milliseconds, unless it reloads.
 pub const DEADLINE: Duration = Duration::from_secs(1);

@@ -153,6 +153,48 @@ impl Tree {
     }
 }
 
+/// A `/proc/self/status` of a process that runs as `uid`, with its capabilities.
+pub(crate) fn status(uid: u32, capabilities: u64) -> String {
+    format!(
+        "Name:\tballast\nState:\tR (running)\nTgid:\t7\nPid:\t7\nPPid:\t1\nTracerPid:\t0\n\
+         Uid:\t1000\t{uid}\t{uid}\t{uid}\nGid:\t0\t0\t0\t0\nFDSize:\t64\nGroups:\t\nThreads:\t1\n\
+         SigQ:\t0/100\nSigPnd:\t0\nShdPnd:\t0\nSigBlk:\t0\nSigIgn:\t0\nSigCgt:\t0\nCapInh:\t0\n\
+         CapPrm:\t0\nCapEff:\t{capabilities:016x}\n"
+    )
+}
+
+/// A `/proc/self/limits` with these soft limits of locked memory and of the real-time priority.
+pub(crate) fn limits(locked: &str, realtime: &str) -> String {
+    let line = |name: &str, value: &str, unit: &str| format!("{name:<26}{value:<21}{value:<21}{unit}\n");
+    let mut text = line("Limit", "Soft", "Units");
+    for (name, unit) in [
+        ("cpu time", "seconds"),
+        ("file size", "bytes"),
+        ("data size", "bytes"),
+        ("stack size", "bytes"),
+        ("core file size", "bytes"),
+        ("resident set", "bytes"),
+        ("processes", "processes"),
+        ("open files", "files"),
+        ("locked memory", "bytes"),
+        ("address space", "bytes"),
+        ("file locks", "locks"),
+        ("pending signals", "signals"),
+        ("msgqueue size", "bytes"),
+        ("nice priority", ""),
+        ("realtime priority", ""),
+        ("realtime timeout", "us"),
+    ] {
+        let value = match name {
+            "locked memory" => locked,
+            "realtime priority" => realtime,
+            _ => "unlimited",
+        };
+        text += &line(&format!("Max {name}"), value, unit);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -288,7 +288,7 @@ mod tests {
             let tree = smt();
             tree.write(file, bad);
             let e = Topology::read(tree.root()).unwrap_err();
-            assert!(e.to_string().contains(file) && e.to_string().contains("allowed"), "{e}");
+            assert!(e.to_string().contains(file) && e.to_string().contains("expected"), "{e}");
         }
         let tree = smt();
         let file = format!("{CPU}/cpu1/topology/thread_siblings_list");

@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, SysconfVar, sysconf};
+use nix::unistd::Pid;
+use procfs_core::FromRead;
+use procfs_core::process::Status;
+use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System};
 
 /// Between two looks at a process that is ending.
 const LOOK: Duration = Duration::from_millis(20);
@@ -109,27 +112,21 @@ pub struct Usage {
 impl Usage {
     /// Of the process with that number; `None` once it has ended.
     pub fn of(id: u32) -> Option<Self> {
-        let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
-        let kib = |key| kib(&status, key);
-        Some(Self { rss_kib: kib("VmRSS:")?, peak_rss_kib: kib("VmHWM:")?, cpu: cpu(&stat)? })
+        let pid = sysinfo::Pid::from_u32(id);
+        let mut system = System::new().ok()?;
+        let what = ProcessRefreshKind::nothing().without_tasks().with_cpu().with_memory();
+        system.refresh_processes_specifics(ProcessesToUpdate::Some(&[pid]), true, what);
+        let process = system.process(pid)?;
+
+        // `sysinfo` does not know the peak.
+        let status = Status::from_read(File::open(format!("/proc/{id}/status")).ok()?).ok()?;
+
+        Some(Self {
+            rss_kib: process.memory() / 1024,
+            peak_rss_kib: status.vmhwm?,
+            cpu: Duration::from_millis(process.accumulated_cpu_time()),
+        })
     }
-}
-
-/// A size in `/proc/PID/status`.
-fn kib(status: &str, key: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-    line.trim().strip_suffix("kB")?.trim().parse().ok()
-}
-
-/// `utime + stime` of `/proc/PID/stat`: fields 14 and 15, counted after the name, which may hold anything.
-fn cpu(stat: &str) -> Option<Duration> {
-    let (_, fields) = stat.rsplit_once(')')?;
-    let mut fields = fields.split_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten()?.unsigned_abs();
-    Some(Duration::from_millis((user + system).saturating_mul(1000) / per_second.max(1)))
 }
 
 /// All processes; dropping it ends them all.
@@ -221,12 +218,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proc_files_are_read_as_the_kernel_writes_them() {
-        assert_eq!(kib("Name:\tx\nVmRSS:\t   12340 kB\nRssAnon: 1 kB\n", "VmRSS:"), Some(12_340));
-        assert_eq!(kib("Name:\tx\n", "VmRSS:"), None);
-        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 1 0 0 0 250 50 0 0 20 0 1 0 9 1 1";
-        assert_eq!(cpu(stat), Some(Duration::from_secs(3)));
-        assert_eq!(cpu("nonsense"), None);
+    fn what_a_process_uses_is_known_until_it_ends() {
+        let usage = Usage::of(std::process::id()).unwrap();
+        assert!(usage.rss_kib > 0 && usage.peak_rss_kib >= usage.rss_kib, "{usage:?}");
+
+        let start = Instant::now();
+        while Usage::of(std::process::id()).unwrap().cpu <= usage.cpu {
+            assert!(start.elapsed() < Duration::from_secs(60), "{usage:?}");
+        }
+        // No process has the highest number.
+        assert_eq!(Usage::of(u32::try_from(i32::MAX).unwrap()), None);
     }
 
     #[test]

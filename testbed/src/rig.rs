@@ -15,7 +15,7 @@
 //! - `cgroup.procs`, governors and time windows are there to be read; they have no effect.
 //! - `cgroup.kill` can be read, and a killed VM's cgroup stays, empty.
 //! - One CPU is one core: there are no SMT siblings.
-//! - `proc/stat` has the line of all CPUs and no other.
+//! - `proc/stat` has the line of all CPUs, and no counter that moves beside it.
 //! - A server's root has a file [`load`](load_file), which no kernel has: a number from 0 to 1 keeps all its
 //!   cores busy for that share of their time while its VMs stand still, and `own` lets these go on.
 

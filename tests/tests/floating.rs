@@ -174,7 +174,7 @@ fn somebody_elses_limit_is_told_of_and_left() {
     std::fs::write(&file, "max 50000\n").unwrap();
     lab.wait("an alarm", |lab| {
         let alarms = lab.agent("s01").map(|agent| agent.alarms).unwrap_or_default();
-        alarms.iter().any(|alarm| alarm.contains("somebody else writes it"))
+        alarms.iter().any(|alarm| alarm.contains("another program writes"))
     });
 
     for name in ["chassis", "s01", "s02"] {

@@ -1,7 +1,7 @@
 use ballast_types::{Cap, CapError, Watts};
 use tracing::warn;
 
-use super::{Dcmi, HARD_POWER_OFF, PowerLimit};
+use super::{Dcmi, DcmiCapState, HARD_POWER_OFF};
 use crate::BmcError;
 
 /// A BMC may round a limit by so much.
@@ -17,38 +17,40 @@ impl DcmiCap {
         Self(dcmi)
     }
 
-    fn verify(&mut self, wanted: &PowerLimit) -> Result<(), BmcError> {
+    fn verify(&mut self, wanted: &DcmiCapState) -> Result<(), BmcError> {
         let is = self.0.limit()?;
         let near = is.limit_w.abs_diff(wanted.limit_w) <= ROUNDING_W;
         if is.active == wanted.active && (near || !is.active) {
             return Ok(());
         }
-        Err(BmcError::NotKept { of: "DCMI limit".into(), is: text(&is), wanted: text(wanted) })
+        Err(BmcError::NotKept { of: "DCMI limit".into(), is: text(&is), written: text(wanted) })
     }
 }
 
 impl Cap for DcmiCap {
-    type State = PowerLimit;
+    type State = DcmiCapState;
 
-    fn read(&mut self) -> Result<PowerLimit, CapError> {
+    fn read(&mut self) -> Result<DcmiCapState, CapError> {
         Ok(self.0.limit()?)
     }
 
-    fn set(&mut self, watts: Watts, original: &PowerLimit) -> Result<(), CapError> {
+    fn set(&mut self, watts: Watts, original: &DcmiCapState) -> Result<(), CapError> {
         let before = if limits(original) { original.limit_w } else { u16::MAX };
         let limit_w = u16::try_from(watts.milli() / 1000).ok().filter(|limit| *limit > 0);
         let limit_w = limit_w.ok_or_else(|| BmcError::malformed("DCMI limit", watts, "1 to 65535 W"))?;
-        let limit = PowerLimit { active: true, limit_w: limit_w.min(before), ..*original };
+        let limit = DcmiCapState { active: true, limit_w: limit_w.min(before), ..*original };
         self.0.set_limit(&limit)?;
         Ok(self.verify(&limit)?)
     }
 
-    fn put_back(&mut self, original: &PowerLimit) -> Result<(), CapError> {
+    fn put_back(&mut self, original: &DcmiCapState) -> Result<(), CapError> {
         if original.action == HARD_POWER_OFF {
-            warn!("the DCMI limit had the action to switch the server off: put back without it");
+            warn!(
+                "the DCMI limit would have switched the server off when exceeded: it is put back without that action"
+            );
         }
         // What never was in force need not be written: many BMCs refuse a limit of 0.
-        let none = PowerLimit { active: false, ..*original };
+        let none = DcmiCapState { active: false, ..*original };
         let (wanted, done) = if original.limit_w == 0 {
             (&none, self.0.activate(false))
         } else {
@@ -61,17 +63,17 @@ impl Cap for DcmiCap {
         }
     }
 
-    fn is_on(now: &PowerLimit, original: &PowerLimit) -> bool {
+    fn is_on(now: &DcmiCapState, original: &DcmiCapState) -> bool {
         limits(now) && (!limits(original) || now.limit_w.saturating_add(ROUNDING_W) < original.limit_w)
     }
 }
 
 /// Whether anything is limited: 0 W in force is how some BMCs say that there is no limit.
-fn limits(limit: &PowerLimit) -> bool {
+fn limits(limit: &DcmiCapState) -> bool {
     limit.active && limit.limit_w > 0
 }
 
-fn text(limit: &PowerLimit) -> String {
+fn text(limit: &DcmiCapState) -> String {
     format!("{} W, {}", limit.limit_w, if limit.active { "active" } else { "not active" })
 }
 
@@ -83,7 +85,7 @@ mod tests {
 
     /// A BMC in memory, which talks in bytes.
     struct Model {
-        limit: PowerLimit,
+        limit: DcmiCapState,
         /// Commands that are answered with this code only.
         refuse: Vec<(Command, u8)>,
         /// A change is answered with success and not done.
@@ -98,7 +100,7 @@ mod tests {
     struct Fake(Arc<Mutex<Model>>);
 
     impl Fake {
-        fn new(limit: PowerLimit) -> Self {
+        fn new(limit: DcmiCapState) -> Self {
             Self(Arc::new(Mutex::new(Model {
                 limit,
                 refuse: vec![],
@@ -157,20 +159,20 @@ mod tests {
         }
     }
 
-    const OFF: PowerLimit =
-        PowerLimit { active: false, action: LOG_EVENT, limit_w: 400, correction_ms: 2000, sampling_s: 5 };
-    const ON: PowerLimit = PowerLimit { active: true, limit_w: 300, ..OFF };
+    const OFF: DcmiCapState =
+        DcmiCapState { active: false, action: LOG_EVENT, limit_w: 400, correction_ms: 2000, sampling_s: 5 };
+    const ON: DcmiCapState = DcmiCapState { active: true, limit_w: 300, ..OFF };
     const CAP: Watts = Watts::from_milli(180_900);
 
     #[test]
     fn a_limit_is_set_verified_and_put_back() {
-        let bare = PowerLimit { limit_w: 0, correction_ms: 0, sampling_s: 0, action: 0, active: false };
+        let bare = DcmiCapState { limit_w: 0, correction_ms: 0, sampling_s: 0, action: 0, active: false };
         for (original, values_when_inactive, cap_w) in [
             (OFF, true, 180),
             (ON, true, 180),
             (bare, false, 180),
-            (PowerLimit { limit_w: 0, ..ON }, true, 180),
-            (PowerLimit { limit_w: 150, ..ON }, true, 150),
+            (DcmiCapState { limit_w: 0, ..ON }, true, 180),
+            (DcmiCapState { limit_w: 150, ..ON }, true, 150),
         ] {
             let fake = Fake::new(original);
             fake.model().values_when_inactive = values_when_inactive;
@@ -204,12 +206,12 @@ mod tests {
             (0x02, NO_ACTION),
             (0xff, NO_ACTION),
         ] {
-            let original = PowerLimit { action: found, ..ON };
+            let original = DcmiCapState { action: found, ..ON };
             let fake = Fake::new(original);
             fake.cap().set(CAP, &original).unwrap();
             assert_eq!(fake.model().limit.action, written, "{found:#x}");
             fake.cap().put_back(&original).unwrap();
-            assert_eq!(fake.model().limit, PowerLimit { action: written, ..original });
+            assert_eq!(fake.model().limit, DcmiCapState { action: written, ..original });
         }
     }
 

@@ -17,7 +17,8 @@ use nix::errno::Errno;
 use nix::libc::{c_int, c_long, c_short, c_uchar, c_uint, c_ushort};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{Command, NETFN, Transport};
+use super::message::{Command, NETFN};
+use super::transport::Transport;
 use crate::BmcError;
 
 /// The BMC itself, not a device behind it.

@@ -55,7 +55,7 @@ pub struct PowerReading {
 
 /// A power limit as the BMC has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PowerLimit {
+pub struct DcmiCapState {
     /// Whether it is in force.
     pub active: bool,
     /// What the BMC does when it cannot hold it: [`NO_ACTION`], [`HARD_POWER_OFF`], [`LOG_EVENT`], or an OEM's.
@@ -75,7 +75,7 @@ pub const HARD_POWER_OFF: u8 = 0x01;
 /// The exception action: an entry in the event log.
 pub const LOG_EVENT: u8 = 0x11;
 
-impl PowerLimit {
+impl DcmiCapState {
     /// The action that may be written: what was found if it does no harm, else none.
     #[must_use]
     pub fn safe_action(&self) -> u8 {
@@ -95,9 +95,9 @@ pub fn get_limit() -> Vec<u8> {
     vec![GROUP, 0, 0]
 }
 
-/// Sets the limit's values, with its [safe action](PowerLimit::safe_action); does not activate it.
+/// Sets the limit's values, with its [safe action](DcmiCapState::safe_action); does not activate it.
 #[must_use]
-pub fn set_limit(limit: &PowerLimit) -> Vec<u8> {
+pub fn set_limit(limit: &DcmiCapState) -> Vec<u8> {
     let mut body = vec![GROUP, 0, 0, 0, limit.safe_action()];
     body.extend(limit.limit_w.to_le_bytes());
     body.extend(limit.correction_ms.to_le_bytes());
@@ -139,10 +139,10 @@ pub fn take_reading(answer: &[u8]) -> Result<PowerReading, BmcError> {
 ///
 /// # Errors
 /// If it is refused or has another length.
-pub fn take_limit(answer: &[u8]) -> Result<PowerLimit, BmcError> {
+pub fn take_limit(answer: &[u8]) -> Result<DcmiCapState, BmcError> {
     const INACTIVE: u8 = 0x80;
     let active = answer.first() != Some(&INACTIVE);
-    let none = PowerLimit { active: false, action: NO_ACTION, limit_w: 0, correction_ms: 0, sampling_s: 0 };
+    let none = DcmiCapState { active: false, action: NO_ACTION, limit_w: 0, correction_ms: 0, sampling_s: 0 };
 
     if matches!(answer, [INACTIVE] | [INACTIVE, GROUP]) {
         return Ok(none);
@@ -151,7 +151,7 @@ pub fn take_limit(answer: &[u8]) -> Result<PowerLimit, BmcError> {
     let body: &[u8; 13] = body(Command::GetLimit, &values)?;
     let &[_, _, action, l0, l1, c0, c1, c2, c3, _, _, s0, s1] = body;
 
-    Ok(PowerLimit {
+    Ok(DcmiCapState {
         active,
         action,
         limit_w: u16::from_le_bytes([l0, l1]),
@@ -307,12 +307,12 @@ mod tests {
             active in any::<bool>(), action in any::<u8>(), limit_w in any::<u16>(),
             correction_ms in any::<u32>(), sampling_s in any::<u16>(),
         ) {
-            let limit = PowerLimit { active, action, limit_w, correction_ms, sampling_s };
+            let limit = DcmiCapState { active, action, limit_w, correction_ms, sampling_s };
             let request = set_limit(&limit);
             prop_assert!([NO_ACTION, LOG_EVENT].contains(&request[4]));
             // An answer has two reserved bytes, a request three.
             let answer = [&[if active { 0 } else { 0x80 }, 0xdc, 0, 0], &request[4..]].concat();
-            let expected = PowerLimit { action: limit.safe_action(), ..limit };
+            let expected = DcmiCapState { action: limit.safe_action(), ..limit };
             prop_assert_eq!(take_limit(&answer).unwrap(), expected);
         }
     }

@@ -61,7 +61,7 @@ impl RedfishCapState {
 pub struct RedfishCap(Redfish);
 
 /// The limit, where it was read, and that resource's version.
-struct Seen {
+struct LimitResource {
     path: String,
     etag: Option<String>,
     state: RedfishCapState,
@@ -78,7 +78,7 @@ impl RedfishCap {
         Self(redfish)
     }
 
-    fn see(&mut self) -> Result<Seen, BmcError> {
+    fn see(&mut self) -> Result<LimitResource, BmcError> {
         let bmc = &mut self.0;
         let found = bmc.found()?;
         if let Some(path) = found.environment {
@@ -96,7 +96,7 @@ impl RedfishCap {
                     (control.allowable_min.unwrap_or(1.0), control.allowable_max.unwrap_or(f64::INFINITY));
 
                 let state = RedfishCapState::Environment { set_point_w: set_point, mode: control_mode };
-                return Ok(Seen { path, etag, state, range, entries: 0 });
+                return Ok(LimitResource { path, etag, state, range, entries: 0 });
             }
         }
 
@@ -110,12 +110,12 @@ impl RedfishCap {
         };
         let state =
             RedfishCapState::Power { limit_w: limit.limit_in_watts, exception: limit.limit_exception };
-        Ok(Seen { path, etag, state, range: (1.0, f64::INFINITY), entries })
+        Ok(LimitResource { path, etag, state, range: (1.0, f64::INFINITY), entries })
     }
 
     /// Writes what `wanted` says into the resource that was seen. If somebody else changed it meanwhile, it is
     /// read anew once.
-    fn write(&mut self, mut seen: Seen, wanted: &RedfishCapState) -> Result<(), BmcError> {
+    fn write(&mut self, mut seen: LimitResource, wanted: &RedfishCapState) -> Result<(), BmcError> {
         for last in [false, true] {
             let body = body(wanted, seen.entries);
             let bmc = &mut self.0;
@@ -142,7 +142,7 @@ impl RedfishCap {
             }
             if look == LOOKS {
                 let of = self.0.of(&seen.path, "power limit");
-                return Err(BmcError::NotKept { of, is: text(&seen.state), wanted: text(wanted) });
+                return Err(BmcError::NotKept { of, is: text(&seen.state), written: text(wanted) });
             }
             look += 1;
             std::thread::sleep(BETWEEN_LOOKS);
@@ -215,7 +215,7 @@ impl RedfishCap {
         if seen.state.in_force().is_some() {
             let set_point = RedfishCapState::Environment { set_point_w: *set_point_w, mode: None };
             if let Err(error) = self.write(seen, &set_point) {
-                tracing::warn!(%error, "the set point of a limit that was off is not put back");
+                tracing::warn!(%error, "the BMC does not take back the set point of a limit that was off: the limit stays off");
             }
         }
 

@@ -11,6 +11,15 @@ use crate::error::cut;
 /// More than any file with a name and a password holds.
 const FILE_MAX: u64 = 4096;
 
+/// How a BMC is told who we are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Auth {
+    /// By a session: one login, then a token.
+    Session,
+    /// By name and password with every request.
+    Basic,
+}
+
 /// Who we are to a BMC. The password is never printed.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -6,7 +6,8 @@ use reqwest::{Client, Method, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Auth, Credentials, schema};
+use super::credentials::{Auth, Credentials};
+use super::schema;
 use crate::BmcError;
 use crate::error::cut;
 

@@ -1,7 +1,7 @@
 //! Prometheus metrics, made from a status at every scrape.
 
 use ballast_types::wire::{SensorStatus, TlsStatus};
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode, encode_registry};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::http::Refusals;
 use crate::log;
 use crate::state::DiskFaults;
+
+mod process;
 
 pub type Number = Gauge<f64, AtomicU64>;
 pub type Labelled = Family<Vec<(&'static str, String)>, Number>;
@@ -82,6 +84,7 @@ impl Scrape {
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing into a string cannot fail.
+        let _ = encode_registry(&mut text, &process::registry());
         let _ = encode(&mut text, &self.0);
         text
     }

@@ -1,8 +1,8 @@
 //! By libvirt: the threads of a domain, each on its own.
 
-use super::{Binder, CpusetOriginal, Pins, Via};
+use super::binder::{Binder, CpusetOriginal, Via};
 use crate::error::{HwError, Operation};
-use crate::libvirt::Virsh;
+use crate::libvirt::{Pins, Virsh};
 use crate::root::optional;
 use crate::systemd::unit;
 use crate::{Cgroup, CpuList, Root};

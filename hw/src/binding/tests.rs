@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use super::*;
+use crate::CpuList;
+use crate::error::Operation;
 use crate::systemd::mock::Mock;
 use crate::testing::Tree;
 

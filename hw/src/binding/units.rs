@@ -1,21 +1,11 @@
 //! By systemd: `AllowedCPUs` of the unit whose group it is.
 
-use super::{Binder, CpusetOriginal, Via};
+use super::binder::{Binder, CpusetOriginal, Via};
 use crate::error::{HwError, Operation};
 use crate::root::optional;
-use crate::systemd::{Systemd, unit};
+use crate::systemd::Systemd;
+use crate::systemd::owner::unit_at;
 use crate::{Cgroup, CpuList, Root};
-
-/// The unit whose group this is.
-///
-/// # Errors
-/// If it is none: then it says what else can be done.
-pub(crate) fn unit_at<'a>(group: &Cgroup, path: &'a str) -> Result<&'a str, HwError> {
-    unit::unit_of(path).ok_or_else(|| {
-        let allowed = "the group of a slice, scope or service; others with groups.by = \"cgroup\"";
-        HwError::value(group.dir(), Operation::Read, path, allowed)
-    })
-}
 
 pub(super) struct Units {
     pub(super) root: Root,

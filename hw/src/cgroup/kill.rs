@@ -2,6 +2,8 @@
 //!
 //! Source: Documentation/admin-guide/cgroup-v2.rst (`cgroup.kill`, `cgroup.events`).
 
+use procfs_core::{FromRead, ProcessCGroups};
+
 use crate::error::{HwError, Operation};
 use crate::root::{optional, read_text, write_value};
 use crate::{Cgroup, Root};
@@ -23,10 +25,14 @@ impl Cgroup {
         }
 
         let own = root.path("proc/self/cgroup");
-        let own = optional(read_text(&own))?.unwrap_or_default();
+        let text = optional(read_text(&own))?.unwrap_or_default();
+        let groups = ProcessCGroups::from_read(text.as_bytes()).map_err(|e| {
+            HwError::value(&own, Operation::Read, e, "lines with a number, controllers and a path")
+        })?;
 
-        // Version 2 is the line with number 0 and no controllers.
-        let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
+        // The hierarchy of version 2 has the number 0.
+        let own = groups.0.iter().find(|group| group.hierarchy == 0);
+        let own = own.map(|group| group.pathname.trim_start_matches('/'));
 
         if own.is_some_and(|own| root.path("sys/fs/cgroup").join(own).starts_with(&self.dir)) {
             let allowed = "a group that the agent is not in itself";
@@ -84,8 +90,8 @@ mod tests {
         tree.write("proc/self/cgroup", "1:name=systemd:/\n0::/system.slice/agent.service\n");
         kill(&tree, "machine.slice/vm1.scope").unwrap();
         assert_eq!(tree.read(&format!("{DIR}/cgroup.kill")), "1\n");
-        for spared in [other, "sys/fs/cgroup/machine.slice/cgroup.kill"] {
-            assert_eq!(tree.read(spared), "");
+        for file in [other, "sys/fs/cgroup/machine.slice/cgroup.kill"] {
+            assert_eq!(tree.read(file), "");
         }
     }
 

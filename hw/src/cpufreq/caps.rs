@@ -36,7 +36,7 @@ pub struct Cpufreq {
     pub(super) domains: Vec<Domain>,
     /// What each of them is capped by.
     pub(super) clocks: Vec<Clock>,
-    /// What an earlier life saved of policies that are offline since the start.
+    /// What a previous instance saved of policies that are offline since the start.
     pub(super) absent: BTreeMap<CoreId, KiloHertz>,
     /// How often somebody else raised a cap.
     pub(super) foreign_writes: u64,
@@ -78,14 +78,14 @@ impl Cpufreq {
             let policy = match Policy::read(root, &path, CoreId(id), floor) {
                 Ok(policy) => policy,
                 Err(e) if e.is(&[Errno::EBUSY]) => {
-                    warn!(%e, "policy is offline: left out");
+                    warn!(%e, "a cpufreq policy is offline: it is not capped until its CPUs are online");
                     continue;
                 }
                 Err(e) => return Err(e),
             };
 
             let Some(domain) = topology.of(number) else {
-                warn!(policy = %path.display(), "none of its CPUs is online: left out");
+                warn!(policy = %path.display(), "no CPU of a cpufreq policy is online: it is not capped until one is");
                 continue;
             };
 
@@ -183,7 +183,7 @@ impl Cpufreq {
         CpufreqOriginals { driver: self.driver.name().to_owned(), max_khz }
     }
 
-    /// Takes over what an earlier life of the agent had found, and tells which cores it left capped.
+    /// Takes over what a previous instance of the agent had found, and tells which cores it left capped.
     ///
     /// A core counts as capped if it stands below its original; to its floor, if below that. One that stands
     /// at or above its original was changed by somebody else since: the present value is kept.
@@ -195,7 +195,7 @@ impl Cpufreq {
             warn!(
                 was = saved.driver,
                 is = %self.driver,
-                "cpufreq driver changed: saved limits dropped"
+                "the cpufreq driver is another one than the journal's: what the previous instance saved does not apply"
             );
 
             return Ok(Vec::new());

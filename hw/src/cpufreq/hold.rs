@@ -27,7 +27,7 @@ pub(super) enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hold {
     pub(super) khz: KiloHertz,
-    /// An earlier life wrote it, and `khz` is only what the file showed: it may be more, behind heat.
+    /// A previous instance wrote it, and `khz` is only what the file showed: it may be more, behind heat.
     pub(super) guessed: bool,
     /// Whether it was in force when it was last looked at, or stronger than that.
     pub(super) observed: bool,

@@ -88,7 +88,7 @@ pub(super) fn common(a: &Ladder, b: &Ladder) -> Option<Ladder> {
 fn hint<T: PartialEq + Default>(value: Result<T, HwError>) -> Result<Option<T>, HwError> {
     match optional(value) {
         Err(e) if e.source.is_some() => {
-            warn!(%e, "not known");
+            warn!(%e, "a hint of the firmware cannot be read: it is not used");
             Ok(None)
         }
         value => Ok(value?.filter(|value| *value != T::default())),

@@ -81,7 +81,7 @@ impl Policy {
         let original = read_khz(&max_file)?;
 
         if original < cpuinfo_max {
-            warn!(file = %max_file.display(), khz = original.get(), "already limited: kept as the original");
+            warn!(file = %max_file.display(), khz = original.get(), "this core was limited before the agent started: that limit is kept, and put back at the end");
         }
         let facts = PolicyFacts {
             id,
@@ -145,7 +145,7 @@ impl Policy {
             && above(now, at_most)
         {
             let file = self.file();
-            warn!(file = %file.display(), khz = now.get(), "raised by somebody else: left as it is");
+            warn!(file = %file.display(), khz = now.get(), "another program has raised this core above its cap: what it wrote is left");
             self.hold = None;
             return Ok(());
         }
@@ -194,7 +194,7 @@ impl Policy {
         }
     }
 
-    /// Takes over what an earlier life had found. A limit at or above that was set by somebody else since
+    /// Takes over what a previous instance had found. A limit at or above that was set by somebody else since
     /// and is the original now; one below it is ours, and is given back.
     pub(super) fn adopt(
         &mut self,
@@ -240,11 +240,13 @@ impl Policy {
 
         match hold.verdict {
             verdict if verdict == before.verdict => {}
-            Verdict::Obeyed => info!(%file, wrote, "obeyed again"),
+            Verdict::Obeyed => info!(%file, wrote, "a cap is in force again"),
             Verdict::Limited(to) => {
-                info!(%file, wrote, to = to.get(), "limited by somebody stronger");
+                info!(%file, wrote, to = to.get(), "the firmware, heat or an operator limits this core below its cap");
             }
-            Verdict::Raised(to) => warn!(%file, wrote, to = to.get(), "raised by somebody else"),
+            Verdict::Raised(to) => {
+                warn!(%file, wrote, to = to.get(), "another program has raised this core above its cap");
+            }
         }
 
         hold.raised > before.raised

@@ -252,7 +252,7 @@ impl Cpufreq {
         let left = self.absent.remove(&id);
         let shown = policy.facts.original;
 
-        // Of what an earlier life left the original is in the journal.
+        // Of what a previous instance left the original is in the journal.
         policy.journalled = match left.map(|original| policy.adopt(original, Ok(shown))) {
             Some(Ok(ours)) => ours.is_some(),
             Some(Err(error)) => return warn!(%error, "a policy that came cannot be read: it is not capped"),
@@ -263,7 +263,7 @@ impl Cpufreq {
         let owns =
             |domain: &Domain| cpus.is_some_and(|cpus| cpus.iter().any(|cpu| domain.cpus.contains(cpu)));
         let Some(at) = self.domains.iter().position(owns) else {
-            // Not a core of ours. What an earlier life left on it is taken off once.
+            // Not a core of ours. What a previous instance left on it is taken off once.
             if policy.hold.is_some()
                 && let Err(error) = policy.release(&self.root)
             {
@@ -313,7 +313,7 @@ impl Policy {
     /// It takes values again; `goal` says whether its core is to be capped.
     fn back(&mut self, goal: bool) {
         self.away = false;
-        info!(file = %self.file().display(), "policy is back");
+        info!(file = %self.file().display(), "the CPUs of a cpufreq policy are online again");
         match &mut self.hold {
             Some(hold) if goal => hold.push = true,
             hold => self.unwanted = hold.is_some(),

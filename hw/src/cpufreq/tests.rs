@@ -103,7 +103,7 @@ fn every_file_missing_or_garbage_is_an_error_that_names_it() {
             let tree = tree();
             tree.write(&format!("{P0}/{file}"), bad);
             let e = Cpufreq::discover(tree.root(), Floor::Half).unwrap_err();
-            assert!(e.to_string().contains(file) && e.to_string().contains("allowed"), "{e}");
+            assert!(e.to_string().contains(file) && e.to_string().contains("expected"), "{e}");
         }
     }
 
@@ -188,7 +188,7 @@ fn a_restart_adopts_caps_and_never_takes_one_for_the_original() {
 
 /// `cpuinfo_max_freq` rises when boost is switched on: then the old one would be a limit.
 #[test]
-fn a_boost_between_two_lives_is_not_limited_for_good() {
+fn a_boost_between_two_instances_is_not_limited_for_good() {
     for (before, journalled, after) in
         [("3500000", "2147483647", "2147483647\n"), ("2000000", "2000000", "2000000\n")]
     {

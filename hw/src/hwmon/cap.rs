@@ -50,18 +50,18 @@ impl HwmonCapState {
 pub struct HwmonCap {
     root: Root,
     spec: CapSpec,
-    last: Option<Place>,
+    last: Option<CapFile>,
 }
 
 /// Where a cap was found.
 #[derive(Clone, Debug)]
-struct Place {
+struct CapFile {
     device: Device,
     stem: String,
 }
 
-struct Found {
-    place: Place,
+struct RangedCap {
+    cap_file: CapFile,
     min_uw: u64,
     max_uw: u64,
 }
@@ -77,7 +77,7 @@ impl CapSpec {
     }
 }
 
-impl Place {
+impl CapFile {
     fn file(&self, suffix: &str) -> PathBuf {
         self.device.dir.join(format!("{}_{suffix}", self.stem))
     }
@@ -105,14 +105,14 @@ impl HwmonCap {
         Ok((watts(found.min_uw), watts(found.max_uw)))
     }
 
-    fn search(&self) -> Result<Place, HwError> {
+    fn search(&self) -> Result<CapFile, HwError> {
         let mut found = Vec::new();
         for device in devices(&self.root)? {
             for channel in device.channels("power")? {
                 let is_meant = self.spec.means(&device, channel.label.as_ref());
-                let place = Place { device: device.clone(), stem: channel.stem };
-                if is_meant && place.file("cap").exists() {
-                    found.push(place);
+                let cap_file = CapFile { device: device.clone(), stem: channel.stem };
+                if is_meant && cap_file.file("cap").exists() {
+                    found.push(cap_file);
                 }
             }
         }
@@ -130,22 +130,22 @@ impl HwmonCap {
         })
     }
 
-    fn find(&self) -> Result<Found, HwError> {
-        let place = self.search()?;
-        let bound = |end| optional(read_value(&place.file(end), CAP));
+    fn find(&self) -> Result<RangedCap, HwError> {
+        let cap_file = self.search()?;
+        let bound = |end| optional(read_value(&cap_file.file(end), CAP));
         let min_uw = bound("cap_min")?.unwrap_or(0).max(ROUNDING_UW);
         let max_uw = bound("cap_max")?.unwrap_or(u64::MAX);
         if max_uw <= min_uw {
             let allowed = format!("more than the lowest cap, {min_uw} uW");
-            return Err(HwError::value(&place.file("cap_max"), Operation::Read, max_uw, allowed));
+            return Err(HwError::value(&cap_file.file("cap_max"), Operation::Read, max_uw, allowed));
         }
-        Ok(Found { place, min_uw, max_uw })
+        Ok(RangedCap { cap_file, min_uw, max_uw })
     }
 }
 
-impl Found {
+impl RangedCap {
     fn write(&self, uw: u64) -> Result<(), HwError> {
-        let file = self.place.file("cap");
+        let file = self.cap_file.file("cap");
         write_value(&file, uw)?;
         let is: u64 = read_value(&file, CAP)?;
         if is.abs_diff(uw) > ROUNDING_UW {
@@ -160,10 +160,10 @@ impl Cap for HwmonCap {
     type State = HwmonCapState;
 
     fn read(&mut self) -> Result<HwmonCapState, CapError> {
-        let last = self.last.take().filter(|place| place.is_still(&self.spec));
-        let place = last.map_or_else(|| Ok(self.find()?.place), Ok::<_, HwError>)?;
-        let cap_uw = read_value(&place.file("cap"), CAP)?;
-        self.last = Some(place);
+        let last = self.last.take().filter(|cap_file| cap_file.is_still(&self.spec));
+        let cap_file = last.map_or_else(|| Ok(self.find()?.cap_file), Ok::<_, HwError>)?;
+        let cap_uw = read_value(&cap_file.file("cap"), CAP)?;
+        self.last = Some(cap_file);
         Ok(HwmonCapState { cap_uw })
     }
 
@@ -177,7 +177,7 @@ impl Cap for HwmonCap {
         }
         let Some(uw) = uw.filter(|uw| (found.min_uw..=found.max_uw).contains(uw)) else {
             let allowed = format!("{} to {} uW", found.min_uw, found.max_uw);
-            let file = found.place.file("cap");
+            let file = found.cap_file.file("cap");
             return Err(HwError::value(&file, Operation::Write, watts, allowed).into());
         };
         Ok(found.write(uw.min(original.in_force()))?)

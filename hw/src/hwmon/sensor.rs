@@ -16,19 +16,19 @@ use crate::sensor::{Sampled, Sensor, SensorError};
 pub struct HwmonSensor {
     root: Root,
     spec: MatchSpec,
-    found: Option<Found>,
+    found: Option<FoundChannel>,
     /// Where the device was, once it was found: of several it is the one.
     at: Option<PathBuf>,
 }
 
 /// A channel of a device that is there.
 #[derive(Debug)]
-struct Found {
+struct FoundChannel {
     device: Device,
     channel: Channel,
 }
 
-impl Found {
+impl FoundChannel {
     /// The raw value, in microwatts; a missing file if the device is not what it was.
     fn read(&self) -> Result<i64, HwError> {
         self.device.still()?;
@@ -54,20 +54,20 @@ impl HwmonSensor {
         let raw = found.read()?;
         if self.at.is_some() && self.at != found.device.at {
             let (was, is) = (self.at.as_deref(), found.device.at.as_deref());
-            warn!(name = self.spec.name, ?was, ?is, "the sensor is another device now");
+            warn!(name = self.spec.name, ?was, ?is, "the sensor's name now belongs to another device");
         }
         self.at.clone_from(&found.device.at);
         self.found = Some(found);
         Ok(raw)
     }
 
-    fn find(&self) -> Result<Found, HwError> {
+    fn find(&self) -> Result<FoundChannel, HwError> {
         let MatchSpec { name, label } = &self.spec;
         let mut found = Vec::new();
         for device in devices(&self.root)?.into_iter().filter(|device| device.is(name)) {
             for channel in device.powers()? {
                 if label.is_none() || channel.label == *label {
-                    found.push(Found { device: device.clone(), channel });
+                    found.push(FoundChannel { device: device.clone(), channel });
                 }
             }
         }
@@ -96,7 +96,7 @@ impl Sensor for HwmonSensor {
     }
 
     fn averaged_over(&self) -> Option<Duration> {
-        let Found { device, channel } = self.found.as_ref()?;
+        let FoundChannel { device, channel } = self.found.as_ref()?;
         let ms = device.number(&format!("{}_average_interval", channel.stem)).ok()??;
         u64::try_from(ms).ok().map(Duration::from_millis)
     }

@@ -41,7 +41,7 @@ fn a_value_that_never_moves_is_frozen() {
 }
 
 #[test]
-fn absurd_is_never_low_power() {
+fn implausible_is_never_low_power() {
     for bad in ["0", "-1", "-230000000", "500001000", "9223372036854775807", "999"] {
         let tree = tree();
         tree.write(FILE, bad);

@@ -1,6 +1,6 @@
 use serde::Serialize;
 
-use super::{line, writable};
+use super::files::{line, writable};
 use crate::Root;
 
 /// Which version of control groups a machine has.

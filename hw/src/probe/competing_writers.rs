@@ -2,7 +2,7 @@ use std::fs;
 
 use serde::Serialize;
 
-use super::line;
+use super::files::line;
 use crate::Root;
 
 /// Something else that sets frequencies, limits or CPU sets.
@@ -64,7 +64,8 @@ pub(super) fn find(root: &Root) -> Vec<CompetingWriter> {
     KNOWN.iter().map(competing).filter(|it| it.running || it.enabled).collect()
 }
 
-/// The names of all processes.
+/// The names of all processes. By hand: `sysinfo` knows the `/proc` of this machine alone, and a recording
+/// of another one must be read as well.
 fn processes(root: &Root) -> Vec<String> {
     let entries = fs::read_dir(root.path("proc")).into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

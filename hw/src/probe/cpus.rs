@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ballast_types::{CoreId, KiloHertz};
 use serde::Serialize;
 
-use super::{line, told, writable};
+use super::files::{line, told, writable};
 use crate::cpufreq::{PolicyFacts, ReferenceSource};
 use crate::{CpuList, Cpufreq, Floor, Root, Topology};
 

@@ -1,6 +1,6 @@
 use serde::Serialize;
 
-use super::{told, writable};
+use super::files::{told, writable};
 use crate::Root;
 use crate::hwmon::{Device, devices};
 

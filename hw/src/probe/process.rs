@@ -1,3 +1,5 @@
+use procfs_core::FromRead;
+use procfs_core::process::{Limit, LimitValue, Limits, Status};
 use serde::Serialize;
 
 use crate::Root;
@@ -22,30 +24,21 @@ impl Process {
     pub const IPC_LOCK: u32 = 14;
 
     pub(super) fn read(root: &Root) -> Self {
-        let status = read_text(&root.path("proc/self/status")).unwrap_or_default();
-        let limits = read_text(&root.path("proc/self/limits")).unwrap_or_default();
-        let after = |text: &str, name: &str| {
-            text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
-        };
+        let file = |name| read_text(&root.path(&format!("proc/self/{name}"))).unwrap_or_default();
 
-        // `Uid:` real, effective, saved, of the file system.
-        let uid = after(&status, "Uid:").and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok());
-        let bits = after(&status, "CapEff:").and_then(|hex| u64::from_str_radix(&hex, 16).ok());
-
-        // Soft, hard, unit.
-        let limit = |name| {
-            let text = after(&limits, name)?;
-            match text.split_whitespace().next()? {
-                "unlimited" => Some(u64::MAX),
-                number => number.parse().ok(),
-            }
+        // A recording leaves the name out, and the parser wants one.
+        let status = Status::from_read(format!("Name:\t-\n{}", file("status")).as_bytes()).ok();
+        let limits = Limits::from_read(file("limits").as_bytes()).ok();
+        let soft = |limit: &Limit| match limit.soft_limit {
+            LimitValue::Unlimited => u64::MAX,
+            LimitValue::Value(value) => value,
         };
 
         Self {
-            uid,
-            capabilities: bits,
-            realtime_priority: limit("Max realtime priority"),
-            locked_memory: limit("Max locked memory"),
+            uid: status.as_ref().map(|status| status.euid),
+            capabilities: status.map(|status| status.capeff),
+            realtime_priority: limits.as_ref().map(|limits| soft(&limits.max_realtime_priority)),
+            locked_memory: limits.map(|limits| soft(&limits.max_locked_memory)),
         }
     }
 
@@ -81,20 +74,13 @@ impl Services {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Tree;
+    use crate::testing::{self, Tree};
 
     #[test]
     fn rights_and_limits_are_read_as_the_kernel_writes_them() {
         let tree = Tree::new();
-        tree.write("proc/self/status", "Name:\tballast\nUid:\t1000\t0\t0\t0\nCapEff:\t0000000000804000\n");
-
-        tree.write(
-            "proc/self/limits",
-            "Limit                     Soft Limit           Hard Limit           Units     \n\
-             Max locked memory         8388608              8388608              bytes     \n\
-             Max realtime priority     unlimited            unlimited                      \n",
-        );
-
+        tree.write("proc/self/status", &testing::status(0, 0x80_4000));
+        tree.write("proc/self/limits", &testing::limits("8388608", "unlimited"));
         let process = Process::read(tree.root());
         assert_eq!((process.uid, process.locked_memory), (Some(0), Some(8_388_608)));
         assert_eq!(process.realtime_priority, Some(u64::MAX));

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::{told, writable};
+use super::files::{told, writable};
 use crate::Root;
 use crate::root::{read_text, read_value};
 

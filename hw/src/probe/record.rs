@@ -292,7 +292,7 @@ fn text(path: &Path) -> io::Result<String> {
 mod tests {
     use super::*;
     use crate::probe::Machine;
-    use crate::testing::Tree;
+    use crate::testing::{self, Tree};
 
     /// A machine with a PMBus supply and RAPL, laid out with links as sysfs is.
     fn machine() -> Tree {
@@ -303,7 +303,7 @@ mod tests {
         tree.write("proc/sys/kernel/osrelease", "6.12.1\n");
         tree.write("proc/cpuinfo", "processor\t: 0\nSerial\t\t: 1234\nflags\t\t: fpu\n\nprocessor\t: 1\n");
 
-        tree.write("proc/self/status", "Name:\tballast\nUid:\t0\t0\t0\t0\nCapEff:\t00ff\n");
+        tree.write("proc/self/status", &testing::status(0, 0xff));
         tree.write("etc/hostname", "secret\n");
         tree.write("sys/fs/cgroup/system.slice/tuned.service/cgroup.procs", "1\n");
         tree.write("sys/fs/cgroup/system.slice/secret.service/cgroup.procs", "2\n");

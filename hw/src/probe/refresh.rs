@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::{MeterFacts, RaplZone};
+use super::meters::MeterFacts;
+use super::rapl::RaplZone;
 use crate::Root;
 use crate::hwmon::{HwmonSensor, MatchSpec};
 use crate::root::read_value;
@@ -92,7 +93,7 @@ fn reader(root: &Root, source: Source) -> Box<dyn FnMut() -> Option<u64>> {
 
 fn watch(mut read: impl FnMut() -> Option<u64>, time: Duration) -> Refresh {
     let start = Instant::now();
-    let mut seen = Seen::default();
+    let mut seen = Observation::default();
     while start.elapsed() < time {
         let before = Instant::now();
         let value = read();
@@ -105,14 +106,14 @@ fn watch(mut read: impl FnMut() -> Option<u64>, time: Duration) -> Refresh {
 
 /// What was seen of one sensor so far.
 #[derive(Default)]
-struct Seen {
+struct Observation {
     so_far: Refresh,
     /// The newest value, and when it came; the first one's time is not known.
     last: Option<(u64, Option<Instant>)>,
     intervals: Vec<Duration>,
 }
 
-impl Seen {
+impl Observation {
     /// A read that began at `at` and took so long.
     fn take(&mut self, at: Instant, took: Duration, value: Option<u64>) {
         let seen = &mut self.so_far;
@@ -151,7 +152,7 @@ mod tests {
     #[test]
     fn the_refresh_is_the_time_between_changes_and_failures_are_counted() {
         let start = Instant::now();
-        let mut seen = Seen::default();
+        let mut seen = Observation::default();
 
         // A value every 50 ms, read every 5 ms; every tenth read fails, and one takes 30 ms.
         for n in 1..=120 {
@@ -170,7 +171,7 @@ mod tests {
         };
 
         assert_eq!(seen.done(), expected);
-        let mut still = Seen::default();
+        let mut still = Observation::default();
         still.take(start, Duration::ZERO, Some(7));
         still.take(start + EVERY, Duration::ZERO, Some(7));
         let Refresh { reads, changes, refresh_ms, .. } = still.done();

@@ -162,7 +162,7 @@ impl LimitZone {
             && let Err(error) = short.write(uw.min(short.most_uw).min(before(short_was)))
         {
             // The long window still holds: in seconds, and not in milliseconds.
-            warn!(%error, "the short-term limit stays as it is");
+            warn!(%error, "the short-term RAPL limit could not be lowered: the long-term one alone caps, and acts later");
         }
         self.enable(true)
     }
@@ -206,7 +206,7 @@ impl Constraint {
                 Err(e) if e.is_missing() || e.is(&[nix::errno::Errno::ENODATA]) => None,
                 told => Some(told?).filter(|most| *most >= LEAST_UW),
             };
-            // Never the limit as it stands: it may be a cap that an earlier life has left.
+            // Never the limit as it stands: it may be a cap that a previous instance has left.
             let most_uw = told.unwrap_or(MOST_UW).min(MOST_UW);
             return Ok(Some(Self { limit_file, window_file: file("time_window_us"), most_uw }));
         }

@@ -28,22 +28,22 @@ use crate::sensor::SensorError;
 /// A supply that gives less than this carries nothing: 1 W, in microwatts.
 const CARRIES_UW: i64 = 1_000_000;
 /// No single supply draws more than this: 100 kW, in microwatts.
-const ABSURD_UW: i64 = 100_000_000_000;
+const MAX_PLAUSIBLE_UW: i64 = 100_000_000_000;
 
 /// One supply by its hwmon name. It is looked for at the first read, and again whenever it vanishes.
 #[derive(Debug)]
 pub struct PmbusSupply {
     root: Root,
     name: String,
-    found: Option<Found>,
+    found: Option<FoundDevice>,
     /// Whether its device was there since this started.
-    seen: bool,
+    was_there: bool,
 }
 
 /// A device with its channels: a driver makes them all when it finds the device, and looking for them costs
 /// more than reading them.
 #[derive(Debug)]
-struct Found {
+struct FoundDevice {
     device: Device,
     powers: Vec<Channel>,
     volts: Vec<Channel>,
@@ -54,11 +54,11 @@ impl PmbusSupply {
     /// driver (see [`crate::MatchSpec::name`]).
     #[must_use]
     pub fn new(root: &Root, name: &str) -> Self {
-        Self { root: root.clone(), name: name.to_owned(), found: None, seen: false }
+        Self { root: root.clone(), name: name.to_owned(), found: None, was_there: false }
     }
 
     /// The device; `None` if it was there and was pulled.
-    fn find(&mut self) -> Result<Option<&Found>, SensorError> {
+    fn find(&mut self) -> Result<Option<&FoundDevice>, SensorError> {
         if self.found.as_ref().is_some_and(|found| found.device.still().is_err()) {
             self.found = None;
         }
@@ -66,18 +66,23 @@ impl PmbusSupply {
             let all = devices(&self.root)?;
             let mut named = all.iter().filter(|device| device.is(&self.name));
             self.found = match (named.next(), named.next()) {
-                (Some(device), None) => Some(Found::of(device.clone())?),
+                (Some(device), None) => Some(FoundDevice::of(device.clone())?),
                 (Some(_), Some(_)) => {
-                    let why = "several devices of this name: name@device tells them apart";
+                    let why = "several hwmon devices have this name: write name@device, as 'ballast check' lists them";
                     return Err(SensorError::Device(why.to_owned()));
                 }
 
                 // One that was never there may be there under another name: not "draws nothing".
-                (None, _) if self.seen && all.iter().any(|d| d.has_driver_of(&self.name)) => None,
-                (None, _) => return Err(SensorError::Device("no such hwmon device".to_owned())),
+                (None, _) if self.was_there && all.iter().any(|d| d.has_driver_of(&self.name)) => None,
+                (None, _) => {
+                    return Err(SensorError::Device(
+                        "no hwmon device has this name: 'ballast check' lists those that are there"
+                            .to_owned(),
+                    ));
+                }
             };
 
-            self.seen |= self.found.is_some();
+            self.was_there |= self.found.is_some();
         }
 
         Ok(self.found.as_ref())
@@ -98,7 +103,7 @@ impl SupplySensor for PmbusSupply {
     }
 }
 
-impl Found {
+impl FoundDevice {
     fn of(device: Device) -> Result<Self, HwError> {
         let (powers, volts) = (device.channels("power")?, device.channels("in")?);
         Ok(Self { device, powers, volts })
@@ -137,7 +142,7 @@ impl Found {
         };
 
         let least = if state == SupplyState::Active { 1 } else { 0 };
-        let plausible = input.filter(|uw| (least..=ABSURD_UW).contains(uw));
+        let plausible = input.filter(|uw| (least..=MAX_PLAUSIBLE_UW).contains(uw));
         let watts = plausible.map(|uw| Watts::from_milli(uw / 1000));
 
         Ok((Supply { state, input: watts }, input.map(i64::unsigned_abs)))

@@ -193,9 +193,9 @@ impl ServerFiles {
     }
 }
 
-/// The line of `proc/stat` for all CPUs, from microseconds busy and in all: user and idle ticks of 10 ms.
+/// A `proc/stat` as far as the plant knows it, from microseconds busy and in all: ticks of 10 ms.
 pub(crate) fn cpu_time((busy, all): (u64, u64)) -> String {
-    format!("cpu  {} 0 0 {} 0 0 0 0 0 0", busy / 10_000, (all - busy) / 10_000)
+    format!("cpu  {} 0 0 {} 0 0 0 0 0 0\nctxt 0\nbtime 0\nprocesses 0", busy / 10_000, (all - busy) / 10_000)
 }
 
 /// A `cpu.stat`, as far as the plant knows it.

@@ -607,7 +607,7 @@ fn a_machine_without_cpufreq_has_cores_that_no_cap_slows() {
 }
 
 #[test]
-fn a_cap_of_an_earlier_life_on_an_offline_core_is_not_forgotten() {
+fn a_cap_of_a_previous_instance_on_an_offline_core_is_not_forgotten() {
     let tree = machine();
     let saved = Bench::of(tree).cpufreq.originals();
     let tree = machine();

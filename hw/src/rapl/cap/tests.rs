@@ -145,7 +145,7 @@ fn a_limit_that_was_disabled_is_disabled_again() {
 }
 
 #[test]
-fn another_life_puts_back_what_was_written_down_and_the_window_too() {
+fn the_next_instance_puts_back_what_was_written_down_and_the_window_too() {
     let tree = tree();
     let before = all(&tree);
     let mut first = cap(&tree);
@@ -231,7 +231,7 @@ fn garbage_is_an_error_that_names_its_file() {
 }
 
 #[test]
-fn a_cap_of_an_earlier_life_is_no_maximum() {
+fn a_cap_of_a_previous_instance_is_no_maximum() {
     let tree = tree();
     for package in 0..2 {
         tree.write(&format!("{}/constraint_1_max_power_uw", dir(package)), "0");

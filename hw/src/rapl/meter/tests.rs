@@ -60,7 +60,7 @@ fn a_counter_that_stands_still_is_stale_and_never_zero_watts() {
 }
 
 #[test]
-fn absurd_differences_and_long_gaps_are_refused() {
+fn implausible_differences_and_long_gaps_are_refused() {
     let tree = tree();
     let mut meter = meter(&tree);
     meter.sample(Instant::ZERO).unwrap();
@@ -69,7 +69,7 @@ fn absurd_differences_and_long_gaps_are_refused() {
         meter.sample(Instant::from_millis(200)).unwrap(),
         Energy::Implausible(Watts::from_whole(1000))
     );
-    // A reset looks like a wrap, and is absurd too.
+    // A reset looks like a wrap, and is implausible too.
     energy(&tree, PKG, 5);
     assert!(matches!(meter.sample(Instant::from_millis(400)).unwrap(), Energy::Implausible(_)));
     // After 524 s at 500 W the counter may have wrapped twice.

@@ -8,7 +8,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// What `cpu.max` holds.
-pub(super) const CPU_MAX: &str = "\"max\" or a quota of at least 1000 us, and a period of 1000 to 1000000 us";
+pub(crate) const CPU_MAX: &str = "\"max\" or a quota of at least 1000 us, and a period of 1000 to 1000000 us";
 /// The kernel takes no shorter quota.
 const LEAST_QUOTA_US: u64 = 1000;
 /// And no longer period.
@@ -35,7 +35,7 @@ impl std::error::Error for CpuMaxError {}
 
 impl CpuMax {
     /// A share in thousandths of a core, in periods of `period` where that leaves a quota of 1 ms.
-    pub(super) fn share(millicores: u32, period: Duration) -> Self {
+    pub(crate) fn share(millicores: u32, period: Duration) -> Self {
         let millicores = u64::from(millicores.max(1));
         let period = u64::try_from(period.as_micros()).unwrap_or(LONGEST_PERIOD_US);
         let least = (LEAST_QUOTA_US * 1000).div_ceil(millicores);
@@ -52,7 +52,7 @@ impl CpuMax {
     }
 
     /// Less is stricter.
-    pub(super) fn compare(self, other: Self) -> Ordering {
+    pub(crate) fn compare(self, other: Self) -> Ordering {
         match (self.quota_us, other.quota_us) {
             (Some(a), Some(b)) => (u128::from(a) * u128::from(other.period_us))
                 .cmp(&(u128::from(b) * u128::from(self.period_us))),
