@@ -63,7 +63,8 @@ pub(crate) struct AlertsArgs {
         value_parser = clap::value_parser!(u16).range(1..=64))]
     agents: u16,
     /// Alerts, each to all agents
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 200,
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
     alerts: u32,
     /// Alert by mutual TLS, as beyond loopback
     #[arg(long)]

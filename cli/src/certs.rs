@@ -37,7 +37,8 @@ pub(crate) struct CertsArgs {
     #[arg(long, value_name = "NAME[=ADDRESS]", value_parser = named::<PeerName>)]
     place: Vec<Named<PeerName>>,
     /// How long the certificates are valid
-    #[arg(long, value_name = "N", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    #[arg(long, value_name = "N", default_value_t = 90,
+        value_parser = clap::value_parser!(u32).range(1..=3650))]
     days: u32,
 }
 

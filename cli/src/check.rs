@@ -3,6 +3,8 @@
 mod findings;
 mod fragment;
 mod functions;
+mod report;
+mod state;
 mod text;
 
 use std::io::IsTerminal as _;
@@ -12,14 +14,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ballast_hw::Root;
-use ballast_hw::probe::{self, Machine, Refresh, Source, Written};
+use ballast_hw::probe::{self, Machine, Source, Written};
 use clap::Args;
 use nix::sys::signal::{SigSet, Signal};
-use serde::Serialize;
 
 use crate::common::terminal::{say, tell};
-use findings::Finding;
-use functions::Function;
+use report::Report;
+use state::{Watched, channel};
 
 /// Wrong usage, as `sysexits.h` has it: 2 means something else here.
 pub(crate) const EXIT_USAGE: u8 = 64;
@@ -45,48 +46,6 @@ pub(crate) struct CheckArgs {
     /// Copy what is read to a new folder, for --root and for reports; serial numbers and names are left out
     #[arg(long, value_name = "DIR", conflicts_with_all = ["json", "write_test", "seconds"])]
     record: Option<PathBuf>,
-}
-
-/// How good something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum State {
-    /// As it should be.
-    Works,
-    /// It serves, with the drawback that the reason names.
-    Degraded,
-    /// It is not there, or of no use.
-    Missing,
-    /// It is there, and whether it works shows only when it is used.
-    Untested,
-}
-
-/// All that is printed.
-#[derive(Debug, Serialize)]
-struct Report {
-    /// The format of this object.
-    version: u32,
-    /// What can be done here.
-    functions: Vec<Function>,
-    findings: Vec<Finding>,
-    /// What was written, if that was asked for.
-    write_test: Option<Vec<Written>>,
-    /// How sensors behaved, if they were watched.
-    sensors: Vec<Watched>,
-    machine: Machine,
-    /// What agent.toml could say here.
-    agent_toml: String,
-    /// The code that this command ends with.
-    exit_code: u8,
-}
-
-/// One sensor that was watched.
-#[derive(Debug, Serialize)]
-struct Watched {
-    /// Its zone or channel.
-    sensor: String,
-    #[serde(flatten)]
-    refresh: Refresh,
 }
 
 /// Looks, judges, prints.
@@ -148,7 +107,7 @@ fn watch(root: &Root, machine: &Machine, time: Duration) -> Vec<Watched> {
     let zones = machine.rapl.iter().filter(|zone| zone.energy_error.is_none());
     let zones = zones.map(|zone| (zone.name.clone(), Source::zone(zone)));
     let meters = machine.meters.iter().filter(|meter| meter.error.is_none());
-    let meters = meters.map(|meter| (findings::channel(meter), Source::meter(meter)));
+    let meters = meters.map(|meter| (channel(meter), Source::meter(meter)));
     let (names, sources): (Vec<_>, Vec<_>) = zones.chain(meters).unzip();
     let seen = probe::refresh(root, &sources, time);
     names.into_iter().zip(seen).map(|(sensor, refresh)| Watched { sensor, refresh }).collect()

@@ -59,12 +59,12 @@ pub(crate) enum Experiment {
         Example: ballast experiment models --json\n\
         Example: ballast experiment models --seeds 3 --plot reliability.svg")]
     Models(Data<models::Choice>),
-    /// How low a budget may be: the paper's quantiles, chassis of real VMs, real distribution units (Table IV)
-    #[command(
-        after_help = "The default run takes about 2 minutes on 2 cores, nearly all of it for --replay-chassis.\n\n\
+    /// How low a budget may be: the paper's quantiles, chassis of real VMs, real distribution units (Table
+    /// IV)
+    #[command(after_help = "The default run takes about 2 minutes on 2 cores, nearly all of it for \
+            --replay-chassis.\n\n\
         Example: ballast experiment oversubscription --json\n\
-        Example: ballast experiment oversubscription --replicates 1000 --plot draws.svg"
-    )]
+        Example: ballast experiment oversubscription --replicates 1000 --plot draws.svg")]
     Oversubscription(Data<oversubscription::Choice>),
     /// Whole runs drawn from seeds, several faults at once, some for good, judged by the oracles
     #[command(

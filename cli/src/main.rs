@@ -87,10 +87,12 @@ enum Command {
         Example: ballast profile --input measured.csv --output gen7.toml\n\
         Example: ballast profile --specpower SPECpower-full-results.csv --cores 40 --output gen7.toml\n\n\
         Exit codes: 0 done; 1 failure, said on stderr; 2 wrong usage; 75 an agent runs there: nothing was \
-        done; 78 the configuration is refused; 130 ended by a signal. However it ends, frequencies are put back."
+        done; 78 the configuration is refused; 130 ended by a signal. However it ends, frequencies are put \
+        back."
     )]
     Profile(profile::ProfileArgs),
-    /// Say what this machine can do: drivers, sensors, caps, competing writers; why not more, and what would help
+    /// Say what this machine can do: drivers, sensors, caps, competing writers; why not more, and what would
+    /// help
     #[command(after_help = "Example: ballast check\nExample: ballast check --json --seconds 10\n\
         Example: ballast check --record machine && ballast check --root machine\n\n\
         Exit codes: 0 all that is needed works; 1 it will do, with drawbacks; 2 there is no way to \

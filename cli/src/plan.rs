@@ -1,6 +1,8 @@
 //! `ballast plan`: how low a chassis budget may be set, from the history of its draw.
 
+mod answer;
 mod args;
+mod columns;
 mod curves;
 mod histograms;
 mod history;
@@ -8,7 +10,9 @@ mod levels;
 mod plot;
 mod recorded;
 mod report;
+mod request;
 mod telemetry;
+mod verified;
 mod verify;
 
 use std::collections::BTreeMap;
@@ -17,15 +21,17 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use ballast_planner::{Approach, Histogram, Plan, Rejected};
 
-use args::Asked;
+use answer::Answer;
 pub(crate) use args::PlanArgs;
-use report::{Answer, Report};
+use report::Report;
+use request::PlanRequest;
 use telemetry::Telemetry;
-use verify::Verified;
+use verified::Verified;
 
 use crate::common::terminal::tell;
 
-/// The exit code when the plan was not kept: that of a model that is worse than the one that it would replace.
+/// The exit code when the plan was not kept: that of a model that is worse than the one that it would
+/// replace.
 const NOT_KEPT: u8 = 3;
 
 /// What the history was counted into.
@@ -110,7 +116,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Finds the longest event of each plan: a histogram does not know what came after what.
-fn longest(telemetry: &mut Telemetry<'_>, asked: &Asked, answers: &mut [Answer]) -> anyhow::Result<()> {
+fn longest(telemetry: &mut Telemetry<'_>, asked: &PlanRequest, answers: &mut [Answer]) -> anyhow::Result<()> {
     let mut units = vec![0; answers.len()];
     if answers.iter().any(|answer| answer.plan.events.all() > 0) {
         telemetry.looks(|readings| {

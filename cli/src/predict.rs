@@ -24,8 +24,8 @@ pub(crate) struct PredictArgs {
     /// The model, from `ballast train`
     #[arg(long, value_name = "FILE")]
     model: PathBuf,
-    /// Arriving VMs: CSV with vm_id, subscription, cores, memory_gb, vm_type, or JSON lines with the same names;
-    /// plain or zstd; `-` is stdin
+    /// Arriving VMs: CSV with vm_id, subscription, cores, memory_gb, vm_type, or JSON lines with the same
+    /// names; plain or zstd; `-` is stdin
     #[arg(long, value_name = "FILE", required_unless_present = "about")]
     input: Option<PathBuf>,
     /// Where the answers go; `-` is stdout

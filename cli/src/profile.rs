@@ -26,7 +26,8 @@ pub(crate) struct ProfileArgs {
     #[command(flatten)]
     source: Source,
     /// With --specpower: the one result whose vendor, system and CPU hold this text
-    #[arg(long, value_name = "TEXT", requires = "specpower", required_unless_present_any = ["config", "points", "cores"])]
+    #[arg(long, value_name = "TEXT",
+        requires = "specpower", required_unless_present_any = ["config", "points", "cores"])]
     server: Option<String>,
     /// With --specpower: the medians of all servers with so many cores
     #[arg(long, value_name = "N", requires = "specpower", conflicts_with = "server")]
@@ -45,16 +46,16 @@ pub(crate) struct ProfileArgs {
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 struct Source {
-    /// Measure the server of this agent.toml, with its meter: loads all cores and lowers their frequency, so the
-    /// server must be empty and its agent stopped
+    /// Measure the server of this agent.toml, with its meter: loads all cores and lowers their frequency, so
+    /// the server must be empty and its agent stopped
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Fit measurements that were made elsewhere (CSV, also .zst, or Parquet): utilisation, frequency, watts and, where
-    /// it is known, error_w; the first two are shares of the highest
+    /// Fit measurements that were made elsewhere (CSV, also .zst, or Parquet): utilisation, frequency, watts
+    /// and, where it is known, error_w; the first two are shares of the highest
     #[arg(long = "input", alias = "points", value_name = "FILE")]
     points: Option<PathBuf>,
-    /// Make a first guess from published results of SPECpower_ssj2008 (CSV): idle and full load are a server's
-    /// own, half frequency is in proportion to the paper's server
+    /// Make a first guess from published results of SPECpower_ssj2008 (CSV): idle and full load are a
+    /// server's own, half frequency is in proportion to the paper's server
     #[arg(long, value_name = "FILE")]
     specpower: Option<PathBuf>,
 }
@@ -139,8 +140,8 @@ fn text(profile: &Profile) -> String {
     if let Some(fit) = &profile.fit {
         let (curves, line) = (fit.residuals, fit.linear.residuals);
         lines.push(format!(
-            "  off by {:.2} W (RMS) and {:.2} W, {:.1} % (most); a straight line over frequency would be by {:.2} W and \
-             {:.2} W, {:.1} %",
+            "  off by {:.2} W (RMS) and {:.2} W, {:.1} % (most); a straight line over frequency would be by \
+             {:.2} W and {:.2} W, {:.1} %",
             curves.rms_w, curves.max_w, curves.max_percent, line.rms_w, line.max_w, line.max_percent
         ));
     }

@@ -52,9 +52,9 @@ enum Every {
     Thirty,
 }
 
-/// One life of a VM.
+/// One instance of a VM: from one start to its end.
 #[derive(Debug, Default)]
-struct Life {
+struct VmInstance {
     first: Option<UsageBin>,
     last: UsageBin,
     cores: u16,
@@ -69,7 +69,7 @@ struct Life {
     means: BTreeMap<u32, (f64, u32)>,
 }
 
-impl Life {
+impl VmInstance {
     fn take(&mut self, record: &UsageRecord, slots: u32) {
         self.first = Some(self.first.map_or(record.bin, |first| first.min(record.bin)));
         self.last = self.last.max(record.bin);
@@ -152,13 +152,13 @@ struct Summary {
 
 #[derive(Serialize)]
 struct Report {
-    vms: Vec<Vm>,
+    vms: Vec<VmRecords>,
     dropped: u64,
     problems: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct Vm {
+struct VmRecords {
     #[serde(flatten)]
     summary: Summary,
     series: Vec<Point>,
@@ -170,7 +170,7 @@ pub(crate) fn run(args: &RecordsArgs) -> anyhow::Result<ExitCode> {
         bail!("--dir {}: not a folder; an agent's is usage in its state_dir", args.dir.display());
     }
     let slots = if args.every_min == Every::Five { 1 } else { OF_HALF_HOUR };
-    let mut lives: BTreeMap<(VmId, VmStart), Life> = BTreeMap::new();
+    let mut lives: BTreeMap<(VmId, VmStart), VmInstance> = BTreeMap::new();
     let seen = records::read(&args.dir, 0..=u32::MAX, |record| {
         if args.vm.as_ref().is_none_or(|vm| *vm == record.vm) {
             let life = lives.entry((record.vm.clone(), record.start)).or_default();
@@ -188,7 +188,7 @@ pub(crate) fn run(args: &RecordsArgs) -> anyhow::Result<ExitCode> {
     seen.problems.iter().for_each(|problem| tell(&format!("left out: {problem}")));
     let names = names(&lives);
     let name = |life: &(VmId, VmStart)| names.get(life).cloned().unwrap_or_default();
-    let summary = |(key, life): (&(VmId, VmStart), &Life)| life.summary(name(key), key.1);
+    let summary = |(key, life): (&(VmId, VmStart), &VmInstance)| life.summary(name(key), key.1);
     let text = match args.format {
         Format::Text => table(lives.iter().map(summary)),
         Format::Csv => {
@@ -202,7 +202,7 @@ pub(crate) fn run(args: &RecordsArgs) -> anyhow::Result<ExitCode> {
             text
         }
         Format::Json => {
-            let vm = |(key, life): (&(VmId, VmStart), &Life)| Vm {
+            let vm = |(key, life): (&(VmId, VmStart), &VmInstance)| VmRecords {
                 summary: life.summary(name(key), key.1),
                 series: life.series(slots).collect(),
             };
@@ -220,7 +220,7 @@ pub(crate) fn run(args: &RecordsArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// A VM's newest life has its id; earlier ones say which they are.
-fn names(lives: &BTreeMap<(VmId, VmStart), Life>) -> BTreeMap<(VmId, VmStart), String> {
+fn names(lives: &BTreeMap<(VmId, VmStart), VmInstance>) -> BTreeMap<(VmId, VmStart), String> {
     let newest = |vm: &VmId| {
         let of_vm = lives.iter().filter(|((id, _), _)| id == vm);
         of_vm.max_by_key(|(_, life)| life.last).map(|((_, start), _)| *start)
@@ -293,7 +293,7 @@ mod tests {
             record
         };
 
-        let mut life = Life::default();
+        let mut life = VmInstance::default();
 
         // Three of six make a half hour, two do not; a thin one counts for P95 alone.
         for slot in [6, 7, 8, 12, 13] {
@@ -315,7 +315,7 @@ mod tests {
         let mut lives = BTreeMap::new();
         for (start, slot) in [(1, 50), (2, 10)] {
             let record = UsageRecord::empty(vm.clone(), VmStart(start), UsageBin(slot), 4);
-            lives.entry((vm.clone(), VmStart(start))).or_insert_with(Life::default).take(&record, 1);
+            lives.entry((vm.clone(), VmStart(start))).or_insert_with(VmInstance::default).take(&record, 1);
         }
         let names: Vec<_> = names(&lives).into_values().collect();
         assert_eq!(names, ["v", "v@0000000000000002"]);

@@ -24,7 +24,8 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// Arguments of `ballast status`.
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
-    /// Daemons to ask: chassis managers, agents or placement daemons, as http://ADDRESS:PORT or https://ADDRESS:PORT
+    /// Daemons to ask: chassis managers, agents or placement daemons, as http://ADDRESS:PORT or
+    /// https://ADDRESS:PORT
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:7100")]
     urls: Vec<String>,
     /// Print a JSON array with one object per URL: {url, status} or {url, error}
@@ -184,7 +185,7 @@ fn chassis_line(chassis: &ChassisStatus) -> String {
         .map_or_else(String::new, |w| format!(" ({:.0} %)", 100.0 * w.as_f64() / chassis.limit_w.as_f64()));
     let more = more.map_or_else(String::new, |w| format!(" read, {w} reported,"));
     format!(
-        "chassis {}: {}, {}{more} of {}{share}, {} capping episodes, out of band {:.1} s, epoch {}",
+        "chassis {}: {}, {}{more} of {}{share}, {} capping events, hardware caps {:.1} s, epoch {}",
         chassis.chassis_id,
         chassis_state(chassis.state),
         read.map_or_else(|| "no reading".to_owned(), |w| w.to_string()),
@@ -198,7 +199,7 @@ fn chassis_line(chassis: &ChassisStatus) -> String {
 fn server_row(server: &ServerStatus) -> [String; 10] {
     let mut notes = vec![];
     if let Some(watts) = server.out_of_band_w {
-        notes.push(format!("out of band at {watts}"));
+        notes.push(format!("hardware cap {watts}"));
     }
     notes.extend(server.report.as_ref().map(report_notes).unwrap_or_default());
     notes.extend(server.last_error.clone());
@@ -349,13 +350,13 @@ mod tests {
         let text = for_people(&answers);
         let line = |with: &str| text.lines().find(|l| l.contains(with)).unwrap().to_owned();
         assert!(text.starts_with(
-            "chassis c1: alerting, 2300.0 W of 2450.0 W (94 %), 1 capping episodes, out of band 0.0 s"
+            "chassis c1: alerting, 2300.0 W of 2450.0 W (94 %), 1 capping events, hardware caps 0.0 s"
         ));
 
         for part in ["managed", "throttled", "201.5 W", "1300 MHz", "24", "0.1 s"] {
             assert!(line("s01").contains(part), "{part}: {}", line("s01"));
         }
-        assert!(line("│ s02").contains("out of band at 204.0 W; connection refused"));
+        assert!(line("│ s02").contains("hardware cap 204.0 W; connection refused"));
         assert!(line("http://c").contains("Connection refused"));
         assert!(text.ends_with("alarm: c1: s02 is silent"));
     }

@@ -32,15 +32,16 @@ const USER_FACING_RECALL: f64 = 0.99;
 /// Arguments of `ballast train`.
 #[derive(Args, Debug)]
 pub(crate) struct TrainArgs {
-    /// VMs of the past: CSV with vm_id, subscription, arrival_s, end_s, cores, memory_gb, vm_type, class, avg_cpu,
-    /// p95_cpu; plain or zstd; `-` is stdin
+    /// VMs of the past: CSV with vm_id, subscription, arrival_s, end_s, cores, memory_gb, vm_type, class,
+    /// avg_cpu, p95_cpu; plain or zstd; `-` is stdin
     #[arg(long, value_name = "FILE", required_unless_present = "generate")]
     input: Option<PathBuf>,
     /// Classes from what `ballast label` wrote, by vm_id
     #[arg(long, value_name = "FILE", requires = "input")]
     labels: Option<PathBuf>,
     /// Learn from a made-up fleet of so many VMs instead, for trials
-    #[arg(long, value_name = "VMS", conflicts_with = "input", value_parser = clap::value_parser!(u32).range(1000..=10_000_000))]
+    #[arg(long, value_name = "VMS", conflicts_with = "input",
+        value_parser = clap::value_parser!(u32).range(1000..=10_000_000))]
     generate: Option<u32>,
     /// Write the made-up VMs too, in the form that --input takes
     #[arg(long, value_name = "FILE", requires = "generate")]

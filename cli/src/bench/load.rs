@@ -1,7 +1,7 @@
 //! Asks a real placement daemon over loopback, again and again, and times its answers.
 //!
-//! The daemon answers on one thread, so on one core. Every connection asks again as soon as it has its answer; what is
-//! timed is the whole way, client included.
+//! The daemon answers on one thread, so on one core. Every connection asks again as soon as it has its
+//! answer; what is timed is the whole way, client included.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -37,10 +37,12 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
     /// Connections, each with one question under way
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 8,
+        value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(super) connections: u16,
     /// For how long
-    #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    #[arg(long, value_name = "S", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
     /// Print one JSON object, alone on stdout
     #[arg(long)]
@@ -83,8 +85,8 @@ impl Measured {
     }
 }
 
-/// Starts a daemon, has it made ready, and measures it. `files` writes what it needs into a folder, and says what its
-/// configuration has beyond the model; of `requests` each client asks the next, over and over.
+/// Starts a daemon, has it made ready, and measures it. `files` writes what it needs into a folder, and says
+/// what its configuration has beyond the model; of `requests` each client asks the next, over and over.
 pub(super) fn bench(
     args: &LoadArgs,
     files: impl FnOnce(&Path) -> anyhow::Result<String>,
@@ -107,7 +109,8 @@ pub(super) fn bench(
     let config = folder.path().join("place.toml");
     let (state, more) = (folder.path().join("state"), files(folder.path())?);
     let text = format!(
-        "name = \"bench\"\nlisten = \"{address}\"\nstate_dir = {state:?}\n[predict]\nmodel = {model:?}\n{more}"
+        "name = \"bench\"\nlisten = \"{address}\"\nstate_dir = {state:?}\n[predict]\nmodel = \
+         {model:?}\n{more}"
     );
     fs::write(&config, text)?;
     let words = ["place", "--config", config.to_str().context("a path in UTF-8")?];

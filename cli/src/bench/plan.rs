@@ -1,7 +1,8 @@
 //! `ballast bench plan`: how long `ballast plan` takes over a fleet's telemetry, and how much memory.
 //!
-//! The telemetry is made, one Parquet file a day, by time, as a collector writes it: seeded, with nulls, zeros,
-//! sentinels, gaps and doubles. The baseline reads the same files row by row; both answers must be the same.
+//! The telemetry is made, one Parquet file a day, by time, as a collector writes it: seeded, with nulls,
+//! zeros, sentinels, gaps and doubles. The baseline reads the same files row by row; both answers must be the
+//! same.
 
 use std::fs::File;
 use std::ops::Range;
@@ -40,10 +41,12 @@ const MINUTES: u32 = 60;
 #[derive(Args, Debug)]
 pub(crate) struct PlanArgs {
     /// Chassis, of three hardware generations
-    #[arg(long, value_name = "N", default_value_t = 1440, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 1440,
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
     chassis: u32,
     /// Days of one reading a minute
-    #[arg(long, value_name = "N", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=3660))]
+    #[arg(long, value_name = "N", default_value_t = 90,
+        value_parser = clap::value_parser!(u32).range(1..=3660))]
     days: u32,
     /// Days that the baseline reads, row by row
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -270,8 +273,8 @@ fn batch(args: &PlanArgs, minutes: Range<u32>) -> anyhow::Result<RecordBatch> {
     Ok(RecordBatch::try_from_iter_with_nullable(columns.map(|(name, all)| (name, all, true)))?)
 }
 
-/// What a chassis's meter says in a minute: seconds into it, and watts. Mostly one reading; of a thousand minutes
-/// one has none, one two, and one each a null, a zero and a sentinel.
+/// What a chassis's meter says in a minute: seconds into it, and watts. Mostly one reading; of a thousand
+/// minutes one has none, one two, and one each a null, a zero and a sentinel.
 fn readings(seed: u64, chassis: u32, minute: u32) -> impl Iterator<Item = (i64, Option<f64>)> {
     let draw = SplitMix64::first(seed ^ u64::from(chassis) << 32 ^ u64::from(minute));
     let own = SplitMix64::first(seed ^ u64::from(chassis));

@@ -14,7 +14,8 @@ pub(crate) struct PredictArgs {
     #[command(flatten)]
     load: LoadArgs,
     /// VMs in every question
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=1000))]
     batch: u16,
 }
 

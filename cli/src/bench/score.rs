@@ -28,13 +28,16 @@ pub(crate) struct ScoreArgs {
     #[command(flatten)]
     load: LoadArgs,
     /// Chassis of 12 servers
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 60,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
     chassis: u32,
     /// Servers that every answer names and explains
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
     top: u32,
     /// How full the servers are, in percent of their cores
-    #[arg(long, value_name = "PERCENT", default_value_t = 75, value_parser = clap::value_parser!(u32).range(0..=90))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 75,
+        value_parser = clap::value_parser!(u32).range(0..=90))]
     full: u32,
 }
 

@@ -3,8 +3,8 @@
 use ballast_hw::probe::{CgroupMode, Machine, MeterFacts, Process, Setting};
 use serde::Serialize;
 
-use super::State::{Degraded, Missing, Untested, Works};
-use super::{State, Watched};
+use super::state::State::{Degraded, Missing, Untested, Works};
+use super::state::{STEPS, State, Watched, channel};
 
 /// One probe's answer.
 #[derive(Debug, Serialize)]
@@ -32,14 +32,6 @@ impl Finding {
 
     fn remedy(self, remedy: impl Into<String>) -> Self {
         Self { remedy: Some(remedy.into()), ..self }
-    }
-}
-
-/// How a channel is called: `pmbus@3-0058 pin`.
-pub(super) fn channel(meter: &MeterFacts) -> String {
-    match &meter.label {
-        Some(label) => format!("{} {label}", meter.name),
-        None => format!("{} {}", meter.name, meter.channel),
     }
 }
 
@@ -151,7 +143,7 @@ fn cpufreq(machine: &Machine) -> Vec<Finding> {
 
         let mut steps = finding("cpufreq.ladder", Works, ladder);
 
-        if group.steps < super::functions::STEPS {
+        if group.steps < STEPS {
             steps.state = Degraded;
             steps.reason = Some("so few steps that the draw moves in jumps".to_owned());
             let amd = "on AMD with CPPC: amd_pstate=active on the kernel's command line";

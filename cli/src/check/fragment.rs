@@ -3,7 +3,7 @@
 use ballast_hw::probe::Machine;
 
 use super::functions::{Function, best, inputs};
-use super::{State, Watched};
+use super::state::{State, Watched, channel};
 
 /// A part of agent.toml that fits; `server` and `chassis` are left to the operator.
 pub(super) fn agent_toml(machine: &Machine, sensors: &[Watched], functions: &[Function]) -> String {
@@ -22,7 +22,7 @@ pub(super) fn agent_toml(machine: &Machine, sensors: &[Watched], functions: &[Fu
             if inputs(machine) > 1 {
                 lines.push("# one supply's input of several: their sum is the server's".into());
             }
-            let name = super::findings::channel(meter);
+            let name = channel(meter);
             let watched = sensors.iter().find(|watched| watched.sensor == name);
 
             if let Some(ms) = watched.and_then(|watched| watched.refresh.refresh_ms) {

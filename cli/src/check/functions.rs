@@ -3,12 +3,8 @@
 use ballast_hw::probe::{CgroupMode, Machine, MeterFacts, RaplZone, Setting, Written};
 use serde::Serialize;
 
-use super::State::{Degraded, Missing, Untested, Works};
-use super::findings::channel;
-use super::{State, Watched};
-
-/// From so many steps on the draw can follow a cap; below, it jumps.
-pub(super) const STEPS: usize = 4;
+use super::state::State::{Degraded, Missing, Untested, Works};
+use super::state::{STEPS, State, Watched, channel};
 
 /// One function and whether it can be had.
 #[derive(Clone, Debug, Serialize)]

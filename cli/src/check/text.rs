@@ -3,7 +3,8 @@
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use super::{Report, State};
+use super::report::Report;
+use super::state::State;
 
 /// A column with sentences is no wider than this.
 const WIDTH: usize = 60;

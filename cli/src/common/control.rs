@@ -146,14 +146,14 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         control: ControlArgs,
     }
 
     fn control(flags: &str) -> anyhow::Result<Control> {
         let words = std::iter::once("line").chain(flags.split_whitespace());
-        Line::try_parse_from(words)?.control.control()
+        CommandLine::try_parse_from(words)?.control.control()
     }
 
     #[test]

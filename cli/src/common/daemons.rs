@@ -72,7 +72,7 @@ pub(crate) fn chassis_state(state: ChassisState) -> &'static str {
         ChassisState::Boot => "boot",
         ChassisState::Normal => "normal",
         ChassisState::Alerting => "alerting",
-        ChassisState::OutOfBand => "out of band",
+        ChassisState::OutOfBand => "hardware caps",
         ChassisState::Blind => "blind",
         ChassisState::Fenced => "fenced",
         ChassisState::Unknown => "unknown",

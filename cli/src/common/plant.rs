@@ -23,7 +23,8 @@ const DAY_S: f64 = 86_400.0;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LoadArgs {
     /// Servers in the chassis
-    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 12,
+        value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) servers: u16,
     /// What truth.json judges the draw against, in watts [default: 2450 for 12 servers]
     #[arg(long, value_name = "W", value_parser = positive)]

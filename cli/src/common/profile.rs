@@ -178,8 +178,8 @@ impl Profile {
 
     /// As the file has it.
     pub(crate) fn text(&self) -> anyhow::Result<String> {
-        let head = "# How a server draws, by ballast profile. ballast plan --profile reads it; [model] is as in \
-                    agent.toml.\n# Watts at the server's meter; utilisation and frequency are shares of the \
+        let head = "# How a server draws, by ballast profile. ballast plan --profile reads it; [model] is as \
+            in agent.toml.\n# Watts at the server's meter; utilisation and frequency are shares of the \
                     highest.\n";
         Ok(format!("{head}{}", toml::to_string(self)?))
     }

@@ -45,8 +45,8 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// `None` where these are samples. Whose a week is stands in the column `named`; `told` is whether the file has
-    /// one row per VM, where somebody says so.
+    /// `None` where these are samples. Whose a week is stands in the column `named`; `told` is whether the
+    /// file has one row per VM, where somebody says so.
     pub(crate) fn of(file: &Path, named: Option<&str>, told: Option<bool>) -> anyhow::Result<Option<Self>> {
         if file.exists() && !file.is_file() && !file.is_dir() {
             bail!("a file is needed: a pipe can be read only once");

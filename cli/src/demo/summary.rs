@@ -17,7 +17,7 @@ pub(crate) struct ByCause {
     pub(crate) software: f64,
     /// A package limit (RAPL).
     pub(crate) rapl: f64,
-    /// A limit of the slot, set out of band.
+    /// A limit of the slot, set by hardware.
     pub(crate) out_of_band: f64,
     /// The alert of overloaded power supplies.
     pub(crate) supply: f64,
@@ -95,7 +95,7 @@ pub(crate) struct Setting {
     pub(crate) speedup: f64,
     /// Whether the plant's own caps (RAPL, slots, supplies) could act.
     pub(crate) hardware_caps: bool,
-    /// How long a capping episode was held after the draw had fallen.
+    /// How long a capping event was held after the draw had fallen.
     pub(crate) lift_hold_ms: u64,
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct TraceScale {
 /// What the daemons and their processes showed.
 #[derive(Clone, Debug)]
 pub(crate) struct Observed {
-    /// Capping episodes, by the chassis manager.
+    /// Capping events, by the chassis manager.
     pub(crate) alerts: u64,
     /// How the chassis manager says that it splits the budget.
     pub(crate) shares: Option<SharePolicy>,
@@ -229,7 +229,7 @@ impl Summary {
             format!("{:.2} s, {:.2} s", self.over_budget_s_max, self.over_budget_s_total),
         );
 
-        line("capping episodes", self.alerts.to_string());
+        line("capping events", self.alerts.to_string());
         line("agents that throttled", self.agents_acted.to_string());
         let floor = &self.alert_to_floor_ms;
         line(

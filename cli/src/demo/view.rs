@@ -87,7 +87,7 @@ fn headline(live: &Live) -> Paragraph<'static> {
             Span::raw(format!("{:5.1} of {:.0} s   ", live.elapsed_s, live.seconds)),
             Span::styled(format!("{:.0} W", live.power_w), power),
             Span::raw(format!(
-                " of {:.0} W   chassis {}   {alerts} capping episodes",
+                " of {:.0} W   chassis {}   {alerts} capping events",
                 live.budget_w,
                 chassis_state(state),
             )),
@@ -227,7 +227,7 @@ mod tests {
         let screen = screen(&live(), 80, 30);
         for part in [
             "12.5 of 60 s",
-            "2470 W of 2450 W   chassis alerting   2 capping episodes",
+            "2470 W of 2450 W   chassis alerting   2 capping events",
             "1 servers throttled   batch cores at 50 %",
             "longest 0.30 s",
             "s01        throttled",

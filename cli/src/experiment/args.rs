@@ -21,23 +21,28 @@ pub(super) struct Runs {
     pub(super) seed: u64,
     /// How many seeds [default: server 10, chassis 3, tradeoff and scheduler 5,
     /// stability 1]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(super) seeds: Option<u16>,
     /// How long the batch work takes when nobody is in its way [default: server and tradeoff 10,
     /// chassis 26, stability 5]
     #[arg(long, value_name = "MIN", allow_negative_numbers = true, value_parser = minutes)]
     pub(super) minutes: Option<f64>,
     /// What a server draws while idle, in watts
-    #[arg(long, value_name = "W", default_value_t = Shape::default().idle_w, allow_negative_numbers = true, value_parser = positive)]
+    #[arg(long, value_name = "W", default_value_t = Shape::default().idle_w, allow_negative_numbers = true,
+        value_parser = positive)]
     pub(super) idle_w: f64,
     /// What a server draws at full load, in watts
-    #[arg(long, value_name = "W", default_value_t = Shape::default().full_w, allow_negative_numbers = true, value_parser = positive)]
+    #[arg(long, value_name = "W", default_value_t = Shape::default().full_w, allow_negative_numbers = true,
+        value_parser = positive)]
     pub(super) full_w: f64,
     /// The same at half frequency
-    #[arg(long, value_name = "W", default_value_t = Shape::default().half_frequency_full_w, allow_negative_numbers = true, value_parser = positive)]
+    #[arg(long, value_name = "W", default_value_t = Shape::default().half_frequency_full_w,
+        allow_negative_numbers = true, value_parser = positive)]
     pub(super) half_frequency_full_w: f64,
     /// Runs at a time; it changes no result [default: one for every core]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(super) threads: Option<u16>,
 }
 
@@ -215,7 +220,8 @@ mod tests {
                 document,
                 &others
             ),
-            "ballast experiment server --seed 3 --seeds 2 --minutes 0.2 --idle-w 90.5 --caps-w 230 --output docs"
+            "ballast experiment server --seed 3 --seeds 2 --minutes 0.2 --idle-w 90.5 --caps-w 230 --output \
+             docs"
         );
     }
 

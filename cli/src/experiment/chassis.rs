@@ -13,13 +13,15 @@ use crate::common::threads::run_all;
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Choice {
     /// Where VMs are, with commas between [default: all]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = args::named(Placement::ALL, Placement::name))]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',',
+        value_parser = args::named(Placement::ALL, Placement::name))]
     placements: Vec<Placement>,
     /// Who is compared, with commas between [default: all]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = args::policy())]
     policies: Vec<Contender>,
     /// How the chassis manager splits the budget, with commas between [default: all]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = args::named(Shares::ALL, Shares::name))]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',',
+        value_parser = args::named(Shares::ALL, Shares::name))]
     shares: Vec<Shares>,
     /// The chassis's budget at the supplies' input, in watts [default: 2450]
     #[arg(long, value_name = "W", allow_negative_numbers = true, value_parser = positive)]

@@ -38,7 +38,8 @@ pub(crate) struct FaultsArgs {
     /// Write what is done into this file now and then, and go on from it when it is there
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
-    /// Print one JSON object {rows, goals, runs, broken, excused, …} with a row for each broken run, alone on stdout
+    /// Print one JSON object {rows, goals, runs, broken, excused, …} with a row for each broken run, alone on
+    /// stdout
     #[arg(long)]
     json: bool,
     /// Runs at a time; it changes no result [default: one for every core]

@@ -19,8 +19,8 @@ pub(crate) struct Choice {
     /// Labelled weeks, `id,label,u0…u239` [default: the made set under $BALLAST_DATA]
     #[arg(long, value_name = "FILE", alias = "data")]
     input: Option<PathBuf>,
-    /// Learn, and choose every threshold, from these weeks alone; --input only scores. Without it the ensemble
-    /// is cross-validated, and thresholds are those of --input
+    /// Learn, and choose every threshold, from these weeks alone; --input only scores. Without it the
+    /// ensemble is cross-validated, and thresholds are those of --input
     #[arg(long, value_name = "FILE")]
     fit_on: Option<PathBuf>,
 }

@@ -16,16 +16,20 @@ use crate::common::threads::{self, all_cores};
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Choice {
     /// How many VMs arrive in the made-up fleet
-    #[arg(long, value_name = "N", default_value_t = 300_000, value_parser = clap::value_parser!(u32).range(10_000..=10_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 300_000,
+        value_parser = clap::value_parser!(u32).range(10_000..=10_000_000))]
     vms: u32,
     /// Over how many days
-    #[arg(long, value_name = "N", default_value_t = 75, value_parser = clap::value_parser!(u32).range(30..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 75,
+        value_parser = clap::value_parser!(u32).range(30..=1000))]
     days: u32,
     /// The first fleet's seed; the others follow it
-    #[arg(long, value_name = "S", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=u64::MAX - 1000))]
+    #[arg(long, value_name = "S", default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(..=u64::MAX - 1000))]
     seed: u64,
     /// How many fleets
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=100))]
     seeds: u16,
     /// Threads; they change no result [default: one for every core]
     #[arg(long, value_name = "N")]

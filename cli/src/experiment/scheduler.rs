@@ -18,22 +18,27 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = named(Arm::ALL, Arm::name))]
     arms: Vec<Arm>,
     /// Weights of the chassis score against the server score [default: 0,0.2,0.4,0.6,0.8,1]
-    #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = share)]
+    #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true,
+        value_parser = share)]
     alphas: Vec<f64>,
     /// The packing rule's weight [default: 4]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(0..=1000))]
     packing_weight: Option<u32>,
     /// The power rule's weight [default: 1]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
     power_weight: Option<u32>,
     /// The share of cores that is asked for on average [default: 0.65]
     #[arg(long, value_name = "F", allow_negative_numbers = true, value_parser = load)]
     load: Option<f64>,
     /// How long [default: 30]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=366))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u16).range(1..=366))]
     days: Option<u16>,
     /// Chassis in the cluster, of 12 servers with 40 cores each [default: 60]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
     chassis: Option<u32>,
 }
 

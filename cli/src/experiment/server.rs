@@ -26,7 +26,8 @@ const DOCUMENT_SERVICES: [f64; 3] = [0.5, 1.0, 5.0];
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Choice {
     /// Caps on the server's draw, in watts, with commas between [default: 250,240,230,220,210]
-    #[arg(long, value_name = "W,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = positive)]
+    #[arg(long, value_name = "W,…", value_delimiter = ',', allow_negative_numbers = true,
+        value_parser = positive)]
     caps_w: Vec<f64>,
     /// Who is compared, with commas between [default: all]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = args::policy())]
@@ -37,11 +38,13 @@ pub(crate) struct Choice {
     arrivals: Vec<Arrivals>,
     /// Share of the batch work that scales with the clock [default: 0.6; with --output 0.6,0.4,0.8,1]; of
     /// several, the others are tried with the first kind of arrivals alone
-    #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = share)]
+    #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true,
+        value_parser = share)]
     batch_share: Vec<f64>,
     /// Mean service time of user-facing requests, in milliseconds [default: 0.5; with --output 0.5,1,5]; of
     /// several, the others are tried with bursty arrivals alone
-    #[arg(long, value_name = "MS,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = positive)]
+    #[arg(long, value_name = "MS,…", value_delimiter = ',', allow_negative_numbers = true,
+        value_parser = positive)]
     service_ms: Vec<f64>,
 }
 

@@ -22,10 +22,12 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "S,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = lag)]
     lags_s: Vec<f64>,
     /// Times between two of its readings, in seconds [default: 0.1,0.2,0.5,1,2]
-    #[arg(long, value_name = "S,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = refresh)]
+    #[arg(long, value_name = "S,…", value_delimiter = ',', allow_negative_numbers = true,
+        value_parser = refresh)]
     refreshes_s: Vec<f64>,
     /// Standard deviations of its error, as shares of the value [default: 0,0.005,0.01,0.02]
-    #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = noise)]
+    #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true,
+        value_parser = noise)]
     noises: Vec<f64>,
     /// Share of the batch work that scales with the clock [default: 0.6]
     #[arg(long, value_name = "F", allow_negative_numbers = true, value_parser = share)]

@@ -25,13 +25,16 @@ pub(crate) struct Choice {
     telemetry: Vec<PathBuf>,
     /// Budgets in percent of the load's peak without a budget, with commas between
     /// [default: 102,100,95,90,85,80]
-    #[arg(long, value_name = "P,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = budget)]
+    #[arg(long, value_name = "P,…", value_delimiter = ',', allow_negative_numbers = true,
+        value_parser = budget)]
     budgets: Vec<f64>,
     /// Who is compared, with commas between [default: all]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = named(TracePolicy::ALL, TracePolicy::name))]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',',
+        value_parser = named(TracePolicy::ALL, TracePolicy::name))]
     policies: Vec<TracePolicy>,
     /// Servers in the chassis
-    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 12,
+        value_parser = clap::value_parser!(u16).range(1..=256))]
     servers: u16,
     /// Servers of 40, 20 and 60 cores by turns; VMs and watts scale with the cores
     #[arg(long)]
@@ -47,7 +50,8 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
     /// How many seeds
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=1000))]
     seeds: u16,
     /// Runs at a time; it changes no result [default: one for every core]
     #[arg(long, value_name = "N")]

@@ -13,16 +13,20 @@ use crate::common::threads::run_all;
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Choice {
     /// Caps on the server's draw, in watts, with commas between [default: 250,240,230,220]
-    #[arg(long, value_name = "W,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = positive)]
+    #[arg(long, value_name = "W,…", value_delimiter = ',', allow_negative_numbers = true,
+        value_parser = positive)]
     caps_w: Vec<f64>,
     /// Margins of stepwise, as shares of the cap [default: 0,0.005,0.01,0.02,0.03,0.04,0.06,0.08]
-    #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = margin_share)]
+    #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true,
+        value_parser = margin_share)]
     margins_share: Vec<f64>,
     /// Shares of time that predictive may be above the cap [default: 0.003,0.01,0.03,0.1,0.2,0.3]
-    #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = margin_share)]
+    #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true,
+        value_parser = margin_share)]
     above_shares: Vec<f64>,
     /// Further mean service times of one request, in milliseconds, under --service-cap-w [default: 1,5,20]
-    #[arg(long, value_name = "MS,…", value_delimiter = ',', allow_negative_numbers = true, value_parser = service)]
+    #[arg(long, value_name = "MS,…", value_delimiter = ',', allow_negative_numbers = true,
+        value_parser = service)]
     services_ms: Vec<f64>,
     /// The cap of these, in watts [default: 230]
     #[arg(long, value_name = "W", allow_negative_numbers = true, value_parser = positive)]

@@ -6,8 +6,8 @@
 //! | long | VM, time, value | 28 days of half hours a VM |
 //! | wide | time, if there is one, and one column a VM | the same |
 //!
-//! Stamps before 1973, and rows without any, count from a recording's begin: then there are no dates, every day
-//! is a working day, and the first one begins at midnight.
+//! Stamps before 1973, and rows without any, count from a recording's begin: then there are no dates, every
+//! day is a working day, and the first one begins at midnight.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -3,30 +3,29 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use ballast_planner::{Approach, Chassis, Intake, Policy, Terms, Treated};
-use ballast_sim::trace::{ReadOptions, Unit};
+use ballast_planner::{Approach, Intake, Policy, Terms, Treated};
 use ballast_types::Watts;
 use clap::Args;
 use core::time::Duration;
-use serde::Serialize;
 
-use super::curves::{CurveArgs, Curves};
-use super::history::{LoadArgs, Loads};
+use super::columns::Columns;
+use super::curves::CurveArgs;
+use super::history::LoadArgs;
 use super::levels::LevelArgs;
+use super::request::{PlanRequest, ppm};
 use super::verify::VerifyArgs;
-use crate::common::columns::ColumnArgs;
 use crate::common::numbers::{positive, share};
 
 /// Arguments of `ballast plan`.
 #[derive(Args, Debug)]
 pub(crate) struct PlanArgs {
-    /// Draws of chassis (CSV, also .zst, or Parquet): time, chassis, watts and, where there are several, the hardware
-    /// generation; or time and one column a chassis. In any order; each chassis counts once in each period.
-    /// Or what chassis managers recorded (record_dir): folders, or files *.jsonl
+    /// Draws of chassis (CSV, also .zst, or Parquet): time, chassis, watts and, where there are several, the
+    /// hardware generation; or time and one column a chassis. In any order; each chassis counts once in each
+    /// period. Or what chassis managers recorded (record_dir): folders, or files *.jsonl
     #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "histogram")]
     pub(super) telemetry: Vec<PathBuf>,
-    /// Counted draws instead: generation, watts, count (CSV, also .zst, or .parquet); or manifests (.toml) of such
-    /// files, which say what each of them counts
+    /// Counted draws instead: generation, watts, count (CSV, also .zst, or .parquet); or manifests (.toml) of
+    /// such files, which say what each of them counts
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "telemetry")]
     pub(super) histogram: Vec<PathBuf>,
     /// What is accepted: full-server, no-impact, minimal-impact; the last two also with -internal (only the
@@ -34,7 +33,8 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "NAME", default_value = "no-impact")]
     policy: String,
     /// Instead of --policy's: how often user-facing VMs may be capped, as a share of all readings
-    #[arg(long, value_name = "SHARE", value_parser = share, requires_all = ["emax_nuf", "fmin_uf", "fmin_nuf"])]
+    #[arg(long, value_name = "SHARE", value_parser = share,
+        requires_all = ["emax_nuf", "fmin_uf", "fmin_nuf"])]
     emax_uf: Option<f64>,
     /// How often only the others may be capped
     #[arg(long, value_name = "SHARE", value_parser = share, requires = "emax_uf")]
@@ -89,74 +89,9 @@ struct SiteArgs {
     usd_per_w: f64,
 }
 
-/// How the telemetry is read.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Telemetry")]
-pub(super) struct Columns {
-    #[command(flatten)]
-    columns: ColumnArgs,
-    /// The column with the hardware generation; without it all chassis are of one
-    #[arg(long, value_name = "NAME", default_value = "generation")]
-    pub(super) generation_column: String,
-    /// The unit of time, in seconds: one reading of a chassis counts in each
-    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
-    period_s: u32,
-    /// No chassis draws more than this, in watts: above stand sentinels [default: twice --provisioned-w]
-    #[arg(long, value_name = "W", value_parser = positive)]
-    most_w: Option<f64>,
-    /// Leave out what a stuck meter repeats: where a chassis draws the same for so many seconds, only the first
-    /// reading stays [default: none is left out]
-    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "histogram")]
-    stuck_s: Option<u32>,
-    /// Read Parquet as CSV is read, row by row: what `ballast bench plan` compares with
-    #[arg(long, hide = true)]
-    pub(super) row_by_row: bool,
-}
-
-impl Columns {
-    /// How the files are read: these are draws.
-    pub(super) fn options(&self) -> ReadOptions {
-        let usual_unit = Some(Unit::Watts);
-        ReadOptions { series_names: &["chassis"], usual_unit, ..self.columns.options() }
-    }
-
-    /// In how many units of time a row the same draw is a stuck meter's.
-    pub(super) fn stuck_units(&self) -> Option<u64> {
-        self.stuck_s.map(|s| s.div_ceil(self.period_s).into())
-    }
-}
-
-/// What is asked, checked.
-pub(super) struct Asked {
-    pub(super) approach: Approach,
-    servers: u32,
-    loads: Loads,
-    pub(super) curves: Curves,
-    pub(super) terms: Terms,
-    pub(super) intake: Intake,
-}
-
-impl Asked {
-    /// A chassis of that hardware generation, and where its servers' curves and its load come from.
-    pub(super) fn chassis(&self, generation: &str) -> anyhow::Result<(Chassis, Basis)> {
-        let curve = self.curves.of(generation)?;
-        let (load, words) = self.loads.of(generation)?;
-        let chassis = Chassis { servers: self.servers, server: curve.model, ..load };
-        chassis.check().with_context(|| format!("generation {generation:?}, {}", curve.from))?;
-        Ok((chassis, Basis { curves: curve.from.clone(), load: words }))
-    }
-}
-
-/// What a plan rests on, in words.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Basis {
-    pub(super) curves: String,
-    pub(super) load: String,
-}
-
 impl PlanArgs {
     /// Checks everything that was given.
-    pub(super) fn asked(&self) -> anyhow::Result<Asked> {
+    pub(super) fn asked(&self) -> anyhow::Result<PlanRequest> {
         let approach = self.approach()?;
         approach.policy.check()?;
         let site = &self.site;
@@ -176,7 +111,7 @@ impl PlanArgs {
         let resolution = watts("--resolution-w", site.resolution_w)?;
         let intake = Intake { period_s: self.columns.period_s, resolution, max: most };
 
-        Ok(Asked { approach, servers, loads, curves, terms, intake })
+        Ok(PlanRequest { approach, servers, loads, curves, terms, intake })
     }
 
     fn approach(&self) -> anyhow::Result<Approach> {
@@ -205,8 +140,4 @@ fn names() -> Vec<&'static str> {
 fn watts(flag: &str, w: f64) -> anyhow::Result<Watts> {
     let watts = Watts::from_f64(w).filter(|&watts| watts > Watts::ZERO);
     watts.with_context(|| format!("{flag} = {w}: 0.001 to 1e9 watts"))
-}
-
-pub(super) fn ppm(share: f64) -> u32 {
-    (share * 1e6).round() as u32
 }

@@ -13,7 +13,8 @@ use crate::common::server::ServerArgs;
 /// How a server draws.
 #[derive(Args, Debug)]
 pub(super) struct CurveArgs {
-    /// Servers' curves, by ballast profile: of one hardware generation, or without its name of all that have no other
+    /// Servers' curves, by ballast profile: of one hardware generation, or without its name of all that have
+    /// no other
     #[arg(long, value_name = "[GENERATION=]FILE", num_args = 1..)]
     profile: Vec<String>,
     #[command(flatten)]

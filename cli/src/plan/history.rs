@@ -15,9 +15,9 @@ use crate::common::table;
 /// How much of a chassis is allocated, and how busy that is.
 #[derive(Args, Debug)]
 pub(super) struct LoadArgs {
-    /// Labelled VMs of the past (CSV, also .zst, or .parquet), as ballast train reads them: cores, arrival_s, end_s,
-    /// class, p95_cpu, and subscription and generation where they are there. --beta, --util-uf and --util-nuf are
-    /// estimated from them, with --physical-cores --alloc too
+    /// Labelled VMs of the past (CSV, also .zst, or .parquet), as ballast train reads them: cores, arrival_s,
+    /// end_s, class, p95_cpu, and subscription and generation where they are there. --beta, --util-uf and
+    /// --util-nuf are estimated from them, with --physical-cores --alloc too
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
     /// Physical cores that the VMs of --history were on, of one hardware generation or of all
@@ -204,8 +204,8 @@ impl Loads {
                     words.push(format!("{name} {found:.3}"));
                 }
                 (None, None) if estimate.is_some() && flag != "--alloc" => bail!(
-                    "--history: generation {generation:?} has fewer than {MIN_VMS} VMs to estimate {name} from: \
-                     tell {flag}"
+                    "--history: generation {generation:?} has fewer than {MIN_VMS} VMs to estimate {name} \
+                     from: tell {flag}"
                 ),
                 (None, None) => words.push(format!("{name} {value} by default")),
             }
@@ -214,8 +214,8 @@ impl Loads {
         if let Some(estimate) = estimate {
             let Estimate { vms, unlabelled, without_p95, without_time, .. } = estimate;
             words.push(format!(
-                "of {vms} VMs {unlabelled} have no class and count as user-facing, {without_p95} have no P95; \
-                 {without_time} more had no time and are left out"
+                "of {vms} VMs {unlabelled} have no class and count as user-facing, {without_p95} have no \
+                 P95; {without_time} more had no time and are left out"
             ));
         }
 

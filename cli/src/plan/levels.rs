@@ -11,18 +11,19 @@ use serde::Deserialize;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use super::args::Asked;
-use super::report::Answer;
+use super::answer::Answer;
+use super::request::PlanRequest;
 use super::telemetry::Telemetry;
 
 /// So many lowered chassis are told of one by one.
-const TOLD: usize = 20;
+const SHOWN: usize = 20;
 
 /// Levels above the chassis.
 #[derive(Args, Debug)]
 pub(super) struct LevelArgs {
-    /// What feeds the chassis (TOML: tables `node` with name, level, provisioned_w, parent, chassis): no rack, row or UPS
-    /// gets chassis budgets that its breaker cannot carry. Not derivable from histograms: it needs telemetry
+    /// What feeds the chassis (TOML: tables `node` with name, level, provisioned_w, parent, chassis): no
+    /// rack, row or UPS gets chassis budgets that its breaker cannot carry. Not derivable from histograms: it
+    /// needs telemetry
     #[arg(long, value_name = "FILE.toml", conflicts_with = "histogram")]
     topology: Option<PathBuf>,
 }
@@ -45,7 +46,7 @@ impl LevelArgs {
     pub(super) fn plan(
         &self,
         telemetry: &mut Telemetry<'_>,
-        asked: &Asked,
+        asked: &PlanRequest,
         draws: &BTreeMap<String, Histogram>,
         answers: &[Answer],
     ) -> anyhow::Result<Option<Levels>> {
@@ -109,7 +110,8 @@ pub(super) fn text(out: &mut impl Write, levels: &Levels) -> anyhow::Result<()> 
     writeln!(out, "{}\n", table.build().with(Style::blank()))?;
     writeln!(
         out,
-        "Own sums admit less than the budgets add up to, since chassis do not peak together; to go that low somebody\n\
+        "Own sums admit less than the budgets add up to, since chassis do not peak together; to go that low \
+         somebody\n\
          must lower the chassis' budgets (PUT /v1/budget) while the level draws more.\n"
     )?;
 
@@ -119,12 +121,13 @@ pub(super) fn text(out: &mut impl Write, levels: &Levels) -> anyhow::Result<()> 
     if !lowered.is_empty() {
         writeln!(
             out,
-            "{} chassis get less than planned, since a breaker carries no more; {broken} of them would break the policy:",
+            "{} chassis get less than planned, since a breaker carries no more; {broken} of them would break \
+             the policy:",
             lowered.len()
         )?;
     }
 
-    for chassis in lowered.iter().take(TOLD) {
+    for chassis in lowered.iter().take(SHOWN) {
         writeln!(
             out,
             "  {}: {} (by {}){}",
@@ -135,8 +138,8 @@ pub(super) fn text(out: &mut impl Write, levels: &Levels) -> anyhow::Result<()> 
         )?;
     }
 
-    if lowered.len() > TOLD {
-        writeln!(out, "  … and {} more (--json has all)", lowered.len() - TOLD)?;
+    if lowered.len() > SHOWN {
+        writeln!(out, "  … and {} more (--json has all)", lowered.len() - SHOWN)?;
     }
     Ok(())
 }

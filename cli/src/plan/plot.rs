@@ -7,7 +7,7 @@ use ballast_planner::Histogram;
 use ballast_types::Watts;
 use plotters::prelude::SeriesLabelPosition::UpperRight;
 
-use super::report::Answer;
+use super::answer::Answer;
 use ballast_lab::plot::{Area, BLUE, Drawn, GREEN, GREY, Panel, RED, legend, line, panel, svg};
 
 const WIDTH: u32 = 1000;

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use ballast_sim::replay::{Part, RecordedDraws};
 use indicatif::ProgressBar;
 
-use super::telemetry::Worker;
+use super::telemetry::worker::Worker;
 use crate::common::recording;
 use crate::common::terminal::tell;
 
@@ -68,14 +68,16 @@ pub(super) fn read(
     TOLD.call_once(|| {
         if draws.untimed() > 0 {
             tell(&format!(
-                "{} starts of chassis managers do not say when they were: each is a stretch of its own, in 1970",
+                "{} starts of chassis managers do not say when they were: each is a stretch of its own, in \
+                 1970",
                 draws.untimed()
             ));
         }
 
         if capped > 0 {
             tell(&format!(
-                "{capped} units of time were recorded under capping: without it the chassis would have drawn more"
+                "{capped} units of time were recorded under capping: without it the chassis would have drawn \
+                 more"
             ));
         }
     });

@@ -7,27 +7,14 @@ use serde::Serialize;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use super::args::{Asked, Basis};
+use super::answer::{Answer, labelled};
 use super::levels;
-use super::verify::Verified;
-
-/// What is planned for one hardware generation.
-pub(super) struct Answer {
-    /// Empty where the history names none.
-    pub(super) generation: String,
-    pub(super) basis: Basis,
-    pub(super) plan: Plan,
-    /// `None` for a histogram: it does not know what came after what.
-    pub(super) longest_event_s: Option<u64>,
-    /// The approaches of the paper's Table IV.
-    pub(super) table: Vec<(&'static str, Plan)>,
-    /// Where that was asked for.
-    pub(super) verified: Option<Verified>,
-}
+use super::request::{Basis, PlanRequest};
+use super::verified::Verified;
 
 /// Everything that is said.
 pub(super) struct Report<'a> {
-    pub(super) asked: &'a Asked,
+    pub(super) asked: &'a PlanRequest,
     pub(super) answers: &'a [Answer],
     pub(super) rejected: Rejected,
     /// Levels above the chassis, where a topology was given.
@@ -35,7 +22,7 @@ pub(super) struct Report<'a> {
 }
 
 #[derive(Serialize)]
-struct Json<'a> {
+struct AnswerJson<'a> {
     generation: &'a str,
     basis: &'a Basis,
     policy: &'static str,
@@ -45,14 +32,14 @@ struct Json<'a> {
     longest_event_s: Option<u64>,
     rejected_readings: u64,
     rejected: Rejected,
-    approaches: Vec<Row>,
+    approaches: Vec<ApproachPlan>,
     #[serde(skip_serializing_if = "Option::is_none")]
     verify: Option<&'a Verified>,
     config: String,
 }
 
 #[derive(Serialize)]
-struct Row {
+struct ApproachPlan {
     approach: &'static str,
     #[serde(flatten)]
     plan: Plan,
@@ -77,8 +64,8 @@ impl Report<'_> {
         Ok(())
     }
 
-    fn object<'a>(&'a self, answer: &'a Answer) -> Json<'a> {
-        Json {
+    fn object<'a>(&'a self, answer: &'a Answer) -> AnswerJson<'a> {
+        AnswerJson {
             generation: &answer.generation,
             basis: &answer.basis,
             policy: self.asked.approach.name,
@@ -87,7 +74,11 @@ impl Report<'_> {
             longest_event_s: answer.longest_event_s,
             rejected_readings: self.rejected.all(),
             rejected: self.rejected,
-            approaches: answer.table.iter().map(|&(approach, plan)| Row { approach, plan }).collect(),
+            approaches: answer
+                .table
+                .iter()
+                .map(|&(approach, plan)| ApproachPlan { approach, plan })
+                .collect(),
             verify: answer.verified.as_ref(),
             config: self.config(answer),
         }
@@ -199,11 +190,6 @@ impl Report<'_> {
             plan.budget.as_f64()
         )
     }
-}
-
-/// ` (generation …)`; nothing where the history names none.
-pub(super) fn labelled(generation: &str) -> String {
-    if generation.is_empty() { String::new() } else { format!(" (generation {generation})") }
 }
 
 /// Why readings did not count.

@@ -1,8 +1,8 @@
 //! Telemetry, from files: in parallel by file, and by row group of Parquet. The order does not matter.
 
 mod columnar;
+pub(super) mod worker;
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -11,20 +11,17 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ballast_planner::{ChassisIndex, Intake, Readings, ReadingsError};
-use ballast_runtime::lock;
-use ballast_sim::trace::{Layout, Samples, Unit};
+use ballast_planner::{Intake, Readings};
+use ballast_sim::trace::{Layout, Samples};
 use indicatif::ProgressBar;
 
-use super::args::Columns;
+use super::columns::Columns;
 use super::recorded;
 use crate::common::table;
 use crate::common::terminal::progress_bar;
 use crate::common::threads::all_cores;
 use columnar::Columnar;
-
-/// Readings that a thread gathers before it hands them over.
-const BATCH: usize = 8192;
+use worker::{NAME, Worker, watts};
 
 /// The history of draws, in files.
 pub(super) struct Telemetry<'a> {
@@ -47,8 +44,8 @@ impl<'a> Telemetry<'a> {
         Self { times, ..self }
     }
 
-    /// Hands the whole history over: mostly at once. Where it does not fit into memory, in several looks, each with
-    /// all readings of its chassis, whose sums add up. Asked again, what fits is not read again.
+    /// Hands the whole history over: mostly at once. Where it does not fit into memory, in several looks,
+    /// each with all readings of its chassis, whose sums add up. Asked again, what fits is not read again.
     pub(super) fn looks(
         &mut self,
         mut then: impl FnMut(&Readings) -> anyhow::Result<()>,
@@ -126,8 +123,7 @@ impl<'a> Telemetry<'a> {
         let readings = Mutex::new(readings);
         let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
         let work = || -> Result<(), (usize, anyhow::Error)> {
-            let mut worker =
-                Worker { all: &readings, times: &self.times, names: HashMap::new(), batch: vec![] };
+            let mut worker = Worker::new(&readings, &self.times);
             while !failed.load(Ordering::Relaxed) {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(piece) = pieces.get(index) else { break };
@@ -188,39 +184,6 @@ impl Piece {
     }
 }
 
-/// One thread's way to the readings.
-pub(super) struct Worker<'a> {
-    all: &'a Mutex<Readings>,
-    times: &'a Range<i64>,
-    /// Chassis by name and generation.
-    names: HashMap<String, HashMap<String, ChassisIndex>>,
-    batch: Vec<(ChassisIndex, i64, f64)>,
-}
-
-impl Worker<'_> {
-    pub(super) fn chassis(&mut self, name: &str, of: &str) -> Result<ChassisIndex, ReadingsError> {
-        if let Some(&index) = self.names.get(name).and_then(|generations| generations.get(of)) {
-            return Ok(index);
-        }
-        let index = lock(self.all).chassis(name, of)?;
-        self.names.entry(name.to_owned()).or_default().insert(of.to_owned(), index);
-        Ok(index)
-    }
-
-    pub(super) fn take(&mut self, chassis: ChassisIndex, t_s: i64, watts: f64) -> Result<(), ReadingsError> {
-        if !self.times.contains(&t_s) {
-            return Ok(());
-        }
-        self.batch.push((chassis, t_s, watts));
-        if self.batch.len() < BATCH { Ok(()) } else { self.hand_over() }
-    }
-
-    fn hand_over(&mut self) -> Result<(), ReadingsError> {
-        let mut all = lock(self.all);
-        self.batch.drain(..).try_for_each(|(chassis, t_s, watts)| all.take(chassis, t_s, watts))
-    }
-}
-
 /// Reads a file row by row.
 fn rows(path: &Path, columns: &Columns, to: &mut Worker<'_>, bar: &ProgressBar) -> anyhow::Result<()> {
     let mut samples = Samples::new(table::open(path, bar)?, &columns.options())?;
@@ -259,16 +222,4 @@ fn rows(path: &Path, columns: &Columns, to: &mut Worker<'_>, bar: &ProgressBar) 
     }
 
     Ok(())
-}
-
-const NAME: &str = "a name";
-
-/// A plan is made from draws.
-fn watts(layout: &Layout) -> anyhow::Result<()> {
-    match layout.unit() {
-        Unit::Watts => Ok(()),
-        Unit::Percent | Unit::Share => {
-            bail!("this is CPU use: watts are needed (see --value-column, --unit)")
-        }
-    }
 }

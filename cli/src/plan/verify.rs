@@ -1,6 +1,5 @@
 //! `ballast plan --verify`: held-out telemetry under the planned budget, with the real controllers.
 
-use std::io::Write;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,17 +8,15 @@ use anyhow::{Context, bail};
 use ballast_planner::{ChassisIndex, Histogram, Plan, Readings, Terms};
 use ballast_sim::verify::{Demand, Draws, Measured, Options, Planned, Verdict, replay};
 use clap::{Args, ValueEnum};
-use serde::Serialize;
-use tabled::builder::Builder;
-use tabled::settings::Style;
 
-use super::args::{Asked, Columns, ppm};
-use super::report::{Answer, labelled};
+use super::answer::{Answer, labelled};
+use super::columns::Columns;
+use super::request::{PlanRequest, ppm};
 use super::telemetry::Telemetry;
+use super::verified::{BufferVerdict, Verified};
 use crate::common::control::SharesArg;
 use crate::common::numbers::share;
-use crate::common::threads;
-use crate::common::threads::all_cores;
+use crate::common::threads::{self, all_cores};
 
 /// What the plan is held against.
 #[derive(Args, Debug)]
@@ -59,35 +56,6 @@ enum DemandArg {
     Closed,
 }
 
-/// What came of it, for one hardware generation.
-#[derive(Debug, Serialize)]
-pub(super) struct Verified {
-    #[serde(flatten)]
-    verdict: Verdict,
-    /// Of one unit of time.
-    unit_s: u32,
-    options: Options,
-    /// Readings of the held-out telemetry that did not count, over all generations.
-    rejected_readings: u64,
-    /// What other buffers would do.
-    buffers: Vec<Row>,
-}
-
-#[derive(Debug, Serialize)]
-struct Row {
-    buffer: f64,
-    delta_percent: f64,
-    #[serde(flatten)]
-    verdict: Verdict,
-}
-
-impl Verified {
-    /// Whether the plan was kept.
-    pub(super) fn kept(&self) -> bool {
-        self.verdict.kept
-    }
-}
-
 /// A time: whole seconds, or RFC 3339.
 fn instant(text: &str) -> Result<i64, String> {
     let stamp = || Some(text.parse::<jiff::Timestamp>().ok()?.as_second());
@@ -96,12 +64,12 @@ fn instant(text: &str) -> Result<i64, String> {
 
 impl VerifyArgs {
     /// Which times the plan is made from.
-    pub(super) fn planned(&self, asked: &Asked) -> Range<i64> {
+    pub(super) fn planned(&self, asked: &PlanRequest) -> Range<i64> {
         i64::MIN..self.from(asked).unwrap_or(i64::MAX)
     }
 
     /// Where held-out readings begin: with a whole unit of time.
-    fn from(&self, asked: &Asked) -> Option<i64> {
+    fn from(&self, asked: &PlanRequest) -> Option<i64> {
         let period = i64::from(asked.intake.period_s);
         let up = |t_s: i64| t_s.saturating_add(period - 1).div_euclid(period).saturating_mul(period);
         self.verify_from.map(up)
@@ -112,7 +80,7 @@ impl VerifyArgs {
         &'a self,
         telemetry: &'a [PathBuf],
         columns: &'a Columns,
-        asked: &Asked,
+        asked: &PlanRequest,
     ) -> Option<Telemetry<'a>> {
         let from = self.from(asked);
         let files = if from.is_some() { telemetry } else { &self.verify };
@@ -138,7 +106,7 @@ impl VerifyArgs {
         &self,
         telemetry: &[PathBuf],
         columns: &Columns,
-        asked: &Asked,
+        asked: &PlanRequest,
         answers: &mut [Answer],
         draws: impl Fn(&str) -> Option<&'d Histogram>,
     ) -> anyhow::Result<()> {
@@ -163,8 +131,8 @@ impl VerifyArgs {
 
                 if budget <= idle {
                     bail!(
-                        "a budget of {budget} cannot be verified: {} such servers draw {idle} while idle; see \
-                         --servers, --idle-w and --profile",
+                        "a budget of {budget} cannot be verified: {} such servers draw {idle} while idle; \
+                         see --servers, --idle-w and --profile",
                         planned.chassis.servers
                     );
                 }
@@ -190,7 +158,7 @@ impl VerifyArgs {
                 })?;
 
                 let delta_percent = planned.plan.delta_percent;
-                rows.push(Row { buffer: f64::from(*buffer_ppm) / 1e6, delta_percent, verdict });
+                rows.push(BufferVerdict { buffer: f64::from(*buffer_ppm) / 1e6, delta_percent, verdict });
             }
 
             answer.verified = Some(Verified {
@@ -207,7 +175,12 @@ impl VerifyArgs {
 }
 
 /// The plan for one generation under these terms, as it is verified.
-fn planned(asked: &Asked, terms: &Terms, generation: &str, draws: &Histogram) -> anyhow::Result<Planned> {
+fn planned(
+    asked: &PlanRequest,
+    terms: &Terms,
+    generation: &str,
+    draws: &Histogram,
+) -> anyhow::Result<Planned> {
     let approach = asked.approach;
     let (chassis, _) = asked.chassis(generation)?;
     let plan = Plan::make(draws, &approach, &chassis, terms).context("a history without readings")?;
@@ -269,114 +242,4 @@ fn draws(readings: &Readings, chassis: ChassisIndex) -> Draws {
         next = Some(unit + 1);
     }
     Draws::new(readings.name(chassis), all)
-}
-
-impl Verified {
-    /// For people.
-    pub(super) fn text(&self, out: &mut impl Write) -> std::io::Result<()> {
-        let (verdict, m) = (&self.verdict, &self.verdict.measured);
-        let kept = |kept: bool| if kept { "kept" } else { "BROKEN" };
-        writeln!(
-            out,
-            "Verified on {} held-out chassis, {} units of {} s, {} of them near enough to {} to be replayed \
-             with the real controllers: {}\n",
-            m.chassis,
-            m.units,
-            self.unit_s,
-            m.replayed_units,
-            verdict.budget,
-            kept(verdict.kept)
-        )?;
-
-        let mut table = Builder::default();
-        table.push_record(["promise", "accepted", "foretold", "measured", ""]);
-
-        for promise in &verdict.promises {
-            table.push_record([
-                promise.what.words().to_owned(),
-                format!("{:.4}", promise.accepted),
-                promise.foretold.map_or_else(String::new, |foretold| format!("{foretold:.4}")),
-                format!("{:.4}", promise.measured),
-                kept(promise.kept).to_owned(),
-            ]);
-        }
-
-        writeln!(out, "{}\n", table.build().with(Style::blank()))?;
-        writeln!(
-            out,
-            "  events: {} with user-facing VMs, {} of batch VMs alone, the longest {} s; {} readings were above \
-             the budget, by at most {}",
-            m.events_user_facing,
-            m.events_batch,
-            m.longest_event_units * u64::from(self.unit_s),
-            m.readings_above_budget,
-            m.highest_above.at_least_zero()
-        )?;
-
-        writeln!(
-            out,
-            "  shed: {} at most over a unit (foretold {}), {} in a moment; above the budget for {:.2} s in all, \
-             {:.2} s at a stretch; hardware held cores for {:.1} s",
-            m.deepest,
-            verdict.foretold_deepest,
-            m.deepest_moment,
-            m.over_budget_s,
-            m.over_budget_s_max,
-            m.hardware_s
-        )?;
-
-        if m.beyond_full_load + m.below_idle > 0 {
-            writeln!(
-                out,
-                "  the servers' curves do not fit all readings: {} were above full load and {} below idle, and \
-                 were replayed at that",
-                m.beyond_full_load, m.below_idle
-            )?;
-        }
-
-        if !self.buffers.is_empty() {
-            writeln!(out, "\n{}", self.sweep())?;
-        }
-        writeln!(out)
-    }
-
-    /// What other buffers would do.
-    fn sweep(&self) -> String {
-        let mut table = Builder::default();
-        table.push_record([
-            "buffer %",
-            "budget",
-            "under %",
-            "events",
-            "user-facing",
-            "longest s",
-            "deepest",
-            "lowest batch",
-            "user-facing",
-            "over budget s",
-            "hardware s",
-            "",
-        ]);
-
-        for row in &self.buffers {
-            let (verdict, m) = (&row.verdict, &row.verdict.measured);
-            let broken: Vec<_> = verdict.broken().map(|promise| promise.what.short()).collect();
-            table.push_record([
-                format!("{:.1}", 100.0 * row.buffer),
-                verdict.budget.to_string(),
-                format!("{:.1}", row.delta_percent),
-                format!("{:.4}", verdict.events_rate),
-                format!("{:.4}", verdict.events_user_facing_rate),
-                (m.longest_event_units * u64::from(self.unit_s)).to_string(),
-                m.deepest.to_string(),
-                format!("{:.2}", m.lowest_batch_frequency),
-                format!("{:.2}", m.lowest_user_facing_frequency),
-                format!("{:.2}", m.over_budget_s_max),
-                format!("{:.1}", m.hardware_s),
-                if verdict.kept { "kept".to_owned() } else { format!("BROKEN: {}", broken.join(", ")) },
-            ]);
-        }
-
-        table.build().with(Style::blank()).to_string()
-    }
 }

@@ -36,7 +36,8 @@ impl Load {
         let file = load_file(&root.path(""));
         if !file.is_file() {
             bail!(
-                "{} is not this machine, so threads here would not load it, and there is no {}, which a rig has",
+                "{} is not this machine, so threads here would not load it, and there is no {}, which a rig \
+                 has",
                 root.path("").display(),
                 file.display()
             );

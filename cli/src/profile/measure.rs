@@ -39,13 +39,15 @@ pub(super) struct Grid {
     #[arg(long)]
     yes: bool,
     /// How busy all cores are kept, as shares of their time
-    #[arg(long, value_name = "SHARES", value_delimiter = ',', default_value = "0,0.25,0.5,0.75,1", value_parser = share)]
+    #[arg(long, value_name = "SHARES", value_delimiter = ',', default_value = "0,0.25,0.5,0.75,1",
+        value_parser = share)]
     loads: Vec<f64>,
     /// At how many frequencies: the lowest that software throttles to, the highest, and others evenly between
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=32))]
     frequencies: u8,
     /// Fresh values of the meter for each point
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(3..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 20,
+        value_parser = clap::value_parser!(u32).range(3..=100_000))]
     values: u32,
     /// How long the server settles after each change, beside its meter's lag: fans and heat take longer
     #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = positive)]
@@ -247,8 +249,8 @@ impl Bench {
             .context("proc/stat has not moved: how busy the server was is not known")?;
         if (utilisation - wanted).abs() > OFF {
             bail!(
-                "the cores were to be busy for {wanted} of their time, and were for {utilisation:.2}: something \
-                 else runs on this server, or the load is held back (quotas, CPU sets)"
+                "the cores were to be busy for {wanted} of their time, and were for {utilisation:.2}: \
+                 something else runs on this server, or the load is held back (quotas, CPU sets)"
             );
         }
 

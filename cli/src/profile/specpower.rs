@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 use crate::common::table;
 
 /// One usable result, for one node.
-struct Row {
+struct PublishedSystem {
     system: String,
     cpu: String,
     cores: f64,
@@ -37,14 +37,15 @@ pub(super) fn guess(path: &Path, wanted: &Wanted<'_>) -> anyhow::Result<(PowerMo
             (row.idle_w, row.full_w, format!("SPECpower_ssj2008: {} ({})", row.system, row.cpu))
         }
         Wanted::Cores(cores) => {
-            let fits = |row: &&Row| row.nodes == 1.0 && row.cores == f64::from(cores);
+            let fits = |row: &&PublishedSystem| row.nodes == 1.0 && row.cores == f64::from(cores);
             let found: Vec<_> = rows.iter().filter(fits).collect();
             if found.is_empty() {
                 bail!("--cores {cores}: no result of one node has as many; {}", nearest(&rows, cores));
             }
 
             let of = format!("SPECpower_ssj2008: medians of {} results with {cores} cores", found.len());
-            let all = |watts: fn(&Row) -> f64| median(found.iter().map(|row| watts(row)).collect());
+            let all =
+                |watts: fn(&PublishedSystem) -> f64| median(found.iter().map(|row| watts(row)).collect());
 
             (all(|row| row.idle_w), all(|row| row.full_w), of)
         }
@@ -57,7 +58,7 @@ pub(super) fn guess(path: &Path, wanted: &Wanted<'_>) -> anyhow::Result<(PowerMo
 }
 
 /// Results without figures ("NC": not compliant) are left out.
-fn read(path: &Path) -> anyhow::Result<Vec<Row>> {
+fn read(path: &Path) -> anyhow::Result<Vec<PublishedSystem>> {
     let mut table = table::open(path, &ProgressBar::hidden())?;
     let system = table.column("System Enclosure (if applicable)")?;
     let vendor = table.column("Hardware Vendor Test Sponsor")?;
@@ -75,7 +76,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<Row>> {
 
         let all = (number(cores), number(nodes), number(idle), number(full));
         if let (Some(cores), Some(nodes), Some(idle), Some(full)) = all {
-            rows.push(Row {
+            rows.push(PublishedSystem {
                 system: format!("{} {}", table.text(vendor), table.text(system)),
                 cpu: table.text(cpu).into_owned(),
                 cores,
@@ -92,9 +93,17 @@ fn read(path: &Path) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn one<'a>(rows: &'a [Row], name: &str) -> anyhow::Result<&'a Row> {
+fn one<'a>(rows: &'a [PublishedSystem], name: &str) -> anyhow::Result<&'a PublishedSystem> {
     let wanted = name.to_lowercase();
-    let holds = |row: &&Row| format!("{} {}", row.system, row.cpu).to_lowercase().contains(&wanted);
+    let holds = |row: &&PublishedSystem| {
+        format!(
+            "{} \
+        {}",
+            row.system, row.cpu
+        )
+        .to_lowercase()
+        .contains(&wanted)
+    };
     let found: Vec<_> = rows.iter().filter(holds).collect();
     match found[..] {
         [one] => Ok(one),
@@ -108,7 +117,7 @@ fn one<'a>(rows: &'a [Row], name: &str) -> anyhow::Result<&'a Row> {
     }
 }
 
-fn nearest(rows: &[Row], cores: u32) -> String {
+fn nearest(rows: &[PublishedSystem], cores: u32) -> String {
     let single = rows.iter().filter(|row| row.nodes == 1.0).map(|row| row.cores);
     let below = single.clone().filter(|n| *n < f64::from(cores)).fold(None, most);
     let above = single.filter(|n| *n > f64::from(cores)).map(|n| -n).fold(None, most).map(|n| -n);

@@ -101,7 +101,7 @@ fn text(timed: &Timed) -> String {
         (
             "capping",
             format!(
-                "{} episodes; emergency {:.1} s, server limits {:.1} s, out of band {:.1} s",
+                "{} capping events; emergency {:.1} s, server limits {:.1} s, hardware caps {:.1} s",
                 r.capping_events, r.emergency_s, r.server_limit_s, r.out_of_band_s
             ),
         ),

@@ -2,7 +2,8 @@
 
 use ballast_types::wire::{KubernetesStatus, PlaceStatus};
 
-/// The model in force, its age, and what was asked; and a line more where there are hosts, or a cluster is followed.
+/// The model in force, its age, and what was asked; and a line more where there are hosts, or a cluster is
+/// followed.
 pub(super) fn line(place: &PlaceStatus) -> String {
     let hosts = &place.inventory;
     let mut all = predictions(place);

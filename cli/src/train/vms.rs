@@ -124,8 +124,8 @@ pub(super) fn write(vms: &[VmHistory], output: impl Write) -> anyhow::Result<()>
     Ok(csv.flush()?)
 }
 
-/// Takes classes from what `ballast label` wrote: columns `id` and `user_facing`. A VM that is not there keeps
-/// its class.
+/// Takes classes from what `ballast label` wrote: columns `id` and `user_facing`. A VM that is not there
+/// keeps its class.
 ///
 /// # Errors
 /// By line and column.

@@ -26,8 +26,8 @@ pub struct MethodRow {
     pub threshold: f64,
 }
 
-/// The report on these rows: of how many weeks, how many of them user-facing, and whether thresholds come from
-/// other weeks.
+/// The report on these rows: of how many weeks, how many of them user-facing, and whether thresholds come
+/// from other weeks.
 ///
 /// # Errors
 /// When the rows are no JSON.
@@ -71,8 +71,8 @@ pub fn report(
     };
 
     let words = format!(
-        "{weeks} weeks, {user_facing} of them user-facing or possibly so. {how} The paper's figures are of 840 \
-         other workloads."
+        "{weeks} weeks, {user_facing} of them user-facing or possibly so. {how} The paper's figures are of \
+         840 other workloads."
     );
 
     Ok(Report {

@@ -153,8 +153,8 @@ fn about(fleet: &Fleet) -> String {
         format!(" Later weeks: {} readings, mean {} %.", readings.1, percent(share, 1))
     });
     format!(
-        "Measured: {}. Made: {}. {} chassis or units over {} weeks: {} readings, mean {} % of the provisioned \
-         power.{later}",
+        "Measured: {}. Made: {}. {} chassis or units over {} weeks: {} readings, mean {} % of the \
+         provisioned power.{later}",
         about.measured,
         about.made,
         about.chassis,
@@ -293,34 +293,37 @@ fn yes(kept: bool) -> String {
 
 fn words(choice: &Settings) -> String {
     format!(
-        "The planner's eight approaches on draws of three origins. No chassis's power over days is public, so every \
-         fleet says what of it was measured and what was made. **(a)** Seeded loads (a level of every chassis, days, \
-         weekends, noise that fades in two hours) of {} chassis over {} weeks, a reading every 5 minutes, are mapped by \
-         one monotone function onto the upper quantiles that the paper's results imply: .7991 of the provisioned power is \
-         exceeded by 1 %, .8527 by 0.1 %, .8700 by none. Six numbers that fit six published ones prove little; that the \
-         eight rows come out with an allocation of 0.51 and the paper's own power curves does more. The paper had about \
-         190 million readings; only their quantiles count. \
-         **(b)** VMs of Bitbrains (Shen, van Beek, Iosup, CCGrid 2015) and Azure (Cortez et al., SOSP 2017) are dealt to \
-         12 servers of 40 cores until 51 % of the cores are allocated, {} chassis of each. When all VMs are dealt they \
-         are shuffled and dealt again, each shifted by whole weeks. Weeks of the history follow each other in a circle. \
-         Chassis therefore share VMs, and what happens to all VMs in one week only is spread over several: real sums swing \
-         more. A VM of which more than a fifth of a month is missing is left out; a chassis has no reading where a tenth of \
-         its cores has none (Bitbrains: 36 hours of July), and below that a VM counts with its own mean. Who is user-facing \
-         is the paper's labeller's word on the last whole week of the history; beta and P95 utilisations are those of the \
-         history, weighted by cores. A server draws on a straight line from idle to full load. Real VMs are too idle to \
-         need planning, so every fleet is planned a second time with each VM busier by one factor, so that the mean draw is \
-         0.55 of the provisioned power; a server is never busier than all of its cores, and what can be shed counts no VM \
-         above its own cores. Planned on 4 weeks of July, verified on 4 weeks of August (Azure: 2 and 2). \
-         **(c)** Google's power data of 2019: three distribution units, planned on 3 weeks, verified on the last 10 days. \
-         Its power may have been capped already.\n\n\
-         `95 %` is where the delta lies when whole weeks are resampled ({} times, chassis built anew, VMs and packing as they \
-         are): with 2 to 4 weeks that is a coarse answer, and it knows nothing of a month unlike the others. Events are \
-         readings above the budget, in later weeks where there are any: `UF` ones would hit user-facing VMs too or could \
-         not be mended at all (`beyond floors`). `replayed` is the same with the real chassis manager and agents in virtual \
-         time on the same draws: they act at 98 % of the budget and for 30 s after, so they cap more often than arithmetic \
-         counts. `UF f` and `batch f` are the lowest frequencies of such cores, `above s` the longest stretch above the \
-         budget; kept means rates, floors and the trip time of 5 s. The first {} chassis were replayed, under budgets \
-         that arithmetic says are kept: the others cannot be.",
+        "The planner's eight approaches on draws of three origins. No chassis's power over days is public, \
+         so every fleet says what of it was measured and what was made. **(a)** Seeded loads (a level of \
+         every chassis, days, weekends, noise that fades in two hours) of {} chassis over {} weeks, a \
+         reading every 5 minutes, are mapped by one monotone function onto the upper quantiles that the \
+         paper's results imply: .7991 of the provisioned power is exceeded by 1 %, .8527 by 0.1 %, .8700 by \
+         none. Six numbers that fit six published ones prove little; that the eight rows come out with an \
+         allocation of 0.51 and the paper's own power curves does more. The paper had about 190 million \
+         readings; only their quantiles count. **(b)** VMs of Bitbrains (Shen, van Beek, Iosup, CCGrid 2015) \
+         and Azure (Cortez et al., SOSP 2017) are dealt to 12 servers of 40 cores until 51 % of the cores \
+         are allocated, {} chassis of each. When all VMs are dealt they are shuffled and dealt again, each \
+         shifted by whole weeks. Weeks of the history follow each other in a circle. Chassis therefore share \
+         VMs, and what happens to all VMs in one week only is spread over several: real sums swing more. A \
+         VM of which more than a fifth of a month is missing is left out; a chassis has no reading where a \
+         tenth of its cores has none (Bitbrains: 36 hours of July), and below that a VM counts with its own \
+         mean. Who is user-facing is the paper's labeller's word on the last whole week of the history; beta \
+         and P95 utilisations are those of the history, weighted by cores. A server draws on a straight line \
+         from idle to full load. Real VMs are too idle to need planning, so every fleet is planned a second \
+         time with each VM busier by one factor, so that the mean draw is 0.55 of the provisioned power; a \
+         server is never busier than all of its cores, and what can be shed counts no VM above its own \
+         cores. Planned on 4 weeks of July, verified on 4 weeks of August (Azure: 2 and 2). **(c)** Google's \
+         power data of 2019: three distribution units, planned on 3 weeks, verified on the last 10 days. Its \
+         power may have been capped already.\n\n\
+         `95 %` is where the delta lies when whole weeks are resampled ({} times, chassis built anew, VMs \
+         and packing as they are): with 2 to 4 weeks that is a coarse answer, and it knows nothing of a \
+         month unlike the others. Events are readings above the budget, in later weeks where there are any: \
+         `UF` ones would hit user-facing VMs too or could not be mended at all (`beyond floors`). `replayed` \
+         is the same with the real chassis manager and agents in virtual time on the same draws: they act at \
+         98 % of the budget and for 30 s after, so they cap more often than arithmetic counts. `UF f` and \
+         `batch f` are the lowest frequencies of such cores, `above s` the longest stretch above the budget; \
+         kept means rates, floors and the trip time of 5 s. The first {} chassis were replayed, under \
+         budgets that arithmetic says are kept: the others cannot be.",
         choice.made_chassis, choice.made_weeks, choice.chassis, choice.replicates, choice.replay_chassis,
     )
 }

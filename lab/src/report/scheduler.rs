@@ -231,22 +231,24 @@ fn draw(rows: &[Row], (caption, of): Shown, area: &Area<'_>) -> Drawn {
 fn words(options: &Options, budget_w: f64) -> String {
     let Options { chassis, servers, cores, load, days, packing_weight, power_weight, .. } = options;
     format!(
-        "{chassis} chassis of {servers} servers with {cores} cores get {days} days of deployments with the shares of the paper's \
-         Table I, {} % of cores allocated on average; {} seeds, each the same for every arm. A deployment is \
-         placed whole or not at all. `none` is best fit alone; the others weigh best fit and the power rule \
-         (Algorithm 1) {packing_weight} to {power_weight} by rank. `model` gets class and P95 right and wrong as \
-         often as the paper's Table III says, `oracle` always right, `criticality-only` knows the model's class and \
-         no P95. A quarter of P95 counts as its upper end.\n\n\
-         **Chosen, since the paper does not say:** values within the bins of Table I, the arrival rate, and the weights \
-         of the two rules (see below).\n\n\
-         **Power** rests on a model, no chassis was measured: VMs' hours have their own P95; user-facing ones follow \
-         the day, all together, and others use a random share every hour; a server draws {} W idle and {} W at full load. A \
-         chassis may draw {budget_w:.0} W, which `none` exceeds in 1 % of chassis-hours on a seed that is not measured. \
-         `capped / week` are chassis-hours above it in the whole cluster. Then every server has an even share. One that is above \
-         it takes its other VMs' cores to half frequency; where that is not enough its own limit hits all cores, and its \
-         user-facing cores count as throttled for that hour (`UF core-h`, over all {days} days). `shed W p10` is what the \
-         low-priority cores of a server with VMs can shed, 10th percentile over server-hours. `1 % budget` is the budget that the \
-         arm itself would exceed in 1 % of chassis-hours: what a planner could go down to.",
+        "{chassis} chassis of {servers} servers with {cores} cores get {days} days of deployments with the \
+         shares of the paper's Table I, {} % of cores allocated on average; {} seeds, each the same for \
+         every arm. A deployment is placed whole or not at all. `none` is best fit alone; the others weigh \
+         best fit and the power rule (Algorithm 1) {packing_weight} to {power_weight} by rank. `model` gets \
+         class and P95 right and wrong as often as the paper's Table III says, `oracle` always right, \
+         `criticality-only` knows the model's class and no P95. A quarter of P95 counts as its upper end.\n\n\
+         **Chosen, since the paper does not say:** values within the bins of Table I, the arrival rate, and \
+         the weights of the two rules (see below).\n\n\
+         **Power** rests on a model, no chassis was measured: VMs' hours have their own P95; user-facing \
+         ones follow the day, all together, and others use a random share every hour; a server draws {} W \
+         idle and {} W at full load. A chassis may draw {budget_w:.0} W, which `none` exceeds in 1 % of \
+         chassis-hours on a seed that is not measured. `capped / week` are chassis-hours above it in the \
+         whole cluster. Then every server has an even share. One that is above it takes its other VMs' cores \
+         to half frequency; where that is not enough its own limit hits all cores, and its user-facing cores \
+         count as throttled for that hour (`UF core-h`, over all {days} days). `shed W p10` is what the \
+         low-priority cores of a server with VMs can shed, 10th percentile over server-hours. `1 % budget` \
+         is the budget that the arm itself would exceed in 1 % of chassis-hours: what a planner could go \
+         down to.",
         percent(*load, 0),
         options.seeds.len(),
         options.shape.idle_w,

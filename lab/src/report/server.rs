@@ -2,10 +2,12 @@
 
 mod figures;
 mod goals;
+mod rows;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
+pub use self::rows::LoadRows;
 use super::table::Table;
 use super::{Part, Report, maybe, number, paper, percent, range};
 use crate::Arrivals;
@@ -44,26 +46,6 @@ const COLUMNS: &str = "`P95` is the latency of the user-facing VM and `run time`
     share by the plant's own steps, where single requests show. `UF core-s` are core-seconds that \
     user-facing cores were held down, by anything; `changes` are p-state changes per batch core and \
     minute; `limit s` are seconds in which the server's own limit (RAPL) was on beside the agent.";
-
-/// All caps and policies under one load.
-pub struct LoadRows {
-    /// How user-facing requests come.
-    pub arrivals: Arrivals,
-    /// The share of the batch work that scales with the clock.
-    pub batch_share: f64,
-    /// Mean service time of one request, in milliseconds.
-    pub service_ms: f64,
-    /// One row for each cap and policy.
-    pub rows: Vec<Row>,
-}
-
-impl LoadRows {
-    /// The load in words.
-    fn load(&self) -> String {
-        let Self { arrivals, batch_share, service_ms, .. } = self;
-        format!("{}, batch share {batch_share}, requests of {service_ms} ms", arrivals.name())
-    }
-}
 
 /// A row with its load: what `--json` prints.
 #[derive(Serialize)]

@@ -2,12 +2,14 @@
 
 mod figure;
 mod goals;
+mod group;
 
 use ballast_sim::replay::{Meaning, Sizes};
 
+use self::group::{group, median};
 use super::table::Table;
 use super::{Part, Report, maybe, percent};
-use crate::traces::{Options, Row, TracePolicy};
+use crate::traces::{Options, Row};
 
 /// The report on these rows of the data sets `names`; `command` makes it again.
 ///
@@ -39,21 +41,6 @@ pub fn report(
         options: serde_json::to_value(options)?,
         rows: serde_json::to_value(rows)?,
     })
-}
-
-/// The median of what there is; `None` of nothing.
-fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let mut all: Vec<f64> = values.into_iter().collect();
-    all.sort_by(f64::total_cmp);
-    let middle = all.len() / 2;
-    let upper = all.get(middle).copied()?;
-    Some(if all.len().is_multiple_of(2) { 0.5 * (all[middle - 1] + upper) } else { upper })
-}
-
-/// Rows of one policy under one budget, of all seeds.
-fn group<'a>(rows: &[&'a Row], budget_percent: f64, policy: TracePolicy) -> Vec<&'a Row> {
-    let mine = |row: &&&Row| row.budget_percent == budget_percent && row.policy == policy;
-    rows.iter().filter(mine).copied().collect()
 }
 
 fn heading(rows: &[&Row]) -> String {
@@ -153,6 +140,7 @@ fn words(options: &Options) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::traces::TracePolicy;
 
     pub(super) fn row(policy: TracePolicy, seed: u64, budget_percent: f64, user_facing: f64) -> Row {
         Row {

@@ -12,19 +12,24 @@ use crate::common::threads::all_cores;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Choice {
     /// How many chassis have draws with the paper's quantiles
-    #[arg(long, value_name = "N", default_value_t = 144, value_parser = clap::value_parser!(u32).range(1..=1440))]
+    #[arg(long, value_name = "N", default_value_t = 144,
+        value_parser = clap::value_parser!(u32).range(1..=1440))]
     pub(super) made_chassis: u32,
     /// How many weeks of them, a reading every five minutes
-    #[arg(long, value_name = "N", default_value_t = 13, value_parser = clap::value_parser!(u32).range(1..=52))]
+    #[arg(long, value_name = "N", default_value_t = 13,
+        value_parser = clap::value_parser!(u32).range(1..=52))]
     pub(super) made_weeks: u32,
     /// How many chassis are made of each population of real VMs
-    #[arg(long, value_name = "N", default_value_t = 48, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 48,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) chassis: u32,
     /// How often weeks are resampled, for the intervals
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 100,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) replicates: u32,
     /// How many chassis of each population are replayed with the real controllers; 0 for none
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 2,
+        value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub(super) replay_chassis: u32,
     /// Of everything that is drawn
     #[arg(long, value_name = "S", default_value_t = 1)]

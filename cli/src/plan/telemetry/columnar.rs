@@ -19,10 +19,10 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
 
-use super::{BATCH, NAME, Worker, watts};
+use super::worker::{BATCH, NAME, Worker, watts};
 use crate::common::table::parquet_rows::{is_instant, millis};
 use crate::common::table::{self, is_parquet};
-use crate::plan::args::Columns;
+use crate::plan::columns::Columns;
 
 /// A Parquet file whose columns are of the usual kinds.
 #[derive(Clone)]
@@ -110,7 +110,7 @@ impl Columnar {
         let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone());
         let batches =
             builder.with_row_groups(vec![group]).with_projection(mask).with_batch_size(BATCH).build()?;
-        let mut known = Known::default();
+        let mut known = NamedChassis::default();
 
         for batch in batches {
             let batch = batch.with_context(|| format!("from row {first}"))?;
@@ -126,7 +126,7 @@ impl Columnar {
         &self,
         batch: &RecordBatch,
         first: usize,
-        known: &mut Known,
+        known: &mut NamedChassis,
         to: &mut Worker<'_>,
     ) -> anyhow::Result<()> {
         let by_name = |name: &str| batch.column_by_name(name).context("a column has gone");
@@ -206,12 +206,12 @@ impl Columnar {
 
 /// The chassis of a dictionary, with the generation's key that each had.
 #[derive(Default)]
-struct Known {
+struct NamedChassis {
     values: Option<ArrayRef>,
     all: Vec<Option<(Option<usize>, ChassisIndex)>>,
 }
 
-impl Known {
+impl NamedChassis {
     /// Forgets all where the dictionary is another one than before.
     fn turn_to(&mut self, names: &DictionaryArray<Int32Type>) {
         if self.values.as_ref().is_none_or(|values| !Arc::ptr_eq(values, names.values())) {

@@ -1,4 +1,5 @@
-//! What the document shows beside Figure 7: why arms differ, how the rules were weighed, and clusters that are fuller.
+//! What the document shows beside Figure 7: why arms differ, how the rules were weighed, and clusters that
+//! are fuller.
 
 use ballast_sim::cluster::Arm;
 
@@ -58,18 +59,21 @@ pub(super) fn knowledge(cases: &[Case], rows: &[Row]) -> Vec<Part> {
         both("class 98 % right, model's P95"),
     ) {
         parts.push(Part::Words(format!(
-            "The paper's Figure 7 is known by its text only. Orders agree: alpha 0 spoils the chassis balance, alpha 1 the server \
-             balance. Sizes do not: the paper's oracle is \"only slightly\" better than its model, and criticality alone clearly \
-             worse. Here, at alpha 0.8, the oracle is far ahead in server balance, and criticality alone comes near the model. So each \
-             part was made right by itself; of the way from the model to the oracle\n\n\
+            "The paper's Figure 7 is known by its text only. Orders agree: alpha 0 spoils the chassis \
+             balance, alpha 1 the server balance. Sizes do not: the paper's oracle is \"only slightly\" \
+             better than its model, and criticality alone clearly worse. Here, at alpha 0.8, the oracle is \
+             far ahead in server balance, and criticality alone comes near the model. So each part was made \
+             right by itself; of the way from the model to the oracle\n\n\
              - the right class alone goes {class};\n\
              - the right P95 alone goes {p95};\n\
              - a class that is right in 98 % of either class, Table III's accuracy, goes {accuracy}.\n\n\
-             It is the class. Table III's recall says that of the VMs that are not user-facing 31 % are taken for user-facing ones. \
-             Among the paper's VMs these were few, so that its accuracy is 98 %; here they have 60 % of the cores, as Section IV-A \
-             has it, and a server that holds them looks balanced and is not. With an error of 2 % in either class most of the gap is gone; what is left is still more than the paper's \"slightly\". \
-             The P95 matters for the chassis balance, where the class plays no part, and for the server balance only once the class is right: \
-             an error in the class hides it. What a quarter counts as, its upper end or its middle, is of little weight.",
+             It is the class. Table III's recall says that of the VMs that are not user-facing 31 % are \
+             taken for user-facing ones. Among the paper's VMs these were few, so that its accuracy is 98 %; \
+             here they have 60 % of the cores, as Section IV-A has it, and a server that holds them looks \
+             balanced and is not. With an error of 2 % in either class most of the gap is gone; what is left \
+             is still more than the paper's \"slightly\". The P95 matters for the chassis balance, where the \
+             class plays no part, and for the server balance only once the class is right: an error in the \
+             class hides it. What a quarter counts as, its upper end or its middle, is of little weight.",
         )));
     }
 
@@ -98,9 +102,9 @@ pub(super) fn weights(cases: &[Case], rows: &[Row]) -> Vec<Part> {
     }
 
     let words = format!(
-        "The rules' weights, at alpha 0.8, on loads that nothing else is measured with (the seeds plus 2³²). The weight hardly moves the balances; \
-         what it moves is how many servers stay empty. The one that is used is the least weight of the packing rule that \
-         leaves as many as `none` does, within {} points.",
+        "The rules' weights, at alpha 0.8, on loads that nothing else is measured with (the seeds plus 2³²). \
+         The weight hardly moves the balances; what it moves is how many servers stay empty. The one that is \
+         used is the least weight of the packing rule that leaves as many as `none` does, within {} points.",
         percent(EMPTY, 0)
     );
 
@@ -117,7 +121,8 @@ pub(super) fn chosen(options: &Options, cases: &[Case], rows: &[Row]) -> Goal {
     });
     let used = (options.packing_weight, options.power_weight);
     Goal::new(
-        "weights: the least packing that leaves as many servers empty as none, within 5 points, on other loads",
+        "weights: the least packing that leaves as many servers empty as none, within 5 points, on other \
+         loads",
         chosen.map(|(case, _)| {
             let words = format!("{} chosen, {}:{} used", case.name, used.0, used.1);
             (words, case.setup.weights == used)
@@ -157,8 +162,9 @@ pub(super) fn fuller(cases: &[Case], rows: &[Row]) -> Vec<Part> {
     vec![
         Part::Heading("Fuller clusters".to_owned()),
         Part::Words(
-            "At the load above nothing is refused by anybody. Here more is asked for, at alpha 0.8: deployments refused, because all servers \
-             together had too few cores, or because no server had enough for one of the VMs."
+            "At the load above nothing is refused by anybody. Here more is asked for, at alpha 0.8: \
+             deployments refused, because all servers together had too few cores, or because no server had \
+             enough for one of the VMs."
                 .to_owned(),
         ),
         Part::Table(table),

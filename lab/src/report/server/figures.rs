@@ -3,7 +3,7 @@
 use plotters::prelude::SeriesLabelPosition::{LowerRight, UpperRight};
 use plotters::style::BLACK;
 
-use super::LoadRows;
+use super::rows::LoadRows;
 use crate::Contender;
 use crate::plot::figure::{Figure, colour};
 use crate::plot::groups::{Groups, Mark, Point, Series};

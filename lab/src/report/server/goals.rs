@@ -1,6 +1,6 @@
 //! The figures to reach on one server.
 
-use super::LoadRows;
+use super::rows::LoadRows;
 use crate::Arrivals;
 use crate::report::{Goal, number};
 use crate::server::Row;

@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 
-use super::{group, median};
+use super::group::{group, median};
 use crate::plot::figure::{Figure, colour};
 use crate::plot::{Area, Drawn, Panel, legend, line, panel};
 use crate::traces::{Options, Row, TracePolicy};

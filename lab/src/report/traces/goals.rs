@@ -35,7 +35,8 @@ fn fits(name: &str, policy: TracePolicy, rows: &[&Row]) -> Goal {
     let all = Worst::of(rows.iter().filter(|row| row.policy == policy && row.budget_percent == 102.0));
     Goal::new(
         format!(
-            "{name}, 102 %, {policy}: no user-facing core-second, no hardware, 99.5 % of batch work, in any seed"
+            "{name}, 102 %, {policy}: no user-facing core-second, no hardware, 99.5 % of batch work, in any \
+             seed"
         ),
         all.map(|worst| {
             let met = worst.user_facing == 0.0 && worst.hardware_s == 0.0 && worst.work >= 0.995;

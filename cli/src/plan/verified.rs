@@ -1,0 +1,147 @@
+//! What came of a plan that was verified.
+
+use std::io::Write;
+
+use ballast_sim::verify::{Options, Verdict};
+use serde::Serialize;
+use tabled::builder::Builder;
+use tabled::settings::Style;
+
+/// What came of it, for one hardware generation.
+#[derive(Debug, Serialize)]
+pub(super) struct Verified {
+    #[serde(flatten)]
+    pub(super) verdict: Verdict,
+    /// Of one unit of time.
+    pub(super) unit_s: u32,
+    pub(super) options: Options,
+    /// Readings of the held-out telemetry that did not count, over all generations.
+    pub(super) rejected_readings: u64,
+    /// What other buffers would do.
+    pub(super) buffers: Vec<BufferVerdict>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct BufferVerdict {
+    pub(super) buffer: f64,
+    pub(super) delta_percent: f64,
+    #[serde(flatten)]
+    pub(super) verdict: Verdict,
+}
+
+impl Verified {
+    /// Whether the plan was kept.
+    pub(super) fn kept(&self) -> bool {
+        self.verdict.kept
+    }
+}
+
+impl Verified {
+    /// For people.
+    pub(super) fn text(&self, out: &mut impl Write) -> std::io::Result<()> {
+        let (verdict, m) = (&self.verdict, &self.verdict.measured);
+        let kept = |kept: bool| if kept { "kept" } else { "BROKEN" };
+        writeln!(
+            out,
+            "Verified on {} held-out chassis, {} units of {} s, {} of them near enough to {} to be replayed \
+             with the real controllers: {}\n",
+            m.chassis,
+            m.units,
+            self.unit_s,
+            m.replayed_units,
+            verdict.budget,
+            kept(verdict.kept)
+        )?;
+
+        let mut table = Builder::default();
+        table.push_record(["promise", "accepted", "foretold", "measured", ""]);
+
+        for promise in &verdict.promises {
+            table.push_record([
+                promise.what.words().to_owned(),
+                format!("{:.4}", promise.accepted),
+                promise.foretold.map_or_else(String::new, |foretold| format!("{foretold:.4}")),
+                format!("{:.4}", promise.measured),
+                kept(promise.kept).to_owned(),
+            ]);
+        }
+
+        writeln!(out, "{}\n", table.build().with(Style::blank()))?;
+        writeln!(
+            out,
+            "  events: {} with user-facing VMs, {} of batch VMs alone, the longest {} s; {} readings were \
+             above the budget, by at most {}",
+            m.events_user_facing,
+            m.events_batch,
+            m.longest_event_units * u64::from(self.unit_s),
+            m.readings_above_budget,
+            m.highest_above.at_least_zero()
+        )?;
+
+        writeln!(
+            out,
+            "  shed: {} at most over a unit (foretold {}), {} in a moment; above the budget for {:.2} s in \
+             all, {:.2} s at a stretch; hardware held cores for {:.1} s",
+            m.deepest,
+            verdict.foretold_deepest,
+            m.deepest_moment,
+            m.over_budget_s,
+            m.over_budget_s_max,
+            m.hardware_s
+        )?;
+
+        if m.beyond_full_load + m.below_idle > 0 {
+            writeln!(
+                out,
+                "  the servers' curves do not fit all readings: {} were above full load and {} below idle, \
+                 and were replayed at that",
+                m.beyond_full_load, m.below_idle
+            )?;
+        }
+
+        if !self.buffers.is_empty() {
+            writeln!(out, "\n{}", self.sweep())?;
+        }
+        writeln!(out)
+    }
+
+    /// What other buffers would do.
+    fn sweep(&self) -> String {
+        let mut table = Builder::default();
+        table.push_record([
+            "buffer %",
+            "budget",
+            "under %",
+            "events",
+            "user-facing",
+            "longest s",
+            "deepest",
+            "lowest batch",
+            "user-facing",
+            "over budget s",
+            "hardware s",
+            "",
+        ]);
+
+        for row in &self.buffers {
+            let (verdict, m) = (&row.verdict, &row.verdict.measured);
+            let broken: Vec<_> = verdict.broken().map(|promise| promise.what.short()).collect();
+            table.push_record([
+                format!("{:.1}", 100.0 * row.buffer),
+                verdict.budget.to_string(),
+                format!("{:.1}", row.delta_percent),
+                format!("{:.4}", verdict.events_rate),
+                format!("{:.4}", verdict.events_user_facing_rate),
+                (m.longest_event_units * u64::from(self.unit_s)).to_string(),
+                m.deepest.to_string(),
+                format!("{:.2}", m.lowest_batch_frequency),
+                format!("{:.2}", m.lowest_user_facing_frequency),
+                format!("{:.2}", m.over_budget_s_max),
+                format!("{:.1}", m.hardware_s),
+                if verdict.kept { "kept".to_owned() } else { format!("BROKEN: {}", broken.join(", ")) },
+            ]);
+        }
+
+        table.build().with(Style::blank()).to_string()
+    }
+}

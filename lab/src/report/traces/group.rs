@@ -1,0 +1,18 @@
+//! Rows of several seeds together.
+
+use crate::traces::{Row, TracePolicy};
+
+/// The median of what there is; `None` of nothing.
+pub(super) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut all: Vec<f64> = values.into_iter().collect();
+    all.sort_by(f64::total_cmp);
+    let middle = all.len() / 2;
+    let upper = all.get(middle).copied()?;
+    Some(if all.len().is_multiple_of(2) { 0.5 * (all[middle - 1] + upper) } else { upper })
+}
+
+/// Rows of one policy under one budget, of all seeds.
+pub(super) fn group<'a>(rows: &[&'a Row], budget_percent: f64, policy: TracePolicy) -> Vec<&'a Row> {
+    let mine = |row: &&&Row| row.budget_percent == budget_percent && row.policy == policy;
+    rows.iter().filter(mine).copied().collect()
+}
