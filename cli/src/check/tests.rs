@@ -1,5 +1,6 @@
 use ballast_agent::config::AgentConfig;
 
+use super::state::State;
 use super::*;
 
 fn args(root: &std::path::Path) -> CheckArgs {
