@@ -27,12 +27,12 @@ use ballast_types::{VmClass, Watts};
 use nix::sys::signal::Signal;
 use reqwest::{Client, RequestBuilder};
 use serde::de::DeserializeOwned;
-use tempfile::TempDir;
 
 use crate::changeable::{changeable, differences};
 use crate::processes::Process;
 use crate::rig::{METER_LABEL, METER_NAME, Rig, chassis_root, server_root, slot_label};
 use crate::rig::{supply_hwmon, vm_cgroup};
+use crate::stage::Folder;
 use crate::wall_time::build_folder;
 use caller::Caller;
 
@@ -61,7 +61,7 @@ pub fn steady(servers: usize, budget_w: i64, load: (f64, f64)) -> PlantSpec {
 
 /// A rig, its daemons, and a client.
 pub struct Lab {
-    dir: TempDir,
+    folder: Folder,
     spec: PlantSpec,
     rig: Option<JoinHandle<Rig>>,
     stop: Arc<AtomicBool>,
@@ -88,8 +88,8 @@ impl Lab {
     #[must_use]
     pub fn with(spec: PlantSpec, chassis: &str, agents: &str) -> Self {
         tls::install_provider();
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let tree = dir.path().join("rig");
+        let folder = Folder::make(None).expect("a temporary folder");
+        let tree = folder.path().join("rig");
         let mut rig = Rig::create(&tree, Plant::new(spec.clone(), 7)).expect("a rig");
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -99,7 +99,7 @@ impl Lab {
         });
 
         let mut lab = Self {
-            dir,
+            folder,
             rig: Some(rig),
             stop,
             ports: BTreeMap::new(),
@@ -123,7 +123,7 @@ impl Lab {
 
         let tree = self.tree();
         let home = |name: &str, root: PathBuf| {
-            let at = self.dir.path().join(name);
+            let at = self.folder.path().join(name);
             format!(
                 "listen = \"127.0.0.1:{}\"\nroot = {root:?}\nstate_dir = {:?}\nrecord_dir = {:?}\n",
                 self.ports[name],
@@ -180,19 +180,19 @@ impl Lab {
     /// The rig's tree.
     #[must_use]
     pub fn tree(&self) -> PathBuf {
-        self.dir.path().join("rig")
+        self.folder.path().join("rig")
     }
 
     /// The folder of one daemon: `state`, `recording`, `log`.
     #[must_use]
     pub fn home(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.folder.path().join(name)
     }
 
     /// The config of one daemon.
     #[must_use]
     pub fn config(&self, name: &str) -> PathBuf {
-        self.dir.path().join(format!("{name}.toml"))
+        self.folder.path().join(format!("{name}.toml"))
     }
 
     /// Adds top-level keys to the config of one daemon; it takes them when it is started.
