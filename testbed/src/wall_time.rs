@@ -1,6 +1,6 @@
 //! Tests that need wall time: real daemons, sockets and timers.
 //!
-//! They stand in one group, whatever test binary they are in. At most [`AT_ONCE`] of them run at once, and a
+//! They stand in one group, whatever test binary they are in. At most `AT_ONCE` of them run at once, and a
 //! test that fails is tried once more, alone. The second failure counts. Every second try is a line on stderr
 //! and in the file `retried` of the build's folder; `.ci/run` shows that file at its end.
 

@@ -177,7 +177,7 @@ impl Rule for BestFit {
     fn handle_event(&mut self, _now: Instant, cluster: &Cluster, event: &Event<'_>) {
         match *event {
             Event::Placed { host, .. } | Event::Ended { host, .. } | Event::Resized { host, .. } => {
-                self.update(cluster, host)
+                self.update(cluster, host);
             }
             Event::Migrated { from, to, .. } => {
                 self.update(cluster, from);
