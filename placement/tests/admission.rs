@@ -36,12 +36,12 @@ fn a_reserve_is_kept_from_new_deployments_and_given_to_those_that_run() {
     assert_eq!(new(&scheduler, &[vm(1, 10, 30.0), vm(2, 5, 30.0)]), Ok(()));
     assert_eq!(
         new(&scheduler, &[vm(1, 10, 1.0), vm(2, 6, 1.0)]),
-        Err("reserve: 16 cores asked, 20 free, of which 5 are kept".to_owned())
+        Err("reserve: 16 cores requested, 20 free, of which 5 are kept".to_owned())
     );
 
     assert_eq!(
         new(&scheduler, &[vm(1, 1, 40.0), vm(2, 1, 20.5)]),
-        Err("reserve: 60.5 GB asked, 80 free, of which 20 are kept".to_owned())
+        Err("reserve: 60.5 GB requested, 80 free, of which 20 are kept".to_owned())
     );
 
     scheduler.place(NOW, &vm(1, 8, 8.0)).unwrap();
