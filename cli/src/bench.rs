@@ -18,7 +18,7 @@ use ballast_agent_core::Policy;
 use ballast_chassis::sender::{self, Link};
 use ballast_chassis_core::Answer;
 use ballast_runtime::lock;
-use ballast_sim::scenario::Control;
+use ballast_sim::scenario::Scenario;
 use ballast_types::wire::{AgentState, Alert, EventKind, Level, Report};
 use ballast_types::{ChassisId, Epoch, Instant, Seq, ServerId, Watts};
 use clap::Args;
@@ -128,14 +128,8 @@ pub(crate) fn run(args: &AlertsArgs) -> anyhow::Result<ExitCode> {
 async fn measure(args: &AlertsArgs) -> anyhow::Result<Measured> {
     let load = LoadArgs::quiet(args.agents);
     let plan = plant::plan(&load)?;
-    let play = Play {
-        plant: &plan.plant,
-        rig_args: load.to_args(),
-        control: Control::new(Policy::Stepwise),
-        chassis_lift_hold_ms: None,
-        record: false,
-        tls: args.tls,
-    };
+    let scenario = Scenario::new(plan.plant, Policy::Stepwise, load.seed, REST);
+    let play = Play { scenario: &scenario, rig_args: load.to_args(), has_manager: false, tls: args.tls };
 
     tell(&format!("starting a rig and {} agents", args.agents));
     let mut stage = Stage::new(Folder::make(None)?);

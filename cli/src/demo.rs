@@ -114,14 +114,12 @@ async fn begin(args: &DemoArgs, hold_ms: u64) -> anyhow::Result<(Stage, Plan, Tr
     loop {
         let plan = plant::plan(&load)?;
         tell(&format!("starting a rig, {} agents and a chassis manager", plan.plant.servers.len()));
-        let play = Play {
-            plant: &plan.plant,
-            rig_args: load.to_args(),
-            control,
-            chassis_lift_hold_ms: Some(hold_ms),
-            record: args.keep.is_some(),
-            tls: false,
-        };
+        let length = Duration::from_secs_f64(plan.quiet_s + args.seconds as f64);
+        let mut scenario = control.scenario(plan.plant.clone(), args.seed, length);
+        scenario.chassis.lift_hold = Duration::from_millis(hold_ms);
+        scenario.record = args.keep.is_some();
+        let rig_args = load.to_args();
+        let play = Play { scenario: &scenario, rig_args, has_manager: true, tls: false };
 
         stage.start(&play).await?;
         let now = Truth::read(&stage.truth())?.elapsed_s;

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use ballast_agent_core::{Output, Policy};
-use ballast_sim::demo::{DemoOptions, demo};
-use ballast_sim::plant::{Load, PlantSpec, Profile};
+use ballast_sim::demo::loaded;
+use ballast_sim::plant::{PlantSpec, Profile};
 use ballast_sim::scenario::Scenario;
 use ballast_sim::world::World;
 use ballast_types::wire::SharePolicy;
@@ -13,15 +13,11 @@ use proptest::prelude::*;
 
 /// From 3 s on the batch VMs want `batch` of their cores; nobody else wants much.
 fn three_servers(budget: Watts, batch: f64) -> PlantSpec {
-    let options = DemoOptions { servers: 3, budget, queues: false, ..DemoOptions::default() };
-    let mut plant = demo(&options);
-    for vm in plant.servers.iter_mut().flat_map(|s| &mut s.vms) {
-        vm.load = Load::Profile(match vm.class {
-            VmClass::UserFacing => Profile::Constant(0.3),
-            VmClass::NonUserFacing => Profile::Steps([(0.0, 0.2), (3.0, batch)].into()),
-        });
-    }
-    plant
+    let plant = loaded(3, |_, class| match class {
+        VmClass::UserFacing => Profile::Constant(0.3),
+        VmClass::NonUserFacing => Profile::Steps([(0.0, 0.2), (3.0, batch)].into()),
+    });
+    PlantSpec { budget, ..plant }
 }
 
 /// Everything is watched: the trip time, user-facing cores, and that no watt is promised twice.
@@ -37,7 +33,7 @@ fn run(budget_w: i64, batch: f64, seed: u64, shares: SharePolicy, policy: Policy
 }
 
 #[test]
-fn the_others_make_room_for_a_dry_server_and_nothing_is_written_on_it() {
+fn the_others_make_room_for_a_dry_run_server_and_nothing_is_written_on_it() {
     for shares in [SharePolicy::Even, SharePolicy::CriticalFirst] {
         for policy in [Policy::Stepwise, Policy::Predictive] {
             let world = run(640, 0.9, 1, shares, policy);
@@ -101,7 +97,7 @@ proptest! {
 
     /// Whatever the load and the budget: the trip time holds, and no watt is promised twice.
     #[test]
-    fn the_budget_holds_with_a_dry_server(
+    fn the_budget_holds_with_a_dry_run_server(
         seed: u64, budget in 540i64..760, batch in 0.5f64..1.0, critical: bool, predictive: bool
     ) {
         let shares = if critical { SharePolicy::CriticalFirst } else { SharePolicy::Even };

@@ -1,5 +1,5 @@
 //! What was once seen to go wrong, row by row of the table in the design of the second loop. A row that
-//! still fails is marked; who mends it takes the mark away.
+//! still fails is marked; whoever repairs it takes the mark away.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use ballast_agent_core::{Agent, Input, Memory, Output, Params, Policy, Reading, RecoveredState};
 use ballast_chassis_core::{Ledger, Output as ChassisOutput};
-use ballast_sim::demo::{DemoOptions, default_budget, demo};
+use ballast_sim::demo::loaded;
 use ballast_sim::plant::{Load, PlantSpec, Profile, ServerSpec, SupplySpec, VmLoad};
 use ballast_sim::scenario::{Controller, Scenario};
 use ballast_sim::world::{Checks, Excuse, Fault, FaultPlan, MeterFault, Rewind, Rogue, Window, World};
@@ -26,26 +26,9 @@ fn at(seconds: f64) -> Instant {
 /// Never, for a fault that lasts.
 const END: f64 = 1e6;
 
-/// The demo's chassis with other servers: user-facing VMs and batch VMs ask for these shares of their
-/// cores, by server.
-fn chassis(servers: usize, load: impl Fn(usize, VmClass) -> Profile) -> PlantSpec {
-    let mut plant = demo(&DemoOptions {
-        servers,
-        budget: default_budget(servers),
-        queues: false,
-        ..DemoOptions::default()
-    });
-    for (n, server) in plant.servers.iter_mut().enumerate() {
-        for vm in &mut server.vms {
-            vm.load = Load::Profile(load(n, vm.class));
-        }
-    }
-    plant
-}
-
 /// Every VM of every server asks for the same all the time.
 fn steady(servers: usize, share: f64) -> PlantSpec {
-    chassis(servers, |_, _| Profile::Constant(share))
+    loaded(servers, |_, _| Profile::Constant(share))
 }
 
 /// What the chassis draws when nobody holds it.
@@ -82,7 +65,7 @@ fn state(world: &World) -> ChassisState {
 #[test]
 fn row_01_a_load_that_fits_is_not_throttled() {
     // Two of twelve servers at a time are busy, the others are not.
-    let mut plant = chassis(12, |n, _| {
+    let mut plant = loaded(12, |n, _| {
         let busy = |k: usize| if n % 6 == k { 0.98 } else { 0.36 };
         Profile::Steps((0..6).map(|k| (20.0 * k as f64, busy(k))).collect())
     });
@@ -103,7 +86,7 @@ fn row_02_steady_load_without_a_fault_needs_no_hardware_cap() {
     let mut capped = Vec::new();
     for seed in 0..12 {
         let share = 0.80 + 0.02 * (seed % 6) as f64;
-        let plant = chassis(3, |n, class| match class {
+        let plant = loaded(3, |n, class| match class {
             VmClass::UserFacing => Profile::Constant(0.3 + 0.08 * n as f64),
             VmClass::NonUserFacing => Profile::Steps([(0.0, 0.3), (3.0, share)].into()),
         });
@@ -120,7 +103,7 @@ fn row_02_steady_load_without_a_fault_needs_no_hardware_cap() {
 /// An agent that restarts once in 30 s kept the capping event on for ever.
 #[test]
 fn row_03_a_restarting_agent_does_not_keep_the_event_on() {
-    let plant = chassis(4, |_, _| Profile::Steps([(0.0, 0.3), (3.0, 1.0), (20.0, 0.4)].into()));
+    let plant = loaded(4, |_, _| Profile::Steps([(0.0, 0.3), (3.0, 1.0), (20.0, 0.4)].into()));
     let restarts: Vec<_> = (0..20)
         .map(|k| (10.0 + 25.0 * f64::from(k), 11.0 + 25.0 * f64::from(k), Fault::AgentDown(0)))
         .collect();
@@ -133,7 +116,7 @@ fn row_03_a_restarting_agent_does_not_keep_the_event_on() {
 /// what they draw idle.
 #[test]
 fn row_04_others_pay_for_who_draws_more_than_its_grant() {
-    let mut plant = chassis(12, |_, class| match class {
+    let mut plant = loaded(12, |_, class| match class {
         VmClass::UserFacing => Profile::Constant(0.3),
         VmClass::NonUserFacing => Profile::Steps([(0.0, 0.3), (3.0, 1.0)].into()),
     });
@@ -180,7 +163,7 @@ fn row_04_others_pay_for_who_draws_more_than_its_grant() {
 /// One agent's refusal fenced the manager.
 #[test]
 fn row_05_one_agents_refusal_does_not_fence_the_manager() {
-    let plant = chassis(4, |_, _| Profile::Steps([(0.0, 0.3), (10.0, 1.0)].into()));
+    let plant = loaded(4, |_, _| Profile::Steps([(0.0, 0.3), (10.0, 1.0)].into()));
     let rogue = [(5.0, END, Fault::Rogue(0, Rogue::Refuses))];
     let world = run(made(plant, Policy::Stepwise, 1, &rogue), 30.0);
     let state = state(&world);
@@ -207,7 +190,7 @@ fn row_06_of_two_managers_of_one_epoch_one_rules() {
 /// The manager is away for a minute, in a calm chassis.
 #[test]
 fn row_07_a_manager_that_is_away_throttles_nobody_in_a_calm_chassis() {
-    let mut plant = chassis(12, |n, _| Profile::Constant(if n < 3 { 0.98 } else { 0.25 }));
+    let mut plant = loaded(12, |n, _| Profile::Constant(if n < 3 { 0.98 } else { 0.25 }));
     // The busy servers work for user-facing VMs alone.
     for vm in plant.servers[..3].iter_mut().flat_map(|server| &mut server.vms) {
         vm.class = VmClass::UserFacing;
@@ -244,7 +227,7 @@ fn row_08_an_unreadable_supply_caps_nobody() {
 fn row_09_one_missing_meter_does_not_break_the_trip_time() {
     let mut broken = Vec::new();
     for seed in 0..10 {
-        let plant = chassis(12, |_, class| match class {
+        let plant = loaded(12, |_, class| match class {
             VmClass::UserFacing => Profile::Constant(0.3),
             VmClass::NonUserFacing => Profile::Steps([(0.0, 0.0), (10.0, 1.0)].into()),
         });
@@ -262,7 +245,7 @@ fn row_09_one_missing_meter_does_not_break_the_trip_time() {
 /// Shared watts wound up to 18 kW on a chassis of 1 kW.
 #[test]
 fn row_10_shared_watts_stay_below_what_is_drawn() {
-    let plant = chassis(4, |_, _| Profile::Steps([(0.0, 0.3), (3.0, 1.0)].into()));
+    let plant = loaded(4, |_, _| Profile::Steps([(0.0, 0.3), (3.0, 1.0)].into()));
     // Every actor is gone but the manager, which sees an excess that nothing ends.
     let mut faults: Vec<_> = (0..4).map(|n| (2.0, END, Fault::WritesIgnored(n))).collect();
     faults.extend((0..4).map(|n| (2.0, END, Fault::OutOfBandFails(n))));
@@ -582,7 +565,7 @@ fn row_13_the_first_alert_after_an_outage_drops_to_the_floor() {
 /// One supply of four is in the config: 152 of 408 W, while the agents report 423 W.
 #[test]
 fn row_14_a_supply_that_is_not_listed_hides_no_draw() {
-    let mut plant = chassis(2, |_, _| Profile::Steps([(0.0, 0.3), (5.0, 0.95)].into()));
+    let mut plant = loaded(2, |_, _| Profile::Steps([(0.0, 0.3), (5.0, 0.95)].into()));
     plant.supplies = vec![SupplySpec::active(Watts::from_whole(450)); 4];
     let mut scenario = made(plant, Policy::Stepwise, 1, &[]);
     scenario.chassis.supply_rated.truncate(1);

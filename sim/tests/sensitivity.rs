@@ -5,12 +5,11 @@ use core::time::Duration;
 use ballast_agent_core::Policy;
 use ballast_chassis_core::{SetPoint, Tuning};
 use ballast_sim::campaign::Overload;
-use ballast_sim::demo::{DemoOptions, default_budget, demo};
-use ballast_sim::plant::{Load, PlantSpec, Profile};
+use ballast_sim::demo::overloaded;
 use ballast_sim::scenario::Scenario;
 use ballast_sim::world::{Restrictions, World};
+use ballast_types::Instant;
 use ballast_types::wire::SharePolicy;
-use ballast_types::{Instant, VmClass};
 
 /// Moves one number.
 type Change = fn(&mut Tuning, f64);
@@ -49,29 +48,13 @@ const CHANGES: [(&str, Change); 23] = [
     ("orphan_hold", |t, by| time(&mut t.orphan_hold, by)),
 ];
 
-/// Four servers whose batch VMs ask for everything from the third second until `FALLS`.
-fn plant() -> PlantSpec {
-    let budget = default_budget(4);
-    let options = DemoOptions { servers: 4, budget, queues: false, ..DemoOptions::default() };
-    let mut plant = demo(&options);
-    for vm in plant.servers.iter_mut().flat_map(|server| &mut server.vms) {
-        vm.load = Load::Profile(match vm.class {
-            VmClass::UserFacing => Profile::Constant(0.3),
-            VmClass::NonUserFacing => {
-                Profile::Steps([(0.0, 0.3), (3.0, 1.0), (FALLS.as_secs_f64(), 0.05)].into())
-            }
-        });
-    }
-    plant
-}
-
 const FALLS: Duration = Duration::from_secs(60);
 const END: Duration = Duration::from_secs(90);
 
 /// Too much load and no fault: the budget is used, the breaker hardly moves, the servers' own limits are left
 /// alone, and everything is given back.
 fn judge_overload(policy: Policy, change: impl Fn(&mut Tuning)) -> Result<(), String> {
-    let mut scenario = Scenario::new(plant(), policy, 1, END);
+    let mut scenario = Scenario::new(overloaded(4, 1.0, FALLS.as_secs_f64()), policy, 1, END);
     scenario.chassis.shares = SharePolicy::CriticalFirst;
     let mut tuning = Tuning::of(&scenario.chassis);
     change(&mut tuning);

@@ -11,8 +11,7 @@ use crate::rig::{chassis_root, server_root, truth_file};
 use anyhow::{Context, bail};
 use ballast_runtime::tls::authority::Authority;
 use ballast_runtime::tls::{self, Tls, TlsConfig};
-use ballast_sim::plant::PlantSpec;
-use ballast_sim::scenario::Control;
+use ballast_sim::scenario::Scenario;
 use ballast_types::{ChassisId, Role, ServerId};
 use tempfile::TempDir;
 
@@ -67,16 +66,12 @@ impl Folder {
 
 /// What to put on the stage.
 pub struct Play<'a> {
-    /// The plant that the rig runs.
-    pub plant: &'a PlantSpec,
+    /// What the rig's plant is, how the daemons control it, and whether they record.
+    pub scenario: &'a Scenario,
     /// The arguments that make `ballast rig` run that plant.
     pub rig_args: Vec<String>,
-    /// How the agents throttle, and how the chassis manager shares.
-    pub control: Control,
-    /// Whether there is a chassis manager, and how long it holds a capping event.
-    pub chassis_lift_hold_ms: Option<u64>,
-    /// Whether the daemons record.
-    pub record: bool,
+    /// Whether there is a chassis manager.
+    pub has_manager: bool,
     /// Whether the agents get their alerts by mutual TLS.
     pub tls: bool,
 }
@@ -160,7 +155,8 @@ impl Stage {
         }
         self.before = changeable(&self.tree)?;
 
-        let servers = &play.plant.servers;
+        let Scenario { plant, control, chassis, record, .. } = play.scenario;
+        let servers = &plant.servers;
         let addresses = free_addresses(servers.len() + 1)?;
         self.agents.clear();
         let authority = play.tls.then(|| Certs::make(&home)).transpose()?;
@@ -168,13 +164,13 @@ impl Stage {
 
         for (server, listen) in servers.iter().zip(&addresses) {
             let name = format!("agent-{}", server.id);
-            let mut files = DaemonFiles::of(&home, &name, &server_root(&self.tree, &server.id), play.record);
+            let mut files = DaemonFiles::of(&home, &name, &server_root(&self.tree, &server.id), *record);
             if let Some(authority) = &authority {
                 files.tls = Some(authority.issue(&Role::Agent(server.id.clone()))?);
             }
             secret.extend(files.home(*listen).secret().map(|at| format!("https://{at}")));
-            let meter = &play.plant.meter;
-            let text = config::agent(&files.home(*listen), server, meter, &play.control);
+            let meter = &plant.meter;
+            let text = config::agent(&files.home(*listen), server, meter, control);
             self.fleet.agents.push(files.start("agent", &name, &text, &logs)?);
             self.agents.push((server.id.clone(), format!("http://{listen}")));
         }
@@ -184,9 +180,10 @@ impl Stage {
         for (_, url) in self.agents.clone() {
             self.ready(client, &url, deadline).await?;
         }
-        if let (Some(hold), Some((listen, agents))) = (play.chassis_lift_hold_ms, addresses.split_last()) {
-            let files = DaemonFiles::of(&home, "chassis", &chassis_root(&self.tree), play.record);
-            let text = config::chassis(&files.home(*listen), play.plant, agents, (&play.control, hold));
+        if let Some((listen, agents)) = addresses.split_last().filter(|_| play.has_manager) {
+            let hold_ms = chassis.lift_hold.as_millis() as u64;
+            let files = DaemonFiles::of(&home, "chassis", &chassis_root(&self.tree), *record);
+            let text = config::chassis(&files.home(*listen), plant, agents, (control, hold_ms));
             self.fleet.chassis = Some(files.start("chassis", "chassis", &text, &logs)?);
             let url = format!("http://{listen}");
             self.ready(client, &url, deadline).await?;

@@ -69,13 +69,13 @@ pub struct Case {
 /// Events per reading.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rates {
-    /// Of readings that capping within the floors mends only with user-facing VMs, or not at all.
+    /// Of readings that capping within the floors brings down only with user-facing VMs, or not at all.
     #[serde(rename = "events_user_facing_rate")]
     pub user_facing: f64,
-    /// Of readings that capping the other VMs alone mends.
+    /// Of readings that capping the other VMs alone brings down.
     #[serde(rename = "events_batch_rate")]
     pub batch: f64,
-    /// Of readings that no capping within the floors mends; they count as user-facing ones too.
+    /// Of readings that no capping within the floors brings down; they count as user-facing ones too.
     #[serde(rename = "events_unmet_rate")]
     pub unmet: f64,
     /// Whether all of it is within what was accepted.

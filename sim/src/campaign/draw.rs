@@ -8,13 +8,13 @@ use ballast_types::{
     Core, CoreId, Instant, KiloHertz, Ladder, OnExtreme, PowerModel, ServerId, VmClass, VmId, Watts,
 };
 
-use super::kind::{Extent, Kind};
+use super::kind::Kind;
 use super::{Case, Size};
 use crate::plant::{
     Load, PlantSpec, Profile, SensorSpec, ServerSpec, SharedSpec, SupplySpec, VmLoad, peak_draw,
 };
 use crate::scenario::Scenario;
-use crate::world::{Chance, Checks, FaultPlan};
+use crate::world::{Chance, Checks, Extent, FaultPlan};
 
 /// One seed in so many is larger or longer.
 const LARGE_EVERY: u64 = 50;

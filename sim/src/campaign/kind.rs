@@ -5,7 +5,7 @@ use core::time::Duration;
 use ballast_types::Instant;
 use serde::Serialize;
 
-use crate::world::{Chance, Disorder, Fault, MeterFault, Rewind, Rogue, Window};
+use crate::world::{Chance, Disorder, Extent, Fault, MeterFault, Rewind, Rogue, Window};
 
 /// The kinds of trouble, each with its name on the command line and in reports.
 macro_rules! kinds {
@@ -103,13 +103,6 @@ kinds! {
     WrongModel = "wrong-model",
     /// An operator lowers the budget, and takes that back.
     BudgetMoves = "budget-moves",
-}
-
-/// What there is to go wrong.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Extent {
-    pub(super) servers: usize,
-    pub(super) supplies: usize,
 }
 
 /// From one kill of a crash loop to the next.

@@ -168,26 +168,22 @@ fn ladder() -> Ladder {
     ladder.expect("the floor is below the maximum")
 }
 
-/// The demo's chassis with its usual budget, whose batch VMs ask for `high` from the third second until
-/// `falls_s`, and for little from then on. User-facing VMs need 30 % all the time.
-///
-/// # Panics
-/// When there are no servers.
+/// The demo's chassis with its usual budget, whose VMs do what `load` says for their server and class.
+#[must_use]
+pub fn loaded(servers: usize, load: impl Fn(usize, VmClass) -> Profile) -> PlantSpec {
+    let budget = default_budget(servers);
+    let options = DemoOptions { servers, budget, queues: false, ..DemoOptions::default() };
+    chassis(&options, |server, _, class| Load::Profile(load(server, class)))
+}
+
+/// The same, whose batch VMs ask for `high` from the third second until `falls_s`, and for little from then
+/// on. User-facing VMs need 30 % all the time.
 #[must_use]
 pub fn overloaded(servers: usize, high: f64, falls_s: f64) -> PlantSpec {
-    let mut plant = demo(&DemoOptions {
-        servers,
-        budget: default_budget(servers),
-        queues: false,
-        ..DemoOptions::default()
-    });
-    for vm in plant.servers.iter_mut().flat_map(|server| &mut server.vms) {
-        vm.load = Load::Profile(match vm.class {
-            VmClass::UserFacing => Profile::Constant(0.3),
-            VmClass::NonUserFacing => Profile::Steps([(0.0, 0.3), (3.0, high), (falls_s, 0.05)].into()),
-        });
-    }
-    plant
+    loaded(servers, |_, class| match class {
+        VmClass::UserFacing => Profile::Constant(0.3),
+        VmClass::NonUserFacing => Profile::Steps([(0.0, 0.3), (3.0, high), (falls_s, 0.05)].into()),
+    })
 }
 
 #[cfg(test)]

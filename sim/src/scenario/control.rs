@@ -45,6 +45,7 @@ impl Control {
             scenario.chassis = scenario.chassis.as_in_the_paper();
         }
         scenario.chassis.shares = self.shares.unwrap_or(scenario.chassis.shares);
+        scenario.control = *self;
         scenario
     }
 }

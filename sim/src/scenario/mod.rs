@@ -7,7 +7,8 @@
 //!   probes ─────────┘
 //! ```
 //! The replay of telemetry, every experiment, the check of a plan and the fault campaign are front ends:
-//! each makes a [`Scenario`], runs it with its own [`Probe`]s, and reads the [`Report`]. A scenario whose
+//! each makes a [`Scenario`], runs it with its own [`Probe`]s, and reads the [`Report`]. The demo plays one in wall
+//! time: its rig runs the scenario's plant, and real daemons are configured from the rest. A scenario whose
 //! controller is a [`Baseline`] runs on the bare plant, every other one in the [world](crate::world).
 
 mod control;
@@ -54,6 +55,8 @@ pub struct Scenario {
     pub seed: u64,
     /// Load, topology and budget of the chassis; the controllers get the budget too.
     pub plant: PlantSpec,
+    /// Policy, actuator and shares, as they are asked for.
+    pub control: Control,
     /// Who holds the draw down; the fields below that a baseline has no use for are then not looked at.
     pub controller: Controller,
     pub chassis: chassis::Params,
@@ -117,6 +120,7 @@ impl Scenario {
         Self {
             seed,
             plant,
+            control: Control::new(policy),
             controller: Controller::Manager,
             chassis,
             tuning: None,

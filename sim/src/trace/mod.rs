@@ -49,7 +49,7 @@ pub struct Trace {
     pub start_s: f64,
     /// The machines, in order of appearance; all of one length, and none without a value.
     pub series: Vec<Series>,
-    /// What was found wrong, and mended.
+    /// What was found wrong, and repaired.
     pub report: Report,
 }
 

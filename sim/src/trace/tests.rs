@@ -150,7 +150,7 @@ fn a_file_that_cannot_be_read_is_an_error() {
 }
 
 #[test]
-fn small_faults_are_mended_and_counted() {
+fn small_faults_are_repaired_and_counted() {
     let rows = |bad: &str| {
         let mut text = String::from("t,a\n");
         for n in 0..300 {

@@ -23,13 +23,13 @@ const ENDLESS: f64 = 1e12;
 pub(super) enum Kind {
     UserFacing,
     /// Non-user-facing, and not capped first: it counts as user-facing.
-    Spared,
+    CappedLast,
     /// Capped first.
     First,
 }
 
 impl Kind {
-    const ALL: [Self; 3] = [Self::UserFacing, Self::Spared, Self::First];
+    const ALL: [Self; 3] = [Self::UserFacing, Self::CappedLast, Self::First];
 
     /// Whether capping it counts as an event of user-facing VMs.
     pub(super) fn is_user_facing(self) -> bool {
@@ -180,12 +180,12 @@ impl<'a> Loads<'a> {
         let (name, class) = match kind {
             Kind::First => ("batch", VmClass::NonUserFacing),
             Kind::UserFacing => ("user", VmClass::UserFacing),
-            Kind::Spared => ("spared", VmClass::UserFacing),
+            Kind::CappedLast => ("spared", VmClass::UserFacing),
         };
 
         let demand = Profile::Steps(line);
         let load = match (self.options.demand, kind) {
-            (Demand::Closed, Kind::First | Kind::Spared) => Load::Batch(BatchSpec {
+            (Demand::Closed, Kind::First | Kind::CappedLast) => Load::Batch(BatchSpec {
                 work_core_s: ENDLESS,
                 demand,
                 frequency_bound: BATCH_BOUND,

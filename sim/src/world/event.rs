@@ -33,7 +33,7 @@ pub(crate) enum Event {
     Gone(usize, VmId),
     /// A fault begins.
     Begin(Fault),
-    /// A fault is mended.
+    /// A fault ends.
     End(Fault),
     /// Nothing changes from here on but by faults that last.
     Calm,

@@ -128,7 +128,7 @@ pub struct Window {
 /// Everything that goes wrong in one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultPlan {
-    /// In no particular order; of two faults on one thing at once, it is mended when both are.
+    /// In no particular order; of two faults on one thing at once, it ends when both have ended.
     pub windows: Vec<Window>,
 }
 
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thing_is_whole_when_all_of_its_faults_are_mended() {
+    fn a_thing_is_whole_when_all_of_its_faults_have_ended() {
         let mut active = Active::default();
         active.begin(Fault::Partition(1));
         active.begin(Fault::Partition(1));

@@ -136,7 +136,7 @@ impl World {
         }
     }
 
-    /// Nothing is restricted, nor would any agent restrict anything: no capping episode, and no cap in force.
+    /// Nothing is restricted, nor would any agent restrict anything: no capping event, and no cap in force.
     #[must_use]
     pub fn is_calm(&self) -> bool {
         let capping = self.chassis[0].as_ref().is_none_or(ballast_chassis_core::Chassis::is_capping);

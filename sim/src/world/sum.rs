@@ -3,7 +3,7 @@
 //! The caps that agents hold, added up, are at most what their manager shares. A dead manager's agents
 //! hold what it left behind, by the rules of their leases. Allowed, and nothing else, are:
 //!
-//! - **one lease** from the begin of an episode, and from the start of a manager: until then servers may
+//! - **one lease** from the begin of a capping event, and from the start of a manager: until then servers may
 //!   hold what they were told before;
 //! - **two leases** after the sharable watts fell, counted while a manager caps: within one a server that
 //!   is not reached is noticed, and within one more what was granted to others until then has run out;
@@ -66,7 +66,7 @@ struct Before {
 pub(crate) struct Sharing {
     /// What it shares.
     pub(crate) sharable: Watts,
-    /// Whether it is in an episode.
+    /// Whether it is in a capping event.
     pub(crate) caps: bool,
     /// Which servers answer it.
     pub(crate) answers: Vec<bool>,
