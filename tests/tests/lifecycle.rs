@@ -221,7 +221,7 @@ fn out_of_band_caps_are_lifted_on_explicit_order_alone() {
     }
     assert_code(&order(&lift, &[]), 0, "lifted");
     lab.wait_restored(&before, "");
-    assert_code(&order(&args, &[]), 0, "no out-of-band cap");
+    assert_code(&order(&args, &[]), 0, "no hardware cap");
     let owner = |path: &Path| fs::metadata(path).unwrap().uid();
     assert_eq!(owner(&state.join("ledger.json")), owner(&state), "the manager cannot read it");
 }

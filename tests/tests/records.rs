@@ -215,5 +215,5 @@ fn a_folder_that_cannot_be_written_is_an_alarm_and_the_agent_goes_on() {
     });
     lab.wait("seconds are measured", |lab| measured_s(lab) >= 10);
     lab.end(SERVER);
-    assert!(lab.log(SERVER).contains("usage records not written"), "{}", lab.log(SERVER));
+    assert!(lab.log(SERVER).contains("usage records could not be written"), "{}", lab.log(SERVER));
 }

@@ -59,7 +59,7 @@ impl<'a> Opened<'a> {
         }
 
         if let Some(why) = &self.dry {
-            tracing::warn!(why, "dry run: nothing is written to this machine");
+            tracing::warn!(why, "dry run: the agent writes nothing to this machine");
         }
         let params = self.params(limit.is_some());
 
@@ -86,7 +86,9 @@ impl<'a> Opened<'a> {
             return Ok((found, Originals::default()));
         }
 
-        tracing::warn!("a previous instance was not ended cleanly: adopting what it had restricted");
+        tracing::warn!(
+            "the previous instance did not end cleanly: this instance takes over what it had restricted"
+        );
         if let Some(saved) = &saved.cpufreq {
             found.capped = self.cpufreq.adopt(saved)?;
         }
@@ -106,7 +108,10 @@ impl<'a> Opened<'a> {
             if by.is_none_or(|(by, _)| *by != LimitBy::Rapl) {
                 match limit::put_back_rapl(&self.root, &originals.powercap) {
                     Ok(()) => originals.powercap.clear(),
-                    Err(error) => tracing::error!(%error, "RAPL limits of a previous instance stay on"),
+                    Err(error) => tracing::error!(
+                        %error,
+                        "the RAPL limits that a previous instance set could not be put back and stay on"
+                    ),
                 }
             }
         }

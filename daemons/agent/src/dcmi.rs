@@ -4,7 +4,7 @@ use ballast_bmc::dcmi::Dcmi;
 use ballast_hw::{Sampled, Sensor, SensorError};
 use ballast_types::Instant;
 
-/// The draw as the BMC tells it, in whole watts. Its time stamp says whether a value is a new one.
+/// The draw as the BMC tells it, in whole watts. Its time timestamp says whether a value is a new one.
 pub(super) struct DcmiMeter(pub(super) Dcmi);
 
 impl Sensor for DcmiMeter {
@@ -34,8 +34,8 @@ mod tests {
         }
     }
 
-    fn answer(watts: u8, stamp: u8, state: u8) -> Vec<u8> {
-        vec![0, 0xdc, watts, 0, 1, 0, 9, 1, 2, 0, stamp, 0, 0, 0, 0xe8, 3, 0, 0, state]
+    fn answer(watts: u8, timestamp: u8, state: u8) -> Vec<u8> {
+        vec![0, 0xdc, watts, 0, 1, 0, 9, 1, 2, 0, timestamp, 0, 0, 0, 0xe8, 3, 0, 0, state]
     }
 
     #[test]

@@ -20,7 +20,7 @@ use ballast_runtime::control::Effects;
 use ballast_runtime::events::Events;
 use ballast_runtime::state::StateWriter;
 
-/// The agent's hand: cores, quotas, the server's own limit, and the answer to the chassis.
+/// What the agent acts on: cores, quotas, the server's own limit, and the answer to the chassis.
 pub(super) struct AgentEffects {
     pub(super) cores: Cores,
     pub(super) quotas: quota::Worker,
@@ -58,7 +58,7 @@ impl AgentEffects {
         let watts = match watts {
             // The rest of the server draws on beside its packages.
             Some(watts) if limit.packages_only => {
-                Some(watts - self.sensors.rest.get().ok_or(ActuatorError::Transient)?)
+                Some(watts - self.sensors.non_cpu.get().ok_or(ActuatorError::Transient)?)
             }
             watts => watts,
         };
@@ -151,7 +151,7 @@ impl Effects<Agent> for AgentEffects {
         status
     }
 
-    fn in_hand(status: &AgentStatus) -> bool {
+    fn is_attended(status: &AgentStatus) -> bool {
         status.report.power_w.is_some() || status.report.state == AgentState::Blind
     }
 }

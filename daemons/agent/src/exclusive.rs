@@ -1,4 +1,5 @@
-//! Exclusive access to this server for a measurement while no agent runs: its cores' caps, its meter, and the journal.
+//! Exclusive access to this server for a measurement while no agent runs: its cores' caps, its meter, and the
+//! journal.
 //!
 //! The originals are on disk before the first cap, as an agent's are: whatever ends the measurement, the
 //! caps are put back by it, or by `ballast-agent release`, or by the next start of the agent.
@@ -22,7 +23,7 @@ pub struct Exclusive {
     pub meter: PowerMeter,
     _bmcs: Bmcs,
     /// The state folder, if it was not there before.
-    made: Option<PathBuf>,
+    created: Option<PathBuf>,
 }
 
 impl Exclusive {
@@ -34,7 +35,7 @@ impl Exclusive {
     /// left restrictions behind. Nothing was changed then.
     pub fn take(config: &AgentConfig) -> anyhow::Result<Option<Self>> {
         let (root, state_dir) = (Root::at(&config.daemon.root), &config.daemon.state_dir);
-        let made = (!state_dir.exists()).then(|| state_dir.clone());
+        let created = (!state_dir.exists()).then(|| state_dir.clone());
         let (journal, opened) = match Journal::open(state_dir, &boot_id(&root)?) {
             Err(error) if error.is_locked() => return Ok(None),
             opened => opened?,
@@ -42,11 +43,11 @@ impl Exclusive {
 
         match Self::journalled(config, &root, journal, &opened) {
             Ok(mut exclusive) => {
-                exclusive.made = made;
+                exclusive.created = created;
                 Ok(Some(exclusive))
             }
             Err(error) => {
-                if let Some(dir) = made {
+                if let Some(dir) = created {
                     remove(&dir);
                 }
                 Err(error)
@@ -89,7 +90,7 @@ impl Exclusive {
         let originals = Originals { cpufreq: Some(cpufreq.originals()), ..Originals::default() };
         journal.begin(&originals)?;
 
-        Ok(Self { cpufreq, journal: Some(journal), meter, _bmcs: bmcs, made: None })
+        Ok(Self { cpufreq, journal: Some(journal), meter, _bmcs: bmcs, created: None })
     }
 
     /// What can be capped.
@@ -111,9 +112,6 @@ impl Exclusive {
     }
 
     /// Caps every core at the p-state that `step` picks of its ladder; at the highest it is not capped.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn cap(&mut self, step: impl Fn(&Ladder) -> usize) -> anyhow::Result<()> {
         for Core { id, ladder } in self.cpufreq.cores() {
             let at = step(&ladder);
@@ -141,7 +139,7 @@ impl Exclusive {
             bail!("not put back: {}; ballast-agent release tries again", left.join("; "));
         }
         journal.finish().context("the journal")?;
-        if let Some(dir) = self.made.take() {
+        if let Some(dir) = self.created.take() {
             remove(&dir);
         }
         Ok(())

@@ -15,9 +15,6 @@ use ballast_runtime::clock;
 
 /// Starts sampling; ends when the control thread does. Tells why there is no RAPL to read, if there is none:
 /// the controller is `stepwise` then.
-///
-/// # Errors
-/// When the thread cannot be started.
 pub(super) fn start(
     config: &AgentConfig,
     root: &Root,

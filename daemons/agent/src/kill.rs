@@ -44,11 +44,14 @@ impl Killer {
     /// Kills one VM, all of it, at once.
     pub(super) fn kill(&self, vm: &VmId) -> Result<(), ActuatorError> {
         let Some(target) = self.killable.get(vm) else {
-            tracing::warn!(%vm, "not killed: it has left, or may not be killed");
+            tracing::warn!(%vm, "the VM is not killed: it has left, or may not be killed");
             return Err(ActuatorError::Permanent);
         };
         target.group.kill(&self.root, target.inode).map_err(|error| refused(&error))?;
-        tracing::warn!(%vm, "killed: the draw is above the cap with every low-priority core at its floor");
+        tracing::warn!(
+            %vm,
+            "VM killed: the draw is above the cap with every low-priority core at its lowest frequency"
+        );
         // Fails only when the thread has panicked.
         let _ = self.dead.send((vm.clone(), target));
         Ok(())
@@ -68,15 +71,15 @@ fn reap(dead: &Receiver<(VmId, Target)>, vms: &Mutex<Vms>, messages: &Sender<Mes
         });
 
         if !empty {
-            tracing::warn!(%vm, "its cgroup is not empty: somebody has started it again");
+            tracing::warn!(%vm, "the killed VM's cgroup is not empty: somebody has started the VM again");
             continue;
         }
 
         match remove(&mut lock(vms), &vm, &target) {
             // Fails only when the control thread has ended.
             Ok(Some(set)) => drop(messages.send(Message::Input(Input::Vms(set)))),
-            Ok(None) => tracing::info!(%vm, "not removed: it has been started anew, or has moved"),
-            Err(error) => tracing::info!(%vm, %error, "it has left the set already"),
+            Ok(None) => tracing::info!(%vm, "the VM stays: it was started again, or has moved"),
+            Err(error) => tracing::info!(%vm, %error, "the killed VM has left already"),
         }
     }
 }

@@ -34,14 +34,14 @@ pub(super) struct ServerLimit {
     limiter: Box<dyn Limiter>,
     /// Whether it limits the packages alone, and not the whole server.
     packages_only: bool,
-    /// Whether an earlier life left it on.
+    /// Whether a previous instance left it on.
     pub(super) is_on: bool,
     /// What the journal must hold.
     pub(super) originals: RaplOriginals,
 }
 
-/// Finds the server's limit; `None` if it has none, or if an earlier life has left another one on. `saved` is
-/// what the journal holds. Changes nothing.
+/// Finds the server's limit; `None` if it has none, or if a previous instance has left another one on.
+/// `saved` is what the journal holds. Changes nothing.
 ///
 /// # Errors
 /// If its files cannot be read, or hold garbage.
@@ -54,7 +54,11 @@ pub(super) fn find(
 ) -> anyhow::Result<Option<ServerLimit>> {
     let left = ballast_runtime::caps::left(&state_dir.join(FILE))?.and_then(|of| of.parse().ok());
     if let Some(was) = left.filter(|was: &LimitBy| was != by) {
-        tracing::error!(%was, %by, "none is set by another while a limit of an earlier life stays on");
+        tracing::error!(
+            %was,
+            %by,
+            "no server limit is set while one that a previous instance set in another way stays on"
+        );
         return Ok(None);
     }
 
@@ -76,7 +80,7 @@ pub(super) fn find(
     let (mut limiter, is_on) = kept(by, root, state_dir)?;
 
     if let Err(error) = limiter.probe() {
-        tracing::warn!(%by, %error, "the server's own limit does not answer");
+        tracing::warn!(%by, %error, "the server's own limit cannot be read");
         if !error.transient && !is_on {
             return Ok(None);
         }
@@ -85,10 +89,7 @@ pub(super) fn find(
     Ok(Some(ServerLimit { limiter, packages_only: false, is_on, originals: RaplOriginals::new() }))
 }
 
-/// What an earlier life has left in `state_dir`, whatever the config says now.
-///
-/// # Errors
-/// If the file cannot be read.
+/// What a previous instance has left in `state_dir`, whatever the config says now.
 pub(super) fn left(root: &Root, state_dir: &Path) -> anyhow::Result<Option<(LimitBy, Box<dyn Limiter>)>> {
     let Some(by) = ballast_runtime::caps::left(&state_dir.join(FILE))?.and_then(|of| of.parse().ok()) else {
         return Ok(None);
@@ -97,8 +98,8 @@ pub(super) fn left(root: &Root, state_dir: &Path) -> anyhow::Result<Option<(Limi
     Ok(Some((by, limiter)))
 }
 
-/// Adds the zones that are `in_use` to the `journal`'s; gives those that are left to the end, since this life
-/// does not set them.
+/// Adds the zones that are `in_use` to the `journal`'s; gives those that are left to the end, since this
+/// instance does not set them.
 pub(super) fn left_to_the_end(journal: &mut RaplOriginals, in_use: &RaplOriginals) -> RaplOriginals {
     let left = journal.iter().filter(|(zone, _)| !in_use.contains_key(*zone)).map(|(z, o)| (z.clone(), *o));
     let left = left.collect();
@@ -106,7 +107,7 @@ pub(super) fn left_to_the_end(journal: &mut RaplOriginals, in_use: &RaplOriginal
     left
 }
 
-/// Puts back RAPL's limits of an earlier life.
+/// Puts back RAPL's limits of a previous instance.
 ///
 /// # Errors
 /// If one cannot be put back, or its zone is not there; then all others were tried.
@@ -134,16 +135,17 @@ pub(super) fn put_back_rapl(root: &Root, saved: &RaplOriginals) -> Result<(), Ca
     }
 }
 
-/// Puts back what an earlier life has left with another `by`, or with any if there is none now; if that
+/// Puts back what a previous instance has left with another `by`, or with any if there is none now; if that
 /// fails, it is named.
-///
-/// # Errors
-/// If what it has left cannot be read.
 pub(super) fn put_back_of_another(by: Option<&LimitBy>, root: &Root, state_dir: &Path) -> anyhow::Result<()> {
     if let Some((was, mut limiter)) = left(root, state_dir)?.filter(|(was, _)| Some(was) != by) {
         match limiter.put_back_for_good() {
-            Ok(()) => tracing::info!(%was, "a limit of an earlier life is put back"),
-            Err(error) => tracing::error!(%was, %error, "a limit of an earlier life stays on"),
+            Ok(()) => tracing::info!(%was, "the server limit that a previous instance set was put back"),
+            Err(error) => tracing::error!(
+                %was,
+                %error,
+                "the server limit that a previous instance set could not be put back and stays on"
+            ),
         }
     }
     Ok(())
@@ -205,9 +207,6 @@ pub(super) struct Worker {
 
 impl Worker {
     /// Starts it; it ends when dropped, or stopped, or when the control thread has ended.
-    ///
-    /// # Errors
-    /// When the thread cannot be started.
     pub(super) fn start(limit: ServerLimit, messages: Sender<Message>) -> std::io::Result<Self> {
         let ServerLimit { mut limiter, packages_only, .. } = limit;
         let (orders, inbox) = mpsc::channel::<(ActionId, Option<Watts>)>();
@@ -311,7 +310,8 @@ mod tests {
     fn none_is_set_by_another_while_one_of_an_earlier_life_stays_on() {
         let (folder, dir) = power_meter();
         let (root, state) = (Root::at(folder.path()), folder.path());
-        let dcmi = r#"{"of":"dcmi","original":{"active":false,"action":0,"limit_w":0,"correction_ms":0,"sampling_s":0}}"#;
+        let dcmi = r#"{"of":"dcmi","original":{"active":false,"action":0,"limit_w":0,"correction_ms":0,
+            "sampling_s":0}}"#;
         std::fs::write(state.join(FILE), dcmi).unwrap();
         let by = LimitBy::PowerCap { name: "power_meter".into(), label: None };
         let find = || find(&by, Watts::from_whole(150), &root, state, &RaplOriginals::new()).unwrap();

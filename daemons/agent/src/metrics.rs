@@ -42,51 +42,16 @@ pub(crate) fn agent(status: &AgentStatus, refusals: &Refusals, faults: &DiskFaul
     let states = [Boot, Uncapped, Throttled, Recovering, Shedding, Blind];
     scrape.state("What the agent is doing", &states, status.report.state);
     scrape.counter("refused_alerts", "Alerts refused", status.refused_alerts);
-    scrape.counter("power_faults", "Power readings missing or absurd", status.power_faults);
+    scrape.counter("power_faults", "Power readings missing or implausible", status.power_faults);
     let help = "Actions given up after the last retry";
     scrape.counter("actuator_failures", help, status.report.actuator_failures);
     scrape.counter("vm_kills", "VMs killed since start", status.vm_kills);
     sensors(&mut scrape, &status.sensors);
 
-    if let Some(cores) = &status.cores {
-        let help = "Physical cores that are offline";
-        scrape.gauge("cores_offline", help, None, f64::from(cores.offline));
-        let help = "Cores that somebody else has raised above their cap";
-        scrape.gauge("cores_raised", help, None, f64::from(cores.raised));
-        let help = "Cores that somebody stronger limits below their cap";
-        scrape.gauge("cores_limited", help, None, f64::from(cores.limited));
-        let help = "Caps that somebody else has raised";
-        scrape.counter("foreign_writes", help, cores.foreign_writes);
-    }
-
+    cores(&mut scrape, status);
     impact(&mut scrape, &status.vms);
-
-    if let Some(records) = &status.records {
-        let help = "Seconds of VMs measured";
-        scrape.counter("records_measured_seconds", help, records.measured_s);
-        scrape.counter("records_written", "Usage records written", records.written);
-        let help = "Usage records lost: not written, or found damaged";
-        scrape.counter("records_dropped", help, records.dropped);
-        let help = "What all usage records take on disk";
-        scrape.gauge("records", help, Some(Unit::Bytes), records.bytes as f64);
-    }
-
-    let advised = Labelled::default();
-
-    for (vm, class) in status.vms.iter().filter_map(|vm| Some((&vm.vm, vm.advised_class?))) {
-        let label = vec![("vm", vm.to_string()), ("class", class_name(class).to_owned())];
-        advised.get_or_create(&label).set(1.0);
-    }
-
-    let help = "1 for the class that a VM without one has by its own use";
-    scrape.0.register("vm_advised_class", help, advised);
-    let quotas = Labelled::default();
-
-    for (vm, quota) in status.vms.iter().filter_map(|vm| Some((&vm.vm, vm.quota_millicores?))) {
-        quotas.get_or_create(&vec![("vm", vm.to_string())]).set(f64::from(quota) / 1000.0);
-    }
-    let help = "The VM's CPU bandwidth limit; absent when it has none";
-    scrape.0.register("vm_quota_cores", help, quotas);
+    records(&mut scrape, status);
+    classes_and_quotas(&mut scrape, status);
 
     scrape.text()
 }
@@ -139,4 +104,51 @@ fn impact(scrape: &mut Scrape, vms: &[VmStatus]) {
     for ((name, help), family) in FIGURES.into_iter().zip(families) {
         scrape.0.register(name, help, family);
     }
+}
+
+/// What others do with the cores.
+fn cores(scrape: &mut Scrape, status: &AgentStatus) {
+    if let Some(cores) = &status.cores {
+        let help = "Physical cores that are offline";
+        scrape.gauge("cores_offline", help, None, f64::from(cores.offline));
+        let help = "Cores that somebody else has raised above their cap";
+        scrape.gauge("cores_raised", help, None, f64::from(cores.raised));
+        let help = "Cores that somebody stronger limits below their cap";
+        scrape.gauge("cores_limited", help, None, f64::from(cores.limited));
+        let help = "Caps that somebody else has raised";
+        scrape.counter("foreign_writes", help, cores.foreign_writes);
+    }
+}
+
+/// What became of the records of the VMs' use.
+fn records(scrape: &mut Scrape, status: &AgentStatus) {
+    if let Some(records) = &status.records {
+        let help = "Seconds of VMs measured";
+        scrape.counter("records_measured_seconds", help, records.measured_s);
+        scrape.counter("records_written", "Usage records written", records.written);
+        let help = "Usage records lost: not written, or found damaged";
+        scrape.counter("records_dropped", help, records.dropped);
+        let help = "What all usage records take on disk";
+        scrape.gauge("records", help, Some(Unit::Bytes), records.bytes as f64);
+    }
+}
+
+/// What the VMs' own use says of their class, and their bandwidth limits.
+fn classes_and_quotas(scrape: &mut Scrape, status: &AgentStatus) {
+    let advised = Labelled::default();
+
+    for (vm, class) in status.vms.iter().filter_map(|vm| Some((&vm.vm, vm.advised_class?))) {
+        let label = vec![("vm", vm.to_string()), ("class", class_name(class).to_owned())];
+        advised.get_or_create(&label).set(1.0);
+    }
+
+    let help = "1 for the class that a VM without one has by its own use";
+    scrape.0.register("vm_advised_class", help, advised);
+    let quotas = Labelled::default();
+
+    for (vm, quota) in status.vms.iter().filter_map(|vm| Some((&vm.vm, vm.quota_millicores?))) {
+        quotas.get_or_create(&vec![("vm", vm.to_string())]).set(f64::from(quota) / 1000.0);
+    }
+    let help = "The VM's CPU bandwidth limit; absent when it has none";
+    scrape.0.register("vm_quota_cores", help, quotas);
 }

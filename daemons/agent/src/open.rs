@@ -37,7 +37,8 @@ impl<'a> Opened<'a> {
     /// Takes the state folder for this process, and finds the cores.
     ///
     /// # Errors
-    /// When another agent has the folder, certificates or state cannot be read, or there is nothing to throttle.
+    /// When another agent has the folder, certificates or state cannot be read, or there is nothing to
+    /// throttle.
     pub(crate) fn open(config: &'a AgentConfig) -> anyhow::Result<Self> {
         let place = &config.daemon;
         let tls = place.certificates(&config.role())?;

@@ -1,5 +1,5 @@
-//! Says in the log that another policy acts than the one that is configured. Status has it at any time; it is no
-//! alarm, for the server is safe.
+//! Says in the log that another policy acts than the one that is configured. Status has it at any time; it is
+//! no alarm, for the server is safe.
 
 use std::cell::Cell;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! VMs' bandwidth. It is limited on a thread of its own, because systemd takes its time.
 //!
 //! ```text
-//!   hand ── order ──▶ worker ──▶ bandwidth ◀── VMs that come and go, looks at what others write
+//!   control ── order ──▶ worker ──▶ bandwidth ◀── VMs that come and go, looks at what others write
 //!    ▲ └── alarms ◀──── copy ◀──────┘
-//!    └───── Applied ──┘
+//!    └───── Applied ──────┘
 //! ```
 //! The control thread never takes the lock that is held while systemd answers.
 
@@ -60,9 +60,6 @@ pub(super) struct Worker {
 
 impl Worker {
     /// Starts it; it ends when dropped, or when the control thread has ended.
-    ///
-    /// # Errors
-    /// When the thread cannot be started.
     pub(super) fn start(quotas: Arc<Quotas>, messages: Sender<Message>) -> io::Result<Self> {
         let (orders, inbox) = mpsc::channel();
         let of_thread = Arc::clone(&quotas);

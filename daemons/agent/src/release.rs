@@ -25,7 +25,7 @@ pub(super) const RESTORE_WITHIN: Duration = Duration::from_secs(4);
 /// For `--help`, and docs/operate/operations.md.
 pub(super) const EXIT_CODES: &str = "Exit codes: 0 nothing is restricted any more, or held as it should \
     be; 1 something could not be put back: stderr names it, the journal stays, and the next call tries \
-    again; 2 wrong usage; 75 an agent runs here: nothing was done.";
+    again; 2 wrong usage; 75 an agent runs on this state folder: nothing was done.";
 
 /// What systemd starts when nobody came back.
 const ORPHAN: &str = "ballast-agent-orphan";
@@ -71,7 +71,7 @@ pub(super) fn stop_post(args: &ReleaseArgs) -> ExitCode {
         if done.is_err()
             && let Err(error) = arm(hold)
         {
-            tracing::error!("nothing tries again: {error:#}");
+            tracing::error!("no timer tries again to release: {error:#}");
         }
         return finish(done);
     }
@@ -79,7 +79,11 @@ pub(super) fn stop_post(args: &ReleaseArgs) -> ExitCode {
     if !is_left(&state_dir) {
         return ExitCode::SUCCESS;
     }
-    tracing::warn!(result, hold_s = hold.as_secs(), "the agent died: what it restricted is held");
+    tracing::warn!(
+        result,
+        hold_s = hold.as_secs(),
+        "the agent died: what it restricted stays until a new agent or the orphan timer lifts it"
+    );
 
     finish(arm(hold).map(|()| Released::Held))
 }
@@ -97,7 +101,7 @@ fn finish(released: anyhow::Result<Released>) -> ExitCode {
         Ok(Released::All) => tracing::info!("everything is restored"),
         Ok(Released::Held) => {}
         Ok(Released::Live) => {
-            tracing::warn!("an agent runs here: nothing was done");
+            tracing::warn!("an agent runs on this state folder: nothing was done");
             return ExitCode::from(EXIT_LIVE);
         }
         Err(error) => {

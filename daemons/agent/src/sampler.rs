@@ -21,10 +21,9 @@ use super::dcmi::DcmiMeter;
 use super::message::Message;
 use super::vms::Vms;
 use crate::config::{MeterConfig, MeterSource};
-use ballast_runtime::clock;
-use ballast_runtime::lock;
 use ballast_runtime::redfish::Bmcs;
 use ballast_runtime::sensors::Gauge;
+use ballast_runtime::{clock, lock};
 
 /// What the server draws beside its packages: learnt from the meter and RAPL together.
 ///
@@ -47,10 +46,10 @@ impl NonCpuPower {
     }
 }
 
-/// What the hand and operators get of the sensors.
+/// What the control thread and the status get of the sensors.
 pub(super) struct Sensors {
     /// What the server draws beside its packages.
-    pub(super) rest: Arc<NonCpuPower>,
+    pub(super) non_cpu: Arc<NonCpuPower>,
     pub(super) gauges: Vec<Gauge>,
 }
 
@@ -58,9 +57,6 @@ pub(super) struct Sensors {
 type Newest = Arc<Mutex<Option<Watts>>>;
 
 /// The sensor that is configured: the one place that knows every kind.
-///
-/// # Errors
-/// If a BMC's credentials or its authority's file cannot be used.
 pub(super) fn meter(config: &MeterConfig, root: &Root, bmcs: &mut Bmcs) -> anyhow::Result<PowerMeter> {
     Ok(match &config.source {
         MeterSource::Hwmon { name, label } => {
@@ -112,14 +108,14 @@ pub(super) fn start(
         Windows { fused, rapl: None, from: None, gauge }
     });
 
-    let rest = Arc::new(NonCpuPower(AtomicI64::new(NonCpuPower::UNKNOWN)));
+    let non_cpu = Arc::new(NonCpuPower(AtomicI64::new(NonCpuPower::UNKNOWN)));
     let mut sampler = Sampler {
         root: root.clone(),
         max: config.max,
         packages,
         fused,
         newest,
-        rest: Arc::clone(&rest),
+        non_cpu: Arc::clone(&non_cpu),
         gauge,
         vms,
         messages,
@@ -127,7 +123,7 @@ pub(super) fn start(
 
     clock::every("sampler", config.sample, move || sampler.sample())?;
 
-    Ok(Sensors { rest, gauges })
+    Ok(Sensors { non_cpu, gauges })
 }
 
 /// The meter's own thread: whatever the device does, only this waits for it.
@@ -145,7 +141,7 @@ impl Reader {
     /// One read; `false` when nobody wants it any more.
     fn read(&mut self) -> bool {
         let now = clock::now();
-        self.gauge.asked(now);
+        self.gauge.read_begins(now);
         let read = self.meter.sample(now);
         let refresh = self.meter.refresh();
 
@@ -250,7 +246,7 @@ struct Sampler {
     packages: Option<RaplMeter>,
     fused: Option<Windows>,
     newest: Newest,
-    rest: Arc<NonCpuPower>,
+    non_cpu: Arc<NonCpuPower>,
     gauge: Gauge,
     vms: Arc<Mutex<Vms>>,
     messages: Sender<Message>,
@@ -281,7 +277,7 @@ impl Sampler {
         });
 
         if let (Some(server), Some(packages)) = (fresh, packages) {
-            self.rest.learn(server, packages);
+            self.non_cpu.learn(server, packages);
         }
 
         // While cores are being moved there is no usage: the meter must not wait for that.

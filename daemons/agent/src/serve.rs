@@ -27,7 +27,8 @@ use crate::{api, limit};
 
 /// How long a stopping agent goes on answering, so that its chassis hears `leaving`.
 const LEAVE_WITHIN: Duration = Duration::from_millis(700);
-/// Between two looks whether the journal can be written, and how much room it must have: more than any has taken.
+/// Between two looks whether the journal can be written, and how much room it must have: more than any has
+/// taken.
 const LOOK_FOR_ROOM: Duration = Duration::from_secs(5);
 const JOURNAL_BYTES: usize = 256 << 10;
 
@@ -131,8 +132,8 @@ fn is_lifted(status: &AgentStatus) -> bool {
     min_khz.is_none() && min_share_percent.is_none() && !server_limit
 }
 
-/// Ends this agent, which only watches, once its journal can be written: systemd starts it anew, and the new one
-/// may act.
+/// Ends this agent, which only watches, once its journal can be written: systemd starts it anew, and the new
+/// one may act.
 fn start_anew_when_there_is_room(state_dir: PathBuf) -> std::io::Result<()> {
     clock::every("journal", LOOK_FOR_ROOM, move || {
         if durable::probe(&state_dir, JOURNAL_BYTES).is_err() {

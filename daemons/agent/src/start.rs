@@ -27,6 +27,7 @@ use crate::kill::Killer;
 use crate::message::Message;
 use crate::policy::PolicyLog;
 use crate::quota::{self, Quotas};
+use crate::sampler::Sensors;
 use crate::usage::{self, Usage};
 use crate::vms::{VmSources, Vms, discovery};
 use crate::{fast, limit, sampler};
@@ -69,8 +70,8 @@ impl<'a> Adopted<'a> {
     /// Starts sensors, actuators and the control thread.
     ///
     /// # Errors
-    /// When an address is taken, a meter is not there, or a thread cannot be started. The journal then stays for
-    /// the next start.
+    /// When an address is taken, a meter is not there, or a thread cannot be started. The journal then stays
+    /// for the next start.
     pub(crate) fn start(mut self) -> anyhow::Result<Started<'a>> {
         let Prepared { runtime, listeners, began_at, recorder, writer, bmcs, meter } = self.prepare()?;
         self.release_other_actuator();
@@ -84,16 +85,8 @@ impl<'a> Adopted<'a> {
         let shutdown_deadline = opened.binders.shutdown_deadline();
         let quotas = Quotas::new(opened.bandwidth);
         let floating = (config.throttle.actuator == Actuator::CpuMax).then(|| Arc::clone(&quotas));
-        let (vms, vm_set) = Vms::start(
-            &root,
-            &domains,
-            vm_sources(config),
-            opened.binders,
-            opened.journal,
-            originals,
-            floating,
-        )?;
-
+        let (sources, binders, journal) = (vm_sources(config), opened.binders, opened.journal);
+        let (vms, vm_set) = Vms::start(&root, &domains, sources, binders, journal, originals, floating)?;
         let (killable, notes) = (vms.killable(), vms.notes());
         let vms = Arc::new(Mutex::new(vms));
         let (messages, inbox) = mpsc::channel();
@@ -101,19 +94,7 @@ impl<'a> Adopted<'a> {
 
         // Fails only when the control thread has ended.
         let _ = messages.send(Message::Input(Input::Vms(vm_set)));
-        let sensors = sampler::start(
-            &config.meter,
-            meter,
-            config.throttle.settle,
-            &root,
-            Arc::clone(&vms),
-            messages.clone(),
-        )?;
-        discovery::start(config.groups.rescan, Arc::clone(&vms), messages.clone())?;
-        let no_rapl = match config.policy {
-            Policy::Predictive => fast::start(config, &root, Arc::clone(&vms), messages.clone())?,
-            _ => None,
-        };
+        let (sensors, no_rapl) = start_sensors(config, meter, &root, &vms, &messages)?;
 
         let effects = AgentEffects {
             cores: Cores::start(opened.cpufreq, &root, Arc::clone(&vms), messages.clone())?,
@@ -135,13 +116,7 @@ impl<'a> Adopted<'a> {
         let control = control::start(realtime, machine, inbox, effects, recorder, Arc::clone(&snapshot))?;
         let usage = usage::start(config, Arc::clone(&vms), Arc::clone(&snapshot), messages.clone())?;
 
-        tracing::info!(
-            listen = ?config.daemon.listen,
-            server = %config.server,
-            chassis = %config.chassis,
-            policy = config.policy.name(),
-            "agent runs"
-        );
+        log_start(config);
 
         Ok(Started {
             config,
@@ -183,8 +158,8 @@ impl<'a> Adopted<'a> {
         Ok(Prepared { runtime, listeners, began_at, recorder, writer, bmcs, meter })
     }
 
-    /// Lifts what a previous instance with another actuator has left: this instance would never lift it, nor may
-    /// it stay.
+    /// Lifts what a previous instance with another actuator has left: this instance would never lift it, nor
+    /// may it stay.
     fn release_other_actuator(&mut self) {
         let actuator = self.opened.config.throttle.actuator;
         let failed: Vec<_> = match actuator {
@@ -198,7 +173,10 @@ impl<'a> Adopted<'a> {
             self.originals.cpufreq = None;
         }
         for error in failed {
-            tracing::warn!(%error, "a previous instance with another actuator has left a restriction on");
+            tracing::warn!(
+                %error,
+                "a restriction that a previous instance set with another actuator could not be lifted"
+            );
         }
     }
 }
@@ -211,4 +189,33 @@ fn vm_sources(config: &AgentConfig) -> VmSources {
         changes_path: state_dir.join("vms.json"),
         auto_path: (config.records.auto_class == AutoMode::Act).then(|| state_dir.join("auto-class.json")),
     }
+}
+
+/// Starts the meter, the VMs' CPU use and discovery, and under `predictive` RAPL in short windows. Says why
+/// there is no RAPL, if there is none.
+fn start_sensors(
+    config: &AgentConfig,
+    meter: PowerMeter,
+    root: &Root,
+    vms: &Arc<Mutex<Vms>>,
+    messages: &Sender<Message>,
+) -> anyhow::Result<(Sensors, Option<String>)> {
+    let (settle, of_vms) = (config.throttle.settle, Arc::clone(vms));
+    let sensors = sampler::start(&config.meter, meter, settle, root, of_vms, messages.clone())?;
+    discovery::start(config.groups.rescan, Arc::clone(vms), messages.clone())?;
+    let no_rapl = match config.policy {
+        Policy::Predictive => fast::start(config, root, Arc::clone(vms), messages.clone())?,
+        _ => None,
+    };
+    Ok((sensors, no_rapl))
+}
+
+fn log_start(config: &AgentConfig) {
+    tracing::info!(
+        listen = ?config.daemon.listen,
+        server = %config.server,
+        chassis = %config.chassis,
+        policy = config.policy.name(),
+        "agent runs"
+    );
 }

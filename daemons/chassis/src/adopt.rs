@@ -17,9 +17,6 @@ pub(crate) struct Adopted<'a> {
 
 impl<'a> Opened<'a> {
     /// Takes over the hardware caps that a previous instance has left on.
-    ///
-    /// # Errors
-    /// When what it has left cannot be read.
     pub(crate) fn adopt(mut self) -> anyhow::Result<Adopted<'a>> {
         let config = self.config;
         let (state_dir, ledger) = (&config.daemon.state_dir, &mut self.ledger);

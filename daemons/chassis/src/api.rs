@@ -16,7 +16,7 @@ use ballast_types::Watts;
 use ballast_types::wire::{BudgetAnswer, BudgetRequest, ChassisState, ChassisStatus, PowerReading};
 
 use super::budget::{self, BudgetOrders, Unordered};
-use super::polling::Word;
+use super::polling::PollEvent;
 use super::power_input::{PowerInput, PowerRefusal};
 use crate::metrics;
 use ballast_runtime::clock;
@@ -47,7 +47,7 @@ pub(super) struct Api {
     /// Whether the newest ledger is on disk.
     pub(crate) ledger_written: Arc<AtomicBool>,
     /// The outside source of readings, and who polls it; none where none is configured.
-    pub(super) power: Option<(Arc<Mutex<PowerInput>>, Sender<Word>)>,
+    pub(super) power: Option<(Arc<Mutex<PowerInput>>, Sender<PollEvent>)>,
     /// The configured budget: the most that may be set.
     pub budget_max: Watts,
     /// What the servers draw idle: a budget must be above it.
@@ -73,9 +73,6 @@ impl Api {
 
 impl Api {
     /// Whether a request is one that can be weighed at all.
-    ///
-    /// # Errors
-    /// 400, with the key, its value and what is allowed.
     fn check(&self, request: &BudgetRequest) -> Result<(), Refused> {
         let BudgetRequest { budget_w, for_s, .. } = *request;
         let refuse = |why: String| Err(Refused(StatusCode::BAD_REQUEST, why));
@@ -187,7 +184,7 @@ async fn power(
     })?;
 
     let stopping = |_| Refused(StatusCode::SERVICE_UNAVAILABLE, "stopping".into());
-    polling.send(Word::Outside).map_err(stopping)?;
+    polling.send(PollEvent::Outside).map_err(stopping)?;
 
     Ok(StatusCode::NO_CONTENT.into_response())
 }
@@ -533,10 +530,10 @@ mod tests {
         let max = Watts::from_whole(3000);
         let config = PowerInputConfig { source: "shelf-1".into(), max, good_for };
         let input = Arc::new(Mutex::new(PowerInput::new(config)));
-        let (words, polled) = mpsc::channel();
-        let api = Api { power: Some((Arc::clone(&input), words)), ..api() };
+        let (events, polled) = mpsc::channel();
+        let api = Api { power: Some((Arc::clone(&input), events)), ..api() };
         assert_eq!(post(&api, body("shelf-1", 7, 0, "1234.5")).await, (204, String::new()));
-        assert!(matches!(polled.try_recv(), Ok(Word::Outside)));
+        assert!(matches!(polled.try_recv(), Ok(PollEvent::Outside)));
 
         for (body, status, said) in [
             (body("shelf-2", 8, 0, "1000"), 403, "source = "),

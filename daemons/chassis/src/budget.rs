@@ -74,9 +74,6 @@ pub(super) struct BudgetOrders {
 
 impl BudgetOrders {
     /// Takes over the end of the ledger's budget, if it has one.
-    ///
-    /// # Errors
-    /// When the file is there and cannot be read.
     pub(super) fn open(
         folder: &Path,
         ledger: &Ledger,
@@ -134,14 +131,11 @@ impl BudgetOrders {
         let over = lock(&self.end).take_if(|end| end.until_unix_s <= now_unix_s);
         let Some(over) = over else { return true };
         let was = over.budget_w.as_f64();
-        tracing::info!(was, "the lower budget's time is over: the configured one is back");
+        tracing::info!(was, "the lower budget's time is over: the configured budget is back");
         self.send(None).is_ok()
     }
 
     /// Watches the time, on a thread of its own.
-    ///
-    /// # Errors
-    /// When the thread cannot be started.
     pub(super) fn watch(self: Arc<Self>) -> io::Result<()> {
         clock::every("budget-end", LOOK, move || self.end_if_over(unix_s()))
     }

@@ -4,11 +4,11 @@ use ballast_chassis_core::{Ledger, Mode, Output, Params, Server};
 use ballast_types::wire::{ChassisState, ChassisStatus, EventKind};
 
 /// What a manager works by that only watches: no server has an agent, and none a path for caps. Caps that
-/// an earlier life has left on stay, in the ledger too.
+/// a previous instance has left on stay, in the ledger too.
 pub(super) fn watch_only(params: &Params, ledger: &mut Ledger) -> Params {
-    tracing::warn!("dry run: nobody is alerted, nothing is capped");
+    tracing::warn!("dry run: no server is alerted and no hardware cap is set");
     for (server, watts) in ledger.out_of_band.drain(..) {
-        tracing::warn!(%server, watts = watts.as_f64(), "dry run: its out-of-band cap stays on");
+        tracing::warn!(%server, watts = watts.as_f64(), "dry run: the server's hardware cap stays on");
     }
     let server = |server: &Server| {
         let mode = match server.mode {
@@ -25,9 +25,9 @@ pub(super) fn withheld(output: &Output) -> bool {
     match output {
         Output::Event(event) => {
             if let EventKind::ChassisState { from, to, cause } = &event.kind {
-                tracing::info!(?from, ?to, cause, "dry run: the chassis's state");
+                tracing::info!(?from, ?to, cause, "dry run: the chassis changes its state");
                 if *to == ChassisState::Alerting {
-                    tracing::warn!("dry run: would alert every server");
+                    tracing::warn!("dry run: the manager would alert every server");
                 }
             }
             false
@@ -41,7 +41,7 @@ pub(super) fn withheld(output: &Output) -> bool {
 
 /// The status of a manager that only watches.
 pub(super) fn say_so(status: ChassisStatus) -> ChassisStatus {
-    let mut alarms = vec!["dry run: nobody is alerted, nothing is capped".to_owned()];
+    let mut alarms = vec!["dry run: no server is alerted and no hardware cap is set".to_owned()];
     alarms.extend(status.alarms);
     ChassisStatus { dry_run: true, alarms, ..status }
 }

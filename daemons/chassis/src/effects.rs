@@ -34,7 +34,8 @@ pub(crate) struct ChassisEffects {
 }
 
 impl ChassisEffects {
-    /// Puts the ledger on disk. Protection goes on without it: what cannot be written is an alarm, and tried again.
+    /// Puts the ledger on disk. Protection goes on without it: what cannot be written is an alarm, and tried
+    /// again.
     fn write(&mut self, ledger: Ledger, now: Instant) {
         let failed = state::write(&self.ledger_path, &ledger).err();
         self.ledger_written.store(failed.is_none(), Ordering::Relaxed);
@@ -93,7 +94,7 @@ impl Effects<Chassis> for ChassisEffects {
         status
     }
 
-    fn in_hand(status: &ChassisStatus) -> bool {
+    fn is_attended(status: &ChassisStatus) -> bool {
         let knows = matches!(status.state, ChassisState::Blind | ChassisState::Fenced);
         status.power_w.is_some() || knows
     }

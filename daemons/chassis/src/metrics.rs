@@ -28,7 +28,7 @@ pub(crate) fn chassis(status: &ChassisStatus, refusals: &Refusals, faults: &Disk
     scrape.gauge("sharable", "What the servers may share", watts(), status.sharable_w.as_f64());
     let states = [Boot, Normal, Alerting, OutOfBand, Blind, Fenced];
     scrape.state("What the chassis manager is doing", &states, status.state);
-    scrape.counter("capping_episodes", "Capping episodes since start", status.alerts);
+    scrape.counter("capping_events", "Capping events since start", status.alerts);
     scrape.counter("refused_inputs", "Inputs refused since start", status.refused_inputs);
     let seconds = status.out_of_band_ms as f64 / 1000.0;
     scrape.gauge("out_of_band", "Time with hardware caps on", Some(Unit::Seconds), seconds);

@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_secs(5);
 /// A cap that shows what it is.
 trait Watched: Limiter {
     /// The cap that is in force and was not there before.
-    fn found(&mut self) -> Result<Option<Watts>, CapError>;
+    fn in_force(&mut self) -> Result<Option<Watts>, CapError>;
     /// The limit that was there before, if there was one.
     fn usual(&self) -> Option<Watts>;
     /// Whether a cap may be on that must be put back.
@@ -67,7 +67,7 @@ impl InForce for RedfishCapState {
 }
 
 impl<C: Cap<State: InForce>> Watched for Kept<C> {
-    fn found(&mut self) -> Result<Option<Watts>, CapError> {
+    fn in_force(&mut self) -> Result<Option<Watts>, CapError> {
         Ok(self.look()?.and_then(|state| state.watts()))
     }
     fn usual(&self) -> Option<Watts> {
@@ -81,8 +81,8 @@ impl<C: Cap<State: InForce>> Watched for Kept<C> {
     }
 }
 
-/// The way to one server's cap.
-struct Way {
+/// How one server's hardware cap is reached.
+struct ServerCap {
     server: ServerId,
     limiter: Box<dyn Watched>,
     /// Whether its server is on; `None` where that cannot be told.
@@ -109,9 +109,9 @@ struct Order {
     cap: Option<Watts>,
 }
 
-/// Every server's way, and later its thread.
+/// Every server's cap, and later its thread.
 pub(super) struct OutOfBand {
-    ways: Vec<Way>,
+    caps: Vec<ServerCap>,
 }
 
 /// Where orders are left. When it is dropped the threads end, and with them the sessions at the BMCs.
@@ -123,11 +123,11 @@ pub(super) struct Orders {
 }
 
 impl OutOfBand {
-    /// Makes every server's way ready; talks to no BMC yet. Caps of an earlier life that the ledger does not
-    /// know of (it may have been lost) are added to it, with the lowest that can have been set.
+    /// Opens every server's hardware cap; talks to no BMC yet. Caps of a previous instance that the ledger does
+    /// not know of (it may have been lost) are added to it, with the lowest that can have been set.
     ///
     /// # Errors
-    /// If credentials, an authority's file, or what an earlier life wrote down cannot be read.
+    /// If credentials, an authority's file, or what a previous instance wrote down cannot be read.
     pub(super) fn open(
         servers: &[ServerConfig],
         redfish: &RedfishConfig,
@@ -136,23 +136,26 @@ impl OutOfBand {
         ledger: &mut Ledger,
     ) -> anyhow::Result<Self> {
         let folder = state_dir.join("caps");
-        let mut ways = vec![];
+        let mut caps = vec![];
         for server in servers {
             let Some(path) = &server.cap else { continue };
             let file = folder.join(format!("{}.json", server.id));
-            let way =
-                way(server, path, redfish, root, &file).with_context(|| format!("server {}", server.id))?;
+            let cap = open_cap(server, path, redfish, root, &file)
+                .with_context(|| format!("server {}", server.id))?;
             let known = ledger.out_of_band.iter().any(|(id, _)| *id == server.id);
 
-            if way.limiter.is_kept() && !known {
-                tracing::warn!(server = %server.id, "it is capped, and the ledger does not know: adopted");
+            if cap.limiter.is_kept() && !known {
+                tracing::warn!(
+                    server = %server.id,
+                    "a hardware cap is on that the ledger does not name: this manager takes it over"
+                );
                 ledger.out_of_band.push((server.id.clone(), server.cap_floor));
             }
 
-            ways.push(way);
+            caps.push(cap);
         }
 
-        Ok(Self { ways })
+        Ok(Self { caps })
     }
 
     /// Puts back what was there before a server was capped.
@@ -160,26 +163,23 @@ impl OutOfBand {
     /// # Errors
     /// If that fails each time it is tried, or the config names no way to that server.
     pub(super) fn put_back(&mut self, server: &ServerId) -> anyhow::Result<()> {
-        let way = self.ways.iter_mut().find(|way| way.server == *server);
-        let way = way.context("the config names neither slot nor BMC for it")?;
-        Ok(way.limiter.put_back_for_good()?)
+        let cap = self.caps.iter_mut().find(|cap| cap.server == *server);
+        let cap = cap.context("the config names neither slot nor BMC for it")?;
+        Ok(cap.limiter.put_back_for_good()?)
     }
 
     /// Starts every thread.
-    ///
-    /// # Errors
-    /// When a thread cannot be started.
     pub(super) fn start(self, messages: &Sender<Message>) -> anyhow::Result<Orders> {
         let mut orders = Orders { inboxes: BTreeMap::new(), threads: vec![], alarms: vec![] };
-        for way in self.ways {
-            let problem = way.limiter.problem().map(|why| format!("server {}: {why}", way.server));
+        for cap in self.caps {
+            let problem = cap.limiter.problem().map(|why| format!("server {}: {why}", cap.server));
             orders.alarms.extend(problem);
             let (sender, inbox) = mpsc::channel();
-            let inbox_of = (sender, Arc::clone(&way.adopts));
-            orders.inboxes.insert(way.server.clone(), inbox_of);
+            let inbox_of = (sender, Arc::clone(&cap.adopts));
+            orders.inboxes.insert(cap.server.clone(), inbox_of);
             let messages = messages.clone();
-            let name = format!("cap {}", way.server);
-            let work = move || way.work(&inbox, &messages);
+            let name = format!("cap {}", cap.server);
+            let work = move || cap.work(&inbox, &messages);
             orders.threads.push(thread::Builder::new().name(name).spawn(work)?);
         }
         Ok(orders)
@@ -192,8 +192,7 @@ impl Orders {
     /// # Errors
     /// If there is no way to that server.
     pub(super) fn order(&self, id: ActionId, server: &ServerId, cap: Option<Watts>) -> Result<(), String> {
-        let (orders, _) =
-            self.inboxes.get(server).ok_or_else(|| format!("{server} has no out-of-band cap"))?;
+        let (orders, _) = self.inboxes.get(server).ok_or_else(|| format!("{server} has no hardware cap"))?;
         orders.send(Order { id, cap }).map_err(|_| "its thread has ended".to_owned())
     }
 
@@ -217,7 +216,7 @@ impl Drop for Orders {
     }
 }
 
-impl Way {
+impl ServerCap {
     fn new(
         server: ServerId,
         limiter: impl Watched + 'static,
@@ -250,7 +249,11 @@ impl Way {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let found = self.look().unwrap_or_else(|error| {
-                        tracing::warn!(server = %self.server, %error, "out-of-band cap not looked at");
+                        tracing::warn!(
+                            server = %self.server,
+                            %error,
+                            "the server's hardware cap cannot be read"
+                        );
                         None
                     });
 
@@ -277,21 +280,29 @@ impl Way {
             return Ok(());
         };
         self.limiter.set(watts)?;
-        let covered = matches!(self.limiter.found(), Ok(None));
+        let covered = matches!(self.limiter.in_force(), Ok(None));
         self.ordered = if covered { Ordered::Covered } else { Ordered::Cap(watts) };
         Ok(())
     }
 
     fn look_at_first(&mut self) {
         let server = &self.server;
-        match self.limiter.found() {
-            Err(error) => tracing::warn!(%server, %error, "out-of-band cap not looked at"),
+        match self.limiter.in_force() {
+            Err(error) => tracing::warn!(%server, %error, "the server's hardware cap cannot be read"),
             Ok(Some(watts)) => {
-                tracing::info!(%server, watts = watts.as_f64(), "a cap of an earlier life is on");
+                tracing::info!(
+                    %server,
+                    watts = watts.as_f64(),
+                    "a hardware cap that a previous instance set is still on"
+                );
             }
             Ok(None) => {
                 if let Some(watts) = self.limiter.usual().map(Watts::as_f64) {
-                    tracing::info!(%server, watts, "it has a limit that no manager here has set: it stays");
+                    tracing::info!(
+                        %server,
+                        watts,
+                        "the server has a limit that this manager did not set: the limit stays"
+                    );
                 }
             }
         }
@@ -299,7 +310,7 @@ impl Way {
 
     /// Asks for the cap; what the controller must know of it.
     fn look(&mut self) -> Result<Option<Input>, CapError> {
-        let found = self.limiter.found()?;
+        let found = self.limiter.in_force()?;
         let server = &self.server;
         let tell = |cap| Ok(Some(Input::FoundCap { server: server.clone(), cap }));
 
@@ -308,7 +319,11 @@ impl Way {
             (Ordered::Cap(_), Some(watts)) => return tell(Some(watts)),
             // Some BMCs forget their cap when they or their servers start.
             (Ordered::Cap(watts), None) => {
-                tracing::warn!(%server, watts = watts.as_f64(), "its cap is gone: set again");
+                tracing::warn!(
+                    %server,
+                    watts = watts.as_f64(),
+                    "the server's hardware cap is gone: it is set again"
+                );
                 self.limiter.set(watts)?;
                 return Ok(None);
             }
@@ -341,19 +356,19 @@ impl Way {
     }
 }
 
-fn way(
+fn open_cap(
     server: &ServerConfig,
     path: &CapPath,
     config: &RedfishConfig,
     root: &Root,
     file: &Path,
-) -> anyhow::Result<Way> {
+) -> anyhow::Result<ServerCap> {
     let server = server.id.clone();
     Ok(match path {
         CapPath::Slot(label) => {
             let cap = HwmonCap::new(root, CapSpec::Slot(label.clone()));
             let kept = Kept::open(cap, file, &format!("slot {label}"))?;
-            Way::new(server, kept, || None)
+            ServerCap::new(server, kept, || None)
         }
         CapPath::Redfish(address) => {
             let cap = RedfishCap::new(config.client(address)?);
@@ -368,7 +383,7 @@ fn way(
                 })
             };
 
-            Way::new(server, kept, powered)
+            ServerCap::new(server, kept, powered)
         }
     })
 }
@@ -384,20 +399,20 @@ mod tests {
         }
     }
 
-    /// A way to a device whose usual limit is 300 W, and its original's file.
-    fn looked_at(folder: &Path) -> (Way, Device, std::path::PathBuf) {
+    /// A cap on a device whose usual limit is 300 W, and its original's file.
+    fn looked_at(folder: &Path) -> (ServerCap, Device, std::path::PathBuf) {
         let device = device();
         let file = folder.join("s01.json");
         let kept = Kept::open(device.clone(), &file, "slot s01").unwrap();
-        let mut way = Way::new(ServerId::new("s01").unwrap(), kept, || None);
-        way.look_at_first();
-        way.adopts.store(true, Ordering::Relaxed);
-        (way, device, file)
+        let mut cap = ServerCap::new(ServerId::new("s01").unwrap(), kept, || None);
+        cap.look_at_first();
+        cap.adopts.store(true, Ordering::Relaxed);
+        (cap, device, file)
     }
 
     /// What a look tells the controller: nothing, no cap, or a cap in watts.
-    fn look(way: &mut Way) -> Option<Option<i64>> {
-        match way.look().unwrap()? {
+    fn look(cap: &mut ServerCap) -> Option<Option<i64>> {
+        match cap.look().unwrap()? {
             Input::FoundCap { cap, .. } => Some(cap.map(|watts| watts.milli() / 1000)),
             other => panic!("{other:?}"),
         }
@@ -406,60 +421,60 @@ mod tests {
     #[test]
     fn a_cap_that_nobody_ordered_is_adopted_and_given_back() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut way, device, file) = looked_at(folder.path());
-        assert_eq!(look(&mut way), None, "a limit from before the start is somebody's own");
+        let (mut cap, device, file) = looked_at(folder.path());
+        assert_eq!(look(&mut cap), None, "a limit from before the start is somebody's own");
         device.change(180).unwrap();
-        assert_eq!(look(&mut way), None, "it may be an agent's that has not said so yet");
-        assert_eq!(look(&mut way), Some(Some(180)));
+        assert_eq!(look(&mut cap), None, "it may be an agent's that has not said so yet");
+        assert_eq!(look(&mut cap), Some(Some(180)));
         assert!(file.exists(), "the next life must give it back, too");
-        way.obey(None).unwrap();
+        cap.obey(None).unwrap();
         assert!(device.limit() == 300 && !file.exists());
-        assert_eq!(look(&mut way), None);
+        assert_eq!(look(&mut cap), None);
 
         // Whoever set it takes it away again.
         device.change(170).unwrap();
-        look(&mut way);
-        assert_eq!(look(&mut way), Some(Some(170)));
+        look(&mut cap);
+        assert_eq!(look(&mut cap), Some(Some(170)));
         device.change(300).unwrap();
-        assert_eq!(look(&mut way), Some(None));
-        assert!(look(&mut way).is_none() && !file.exists());
+        assert_eq!(look(&mut cap), Some(None));
+        assert!(look(&mut cap).is_none() && !file.exists());
     }
 
     #[test]
     fn an_agents_own_limit_and_another_managers_cap_are_left_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut way, device, file) = looked_at(folder.path());
+        let (mut cap, device, file) = looked_at(folder.path());
         device.change(180).unwrap();
-        look(&mut way);
+        look(&mut cap);
         // The report that says so has come; or the manager was fenced.
-        way.adopts.store(false, Ordering::Relaxed);
-        assert_eq!((look(&mut way), look(&mut way)), (None, None));
-        way.adopts.store(true, Ordering::Relaxed);
-        assert_eq!(look(&mut way), None, "seen anew");
+        cap.adopts.store(false, Ordering::Relaxed);
+        assert_eq!((look(&mut cap), look(&mut cap)), (None, None));
+        cap.adopts.store(true, Ordering::Relaxed);
+        assert_eq!(look(&mut cap), None, "seen anew");
         device.change(300).unwrap();
-        assert_eq!(look(&mut way), None);
+        assert_eq!(look(&mut cap), None);
         assert!(!file.exists());
     }
 
     #[test]
     fn a_cap_that_was_ordered_is_kept_on_and_what_it_is_is_told() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut way, device, _) = looked_at(folder.path());
+        let (mut cap, device, _) = looked_at(folder.path());
         let watts = Watts::from_whole;
-        way.obey(Some(watts(180))).unwrap();
-        assert_eq!(look(&mut way), Some(Some(180)));
+        cap.obey(Some(watts(180))).unwrap();
+        assert_eq!(look(&mut cap), Some(Some(180)));
         device.change(150).unwrap();
-        assert_eq!(look(&mut way), Some(Some(150)), "somebody has lowered it");
+        assert_eq!(look(&mut cap), Some(Some(150)), "somebody has lowered it");
         device.change(300).unwrap();
-        assert_eq!((look(&mut way), device.limit()), (None, 180), "it was gone");
-        way.obey(None).unwrap();
-        assert_eq!((look(&mut way), device.limit()), (None, 300));
+        assert_eq!((look(&mut cap), device.limit()), (None, 180), "it was gone");
+        cap.obey(None).unwrap();
+        assert_eq!((look(&mut cap), device.limit()), (None, 300));
 
         // Ours adds nothing to a lower limit: there is nothing to keep on, and nothing to adopt.
         device.change(160).unwrap();
-        way.obey(Some(watts(180))).unwrap();
-        assert_eq!((look(&mut way), device.limit()), (None, 160));
-        way.obey(None).unwrap();
+        cap.obey(Some(watts(180))).unwrap();
+        assert_eq!((look(&mut cap), device.limit()), (None, 160));
+        cap.obey(None).unwrap();
         assert_eq!(device.limit(), 160);
     }
 }

@@ -22,12 +22,11 @@ use ballast_types::{Instant, Supply, SupplyState};
 
 use super::message::Message;
 use super::power_input::PowerInput;
-use ballast_runtime::clock;
-use ballast_runtime::lock;
 use ballast_runtime::sensors::Gauge;
+use ballast_runtime::{clock, lock};
 
 /// What reaches the polling thread.
-pub(super) enum Word {
+pub(super) enum PollEvent {
     /// A supply has answered.
     Answer(Answer),
     /// A reading from outside was accepted.
@@ -46,7 +45,7 @@ pub(super) struct Answer {
 /// What the rest of the daemon gets of it.
 pub(super) struct Polling {
     /// To the polling thread.
-    pub(super) words: Sender<Word>,
+    pub(super) events: Sender<PollEvent>,
     pub(super) gauges: Vec<Gauge>,
 }
 
@@ -62,7 +61,7 @@ struct Worker {
 struct Poller {
     workers: Vec<Worker>,
     outside: Option<Arc<Mutex<PowerInput>>>,
-    words: Receiver<Word>,
+    events: Receiver<PollEvent>,
     period: Duration,
     messages: Sender<Message>,
     /// When the newest value was produced.
@@ -72,9 +71,6 @@ struct Poller {
 impl Polling {
     /// Starts polling every `period`; ends when the control thread does. A supply that makes a value less
     /// often than every `refresh` is told of.
-    ///
-    /// # Errors
-    /// When a thread cannot be started.
     pub(super) fn start(
         supplies: Vec<SupplyMeter>,
         outside: Option<Arc<Mutex<PowerInput>>>,
@@ -82,22 +78,22 @@ impl Polling {
         refresh: Duration,
         messages: Sender<Message>,
     ) -> io::Result<Self> {
-        let (words, inbox) = mpsc::channel();
+        let (events, inbox) = mpsc::channel();
         let (mut workers, mut gauges) = (vec![], vec![]);
         for (index, supply) in supplies.into_iter().enumerate() {
             let gauge = Gauge::new(supply.name().to_owned(), period);
             gauges.push(gauge.clone());
-            workers.push(Worker::start(index, supply, gauge, refresh, words.clone())?);
+            workers.push(Worker::start(index, supply, gauge, refresh, events.clone())?);
         }
 
         if let Some(outside) = &outside {
             gauges.push(lock(outside).gauge());
         }
         let taken_at = Instant::ZERO;
-        let mut poller = Poller { workers, outside, words: inbox, period, messages, taken_at };
+        let mut poller = Poller { workers, outside, events: inbox, period, messages, taken_at };
         thread::Builder::new().name("supplies".into()).spawn(move || while poller.poll() {})?;
 
-        Ok(Self { words, gauges })
+        Ok(Self { events, gauges })
     }
 }
 
@@ -107,12 +103,12 @@ impl Worker {
         mut supply: SupplyMeter,
         gauge: Gauge,
         configured: Duration,
-        words: Sender<Word>,
+        events: Sender<PollEvent>,
     ) -> io::Result<Self> {
         let (orders, inbox) = mpsc::channel();
         thread::Builder::new().name(format!("supply {index}")).spawn(move || {
             for asked_at in inbox {
-                gauge.asked(asked_at);
+                gauge.read_begins(asked_at);
                 let (read, moved) = supply.poll(asked_at);
                 let refresh = supply.refresh();
 
@@ -125,7 +121,7 @@ impl Worker {
                 gauge.advise(refresh.and_then(|refresh| too_slow(refresh, configured)));
                 let answer = Answer { index, asked_at, read, moved };
 
-                if words.send(Word::Answer(answer)).is_err() {
+                if events.send(PollEvent::Answer(answer)).is_err() {
                     return;
                 }
             }
@@ -168,10 +164,10 @@ impl Poller {
                 }
             }
 
-            match self.words.recv_timeout(until - clock::now()) {
-                Ok(Word::Answer(answer)) => self.take(&answer),
-                Ok(Word::Outside) if polled && !self.send() => return false,
-                Ok(Word::Outside) => {}
+            match self.events.recv_timeout(until - clock::now()) {
+                Ok(PollEvent::Answer(answer)) => self.take(&answer),
+                Ok(PollEvent::Outside) if polled && !self.send() => return false,
+                Ok(PollEvent::Outside) => {}
                 Err(_) => return polled || self.send(),
             }
         }

@@ -6,7 +6,7 @@
 //! one lately.
 //!
 //! That is on disk too (`power-input.json`, every ten seconds at most): a manager that starts again has the
-//! difference between the clocks from its last life, so that what was said then is as old as it is. After
+//! difference between the clocks from its last boot, so that what was said then is as old as it is. After
 //! a reboot of this host that difference is lost; only the numbers stay.
 
 use std::collections::VecDeque;
@@ -70,7 +70,7 @@ pub(super) enum PowerRefusal {
 pub(super) struct PowerInput {
     config: PowerInputConfig,
     gauge: Gauge,
-    life: Option<Life>,
+    source: Option<SourceBoot>,
     retired: VecDeque<BootId>,
     newest: Option<(Watts, Instant)>,
     keeping: Option<Keeping>,
@@ -107,7 +107,7 @@ pub(super) struct Remembered {
 
 /// One boot of the source.
 #[derive(Clone, Debug)]
-struct Life {
+struct SourceBoot {
     boot_id: BootId,
     seq: u64,
     source_ms: u64,
@@ -127,14 +127,14 @@ struct Fastest {
 
 impl Fastest {
     /// How much longer this message took than the fastest, and what is known with it.
-    fn with(known: Option<&Self>, now: Instant, source_ms: u64) -> (Duration, Self) {
+    fn with(before: Option<&Self>, now: Instant, source_ms: u64) -> (Duration, Self) {
         let took = i128::from(now.as_millis()) - i128::from(source_ms);
-        let mut fastest = match known {
+        let mut fastest = match before {
             None => Self { since: now, earlier: took, now: took },
-            Some(known) if now.since(known.since) >= FASTEST_OVER => {
-                Self { since: now, earlier: known.now, now: took }
+            Some(before) if now.since(before.since) >= FASTEST_OVER => {
+                Self { since: now, earlier: before.now, now: took }
             }
-            Some(known) => known.clone(),
+            Some(before) => before.clone(),
         };
         fastest.now = fastest.now.min(took);
         let late = took - fastest.now.min(fastest.earlier);
@@ -146,10 +146,10 @@ impl PowerInput {
     /// Nothing has been reported yet.
     pub(super) fn new(config: PowerInputConfig) -> Self {
         let gauge = Gauge::new(format!("power input {}", config.source), config.good_for);
-        Self { config, gauge, life: None, retired: VecDeque::new(), newest: None, keeping: None }
+        Self { config, gauge, source: None, retired: VecDeque::new(), newest: None, keeping: None }
     }
 
-    /// The same, going on from where an earlier life was, and remembering that itself.
+    /// The same, going on from where a previous instance was, and remembering that itself.
     ///
     /// # Errors
     /// When the file in `state_dir` is there and cannot be read, or the thread cannot be started.
@@ -175,21 +175,21 @@ impl PowerInput {
         let took = i128::from(took_ms);
         let heard = if same { Instant::from_millis(heard_ms) } else { now };
         let fastest = same.then_some(Fastest { since: heard, earlier: took, now: took });
-        self.life = Some(Life { boot_id: source_boot_id, seq, source_ms, heard, fastest });
+        self.source = Some(SourceBoot { boot_id: source_boot_id, seq, source_ms, heard, fastest });
         self.retired = was.retired;
         self.retired.truncate(RETIRED);
     }
 
     /// What must outlive this manager; `None` before the first reading.
     fn remembered(&self, host_boot: &BootId) -> Option<Remembered> {
-        let life = self.life.as_ref()?;
-        let fastest = life.fastest.as_ref()?;
+        let source = self.source.as_ref()?;
+        let fastest = source.fastest.as_ref()?;
         Some(Remembered {
             host_boot: host_boot.clone(),
-            source_boot_id: life.boot_id.clone(),
-            seq: life.seq,
-            source_ms: life.source_ms,
-            heard_ms: life.heard.as_millis(),
+            source_boot_id: source.boot_id.clone(),
+            seq: source.seq,
+            source_ms: source.source_ms,
+            heard_ms: source.heard.as_millis(),
             took_ms: i64::try_from(fastest.now.min(fastest.earlier)).ok()?,
             retired: self.retired.clone(),
         })
@@ -197,12 +197,12 @@ impl PowerInput {
 
     /// Writes it down if it is time, or if the source has begun anew.
     fn keep(&mut self, now: Instant) {
-        let Some(life) = &self.life else { return };
+        let Some(source) = &self.source else { return };
         let Some(mut keeping) = self.keeping.take() else { return };
         let due = keeping
             .written
             .as_ref()
-            .is_none_or(|(at, boot_id)| now.since(*at) >= KEEP_EACH || *boot_id != life.boot_id);
+            .is_none_or(|(at, boot_id)| now.since(*at) >= KEEP_EACH || *boot_id != source.boot_id);
         if due && let Some(remembered) = self.remembered(&keeping.host_boot) {
             keeping.written = Some((now, remembered.source_boot_id.clone()));
             keeping.writer.keep(remembered);
@@ -235,10 +235,12 @@ impl PowerInput {
         if self.retired.contains(source_boot_id) {
             return Err(PowerRefusal::Retired(source_boot_id.clone()));
         }
-        let life = self.life.as_ref().filter(|life| life.boot_id == *source_boot_id);
+        let source = self.source.as_ref().filter(|source| source.boot_id == *source_boot_id);
 
-        if let Some(life) = life {
-            for (key, value, newest) in [("seq", *seq, life.seq), ("source_ms", *source_ms, life.source_ms)] {
+        if let Some(source) = source {
+            for (key, value, newest) in
+                [("seq", *seq, source.seq), ("source_ms", *source_ms, source.source_ms)]
+            {
                 if value <= newest {
                     return Err(PowerRefusal::Repeated { key, value, newest });
                 }
@@ -248,11 +250,11 @@ impl PowerInput {
         if *watts <= Watts::ZERO || *watts > config.max {
             return Err(PowerRefusal::Absurd(watts.as_f64(), config.max.as_f64()));
         }
-        let known = life.and_then(|life| life.fastest.as_ref());
+        let known = source.and_then(|source| source.fastest.as_ref());
         let (late, fastest) = Fastest::with(known, now, *source_ms);
 
         // Clocks went apart while nothing was heard: that must not make all that follows old for ever.
-        let silent_ms = life.map_or(0, |life| now.as_millis().saturating_sub(life.heard.as_millis()));
+        let silent_ms = source.map_or(0, |source| now.as_millis().saturating_sub(source.heard.as_millis()));
         let late = late.saturating_sub(Duration::from_millis(silent_ms / DRIFT));
         let age = Duration::from_millis(*age_ms).saturating_add(late);
 
@@ -264,9 +266,9 @@ impl PowerInput {
 
         let (boot_id, seq, source_ms) = (source_boot_id.clone(), *seq, *source_ms);
         let fastest = Some(fastest);
-        let before = self.life.replace(Life { boot_id, seq, source_ms, heard: now, fastest });
+        let before = self.source.replace(SourceBoot { boot_id, seq, source_ms, heard: now, fastest });
 
-        if let Some(Life { boot_id, .. }) = before.filter(|life| life.boot_id != *source_boot_id) {
+        if let Some(SourceBoot { boot_id, .. }) = before.filter(|source| source.boot_id != *source_boot_id) {
             if self.retired.len() == RETIRED {
                 self.retired.pop_front();
             }
@@ -418,7 +420,8 @@ mod tests {
         let mut next = open("h1", now);
         assert_eq!(next.newest(now), None, "nothing is taken over");
 
-        // Said in the earlier life: numbers that were written down, numbers that were not, and another boot.
+        // Said by the previous instance: numbers that were written down, numbers that were not, and another
+        // boot.
         for (seq, said) in [(1, "seq = 1"), (51, "seq = 51"), (100, "ms old")] {
             let why = next.take(now, &reading("a", seq, 200 * seq, 900)).unwrap_err().to_string();
             assert!(why.contains(said), "{seq}: {why}");

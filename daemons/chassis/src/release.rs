@@ -1,4 +1,4 @@
-//! The out-of-band caps that a manager which is not there has left on: told, and lifted when ordered to.
+//! The hardware caps that a manager which is not there has left on: told, and lifted when ordered to.
 //!
 //! They outlive the manager, and even a reboot, on purpose: lifting one lets its server draw more at once,
 //! and nobody watches the budget then. So nothing lifts them but a running manager, or an operator who
@@ -19,7 +19,7 @@ use crate::config::ChassisConfig;
 use ballast_runtime::{EXIT_LIVE, state};
 
 /// For `--help`, and docs/operate/operations.md.
-pub(super) const EXIT_CODES: &str = "Exit codes: 0 no out-of-band cap is on; 1 some are, each named on \
+pub(super) const EXIT_CODES: &str = "Exit codes: 0 no hardware cap is on; 1 some are, each named on \
     stderr; 2 wrong usage; 75 a manager runs here: nothing was done; 78 the configuration is refused.";
 
 /// Which chassis, and whether to act.
@@ -55,7 +55,7 @@ pub(super) fn main(args: &ReleaseArgs) -> ExitCode {
 
     match release(&config, args.lift) {
         Ok(()) => {
-            tracing::info!("no out-of-band cap is on");
+            tracing::info!("no hardware cap is on");
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -77,7 +77,7 @@ fn release(config: &ChassisConfig, lift: bool) -> anyhow::Result<()> {
     let (mut failed, mut lifted) = (vec![], false);
     let mut lift_one = |(server, watts): &(ServerId, Watts)| {
         if !lift {
-            bail!("{server}: capped to {} W out of band", watts.as_f64());
+            bail!("{server}: capped to {} W by hardware", watts.as_f64());
         }
         caps.put_back(server).with_context(|| server.to_string())
     };
@@ -85,7 +85,7 @@ fn release(config: &ChassisConfig, lift: bool) -> anyhow::Result<()> {
     ledger.out_of_band.retain(|cap| match lift_one(cap) {
         Ok(()) => {
             lifted = true;
-            tracing::warn!(server = %cap.0, watts = cap.1.as_f64(), "out-of-band cap lifted");
+            tracing::warn!(server = %cap.0, watts = cap.1.as_f64(), "hardware cap lifted");
             false
         }
         Err(error) => {

@@ -32,29 +32,26 @@ pub struct Link {
     /// Under which certificates the client was made.
     generation: Option<u64>,
     /// What the agent gave us that we may come in by again, and whether the client shows it.
-    pass: Option<String>,
+    reservation: Option<String>,
     shown: bool,
 }
 
 impl Link {
     /// The line to the agent of `server` at `url`. Over https it must show that server's certificate.
-    ///
-    /// # Errors
-    /// When the client cannot be built.
     pub fn new(url: &str, server: &ServerId, tls: Option<Arc<Tls>>) -> reqwest::Result<Self> {
         let agent = Role::Agent(server.clone());
         let client = client(tls.as_deref(), &agent, None)?;
         let generation = tls.as_ref().map(|tls| tls.generation());
-        let (url, pass) = (format!("{url}/v1/alert"), None);
-        Ok(Self { url, agent, tls, client, generation, pass, shown: true })
+        let (url, reservation) = (format!("{url}/v1/alert"), None);
+        Ok(Self { url, agent, tls, client, generation, reservation, shown: true })
     }
 
-    /// Makes a new connection with the next message when there are new certificates, and shows a new pass
-    /// once the old connection is of no use.
+    /// Makes a new connection with the next message when there are new certificates, and shows a new
+    /// reservation once the old connection is of no use.
     fn renew(&mut self, is_broken: bool) -> reqwest::Result<()> {
         let generation = self.tls.as_ref().map(|tls| tls.generation());
         if generation != self.generation || (is_broken && !self.shown) {
-            self.client = client(self.tls.as_deref(), &self.agent, self.pass.as_deref())?;
+            self.client = client(self.tls.as_deref(), &self.agent, self.reservation.as_deref())?;
             (self.generation, self.shown) = (generation, true);
         }
         Ok(())
@@ -67,11 +64,14 @@ impl Link {
             Err(error) => return self.renew(true).and(Err(error)),
         };
 
-        let pass = answer.headers().get(tls::PASS).and_then(|pass| pass.to_str().ok());
-        let new = |pass: &&str| tls::is_a_pass(pass) && self.pass.as_deref() != Some(*pass);
+        let reservation =
+            answer.headers().get(tls::RESERVATION).and_then(|reservation| reservation.to_str().ok());
+        let new = |reservation: &&str| {
+            tls::is_reservation(reservation) && self.reservation.as_deref() != Some(*reservation)
+        };
 
-        if let Some(pass) = pass.filter(new) {
-            (self.pass, self.shown) = (Some(pass.to_owned()), false);
+        if let Some(reservation) = reservation.filter(new) {
+            (self.reservation, self.shown) = (Some(reservation.to_owned()), false);
         }
         if answer.content_length().is_none_or(|length| length > ANSWER_BYTES_MAX) {
             return Ok(Answer::Nothing("an answer without length, or too long".into()));
@@ -84,8 +84,8 @@ impl Link {
     }
 }
 
-fn client(tls: Option<&Tls>, agent: &Role, pass: Option<&str>) -> reqwest::Result<Client> {
-    tls::passing_client(tls.map(|tls| (tls, Peer::Only(agent.clone()))), pass)
+fn client(tls: Option<&Tls>, agent: &Role, reservation: Option<&str>) -> reqwest::Result<Client> {
+    tls::client_with_reservation(tls.map(|tls| (tls, Peer::Only(agent.clone()))), reservation)
         .timeout(DEADLINE)
         .tcp_nodelay(true)
         .build()

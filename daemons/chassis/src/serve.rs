@@ -73,10 +73,8 @@ impl Started<'_> {
 }
 
 impl Served {
-    /// Has the controller lift every hardware cap that is safe to lift, and ends it. The ledger has the others.
-    ///
-    /// # Errors
-    /// When the control thread does not end.
+    /// Has the controller lift every hardware cap that is safe to lift, and ends it. The ledger has the
+    /// others.
     pub(crate) fn restore(self) -> anyhow::Result<()> {
         let Self { leaving, messages, snapshot, _bmcs, runtime, _lock } = self;
         runtime.block_on(async {

@@ -39,7 +39,7 @@ pub(crate) struct Started<'a> {
     pub(crate) orders: Arc<BudgetOrders>,
     pub(crate) ledger_written: Arc<AtomicBool>,
     /// The outside source of readings, if one is configured, and who polls it.
-    pub(crate) power_input: Option<(Arc<Mutex<PowerInput>>, Sender<polling::Word>)>,
+    pub(crate) power_input: Option<(Arc<Mutex<PowerInput>>, Sender<polling::PollEvent>)>,
     /// The supplies' sessions at their BMCs end when they are dropped.
     pub(crate) bmcs: Bmcs,
     pub(crate) faults: DiskFaults,
@@ -116,7 +116,7 @@ impl<'a> Adopted<'a> {
             snapshot,
             orders: Arc::new(orders),
             ledger_written,
-            power_input: power_input.map(|input| (input, polling.words)),
+            power_input: power_input.map(|input| (input, polling.events)),
             bmcs,
             faults,
             events,

@@ -15,9 +15,6 @@ pub(crate) struct Adopted<'a> {
 
 impl<'a> Opened<'a> {
     /// Takes over hosts and VMs of a previous instance.
-    ///
-    /// # Errors
-    /// When what is on disk is damaged.
     pub(crate) fn adopt(self) -> anyhow::Result<Adopted<'a>> {
         let (inventory, journal) = DurableInventory::open(&self.config.state_dir, self.config.policy)?;
         Ok(Adopted { opened: self, inventory, journal })

@@ -19,9 +19,6 @@ pub(super) enum Question {
 
 impl Question {
     /// Reads a request's body.
-    ///
-    /// # Errors
-    /// 400, with the field, the value and what is allowed.
     pub(super) fn read(body: &[u8]) -> Result<Self, Refused> {
         fields::body(body, |body| match body.vms()? {
             None => read_vm(body).map(Self::One),

@@ -37,9 +37,7 @@ pub(crate) struct Counters {
     pub(crate) score_latency: Histogram,
     /// The same of `/v1/place`, on disk included.
     pub(crate) place_latency: Histogram,
-    /// VMs placed.
     pub(crate) placed: AtomicU64,
-    /// VMs removed.
     pub(crate) removed: AtomicU64,
     /// What was refused about hosts and VMs, by [`REASONS`].
     pub(crate) refusals: [AtomicU64; REASONS.len()],

@@ -1,5 +1,5 @@
-//! The fields of a question in JSON. Unknown ones are ignored; a wrong value is refused by the name of its field and, in a
-//! batch, its place.
+//! The fields of a question in JSON. Unknown ones are ignored; a wrong value is refused by the name of its
+//! field and, in a batch, its place.
 
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
@@ -12,9 +12,6 @@ const NAME_MAX: usize = 256;
 pub(super) const BATCH_MAX: usize = 1000;
 
 /// Reads a body as an object, and what `read` makes of it.
-///
-/// # Errors
-/// 400, with the field, the value and what is allowed.
 pub(super) fn body<T>(
     body: &[u8],
     read: impl FnOnce(&Fields<'_>) -> Result<T, String>,
@@ -29,7 +26,6 @@ pub(super) fn body<T>(
 
 /// An object's fields; `null` is as good as absent.
 pub(super) struct Fields<'v> {
-    /// `vms[3].`, or nothing.
     pub(super) at: String,
     pub(super) object: &'v Map<String, Value>,
 }

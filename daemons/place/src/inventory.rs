@@ -1,8 +1,8 @@
 //! The inventory in memory and on disk, together.
 //!
-//! A change is checked and made in memory, and handed to the thread that writes; its answer is given when it is on
-//! disk. What comes meanwhile is written together. So an answer that was given stands after a crash; a change that nobody
-//! was answered for is there whole or not at all.
+//! A change is checked and made in memory, and handed to the thread that writes; its answer is given when it
+//! is on disk. What comes meanwhile is written together. So an answer that was given stands after a crash; a
+//! change that nobody was answered for is there whole or not at all.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -37,8 +37,8 @@ pub(super) struct DurableInventory {
     wants_all: Arc<AtomicBool>,
     /// Why the newest changes are not on disk, if they are not.
     problem: Arc<Mutex<Option<String>>>,
-    /// What was found at the start that an operator should know.
-    found: Option<String>,
+    /// What the start had to cut off the journal.
+    cut: Option<String>,
 }
 
 impl DurableInventory {
@@ -50,40 +50,40 @@ impl DurableInventory {
         folder: &std::path::Path,
         policy: Policy,
     ) -> anyhow::Result<(Arc<Self>, JoinHandle<()>)> {
-        let found = store::open(folder)?;
+        let recovered = store::open(folder)?;
         let mut inventory = Inventory::new(policy);
-        let told = inventory.replace(ballast_runtime::now(), &found.inventory);
+        let told = inventory.replace(ballast_runtime::now(), &recovered.inventory);
         told.with_context(|| format!("{}: what it says cannot be", folder.display()))?;
-        let cut = (found.cut > 0).then(|| {
-            let cut = found.cut;
+        let cut = (recovered.cut > 0).then(|| {
+            let cut = recovered.cut;
             format!("{cut} bytes at the end of the journal were never whole: a crash while they were written")
         });
         if let Some(cut) = &cut {
             tracing::warn!(folder = %folder.display(), "{cut}");
         }
-        Ok(Self::over(found.store, inventory, cut, found.problem)?)
+        Ok(Self::over(recovered.store, inventory, cut, recovered.problem)?)
     }
 
     fn over(
         store: Store,
         inventory: Inventory,
-        found: Option<String>,
-        problem_found: Option<std::io::Error>,
+        cut: Option<String>,
+        start_problem: Option<std::io::Error>,
     ) -> std::io::Result<(Arc<Self>, JoinHandle<()>)> {
         let (work, inbox) = mpsc::channel();
-        let broken = problem_found.is_some();
+        let broken = start_problem.is_some();
         let durable = Arc::new(Self {
             inventory: Mutex::new(inventory),
             work,
             wants_all: Arc::new(broken.into()),
             problem: Arc::default(),
-            found,
+            cut,
         });
 
         let (wants_all, problem) = (Arc::clone(&durable.wants_all), Arc::clone(&durable.problem));
         let mut writer = Writer { store, broken, wants_all, problem };
 
-        if let Some(error) = problem_found {
+        if let Some(error) = start_problem {
             writer.note(Err(error));
         }
         let thread = thread::Builder::new().name("journal".into()).spawn(move || writer.run(&inbox))?;
@@ -98,8 +98,8 @@ impl DurableInventory {
     /// Makes a change, and comes back when it is on disk, with all changes before it.
     ///
     /// # Errors
-    /// What `change` says, which has then changed nothing; 503 when the disk does not take it: then it may be there after
-    /// a restart, or not.
+    /// What `change` says, which has then changed nothing; 503 when the disk does not take it: then it may be
+    /// there after a restart, or not.
     pub(super) async fn change<T, E>(
         &self,
         change: impl FnOnce(&mut Inventory) -> Result<(T, Option<Record>), E>,
@@ -115,7 +115,8 @@ impl DurableInventory {
                 Err(error) => (Err(error), None),
             };
 
-            // Under the lock: records come in the order of changes. What was refused waits for what it was refused for.
+            // Under the lock: records come in the order of changes. What was refused waits for what it was
+            // refused for.
             self.give(Work::Write(record, done))?;
 
             changed
@@ -139,7 +140,7 @@ impl DurableInventory {
 
     /// What an operator should look at.
     pub(super) fn alarms(&self) -> impl Iterator<Item = String> {
-        lock(&self.problem).clone().into_iter().chain(self.found.clone())
+        lock(&self.problem).clone().into_iter().chain(self.cut.clone())
     }
 }
 

@@ -1,4 +1,5 @@
-//! `ballast-place`: says what is expected of a VM before it runs, and where it should go; and keeps what is where.
+//! `ballast-place`: says what is expected of a VM before it runs, and where it should go; and keeps what is
+//! where.
 //!
 //! ```text
 //!   model's file ──▶ predictor ◀── HTTP: POST /v1/predict
@@ -10,10 +11,11 @@
 //!                                       inventory ──▶ journal on disk
 //! ```
 //!
-//! One thread answers; one reads the model's file and swaps what it has read; one writes the journal. An answer never
-//! waits for the model, and one that changes something waits for the journal.
+//! One thread answers; one reads the model's file and swaps what it has read; one writes the journal. An
+//! answer never waits for the model, and one that changes something waits for the journal.
 //!
-//! [`open`] → [`adopt`] → [`start`] → [`serve`] → restore: each step takes the type that the one before gives.
+//! [`open`] → [`adopt`] → [`start`] → [`serve`] → restore: each step takes the type that the one before
+//! gives.
 
 mod adopt;
 mod api;
@@ -22,6 +24,7 @@ pub mod config;
 mod counters;
 mod fault;
 mod fields;
+mod host_list;
 mod hosts;
 mod inventory;
 mod kubernetes;
@@ -33,6 +36,7 @@ mod placing_tests;
 mod predictor;
 mod reloaded_file;
 mod reloader;
+mod routes;
 mod serve;
 mod start;
 mod store;

@@ -220,8 +220,8 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
     })
 }
 
-/// Whether all of these are placed already, each as it is asked for now: the answer was lost, and this is the same
-/// request again.
+/// Whether all of these are placed already, each as it is asked for now: the answer was lost, and this is the
+/// same request again.
 fn is_there(inventory: &Inventory, request: &[VmRequest]) -> bool {
     request.iter().all(|request| {
         let there = request.name.as_deref().and_then(|name| inventory.vm(name));

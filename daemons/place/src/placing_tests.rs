@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::api::Api;
-use super::api::tests::{api, ask};
+use super::routes::tests::{api, ask};
 use ballast_runtime::http::AccessPolicy;
 
 async fn call(api: &Api, method: &str, path: &str, body: &Value) -> (u16, Value) {

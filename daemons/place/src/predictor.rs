@@ -53,8 +53,8 @@ impl Predictor {
     }
 
     /// Takes what is new in the file; see [`ReloadedFile::look`].
-    pub(super) fn look(&self, events: &Events, told: bool) {
-        let kind = match self.model.look(told) {
+    pub(super) fn look(&self, events: &Events, ordered: bool) {
+        let kind = match self.model.look(ordered) {
             Reload::Same => return,
             Reload::Taken => {
                 self.loads.fetch_add(1, Ordering::Relaxed);
@@ -75,7 +75,8 @@ impl Predictor {
         self.model.get()
     }
 
-    /// What is to be reckoned with for a VM, by the model in force; where its values are impossible, the careful answer.
+    /// What is to be reckoned with for a VM, by the model in force; where its values are impossible, the
+    /// careful answer.
     pub(super) fn predict(&self, request: &Request) -> Prediction {
         let reply = answer(self.now().as_deref(), request);
         reply.map_or_else(|_| Prediction::unknown(), |reply| reply.prediction)

@@ -24,7 +24,7 @@ pub(super) struct ReloadedFile<T> {
 
 /// What is known of the file.
 struct Watched {
-    seen: Option<Fingerprint>,
+    fingerprint: Option<Fingerprint>,
     /// Why it cannot be used, if it cannot.
     problem: Option<String>,
     /// Whether that was still so at a second look: not everybody replaces a file in one step.
@@ -45,7 +45,7 @@ pub(super) enum Reload {
 impl<T> ReloadedFile<T> {
     /// Of the file at `path`, as `read` understands it. Nothing is read yet.
     pub(super) fn new(path: &Path, read: fn(&[u8]) -> Result<T, String>) -> Self {
-        let watched = Mutex::new(Watched { seen: None, problem: None, lasting: false });
+        let watched = Mutex::new(Watched { fingerprint: None, problem: None, lasting: false });
         Self { path: path.to_owned(), read, value: RwLock::default(), watched }
     }
 
@@ -66,20 +66,20 @@ impl<T> ReloadedFile<T> {
     }
 
     /// Reads the file if it has changed since the last look, or could not be used at the first look at
-    /// it; whatever it looks like, if `told` to.
-    pub(super) fn look(&self, told: bool) -> Reload {
-        let stamp = Fingerprint::of(&self.path);
+    /// it; whatever it looks like, if `ordered` to.
+    pub(super) fn look(&self, ordered: bool) -> Reload {
+        let fingerprint = Fingerprint::of(&self.path);
         let first = {
             let watched = lock(&self.watched);
-            let moved = watched.seen.as_ref() != Some(&stamp);
+            let moved = watched.fingerprint.as_ref() != Some(&fingerprint);
             let unsure = watched.problem.is_some() && !watched.lasting;
 
-            if !moved && !unsure && !told {
+            if !moved && !unsure && !ordered {
                 return Reload::Same;
             }
 
             // At the start and by order there is no second look.
-            moved && !told && watched.seen.is_some()
+            moved && !ordered && watched.fingerprint.is_some()
         };
 
         // Without a lock: a slow disk must not hold up who asks for the status.
@@ -96,7 +96,7 @@ impl<T> ReloadedFile<T> {
         };
 
         let lasting = problem.is_some() && !first;
-        *lock(&self.watched) = Watched { seen: Some(stamp), problem, lasting };
+        *lock(&self.watched) = Watched { fingerprint: Some(fingerprint), problem, lasting };
 
         seen
     }
@@ -127,8 +127,8 @@ mod tests {
         text.parse().map_err(|_| format!("{text:?} is no number"))
     }
 
-    fn refused<T>(live: &ReloadedFile<T>, told: bool) -> String {
-        match live.look(told) {
+    fn refused<T>(live: &ReloadedFile<T>, ordered: bool) -> String {
+        match live.look(ordered) {
             Reload::Refused(why) => why,
             other => panic!("{other:?}"),
         }

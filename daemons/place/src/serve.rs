@@ -11,9 +11,10 @@ use ballast_runtime::{Leaving, clock};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::api::{self, Api};
+use crate::api::Api;
 use crate::inventory::DurableInventory;
 use crate::reloader::ReloadOrder;
+use crate::routes::routes;
 use crate::start::Started;
 
 /// A daemon that was told to stop, or could not serve.
@@ -27,7 +28,8 @@ pub(crate) struct Served {
 }
 
 impl Started {
-    /// Serves until SIGTERM or SIGINT. What goes wrong is told by [`Served::restore`], after the journal has ended.
+    /// Serves until SIGTERM or SIGINT. What goes wrong is told by [`Served::restore`], after the journal has
+    /// ended.
     pub(crate) fn serve(self) -> Served {
         let Self { api, reloader, orders, journal, listeners, runtime, lock } = self;
         let inventory = Arc::clone(&api.inventory);
@@ -37,7 +39,7 @@ impl Started {
             tokio::spawn(obey_hangups(orders.clone(), api.clone())?);
             tokio::spawn(feed(Watchdog::of_systemd()));
 
-            ballast_runtime::serve(listeners, api::routes(api), access, reloader).await
+            ballast_runtime::serve(listeners, routes(api), access, reloader).await
         });
 
         Served { leaving, orders, inventory, journal, runtime, _lock: lock }

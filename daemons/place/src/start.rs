@@ -32,9 +32,6 @@ pub(crate) struct Started {
 
 impl Adopted<'_> {
     /// Reads the model, and starts the threads that follow the model's file and the cluster.
-    ///
-    /// # Errors
-    /// When a thread cannot be started.
     pub(crate) fn start(self) -> anyhow::Result<Started> {
         let Self { opened, inventory, journal } = self;
         let (config, events) = (opened.config, Events::default());

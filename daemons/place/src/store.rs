@@ -6,9 +6,9 @@
 //! frame = 8 hex digits of CRC-32  space  JSON  newline
 //! ```
 //!
-//! A frame is begun only when the one before it is on disk. So a broken frame with nothing good behind it is what a crash
-//! has left of something that nobody was answered for: it is cut off. Anything else that is broken has been damaged,
-//! and is refused and kept.
+//! A frame is begun only when the one before it is on disk. So a broken frame with nothing good behind it is
+//! what a crash has left of something that nobody was answered for: it is cut off. Anything else that is
+//! broken has been damaged, and is refused and kept.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -77,7 +77,7 @@ pub(super) struct Store {
 
 /// What was found.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct Recovered {
     /// To go on with.
     pub(super) store: Store,
     pub(super) inventory: Snapshot,
@@ -93,7 +93,7 @@ pub(super) struct Found {
 ///
 /// # Errors
 /// When a file cannot be read, or is damaged: it is named, and left as it is.
-pub(super) fn open(folder: &Path) -> io::Result<Found> {
+pub(super) fn open(folder: &Path) -> io::Result<Recovered> {
     let path = folder.join("inventory.snapshot");
     let (mut map, generation, snapshot_bytes) = match fs::read(&path) {
         Ok(bytes) => {
@@ -107,7 +107,8 @@ pub(super) fn open(folder: &Path) -> io::Result<Found> {
     let journal = journal_of(folder, generation);
 
     for stale in journals(folder)? {
-        // Begun, or not taken away, when a snapshot was made. One of later is not stale: its snapshot is missing.
+        // Begun, or not taken away, when a snapshot was made. One of later is not stale: its snapshot is
+        // missing.
         if stale.generation > generation {
             let why = format!("it continues a snapshot {} that is not here", stale.generation);
             return Err(damaged(&stale.path, &why));
@@ -142,7 +143,7 @@ pub(super) fn open(folder: &Path) -> io::Result<Found> {
     let folder = folder.to_owned();
     let store = Store { folder, generation, journal, bytes: good, snapshot_bytes };
 
-    Ok(Found { store, inventory: map.into(), cut: bytes.len() as u64 - good, problem })
+    Ok(Recovered { store, inventory: map.into(), cut: bytes.len() as u64 - good, problem })
 }
 
 impl Store {

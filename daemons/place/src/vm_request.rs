@@ -58,9 +58,6 @@ pub(super) struct PredictedVm {
 
 impl VmRequest {
     /// Reads a VM; `all` is what is told of all VMs of a request.
-    ///
-    /// # Errors
-    /// The field, its value and what is allowed.
     pub(super) fn read(vm: &Fields<'_>, all: Option<&Fields<'_>>) -> Result<Self, String> {
         let name = |key| {
             let own = vm.name(key)?;
@@ -151,8 +148,8 @@ impl VmRequest {
         }
     }
 
-    /// Whether this is what was asked for when a VM was placed that is so now. What was predicted does not count: by now
-    /// another model may say otherwise.
+    /// Whether this is what was asked for when a VM was placed that is so now. What was predicted does not
+    /// count: by now another model may say otherwise.
     pub(super) fn is(&self, placed: &VmSpec) -> bool {
         let as_placed = VmSpec { class: placed.class, p95: placed.p95, ..self.spec.clone() };
         as_placed == *placed

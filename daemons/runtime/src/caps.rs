@@ -1,5 +1,5 @@
 //! Caps whose originals outlive this process, and the machine: written down before the first change, put
-//! back from there by this life or the next.
+//! back from there by this instance or the next.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -63,20 +63,17 @@ impl<C: Cap> Kept<C> {
         Self { cap, original: Some(original), usual: None, file: None, problem: None }
     }
 
-    /// A cap whose original is kept in `file`, which a reboot does not make worthless. If an earlier life left
-    /// one, it is taken over. One of another name stays as it is, and nothing is set meanwhile: it may be the
-    /// same device, and what it shows now our own cap, which must never be taken for the original.
-    ///
-    /// # Errors
-    /// When the file is there and cannot be read.
+    /// A cap whose original is kept in `file`, which a reboot does not make worthless. If a previous instance
+    /// left one, it is taken over. One of another name stays as it is, and nothing is set meanwhile: it may
+    /// be the same device, and what it shows now our own cap, which must never be taken for the original.
     pub fn open(cap: C, file: &Path, of: &str) -> io::Result<Self> {
         let record: Option<Record<C::State>> = state::read(file)?;
         let mut problem = None;
         let original = match record {
             Some(record) if !is_same(&record.of, of) => {
                 let why = format!(
-                    "an earlier life capped by {:?}, and the config now says {of:?}: nothing is set or put \
-                     back here. Lift it under the old name, or remove {} if that cap is off",
+                    "a previous instance capped by {:?}, and the config now says {of:?}: nothing is set or \
+                     put back here. Lift it under the old name, or remove {} if that cap is off",
                     record.of,
                     file.display()
                 );
@@ -94,7 +91,7 @@ impl<C: Cap> Kept<C> {
         Ok(Self { cap, original, usual: None, file, problem })
     }
 
-    /// Whether a cap may be on that must be put back: of this life, or of an earlier one.
+    /// Whether a cap may be on that must be put back: by this instance, or by a previous one.
     pub fn is_adopted(&self) -> bool {
         self.original.is_some() || self.problem.is_some()
     }
@@ -114,7 +111,8 @@ impl<C: Cap> Kept<C> {
         Ok(None)
     }
 
-    /// Takes the cap that [`Self::look`] has found for one to be put back: this life or the next lifts it.
+    /// Takes the cap that [`Self::look`] has found for one to be put back: this instance or the next lifts
+    /// it.
     pub fn adopt(&mut self) -> Result<(), CapError> {
         self.usable()?;
         match &self.usual {
@@ -146,8 +144,8 @@ impl<C: Cap> Kept<C> {
     }
 }
 
-/// Whether two names are of one device. A BMC's may be spelled in several ways (RFC 3986, 6.2): host in capitals,
-/// its scheme's own port, a slash at the end.
+/// Whether two names are of one device. A BMC's may be spelled in several ways (RFC 3986, 6.2): host in
+/// capitals, its scheme's own port, a slash at the end.
 fn is_same(one: &str, other: &str) -> bool {
     let plain = |name: &str| {
         let Some(url) = name.strip_prefix("redfish ") else { return name.to_owned() };
@@ -192,10 +190,7 @@ impl<C: Cap> Limiter for Kept<C> {
     }
 }
 
-/// Of which device an earlier life has left the original in `file`, if it has.
-///
-/// # Errors
-/// When the file is there and cannot be read.
+/// Of which device a previous instance has left the original in `file`, if it has.
 pub fn left(file: &Path) -> io::Result<Option<String>> {
     Ok(state::read::<Record<serde::de::IgnoredAny>>(file)?.map(|record| record.of))
 }
@@ -323,7 +318,7 @@ mod tests {
         cap.adopt().unwrap();
         assert!(cap.is_adopted() && file.exists() && device.limit() == 180);
 
-        // The next life knows it too.
+        // The next instance knows it too.
         let mut next = open();
         assert!(next.is_adopted());
         assert_eq!(next.look().unwrap(), Some(180));

@@ -34,9 +34,6 @@ pub fn suspended() -> Duration {
 
 /// Calls `turn` once a `period` on a thread of its own, until it gives `false`. Turns that a slow one left
 /// no time for are not made up for.
-///
-/// # Errors
-/// When the thread cannot be started.
 pub fn every(
     name: &str,
     period: Duration,

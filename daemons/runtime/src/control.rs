@@ -1,10 +1,10 @@
-//! The control thread: one machine, one inbox, one hand.
+//! The control thread: one machine, one inbox, one [`Effects`].
 //!
 //! ```text
-//!   sampler ─┐
-//!   HTTP ────┼──▶ inbox ──▶ turn(machine) ──▶ Effects ──▶ files, sender, answers
-//!   hand ────┘                     │
-//!                                  └──▶ snapshot (status)
+//!   sampler ───┐
+//!   HTTP ──────┼──▶ inbox ──▶ turn(machine) ──▶ Effects ──▶ files, sender, answers
+//!   actuators ─┘                    │
+//!                                   └──▶ snapshot (status)
 //! ```
 
 use std::collections::VecDeque;
@@ -36,7 +36,7 @@ pub trait Effects<M: Machine>: Send + 'static {
     /// The machine as everybody may see it.
     fn status(&self, machine: &M, now: Instant) -> Self::Status;
     /// Whether the machine has fresh data, or knows that it has none and acts on that.
-    fn in_hand(status: &Self::Status) -> bool;
+    fn is_attended(status: &Self::Status) -> bool;
 }
 
 /// Sensors wake the control thread several times a second; this long without a turn and it is dead.
@@ -78,7 +78,7 @@ impl<T> Snapshot<T> {
 struct Control<M: Machine, H: Effects<M>> {
     inbox: Receiver<H::Message>,
     answers: VecDeque<M::Input>,
-    hand: H,
+    effects: H,
     watchdog: Watchdog,
     recorder: Option<Recorder<M::Input, M::Output>>,
     step: Option<Step<M::Input, M::Output>>,
@@ -102,7 +102,7 @@ where
             None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match message {
-            Ok(message) => self.hand.open(message).map_or(Turn::Stop, Turn::Input),
+            Ok(message) => self.effects.open(message).map_or(Turn::Stop, Turn::Input),
             Err(RecvTimeoutError::Timeout) => Turn::Deadline,
             Err(RecvTimeoutError::Disconnected) => Turn::Stop,
         }
@@ -118,20 +118,17 @@ where
         if let Some(step) = &mut self.step {
             step.outputs.push(output.clone());
         }
-        self.hand.perform(now, output, &mut self.answers);
+        self.effects.perform(now, output, &mut self.answers);
     }
 }
 
-/// Runs `machine` on a thread of its own, before all others if `realtime`, until its hand is told to stop;
-/// gives the hand back.
-///
-/// # Errors
-/// When the thread cannot be started.
+/// Runs `machine` on a thread of its own, before all others if `realtime`, until `effects` gets the order to
+/// stop; gives `effects` back.
 pub fn start<M, H>(
     realtime: bool,
     mut machine: M,
     inbox: Receiver<H::Message>,
-    hand: H,
+    effects: H,
     recorder: Option<Recorder<M::Input, M::Output>>,
     snapshot: Arc<Snapshot<H::Status>>,
 ) -> io::Result<JoinHandle<H>>
@@ -146,7 +143,7 @@ where
             realtime::enter();
         }
         let (watchdog, answers) = (Watchdog::of_systemd(), VecDeque::new());
-        let mut control = Control { inbox, answers, hand, watchdog, recorder, step: None };
+        let mut control = Control { inbox, answers, effects, watchdog, recorder, step: None };
 
         while turn(&mut machine, &mut control) {
             if let (Some(recorder), Some(step)) = (&mut control.recorder, control.step.take()) {
@@ -154,12 +151,12 @@ where
             }
             if control.answers.is_empty() {
                 let now = clock::now();
-                let status = control.hand.status(&machine, now);
-                control.watchdog.turned(now, H::in_hand(&status));
+                let status = control.effects.status(&machine, now);
+                control.watchdog.turned(now, H::is_attended(&status));
                 snapshot.set(status, now);
             }
         }
 
-        control.hand
+        control.effects
     })
 }

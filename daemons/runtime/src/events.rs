@@ -14,12 +14,12 @@ const KEPT: usize = 1000;
 #[derive(Clone)]
 pub struct Events {
     kept: Arc<Mutex<VecDeque<Event>>>,
-    live: broadcast::Sender<Event>,
+    stream: broadcast::Sender<Event>,
 }
 
 impl Default for Events {
     fn default() -> Self {
-        Self { kept: Arc::default(), live: broadcast::channel(KEPT).0 }
+        Self { kept: Arc::default(), stream: broadcast::channel(KEPT).0 }
     }
 }
 
@@ -42,13 +42,13 @@ impl Events {
         }
         kept.push_back(event.clone());
         // Nobody may be listening.
-        let _ = self.live.send(event);
+        let _ = self.stream.send(event);
     }
 
     /// The newest events, oldest first, and a stream of those to come.
     #[must_use]
     pub fn subscribe(&self) -> (Vec<Event>, broadcast::Receiver<Event>) {
         let kept = lock(&self.kept);
-        (kept.iter().cloned().collect(), self.live.subscribe())
+        (kept.iter().cloned().collect(), self.stream.subscribe())
     }
 }

@@ -96,7 +96,8 @@ pub fn metrics_text(text: String) -> Response {
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
 
-/// Lets requests in by the `access`'s rules, before any route is looked for, and answers unknown paths in JSON.
+/// Lets requests in by the `access`'s rules, before any route is looked for, and answers unknown paths in
+/// JSON.
 pub fn guarded(routes: Router, access: Arc<AccessPolicy>) -> Router {
     routes
         .fallback(async || Refused(StatusCode::NOT_FOUND, "no such path".into()))

@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Lines that wait at most: seconds of a daemon that logs all it can.
+/// LogQueue that wait at most: seconds of a daemon that logs all it can.
 const LINES: usize = 1024;
 /// How long an ending process waits for its last lines to be written.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
-/// Lines that were dropped since the process began.
+/// LogQueue that were dropped since the process began.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 /// How many lines found no room.
@@ -45,72 +45,72 @@ pub fn start() -> Flush {
 
 /// What waits for the last lines when it is dropped.
 pub struct Flush {
-    lines: SyncSender<Word>,
+    lines: SyncSender<LogMessage>,
     done: Receiver<()>,
 }
 
 impl Drop for Flush {
     fn drop(&mut self) {
         // With no room there is a stall: nothing is waited for.
-        if self.lines.try_send(Word::End).is_ok() {
+        if self.lines.try_send(LogMessage::End).is_ok() {
             let _ = self.done.recv_timeout(FLUSH_WITHIN);
         }
     }
 }
 
-enum Word {
+enum LogMessage {
     Line(Vec<u8>),
     End,
 }
 
 /// A queue to a thread that writes to `to`.
-fn queue(to: impl Write + Send + 'static, dropped: &'static AtomicU64) -> (Lines, Flush) {
+fn queue(to: impl Write + Send + 'static, dropped: &'static AtomicU64) -> (LogQueue, Flush) {
     let (lines, inbox) = sync_channel(LINES);
     let (ended, done) = channel();
     let work = move || write(to, &inbox, &ended, dropped);
     // Without a thread nothing is logged, and all of it counts as dropped.
     let _ = thread::Builder::new().name("log".into()).spawn(work);
-    (Lines { lines: lines.clone(), dropped }, Flush { lines, done })
+    (LogQueue { lines: lines.clone(), dropped }, Flush { lines, done })
 }
 
-fn write(mut to: impl Write, inbox: &Receiver<Word>, ended: &Sender<()>, dropped: &AtomicU64) {
-    let mut told = 0;
-    while let Ok(word) = inbox.recv() {
+fn write(mut to: impl Write, inbox: &Receiver<LogMessage>, ended: &Sender<()>, dropped: &AtomicU64) {
+    let mut reported = 0;
+    while let Ok(message) = inbox.recv() {
         let missing = dropped.load(Ordering::Relaxed);
         // A log that cannot be written has nobody to tell.
-        if missing > told {
-            let _ = writeln!(to, " WARN log lines dropped, stderr stalled count={}", missing - told);
-            told = missing;
+        if missing > reported {
+            let _ = writeln!(to, " WARN log lines dropped, stderr stalled count={}", missing - reported);
+            reported = missing;
         }
-        match word {
-            Word::Line(line) => drop(to.write_all(&line)),
-            Word::End => drop(ended.send(())),
+        match message {
+            LogMessage::Line(line) => drop(to.write_all(&line)),
+            LogMessage::End => drop(ended.send(())),
         }
     }
 }
 
 /// Where lines are left.
 #[derive(Clone)]
-struct Lines {
-    lines: SyncSender<Word>,
+struct LogQueue {
+    lines: SyncSender<LogMessage>,
     dropped: &'static AtomicU64,
 }
 
 /// One line; it is left when it is dropped.
-struct Line {
+struct LogLine {
     text: Vec<u8>,
-    to: Lines,
+    to: LogQueue,
 }
 
-impl<'a> MakeWriter<'a> for Lines {
-    type Writer = Line;
+impl<'a> MakeWriter<'a> for LogQueue {
+    type Writer = LogLine;
 
-    fn make_writer(&'a self) -> Line {
-        Line { text: vec![], to: self.clone() }
+    fn make_writer(&'a self) -> LogLine {
+        LogLine { text: vec![], to: self.clone() }
     }
 }
 
-impl Write for Line {
+impl Write for LogLine {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         self.text.extend_from_slice(text);
         Ok(text.len())
@@ -121,10 +121,10 @@ impl Write for Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for LogLine {
     fn drop(&mut self) {
         let text = mem::take(&mut self.text);
-        if !text.is_empty() && self.to.lines.try_send(Word::Line(text)).is_err() {
+        if !text.is_empty() && self.to.lines.try_send(LogMessage::Line(text)).is_err() {
             self.to.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    fn log(lines: &Lines, n: usize) {
+    fn log(lines: &LogQueue, n: usize) {
         let mut line = lines.make_writer();
         writeln!(line, "line {n}").unwrap();
     }

@@ -109,6 +109,6 @@ pub fn sensors(scrape: &mut Scrape, sensors: &[SensorStatus]) {
     let help = "Measured time between two values of a sensor; absent before it is measured";
     scrape.0.register("sensor_refresh_seconds", help, refresh);
     scrape.0.register("sensor_age_seconds", "Age of a sensor's newest value", age);
-    let help = "Readings of a sensor that were missing, absurd or refused";
+    let help = "Readings of a sensor that were missing, implausible or refused";
     scrape.0.register("sensor_faults", help, faults);
 }

@@ -3,8 +3,9 @@
 //! The control thread only hands steps over; a thread of its own serialises and writes them. Files
 //! rotate at `ROTATE_BYTES` and are never removed here: that is the operator's choice.
 //!
-//! A disk that is full, or stalls, ends no daemon. Steps wait for it, `STEPS_WAITING` at most. When that was too few,
-//! the recording ends with those: what comes after a gap cannot be replayed. The next start begins another.
+//! A disk that is full, or stalls, ends no daemon. Steps wait for it, `STEPS_WAITING` at most. When that was
+//! too few, the recording ends with those: what comes after a gap cannot be replayed. The next start begins
+//! another.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
@@ -51,11 +52,8 @@ where
     I: Serialize + Send + 'static,
     O: Serialize + Send + 'static,
 {
-    /// Starts a recording in `folder`, named by machine and start. What cannot be written is told to `faults`, and tried
-    /// again.
-    ///
-    /// # Errors
-    /// When the thread cannot be started.
+    /// Starts a recording in `folder`, named by machine and start. What cannot be written is told to
+    /// `faults`, and tried again.
     pub fn start<P, S>(
         folder: &Path,
         machine: &str,
@@ -108,7 +106,8 @@ where
 }
 
 impl<I, O> Drop for Recorder<I, O> {
-    /// Waits until everything is on disk, but not for a disk that stalls: an ending agent has cores to put back.
+    /// Waits until everything is on disk, but not for a disk that stalls: an ending agent has cores to put
+    /// back.
     fn drop(&mut self) {
         self.is_last_try.store(true, Ordering::Relaxed);
         self.steps = None;
@@ -177,7 +176,8 @@ impl<P: Serialize, S: Serialize> Files<P, S> {
         Ok(())
     }
 
-    /// Writes all that is pending, however long the disk refuses it; the daemon's end is waited for no longer.
+    /// Writes all that is pending, however long the disk refuses it; the daemon's end is waited for no
+    /// longer.
     fn flush(&mut self) -> io::Result<()> {
         loop {
             match self.try_flush() {

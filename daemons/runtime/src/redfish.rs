@@ -61,17 +61,11 @@ impl Bmcs {
     }
 
     /// The supply `id` of the BMC at `address`; it is asked at the first read.
-    ///
-    /// # Errors
-    /// If the credentials or the authority's file cannot be used.
     pub fn supply(&mut self, address: &BmcAddress, id: &str) -> anyhow::Result<RedfishSupply> {
         Ok(RedfishSupply { bmc: self.bmc(address)?, id: id.to_owned() })
     }
 
     /// The draw of the server that the BMC at `address` is of; it is asked at the first read.
-    ///
-    /// # Errors
-    /// If the credentials or the authority's file cannot be used.
     pub fn meter(&mut self, address: &BmcAddress) -> anyhow::Result<RedfishMeter> {
         Ok(RedfishMeter(self.bmc(address)?))
     }
@@ -134,25 +128,25 @@ impl SupplySensor for RedfishSupply {
             }
         };
         let all = all.1.as_ref().map_err(|why| SensorError::Device(why.clone()))?;
-        let Some(found) = all.iter().find(|supply| supply.id == self.id) else {
+        let Some(supply) = all.iter().find(|supply| supply.id == self.id) else {
             // One that is not listed may have another name, or not be found yet: not "draws nothing".
             let ids: Vec<_> = all.iter().map(|supply| supply.id.as_str()).collect();
             let why = format!("the BMC has no supply {:?}, but {}", self.id, ids.join(", "));
             return Err(SensorError::Device(why));
         };
-        Ok((read(found)?, None))
+        Ok((read(supply)?, None))
     }
 }
 
-fn read(told: &SupplyReading) -> Result<Supply, SensorError> {
+fn read(reading: &SupplyReading) -> Result<Supply, SensorError> {
     let missing = |why: &str| Err(SensorError::Device(why.to_owned()));
-    let input = match told.state {
-        SupplyState::Failed if told.input.is_none() => {
+    let input = match reading.state {
+        SupplyState::Failed if reading.input.is_none() => {
             return missing("it has failed and has no input power: it may carry load all the same");
         }
         SupplyState::Absent => Some(Watts::ZERO),
         SupplyState::Unknown => return missing("its Status does not tell how it is"),
-        _ => told.input,
+        _ => reading.input,
     };
-    Ok(Supply { state: told.state, input })
+    Ok(Supply { state: reading.state, input })
 }

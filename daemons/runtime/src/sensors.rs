@@ -17,7 +17,7 @@ struct State {
     /// A read that takes longer counts as missing until it ends.
     deadline: Duration,
     /// When the read under way began.
-    asked_at: Option<Instant>,
+    reading_since: Option<Instant>,
     taken_at: Option<Instant>,
     refresh: Option<Duration>,
     faults: u64,
@@ -35,7 +35,7 @@ impl Gauge {
         Self(Arc::new(Mutex::new(State {
             name,
             deadline,
-            asked_at: None,
+            reading_since: None,
             taken_at: None,
             refresh: None,
             faults: 0,
@@ -49,14 +49,14 @@ impl Gauge {
     }
 
     /// A read begins.
-    pub fn asked(&self, now: Instant) {
-        self.with(|state| state.asked_at = Some(now));
+    pub fn read_begins(&self, now: Instant) {
+        self.with(|state| state.reading_since = Some(now));
     }
 
     /// A read has ended.
     pub fn answered(&self, outcome: Outcome<'_>, refresh: Option<Duration>) {
         self.with(|state| {
-            state.asked_at = None;
+            state.reading_since = None;
             state.refresh = refresh;
             match outcome {
                 Ok(taken_at) => (state.taken_at, state.problem) = (Some(taken_at), None),
@@ -70,7 +70,7 @@ impl Gauge {
 
     /// A read has ended with the value that was there before.
     pub fn unmoved(&self) {
-        self.with(|state| (state.asked_at, state.problem) = (None, None));
+        self.with(|state| (state.reading_since, state.problem) = (None, None));
     }
 
     /// A reading was refused; what is known stays.
@@ -118,7 +118,7 @@ impl Gauge {
 
 impl State {
     fn overdue(&self, now: Instant) -> Option<Duration> {
-        self.asked_at.map(|at| now.since(at)).filter(|taken| *taken > self.deadline)
+        self.reading_since.map(|at| now.since(at)).filter(|taken| *taken > self.deadline)
     }
 
     fn problem(&self, now: Instant) -> Option<String> {
@@ -137,7 +137,7 @@ mod tests {
     fn a_read_past_its_deadline_is_a_problem_until_it_ends() {
         let gauge = Gauge::new("rapl".into(), Duration::from_millis(1500));
         assert_eq!(gauge.status(MS(9)).age_ms, None);
-        gauge.asked(MS(1000));
+        gauge.read_begins(MS(1000));
         assert_eq!((gauge.overdue(MS(2500)), gauge.alarms(MS(2500))), (None, vec![]));
         assert!(gauge.overdue(MS(2501)).is_some());
         assert_eq!(gauge.alarms(MS(6000)), ["rapl: no answer for 5000 ms"]);

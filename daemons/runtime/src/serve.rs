@@ -62,8 +62,8 @@ pub async fn serve<H: Send + 'static>(
 }
 
 impl<H> Leaving<H> {
-    /// Waits until the control thread, which was told to stop, has ended; then ends HTTP. Gives what the control
-    /// thread leaves.
+    /// Waits until the control thread, which was told to stop, has ended; then ends HTTP. Gives what the
+    /// control thread leaves.
     ///
     /// # Errors
     /// When the control thread does not end, or has panicked.

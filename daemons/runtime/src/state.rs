@@ -21,9 +21,6 @@ use crate::{clock, lock as mutex};
 /// Writes `value` as JSON so that a reader, or a crash, sees the old or the new text, never half.
 ///
 /// On return it is on disk; see [`durable::replace`].
-///
-/// # Errors
-/// What the file system says, with the path.
 pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     durable::replace(path, &serde_json::to_vec_pretty(value)?).map_err(named)
@@ -31,11 +28,8 @@ pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
 
 /// Reads what [`write()`] wrote; `None` when there is nothing.
 ///
-/// A file that cannot be understood is kept as `….bad`, where the disk lets it be, and named in the log: the daemon starts
-/// as if there had been none.
-///
-/// # Errors
-/// When the file is there and cannot be read.
+/// A file that cannot be understood is kept as `….bad`, where the disk lets it be, and named in the log: the
+/// daemon starts as if there had been none.
 pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let text = match fs::read(path) {
@@ -50,11 +44,15 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
             let aside = path.with_extension("bad");
             tracing::error!(
                 path = %path.display(), aside = %aside.display(), %error,
-                "state file cannot be understood; set aside"
+                "the state file cannot be read as JSON and is renamed; the daemon starts without it"
             );
 
             if let Err(error) = fs::rename(path, &aside) {
-                tracing::error!(path = %path.display(), %error, "not set aside");
+                tracing::error!(
+                    path = %path.display(),
+                    %error,
+                    "the damaged state file could not be renamed"
+                );
             }
             Ok(None)
         }
@@ -144,9 +142,6 @@ pub struct StateWriter<T> {
 
 impl<T: Serialize + Send + 'static> StateWriter<T> {
     /// Starts the thread. `what` names the file in alarms: what the disk refuses is tried again.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub fn start(path: PathBuf, what: &'static str, faults: DiskFaults) -> io::Result<Self> {
         let (newest, inbox) = mpsc::channel::<T>();
         let writer = thread::Builder::new().name("state-writer".into()).spawn(move || {

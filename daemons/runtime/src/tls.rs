@@ -34,9 +34,9 @@ use verify::{Expected, ServerVerifier, is_for};
 
 pub use verify::Peer;
 
-/// The header in which a daemon gives out its pass, and the beginning of the ALPN name that shows it.
-pub const PASS: &str = "ballast-pass";
-/// Hexadecimal digits of a pass.
+/// The header in which a daemon gives out its reservation, and the beginning of the ALPN name that shows it.
+pub const RESERVATION: &str = "ballast-pass";
+/// Hexadecimal digits of a reservation.
 const PASS_DIGITS: usize = 32;
 
 /// Between two looks at the files.
@@ -75,7 +75,7 @@ struct Loaded {
     role: Role,
     not_after: u64,
     /// What shows that a client has been here before.
-    pass: String,
+    reservation: String,
 }
 
 /// This daemon's certificate and trust; follows the files.
@@ -90,7 +90,7 @@ pub struct Tls {
 /// What the watch knows of the files.
 struct Watched {
     /// What they last looked like, good or bad.
-    seen: Fingerprint,
+    fingerprint: Fingerprint,
     /// Why they cannot be used, if they cannot.
     problem: Option<String>,
     /// Whether that was still so at a second look: a pair is written file by file.
@@ -99,17 +99,14 @@ struct Watched {
 
 impl Tls {
     /// Reads the files. `own` is who the certificate must say this is.
-    ///
-    /// # Errors
-    /// Names the key, the file, and what is wrong with it.
     pub fn open(config: &TlsConfig, own: Option<&Role>) -> Result<Arc<Self>, String> {
-        let seen = Fingerprint::of(config);
+        let fingerprint = Fingerprint::of(config);
         let loaded = load(config, own, 0)?;
         Ok(Arc::new(Self {
             config: config.clone(),
             own: own.cloned(),
             loaded: RwLock::new(Arc::new(loaded)),
-            watched: Mutex::new(Watched { seen, problem: None, lasting: false }),
+            watched: Mutex::new(Watched { fingerprint, problem: None, lasting: false }),
         }))
     }
 
@@ -124,9 +121,6 @@ impl Tls {
     }
 
     /// Follows the files on a thread of its own, until the daemon ends.
-    ///
-    /// # Errors
-    /// When the thread cannot be started.
     pub fn watch(self: &Arc<Self>, events: Events) -> std::io::Result<()> {
         let tls = Arc::downgrade(self);
         clock::every("certificates", LOOK, move || {
@@ -138,14 +132,15 @@ impl Tls {
         })
     }
 
-    /// Loads the files if they changed or were broken; a pair that cannot be used leaves the old one in force.
+    /// Loads the files if they changed or were broken; a pair that cannot be used leaves the old one in
+    /// force.
     ///
     /// Gives what is wrong, once, if it still is at the second look.
     pub fn look(&self) -> Option<String> {
-        let stamp = Fingerprint::of(&self.config);
-        let (moved, known) = {
+        let fingerprint = Fingerprint::of(&self.config);
+        let (moved, was_lasting) = {
             let watched = self.watched();
-            let moved = stamp != watched.seen;
+            let moved = fingerprint != watched.fingerprint;
 
             // What is broken is read again even so: a repair may look the same from outside.
             if !moved && watched.problem.is_none() {
@@ -165,10 +160,10 @@ impl Tls {
         };
 
         let lasting = problem.is_some() && !moved;
-        let told = problem.clone().filter(|_| lasting && !known);
-        *self.watched() = Watched { seen: stamp, problem, lasting };
+        let newly_lasting = problem.clone().filter(|_| lasting && !was_lasting);
+        *self.watched() = Watched { fingerprint, problem, lasting };
 
-        told
+        newly_lasting
     }
 
     fn watched(&self) -> MutexGuard<'_, Watched> {
@@ -198,21 +193,21 @@ impl Tls {
     /// What a client that was let in may show at its next handshake, in the clear: it proves nothing but
     /// that it, or somebody on the wire between, has been here before. It outlives this process, for it is
     /// worked out from the private key.
-    pub fn pass(&self) -> String {
-        self.loaded().pass.clone()
+    pub fn reservation(&self) -> String {
+        self.loaded().reservation.clone()
     }
 
-    /// Whether a name in a client's ALPN is that pass.
-    pub fn is_pass(&self, name: &[u8]) -> bool {
-        pass_name(&self.loaded().pass) == name
+    /// Whether a name in a client's ALPN is that reservation.
+    pub fn shows_reservation(&self, name: &[u8]) -> bool {
+        reservation_name(&self.loaded().reservation) == name
     }
 
-    /// How to speak with `peer`, and with nobody else, showing its `pass`.
-    fn client(&self, peer: Peer, pass: Option<&str>) -> ClientConfig {
+    /// How to speak with `peer`, and with nobody else, showing its `reservation`.
+    fn client(&self, peer: Peer, reservation: Option<&str>) -> ClientConfig {
         let Loaded { roots, key, .. } = &*self.loaded();
         let mut config = client_config(Some(Expected { roots: Arc::clone(roots), peer }), Some(key));
-        if let Some(pass) = pass {
-            config.alpn_protocols = vec![b"http/1.1".to_vec(), pass_name(pass)];
+        if let Some(reservation) = reservation {
+            config.alpn_protocols = vec![b"http/1.1".to_vec(), reservation_name(reservation)];
         }
         config
     }
@@ -251,12 +246,15 @@ impl Tls {
 ///
 /// With `tls` its https goes to that peer alone; without, there is none.
 pub fn http_client(tls: Option<(&Tls, Peer)>) -> reqwest::ClientBuilder {
-    passing_client(tls, None)
+    client_with_reservation(tls, None)
 }
 
-/// The same, showing the pass that the peer has given out before.
-pub fn passing_client(tls: Option<(&Tls, Peer)>, pass: Option<&str>) -> reqwest::ClientBuilder {
-    let config = tls.map_or_else(|| client_config(None, None), |(tls, peer)| tls.client(peer, pass));
+/// The same, showing the reservation that the peer has given out before.
+pub fn client_with_reservation(
+    tls: Option<(&Tls, Peer)>,
+    reservation: Option<&str>,
+) -> reqwest::ClientBuilder {
+    let config = tls.map_or_else(|| client_config(None, None), |(tls, peer)| tls.client(peer, reservation));
     reqwest::Client::builder()
         .tls_backend_preconfigured(config)
         .no_proxy()
@@ -295,23 +293,23 @@ fn client_config(expected: Option<Expected>, key: Option<&Arc<CertifiedKey>>) ->
     config
 }
 
-/// The pass of whoever has this private key: nobody else can work it out, nor the key from it.
-fn pass_of(key: &PrivateKeyDer<'_>) -> String {
+/// The reservation of whoever has this private key: nobody else can work it out, nor the key from it.
+fn reservation_of(key: &PrivateKeyDer<'_>) -> String {
     #[expect(clippy::expect_used, reason = "its name says so")]
     let suite = TLS13_AES_128_GCM_SHA256.tls13().expect("a suite of TLS 1.3");
-    let hkdf = suite.hkdf_provider.extract_from_secret(Some(PASS.as_bytes()), key.secret_der());
-    let block = hkdf.expand_block(&[PASS.as_bytes()]);
+    let hkdf = suite.hkdf_provider.extract_from_secret(Some(RESERVATION.as_bytes()), key.secret_der());
+    let block = hkdf.expand_block(&[RESERVATION.as_bytes()]);
     block.as_ref().iter().take(PASS_DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Whether a peer's header is a pass, and no more than that.
-pub fn is_a_pass(text: &str) -> bool {
+/// Whether a peer's header is a reservation, and no more than that.
+pub fn is_reservation(text: &str) -> bool {
     text.len() == PASS_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// How a pass is shown: as the name of a protocol that nobody speaks.
-fn pass_name(pass: &str) -> Vec<u8> {
-    format!("{PASS}/{pass}").into_bytes()
+/// How a reservation is shown: as the name of a protocol that nobody speaks.
+fn reservation_name(reservation: &str) -> Vec<u8> {
+    format!("{RESERVATION}/{reservation}").into_bytes()
 }
 
 /// Reads and checks the files: they must go together, and say that this is `own`.
@@ -326,7 +324,7 @@ fn load(config: &TlsConfig, own: Option<&Role>, generation: u64) -> Result<Loade
         return Err(cert(format!("it says {role}, and this is {own}")));
     }
     let not_after = not_after(leaf).ok_or_else(|| cert("its end of validity cannot be read".into()))?;
-    let (provider, pass) = (provider(), pass_of(&key));
+    let (provider, reservation) = (provider(), reservation_of(&key));
     let key = CertifiedKey::from_der(chain, key, &provider)
         .map_err(|error| format!("tls.key = {:?}: of another certificate: {error}", config.key))?;
     let (key, roots) = (Arc::new(key), Arc::new(roots));
@@ -345,7 +343,7 @@ fn load(config: &TlsConfig, own: Option<&Role>, generation: u64) -> Result<Loade
     server.alpn_protocols = vec![b"http/1.1".to_vec()];
     let server = Arc::new(server);
 
-    Ok(Loaded { generation, server, clients, roots, key, role, not_after, pass })
+    Ok(Loaded { generation, server, clients, roots, key, role, not_after, reservation })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! works on a picture that is stale and does not know, is killed and started anew.
 //!
 //! A silent sensor alone is no reason: a blind agent still obeys alerts, and a thread that waits in the
-//! kernel for a broken bus cannot be killed, so that no new life could begin.
+//! kernel for a broken bus cannot be killed, so that no new instance could begin.
 
 use std::time::Duration;
 
@@ -33,9 +33,9 @@ impl Watchdog {
         deadline.into_iter().chain(wake).min()
     }
 
-    /// A turn is finished; `in_hand` if the machine sees, or knows that it does not.
-    pub fn turned(&mut self, now: Instant, in_hand: bool) {
-        if in_hand && self.is_due(now) {
+    /// A turn is finished; `is_attended` if the machine sees, or knows that it does not.
+    pub fn turned(&mut self, now: Instant, is_attended: bool) {
+        if is_attended && self.is_due(now) {
             self.fed = Some(now);
             notify(NotifyState::Watchdog);
         }

@@ -10,7 +10,8 @@
 //! ```
 //! Fixed numbers are little-endian, all others LEB128. `memory` is 0 where it is not known, else one more
 //! than the bytes. `sum` and `peak` are in parts per million, see [`UsageRecord`]. The checksum is that of
-//! zlib (CRC-32). A frame that does not check is dropped; where even its length is impossible, so is the rest.
+//! zlib (CRC-32). A frame that does not check is dropped; where even its length is impossible, so is the
+//! rest.
 
 use crc32fast::hash as crc32;
 use std::collections::BTreeMap;
@@ -168,9 +169,6 @@ impl<R: Read> Frames<R> {
     }
 
     /// The next record that checks; `None` at the end.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
     pub(super) fn next(&mut self) -> io::Result<Option<UsageRecord>> {
         let mut payload = [0; LONGEST];
         loop {

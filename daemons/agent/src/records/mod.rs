@@ -16,7 +16,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 
 pub use codec::Damage;
-pub use read::{Seen, read};
+pub use read::{ReadSummary, read};
 pub use store::{Limits, Store};
 
 /// The day from which days are counted.

@@ -13,7 +13,7 @@ use super::{days, named};
 
 /// What came up while records were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct ReadSummary {
     pub records: u64,
     /// Pieces that were damaged, and left out.
     pub dropped: u64,
@@ -22,7 +22,7 @@ pub struct Seen {
 }
 
 /// Gives every record of these days in UTC (counted from 1970-01-01), in order of day, and of time for each
-/// life of a VM. What was recorded of one five minutes before and after a restart is one record.
+/// instance of a VM. What was recorded of one five minutes before and after a restart is one record.
 ///
 /// An agent may write at the same time: then the last record may be cut short, and is left out.
 ///
@@ -30,25 +30,25 @@ pub struct Seen {
 /// If the folder cannot be listed, or a file of it not be read.
 pub fn read(
     folder: &Path,
-    wanted: RangeInclusive<u32>,
+    days_in: RangeInclusive<u32>,
     mut each: impl FnMut(UsageRecord),
-) -> io::Result<Seen> {
-    let mut seen = Seen::default();
-    for (day, path, _) in days(folder)?.into_iter().filter(|(day, ..)| wanted.contains(day)) {
+) -> io::Result<ReadSummary> {
+    let mut summary = ReadSummary::default();
+    for (day, path, _) in days(folder)?.into_iter().filter(|(day, ..)| days_in.contains(day)) {
         let file = File::open(&path).map_err(|error| named(&path, &error))?;
-        match read_day(BufReader::new(file), day, &mut seen, &mut each) {
+        match read_day(BufReader::new(file), day, &mut summary, &mut each) {
             Ok(Ok(())) => {}
-            Ok(Err(damage)) => seen.problems.push(format!("{}: {damage}", path.display())),
+            Ok(Err(damage)) => summary.problems.push(format!("{}: {damage}", path.display())),
             Err(error) => return Err(named(&path, &error)),
         }
     }
-    Ok(seen)
+    Ok(summary)
 }
 
 fn read_day(
     mut file: impl io::Read,
     day: u32,
-    seen: &mut Seen,
+    summary: &mut ReadSummary,
     each: &mut impl FnMut(UsageRecord),
 ) -> io::Result<Result<(), Damage>> {
     let mut header = [0; HEADER];
@@ -60,7 +60,7 @@ fn read_day(
         return Ok(Err(damage));
     }
     let mut give = |record| {
-        seen.records += 1;
+        summary.records += 1;
         each(record);
     };
 
@@ -77,7 +77,7 @@ fn read_day(
     }
 
     held.into_values().for_each(&mut give);
-    seen.dropped += frames.dropped;
+    summary.dropped += frames.dropped;
 
     Ok(Ok(()))
 }

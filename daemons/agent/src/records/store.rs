@@ -74,9 +74,6 @@ impl Store {
     }
 
     /// How many bytes all days have.
-    ///
-    /// # Errors
-    /// If the folder cannot be listed.
     pub fn bytes(&self) -> io::Result<u64> {
         Ok(days(&self.folder)?.iter().map(|(_, _, size)| size).sum())
     }

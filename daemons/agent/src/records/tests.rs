@@ -28,11 +28,11 @@ fn some() -> Vec<UsageRecord> {
     vec![rich, throttled, record("batch", 3, 1, 299), record("web-1", u64::MAX, 287, 1)]
 }
 
-fn all(folder: &Path) -> (Vec<UsageRecord>, Seen) {
+fn all(folder: &Path) -> (Vec<UsageRecord>, ReadSummary) {
     let mut all = vec![];
-    let seen = read(folder, 0..=u32::MAX, |record| all.push(record)).unwrap();
+    let summary = read(folder, 0..=u32::MAX, |record| all.push(record)).unwrap();
     all.sort_by_key(|it| (it.bin, it.vm.clone(), it.start));
-    (all, seen)
+    (all, summary)
 }
 
 fn sorted(mut records: Vec<UsageRecord>) -> Vec<UsageRecord> {
@@ -55,12 +55,12 @@ fn records_come_back_over_restarts_and_days() {
     let tomorrow = [record("web-1", 5, 288, 300), record("web-1", 5, 289, 300)];
     let again = record("batch", 3, 2, 300);
     store.append(&[again.clone(), tomorrow[0].clone(), tomorrow[1].clone()]).unwrap();
-    let mut wanted = some();
-    wanted.extend(tomorrow);
-    wanted.push(again);
-    let (got, seen) = all(&folder);
-    assert_eq!(got, sorted(wanted));
-    assert_eq!(seen, Seen { records: 7, ..Seen::default() });
+    let mut expected = some();
+    expected.extend(tomorrow);
+    expected.push(again);
+    let (got, summary) = all(&folder);
+    assert_eq!(got, sorted(expected));
+    assert_eq!(summary, ReadSummary { records: 7, ..ReadSummary::default() });
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
     let sizes = days(&folder).unwrap().into_iter().map(|(.., size)| size);
     assert_eq!(store.bytes().unwrap(), sizes.sum::<u64>());
@@ -79,14 +79,14 @@ fn the_bytes_are_what_they_were() {
     store.append(&[it]).unwrap();
     let bytes: String =
         fs::read(file(dir.path())).unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
-    let wanted = concat!(
+    let expected = concat!(
         "62616c6c61737455010000002a510000163ef5e6", // header
         "0b00462ecf9c",                             // VM 0
         "0100040302010000000076",
         "1100cf3e4641", // its record
         "02000304b0901fa0c21e00000000011801",
     );
-    assert_eq!(bytes, wanted);
+    assert_eq!(bytes, expected);
 }
 
 #[test]
@@ -98,8 +98,8 @@ fn a_file_cut_anywhere_gives_what_is_whole_and_goes_on() {
     let ends: Vec<usize> = (0..=whole.len())
         .filter(|cut| {
             fs::write(file(dir.path()), &whole[..*cut]).unwrap();
-            let seen = all(dir.path()).1;
-            seen.dropped == 0 && seen.problems.is_empty()
+            let summary = all(dir.path()).1;
+            summary.dropped == 0 && summary.problems.is_empty()
         })
         .collect();
     // After the header, the three VMs and the four records.
@@ -113,8 +113,8 @@ fn a_file_cut_anywhere_gives_what_is_whole_and_goes_on() {
         store.append(std::slice::from_ref(&more)).unwrap();
         assert_eq!(store.damaged(), u64::from(!ends.contains(&cut)), "{cut}");
         assert_eq!(store.aside(), [""; 0]);
-        let (after, seen) = all(dir.path());
-        assert_eq!((after, seen.dropped), (sorted([before, vec![more]].concat()), 0), "{cut}");
+        let (after, summary) = all(dir.path());
+        assert_eq!((after, summary.dropped), (sorted([before, vec![more]].concat()), 0), "{cut}");
     }
 }
 
@@ -129,8 +129,8 @@ fn a_damaged_header_sets_the_file_aside() {
         let mut damaged = whole.clone();
         damaged[byte] ^= 1;
         fs::write(file(dir.path()), &damaged).unwrap();
-        let (records, seen) = all(dir.path());
-        assert!(records.is_empty() && seen.problems.len() == 1, "{byte}: {seen:?}");
+        let (records, summary) = all(dir.path());
+        assert!(records.is_empty() && summary.problems.len() == 1, "{byte}: {summary:?}");
         let mut store = Store::open(dir.path(), LIMITS).unwrap();
         store.append(&some()[..1]).unwrap();
         assert!(store.aside()[0].contains(&format!("usage.bad{}", byte + 1)), "{:?}", store.aside());
@@ -157,8 +157,8 @@ fn damage_in_the_middle_costs_what_it_hits() {
         let mut damaged = whole.clone();
         damaged[byte] ^= (byte * 37) as u8 | 1;
         fs::write(file(dir.path()), &damaged).unwrap();
-        let (records, seen) = all(dir.path());
-        assert!(seen.dropped > 0, "{byte}");
+        let (records, summary) = all(dir.path());
+        assert!(summary.dropped > 0, "{byte}");
         assert!(records.iter().all(|it| some().contains(it)), "{byte}: a record was made up");
 
         // And it can be written on.
@@ -224,8 +224,8 @@ fn a_disk_that_is_full_costs_what_was_not_written() {
     fs::write(file(dir.path()), cut).unwrap();
     store.append(&some()[2..]).unwrap();
     assert_eq!(store.damaged(), 1);
-    let wanted = [&some()[..1], &some()[2..]].concat();
-    assert_eq!(all(dir.path()).0, sorted(wanted));
+    let expected = [&some()[..1], &some()[2..]].concat();
+    assert_eq!(all(dir.path()).0, sorted(expected));
 
     // A folder that is gone is made again, once that can be.
     fs::remove_dir_all(dir.path()).unwrap();

@@ -10,7 +10,7 @@ use ballast_predict::week::{Choice, DAYS, HalfHours};
 use ballast_types::VmClass;
 use ballast_types::usage::BIN_S;
 
-use super::Life;
+use super::VmInstance;
 use crate::config::RecordsConfig;
 use crate::records;
 
@@ -22,15 +22,12 @@ pub(super) struct Advice {
 }
 
 /// Labels every one of these VMs by its weeks before `today` (a local day, counted from 1970-01-01).
-///
-/// # Errors
-/// If the records cannot be read.
 pub(super) fn make(
     folder: &Path,
-    vms: &[Life],
+    vms: &[VmInstance],
     today: i32,
     config: &RecordsConfig,
-) -> io::Result<BTreeMap<Life, Advice>> {
+) -> io::Result<BTreeMap<VmInstance, Advice>> {
     let empty = || HalfHours::new(BIN_S as u32).map_err(io::Error::other);
     if vms.is_empty() {
         return Ok(BTreeMap::new());

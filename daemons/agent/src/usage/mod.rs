@@ -34,14 +34,14 @@ const MEMORY_EVERY: u64 = 10;
 /// Batches that wait for a slow disk; more are dropped.
 const WAITING: usize = 4;
 
-/// A life of a VM.
-type Life = (VmId, VmStart);
+/// A instance of a VM.
+type VmInstance = (VmId, VmStart);
 
 /// What goes to the disk's thread.
 struct Batch {
     records: Vec<UsageRecord>,
     /// The VMs whose class nobody has told; `None` at the end, when nothing is made of them any more.
-    classless: Option<Vec<Life>>,
+    classless: Option<Vec<VmInstance>>,
 }
 
 /// Recording, until it is dropped; then what is under way is written down.
@@ -60,9 +60,6 @@ impl Drop for Usage {
 }
 
 /// Starts recording.
-///
-/// # Errors
-/// When a thread cannot be started.
 pub(super) fn start(
     config: &AgentConfig,
     vms: Arc<Mutex<Vms>>,
@@ -181,7 +178,7 @@ impl Sampler {
         let counted = self.recorder.counted();
         self.notes.usage(|usage| usage.records.measured_s = counted);
 
-        // At once for what an earlier life has recorded; later it does not haste.
+        // At once for what a previous instance has recorded; later it does not haste.
         if first || !records.is_empty() {
             self.send(Batch { records, classless: Some(classless) });
         }
@@ -211,7 +208,7 @@ impl Sampler {
         if let Err(TrySendError::Full(batch)) = self.batches.try_send(batch) {
             let lost = batch.records.len() as u64;
             self.notes.usage(|usage| usage.records.dropped += lost);
-            tracing::warn!(lost, "usage records dropped: the disk does not keep up");
+            tracing::warn!(lost, "usage records were dropped: the disk does not keep up");
         }
     }
 

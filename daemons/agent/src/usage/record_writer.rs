@@ -10,7 +10,7 @@ use ballast_agent_core::Input;
 use ballast_types::VmClass;
 
 use super::advice::{self, Advice};
-use super::{Batch, Life};
+use super::{Batch, VmInstance};
 use crate::config::{AutoMode, RecordsConfig};
 use crate::message::Message;
 use crate::records::{Store, local_time};
@@ -27,7 +27,7 @@ pub(super) struct RecordWriter {
     notes: Notes,
     messages: Sender<Message>,
     /// For which day and VMs there is advice.
-    advised: Option<(i32, Vec<Life>)>,
+    advised: Option<(i32, Vec<VmInstance>)>,
     written: u64,
     /// Lost and not told yet.
     lost: u64,
@@ -64,7 +64,7 @@ impl RecordWriter {
             None => self.written += records.len() as u64,
             Some(error) => {
                 self.lost += records.len() as u64;
-                tracing::warn!(lost = records.len(), %error, "usage records not written");
+                tracing::warn!(lost = records.len(), %error, "usage records could not be written");
             }
         }
         let advised = classless.map_or(Ok(()), |classless| self.advise(classless));
@@ -84,7 +84,7 @@ impl RecordWriter {
     /// # Errors
     /// If the records cannot be read, or advice not be written down: then every VM without a class is
     /// user-facing, and it is tried again with the next records.
-    fn advise(&mut self, classless: Vec<Life>) -> std::io::Result<()> {
+    fn advise(&mut self, classless: Vec<VmInstance>) -> std::io::Result<()> {
         if self.config.auto_class == AutoMode::Off {
             return Ok(());
         }
@@ -106,7 +106,7 @@ impl RecordWriter {
         for ((vm, _), advice) in &advice {
             tracing::info!(%vm, class = ?advice.class, why = advice.why, "advice");
         }
-        let told = |((vm, _), it): (Life, Advice)| (vm, (it.class, it.why));
+        let told = |((vm, _), it): (VmInstance, Advice)| (vm, (it.class, it.why));
         let told = advice.into_iter().map(told).collect();
         self.notes.usage(|usage| usage.advice = told);
 
@@ -124,7 +124,7 @@ impl RecordWriter {
     ///
     /// # Errors
     /// If it cannot be written down; then nobody becomes batch.
-    fn act(&self, advice: &BTreeMap<Life, Advice>) -> std::io::Result<()> {
+    fn act(&self, advice: &BTreeMap<VmInstance, Advice>) -> std::io::Result<()> {
         if self.config.auto_class != AutoMode::Act {
             return Ok(());
         }

@@ -57,7 +57,7 @@ impl Vms {
         match self.originals.cpusets.get(path) {
             Some(known) if known.is_of_another(inode) => {}
             Some(known) if !self.binders.would_be(&known.via) => {
-                // Of an earlier life that bound it otherwise.
+                // Of a previous instance that bound it otherwise.
                 self.binders.restore(path, known)?;
             }
             Some(_) => return Ok(()),

@@ -14,12 +14,11 @@ use ballast_types::wire::VmSpec;
 use super::Vms;
 use crate::config::DiscoverConfig;
 use crate::message::Message;
-use ballast_runtime::clock;
-use ballast_runtime::lock;
+use ballast_runtime::{clock, lock};
 
 /// A VM that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct DiscoveredVm {
     pub(super) id: VmId,
     pub(super) spec: VmSpec,
     /// The pattern that it matched.
@@ -47,7 +46,7 @@ impl Discovery {
 
     /// Every VM that is there now, in order of rule and path. `originals` is what was on its group before it
     /// was restricted.
-    pub(super) fn look(&mut self, root: &Root, originals: &Originals) -> Vec<Found> {
+    pub(super) fn look(&mut self, root: &Root, originals: &Originals) -> Vec<DiscoveredVm> {
         let before = mem::take(&mut self.troubles);
         let sizes = mem::take(&mut self.sizes);
         let (mut all, mut paths, mut names) = (vec![], BTreeSet::new(), BTreeSet::new());
@@ -95,7 +94,7 @@ impl Discovery {
                     continue;
                 }
 
-                all.push(Found { id: group.name, spec, by: rule.pattern.to_string() });
+                all.push(DiscoveredVm { id: group.name, spec, by: rule.pattern.to_string() });
             }
         }
 
@@ -126,9 +125,6 @@ impl Vms {
 }
 
 /// Starts looking, every `period`; ends when the control thread does.
-///
-/// # Errors
-/// When the thread cannot be started.
 pub(crate) fn start(period: Duration, vms: Arc<Mutex<Vms>>, messages: Sender<Message>) -> io::Result<()> {
     clock::every("discovery", period, move || {
         // Sent under the lock, so that no older set comes after a newer one.

@@ -49,12 +49,21 @@ impl Vms {
             return set;
         }
         for path in self.originals.cpusets.keys().cloned().collect::<Vec<_>>() {
-            // Of an earlier life that bound VMs to cores.
-            self.give_back(&path).unwrap_or_else(|error| tracing::warn!(%error, "cores not given back"));
+            // Of a previous instance that bound VMs to cores.
+            self.give_back(&path).unwrap_or_else(|error| {
+                tracing::warn!(
+                    %error,
+                    "the VM's old cores could not be given back"
+                )
+            });
         }
         self.forget_others(&set);
         if let Err(error) = self.settle() {
-            tracing::error!(%error, "quotas not journalled: every VM counts as user-facing");
+            tracing::error!(
+                %error,
+                "the VMs' bandwidth limits cannot be written to the journal: every VM is treated as \
+                 user-facing"
+            );
             for vm in &mut set {
                 (vm.class, vm.on_extreme) = (VmClass::UserFacing, OnExtreme::None);
             }
@@ -69,7 +78,7 @@ impl Vms {
         let known = quotas.with(|bandwidth| bandwidth.originals()).into_values().map(|it| it.vm);
         for vm in known.filter(|id| !limited(id)) {
             if let Err(error) = quotas.with(|bandwidth| bandwidth.forget(&vm)) {
-                tracing::warn!(%vm, %error, "its bandwidth is not given back");
+                tracing::warn!(%vm, %error, "the VM's bandwidth limit could not be lifted");
             }
         }
     }
@@ -97,7 +106,7 @@ impl Vms {
         if self.floating.as_ref().is_some_and(|quotas| quotas.with(Bandwidth::look))
             && let Err(error) = self.settle()
         {
-            tracing::error!(%error, "quotas not journalled");
+            tracing::error!(%error, "the VMs' bandwidth limits cannot be written to the journal");
         }
     }
 }

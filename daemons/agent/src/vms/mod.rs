@@ -40,7 +40,7 @@ pub(super) struct Vms {
     meters: Meters,
     /// Those whose use is recorded.
     measured: Vec<Measured>,
-    /// Where a VM's life began counts from this; without, none is known.
+    /// Where a VM began counts from this; without, none is known.
     boot_id: Option<BootId>,
     binders: Binders,
     /// By cgroup path: where VMs were bound.
@@ -153,27 +153,26 @@ impl Vms {
     }
 
     /// What the cores were before has changed: writes it down.
-    ///
-    /// # Errors
-    /// When the journal cannot be written.
     pub(super) fn journal_cores(&mut self, originals: CpufreqOriginals) -> Result<(), HwError> {
         self.originals.cpufreq = Some(originals);
         self.journal.as_mut().map_or(Ok(()), |journal| journal.begin(&self.originals))
     }
 
     /// Takes a VM out of the set that has died; gives the new set.
-    ///
-    /// # Errors
-    /// As [`Vms::change`].
     pub(super) fn reap(&mut self, id: VmId) -> Result<Option<Vec<ControlledVm>>, VmsError> {
         // One that was found is found no more.
-        if self.specs.is_found(&id) { Ok(self.rescan()) } else { self.change(id, None).map(Some) }
+        if self.specs.is_discovered(&id) { Ok(self.rescan()) } else { self.change(id, None).map(Some) }
     }
 
     /// A VM that is gone, or in another cgroup now, gives its old cores back.
     fn give_all_back(&mut self, paths: &[String]) {
         for path in paths {
-            self.give_back(path).unwrap_or_else(|error| tracing::warn!(%error, "cores not given back"));
+            self.give_back(path).unwrap_or_else(|error| {
+                tracing::warn!(
+                    %error,
+                    "the VM's old cores could not be given back"
+                )
+            });
         }
     }
 
@@ -207,7 +206,11 @@ impl Vms {
                 Err(error) => {
                     let error = error.to_string();
                     if self.troubles.get(&vm.id) != Some(&error) {
-                        tracing::warn!(vm = %vm.id, error, "cannot be throttled: counted as user-facing");
+                        tracing::warn!(
+                            vm = %vm.id,
+                            error,
+                            "the VM cannot be throttled: it is treated as user-facing"
+                        );
                     }
                     troubles.insert(vm.id.clone(), error);
                     (vm.class, vm.on_extreme) = (VmClass::UserFacing, OnExtreme::None);

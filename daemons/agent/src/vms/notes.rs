@@ -8,7 +8,7 @@ use ballast_types::wire::{AgentStatus, RecordsStatus};
 use ballast_types::{VmClass, VmId};
 
 #[derive(Default)]
-struct Said {
+struct VmNotes {
     origins: BTreeMap<VmId, String>,
     alarms: Vec<String>,
     usage: Usage,
@@ -28,7 +28,7 @@ pub(crate) struct Usage {
 /// Where VMs come from, and what is wrong with them. The set of VMs writes it; its lock is held for a moment
 /// only, so that the control thread never waits for cores that are being moved.
 #[derive(Clone, Default)]
-pub(crate) struct Notes(Arc<Mutex<Said>>);
+pub(crate) struct Notes(Arc<Mutex<VmNotes>>);
 
 impl Notes {
     pub(super) fn replace(&self, origins: BTreeMap<VmId, String>, alarms: Vec<String>) {

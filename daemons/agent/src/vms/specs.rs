@@ -11,7 +11,7 @@ use ballast_types::wire::VmSpec;
 use ballast_types::{CoreId, OnExtreme, VmClass, VmId, VmStart};
 use thiserror::Error;
 
-use super::discovery::Found;
+use super::discovery::DiscoveredVm;
 use super::floating;
 use crate::config::has_nothing_to_limit;
 use ballast_runtime::state;
@@ -38,8 +38,8 @@ pub(super) struct Specs {
     /// What the API added (`Some`) or removed (`None`) since the config file was written.
     changes: BTreeMap<VmId, Option<VmSpec>>,
     changes_path: PathBuf,
-    found: Vec<Found>,
-    /// Those that are batch by their own use, each in this life of it alone.
+    discovered: Vec<DiscoveredVm>,
+    /// Those that are batch by their own use, each in this instance of it alone.
     auto: BTreeMap<VmId, VmStart>,
     /// Where that is written down; `None` if their use does not count.
     auto_path: Option<PathBuf>,
@@ -75,7 +75,12 @@ impl Specs {
         for (id, spec) in &mut explicit {
             // Written down by a version that allowed it.
             if let Err(why) = spec.check() {
-                tracing::warn!(vm = %id, cgroup = ?spec.cgroup, why, "not killed, whatever happens");
+                tracing::warn!(
+                    vm = %id,
+                    cgroup = ?spec.cgroup,
+                    why,
+                    "the VM is never killed: its settings do not allow it"
+                );
                 spec.on_extreme = OnExtreme::None;
             }
         }
@@ -92,7 +97,7 @@ impl Specs {
             configured,
             changes,
             changes_path,
-            found: vec![],
+            discovered: vec![],
             auto,
             auto_path,
             left_out: BTreeMap::new(),
@@ -119,13 +124,13 @@ impl Specs {
     }
 
     /// Whether a VM is there only because it was found.
-    pub(super) fn is_found(&self, vm: &VmId) -> bool {
+    pub(super) fn is_discovered(&self, vm: &VmId) -> bool {
         !self.explicit.contains_key(vm) && self.all.contains_key(vm)
     }
 
     /// Where every VM comes from.
     pub(super) fn origins(&self) -> BTreeMap<VmId, String> {
-        let origin = |id: &VmId| match self.found.iter().find(|it| it.id == *id) {
+        let origin = |id: &VmId| match self.discovered.iter().find(|it| it.id == *id) {
             _ if self.is_auto(id) => "auto".to_owned(),
             _ if matches!(self.changes.get(id), Some(Some(_))) => "api".to_owned(),
             Some(found) if !self.explicit.contains_key(id) => format!("found by {}", found.by),
@@ -136,7 +141,7 @@ impl Specs {
 
     /// Why VMs that were found are left out.
     pub(super) fn left_out(&self) -> impl Iterator<Item = String> {
-        self.left_out.iter().map(|(id, why)| format!("VM {id} is left out and runs anywhere: {why}"))
+        self.left_out.iter().map(|(id, why)| format!("VM {id} is left out and may run on any core: {why}"))
     }
 
     /// The CPUs that a VM may use: all of its cores', or as many as it has where it floats.
@@ -190,7 +195,7 @@ impl Specs {
         self.auto.contains_key(vm) && self.all.get(vm).is_some_and(|spec| spec.class.is_none())
     }
 
-    /// Those that are batch by their own use, and in which life.
+    /// Those that are batch by their own use, and in which instance.
     pub(super) fn auto(&self) -> &BTreeMap<VmId, VmStart> {
         &self.auto
     }
@@ -263,9 +268,9 @@ impl Specs {
     }
 
     /// Takes what was found now; gives the cgroups that are no VM's any more, or `None` if nothing changed.
-    pub(super) fn find(&mut self, found: Vec<Found>) -> Option<Vec<String>> {
-        (found != self.found).then(|| {
-            self.found = found;
+    pub(super) fn find(&mut self, found: Vec<DiscoveredVm>) -> Option<Vec<String>> {
+        (found != self.discovered).then(|| {
+            self.discovered = found;
             self.refit()
         })
     }
@@ -275,7 +280,7 @@ impl Specs {
     fn refit(&mut self) -> Vec<String> {
         let mut all = self.explicit.clone();
         let mut left_out = BTreeMap::new();
-        for Found { id, spec, .. } in &self.found {
+        for DiscoveredVm { id, spec, .. } in &self.discovered {
             let mut more = all.clone();
             match more.get_mut(id) {
                 Some(asked) if asked.cgroup.is_some() => continue,
@@ -301,7 +306,7 @@ impl Specs {
 
         for (id, why) in &left_out {
             if self.left_out.get(id) != Some(why) {
-                tracing::warn!(vm = %id, why, "left out: it runs anywhere");
+                tracing::warn!(vm = %id, why, "the VM is left out and may run on any core");
             }
         }
 
@@ -407,7 +412,7 @@ mod tests {
                 .unwrap();
         let (id, mut spec) = vms[1].clone();
         spec.cgroup = Some("batch.slice/b.scope".into());
-        let found = Found { id, spec, by: "*".into() };
+        let found = DiscoveredVm { id, spec, by: "*".into() };
         specs.find(vec![found]);
         assert_eq!(shown(&specs), want(&[("web", "1,5")]));
         assert!(specs.left_out().any(|it| it.contains("batch")));

@@ -114,7 +114,7 @@ fn vms_come_and_go_with_their_cgroups() {
 }
 
 #[test]
-fn what_was_asked_for_wins_over_what_is_found() {
+fn what_was_asked_for_wins_over_what_is_discovered() {
     let config =
         format!("{RULES}[[vm]]\nid = \"mine\"\nclass = \"user-facing\"\ncores = 1\ncgroup = {BATCH:?}\n");
     let server = Server::new();
@@ -253,7 +253,7 @@ fn a_life_that_binds_otherwise_puts_back_what_an_earlier_one_left() {
     server.write(BATCH, "cpuset.cpus", "0-7");
     let (vms, _) = server.start(RULES);
     assert_eq!(vms.originals.cpusets[BATCH].cpus, "0-7");
-    // Killed; the next life asks systemd, which is not there.
+    // Killed; the next instance asks systemd, which is not there.
     drop(vms);
     server.write(BATCH, "cpuset.cpus", "6-7");
     server.write(BATCH, "cpuset.cpus.effective", "0-7");

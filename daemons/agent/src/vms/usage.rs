@@ -23,10 +23,7 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Which life of it runs now.
-    ///
-    /// # Errors
-    /// If its cgroup is gone.
+    /// Which instance of it runs now.
     pub(crate) fn start(&self) -> Result<VmStart, HwError> {
         Ok(VmStart::of(self.boot_id.as_str(), &self.path, self.group.inode()?))
     }
@@ -50,7 +47,7 @@ impl Vms {
         })
     }
 
-    /// Takes which VMs are batch by their own use, in which life; gives the new set if it is another than
+    /// Takes which VMs are batch by their own use, in which instance; gives the new set if it is another than
     /// before, and whether that is written down: if not, nobody becomes batch. A class that somebody has
     /// told wins.
     pub(crate) fn advise(
@@ -71,7 +68,7 @@ impl Vms {
         ((set != before).then_some(set), written)
     }
 
-    /// What a VM's own use has made it ends with its life.
+    /// What a VM's own use has made it ends with that instance.
     pub(super) fn forget_others_use(&mut self) {
         let lives = |(vm, start): (&VmId, &VmStart)| {
             let path = self.specs.cgroup(vm)?;
@@ -82,7 +79,7 @@ impl Vms {
         let ended = |it: &(&VmId, &VmStart)| lives(*it).is_none();
         let ended: Vec<VmId> = self.specs.auto().iter().filter(ended).map(|(vm, _)| vm.clone()).collect();
         for vm in ended {
-            tracing::info!(%vm, "started anew: what its use had made it is forgotten");
+            tracing::info!(%vm, "the VM was started again: the class from its use is forgotten");
             self.specs.forget_auto(&vm);
         }
     }

@@ -1,7 +1,7 @@
 //! What a pod asks of its node, and what a node has for pods: CPU and memory.
 //!
-//! Added up as the scheduler does (`k8s.io/component-helpers/resource`, `PodRequests`), to the same thousandths of a
-//! core and bytes, so that what is full for one is full for the other.
+//! Added up as the scheduler does (`k8s.io/component-helpers/resource`, `PodRequests`), to the same
+//! thousandths of a core and bytes, so that what is full for one is full for the other.
 
 use std::ops::{AddAssign, SubAssign};
 
@@ -13,15 +13,11 @@ use super::quantity::{milli, whole};
 pub(crate) struct Amount {
     /// Thousandths of a core.
     pub(crate) milli_cpu: u64,
-    /// Bytes.
     pub(crate) bytes: u64,
 }
 
 impl Amount {
     /// Reads `cpu` and `memory`; what is absent is nothing.
-    ///
-    /// # Errors
-    /// Names the one that is no quantity.
     fn read(from: &Quantities) -> Result<Self, String> {
         let (milli_cpu, bytes) = (told(from, "cpu")?, told(from, "memory")?);
         Ok(Self { milli_cpu: milli_cpu.unwrap_or(0), bytes: bytes.unwrap_or(0) })
@@ -61,20 +57,14 @@ fn told(from: &Quantities, name: &str) -> Result<Option<u64>, String> {
 }
 
 /// What pods may have of a node.
-///
-/// # Errors
-/// Names what is no quantity.
 pub(crate) fn allocatable(node: &Node) -> Result<Amount, String> {
     Amount::read(&node.status.allocatable).map_err(|why| format!("status.allocatable.{why}"))
 }
 
 /// What a pod holds of its node.
 ///
-/// Containers run together; init containers before them, one by one, beside the sidecars that were started before.
-/// While a pod is resized in place, the larger of what it has and what it asks for counts.
-///
-/// # Errors
-/// Names what is no quantity.
+/// Containers run together; init containers before them, one by one, beside the sidecars that were started
+/// before. While a pod is resized in place, the larger of what it has and what it asks for counts.
 pub(crate) fn requests(pod: &Pod) -> Result<Amount, String> {
     let mut sum = Amount::default();
     for container in &pod.spec.containers {
@@ -152,7 +142,8 @@ mod tests {
             ("containers add up", json!({"containers": two}), json!({}), 1250, 192),
             (
                 "an init container that asks for more",
-                json!({"containers": two, "initContainers": [asks("i", "2", "10Mi"), asks("j", "10m", "300Mi")]}),
+                json!({"containers": two, "initContainers": [asks("i", "2", "10Mi"), asks("j", "10m",
+                    "300Mi")]}),
                 json!({}),
                 2000,
                 300,
@@ -160,14 +151,16 @@ mod tests {
             (
                 "a sidecar runs with containers and later init containers",
                 json!({"containers": two,
-                    "initContainers": [asks("i", "2", "1Mi"), sidecar("s", "500m", "100Mi"), asks("j", "1500m", "250Mi")]}),
+                    "initContainers": [asks("i", "2", "1Mi"), sidecar("s", "500m", "100Mi"), asks("j",
+                        "1500m", "250Mi")]}),
                 json!({}),
                 2000,
                 350,
             ),
             (
                 "sidecars beside containers",
-                json!({"containers": two, "initContainers": [sidecar("s", "1", "1Mi"), sidecar("t", "1", "1Mi")]}),
+                json!({"containers": two, "initContainers": [sidecar("s", "1", "1Mi"), sidecar("t", "1",
+                    "1Mi")]}),
                 json!({}),
                 3250,
                 194,

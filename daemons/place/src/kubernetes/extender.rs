@@ -1,8 +1,9 @@
 //! The scheduler extender's protocol: what kube-scheduler asks, and how it is answered
 //! (`k8s.io/kube-scheduler/extender/v1`, `ExtenderArgs`, `ExtenderFilterResult`, `HostPriorityList`).
 //!
-//! Today's Go types carry no JSON names, so the keys are `Pod`, `Nodes`, `NodeNames`; those before 1.17 said `pod`, `nodes`,
-//! `nodenames`. Go reads either. Here any case is read, and an answer has the case of its question.
+//! Today's Go types carry no JSON names, so the keys are `Pod`, `Nodes`, `NodeNames`; those before 1.17 said
+//! `pod`, `nodes`, `nodenames`. Go reads either. Here any case is read, and an answer has the case of its
+//! question.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -57,9 +58,6 @@ pub(crate) enum Nodes<'a> {
 
 impl<'a> Args<'a> {
     /// Reads a question.
-    ///
-    /// # Errors
-    /// 400, with what is missing or wrong.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, Refused> {
         let refused = |why: String| Refused(StatusCode::BAD_REQUEST, why);
         Self::parse(body).map_err(refused)
@@ -218,8 +216,8 @@ impl Serialize for Prioritized<'_, '_> {
     }
 }
 
-/// Standings (0 is the best; equal ones stand alike) as scores from 0 to [`BEST`]: the best have [`BEST`] and nobody
-/// else, the last 0.
+/// Standings (0 is the best; equal ones stand alike) as scores from 0 to [`BEST`]: the best have [`BEST`] and
+/// nobody else, the last 0.
 pub(crate) fn scores(standings: &[usize]) -> Vec<i64> {
     let last = standings.iter().copied().max().unwrap_or(0);
     let score = |standing: &usize| match last {
@@ -276,7 +274,8 @@ mod tests {
             json!({"metadata": {"name": name, "newer": {"x": 1.50}}, "status": {"allocatable": {"cpu": "4"},
                 "images": [{"names": ["a"], "sizeBytes": 1}]}})
         };
-        let body = json!({"Pod": {}, "Nodes": {"metadata": {}, "items": [node("n1"), node("n2")]}, "NodeNames": null});
+        let body = json!({"Pod": {}, "Nodes": {"metadata": {}, "items": [node("n1"), node("n2")]},
+            "NodeNames": null});
         let body = body.to_string();
         let args = Args::read(body.as_bytes()).map_err(|it| it.1).unwrap();
         assert_eq!(args.names(), ["n1", "n2"]);

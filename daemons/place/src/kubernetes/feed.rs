@@ -6,7 +6,7 @@ use ballast_types::Instant;
 use ballast_types::wire::FollowStatus;
 
 use super::follow::{Failure, Sink};
-use super::mirror::{Mirror, ObservedPod, Reading, SeenNode, Told};
+use super::mirror::{Effect, Mirror, ObservedNode, ObservedPod, Reading};
 use super::object::{Node, Object, Pod};
 use super::{Kube, State};
 use ballast_runtime::{clock, lock};
@@ -22,13 +22,13 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    fn count(&mut self, told: Told) {
+    fn count(&mut self, effect: Effect) {
         self.status.received += 1;
-        match told {
-            Told::Taken => {}
-            Told::Repeated => self.status.repeated += 1,
-            Told::Late => self.status.late += 1,
-            Told::Refused(why) => self.refuse(why),
+        match effect {
+            Effect::Taken => {}
+            Effect::Repeated => self.status.repeated += 1,
+            Effect::Late => self.status.late += 1,
+            Effect::Refused(why) => self.refuse(why),
         }
     }
 
@@ -54,52 +54,52 @@ impl Feed {
 /// A kind of objects that is followed.
 pub(crate) trait Followed: Object {
     /// What is kept of one.
-    type Reload;
+    type Observed;
     fn feed(state: &mut State) -> &mut Feed;
-    fn read(&self, reading: &Reading<'_>) -> Self::Reload;
-    fn list(mirror: &mut Mirror, all: Vec<Self::Reload>) -> Vec<Told>;
-    fn is(mirror: &mut Mirror, one: Self::Reload) -> Told;
-    fn gone(mirror: &mut Mirror, one: &Self::Reload) -> Told;
+    fn read(&self, reading: &Reading<'_>) -> Self::Observed;
+    fn list(mirror: &mut Mirror, all: Vec<Self::Observed>) -> Vec<Effect>;
+    fn is(mirror: &mut Mirror, one: Self::Observed) -> Effect;
+    fn gone(mirror: &mut Mirror, one: &Self::Observed) -> Effect;
     /// Before the mirror is told.
-    fn look_at(_kube: &Kube, _one: &Self::Reload) {}
+    fn look_at(_kube: &Kube, _one: &Self::Observed) {}
     /// After it was told gone.
-    fn forget(_kube: &Kube, _one: &Self::Reload) {}
+    fn forget(_kube: &Kube, _one: &Self::Observed) {}
 }
 
 impl Followed for Node {
-    type Reload = SeenNode;
+    type Observed = ObservedNode;
     fn feed(state: &mut State) -> &mut Feed {
         &mut state.nodes
     }
-    fn read(&self, reading: &Reading<'_>) -> SeenNode {
+    fn read(&self, reading: &Reading<'_>) -> ObservedNode {
         reading.node(self)
     }
-    fn list(mirror: &mut Mirror, all: Vec<SeenNode>) -> Vec<Told> {
+    fn list(mirror: &mut Mirror, all: Vec<ObservedNode>) -> Vec<Effect> {
         mirror.list_nodes(all)
     }
-    fn is(mirror: &mut Mirror, one: SeenNode) -> Told {
+    fn is(mirror: &mut Mirror, one: ObservedNode) -> Effect {
         mirror.node_is(one)
     }
-    fn gone(mirror: &mut Mirror, one: &SeenNode) -> Told {
+    fn gone(mirror: &mut Mirror, one: &ObservedNode) -> Effect {
         mirror.node_gone(one)
     }
 }
 
 impl Followed for Pod {
-    type Reload = ObservedPod;
+    type Observed = ObservedPod;
     fn feed(state: &mut State) -> &mut Feed {
         &mut state.pods
     }
     fn read(&self, reading: &Reading<'_>) -> ObservedPod {
         reading.pod(self)
     }
-    fn list(mirror: &mut Mirror, all: Vec<ObservedPod>) -> Vec<Told> {
+    fn list(mirror: &mut Mirror, all: Vec<ObservedPod>) -> Vec<Effect> {
         mirror.list_pods(all)
     }
-    fn is(mirror: &mut Mirror, one: ObservedPod) -> Told {
+    fn is(mirror: &mut Mirror, one: ObservedPod) -> Effect {
         mirror.pod_is(one)
     }
-    fn gone(mirror: &mut Mirror, one: &ObservedPod) -> Told {
+    fn gone(mirror: &mut Mirror, one: &ObservedPod) -> Effect {
         mirror.pod_gone(one)
     }
     fn look_at(kube: &Kube, one: &ObservedPod) {
@@ -113,21 +113,21 @@ impl Followed for Pod {
 }
 
 impl<T: Followed> Sink<T> for Kube {
-    type Reload = T::Reload;
+    type Observed = T::Observed;
 
-    fn read(&self, object: &T) -> T::Reload {
+    fn read(&self, object: &T) -> T::Observed {
         object.read(&self.reading())
     }
 
-    fn listed(&self, all: Vec<T::Reload>) {
+    fn listed(&self, all: Vec<T::Observed>) {
         all.iter().for_each(|one| T::look_at(self, one));
         let mut state = lock(&self.state);
-        let told = T::list(&mut state.mirror, all);
+        let effects = T::list(&mut state.mirror, all);
         let feed = T::feed(&mut state);
         feed.status.lists += 1;
         feed.refused = None;
-        for told in told {
-            if let Told::Refused(why) = told {
+        for effect in effects {
+            if let Effect::Refused(why) = effect {
                 feed.refuse(why);
             }
         }
@@ -135,18 +135,18 @@ impl<T: Followed> Sink<T> for Kube {
         Sink::<T>::alive(self);
     }
 
-    fn is(&self, one: T::Reload) {
+    fn is(&self, one: T::Observed) {
         T::look_at(self, &one);
         let mut state = lock(&self.state);
-        let told = T::is(&mut state.mirror, one);
-        T::feed(&mut state).count(told);
+        let effect = T::is(&mut state.mirror, one);
+        T::feed(&mut state).count(effect);
         self.apply(state);
     }
 
-    fn gone(&self, one: T::Reload) {
+    fn gone(&self, one: T::Observed) {
         let mut state = lock(&self.state);
-        let told = T::gone(&mut state.mirror, &one);
-        T::feed(&mut state).count(told);
+        let effect = T::gone(&mut state.mirror, &one);
+        T::feed(&mut state).count(effect);
         self.apply(state);
         T::forget(self, &one);
     }

@@ -6,8 +6,9 @@
 //!   list, page by page ──▶ watch from its resource version ── closed, silent, unreachable ──▶ watch from the newest
 //! ```
 //!
-//! Every way back waits: 0.2 s, then twice as long each time, 30 s at most; a line that was good starts anew. A line that
-//! was cut by the end of a connection counts for nothing: the next watch begins at the version before it.
+//! Every way back waits: 0.2 s, then twice as long each time, 30 s at bytes_max; a line that was good starts
+//! anew. A line that was cut by the end of a connection counts for nothing: the next watch begins at the
+//! version before it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -53,15 +54,15 @@ pub(crate) struct Api {
 /// Who is told.
 pub(crate) trait Sink<T> {
     /// What is kept of an object until the list is whole.
-    type Reload;
+    type Observed;
     /// Reads an object.
-    fn read(&self, object: &T) -> Self::Reload;
+    fn read(&self, object: &T) -> Self::Observed;
     /// All objects there are.
-    fn listed(&self, objects: Vec<Self::Reload>);
+    fn listed(&self, objects: Vec<Self::Observed>);
     /// What a watch says of one.
-    fn is(&self, object: Self::Reload);
+    fn is(&self, object: Self::Observed);
     /// One has gone.
-    fn gone(&self, object: Self::Reload);
+    fn gone(&self, object: Self::Observed);
     /// The server answers: nothing more is known.
     fn alive(&self);
     /// A watch begins.
@@ -116,12 +117,12 @@ impl Backoff {
 /// Follows all objects of a kind, for ever.
 pub(crate) async fn follow<T: Object>(api: &Api, sink: &impl Sink<T>) {
     let mut backoff = Backoff(WAIT_FIRST);
-    let mut door = Connection::default();
+    let mut connection = Connection::default();
     loop {
-        let failure = match list(api, &mut door, sink).await {
+        let failure = match list(api, &mut connection, sink).await {
             Ok((version, objects)) => {
                 sink.listed(objects);
-                watch(api, &mut door, sink, version, &mut backoff).await
+                watch(api, &mut connection, sink, version, &mut backoff).await
             }
             Err(failure) => failure,
         };
@@ -138,13 +139,13 @@ async fn wait<T>(sink: &impl Sink<T>, failure: &Failure, backoff: &mut Backoff) 
 /// Watches on and on; ends with why a new list is needed.
 async fn watch<T: Object>(
     api: &Api,
-    door: &mut Connection,
+    connection: &mut Connection,
     sink: &impl Sink<T>,
     mut version: String,
     backoff: &mut Backoff,
 ) -> Failure {
     loop {
-        match watch_once(api, door, sink, &mut version, backoff).await {
+        match watch_once(api, connection, sink, &mut version, backoff).await {
             // The server ends every watch some time.
             Ok(true) => {}
             Ok(false) => wait(sink, &Failure::lost("a watch ended at once"), backoff).await,
@@ -157,7 +158,7 @@ async fn watch<T: Object>(
 /// One watch, until it is closed; whether it has said anything.
 async fn watch_once<T: Object>(
     api: &Api,
-    door: &mut Connection,
+    connection: &mut Connection,
     sink: &impl Sink<T>,
     version: &mut String,
     backoff: &mut Backoff,
@@ -169,7 +170,7 @@ async fn watch_once<T: Object>(
         ("timeoutSeconds", &WATCH_S.to_string()),
     ];
 
-    let mut answer = door.get::<T>(api, &query, None).await?;
+    let mut answer = connection.get::<T>(api, &query, None).await?;
     sink.watches();
     let (mut lines, mut spoke) = (Lines::default(), false);
 
@@ -211,9 +212,9 @@ async fn watch_once<T: Object>(
 /// Everything there is, page by page, and the version that a watch begins at.
 async fn list<T: Object, S: Sink<T>>(
     api: &Api,
-    door: &mut Connection,
+    connection: &mut Connection,
     sink: &S,
-) -> Result<(String, Vec<S::Reload>), Failure> {
+) -> Result<(String, Vec<S::Observed>), Failure> {
     let (mut objects, mut token, limit) = (vec![], String::new(), api.page.to_string());
     loop {
         // No resource version: the newest, as etcd's majority has it.
@@ -221,7 +222,7 @@ async fn list<T: Object, S: Sink<T>>(
         if !token.is_empty() {
             query.push(("continue", &token));
         }
-        let mut answer = door.get::<T>(api, &query, Some(PAGE_WITHIN)).await?;
+        let mut answer = connection.get::<T>(api, &query, Some(PAGE_WITHIN)).await?;
         let body = body(&mut answer, PAGE_BYTES_MAX).await?;
         let page: List<T> = serde_json::from_slice(&body)
             .map_err(|error| Failure::refused(format!("a list of {} is not valid: {error}", T::PLURAL)))?;
@@ -239,12 +240,12 @@ async fn list<T: Object, S: Sink<T>>(
     }
 }
 
-async fn body(answer: &mut Response, most: usize) -> Result<Vec<u8>, Failure> {
+async fn body(answer: &mut Response, bytes_max: usize) -> Result<Vec<u8>, Failure> {
     let mut body = vec![];
     while let Some(chunk) = answer.chunk().await.map_err(|error| Failure::lost(tls::cause(&error)))? {
         body.extend_from_slice(&chunk);
-        if body.len() > most {
-            return Err(Failure::refused(format!("an answer is longer than {most} bytes")));
+        if body.len() > bytes_max {
+            return Err(Failure::refused(format!("an answer is longer than {bytes_max} bytes")));
         }
     }
     Ok(body)
@@ -452,11 +453,11 @@ mod tests {
         let url = format!("https://127.0.0.1:{port}");
         let (page, silent) = (500, valid);
         let api = Api { url, token_file, ca_file, page, silent };
-        let mut door = Connection::default();
+        let mut connection = Connection::default();
 
         for token in ["first\n", "second"] {
             std::fs::write(&api.token_file, token).unwrap();
-            let answer = door.get::<Pod>(&api, &[("limit", "500")], None).await.unwrap();
+            let answer = connection.get::<Pod>(&api, &[("limit", "500")], None).await.unwrap();
             let list: List<Pod> = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
             assert_eq!((&*list.metadata.resource_version, list.items.len()), ("1", 0));
             let head = heads.recv().await.unwrap().to_lowercase();
@@ -470,15 +471,15 @@ mod tests {
         let (_, foreign) = ballast_runtime::tls::authority::Authority::new(valid).unwrap();
         let own = std::fs::read(&api.ca_file).unwrap();
         foreign.put(&api.ca_file, &other).unwrap();
-        let failure = door.get::<Pod>(&api, &[], None).await.unwrap_err();
+        let failure = connection.get::<Pod>(&api, &[], None).await.unwrap_err();
         assert!(!failure.relist && failure.why.to_lowercase().contains("certificate"), "{failure}");
         std::fs::write(&api.ca_file, "none").unwrap();
-        let failure = door.get::<Pod>(&api, &[], None).await.unwrap_err();
+        let failure = connection.get::<Pod>(&api, &[], None).await.unwrap_err();
         assert!(failure.why.contains("ca.crt: holds no PEM certificate"), "{failure}");
         std::fs::write(&api.ca_file, own).unwrap();
-        assert!(door.get::<Pod>(&api, &[], None).await.is_ok());
+        assert!(connection.get::<Pod>(&api, &[], None).await.is_ok());
         std::fs::remove_file(&api.token_file).unwrap();
-        let failure = door.get::<Pod>(&api, &[], None).await.unwrap_err();
+        let failure = connection.get::<Pod>(&api, &[], None).await.unwrap_err();
         assert!(failure.why.contains("token: No such file"), "{failure}");
         assert!(heads.recv().await.is_some_and(|head| head.starts_with("GET ")) && heads.is_empty());
     }

@@ -34,8 +34,8 @@ pub(crate) struct RefusedHint {
     pub(crate) allowed: &'static str,
 }
 
-/// What to reckon with for a pod, and which of its labels were refused. `prefix` is what the labels' names begin
-/// with, such as `ballast.dev/`.
+/// What to reckon with for a pod, and which of its labels were refused. `prefix` is what the labels' names
+/// begin with, such as `ballast.dev/`.
 pub(crate) fn hints(
     pod: &Pod,
     amount: Amount,
@@ -204,7 +204,8 @@ mod tests {
             (json!({"ballast.dev/class": "user-facing"}), &sure, (User, 5_000, None, 0)),
             (json!({"ballast.dev/p95": "12.5"}), &sure, (Batch, 1_250, None, 0)),
             (
-                json!({"ballast.dev/class": "non-user-facing", "ballast.dev/p95": "0", "ballast.dev/lifetime": "2d"}),
+                json!({"ballast.dev/class": "non-user-facing", "ballast.dev/p95": "0",
+                    "ballast.dev/lifetime": "2d"}),
                 &unknown,
                 (Batch, 0, Some(172_800), 0),
             ),

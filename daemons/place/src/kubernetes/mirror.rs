@@ -2,19 +2,20 @@
 //!
 //! Pure: no clock, no network; a recorded stream gives the same changes every time.
 //!
-//! **What is relied on.** A watch tells what happened to one object in the order in which it happened, and goes on
-//! after the list that it follows ("Kubernetes API Concepts", *Efficient detection of changes*). Resource versions are
-//! opaque here: two of one object are compared for equality, never for order, so that this also holds where they
-//! may not be ordered (before Kubernetes 1.35). A uid never comes back. A pod that was bound is never unbound, and one
-//! that has ended (`Succeeded`, `Failed`) never runs again. So these are ignored, whatever brings them:
+//! **What is relied on.** A watch tells what happened to one object in the order in which it happened, and
+//! goes on after the list that it follows ("Kubernetes API Concepts", *Efficient detection of changes*).
+//! Resource versions are opaque here: two of one object are compared for equality, never for order, so that
+//! this also holds where they may not be ordered (before Kubernetes 1.35). A uid never comes back. A pod that
+//! was bound is never unbound, and one that has ended (`Succeeded`, `Failed`) never runs again. So these are
+//! ignored, whatever brings them:
 //!
 //! * an object of a version that is known already: told twice;
 //! * an object whose uid was told gone, or ended: told late;
 //! * the end of an object that another of its name has replaced already: told late;
 //! * a pod without a node, of a uid that has one: told late.
 //!
-//! What is left is an older version of a node that is still there, or of a pod whose requests were changed in place: within
-//! one watch that does not come, and the next event or list mends it.
+//! What is left is an older version of a node that is still there, or of a pod whose requests were changed in
+//! place: within one watch that does not come, and the next event or list mends it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -46,7 +47,7 @@ pub(crate) enum Change {
 
 /// What became of an object that was told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Effect {
     /// It was taken note of.
     Taken,
     /// It was known already.
@@ -110,7 +111,7 @@ impl Ident {
 
 /// A node, as far as it matters.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct SeenNode {
+pub(crate) struct ObservedNode {
     ident: Ident,
     /// Why not, where it cannot be read.
     read: Result<ReadNode, String>,
@@ -148,14 +149,14 @@ pub(crate) enum Holds {
 
 impl Reading<'_> {
     /// Reads a node.
-    pub(crate) fn node(&self, node: &Node) -> SeenNode {
+    pub(crate) fn node(&self, node: &Node) -> ObservedNode {
         let ident = Ident::of(&node.metadata, node.metadata.name.clone());
         let read = allocatable(node).map(|allocatable| ReadNode {
             allocatable,
             host: host(node, allocatable, self.chassis_label),
             cordoned: node.spec.unschedulable,
         });
-        SeenNode { ident, read }
+        ObservedNode { ident, read }
     }
 
     /// Reads a pod that was told.
@@ -283,12 +284,12 @@ impl Mirror {
     }
 
     /// Whether a node can have a pod that asks for this.
-    pub(crate) fn verdict(&self, node: &str, asked: Amount, tolerates_cordon: bool) -> Verdict {
+    pub(crate) fn verdict(&self, node: &str, request: Amount, tolerates_cordon: bool) -> Verdict {
         let Some(entry) = self.nodes.get(node).filter(|entry| entry.read.host.is_some()) else {
             return Verdict::Unknown;
         };
         let has = entry.read.allocatable;
-        if let Some(why) = too_little(has, asked, "allocatable") {
+        if let Some(why) = too_little(has, request, "allocatable") {
             return Verdict::Never(why);
         }
         if entry.read.cordoned && !tolerates_cordon {
@@ -296,11 +297,11 @@ impl Mirror {
         }
         let mut free = has;
         free -= self.loads.get(node).map(|load| load.sum).unwrap_or_default();
-        too_little(free, asked, "free").map_or(Verdict::Fits, Verdict::Full)
+        too_little(free, request, "free").map_or(Verdict::Fits, Verdict::Full)
     }
 
     /// All nodes, as a list has them.
-    pub(crate) fn list_nodes(&mut self, nodes: Vec<SeenNode>) -> Vec<Told> {
+    pub(crate) fn list_nodes(&mut self, nodes: Vec<ObservedNode>) -> Vec<Effect> {
         self.nodes.clear();
         // A list is newer than all that was told before it: nothing of that can come late.
         self.gone_nodes = Gone::default();
@@ -312,7 +313,7 @@ impl Mirror {
     }
 
     /// All pods, as a list has them.
-    pub(crate) fn list_pods(&mut self, pods: Vec<ObservedPod>) -> Vec<Told> {
+    pub(crate) fn list_pods(&mut self, pods: Vec<ObservedPod>) -> Vec<Effect> {
         self.pods.clear();
         self.loads.clear();
         self.gone_pods = Gone::default();
@@ -324,8 +325,8 @@ impl Mirror {
     }
 
     /// A node as it is now.
-    pub(crate) fn node_is(&mut self, node: SeenNode) -> Told {
-        let SeenNode { ident, read } = node;
+    pub(crate) fn node_is(&mut self, node: ObservedNode) -> Effect {
+        let ObservedNode { ident, read } = node;
         let before = self.nodes.get(&*ident.name).map(|n| (&*n.uid, &*n.version));
         if let Some(told) = known_already(&ident, &self.gone_nodes, before) {
             return told;
@@ -333,7 +334,7 @@ impl Mirror {
         let Ident { name, uid, version } = ident;
         let read = match read {
             Ok(read) => read,
-            Err(why) => return Told::Refused(format!("node {name}: {why}")),
+            Err(why) => return Effect::Refused(format!("node {name}: {why}")),
         };
 
         let (after, name) = (read.host.clone(), Arc::<str>::from(name));
@@ -341,11 +342,11 @@ impl Mirror {
         let before = self.nodes.insert(Arc::clone(&name), entry).and_then(|entry| entry.read.host);
 
         if before == after {
-            return Told::Taken;
+            return Effect::Taken;
         }
         let Some(spec) = after else {
             self.lose_host(&name);
-            return Told::Taken;
+            return Effect::Taken;
         };
 
         self.change(|_| Change::SetHost(NamedHost { name: name.to_string(), spec }));
@@ -357,14 +358,14 @@ impl Mirror {
             }
         }
 
-        Told::Taken
+        Effect::Taken
     }
 
     /// A node has gone. Its pods hold their share of it until they are told gone themselves.
-    pub(crate) fn node_gone(&mut self, node: &SeenNode) -> Told {
+    pub(crate) fn node_gone(&mut self, node: &ObservedNode) -> Effect {
         let Ident { name, uid, .. } = &node.ident;
         if let Some(why) = unnamed(&node.ident) {
-            return Told::Refused(why);
+            return Effect::Refused(why);
         }
         self.gone_nodes.remember(uid);
         match self.nodes.get(&**name).map(|before| before.uid == *uid) {
@@ -373,15 +374,15 @@ impl Mirror {
                 if let Some((name, NodeEntry { read: ReadNode { host: Some(_), .. }, .. })) = entry {
                     self.lose_host(&name);
                 }
-                Told::Taken
+                Effect::Taken
             }
-            Some(false) => Told::Late,
-            None => Told::Repeated,
+            Some(false) => Effect::Late,
+            None => Effect::Repeated,
         }
     }
 
     /// A pod as it is now.
-    pub(crate) fn pod_is(&mut self, pod: ObservedPod) -> Told {
+    pub(crate) fn pod_is(&mut self, pod: ObservedPod) -> Effect {
         let ObservedPod { ident, holds } = pod;
         let before = self.pods.get(&*ident.name);
         let version = before.map(|p| (&*p.uid, &*p.version));
@@ -392,23 +393,23 @@ impl Mirror {
         let same = before.is_some_and(|before| before.uid == ident.uid);
         let Ident { name, uid, version } = ident;
         let (node, read) = match holds {
-            Holds::Nothing if same => return Told::Late,
+            Holds::Nothing if same => return Effect::Late,
             Holds::Nothing => {
                 // Another of its name has ended unseen.
                 self.drop_pod(&name);
-                return Told::Taken;
+                return Effect::Taken;
             }
             Holds::Ended => {
                 self.drop_pod(&name);
                 self.gone_pods.remember(&uid);
-                return Told::Taken;
+                return Effect::Taken;
             }
             Holds::Share { node, read } => (node, read),
         };
 
         let Read { spec, amount, .. } = match read {
             Ok(read) => read,
-            Err(why) => return Told::Refused(format!("pod {name}: {why}")),
+            Err(why) => return Effect::Refused(format!("pod {name}: {why}")),
         };
 
         if let Some(before) = self.pods.get_mut(&*name)
@@ -416,7 +417,7 @@ impl Mirror {
             && (&*before.node, &before.spec, before.amount) == (&*node, &spec, amount)
         {
             before.version = version;
-            return Told::Taken;
+            return Effect::Taken;
         }
 
         self.drop_pod(&name);
@@ -432,24 +433,24 @@ impl Mirror {
         self.pods.insert(Arc::clone(&name), PodEntry { uid, version, node, amount, spec });
         self.change(|mirror| mirror.put(&name));
 
-        Told::Taken
+        Effect::Taken
     }
 
     /// A pod has gone.
-    pub(crate) fn pod_gone(&mut self, pod: &ObservedPod) -> Told {
+    pub(crate) fn pod_gone(&mut self, pod: &ObservedPod) -> Effect {
         let Ident { name, uid, .. } = &pod.ident;
         if let Some(why) = unnamed(&pod.ident) {
-            return Told::Refused(why);
+            return Effect::Refused(why);
         }
         self.gone_pods.remember(uid);
         match self.pods.get(&**name).map(|before| before.uid == *uid) {
             Some(true) => {
                 self.drop_pod(name);
-                Told::Taken
+                Effect::Taken
             }
-            Some(false) => Told::Late,
+            Some(false) => Effect::Late,
             // It held nothing.
-            None => Told::Taken,
+            None => Effect::Taken,
         }
     }
 
@@ -516,15 +517,16 @@ impl Mirror {
     }
 }
 
-/// What there is to say of an object before it is read further, when `before` is the uid and the version known.
-fn known_already(ident: &Ident, gone: &Gone, before: Option<(&str, &str)>) -> Option<Told> {
+/// What there is to say of an object before it is read further, when `before` is the uid and the version
+/// known.
+fn known_already(ident: &Ident, gone: &Gone, before: Option<(&str, &str)>) -> Option<Effect> {
     if let Some(why) = unnamed(ident) {
-        return Some(Told::Refused(why));
+        return Some(Effect::Refused(why));
     }
     if gone.uids.contains(&ident.uid) {
-        return Some(Told::Late);
+        return Some(Effect::Late);
     }
-    (before == Some((&*ident.uid, &*ident.version))).then_some(Told::Repeated)
+    (before == Some((&*ident.uid, &*ident.version))).then_some(Effect::Repeated)
 }
 
 /// Why an object cannot be told from others.
@@ -548,13 +550,13 @@ fn host(node: &Node, allocatable: Amount, chassis_label: &str) -> Option<HostSpe
 }
 
 /// Why `has` does not hold what is asked. As in the scheduler, who asks for nothing finds room everywhere.
-pub(crate) fn too_little(has: Amount, asked: Amount, what: &str) -> Option<String> {
-    let lacks = |has: u64, asked: u64| asked > 0 && asked > has;
-    if lacks(has.milli_cpu, asked.milli_cpu) {
-        return Some(format!("{}m CPU asked, {}m {what}", asked.milli_cpu, has.milli_cpu));
+pub(crate) fn too_little(has: Amount, request: Amount, what: &str) -> Option<String> {
+    let lacks = |has: u64, request: u64| request > 0 && request > has;
+    if lacks(has.milli_cpu, request.milli_cpu) {
+        return Some(format!("{}m CPU asked, {}m {what}", request.milli_cpu, has.milli_cpu));
     }
-    lacks(has.bytes, asked.bytes)
-        .then(|| format!("{} bytes of memory asked, {} {what}", asked.bytes, has.bytes))
+    lacks(has.bytes, request.bytes)
+        .then(|| format!("{} bytes of memory asked, {} {what}", request.bytes, has.bytes))
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@
 //!                               (thread)   (pure)
 //! ```
 //!
-//! Questions change nothing: who decides is the scheduler, and what it has decided comes back by the watch. What is not
-//! known for certain is not held against a node.
+//! Questions change nothing: who decides is the scheduler, and what it has decided comes back by the watch.
+//! What is not known for certain is not held against a node.
 
 mod demand;
 mod extender;
@@ -120,9 +120,6 @@ pub(crate) struct State {
 
 impl Kube {
     /// Begins to follow the cluster, on a thread of its own for as long as the process runs.
-    ///
-    /// # Errors
-    /// When the thread cannot be started.
     pub(crate) fn start(
         config: &KubernetesConfig,
         policy: Policy,
@@ -295,7 +292,8 @@ impl Kube {
         }
     }
 
-    /// Counts and tells labels that mean nothing; compares, where a pod has its node, with what would have been chosen.
+    /// Counts and tells labels that mean nothing; compares, where a pod has its node, with what would have
+    /// been chosen.
     fn look_at(&self, pod: &ObservedPod) {
         let Holds::Share { node, read } = &pod.holds else { return };
         if let Ok(read) = read {

@@ -219,7 +219,8 @@ object! {
 /// What a line of a watch says.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Notice<T> {
-    /// `ADDED` or `MODIFIED`: the object as it is now. A reader that has missed something gets one for the other.
+    /// `ADDED` or `MODIFIED`: the object as it is now. A reader that has missed something gets one for the
+    /// other.
     Is(T),
     /// `DELETED`: the object as it last was.
     Gone(T),
@@ -236,7 +237,7 @@ impl<T: DeserializeOwned> Notice<T> {
     /// Where it is not what an API server sends, with the place.
     pub(crate) fn read(line: &[u8]) -> Result<Self, String> {
         #[derive(Deserialize)]
-        struct Line<'a> {
+        struct WatchLine<'a> {
             r#type: String,
             #[serde(borrow)]
             object: &'a RawValue,
@@ -249,7 +250,7 @@ impl<T: DeserializeOwned> Notice<T> {
         struct Mark {
             metadata: Meta,
         }
-        let line: Line<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+        let line: WatchLine<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
 
         match &*line.r#type {
             "ADDED" | "MODIFIED" => object(line.object).map(Self::Is),
@@ -300,8 +301,10 @@ mod tests {
     #[test]
     fn lines_of_a_watch() {
         let read = |text: &str| Notice::<Pod>::read(text.as_bytes());
-        let pod = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7",
-            "creationTimestamp":null,"labels":null,"ownerReferences":[{"kind":"Job","name":"j","controller":true,"uid":"x"}]},
+        let pod = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"u",
+            "resourceVersion":"7",
+            "creationTimestamp":null,"labels":null,"ownerReferences":[{"kind":"Job","name":"j",
+                "controller":true,"uid":"x"}]},
             "spec":{"containers":null,"nodeName":"n1"},"status":{"phase":"Running","newer":[1]}}"#;
         let Ok(Notice::Is(added)) = read(&format!(r#"{{"type":"ADDED","object":{pod}}}"#)) else { panic!() };
         assert_eq!((added.key(), &*added.spec.node_name), ("n/a".to_owned(), "n1"));
@@ -310,10 +313,12 @@ mod tests {
         assert_eq!(gone, Ok(Notice::Gone(added)));
 
         // As an API server writes it, empty spec and all.
-        let mark = r#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"12746",
+        let mark = r#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1",
+            "metadata":{"resourceVersion":"12746",
             "creationTimestamp":null},"spec":{"containers":null},"status":{}}}"#;
         assert_eq!(read(mark), Ok(Notice::Bookmark("12746".into())));
-        let error = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",
+        let error = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},
+            "status":"Failure",
             "message":"too old resource version: 1 (2)","reason":"Expired","code":410}}"#;
         let Ok(Notice::Error(status)) = read(error) else { panic!() };
         assert_eq!((status.code, &*status.reason), (410, "Expired"));

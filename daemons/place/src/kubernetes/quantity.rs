@@ -23,17 +23,11 @@ impl fmt::Display for NoQuantity {
 }
 
 /// Thousandths, rounded up: of CPUs, thousandths of a core.
-///
-/// # Errors
-/// Where it is no quantity, or below zero.
 pub(crate) fn milli(text: &str) -> Result<u64, NoQuantity> {
     scaled(text, 3)
 }
 
 /// Whole units, rounded up: of memory, bytes.
-///
-/// # Errors
-/// Where it is no quantity, or below zero.
 pub(crate) fn whole(text: &str) -> Result<u64, NoQuantity> {
     scaled(text, 0)
 }

@@ -89,7 +89,8 @@ impl Kube {
         failures
     }
 
-    /// How good each node is for the pod, from 0 to 10. Nodes that are not known are neutral; those that cannot have it 0.
+    /// How good each node is for the pod, from 0 to 10. Nodes that are not known are neutral; those that
+    /// cannot have it 0.
     pub(super) fn prioritize(&self, args: &Args<'_>) -> Vec<i64> {
         let names = args.names();
         let neutral = || {
@@ -114,7 +115,7 @@ impl Kube {
 
         if let Some(shadow) = &self.shadow {
             let known = fitting.iter().map(|name| state.mirror.known(name).unwrap_or_else(|| (*name).into()));
-            lock(shadow).asked(&args.pod.metadata.uid, known.zip(standings).collect());
+            lock(shadow).keep(&args.pod.metadata.uid, known.zip(standings).collect());
             return neutral();
         }
 
@@ -162,11 +163,13 @@ mod tests {
         let pod = |n: usize| -> Pod {
             // Of sizes and classes that differ from node to node, so that ranks do.
             let milli = 300 + (n * 7919) % 1400;
-            serde_json::from_value(json!({"metadata": {"name": format!("p{n}"), "namespace": "n", "uid": n.to_string(),
+            serde_json::from_value(json!({"metadata": {"name": format!("p{n}"), "namespace": "n",
+                "uid": n.to_string(),
                 "resourceVersion": "1", "labels": {"ballast.dev/p95": (n % 97).to_string(),
                     "ballast.dev/class": if n.is_multiple_of(3) { "user-facing" } else { "non-user-facing" }}},
                 "spec": {"nodeName": format!("node-{:05}", n / 20), "containers": [{"name": "c",
-                    "resources": {"requests": {"cpu": format!("{milli}m"), "memory": format!("{milli}Mi")}}}]}}))
+                    "resources": {"requests": {"cpu": format!("{milli}m"),
+                        "memory": format!("{milli}Mi")}}}]}}))
             .unwrap()
         };
 

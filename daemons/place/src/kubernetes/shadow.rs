@@ -10,7 +10,7 @@ const STANDINGS_KEPT: usize = 1_000_000;
 #[derive(Debug, Default)]
 pub(crate) struct Shadow {
     /// By the pod's uid.
-    asked: HashMap<String, Asked>,
+    standings: HashMap<String, Standings>,
     /// Uids with the number of their question, the oldest first; one that was asked again stands here twice.
     order: VecDeque<(String, u64)>,
     questions: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Shadow {
 }
 
 #[derive(Debug)]
-struct Asked {
+struct Standings {
     question: u64,
     /// By name, with each node's standing.
     nodes: Vec<(Arc<str>, usize)>,
@@ -37,7 +37,7 @@ pub(crate) struct Outcome {
 
 impl Shadow {
     /// Keeps what would be chosen for a pod. A pod that is asked for again is chosen for anew.
-    pub(crate) fn asked(&mut self, uid: &str, mut nodes: Vec<(Arc<str>, usize)>) {
+    pub(crate) fn keep(&mut self, uid: &str, mut nodes: Vec<(Arc<str>, usize)>) {
         self.forget(uid);
         if nodes.is_empty() {
             return;
@@ -46,10 +46,10 @@ impl Shadow {
         self.questions += 1;
         self.kept += nodes.len();
         self.order.push_back((uid.to_owned(), self.questions));
-        self.asked.insert(uid.to_owned(), Asked { question: self.questions, nodes });
-        while self.kept > STANDINGS_KEPT || self.order.len() > 2 * self.asked.len() + 1_000 {
+        self.standings.insert(uid.to_owned(), Standings { question: self.questions, nodes });
+        while self.kept > STANDINGS_KEPT || self.order.len() > 2 * self.standings.len() + 1_000 {
             let Some((oldest, question)) = self.order.pop_front() else { break };
-            if self.asked.get(&oldest).is_some_and(|asked| asked.question == question) {
+            if self.standings.get(&oldest).is_some_and(|kept| kept.question == question) {
                 self.forget(&oldest);
             }
         }
@@ -69,14 +69,14 @@ impl Shadow {
 
     /// A pod has gone, or is asked for anew.
     pub(crate) fn forget(&mut self, uid: &str) -> Option<Vec<(Arc<str>, usize)>> {
-        let asked = self.asked.remove(uid)?;
-        self.kept -= asked.nodes.len();
-        Some(asked.nodes)
+        let kept = self.standings.remove(uid)?;
+        self.kept -= kept.nodes.len();
+        Some(kept.nodes)
     }
 
     /// Pods that are not bound yet.
     pub(crate) fn waiting(&self) -> usize {
-        self.asked.len()
+        self.standings.len()
     }
 }
 
@@ -91,16 +91,16 @@ mod tests {
     #[test]
     fn what_was_chosen_is_told_beside_what_would_have_been() {
         let mut shadow = Shadow::default();
-        shadow.asked("u1", nodes(&[("c", 0), ("a", 1), ("b", 0), ("d", 2)]));
-        shadow.asked("u2", nodes(&[("a", 0)]));
-        shadow.asked("u3", vec![]);
+        shadow.keep("u1", nodes(&[("c", 0), ("a", 1), ("b", 0), ("d", 2)]));
+        shadow.keep("u2", nodes(&[("a", 0)]));
+        shadow.keep("u3", vec![]);
         let outcome = |best: &str, standing, of| Some(Outcome { best: best.into(), standing, of });
         assert_eq!((shadow.waiting(), shadow.bound("u3", "a")), (2, None));
         assert_eq!(shadow.bound("u2", "elsewhere"), outcome("a", None, 1));
         assert_eq!(shadow.bound("u1", "c"), outcome("b", Some(1), 3), "who ties with the best is as good");
         assert_eq!((shadow.bound("u1", "c"), shadow.waiting()), (None, 0), "told once");
-        shadow.asked("u1", nodes(&[("a", 0), ("b", 1)]));
-        shadow.asked("u1", nodes(&[("a", 1), ("b", 0)]));
+        shadow.keep("u1", nodes(&[("a", 0), ("b", 1)]));
+        shadow.keep("u1", nodes(&[("a", 1), ("b", 0)]));
         assert_eq!(shadow.bound("u1", "a"), outcome("b", Some(2), 2), "the last question counts");
     }
 
@@ -109,12 +109,12 @@ mod tests {
         let mut shadow = Shadow::default();
         let many: Vec<_> = (0..1_000).map(|n| (Arc::from(format!("n{n:04}")), n)).collect();
         for pod in 0..1_100 {
-            shadow.asked(&pod.to_string(), many.clone());
+            shadow.keep(&pod.to_string(), many.clone());
         }
         assert_eq!((shadow.waiting(), shadow.kept), (1_000, STANDINGS_KEPT));
         assert!(shadow.bound("99", "n0000").is_none() && shadow.bound("100", "n0000").is_some());
         for _ in 0..10_000 {
-            shadow.asked("again", nodes(&[("a", 0)]));
+            shadow.keep("again", nodes(&[("a", 0)]));
         }
         assert!(shadow.order.len() < 4_000, "{}", shadow.order.len());
     }

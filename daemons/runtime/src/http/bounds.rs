@@ -5,8 +5,8 @@
 //! never keep out one that speaks. Requests: a token bucket for every peer.
 //!
 //! Handshakes cost the most, and whoever asks for one is nobody yet. So there are three shares, and a flood
-//! on one leaves the others alone: the peer that must come through shows a pass, which it was given on an
-//! earlier connection; addresses where somebody with a role was lately; everybody else.
+//! on one leaves the others alone: the peer that must come through shows a reservation, which it was given on
+//! an earlier connection; addresses where somebody with a role was lately; everybody else.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -43,9 +43,9 @@ pub(super) enum Party {
     Local,
     /// Somebody who has not said who he is, or has no role: an address, or its IPv6 /64.
     Address(IpAddr),
-    /// Somebody in his handshake who has shown the first peer's pass. Passes are shown in the clear: this is
-    /// not yet that peer, and has nothing of its.
-    Passed,
+    /// Somebody in his handshake who has shown the first peer's reservation. Reservations are shown in the
+    /// clear: this is not yet that peer, and has nothing of its.
+    Reserved,
     /// Somebody with a role.
     Named(Role),
 }
@@ -91,7 +91,7 @@ pub struct Bounds {
     /// Who always keeps its connections: the one whose alerts must come through.
     pub(super) first: Option<Role>,
     /// When the log was last told of refusals.
-    told: Mutex<Option<Instant>>,
+    warned_at: Mutex<Option<Instant>>,
     pub refusals: Refusals,
 }
 
@@ -125,7 +125,7 @@ impl Bounds {
             handshakes: Mutex::new(Handshakes::new()),
             requests: Mutex::new(Buckets::new(requests)),
             first,
-            told: Mutex::default(),
+            warned_at: Mutex::default(),
             refusals: Refusals::default(),
         }
     }
@@ -151,7 +151,7 @@ impl Bounds {
         let first = self.first.clone().map(Party::Named);
         let may_go = |holder: &Holder| match full {
             true => holder.party == *party,
-            false => holder.party != Party::Passed && Some(&holder.party) != first.as_ref(),
+            false => holder.party != Party::Reserved && Some(&holder.party) != first.as_ref(),
         };
 
         let order = |holder: &Holder| (!holder.party.is_unproven(), holder.spoke);
@@ -166,9 +166,10 @@ impl Bounds {
         }
     }
 
-    /// Whether one who comes from this address, with the first peer's pass or without, may begin a handshake.
-    pub(super) fn may_shake_hands(&self, from: IpAddr, pass: bool) -> bool {
-        lock(&self.handshakes).take(from.to_canonical(), pass, Instant::now())
+    /// Whether one who comes from this address, with the first peer's reservation or without, may begin a
+    /// handshake.
+    pub(super) fn may_handshake(&self, from: IpAddr, reserved: bool) -> bool {
+        lock(&self.handshakes).take(from.to_canonical(), reserved, Instant::now())
     }
 
     /// Somebody with a role has come from there.
@@ -176,9 +177,10 @@ impl Bounds {
         lock(&self.handshakes).knows(from.to_canonical(), Instant::now());
     }
 
-    /// Whether a refusal is to be told in the log: what anybody can provoke must not fill it. All are counted.
+    /// Whether a refusal is to be told in the log: what anybody can provoke must not fill it. All are
+    /// counted.
     pub(super) fn is_told(&self) -> bool {
-        let (now, mut told) = (Instant::now(), lock(&self.told));
+        let (now, mut told) = (Instant::now(), lock(&self.warned_at));
         let due = told.is_none_or(|at| now.duration_since(at) >= TELL_EACH);
         if due {
             *told = Some(now);
@@ -232,9 +234,10 @@ impl Drop for Room {
 
 /// Who may begin a handshake.
 struct Handshakes {
-    /// Who shows the pass. Somebody who has read it on the wire can use this up, and then is one of the others.
-    passed: Buckets<()>,
-    known: Share,
+    /// Who shows the reservation. Somebody who has read it on the wire can use this up, and then is one of
+    /// the others.
+    reserved: Buckets<()>,
+    first_peer: Share,
     others: Share,
     /// Where somebody with a role was, and when.
     addresses: HashMap<IpAddr, Instant>,
@@ -258,17 +261,17 @@ impl Share {
 
 impl Handshakes {
     fn new() -> Self {
-        let (passed, addresses) = (Buckets::new(HANDSHAKES), HashMap::new());
-        Self { passed, known: Share::new(), others: Share::new(), addresses }
+        let (reserved, addresses) = (Buckets::new(HANDSHAKES), HashMap::new());
+        Self { reserved, first_peer: Share::new(), others: Share::new(), addresses }
     }
 
-    fn take(&mut self, from: IpAddr, pass: bool, now: Instant) -> bool {
-        if pass && self.passed.take(&(), now) {
+    fn take(&mut self, from: IpAddr, reserved: bool, now: Instant) -> bool {
+        if reserved && self.reserved.take(&(), now) {
             return true;
         }
         if self.addresses.contains_key(&from) {
             // Its very own: neighbours in its network are no concern of its.
-            return self.known.take(&Party::Address(from), now);
+            return self.first_peer.take(&Party::Address(from), now);
         }
         self.others.take(&Party::at(from), now)
     }
@@ -380,9 +383,14 @@ mod tests {
         assert!(buckets.take(&0, now) && buckets.take(&0, now) && !buckets.take(&0, now));
     }
 
-    /// Handshakes under a flood: 10,000 a second from `flood`, for a second; how many of ten tries from `from`,
-    /// spread over it, come through.
-    fn admitted(known: Option<&str>, flood: impl Fn(u32) -> IpAddr, from: &str, pass: bool) -> (u32, u32) {
+    /// Handshakes under a flood: 10,000 a second from `flood`, for a second; how many of ten tries from
+    /// `from`, spread over it, come through.
+    fn admitted(
+        known: Option<&str>,
+        flood: impl Fn(u32) -> IpAddr,
+        from: &str,
+        reserved: bool,
+    ) -> (u32, u32) {
         let (start, from) = (Instant::now(), from.parse().unwrap());
         let mut handshakes = Handshakes::new();
         if let Some(known) = known {
@@ -396,7 +404,7 @@ mod tests {
 
             // The first second uses up every burst.
             if n >= 10_000 && n % 1000 == 500 {
-                own += u32::from(handshakes.take(from, pass, now));
+                own += u32::from(handshakes.take(from, reserved, now));
             }
         }
 
@@ -419,7 +427,7 @@ mod tests {
 
         for (what, flood, most) in floods {
             let (passed, theirs) = admitted(Some(manager), flood, manager, true);
-            assert_eq!(passed, 10, "{what}: with the pass");
+            assert_eq!(passed, 10, "{what}: with the reservation");
             assert!(theirs <= most, "{what}: {theirs}");
             let (known, _) = admitted(Some(manager), flood, manager, false);
 
@@ -431,11 +439,11 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_that_was_read_on_the_wire_takes_nothing_from_the_others() {
+    fn a_reservation_that_was_read_on_the_wire_takes_nothing_from_the_others() {
         let (start, mut handshakes) = (Instant::now(), Handshakes::new());
         let thief = IpAddr::from([10, 0, 0, 66]);
         let taken = (0..10_000).filter(|_| handshakes.take(thief, true, start)).count();
-        assert_eq!(taken, 2 * HANDSHAKES.burst as usize, "the pass's, and its own");
+        assert_eq!(taken, 2 * HANDSHAKES.burst as usize, "the reservation's, and its own");
         assert!(handshakes.take(IpAddr::from([10, 0, 0, 7]), true, start), "as one of the others");
         for n in 0..100_000u32 {
             handshakes.knows(IpAddr::from(n.to_be_bytes()), start + Duration::from_secs(n.into()));
@@ -450,7 +458,7 @@ mod tests {
         let operator = bounds.enter(address(1));
         operator.belongs_to(Party::Named(role("ballast://operator/ann")));
         let passed = bounds.enter(address(1));
-        passed.belongs_to(Party::Passed);
+        passed.belongs_to(Party::Reserved);
         let flood: Vec<_> =
             (0..1000u32).map(|n| bounds.enter(Party::at(IpAddr::from((n << 8).to_be_bytes())))).collect();
         assert!(!gone(&operator) && !gone(&passed));

@@ -60,9 +60,6 @@ impl Listener {
 }
 
 /// Binds every address, with a clear error.
-///
-/// # Errors
-/// When one is taken or not ours.
 pub async fn bind(all: &[Listen], tls: Option<&Arc<Tls>>) -> io::Result<Vec<Listener>> {
     let mut listeners = vec![];
     for Listen { at, tls: secret } in all {
@@ -85,11 +82,11 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) {
     let (stopping, stopped) = watch::channel(());
-    let house = House { routes, access, stopped };
+    let service = Service { routes, access, stopped };
     for listener in listeners {
-        tokio::spawn(welcome(listener, house.clone()));
+        tokio::spawn(welcome(listener, service.clone()));
     }
-    drop(house);
+    drop(service);
     stop.await;
     stopping.send_replace(());
     // Whoever is still there has had its time.
@@ -98,14 +95,14 @@ pub async fn serve(
 
 /// What every connection needs.
 #[derive(Clone)]
-struct House {
+struct Service {
     routes: Router,
     access: Arc<AccessPolicy>,
     /// Changes when the daemon stops.
     stopped: watch::Receiver<()>,
 }
 
-async fn welcome(listener: Listener, mut house: House) {
+async fn welcome(listener: Listener, mut service: Service) {
     loop {
         let (stream, from) = tokio::select! {
             accepted = listener.listener.accept() => match accepted {
@@ -116,7 +113,7 @@ async fn welcome(listener: Listener, mut house: House) {
                     continue;
                 }
             },
-            _ = house.stopped.changed() => return,
+            _ = service.stopped.changed() => return,
         };
 
         let party = match &listener.tls {
@@ -124,11 +121,11 @@ async fn welcome(listener: Listener, mut house: House) {
             Some(_) => Party::at(from.ip()),
         };
 
-        let room = house.access.bounds.enter(party.clone());
-        let (house, tls) = (house.clone(), listener.tls.clone());
+        let room = service.access.bounds.enter(party.clone());
+        let (service, tls) = (service.clone(), listener.tls.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = attend(stream, from, party, tls, &room, house) => {}
+                () = attend(stream, from, party, tls, &room, service) => {}
                 () = room.taken_away() => tracing::debug!(%from, "made room for another"),
             }
         });
@@ -142,14 +139,14 @@ async fn attend(
     party: Party,
     tls: Option<Arc<Tls>>,
     room: &Room,
-    house: House,
+    service: Service,
 ) {
     // A refusal costs latency, nothing else.
     let _ = stream.set_nodelay(true);
     let stream = Watched::new(stream);
-    let Some(tls) = tls else { return speak(stream, Caller::LOCAL, party, room, house).await };
+    let Some(tls) = tls else { return speak(stream, Caller::LOCAL, party, room, service).await };
     let generation = tls.generation();
-    let bounds = Arc::clone(&house.access.bounds);
+    let bounds = Arc::clone(&service.access.bounds);
     let stream = match timeout(HANDSHAKE_WITHIN, shake_hands(stream, from, &tls, room, &bounds)).await {
         Ok(Ok(stream)) => stream,
         failed => {
@@ -160,7 +157,7 @@ async fn attend(
             };
 
             if bounds.is_told() {
-                tracing::info!(%from, why, "handshake refused; of others only the count is told");
+                tracing::info!(%from, why, "handshake refused; the next ones are only counted");
             } else {
                 tracing::debug!(%from, why, "handshake refused");
             }
@@ -177,7 +174,7 @@ async fn attend(
         bounds.knows(from.ip());
     }
     room.belongs_to(party.clone());
-    speak(stream, caller, party, room, house).await;
+    speak(stream, caller, party, room, service).await;
 }
 
 /// What a client says first costs nothing to read; the handshake that it asks for does.
@@ -189,11 +186,12 @@ async fn shake_hands(
     bounds: &Bounds,
 ) -> io::Result<TlsStream<Watched>> {
     let asked = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
-    let pass = asked.client_hello().alpn().is_some_and(|mut all| all.any(|it| tls.is_pass(it)));
-    if pass {
-        room.belongs_to(Party::Passed);
+    let reservation =
+        asked.client_hello().alpn().is_some_and(|mut all| all.any(|it| tls.shows_reservation(it)));
+    if reservation {
+        room.belongs_to(Party::Reserved);
     }
-    if !bounds.may_shake_hands(from.ip(), pass) {
+    if !bounds.may_handshake(from.ip(), reservation) {
         return Err(io::Error::other("too many"));
     }
     asked.into_stream(tls.server()).await
@@ -205,10 +203,10 @@ async fn speak<S: AsyncRead + AsyncWrite + Unpin>(
     caller: Caller,
     party: Party,
     room: &Room,
-    mut house: House,
+    mut service: Service,
 ) {
-    let routes = house.routes;
-    let service = service_fn(|request: Request<Incoming>| {
+    let routes = service.routes;
+    let answer = service_fn(|request: Request<Incoming>| {
         room.spoke();
         let mut request = request.map(Body::new);
         request.extensions_mut().insert((caller.clone(), party.clone()));
@@ -220,7 +218,7 @@ async fn speak<S: AsyncRead + AsyncWrite + Unpin>(
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(stream), answer);
     let mut serving = pin!(serving);
 
     // How a connection ends is its peer's business.
@@ -228,7 +226,7 @@ async fn speak<S: AsyncRead + AsyncWrite + Unpin>(
         _ = serving.as_mut() => return,
         // At once, and in the middle of a stream: it would go on for ever.
         () = caller.is_out() => return tracing::debug!("its certificate is no longer good"),
-        _ = house.stopped.changed() => serving.as_mut().graceful_shutdown(),
+        _ = service.stopped.changed() => serving.as_mut().graceful_shutdown(),
     }
 
     let _ = serving.await;

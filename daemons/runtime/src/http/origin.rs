@@ -1,8 +1,9 @@
 //! Whether a request may come from a page in a browser that belongs elsewhere.
 //!
-//! A browser on this machine, or on an operator's, reaches the daemons and runs pages of anybody. By DNS rebinding such a
-//! page gets this daemon's address under its own name; without it, it can still send forms. Browsers say what they do, in
-//! headers that a page cannot change: `Host`, `Origin`, `Sec-Fetch-Site`, `Content-Type`.
+//! A browser on this machine, or on an operator's, reaches the daemons and runs pages of anybody. By DNS
+//! rebinding such a page gets this daemon's address under its own name; without it, it can still send forms.
+//! Browsers say what they do, in headers that a page cannot change: `Host`, `Origin`, `Sec-Fetch-Site`,
+//! `Content-Type`.
 
 use axum::body::HttpBody as _;
 use axum::extract::Request;
@@ -12,26 +13,34 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use std::net::IpAddr;
 
 use super::Refused;
-use super::roles::Caller;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Whether a client that is no foreign page has sent this; `allowed` are names of this daemon, in lower case, beside those
-/// that it always has.
+/// How a caller has reached this daemon.
+pub(super) trait Reached {
+    /// Whether it came by TLS.
+    fn by_tls(&self) -> bool;
+    /// Whether this is a DNS name of the certificate that it was shown.
+    fn by_name(&self, name: &str) -> bool;
+}
+
+/// Whether a client that is no foreign page has sent this; `allowed` are names of this daemon, in lower case,
+/// beside those that it always has.
 ///
 /// # Errors
 /// 400 without exactly one Host, 403 for a foreign page, 415 for a body that is not called JSON.
-pub(super) fn check(caller: &Caller, allowed: &[String], request: &Request) -> Result<(), Refused> {
+pub(super) fn check(caller: &impl Reached, allowed: &[String], request: &Request) -> Result<(), Refused> {
     let headers = request.headers();
     let host = host_of(request)?;
     if !is_own(caller, allowed, &host) {
         return Err(foreign(format!(
-            "Host {host}: not a name of this daemon; use an IP address or localhost, or list the name in allowed_hosts"
+            "Host {host}: not a name of this daemon; use an IP address or localhost, or list the name in \
+             allowed_hosts"
         )));
     }
 
-    let scheme = if caller.is_certified() { "https" } else { "http" };
-    let port = if caller.is_certified() { 443 } else { 80 };
+    let scheme = if caller.by_tls() { "https" } else { "http" };
+    let port = if caller.by_tls() { 443 } else { 80 };
     for origin in headers.get_all(header::ORIGIN) {
         let same = text(origin).strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://"));
         let same = same.and_then(|text| text.parse::<Authority>().ok());
@@ -79,14 +88,14 @@ fn host_of(request: &Request) -> Result<Authority, Refused> {
 }
 
 /// Whether a host is one of this daemon's. Its port does not matter: who forwards one uses another.
-fn is_own(caller: &Caller, allowed: &[String], host: &Authority) -> bool {
+fn is_own(caller: &impl Reached, allowed: &[String], host: &Authority) -> bool {
     let name = name_of(host);
     // No name server gives a page an address as its name.
     if let Ok(address) = name.parse::<IpAddr>() {
-        let reaches = caller.is_certified() || address.to_canonical().is_loopback();
+        let reaches = caller.by_tls() || address.to_canonical().is_loopback();
         return reaches || allowed.contains(&name);
     }
-    name == "localhost" || allowed.contains(&name) || caller.reaches_by(&name)
+    name == "localhost" || allowed.contains(&name) || caller.by_name(&name)
 }
 
 /// The name or address in lower case, without brackets.

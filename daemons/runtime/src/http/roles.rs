@@ -22,7 +22,7 @@ use super::Refused;
 use super::bounds::{Bounds, Party};
 use super::origin;
 use crate::lock;
-use crate::tls::{PASS, Tls, not_after, role_of};
+use crate::tls::{RESERVATION, Tls, not_after, role_of};
 
 /// No message between agents and managers comes near this.
 const BODY_BYTES_MAX: usize = 64 << 10;
@@ -146,6 +146,15 @@ struct Certified {
     ends: u64,
 }
 
+impl origin::Reached for Caller {
+    fn by_tls(&self) -> bool {
+        matches!(self.0, Kind::Certified(_))
+    }
+    fn by_name(&self, name: &str) -> bool {
+        matches!(&self.0, Kind::Certified(it) if it.tls.is_named(name))
+    }
+}
+
 impl Caller {
     /// This machine.
     pub const LOCAL: Self = Self(Kind::Local);
@@ -177,16 +186,6 @@ impl Caller {
         self.role().map_or_else(|| "this machine".to_owned(), Role::to_string)
     }
 
-    /// Whether it came by TLS.
-    pub(super) fn is_certified(&self) -> bool {
-        matches!(self.0, Kind::Certified(_))
-    }
-
-    /// Whether this is a DNS name of the certificate that it was shown.
-    pub(super) fn reaches_by(&self, name: &str) -> bool {
-        matches!(&self.0, Kind::Certified(it) if it.tls.is_named(name))
-    }
-
     /// Whose room and tokens it uses, when it is known by `address`.
     pub(super) fn party(&self, address: Party) -> Party {
         match &self.0 {
@@ -196,10 +195,10 @@ impl Caller {
     }
 
     /// What makes its next handshake come through, if it is the one that must.
-    fn pass(&self, access: &AccessPolicy) -> Option<HeaderValue> {
+    fn reservation(&self, access: &AccessPolicy) -> Option<HeaderValue> {
         let Kind::Certified(it) = &self.0 else { return None };
         let is_first = it.role.is_some() && it.role == access.bounds.first;
-        is_first.then(|| HeaderValue::from_str(&it.tls.pass()).ok()).flatten()
+        is_first.then(|| HeaderValue::from_str(&it.tls.reservation()).ok()).flatten()
     }
 
     /// Whether it would be let in now: certificates end, and authorities are taken out of the files.
@@ -247,7 +246,7 @@ async fn hold_to(right: Right, request: Request, next: Next) -> Response {
         access.bounds.refusals.unauthorised.fetch_add(1, Ordering::Relaxed);
         let path = request.uri().path();
         if access.bounds.is_told() {
-            tracing::warn!(path, "{}; of others only the count is told", refused.1);
+            tracing::warn!(path, "{}; the next ones are only counted", refused.1);
         } else {
             tracing::debug!(path, "{}", refused.1);
         }
@@ -283,7 +282,7 @@ pub(super) async fn admit(access: Arc<AccessPolicy>, mut request: Request, next:
         access.bounds.refusals.foreign.fetch_add(1, Ordering::Relaxed);
         let path = request.uri().path();
         if access.bounds.is_told() {
-            tracing::warn!(path, "{}; of others only the count is told", refused.1);
+            tracing::warn!(path, "{}; the next ones are only counted", refused.1);
         } else {
             tracing::debug!(path, "{}", refused.1);
         }
@@ -319,13 +318,13 @@ pub(super) async fn admit(access: Arc<AccessPolicy>, mut request: Request, next:
         }
     };
 
-    let pass = caller.pass(&access);
+    let reservation = caller.reservation(&access);
     request.extensions_mut().insert(caller);
     request.extensions_mut().insert(access);
     let mut answer = next.run(request).await;
 
-    if let Some(pass) = pass {
-        answer.headers_mut().insert(PASS, pass);
+    if let Some(reservation) = reservation {
+        answer.headers_mut().insert(RESERVATION, reservation);
     }
     answer
 }

@@ -80,14 +80,14 @@ fn client(tls: &Tls, peer: Peer) -> reqwest::Client {
 }
 
 /// What an agent of chassis c1 has at its listener: one route for every right.
-struct House {
+struct TestServer {
     tls: SocketAddr,
     plain: SocketAddr,
     access: Arc<AccessPolicy>,
     _stop: oneshot::Sender<()>,
 }
 
-impl House {
+impl TestServer {
     async fn open(tls: Option<&Arc<Tls>>) -> Self {
         let access = AccessPolicy::new(ChassisId::new("c1").ok(), tls.is_some());
         let access = Arc::new(access.with_allowed_hosts(&["monitor.example".to_owned()]));
@@ -132,7 +132,7 @@ impl House {
 #[tokio::test]
 async fn every_role_may_do_its_own_thing_and_read() {
     let site = Site::new();
-    let house = House::open(Some(&site.tls(AGENT))).await;
+    let server = TestServer::open(Some(&site.tls(AGENT))).await;
 
     //                                        alert budget power status
     for (uri, expected) in [
@@ -146,23 +146,23 @@ async fn every_role_may_do_its_own_thing_and_read() {
         let client = site.client(uri);
         let mut got = vec![];
         for path in ["/v1/alert", "/v1/budget", "/v1/power"] {
-            got.push(house.post(&client, path).await);
+            got.push(server.post(&client, path).await);
         }
-        let read = client.get(house.url("/v1/status")).send().await.unwrap();
+        let read = client.get(server.url("/v1/status")).send().await.unwrap();
         got.push(read.status().as_u16());
         assert_eq!(got, expected, "{uri}");
     }
 
-    assert_eq!(house.access.bounds.refusals.unauthorised.load(Ordering::Relaxed), 15);
+    assert_eq!(server.access.bounds.refusals.unauthorised.load(Ordering::Relaxed), 15);
 }
 
 #[tokio::test]
 async fn a_certificate_with_two_roles_or_none_has_no_right_but_to_read() {
     let site = Site::new();
-    let house = House::open(Some(&site.tls(AGENT))).await;
+    let server = TestServer::open(Some(&site.tls(AGENT))).await;
     for roles in [&[][..], &["ballast://chassis/c1", "ballast://operator/ann"]] {
         let pair = site.issue(roles);
-        let mut stream = shake_hands(&house, &site, Some(&pair)).await.unwrap();
+        let mut stream = shake_hands(&server, &site, Some(&pair)).await.unwrap();
         assert_eq!(ask(&mut stream, "GET /v1/status").await, 200, "{roles:?}");
         for path in ["/v1/alert", "/v1/budget", "/v1/power"] {
             assert_eq!(ask(&mut stream, &format!("POST {path}")).await, 403, "{roles:?} {path}");
@@ -173,7 +173,7 @@ async fn a_certificate_with_two_roles_or_none_has_no_right_but_to_read() {
 #[tokio::test]
 async fn who_cannot_prove_who_he_is_does_not_come_in() {
     let (site, other) = (Site::new(), Site::new());
-    let house = House::open(Some(&site.tls(AGENT))).await;
+    let server = TestServer::open(Some(&site.tls(AGENT))).await;
     let chassis = "ballast://chassis/c1";
     let expired = site.authority.issue_expired(&role(chassis)).unwrap();
     let foreign = other.issue(&[chassis]);
@@ -184,7 +184,7 @@ async fn who_cannot_prove_who_he_is_does_not_come_in() {
     for (what, pair) in
         [("none", None), ("expired", Some(&expired)), ("foreign", Some(&foreign)), ("stolen", Some(&stolen))]
     {
-        let came_in = match shake_hands(&house, &site, pair).await {
+        let came_in = match shake_hands(&server, &site, pair).await {
             Ok(mut stream) => ask(&mut stream, "POST /v1/alert").await != 0,
             Err(_) => false,
         };
@@ -192,10 +192,10 @@ async fn who_cannot_prove_who_he_is_does_not_come_in() {
         assert!(!came_in, "{what}");
     }
 
-    assert_eq!(ask_plain(house.tls).await, 0, "plain HTTP where TLS is spoken");
-    let failed = house.access.bounds.refusals.handshakes.load(Ordering::Relaxed);
+    assert_eq!(ask_plain(server.tls).await, 0, "plain HTTP where TLS is spoken");
+    let failed = server.access.bounds.refusals.handshakes.load(Ordering::Relaxed);
     assert_eq!(failed, 5);
-    assert_eq!(house.post(&site.client(chassis), "/v1/alert").await, 200, "who can does");
+    assert_eq!(server.post(&site.client(chassis), "/v1/alert").await, 200, "who can does");
 }
 
 #[tokio::test]
@@ -203,8 +203,8 @@ async fn this_machine_may_read_and_change_things_only_while_nothing_is_beyond_lo
     let site = Site::new();
     let local = json_client(tls::http_client(None));
     for (tls, expected) in [(None, 200), (Some(site.tls(AGENT)), 403)] {
-        let house = House::open(tls.as_ref()).await;
-        let at = |path: &str| format!("http://{}{path}", house.plain);
+        let server = TestServer::open(tls.as_ref()).await;
+        let at = |path: &str| format!("http://{}{path}", server.plain);
         let read = local.get(at("/v1/status")).send().await.unwrap();
         assert_eq!(read.status().as_u16(), 200);
         for path in ["/v1/alert", "/v1/budget", "/v1/power"] {
@@ -217,7 +217,7 @@ async fn this_machine_may_read_and_change_things_only_while_nothing_is_beyond_lo
 #[tokio::test]
 async fn a_client_speaks_only_with_whom_it_means() {
     let (site, other) = (Site::new(), Site::new());
-    let house = House::open(Some(&site.tls(AGENT))).await;
+    let server = TestServer::open(Some(&site.tls(AGENT))).await;
     let chassis = site.tls("ballast://chassis/c1");
 
     for (peer, expected) in [
@@ -226,7 +226,7 @@ async fn a_client_speaks_only_with_whom_it_means() {
         (Peer::Only(role("ballast://agent/s02")), Some("the peer is ballast://agent/s01, not")),
         (Peer::Only(role("ballast://chassis/s01")), Some("the peer is ballast://agent/s01, not")),
     ] {
-        let sent = client(&chassis, peer).get(house.url("/v1/status")).send().await;
+        let sent = client(&chassis, peer).get(server.url("/v1/status")).send().await;
         match (sent, expected) {
             (Ok(answer), None) => assert_eq!(answer.status().as_u16(), 200),
             (Err(error), Some(says)) => {
@@ -238,23 +238,23 @@ async fn a_client_speaks_only_with_whom_it_means() {
     }
 
     let foreign = other.tls("ballast://chassis/c1");
-    let sent = client(&foreign, Peer::Daemon).get(house.url("/v1/status")).send().await;
+    let sent = client(&foreign, Peer::Daemon).get(server.url("/v1/status")).send().await;
     assert!(tls::cause(&sent.unwrap_err()).starts_with("invalid peer certificate"));
     let nobody = tls::http_client(None).build().unwrap();
-    assert!(nobody.get(house.url("/v1/status")).send().await.is_err(), "without certificates no https");
+    assert!(nobody.get(server.url("/v1/status")).send().await.is_err(), "without certificates no https");
 }
 
 #[tokio::test]
 async fn alerts_pass_beside_128_stuck_clients() {
     let site = Site::new();
-    let house = House::open(Some(&site.tls(AGENT))).await;
+    let server = TestServer::open(Some(&site.tls(AGENT))).await;
     let chassis = site.client("ballast://chassis/c1");
-    assert_eq!(house.post(&chassis, "/v1/alert").await, 200);
+    assert_eq!(server.post(&chassis, "/v1/alert").await, 200);
     let mut stuck = vec![];
 
     for n in 0..128u8 {
         // Some say nothing, some begin a handshake and stop; all from many places.
-        let Ok(mut stream) = house.unknown(1 + n % 16).await else { continue };
+        let Ok(mut stream) = server.unknown(1 + n % 16).await else { continue };
         if n % 2 == 0 {
             let _ = stream.write_all(&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc]).await;
         }
@@ -265,7 +265,7 @@ async fn alerts_pass_beside_128_stuck_clients() {
     let pair = site.issue(&["ballast://operator/ann"]);
 
     for n in 0..20 {
-        let mut stream = shake_hands(&house, &site, Some(&pair)).await.unwrap();
+        let mut stream = shake_hands(&server, &site, Some(&pair)).await.unwrap();
         let half = if n % 2 == 0 { "POST /v1/budget HTTP/1.1\r\nHost" } else { HALF_A_BODY };
         stream.write_all(half.as_bytes()).await.unwrap();
         stream.flush().await.unwrap();
@@ -281,7 +281,7 @@ async fn alerts_pass_beside_128_stuck_clients() {
         let mut quickest = Duration::MAX;
         for _ in 0..20 {
             let begun = Instant::now();
-            assert_eq!(house.post(&client, "/v1/alert").await, 200, "{who}");
+            assert_eq!(server.post(&client, "/v1/alert").await, 200, "{who}");
             quickest = quickest.min(begun.elapsed());
         }
 
@@ -297,12 +297,12 @@ const HALF_A_BODY: &str = "POST /v1/budget HTTP/1.1\r\nHost: localhost\r\nConten
 #[tokio::test]
 async fn who_does_not_go_on_is_put_out() {
     let site = Site::new();
-    let house = House::open(Some(&site.tls(AGENT))).await;
+    let server = TestServer::open(Some(&site.tls(AGENT))).await;
     let begun = Instant::now();
-    let mut half_open = house.unknown(1).await.unwrap();
+    let mut half_open = server.unknown(1).await.unwrap();
     let pair = site.issue(&["ballast://operator/ann"]);
-    let mut slow_head = shake_hands(&house, &site, Some(&pair)).await.unwrap();
-    let mut slow_body = shake_hands(&house, &site, Some(&pair)).await.unwrap();
+    let mut slow_head = shake_hands(&server, &site, Some(&pair)).await.unwrap();
+    let mut slow_body = shake_hands(&server, &site, Some(&pair)).await.unwrap();
     slow_body.write_all(HALF_A_BODY.as_bytes()).await.unwrap();
     let mut left = [false; 3];
     let mut sink = [0; 4096];
@@ -331,25 +331,25 @@ async fn who_does_not_go_on_is_put_out() {
 #[tokio::test]
 async fn who_asks_too_often_is_told_and_alerts_never_are() {
     let site = Site::new();
-    let house = House::open(Some(&site.tls(AGENT))).await;
+    let server = TestServer::open(Some(&site.tls(AGENT))).await;
     let (other, chassis) = (site.client("ballast://operator/bob"), site.client("ballast://chassis/c1"));
-    assert_eq!(house.post(&other, "/v1/budget").await, 200);
-    assert_eq!(house.post(&chassis, "/v1/alert").await, 200);
+    assert_eq!(server.post(&other, "/v1/budget").await, 200);
+    assert_eq!(server.post(&chassis, "/v1/alert").await, 200);
     let begun = Instant::now();
-    let limited = limited_of_600(&house, &site, "ballast://operator/ann", "POST /v1/budget").await;
+    let limited = limited_of_600(&server, &site, "ballast://operator/ann", "POST /v1/budget").await;
     // However slow this machine is, it may also have been too slow to ask too often.
     let earned = 200 + begun.elapsed().as_millis() as u64 / 5;
     assert!(limited > 0 || earned >= 600, "nobody was limited in {:?}", begun.elapsed());
-    assert_eq!(house.post(&chassis, "/v1/alert").await, 200);
-    assert_eq!(house.post(&other, "/v1/budget").await, 200, "another's tokens are its own");
-    let limited = limited_of_600(&house, &site, "ballast://chassis/c1", "POST /v1/alert").await;
+    assert_eq!(server.post(&chassis, "/v1/alert").await, 200);
+    assert_eq!(server.post(&other, "/v1/budget").await, 200, "another's tokens are its own");
+    let limited = limited_of_600(&server, &site, "ballast://chassis/c1", "POST /v1/alert").await;
     assert_eq!(limited, 0);
 }
 
 /// How many of 600 requests are answered 429, and not 200: all on one connection, since one address may
 /// not begin so many, and none waits for the answer of the one before.
-async fn limited_of_600(house: &House, site: &Site, uri: &str, line: &str) -> usize {
-    let stream = shake_hands(house, site, Some(&site.issue(&[uri]))).await.unwrap();
+async fn limited_of_600(server: &TestServer, site: &Site, uri: &str, line: &str) -> usize {
+    let stream = shake_hands(server, site, Some(&site.issue(&[uri]))).await.unwrap();
     let (mut answers, mut requests) = tokio::io::split(stream);
     let head = format!("{line} HTTP/1.1\r\n{HEAD}Content-Length: 2\r\n");
     let last = format!("{head}Connection: close\r\n\r\n{{}}");
@@ -373,17 +373,17 @@ async fn limited_of_600(house: &House, site: &Site, uri: &str, line: &str) -> us
 #[tokio::test]
 async fn a_long_body_is_refused_and_never_read() {
     let site = Site::new();
-    let house = House::open(Some(&site.tls(AGENT))).await;
+    let server = TestServer::open(Some(&site.tls(AGENT))).await;
     let chassis = site.client("ballast://chassis/c1");
     for (bytes, expected) in [(64 << 10, 200), ((64 << 10) + 1, 413)] {
-        let sent = chassis.post(house.url("/v1/alert")).body(vec![b' '; bytes]).send().await;
+        let sent = chassis.post(server.url("/v1/alert")).body(vec![b' '; bytes]).send().await;
         assert_eq!(sent.unwrap().status().as_u16(), expected, "{bytes}");
     }
     let huge = format!("POST /v1/alert HTTP/1.1\r\n{HEAD}Content-Length: 99999999999\r\n\r\n");
     let pair = site.issue(&["ballast://chassis/c1"]);
-    let mut stream = shake_hands(&house, &site, Some(&pair)).await.unwrap();
+    let mut stream = shake_hands(&server, &site, Some(&pair)).await.unwrap();
     assert_eq!(answer_to(&mut stream, huge.as_bytes()).await, 413);
-    let mut stream = shake_hands(&house, &site, Some(&pair)).await.unwrap();
+    let mut stream = shake_hands(&server, &site, Some(&pair)).await.unwrap();
     let head = format!("GET /v1/status HTTP/1.1\r\n{HEAD}X: {}\r\n\r\n", "x".repeat(64 << 10));
     assert_eq!(answer_to(&mut stream, head.as_bytes()).await, 431);
 }
@@ -394,15 +394,15 @@ async fn trust_ends_with_the_authority_even_on_a_connection_that_stands() {
     let pair = site.issue(&[AGENT]);
     let files = site.files("agent", &pair);
     let tls = Tls::open(&files, None).unwrap();
-    let house = House::open(Some(&tls)).await;
+    let server = TestServer::open(Some(&tls)).await;
     let chassis = site.client("ballast://chassis/c1");
-    assert_eq!(house.post(&chassis, "/v1/alert").await, 200);
+    assert_eq!(server.post(&chassis, "/v1/alert").await, 200);
 
     // Both are trusted: nothing changes for the old one.
     fs::write(&files.ca, format!("{}{}", site.ca.certificate, next.ca.certificate)).unwrap();
     tls.look();
     assert_eq!(tls.generation(), 1);
-    assert_eq!(house.post(&chassis, "/v1/alert").await, 200);
+    assert_eq!(server.post(&chassis, "/v1/alert").await, 200);
 
     // Only the next one is: the old chassis is out, on its old connection and on new ones.
     fs::write(&files.ca, &next.ca.certificate).unwrap();
@@ -410,14 +410,14 @@ async fn trust_ends_with_the_authority_even_on_a_connection_that_stands() {
     assert_eq!(tls.generation(), 2);
 
     // Told so, or its connection was ended already.
-    let told = house.post(&chassis, "/v1/alert").await;
+    let told = server.post(&chassis, "/v1/alert").await;
     assert!(matches!(told, 401 | 0), "{told}");
-    assert_eq!(house.post(&chassis, "/v1/alert").await, 0);
+    assert_eq!(server.post(&chassis, "/v1/alert").await, 0);
 }
 
 /// Opens the stream of events; `None` when the certificate is refused.
-async fn stream_of(house: &House, client: &reqwest::Client) -> Option<reqwest::Response> {
-    let answer = client.get(house.url("/v1/events")).send().await.ok()?;
+async fn stream_of(server: &TestServer, client: &reqwest::Client) -> Option<reqwest::Response> {
+    let answer = client.get(server.url("/v1/events")).send().await.ok()?;
     (answer.status().as_u16() == 200).then_some(answer)
 }
 
@@ -431,7 +431,7 @@ async fn a_stream_of_events_ends_with_the_certificate_that_it_was_begun_with() {
     let (site, next) = (Site::new(), Site::new());
     let files = site.files("agent", &site.issue(&[AGENT]));
     let tls = Tls::open(&files, None).unwrap();
-    let house = House::open(Some(&tls)).await;
+    let server = TestServer::open(Some(&tls)).await;
 
     // It expires. However slow this machine is, one of them is open before it does.
     let brief = |seconds| {
@@ -445,7 +445,7 @@ async fn a_stream_of_events_ends_with_the_certificate_that_it_was_begun_with() {
     let mut open = None;
 
     for seconds in [2, 4, 8] {
-        open = stream_of(&house, &brief(seconds)).await;
+        open = stream_of(&server, &brief(seconds)).await;
         if open.is_some() {
             break;
         }
@@ -454,7 +454,7 @@ async fn a_stream_of_events_ends_with_the_certificate_that_it_was_begun_with() {
     assert!(ends(open.expect("a stream")).await, "expired");
 
     // Its authority is taken out.
-    let mut lasting = stream_of(&house, &site.client("ballast://operator/bob")).await.unwrap();
+    let mut lasting = stream_of(&server, &site.client("ballast://operator/bob")).await.unwrap();
     let quiet = timeout(Duration::from_millis(1), lasting.chunk()).await;
     assert!(quiet.is_err(), "{quiet:?}");
     fs::write(&files.ca, &next.ca.certificate).unwrap();
@@ -465,26 +465,26 @@ async fn a_stream_of_events_ends_with_the_certificate_that_it_was_begun_with() {
 #[tokio::test]
 async fn who_was_here_before_comes_back_through_a_flood_from_its_own_address() {
     let site = Site::new();
-    let house = House::open(Some(&site.tls(AGENT))).await;
+    let server = TestServer::open(Some(&site.tls(AGENT))).await;
     let chassis = site.tls("ballast://chassis/c1");
-    let pass_of = async |client: &reqwest::Client, path: &str| {
-        let answer = client.post(house.url(path)).send().await.unwrap();
-        answer.headers().get(tls::PASS).map(|pass| pass.to_str().unwrap().to_owned())
+    let reservation_of = async |client: &reqwest::Client, path: &str| {
+        let answer = client.post(server.url(path)).send().await.unwrap();
+        answer.headers().get(tls::RESERVATION).map(|reservation| reservation.to_str().unwrap().to_owned())
     };
 
-    let pass = pass_of(&site.client("ballast://chassis/c1"), "/v1/alert").await.unwrap();
-    assert!(tls::is_a_pass(&pass), "{pass}");
+    let reservation = reservation_of(&site.client("ballast://chassis/c1"), "/v1/alert").await.unwrap();
+    assert!(tls::is_reservation(&reservation), "{reservation}");
 
     for other in ["ballast://chassis/c2", "ballast://operator/ann", AGENT] {
-        assert_eq!(pass_of(&site.client(other), "/v1/budget").await, None, "{other}");
+        assert_eq!(reservation_of(&site.client(other), "/v1/budget").await, None, "{other}");
     }
 
     // Whatever its address may do is used up, again and again.
-    let (bounds, (stop, stopped)) = (Arc::clone(&house.access.bounds), std::sync::mpsc::channel::<()>());
+    let (bounds, (stop, stopped)) = (Arc::clone(&server.access.bounds), std::sync::mpsc::channel::<()>());
     let flood = std::thread::spawn(move || {
         let from = std::net::IpAddr::from([127, 0, 0, 1]);
         while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-            bounds.may_shake_hands(from, false);
+            bounds.may_handshake(from, false);
         }
     });
 
@@ -494,16 +494,16 @@ async fn who_was_here_before_comes_back_through_a_flood_from_its_own_address() {
 
     // Each in a handshake of its own: the first may come before the flood.
     while !came_back && begun.elapsed() < PATIENCE {
-        let client = json_client(tls::passing_client(peer(), Some(&pass)));
-        came_back = house.post(&client, "/v1/alert").await == 200;
+        let client = json_client(tls::client_with_reservation(peer(), Some(&reservation)));
+        came_back = server.post(&client, "/v1/alert").await == 200;
     }
 
     let wrong = "0".repeat(32);
     let mut kept_out = false;
 
     while !kept_out && begun.elapsed() < PATIENCE {
-        let client = json_client(tls::passing_client(peer(), Some(&wrong)));
-        kept_out = house.post(&client, "/v1/alert").await == 0;
+        let client = json_client(tls::client_with_reservation(peer(), Some(&wrong)));
+        kept_out = server.post(&client, "/v1/alert").await == 0;
     }
 
     drop(stop);
@@ -513,7 +513,7 @@ async fn who_was_here_before_comes_back_through_a_flood_from_its_own_address() {
 
 /// A handshake by a client that checks nothing of what it shows.
 async fn shake_hands(
-    house: &House,
+    server: &TestServer,
     site: &Site,
     pair: Option<&Pair>,
 ) -> std::io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
@@ -542,7 +542,7 @@ async fn shake_hands(
         }
     };
 
-    let stream = TcpStream::connect(house.tls).await?;
+    let stream = TcpStream::connect(server.tls).await?;
 
     // An agent's certificate has its id as DNS name too, for clients that look at that.
     let name = ServerName::try_from("s01").unwrap();
@@ -575,14 +575,14 @@ async fn ask_plain(at: SocketAddr) -> u16 {
 }
 
 /// The answer's status to a request with these headers, on a connection of its own.
-async fn with_headers(house: &House, site: Option<(&Site, &Pair)>, line: &str, headers: &str) -> u16 {
+async fn with_headers(server: &TestServer, site: Option<(&Site, &Pair)>, line: &str, headers: &str) -> u16 {
     let body = if line.starts_with("GET") { "" } else { "{}" };
     let length = body.len();
     let text = format!("{line} HTTP/1.1\r\n{headers}Content-Length: {length}\r\n\r\n{body}");
     match site {
-        None => answer_to(&mut TcpStream::connect(house.plain).await.unwrap(), text.as_bytes()).await,
+        None => answer_to(&mut TcpStream::connect(server.plain).await.unwrap(), text.as_bytes()).await,
         Some((site, pair)) => {
-            let mut stream = shake_hands(house, site, Some(pair)).await.unwrap();
+            let mut stream = shake_hands(server, site, Some(pair)).await.unwrap();
             answer_to(&mut stream, text.as_bytes()).await
         }
     }
@@ -592,8 +592,8 @@ const JSON: &str = "Content-Type: application/json\r\n";
 
 #[tokio::test]
 async fn a_name_that_is_not_the_daemons_is_refused_by_plain_http() {
-    let house = House::open(None).await;
-    let port = house.plain.port();
+    let server = TestServer::open(None).await;
+    let port = server.plain.port();
     for (host, expected) in [
         ("127.0.0.1", 200),
         (&format!("127.0.0.1:{port}"), 200),
@@ -623,7 +623,7 @@ async fn a_name_that_is_not_the_daemons_is_refused_by_plain_http() {
         for line in ["POST /v1/alert", "GET /v1/status", "GET /v1/events", "GET /nowhere"] {
             let headers = format!("Host: {host}\r\n{JSON}");
             let expected = if (expected, line) == (200, "GET /nowhere") { 404 } else { expected };
-            let got = with_headers(&house, None, line, &headers).await;
+            let got = with_headers(&server, None, line, &headers).await;
             assert_eq!(got, expected, "{line} at {host:?}");
         }
     }
@@ -631,10 +631,10 @@ async fn a_name_that_is_not_the_daemons_is_refused_by_plain_http() {
     let rebound = format!("http://evil.example:{port}/v1/alert");
     let headers = format!("Host: 127.0.0.1:{port}\r\n{JSON}");
     let line = format!("POST {rebound}");
-    assert_eq!(with_headers(&house, None, &line, &headers).await, 400, "two hosts at once");
+    assert_eq!(with_headers(&server, None, &line, &headers).await, 400, "two hosts at once");
 
     for headers in ["", "Host: localhost\r\nHost: localhost\r\n"] {
-        let got = with_headers(&house, None, "GET /v1/status", headers).await;
+        let got = with_headers(&server, None, "GET /v1/status", headers).await;
         assert_eq!(got, 400, "{headers:?}");
     }
 }
@@ -642,7 +642,7 @@ async fn a_name_that_is_not_the_daemons_is_refused_by_plain_http() {
 #[tokio::test]
 async fn by_tls_a_daemon_has_the_names_in_its_certificate_and_any_address() {
     let site = Site::new();
-    let house = House::open(Some(&site.tls(AGENT))).await;
+    let server = TestServer::open(Some(&site.tls(AGENT))).await;
     let pair = site.issue(&["ballast://chassis/c1"]);
 
     for (host, expected) in [
@@ -657,7 +657,7 @@ async fn by_tls_a_daemon_has_the_names_in_its_certificate_and_any_address() {
     ] {
         let headers = format!("Host: {host}\r\n{JSON}");
         for line in ["POST /v1/alert", "GET /v1/status"] {
-            let got = with_headers(&house, Some((&site, &pair)), line, &headers).await;
+            let got = with_headers(&server, Some((&site, &pair)), line, &headers).await;
             assert_eq!(got, expected, "{line} at {host}");
         }
     }
@@ -665,15 +665,15 @@ async fn by_tls_a_daemon_has_the_names_in_its_certificate_and_any_address() {
     // The page's scheme counts: what was loaded in the clear may be anybody's.
     for (origin, expected) in [("https://s01", 200), ("https://s01:443", 200), ("http://s01", 403)] {
         let headers = format!("Host: s01\r\nOrigin: {origin}\r\n{JSON}");
-        let got = with_headers(&house, Some((&site, &pair)), "POST /v1/alert", &headers).await;
+        let got = with_headers(&server, Some((&site, &pair)), "POST /v1/alert", &headers).await;
         assert_eq!(got, expected, "{origin}");
     }
 }
 
 #[tokio::test]
 async fn what_a_foreign_page_sends_is_refused_and_counted() {
-    let house = House::open(None).await;
-    let at = format!("127.0.0.1:{}", house.plain.port());
+    let server = TestServer::open(None).await;
+    let at = format!("127.0.0.1:{}", server.plain.port());
     let cases = [
         (format!("Origin: http://{at}\r\n{JSON}"), 200),
         (format!("Origin: http://{at}\r\nSec-Fetch-Site: same-origin\r\n{JSON}"), 200),
@@ -706,19 +706,19 @@ async fn what_a_foreign_page_sends_is_refused_and_counted() {
             // Nothing is read into a body that is not there.
             let expected = if (*expected, line) == (415, "GET /v1/status") { 200 } else { *expected };
             refused += u64::from(expected != 200);
-            let got = with_headers(&house, None, line, &headers).await;
+            let got = with_headers(&server, None, line, &headers).await;
             assert_eq!(got, expected, "{line} {headers:?}");
         }
     }
 
-    assert_eq!(house.access.bounds.refusals.foreign.load(Ordering::Relaxed), refused);
+    assert_eq!(server.access.bounds.refusals.foreign.load(Ordering::Relaxed), refused);
 
     // They cost this machine's own clients nothing: its bucket holds 200.
     let headers = format!("Host: {at}\r\nOrigin: null\r\n{JSON}");
 
     for _ in 0..300 {
-        assert_eq!(with_headers(&house, None, "POST /v1/budget", &headers).await, 403);
+        assert_eq!(with_headers(&server, None, "POST /v1/budget", &headers).await, 403);
     }
     let headers = format!("Host: {at}\r\n{JSON}");
-    assert_eq!(with_headers(&house, None, "POST /v1/budget", &headers).await, 200);
+    assert_eq!(with_headers(&server, None, "POST /v1/budget", &headers).await, 200);
 }

@@ -33,9 +33,6 @@ pub struct Pair {
 
 impl Pair {
     /// Replaces what is in these files; the key last, as a careful copy would, and only for its owner.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn put(&self, certificate: &Path, key: &Path) -> io::Result<()> {
         fs::write(certificate, &self.certificate)?;
         let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(key)?;
@@ -45,9 +42,6 @@ impl Pair {
 
     /// Writes `STEM.crt` and `STEM.key` into `dir`; nothing is ever overwritten, and a key is never
     /// readable by others.
-    ///
-    /// # Errors
-    /// What the file system says, with the file's path.
     pub fn create(&self, dir: &Path, stem: &str) -> io::Result<()> {
         let files = [("key", &self.key, 0o600), ("crt", &self.certificate, 0o644)];
         for (ending, text, mode) in files {
@@ -66,9 +60,6 @@ pub struct Authority(Issuer<'static, KeyPair>);
 
 impl Authority {
     /// A new one, valid for `valid`; its own pair goes to files or is forgotten.
-    ///
-    /// # Errors
-    /// When no key can be made.
     pub fn new(valid: Duration) -> Result<(Self, Pair), Error> {
         let key = KeyPair::generate()?;
         let mut params = params();
@@ -79,26 +70,17 @@ impl Authority {
     }
 
     /// The one that had this key, to sign more; its certificate stays as it is.
-    ///
-    /// # Errors
-    /// When the text is no key.
     pub fn restore(key: &str) -> Result<Self, Error> {
         Ok(Self(Issuer::new(params(), KeyPair::from_pem(key)?)))
     }
 
     /// A certificate that names `roles`, and `addresses` for clients that look at these, until
     /// `valid` from now. With one role it is one of Ballast's.
-    ///
-    /// # Errors
-    /// When no key can be made.
     pub fn issue(&self, roles: &[Role], addresses: &[IpAddr], valid: Duration) -> Result<Pair, Error> {
         self.issue_until(roles, addresses, OffsetDateTime::now_utc() + valid)
     }
 
     /// A certificate that has expired already, as tests need it.
-    ///
-    /// # Errors
-    /// When no key can be made.
     pub fn issue_expired(&self, role: &Role) -> Result<Pair, Error> {
         let end = OffsetDateTime::now_utc() - BACKDATED / 2;
         self.issue_until(std::slice::from_ref(role), &[], end)

@@ -25,9 +25,6 @@ pub(super) struct Read {
 }
 
 /// Reads all three.
-///
-/// # Errors
-/// Names the key, the file, and what is wrong.
 pub(super) fn read(config: &TlsConfig) -> Result<Read, String> {
     let certificates = |key: &str, path: &Path| {
         let wrong = |what: String| format!("tls.{key} = {path:?}: {what}");
@@ -55,13 +52,13 @@ pub(super) fn read(config: &TlsConfig) -> Result<Read, String> {
 }
 
 /// A key may be read by its owner, root or this user, and by one group; nobody else writes it.
-fn kept_secret(found: &fs::Metadata) -> Result<(), String> {
-    let mode = found.mode() & 0o777;
+fn kept_secret(metadata: &fs::Metadata) -> Result<(), String> {
+    let mode = metadata.mode() & 0o777;
     if mode & 0o137 != 0 {
         return Err(format!("its mode is {mode:04o}: at most 0640, better 0600"));
     }
-    if found.uid() != 0 && found.uid() != geteuid().as_raw() {
-        return Err(format!("its owner is user {}: root or this daemon's user", found.uid()));
+    if metadata.uid() != 0 && metadata.uid() != geteuid().as_raw() {
+        return Err(format!("its owner is user {}: root or this daemon's user", metadata.uid()));
     }
     Ok(())
 }
@@ -70,11 +67,11 @@ fn kept_secret(found: &fs::Metadata) -> Result<(), String> {
 fn contents(path: &Path, check: impl FnOnce(&fs::Metadata) -> Result<(), String>) -> Result<Vec<u8>, String> {
     let said = |error: std::io::Error| error.to_string();
     let file = File::open(path).map_err(said)?;
-    let found = file.metadata().map_err(said)?;
-    if !found.is_file() {
+    let metadata = file.metadata().map_err(said)?;
+    if !metadata.is_file() {
         return Err("not a file".into());
     }
-    check(&found)?;
+    check(&metadata)?;
     let mut text = vec![];
     file.take(BYTES_MAX).read_to_end(&mut text).map_err(said)?;
     Ok(text)

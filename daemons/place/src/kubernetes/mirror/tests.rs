@@ -27,7 +27,7 @@ fn list<T: DeserializeOwned>(name: &str) -> Vec<T> {
     serde_json::from_str::<List<T>>(&recorded(name)).unwrap().items
 }
 
-fn listed_nodes() -> Vec<SeenNode> {
+fn listed_nodes() -> Vec<ObservedNode> {
     list::<Node>("nodes.list.json").iter().map(|node| reading().node(node)).collect()
 }
 
@@ -38,8 +38,8 @@ fn listed_pods() -> Vec<ObservedPod> {
 
 /// What a line of a watch tells.
 #[derive(Clone, Debug)]
-enum Line {
-    Node(Notice<SeenNode>),
+enum WatchEvent {
+    Node(Notice<ObservedNode>),
     Pod(Notice<ObservedPod>),
 }
 
@@ -53,23 +53,23 @@ fn seen<T: DeserializeOwned, S>(name: &str, read: impl Fn(&T) -> S) -> Vec<Notic
     recorded(name).lines().map(notice).collect()
 }
 
-fn node_lines() -> Vec<Line> {
+fn node_lines() -> Vec<WatchEvent> {
     let all = seen::<Node, _>("nodes.watch.jsonl", |node| reading().node(node));
-    all.into_iter().map(Line::Node).collect()
+    all.into_iter().map(WatchEvent::Node).collect()
 }
 
-fn pod_lines() -> Vec<Line> {
+fn pod_lines() -> Vec<WatchEvent> {
     let all = seen::<Pod, _>("pods.watch.jsonl", |pod| reading().pod(pod));
-    all.into_iter().map(Line::Pod).collect()
+    all.into_iter().map(WatchEvent::Pod).collect()
 }
 
-fn tell(mirror: &mut Mirror, line: Line) -> Option<Told> {
+fn tell(mirror: &mut Mirror, line: WatchEvent) -> Option<Effect> {
     Some(match line {
-        Line::Node(Notice::Is(node)) => mirror.node_is(node),
-        Line::Node(Notice::Gone(node)) => mirror.node_gone(&node),
-        Line::Pod(Notice::Is(pod)) => mirror.pod_is(pod),
-        Line::Pod(Notice::Gone(pod)) => mirror.pod_gone(&pod),
-        Line::Node(_) | Line::Pod(_) => return None,
+        WatchEvent::Node(Notice::Is(node)) => mirror.node_is(node),
+        WatchEvent::Node(Notice::Gone(node)) => mirror.node_gone(&node),
+        WatchEvent::Pod(Notice::Is(pod)) => mirror.pod_is(pod),
+        WatchEvent::Pod(Notice::Gone(pod)) => mirror.pod_gone(&pod),
+        WatchEvent::Node(_) | WatchEvent::Pod(_) => return None,
     })
 }
 
@@ -187,12 +187,12 @@ fn a_node_that_has_gone_comes_back_to_its_pods() {
     mirror.changes();
     let nodes = listed_nodes();
     let gone = nodes[2].clone();
-    assert_eq!(mirror.node_gone(&gone), Told::Taken);
+    assert_eq!(mirror.node_gone(&gone), Effect::Taken);
     assert_eq!(mirror.verdict("node-c", Amount::default(), true), Verdict::Unknown);
-    assert_eq!(mirror.node_is(gone.clone()), Told::Late, "its uid was told gone");
+    assert_eq!(mirror.node_is(gone.clone()), Effect::Late, "its uid was told gone");
     let mut back = gone;
     back.ident.uid = "another".into();
-    assert_eq!(mirror.node_is(back), Told::Taken);
+    assert_eq!(mirror.node_is(back), Effect::Taken);
     let changes: Vec<_> = mirror.changes().iter().map(show).collect();
     let proxy = "kube-system/kube-proxy-node-c";
     assert_eq!(changes.len(), 4, "{changes:?}");
@@ -203,17 +203,18 @@ fn a_node_that_has_gone_comes_back_to_its_pods() {
 #[test]
 fn what_is_told_twice_or_late_changes_nothing() {
     let mut mirror = listed();
-    let lines: Vec<Line> = pod_lines().into_iter().chain(node_lines()).collect();
+    let lines: Vec<WatchEvent> = pod_lines().into_iter().chain(node_lines()).collect();
     for line in lines.clone() {
         tell(&mut mirror, line);
     }
     let after = state(&mut mirror);
 
-    // The whole stream once more, and backwards: a server that begins too early, and one that has lost its head.
+    // The whole stream once more, and backwards: a server that begins too early, and one that has lost its
+    // head.
     for (what, again) in [("again", lines.clone()), ("backwards", lines.into_iter().rev().collect())] {
         let told: Vec<_> = again.into_iter().filter_map(|line| tell(&mut mirror, line)).collect();
         let changed = mirror.changes();
-        assert!(told.contains(&Told::Late), "{what}: {told:?}");
+        assert!(told.contains(&Effect::Late), "{what}: {told:?}");
         let pods: Vec<_> = changed.iter().map(show).filter(|it| !it.starts_with("set ")).collect();
         assert_eq!(pods, [""; 0], "{what}");
     }
@@ -226,8 +227,10 @@ fn what_is_told_twice_or_late_changes_nothing() {
 #[test]
 fn pods_end_lose_their_node_or_are_replaced() {
     let pod = |uid: &str, version: &str, node: &str, phase: &str| {
-        let pod = serde_json::json!({"metadata": {"name": "p", "namespace": "n", "uid": uid, "resourceVersion": version},
-            "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
+        let pod = serde_json::json!({"metadata": {"name": "p", "namespace": "n",
+            "uid": uid, "resourceVersion": version},
+            "spec": {"nodeName": node, "containers": [{"name": "c",
+                "resources": {"requests": {"cpu": "1"}}}]},
             "status": {"phase": phase}});
         reading().pod(&serde_json::from_value(pod).unwrap())
     };
@@ -245,23 +248,23 @@ fn pods_end_lose_their_node_or_are_replaced() {
     let remove = || "remove n/p".to_owned();
 
     for (what, told, expected, changes) in [
-        ("repeated", pod("u", "1", "node-a", "Running"), Told::Repeated, vec![]),
-        ("newer, and nothing else", pod("u", "2", "node-a", "Running"), Told::Taken, vec![]),
-        ("unbound: from before it was bound", pod("u", "0", "", "Pending"), Told::Late, vec![]),
-        ("ended well", pod("u", "2", "node-a", "Succeeded"), Told::Taken, vec![remove()]),
-        ("failed", pod("u", "2", "node-a", "Failed"), Told::Taken, vec![remove()]),
-        ("another of its name waits", pod("v", "2", "", "Pending"), Told::Taken, vec![remove()]),
+        ("repeated", pod("u", "1", "node-a", "Running"), Effect::Repeated, vec![]),
+        ("newer, and nothing else", pod("u", "2", "node-a", "Running"), Effect::Taken, vec![]),
+        ("unbound: from before it was bound", pod("u", "0", "", "Pending"), Effect::Late, vec![]),
+        ("ended well", pod("u", "2", "node-a", "Succeeded"), Effect::Taken, vec![remove()]),
+        ("failed", pod("u", "2", "node-a", "Failed"), Effect::Taken, vec![remove()]),
+        ("another of its name waits", pod("v", "2", "", "Pending"), Effect::Taken, vec![remove()]),
         (
             "another of its name is bound",
             pod("v", "2", "node-b", "Pending"),
-            Told::Taken,
+            Effect::Taken,
             vec![remove(), put("node-b")],
         ),
-        ("on a node that is not known", pod("v", "2", "node-z", "Pending"), Told::Taken, vec![remove()]),
+        ("on a node that is not known", pod("v", "2", "node-z", "Pending"), Effect::Taken, vec![remove()]),
         (
             "without a uid",
             pod("", "2", "node-a", "Running"),
-            Told::Refused("object \"n/p\": metadata.uid is missing".into()),
+            Effect::Refused("object \"n/p\": metadata.uid is missing".into()),
             vec![],
         ),
     ] {
@@ -273,21 +276,21 @@ fn pods_end_lose_their_node_or_are_replaced() {
     let mut mirror = fresh();
     assert_eq!(
         mirror.pod_gone(&pod("v", "2", "node-a", "Running")),
-        Told::Late,
+        Effect::Late,
         "another of its name had gone"
     );
 
-    assert_eq!(mirror.pod_is(pod("u", "2", "node-a", "Succeeded")), Told::Taken);
+    assert_eq!(mirror.pod_is(pod("u", "2", "node-a", "Succeeded")), Effect::Taken);
     assert_eq!(
         mirror.pod_is(pod("u", "1", "node-a", "Running")),
-        Told::Late,
+        Effect::Late,
         "what has ended does not run again"
     );
 
     assert_eq!(mirror.pods(), (0, 0));
     let mut refused = pod("w", "1", "node-a", "Running");
     refused.holds = Holds::Share { node: "node-a".into(), read: Err("cpu: no".into()) };
-    assert_eq!(mirror.pod_is(refused), Told::Refused("pod n/p: cpu: no".into()));
+    assert_eq!(mirror.pod_is(refused), Effect::Refused("pod n/p: cpu: no".into()));
 }
 
 #[test]
@@ -322,21 +325,21 @@ fn a_node_that_does_not_tell_what_it_has_is_not_known() {
     let mut node: Node = list("nodes.list.json").swap_remove(0);
     node.metadata.resource_version = "20000".into();
     node.status.allocatable.remove("cpu");
-    assert_eq!(mirror.node_is(reading().node(&node)), Told::Taken);
+    assert_eq!(mirror.node_is(reading().node(&node)), Effect::Taken);
     assert_eq!(mirror.verdict("node-a", Amount::default(), false), Verdict::Unknown);
     assert_eq!(mirror.known("node-a"), None);
     assert_eq!(show(mirror.changes().last().unwrap()), "remove host node-a");
     node.status.allocatable.insert("cpu".into(), crate::kubernetes::object::Quantity::Text("x".into()));
     node.metadata.resource_version = "20001".into();
-    let Told::Refused(why) = mirror.node_is(reading().node(&node)) else { panic!() };
+    let Effect::Refused(why) = mirror.node_is(reading().node(&node)) else { panic!() };
     assert!(why.starts_with("node node-a: status.allocatable.cpu: \"x\" is no quantity"), "{why}");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// However the two streams are interleaved, repeated within their order and cut by new lists: the changes lead an
-    /// inventory to what a list would have made of it, and when all pods have gone nothing is taken.
+    /// However the two streams are interleaved, repeated within their order and cut by new lists: the changes
+    /// lead an inventory to what a list would have made of it, and when all pods have gone nothing is taken.
     #[test]
     fn the_inventory_is_always_as_the_cluster(
         turns in prop::collection::vec((any::<bool>(), 0_usize..3), 0..60),
@@ -366,7 +369,7 @@ proptest! {
 
         for (name, uid) in pods {
             let ident = Ident { name, uid, version: "9".into() };
-            prop_assert_eq!(mirror.pod_gone(&ObservedPod { ident, holds: Holds::Nothing }), Told::Taken);
+            prop_assert_eq!(mirror.pod_gone(&ObservedPod { ident, holds: Holds::Nothing }), Effect::Taken);
         }
 
         obey(&mut inventory, &mirror.changes());

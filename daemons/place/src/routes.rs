@@ -1,0 +1,260 @@
+//! The placement daemon's paths, and `/v1/predict`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::{get, post};
+use ballast_predict::{Reply, Request, VmError};
+use ballast_runtime::http::{self, Refused};
+use serde::Serialize;
+
+use super::api::Api;
+use super::ask::Question;
+use super::{hosts, placing, predictor};
+use crate::{kubernetes, metrics};
+
+/// So many VMs are answered for before others have their turn on this thread.
+const AT_ONCE: usize = 32;
+
+/// Every path that a placement daemon serves.
+pub(super) fn routes(api: Api) -> Router {
+    let access = Arc::clone(&api.access);
+    let extender = api.kube.clone().map(kubernetes::routes);
+    let routes = http::health_routes()
+        .route("/v1/predict", post(predict))
+        .route("/v1/status", get(async |State(api): State<Api>| Json(api.status())))
+        .route("/v1/events", get(async |State(api): State<Api>| http::event_stream(&api.events)))
+        .route("/metrics", get(scrape))
+        .merge(placing::routes())
+        .merge(hosts::routes())
+        .with_state(api)
+        .merge(extender.unwrap_or_default());
+    http::guarded(routes, access)
+}
+
+async fn scrape(State(api): State<Api>) -> Response {
+    let kube = api.kube.as_ref().map(|kube| &kube.counters);
+    http::metrics_text(metrics::place(&api.status(), &api.counters, kube, &api.access.bounds.refusals))
+}
+
+async fn predict(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
+    let start = Instant::now();
+    let question = Question::read(&body).inspect_err(|_| api.counters.refused())?;
+
+    // One model for all of them, whatever comes in meanwhile.
+    let model = api.predictor.now();
+    let reply = |request: &Request| {
+        let impossible = |error: VmError| Refused(StatusCode::BAD_REQUEST, error.to_string());
+        let reply = predictor::answer(model.as_deref(), request).map_err(impossible)?;
+        api.counters.predicted(model.is_some(), &reply.prediction);
+
+        Ok::<_, Refused>(reply)
+    };
+
+    let name = model.as_ref().map_or("none", |model| &model.checksum);
+    let answer = match &question {
+        Question::One(request) => Json(One { model: name, reply: reply(request)? }).into_response(),
+        Question::Batch(requests) => {
+            let mut vms = Vec::with_capacity(requests.len());
+            for some in requests.chunks(AT_ONCE) {
+                if !vms.is_empty() {
+                    tokio::task::yield_now().await;
+                }
+                for request in some {
+                    vms.push(reply(request)?);
+                }
+            }
+
+            Json(Batch { model: name, vms }).into_response()
+        }
+    };
+
+    api.counters.answered(start.elapsed());
+
+    Ok(answer)
+}
+
+/// The answer to a question of one VM.
+#[derive(Serialize)]
+struct One<'a> {
+    /// The model's checksum, in hexadecimal; `none` without a model.
+    model: &'a str,
+    #[serde(flatten)]
+    reply: Reply,
+}
+
+/// The answer to a batch.
+#[derive(Serialize)]
+struct Batch<'a> {
+    model: &'a str,
+    /// One for each VM, in the order of the question.
+    vms: Vec<Reply>,
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::path::PathBuf;
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use axum::body::to_bytes;
+    use ballast_placement::Policy;
+    use ballast_predict::model::Algorithm;
+    use ballast_predict::{ModelFile, fleet, train};
+    use ballast_runtime::events::Events;
+    use ballast_runtime::http::AccessPolicy;
+    use ballast_runtime::lock;
+    use ballast_types::PeerName;
+    use serde_json::{Value, json};
+    use tempfile::TempDir;
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::api::LOOKED_WITHIN;
+    use crate::config::PredictConfig;
+    use crate::inventory::DurableInventory;
+    use crate::predictor::Predictor;
+
+    /// A daemon's handlers over the model in `bytes`, if any.
+    pub(crate) fn api(bytes: Option<&[u8]>) -> (TempDir, Api) {
+        let dir = tempfile::tempdir().unwrap();
+        let path: PathBuf = dir.path().join("model");
+        if let Some(bytes) = bytes {
+            std::fs::write(&path, bytes).unwrap();
+        }
+        let predictor = Arc::new(Predictor::new(&PredictConfig {
+            model: path,
+            require_model: true,
+            stale_after: Duration::from_secs(3600),
+        }));
+
+        let events = Events::default();
+        predictor.look(&events, false);
+        let (durable, _) = DurableInventory::open(dir.path(), Policy::PAPER).unwrap();
+        let api = Api {
+            name: PeerName::new("p1").unwrap(),
+            require_model: true,
+            inventory: durable,
+            hosts: None,
+            hosts_problem: Arc::default(),
+            predictor,
+            looked: Arc::new(Mutex::new(ballast_runtime::now())),
+            counters: Arc::default(),
+            events,
+            kube: None,
+            tls: None,
+            access: Arc::new(AccessPolicy::of_queries(false)),
+        };
+
+        (dir, api)
+    }
+
+    fn model() -> ModelFile {
+        let options = fleet::Options { vms: 6_000, ..fleet::Options::default() };
+        let vms = fleet::make(&options).vms;
+        let threads = std::num::NonZeroUsize::MIN;
+        let options = train::Options { algorithm: Algorithm::RandomForest, seed: 1, threads };
+        train::train(&vms, &options).unwrap()
+    }
+
+    pub(crate) async fn ask(api: &Api, method: &str, path: &str, body: String) -> (u16, String) {
+        let request = http::from_here(method, path, body);
+        let answer = routes(api.clone()).oneshot(request).await.unwrap();
+        let status = answer.status().as_u16();
+        let text = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+        (status, String::from_utf8(text.to_vec()).unwrap())
+    }
+
+    async fn predict(api: &Api, question: &Value) -> Value {
+        let (status, text) = ask(api, "POST", "/v1/predict", question.to_string()).await;
+        assert_eq!(status, 200, "{text}");
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn vm(n: u32) -> Value {
+        json!({"vm_id": n.to_string(), "subscription": format!("sub-{:05}", n % 9), "cores": 1 + n % 8,
+            "memory_gb": 8})
+    }
+
+    #[tokio::test]
+    async fn answers_are_the_models_one_by_one_and_in_batches() {
+        let file = model();
+        let bytes = file.encode().unwrap();
+        let (_dir, api) = api(Some(&bytes));
+        let checksum = ballast_predict::file::checksum_in(&bytes).unwrap();
+        let mut expected = vec![];
+
+        for n in 0..100 {
+            let request: Request = serde_json::from_value(vm(n)).unwrap();
+
+            // By way of the text: there a confidence has the digits that it needs and no more.
+            let reply = serde_json::to_string(&file.answer(&request).unwrap()).unwrap();
+            expected.push(serde_json::from_str::<Value>(&reply).unwrap());
+            let answer = predict(&api, &vm(n)).await;
+            assert_eq!(answer["model"], checksum);
+
+            for (key, value) in expected[n as usize].as_object().unwrap() {
+                assert_eq!(&answer[key], value, "{key}");
+            }
+        }
+
+        let vms: Vec<_> = (0..100).map(vm).collect();
+        let answer = predict(&api, &json!({ "vms": vms })).await;
+        assert_eq!(answer, json!({"model": checksum, "vms": expected}));
+        let status = api.status().predict;
+        assert_eq!((status.requests, status.predictions, status.loads), (101, 200, 1));
+        let unsure = |reply: &&Value| reply["class_confident"] != true || reply["p95_confident"] != true;
+        assert_eq!(status.conservative, 2 * expected.iter().filter(unsure).count() as u64);
+        let (_, metrics) = ask(&api, "GET", "/metrics", String::new()).await;
+        let sum = |name: &str| -> f64 {
+            let lines = metrics.lines().filter(|line| line.starts_with(name));
+            lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+        };
+
+        assert_eq!(sum("ballast_place_class_predictions_total{"), 200.0, "{metrics}");
+        assert_eq!(sum("ballast_place_p95_predictions_total{"), 200.0, "{metrics}");
+        assert_eq!(sum("ballast_place_predict_latency_seconds_count"), 101.0, "{metrics}");
+        assert_eq!(sum("ballast_place_model_loaded"), 1.0, "{metrics}");
+        assert_eq!(ask(&api, "GET", "/readyz", String::new()).await.0, 200);
+    }
+
+    #[tokio::test]
+    async fn what_was_wrong_is_counted_and_changes_nothing() {
+        let (_dir, api) = api(None);
+        for body in ["", "{}", r#"{"vms":[]}"#, r#"{"cores":0,"memory_gb":1}"#] {
+            assert_eq!(ask(&api, "POST", "/v1/predict", body.into()).await.0, 400, "{body}");
+        }
+        let status = api.status();
+        assert_eq!((status.predict.requests, status.predict.refused_requests), (0, 4));
+        assert_eq!(ask(&api, "GET", "/v1/predict", String::new()).await.0, 405);
+        assert_eq!(ask(&api, "GET", "/readyz", String::new()).await.0, 503);
+        assert_eq!(ask(&api, "GET", "/healthz", String::new()).await.0, 200);
+        let (status, _) = ask(&api, "POST", "/v1/predict", " ".repeat((1 << 20) + 1)).await;
+        assert_eq!(status, 413);
+    }
+
+    #[tokio::test]
+    async fn a_full_batch_of_the_longest_questions_fits() {
+        let (_dir, api) = api(None);
+        let mut long = vm(1);
+        long["vm_id"] = json!("x".repeat(256));
+        long["subscription"] = json!("y".repeat(256));
+        long["vm_type"] = json!("z".repeat(128));
+        let answer = predict(&api, &json!({"vms": vec![long; 1000]})).await;
+        assert_eq!(answer["vms"].as_array().unwrap().len(), 1000);
+        assert_eq!(api.status().predict.conservative, 1000);
+    }
+
+    #[test]
+    fn a_file_that_nobody_looks_at_is_an_alarm() {
+        let (_dir, api) = api(None);
+        *lock(&api.looked) = ballast_types::Instant::ZERO;
+        let told = api.status().alarms.iter().any(|alarm| alarm.contains("has not been looked at"));
+        assert_eq!(told, ballast_runtime::now() > ballast_types::Instant::ZERO + LOOKED_WITHIN);
+    }
+}
