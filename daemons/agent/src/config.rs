@@ -1,34 +1,32 @@
 //! `agent.toml`.
 
 mod groups;
+mod limit;
 mod meter;
+mod model;
 mod records;
+mod throttle;
+mod vms;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 use ballast_agent_core::{Actuator, Policy, Steps};
-use ballast_hw::Cgroup;
 use ballast_types::wire::VmSpec;
-use ballast_types::{ChassisId, OnExtreme, PowerModel, Role, ServerId, VmClass, VmId, Watts};
-use toml::de::DeValue;
+use ballast_types::{ChassisId, PowerModel, Role, ServerId, VmId};
 
-use ballast_runtime::config::reader::{ConfigError, Problems, Section, flag, number, text, whole, word};
-use ballast_runtime::config::{DaemonConfig, PRESETS, RedfishConfig, WATTS, load, millis, percent, watts};
+use ballast_runtime::config::allowed::{Allowed, ID, choice, flag, seconds};
+use ballast_runtime::config::reader::{ConfigError, Section, parse, parse_leniently};
+use ballast_runtime::config::reference::{TableReference, reference};
+use ballast_runtime::config::{DaemonConfig, RedfishConfig, load, preset};
 
 pub use groups::{DiscoverConfig, GroupsConfig};
+pub use limit::{LimitBy, ServerLimitConfig};
 pub use meter::{FuseConfig, MeterConfig, MeterSource};
 pub use records::{AutoMode, RecordsConfig};
-
-/// The classes of VMs, in words and by name.
-const CLASSES: (&str, [(&str, VmClass); 2]) = (
-    "\"user-facing\" or \"non-user-facing\"",
-    [("user-facing", VmClass::UserFacing), ("non-user-facing", VmClass::NonUserFacing)],
-);
-/// What may be done to a VM when throttling is not enough.
-const EXTREMES: (&str, [(&str, OnExtreme); 2]) =
-    ("\"none\" or \"kill\"", [("none", OnExtreme::None), ("kill", OnExtreme::Kill)]);
+pub use throttle::{PredictiveConfig, ThrottleConfig};
+pub(crate) use vms::has_nothing_to_limit;
 
 /// The whole of `agent.toml`, checked.
 #[derive(Clone, Debug)]
@@ -66,64 +64,6 @@ pub struct AgentConfig {
     pub vms: BTreeMap<VmId, VmSpec>,
 }
 
-/// `[throttle]`, and the floors of `[[class]]`.
-#[derive(Clone, Debug)]
-pub struct ThrottleConfig {
-    /// What throttling acts on.
-    pub actuator: Actuator,
-    /// With `cpu-max`: the period in which a VM's CPU time is limited.
-    pub quota_period: Duration,
-    /// Cores moved per step.
-    pub step_cores: u16,
-    /// Target = cap less this share of it.
-    pub margin_ppm: u32,
-    /// No step up within this of the target.
-    pub deadband: Watts,
-    pub settle: Duration,
-    /// At the floor and above the cap for this long: the server's own limit.
-    pub escalate_after: Duration,
-    /// The floor of every throttle class that has one of its own, by its index in the throttle list, as a
-    /// percentage of the highest frequency; with `cpu-max`, of the CPU time.
-    pub floors: BTreeMap<u8, u8>,
-    /// The same for user-facing VMs, which are throttled after all others; `None`: they never are.
-    pub user_facing_floor: Option<u8>,
-}
-
-/// `[predictive]`.
-#[derive(Clone, Debug)]
-pub struct PredictiveConfig {
-    /// The length of a window of RAPL and CPU use.
-    pub period: Duration,
-    /// The margin under the cap, in standard deviations of what its forecasts miss.
-    pub margin_sigmas: f64,
-}
-
-/// `[server_limit]`.
-#[derive(Clone, Debug)]
-pub struct ServerLimitConfig {
-    /// What the server's own limit is.
-    pub by: LimitBy,
-    /// The lowest limit of the server's own hardware; `None` when it is not to be used.
-    pub floor: Option<Watts>,
-    /// How long the limit stays on after the draw came under the target.
-    pub hold: Duration,
-}
-
-/// What the server's own limit is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LimitBy {
-    /// RAPL's package limits.
-    Rapl,
-    /// A hwmon device's `powerN_cap`.
-    PowerCap {
-        name: String,
-        /// The channel's `powerN_label`, where it has labels.
-        label: Option<String>,
-    },
-    /// The BMC's, by IPMI DCMI.
-    Dcmi,
-}
-
 impl AgentConfig {
     /// Reads and checks a file, and the certificates that it names.
     ///
@@ -144,281 +84,129 @@ impl AgentConfig {
     /// what cannot be read has its default.
     #[must_use]
     pub fn for_release(path: &Path) -> (DaemonConfig, Duration) {
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        let problems = Problems::new("", &text);
-        let table = problems.parse();
-        read_life(&mut Section::root(&problems, &table))
+        parse_leniently(&std::fs::read_to_string(path).unwrap_or_default(), read_for_release)
     }
 
     /// Checks a text; `file` is its name in problems.
     ///
     /// # Errors
     /// Every problem, one a line.
-    pub fn parse(file: &str, source: &str) -> Result<Self, ConfigError> {
-        let problems = Problems::new(file, source);
-        let table = problems.parse();
-        let mut root = Section::root(&problems, &table);
+    pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
+        parse(file, text, Self::read)
+    }
 
-        let (daemon, orphan_hold) = read_life(&mut root);
-        let server =
-            root.required("server", "an id of this server", |value| ServerId::new(value.as_str()?).ok());
-        let chassis =
-            root.required("chassis", "the id of its chassis", |value| ChassisId::new(value.as_str()?).ok());
-        let dry_run = root.or("dry_run", false, "true or false", flag);
-        let actuate_in_vm = root.or("actuate_in_vm", false, "true or false", flag);
-        let policies = [Policy::Stepwise, Policy::Predictive, Policy::FullServer, Policy::None];
-        let policies = policies.map(|policy| (policy.name(), policy));
-        let paper = root.optional("preset", PRESETS.0, word(&PRESETS.1)).is_some();
+    /// Every table and key of the file.
+    #[must_use]
+    pub fn reference() -> Vec<TableReference> {
+        reference(|root| drop(Self::read(root)))
+    }
 
-        // Without RAPL the controller steps, and says so: nobody has to choose by what the machine has.
-        let usual = if paper { Policy::Stepwise } else { Policy::Predictive };
-        let policy = root.or(
-            "policy",
-            usual,
-            "\"stepwise\", \"predictive\", \"full-server\" or \"none\"",
-            word(&policies),
+    fn read(root: &mut Section<'_, '_>) -> Option<Self> {
+        let server = root.required(
+            "server",
+            Allowed::text(ID, |text| ServerId::new(text).ok()),
+            "This server, as `chassis.toml` names it.",
         );
+        let chassis = root.required(
+            "chassis",
+            Allowed::text(ID, |text| ChassisId::new(text).ok()),
+            "The one chassis that is obeyed.",
+        );
+        let (daemon, orphan_hold) = read_for_release(root);
+        let dry_run = root.or(
+            "dry_run",
+            false,
+            flag(),
+            "Everything runs, nothing is written to the machine, and the log says what would be done. The chassis \
+             manager then counts on no watt of this server.",
+        );
+        let actuate_in_vm = root.or(
+            "actuate_in_vm",
+            false,
+            flag(),
+            "Whether to act on a virtual machine; without it the agent runs dry there.",
+        );
+        let (policy, steps) = read_policy(root);
 
-        let meter = MeterConfig::read(root.section("meter"));
-        let by_redfish = matches!(meter.source, MeterSource::Redfish(_));
-        let redfish = RedfishConfig::read(root.section("redfish"), by_redfish);
+        let meter = MeterConfig::read(root);
+        let redfish = RedfishConfig::read(root, matches!(meter.source, MeterSource::Redfish(_)));
+        let throttle = ThrottleConfig::read(root, meter.least_settle());
+        let predictive = PredictiveConfig::read(root);
+        let kill_after = throttle::read_shedding(root, throttle.escalate_after);
+        let server_limit = ServerLimitConfig::read(root);
+        let model = model::read(root);
+        let groups = GroupsConfig::read(root);
+        let records = RecordsConfig::read(root);
+        let floats = throttle.actuator == Actuator::CpuMax;
+        let vms = vms::read(root, floats);
 
-        let mut throttle = root.section("throttle");
-        let actuators = [Actuator::Pstate, Actuator::CpuMax].map(|it| (it.name(), it));
-        let actuator =
-            throttle.or("actuator", Actuator::Pstate, "\"pstate\" or \"cpu-max\"", word(&actuators));
-
-        let floating = actuator == Actuator::CpuMax;
-
-        if floating && policy == Policy::FullServer {
+        if floats && policy == Policy::FullServer {
             let allowed = "with policy = \"full-server\" only \"pstate\": every core alike";
-            throttle.refuse_key("actuator", allowed);
+            root.refuse_key("throttle.actuator", allowed);
         }
-
-        let quota_period = throttle.or(
-            "quota_period_ms",
-            Duration::from_millis(20),
-            "whole milliseconds, 10 to 100",
-            millis(10, 100),
-        );
-
-        let step_cores = throttle.or("step_cores", 4, "1 to 1024 cores", whole(1..=1024)) as u16;
-        let margin_ppm = throttle
-            .or("margin_percent", 20_000, "0 to 50 %", |value| percent(value).filter(|ppm| *ppm <= 500_000));
-        let deadband = throttle.or("deadband_w", Watts::from_whole(4), "0 to 1000 W", |value| {
-            number(0.0..=1000.0)(value).and_then(Watts::from_f64)
-        });
         let least = meter.least_settle();
-        let settle = throttle.or("settle_ms", least, "whole milliseconds, 1 to 60000", millis(1, 60_000));
-        if settle < least {
-            throttle.refuse_key(
-                "settle_ms",
-                format_args!("at least {} = {}", meter.settle_of(), least.as_millis()),
-            );
+        if throttle.settle < least {
+            let allowed = format_args!("at least {} = {}", meter.settle_of(), least.as_millis());
+            root.refuse_key("throttle.settle_ms", allowed);
         }
 
-        let escalate_after = throttle.or(
-            "escalate_ms",
-            Duration::from_millis(600),
-            "whole milliseconds, 1 to 60000",
-            millis(1, 60_000),
-        );
-
-        let user_facing_floor = throttle.optional("user_facing_floor_percent", FLOOR, whole(1..=100));
-        throttle.finish();
-        let mut floors = BTreeMap::new();
-
-        for section in root.sections("class") {
-            floors.extend(read_class(section, &floors));
-        }
-
-        let mut shedding = root.section("shedding");
-        let allow_kill = shedding.or("allow_kill", false, "true or false", flag);
-        let kill_after =
-            shedding.or("kill_after_ms", escalate_after, "whole milliseconds, 1 to 60000", millis(1, 60_000));
-
-        shedding.finish();
-
-        let mut predictive = root.section("predictive");
-        let fast_period = predictive.or(
-            "period_ms",
-            Duration::from_millis(50),
-            "whole milliseconds, 20 to 1000",
-            millis(20, 1000),
-        );
-
-        let margin_sigmas = predictive.or("margin_sigmas", 2.2, "0 to 10", number(0.0..=10.0));
-        predictive.finish();
-
-        let mut limit = root.section("server_limit");
-        let enabled = limit.or("enabled", true, "true or false", flag);
-        let server_limit_by = LimitBy::read(&mut limit);
-        let floor = limit.or("floor_w", Watts::from_whole(150), WATTS, watts);
-        let server_limit_hold = limit.or(
-            "hold_ms",
-            Duration::from_secs(2),
-            "whole milliseconds, 100 to 600000",
-            millis(100, 600_000),
-        );
-
-        limit.finish();
-
-        let model = read_model(root.section("model"));
-        let groups = GroupsConfig::read(&mut root);
-        let records = RecordsConfig::read(&mut root);
-        let mut vms = BTreeMap::new();
-
-        for section in root.sections("vm") {
-            if let Some((id, spec)) = read_vm(section, &vms, floating) {
-                vms.insert(id, spec);
-            }
-        }
-
-        root.finish();
-
-        let config = server.zip(chassis).map(|(server, chassis)| Self {
+        Some(Self {
             daemon,
             orphan_hold,
-            server,
-            chassis,
+            server: server?,
+            chassis: chassis?,
             dry_run,
             actuate_in_vm,
             policy,
-            steps: if paper { Steps::Paper } else { Steps::OneWrite },
+            steps,
             meter,
             redfish,
-            throttle: ThrottleConfig {
-                actuator,
-                quota_period,
-                step_cores,
-                margin_ppm,
-                deadband,
-                settle,
-                escalate_after,
-                floors,
-                user_facing_floor: user_facing_floor.map(|percent| percent as u8),
-            },
-            predictive: PredictiveConfig { period: fast_period, margin_sigmas },
-            kill_after: allow_kill.then_some(kill_after),
-            server_limit: ServerLimitConfig {
-                by: server_limit_by,
-                floor: enabled.then_some(floor),
-                hold: server_limit_hold,
-            },
+            throttle,
+            predictive,
+            kill_after,
+            server_limit,
             model,
             groups,
             records,
             vms,
-        });
-
-        problems.finish(config).and_then(|config| {
-            config.ok_or_else(|| ConfigError::whole(file, "server and chassis are missing"))
         })
     }
 }
 
-fn read_life(root: &mut Section<'_, '_>) -> (DaemonConfig, Duration) {
-    let place = DaemonConfig::read(root, "127.0.0.1:7101", "/var/lib/ballast-agent");
-    let seconds = |value: &DeValue<'_>| whole(5..=3600)(value).map(Duration::from_secs);
-    let hold = root.or("orphan_hold_s", Duration::from_secs(60), "whole seconds, 5 to 3600", seconds);
-    (place, hold)
+fn read_for_release(root: &mut Section<'_, '_>) -> (DaemonConfig, Duration) {
+    let daemon = DaemonConfig::read(root, "127.0.0.1:7101", "/var/lib/ballast-agent");
+    let hold = root.or(
+        "orphan_hold_s",
+        Duration::from_secs(60),
+        seconds::<1>("whole seconds", 5..=3600),
+        "An agent died and none came back for so long: all is put back without it.",
+    );
+    (daemon, hold)
 }
 
-impl LimitBy {
-    fn read(section: &mut Section<'_, '_>) -> Self {
-        let by = [
-            ("rapl", Self::Rapl),
-            ("power1-cap", Self::PowerCap { name: String::new(), label: None }),
-            ("dcmi", Self::Dcmi),
-        ];
-
-        let allowed = "\"rapl\", \"power1-cap\" or \"dcmi\"";
-        let by = by.each_ref().map(|(word, by)| (*word, by));
-
-        match section.or("by", &Self::Rapl, allowed, word(&by)) {
-            Self::PowerCap { .. } => Self::PowerCap {
-                name: section.or("name", "power_meter".into(), "the device's hwmon name", |value| {
-                    text(value).filter(|name| !name.contains(char::is_whitespace))
-                }),
-                label: section.optional("label", "the channel's label", text),
-            },
-            by => by.clone(),
-        }
-    }
-}
-
-fn read_model(mut section: Section<'_, '_>) -> PowerModel {
-    let paper = PowerModel::PAPER;
-    let mut curve = |key, default| section.or(key, default, WATTS, number(0.001..=1e6));
-    let model = PowerModel {
-        idle_w: curve("idle_w", paper.idle_w),
-        full_w: curve("full_w", paper.full_w),
-        half_idle_w: curve("half_frequency_idle_w", paper.half_idle_w),
-        half_full_w: curve("half_frequency_full_w", paper.half_full_w),
-    };
-    if let Err(why) = model.check() {
-        section.refuse(why);
-    }
-    section.finish();
-    model
-}
-
-const FLOOR: &str = "a whole percentage, 1 to 100";
-
-/// One `[[class]]`: its place in the throttle list, and its floor.
-fn read_class(mut section: Section<'_, '_>, others: &BTreeMap<u8, u8>) -> Option<(u8, u8)> {
-    let order = section.required("order", "0 to 255", whole(0..=255)).map(|order| order as u8);
-    let floor = section.required("floor_percent", FLOOR, whole(1..=100));
-    if order.is_some_and(|order| others.contains_key(&order)) {
-        section.refuse_key("order", "every class once");
-    }
-    section.finish();
-    Some((order?, floor? as u8))
-}
-
-fn read_vm(
-    mut section: Section<'_, '_>,
-    others: &BTreeMap<VmId, VmSpec>,
-    floating: bool,
-) -> Option<(VmId, VmSpec)> {
-    let id = section.required("id", "the VM's id", |value| VmId::new(value.as_str()?).ok());
-    let class = section.optional("class", CLASSES.0, word(&CLASSES.1));
-    let cores = section.required("cores", "1 to 4096 cores", whole(1..=4096));
-    let throttle_order = section.or("throttle_order", 0, "0 to 255", whole(0..=255)) as u8;
-    let cgroup = section.optional("cgroup", Cgroup::PATHS, |value: &DeValue<'_>| {
-        text(value).filter(|path| Cgroup::is_path(path))
-    });
-    let on_extreme = section.or("on_extreme", OnExtreme::None, EXTREMES.0, word(&EXTREMES.1));
-
-    if id.as_ref().is_some_and(|id| others.contains_key(id)) {
-        section.refuse_key("id", "every VM has an id of its own");
-    }
-    let spec = cores.map(|cores| {
-        let spec = VmSpec { class, throttle_order, cores: cores as u16, cgroup, on_extreme };
-        if let Err(why) = spec.check() {
-            section.refuse(why);
-        }
-        if let Some(why) = has_nothing_to_limit(&spec).filter(|_| floating) {
-            section.refuse(why);
-        }
-        spec
-    });
-
-    section.finish();
-
-    Some((id?, spec?))
-}
-
-/// With `cpu-max`: what is missing of a VM for it to be limited.
-pub(crate) fn has_nothing_to_limit(spec: &VmSpec) -> Option<&'static str> {
-    let low = spec.class() == VmClass::NonUserFacing;
-    (low && spec.cgroup.is_none())
-        .then_some("cgroup is missing: with throttle.actuator = \"cpu-max\" it is what is limited")
+fn read_policy(root: &mut Section<'_, '_>) -> (Policy, Steps) {
+    let help = "`\"paper\"` sets `policy = \"stepwise\"` with the paper's steps; a policy that is set itself comes \
+                before the preset.";
+    let paper = root.optional("preset", preset(), help).is_some();
+    // Without RAPL the controller steps, and says so: nobody has to choose by what the machine has.
+    let default = if paper { Policy::Stepwise } else { Policy::Predictive };
+    let policies = [Policy::Stepwise, Policy::Predictive, Policy::FullServer, Policy::None];
+    let policy = root.or(
+        "policy",
+        default,
+        choice(policies.map(|policy| (policy.name(), policy))),
+        "How frequencies are chosen: by steps; by a model learnt on line from RAPL (by steps where there is no RAPL, \
+         or while the model is not trusted); every core alike; or not at all, which only watches.",
+    );
+    (policy, if paper { Steps::Paper } else { Steps::OneWrite })
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+
+    use ballast_hw::Cgroup;
+    use ballast_types::{OnExtreme, Watts};
 
     use super::*;
 
@@ -477,14 +265,14 @@ mod tests {
         assert_eq!(
             problems(text).lines().collect::<Vec<_>>(),
             [
-                "agent.toml:1: chassis is missing: the id of its chassis",
-                "agent.toml:1: server = \"a/b\": an id of this server",
+                "agent.toml:1: chassis is missing: an id: 1 to 64 of A-Z a-z 0-9 . _ - : @, without a leading dot",
+                "agent.toml:1: server = \"a/b\": an id: 1 to 64 of A-Z a-z 0-9 . _ - : @, without a leading dot",
                 "agent.toml:3: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
                 "agent.toml:4: typo: no such key; there are actuate_in_vm, allowed_hosts, auto_class, chassis, class, discover, \
                  dry_run, groups, listen, meter, model, orphan_hold_s, policy, predictive, preset, realtime, record_dir, records, \
                  redfish, root, server, \
                  server_limit, shedding, state_dir, throttle, tls, vm",
-                "agent.toml:6: throttle.step_cores = 0: 1 to 1024 cores",
+                "agent.toml:6: throttle.step_cores = 0: a whole number of cores, 1 to 1024",
                 "agent.toml:9: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",
             ]
         );
@@ -521,7 +309,7 @@ mod tests {
             (class(0, "0"), "agent.toml:6: class[0].floor_percent = 0: a whole percentage, 1 to 100"),
             (class(0, "101"), "class[0].floor_percent = 101"),
             (class(0, "50.5"), "class[0].floor_percent = 50.5"),
-            (class(256, "50"), "class[0].order = 256: 0 to 255"),
+            (class(256, "50"), "class[0].order = 256: a whole number, 0 to 255"),
             (format!("{}{}", class(3, "50"), class(3, "60")), "class[1].order = 3: every class once"),
             ("[[class]]\norder = 1\n".into(), "class[0].floor_percent is missing"),
             ("[throttle]\nuser_facing_floor_percent = 0\n".into(), "user_facing_floor_percent = 0"),

@@ -1,20 +1,22 @@
 //! `chassis.toml`.
 
 mod breaker;
+mod params;
+mod server;
+mod supply;
 
 use std::path::Path;
-use std::time::Duration;
 
-use ballast_chassis_core::{LiftRule, Mode, Params, Server};
-use ballast_types::wire::SharePolicy;
-use ballast_types::{ChassisId, Role, ServerId, Watts};
-use toml::de::DeValue;
+use ballast_chassis_core::Params;
+use ballast_types::{ChassisId, Role, Watts};
 
-use ballast_runtime::config::reader::{ConfigError, Problems, Section, flag, number, text, whole, word};
-use ballast_runtime::config::{
-    BmcAddress, DaemonConfig, Listen, PRESETS, RedfishConfig, WATTS, load, millis, percent, watts,
-};
-use breaker::Breaker;
+use ballast_runtime::config::allowed::{Allowed, ID, flag, watts};
+use ballast_runtime::config::reader::{ConfigError, Section, parse};
+use ballast_runtime::config::reference::{TableReference, reference};
+use ballast_runtime::config::{DaemonConfig, RedfishConfig, load};
+
+pub use server::{CapPath, ServerConfig};
+pub use supply::{PowerInputConfig, SupplyConfig, SupplySource};
 
 /// The whole of `chassis.toml`, checked.
 #[derive(Clone, Debug)]
@@ -36,72 +38,6 @@ pub struct ChassisConfig {
     pub warnings: Vec<String>,
 }
 
-/// The outside source of power readings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PowerInputConfig {
-    /// Its name; readings of no other are accepted.
-    pub source: String,
-    /// What the feed it measures can carry; more is absurd.
-    pub max: Watts,
-    /// How long a reading is good.
-    pub good_for: Duration,
-}
-
-/// One power supply.
-#[derive(Clone, Debug)]
-pub struct SupplyConfig {
-    /// Who tells of it.
-    pub source: SupplySource,
-    /// What it can carry at its input.
-    pub rated: Watts,
-}
-
-/// Who tells of a power supply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SupplySource {
-    /// A hwmon device: the driver's name, or `name@device` where several have the same name.
-    Hwmon(String),
-    /// A BMC, by the id that it gives the supply.
-    Redfish(BmcAddress, String),
-}
-
-impl SupplyConfig {
-    /// What operators call it.
-    #[must_use]
-    pub fn name(&self) -> String {
-        match &self.source {
-            SupplySource::Hwmon(name) => name.clone(),
-            SupplySource::Redfish(BmcAddress { url, chassis: None }, id) => format!("{url} {id}"),
-            SupplySource::Redfish(BmcAddress { url, chassis: Some(chassis) }, id) => {
-                format!("{url} {chassis} {id}")
-            }
-        }
-    }
-}
-
-/// One server.
-#[derive(Clone, Debug)]
-pub struct ServerConfig {
-    pub id: ServerId,
-    /// Where its agent serves.
-    pub url: String,
-    /// What it draws idle.
-    pub idle: Watts,
-    /// How it is capped without its own software, if it can be.
-    pub cap: Option<CapPath>,
-    /// The lowest such cap.
-    pub cap_floor: Watts,
-}
-
-/// How a server is capped without its own software.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CapPath {
-    /// By the slot controller whose `powerN_label` this is.
-    Slot(String),
-    /// By its BMC.
-    Redfish(BmcAddress),
-}
-
 impl ChassisConfig {
     /// Reads and checks a file, and the certificates that it names.
     ///
@@ -121,314 +57,98 @@ impl ChassisConfig {
     ///
     /// # Errors
     /// Every problem, one a line.
-    pub fn parse(file: &str, source: &str) -> Result<Self, ConfigError> {
-        let problems = Problems::new(file, source);
-        let table = problems.parse();
-        let mut root = Section::root(&problems, &table);
-        let daemon = DaemonConfig::read(&mut root, "127.0.0.1:7100", "/var/lib/ballast-chassis");
-        let chassis =
-            root.required("chassis", "the id of this chassis", |value| ChassisId::new(value.as_str()?).ok());
-        let budget = root.required("budget_w", WATTS, watts);
+    pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
+        parse(file, text, Self::read)
+    }
 
-        let dry_run = root.or("dry_run", false, "true or false", flag);
+    /// Every table and key of the file.
+    #[must_use]
+    pub fn reference() -> Vec<TableReference> {
+        reference(|root| drop(Self::read(root)))
+    }
 
-        let mut supplies = vec![];
-        for section in root.sections("supply") {
-            supplies.extend(read_supply(section, &supplies));
-        }
-        let mut servers = vec![];
-        let mut slots = vec![];
+    fn read(root: &mut Section<'_, '_>) -> Option<Self> {
+        let chassis = root.required(
+            "chassis",
+            Allowed::text(ID, |text| ChassisId::new(text).ok()),
+            "This chassis, as its agents' `agent.toml` name it.",
+        );
+        let budget = root.required(
+            "budget_w",
+            watts(),
+            "The power budget, at the power supplies' input; above the sum of `idle_w`.",
+        );
+        let daemon = DaemonConfig::read(root, "127.0.0.1:7100", "/var/lib/ballast-chassis");
+        let help = "Watches and logs, alerts nobody, caps nothing.";
+        let dry_run = root.or("dry_run", false, flag(), help);
 
-        for section in root.sections("server") {
-            if let Some((server, core)) = read_server(section, &servers, daemon.tls.is_some()) {
-                servers.push(server);
-                slots.push(core);
-            }
-        }
+        let supplies = SupplyConfig::read_all(root);
+        let (servers, for_controller) = ServerConfig::read_all(root, daemon.tls.is_some());
+        let caps_by_bmc = servers.iter().any(|server| matches!(server.cap, Some(CapPath::Redfish(_))));
+        let reads_bmc = supplies.iter().any(|supply| matches!(supply.source, SupplySource::Redfish(..)));
+        let redfish = RedfishConfig::read(root, caps_by_bmc || reads_bmc);
 
-        let by_redfish = |server: &ServerConfig| matches!(server.cap, Some(CapPath::Redfish(_)));
-        let told = |supply: &SupplyConfig| matches!(supply.source, SupplySource::Redfish(..));
-        let used = servers.iter().any(by_redfish) || supplies.iter().any(told);
-        let redfish = RedfishConfig::read(root.section("redfish"), used);
-        let mut power_input = root.section("power_input");
-        let outside = power_input.given();
+        // Without an id the file is refused; all else is still to be judged.
+        let id = chassis.clone().or_else(|| ChassisId::new("unnamed").ok())?;
+        let rated = supplies.iter().map(|supply| supply.rated).collect();
+        let mut params = Params::defaults(id, budget.unwrap_or(Watts::MAX), rated, for_controller);
+        let (breaker, mut warnings) = params::read(root, &mut params);
+        warnings.extend(breaker.by_trip_time.then(|| TRIP_TIME.to_owned()));
 
-        if supplies.is_empty() && !outside {
+        let help = "The draw from outside, by `POST /v1/power`, where this host cannot see the supplies; alone or as \
+                    one supply more. Alone, the source must post every `poll.period_ms`.";
+        let section = root.table("power_input", help);
+        let has_input = section.is_some();
+        let power_input =
+            section.and_then(|it| PowerInputConfig::read(it, params.poll_period, breaker.carried));
+        params.supply_rated.extend(power_input.as_ref().map(|input| input.max));
+
+        if supplies.is_empty() && !has_input {
             root.refuse("supply: at least one [[supply]] is needed, or [power_input]");
         }
         if servers.is_empty() {
             root.refuse("server: at least one [[server]] is needed");
         }
-
-        let id = chassis.or_else(|| ChassisId::new("unnamed").ok());
-        let mut rated: Vec<_> = supplies.iter().map(|supply| supply.rated).collect();
-        let source = "the name of the source: 1 to 64 of A-Z a-z 0-9 . _ - : @";
-        let source =
-            power_input.required_if(outside, "source", source, |value| ServerId::new(value.as_str()?).ok());
-        let max = power_input.required_if(outside, "max_w", WATTS, watts);
-        rated.extend(max);
-
-        if let (Some(max), Some(budget), true) = (max, budget, supplies.is_empty())
-            && max <= budget
-        {
-            power_input.refuse_key("max_w", "above budget_w: a draw over the budget must be readable");
+        let max = power_input.as_ref().map(|input| input.max).filter(|_| supplies.is_empty());
+        if max.zip(budget).is_some_and(|(max, budget)| max <= budget) {
+            let allowed = "above budget_w: a draw over the budget must be readable";
+            root.refuse_key("power_input.max_w", allowed);
         }
+        check_budget(root, budget, &servers, &params);
 
-        let defaults = id.map(|id| Params::defaults(id, budget.unwrap_or(Watts::MAX), rated, slots));
-        let mut warnings = vec![];
-        let (params, breaker) = defaults.map(|it| read_params(&mut root, it, &mut warnings)).unzip();
-        let usual = Duration::from_millis(200);
-        let period = params.as_ref().map_or(usual, |params| params.poll_period);
-        let most = breaker.map_or(usual, |breaker| breaker.carried);
-        let most = most.clamp(period, Duration::from_secs(3600));
-        let allowed = "whole milliseconds, 1 to 3600000";
-        let good_for = power_input.or("good_for_ms", (period * 3).min(most), allowed, millis(1, 3_600_000));
-        if outside && !(period..=most).contains(&good_for) {
-            let (least, most) = (period.as_millis(), most.as_millis());
-            let why = "poll.period_ms to what the breaker carries of the highest draw";
-            power_input.refuse_key("good_for_ms", format_args!("{why}, {least} to {most}"));
-        }
+        chassis.map(|_| Self { daemon, dry_run, params, supplies, power_input, servers, redfish, warnings })
+    }
+}
 
-        power_input.finish();
-        let power_input = source.zip(max).map(|(source, max)| {
-            let source = source.to_string();
-            PowerInputConfig { source, max, good_for }
-        });
+/// Refuses a budget that the servers cannot be held under.
+fn check_budget(root: &Section<'_, '_>, budget: Option<Watts>, servers: &[ServerConfig], params: &Params) {
+    let Some(budget) = budget else { return };
+    let idle: Watts = servers.iter().map(|server| server.idle).sum();
+    let least: Watts = params.servers.iter().filter_map(|server| server.min_w).sum();
 
-        if let Some(budget) = budget {
-            let idle: Watts = servers.iter().map(|server| server.idle).sum();
-            if budget <= idle {
-                root.refuse_key(
-                    "budget_w",
-                    format_args!("above {} W, what the servers draw idle", idle.as_f64()),
-                );
-            }
-
-            let servers = params.iter().flat_map(|params| &params.servers);
-            let least: Watts = servers.filter_map(|server| server.min_w).sum();
-
-            if budget > idle && budget < least {
-                root.refuse_key(
-                    "budget_w",
-                    format_args!("at least {} W, the sum of every server's min_w", least.as_f64()),
-                );
-            }
-        }
-
-        root.finish();
-        let by_trip_time = breaker.is_some_and(|breaker| breaker.by_trip_time);
-        warnings.extend(by_trip_time.then(|| TRIP_TIME.to_owned()));
-        let config = params.map(|params| Self {
-            daemon,
-            dry_run,
-            params,
-            supplies,
-            power_input,
-            servers,
-            redfish,
-            warnings,
-        });
-
-        problems
-            .finish(config)
-            .and_then(|config| config.ok_or_else(|| ConfigError::whole(file, "chassis is missing")))
+    if budget <= idle {
+        let allowed = "W, what the servers draw idle (watts count in whole milliwatts)";
+        root.refuse_key("budget_w", format_args!("above {} {allowed}", idle.as_f64()));
+    } else if budget < least {
+        let allowed = "W, the sum of every server's min_w";
+        root.refuse_key("budget_w", format_args!("at least {} {allowed}", least.as_f64()));
     }
 }
 
 const TRIP_TIME: &str = "trip_time_ms is read as a breaker that carries every excess for that long; a real one \
     carries little for longer: say so with [trip_curve]";
 
-fn read_supply(mut section: Section<'_, '_>, others: &[SupplyConfig]) -> Option<SupplyConfig> {
-    let hwmon = section.optional("hwmon", "the hwmon name of the power supply", text);
-    let bmc = BmcAddress::read(&mut section, false);
-    let allowed = "the id that the BMC gives the power supply";
-    let (by_hwmon, by_bmc) = (section.has("hwmon"), section.has("redfish"));
-    let id = section.required_if(by_bmc, "redfish_supply", allowed, text);
-    let rated = section.required("rated_w", WATTS, watts);
-
-    match (by_hwmon, by_bmc) {
-        (true, true) => section.refuse_key("redfish", "a supply has hwmon or redfish, not both"),
-        (false, false) => section.refuse("hwmon is missing: one of hwmon and redfish"),
-        _ => {}
-    }
-
-    if !by_bmc && id.is_some() {
-        section.refuse_key("redfish_supply", "only with redfish");
-    }
-    let by_bmc = bmc.zip(id).map(|(bmc, id)| SupplySource::Redfish(bmc, id));
-    let source = hwmon.map(SupplySource::Hwmon).or(by_bmc);
-
-    if source.is_some() && others.iter().any(|other| Some(&other.source) == source.as_ref()) {
-        let key = if by_hwmon { "hwmon" } else { "redfish_supply" };
-        section.refuse_key(key, "every supply once: two would count its draw twice");
-    }
-
-    section.finish();
-
-    source.zip(rated).map(|(source, rated)| SupplyConfig { source, rated })
-}
-
-fn read_server(
-    mut section: Section<'_, '_>,
-    others: &[ServerConfig],
-    tls: bool,
-) -> Option<(ServerConfig, Server)> {
-    let id = section.required("id", "the server's id", |value| ServerId::new(value.as_str()?).ok());
-    let modes =
-        [("managed", Mode::Managed), ("maintenance", Mode::Maintenance), ("unmanaged", Mode::Unmanaged)];
-
-    let mode =
-        section.or("mode", Mode::Managed, "\"managed\", \"maintenance\" or \"unmanaged\"", word(&modes));
-
-    let allowed = "http://address:port on loopback, or https://address:port";
-    let url = section.required("url", allowed, |value| {
-        // An address: the alert's way must not depend on a name server.
-        let url = value.as_str().filter(|url| url.starts_with("http"))?;
-        Listen::parse(url).map(|_| url.to_owned())
-    });
-
-    if !tls && url.as_ref().is_some_and(|url| url.starts_with("https")) {
-        section.refuse_key("url", "only with [tls]: cert, key and ca");
-    }
-    let idle = section.required("idle_w", WATTS, watts);
-    let slot = section.optional("slot", "the label of the server's slot controller", text);
-    let bmc = BmcAddress::read(&mut section, false);
-
-    if slot.is_some() && bmc.is_some() {
-        section.refuse_key("redfish", "a server has a slot or a BMC, not both");
-    }
-    let cap = slot.map(CapPath::Slot).or(bmc.map(CapPath::Redfish));
-    let floor = section.or("slot_floor_w", Watts::from_whole(150), WATTS, watts);
-    let weight = section.optional("weight", "a whole number, 1 to 1000000", whole(1..=1_000_000));
-    let min = section.optional("min_w", WATTS, watts);
-    let max = section.optional("max_w", WATTS, watts);
-
-    // Nobody can be held under what he draws idle.
-    let min_w = min.max(idle);
-
-    if let (Some(min), Some(max)) = (min_w, max)
-        && max <= min
-    {
-        let least = min.as_f64();
-        section.refuse_key("max_w", format_args!("above {least} W, the higher of min_w and idle_w"));
-    }
-
-    if others.iter().any(|other| Some(&other.id) == id.as_ref()) {
-        section.refuse_key("id", "every server has an id of its own");
-    }
-    if others.iter().any(|other| Some(&other.url) == url.as_ref()) {
-        section.refuse_key("url", "every server has an agent of its own");
-    }
-    if cap.is_some() && others.iter().any(|other| other.cap == cap) {
-        let key = if matches!(cap, Some(CapPath::Slot(_))) { "slot" } else { "redfish" };
-        section.refuse_key(key, "every server has one of its own");
-    }
-
-    section.finish();
-    let id = id?;
-    let core = Server {
-        mode,
-        weight: weight.map(|weight| weight as u32),
-        min_w,
-        max_w: max,
-        ..Server::new(id.clone(), cap.is_some().then_some(floor))
-    };
-
-    Some((ServerConfig { id, url: url?, idle: idle?, cap, cap_floor: floor }, core))
-}
-
-/// Reads a key of earlier versions that decides nothing any more, and says what does.
-fn read_dead(
-    section: &mut Section<'_, '_>,
-    (table, key): (&str, &'static str),
-    now: &str,
-    warnings: &mut Vec<String>,
-) {
-    let allowed = "whole milliseconds, 1 to 3600000";
-    if section.optional(key, allowed, millis(1, 3_600_000)).is_some() {
-        warnings.push(format!("{table}.{key} decides nothing any more, and may be removed: {now}"));
-    }
-}
-
-fn read_params(
-    root: &mut Section<'_, '_>,
-    mut params: Params,
-    warnings: &mut Vec<String>,
-) -> (Params, Breaker) {
-    let allowed = "whole milliseconds, 1 to 3600000";
-    let span = |section: &mut Section<'_, '_>, key, default: &mut Duration| {
-        *default = section.or(key, *default, allowed, millis(1, 3_600_000));
-    };
-    params.shared_floor =
-        root.optional("shared_w", "0 W or more", |value| number(0.0..=1e8)(value).and_then(Watts::from_f64));
-
-    if root.optional("preset", PRESETS.0, word(&PRESETS.1)).is_some() {
-        params = params.as_in_the_paper();
-    }
-    let policies = SharePolicy::ALL.map(|policy| (policy.name(), policy));
-    params.shares = root.or("shares", params.shares, "\"even\" or \"critical-first\"", word(&policies));
-    let breaker = Breaker::read(root, &mut params);
-
-    let mut poll = root.section("poll");
-    span(&mut poll, "period_ms", &mut params.poll_period);
-    span(&mut poll, "lag_ms", &mut params.sensor_lag);
-    span(&mut poll, "refresh_ms", &mut params.sensor_refresh);
-    let noise = "a percentage of the draw, 0.01 to 10";
-    params.noise_ppm = poll.or("noise_percent", params.noise_ppm, noise, share_of(0.01));
-    poll.finish();
-
-    let mut alert = root.section("alert");
-    let share = "a percentage of the limit, above 0, at most 100";
-    params.alert_ppm =
-        alert.or("at_percent", params.alert_ppm, share, |value| percent(value).filter(|ppm| *ppm > 0));
-    params.lift_ppm =
-        alert.or("lift_percent", params.lift_ppm, share, |value| percent(value).filter(|ppm| *ppm > 0));
-    if params.lift_ppm >= params.alert_ppm {
-        alert.refuse_key("lift_percent", "below alert.at_percent");
-    }
-    let above = "a percentage of the time, 0.1 to 10";
-    params.above_share_ppm = alert.or("above_share_percent", params.above_share_ppm, above, share_of(0.1));
-    span(&mut alert, "lift_hold_ms", &mut params.lift_hold);
-    let rules = [("restorable", LiftRule::Restorable), ("paper", LiftRule::Paper)];
-    params.lift_rule = alert.or("lift", params.lift_rule, "\"restorable\" or \"paper\"", word(&rules));
-    span(&mut alert, "lift_stagger_ms", &mut params.lift_stagger);
-    span(&mut alert, "heartbeat_ms", &mut params.heartbeat);
-    span(&mut alert, "lease_ms", &mut params.lease);
-    let now = "every low-priority core goes to its floor when the breaker is a quarter of the way to its trip \
-               ([trip_curve])";
-    read_dead(&mut alert, ("alert", "emergency_after_ms"), now, warnings);
-    span(&mut alert, "silent_after_ms", &mut params.silent_after);
-
-    if params.lease > breaker.carried {
-        alert.refuse_key("lease_ms", format_args!("no longer than the breaker: {breaker}"));
-    }
-    if params.silent_after > params.lease {
-        alert.refuse_key("silent_after_ms", "at most lease_ms");
-    }
-    alert.finish();
-
-    let mut out_of_band = root.section("out_of_band");
-    span(&mut out_of_band, "hold_ms", &mut params.out_of_band_hold);
-    let now = "hardware caps come when the breaker is half-way to its trip, or too little time is left for them \
-               ([trip_curve])";
-    read_dead(&mut out_of_band, ("out_of_band", "after_ms"), now, warnings);
-    let now = "at most 5 % of the limit is given back in a second";
-    read_dead(&mut out_of_band, ("out_of_band", "stagger_ms"), now, warnings);
-    out_of_band.finish();
-    breaker.check(root, &params);
-
-    (params, breaker)
-}
-
-/// A percentage of `least..=10`, as parts per million.
-fn share_of(least: f64) -> impl FnOnce(&DeValue<'_>) -> Option<u32> {
-    move |value| number(least..=10.0)(value).map(|percent| (percent * 1e4).round() as u32)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
+
+    use ballast_chassis_core::LiftRule;
+    use ballast_runtime::config::BmcAddress;
+    use ballast_runtime::config::allowed::WATTS;
     use ballast_runtime::config::redfish::BMC_URL;
+    use ballast_types::wire::SharePolicy;
+
+    use super::*;
 
     fn config(budget: &str, more: &str) -> String {
         format!(

@@ -3,20 +3,20 @@
 mod hosts;
 mod kubernetes;
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ballast_placement::Policy;
 use ballast_placement::rules::Alpha;
 use ballast_types::{PeerName, Role};
-use toml::de::DeValue;
 
-use ballast_runtime::config::reader::{ConfigError, Problems, Section, flag, number, text, whole};
-use ballast_runtime::config::{Listen, load};
+use ballast_runtime::config::allowed::{Allowed, flag, number_as, path, seconds, whole};
+use ballast_runtime::config::reader::{ConfigError, Section, parse};
+use ballast_runtime::config::reference::{TableReference, reference};
+use ballast_runtime::config::{Listen, ListenConfig, load};
 use ballast_runtime::tls::TlsConfig;
 pub(crate) use hosts::size as host_size;
-pub use hosts::{HostFile, ToldHost};
+pub use hosts::{HostEntry, HostFile};
 pub use kubernetes::KubernetesConfig;
 
 /// The whole of `place.toml`, checked.
@@ -60,7 +60,9 @@ impl PlaceConfig {
         let parse = |file: &str, text: &str| {
             let mut config = Self::parse(file, text)?;
             if let Some(inventory) = &mut config.inventory {
-                inventory.load().map_err(|why| ConfigError::whole(file, &why))?;
+                inventory
+                    .load()
+                    .map_err(|why| ConfigError::whole(file, &format!("inventory.file: {why}")))?;
             }
             Ok(config)
         };
@@ -78,67 +80,101 @@ impl PlaceConfig {
     ///
     /// # Errors
     /// Every problem, one a line.
-    pub fn parse(file: &str, source: &str) -> Result<Self, ConfigError> {
-        let problems = Problems::new(file, source);
-        let table = problems.parse();
-        let mut root = Section::root(&problems, &table);
-        let default = SocketAddr::from(([127, 0, 0, 1], 7200));
-        let (listen, tls, allowed_hosts) = Listen::read(&mut root, default);
-        let allowed = "the name of this daemon: 1 to 64 of A-Z a-z 0-9 . _ - : @";
-        let name = root.required("name", allowed, |value| PeerName::new(value.as_str()?).ok());
-        let folder = |value: &DeValue<'_>| text(value).map(PathBuf::from);
-        let default = PathBuf::from("/var/lib/ballast-place");
-        let state_dir = root.or("state_dir", default, "a folder", folder);
-        let predict = PredictConfig::read(root.section("predict"));
-        let policy = read_policy(root.section("placement"));
-        let mut section = root.section("inventory");
-        let inventory = section.optional("file", "a TOML or JSON file of hosts", folder);
-        section.finish();
-        let inventory = inventory.map(HostFile::at);
-        let kubernetes = KubernetesConfig::read(root.table("kubernetes"));
-        root.finish();
+    pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
+        parse(file, text, Self::read)
+    }
 
-        match problems.finish(name)? {
-            Some(name) => Ok(Self {
-                name,
-                listen,
-                tls,
-                allowed_hosts,
-                state_dir,
-                predict,
-                policy,
-                inventory,
-                kubernetes,
+    /// Every table and key of the file.
+    #[must_use]
+    pub fn reference() -> Vec<TableReference> {
+        reference(|root| drop(Self::read(root)))
+    }
+
+    fn read(root: &mut Section<'_, '_>) -> Option<Self> {
+        let name = root.required(
+            "name",
+            Allowed::text("the name of this daemon: 1 to 64 of A-Z a-z 0-9 . _ - : @", |text| {
+                PeerName::new(text).ok()
             }),
-            None => Err(ConfigError::whole(file, "name is missing")),
-        }
+            "The daemon's name, in certificates and status.",
+        );
+        let ListenConfig { listen, tls, allowed_hosts } = ListenConfig::read(root, "127.0.0.1:7200");
+        let state_dir = root.or(
+            "state_dir",
+            "/var/lib/ballast-place".into(),
+            path("a folder"),
+            "Where hosts, VMs and the journal of both are kept over a restart.",
+        );
+        let predict = PredictConfig::read(root);
+        let policy = read_policy(root);
+        let inventory = read_inventory(root);
+        let kubernetes = KubernetesConfig::read(root);
+
+        Some(Self {
+            name: name?,
+            listen,
+            tls,
+            allowed_hosts,
+            state_dir,
+            predict,
+            policy,
+            inventory,
+            kubernetes,
+        })
     }
 }
 
 /// `[placement]`.
-fn read_policy(mut section: Section<'_, '_>) -> Policy {
-    let (paper, weight) = (Policy::PAPER, "a weight of 0 to 1000; 0 leaves the rule out");
-    let mut read = |key, default: u32| {
-        let read = section.or(key, u64::from(default), weight, whole(0..=1000));
-        u32::try_from(read).unwrap_or(default)
-    };
-    let best_fit = read("best_fit_weight", paper.best_fit);
-    let power = read("power_weight", paper.power);
-    let alpha = |value: &DeValue<'_>| number(0.0..=1.0)(value).and_then(Alpha::new);
-    let alpha = section.or("alpha", paper.alpha, "0 to 1: chassis against server", alpha);
+fn read_policy(root: &mut Section<'_, '_>) -> Policy {
+    let mut section = root.section("placement", "How a host is chosen.");
+    let paper = Policy::PAPER;
+    let weight = || whole("a whole number", 0..=1000_u32);
+    let help = "The weight of packing; 0 leaves the rule out.";
+    let best_fit = section.or("best_fit_weight", paper.best_fit, weight(), help);
+    let help = "The weight of balanced power; 0 leaves the rule out.";
+    let power = section.or("power_weight", paper.power, weight(), help);
+    let alpha = section.or(
+        "alpha",
+        paper.alpha,
+        number_as("a number", 0.0..=1.0, Alpha::new, |alpha| alpha.get()),
+        "In the power rule: of chassis (1) against server (0).",
+    );
     section.finish();
     Policy { best_fit, power, alpha, anti_affinity: true }
 }
 
+/// `[inventory]`.
+fn read_inventory(root: &mut Section<'_, '_>) -> Option<HostFile> {
+    let help = "Which hosts there are; without it hosts are told by `PUT /v1/hosts/{name}`.";
+    let mut section = root.section("inventory", help);
+    let help = "The hosts, read at start and on SIGHUP.";
+    let file = section.optional("file", path("a TOML or JSON file of hosts"), help);
+    section.finish();
+    file.map(HostFile::at)
+}
+
 impl PredictConfig {
-    fn read(mut section: Section<'_, '_>) -> Self {
-        let path = |value: &DeValue<'_>| text(value).map(PathBuf::from);
-        let default = PathBuf::from("/var/lib/ballast-place/model");
-        let hours = section.or("stale_after_h", 72, "1 to 8760 hours", whole(1..=8760));
+    fn read(root: &mut Section<'_, '_>) -> Self {
+        let mut section = root.section("predict", "The model that predicts class and P95 of arriving VMs.");
         let config = Self {
-            model: section.or("model", default, "the model's file", path),
-            require_model: section.or("require_model", false, "true or false", flag),
-            stale_after: Duration::from_secs(hours * 3600),
+            model: section.or(
+                "model",
+                "/var/lib/ballast-place/model".into(),
+                path("the model's file"),
+                "Written by `ballast train`; a new one is taken live.",
+            ),
+            require_model: section.or(
+                "require_model",
+                false,
+                flag(),
+                "Not ready (`/readyz`) without a model; the daemon answers all the same.",
+            ),
+            stale_after: section.or(
+                "stale_after_h",
+                Duration::from_secs(72 * 3600),
+                seconds::<3600>("whole hours", 1..=8760),
+                "A model that knows the subscriptions' past only up to longer ago is an alarm.",
+            ),
         };
         section.finish();
         config
@@ -162,10 +198,10 @@ mod tests {
              placement, predict, state_dir, tls",
             "place.toml:4: predict.model = 1",
             "place.toml:5: predict.require_model = \"yes\"",
-            "place.toml:6: predict.stale_after_h = 0: 1 to 8760 hours",
+            "place.toml:6: predict.stale_after_h = 0: whole hours, 1 to 8760",
             "place.toml:7: predict.threshold: no such key",
-            "place.toml:9: placement.alpha = 1.1: 0 to 1",
-            "place.toml:10: placement.power_weight = -1: a weight of 0 to 1000",
+            "place.toml:9: placement.alpha = 1.1: a number, 0 to 1",
+            "place.toml:10: placement.power_weight = -1: a whole number, 0 to 1000",
             "place.toml:12: inventory.file = 7: a TOML or JSON file",
         ] {
             assert!(problems.lines().any(|line| line.starts_with(says)), "{says}\n{problems}");

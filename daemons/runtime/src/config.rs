@@ -1,31 +1,33 @@
 //! Configuration: text → keys → validated parameters.
 //!
 //! Every key is checked at the edge; all problems are reported at once, each with file and line, the
-//! key, the value and what is allowed. Keys that hold a quantity end in its unit.
+//! key, the value and what is allowed. Keys that hold a quantity end in its unit. Each table is a struct with one
+//! `read`, where a key's default, range and help stand once; what tables have to do with each other is checked
+//! after them.
 
+pub mod allowed;
 pub mod listen;
 pub mod reader;
 pub mod redfish;
+pub mod reference;
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use ballast_types::{Role, Watts};
-use toml::de::DeValue;
+use ballast_types::Role;
 
 use crate::tls::{Tls, TlsConfig};
+use allowed::{Allowed, choice, flag, path};
 
-pub use listen::Listen;
+pub use listen::{Listen, ListenConfig};
 pub use reader::ConfigError;
-use reader::{Section, flag, number, text, whole};
+use reader::Section;
 pub use redfish::{BmcAddress, RedfishConfig};
 
 /// Exit code of a refused configuration: `EX_CONFIG` of sysexits.h. The units do not restart on it.
 pub const EXIT_CONFIG: u8 = 78;
 
-/// Where a daemon lives: the keys that both have.
+/// Where a daemon lives: the keys that agent and manager both have.
 #[derive(Clone, Debug)]
 pub struct DaemonConfig {
     pub listen: Vec<Listen>,
@@ -44,22 +46,36 @@ pub struct DaemonConfig {
 }
 
 impl DaemonConfig {
-    pub fn read(section: &mut Section<'_, '_>, listen: &str, state_dir: &str) -> Self {
-        let default = listen.parse().unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
-        let (listen, tls, allowed_hosts) = Listen::read(section, default);
-        let folder = |value: &DeValue<'_>| text(value).map(PathBuf::from);
-        let mut realtime = section.section("realtime");
-        let enabled = realtime.or("enabled", true, "true or false", flag);
-        realtime.finish();
-        Self {
-            listen,
-            allowed_hosts,
-            realtime: enabled,
-            tls,
-            root: section.or("root", "/".into(), "a folder", folder),
-            state_dir: section.or("state_dir", state_dir.into(), "a folder", folder),
-            record_dir: section.optional("record_dir", "a folder", folder),
-        }
+    pub fn read(root: &mut Section<'_, '_>, listen: &str, state_dir: &str) -> Self {
+        let ListenConfig { listen, tls, allowed_hosts } = ListenConfig::read(root, listen);
+        let machine = root.or(
+            "root",
+            "/".into(),
+            path("a folder"),
+            "The machine; a folder that looks like one for trying things out.",
+        );
+        let state_dir = root.or(
+            "state_dir",
+            state_dir.into(),
+            path("a folder"),
+            "What the daemon keeps over a restart. The unit makes this folder; another one needs a drop-in.",
+        );
+        let record_dir = root.optional(
+            "record_dir",
+            path("a folder"),
+            "Where inputs and outputs are recorded for `ballast replay --recording`; nowhere unless set.",
+        );
+
+        let mut section = root.section("realtime", "The control thread's priority.");
+        let realtime = section.or(
+            "enabled",
+            true,
+            flag(),
+            "The control thread is SCHED_FIFO, and memory is locked once it is touched.",
+        );
+        section.finish();
+
+        Self { listen, tls, allowed_hosts, root: machine, state_dir, record_dir, realtime }
     }
 
     /// Opens the certificates; they must say that this is `own`.
@@ -93,33 +109,7 @@ pub fn load<T>(
     Ok(config)
 }
 
-/// Settings that belong together, in words and by name; a key that is given itself comes before them.
-pub const PRESETS: (&str, [(&str, ()); 1]) =
-    ("\"paper\": the rules of the paper that the others are measured against", [("paper", ())]);
-
-/// A number of watts above zero.
-pub fn watts(value: &DeValue<'_>) -> Option<Watts> {
-    number(0.001..=1e8)(value).and_then(Watts::from_f64)
-}
-pub const WATTS: &str = "a number of watts, above 0";
-
-/// A number of milliseconds in `min..=max`.
-pub fn millis(min: u64, max: u64) -> impl FnOnce(&DeValue<'_>) -> Option<Duration> {
-    move |value| whole(min..=max)(value).map(Duration::from_millis)
-}
-
-/// A percentage in `0..=100`, as parts per million.
-pub fn percent(value: &DeValue<'_>) -> Option<u32> {
-    number(0.0..=100.0)(value).map(|percent| (percent * 1e4).round() as u32)
-}
-
-/// The URL of a host. Plain HTTP goes nowhere but loopback: on the way a password could be read, and an
-/// answer could be forged.
-pub fn safe_url(value: &DeValue<'_>) -> Option<String> {
-    let url = value.as_str()?.trim_end_matches('/');
-    let (scheme, host) = url.split_once("://")?;
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
-    let loopback = || host.parse::<SocketAddr>().is_ok_and(|at| at.ip().is_loopback());
-    let good = !host.is_empty() && host.chars().all(plain);
-    (good && (scheme == "https" || (scheme == "http" && loopback()))).then(|| url.to_owned())
+/// `preset`: settings that belong together, by name; a key that is given itself comes before them.
+pub fn preset() -> Allowed<()> {
+    choice([("paper", ())])
 }

@@ -7,9 +7,9 @@ use ballast_hw::binding::LIBVIRT_URI;
 use ballast_hw::discovery::Pattern;
 use ballast_types::{OnExtreme, VmClass};
 
-use super::{CLASSES, EXTREMES};
-use ballast_runtime::config::millis;
-use ballast_runtime::config::reader::{Section, flag, text, whole, word};
+use super::vms::{class, cores, read_on_extreme, read_throttle_order};
+use ballast_runtime::config::allowed::{Allowed, choice, flag, millis};
+use ballast_runtime::config::reader::Section;
 
 /// Who binds VMs to cores, and which VMs are found.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +39,6 @@ pub struct DiscoverConfig {
 impl GroupsConfig {
     /// Reads `[groups]` and every `[[discover]]` of the file.
     pub(super) fn read(root: &mut Section<'_, '_>) -> Self {
-        let mut section = root.section("groups");
         #[derive(Clone, Copy, PartialEq)]
         enum Kind {
             Cgroup,
@@ -47,30 +46,42 @@ impl GroupsConfig {
             Libvirt,
         }
 
-        let kinds = [("cgroup", Kind::Cgroup), ("systemd", Kind::Systemd), ("libvirt", Kind::Libvirt)];
-        let allowed = "\"cgroup\", \"systemd\" or \"libvirt\"";
-        let kind = section.or("by", Kind::Cgroup, allowed, word(&kinds));
-        let even_units = section.or("even_units", false, "true or false", flag);
+        let mut section = root.section("groups", "Who binds VMs to cores, and limits their bandwidth.");
+        let kind = section.or(
+            "by",
+            Kind::Cgroup,
+            choice([("cgroup", Kind::Cgroup), ("systemd", Kind::Systemd), ("libvirt", Kind::Libvirt)]),
+            "The agent, in groups that are nobody's or were delegated to it; `AllowedCPUs` and `CPUQuota` of units; or \
+             `vcpupin` and the like by `virsh`.",
+        );
+        let even_units = section.or(
+            "even_units",
+            false,
+            flag(),
+            "With `\"cgroup\"`: the agent writes in systemd's groups too.",
+        );
+        let uri = section.optional(
+            "libvirt_uri",
+            Allowed::text("a URI of libvirt's, such as \"qemu:///system\"", |uri| {
+                (uri.contains(":///") && !uri.contains(char::is_whitespace)).then(|| uri.to_owned())
+            }),
+            "With `\"libvirt\"`: where libvirt is; `\"qemu:///system\"` unless set.",
+        );
+        let rescan = section.or(
+            "rescan_ms",
+            Duration::from_secs(2),
+            millis(100..=60_000),
+            "Between two looks at which VMs there are, and where.",
+        );
 
         if even_units && kind != Kind::Cgroup {
             section.refuse_key("even_units", "only with by = \"cgroup\"");
         }
-        let allowed = "a URI of libvirt's, such as \"qemu:///system\"";
-        let uri = section.optional("libvirt_uri", allowed, |value| {
-            text(value).filter(|uri| uri.contains(":///") && !uri.contains(char::is_whitespace))
-        });
-
         if uri.is_some() && kind != Kind::Libvirt {
             section.refuse_key("libvirt_uri", "only with by = \"libvirt\"");
         }
-        let rescan = section.or(
-            "rescan_ms",
-            Duration::from_secs(2),
-            "whole milliseconds, 100 to 60000",
-            millis(100, 60_000),
-        );
-
         section.finish();
+
         let by = match kind {
             Kind::Cgroup if even_units => By::CgroupEvenUnits,
             Kind::Cgroup => By::Cgroup,
@@ -78,23 +89,35 @@ impl GroupsConfig {
             Kind::Libvirt => By::Libvirt(uri.unwrap_or_else(|| LIBVIRT_URI.to_owned())),
         };
 
-        let discover = root.sections("discover").into_iter().filter_map(DiscoverConfig::read).collect();
+        let help = "VMs that are found by their cgroups; `[[vm]]` and the API come before them.";
+        let discover = root.sections("discover", help).into_iter().filter_map(DiscoverConfig::read).collect();
         Self { by, rescan, discover }
     }
 }
 
 impl DiscoverConfig {
     fn read(mut section: Section<'_, '_>) -> Option<Self> {
-        let pattern = section.required("pattern", Pattern::PATTERNS, |value| value.as_str()?.parse().ok());
-        let class = section.optional("class", CLASSES.0, word(&CLASSES.1));
-        let cores = section.optional("cores", "1 to 4096 cores", whole(1..=4096));
-        let throttle_order = section.or("throttle_order", 0, "0 to 255", whole(0..=255)) as u8;
-        let on_extreme = section.or("on_extreme", OnExtreme::None, EXTREMES.0, word(&EXTREMES.1));
+        let pattern = section.required(
+            "pattern",
+            Allowed::new(Pattern::PATTERNS, |value| value.as_str()?.parse().ok(), |_| String::new()),
+            "The cgroups whose VMs these are; the first pattern that matches counts.",
+        );
+        let class = section.optional(
+            "class",
+            class(),
+            "Whom they work for; unknown otherwise, which counts as user-facing.",
+        );
+        let cores = section.optional(
+            "cores",
+            cores(),
+            "How many CPUs each has; its vCPUs, CPUQuota or AllowedCPUs otherwise.",
+        );
+        let throttle_order = read_throttle_order(&mut section);
+        let on_extreme = read_on_extreme(&mut section);
         if on_extreme != OnExtreme::None && class != Some(VmClass::NonUserFacing) {
             section.refuse_key("on_extreme", "only with class = \"non-user-facing\"");
         }
         section.finish();
-        let cores = cores.map(|cores| cores as u16);
         Some(Self { pattern: pattern?, class, cores, throttle_order, on_extreme })
     }
 }

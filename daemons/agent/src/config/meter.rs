@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use ballast_types::Watts;
 
-use ballast_runtime::config::reader::{Section, flag, number, text, word};
-use ballast_runtime::config::{BmcAddress, WATTS, millis, watts};
+use ballast_runtime::config::BmcAddress;
+use ballast_runtime::config::allowed::{choice, flag, millis, text, watts, watts_in};
+use ballast_runtime::config::reader::Section;
 
 /// Nobody but the operator knows it, and a meter that says too little lets a server exceed its cap.
 const NO_OFFSET: &str = "offset_w is missing: with source = \"rapl\" (the default), what the server draws beside \
@@ -27,7 +28,7 @@ pub struct MeterConfig {
     pub stale: Duration,
     /// A read that takes longer counts as missing until it ends.
     pub deadline: Duration,
-    /// More than this is absurd.
+    /// More than this is implausible.
     pub max: Watts,
     /// The meter is slow: RAPL carries it from reading to reading.
     pub fuse_rapl: Option<FuseConfig>,
@@ -60,90 +61,132 @@ pub enum MeterSource {
     Redfish(BmcAddress),
 }
 
-impl MeterConfig {
-    pub(super) fn read(mut section: Section<'_, '_>) -> Self {
-        #[derive(Clone, Copy, PartialEq)]
-        enum Kind {
-            Hwmon,
-            Rapl,
-            Dcmi,
-            Redfish,
-        }
+/// The word of a [`MeterSource`].
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Hwmon,
+    Rapl,
+    Dcmi,
+    Redfish,
+}
 
-        let kinds =
-            [("hwmon", Kind::Hwmon), ("rapl", Kind::Rapl), ("dcmi", Kind::Dcmi), ("redfish", Kind::Redfish)];
-
-        let allowed = "\"hwmon\", \"rapl\", \"dcmi\" or \"redfish\"";
-        let named = section.optional("source", allowed, word(&kinds));
-        let kind = named.unwrap_or(Kind::Rapl);
+impl MeterSource {
+    fn read(section: &mut Section<'_, '_>) -> (Kind, Self) {
+        let kind = section.or(
+            "source",
+            Kind::Rapl,
+            choice([("hwmon", Kind::Hwmon), ("rapl", Kind::Rapl), ("dcmi", Kind::Dcmi), ("redfish", Kind::Redfish)]),
+            "A hwmon device; RAPL's packages and memory; the server's own BMC by `/dev/ipmi0`; or that BMC over the \
+             network. BMCs are slow: with `fuse_rapl`.",
+        );
         let source = match kind {
-            Kind::Hwmon => MeterSource::Hwmon {
-                name: section.required("name", "the device's hwmon name", text).unwrap_or_default(),
-                label: section.optional("label", "the channel's label", text),
+            Kind::Hwmon => Self::Hwmon {
+                name: section
+                    .required("name", text("the device's hwmon name"), "The device's driver.")
+                    .unwrap_or_default(),
+                label: section.optional(
+                    "label",
+                    text("the channel's label"),
+                    "Its channel, where it has labels.",
+                ),
             },
             Kind::Rapl => {
-                let offset = section.or("offset_w", Watts::ZERO, "0 to 10000 W", |value| {
-                    number(0.0..=10_000.0)(value).and_then(Watts::from_f64)
-                });
-
+                let help = "What the server draws beside packages and memory: fans, disks, losses. Needed; how to \
+                            measure it: [sensors](../operate/sensors.md).";
+                let offset = section.optional("offset_w", watts_in(0.0..=10_000.0), help);
                 // A source that is no word was refused already.
-                if !section.has("offset_w") && section.has("source") == named.is_some() {
+                if !section.has("offset_w") && !section.has_refused("source") {
                     section.refuse(NO_OFFSET);
                 }
-                MeterSource::Rapl { offset }
+                Self::Rapl { offset: offset.unwrap_or(Watts::ZERO) }
             }
-            Kind::Dcmi => MeterSource::Dcmi,
+            Kind::Dcmi => Self::Dcmi,
             Kind::Redfish => {
                 let none = BmcAddress { url: String::new(), chassis: None };
-                MeterSource::Redfish(BmcAddress::read(&mut section, true).unwrap_or(none))
+                Self::Redfish(BmcAddress::read(section, true).unwrap_or(none))
             }
         };
+        (kind, source)
+    }
+}
 
-        let fused = section.or("fuse_rapl", false, "true or false", flag);
+impl MeterConfig {
+    pub(super) fn read(root: &mut Section<'_, '_>) -> Self {
+        let mut section = root.section("meter", "The server's own draw.");
+        let (kind, source) = MeterSource::read(&mut section);
+        let fused = section.or(
+            "fuse_rapl",
+            false,
+            flag(),
+            "For a slow meter (BMC, ACPI): RAPL every `sample_ms`, kept right by the meter.",
+        );
 
         // A BMC averages over seconds, takes some more to say so, and is kept from its work by questions.
         let slow = kind == Kind::Redfish;
         let of = |usual, of_slow| Duration::from_millis(if slow { of_slow } else { usual });
-        let mut span = |key, default, least, most: u64| {
-            let allowed = format!("whole milliseconds, {least} to {most}");
-            section.or(key, default, &allowed, millis(least, most))
-        };
+        let sample = section.or(
+            "sample_ms",
+            of(200, if fused { 200 } else { 2000 }),
+            millis(20..=10_000),
+            "How often the meter is read.",
+        );
+        let lag =
+            section.or("lag_ms", of(200, 1000), millis(0..=10_000), "How far readings lag behind the draw.");
+        let deadline = section.or(
+            "deadline_ms",
+            of(1500, 5000),
+            millis(20..=60_000),
+            "A read that takes longer counts as missing until it ends.",
+        );
+        let refresh = section.or(
+            "refresh_ms",
+            of(1000, 2000),
+            millis(20..=10_000),
+            "With `fuse_rapl`: what a value of the slow meter is a mean over.",
+        );
+        let stale = section.or(
+            "stale_ms",
+            if fused { refresh * 5 } else { sample * 3 },
+            millis(60..=60_000),
+            "Without a new value for this long the agent is blind; longer for meters of whole watts, which repeat \
+             themselves. 3 * `sample_ms` unless set (5 * `refresh_ms` with `fuse_rapl`).",
+        );
+        let max = section.or(
+            "max_w",
+            Watts::from_whole(1000),
+            watts(),
+            "More is implausible: the reading counts as missing.",
+        );
 
-        let sample = span("sample_ms", of(200, if fused { 200 } else { 2000 }), 20, 10_000);
-        let lag = span("lag_ms", of(200, 1000), 0, 10_000);
-        let deadline = span("deadline_ms", of(1500, 5000), 20, 60_000);
-        let refresh = span("refresh_ms", of(1000, 2000), 20, 10_000);
-        let (of, least, default) = if fused {
-            ("2 * refresh_ms", refresh * 2, refresh * 5)
-        } else {
-            ("3 * sample_ms", sample * 3, sample * 3)
-        };
+        let fuse_rapl = fused.then_some(FuseConfig { refresh });
+        let config = Self { source, sample, lag, stale, deadline, max, fuse_rapl };
+        config.check(&section, refresh);
+        section.finish();
 
-        let allowed = "whole milliseconds, 60 to 60000";
-        let stale = section.or("stale_ms", default, allowed, millis(60, 60_000));
+        config
+    }
 
-        if stale < least {
+    /// Refuses times that do not go together.
+    fn check(&self, section: &Section<'_, '_>, refresh: Duration) {
+        let fused = self.fuse_rapl.is_some();
+        let (of, least) =
+            if fused { ("2 * refresh_ms", refresh * 2) } else { ("3 * sample_ms", self.sample * 3) };
+        if self.stale < least {
             section.refuse_key("stale_ms", format_args!("at least {of} = {}", least.as_millis()));
         }
-        if fused && kind == Kind::Rapl {
+
+        if fused && matches!(self.source, MeterSource::Rapl { .. }) {
             section.refuse_key("fuse_rapl", "only with another source: this one is RAPL itself");
         }
-        if fused && sample > refresh {
+        if fused && self.sample > refresh {
             section.refuse_key("sample_ms", "with fuse_rapl at most refresh_ms");
         }
-        let whole = lag + refresh.saturating_mul(3);
-
-        if fused && whole > sample.saturating_mul(WINDOWS) {
+        let whole = self.lag + refresh.saturating_mul(3);
+        if fused && whole > self.sample.saturating_mul(WINDOWS) {
             let least = whole.as_millis().div_ceil(WINDOWS.into());
             let of = "with fuse_rapl at least (lag_ms + 3 * refresh_ms) / 500";
             section.refuse_key("sample_ms", format_args!("{of} = {least}"));
         }
-
-        let max = section.or("max_w", Watts::from_whole(1000), WATTS, watts);
-        section.finish();
-        let fuse_rapl = fused.then_some(FuseConfig { refresh });
-
-        Self { source, sample, lag, stale, deadline, max, fuse_rapl }
     }
 
     /// How long after a change the readings show all of it, at the soonest. Fused readings lag by no more
@@ -289,7 +332,10 @@ mod tests {
         let none = AgentConfig::parse("agent.toml", "server = \"s\"\nchassis = \"c\"\n");
         assert!(none.unwrap_err().to_string().contains("meter.offset_w is missing"));
         let bad = parse("offset_w = -1").unwrap_err();
-        assert!(bad.contains("offset_w = -1: 0 to 10000 W") && !bad.contains("missing"), "{bad}");
+        assert!(
+            bad.contains("offset_w = -1: a number of watts, 0 to 10000") && !bad.contains("missing"),
+            "{bad}"
+        );
         let other = parse("source = \"psys\"").unwrap_err();
         assert!(!other.contains("offset_w"), "{other}");
     }

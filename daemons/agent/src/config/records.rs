@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use ballast_predict::week::Calendar;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use toml::de::DeValue;
 
 use crate::records::{Limits, day_number};
-use ballast_runtime::config::reader::{Section, whole, word};
+use ballast_runtime::config::allowed::{Allowed, choice, list, whole};
+use ballast_runtime::config::reader::Section;
 
 /// What is done with what VMs without a class seem to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,38 +38,60 @@ pub struct RecordsConfig {
 impl RecordsConfig {
     /// Reads `auto_class` and `[records]` of the file.
     pub(super) fn read(root: &mut Section<'_, '_>) -> Self {
-        let modes = [("off", AutoMode::Off), ("advise", AutoMode::Advise), ("act", AutoMode::Act)];
-        let allowed = "\"off\", \"advise\" or \"act\"";
-        let auto_class = root.or("auto_class", AutoMode::Advise, allowed, word(&modes));
-        let mut section = root.section("records");
-        let days = section.or("keep_days", 22, "1 to 366 days", whole(1..=366)) as usize;
-        let megabytes = section.or("max_mb", 64, "1 to 10000 MB", whole(1..=10_000));
+        let auto_class = root.or(
+            "auto_class",
+            AutoMode::Advise,
+            choice([("off", AutoMode::Off), ("advise", AutoMode::Advise), ("act", AutoMode::Act)]),
+            "VMs without a class are labelled by their own use: the label is shown, or becomes the class.",
+        );
+        let help = "What every VM uses, each five minutes, in `state_dir`/usage.";
+        let mut section = root.section("records", help);
+        let days: u16 = section.or(
+            "keep_days",
+            22,
+            whole("a whole number of days", 1..=366),
+            "Days of UTC beside the newest: 22 are three whole weeks in every time zone.",
+        );
+        let megabytes: u64 = section.or(
+            "max_mb",
+            64,
+            whole("a whole number of MB", 1..=10_000),
+            "Above this the oldest days are deleted first.",
+        );
         let allowed = "a name of the IANA time zone database that is installed, as \"Europe/Berlin\"";
-        let timezone = section.or("timezone", TimeZone::UTC, allowed, timezone);
-        let allowed = "dates in [ ], as \"2026-12-25\"";
-        let holidays = section.or("holidays", BTreeSet::new(), allowed, dates);
+        let timezone = section.or(
+            "timezone",
+            TimeZone::UTC,
+            Allowed::new(
+                allowed,
+                |value| timezone(value.as_str()?),
+                |it| format!("{:?}", it.iana_name().unwrap_or("UTC")),
+            ),
+            "Where the working days and their half hours are.",
+        );
+        let holidays = section.or(
+            "holidays",
+            vec![],
+            list("dates in [ ], as \"2026-12-25\"", |text| text.parse::<Date>().ok().map(day_number)),
+            "Working days that are none.",
+        );
         section.finish();
 
         Self {
             auto_class,
-            limits: Limits { days, bytes: megabytes * 1_000_000 },
+            limits: Limits { days: usize::from(days), bytes: megabytes * 1_000_000 },
             timezone,
-            calendar: Calendar { holidays, ..Calendar::default() },
+            calendar: Calendar { holidays: BTreeSet::from_iter(holidays), ..Calendar::default() },
         }
     }
 }
 
-fn timezone(value: &DeValue<'_>) -> Option<TimeZone> {
-    match value.as_str()? {
+fn timezone(name: &str) -> Option<TimeZone> {
+    match name {
         // Needs no database.
         "UTC" => Some(TimeZone::UTC),
         name => TimeZone::get(name).ok(),
     }
-}
-
-fn dates(value: &DeValue<'_>) -> Option<BTreeSet<i32>> {
-    let day = |value: &DeValue<'_>| value.as_str()?.parse::<Date>().ok().map(day_number);
-    value.as_array()?.iter().map(|it| day(it.get_ref())).collect()
 }
 
 #[cfg(test)]
@@ -103,7 +125,7 @@ mod tests {
     fn what_is_wrong_is_refused_by_name() {
         for (more, says) in [
             ("auto_class = true\n", "auto_class = true: \"off\", \"advise\" or \"act\""),
-            ("[records]\nkeep_days = 0\n", "records.keep_days = 0: 1 to 366 days"),
+            ("[records]\nkeep_days = 0\n", "records.keep_days = 0: a whole number of days, 1 to 366"),
             ("[records]\nmax_mb = \"x\"\n", "records.max_mb"),
             ("[records]\ntimezone = \"Mars/Olympus\"\n", "records.timezone = \"Mars/Olympus\": a name"),
             ("[records]\nholidays = [\"2026-02-30\"]\n", "records.holidays"),

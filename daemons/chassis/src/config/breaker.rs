@@ -5,8 +5,8 @@ use std::time::Duration;
 use ballast_chassis_core::Params;
 use ballast_types::{TripCurve, TripPoint, Watts};
 
-use ballast_runtime::config::millis;
-use ballast_runtime::config::reader::{Section, number};
+use ballast_runtime::config::allowed::{millis, number_as};
+use ballast_runtime::config::reader::Section;
 
 /// The highest draw in parts of the budget, where some server's `max_w` is not told.
 const HIGHEST: f64 = 1.5;
@@ -27,22 +27,25 @@ pub(super) struct Breaker {
 impl Breaker {
     /// Reads the curve into `params`, whose servers and shared watts are there already.
     pub(super) fn read(root: &mut Section<'_, '_>, params: &mut Params) -> Self {
-        let allowed = "whole milliseconds, 1 to 3600000";
-        let trip_time = root.optional("trip_time_ms", allowed, millis(1, 3_600_000));
+        let trip_time = root.optional(
+            "trip_time_ms",
+            millis(1..=3_600_000),
+            "Of earlier versions: a breaker that carries every excess for so long; `[trip_curve]` replaces it.",
+        );
         if let Some(trip_time) = trip_time {
             params.trip_time = trip_time;
             params.trip_curve = flat(trip_time);
         }
 
-        let mut section = root.section("trip_curve");
-        if section.given() {
+        let help = "The breaker behind the budget, by the non-trip edge of its data sheet. Hardware must act before it \
+                    trips at the highest draw that can come.";
+        if let Some(mut section) = root.table("trip_curve", help) {
             if trip_time.is_some() {
                 root.refuse_key("trip_time_ms", "not beside [trip_curve], which replaces it");
             }
             params.trip_curve = read_curve(&mut section).unwrap_or_default();
+            section.finish();
         }
-
-        section.finish();
 
         let highest = highest(params);
         let seconds = params.trip_curve.seconds(highest);
@@ -52,7 +55,7 @@ impl Breaker {
     }
 
     /// Refuses a breaker that trips before hardware can have acted.
-    pub(super) fn check(&self, root: &mut Section<'_, '_>, params: &Params) {
+    pub(super) fn check(&self, root: &Section<'_, '_>, params: &Params) {
         let needed = params.reaction_time();
         if needed <= self.carried {
             return;
@@ -61,10 +64,7 @@ impl Breaker {
             "{self}, and hardware needs {} ms: refresh, lag, poll, wire and actuation",
             needed.as_millis()
         );
-        match self.by_trip_time {
-            true => root.refuse_key("trip_time_ms", why),
-            false => root.section("trip_curve").refuse_key("points", why),
-        }
+        root.refuse_key(if self.by_trip_time { "trip_time_ms" } else { "trip_curve.points" }, why);
     }
 }
 
@@ -78,23 +78,34 @@ impl std::fmt::Display for Breaker {
 
 /// `points = [{ draw = 1.02, carried_s = 60 }, …]`.
 fn read_curve(section: &mut Section<'_, '_>) -> Option<TripCurve> {
+    let mut points = vec![];
+    for mut point in section.sections("points", "A point of the curve: `{ draw = 1.02, carried_s = 60 }`.") {
+        let draw = point.required(
+            "draw",
+            number_as(
+                "the draw in parts of the budget",
+                1.0..=100.0,
+                |draw| Some((draw * 1e6).round() as u32),
+                |ppm| f64::from(*ppm) / 1e6,
+            ),
+            "In parts of the budget, above 1.",
+        );
+        let carried = point.required(
+            "carried_s",
+            number_as(
+                "for how many seconds that is carried",
+                0.001..=86_400.0,
+                |seconds| Some(Duration::from_secs_f64(seconds)),
+                Duration::as_secs_f64,
+            ),
+            "How long the breaker carries that.",
+        );
+        point.finish();
+        points.push(draw.zip(carried).map(|(draw_ppm, carried)| TripPoint { draw_ppm, carried }));
+    }
     if !section.has("points") {
         section.refuse("points is missing: [{ draw = 1.02, carried_s = 60 }, …]");
         return None;
-    }
-
-    let mut points = vec![];
-    for mut point in section.sections("points") {
-        let allowed = "the draw in parts of the budget, above 1, at most 100";
-        let draw = point.required("draw", allowed, |value| {
-            number(1.0..=100.0)(value).map(|draw| (draw * 1e6).round() as u32)
-        });
-        let allowed = "for how many seconds that is carried, 0.001 to 86400";
-        let carried = point.required("carried_s", allowed, |value| {
-            number(0.001..=86_400.0)(value).map(Duration::from_secs_f64)
-        });
-        point.finish();
-        points.push(draw.zip(carried).map(|(draw_ppm, carried)| TripPoint { draw_ppm, carried }));
     }
 
     // A point that is no point was refused already.

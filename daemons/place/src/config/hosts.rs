@@ -15,12 +15,12 @@ const HOSTS_MAX: usize = 100_000;
 pub struct HostFile {
     pub path: PathBuf,
     /// What it said when it was last read.
-    pub hosts: Vec<ToldHost>,
+    pub hosts: Vec<HostEntry>,
 }
 
 /// A host as a file or a request tells of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToldHost {
+pub struct HostEntry {
     /// Its name, chassis and size; open where nothing is told.
     pub host: NamedHost,
     /// Whether VMs may come, where that is told.
@@ -63,7 +63,7 @@ impl HostFile {
     }
 }
 
-fn parse(path: &Path, text: &str) -> Result<Vec<ToldHost>, String> {
+fn parse(path: &Path, text: &str) -> Result<Vec<HostEntry>, String> {
     let is_json = path.extension().is_some_and(|extension| extension == "json");
     let whole: Whole = if is_json {
         serde_json::from_str(text).map_err(|error| error.to_string())?
@@ -94,7 +94,7 @@ fn parse(path: &Path, text: &str) -> Result<Vec<ToldHost>, String> {
         for (place, name) in names.into_iter().enumerate() {
             let chassis = chassis[place / (count / of)].clone();
             let spec = HostSpec { chassis, capacity, state: entry.state.unwrap_or_default() };
-            hosts.push(ToldHost { host: NamedHost { name, spec }, state: entry.state });
+            hosts.push(HostEntry { host: NamedHost { name, spec }, state: entry.state });
         }
     }
 

@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use toml::de::DeValue;
-
-use ballast_runtime::config::reader::{Section, flag, text, whole};
-use ballast_runtime::config::safe_url;
+use ballast_runtime::config::allowed::{Allowed, flag, path, safe_url, seconds, whole};
+use ballast_runtime::config::reader::Section;
 
 /// Where a pod finds its service account's token and the cluster's authority.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -35,46 +33,95 @@ pub struct KubernetesConfig {
 }
 
 impl KubernetesConfig {
-    /// Reads the section; nothing without one.
-    pub(super) fn read(section: Option<Section<'_, '_>>) -> Option<Self> {
-        let mut section = section?;
-        let file = |value: &DeValue<'_>| text(value).map(PathBuf::from);
-        let seconds = section.or("stale_after_s", 180, "1 to 86400 seconds", whole(1..=86_400));
-        let mib = section.or("body_mib_max", 16, "1 to 1024 MiB", whole(1..=1024));
-        let config = Self {
-            api: section.or("api", "https://kubernetes.default.svc".into(), API, safe_url),
-            token_file: section.or("token_file", format!("{ACCOUNT}/token").into(), "a file", file),
-            ca_file: section.or("ca_file", format!("{ACCOUNT}/ca.crt").into(), "a PEM file", file),
-            chassis_label: section.or("chassis_label", "ballast.dev/chassis".into(), LABEL, label),
-            label_prefix: section.or("label_prefix", "ballast.dev/".into(), PREFIX, prefix),
-            stale_after: Duration::from_secs(seconds),
-            shadow: section.or("shadow", false, "true or false", flag),
-            page_size: section.or("page_size", 500, "1 to 10000 objects", whole(1..=10_000)),
-            body_bytes_max: (mib as usize) << 20,
-        };
+    /// Reads `[kubernetes]`; nothing without one.
+    pub(super) fn read(root: &mut Section<'_, '_>) -> Option<Self> {
+        let help = "Answers kube-scheduler at `/filter` and `/prioritize`.";
+        let mut section = root.table("kubernetes", help)?;
+        let api = section.or(
+            "api",
+            "https://kubernetes.default.svc".into(),
+            safe_url(API),
+            "The API server, whose nodes and pods are followed.",
+        );
+        let token_file = section.or(
+            "token_file",
+            format!("{ACCOUNT}/token").into(),
+            path("a file"),
+            "The token that the API server is asked with.",
+        );
+        let ca_file = section.or(
+            "ca_file",
+            format!("{ACCOUNT}/ca.crt").into(),
+            path("a PEM file"),
+            "The authority of the API server's certificate.",
+        );
+        let chassis_label = section.or(
+            "chassis_label",
+            "ballast.dev/chassis".into(),
+            Allowed::text("a label's name, such as ballast.dev/chassis", label),
+            "Of nodes: those of one value share a power budget; without the label each node is its own chassis.",
+        );
+        let label_prefix = section.or(
+            "label_prefix",
+            "ballast.dev/".into(),
+            Allowed::text(
+                "what labels' names begin with: a domain and a slash, such as ballast.dev/",
+                prefix,
+            ),
+            "Of pods' labels: `ballast.dev/class`, `p95`, `lifetime`, `subscription`.",
+        );
+        let stale_after = section.or(
+            "stale_after_s",
+            Duration::from_secs(180),
+            seconds::<1>("whole seconds", 1..=86_400),
+            "Nothing heard for so long: scores are all alike, every node passes.",
+        );
+        let shadow = section.or(
+            "shadow",
+            false,
+            flag(),
+            "Changes no decision; what would have been chosen is recorded beside what was.",
+        );
+        let page_size = section.or(
+            "page_size",
+            500,
+            whole("a whole number of objects", 1..=10_000),
+            "Objects on a page of a list.",
+        );
+        let mib: u16 = section.or(
+            "body_mib_max",
+            16,
+            whole("a whole number of MiB", 1..=1024),
+            "No question is longer; the full-node form needs some 12 MiB for 1,000 nodes.",
+        );
         section.finish();
-        Some(config)
+
+        let body_bytes_max = usize::from(mib) << 20;
+        Some(Self {
+            api,
+            token_file,
+            ca_file,
+            chassis_label,
+            label_prefix,
+            stale_after,
+            shadow,
+            page_size,
+            body_bytes_max,
+        })
     }
 }
 
 const API: &str =
     "https://host[:port] of the API server, or http://127.0.0.1:port of a proxy on this machine";
 
-const LABEL: &str = "a label's name, such as ballast.dev/chassis";
-
 /// A label's name: `[prefix/]name`, at most 253 and 63 bytes.
-fn label(value: &DeValue<'_>) -> Option<String> {
-    let text = value.as_str()?;
+fn label(text: &str) -> Option<String> {
     let (before, name) = text.split_once('/').unwrap_or(("x", text));
     (is_part(before, 253) && is_part(name, 63)).then(|| text.to_owned())
 }
 
-const PREFIX: &str = "what labels' names begin with: a domain and a slash, such as ballast.dev/";
-
-fn prefix(value: &DeValue<'_>) -> Option<String> {
-    let text = value.as_str()?;
-    let domain = text.strip_suffix('/')?;
-    is_part(domain, 253).then(|| text.to_owned())
+fn prefix(text: &str) -> Option<String> {
+    is_part(text.strip_suffix('/')?, 253).then(|| text.to_owned())
 }
 
 fn is_part(text: &str, most: usize) -> bool {
@@ -112,7 +159,7 @@ mod tests {
             ("api = \"http://10.0.0.1:8001\"", "kubernetes.api = \"http://10.0.0.1:8001\": https://host"),
             ("api = \"https://\"", "kubernetes.api"),
             ("api = \"https://a/b?c\"", "kubernetes.api"),
-            ("stale_after_s = 0", "kubernetes.stale_after_s = 0: 1 to 86400 seconds"),
+            ("stale_after_s = 0", "kubernetes.stale_after_s = 0: whole seconds, 1 to 86400"),
             ("chassis_label = \"a b\"", "kubernetes.chassis_label = \"a b\": a label's name"),
             ("chassis_label = \"a/b/c\"", "kubernetes.chassis_label"),
             (
@@ -120,8 +167,8 @@ mod tests {
                 "kubernetes.label_prefix = \"ballast.dev\": what labels' names",
             ),
             ("shadow = 1", "kubernetes.shadow = 1: true or false"),
-            ("page_size = 0", "kubernetes.page_size = 0: 1 to 10000 objects"),
-            ("body_mib_max = 2000", "kubernetes.body_mib_max = 2000: 1 to 1024 MiB"),
+            ("page_size = 0", "kubernetes.page_size = 0: a whole number of objects, 1 to 10000"),
+            ("body_mib_max = 2000", "kubernetes.body_mib_max = 2000: a whole number of MiB, 1 to 1024"),
             ("token_file = \"\"", "kubernetes.token_file = \"\": a file"),
             ("verb = \"filter\"", "kubernetes.verb: no such key; there are api, body_mib_max, ca_file"),
         ] {

@@ -1,13 +1,13 @@
 //! Where a daemon listens, and its certificates.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use ballast_types::Role;
 use toml::de::DeValue;
 
-use super::reader::{ConfigError, Section, text, whole};
+use super::allowed::{Allowed, list, path, seconds};
+use super::reader::{ConfigError, Section};
 use crate::tls::{Tls, TlsConfig};
 
 /// One address to serve at.
@@ -42,51 +42,86 @@ impl Listen {
         let once = |(n, it): (usize, &Self)| all[..n].iter().all(|other| other.at != it.at);
         (!all.is_empty() && all.iter().enumerate().all(once)).then_some(all)
     }
+}
 
-    /// Reads `listen`, `[tls]` and `allowed_hosts`.
-    pub fn read(
-        root: &mut Section<'_, '_>,
-        default: SocketAddr,
-    ) -> (Vec<Self>, Option<TlsConfig>, Vec<String>) {
-        let default = vec![Self { at: default, tls: false }];
-        let listen = root.or("listen", default, LISTEN, Self::all);
-        let tls = root.table("tls").and_then(|mut section| {
-            let path = |value: &DeValue<'_>| text(value).map(PathBuf::from);
-            let cert = section.required("cert", "the PEM file of this daemon's certificate", path);
-            let key = section.required("key", "the PEM file of its private key", path);
-            let ca = section.required("ca", "the PEM file of the authorities to trust", path);
-            let days = section.or("warn_days", 14, "1 to 365 days", whole(1..=365));
-            section.finish();
-            let warn_before = Duration::from_secs(days * 86_400);
+/// Where a daemon listens, by which certificates, and under which names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenConfig {
+    pub listen: Vec<Listen>,
+    /// The daemon's certificates, if it has any.
+    pub tls: Option<TlsConfig>,
+    /// Names that clients call it by, beside those that its addresses and certificate give it.
+    pub allowed_hosts: Vec<String>,
+}
 
-            Some(TlsConfig { cert: cert?, key: key?, ca: ca?, warn_before })
-        });
+impl ListenConfig {
+    /// Reads `listen`, `[tls]` and `allowed_hosts`; `default` is an address on loopback.
+    pub fn read(root: &mut Section<'_, '_>, default: &str) -> Self {
+        let shown = format!("{default:?}");
+        let default = Listen::parse(default).into_iter().collect();
+        let listen = root.or(
+            "listen",
+            default,
+            Allowed::new(LISTEN, Listen::all, move |_| shown.clone()),
+            "Where the daemon serves HTTP; more than one address in [ ].",
+        );
+        let allowed_hosts = root.or(
+            "allowed_hosts",
+            vec![],
+            list(ALLOWED_HOSTS, host),
+            "Names that clients call this daemon by, beside localhost and those in its certificate.",
+        );
 
+        let section = root.table("tls", "Mutual TLS with clients and peers; new files are taken live.");
+        let tls = section.and_then(read_tls);
         if tls.is_none() && listen.iter().any(|it| it.tls) {
             root.refuse_key("listen", "beyond loopback only with [tls]: cert, key and ca");
         }
-        let allowed_hosts = root.or("allowed_hosts", vec![], ALLOWED_HOSTS, hosts);
 
-        (listen, tls, allowed_hosts)
+        Self { listen, tls, allowed_hosts }
     }
+}
+
+fn read_tls(mut section: Section<'_, '_>) -> Option<TlsConfig> {
+    let cert = section.required(
+        "cert",
+        path("the PEM file of this daemon's certificate"),
+        "The daemon's certificate, which says who the daemon is.",
+    );
+    let key = section.required(
+        "key",
+        path("the PEM file of its private key"),
+        "The certificate's private key, of mode 0600 or 0640.",
+    );
+    let ca = section.required(
+        "ca",
+        path("the PEM file of the authorities to trust"),
+        "The authorities whose certificates are trusted.",
+    );
+    let warn_before = section.or(
+        "warn_days",
+        Duration::from_secs(14 * 86_400),
+        seconds::<86_400>("whole days", 1..=365),
+        "So long before its end the certificate is an alarm.",
+    );
+    section.finish();
+
+    Some(TlsConfig { cert: cert?, key: key?, ca: ca?, warn_before })
 }
 
 const ALLOWED_HOSTS: &str = "DNS names or IP addresses that clients call this daemon by, in [ ], without a \
                              port: \"ballast-place.kube-system.svc\"";
 
-/// Names and addresses as they are compared: in lower case, an address as it is written shortest.
-fn hosts(value: &DeValue<'_>) -> Option<Vec<String>> {
-    let one = |value: &DeValue<'_>| {
-        let name = value.as_str()?.to_ascii_lowercase();
-        let address = name.parse::<IpAddr>().map(|address| address.to_string());
-        let is_label = |label: &str| {
-            (1..=63).contains(&label.len())
-                && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
-        };
-        let is_name = name.len() <= 253 && name.split('.').all(is_label);
-        address.ok().or_else(|| is_name.then_some(name))
+/// A name or an address as it is compared: in lower case, an address as it is written shortest.
+fn host(text: &str) -> Option<String> {
+    let name = text.to_ascii_lowercase();
+    let address = name.parse::<IpAddr>().map(|address| address.to_string());
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
     };
-    value.as_array()?.iter().map(|it| one(it.get_ref())).collect()
+    let is_name = name.len() <= 253 && name.split('.').all(is_label);
+    address.ok().or_else(|| is_name.then_some(name))
 }
 
 /// Whether the certificates can be used, and say that this is `own`.
@@ -101,17 +136,11 @@ pub(super) fn check(file: &str, tls: Option<&TlsConfig>, own: &Role) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::reader::Problems;
+    use crate::config::reader::parse;
 
-    type Read = (Vec<Listen>, Option<TlsConfig>, Vec<String>);
-
-    fn read(source: &str) -> Result<Read, String> {
-        let problems = Problems::new("x.toml", source);
-        let table = problems.parse();
-        let mut root = Section::root(&problems, &table);
-        let read = Listen::read(&mut root, SocketAddr::from(([127, 0, 0, 1], 7100)));
-        root.finish();
-        problems.finish(read).map_err(|error| error.to_string())
+    fn read(source: &str) -> Result<ListenConfig, String> {
+        parse("x.toml", source, |root| Some(ListenConfig::read(root, "127.0.0.1:7100")))
+            .map_err(|error| error.to_string())
     }
 
     const TLS: &str = "[tls]\ncert = \"/c\"\nkey = \"/k\"\nca = \"/a\"\n";
@@ -120,9 +149,10 @@ mod tests {
     fn plain_http_is_for_loopback_and_tls_for_the_rest() {
         let at = |at: &str, tls| Listen { at: at.parse().unwrap(), tls };
         let plain = vec![at("127.0.0.1:7100", false)];
-        assert_eq!(read("").unwrap(), (plain.clone(), None, vec![]));
-        assert_eq!(read("listen = \"http://127.0.0.1:7100\"").unwrap().0, plain);
-        let (listen, tls, allowed) = read(&format!(
+        let default = ListenConfig { listen: plain.clone(), tls: None, allowed_hosts: vec![] };
+        assert_eq!(read("").unwrap(), default);
+        assert_eq!(read("listen = \"http://127.0.0.1:7100\"").unwrap().listen, plain);
+        let ListenConfig { listen, tls, allowed_hosts } = read(&format!(
             "listen = [\"127.0.0.1:1\", \"10.0.0.5:2\", \"https://[::1]:3\", \"0.0.0.0:4\"]\n\
              allowed_hosts = [\"Place.Kube-System.svc\", \"FD00:0::1\"]\n{TLS}"
         ))
@@ -131,7 +161,7 @@ mod tests {
             [at("127.0.0.1:1", false), at("10.0.0.5:2", true), at("[::1]:3", true), at("0.0.0.0:4", true)];
 
         assert_eq!(listen, expected);
-        assert_eq!(allowed, ["place.kube-system.svc", "fd00::1"]);
+        assert_eq!(allowed_hosts, ["place.kube-system.svc", "fd00::1"]);
         assert_eq!(tls.unwrap().warn_before, Duration::from_secs(14 * 86_400));
     }
 
@@ -152,7 +182,7 @@ mod tests {
             ("allowed_hosts = [\"https://a\"]", "DNS names"),
             ("allowed_hosts = [\"*.a\"]", "DNS names"),
             ("allowed_hosts = [\"\"]", "DNS names"),
-            (&format!("{TLS}warn_days = 0"), "1 to 365"),
+            (&format!("{TLS}warn_days = 0"), "whole days, 1 to 365"),
             (&format!("{TLS}crl = \"/x\""), "no such key"),
         ] {
             let problems = read(source).unwrap_err();

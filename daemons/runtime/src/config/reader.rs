@@ -1,6 +1,7 @@
 //! Reads a TOML text key by key and gathers every problem, so that an operator sees all at once.
 //!
-//! Each problem is one line: `file:line: key = value: what is allowed`.
+//! Each problem is one line: `file:line: key = value: what is allowed`. The same calls describe the keys: over an
+//! empty text they say which there are, what each may hold, and its default. The reference is made of that.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -8,6 +9,8 @@ use std::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+
+use super::allowed::Allowed;
 
 /// Everything that is wrong with one file.
 #[derive(Debug)]
@@ -29,19 +32,87 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 /// The problems found so far in one file, with the text to tell lines by.
-pub struct Problems<'t> {
-    file: &'t str,
+struct Problems<'t> {
     text: &'t str,
     found: RefCell<Vec<(usize, String)>>,
+    /// Every table and key that is asked for, where that is what is wanted.
+    described: Option<RefCell<Vec<Description>>>,
+}
+
+/// What the code says of one table or key, as it asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Description {
+    Table { heading: String, help: &'static str },
+    Key(KeyDescription),
+}
+
+/// What the code says of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyDescription {
+    /// As in a file: `[meter]`, `[[vm]]`; empty for the keys at the top.
+    pub heading: String,
+    pub key: &'static str,
+    pub allowed: String,
+    /// As it stands in a file; `None` where there is none.
+    pub default: Option<String>,
+    pub is_required: bool,
+    /// Every value as it stands in a file, where they are few.
+    pub choices: Vec<String>,
+    pub help: &'static str,
+}
+
+/// Reads and checks a text; `file` is its name in problems.
+///
+/// # Errors
+/// Every problem, one a line.
+pub fn parse<T>(
+    file: &str,
+    text: &str,
+    read: impl FnOnce(&mut Section<'_, '_>) -> Option<T>,
+) -> Result<T, ConfigError> {
+    let problems = Problems { text, found: RefCell::default(), described: None };
+    let value = problems.read(read);
+
+    let mut found = problems.found.into_inner();
+    found.sort();
+    found.dedup();
+    let lines: Vec<_> = found.iter().map(|(line, what)| format!("{file}:{line}: {what}")).collect();
+    match value {
+        Some(value) if lines.is_empty() => Ok(value),
+        // Whoever reads nothing has said why.
+        _ => Err(ConfigError { problems: lines }),
+    }
+}
+
+/// Reads what can be read of a text, whatever is wrong with the rest.
+pub fn parse_leniently<T>(text: &str, read: impl FnOnce(&mut Section<'_, '_>) -> T) -> T {
+    Problems { text, found: RefCell::default(), described: None }.read_part(read)
+}
+
+/// What `read` asks for in a text, in order.
+pub(super) fn describe(text: &str, read: impl FnOnce(&mut Section<'_, '_>)) -> Vec<Description> {
+    let described = Some(RefCell::default());
+    let problems = Problems { text, found: RefCell::default(), described };
+    problems.read_part(read);
+    problems.described.unwrap_or_default().into_inner()
 }
 
 impl<'t> Problems<'t> {
-    pub fn new(file: &'t str, text: &'t str) -> Self {
-        Self { file, text, found: RefCell::default() }
+    fn read<T>(&self, read: impl FnOnce(&mut Section<'_, 't>) -> Option<T>) -> Option<T> {
+        let table = self.table();
+        let mut root = Section::root(self, &table);
+        let value = read(&mut root);
+        root.finish();
+        value
     }
 
-    /// Parses the text; syntax errors become problems and what could be read goes on.
-    pub fn parse(&self) -> Spanned<DeTable<'t>> {
+    fn read_part<T>(&self, read: impl FnOnce(&mut Section<'_, 't>) -> T) -> T {
+        let table = self.table();
+        read(&mut Section::root(self, &table))
+    }
+
+    /// The text's tables; syntax errors become problems and what could be read goes on.
+    fn table(&self) -> Spanned<DeTable<'t>> {
         let (table, errors) = DeTable::parse_recoverable(self.text);
         for error in errors {
             let at = error.span().map_or(0, |span| span.start);
@@ -50,21 +121,10 @@ impl<'t> Problems<'t> {
         table
     }
 
-    pub fn add(&self, at: usize, what: impl fmt::Display) {
+    fn add(&self, at: usize, what: impl fmt::Display) {
         let before = &self.text.as_bytes()[..at.min(self.text.len())];
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
         self.found.borrow_mut().push((line, what.to_string()));
-    }
-
-    pub fn finish<T>(self, value: T) -> Result<T, ConfigError> {
-        let mut found = self.found.into_inner();
-        if found.is_empty() {
-            return Ok(value);
-        }
-        found.sort();
-        found.dedup();
-        let problems = found.iter().map(|(line, what)| format!("{}:{line}: {what}", self.file)).collect();
-        Err(ConfigError { problems })
     }
 }
 
@@ -74,13 +134,24 @@ pub struct Section<'p, 't> {
     table: Option<&'p DeTable<'t>>,
     /// `""` for the file itself, `"meter."` for `[meter]`.
     prefix: String,
+    heading: String,
     span: Range<usize>,
     known: Vec<&'static str>,
+    refused: Vec<&'static str>,
 }
 
 impl<'p, 't> Section<'p, 't> {
-    pub fn root(problems: &'p Problems<'t>, table: &'p Spanned<DeTable<'t>>) -> Self {
-        Self { problems, table: Some(table.get_ref()), prefix: String::new(), span: 0..0, known: vec![] }
+    fn root(problems: &'p Problems<'t>, table: &'p Spanned<DeTable<'t>>) -> Self {
+        let (prefix, heading) = (String::new(), String::new());
+        Self {
+            problems,
+            table: Some(table.get_ref()),
+            prefix,
+            heading,
+            span: 0..0,
+            known: vec![],
+            refused: vec![],
+        }
     }
 
     fn get(&mut self, key: &'static str) -> Option<&'p Spanned<DeValue<'t>>> {
@@ -88,52 +159,55 @@ impl<'p, 't> Section<'p, 't> {
         self.table?.get(key)
     }
 
-    /// The value of `key`, checked by `read`; `None` when it is absent or (then a problem) refused.
-    pub fn optional<T>(
-        &mut self,
+    fn describe<T>(
+        &self,
         key: &'static str,
-        allowed: &str,
-        read: impl FnOnce(&DeValue<'_>) -> Option<T>,
-    ) -> Option<T> {
+        allowed: &Allowed<T>,
+        help: &'static str,
+        default: Option<&T>,
+        is_required: bool,
+    ) {
+        let Some(described) = &self.problems.described else { return };
+        described.borrow_mut().push(Description::Key(KeyDescription {
+            heading: self.heading.clone(),
+            key,
+            allowed: allowed.words.clone(),
+            default: default.map(&allowed.show),
+            is_required,
+            choices: allowed.choices.clone(),
+            help,
+        }));
+    }
+
+    /// The value of `key`; `None` when it is absent or (then a problem) refused.
+    fn value<T>(&mut self, key: &'static str, allowed: Allowed<T>) -> Option<T> {
+        let Allowed { words, read, .. } = allowed;
         let value = self.get(key)?;
         let read = read(value.get_ref());
         if read.is_none() {
-            let shown = self.shown(value);
-            self.problems.add(value.span().start, format_args!("{}{key} = {shown}: {allowed}", self.prefix));
+            let (shown, prefix) = (self.shown(value), &self.prefix);
+            self.problems.add(value.span().start, format_args!("{prefix}{key} = {shown}: {words}"));
+            self.refused.push(key);
         }
         read
     }
 
-    /// What stands in the file, as far as it fits in a line.
-    fn shown(&self, value: &Spanned<DeValue<'_>>) -> String {
-        let text = &self.problems.text[value.span()];
-        text.lines().next().unwrap_or("").chars().take(80).collect()
+    /// The value of `key`; `None` when it is absent or (then a problem) refused.
+    pub fn optional<T>(&mut self, key: &'static str, allowed: Allowed<T>, help: &'static str) -> Option<T> {
+        self.describe(key, &allowed, help, None, false);
+        self.value(key, allowed)
     }
 
     /// As [`Self::optional`], with a default when the key is absent.
-    pub fn or<T>(
-        &mut self,
-        key: &'static str,
-        default: T,
-        allowed: &str,
-        read: impl FnOnce(&DeValue<'_>) -> Option<T>,
-    ) -> T {
-        self.optional(key, allowed, read).unwrap_or(default)
+    pub fn or<T>(&mut self, key: &'static str, default: T, allowed: Allowed<T>, help: &'static str) -> T {
+        self.describe(key, &allowed, help, Some(&default), false);
+        self.value(key, allowed).unwrap_or(default)
     }
 
     /// As [`Self::optional`], and a problem when the key is absent.
-    pub fn required<T>(
-        &mut self,
-        key: &'static str,
-        allowed: &str,
-        read: impl FnOnce(&DeValue<'_>) -> Option<T>,
-    ) -> Option<T> {
-        if self.table.is_some_and(|table| !table.contains_key(key)) {
-            self.known.push(key);
-            self.missing(key, allowed);
-            return None;
-        }
-        self.optional(key, allowed, read)
+    pub fn required<T>(&mut self, key: &'static str, allowed: Allowed<T>, help: &'static str) -> Option<T> {
+        self.describe(key, &allowed, help, None, true);
+        self.value_if_needed(true, key, allowed)
     }
 
     /// As [`Self::required`] where the key is `needed`, and as [`Self::optional`] where not.
@@ -141,10 +215,26 @@ impl<'p, 't> Section<'p, 't> {
         &mut self,
         needed: bool,
         key: &'static str,
-        allowed: &str,
-        read: impl FnOnce(&DeValue<'_>) -> Option<T>,
+        allowed: Allowed<T>,
+        help: &'static str,
     ) -> Option<T> {
-        if needed { self.required(key, allowed, read) } else { self.optional(key, allowed, read) }
+        self.describe(key, &allowed, help, None, needed);
+        self.value_if_needed(needed, key, allowed)
+    }
+
+    fn value_if_needed<T>(&mut self, needed: bool, key: &'static str, allowed: Allowed<T>) -> Option<T> {
+        if needed && self.table.is_some_and(|table| !table.contains_key(key)) {
+            self.known.push(key);
+            self.refuse(format_args!("{key} is missing: {}", allowed.words));
+            return None;
+        }
+        self.value(key, allowed)
+    }
+
+    /// What stands in the file, as far as it fits in a line.
+    fn shown(&self, value: &Spanned<DeValue<'_>>) -> String {
+        let text = &self.problems.text[value.span()];
+        text.lines().next().unwrap_or("").chars().take(80).collect()
     }
 
     /// Whether the table is there.
@@ -157,56 +247,68 @@ impl<'p, 't> Section<'p, 't> {
         self.table.is_some_and(|table| table.contains_key(key))
     }
 
-    fn missing(&self, key: &str, allowed: &str) {
-        self.problems.add(self.span.start, format_args!("{}{key} is missing: {allowed}", self.prefix));
+    /// Whether the value of `key` was refused as it was read.
+    pub fn has_refused(&self, key: &str) -> bool {
+        self.refused.contains(&key)
     }
 
     /// The table `[key]`; an empty one when it is absent.
-    pub fn section(&mut self, key: &'static str) -> Section<'p, 't> {
+    pub fn section(&mut self, key: &'static str, help: &'static str) -> Section<'p, 't> {
         let value = self.get(key);
         let table = value.and_then(|value| value.get_ref().as_table());
+        let path = format!("{}{key}", self.prefix);
+
         if let (Some(value), None) = (value, table) {
-            self.problems
-                .add(value.span().start, format_args!("{}{key}: must be a table [{0}{key}]", self.prefix));
+            self.problems.add(value.span().start, format_args!("{path}: must be a table [{path}]"));
         }
-        Section {
-            problems: self.problems,
-            table,
-            prefix: format!("{}{key}.", self.prefix),
-            span: value.map_or(self.span.clone(), Spanned::span),
-            known: vec![],
+
+        let span = value.map_or(self.span.clone(), Spanned::span);
+        let section = self.below(table, format!("{path}."), format!("[{path}]"), span);
+        section.describe_table(help);
+        section
+    }
+
+    fn below(
+        &self,
+        table: Option<&'p DeTable<'t>>,
+        prefix: String,
+        heading: String,
+        span: Range<usize>,
+    ) -> Section<'p, 't> {
+        Section { problems: self.problems, table, prefix, heading, span, known: vec![], refused: vec![] }
+    }
+
+    fn describe_table(&self, help: &'static str) {
+        if let Some(described) = &self.problems.described {
+            described.borrow_mut().push(Description::Table { heading: self.heading.clone(), help });
         }
     }
 
     /// The table `[key]`, if it is there.
-    pub fn table(&mut self, key: &'static str) -> Option<Section<'p, 't>> {
-        let there = self.has(key);
-        self.known.push(key);
-        there.then(|| self.section(key)).filter(|section| section.table.is_some())
+    pub fn table(&mut self, key: &'static str, help: &'static str) -> Option<Section<'p, 't>> {
+        let section = self.section(key, help);
+        (section.given() || self.problems.described.is_some()).then_some(section)
     }
 
     /// The tables `[[key]]`, in order.
-    pub fn sections(&mut self, key: &'static str) -> Vec<Section<'p, 't>> {
-        let Some(value) = self.get(key) else { return vec![] };
-        let items = value.get_ref().as_array().map(|array| array.iter().collect::<Vec<_>>());
-        let tables: Option<Vec<_>> = items.and_then(|items| {
-            items.into_iter().map(|item| Some((item.span(), item.get_ref().as_table()?))).collect()
-        });
-
-        if tables.is_none() {
-            let prefix = &self.prefix;
-            self.problems
-                .add(value.span().start, format_args!("{prefix}{key}: must be tables [[{prefix}{key}]]"));
-        }
-
-        let section = |(n, (span, table))| Section {
-            problems: self.problems,
-            table: Some(table),
-            prefix: format!("{}{key}[{n}].", self.prefix),
-            span,
-            known: vec![],
+    pub fn sections(&mut self, key: &'static str, help: &'static str) -> Vec<Section<'p, 't>> {
+        let (path, value) = (format!("{}{key}", self.prefix), self.get(key));
+        let heading = format!("[[{path}]]");
+        let Some(value) = value else {
+            let one = self.below(None, format!("{path}[0]."), heading, self.span.clone());
+            one.describe_table(help);
+            return Vec::from_iter(self.problems.described.is_some().then_some(one));
         };
 
+        let tables: Option<Vec<_>> = value.get_ref().as_array().and_then(|items| {
+            items.iter().map(|item| Some((item.span(), item.get_ref().as_table()?))).collect()
+        });
+        if tables.is_none() {
+            self.problems.add(value.span().start, format_args!("{path}: must be tables {heading}"));
+        }
+
+        let section =
+            |(n, (span, table))| self.below(Some(table), format!("{path}[{n}]."), heading.clone(), span);
         tables.unwrap_or_default().into_iter().enumerate().map(section).collect()
     }
 
@@ -215,69 +317,35 @@ impl<'p, 't> Section<'p, 't> {
         self.problems.add(self.span.start, format_args!("{}{what}", self.prefix));
     }
 
-    /// A problem with one key's value, found only later.
-    pub fn refuse_key(&self, key: &str, what: impl fmt::Display) {
-        let value = self.table.and_then(|table| table.get(key));
-        let at = value.map_or(self.span.start, |value| value.span().start);
+    /// A problem with one key's value, found only later; `path` may name a key of a table below: `poll.lag_ms`.
+    pub fn refuse_key(&self, path: &str, what: impl fmt::Display) {
+        let (tables, key) = path.rsplit_once('.').map_or((None, path), |(tables, key)| (Some(tables), key));
+        let mut table = self.table;
+        let mut at = self.span.start;
+        for name in tables.into_iter().flat_map(|tables| tables.split('.')) {
+            let value = table.and_then(|table| table.get(name));
+            at = value.map_or(at, |value| value.span().start);
+            table = value.and_then(|value| value.get_ref().as_table());
+        }
+
+        let value = table.and_then(|table| table.get(key));
+        let at = value.map_or(at, |value| value.span().start);
         let shown = value.map_or("(default)".to_owned(), |value| self.shown(value));
-        self.problems.add(at, format_args!("{}{key} = {shown}: {what}", self.prefix));
+        self.problems.add(at, format_args!("{}{path} = {shown}: {what}", self.prefix));
     }
 
     /// Refuses every key that nobody asked for.
     pub fn finish(self) {
+        let mut known = self.known.clone();
+        known.sort_unstable();
+        known.dedup();
         for (key, _) in self.table.into_iter().flatten() {
-            if !self.known.contains(&key.get_ref().as_ref()) {
-                let mut known = self.known.clone();
-                known.sort_unstable();
-                self.problems.add(
-                    key.span().start,
-                    format_args!(
-                        "{}{}: no such key; there are {}",
-                        self.prefix,
-                        key.get_ref(),
-                        known.join(", ")
-                    ),
-                );
+            let name = key.get_ref();
+            if !known.contains(&name.as_ref()) {
+                let (prefix, known) = (&self.prefix, known.join(", "));
+                self.problems
+                    .add(key.span().start, format_args!("{prefix}{name}: no such key; there are {known}"));
             }
         }
-    }
-}
-
-/// A text.
-pub fn text(value: &DeValue<'_>) -> Option<String> {
-    value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
-}
-
-/// A finite number in `range`; integers are numbers too.
-pub fn number(range: impl std::ops::RangeBounds<f64>) -> impl FnOnce(&DeValue<'_>) -> Option<f64> {
-    move |value| {
-        let number: f64 = match (value.as_float(), value.as_integer()) {
-            (Some(float), _) => float.as_str().parse().ok()?,
-            (None, Some(integer)) => i64::from_str_radix(integer.as_str(), integer.radix()).ok()? as f64,
-            (None, None) => return None,
-        };
-        (number.is_finite() && range.contains(&number)).then_some(number)
-    }
-}
-
-/// A whole number in `range`.
-pub fn whole(range: impl std::ops::RangeBounds<u64>) -> impl FnOnce(&DeValue<'_>) -> Option<u64> {
-    move |value| {
-        let integer = value.as_integer()?;
-        let number = u64::from_str_radix(integer.as_str(), integer.radix()).ok()?;
-        range.contains(&number).then_some(number)
-    }
-}
-
-/// Yes or no.
-pub fn flag(value: &DeValue<'_>) -> Option<bool> {
-    value.as_bool()
-}
-
-/// One of a few words.
-pub fn word<T: Copy>(words: &[(&str, T)]) -> impl FnOnce(&DeValue<'_>) -> Option<T> {
-    move |value| {
-        let text = value.as_str()?;
-        words.iter().find(|(word, _)| *word == text).map(|(_, meaning)| *meaning)
     }
 }

@@ -3,12 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::allowed::{choice, millis, path, safe_url, text};
+use super::reader::Section;
 use anyhow::Context as _;
 use ballast_bmc::redfish::{Auth, Credentials, Redfish, Settings};
-use toml::de::DeValue;
-
-use super::reader::{Section, text, word};
-use super::{millis, safe_url};
 
 /// Where a BMC is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +32,12 @@ pub struct RedfishConfig {
 impl BmcAddress {
     /// `redfish`, and `redfish_chassis` which goes with it; `None` without.
     pub fn read(section: &mut Section<'_, '_>, needed: bool) -> Option<Self> {
-        let url = section.required_if(needed, "redfish", BMC_URL, safe_url);
-        let chassis = section.optional("redfish_chassis", "a member of its Redfish Chassis", text);
+        let url = section.required_if(needed, "redfish", safe_url(BMC_URL), "The BMC, over the network.");
+        let chassis = section.optional(
+            "redfish_chassis",
+            text("a member of its Redfish Chassis"),
+            "Which chassis of the BMC, where several have power.",
+        );
         if chassis.is_some() && !section.has("redfish") {
             section.refuse_key("redfish_chassis", "only with redfish");
         }
@@ -61,24 +63,36 @@ impl RedfishConfig {
         })?)
     }
 
-    pub fn read(mut section: Section<'_, '_>, used: bool) -> Self {
-        let file = |value: &DeValue<'_>| text(value).map(PathBuf::from);
-        let auths = [("session", Auth::Session), ("basic", Auth::Basic)];
-        let allowed = "a file with username and password that only its owner may read";
+    /// Reads `[redfish]`; where a BMC is `used`, its credentials are needed.
+    pub fn read(root: &mut Section<'_, '_>, used: bool) -> Self {
+        let mut section = root.section("redfish", "How BMCs are reached over the network, where one is.");
         let config = Self {
-            credentials_file: section.optional("credentials_file", allowed, file),
-            ca_file: section.optional("ca_file", "a PEM file with certificates", file),
+            credentials_file: section.optional(
+                "credentials_file",
+                path(CREDENTIALS),
+                "TOML with username and password; needed where a BMC is used.",
+            ),
+            ca_file: section.optional(
+                "ca_file",
+                path("a PEM file with certificates"),
+                "The authority of the BMCs' certificates; the system's unless set.",
+            ),
             timeout: section.or(
                 "timeout_ms",
                 Duration::from_secs(3),
-                "whole milliseconds, 100 to 30000",
-                millis(100, 30_000),
+                millis(100..=30_000),
+                "How long one request may take.",
             ),
-            auth: section.or("auth", Auth::Session, "\"session\" or \"basic\"", word(&auths)),
+            auth: section.or(
+                "auth",
+                Auth::Session,
+                choice([("session", Auth::Session), ("basic", Auth::Basic)]),
+                "How a BMC is told who asks.",
+            ),
         };
 
         if used && config.credentials_file.is_none() {
-            section.refuse(format_args!("credentials_file is missing: {allowed}"));
+            section.refuse(format_args!("credentials_file is missing: {CREDENTIALS}"));
         }
         section.finish();
 
@@ -86,4 +100,5 @@ impl RedfishConfig {
     }
 }
 
+const CREDENTIALS: &str = "a file with username and password that only its owner may read";
 pub const BMC_URL: &str = "https://host or https://host:port of a BMC";

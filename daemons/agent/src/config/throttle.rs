@@ -1,0 +1,175 @@
+//! `[throttle]`, `[[class]]`, `[shedding]` and `[predictive]`: what is done when the draw is above the cap.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ballast_agent_core::Actuator;
+use ballast_types::Watts;
+
+use ballast_runtime::config::allowed::{Allowed, choice, flag, millis, number, percent, watts_in, whole};
+use ballast_runtime::config::reader::Section;
+
+/// `[throttle]`, and the floors of `[[class]]`.
+#[derive(Clone, Debug)]
+pub struct ThrottleConfig {
+    /// What throttling acts on.
+    pub actuator: Actuator,
+    /// With `cpu-max`: the period in which a VM's CPU time is limited.
+    pub quota_period: Duration,
+    /// Cores moved per step.
+    pub step_cores: u16,
+    /// Target = cap less this share of it.
+    pub margin_ppm: u32,
+    /// No step up within this of the target.
+    pub deadband: Watts,
+    pub settle: Duration,
+    /// At the floor and above the cap for this long: the server's own limit.
+    pub escalate_after: Duration,
+    /// The floor of every throttle class that has one of its own, by its index in the throttle list, as a
+    /// percentage of the highest frequency; with `cpu-max`, of the CPU time.
+    pub floors: BTreeMap<u8, u8>,
+    /// The same for user-facing VMs, which are throttled after all others; `None`: they never are.
+    pub user_facing_floor: Option<u8>,
+}
+
+impl ThrottleConfig {
+    /// Reads `[throttle]` and every `[[class]]`; the meter shows a change after `least_settle` at the soonest.
+    pub(super) fn read(root: &mut Section<'_, '_>, least_settle: Duration) -> Self {
+        let mut section = root.section("throttle", "How the server is brought under its cap.");
+        let config = Self {
+            actuator: section.or(
+                "actuator",
+                Actuator::Pstate,
+                choice([Actuator::Pstate, Actuator::CpuMax].map(|it| (it.name(), it))),
+                "Frequencies of the cores of every VM; or VMs float, and `cpu.max` of their cgroups is limited.",
+            ),
+            quota_period: section.or(
+                "quota_period_ms",
+                Duration::from_millis(20),
+                millis(10..=100),
+                "With `\"cpu-max\"`: the shorter, the smoother the draw.",
+            ),
+            step_cores: section.or(
+                "step_cores",
+                4,
+                whole("a whole number of cores", 1..=1024),
+                "A step moves at least so many cores by one p-state; with `preset = \"paper\"` exactly so many.",
+            ),
+            margin_ppm: section.or(
+                "margin_percent",
+                20_000,
+                percent("a percentage of the cap", 0.0..=50.0),
+                "The target is the cap less this.",
+            ),
+            deadband: section.or(
+                "deadband_w",
+                Watts::from_whole(4),
+                watts_in(0.0..=1000.0),
+                "No step up this close to the target: twice the meter's noise.",
+            ),
+            settle: section.or(
+                "settle_ms",
+                least_settle,
+                millis(1..=60_000),
+                "Between two steps; at least `meter.lag_ms` + `meter.sample_ms`.",
+            ),
+            escalate_after: section.or(
+                "escalate_ms",
+                Duration::from_millis(600),
+                millis(1..=60_000),
+                "At the lowest frequency and still over the cap for so long: the server's own limit comes.",
+            ),
+            user_facing_floor: section.optional(
+                "user_facing_floor_percent",
+                floor(),
+                "User-facing VMs are slowed too, after all others, to this share of the highest frequency; they \
+                 never are unless this is set.",
+            ),
+            floors: BTreeMap::new(),
+        };
+        section.finish();
+
+        let mut floors = BTreeMap::new();
+        for section in root.sections("class", "A throttle class with a floor of its own.") {
+            floors.extend(read_class(section, &floors));
+        }
+        Self { floors, ..config }
+    }
+}
+
+fn floor() -> Allowed<u8> {
+    whole("a whole percentage", 1..=100)
+}
+
+/// One `[[class]]`: its index in the throttle list, and its floor.
+fn read_class(mut section: Section<'_, '_>, others: &BTreeMap<u8, u8>) -> Option<(u8, u8)> {
+    let order = section.required(
+        "order",
+        whole("a whole number", 0..=255),
+        "The `throttle_order` of the class's VMs.",
+    );
+    let floor = section.required(
+        "floor_percent",
+        floor(),
+        "Down to this share of the highest frequency; with `\"cpu-max\"`, of the CPU time.",
+    );
+    if order.is_some_and(|order| others.contains_key(&order)) {
+        section.refuse_key("order", "every class once");
+    }
+    section.finish();
+    Some((order?, floor?))
+}
+
+/// After how long at the lowest frequency VMs are killed; `None` never.
+pub(super) fn read_shedding(root: &mut Section<'_, '_>, escalate_after: Duration) -> Option<Duration> {
+    let mut section = root.section(
+        "shedding",
+        "The last thing before the server's own limit: killing VMs that are marked for it.",
+    );
+    let is_allowed = section.or(
+        "allow_kill",
+        false,
+        flag(),
+        "Without this no VM is killed, whatever `on_extreme` the VM has.",
+    );
+    let after = section.or(
+        "kill_after_ms",
+        escalate_after,
+        millis(1..=60_000),
+        "At the lowest frequency and still over the cap for so long; as `throttle.escalate_ms` unless set.",
+    );
+    section.finish();
+    is_allowed.then_some(after)
+}
+
+/// `[predictive]`.
+#[derive(Clone, Debug)]
+pub struct PredictiveConfig {
+    /// The length of a window of RAPL and CPU use.
+    pub period: Duration,
+    /// The margin under the cap, in standard deviations of what its forecasts miss.
+    pub margin_sigmas: f64,
+}
+
+impl PredictiveConfig {
+    pub(super) fn read(root: &mut Section<'_, '_>) -> Self {
+        let help = "With `policy = \"predictive\"`, which needs RAPL, and a cgroup for every batch VM.";
+        let mut section = root.section("predictive", help);
+        let config = Self {
+            period: section.or(
+                "period_ms",
+                Duration::from_millis(50),
+                millis(20..=1000),
+                "RAPL and CPU use are looked at this often.",
+            ),
+            margin_sigmas: section.or(
+                "margin_sigmas",
+                2.2,
+                number("a number", 0.0..=10.0),
+                "How far under the cap the draw is kept, in standard deviations of what forecasts miss.",
+            ),
+        };
+        section.finish();
+        config
+    }
+}

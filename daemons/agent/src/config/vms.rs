@@ -1,0 +1,89 @@
+//! `[[vm]]`: the VMs that are known from the start; and what else is said of VMs.
+
+use std::collections::BTreeMap;
+
+use ballast_hw::Cgroup;
+use ballast_types::wire::VmSpec;
+use ballast_types::{OnExtreme, VmClass, VmId};
+
+use ballast_runtime::config::allowed::{Allowed, ID, choice, whole};
+use ballast_runtime::config::reader::Section;
+
+/// The classes of VMs.
+pub(super) fn class() -> Allowed<VmClass> {
+    choice([("user-facing", VmClass::UserFacing), ("non-user-facing", VmClass::NonUserFacing)])
+}
+
+/// How many CPUs a VM has.
+pub(super) fn cores() -> Allowed<u16> {
+    whole("a whole number of cores", 1..=4096)
+}
+
+/// Reads `throttle_order`.
+pub(super) fn read_throttle_order(section: &mut Section<'_, '_>) -> u8 {
+    let help = "The lowest goes to its floor before the next one is touched.";
+    section.or("throttle_order", 0, whole("a whole number", 0..=255), help)
+}
+
+/// Reads `on_extreme`: what may be done to a VM when throttling is not enough.
+pub(super) fn read_on_extreme(section: &mut Section<'_, '_>) -> OnExtreme {
+    section.or(
+        "on_extreme",
+        OnExtreme::None,
+        choice([("none", OnExtreme::None), ("kill", OnExtreme::Kill)]),
+        "Rather dead than slow; needs `shedding.allow_kill` and a cgroup of its own.",
+    )
+}
+
+/// Every `[[vm]]`; where VMs float, `cpu.max` limits them.
+pub(super) fn read(root: &mut Section<'_, '_>, floats: bool) -> BTreeMap<VmId, VmSpec> {
+    let mut vms = BTreeMap::new();
+    for section in root.sections("vm", "A VM; more come and go by `PUT` and `DELETE /v1/vms/{id}`.") {
+        vms.extend(read_vm(section, &vms, floats));
+    }
+    vms
+}
+
+fn read_vm(
+    mut section: Section<'_, '_>,
+    others: &BTreeMap<VmId, VmSpec>,
+    floats: bool,
+) -> Option<(VmId, VmSpec)> {
+    let id = section.required("id", Allowed::text(ID, |text| VmId::new(text).ok()), "The VM's id.");
+    let class = section.optional(
+        "class",
+        class(),
+        "Whom the VM works for. A user-facing VM is never throttled while another core can be; without a class: \
+         `auto_class`.",
+    );
+    let cores = section.required(
+        "cores",
+        cores(),
+        "CPUs: the VM gets whole physical cores with at least as many threads.",
+    );
+    let throttle_order = read_throttle_order(&mut section);
+    let cgroup = Allowed::text(Cgroup::PATHS, |path| Cgroup::is_path(path).then(|| path.to_owned()));
+    let cgroup = section.optional("cgroup", cgroup, "The VM's cgroup.");
+    let on_extreme = read_on_extreme(&mut section);
+
+    if id.as_ref().is_some_and(|id| others.contains_key(id)) {
+        section.refuse_key("id", "every VM has an id of its own");
+    }
+    let spec = cores.map(|cores| VmSpec { class, throttle_order, cores, cgroup, on_extreme });
+    if let Some(why) = spec.as_ref().and_then(|spec| spec.check().err()) {
+        section.refuse(why);
+    }
+    if let Some(why) = spec.as_ref().and_then(has_nothing_to_limit).filter(|_| floats) {
+        section.refuse(why);
+    }
+    section.finish();
+
+    Some((id?, spec?))
+}
+
+/// With `cpu-max`: what is missing of a VM for it to be limited.
+pub(crate) fn has_nothing_to_limit(spec: &VmSpec) -> Option<&'static str> {
+    let low = spec.class() == VmClass::NonUserFacing;
+    (low && spec.cgroup.is_none())
+        .then_some("cgroup is missing: with throttle.actuator = \"cpu-max\" it is what is limited")
+}
