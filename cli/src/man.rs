@@ -1,4 +1,7 @@
-//! `ballast man`: manual pages and shell completions of all four programs, for the packages.
+//! `ballast man`: manual pages and shell completions of all four programs for the packages, and the commands'
+//! page of the book.
+
+mod reference;
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +17,7 @@ use clap_complete::Shell;
 /// Where they go.
 #[derive(Args, Debug)]
 pub(crate) struct ManArgs {
-    /// The folder, made if it is not there: man1, man8 and completions below it
+    /// The folder, made if it is not there: man1, man8, completions and cli.md below it
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
 }
@@ -39,6 +42,10 @@ pub(crate) fn run(args: &ManArgs, mut ballast: clap::Command) -> anyhow::Result<
         clap_mangen::Man::new(command.clone()).section("8").render(&mut text)?;
         fs::write(&page, text).with_context(|| page.display().to_string())?;
     }
+
+    let page = args.dir.join("cli.md");
+    let programs: Vec<_> = std::iter::once(&ballast).chain(&daemons).cloned().collect();
+    fs::write(&page, reference::markdown(programs)).with_context(|| page.display().to_string())?;
 
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         for command in std::iter::once(&mut ballast).chain(&mut daemons) {

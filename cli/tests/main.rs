@@ -9,6 +9,7 @@ mod experiment;
 mod label;
 mod plan;
 mod profile;
+mod reference;
 mod replay;
 mod simulate;
 mod verify;

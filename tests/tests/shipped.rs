@@ -81,6 +81,45 @@ fn the_placement_daemons_example_is_accepted_and_its_comments_tell_the_defaults(
     assert_eq!(comparable(all), comparable(shipped));
 }
 
+/// A value as it stands in a file, without the comment after it; a number as every other way to write it.
+fn value(text: &str) -> String {
+    let text = text.split(" #").next().unwrap_or(text).trim();
+    text.parse::<f64>().map_or_else(|_| text.to_owned(), |number| number.to_string())
+}
+
+/// Every key of the code is in its example, and where it is commented out it shows the code's default.
+#[test]
+fn every_key_is_in_its_example_with_its_default() {
+    for (name, reference) in [
+        ("agent", AgentConfig::reference()),
+        ("chassis", ChassisConfig::reference()),
+        ("place", PlaceConfig::reference()),
+    ] {
+        let text = read(&format!("config/{name}.toml"));
+        let keys = reference.iter().flat_map(|table| &table.keys).map(|it| &it.key);
+        for key in keys.clone().filter(|key| !key.help.starts_with("Decides nothing")) {
+            assert!(text.contains(key.key), "config/{name}.toml says nothing of {} {}", key.heading, key.key);
+        }
+
+        let (mut heading, mut compared) = (String::new(), 0);
+        for line in text.lines() {
+            let inner = line.strip_prefix("# ").unwrap_or(line);
+            if let Some(end) = inner.rfind(']').filter(|_| inner.starts_with('[')) {
+                let table = inner.split('#').next().unwrap_or(&inner[..=end]);
+                heading = table.trim().to_owned();
+            }
+            let Some((key, shown)) = inner.split_once(" = ").filter(|_| line.starts_with("# ")) else {
+                continue;
+            };
+            let known = keys.clone().find(|it| it.key == key && it.heading == heading);
+            let Some(default) = known.and_then(|it| it.default.as_deref()) else { continue };
+            assert_eq!(value(shown), value(default), "config/{name}.toml: {heading} {key}");
+            compared += 1;
+        }
+        assert!(compared > 10, "config/{name}.toml: only {compared} defaults were compared");
+    }
+}
+
 /// The block under `key: |` of a YAML text, without its indentation.
 fn block(text: &str, key: &str) -> String {
     let lines = text.lines().skip_while(|line| line.trim() != format!("{key}: |")).skip(1);
