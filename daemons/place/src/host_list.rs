@@ -7,7 +7,7 @@ use ballast_placement::{HostState, Inventory, InventoryError};
 use ballast_types::wire::{ChassisBalance, InventoryStatus};
 
 use super::store::Record;
-use crate::config::ToldHost;
+use crate::config::HostEntry;
 
 /// What a host is, without its VMs.
 pub(super) fn spec(host: &HostView<'_>) -> HostSpec {
@@ -18,11 +18,11 @@ pub(super) fn spec(host: &HostView<'_>) -> HostSpec {
 /// longer has is gone, or drains while it has VMs.
 pub(super) fn follow(
     inventory: &mut Inventory,
-    listed: &[ToldHost],
+    listed: &[HostEntry],
 ) -> Result<Option<Record>, InventoryError> {
     let before = inventory.snapshot();
     let mut after: BTreeMap<String, HostSpec> = BTreeMap::new();
-    for ToldHost { host, state } in listed {
+    for HostEntry { host, state } in listed {
         let before = inventory.host(&host.name).map(|host| host.state);
         let state = state.or(before).unwrap_or_default();
         after.insert(host.name.clone(), HostSpec { state, ..host.spec.clone() });
