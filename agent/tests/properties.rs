@@ -269,7 +269,7 @@ impl Play {
     }
 
     /// Timers up to `self.now + millis`; then the step. Calls `check` after every move.
-    fn play(&mut self, millis: u64, step: &Step, mut check: impl FnMut(&mut Self, &Seen)) {
+    fn play(&mut self, millis: u64, step: &Step, mut check: impl FnMut(&mut Self, &Snapshot)) {
         let end = self.now + millis;
         let mut fired = 0;
         while let Some((at, _)) = self.agent.poll_timeout().filter(|(at, _)| *at <= ms(end)) {
@@ -284,7 +284,7 @@ impl Play {
         }
     }
 
-    fn moved(&mut self, input: Option<Input>, check: &mut impl FnMut(&mut Self, &Seen)) {
+    fn moved(&mut self, input: Option<Input>, check: &mut impl FnMut(&mut Self, &Snapshot)) {
         let before = self.status();
         let (wished, limit) = (self.wished.clone(), self.limit);
         let quotas = self.quotas.clone();
@@ -293,7 +293,7 @@ impl Play {
             Some(input) => self.agent.handle_input(ms(self.now), input),
         }
         let outputs = self.drain();
-        check(self, &Seen { before, wished, limit, quotas, input, outputs });
+        check(self, &Snapshot { before, wished, limit, quotas, input, outputs });
     }
 
     /// `samples` times 200 ms in which there is room under any cap, and every action works.
@@ -315,7 +315,7 @@ impl Play {
 }
 
 /// What one move did.
-struct Seen {
+struct Snapshot {
     before: AgentStatus,
     wished: BTreeMap<u16, u32>,
     limit: Option<Watts>,
@@ -429,7 +429,7 @@ proptest! {
                 // A timer that is due now is not the message's doing.
                 play.play(0, &Step::Silence, |_, _| {});
                 let before = play.status();
-                play.moved(Some(Input::Alert(alert.clone())), &mut |play: &mut Play, seen: &Seen| {
+                play.moved(Some(Input::Alert(alert.clone())), &mut |play: &mut Play, seen: &Snapshot| {
                     assert!(matches!(seen.outputs[..], [Output::Refuse(_)]));
                     let expected = AgentStatus {
                         refused_alerts: before.refused_alerts + 1, ..before.clone()
@@ -576,7 +576,7 @@ proptest! {
 
         for (now, input, outputs) in recorded {
             again.now = now;
-            again.moved(input, &mut |_: &mut Play, seen: &Seen| assert_eq!(seen.outputs, outputs));
+            again.moved(input, &mut |_: &mut Play, seen: &Snapshot| assert_eq!(seen.outputs, outputs));
         }
     }
 }

@@ -383,7 +383,7 @@ impl Machine for Chassis {
             _ if !self.acts() => {}
             Input::Budget(budget) => self.take_budget(now, budget),
             Input::Powered { server, on } => self.take_powered(now, &server, on),
-            Input::FoundCap { server, cap } => self.take_readback(now, &server, cap),
+            Input::RecoveredCap { server, cap } => self.take_readback(now, &server, cap),
             Input::Leave => self.leave(now),
         }
         self.reconcile(now);

@@ -23,7 +23,7 @@ pub enum Input {
     /// The BMC's word on whether a server is switched on.
     Powered { server: ServerId, on: bool },
     /// What a server's BMC says of its cap, asked unasked for, every few seconds.
-    FoundCap {
+    RecoveredCap {
         server: ServerId,
         /// The cap that is on; `None` if there is none.
         cap: Option<Watts>,

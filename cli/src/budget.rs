@@ -64,7 +64,7 @@ pub(crate) struct SetArgs {
     /// Set it even if batch work cannot shed enough: hardware caps may then slow user-facing VMs
     #[arg(long)]
     force: bool,
-    /// Do not ask
+    /// Do not ask before the budget changes
     #[arg(long)]
     yes: bool,
 }

@@ -21,7 +21,7 @@ use ballast_testbed::events::{Heard, Quantiles, follow, reaction};
 use ballast_testbed::processes::{Process, Usage};
 use ballast_testbed::stage::{Folder, Play, Stage, client};
 use summary::{Observed, Setting, Summary, TraceScale, Truth};
-use view::Live;
+use view::Progress;
 
 use crate::common::plant::{self, Plan};
 use crate::common::terminal::{INTERRUPTED, say, stop, tell};
@@ -146,7 +146,7 @@ struct Watch {
     seconds: f64,
     client: reqwest::Client,
     chassis: String,
-    live: Live,
+    live: Progress,
     screen: Option<Screen>,
     plain: bool,
     heard: Heard,
@@ -176,7 +176,7 @@ impl Watch {
             seconds: args.seconds as f64,
             client,
             chassis,
-            live: Live { seconds: args.seconds as f64, budget_w: start.budget_w, ..Live::default() },
+            live: Progress { seconds: args.seconds as f64, budget_w: start.budget_w, ..Progress::default() },
             plain: screen.is_none(),
             screen,
             heard,
@@ -285,7 +285,7 @@ impl Screen {
         ratatui::try_init().map(Self).context("cannot draw on this terminal")
     }
 
-    fn draw(&mut self, live: &Live) -> anyhow::Result<()> {
+    fn draw(&mut self, live: &Progress) -> anyhow::Result<()> {
         self.0.draw(|frame| view::draw(frame, live))?;
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use ballast_predict::request::{Reply, Request};
 use ballast_predict::{Features, ModelFile};
-use ballast_sim::trace::Table;
+use ballast_sim::trace::TableReader;
 use clap::{Args, ValueEnum};
 
 use crate::common::names::class_name;
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn csv(model: &ModelFile, input: impl Read, file: &str, output: &mut impl Write) -> anyhow::Result<u64> {
-    let mut table = Table::csv(input, file)?;
+    let mut table = TableReader::csv(input, file)?;
     let columns = COLUMNS.map(|name| table.column(name));
     let columns = columns.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut csv = csv::Writer::from_writer(output);

@@ -18,7 +18,7 @@ use tabled::settings::Style;
 
 use crate::common::profile::{Kind, Measured, Profile};
 use crate::common::terminal::{say, tell};
-use specpower::Wanted;
+use specpower::Selection;
 
 /// Arguments of `ballast profile`.
 #[derive(Args, Debug)]
@@ -78,8 +78,8 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
             fitted(Kind::Points, of, made_at, &unnumbered(points::read(points)?))?
         }
         (_, _, Some(results)) => {
-            let named = args.server.as_deref().map(Wanted::Server);
-            let wanted = named.unwrap_or(Wanted::Cores(args.cores.unwrap_or_default()));
+            let named = args.server.as_deref().map(Selection::Server);
+            let wanted = named.unwrap_or(Selection::Cores(args.cores.unwrap_or_default()));
             let (model, of) = specpower::guess(results, &wanted)?;
 
             Profile::new(Kind::FirstGuess, of, made_at, model)

@@ -25,7 +25,7 @@ pub(crate) struct RecordsArgs {
     /// The agent's folder of records
     #[arg(long, value_name = "DIR", default_value = "/var/lib/ballast-agent/usage")]
     dir: PathBuf,
-    /// This VM alone
+    /// Show this VM alone
     #[arg(long, value_name = "ID", value_parser = |id: &str| VmId::new(id))]
     vm: Option<VmId>,
     /// text: one line for each VM, with its P95; csv: the means over time (vm,time,value), as `ballast

@@ -30,9 +30,10 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
     /// Servers in the cluster
-    #[arg(long, alias = "hosts", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, alias = "hosts", value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     servers: u32,
-    /// Cores of each
+    /// Cores of each server
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     host_cores: u16,
     /// Memory of each, in GB as the trace has them
@@ -51,7 +52,8 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "S", allow_negative_numbers = true, value_parser = seconds)]
     until_s: Option<u64>,
     /// Copies of the trace, played at the same time with ids of their own
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeat: u32,
     /// Place the VMs of a batch all or none, instead of one by one
     #[arg(long)]

@@ -52,7 +52,7 @@ pub(crate) struct TrainArgs {
     /// Replace the model that is there only by one that is not worse on the newest quarter of the input
     #[arg(long)]
     replace_if_not_worse: bool,
-    /// How to learn
+    /// The algorithm that learns
     #[arg(long, value_name = "NAME", default_value = Algorithm::default().name(), value_parser = algorithm())]
     algorithm: Algorithm,
     /// The seed of what is random in that, and of the made-up fleet

@@ -360,7 +360,8 @@ fn declared_parts_give_the_telemetrys_answer_and_overlaps_are_refused() {
     let head = "period_s = 60\nresolution_w = 1\nmost_w = 7440\n";
     let part = |file: &str, chassis: &str, from_s: i64, until_s: i64| {
         format!(
-            "[[part]]\nhistogram = \"{file}.csv\"\nchassis = {chassis}\nfrom_s = {from_s}\nuntil_s = {until_s}\n"
+            "[[part]]\nhistogram = \"{file}.csv\"\nchassis = {chassis}\nfrom_s = {from_s}\nuntil_s = \
+             {until_s}\n"
         )
     };
 

@@ -37,7 +37,8 @@ fn check_generated(page: &str, parts: &[(&str, String)]) {
     }
     let line = 1 + old.lines().zip(new.lines()).take_while(|(old, new)| old == new).count();
     panic!(
-        "docs/{page} is not current from line {line}:\n  is      {:?}\n  must be {:?}\nRun this test with BLESS=1 to \
+        "docs/{page} is not current from line {line}:\n  is      {:?}\n  must be {:?}\nRun this test with \
+         BLESS=1 to \
          write the page.",
         old.lines().nth(line - 1),
         new.lines().nth(line - 1)

@@ -130,7 +130,8 @@ impl Bandwidth {
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    warn!(vm = %original.vm, %error, "a CPU limit of a previous instance cannot be read: it is put back at the end");
+                    warn!(vm = %original.vm, %error, "a CPU limit of a previous instance cannot be read: it \
+                        is put back at the end");
                     self.unread.insert(path.clone(), original.clone());
                 }
             }
@@ -334,7 +335,8 @@ impl Bandwidth {
             } else if let Some(written) = it.written {
                 let foreign = (now != written).then_some(now);
                 if foreign.is_some() && foreign != it.foreign {
-                    warn!(%vm, file = %it.file.display(), is = %now, ours = %written, "another program writes it while a limit of the agent is on it");
+                    warn!(%vm, file = %it.file.display(), is = %now, ours = %written, "another program \
+                        writes it while a limit of the agent is on it");
                 }
                 it.foreign = foreign;
             } else if now != it.original {
@@ -437,7 +439,8 @@ impl Limited {
             None if self.unit.is_some() => self.write(self.original)?,
             Some(now) if now == written && now != self.original => self.write(self.original)?,
             Some(now) if now != self.original => {
-                warn!(file = %self.file.display(), is = %now, ours = %written, "another program has set this CPU limit: it is left, not put back");
+                warn!(file = %self.file.display(), is = %now, ours = %written, "another program has set \
+                    this CPU limit: it is left, not put back");
                 self.original = now;
             }
 

@@ -132,7 +132,7 @@ impl Device {
 /// One channel of a device.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
-    /// `power1`, `in2`, …
+    /// What its files begin with: `power1`, `in2`, …
     pub(crate) stem: String,
     value: PathBuf,
     /// What `value`, in millivolts, is multiplied with.

@@ -115,7 +115,8 @@ impl Journal {
             Ok(_) => {
                 // One that stays is known by its boot at the next start too.
                 if let Err(error) = self.remove() {
-                    warn!(%error, "the journal of another boot could not be removed: it is known as old by its boot id");
+                    warn!(%error, "the journal of another boot could not be removed: it is known as old by \
+                                   its boot id");
                 }
                 Ok(Opened::OtherBoot)
             }
@@ -127,7 +128,8 @@ impl Journal {
         let (path, aside) = (self.file(), self.dir.join("journal.json.bad"));
         fs::rename(&path, &aside)
             .map_err(|e| HwError::io(&path, Operation::Write, "a file that can be moved", e))?;
-        warn!(file = %aside.display(), why, "the journal cannot be understood and was set aside: caps of a previous instance are not known, the \
+        warn!(file = %aside.display(), why, "the journal cannot be understood and was set aside: caps of a \
+            previous instance are not known, the \
              machine is taken as it stands");
         Ok(Opened::SetAside(aside))
     }

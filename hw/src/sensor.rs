@@ -74,7 +74,8 @@ pub enum SensorError {
     },
     /// The value has not moved for too long.
     #[error(
-        "the power meter has read {watts} {reads} times in a row: it is frozen, or slower than stale_ms allows"
+        "the power meter has read {watts} {reads} times in a row: it is frozen, or slower than stale_ms \
+         allows"
     )]
     Frozen { watts: Watts, reads: u32 },
 }

@@ -9,9 +9,9 @@
 //!
 //! Source: org.freedesktop.systemd1(5); systemd's CGROUP_DELEGATION.md.
 
-#[cfg(test)]
-pub(crate) mod mock;
 pub(crate) mod owner;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod unit;
 
 use core::time::Duration;
@@ -306,7 +306,7 @@ fn explained(error: &zbus::Error) -> (io::Error, &'static str, bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::mock::Mock;
+    use super::testing::Mock;
     use super::*;
     use crate::testing::Tree;
 

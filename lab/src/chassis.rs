@@ -23,7 +23,7 @@ const BATCH_CORES: u16 = 6;
 
 /// For how long batch VMs are calm before they all begin in full at once, in seconds. Controllers see the
 /// draw from the start: a load that is there from the start is no surprise to them, a rise is.
-const CALM_S: f64 = 20.0;
+const QUIET_S: f64 = 20.0;
 
 /// Which VMs are on which server: always 36 user-facing VMs of 4 cores and 36 batch VMs of 6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -57,7 +57,6 @@ pub struct Options {
     pub arrivals: Arrivals,
     /// The share of the batch work that scales with the clock (0.6).
     pub batch_share: f64,
-    /// Where VMs are.
     pub placements: Vec<Placement>,
     pub contenders: Vec<Contender>,
     /// How the budget is split, for contenders with agents.
@@ -90,7 +89,7 @@ impl Default for Options {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     plan: Plan,
-    asked: Asked,
+    asked: Requested,
     seed: u64,
 }
 
@@ -107,13 +106,13 @@ struct Plan {
 impl Plan {
     /// A run ends at the latest here, in seconds.
     fn longest_s(&self) -> f64 {
-        LONGEST * (CALM_S + self.batch_s)
+        LONGEST * (QUIET_S + self.batch_s)
     }
 }
 
 /// What one row is about.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Asked {
+struct Requested {
     placement: Placement,
     contender: Contender,
     /// `None` where nobody shares.
@@ -123,7 +122,7 @@ struct Asked {
 /// What one run came to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    asked: Asked,
+    asked: Requested,
     seed: u64,
     measured: Measured,
 }
@@ -131,8 +130,7 @@ pub struct Run {
 /// One contender under one placement. Values are medians over the seeds; `_norm` is against `none` of the
 /// same placement and seed; power is true power.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Row {
-    /// Where VMs are.
+pub struct ChassisResult {
     pub placement: &'static str,
     /// Who kept the draw down.
     pub policy: &'static str,
@@ -180,10 +178,10 @@ pub struct Row {
 }
 
 /// Every row of `contenders` under `placement`, in order.
-fn asked(options: &Options, placement: Placement) -> Vec<Asked> {
+fn asked(options: &Options, placement: Placement) -> Vec<Requested> {
     let mut all = Vec::new();
     for contender in options.contenders.iter().copied() {
-        let asked = |shares| Asked { placement, contender, shares };
+        let asked = |shares| Requested { placement, contender, shares };
         match contender {
             Contender::Stepwise | Contender::Predictive => {
                 all.extend(options.shares.iter().map(|shares| asked(Some(*shares))));
@@ -215,7 +213,7 @@ pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
         for placement in options.placements.iter().copied() {
             let mut all = asked(options, placement);
             for contender in [Contender::None, Contender::Oracle] {
-                let judge = Asked { placement, contender, shares: None };
+                let judge = Requested { placement, contender, shares: None };
                 if !all.contains(&judge) {
                     all.push(judge);
                 }
@@ -256,7 +254,7 @@ impl Job {
     /// When a controller breaks a promise that holds for every contender.
     pub fn run(&self) -> Result<Run, Violation> {
         let budget_w = self.plan.budget.as_f64();
-        let measured = trial::run(self.scenario(), &[budget_w], CALM_S, self.plan.batch_s)?;
+        let measured = trial::run(self.scenario(), &[budget_w], QUIET_S, self.plan.batch_s)?;
         Ok(Run { asked: self.asked, seed: self.seed, measured })
     }
 
@@ -267,7 +265,7 @@ impl Job {
             batch_share: plan.batch_share,
             service_ms: load::SERVICE_MS,
             batch_s: plan.batch_s,
-            calm_s: CALM_S,
+            quiet_s: QUIET_S,
             length_s: plan.longest_s(),
             seed: *seed,
         };
@@ -299,7 +297,6 @@ impl Job {
         Controller::Baseline(baseline)
     }
 
-    /// Where VMs are.
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.asked.placement
@@ -323,16 +320,16 @@ impl Job {
 
 /// What the runs came to: by placement as in the options, then by contender, then by shares.
 #[must_use]
-pub fn rows(options: &Options, runs: &[Run]) -> Vec<Row> {
+pub fn rows(options: &Options, runs: &[Run]) -> Vec<ChassisResult> {
     let all = options.placements.iter().flat_map(|placement| asked(options, *placement));
     all.map(|asked| row(asked, &options.seeds, runs)).collect()
 }
 
-fn row(asked: Asked, seeds: &[u64], runs: &[Run]) -> Row {
-    let find = |asked: Asked, seed: u64| {
+fn row(asked: Requested, seeds: &[u64], runs: &[Run]) -> ChassisResult {
+    let find = |asked: Requested, seed: u64| {
         runs.iter().find(|r| r.asked == asked && r.seed == seed).map(|r| &r.measured)
     };
-    let judge = |contender| Asked { contender, shares: None, ..asked };
+    let judge = |contender| Requested { contender, shares: None, ..asked };
     let seeds = seeds.iter().filter_map(|seed| {
         let none = find(judge(Contender::None), *seed)?;
         let oracle = find(judge(Contender::Oracle), *seed)?;
@@ -344,7 +341,7 @@ fn row(asked: Asked, seeds: &[u64], runs: &[Run]) -> Row {
     let (p95, runtime) = (over(|j| j.p95_norm), over(|j| j.batch_norm));
     let (longest, share) = (over(|j| j.over_s_max), over(|j| j.over_fraction));
 
-    Row {
+    ChassisResult {
         placement: asked.placement.name(),
         policy: asked.contender.name(),
         shares: asked.shares.map(Shares::name),

@@ -34,7 +34,6 @@ use serde::{Deserialize, Serialize};
 /// What a server of 2 × 20 cores draws.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shape {
-    /// Idle, in watts.
     pub idle_w: f64,
     /// At full load and the highest frequency, in watts.
     pub full_w: f64,

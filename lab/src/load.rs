@@ -24,7 +24,7 @@ use std::sync::Arc;
 use ballast_types::{Core, CoreId, KiloHertz, Ladder, OnExtreme, PowerModel, ServerId, VmClass, VmId};
 
 use super::Arrivals;
-use ballast_sim::load::{BatchSpec, Profile, QueueSpec, ServiceLaw};
+use ballast_sim::load::{BatchSpec, Profile, QueueSpec, ServiceTime};
 use ballast_sim::plant::{Load, ServerSpec, VmLoad};
 use ballast_sim::rng::{Purpose, Stream};
 
@@ -43,7 +43,7 @@ const BURST: (f64, f64) = (0.75, 3.0);
 /// `diurnal`: the mean, and how far it swings: from 0.44 at night to 0.76.
 const DAY: (f64, f64) = (0.60, 0.16);
 /// What batch VMs demand of their cores before their work begins in full.
-const CALM: f64 = 0.2;
+const QUIET: f64 = 0.2;
 /// Points of a day.
 const DAY_POINTS: u32 = 96;
 
@@ -65,7 +65,7 @@ pub(super) struct Work {
     /// How long batch work takes at the highest frequency, in seconds.
     pub(super) batch_s: f64,
     /// For how long batch VMs are calm before that, in seconds.
-    pub(super) calm_s: f64,
+    pub(super) quiet_s: f64,
     /// For how long arrivals are laid out, in seconds.
     pub(super) length_s: f64,
     pub(super) seed: u64,
@@ -110,14 +110,14 @@ impl Work {
     }
 
     fn batch(&self, cores: u16) -> Load {
-        let demand = if self.calm_s > 0.0 {
-            Profile::Steps([(0.0, CALM), (self.calm_s, 1.0)].into())
+        let demand = if self.quiet_s > 0.0 {
+            Profile::Steps([(0.0, QUIET), (self.quiet_s, 1.0)].into())
         } else {
             Profile::Constant(1.0)
         };
         Load::Batch(BatchSpec {
             // What the calm gets done comes on top: all of `batch_s` is left when it ends.
-            work_core_s: (self.batch_s + calm_work_s(self.calm_s)) * f64::from(cores),
+            work_core_s: (self.batch_s + quiet_work_s(self.quiet_s)) * f64::from(cores),
             demand,
             frequency_bound: self.batch_share,
             repeat: false,
@@ -135,7 +135,7 @@ impl Work {
         Load::Queue(QueueSpec {
             utilisation,
             service_mean: Duration::from_secs_f64(self.service_ms / 1e3),
-            service: ServiceLaw::Exponential,
+            service: ServiceTime::Exponential,
             frequency_bound: BOUND,
             max_wait: Duration::from_secs(5),
         })
@@ -168,6 +168,6 @@ impl Work {
 }
 
 /// How much work a batch core does in a calm of this length, in seconds at the highest frequency.
-pub(super) fn calm_work_s(calm_s: f64) -> f64 {
-    CALM * calm_s
+pub(super) fn quiet_work_s(quiet_s: f64) -> f64 {
+    QUIET * quiet_s
 }

@@ -20,7 +20,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::plot::figure::Figure;
-use table::Table;
+use table::TextTable;
 
 /// One figure to reach, and what came of it. Computed from rows, never by hand.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -68,7 +68,7 @@ pub enum Part {
     /// A paragraph for the document alone.
     Words(String),
     /// Rows, for all.
-    Table(Table),
+    TextTable(TextTable),
     /// A plot.
     Figure(Figure),
 }
@@ -117,7 +117,7 @@ impl Report {
         for part in &self.parts {
             let _ = match part {
                 Part::Heading(heading) => write!(text, "\n\n{heading}"),
-                Part::Table(table) => write!(text, "\n\n{}", table.text()),
+                Part::TextTable(table) => write!(text, "\n\n{}", table.text()),
                 Part::Words(_) | Part::Figure(_) => Ok(()),
             };
         }
@@ -139,7 +139,7 @@ impl Report {
             let _ = match part {
                 Part::Heading(heading) => write!(text, "\n### {heading}\n"),
                 Part::Words(words) => write!(text, "\n{words}\n"),
-                Part::Table(table) => write!(text, "\n{}", table.markdown()),
+                Part::TextTable(table) => write!(text, "\n{}", table.markdown()),
                 Part::Figure(Figure { name, caption, .. }) => {
                     write!(text, "\n![{caption}]({}/{name}.svg)\n\n*{caption}*\n", document::PLOTS)
                 }
@@ -156,8 +156,8 @@ impl Report {
         })
     }
 
-    fn goals_table(&self) -> Table {
-        let mut table = Table::new(3, &["figure to reach", "measured", ""]);
+    fn goals_table(&self) -> TextTable {
+        let mut table = TextTable::new(3, &["figure to reach", "measured", ""]);
         for goal in &self.goals {
             table.row(vec![goal.goal.clone(), goal.measured.clone(), goal.verdict().to_owned()]);
         }
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        let mut table = Table::new(1, &["policy", "P95"]);
+        let mut table = TextTable::new(1, &["policy", "P95"]);
         table.row(vec!["stepwise".into(), number(1.0, 3)]);
         let figure = Figure {
             name: "server-figure5".into(),
@@ -206,7 +206,7 @@ mod tests {
             parts: vec![
                 Part::Heading("Bursty".into()),
                 Part::Words("Why.".into()),
-                Part::Table(table),
+                Part::TextTable(table),
                 Part::Figure(figure),
             ],
             goals: vec![

@@ -252,7 +252,7 @@ impl Job {
 
 /// One arm with one weight; medians over the seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct SchedulerResult {
     pub arm: Arm,
     /// The weight of the chassis score; `None` without the power rule.
     pub alpha: Option<f64>,
@@ -285,7 +285,7 @@ pub struct Row {
 
 /// Puts the months of these cases together, which are in the order of [`jobs`].
 #[must_use]
-pub fn rows(options: &Options, cases: &[Case], done: &[Done]) -> Vec<Row> {
+pub fn rows(options: &Options, cases: &[Case], done: &[Done]) -> Vec<SchedulerResult> {
     let (seeds, weeks) = (options.seeds.len(), f64::from(options.days) / 7.0);
     let row = |(case, months): (&Case, &[Done])| {
         let over = |of: &dyn Fn(&Month) -> f64| Spread::of(months.iter().map(|d| of(&d.month)));
@@ -293,7 +293,7 @@ pub fn rows(options: &Options, cases: &[Case], done: &[Done]) -> Vec<Row> {
             |reason| over(&|m: &Month| m.failures.get(&reason).copied().unwrap_or(0) as f64).median;
         let (chassis, server) = (over(&|m| m.chassis_score_std), over(&|m| m.server_score_std));
 
-        Row {
+        SchedulerResult {
             arm: case.arm,
             alpha: (case.arm != Arm::None).then(|| case.setup.alpha.get()),
             failure_rate: over(&Month::failure_rate).median,

@@ -96,7 +96,7 @@ pub struct Run {
 /// One contender under one cap. Values are medians over the seeds; `_norm` is against `none` of the same
 /// seed; power is true power.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct ServerResult {
     /// The cap, in watts.
     pub cap_w: f64,
     /// Who kept the draw down.
@@ -150,7 +150,7 @@ pub struct Trace {
     /// The cap, in watts; `null` where there is none.
     pub cap_w: Option<f64>,
     pub seed: u64,
-    /// Every 100 ms.
+    /// One point every 100 ms.
     pub points: Vec<Point>,
 }
 
@@ -220,7 +220,7 @@ impl Plan {
             batch_share: self.batch_share,
             service_ms: self.service_ms,
             batch_s: self.batch_s,
-            calm_s: 0.0,
+            quiet_s: 0.0,
             length_s: LONGEST * self.batch_s,
             seed,
         };
@@ -317,12 +317,12 @@ impl Job {
 
 /// What the runs came to: by cap as in the options, and then by contender.
 #[must_use]
-pub fn rows(options: &Options, runs: &[Run]) -> Vec<Row> {
+pub fn rows(options: &Options, runs: &[Run]) -> Vec<ServerResult> {
     let runs: Vec<_> = runs.iter().collect();
     let mut rows = Vec::new();
     for (n, cap_w) in options.caps_w.iter().enumerate() {
         for contender in options.contenders.iter().copied() {
-            rows.push(row(Asked { n, cap_w: *cap_w, contender, seeds: &options.seeds }, &runs));
+            rows.push(row(Requested { n, cap_w: *cap_w, contender, seeds: &options.seeds }, &runs));
         }
     }
     rows
@@ -330,7 +330,7 @@ pub fn rows(options: &Options, runs: &[Run]) -> Vec<Row> {
 
 /// What one row is about.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct Requested<'a> {
     /// The cap's place in the options.
     pub(super) n: usize,
     pub(super) cap_w: f64,
@@ -338,7 +338,7 @@ pub(super) struct Asked<'a> {
     pub(super) seeds: &'a [u64],
 }
 
-pub(super) fn row(asked: Asked<'_>, runs: &[&Run]) -> Row {
+pub(super) fn row(asked: Requested<'_>, runs: &[&Run]) -> ServerResult {
     let cap = Watts::from_f64(asked.cap_w);
     let find = |contender, seed| {
         let cap = cap.filter(|_| contender != Contender::None);
@@ -359,7 +359,7 @@ pub(super) fn row(asked: Asked<'_>, runs: &[&Run]) -> Row {
     let (p95, runtime) = (over(|j| j.p95_norm), over(|j| j.batch_norm));
     let (longest, share) = (over(|j| j.over_s_max), over(|j| j.over_fraction));
 
-    Row {
+    ServerResult {
         cap_w: asked.cap_w,
         policy: asked.contender.name(),
         user_facing_p95_norm: p95.median,

@@ -42,7 +42,7 @@ impl Default for Options {
 
 /// One policy behind one meter; medians over the seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct StabilityResult {
     /// Who kept the draw down.
     pub policy: &'static str,
     /// The meter's lag, in seconds.
@@ -138,7 +138,7 @@ impl Job {
 
 /// What the runs came to: by policy, lag, refresh and noise, as in the options.
 #[must_use]
-pub fn rows(options: &Options, runs: &[Run]) -> Vec<Row> {
+pub fn rows(options: &Options, runs: &[Run]) -> Vec<StabilityResult> {
     let Some(cap_w) = options.server.caps_w.first().copied() else { return Vec::new() };
     let mut rows = Vec::new();
     for contender in options.server.contenders.iter().copied() {
@@ -146,9 +146,9 @@ pub fn rows(options: &Options, runs: &[Run]) -> Vec<Row> {
             let mine = |run: &&Run| run.meter.is_none_or(|own| own == meter);
             let runs: Vec<_> = runs.iter().filter(mine).map(|run| &run.run).collect();
             let seeds = &options.server.seeds;
-            let row = server::row(server::Asked { n: 0, cap_w, contender, seeds }, &runs);
+            let row = server::row(server::Requested { n: 0, cap_w, contender, seeds }, &runs);
             let (lag_s, refresh_s, noise) = meter;
-            rows.push(Row {
+            rows.push(StabilityResult {
                 policy: contender.name(),
                 lag_s,
                 refresh_s,

@@ -5,7 +5,7 @@ use core::time::Duration;
 use ballast_types::Instant;
 
 use super::chassis::{Placement, Shares};
-use super::server::{Options, Row};
+use super::server::{Options, ServerResult};
 use super::*;
 use ballast_sim::scenario::{Probe, Run, Scenario};
 use ballast_sim::world::Violation;
@@ -22,7 +22,7 @@ fn short(caps_w: &[f64], contenders: &[Contender]) -> Options {
     }
 }
 
-fn rows(options: &Options) -> Vec<Row> {
+fn rows(options: &Options) -> Vec<ServerResult> {
     let runs: Result<Vec<_>, Violation> =
         server::jobs(options).unwrap().iter().map(server::Job::run).collect();
     server::rows(options, &runs.unwrap())
@@ -223,8 +223,8 @@ fn thunderbolt_cuts_at_its_thresholds_and_gives_back_in_steps() {
 /// One margin of stepwise at 230 W.
 const CASE: tradeoff::Case = tradeoff::Case { cap_w: 230.0, service_ms: 0.5 };
 
-fn margin(over_cap_fraction: f64, excess: f64) -> tradeoff::Row {
-    tradeoff::Row {
+fn margin(over_cap_fraction: f64, excess: f64) -> tradeoff::TradeoffResult {
+    tradeoff::TradeoffResult {
         case: CASE,
         policy: "stepwise",
         margin: 0.02,

@@ -179,7 +179,7 @@ pub struct Job {
 /// One controller under one budget. Power is the true power at the supplies' input; runs of one data set
 /// and seed have the same load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct TraceResult {
     pub data: String,
     /// By which the series were dealt to the servers.
     pub seed: u64,
@@ -235,7 +235,7 @@ pub fn cases(options: &Options, traces: &[(String, Trace)]) -> Result<Vec<Case>,
     for (data, trace) in traces {
         let skip_s = match options.skip_hours {
             Some(hours) => 3600.0 * hours,
-            None => length_s.map_or(0.0, |length_s| around_the_busiest(trace, length_s)),
+            None => length_s.map_or(0.0, |length_s| busiest_window(trace, length_s)),
         };
 
         let playback =
@@ -251,7 +251,7 @@ pub fn cases(options: &Options, traces: &[(String, Trace)]) -> Result<Vec<Case>,
 
 /// Where `length_s` seconds begin with the highest sum of all series in their middle, in seconds from the
 /// trace's start; a whole number of its periods. A peak near an end is not in the middle.
-fn around_the_busiest(trace: &Trace, length_s: f64) -> f64 {
+fn busiest_window(trace: &Trace, length_s: f64) -> f64 {
     let samples = trace.series.first().map_or(0, |series| series.values.len());
     let (mut busiest, mut highest) = (0, 0.0);
     for n in 0..samples {
@@ -350,7 +350,7 @@ impl Job {
     ///
     /// # Errors
     /// When a controller breaks a promise that holds for every contender.
-    pub fn run(&self) -> Result<Row, Violation> {
+    pub fn run(&self) -> Result<TraceResult, Violation> {
         let mut judge = Judge::new(self.budget().as_f64(), &self.uncapped.windows_w);
         if self.policy == TracePolicy::None {
             self.uncapped.windows_w.iter().for_each(|mean_w| judge.window(*mean_w));
@@ -418,10 +418,10 @@ impl Job {
     }
 
     /// The row of nobody.
-    fn unhindered(&self, judge: &Judge<'_>) -> Row {
+    fn unhindered(&self, judge: &Judge<'_>) -> TraceResult {
         let Case { data, seed, meaning, series, plant, idle, .. } = &*self.case;
         let Uncapped { peak_w, mean_w, batch_work_core_s, .. } = *self.uncapped;
-        Row {
+        TraceResult {
             data: data.clone(),
             seed: *seed,
             budget_percent: self.budget_percent,
@@ -447,12 +447,12 @@ impl Job {
         }
     }
 
-    fn row(&self, judge: &Judge<'_>, watch: &Watch, plant: &Plant) -> Row {
+    fn row(&self, judge: &Judge<'_>, watch: &Watch, plant: &Plant) -> TraceResult {
         let truth = plant.truth();
         let (user_facing_throttled_core_s, hardware_s) = harm(truth);
         let unhindered = self.unhindered(judge);
         let done = batch_work_core_s(truth) / self.uncapped.batch_work_core_s;
-        Row {
+        TraceResult {
             user_facing_throttled_core_s,
             batch_work_ratio: unhindered.batch_work_ratio.map(|_| done),
             hardware_s,
@@ -537,7 +537,7 @@ mod tests {
         Options { servers: 3, budgets_percent: vec![102.0, 85.0], ..Options::default() }
     }
 
-    fn rows(options: &Options) -> Vec<Row> {
+    fn rows(options: &Options) -> Vec<TraceResult> {
         let cases = cases(options, &data()).unwrap();
         let uncapped = cases.iter().map(|case| case.uncapped().unwrap()).collect();
         jobs(options, cases, uncapped).iter().map(|job| job.run().unwrap()).collect()
@@ -573,11 +573,11 @@ mod tests {
             text += "30000,10,5\n";
             Trace::read(text.as_bytes(), "made", &ReadOptions::default()).unwrap()
         };
-        assert_eq!(around_the_busiest(&trace(50), 3600.0), 44.0 * 300.0);
-        assert_eq!(around_the_busiest(&trace(50), 3500.0), 44.0 * 300.0);
-        assert_eq!(around_the_busiest(&trace(2), 3600.0), 0.0);
-        assert_eq!(around_the_busiest(&trace(99), 3600.0), 30_000.0 - 3600.0);
-        assert_eq!(around_the_busiest(&trace(50), 1e9), 0.0);
+        assert_eq!(busiest_window(&trace(50), 3600.0), 44.0 * 300.0);
+        assert_eq!(busiest_window(&trace(50), 3500.0), 44.0 * 300.0);
+        assert_eq!(busiest_window(&trace(2), 3600.0), 0.0);
+        assert_eq!(busiest_window(&trace(99), 3600.0), 30_000.0 - 3600.0);
+        assert_eq!(busiest_window(&trace(50), 1e9), 0.0);
     }
 
     #[test]
@@ -596,7 +596,7 @@ mod tests {
         let all = rows(&options());
         assert_eq!(all.len(), 14);
         let find = |policy, percent| {
-            let mine = |row: &&Row| row.policy == policy && row.budget_percent == percent;
+            let mine = |row: &&TraceResult| row.policy == policy && row.budget_percent == percent;
             all.iter().find(mine).unwrap()
         };
 

@@ -59,7 +59,7 @@ impl Default for Options {
 
 /// One margin of one policy under one cap; medians over the seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct TradeoffResult {
     /// What the policy is under.
     #[serde(flatten)]
     pub case: Case,
@@ -159,17 +159,19 @@ impl Job {
 
 /// What the runs came to: by case, then by policy, then by margin, as in the options.
 #[must_use]
-pub fn rows(options: &Options, runs: &[Run]) -> Vec<Row> {
+pub fn rows(options: &Options, runs: &[Run]) -> Vec<TradeoffResult> {
     let mut rows = Vec::new();
     for case in options.cases() {
         for setting in settings(options) {
             let mine = |run: &&Run| run.case == case && run.setting.is_none_or(|own| own == setting);
             let runs: Vec<_> = runs.iter().filter(mine).map(|run| &run.run).collect();
             let seeds = &options.server.seeds;
-            let row =
-                server::row(server::Asked { n: 0, cap_w: case.cap_w, contender: setting.0, seeds }, &runs);
+            let row = server::row(
+                server::Requested { n: 0, cap_w: case.cap_w, contender: setting.0, seeds },
+                &runs,
+            );
 
-            rows.push(Row {
+            rows.push(TradeoffResult {
                 case,
                 policy: setting.0.name(),
                 margin: setting.1,
@@ -197,7 +199,12 @@ pub const COMPARABLE_FRACTION: f64 = 0.001;
 /// that is above the cap no longer are left out, and straight lines join the rest. `None` outside of the
 /// curve and below [`COMPARABLE_FRACTION`].
 #[must_use]
-pub fn excess_at(rows: &[Row], case: Case, policy: Contender, over_cap_fraction: f64) -> Option<f64> {
+pub fn excess_at(
+    rows: &[TradeoffResult],
+    case: Case,
+    policy: Contender,
+    over_cap_fraction: f64,
+) -> Option<f64> {
     let mine = rows.iter().filter(|row| row.case == case && row.policy == policy.name());
     let finite = mine.filter(|row| row.over_cap_fraction.is_finite() && row.excess.is_finite());
     let mut curve: Vec<_> = finite.map(|row| (row.over_cap_fraction, row.excess)).collect();

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use ballast_types::VmClass;
 
-use super::load::calm_work_s;
+use super::load::quiet_work_s;
 use super::watch::Watch;
 use ballast_sim::load::Latencies;
 use ballast_sim::plant::{Plant, STEP};
@@ -23,7 +23,7 @@ pub(super) struct Measured {
     /// Mean run time of the batch VMs, in seconds; it counts from the end of the calm.
     pub(super) batch_s: f64,
     pub(super) watch: Watch,
-    /// Core-seconds.
+    /// In core-seconds, over the run.
     pub(super) user_facing_throttled: f64,
     /// Of one batch core in a minute.
     pub(super) pstate_changes: f64,
@@ -90,17 +90,17 @@ impl<F: FnMut(&Plant, f64, f64)> Probe for Windows<F> {
 }
 
 /// Runs `scenario` until all batch work is done, `batch_s` being what it takes unhindered, after batch VMs
-/// were calm for `calm_s`.
+/// were calm for `quiet_s`.
 pub(super) fn run(
     scenario: Scenario,
     limits_w: &[f64],
-    calm_s: f64,
+    quiet_s: f64,
     batch_s: f64,
 ) -> Result<Measured, Violation> {
-    let whole_s = calm_s + batch_s;
+    let whole_s = quiet_s + batch_s;
     let mut trial = Trial {
         whole_s,
-        calm_s,
+        quiet_s,
         watch: Watch::new(limits_w),
         steps: 0,
         measured: None,
@@ -113,14 +113,14 @@ pub(super) fn run(
 
     let plant = report.run().plant();
     let measured = trial.measured.unwrap_or_else(|| measure(report.run(), trial.watch, whole_s));
-    let batch_s = trial.finished.mean_s(plant, second(trial.steps), calm_s, batch_s);
+    let batch_s = trial.finished.mean_s(plant, second(trial.steps), quiet_s, batch_s);
     Ok(Measured { batch_s, ..measured })
 }
 
 /// One run: first its figures, then how long batch work takes.
 struct Trial {
     whole_s: f64,
-    calm_s: f64,
+    quiet_s: f64,
     watch: Watch,
     steps: u64,
     measured: Option<Measured>,
@@ -142,7 +142,7 @@ impl Probe for Trial {
             self.finished = Finished::new(run.plant());
         }
         if self.measured.is_some() {
-            self.is_done = self.finished.all(run.plant(), second(self.steps) - self.calm_s);
+            self.is_done = self.finished.all(run.plant(), second(self.steps) - self.quiet_s);
         }
     }
 
@@ -218,13 +218,13 @@ impl Finished {
 
     /// The mean over them. Who has not finished by `now_s` counts with the time that it would take at the
     /// pace that it had.
-    fn mean_s(&self, plant: &Plant, now_s: f64, calm_s: f64, batch_s: f64) -> f64 {
+    fn mean_s(&self, plant: &Plant, now_s: f64, quiet_s: f64, batch_s: f64) -> f64 {
         let truth = plant.truth();
         let servers = plant.spec().servers.iter();
         let cores: Vec<f64> = servers.flat_map(|s| &s.vms).map(|vm| vm.cores.len() as f64).collect();
         let times = self.0.iter().map(|(vm, took)| {
-            let work_s = truth.vms[*vm].work_core_s / cores[*vm] - calm_work_s(calm_s);
-            let pace = work_s / (now_s - calm_s);
+            let work_s = truth.vms[*vm].work_core_s / cores[*vm] - quiet_work_s(quiet_s);
+            let pace = work_s / (now_s - quiet_s);
             took.unwrap_or(batch_s / pace.max(1e-6))
         });
         times.sum::<f64>() / self.0.len().max(1) as f64

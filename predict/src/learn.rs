@@ -1,12 +1,13 @@
 //! One forest for one question with two answers.
 
+use core::num::NonZeroUsize;
+
 use ballast_forest::{
     BoostOptions, EarlyStopping, Ensemble, FeatureTable, Features, ForestOptions, Target, TrainError,
     train_boosted, train_forest_out_of_bag,
 };
 
 use crate::model::Algorithm;
-use crate::train::Options;
 
 /// The paper gives no sizes. These are within those that are usual (papers-spec A2), small enough that both
 /// stages of the P95 model answer within five microseconds.
@@ -16,6 +17,16 @@ const LEAF: u32 = 5;
 const ROUNDS: u32 = 100;
 const BOOST_DEPTH: u32 = 5;
 const RATE: f32 = 0.1;
+
+/// How to learn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    pub algorithm: Algorithm,
+    /// The seed of what is random in that.
+    pub seed: u64,
+    /// How many threads learn; it changes no result.
+    pub threads: NonZeroUsize,
+}
 
 /// Learns, and says of every row how likely `true` is: by trees that have not seen it where there are such
 /// (random forest), else by all.

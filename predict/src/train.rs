@@ -1,7 +1,5 @@
 //! From VMs of the past to a model with its scores.
 
-use std::num::NonZeroUsize;
-
 use ballast_forest::{Ensemble, FeatureTable};
 use ballast_types::VmClass;
 use thiserror::Error;
@@ -12,24 +10,15 @@ use crate::features::{COLUMN_NAMES, COLUMNS, FeatureRow};
 use crate::file::{About, ModelFile};
 use crate::fleet::{Odds, SyntheticFleet};
 use crate::history::{Arrival, History, arrivals};
+pub use crate::learn::Options;
 use crate::learn::learn;
-use crate::model::{Algorithm, ClassModel, Model, NEVER, P95Model};
+use crate::model::{ClassModel, Model, NEVER, P95Model};
 use crate::score::{Scored, Scores};
 use crate::vm::{Bucket, VmHistory};
 
 /// Of user-facing VMs, so many must be recognised where the threshold is chosen: a little more than the 99 %
 /// that are to be reached on VMs not seen yet.
 const USER_FACING_RECALL: f64 = 0.995;
-
-/// How to learn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    pub algorithm: Algorithm,
-    /// The seed of what is random in that.
-    pub seed: u64,
-    /// How many threads learn; it changes no result.
-    pub threads: NonZeroUsize,
-}
 
 /// Why there is no model.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -213,8 +202,11 @@ fn refused(error: impl ToString) -> TrainError {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::num::NonZeroUsize;
+
     use super::*;
     use crate::fleet;
+    use crate::model::Algorithm;
     use std::sync::OnceLock;
 
     fn options(algorithm: Algorithm) -> Options {

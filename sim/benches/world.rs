@@ -81,7 +81,8 @@ fn run(case: &Case) {
 
     let outcome = world.outcome();
     println!(
-        "{:23} {:6.0} x real time ({:.1} h in {wall:.2} s), server limits on for {:.1} h, {} capping events, {} outputs, {}",
+        "{:23} {:6.0} x real time ({:.1} h in {wall:.2} s), server limits on for {:.1} h, {} capping \
+         events, {} outputs, {}",
         case.name,
         outcome.elapsed_s / wall,
         outcome.elapsed_s / 3600.0,

@@ -15,11 +15,11 @@
 mod bmcs;
 mod breaker;
 mod chance;
-mod checks;
+pub(crate) mod checks;
 mod conservation;
 mod environment;
 mod event;
-mod faults;
+pub(crate) mod faults;
 mod fixed;
 mod hash;
 mod host;
@@ -34,7 +34,7 @@ mod shells;
 mod sum;
 mod tally;
 mod tape;
-mod timing;
+pub(crate) mod timing;
 
 use core::time::Duration;
 
@@ -213,7 +213,7 @@ impl World {
         match event {
             Event::Start => self.start_chassis(0),
             Event::Poll { manager, instance } => self.poll_due(manager, instance),
-            Event::Calm => self.environment.observer.calm_begins(),
+            Event::Quiet => self.environment.observer.quiet_begins(),
             Event::Stop => self.stop_agents(),
             Event::Budget(budget) => {
                 self.environment.observer.changed();
@@ -501,7 +501,7 @@ impl World {
         for server in 0..self.agent_params.len() {
             if let Some(cap) = self.environment.slot_cap(server) {
                 let server = self.agent_params[server].server.clone();
-                self.tell_chassis(manager, chassis::Input::FoundCap { server, cap });
+                self.tell_chassis(manager, chassis::Input::RecoveredCap { server, cap });
             }
         }
     }

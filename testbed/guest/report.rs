@@ -42,7 +42,6 @@ fn rank(count: usize, share: f64) -> usize {
 pub(crate) struct Outcome {
     pub(crate) scenario: &'static str,
     pub(crate) passed: bool,
-    /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) why: Option<String>,
     pub(crate) took_s: f64,

@@ -20,6 +20,7 @@
 //!   cores busy for that share of their time while its VMs stand still, and `own` lets these go on.
 
 mod actuators;
+mod cpu_text;
 mod error;
 mod files;
 mod meters;

@@ -158,7 +158,7 @@ pub struct ClassWatts {
 pub struct OtherManager {
     /// Which start of a manager.
     pub instance: Instance,
-    /// The manager's epoch.
+    /// The epoch of the manager that sends.
     pub epoch: Epoch,
     /// The number of that manager's newest message.
     pub seq: Seq,
@@ -767,7 +767,7 @@ pub enum EventKind {
     AlertSent {
         /// The server that the message goes to.
         server: ServerId,
-        /// The manager's epoch.
+        /// The epoch of the manager that sends.
         epoch: Epoch,
         /// The number of the message.
         seq: Seq,

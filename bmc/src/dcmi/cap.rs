@@ -46,7 +46,8 @@ impl Cap for DcmiCap {
     fn put_back(&mut self, original: &DcmiCapState) -> Result<(), CapError> {
         if original.action == HARD_POWER_OFF {
             warn!(
-                "the DCMI limit would have switched the server off when exceeded: it is put back without that action"
+                "the DCMI limit would have switched the server off when exceeded: it is put back without \
+                 that action"
             );
         }
         // What never was in force need not be written: many BMCs refuse a limit of 0.

@@ -215,7 +215,8 @@ impl RedfishCap {
         if seen.state.in_force().is_some() {
             let set_point = RedfishCapState::Environment { set_point_w: *set_point_w, mode: None };
             if let Err(error) = self.write(seen, &set_point) {
-                tracing::warn!(%error, "the BMC does not take back the set point of a limit that was off: the limit stays off");
+                tracing::warn!(%error, "the BMC does not take back the set point of a limit that was off: \
+                                        the limit stays off");
             }
         }
 

@@ -208,7 +208,8 @@ impl Chassis {
         self.identity.ask_at = now + self.tuning.asks_every;
         self.cause = "agents obey another manager";
         let message = format!(
-            "another manager rules this chassis: epoch {newest}, this one's is {}; nothing is ordered any more",
+            "another manager rules this chassis: epoch {newest}, this one's is {}; nothing is ordered any \
+             more",
             self.identity.epoch
         );
         self.tell(now, EventKind::Alarm { message });

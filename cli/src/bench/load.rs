@@ -40,7 +40,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "N", default_value_t = 8,
         value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(super) connections: u16,
-    /// For how long
+    /// For how many seconds
     #[arg(long, value_name = "S", default_value_t = 5,
         value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,

@@ -14,7 +14,7 @@ pub(crate) struct TlsArgs {
     /// This client's certificate, for https
     #[arg(long, value_name = "FILE", requires_all = ["key", "ca"])]
     cert: Option<PathBuf>,
-    /// Its private key
+    /// The certificate's private key
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
     /// The authorities to trust

@@ -18,7 +18,7 @@ pub(crate) struct Profile {
     pub(crate) kind: Kind,
     /// The server, the file of points, or the published system.
     pub(crate) of: String,
-    /// When, in UTC.
+    /// When it was measured, in UTC.
     pub(crate) made_at: String,
     pub(crate) model: Model,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,7 +110,6 @@ pub(crate) struct Meter {
     pub(crate) name: String,
     /// As configured: how far its readings lag behind the draw.
     pub(crate) lag_ms: u64,
-    /// As measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) refresh_ms: Option<u64>,
     /// The smallest step between two values that was seen.

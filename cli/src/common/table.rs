@@ -8,19 +8,19 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use ballast_sim::trace::{self, PARQUET, Table, TraceError};
+use ballast_sim::trace::{self, PARQUET, TableReader, TraceError};
 use indicatif::ProgressBar;
 
 use parquet_rows::ParquetRows;
 
 /// Opens a file or a pipe; Parquet by its first bytes, everything else is CSV. `bar` moves by bytes.
-pub(crate) fn open(path: &Path, bar: &ProgressBar) -> anyhow::Result<Table<'static>> {
+pub(crate) fn open(path: &Path, bar: &ProgressBar) -> anyhow::Result<TableReader<'static>> {
     let name = path.display().to_string();
     if is_parquet(path)? {
         let (rows, headers) = ParquetRows::open(path, bar)?;
-        return Ok(Table::new(&name, headers, Box::new(rows)));
+        return Ok(TableReader::new(&name, headers, Box::new(rows)));
     }
-    Ok(Table::csv(bar.wrap_read(plain(path)?), &name)?)
+    Ok(TableReader::csv(bar.wrap_read(plain(path)?), &name)?)
 }
 
 /// Opens what holds a table: devices have no end.

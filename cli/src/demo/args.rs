@@ -13,10 +13,12 @@ use crate::common::plant::LoadArgs;
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
     /// How long the load runs, in seconds of wall time
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(5..=86_400))]
+    #[arg(long, value_name = "N", default_value_t = 60,
+          value_parser = clap::value_parser!(u64).range(5..=86_400))]
     pub(crate) seconds: u64,
     /// Servers in the chassis
-    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 12,
+          value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) servers: u16,
     /// The chassis's power budget in watts [default: one that the load exceeds several times]
     #[arg(long, value_name = "W", value_parser = positive)]

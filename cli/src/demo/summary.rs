@@ -102,9 +102,7 @@ pub(crate) struct Setting {
 /// What a trace's values were multiplied by.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct TraceScale {
-    /// For user-facing VMs.
     pub(crate) user_facing: f64,
-    /// For batch VMs.
     pub(crate) batch: f64,
 }
 

@@ -12,7 +12,7 @@ use crate::common::daemons::{agent_state, chassis_state};
 
 /// What the view shows: the plant's truth, and what the chassis says.
 #[derive(Debug, Default)]
-pub(crate) struct Live {
+pub(crate) struct Progress {
     /// Seconds since the load began.
     pub(crate) elapsed_s: f64,
     /// How long it will run.
@@ -30,7 +30,7 @@ pub(crate) struct Live {
     pub(crate) chassis: Option<ChassisStatus>,
 }
 
-impl Live {
+impl Progress {
     /// Takes the newest power into the history.
     pub(crate) fn push(&mut self, elapsed_s: f64, power_w: f64) {
         self.elapsed_s = elapsed_s;
@@ -52,7 +52,8 @@ impl Live {
     /// One line, for those who have no terminal.
     pub(crate) fn line(&self) -> String {
         format!(
-            "{:5.1} s  {:7.1} W of {:.0} W ({:3.0} %)  {} alerts  {} servers throttled  batch cores at {:3.0} %",
+            "{:5.1} s  {:7.1} W of {:.0} W ({:3.0} %)  {} alerts  {} servers throttled  batch cores at \
+             {:3.0} %",
             self.elapsed_s,
             self.power_w,
             self.budget_w,
@@ -65,7 +66,7 @@ impl Live {
 }
 
 /// Draws it all.
-pub(crate) fn draw(frame: &mut Frame<'_>, live: &Live) {
+pub(crate) fn draw(frame: &mut Frame<'_>, live: &Progress) {
     let servers = live.chassis.as_ref().map_or(0, |chassis| chassis.servers.len());
     let rows = u16::try_from(servers).unwrap_or(u16::MAX).saturating_add(3);
     let [head, chart, table] =
@@ -76,7 +77,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, live: &Live) {
     draw_servers(frame, live, table);
 }
 
-fn headline(live: &Live) -> Paragraph<'static> {
+fn headline(live: &Progress) -> Paragraph<'static> {
     let over = live.power_w > live.budget_w;
     let power = Style::new().fg(if over { Color::Red } else { Color::Green }).add_modifier(Modifier::BOLD);
     let state = live.chassis.as_ref().map_or(ChassisState::Boot, |chassis| chassis.state);
@@ -104,7 +105,7 @@ fn headline(live: &Live) -> Paragraph<'static> {
     .block(Block::bordered().title("Ballast demo (q ends it)"))
 }
 
-fn draw_chart(frame: &mut Frame<'_>, live: &Live, area: Rect) {
+fn draw_chart(frame: &mut Frame<'_>, live: &Progress, area: Rect) {
     let end = live.seconds.max(live.elapsed_s).max(1.0);
     let powers = live.history.iter().map(|(_, watts)| *watts).chain([live.budget_w]);
     let (low, high) = powers.fold((f64::INFINITY, 0.0_f64), |(low, high), w| (low.min(w), high.max(w)));
@@ -132,7 +133,7 @@ fn draw_chart(frame: &mut Frame<'_>, live: &Live, area: Rect) {
     frame.render_widget(chart, area);
 }
 
-fn draw_servers(frame: &mut Frame<'_>, live: &Live, area: Rect) {
+fn draw_servers(frame: &mut Frame<'_>, live: &Progress, area: Rect) {
     let head = Row::new(["server", "state", "power", "cap", "min MHz", "sheddable"])
         .style(Style::new().add_modifier(Modifier::BOLD));
     let servers = live.chassis.iter().flat_map(|chassis| &chassis.servers);
@@ -173,13 +174,13 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    fn screen(live: &Live, width: u16, height: u16) -> String {
+    fn screen(live: &Progress, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, live)).unwrap();
         terminal.backend().to_string()
     }
 
-    fn live() -> Live {
+    fn live() -> Progress {
         let report = |state: &str, khz: Option<u32>| {
             serde_json::json!({
                 "server": "s01", "boot_id": "b", "agent_ms": 10, "epoch_obeyed": 1, "seq_obeyed": 2,
@@ -207,13 +208,13 @@ mod tests {
             ]
         }))
         .unwrap();
-        let mut live = Live {
+        let mut live = Progress {
             seconds: 60.0,
             budget_w: 2450.0,
             batch_ratio: 0.5,
             over_s: (0.5, 0.3),
             chassis: Some(chassis),
-            ..Live::default()
+            ..Progress::default()
         };
 
         live.push(0.0, 2000.0);
@@ -243,7 +244,7 @@ mod tests {
     fn any_terminal_and_an_empty_view_will_do() {
         for (width, height) in [(1, 1), (20, 5), (80, 24), (300, 100)] {
             screen(&live(), width, height);
-            screen(&Live::default(), width, height);
+            screen(&Progress::default(), width, height);
         }
     }
 

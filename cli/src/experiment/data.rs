@@ -23,7 +23,6 @@ pub(super) fn trace(path: &Path) -> anyhow::Result<Trace> {
 pub(super) struct Bitbrains {
     /// The first month, in percent.
     pub(super) first: Trace,
-    /// The second one.
     pub(super) second: Trace,
     /// CPUs and GB of every VM, as the first month has them.
     pub(super) sizes: BTreeMap<String, (f64, f64)>,

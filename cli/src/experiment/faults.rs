@@ -25,7 +25,7 @@ pub(crate) struct FaultsArgs {
     /// The first seed; every seed is a run of its own
     #[arg(long, alias = "first", value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// How many seeds
+    /// How many seeds to try
     #[arg(long, alias = "runs", value_name = "N", default_value_t = 200,
         value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     seeds: u64,

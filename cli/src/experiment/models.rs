@@ -27,7 +27,7 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "S", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(..=u64::MAX - 1000))]
     seed: u64,
-    /// How many fleets
+    /// How many fleets to learn from
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=100))]
     seeds: u16,

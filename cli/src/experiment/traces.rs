@@ -49,7 +49,7 @@ pub(crate) struct Choice {
     /// The first seed; the others follow it. Each deals the series anew to servers and VMs
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// How many seeds
+    /// How many seeds to run
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=1000))]
     seeds: u16,

@@ -21,7 +21,7 @@ struct PublishedSystem {
 }
 
 /// Which results are meant.
-pub(super) enum Wanted<'a> {
+pub(super) enum Selection<'a> {
     /// The one system whose name holds this text.
     Server(&'a str),
     /// The median of all with so many cores in one node.
@@ -29,14 +29,14 @@ pub(super) enum Wanted<'a> {
 }
 
 /// A model by those results, and what they are of.
-pub(super) fn guess(path: &Path, wanted: &Wanted<'_>) -> anyhow::Result<(PowerModel, String)> {
+pub(super) fn guess(path: &Path, wanted: &Selection<'_>) -> anyhow::Result<(PowerModel, String)> {
     let rows = table::named(path, read(path))?;
     let (idle_w, full_w, of) = match *wanted {
-        Wanted::Server(name) => {
+        Selection::Server(name) => {
             let row = one(&rows, name)?;
             (row.idle_w, row.full_w, format!("SPECpower_ssj2008: {} ({})", row.system, row.cpu))
         }
-        Wanted::Cores(cores) => {
+        Selection::Cores(cores) => {
             let fits = |row: &&PublishedSystem| row.nodes == 1.0 && row.cores == f64::from(cores);
             let found: Vec<_> = rows.iter().filter(fits).collect();
             if found.is_empty() {
@@ -151,7 +151,7 @@ mod tests {
         B Inc.,Odd,1,CPU Z,40,NC,NC\n\
         B Inc.,Small,1,CPU Z,2,100,\n";
 
-    fn ask(wanted: &Wanted<'_>) -> Result<(PowerModel, String), String> {
+    fn ask(wanted: &Selection<'_>) -> Result<(PowerModel, String), String> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("spec.csv");
         std::fs::write(&file, RESULTS).unwrap();
@@ -160,12 +160,12 @@ mod tests {
 
     #[test]
     fn one_node_of_the_system_that_is_meant_gives_the_guess() {
-        let (model, of) = ask(&Wanted::Server("blade")).unwrap();
+        let (model, of) = ask(&Selection::Server("blade")).unwrap();
         assert_eq!((model.idle_w, model.full_w), (120.0, 400.0));
         assert!(of.contains("B Inc. Blade (CPU Y)"), "{of}");
         assert!((model.exponent() - PowerModel::PAPER.exponent()).abs() < 1e-9);
         // Two of them, one with commas in its watts; the one without figures does not count.
-        let (model, of) = ask(&Wanted::Cores(40)).unwrap();
+        let (model, of) = ask(&Selection::Cores(40)).unwrap();
         assert_eq!((model.idle_w, model.full_w), (150.0, 800.0));
         assert!(of.contains("2 results with 40 cores"), "{of}");
     }
@@ -174,11 +174,11 @@ mod tests {
     fn what_is_not_there_or_ambiguous_is_refused() {
         for (wanted, said) in [
             (
-                Wanted::Server("Box"),
+                Selection::Server("Box"),
                 "\"Box\": 2 results hold that text, such as \"A Inc. Box 1, short CPU X\"",
             ),
-            (Wanted::Server("none"), "--server \"none\": no result's"),
-            (Wanted::Cores(41), "--cores 41: no result of one node has as many; the nearest have 40"),
+            (Selection::Server("none"), "--server \"none\": no result's"),
+            (Selection::Cores(41), "--cores 41: no result of one node has as many; the nearest have 40"),
         ] {
             let error = ask(&wanted).unwrap_err();
             assert!(error.contains(said), "{error}");

@@ -25,7 +25,8 @@ pub(super) struct PlanArgs {
     #[arg(long, value_name = "S=NAME", value_parser = at_policy)]
     policy_after: Vec<(u64, PolicyArg)>,
     /// How long a VM is on its way, holding its room on both hosts, whatever its size
-    #[arg(long, value_name = "S", default_value = "10", allow_negative_numbers = true, value_parser = move_ms)]
+    #[arg(long, value_name = "S", default_value = "10", allow_negative_numbers = true,
+          value_parser = move_ms)]
     migration_s: u64,
     /// And for every GB of its memory
     #[arg(long, value_name = "S", default_value = "1", allow_negative_numbers = true, value_parser = move_ms)]
@@ -85,7 +86,8 @@ impl Named {
     pub(super) fn line(&self) -> String {
         let Self { policy, from_s, phase } = self;
         format!(
-            "from {from_s} s on {policy}: {} placed, {} failed, hosts without a VM {:.2} %, cores in use on the others {:.2} %",
+            "from {from_s} s on {policy}: {} placed, {} failed, hosts without a VM {:.2} %, cores in use on \
+             the others {:.2} %",
             phase.placed,
             phase.failed,
             phase.empty_host_ratio * 100.0,
@@ -98,7 +100,8 @@ impl Named {
 pub(super) fn drained_line(drained: &Drained) -> String {
     let Drained { hosts, emptied, longest_s, moved, left, held_core_h } = drained;
     format!(
-        "{hosts} hosts drained: {emptied} became empty, the last after {longest_s} s; {moved} VMs moved, {left} are left; \
+        "{hosts} hosts drained: {emptied} became empty, the last after {longest_s} s; {moved} VMs moved, \
+         {left} are left; \
          moves held {held_core_h:.2} core-hours twice"
     )
 }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 
 use anyhow::{Context, bail};
 use ballast_predict::{VmHistory, vm};
-use ballast_sim::trace::Table;
+use ballast_sim::trace::TableReader;
 use ballast_types::VmClass;
 
 use crate::common::names::class_name;
@@ -29,7 +29,7 @@ pub(super) const COLUMNS: [&str; 10] = [
 /// # Errors
 /// By line and column, when a value is none, or impossible, or when two VMs have one name at the same time.
 pub(super) fn read(input: impl Read, file: &str) -> anyhow::Result<Vec<VmHistory>> {
-    let mut table = Table::csv(input, file)?;
+    let mut table = TableReader::csv(input, file)?;
     let columns = COLUMNS.map(|name| table.column(name));
     let columns = columns.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut vms = Vec::new();
@@ -71,7 +71,7 @@ pub(super) fn read(input: impl Read, file: &str) -> anyhow::Result<Vec<VmHistory
 
 /// The cells of one row, by the places of [`COLUMNS`].
 struct Cells<'a> {
-    table: &'a Table<'a>,
+    table: &'a TableReader<'a>,
     columns: &'a [usize],
 }
 
@@ -130,7 +130,7 @@ pub(super) fn write(vms: &[VmHistory], output: impl Write) -> anyhow::Result<()>
 /// # Errors
 /// By line and column.
 pub(super) fn label(vms: &mut [VmHistory], input: impl Read, file: &str) -> anyhow::Result<usize> {
-    let mut table = Table::csv(input, file)?;
+    let mut table = TableReader::csv(input, file)?;
     let (id, user_facing) = (table.column("id")?, table.column("user_facing")?);
     let mut labels = BTreeMap::new();
 

@@ -117,7 +117,8 @@ impl AgentConfig {
             "dry_run",
             false,
             flag(),
-            "Everything runs, nothing is written to the machine, and the log says what would be done. The chassis \
+            "Everything runs, nothing is written to the machine, and the log says what would be done. The \
+             chassis \
              manager then counts on no watt of this server.",
         );
         let actuate_in_vm = root.or(
@@ -185,7 +186,8 @@ fn read_for_release(root: &mut Section<'_, '_>) -> (DaemonConfig, Duration) {
 }
 
 fn read_policy(root: &mut Section<'_, '_>) -> (Policy, Steps) {
-    let help = "`\"paper\"` sets `policy = \"stepwise\"` with the paper's steps; a policy that is set itself comes \
+    let help = "`\"paper\"` sets `policy = \"stepwise\"` with the paper's steps; a policy that is set \
+                itself comes \
                 before the preset.";
     let paper = root.optional("preset", preset(), help).is_some();
     // Without RAPL the controller steps, and says so: nobody has to choose by what the machine has.
@@ -195,7 +197,8 @@ fn read_policy(root: &mut Section<'_, '_>) -> (Policy, Steps) {
         "policy",
         default,
         choice(policies.map(|policy| (policy.name(), policy))),
-        "How frequencies are chosen: by steps; by a model learnt on line from RAPL (by steps where there is no RAPL, \
+        "How frequencies are chosen: by steps; by a model learnt on line from RAPL (by steps where there is \
+         no RAPL, \
          or while the model is not trusted); every core alike; or not at all, which only watches.",
     );
     (policy, if paper { Steps::Paper } else { Steps::OneWrite })
@@ -265,11 +268,15 @@ mod tests {
         assert_eq!(
             problems(text).lines().collect::<Vec<_>>(),
             [
-                "agent.toml:1: chassis is missing: an id: 1 to 64 of A-Z a-z 0-9 . _ - : @, without a leading dot",
-                "agent.toml:1: server = \"a/b\": an id: 1 to 64 of A-Z a-z 0-9 . _ - : @, without a leading dot",
+                "agent.toml:1: chassis is missing: an id: 1 to 64 of A-Z a-z 0-9 . _ - : @, without a \
+                 leading dot",
+                "agent.toml:1: server = \"a/b\": an id: 1 to 64 of A-Z a-z 0-9 . _ - : @, without a leading \
+                 dot",
                 "agent.toml:3: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
-                "agent.toml:4: typo: no such key; there are actuate_in_vm, allowed_hosts, auto_class, chassis, class, discover, \
-                 dry_run, groups, listen, meter, model, orphan_hold_s, policy, predictive, preset, realtime, record_dir, records, \
+                "agent.toml:4: typo: no such key; there are actuate_in_vm, allowed_hosts, auto_class, \
+                 chassis, class, discover, \
+                 dry_run, groups, listen, meter, model, orphan_hold_s, policy, predictive, preset, \
+                 realtime, record_dir, records, \
                  redfish, root, server, \
                  server_limit, shedding, state_dir, throttle, tls, vm",
                 "agent.toml:6: throttle.step_cores = 0: a whole number of cores, 1 to 1024",

@@ -92,7 +92,7 @@ enum Released {
     Nothing,
     All,
     Held,
-    Live,
+    Running,
 }
 
 fn finish(released: anyhow::Result<Released>) -> ExitCode {
@@ -100,7 +100,7 @@ fn finish(released: anyhow::Result<Released>) -> ExitCode {
         Ok(Released::Nothing) => tracing::info!("nothing was left restricted"),
         Ok(Released::All) => tracing::info!("everything is restored"),
         Ok(Released::Held) => {}
-        Ok(Released::Live) => {
+        Ok(Released::Running) => {
             tracing::warn!("an agent runs on this state folder: nothing was done");
             return ExitCode::from(EXIT_LIVE);
         }
@@ -124,7 +124,7 @@ fn release(root: &Root, state_dir: &Path) -> anyhow::Result<Released> {
         return Ok(Released::Nothing);
     }
     let (mut journal, opened) = match Journal::open(state_dir, &boot_id(root)?) {
-        Err(error) if error.is_locked() => return Ok(Released::Live),
+        Err(error) if error.is_locked() => return Ok(Released::Running),
         opened => opened?,
     };
 

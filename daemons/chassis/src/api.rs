@@ -176,7 +176,7 @@ async fn power(
     taken.map_err(|why| {
         let code = match why {
             PowerRefusal::Foreign(..) => StatusCode::FORBIDDEN,
-            PowerRefusal::Absurd(..) => StatusCode::BAD_REQUEST,
+            PowerRefusal::Implausible(..) => StatusCode::BAD_REQUEST,
             _ => StatusCode::CONFLICT,
         };
 

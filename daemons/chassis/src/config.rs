@@ -95,7 +95,8 @@ impl ChassisConfig {
         let (breaker, mut warnings) = params::read(root, &mut params);
         warnings.extend(breaker.by_trip_time.then(|| TRIP_TIME.to_owned()));
 
-        let help = "The draw from outside, by `POST /v1/power`, where this host cannot see the supplies; alone or as \
+        let help = "The draw from outside, by `POST /v1/power`, where this host cannot see the supplies; \
+                    alone or as \
                     one supply more. Alone, the source must post every `poll.period_ms`.";
         let section = root.table("power_input", help);
         let has_input = section.is_some();
@@ -135,7 +136,8 @@ fn check_budget(root: &Section<'_, '_>, budget: Option<Watts>, servers: &[Server
     }
 }
 
-const TRIP_TIME: &str = "trip_time_ms is read as a breaker that carries every excess for that long; a real one \
+const TRIP_TIME: &str = "trip_time_ms is read as a breaker that carries every excess for that long; a real \
+                         one \
     carries little for longer: say so with [trip_curve]";
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Caps that work without a server's own software: its slot's controller, or its BMC by Redfish.
 //!
 //! ```text
-//!   control ──orders──▶ one thread for each server ──Applied, Powered, FoundCap──▶ control
+//!   control ──orders──▶ one thread for each server ──Applied, Powered, RecoveredCap──▶ control
 //! ```
 //! A BMC may take seconds, or never answer; it holds up neither the control thread nor another server's cap.
 //! What was there before is in `caps/<server>.json`, from before the first change until it is put back.
@@ -312,7 +312,7 @@ impl ServerCap {
     fn look(&mut self) -> Result<Option<Input>, CapError> {
         let found = self.limiter.in_force()?;
         let server = &self.server;
-        let tell = |cap| Ok(Some(Input::FoundCap { server: server.clone(), cap }));
+        let tell = |cap| Ok(Some(Input::RecoveredCap { server: server.clone(), cap }));
 
         match (self.ordered, found) {
             (Ordered::Covered, _) => return Ok(None),
@@ -400,7 +400,7 @@ mod tests {
     }
 
     /// A cap on a device whose usual limit is 300 W, and its original's file.
-    fn looked_at(folder: &Path) -> (ServerCap, Device, std::path::PathBuf) {
+    fn read_back(folder: &Path) -> (ServerCap, Device, std::path::PathBuf) {
         let device = device();
         let file = folder.join("s01.json");
         let kept = Kept::open(device.clone(), &file, "slot s01").unwrap();
@@ -413,7 +413,7 @@ mod tests {
     /// What a look tells the controller: nothing, no cap, or a cap in watts.
     fn look(cap: &mut ServerCap) -> Option<Option<i64>> {
         match cap.look().unwrap()? {
-            Input::FoundCap { cap, .. } => Some(cap.map(|watts| watts.milli() / 1000)),
+            Input::RecoveredCap { cap, .. } => Some(cap.map(|watts| watts.milli() / 1000)),
             other => panic!("{other:?}"),
         }
     }
@@ -421,7 +421,7 @@ mod tests {
     #[test]
     fn a_cap_that_nobody_ordered_is_adopted_and_given_back() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut cap, device, file) = looked_at(folder.path());
+        let (mut cap, device, file) = read_back(folder.path());
         assert_eq!(look(&mut cap), None, "a limit from before the start is somebody's own");
         device.change(180).unwrap();
         assert_eq!(look(&mut cap), None, "it may be an agent's that has not said so yet");
@@ -443,7 +443,7 @@ mod tests {
     #[test]
     fn an_agents_own_limit_and_another_managers_cap_are_left_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut cap, device, file) = looked_at(folder.path());
+        let (mut cap, device, file) = read_back(folder.path());
         device.change(180).unwrap();
         look(&mut cap);
         // The report that says so has come; or the manager was fenced.
@@ -459,7 +459,7 @@ mod tests {
     #[test]
     fn a_cap_that_was_ordered_is_kept_on_and_what_it_is_is_told() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut cap, device, _) = looked_at(folder.path());
+        let (mut cap, device, _) = read_back(folder.path());
         let watts = Watts::from_whole;
         cap.obey(Some(watts(180))).unwrap();
         assert_eq!(look(&mut cap), Some(Some(180)));

@@ -62,7 +62,7 @@ pub(super) enum PowerRefusal {
     },
     /// Zero, negative or beyond what the chassis can draw.
     #[error("watts = {0}: above 0, at most {1}")]
-    Absurd(f64, f64),
+    Implausible(f64, f64),
 }
 
 /// The outside source, as far as it is believed.
@@ -248,7 +248,7 @@ impl PowerInput {
         }
 
         if *watts <= Watts::ZERO || *watts > config.max {
-            return Err(PowerRefusal::Absurd(watts.as_f64(), config.max.as_f64()));
+            return Err(PowerRefusal::Implausible(watts.as_f64(), config.max.as_f64()));
         }
         let known = source.and_then(|source| source.fastest.as_ref());
         let (late, fastest) = Fastest::with(known, now, *source_ms);

@@ -23,7 +23,7 @@ use ballast_runtime::http::{AccessPolicy, Health, Refused};
 use ballast_runtime::tls::Tls;
 use ballast_runtime::{clock, lock};
 
-/// The model's file is looked at once a second; a disk may be slow, but not this slow.
+/// The model's file is read_at at once a second; a disk may be slow, but not this slow.
 pub(super) const LOOKED_WITHIN: Duration = Duration::from_secs(60);
 
 /// What the handlers share.
@@ -33,8 +33,8 @@ pub(super) struct Api {
     /// Whether it is ready only with a model.
     pub(super) require_model: bool,
     pub(super) predictor: Arc<Predictor>,
-    /// When the model's file was last looked at.
-    pub(super) looked: Arc<Mutex<ballast_types::Instant>>,
+    /// When the model's file was last read_at at.
+    pub(super) read_at: Arc<Mutex<ballast_types::Instant>>,
     pub(super) inventory: Arc<DurableInventory>,
     /// The file that says which hosts there are, if one does.
     pub(super) hosts: Option<Arc<Mutex<HostFile>>>,
@@ -55,11 +55,11 @@ impl Api {
     pub(super) fn status(&self) -> PlaceStatus {
         let Counters { requests, refused, conservative, .. } = &*self.counters;
         let mut alarms = self.predictor.alarms();
-        let looked = clock::since(*lock(&self.looked));
+        let read_at = clock::since(*lock(&self.read_at));
 
-        if looked > LOOKED_WITHIN {
-            let s = looked.as_secs();
-            alarms.push(format!("the model's file has not been looked at for {s} s: its disk hangs"));
+        if read_at > LOOKED_WITHIN {
+            let s = read_at.as_secs();
+            alarms.push(format!("the model's file has not been read_at at for {s} s: its disk hangs"));
         }
 
         alarms.extend(self.kube.iter().flat_map(|kube| kube.alarms()));

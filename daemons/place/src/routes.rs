@@ -143,7 +143,7 @@ pub(super) mod tests {
             hosts: None,
             hosts_problem: Arc::default(),
             predictor,
-            looked: Arc::new(Mutex::new(ballast_runtime::now())),
+            read_at: Arc::new(Mutex::new(ballast_runtime::now())),
             counters: Arc::default(),
             events,
             kube: None,
@@ -253,8 +253,8 @@ pub(super) mod tests {
     #[test]
     fn a_file_that_nobody_looks_at_is_an_alarm() {
         let (_dir, api) = api(None);
-        *lock(&api.looked) = ballast_types::Instant::ZERO;
-        let told = api.status().alarms.iter().any(|alarm| alarm.contains("has not been looked at"));
+        *lock(&api.read_at) = ballast_types::Instant::ZERO;
+        let told = api.status().alarms.iter().any(|alarm| alarm.contains("has not been read_at at"));
         assert_eq!(told, ballast_runtime::now() > ballast_types::Instant::ZERO + LOOKED_WITHIN);
     }
 }

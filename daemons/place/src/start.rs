@@ -23,7 +23,6 @@ pub(crate) struct Started {
     /// Follows the model's file.
     pub(crate) reloader: JoinHandle<()>,
     pub(crate) orders: Sender<ReloadOrder>,
-    /// Writes the inventory.
     pub(crate) journal: JoinHandle<()>,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) runtime: Runtime,
@@ -40,13 +39,13 @@ impl Adopted<'_> {
         let predictor = Arc::new(Predictor::new(&config.predict));
         predictor.look(&events, false);
         let (orders, inbox) = mpsc::channel();
-        let looked = Arc::new(Mutex::new(clock::now()));
+        let read_at = Arc::new(Mutex::new(clock::now()));
         let reloader = {
-            let (predictor, events, looked) = (Arc::clone(&predictor), events.clone(), Arc::clone(&looked));
+            let (predictor, events, read_at) = (Arc::clone(&predictor), events.clone(), Arc::clone(&read_at));
             thread::Builder::new().name("model".into()).spawn(move || {
                 reloader::run(&inbox, |ordered| {
                     predictor.look(&events, ordered);
-                    *lock(&looked) = clock::now();
+                    *lock(&read_at) = clock::now();
                 });
             })?
         };
@@ -77,7 +76,7 @@ impl Adopted<'_> {
             name: config.name.clone(),
             require_model: config.predict.require_model,
             predictor,
-            looked,
+            read_at,
             inventory,
             hosts: config.inventory.clone().map(|file| Arc::new(Mutex::new(file))),
             hosts_problem: Arc::default(),

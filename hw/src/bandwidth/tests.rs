@@ -1,7 +1,7 @@
 //! Quotas on folders that look like cgroups.
 
 use super::*;
-use crate::systemd::mock::Mock;
+use crate::systemd::testing::Mock;
 use crate::testing::Tree;
 
 const DIR: &str = "sys/fs/cgroup/machine.slice/b.scope";

@@ -11,7 +11,6 @@ use crate::{Cgroup, CpuList};
 pub struct CpusetOriginal {
     /// The list to write back; never empty.
     pub cpus: String,
-    /// Through whom.
     #[serde(default)]
     pub via: Via,
 }

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use super::*;
 use crate::CpuList;
 use crate::error::Operation;
-use crate::systemd::mock::Mock;
+use crate::systemd::testing::Mock;
 use crate::testing::Tree;
 
 const PLAIN: &str = "vms/web";

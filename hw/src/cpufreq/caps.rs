@@ -85,7 +85,8 @@ impl Cpufreq {
             };
 
             let Some(domain) = topology.of(number) else {
-                warn!(policy = %path.display(), "no CPU of a cpufreq policy is online: it is not capped until one is");
+                warn!(policy = %path.display(), "no CPU of a cpufreq policy is online: it is not capped \
+                    until one is");
                 continue;
             };
 
@@ -195,7 +196,8 @@ impl Cpufreq {
             warn!(
                 was = saved.driver,
                 is = %self.driver,
-                "the cpufreq driver is another one than the journal's: what the previous instance saved does not apply"
+                "the cpufreq driver is another one than the journal's: what the previous instance saved \
+                 does not apply"
             );
 
             return Ok(Vec::new());

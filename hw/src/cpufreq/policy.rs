@@ -81,7 +81,8 @@ impl Policy {
         let original = read_khz(&max_file)?;
 
         if original < cpuinfo_max {
-            warn!(file = %max_file.display(), khz = original.get(), "this core was limited before the agent started: that limit is kept, and put back at the end");
+            warn!(file = %max_file.display(), khz = original.get(), "this core was limited before the agent \
+                started: that limit is kept, and put back at the end");
         }
         let facts = PolicyFacts {
             id,
@@ -145,7 +146,8 @@ impl Policy {
             && above(now, at_most)
         {
             let file = self.file();
-            warn!(file = %file.display(), khz = now.get(), "another program has raised this core above its cap: what it wrote is left");
+            warn!(file = %file.display(), khz = now.get(), "another program has raised this core above its \
+                cap: what it wrote is left");
             self.hold = None;
             return Ok(());
         }
@@ -242,7 +244,8 @@ impl Policy {
             verdict if verdict == before.verdict => {}
             Verdict::Obeyed => info!(%file, wrote, "a cap is in force again"),
             Verdict::Limited(to) => {
-                info!(%file, wrote, to = to.get(), "the firmware, heat or an operator limits this core below its cap");
+                info!(%file, wrote, to = to.get(), "the firmware, heat or an operator limits this core \
+                    below its cap");
             }
             Verdict::Raised(to) => {
                 warn!(%file, wrote, to = to.get(), "another program has raised this core above its cap");

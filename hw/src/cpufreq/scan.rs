@@ -223,7 +223,8 @@ impl Cpufreq {
                     }
                 }
                 Read::Driven(Err(error)) => {
-                    warn!(%error, "a policy has another driver and cannot be read: it keeps the facts of the old one");
+                    warn!(%error, "a policy has another driver and cannot be read: it keeps the facts of \
+                                   the old one");
                 }
                 Read::New(policy) => match *policy {
                     Ok(policy) => self.came(topology, policy),

@@ -16,19 +16,19 @@ use crate::sensor::{Sampled, Sensor, SensorError};
 pub struct HwmonSensor {
     root: Root,
     spec: MatchSpec,
-    found: Option<FoundChannel>,
+    found: Option<DetectedChannel>,
     /// Where the device was, once it was found: of several it is the one.
     at: Option<PathBuf>,
 }
 
 /// A channel of a device that is there.
 #[derive(Debug)]
-struct FoundChannel {
+struct DetectedChannel {
     device: Device,
     channel: Channel,
 }
 
-impl FoundChannel {
+impl DetectedChannel {
     /// The raw value, in microwatts; a missing file if the device is not what it was.
     fn read(&self) -> Result<i64, HwError> {
         self.device.still()?;
@@ -61,13 +61,13 @@ impl HwmonSensor {
         Ok(raw)
     }
 
-    fn find(&self) -> Result<FoundChannel, HwError> {
+    fn find(&self) -> Result<DetectedChannel, HwError> {
         let MatchSpec { name, label } = &self.spec;
         let mut found = Vec::new();
         for device in devices(&self.root)?.into_iter().filter(|device| device.is(name)) {
             for channel in device.powers()? {
                 if label.is_none() || channel.label == *label {
-                    found.push(FoundChannel { device: device.clone(), channel });
+                    found.push(DetectedChannel { device: device.clone(), channel });
                 }
             }
         }
@@ -96,7 +96,7 @@ impl Sensor for HwmonSensor {
     }
 
     fn averaged_over(&self) -> Option<Duration> {
-        let FoundChannel { device, channel } = self.found.as_ref()?;
+        let DetectedChannel { device, channel } = self.found.as_ref()?;
         let ms = device.number(&format!("{}_average_interval", channel.stem)).ok()??;
         u64::try_from(ms).ok().map(Duration::from_millis)
     }

@@ -162,7 +162,8 @@ impl LimitZone {
             && let Err(error) = short.write(uw.min(short.most_uw).min(before(short_was)))
         {
             // The long window still holds: in seconds, and not in milliseconds.
-            warn!(%error, "the short-term RAPL limit could not be lowered: the long-term one alone caps, and acts later");
+            warn!(%error, "the short-term RAPL limit could not be lowered: the long-term one alone caps, \
+                           and acts later");
         }
         self.enable(true)
     }

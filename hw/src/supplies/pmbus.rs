@@ -35,7 +35,7 @@ const MAX_PLAUSIBLE_UW: i64 = 100_000_000_000;
 pub struct PmbusSupply {
     root: Root,
     name: String,
-    found: Option<FoundDevice>,
+    found: Option<DetectedDevice>,
     /// Whether its device was there since this started.
     was_there: bool,
 }
@@ -43,7 +43,7 @@ pub struct PmbusSupply {
 /// A device with its channels: a driver makes them all when it finds the device, and looking for them costs
 /// more than reading them.
 #[derive(Debug)]
-struct FoundDevice {
+struct DetectedDevice {
     device: Device,
     powers: Vec<Channel>,
     volts: Vec<Channel>,
@@ -58,7 +58,7 @@ impl PmbusSupply {
     }
 
     /// The device; `None` if it was there and was pulled.
-    fn find(&mut self) -> Result<Option<&FoundDevice>, SensorError> {
+    fn find(&mut self) -> Result<Option<&DetectedDevice>, SensorError> {
         if self.found.as_ref().is_some_and(|found| found.device.still().is_err()) {
             self.found = None;
         }
@@ -66,9 +66,10 @@ impl PmbusSupply {
             let all = devices(&self.root)?;
             let mut named = all.iter().filter(|device| device.is(&self.name));
             self.found = match (named.next(), named.next()) {
-                (Some(device), None) => Some(FoundDevice::of(device.clone())?),
+                (Some(device), None) => Some(DetectedDevice::of(device.clone())?),
                 (Some(_), Some(_)) => {
-                    let why = "several hwmon devices have this name: write name@device, as 'ballast check' lists them";
+                    let why = "several hwmon devices have this name: write name@device, as 'ballast check' \
+                               lists them";
                     return Err(SensorError::Device(why.to_owned()));
                 }
 
@@ -103,7 +104,7 @@ impl SupplySensor for PmbusSupply {
     }
 }
 
-impl FoundDevice {
+impl DetectedDevice {
     fn of(device: Device) -> Result<Self, HwError> {
         let (powers, volts) = (device.channels("power")?, device.channels("in")?);
         Ok(Self { device, powers, volts })

@@ -99,7 +99,6 @@ impl Rates {
 pub struct Buffered {
     /// The buffer, in percent of the lowest budget.
     pub buffer_percent: f64,
-    /// The budget.
     #[serde(rename = "budget_w")]
     pub budget: Watts,
     /// How far it is under the provisioned power, in percent of it.
@@ -117,7 +116,6 @@ pub struct Judged {
     pub delta_percent: f64,
     /// What the site saves.
     pub savings_usd: f64,
-    /// The budget.
     #[serde(rename = "budget_w")]
     pub budget: Watts,
     /// What keeps it from being lower.

@@ -2,10 +2,10 @@
 
 mod goals;
 
-use super::table::Table;
+use super::table::TextTable;
 use super::{Part, Report, maybe, number, paper, percent, range};
 use crate::Contender;
-use crate::chassis::{Options, Row};
+use crate::chassis::{ChassisResult, Options};
 use crate::plot::figure::{Figure, colour};
 use crate::plot::groups::{Groups, Mark, Point, Series};
 
@@ -16,11 +16,16 @@ const PANEL: u32 = 380;
 ///
 /// # Errors
 /// When options or rows are no JSON.
-pub fn report(options: &Options, rows: &[Row], command: String, figures: bool) -> anyhow::Result<Report> {
+pub fn report(
+    options: &Options,
+    rows: &[ChassisResult],
+    command: String,
+    figures: bool,
+) -> anyhow::Result<Report> {
     // The paper's numbers are of its own server and budget.
     let usual = Options::default();
     let paper = options.shape == usual.shape && options.budget_w == usual.budget_w;
-    let mut parts = vec![Part::Words(words(options)), Part::Table(table(rows, paper))];
+    let mut parts = vec![Part::Words(words(options)), Part::TextTable(table(rows, paper))];
     if figures {
         parts.push(Part::Figure(figure6(rows, paper)));
     }
@@ -36,7 +41,7 @@ pub fn report(options: &Options, rows: &[Row], command: String, figures: bool) -
     })
 }
 
-fn table(rows: &[Row], paper: bool) -> Table {
+fn table(rows: &[ChassisResult], paper: bool) -> TextTable {
     let head = [
         "placement",
         "policy",
@@ -58,7 +63,7 @@ fn table(rows: &[Row], paper: bool) -> Table {
         "limit s",
     ];
 
-    let mut table = Table::new(3, &head);
+    let mut table = TextTable::new(3, &head);
     for r in rows {
         let stated = paper::chassis_p95(r.placement, r.policy, r.shares).filter(|_| paper);
         table.row(vec![
@@ -87,20 +92,20 @@ fn table(rows: &[Row], paper: bool) -> Table {
 }
 
 /// P95 latency and run time by placement and shares, and policy.
-fn figure6(rows: &[Row], paper: bool) -> Figure {
-    let p95 = |r: &Row| Point {
+fn figure6(rows: &[ChassisResult], paper: bool) -> Figure {
+    let p95 = |r: &ChassisResult| Point {
         median: r.user_facing_p95_norm,
         min: r.user_facing_p95_norm_min,
         max: r.user_facing_p95_norm_max,
     };
 
-    let runtime = |r: &Row| Point {
+    let runtime = |r: &ChassisResult| Point {
         median: r.batch_runtime_norm,
         min: r.batch_runtime_norm_min,
         max: r.batch_runtime_norm_max,
     };
 
-    let stated = |r: &Row| paper::chassis_p95(r.placement, r.policy, r.shares).filter(|_| paper);
+    let stated = |r: &ChassisResult| paper::chassis_p95(r.placement, r.policy, r.shares).filter(|_| paper);
     let upper = groups("P95 latency of the user-facing VMs", rows, p95, stated);
     let lower = groups("Mean run time of the batch VMs", rows, runtime, |_| None);
 
@@ -121,11 +126,11 @@ fn figure6(rows: &[Row], paper: bool) -> Figure {
 /// A group for every placement and way to share; who does not share stands in a group of its own.
 fn groups(
     caption: &'static str,
-    rows: &[Row],
-    value: impl Fn(&Row) -> Point,
-    stated: impl Fn(&Row) -> Option<f64>,
+    rows: &[ChassisResult],
+    value: impl Fn(&ChassisResult) -> Point,
+    stated: impl Fn(&ChassisResult) -> Option<f64>,
 ) -> Groups {
-    let name = |r: &Row| format!("{}, {}", r.placement, r.shares.unwrap_or("no shares"));
+    let name = |r: &ChassisResult| format!("{}, {}", r.placement, r.shares.unwrap_or("no shares"));
     let mut names: Vec<String> = Vec::new();
     let mut series: Vec<Series> = Vec::new();
 
@@ -187,8 +192,8 @@ mod tests {
         shares: Option<&'static str>,
         p95: f64,
         runtime: f64,
-    ) -> Row {
-        Row {
+    ) -> ChassisResult {
+        ChassisResult {
             placement,
             policy,
             shares,

@@ -17,7 +17,6 @@ const EXCUSED_MAX: f64 = 0.01;
 /// What a campaign came to so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Campaign {
-    /// The first seed.
     pub first: u64,
     /// The one kind of fault; all kinds where there is none.
     pub kind: Option<String>,

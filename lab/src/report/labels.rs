@@ -1,20 +1,19 @@
-//! Labels from CPU use alone: precision at a chosen recall (Table II).
+//! Labels from CPU use alone: precision at a chosen recall (TextTable II).
 
 use serde::Serialize;
 use serde_json::Value;
 
-use super::table::Table;
+use super::table::TextTable;
 use super::{Goal, Part, Report, number};
 
 /// Recall that thresholds are chosen for.
 pub const TARGETS: [f64; 2] = [0.99, 0.98];
-/// The paper's precision in percent, by method and target (Table II).
+/// The paper's precision in percent, by method and target (TextTable II).
 const PAPER: [(&str, [f64; 2]); 3] =
     [("pattern", [76.0, 77.0]), ("acf", [54.0, 56.0]), ("fft", [48.0, 50.0])];
 /// What one method reaches for one target. Rates are shares, 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MethodRow {
-    /// The labeller's name.
     pub method: &'static str,
     /// The recall that the threshold is chosen for.
     pub recall_target: f64,
@@ -37,7 +36,7 @@ pub fn report(
     fitted_elsewhere: bool,
     options: Value,
 ) -> anyhow::Result<Report> {
-    let mut table = Table::new(
+    let mut table = TextTable::new(
         1,
         &["method", "recall target %", "recall %", "precision %", "threshold", "paper: precision %"],
     );
@@ -79,7 +78,7 @@ pub fn report(
         name: "labels",
         title: "Labels from CPU use alone",
         command: "ballast experiment labels".to_owned(),
-        parts: vec![Part::Words(words), Part::Table(table)],
+        parts: vec![Part::Words(words), Part::TextTable(table)],
         goals: vec![Goal::new("ensemble: precision of 90 % at 99 % recall", measured)],
         options,
         rows: serde_json::to_value(rows)?,

@@ -1,4 +1,4 @@
-//! Predictions of class and P95 beside simple rules (Table III).
+//! Predictions of class and P95 beside simple rules (TextTable III).
 
 mod goals;
 mod row;
@@ -10,7 +10,7 @@ use serde_json::json;
 
 pub use self::row::ArmRow;
 use self::row::{NamedBucket, names};
-use super::table::Table;
+use super::table::TextTable;
 use super::{Part, Report, number, paper, percent};
 use crate::plot::figure::Figure;
 use crate::plot::{BLUE, GREEN, GREY, ORANGE, PURPLE, Panel, RED, legend, line, panel};
@@ -46,14 +46,14 @@ pub fn report(fleets: &Fleets, rows: &[ArmRow], command: String, figures: bool) 
         if asked == PredictedValue::P95NextMonth && missing {
             parts.push(Part::Heading(MISSING.to_owned()));
         } else {
-            parts.push(Part::Table(table(asked, rows)));
+            parts.push(Part::TextTable(table(asked, rows)));
         }
     }
 
     parts.push(Part::Heading("Importance of the features".to_owned()));
-    parts.push(Part::Table(importance(rows)));
+    parts.push(Part::TextTable(importance(rows)));
     parts.push(Part::Heading("Calibration of confidence".to_owned()));
-    parts.push(Part::Table(calibration(rows)));
+    parts.push(Part::TextTable(calibration(rows)));
 
     if figures {
         parts.push(Part::Figure(reliability(rows)));
@@ -79,13 +79,13 @@ fn month_words() -> String {
         .to_owned()
 }
 
-fn table(asked: PredictedValue, rows: &[ArmRow]) -> Table {
+fn table(asked: PredictedValue, rows: &[ArmRow]) -> TextTable {
     let names = names(asked);
     let mut head: Vec<String> = ["arm", "fleet", "VMs", "confident %"].map(str::to_owned).into();
     head.extend(names.iter().map(|name| format!("{name} R–P %")));
     let ends = ["accuracy %", "of ceiling %", "all: accuracy %", "of ceiling %"];
     head.extend(ends.map(str::to_owned));
-    let mut table = Table::new(2, &head.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut table = TextTable::new(2, &head.iter().map(String::as_str).collect::<Vec<_>>());
 
     for row in rows.iter().filter(|row| row.model == asked) {
         let pair =
@@ -136,10 +136,10 @@ fn name(row: &ArmRow) -> String {
     format!("{}, {}", title(row.model), row.arm)
 }
 
-fn importance(rows: &[ArmRow]) -> Table {
+fn importance(rows: &[ArmRow]) -> TextTable {
     let names: Vec<String> = learnt(rows).map(name).collect();
     let head = ["feature"].into_iter().chain(names.iter().map(String::as_str));
-    let mut table = Table::new(1, &head.collect::<Vec<_>>());
+    let mut table = TextTable::new(1, &head.collect::<Vec<_>>());
     for (column, feature) in COLUMN_NAMES.iter().enumerate() {
         let shares = learnt(rows).map(|row| number(row.arm_of.importance[column], 3));
         table.row([(*feature).to_owned()].into_iter().chain(shares).collect());
@@ -147,9 +147,9 @@ fn importance(rows: &[ArmRow]) -> Table {
     table
 }
 
-fn calibration(rows: &[ArmRow]) -> Table {
+fn calibration(rows: &[ArmRow]) -> TextTable {
     let head = ["predictions", "confidence", "VMs", "mean confidence", "right"];
-    let mut table = Table::new(2, &head);
+    let mut table = TextTable::new(2, &head);
     for row in learnt(rows) {
         for (tenth, bin) in row.arm_of.scores.reliability.iter().enumerate() {
             if bin.rows > 0 {

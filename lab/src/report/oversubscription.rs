@@ -1,4 +1,4 @@
-//! How low a budget may be (Table IV).
+//! How low a budget may be (TextTable IV).
 
 mod figure;
 pub mod fleet;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use self::fleet::{Fleet, Replayed, Scaling, Source, promised};
-use super::table::Table;
+use super::table::TextTable;
 use super::{Part, Report, number, paper, percent, range};
 use crate::oversubscription::Judged;
 
@@ -48,7 +48,7 @@ struct ApproachRow<'a> {
     delta_percent_interval: Option<(f64, f64)>,
     /// What came of it, and of smaller buffers, with the real controllers.
     replayed: Vec<&'a Replayed>,
-    /// What the paper's Table IV says.
+    /// What the paper's TextTable IV says.
     paper_delta_percent: Option<f64>,
     paper_savings_usd: Option<f64>,
 }
@@ -70,13 +70,13 @@ pub fn report(
         parts.push(Part::Heading(heading(fleet)));
         parts.push(Part::Words(about(fleet)));
         if fleet.about.source == Source::UtilisationTraces {
-            parts.push(Part::Table(estimates(fleet)));
+            parts.push(Part::TextTable(estimates(fleet)));
         }
-        parts.push(Part::Table(plans(fleet)));
+        parts.push(Part::TextTable(plans(fleet)));
 
         if fleet.case.held_out.is_some() {
             parts.push(Part::Heading(format!("{}: what smaller buffers would do", fleet.name())));
-            parts.push(Part::Table(buffers(fleet)));
+            parts.push(Part::TextTable(buffers(fleet)));
         }
     }
 
@@ -105,7 +105,7 @@ pub fn report(
     }
     Ok(Report {
         name: "oversubscription",
-        title: "How low a budget may be (Table IV)",
+        title: "How low a budget may be (TextTable IV)",
         command,
         parts,
         goals,
@@ -165,7 +165,7 @@ fn about(fleet: &Fleet) -> String {
 }
 
 /// What the planner is told of the chassis.
-fn estimates(fleet: &Fleet) -> Table {
+fn estimates(fleet: &Fleet) -> TextTable {
     let head = [
         "VMs",
         "left out",
@@ -179,7 +179,7 @@ fn estimates(fleet: &Fleet) -> Table {
         "later %",
     ];
 
-    let (mut table, about) = (Table::new(0, &head), &fleet.about);
+    let (mut table, about) = (TextTable::new(0, &head), &fleet.about);
     let vms = about.vms.unwrap_or_default();
     table.row(vec![
         vms.taken.to_string(),
@@ -197,7 +197,7 @@ fn estimates(fleet: &Fleet) -> Table {
     table
 }
 
-fn plans(fleet: &Fleet) -> Table {
+fn plans(fleet: &Fleet) -> TextTable {
     let published = fleet.about.source == Source::PaperQuantiles;
     let mut head = vec!["approach", "limited by", "delta %"];
     head.push(if published { "paper" } else { "95 %" });
@@ -207,7 +207,7 @@ fn plans(fleet: &Fleet) -> Table {
         head.push("paper");
     }
     head.extend(["budget W", "UF events %", "batch events %", "accepted"]);
-    let mut table = Table::new(2, &head);
+    let mut table = TextTable::new(2, &head);
 
     for (row, interval) in fleet.judged.iter().zip(&fleet.intervals) {
         let stated = paper::oversubscription(row.approach).filter(|_| published);
@@ -239,7 +239,7 @@ fn plans(fleet: &Fleet) -> Table {
 }
 
 /// The table of what smaller buffers would do.
-fn buffers(fleet: &Fleet) -> Table {
+fn buffers(fleet: &Fleet) -> TextTable {
     let mut head = vec!["approach", "buffer %", "delta %"];
     head.extend(["UF events %", "batch events %", "beyond floors %", "accepted"]);
     let replayed = !fleet.replayed.is_empty();
@@ -247,7 +247,7 @@ fn buffers(fleet: &Fleet) -> Table {
     if replayed {
         head.extend(["replayed chassis", "UF %", "batch %", "UF f", "batch f", "above s", "kept"]);
     }
-    let mut table = Table::new(1, &head);
+    let mut table = TextTable::new(1, &head);
 
     for approach in promised() {
         let rows = fleet.row(approach.name).map_or(&[][..], |row| &row.buffers);

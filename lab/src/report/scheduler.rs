@@ -7,11 +7,11 @@ use plotters::chart::SeriesLabelPosition;
 use plotters::style::RGBColor;
 
 use self::more::{EMPTY, between};
-use super::table::Table;
+use super::table::TextTable;
 use super::{Goal, Part, Report, maybe, number, percent};
 use crate::plot::figure::Figure;
 use crate::plot::{Area, BLUE, Drawn, GREEN, GREY, ORANGE, Panel, legend, line, panel};
-use crate::scheduler::{Case, Options, Row};
+use crate::scheduler::{Case, Options, SchedulerResult};
 
 /// The paper's choice.
 const ALPHA: f64 = 0.8;
@@ -25,11 +25,10 @@ const COLLAPSED: f64 = 2.0;
 /// What the document shows beside Figure 7: cases and their rows.
 pub struct More {
     /// Every part of the knowledge by itself.
-    pub knowledge: (Vec<Case>, Vec<Row>),
-    /// The rules' weights.
-    pub weights: (Vec<Case>, Vec<Row>),
+    pub knowledge: (Vec<Case>, Vec<SchedulerResult>),
+    pub weights: (Vec<Case>, Vec<SchedulerResult>),
     /// Clusters that are fuller.
-    pub fuller: (Vec<Case>, Vec<Row>),
+    pub fuller: (Vec<Case>, Vec<SchedulerResult>),
 }
 
 /// The report on these rows, measured under the budget `budget_w`; `command` makes it again.
@@ -39,12 +38,12 @@ pub struct More {
 pub fn report(
     options: &Options,
     budget_w: f64,
-    rows: &[Row],
+    rows: &[SchedulerResult],
     more: Option<&More>,
     command: String,
     figures: bool,
 ) -> anyhow::Result<Report> {
-    let mut parts = vec![Part::Words(words(options, budget_w)), Part::Table(table(rows))];
+    let mut parts = vec![Part::Words(words(options, budget_w)), Part::TextTable(table(rows))];
     if figures {
         parts.push(Part::Figure(figure(rows)));
     }
@@ -71,7 +70,7 @@ pub fn report(
     })
 }
 
-fn table(rows: &[Row]) -> Table {
+fn table(rows: &[SchedulerResult]) -> TextTable {
     let head = [
         "arm",
         "alpha",
@@ -87,7 +86,7 @@ fn table(rows: &[Row]) -> Table {
         "shed W p10",
     ];
 
-    let mut table = Table::new(1, &head);
+    let mut table = TextTable::new(1, &head);
     for r in rows {
         table.row(vec![
             r.arm.name().to_owned(),
@@ -109,15 +108,15 @@ fn table(rows: &[Row]) -> Table {
 }
 
 /// The row of an arm with this weight.
-fn at(rows: &[Row], arm: Arm, alpha: f64) -> Option<&Row> {
+fn at(rows: &[SchedulerResult], arm: Arm, alpha: f64) -> Option<&SchedulerResult> {
     rows.iter().find(|row| row.arm == arm && row.alpha.is_none_or(|a| (a - alpha).abs() < 5e-4))
 }
 
-fn goals(rows: &[Row]) -> Vec<Goal> {
+fn goals(rows: &[SchedulerResult]) -> Vec<Goal> {
     let of = |arm, alpha| at(rows, arm, alpha);
     let (none, model) = (of(Arm::None, ALPHA), of(Arm::Model, ALPHA));
     let two = |a: f64, b: f64, places| format!("{} against {}", number(a, places), number(b, places));
-    let ratio = |goal: &str, of: fn(&Row) -> f64| {
+    let ratio = |goal: &str, of: fn(&SchedulerResult) -> f64| {
         Goal::new(
             goal,
             none.zip(model).map(|(none, model)| {
@@ -183,7 +182,7 @@ const fn colour(arm: Arm) -> RGBColor {
 }
 
 /// A panel's name, and what it shows of a row.
-type Shown = (&'static str, fn(&Row) -> f64);
+type Shown = (&'static str, fn(&SchedulerResult) -> f64);
 
 const PANELS: [Shown; 6] = [
     ("(a) deployments refused, %", |row| 100.0 * row.failure_rate),
@@ -194,7 +193,7 @@ const PANELS: [Shown; 6] = [
     ("user-facing core-hours throttled", |row| row.user_facing_throttled_core_h),
 ];
 
-fn figure(rows: &[Row]) -> Figure {
+fn figure(rows: &[SchedulerResult]) -> Figure {
     let rows = rows.to_vec();
     Figure {
         name: "scheduler".to_owned(),
@@ -209,7 +208,7 @@ fn figure(rows: &[Row]) -> Figure {
     }
 }
 
-fn draw(rows: &[Row], (caption, of): Shown, area: &Area<'_>) -> Drawn {
+fn draw(rows: &[SchedulerResult], (caption, of): Shown, area: &Area<'_>) -> Drawn {
     let top = rows.iter().map(of).fold(0.0, f64::max);
     let y = ("", 0.0..if top > 0.0 { 1.1 * top } else { 1.0 });
     let mut chart = panel(area, &Panel { caption, x: ("alpha", 0.0..1.0), y })?;
@@ -232,12 +231,12 @@ fn words(options: &Options, budget_w: f64) -> String {
     let Options { chassis, servers, cores, load, days, packing_weight, power_weight, .. } = options;
     format!(
         "{chassis} chassis of {servers} servers with {cores} cores get {days} days of deployments with the \
-         shares of the paper's Table I, {} % of cores allocated on average; {} seeds, each the same for \
+         shares of the paper's TextTable I, {} % of cores allocated on average; {} seeds, each the same for \
          every arm. A deployment is placed whole or not at all. `none` is best fit alone; the others weigh \
          best fit and the power rule (Algorithm 1) {packing_weight} to {power_weight} by rank. `model` gets \
-         class and P95 right and wrong as often as the paper's Table III says, `oracle` always right, \
+         class and P95 right and wrong as often as the paper's TextTable III says, `oracle` always right, \
          `criticality-only` knows the model's class and no P95. A quarter of P95 counts as its upper end.\n\n\
-         **Chosen, since the paper does not say:** values within the bins of Table I, the arrival rate, and \
+         **Chosen, since the paper does not say:** values within the bins of TextTable I, the arrival rate, and \
          the weights of the two rules (see below).\n\n\
          **Power** rests on a model, no chassis was measured: VMs' hours have their own P95; user-facing \
          ones follow the day, all together, and others use a random share every hour; a server draws {} W \
@@ -260,8 +259,14 @@ fn words(options: &Options, budget_w: f64) -> String {
 mod tests {
     use super::*;
 
-    pub(super) fn row(arm: Arm, alpha: Option<f64>, chassis: f64, server: f64, events: f64) -> Row {
-        Row {
+    pub(super) fn row(
+        arm: Arm,
+        alpha: Option<f64>,
+        chassis: f64,
+        server: f64,
+        events: f64,
+    ) -> SchedulerResult {
+        SchedulerResult {
             arm,
             alpha,
             failure_rate: 0.002,
@@ -280,7 +285,7 @@ mod tests {
         }
     }
 
-    fn rows() -> Vec<Row> {
+    fn rows() -> Vec<SchedulerResult> {
         vec![
             row(Arm::None, None, 0.2, 0.14, 100.0),
             row(Arm::Model, Some(0.0), 0.19, 0.12, 20.0),

@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 pub use self::rows::LoadRows;
-use super::table::Table;
+use super::table::TextTable;
 use super::{Part, Report, maybe, number, paper, percent, range};
 use crate::Arrivals;
-use crate::server::{Options, Row, Trace};
+use crate::server::{Options, ServerResult, Trace};
 
 /// How the loads were chosen, for the document.
 const CALIBRATION: &str = "**Calibration.** Only what the paper says of *uncapped* and *full-server* \
@@ -54,12 +54,11 @@ struct FlatRow {
     batch_share: f64,
     service_ms: f64,
     #[serde(flatten)]
-    row: Row,
+    row: ServerResult,
 }
 
 /// The loads that were tried, each once: the first of each is the base case's.
 pub struct Loads {
-    /// Kinds of arrivals.
     pub arrivals: Vec<Arrivals>,
     /// Shares of the batch work that scale with the clock.
     pub shares: Vec<f64>,
@@ -93,7 +92,7 @@ pub fn report(
 
     for set in &sets {
         parts.push(Part::Heading(format!("Load: {}", set.load())));
-        parts.push(Part::Table(table(&set.rows, paper)));
+        parts.push(Part::TextTable(table(&set.rows, paper)));
         if figures && set.batch_share == base.batch_share && set.service_ms == base.service_ms {
             parts.push(Part::Figure(figures::figure5(set, &base.contenders, paper)));
         }
@@ -117,7 +116,7 @@ fn rows(sets: Vec<LoadRows>) -> anyhow::Result<Value> {
     Ok(serde_json::to_value(rows.collect::<Vec<_>>())?)
 }
 
-fn table(rows: &[Row], paper: bool) -> Table {
+fn table(rows: &[ServerResult], paper: bool) -> TextTable {
     let head = [
         "cap W",
         "policy",
@@ -138,7 +137,7 @@ fn table(rows: &[Row], paper: bool) -> Table {
         "limit s",
     ];
 
-    let mut table = Table::new(2, &head);
+    let mut table = TextTable::new(2, &head);
     for r in rows {
         let stated = |of: fn(f64, &str) -> Option<f64>| maybe(of(r.cap_w, r.policy).filter(|_| paper), 2);
         table.row(vec![
@@ -186,8 +185,8 @@ mod tests {
     use super::*;
 
     /// A row of made-up numbers.
-    pub(super) fn row(cap_w: f64, policy: &'static str, p95: f64, runtime: f64) -> Row {
-        Row {
+    pub(super) fn row(cap_w: f64, policy: &'static str, p95: f64, runtime: f64) -> ServerResult {
+        ServerResult {
             cap_w,
             policy,
             user_facing_p95_norm: p95,

@@ -1,11 +1,11 @@
 //! P-state changes with meters that are late, seldom or noisy.
 
-use super::table::Table;
+use super::table::TextTable;
 use super::{Goal, Part, Report, number, percent};
 use crate::Contender;
 use crate::plot::figure::Figure;
 use crate::plot::heat::Heat;
-use crate::stability::{Options, Row};
+use crate::stability::{Options, StabilityResult};
 
 /// More p-state changes of a core than this in a minute are a limit cycle: one a second, where the
 /// load is steady.
@@ -17,8 +17,13 @@ const MAP: u32 = 300;
 ///
 /// # Errors
 /// When options or rows are no JSON.
-pub fn report(options: &Options, rows: &[Row], command: String, figures: bool) -> anyhow::Result<Report> {
-    let mut parts = vec![Part::Words(words(options)), Part::Table(table(rows))];
+pub fn report(
+    options: &Options,
+    rows: &[StabilityResult],
+    command: String,
+    figures: bool,
+) -> anyhow::Result<Report> {
+    let mut parts = vec![Part::Words(words(options)), Part::TextTable(table(rows))];
     if figures {
         parts.push(Part::Figure(maps(rows, options)));
     }
@@ -34,9 +39,9 @@ pub fn report(options: &Options, rows: &[Row], command: String, figures: bool) -
     })
 }
 
-fn table(rows: &[Row]) -> Table {
+fn table(rows: &[StabilityResult]) -> TextTable {
     let head = ["policy", "lag s", "refresh s", "noise %", "changes", "above %", "above s", "run time"];
-    let mut table = Table::new(1, &head);
+    let mut table = TextTable::new(1, &head);
     for r in rows {
         table.row(vec![
             r.policy.to_owned(),
@@ -52,7 +57,7 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-fn goals(rows: &[Row], policies: &[Contender]) -> Vec<Goal> {
+fn goals(rows: &[StabilityResult], policies: &[Contender]) -> Vec<Goal> {
     let goal = |policy: &Contender| {
         let of = rows.iter().filter(|row| row.policy == policy.name());
         let worst = of.max_by(|a, b| a.pstate_changes_per_core_min.total_cmp(&b.pstate_changes_per_core_min));
@@ -77,7 +82,7 @@ fn goals(rows: &[Row], policies: &[Contender]) -> Vec<Goal> {
 }
 
 /// One heat map per policy: lag and refresh across, noise down.
-fn maps(rows: &[Row], options: &Options) -> Figure {
+fn maps(rows: &[StabilityResult], options: &Options) -> Figure {
     let Options { lags_s, refreshes_s, noises, .. } = options;
     let meters = || lags_s.iter().flat_map(|lag| refreshes_s.iter().map(move |r| (*lag, *r)));
     let map = |policy: &'static str| Heat {
@@ -89,7 +94,7 @@ fn maps(rows: &[Row], options: &Options) -> Figure {
             .iter()
             .map(|noise| {
                 let cell = |(lag, refresh)| {
-                    let fits = |r: &&Row| {
+                    let fits = |r: &&StabilityResult| {
                         r.policy == policy && r.lag_s == lag && r.refresh_s == refresh && r.noise == *noise
                     };
 
@@ -135,8 +140,8 @@ fn words(options: &Options) -> String {
 mod tests {
     use super::*;
 
-    fn row(policy: &'static str, lag_s: f64, noise: f64, changes: f64) -> Row {
-        Row {
+    fn row(policy: &'static str, lag_s: f64, noise: f64, changes: f64) -> StabilityResult {
+        StabilityResult {
             policy,
             lag_s,
             refresh_s: 0.2,

@@ -8,14 +8,14 @@ use tabled::settings::{Alignment, Style};
 
 /// A table: a head, and rows of as many cells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Table {
+pub struct TextTable {
     head: Vec<String>,
     rows: Vec<Vec<String>>,
     /// So many columns from the left hold words and stand left; the others hold numbers.
     words: usize,
 }
 
-impl Table {
+impl TextTable {
     /// An empty table; its first `words` columns hold words.
     pub fn new(words: usize, head: &[&str]) -> Self {
         Self { head: head.iter().map(|&cell| cell.to_owned()).collect(), rows: Vec::new(), words }
@@ -62,8 +62,8 @@ impl Table {
 mod tests {
     use super::*;
 
-    fn table() -> Table {
-        let mut table = Table::new(1, &["policy", "P95"]);
+    fn table() -> TextTable {
+        let mut table = TextTable::new(1, &["policy", "P95"]);
         table.row(vec!["stepwise".into(), "1.00".into()]);
         table.row(vec!["x".into(), "12.34".into()]);
         table

@@ -7,9 +7,9 @@ mod group;
 use ballast_sim::replay::{Meaning, Sizes};
 
 use self::group::{group, median};
-use super::table::Table;
+use super::table::TextTable;
 use super::{Part, Report, maybe, percent};
-use crate::traces::{Options, Row};
+use crate::traces::{Options, TraceResult};
 
 /// The report on these rows of the data sets `names`; `command` makes it again.
 ///
@@ -18,15 +18,15 @@ use crate::traces::{Options, Row};
 pub fn report(
     options: &Options,
     names: &[String],
-    rows: &[Row],
+    rows: &[TraceResult],
     command: String,
     figures: bool,
 ) -> anyhow::Result<Report> {
     let mut parts = vec![Part::Words(words(options))];
     for name in names {
-        let mine: Vec<&Row> = rows.iter().filter(|row| row.data == *name).collect();
+        let mine: Vec<&TraceResult> = rows.iter().filter(|row| row.data == *name).collect();
         parts.push(Part::Heading(heading(&mine)));
-        parts.push(Part::Table(table(&mine, options)));
+        parts.push(Part::TextTable(table(&mine, options)));
     }
     if figures {
         parts.push(Part::Figure(figure::lines(rows, names, options)));
@@ -43,7 +43,7 @@ pub fn report(
     })
 }
 
-fn heading(rows: &[&Row]) -> String {
+fn heading(rows: &[&TraceResult]) -> String {
     let Some(row) = rows.first() else { return String::new() };
     let series = match row.series_are {
         Meaning::Server => "servers",
@@ -61,7 +61,7 @@ fn heading(rows: &[&Row]) -> String {
     )
 }
 
-fn table(rows: &[&Row], options: &Options) -> Table {
+fn table(rows: &[&TraceResult], options: &Options) -> TextTable {
     let head = [
         "budget %",
         "policy",
@@ -77,11 +77,11 @@ fn table(rows: &[&Row], options: &Options) -> Table {
         "mean W",
     ];
 
-    let mut table = Table::new(3, &head);
+    let mut table = TextTable::new(3, &head);
     for budget_percent in &options.budgets_percent {
         for policy in &options.policies {
             let mine = group(rows, *budget_percent, *policy);
-            let of = |figure: fn(&Row) -> Option<f64>| median(mine.iter().filter_map(|r| figure(r)));
+            let of = |figure: fn(&TraceResult) -> Option<f64>| median(mine.iter().filter_map(|r| figure(r)));
             let hundred = |ratio: Option<f64>| ratio.map(|ratio| 100.0 * ratio);
             table.row(vec![
                 budget_percent.to_string(),
@@ -142,8 +142,8 @@ mod tests {
     use super::*;
     use crate::traces::TracePolicy;
 
-    pub(super) fn row(policy: TracePolicy, seed: u64, budget_percent: f64, user_facing: f64) -> Row {
-        Row {
+    pub(super) fn row(policy: TracePolicy, seed: u64, budget_percent: f64, user_facing: f64) -> TraceResult {
+        TraceResult {
             data: "made".to_owned(),
             seed,
             budget_percent,
@@ -177,7 +177,7 @@ mod tests {
             row(TracePolicy::Stepwise, 3, 95.0, 20.0),
         ];
 
-        let all: Vec<&Row> = rows.iter().collect();
+        let all: Vec<&TraceResult> = rows.iter().collect();
         let policies = vec![TracePolicy::Stepwise];
         let options = Options { budgets_percent: vec![95.0], policies, ..Options::default() };
         let text = table(&all, &options).text();

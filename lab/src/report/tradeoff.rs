@@ -2,12 +2,12 @@
 
 use plotters::prelude::*;
 
-use super::table::Table;
+use super::table::TextTable;
 use super::{Goal, Part, Report, maybe, number, percent};
 use crate::Contender;
 use crate::plot::figure::{Figure, colour};
 use crate::plot::{Area, Drawn, Panel, legend, panel};
-use crate::tradeoff::{self, Case, Options, Row};
+use crate::tradeoff::{self, Case, Options, TradeoffResult};
 
 /// Height of one cap's panel, in pixels; two of them stand side by side.
 const PANEL: u32 = 360;
@@ -24,8 +24,13 @@ const PREDICTIVE: &str = Contender::Predictive.name();
 ///
 /// # Errors
 /// When options or rows are no JSON.
-pub fn report(options: &Options, rows: &[Row], command: String, figures: bool) -> anyhow::Result<Report> {
-    let mut parts = vec![Part::Words(words(options)), Part::Table(table(rows))];
+pub fn report(
+    options: &Options,
+    rows: &[TradeoffResult],
+    command: String,
+    figures: bool,
+) -> anyhow::Result<Report> {
+    let mut parts = vec![Part::Words(words(options)), Part::TextTable(table(rows))];
     if figures {
         parts.push(Part::Figure(curves(rows.to_vec(), options.cases())));
     }
@@ -41,8 +46,8 @@ pub fn report(options: &Options, rows: &[Row], command: String, figures: bool) -
     })
 }
 
-fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new(
+fn table(rows: &[TradeoffResult]) -> TextTable {
+    let mut table = TextTable::new(
         3,
         &[
             "cap W",
@@ -87,13 +92,13 @@ fn table(rows: &[Row]) -> Table {
 
 /// The least excess of stepwise with no more time above the cap than this row of predictive's; `None`
 /// where the two cannot be compared.
-fn stepwise_at(rows: &[Row], row: &Row) -> Option<f64> {
+fn stepwise_at(rows: &[TradeoffResult], row: &TradeoffResult) -> Option<f64> {
     (row.policy == PREDICTIVE)
         .then(|| tradeoff::excess_at(rows, row.case, Contender::Stepwise, row.over_cap_fraction))
         .flatten()
 }
 
-fn goals(rows: &[Row], options: &Options) -> Vec<Goal> {
+fn goals(rows: &[TradeoffResult], options: &Options) -> Vec<Goal> {
     let cases = options.cases();
     let short = cases.iter().filter(|case| case.service_ms == options.server.service_ms);
     let short = short.map(|case| whatever_the_share(rows, *case));
@@ -101,12 +106,12 @@ fn goals(rows: &[Row], options: &Options) -> Vec<Goal> {
 }
 
 /// All of predictive's shares that can be compared.
-fn whatever_the_share(rows: &[Row], case: Case) -> Goal {
+fn whatever_the_share(rows: &[TradeoffResult], case: Case) -> Goal {
     let in_case = rows.iter().filter(|row| row.case == case);
-    let ours: Vec<&Row> = in_case.filter(|row| row.policy == PREDICTIVE).collect();
-    let compared: Vec<(&Row, f64)> =
+    let ours: Vec<&TradeoffResult> = in_case.filter(|row| row.policy == PREDICTIVE).collect();
+    let compared: Vec<(&TradeoffResult, f64)> =
         ours.iter().filter_map(|row| Some((*row, stepwise_at(rows, row)?))).collect();
-    let within = |(row, other): &&(&Row, f64)| row.excess <= EXCESS_RATIO.0 * other;
+    let within = |(row, other): &&(&TradeoffResult, f64)| row.excess <= EXCESS_RATIO.0 * other;
     let met = compared.iter().filter(within).count();
     Goal::new(
         format!(
@@ -122,7 +127,7 @@ fn whatever_the_share(rows: &[Row], case: Case) -> Goal {
 }
 
 /// Where stepwise is above the cap more often than predictive with any share, the most of them counts.
-fn at_its_own_margin(rows: &[Row], case: Case) -> Goal {
+fn at_its_own_margin(rows: &[TradeoffResult], case: Case) -> Goal {
     let of = |policy| rows.iter().filter(move |row| row.case == case && row.policy == policy);
     let own = of(Contender::Stepwise.name()).find(|row| row.margin == OWN_MARGIN);
     let longest = of(PREDICTIVE).map(|row| row.over_cap_fraction).fold(0.0, f64::max);
@@ -156,7 +161,7 @@ fn named(case: Case) -> String {
 }
 
 /// One panel per case: the closer to the lower left corner, the better.
-fn curves(rows: Vec<Row>, cases: Vec<Case>) -> Figure {
+fn curves(rows: Vec<TradeoffResult>, cases: Vec<Case>) -> Figure {
     let lines = cases.len().div_ceil(2).max(1);
     Figure {
         name: "tradeoff".to_owned(),
@@ -171,8 +176,8 @@ fn curves(rows: Vec<Row>, cases: Vec<Case>) -> Figure {
     }
 }
 
-fn curve(area: &Area<'_>, rows: &[Row], case: Case) -> Drawn {
-    let rows: Vec<&Row> = rows.iter().filter(|row| row.case == case).collect();
+fn curve(area: &Area<'_>, rows: &[TradeoffResult], case: Case) -> Drawn {
+    let rows: Vec<&TradeoffResult> = rows.iter().filter(|row| row.case == case).collect();
     let points = rows.iter().map(|r| (100.0 * r.over_cap_fraction, r.excess));
     let finite = points.filter(|(x, y)| x.is_finite() && y.is_finite());
     let (x, low, high) =
@@ -233,8 +238,8 @@ mod tests {
 
     const CASE: Case = Case { cap_w: 230.0, service_ms: 0.5 };
 
-    fn row(policy: &'static str, margin: f64, over_cap_fraction: f64, excess: f64) -> Row {
-        Row {
+    fn row(policy: &'static str, margin: f64, over_cap_fraction: f64, excess: f64) -> TradeoffResult {
+        TradeoffResult {
             case: CASE,
             policy,
             margin,
@@ -247,7 +252,7 @@ mod tests {
         }
     }
 
-    fn rows(ours: f64) -> Vec<Row> {
+    fn rows(ours: f64) -> Vec<TradeoffResult> {
         vec![
             row("stepwise", 0.0, 0.10, 0.04),
             row("stepwise", 0.02, 0.02, 0.10),

@@ -157,7 +157,8 @@ impl Rule for Power {
             VmClass::NonUserFacing => "other",
         };
         format!(
-            "chassis score {:.3}: 1 less the P95 load of its cores; server score {:.3} for {towards} VMs: 0.5 is \
+            "chassis score {:.3}: 1 less the P95 load of its cores; server score {:.3} for {towards} VMs: \
+             0.5 is \
              balanced",
             ratio(chassis),
             ratio(server),

@@ -35,7 +35,8 @@ pub enum LevelsError {
     NoReading { node: String, chassis: String },
     /// No budgets are low enough for this breaker.
     #[error(
-        "{level} {node:?} is provisioned for {provisioned}; with all that the policy may shed its chassis still draw up \
+        "{level} {node:?} is provisioned for {provisioned}; with all that the policy may shed its chassis \
+         still draw up \
          to {lowest}: accept deeper caps, or feed fewer chassis"
     )]
     Overloaded {
@@ -48,7 +49,8 @@ pub enum LevelsError {
     },
     /// Too much to remember.
     #[error(
-        "sums over chassis need all readings in memory at once, and these do not fit: plan the levels from less \
+        "sums over chassis need all readings in memory at once, and these do not fit: plan the levels from \
+         less \
          history, or with a longer period"
     )]
     TooMuch,

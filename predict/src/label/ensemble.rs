@@ -27,7 +27,8 @@ pub enum LearnError {
     },
     /// Not one row a week, or not all with the same features.
     #[error(
-        "{rows} rows of {width} features or another number, for {weeks} weeks: allowed is one row a week, all of a length"
+        "{rows} rows of {width} features or another number, for {weeks} weeks: allowed is one row a week, \
+         all of a length"
     )]
     Uneven {
         /// Rows that were given.

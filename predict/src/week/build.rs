@@ -13,10 +13,7 @@ const HALF_HOUR_S: u32 = 1800;
 /// A period that does not divide half an hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a period of {0} s: allowed are periods that divide 30 minutes (1800 s)")]
-pub struct UnknownPeriod(
-    /// In seconds.
-    pub u32,
-);
+pub struct UnknownPeriod(pub u32);
 
 /// Which five working days of a longer series are labelled. They follow each other: between two of them
 /// there are only weekends and holidays.

@@ -27,7 +27,7 @@ const FALLS_S: u64 = 60;
 /// The same of a long run.
 const LONG_FALLS_S: u64 = 510;
 /// After that everything is given back within so many seconds.
-const CALM_S: u64 = 90;
+const QUIET_S: u64 = 90;
 /// After the fall every VM wants this share of its cores.
 const CALM_LOAD: f64 = 0.05;
 /// The calm load is at most this share of the limit.
@@ -80,11 +80,11 @@ pub(super) fn case(seed: u64, only: Option<Kind>) -> Case {
     };
     let falls_s = if size == Size::Longer { LONG_FALLS_S } else { FALLS_S };
     let falls = Instant::from_millis(falls_s * 1000);
-    let end = falls + Duration::from_secs(CALM_S);
+    let end = falls + Duration::from_secs(QUIET_S);
 
     let plant = chassis(&mut chance, size, falls_s);
     let mut scenario = controllers(&mut chance, plant, seed, end);
-    scenario.calm_from = falls;
+    scenario.quiet_from = falls;
 
     // An agent that is down when all are stopped is up again soon: then it is stopped too.
     scenario.stops = vec![end, end + STOPS_WITHIN];
@@ -152,7 +152,7 @@ fn chassis(chance: &mut Chance, size: Size, falls_s: u64) -> PlantSpec {
     let seconds = falls_s as f64;
     let peak_w = peak_draw(&plant, seconds, SAMPLES, false).as_f64();
     let floor_w = peak_draw(&plant, seconds, SAMPLES, true).as_f64() / FLOOR_SHARE;
-    let calm_w = calm_draw(&plant) / CALM_SHARE;
+    let calm_w = quiet_draw(&plant) / CALM_SHARE;
     let lowest_w = 1.03 * floor_w.max(calm_w);
     let budget_w = between(chance, lowest_w, (1.05 * peak_w).max(lowest_w));
 
@@ -249,7 +249,7 @@ fn load(chance: &mut Chance, falls_s: f64) -> Profile {
 }
 
 /// What the chassis draws after the load fell, in watts.
-fn calm_draw(plant: &PlantSpec) -> f64 {
+fn quiet_draw(plant: &PlantSpec) -> f64 {
     let mut calm = plant.clone();
     for vm in calm.servers.iter_mut().flat_map(|s| &mut s.vms) {
         vm.load = Load::Profile(Profile::Constant(CALM_LOAD));
@@ -322,7 +322,7 @@ fn troubles(chance: &mut Chance, scenario: &mut Scenario, only: Option<Kind>, fa
             Kind::WrongModel => wrong_model(chance, scenario),
             Kind::BudgetMoves => move_budget(chance, scenario, from, to.min(falls)),
             _ => {
-                let until = to.min(falls + Duration::from_secs(CALM_S));
+                let until = to.min(falls + Duration::from_secs(QUIET_S));
                 let drawn = kind.windows(chance, extent, from, until);
                 windows.extend(drawn);
             }
@@ -351,7 +351,7 @@ fn wrong_model(chance: &mut Chance, scenario: &mut Scenario) {
 fn move_budget(chance: &mut Chance, scenario: &mut Scenario, from: Instant, to: Instant) {
     let seconds = FALLS_S as f64;
     let floor_w = peak_draw(&scenario.plant, seconds, SAMPLES, true).as_f64() / FLOOR_SHARE;
-    let calm_w = calm_draw(&scenario.plant) / CALM_SHARE;
+    let calm_w = quiet_draw(&scenario.plant) / CALM_SHARE;
     let budget_w = scenario.plant.budget.as_f64();
     let lower = between(chance, floor_w.max(calm_w).min(0.99 * budget_w), 0.99 * budget_w);
     scenario.budgets.push((from, Some(watts(lower))));

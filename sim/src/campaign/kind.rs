@@ -139,7 +139,7 @@ impl Kind {
             Self::MeterMissing => one(Fault::Meter(server, MeterFault::Missing)),
             Self::MeterStuck => one(Fault::Meter(server, MeterFault::Frozen)),
             Self::MeterZero => one(Fault::Meter(server, MeterFault::Zero)),
-            Self::MeterImplausible => one(Fault::Meter(server, MeterFault::Absurd)),
+            Self::MeterImplausible => one(Fault::Meter(server, MeterFault::Implausible)),
             Self::MeterBiased => one(Fault::Meter(server, MeterFault::Biased(sign * 50_000))),
             Self::MetersSwapped => [(server, other), (other, server)]
                 .map(|(reader, meter)| Window { from, to, fault: Fault::MeterOf(reader, meter) })

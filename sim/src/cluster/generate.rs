@@ -37,7 +37,6 @@ const P95: [[f64; 4]; 2] = [[0.05, 0.20, 0.35, 0.40], [0.31, 0.30, 0.21, 0.18]];
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClusterVm {
     pub id: VmKey,
-    /// Its cores.
     pub cores: u16,
     /// How long it lives, in milliseconds.
     pub lifetime_ms: u64,

@@ -21,7 +21,6 @@ const HOUR_MS: u64 = 3_600_000;
 pub struct Site {
     pub chassis: u32,
     pub servers: u32,
-    /// Cores of each.
     pub cores: u16,
     /// What a server draws.
     pub model: PowerModel,

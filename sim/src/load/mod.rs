@@ -10,7 +10,7 @@ pub use batch::BatchSpec;
 pub use generator::{Generator, Shape};
 pub use latency::Latencies;
 pub use profile::{Cursor, Interpolation, Profile, Series};
-pub use queue::{QueueSpec, ServiceLaw};
+pub use queue::{QueueSpec, ServiceTime};
 
 pub(crate) use batch::Batch;
 pub(crate) use queue::Queue;

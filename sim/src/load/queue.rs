@@ -15,7 +15,7 @@ pub struct QueueSpec {
     /// Mean service time at the highest frequency.
     pub service_mean: Duration,
     /// How service times are spread.
-    pub service: ServiceLaw,
+    pub service: ServiceTime,
     /// The share of the service time that scales with the clock.
     pub frequency_bound: f64,
     /// A request that would wait longer goes away unanswered, and is counted.
@@ -25,7 +25,7 @@ pub struct QueueSpec {
 /// How service times are spread around their mean.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ServiceLaw {
+pub enum ServiceTime {
     /// Memoryless.
     Exponential,
     /// Log-normal with this standard deviation of the logarithm.
@@ -39,7 +39,7 @@ impl QueueSpec {
         Self {
             utilisation,
             service_mean: Duration::from_millis(5),
-            service: ServiceLaw::Exponential,
+            service: ServiceTime::Exponential,
             frequency_bound: super::USER_FACING_BOUND,
             max_wait: Duration::from_secs(5),
         }
@@ -51,7 +51,7 @@ impl QueueSpec {
 pub(crate) struct Queue {
     load: Cursor,
     mean_s: f64,
-    law: ServiceLaw,
+    law: ServiceTime,
     bound: f64,
     max_wait_s: f64,
     rng: Stream,
@@ -201,8 +201,8 @@ impl Queue {
     /// A service time with mean 1.
     fn draw(&mut self) -> f64 {
         match self.law {
-            ServiceLaw::Exponential => self.rng.exponential(),
-            ServiceLaw::LogNormal(sigma) => libm::exp(sigma * self.rng.normal() - 0.5 * sigma * sigma),
+            ServiceTime::Exponential => self.rng.exponential(),
+            ServiceTime::LogNormal(sigma) => libm::exp(sigma * self.rng.normal() - 0.5 * sigma * sigma),
         }
     }
 }
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use crate::rng::Purpose;
 
-    fn run(load: f64, cores: usize, share: f64, seconds: u32, law: ServiceLaw) -> (Latencies, f64) {
+    fn run(load: f64, cores: usize, share: f64, seconds: u32, law: ServiceTime) -> (Latencies, f64) {
         let spec = QueueSpec { service: law, ..QueueSpec::new(Profile::Constant(load)) };
         let mut queue = Queue::new(&spec, cores, Stream::new(5, Purpose::Arrivals, 0, 0));
         let (mut latencies, mut refused, mut busy) = (Latencies::default(), 0, 0.0);
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn memoryless_queues_wait_as_erlang_says() {
         for (k, rho) in [(1, 0.5), (4, 0.7), (4, 0.85)] {
-            let (latencies, busy) = run(rho, k as usize, 1.0, 900, ServiceLaw::Exponential);
+            let (latencies, busy) = run(rho, k as usize, 1.0, 900, ServiceTime::Exponential);
             let wait_ms = erlang_c(k, rho) * 5.0 / (f64::from(k) * (1.0 - rho));
             let got = latencies.mean_ms().unwrap();
             assert!((got / (5.0 + wait_ms) - 1.0).abs() < 0.05, "k {k} rho {rho}: {got} ms");
@@ -249,8 +249,8 @@ mod tests {
 
     #[test]
     fn p95_and_utilisation_rise_as_the_frequency_falls() {
-        let (full, busy_full) = run(0.5, 4, 1.0, 120, ServiceLaw::LogNormal(0.8));
-        let (half, busy_half) = run(0.5, 4, 0.5, 120, ServiceLaw::LogNormal(0.8));
+        let (full, busy_full) = run(0.5, 4, 1.0, 120, ServiceTime::LogNormal(0.8));
+        let (half, busy_half) = run(0.5, 4, 0.5, 120, ServiceTime::LogNormal(0.8));
         assert!(half.p95_ms().unwrap() > 1.5 * full.p95_ms().unwrap());
         // The same work at 1 - 0.55 + 0.55 / 0.5 = 1.55 of the time.
         assert!((busy_half / busy_full - 1.55).abs() < 0.03, "{busy_half} {busy_full}");

@@ -27,7 +27,7 @@ use core::time::Duration;
 use ballast_types::{CoreId, Instant, KiloHertz, Microjoules, Utilisation, VmClass, VmId, Watts};
 
 pub use crate::load::{
-    BatchSpec, Generator, Interpolation, Latencies, Profile, QueueSpec, Series, ServiceLaw, Shape,
+    BatchSpec, Generator, Interpolation, Latencies, Profile, QueueSpec, Series, ServiceTime, Shape,
 };
 pub use bandwidth::{CpuQuota, CpuStops};
 pub use draw::{draws, peak_draw};

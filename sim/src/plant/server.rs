@@ -78,7 +78,6 @@ pub(super) struct Server {
     /// One over the exponent.
     root: f64,
     cores: Vec<CoreState>,
-    /// All its cores.
     runs: Vec<Run>,
     packages: Vec<Package>,
     dram_j: f64,
@@ -227,7 +226,7 @@ impl Server {
 
         for (vm, truth) in self.vms.iter_mut().zip(truth) {
             match &mut vm.work {
-                Work::Line(line) => {
+                Work::Series(line) => {
                     let demand = line.at(t);
                     let used = |g: &Group| (demand * g.stretch).min(1.0);
                     let part = limited(&mut vm.bandwidth, &mut vm.stops, || {
@@ -438,7 +437,7 @@ impl Server {
         match &mut vm.work {
             Work::Nothing => return,
             Work::Queue(queue) => queue.resize(cores.len(), t),
-            Work::Batch(_) | Work::Line(_) => {}
+            Work::Batch(_) | Work::Series(_) => {}
         }
         vm.cores = cores;
         self.work_out(Anew::Runs);

@@ -58,7 +58,6 @@ pub struct ServerSpec {
     pub model: PowerModel,
     /// CPU packages; the cores are spread over them evenly, in order.
     pub sockets: u16,
-    /// Every core.
     pub cores: Vec<Core>,
     /// The VMs on it.
     pub vms: Vec<VmLoad>,
@@ -72,7 +71,6 @@ pub struct VmLoad {
     pub class: VmClass,
     /// Lower is throttled first; for the agent, the plant does not look at it.
     pub throttle_order: u8,
-    /// Its cores.
     pub cores: Vec<CoreId>,
     /// What may be done to it when throttling is not enough; for the agent too.
     #[serde(default)]

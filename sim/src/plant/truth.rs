@@ -92,7 +92,6 @@ pub struct VmTruth {
     pub vm: VmId,
     /// Who it works for.
     pub class: VmClass,
-    /// CPU seconds used.
     pub cpu_s: f64,
     /// Core-seconds that its cores were held below their highest frequency.
     pub throttled_core_s: ByCause,

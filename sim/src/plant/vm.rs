@@ -65,7 +65,7 @@ pub(super) struct Group {
 pub(super) enum Work {
     Queue(Box<Queue>),
     Batch(Batch),
-    Line(Cursor),
+    Series(Cursor),
     /// It was killed.
     Nothing,
 }
@@ -106,7 +106,7 @@ impl SimVm {
                 (Work::Queue(Box::new(Queue::new(queue, cores.len(), rng))), queue.frequency_bound)
             }
             Load::Batch(batch) => (Work::Batch(Batch::new(batch)), batch.frequency_bound),
-            Load::Profile(profile) => (Work::Line(Cursor::new(profile.clone())), class_bound),
+            Load::Profile(profile) => (Work::Series(Cursor::new(profile.clone())), class_bound),
         };
 
         Self {

@@ -70,7 +70,6 @@ pub struct Mismatch {
     pub file: String,
     /// The line, from 1.
     pub line: usize,
-    /// When, in nanoseconds.
     pub at: Instant,
     /// The outputs as recorded, in JSON.
     pub recorded: String,

@@ -18,7 +18,8 @@ use crate::world::{Bucket, Checks, Violation};
 pub enum TelemetryError {
     /// A budget that no chassis can keep.
     #[error(
-        "budget_w = {budget}: the {servers} servers and what they share draw {idle} while idle; allowed is more than that"
+        "budget_w = {budget}: the {servers} servers and what they share draw {idle} while idle; allowed is \
+         more than that"
     )]
     Budget {
         budget: Watts,

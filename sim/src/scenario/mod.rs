@@ -25,7 +25,9 @@ use ballast_types::{BootId, Instant, Watts};
 
 use crate::baseline::Baseline;
 use crate::plant::PlantSpec;
-use crate::world::{Checks, FaultPlan, Timing};
+use crate::world::checks::Checks;
+use crate::world::faults::FaultPlan;
+use crate::world::timing::Timing;
 
 /// The lowest cap that a slot of the plant takes: what a server draws at full load and a third of its
 /// frequency, rounded up.
@@ -74,7 +76,7 @@ pub struct Scenario {
     /// When all agents are told to stop, as at the end of a day.
     pub stops: Vec<Instant>,
     /// From here on nothing changes but by faults that last, and who has none must come free.
-    pub calm_from: Instant,
+    pub quiet_from: Instant,
     pub checks: Checks,
     /// Keep every input and output: for tests, it takes memory.
     pub record: bool,
@@ -130,7 +132,7 @@ impl Scenario {
             faults: FaultPlan::default(),
             budgets: Vec::new(),
             stops: Vec::new(),
-            calm_from: Instant::ZERO,
+            quiet_from: Instant::ZERO,
             checks,
             record: false,
             length,

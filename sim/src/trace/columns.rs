@@ -1,7 +1,7 @@
 //! Which columns of a file mean what.
 
 use super::cells::TimeUnit;
-use super::{ReadOptions, Table, TraceError, Unit};
+use super::{ReadOptions, TableReader, TraceError, Unit};
 
 /// Usual names of the time column; of several the first in this list is taken.
 pub const TIMES: [&str; 15] = [
@@ -128,7 +128,7 @@ impl Layout {
     ///
     /// # Errors
     /// If a column is told that is not there, or one is needed that has no usual name.
-    pub fn of(table: &Table<'_>, options: &ReadOptions) -> Result<Self, TraceError> {
+    pub fn of(table: &TableReader<'_>, options: &ReadOptions) -> Result<Self, TraceError> {
         let names: Vec<String> = table.headers().iter().map(|name| plain(name)).collect();
         let find = |told: &Option<String>, usual: &[&str]| match told {
             Some(name) => table.column(name).map(Some),
@@ -173,7 +173,7 @@ impl Layout {
     }
 
     /// What the times count where no flag says: Google's power traces begin at zero, where size says nothing.
-    pub(super) fn time_unit(&self, table: &Table<'_>) -> Option<TimeUnit> {
+    pub(super) fn time_unit(&self, table: &TableReader<'_>) -> Option<TimeUnit> {
         let Self::Long { time, value, .. } = self else { return None };
         let named = |column: usize, name| plain(&table.headers()[column]) == name;
         let google = named(*time, "time") && named(*value, "measured_power_util");
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     fn layout(header: &str, options: &ReadOptions) -> Result<Layout, String> {
-        let table = Table::csv(header.as_bytes(), "f.csv").map_err(|e| e.to_string())?;
+        let table = TableReader::csv(header.as_bytes(), "f.csv").map_err(|e| e.to_string())?;
         Layout::of(&table, options).map_err(|e| e.to_string())
     }
 

@@ -8,7 +8,7 @@
 //! | wide without time | every header field a number (an id); rows are 300 s apart | percent |
 //!
 //! Columns are found by usual names ([`columns`]) or by options. CSV may be compressed with zstd, which is seen
-//! by its first bytes. Other kinds of files come as a [`Table`].
+//! by its first bytes. Other kinds of files come as a [`TableReader`].
 //!
 //! # What is done with bad input
 //! * A missing value is a **gap**: counted, kept as NaN, and played by holding the last value. It is never
@@ -36,7 +36,7 @@ pub use columns::{Layout, Shape};
 pub use error::TraceError;
 pub use play::Played;
 pub use read::{Samples, VALUE};
-pub use table::{PARQUET, Rows, Table, text};
+pub use table::{PARQUET, Rows, TableReader, text};
 
 /// Some machines' load or power over time, on one regular grid.
 #[derive(Clone, Debug, PartialEq, Serialize)]

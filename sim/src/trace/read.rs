@@ -6,7 +6,7 @@ use std::io::Read;
 use super::cells::{Judged, Times, rfc_3339};
 use super::columns::Layout;
 use super::grid::{Long, Wide};
-use super::{ReadOptions, Report, Table, Trace, TraceError, Unit};
+use super::{ReadOptions, Report, TableReader, Trace, TraceError, Unit};
 
 /// Between rows without a time, as the public series without times have it.
 const PERIOD_MS: i64 = 300_000;
@@ -15,7 +15,7 @@ pub const VALUE: &str = "a finite number or nothing (blank, NA, null, no reading
 
 /// The rows of telemetry, with their times.
 pub struct Samples<'r> {
-    table: Table<'r>,
+    table: TableReader<'r>,
     layout: Layout,
     times: Times,
     rows: u64,
@@ -26,7 +26,7 @@ impl<'r> Samples<'r> {
     ///
     /// # Errors
     /// If they are not clear.
-    pub fn new(table: Table<'r>, options: &ReadOptions) -> Result<Self, TraceError> {
+    pub fn new(table: TableReader<'r>, options: &ReadOptions) -> Result<Self, TraceError> {
         let layout = Layout::of(&table, options)?;
         let unit = options.time_unit.or(layout.time_unit(&table));
         Ok(Self { table, layout, times: Times::new(unit), rows: 0 })
@@ -40,7 +40,7 @@ impl<'r> Samples<'r> {
 
     /// The table, at the current row.
     #[must_use]
-    pub const fn table(&self) -> &Table<'r> {
+    pub const fn table(&self) -> &TableReader<'r> {
         &self.table
     }
 
@@ -85,7 +85,7 @@ impl<'r> Samples<'r> {
 }
 
 /// Reads a whole table.
-pub(super) fn read(table: Table<'_>, options: &ReadOptions) -> Result<Trace, TraceError> {
+pub(super) fn read(table: TableReader<'_>, options: &ReadOptions) -> Result<Trace, TraceError> {
     let mut samples = Samples::new(table, options)?;
     let trace = match samples.layout.clone() {
         Layout::Wide { series, unit, .. } => wide(&mut samples, &series, unit),
@@ -195,7 +195,7 @@ impl Trace {
     /// # Errors
     /// As [`Trace::from_table`].
     pub fn read(reader: impl Read, name: &str, options: &ReadOptions) -> Result<Self, TraceError> {
-        Self::from_table(Table::csv(reader, name)?, options)
+        Self::from_table(TableReader::csv(reader, name)?, options)
     }
 
     /// Reads a trace from a table of any kind.
@@ -203,7 +203,7 @@ impl Trace {
     /// # Errors
     /// If the columns are not clear, a cell is no number or time, a row is ragged, most values are implausible,
     /// more than 1 % of the rows are out of order or repeated, or nothing is left.
-    pub fn from_table(table: Table<'_>, options: &ReadOptions) -> Result<Self, TraceError> {
+    pub fn from_table(table: TableReader<'_>, options: &ReadOptions) -> Result<Self, TraceError> {
         read(table, options)
     }
 }

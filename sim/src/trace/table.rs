@@ -56,13 +56,13 @@ pub trait Rows {
 }
 
 /// A file's rows, with errors that name file, place, column, value and what is allowed.
-pub struct Table<'r> {
+pub struct TableReader<'r> {
     file: String,
     headers: Vec<String>,
     rows: Box<dyn Rows + 'r>,
 }
 
-impl<'r> Table<'r> {
+impl<'r> TableReader<'r> {
     /// A table of these rows; `file` is for messages.
     #[must_use]
     pub fn new(file: &str, headers: Vec<String>, rows: Box<dyn Rows + 'r>) -> Self {

@@ -271,7 +271,7 @@ impl Probe for Stretch<'_, '_> {
         }
         if run.now() >= self.until {
             self.end_unit(plant);
-            let calm = run.world().is_some_and(World::is_calm);
+            let calm = run.world().is_some_and(World::is_quiet);
             self.is_done = calm && !self.replayer.may_alert(self.unit);
         }
     }

@@ -76,7 +76,6 @@ pub struct Promise {
 /// Whether a plan was kept.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// The budget.
     #[serde(rename = "budget_w")]
     pub budget: Watts,
     /// All promises were kept.

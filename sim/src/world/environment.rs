@@ -96,7 +96,7 @@ impl Environment {
         for (at, budget) in &scenario.budgets {
             queue.put(*at, Event::Budget(*budget));
         }
-        queue.put(scenario.calm_from, Event::Calm);
+        queue.put(scenario.quiet_from, Event::Quiet);
         for window in &scenario.faults.windows {
             queue.put(window.from, Event::Begin(window.fault));
             queue.put(window.to, Event::End(window.fault));

@@ -36,7 +36,7 @@ pub(crate) enum Event {
     /// A fault ends.
     End(Fault),
     /// Nothing changes from here on but by faults that last.
-    Calm,
+    Quiet,
     /// All agents are told to stop.
     Stop,
 }

@@ -94,7 +94,7 @@ pub enum MeterFault {
     /// 0 W.
     Zero,
     /// A hundred times too much.
-    Absurd,
+    Implausible,
     /// Its draw, off by so many parts per million.
     Biased(i32),
 }
@@ -166,7 +166,7 @@ impl Fault {
             1 => Self::ChassisDown,
             2 | 3 => Self::Meter(
                 server,
-                [MeterFault::Missing, MeterFault::Frozen, MeterFault::Zero, MeterFault::Absurd]
+                [MeterFault::Missing, MeterFault::Frozen, MeterFault::Zero, MeterFault::Implausible]
                     [chance.below(4) as usize],
             ),
             4 => Self::SupplyUnreadable(supply),
@@ -397,7 +397,7 @@ mod tests {
             (vec![blind, Fault::Rogue(1, Rogue::Overstates)], true),
             (vec![blind, Fault::Meter(1, MeterFault::Biased(50_000))], true),
             (vec![blind, Fault::Meter(1, MeterFault::Biased(-50_000))], false),
-            (vec![blind, Fault::Meter(1, MeterFault::Absurd)], false),
+            (vec![blind, Fault::Meter(1, MeterFault::Implausible)], false),
             (vec![Fault::SuppliesBiased(10_000), Fault::Rogue(1, Rogue::Overstates)], false),
             (vec![blind], false),
         ] {

@@ -306,7 +306,7 @@ impl Host {
             (Some(MeterFault::Missing), _) => return Reading::Fault(SensorFault::Unreadable),
             (Some(MeterFault::Frozen), Some(last)) => last,
             (Some(MeterFault::Zero), _) => MeterReading { watts: Watts::ZERO, ..meter },
-            (Some(MeterFault::Absurd), _) => {
+            (Some(MeterFault::Implausible), _) => {
                 MeterReading { watts: Watts::from_milli(meter.watts.milli() * 100), ..meter }
             }
             (Some(MeterFault::Biased(ppm)), _) => MeterReading { watts: biased(meter.watts, ppm), ..meter },

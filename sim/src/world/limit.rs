@@ -13,7 +13,6 @@ const BUDGET_AFTER: Duration = Duration::from_secs(5);
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Limit {
-    /// The configured budget.
     highest: Watts,
     /// The budget that counts, and lower ones that are about to: each from 5 s after it was accepted.
     budget: Watts,

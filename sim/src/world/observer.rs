@@ -55,7 +55,7 @@ pub(crate) struct Observer {
     /// Whether servers have even shares.
     even_shares: bool,
     pub(crate) conservation: Conservation,
-    is_calm: bool,
+    is_quiet: bool,
     /// What servers draw in the mean of a second, and of a window of 100 ms.
     by_second: Means,
     by_window: Means,
@@ -85,7 +85,7 @@ impl Observer {
             sum: SumRule::new(agents, chassis.lease),
             even_shares: chassis.shares == SharePolicy::Even,
             conservation: Conservation::new(servers),
-            is_calm: false,
+            is_quiet: false,
             by_second: Means::new(servers),
             by_window: Means::new(servers),
             tally,
@@ -224,15 +224,15 @@ impl Observer {
 
     /// Something has changed. Before the calm phase whoever is held may be held for that.
     pub(crate) fn changed(&mut self) {
-        if !self.is_calm {
+        if !self.is_quiet {
             self.conservation.changed();
         }
     }
 
     /// The calm phase begins.
-    pub(crate) fn calm_begins(&mut self) {
+    pub(crate) fn quiet_begins(&mut self) {
         self.changed();
-        self.is_calm = true;
+        self.is_quiet = true;
     }
 
     /// Judges, once a second, what holds servers down.

@@ -15,7 +15,7 @@ use crate::plant::{Plant, Truth};
 /// What a run came to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Virtual seconds.
+    /// In seconds of virtual time.
     pub elapsed_s: f64,
     /// Polls of the supplies.
     pub polls: u64,
@@ -138,7 +138,7 @@ impl World {
 
     /// Nothing is restricted, nor would any agent restrict anything: no capping event, and no cap in force.
     #[must_use]
-    pub fn is_calm(&self) -> bool {
+    pub fn is_quiet(&self) -> bool {
         let capping = self.chassis[0].as_ref().is_none_or(ballast_chassis_core::Chassis::is_capping);
         let capped = self.agents.iter().any(|a| a.as_ref().is_none_or(|a| a.cap().is_some()));
         !capping && !capped && self.restrictions() == Restrictions::default()

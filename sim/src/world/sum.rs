@@ -64,7 +64,6 @@ struct Before {
 /// What a manager says of itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Sharing {
-    /// What it shares.
     pub(crate) sharable: Watts,
     /// Whether it is in a capping event.
     pub(crate) caps: bool,
@@ -231,7 +230,8 @@ impl SumRule {
         let sharing = self.sharing.as_ref()?;
         let caps: Vec<_> = self.held.iter().map(|h| h.cap.map(Watts::as_f64)).collect();
         Some(format!(
-            "caps add up to {}, {} are shared (now {}), the rule holds since {:.3} s: {caps:?}, answering {:?}",
+            "caps add up to {}, {} are shared (now {}), the rule holds since {:.3} s: {caps:?}, answering \
+             {:?}",
             sums.caps,
             sums.shared,
             sharing.sharable,

@@ -185,7 +185,8 @@ pub(super) fn orphan(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()>
 pub(super) fn orphan_unarmed(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
     let folder = "/run/systemd/system/ballast-agent.service.d";
     guest.shell.run(&format!(
-        "mkdir -p {folder} && printf '[Service]\\nTimeoutStopSec=1s\\nExecStopPost=\\nExecStopPost=sleep 999\\n' \
+        "mkdir -p {folder} && printf '[Service]\\nTimeoutStopSec=1s\\nExecStopPost=\\nExecStopPost=sleep \
+         999\\n' \
          >{folder}/hang.conf && systemctl daemon-reload"
     ))?;
     let done = left_alone(guest, notes);

@@ -34,7 +34,7 @@ pub enum Generation {
 pub struct Model {
     /// Which resources there are.
     pub generation: Generation,
-    /// `PowerConsumedWatts` and `PowerWatts.Reading`.
+    /// `PowerConsumedWatts`, and `PowerWatts.Reading` of the newer generation.
     pub power: Value,
     /// `LimitInWatts`, and the set point of the newer generation.
     pub limit: Value,

@@ -7,8 +7,8 @@ use std::path::Path;
 use ballast_sim::plant::{CpuStops, Plant, ServerSpec};
 use ballast_types::{KiloHertz, Ladder, Watts};
 
+use crate::rig::cpu_text::{cpu_stat, cpu_time};
 use crate::rig::error::RigError;
-use crate::rig::meters::{cpu_stat, cpu_time};
 use crate::rig::{
     METER_LABEL, METER_NAME, OWN_LOAD, chassis_root, server_root, slot_label, supply_device, vm_cgroup,
 };

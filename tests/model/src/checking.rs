@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ballast_types::SplitMix64;
 use stateright::{Checker as _, Chooser, Model as _, Property};
 
-use crate::promises::{LONE_WORD, NO_RULER, ONE_EPOCH, TWICE, TWO_RULERS};
+use crate::broken::{LONE_WORD, NO_RULER, ONE_EPOCH, TWICE, TWO_RULERS};
 use crate::world::{Disk, Kept, Mail, Reply, World};
 
 /// What can happen.
@@ -338,7 +338,8 @@ impl fmt::Display for Outcome {
         let all = if *complete { "all of them" } else { "time was up" };
         writeln!(
             f,
-            "{states} states ({all}), {depth} actions deep, and {settled} in the ten seconds after them, in {:.1} s",
+            "{states} states ({all}), {depth} actions deep, and {settled} in the ten seconds after them, in \
+             {:.1} s",
             took.as_secs_f64()
         )?;
         broken.iter().try_for_each(|(promise, history)| writeln!(f, "\nbroken: {promise}\n{history}"))

@@ -10,12 +10,13 @@
 //! ```
 //! `just model` runs it deep; the tests of this crate run it shallow.
 
+mod broken;
 mod checking;
 mod digest;
 mod plant;
 mod promises;
 mod world;
 
+pub use broken::{Broken, LONE_WORD, NO_RULER, ONE_EPOCH, TWICE, TWO_RULERS};
 pub use checking::{Action, Model, Outcome, Search};
-pub use promises::{Broken, LONE_WORD, NO_RULER, ONE_EPOCH, TWICE, TWO_RULERS};
 pub use world::{Disk, Kept, World};

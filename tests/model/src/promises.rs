@@ -2,6 +2,7 @@
 
 use ballast_types::{Instant, Machine as _, Watts};
 
+use crate::broken::{Broken, NO_RULER, ONE_EPOCH, TWICE, TWO_RULERS};
 use crate::plant::{BUDGET, EVEN, LEASE, SHARABLE, TICK};
 use crate::world::{Server, World};
 
@@ -13,24 +14,6 @@ const LOOKED_AT: u32 = 4;
 
 /// In a capping event the chassis's loop may share out so much of the limit more, for a lease (3 %).
 const INTEGRAL_PPM: u32 = 30_000;
-
-/// No watt is granted twice.
-pub const TWICE: &str = "no watt is granted twice";
-/// After ten seconds no two managers of one epoch rule.
-pub const ONE_EPOCH: &str = "one ruler: of two managers of one epoch, one is fenced or silent";
-/// After ten seconds no two managers rule.
-pub const TWO_RULERS: &str = "one ruler: of two managers of two epochs, one is fenced or silent";
-/// After ten seconds everybody is ruled.
-pub const NO_RULER: &str = "one ruler: all agents obey the same manager";
-/// Nobody is fenced by a lone agent's word.
-pub const LONE_WORD: &str = "nobody is fenced by a lone agent's word";
-
-/// A promise that was broken, and how.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
-    pub promise: &'static str,
-    pub what: String,
-}
 
 impl World {
     /// Notes a watt that is granted twice: the caps in force, now and at every later instant at which one
@@ -74,7 +57,8 @@ impl World {
                 let (when, rule) = (at.since(self.now), from);
                 let held = self.servers.each_ref().map(|s| s.held);
                 let what = format!(
-                    "in {when:?} caps add up to {sum} of {allowed}: {caps:?}, held {held:?}, counts since {rule:?}"
+                    "in {when:?} caps add up to {sum} of {allowed}: {caps:?}, held {held:?}, counts since \
+                     {rule:?}"
                 );
                 self.broken = Some(Broken { promise: TWICE, what });
                 return;

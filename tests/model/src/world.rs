@@ -13,9 +13,9 @@ use ballast_chassis_core::{Answer, Chassis, Input, Ledger, Output, Poll};
 use ballast_types::wire::{Alert, ChassisState, EventKind, Refusal, RefusalReason};
 use ballast_types::{Epoch, Instant, KiloHertz, Machine as _, Seq, Supply, SupplyState, Watts};
 
+use crate::broken::{Broken, LONE_WORD};
 use crate::digest::digest;
 use crate::plant::{self, FREE, LEASE, TICK};
-use crate::promises::{Broken, LONE_WORD};
 
 /// So many timers of one tick are no accident: a machine that never lets go of one is broken.
 const TIMERS_PER_TICK: usize = 200;

@@ -116,24 +116,28 @@ const NO_NAME: [&str; 22] = [
 ];
 
 /// Words that are no part of the name of a type, a variant of one, or a file.
-const NO_TYPE: [&str; 20] = [
-    "asked", "course", "found", "frame", "gate", "hand", "joint", "known", "law", "life", "line", "live",
-    "pass", "place", "seen", "stamp", "stock", "told", "wanted", "made",
+const NO_TYPE: [&str; 19] = [
+    "asked", "course", "found", "frame", "gate", "hand", "joint", "known", "law", "life", "live", "made",
+    "pass", "place", "seen", "stamp", "stock", "told", "wanted",
 ];
 
-/// Whole names of types that say nothing, where several stood.
-const TOO_SHORT: [&str; 4] = ["Vm", "Table", "Row", "Line"];
+/// Whole names of structures that say nothing, where several stood.
+const TOO_SHORT: [&str; 4] = ["Line", "Row", "Table", "Vm"];
 
-/// Plain uses, with their files: the placement daemon keeps its name.
-const PLAIN: [(&str, &str); 10] = [
+/// Plain uses, with their files or folders: the placement daemon keeps its name, and to place is a plain verb.
+const PLAIN: [(&str, &str); 14] = [
     ("cli/src/main.rs", "Place"),
-    ("cli/src/status.rs", "Place"),
-    ("cli/src/status/place.rs", "place"),
-    ("daemons/place/src/config.rs", "PlaceConfig"),
-    ("daemons/runtime/src/config.rs", "Place"),
-    ("daemons/runtime/src/http/roles.rs", "Place"),
+    ("cli/src/status", "Place"),
+    ("cli/src/status", "place"),
+    ("daemons/place/src", "PlaceAnswer"),
+    ("daemons/place/src", "PlaceConfig"),
+    ("daemons/place/src", "PlaceDaemon"),
+    ("daemons/runtime/src", "Place"),
+    ("placement/tests", "Place"),
+    ("testbed/src/lab/place.rs", "PlaceLab"),
+    ("testbed/src/lab/place.rs", "place"),
     ("tests/tests/place.rs", "place"),
-    ("types/src/role.rs", "Place"),
+    ("types/src", "Place"),
     ("types/src/wire/place.rs", "PlaceStatus"),
     ("types/src/wire/place.rs", "place"),
 ];
@@ -154,62 +158,73 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// Every name that a file gives, with its line and whether it is a type's.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Structure,
+    /// A variant, a trait, an alias or a file.
+    OtherType,
+    FieldOrFunction,
+}
+
+/// Every name that a file gives, with its line.
 #[derive(Default)]
 struct Names {
-    all: Vec<(usize, String, bool)>,
+    all: Vec<(usize, String, Kind)>,
 }
 
 impl Names {
-    fn add(&mut self, ident: &syn::Ident, is_type: bool) {
-        self.all.push((ident.span().start().line, ident.to_string(), is_type));
+    fn add(&mut self, ident: &syn::Ident, kind: Kind) {
+        self.all.push((ident.span().start().line, ident.to_string(), kind));
     }
 }
 
 impl<'a> Visit<'a> for Names {
     fn visit_item_struct(&mut self, item: &'a ItemStruct) {
-        self.add(&item.ident, true);
+        self.add(&item.ident, Kind::Structure);
         visit::visit_item_struct(self, item);
     }
 
     fn visit_item_enum(&mut self, item: &'a ItemEnum) {
-        self.add(&item.ident, true);
+        self.add(&item.ident, Kind::Structure);
         visit::visit_item_enum(self, item);
     }
 
     fn visit_variant(&mut self, variant: &'a Variant) {
-        self.add(&variant.ident, true);
+        self.add(&variant.ident, Kind::OtherType);
         visit::visit_variant(self, variant);
     }
 
     fn visit_item_trait(&mut self, item: &'a ItemTrait) {
-        self.add(&item.ident, true);
+        self.add(&item.ident, Kind::OtherType);
         visit::visit_item_trait(self, item);
     }
 
     fn visit_item_type(&mut self, item: &'a ItemType) {
-        self.add(&item.ident, true);
+        self.add(&item.ident, Kind::OtherType);
     }
 
     fn visit_field(&mut self, field: &'a Field) {
-        field.ident.iter().for_each(|name| self.add(name, false));
+        field.ident.iter().for_each(|name| self.add(name, Kind::FieldOrFunction));
     }
 
     fn visit_item_fn(&mut self, item: &'a ItemFn) {
         // The name of a test is a sentence.
-        if !item.attrs.iter().any(|attribute| attribute.path().is_ident("test")) {
-            self.add(&item.sig.ident, false);
+        let is_test = |attribute: &syn::Attribute| {
+            attribute.path().segments.last().is_some_and(|segment| segment.ident == "test")
+        };
+        if !item.attrs.iter().any(is_test) {
+            self.add(&item.sig.ident, Kind::FieldOrFunction);
         }
         visit::visit_item_fn(self, item);
     }
 
     fn visit_impl_item_fn(&mut self, item: &'a ImplItemFn) {
-        self.add(&item.sig.ident, false);
+        self.add(&item.sig.ident, Kind::FieldOrFunction);
         visit::visit_impl_item_fn(self, item);
     }
 
     fn visit_trait_item_fn(&mut self, item: &'a TraitItemFn) {
-        self.add(&item.sig.ident, false);
+        self.add(&item.sig.ident, Kind::FieldOrFunction);
     }
 }
 
@@ -219,17 +234,19 @@ pub(crate) fn names_that_nobody_else_uses(sources: &[Source]) -> Vec<String> {
     for source in sources {
         let stem = source.path.trim_end_matches(".rs").trim_end_matches("/mod").rsplit('/').next();
         let mut names = Names::default();
-        names.all.push((1, stem.unwrap_or_default().to_owned(), true));
+        names.all.push((1, stem.unwrap_or_default().to_owned(), Kind::OtherType));
         names.visit_file(&source.file);
 
-        for (line, name, is_type) in names.all {
-            if PLAIN.contains(&(source.path.as_str(), name.as_str())) {
+        for (line, name, kind) in names.all {
+            if PLAIN.iter().any(|(file, plain)| source.path.starts_with(file) && *plain == name) {
                 continue;
             }
 
-            let banned = |word: &str| NO_NAME.contains(&word) || is_type && NO_TYPE.contains(&word);
+            let banned = |word: &str| {
+                NO_NAME.contains(&word) || kind != Kind::FieldOrFunction && NO_TYPE.contains(&word)
+            };
             let word = words(&name).into_iter().find(|word| banned(word));
-            if word.is_some() || TOO_SHORT.contains(&name.as_str()) {
+            if word.is_some() || kind == Kind::Structure && TOO_SHORT.contains(&name.as_str()) {
                 found.push(format!("{}:{line}: {name}", source.path));
             }
         }

@@ -9,7 +9,8 @@ use ballast_runtime::config::allowed::{choice, flag, millis, text, watts, watts_
 use ballast_runtime::config::reader::Section;
 
 /// Nobody but the operator knows it, and a meter that says too little lets a server exceed its cap.
-const NO_OFFSET: &str = "offset_w is missing: with source = \"rapl\" (the default), what the server draws beside \
+const NO_OFFSET: &str = "offset_w is missing: with source = \"rapl\" (the default), what the server draws \
+                         beside \
     packages and memory (fans, disks, losses), in watts, 0 to 10000. To measure: idle, then loaded, the draw \
     at the plug or by the BMC less RAPL's (the agent's status with offset_w = 0); the larger of the two";
 /// RAPL windows that fusion can keep for one comparison.
@@ -75,8 +76,14 @@ impl MeterSource {
         let kind = section.or(
             "source",
             Kind::Rapl,
-            choice([("hwmon", Kind::Hwmon), ("rapl", Kind::Rapl), ("dcmi", Kind::Dcmi), ("redfish", Kind::Redfish)]),
-            "A hwmon device; RAPL's packages and memory; the server's own BMC by `/dev/ipmi0`; or that BMC over the \
+            choice([
+                ("hwmon", Kind::Hwmon),
+                ("rapl", Kind::Rapl),
+                ("dcmi", Kind::Dcmi),
+                ("redfish", Kind::Redfish),
+            ]),
+            "A hwmon device; RAPL's packages and memory; the server's own BMC by `/dev/ipmi0`; or that BMC \
+             over the \
              network. BMCs are slow: with `fuse_rapl`.",
         );
         let source = match kind {
@@ -91,7 +98,8 @@ impl MeterSource {
                 ),
             },
             Kind::Rapl => {
-                let help = "What the server draws beside packages and memory: fans, disks, losses. Needed; how to \
+                let help = "What the server draws beside packages and memory: fans, disks, losses. Needed; \
+                            how to \
                             measure it: [sensors](../operate/sensors.md).";
                 let offset = section.optional("offset_w", watts_in(0.0..=10_000.0), help);
                 // A source that is no word was refused already.
@@ -148,7 +156,8 @@ impl MeterConfig {
             "stale_ms",
             if fused { refresh * 5 } else { sample * 3 },
             millis(60..=60_000),
-            "Without a new value for this long the agent is blind; longer for meters of whole watts, which repeat \
+            "Without a new value for this long the agent is blind; longer for meters of whole watts, which \
+             repeat \
              themselves. 3 * `sample_ms` unless set (5 * `refresh_ms` with `fuse_rapl`).",
         );
         let max = section.or(

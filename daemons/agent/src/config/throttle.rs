@@ -41,7 +41,8 @@ impl ThrottleConfig {
                 "actuator",
                 Actuator::Pstate,
                 choice([Actuator::Pstate, Actuator::CpuMax].map(|it| (it.name(), it))),
-                "Frequencies of the cores of every VM; or VMs float, and `cpu.max` of their cgroups is limited.",
+                "Frequencies of the cores of every VM; or VMs float, and `cpu.max` of their cgroups is \
+                 limited.",
             ),
             quota_period: section.or(
                 "quota_period_ms",
@@ -53,7 +54,8 @@ impl ThrottleConfig {
                 "step_cores",
                 4,
                 whole("a whole number of cores", 1..=1024),
-                "A step moves at least so many cores by one p-state; with `preset = \"paper\"` exactly so many.",
+                "A step moves at least so many cores by one p-state; with `preset = \"paper\"` exactly so \
+                 many.",
             ),
             margin_ppm: section.or(
                 "margin_percent",
@@ -82,7 +84,8 @@ impl ThrottleConfig {
             user_facing_floor: section.optional(
                 "user_facing_floor_percent",
                 floor(),
-                "User-facing VMs are slowed too, after all others, to this share of the highest frequency; they \
+                "User-facing VMs are slowed too, after all others, to this share of the highest frequency; \
+                 they \
                  never are unless this is set.",
             ),
             floors: BTreeMap::new(),

@@ -53,7 +53,8 @@ fn read_vm(
     let class = section.optional(
         "class",
         class(),
-        "Whom the VM works for. A user-facing VM is never throttled while another core can be; without a class: \
+        "Whom the VM works for. A user-facing VM is never throttled while another core can be; without a \
+         class: \
          `auto_class`.",
     );
     let cores = section.required(

@@ -30,14 +30,16 @@ impl Breaker {
         let trip_time = root.optional(
             "trip_time_ms",
             millis(1..=3_600_000),
-            "Of earlier versions: a breaker that carries every excess for so long; `[trip_curve]` replaces it.",
+            "Of earlier versions: a breaker that carries every excess for so long; `[trip_curve]` replaces \
+             it.",
         );
         if let Some(trip_time) = trip_time {
             params.trip_time = trip_time;
             params.trip_curve = flat(trip_time);
         }
 
-        let help = "The breaker behind the budget, by the non-trip edge of its data sheet. Hardware must act before it \
+        let help = "The breaker behind the budget, by the non-trip edge of its data sheet. Hardware must \
+                    act before it \
                     trips at the highest draw that can come.";
         if let Some(mut section) = root.table("trip_curve", help) {
             if trip_time.is_some() {

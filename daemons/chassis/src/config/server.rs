@@ -75,7 +75,8 @@ impl ServerConfig {
         let weight = section.optional(
             "weight",
             whole("a whole number", 1..=1_000_000),
-            "Where not all low-priority work gets what it lacks, this server gets so many times its usual part; \
+            "Where not all low-priority work gets what it lacks, this server gets so many times its usual \
+             part; \
              1 unless set.",
         );
         let min = section.optional(
@@ -86,7 +87,8 @@ impl ServerConfig {
         let max = section.optional(
             "max_w",
             watts(),
-            "What the server draws at most. Where every server has it, `[trip_curve]` is checked at their sum and \
+            "What the server draws at most. Where every server has it, `[trip_curve]` is checked at their \
+             sum and \
              `shared_w`, and at 1.5 times the budget otherwise.",
         );
 
@@ -129,7 +131,8 @@ fn read_cap_path(section: &mut Section<'_, '_>) -> Option<CapPath> {
     let slot = section.optional(
         "slot",
         text("the label of the server's slot controller"),
-        "The `powerN_label` of the slot controller that caps the server; or `redfish`. Without either there is no \
+        "The `powerN_label` of the slot controller that caps the server; or `redfish`. Without either there \
+         is no \
          hardware cap.",
     );
     let bmc = BmcAddress::read(section, false);

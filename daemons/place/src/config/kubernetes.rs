@@ -59,7 +59,8 @@ impl KubernetesConfig {
             "chassis_label",
             "ballast.dev/chassis".into(),
             Allowed::text("a label's name, such as ballast.dev/chassis", label),
-            "Of nodes: those of one value share a power budget; without the label each node is its own chassis.",
+            "Of nodes: those of one value share a power budget; without the label each node is its own \
+             chassis.",
         );
         let label_prefix = section.or(
             "label_prefix",

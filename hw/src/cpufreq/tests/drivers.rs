@@ -21,7 +21,8 @@ const ROWS: [Row; 18] = [
     // Boost is not in this driver's table on AMD; CPPC's nominal frequency is not asked where there is one.
     ("acpi-cpufreq", 1500, 3500, &[(P0, &[("scaling_available_frequencies", EPYC)]), (CPPC, &[("nominal_freq", "2000")])], (1500, 3, 2450), Table),
     // On Intel turbo is one entry, 1 MHz above.
-    ("acpi-cpufreq", 1200, 2401, &[(P0, &[("scaling_available_frequencies", "2401000 2400000 1800000 1200000")])], (1200, 3, 2400), Table),
+    ("acpi-cpufreq", 1200, 2401, &[(P0, &[("scaling_available_frequencies", "2401000 2400000 1800000 \
+        1200000")])], (1200, 3, 2400), Table),
     ("intel_pstate", 800, 3500, &[(P0, &[("base_frequency", "2400000")])], (1200, 13, 2400), Base),
     ("intel_cpufreq", 800, 3500, &[(P0, &[("base_frequency", "2100000")])], (1100, 11, 2100), Base),
     // Without HWP: 12 of 24 p-states from 1.2 GHz up are turbo.
@@ -37,8 +38,10 @@ const ROWS: [Row; 18] = [
     // Firmware's nonsense is no floor.
     ("cppc_cpufreq", 300, 3000, &[(CPPC, &[("nominal_freq", "3000"), ("nominal_perf", "300"), ("lowest_nonlinear_perf", "900")])], (1500, 16, 3000), Nominal),
     ("cppc_cpufreq", 300, 3000, &[(CPPC, &[("nominal_freq", "0")])], (1500, 16, 3000), HardwareMax),
-    ("scmi", 500, 3000, &[(P0, &[("scaling_available_frequencies", "500000 1000000 2000000 2600000"), ("scaling_boost_frequencies", "3000000")])], (2000, 2, 2600), Table),
-    ("scmi", 500, 3000, &[(P0, &[("scaling_available_frequencies", "500000 1000000 2000000 2600000 3000000"), ("scaling_boost_frequencies", "3000000")])], (2000, 2, 2600), Table),
+    ("scmi", 500, 3000, &[(P0, &[("scaling_available_frequencies", "500000 1000000 2000000 \
+        2600000"), ("scaling_boost_frequencies", "3000000")])], (2000, 2, 2600), Table),
+    ("scmi", 500, 3000, &[(P0, &[("scaling_available_frequencies", "500000 1000000 2000000 2600000 \
+        3000000"), ("scaling_boost_frequencies", "3000000")])], (2000, 2, 2600), Table),
     ("apple-cpufreq", 600, 3200, &[], (1600, 17, 3200), HardwareMax),
 ];
 

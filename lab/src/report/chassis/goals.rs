@@ -1,12 +1,12 @@
 //! The figures to reach on a chassis.
 
-use crate::chassis::Row;
+use crate::chassis::ChassisResult;
 use crate::report::{Goal, number};
 
 /// Imbalanced, `even` loses "as much as" full-server capping: at least so much of what that loses.
 const AS_MUCH: f64 = 0.8;
 
-pub(super) fn goals(rows: &[Row]) -> Vec<Goal> {
+pub(super) fn goals(rows: &[ChassisResult]) -> Vec<Goal> {
     let mut goals = paper(rows);
     for policy in ["stepwise", "predictive"] {
         ours(rows, policy, &mut goals);
@@ -15,7 +15,7 @@ pub(super) fn goals(rows: &[Row]) -> Vec<Goal> {
 }
 
 /// What the paper states of its Figure 6.
-fn paper(rows: &[Row]) -> Vec<Goal> {
+fn paper(rows: &[ChassisResult]) -> Vec<Goal> {
     let p95 = |placement, policy| find(rows, placement, policy, "even").map(|r| r.user_facing_p95_norm);
     let runtime = |placement, policy| find(rows, placement, policy, "even").map(|r| r.batch_runtime_norm);
     let balanced = p95("balanced", "stepwise").map(|p95| (number(p95, 3), (p95 - 1.0).abs() <= 0.02));
@@ -52,7 +52,7 @@ fn paper(rows: &[Row]) -> Vec<Goal> {
 }
 
 /// What `critical-first` shares are for.
-fn ours(rows: &[Row], policy: &str, goals: &mut Vec<Goal>) {
+fn ours(rows: &[ChassisResult], policy: &str, goals: &mut Vec<Goal>) {
     let row = find(rows, "imbalanced", policy, "critical-first");
     goals.push(Goal::new(
         format!("imbalanced, {policy}: P95 with critical-first shares within 3 % of uncapped"),
@@ -77,8 +77,13 @@ fn ours(rows: &[Row], policy: &str, goals: &mut Vec<Goal>) {
 }
 
 /// Hardware that caps every server alike has no shares: it stands for even ones.
-fn find<'a>(rows: &'a [Row], placement: &str, policy: &str, shares: &str) -> Option<&'a Row> {
-    let fits = |row: &&Row| row.placement == placement && row.policy == policy;
+fn find<'a>(
+    rows: &'a [ChassisResult],
+    placement: &str,
+    policy: &str,
+    shares: &str,
+) -> Option<&'a ChassisResult> {
+    let fits = |row: &&ChassisResult| row.placement == placement && row.policy == policy;
     rows.iter().filter(fits).find(|row| row.shares.is_none_or(|s| s == shares))
 }
 
@@ -91,7 +96,7 @@ mod tests {
     use super::super::tests::row;
     use super::*;
 
-    fn good() -> Vec<Row> {
+    fn good() -> Vec<ChassisResult> {
         let (even, first) = (Some("even"), Some("critical-first"));
         vec![
             row("balanced", "full-server", None, 1.15, 1.05),
@@ -114,7 +119,7 @@ mod tests {
 
     #[test]
     fn one_bad_row_fails_its_goal() {
-        type Spoil = fn(&mut Row);
+        type Spoil = fn(&mut ChassisResult);
         let table: [(usize, Spoil, &str); 6] = [
             (1, |r| r.user_facing_p95_norm = 1.05, "keeps P95"),
             (4, |r| r.user_facing_p95_norm = 1.05, "loses as much"),

@@ -3,9 +3,9 @@
 
 use ballast_sim::cluster::Arm;
 
-use crate::report::table::Table;
+use crate::report::table::TextTable;
 use crate::report::{Goal, Part, number, percent, range};
-use crate::scheduler::{Case, Options, Row};
+use crate::scheduler::{Case, Options, SchedulerResult};
 
 /// Shares of empty servers are about the same where they differ by no more.
 pub(super) const EMPTY: f64 = 0.05;
@@ -16,13 +16,13 @@ pub(super) fn between((low, high): (f64, f64)) -> String {
 }
 
 /// The row of a case by its name.
-fn named<'r>(cases: &[Case], rows: &'r [Row], name: &str) -> Option<&'r Row> {
+fn named<'r>(cases: &[Case], rows: &'r [SchedulerResult], name: &str) -> Option<&'r SchedulerResult> {
     cases.iter().zip(rows).find(|(case, _)| case.name == name).map(|(_, row)| row)
 }
 
 /// What every part of the knowledge is worth.
-pub(super) fn knowledge(cases: &[Case], rows: &[Row]) -> Vec<Part> {
-    let mut table = Table::new(1, &["told", "chassis std", "range", "server std", "range", "empty %"]);
+pub(super) fn knowledge(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
+    let mut table = TextTable::new(1, &["told", "chassis std", "range", "server std", "range", "empty %"]);
     for (case, row) in cases.iter().zip(rows) {
         table.row(vec![
             case.name.clone(),
@@ -37,7 +37,7 @@ pub(super) fn knowledge(cases: &[Case], rows: &[Row]) -> Vec<Part> {
     let of = |name: &str| named(cases, rows, name);
 
     // How much of the way from the model to the oracle.
-    let share = |name: &str, of_row: fn(&Row) -> f64| {
+    let share = |name: &str, of_row: fn(&SchedulerResult) -> f64| {
         let (model, oracle, this) = (of("model")?, of("oracle")?, of(name)?);
         let way = of_row(model) - of_row(oracle);
         Some(percent((of_row(model) - of_row(this)) / way, 0))
@@ -66,8 +66,8 @@ pub(super) fn knowledge(cases: &[Case], rows: &[Row]) -> Vec<Part> {
              right by itself; of the way from the model to the oracle\n\n\
              - the right class alone goes {class};\n\
              - the right P95 alone goes {p95};\n\
-             - a class that is right in 98 % of either class, Table III's accuracy, goes {accuracy}.\n\n\
-             It is the class. Table III's recall says that of the VMs that are not user-facing 31 % are \
+             - a class that is right in 98 % of either class, TextTable III's accuracy, goes {accuracy}.\n\n\
+             It is the class. TextTable III's recall says that of the VMs that are not user-facing 31 % are \
              taken for user-facing ones. Among the paper's VMs these were few, so that its accuracy is 98 %; \
              here they have 60 % of the cores, as Section IV-A has it, and a server that holds them looks \
              balanced and is not. With an error of 2 % in either class most of the gap is gone; what is left \
@@ -77,14 +77,14 @@ pub(super) fn knowledge(cases: &[Case], rows: &[Row]) -> Vec<Part> {
         )));
     }
 
-    parts.push(Part::Table(table));
+    parts.push(Part::TextTable(table));
 
     parts
 }
 
 /// What the rules' weights come to.
-pub(super) fn weights(cases: &[Case], rows: &[Row]) -> Vec<Part> {
-    let mut table = Table::new(
+pub(super) fn weights(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
+    let mut table = TextTable::new(
         2,
         &["packing:power", "arm", "failures %", "empty %", "chassis std", "server std", "1 % budget W"],
     );
@@ -108,15 +108,15 @@ pub(super) fn weights(cases: &[Case], rows: &[Row]) -> Vec<Part> {
         percent(EMPTY, 0)
     );
 
-    vec![Part::Heading("Weights of the two rules".to_owned()), Part::Words(words), Part::Table(table)]
+    vec![Part::Heading("Weights of the two rules".to_owned()), Part::Words(words), Part::TextTable(table)]
 }
 
 /// Whether the weights in use are those that the sweep chooses.
-pub(super) fn chosen(options: &Options, cases: &[Case], rows: &[Row]) -> Goal {
+pub(super) fn chosen(options: &Options, cases: &[Case], rows: &[SchedulerResult]) -> Goal {
     let none = rows.iter().find(|row| row.arm == Arm::None);
     let model = cases.iter().zip(rows).filter(|(case, _)| case.arm == Arm::Model);
     let chosen = none.and_then(|none| {
-        let about = |row: &Row| (row.empty_server_ratio - none.empty_server_ratio).abs() <= EMPTY;
+        let about = |row: &SchedulerResult| (row.empty_server_ratio - none.empty_server_ratio).abs() <= EMPTY;
         model.into_iter().find(|(_, row)| about(row))
     });
     let used = (options.packing_weight, options.power_weight);
@@ -131,8 +131,8 @@ pub(super) fn chosen(options: &Options, cases: &[Case], rows: &[Row]) -> Goal {
 }
 
 /// What becomes of requests when the cluster is fuller.
-pub(super) fn fuller(cases: &[Case], rows: &[Row]) -> Vec<Part> {
-    let mut table = Table::new(
+pub(super) fn fuller(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
+    let mut table = TextTable::new(
         1,
         &[
             "arm",
@@ -167,7 +167,7 @@ pub(super) fn fuller(cases: &[Case], rows: &[Row]) -> Vec<Part> {
              enough for one of the VMs."
                 .to_owned(),
         ),
-        Part::Table(table),
+        Part::TextTable(table),
     ]
 }
 
@@ -175,16 +175,16 @@ pub(super) fn fuller(cases: &[Case], rows: &[Row]) -> Vec<Part> {
 mod tests {
     use super::*;
 
-    fn row(case: &Case, empty: f64, server: f64) -> Row {
+    fn row(case: &Case, empty: f64, server: f64) -> SchedulerResult {
         let template = super::super::tests::row(case.arm, Some(0.8), 0.03, server, 0.0);
-        Row { empty_server_ratio: empty, ..template }
+        SchedulerResult { empty_server_ratio: empty, ..template }
     }
 
     #[test]
     fn the_least_packing_that_keeps_servers_empty_is_chosen() {
         let options = Options::default();
         let cases = options.weights();
-        let rows = |empty: fn((u32, u32)) -> f64| -> Vec<Row> {
+        let rows = |empty: fn((u32, u32)) -> f64| -> Vec<SchedulerResult> {
             let of = |case: &Case| {
                 row(case, if case.arm == Arm::None { 0.3 } else { empty(case.setup.weights) }, 0.1)
             };
@@ -196,7 +196,7 @@ mod tests {
         let goal = chosen(&options, &cases, &rows(|_| 0.28));
         assert_eq!((goal.met, &*goal.measured), (Some(false), "1:2 chosen, 4:1 used"));
         assert_eq!(chosen(&options, &cases, &rows(|_| 0.1)).met, None);
-        let Part::Table(table) = &weights(&cases, &by_weight)[2] else { panic!() };
+        let Part::TextTable(table) = &weights(&cases, &by_weight)[2] else { panic!() };
         assert_eq!(table.text().lines().count(), 12);
     }
 
@@ -209,7 +209,7 @@ mod tests {
             "class 98 % right, model's P95" => 0.084,
             _ => 0.12,
         };
-        let rows: Vec<Row> = cases.iter().map(|case| row(case, 0.3, server(case))).collect();
+        let rows: Vec<SchedulerResult> = cases.iter().map(|case| row(case, 0.3, server(case))).collect();
         let parts = knowledge(&cases, &rows);
         let Part::Words(words) = &parts[1] else { panic!() };
         assert!(words.contains("the right class alone goes 75 % in server"), "{words}");

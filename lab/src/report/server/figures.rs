@@ -9,7 +9,7 @@ use crate::plot::figure::{Figure, colour};
 use crate::plot::groups::{Groups, Mark, Point, Series};
 use crate::plot::{Area, Chart, Drawn, Panel, legend, line, panel};
 use crate::report::paper;
-use crate::server::{Point as Moment, Row, Trace};
+use crate::server::{Point as Moment, ServerResult, Trace};
 
 const PANEL: u32 = 380;
 
@@ -116,12 +116,12 @@ pub(super) fn figure5(set: &LoadRows, contenders: &[Contender], paper: bool) -> 
 
 /// One of Figure 5's measures.
 struct Measure {
-    value: fn(&Row) -> Point,
+    value: fn(&ServerResult) -> Point,
     stated: fn(f64, &str) -> Option<f64>,
 }
 
 impl Measure {
-    fn groups(&self, caption: &'static str, rows: &[Row], contenders: &[Contender]) -> Groups {
+    fn groups(&self, caption: &'static str, rows: &[ServerResult], contenders: &[Contender]) -> Groups {
         let mut caps: Vec<f64> = Vec::new();
         for row in rows {
             if !caps.contains(&row.cap_w) {

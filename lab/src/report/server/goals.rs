@@ -3,7 +3,7 @@
 use super::rows::LoadRows;
 use crate::Arrivals;
 use crate::report::{Goal, number};
-use crate::server::Row;
+use crate::server::ServerResult;
 
 /// The caps under which the user-facing VM can be protected, in watts.
 const PROTECTED_W: [f64; 4] = [250.0, 240.0, 230.0, 220.0];
@@ -90,7 +90,7 @@ fn shape(set: &LoadRows, goals: &mut Vec<Goal>) {
 }
 
 fn against_stepwise(label: &str, set: &LoadRows, caps_w: &[f64], goals: &mut Vec<Goal>) {
-    let mut push = |goal: &str, check: fn(&Row, &Row) -> Beyond| {
+    let mut push = |goal: &str, check: fn(&ServerResult, &ServerResult) -> Beyond| {
         let goal = format!("{label}: predictive's {goal}");
         goals.push(Goal::new(
             goal,
@@ -114,7 +114,7 @@ fn against_stepwise(label: &str, set: &LoadRows, caps_w: &[f64], goals: &mut Vec
 }
 
 fn against_thunderbolt(set: &LoadRows, goals: &mut Vec<Goal>) {
-    let mut push = |goal: &str, check: fn(&Row, &Row) -> Beyond| {
+    let mut push = |goal: &str, check: fn(&ServerResult, &ServerResult) -> Beyond| {
         let goal = format!("{}, 250–220 W: predictive's {goal}", set.arrivals.name());
         goals.push(Goal::new(
             goal,
@@ -129,7 +129,7 @@ fn against_thunderbolt(set: &LoadRows, goals: &mut Vec<Goal>) {
     push("excess at most 0.9 × thunderbolt's", |ours, theirs| versus(ours.excess, theirs.excess, 0.9, 0.0));
 }
 
-fn at<'a>(rows: &'a [Row], cap_w: f64, policy: &str) -> Option<&'a Row> {
+fn at<'a>(rows: &'a [ServerResult], cap_w: f64, policy: &str) -> Option<&'a ServerResult> {
     rows.iter().find(|row| row.cap_w == cap_w && row.policy == policy)
 }
 
@@ -146,9 +146,9 @@ fn versus(ours: f64, theirs: f64, factor: f64, more: f64) -> Beyond {
 /// The cap where it is worst, of these. `None` where one of them was not run, or a row is missing: then
 /// the goal was not put to the test.
 fn worst(
-    rows: &[Row],
+    rows: &[ServerResult],
     caps_w: &[f64],
-    check: impl Fn(&[Row], f64) -> Option<Beyond>,
+    check: impl Fn(&[ServerResult], f64) -> Option<Beyond>,
 ) -> Option<(String, bool)> {
     let checked = caps_w.iter().map(|&cap_w| {
         let (beyond, words) = check(rows, cap_w)?;
@@ -169,12 +169,12 @@ mod tests {
     use super::super::tests::row;
     use super::*;
 
-    fn set(rows: Vec<Row>) -> LoadRows {
+    fn set(rows: Vec<ServerResult>) -> LoadRows {
         LoadRows { arrivals: Arrivals::Bursty, batch_share: 0.6, service_ms: 0.5, rows }
     }
 
     /// The same rows on the load that is calibrated, and on the bursty one.
-    fn judged(rows: &[Row]) -> Vec<Goal> {
+    fn judged(rows: &[ServerResult]) -> Vec<Goal> {
         let steady = LoadRows { arrivals: Arrivals::Steady, ..set(rows.to_vec()) };
         goals(&[steady, set(rows.to_vec())])
     }
@@ -185,17 +185,17 @@ mod tests {
     }
 
     /// All policies at all caps, every goal met.
-    fn good() -> Vec<Row> {
+    fn good() -> Vec<ServerResult> {
         let mut rows = Vec::new();
         for cap_w in [250.0, 240.0, 230.0, 220.0, 210.0] {
             let full_server = if cap_w == 210.0 { 1.35 } else { 1.18 };
             let stepwise = row(cap_w, "stepwise", 1.0, 1.28);
             let limit_s = if cap_w == 210.0 { 60.0 } else { 0.0 };
             rows.extend([
-                Row { mean_power_w: 281.0, ..row(cap_w, "none", 1.0, 1.0) },
+                ServerResult { mean_power_w: 281.0, ..row(cap_w, "none", 1.0, 1.0) },
                 row(cap_w, "full-server", full_server, 1.05),
-                Row { server_limit_s: limit_s, over_cap_fraction: 0.1, ..stepwise },
-                Row { over_cap_fraction: 0.01, ..row(cap_w, "predictive", 1.0, 1.2) },
+                ServerResult { server_limit_s: limit_s, over_cap_fraction: 0.1, ..stepwise },
+                ServerResult { over_cap_fraction: 0.01, ..row(cap_w, "predictive", 1.0, 1.2) },
                 row(cap_w, "thunderbolt", 1.0, 1.4),
             ]);
         }
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn one_bad_row_fails_its_goal_and_names_the_cap() {
-        type Spoil = fn(&mut Row);
+        type Spoil = fn(&mut ServerResult);
         let table: [(&str, f64, Spoil, &str); 9] = [
             ("stepwise", 240.0, |r| r.user_facing_p95_norm = 1.03, "stepwise's P95"),
             ("stepwise", 230.0, |r| r.batch_runtime_norm = 1.5, "run time at 230 W"),
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn what_was_not_run_is_not_measured_and_a_missing_number_is_not_met() {
-        let some: Vec<Row> = good().into_iter().filter(|r| r.cap_w != 240.0).collect();
+        let some: Vec<ServerResult> = good().into_iter().filter(|r| r.cap_w != 240.0).collect();
         let part = "stepwise's P95 within";
         assert_eq!(verdict(&goals(&[set(some)]), part), None);
         let mut missing = good();
@@ -246,8 +246,8 @@ mod tests {
 
     #[test]
     fn longer_requests_are_judged_under_the_caps_that_were_run() {
-        let mut rows: Vec<Row> = good().into_iter().filter(|r| r.cap_w == 230.0).collect();
-        let judged = |rows: &[Row]| {
+        let mut rows: Vec<ServerResult> = good().into_iter().filter(|r| r.cap_w == 230.0).collect();
+        let judged = |rows: &[ServerResult]| {
             let long = LoadRows { service_ms: 5.0, ..set(rows.to_vec()) };
             goals(&[set(good()), long])
         };

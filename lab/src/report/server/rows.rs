@@ -1,7 +1,7 @@
 //! Rows of one load.
 
 use crate::Arrivals;
-use crate::server::Row;
+use crate::server::ServerResult;
 
 /// All caps and policies under one load.
 pub struct LoadRows {
@@ -12,7 +12,7 @@ pub struct LoadRows {
     /// Mean service time of one request, in milliseconds.
     pub service_ms: f64,
     /// One row for each cap and policy.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ServerResult>,
 }
 
 impl LoadRows {

@@ -5,13 +5,13 @@ use plotters::prelude::*;
 use super::group::{group, median};
 use crate::plot::figure::{Figure, colour};
 use crate::plot::{Area, Drawn, Panel, legend, line, panel};
-use crate::traces::{Options, Row, TracePolicy};
+use crate::traces::{Options, TracePolicy, TraceResult};
 
 /// Height of one data set's panels, in pixels.
 const PANEL: u32 = 340;
 
 /// One row of panels per data set: user-facing core-seconds, and batch work.
-pub(super) fn lines(rows: &[Row], names: &[String], options: &Options) -> Figure {
+pub(super) fn lines(rows: &[TraceResult], names: &[String], options: &Options) -> Figure {
     let (rows, names, options) = (rows.to_vec(), names.to_vec(), options.clone());
     Figure {
         name: "traces".to_owned(),
@@ -22,7 +22,7 @@ pub(super) fn lines(rows: &[Row], names: &[String], options: &Options) -> Figure
         draw: Box::new(move |area| {
             let panels = area.split_evenly((names.len().max(1), 2));
             for (name, pair) in names.iter().zip(panels.chunks(2)) {
-                let mine: Vec<&Row> = rows.iter().filter(|row| row.data == *name).collect();
+                let mine: Vec<&TraceResult> = rows.iter().filter(|row| row.data == *name).collect();
                 let caption = format!("{name}: user-facing cores throttled");
                 curves(&pair[0], (&caption, "core-seconds"), &mine, &options, |row| {
                     Some(row.user_facing_throttled_core_s)
@@ -42,9 +42,9 @@ pub(super) fn lines(rows: &[Row], names: &[String], options: &Options) -> Figure
 fn curves(
     area: &Area<'_>,
     (caption, y_desc): (&str, &str),
-    rows: &[&Row],
+    rows: &[&TraceResult],
     options: &Options,
-    figure: fn(&Row) -> Option<f64>,
+    figure: fn(&TraceResult) -> Option<f64>,
 ) -> Drawn {
     let mut budgets = options.budgets_percent.clone();
     budgets.sort_by(f64::total_cmp);

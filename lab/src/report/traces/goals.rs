@@ -1,7 +1,7 @@
 //! What the defaults must reach on measured load.
 
 use crate::report::{Goal, number, percent};
-use crate::traces::{Row, TracePolicy};
+use crate::traces::{TracePolicy, TraceResult};
 
 /// The policies that a user gets: with RAPL, and without.
 const DEFAULTS: [TracePolicy; 2] = [TracePolicy::Predictive, TracePolicy::Stepwise];
@@ -22,16 +22,16 @@ const ABOVE: f64 = 0.013;
 const USED: f64 = 0.98;
 
 /// For every data set and policy: load that fits, load at its own peak, and load that does not fit.
-pub(super) fn of(rows: &[Row], names: &[String]) -> Vec<Goal> {
+pub(super) fn of(rows: &[TraceResult], names: &[String]) -> Vec<Goal> {
     let each = names.iter().flat_map(|name| DEFAULTS.map(|policy| (name, policy)));
     each.flat_map(|(name, policy)| {
-        let mine: Vec<&Row> = rows.iter().filter(|row| row.data == *name).collect();
+        let mine: Vec<&TraceResult> = rows.iter().filter(|row| row.data == *name).collect();
         [fits(name, policy, &mine), peak(name, policy, &mine), below(name, policy, &mine)]
     })
     .collect()
 }
 
-fn fits(name: &str, policy: TracePolicy, rows: &[&Row]) -> Goal {
+fn fits(name: &str, policy: TracePolicy, rows: &[&TraceResult]) -> Goal {
     let all = Worst::of(rows.iter().filter(|row| row.policy == policy && row.budget_percent == 102.0));
     Goal::new(
         format!(
@@ -45,7 +45,7 @@ fn fits(name: &str, policy: TracePolicy, rows: &[&Row]) -> Goal {
     )
 }
 
-fn peak(name: &str, policy: TracePolicy, rows: &[&Row]) -> Goal {
+fn peak(name: &str, policy: TracePolicy, rows: &[&TraceResult]) -> Goal {
     let pairs = beside(TracePolicy::OracleAtSetPoint, policy, rows);
     let pairs = pairs.into_iter().filter(|(row, _)| row.budget_percent == 100.0);
     Goal::new(
@@ -60,9 +60,9 @@ fn peak(name: &str, policy: TracePolicy, rows: &[&Row]) -> Goal {
     )
 }
 
-fn below(name: &str, policy: TracePolicy, rows: &[&Row]) -> Goal {
-    let feasible = |row: &Row| {
-        let oracle = |other: &&&Row| other.policy == TracePolicy::Oracle && same_load(row, other);
+fn below(name: &str, policy: TracePolicy, rows: &[&TraceResult]) -> Goal {
+    let feasible = |row: &TraceResult| {
+        let oracle = |other: &&&TraceResult| other.policy == TracePolicy::Oracle && same_load(row, other);
         rows.iter().find(oracle).is_some_and(|oracle| oracle.user_facing_throttled_core_s == 0.0)
     };
 
@@ -99,20 +99,27 @@ fn points(share: f64) -> String {
     format!("{:+.2}", 100.0 * share)
 }
 
-fn same_load(row: &Row, other: &Row) -> bool {
+fn same_load(row: &TraceResult, other: &TraceResult) -> bool {
     row.seed == other.seed && row.budget_percent == other.budget_percent
 }
 
 /// Every row of a policy with the other's under the same load and budget.
-fn beside<'a>(other: TracePolicy, policy: TracePolicy, rows: &[&'a Row]) -> Vec<(&'a Row, &'a Row)> {
-    let of = |policy| rows.iter().copied().filter(move |row: &&Row| row.policy == policy);
+fn beside<'a>(
+    other: TracePolicy,
+    policy: TracePolicy,
+    rows: &[&'a TraceResult],
+) -> Vec<(&'a TraceResult, &'a TraceResult)> {
+    let of = |policy| rows.iter().copied().filter(move |row: &&TraceResult| row.policy == policy);
     of(policy).filter_map(|row| Some((row, of(other).find(|other| same_load(row, other))?))).collect()
 }
 
 /// The worst of them, and the highest loss of batch work beyond `times` the other's, as a share.
-fn excess<'a>(pairs: impl Iterator<Item = (&'a Row, &'a Row)>, times: f64) -> Option<(Worst, f64)> {
+fn excess<'a>(
+    pairs: impl Iterator<Item = (&'a TraceResult, &'a TraceResult)>,
+    times: f64,
+) -> Option<(Worst, f64)> {
     let pairs: Vec<_> = pairs.collect();
-    let lost = |row: &Row| row.batch_work_ratio.map_or(0.0, |done| 1.0 - done);
+    let lost = |row: &TraceResult| row.batch_work_ratio.map_or(0.0, |done| 1.0 - done);
     let excess = pairs.iter().map(|(row, other)| lost(row) - times * lost(other).max(0.0));
     let excess = excess.max_by(f64::total_cmp)?;
     Some((Worst::of(pairs.iter().map(|(row, _)| row))?, excess))
@@ -130,7 +137,7 @@ struct Worst {
 
 impl Worst {
     /// `None` of no row.
-    fn of<'a>(rows: impl Iterator<Item = &'a &'a Row>) -> Option<Self> {
+    fn of<'a>(rows: impl Iterator<Item = &'a &'a TraceResult>) -> Option<Self> {
         rows.map(|row| Self {
             user_facing: row.user_facing_throttled_core_s,
             hardware_s: row.hardware_s,
@@ -164,13 +171,13 @@ mod tests {
     use super::super::tests::row;
     use super::*;
 
-    fn verdicts(rows: &[Row]) -> Vec<Option<bool>> {
+    fn verdicts(rows: &[TraceResult]) -> Vec<Option<bool>> {
         let goals = of(rows, &["made".to_owned()]);
         goals.iter().map(|goal| goal.met).collect()
     }
 
-    fn good(policy: TracePolicy, seed: u64, budget: f64, lost: f64) -> Row {
-        Row {
+    fn good(policy: TracePolicy, seed: u64, budget: f64, lost: f64) -> TraceResult {
+        TraceResult {
             batch_work_ratio: Some(1.0 - lost),
             hardware_s: 0.0,
             budget_used_ratio: (budget < 100.0).then_some(0.985),
@@ -181,7 +188,7 @@ mod tests {
     #[test]
     fn load_that_fits_is_judged_by_the_worst_seed() {
         let of = |lost, user_facing| {
-            let second = Row {
+            let second = TraceResult {
                 user_facing_throttled_core_s: user_facing,
                 ..good(TracePolicy::Predictive, 2, 102.0, lost)
             };
@@ -206,11 +213,15 @@ mod tests {
 
     #[test]
     fn a_budget_that_the_oracle_cannot_keep_is_not_judged() {
-        let of = |oracle: f64, change: fn(&mut Row)| {
-            let mut mine = Row { trip_fraction_max: 0.4, ..good(TracePolicy::Stepwise, 1, 90.0, 0.11) };
+        let of = |oracle: f64, change: fn(&mut TraceResult)| {
+            let mut mine =
+                TraceResult { trip_fraction_max: 0.4, ..good(TracePolicy::Stepwise, 1, 90.0, 0.11) };
             change(&mut mine);
             let rows = [
-                Row { user_facing_throttled_core_s: oracle, ..good(TracePolicy::Oracle, 1, 90.0, 0.09) },
+                TraceResult {
+                    user_facing_throttled_core_s: oracle,
+                    ..good(TracePolicy::Oracle, 1, 90.0, 0.09)
+                },
                 good(TracePolicy::OracleAtSetPoint, 1, 90.0, 0.10),
                 mine,
             ];
@@ -219,7 +230,7 @@ mod tests {
         };
 
         assert_eq!((of(0.0, |_| ()), of(1.0, |_| ())), (Some(true), None));
-        let worse: [fn(&mut Row); 5] = [
+        let worse: [fn(&mut TraceResult); 5] = [
             |row| row.user_facing_throttled_core_s = 0.1,
             |row| row.batch_work_ratio = Some(0.88),
             |row| row.trip_fraction_max = 0.51,

@@ -1,6 +1,6 @@
 //! Rows of several seeds together.
 
-use crate::traces::{Row, TracePolicy};
+use crate::traces::{TracePolicy, TraceResult};
 
 /// The median of what there is; `None` of nothing.
 pub(super) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
@@ -12,7 +12,11 @@ pub(super) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 }
 
 /// Rows of one policy under one budget, of all seeds.
-pub(super) fn group<'a>(rows: &[&'a Row], budget_percent: f64, policy: TracePolicy) -> Vec<&'a Row> {
-    let mine = |row: &&&Row| row.budget_percent == budget_percent && row.policy == policy;
+pub(super) fn group<'a>(
+    rows: &[&'a TraceResult],
+    budget_percent: f64,
+    policy: TracePolicy,
+) -> Vec<&'a TraceResult> {
+    let mine = |row: &&&TraceResult| row.budget_percent == budget_percent && row.policy == policy;
     rows.iter().filter(mine).copied().collect()
 }

@@ -11,7 +11,8 @@ pub enum ReplayError {
     Record { file: String, line: u64, error: PlacementError },
     /// The copies' ids do not fit, or those of VMs that are moved.
     #[error(
-        "{file}: {repeat} copies: {column} goes up to {largest}, and every copy and every move needs ids of its own"
+        "{file}: {repeat} copies: {column} goes up to {largest}, and every copy and every move needs ids of \
+         its own"
     )]
     Ids { file: String, repeat: u32, column: &'static str, largest: u64 },
     /// A host is to be drained or opened that is none.

@@ -189,7 +189,8 @@ fn what_cannot_be_done_is_named_before_anything_is() {
     for (action, text) in [
         (
             (300_001, Action::Policy(POWER)),
-            "300.001 s after the first arrival: the last VM comes after 300 s, and nothing is played after it",
+            "300.001 s after the first arrival: the last VM comes after 300 s, and nothing is played after \
+             it",
         ),
         (
             (1000, Action::Drain(hosts(&[0, 2]))),

@@ -35,7 +35,7 @@ impl Server {
         for vm in self.vms.iter_mut().filter(|vm| !vm.user_facing) {
             let (all, bound) = match &mut vm.work {
                 Work::Batch(batch) => (Some(batch.demand(t)), 0.0),
-                Work::Line(line) => (Some(line.at(t)), vm.bound),
+                Work::Series(line) => (Some(line.at(t)), vm.bound),
                 Work::Queue(_) => (None, vm.bound),
                 Work::Nothing => (Some(0.0), 0.0),
             };
@@ -63,7 +63,9 @@ impl Server {
                 Work::Queue(queue) => dry_run(queue, t, share).iter().sum::<f64>() / STEP_S,
                 Work::Batch(batch) => batch.demand(t) * vm.cores.len() as f64,
                 Work::Nothing => 0.0,
-                Work::Line(line) => (line.at(t) * stretch(vm.bound, share)).min(1.0) * vm.cores.len() as f64,
+                Work::Series(line) => {
+                    (line.at(t) * stretch(vm.bound, share)).min(1.0) * vm.cores.len() as f64
+                }
             };
         }
         busy * watts + idle

@@ -139,7 +139,8 @@ node-a c1 8000m 16664715 kB Open
 node-b c1 8000m 16664715 kB Open
 node-c c2 3920m 8101810 kB Open
 node-d node:node-d 4000m 8192000 kB Cordoned
-kube-system/coredns-66bc5c9577-4jvzm of kube-system/coredns, kube-system on node-a: 100m 73401 kB UserFacing 100 %
+kube-system/coredns-66bc5c9577-4jvzm of kube-system/coredns, kube-system on node-a: 100m 73401 kB \
+UserFacing 100 %
 kube-system/kube-proxy-node-a of kube-system/kube-proxy, kube-system on node-a: 100m 0 kB UserFacing 100 %
 kube-system/kube-proxy-node-b of kube-system/kube-proxy, kube-system on node-b: 100m 0 kB UserFacing 100 %
 kube-system/kube-proxy-node-c of kube-system/kube-proxy, kube-system on node-c: 100m 0 kB UserFacing 100 %
