@@ -514,7 +514,8 @@ proptest! {
             fuzz.input(Input::Powered { server: name(i), on: true });
         }
         let supply = Supply { state: SupplyState::Active, input: Some(W(250)) };
-        let shape = Shape { power: Some(W(90)), restorable: W(0), sheddable: W(0), low_cores: 20, boot: 1, enforced: true, leaving: false, late_ms: 0, obeys: true };
+        let shape = Shape { power: Some(W(90)), restorable: W(0), sheddable: W(0), low_cores: 20, boot: 1,
+            enforced: true, leaving: false, late_ms: 0, obeys: true };
         fuzz.messages.clear();
 
         // Failed actions wait for 30 s, the hold time may have grown to 15 min.

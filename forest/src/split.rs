@@ -209,11 +209,13 @@ mod tests {
                 Entry { row: row as u32, stat }
             });
 
-            check::<Gradients>(&columns, entries.collect(), Demands { unit, min_leaf, min_gain: 0.0 }, threads);
+            check::<Gradients>(&columns, entries.collect(), Demands { unit, min_leaf, min_gain: 0.0 },
+                threads);
             let entries = numbered().map(|(row, (_, _, weight, class))| {
                 Entry { row: row as u32, stat: VoteRow { class: *class, weight: *weight } }
             });
-            check::<Votes<4>>(&columns, entries.collect(), Demands { unit: 1.0, min_leaf, min_gain: 0.0 }, threads);
+            check::<Votes<4>>(&columns, entries.collect(), Demands { unit: 1.0, min_leaf, min_gain: 0.0 },
+                threads);
         }
     }
 }

@@ -191,7 +191,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_walk_is_what_the_trees_say(
-            trees in prop::collection::vec(prop::collection::vec((0..140u16, -3..4i8, any::<usize>()), 0..40), 1..20),
+            trees in prop::collection::vec(prop::collection::vec((0..140u16, -3..4i8, any::<usize>()),
+                0..40), 1..20),
             row in prop::collection::vec(prop_oneof![Just(f32::NAN), (-3..4i8).prop_map(f32::from)], 70),
             features in prop::sample::select(vec![1u16, 15, 31, 32, 70]),
             (kinds, width) in prop::sample::select(vec![(1usize, 1usize), (2, 1), (3, 1), (1, 2), (1, 3)]),

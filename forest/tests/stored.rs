@@ -76,7 +76,8 @@ proptest! {
     #[test]
     fn no_damage_makes_a_panic_or_a_wrong_index(
         which in 0..8usize,
-        changes in prop::collection::vec((any::<prop::sample::Index>(), prop::sample::select(b"0123456789-.,e[]{}\"n ".to_vec())), 1..4),
+        changes in prop::collection::vec((any::<prop::sample::Index>(),
+            prop::sample::select(b"0123456789-.,e[]{}\"n ".to_vec())), 1..4),
     ) {
         let mut bytes = serde_json::to_vec(&MODELS[which]).unwrap();
         for (at, byte) in changes {

@@ -262,7 +262,8 @@ proptest! {
 
             for probe in &probes {
                 let scores = inventory.score(NOW, "probe", &probe.spec, 4);
-                prop_assert_eq!(format!("{:?}", again.score(NOW, "probe", &probe.spec, 4)), format!("{scores:?}"));
+                prop_assert_eq!(format!("{:?}", again.score(NOW, "probe", &probe.spec, 4)),
+                    format!("{scores:?}"));
 
                 // Where it would go is where it goes.
                 let probe = named(99, probe);

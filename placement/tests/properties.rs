@@ -182,7 +182,8 @@ proptest! {
             for host in cluster.ids() {
                 let here = cluster.residents_of(host);
                 let taken = here.iter().try_fold(Resources::ZERO, |sum, r| sum.checked_add(r.vm.resources));
-                prop_assert_eq!(cluster.free(host).checked_add(taken.unwrap()), Some(all[host.0 as usize].capacity));
+                prop_assert_eq!(cluster.free(host).checked_add(taken.unwrap()),
+                    Some(all[host.0 as usize].capacity));
                 prop_assert_eq!(cluster.vms(host) as usize, here.len());
                 allocated += u64::from(taken.unwrap().cores.milli());
                 used += u32::from(!here.is_empty());

@@ -184,7 +184,8 @@ mod tests {
         }
 
         #[test]
-        fn a_quantile_is_what_sorting_says(draws in prop::collection::vec(0i64..50, 1..60), ppm in 0u32..1_000_000) {
+        fn a_quantile_is_what_sorting_says(draws in prop::collection::vec(0i64..50, 1..60),
+            ppm in 0u32..1_000_000) {
             let mut sorted = draws.clone();
             sorted.sort_unstable_by(|a, b| b.cmp(a));
             let k = draws.len() * ppm as usize / 1_000_000;

@@ -80,7 +80,10 @@ mod tests {
         let reply = Reply { vm_id: Some("a".into()), prediction: Prediction::unknown() };
         assert_eq!(
             serde_json::to_string(&reply).unwrap(),
-            r#"{"vm_id":"a","class":"user-facing","class_confidence":0.0,"class_confident":false,"p95_bucket":4,"p95_percent":100,"p95_confidence":0.0,"p95_confident":false}"#,
+            concat!(
+                r#"{"vm_id":"a","class":"user-facing","class_confidence":0.0,"class_confident":false,"#,
+                r#""p95_bucket":4,"p95_percent":100,"p95_confidence":0.0,"p95_confident":false}"#,
+            ),
         );
     }
 

@@ -31,7 +31,7 @@ ballast_testbed::wall_time![
     a_supply_that_is_not_listed_is_missing_and_the_others_are_named,
     supplies_of_one_bmc_share_its_answer_and_its_one_session_which_is_ended,
     a_bmc_that_answers_too_late_is_missing_and_holds_up_no_longer_than_told,
-    a_servers_draw_is_read_in_every_generation_and_null_zero_and_absurd_are_missing,
+    a_servers_draw_is_read_in_every_generation_and_null_zero_and_implausible_are_missing,
 ];
 
 const CAP: Watts = Watts::from_whole(180);
@@ -434,7 +434,7 @@ fn a_bmc_that_answers_too_late_is_missing_and_holds_up_no_longer_than_told() {
     assert!(began.elapsed() < Duration::from_secs(5));
 }
 
-fn a_servers_draw_is_read_in_every_generation_and_null_zero_and_absurd_are_missing() {
+fn a_servers_draw_is_read_in_every_generation_and_null_zero_and_implausible_are_missing() {
     for generation in GENERATIONS {
         let bmc = bmc(generation, |_| {});
         let (mut bmcs, _folder) = bmcs();

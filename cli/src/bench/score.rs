@@ -56,7 +56,8 @@ pub(crate) fn run(args: &ScoreArgs) -> anyhow::Result<ExitCode> {
     let (top, full_percent, servers) = (args.top, args.full, args.chassis * CHASSIS_HOSTS);
     let hosts = |folder: &Path| {
         let file = folder.join("hosts.json");
-        let host = json!({"name": format!("s[00001-{servers:05}]"), "chassis": format!("c[0001-{:04}]", args.chassis),
+        let host = json!({"name": format!("s[00001-{servers:05}]"),
+            "chassis": format!("c[0001-{:04}]", args.chassis),
             "cores": CORES, "memory_gb": MEMORY_GB});
         fs::write(&file, json!({ "hosts": [host] }).to_string())?;
 

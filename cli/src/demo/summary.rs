@@ -270,7 +270,8 @@ mod tests {
         serde_json::from_value(serde_json::json!({
             "elapsed_s": elapsed_s, "power_w": 2000.0, "budget_w": 2450.0, "max_power_w": 2480.0,
             "mean_power_w": mean_power_w, "over_budget_s_max": 0.4, "over_budget_s_total": 0.6,
-            "user_facing_throttled_core_s": {"software": 0.0, "rapl": software, "out_of_band": 0.0, "supply": 0.0},
+            "user_facing_throttled_core_s": {"software": 0.0, "rapl": software, "out_of_band": 0.0,
+                "supply": 0.0},
             "batch_throttled_core_s": {"software": software, "rapl": 0.0, "out_of_band": 0.0, "supply": 0.0},
             "hardware_engaged_s": 0.0, "batch_frequency_ratio_mean": ratio,
             "batch_frequency_ratio_end": 1.0, "user_facing_p95_ms": 14.25,

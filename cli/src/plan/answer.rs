@@ -13,7 +13,7 @@ pub(super) struct Answer {
     pub(super) plan: Plan,
     /// `None` for a histogram: it does not know what came after what.
     pub(super) longest_event_s: Option<u64>,
-    /// The approaches of the paper's TableReader IV.
+    /// The approaches of the paper's Table IV.
     pub(super) table: Vec<(&'static str, Plan)>,
     /// Where that was asked for.
     pub(super) verified: Option<Verified>,

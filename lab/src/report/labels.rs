@@ -1,4 +1,4 @@
-//! Labels from CPU use alone: precision at a chosen recall (TextTable II).
+//! Labels from CPU use alone: precision at a chosen recall (Table II).
 
 use serde::Serialize;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use super::{Goal, Part, Report, number};
 
 /// Recall that thresholds are chosen for.
 pub const TARGETS: [f64; 2] = [0.99, 0.98];
-/// The paper's precision in percent, by method and target (TextTable II).
+/// The paper's precision in percent, by method and target (Table II).
 const PAPER: [(&str, [f64; 2]); 3] =
     [("pattern", [76.0, 77.0]), ("acf", [54.0, 56.0]), ("fft", [48.0, 50.0])];
 /// What one method reaches for one target. Rates are shares, 0 to 1.

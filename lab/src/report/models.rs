@@ -1,4 +1,4 @@
-//! Predictions of class and P95 beside simple rules (TextTable III).
+//! Predictions of class and P95 beside simple rules (Table III).
 
 mod goals;
 mod row;

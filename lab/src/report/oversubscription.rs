@@ -1,4 +1,4 @@
-//! How low a budget may be (TextTable IV).
+//! How low a budget may be (Table IV).
 
 mod figure;
 pub mod fleet;
@@ -48,7 +48,7 @@ struct ApproachRow<'a> {
     delta_percent_interval: Option<(f64, f64)>,
     /// What came of it, and of smaller buffers, with the real controllers.
     replayed: Vec<&'a Replayed>,
-    /// What the paper's TextTable IV says.
+    /// What the paper's Table IV says.
     paper_delta_percent: Option<f64>,
     paper_savings_usd: Option<f64>,
 }
@@ -105,7 +105,7 @@ pub fn report(
     }
     Ok(Report {
         name: "oversubscription",
-        title: "How low a budget may be (TextTable IV)",
+        title: "How low a budget may be (Table IV)",
         command,
         parts,
         goals,

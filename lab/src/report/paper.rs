@@ -1,7 +1,7 @@
 //! What the paper's text states of its figures. The figures' other values are not stated anywhere.
 //!
-//! Source: Kumbhare et al., arXiv 2010.15388, Sections IV-B (TextTable III), IV-C, IV-D and IV-F
-//! (TextTable IV).
+//! Source: Kumbhare et al., arXiv 2010.15388, Sections IV-B (Table III), IV-C, IV-D and IV-F
+//! (Table IV).
 
 use ballast_planner::Binding;
 use ballast_predict::compare::PredictedValue;
@@ -28,7 +28,7 @@ pub(super) fn chassis_p95(placement: &str, policy: &str, shares: Option<&str>) -
     (placement == "balanced" && policy == "stepwise" && shares == Some("even")).then_some(1.0)
 }
 
-/// A row of TextTable III: shares of confident predictions.
+/// A row of Table III: shares of confident predictions.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Stated {
     /// The share of predictions that is confident.
@@ -39,7 +39,7 @@ pub(super) struct Stated {
     pub(super) accuracy: f64,
 }
 
-/// TextTable III, by algorithm. The paper's bucket 1 of criticality is non-user-facing.
+/// Table III, by algorithm. The paper's bucket 1 of criticality is non-user-facing.
 pub(super) fn models(asked: PredictedValue) -> Vec<(&'static str, Stated)> {
     let row = |confident, each: &[(f64, f64)], accuracy| Stated { confident, each: each.to_vec(), accuracy };
 
@@ -56,7 +56,7 @@ pub(super) fn models(asked: PredictedValue) -> Vec<(&'static str, Stated)> {
     }
 }
 
-/// A row of TextTable IV.
+/// A row of Table IV.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Budget {
     /// How far the budget is under the provisioned power, in percent of it.
@@ -67,7 +67,7 @@ pub(super) struct Budget {
     pub(super) binding: Binding,
 }
 
-/// TextTable IV, by the planner's names of its rows.
+/// Table IV, by the planner's names of its rows.
 pub(super) fn oversubscription(approach: &str) -> Option<Budget> {
     use Binding::{Depth, Provisioned, TotalRate, UserFacingRate};
     let (delta_percent, millions, binding) = match approach {

@@ -231,12 +231,12 @@ fn words(options: &Options, budget_w: f64) -> String {
     let Options { chassis, servers, cores, load, days, packing_weight, power_weight, .. } = options;
     format!(
         "{chassis} chassis of {servers} servers with {cores} cores get {days} days of deployments with the \
-         shares of the paper's TextTable I, {} % of cores allocated on average; {} seeds, each the same for \
+         shares of the paper's Table I, {} % of cores allocated on average; {} seeds, each the same for \
          every arm. A deployment is placed whole or not at all. `none` is best fit alone; the others weigh \
          best fit and the power rule (Algorithm 1) {packing_weight} to {power_weight} by rank. `model` gets \
-         class and P95 right and wrong as often as the paper's TextTable III says, `oracle` always right, \
+         class and P95 right and wrong as often as the paper's Table III says, `oracle` always right, \
          `criticality-only` knows the model's class and no P95. A quarter of P95 counts as its upper end.\n\n\
-         **Chosen, since the paper does not say:** values within the bins of TextTable I, the arrival rate, and \
+         **Chosen, since the paper does not say:** values within the bins of Table I, the arrival rate, and \
          the weights of the two rules (see below).\n\n\
          **Power** rests on a model, no chassis was measured: VMs' hours have their own P95; user-facing \
          ones follow the day, all together, and others use a random share every hour; a server draws {} W \

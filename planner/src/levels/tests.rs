@@ -146,7 +146,8 @@ proptest! {
     /// Whatever the breakers carry: no node's budgets add up to more, no budget is above its plan or under what can be
     /// held, and a chassis whose breakers have room keeps its plan.
     #[test]
-    fn budgets_respect_every_level(racks in prop::collection::vec((1usize..4, 5_400i64..12_000), 1..4), row in 15_000i64..40_000) {
+    fn budgets_respect_every_level(racks in prop::collection::vec((1usize..4, 5_400i64..12_000), 1..4),
+        row in 15_000i64..40_000) {
         let mut nodes = vec![node("row", "row", row, "", &[])];
         let mut names = vec![];
         for (n, (chassis, w)) in racks.iter().enumerate() {

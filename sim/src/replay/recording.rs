@@ -1,5 +1,7 @@
 //! Runs a machine again from a recording, and compares what it wants done with what was written.
 
+use core::hash::Hash;
+
 use std::io::BufRead;
 
 use ballast_types::recording::{Header, Step, VERSION};
@@ -79,7 +81,7 @@ pub struct Mismatch {
 
 /// A machine that a recording can bring back.
 pub trait Recorded:
-    Machine<Input: DeserializeOwned, Output: DeserializeOwned + Serialize + PartialEq + core::hash::Hash> + Sized
+    Machine<Input: DeserializeOwned, Output: DeserializeOwned + Serialize + PartialEq + Hash> + Sized
 {
     /// Its name in the header.
     const NAME: &'static str;

@@ -158,7 +158,10 @@ impl Model {
                     "PowerLimit": { "LimitInWatts": self.in_force(), "LimitException": self.exception },
                 })];
                 controls.resize_with(1 + self.more_controls, || json!({ "PowerConsumedWatts": 1 }));
-                let supply = |[state, health, input]: &[Value; 3]| json!({ "Status": status(state, health), "PowerInputWatts": input });
+                let supply = |[state, health, watts]: &[Value; 3]| {
+                    let status = status(state, health);
+                    json!({ "Status": status, "PowerInputWatts": watts })
+                };
                 let supplies: Vec<_> = self.supplies.iter().map(supply).collect();
 
                 json!({ "@odata.etag": self.etag(), "PowerControl": controls, "PowerSupplies": supplies })

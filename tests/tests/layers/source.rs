@@ -99,14 +99,14 @@ impl Modules {
     pub(crate) fn walk(sources: &BTreeMap<&str, &Source>, entry: &str) -> Self {
         let mut modules = Self { files: BTreeMap::new() };
         let folder = entry.rsplit_once('/').expect("a folder").0;
-        modules.add(sources, Vec::new(), entry, folder);
+        modules.add(sources, &[], entry, folder);
         modules
     }
 
-    fn add(&mut self, sources: &BTreeMap<&str, &Source>, module: Vec<String>, path: &str, folder: &str) {
+    fn add(&mut self, sources: &BTreeMap<&str, &Source>, module: &[String], path: &str, folder: &str) {
         let Some(source) = sources.get(path) else { return };
-        self.files.insert(module.clone(), path.to_owned());
-        self.add_items(sources, &module, &source.file.items, path, folder);
+        self.files.insert(module.to_vec(), path.to_owned());
+        self.add_items(sources, module, &source.file.items, path, folder);
     }
 
     fn add_items(
@@ -130,8 +130,8 @@ impl Modules {
                 self.files.insert(below.clone(), path.to_owned());
                 self.add_items(sources, &below, items, path, &folder);
             } else {
-                self.add(sources, below.clone(), &format!("{folder}.rs"), &folder);
-                self.add(sources, below, &format!("{folder}/mod.rs"), &folder);
+                self.add(sources, &below, &format!("{folder}.rs"), &folder);
+                self.add(sources, &below, &format!("{folder}/mod.rs"), &folder);
             }
         }
     }

@@ -54,7 +54,7 @@ impl Vms {
                 tracing::warn!(
                     %error,
                     "the VM's old cores could not be given back"
-                )
+                );
             });
         }
         self.forget_others(&set);

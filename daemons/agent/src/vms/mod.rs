@@ -171,7 +171,7 @@ impl Vms {
                 tracing::warn!(
                     %error,
                     "the VM's old cores could not be given back"
-                )
+                );
             });
         }
     }

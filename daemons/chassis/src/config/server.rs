@@ -56,14 +56,7 @@ impl ServerConfig {
             choice(["managed", "maintenance", "unmanaged"].into_iter().zip(modes)),
             "What is expected of its agent: answers; silence, which is no alarm; there is none.",
         );
-        // An address: the alert's way must not depend on a name server.
-        let address =
-            |url: &str| (url.starts_with("http") && Listen::parse(url).is_some()).then(|| url.to_owned());
-        let url = section.required(
-            "url",
-            Allowed::text("http://address:port on loopback, or https://address:port", address),
-            "Where its agent serves.",
-        );
+        let url = read_url(&mut section);
         let idle = section.required("idle_w", watts(), "What the server draws idle.");
         let cap = read_cap_path(&mut section);
         let cap_floor = section.or(
@@ -76,8 +69,7 @@ impl ServerConfig {
             "weight",
             whole("a whole number", 1..=1_000_000),
             "Where not all low-priority work gets what it lacks, this server gets so many times its usual \
-             part; \
-             1 unless set.",
+             part; 1 unless set.",
         );
         let min = section.optional(
             "min_w",
@@ -88,8 +80,7 @@ impl ServerConfig {
             "max_w",
             watts(),
             "What the server draws at most. Where every server has it, `[trip_curve]` is checked at their \
-             sum and \
-             `shared_w`, and at 1.5 times the budget otherwise.",
+             sum and `shared_w`, and at 1.5 times the budget otherwise.",
         );
 
         // No server can be held under what it draws idle.
@@ -125,6 +116,14 @@ impl ServerConfig {
         });
         Some((Self { id: id?, url: url?, idle: idle?, cap, cap_floor }, core?))
     }
+}
+
+/// An address: the alert's way must not depend on a name server.
+fn read_url(section: &mut Section<'_, '_>) -> Option<String> {
+    let address =
+        |url: &str| (url.starts_with("http") && Listen::parse(url).is_some()).then(|| url.to_owned());
+    let allowed = Allowed::text("http://address:port on loopback, or https://address:port", address);
+    section.required("url", allowed, "Where its agent serves.")
 }
 
 fn read_cap_path(section: &mut Section<'_, '_>) -> Option<CapPath> {

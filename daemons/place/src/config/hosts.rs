@@ -176,7 +176,8 @@ mod tests {
         );
 
         assert_eq!(hosts[4].host.spec.capacity.cores.milli(), 500);
-        let json = r#"{"hosts": [{"name": "s[08-11].rack1", "chassis": "c[1-2]", "cores": 40, "memory_gb": 160.5},
+        let json = r#"{"hosts": [{"name": "s[08-11].rack1", "chassis": "c[1-2]", "cores": 40,
+            "memory_gb": 160.5},
             {"name": "odd", "chassis": "c2", "cores": 0.5, "memory_gb": 0, "state": "cordoned"}]}"#;
         assert_eq!(parse(Path::new("hosts.json"), json).unwrap(), hosts);
     }

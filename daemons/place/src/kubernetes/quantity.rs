@@ -220,8 +220,10 @@ mod tests {
             suffix in prop::sample::select(vec![
                 ("n", 1_u128, 1_000_000_000_u128), ("u", 1, 1_000_000), ("m", 1, 1_000), ("", 1, 1),
                 ("k", 1_000, 1), ("M", 1_000_000, 1), ("G", 1_000_000_000, 1), ("T", 1_000_000_000_000, 1),
-                ("Ki", 1 << 10, 1), ("Mi", 1 << 20, 1), ("Gi", 1 << 30, 1), ("Ti", 1 << 40, 1), ("Ei", 1 << 60, 1),
-                ("e3", 1_000, 1), ("E-3", 1, 1_000), ("e+6", 1_000_000, 1), ("E", 1_000_000_000_000_000_000, 1),
+                ("Ki", 1 << 10, 1), ("Mi", 1 << 20, 1), ("Gi", 1 << 30, 1), ("Ti", 1 << 40, 1),
+                ("Ei", 1 << 60, 1),
+                ("e3", 1_000, 1), ("E-3", 1, 1_000), ("e+6", 1_000_000, 1),
+                ("E", 1_000_000_000_000_000_000, 1),
             ]),
         ) {
             let (suffix, times, over) = suffix;
@@ -231,7 +233,8 @@ mod tests {
                 let over = over * 1_000_000;
 
                 // Where the product is beyond 128 bits, so is the result beyond the most.
-                millionths.checked_mul(times * scale).map_or(MOST, |n| n.div_ceil(over).min(u128::from(MOST)) as u64)
+                let rounded = |n: u128| n.div_ceil(over).min(u128::from(MOST)) as u64;
+                millionths.checked_mul(times * scale).map_or(MOST, rounded)
             };
 
             prop_assert_eq!(milli(&text), Ok(rounded(1_000)));

@@ -166,7 +166,8 @@ mod tests {
             serde_json::from_value(json!({"metadata": {"name": format!("p{n}"), "namespace": "n",
                 "uid": n.to_string(),
                 "resourceVersion": "1", "labels": {"ballast.dev/p95": (n % 97).to_string(),
-                    "ballast.dev/class": if n.is_multiple_of(3) { "user-facing" } else { "non-user-facing" }}},
+                    "ballast.dev/class":
+                        if n.is_multiple_of(3) { "user-facing" } else { "non-user-facing" }}},
                 "spec": {"nodeName": format!("node-{:05}", n / 20), "containers": [{"name": "c",
                     "resources": {"requests": {"cpu": format!("{milli}m"),
                         "memory": format!("{milli}Mi")}}}]}}))

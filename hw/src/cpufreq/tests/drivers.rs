@@ -19,24 +19,34 @@ type Row = (&'static str, u32, u32, Files, (u32, usize, u32), ReferenceSource);
 const ROWS: [Row; 18] = [
     ("acpi-cpufreq", 1500, 2450, &[(P0, &[("scaling_available_frequencies", EPYC)])], (1500, 3, 2450), Table),
     // Boost is not in this driver's table on AMD; CPPC's nominal frequency is not asked where there is one.
-    ("acpi-cpufreq", 1500, 3500, &[(P0, &[("scaling_available_frequencies", EPYC)]), (CPPC, &[("nominal_freq", "2000")])], (1500, 3, 2450), Table),
+    ("acpi-cpufreq", 1500, 3500, &[(P0, &[("scaling_available_frequencies", EPYC)]),
+        (CPPC, &[("nominal_freq", "2000")])], (1500, 3, 2450), Table),
     // On Intel turbo is one entry, 1 MHz above.
     ("acpi-cpufreq", 1200, 2401, &[(P0, &[("scaling_available_frequencies", "2401000 2400000 1800000 \
         1200000")])], (1200, 3, 2400), Table),
     ("intel_pstate", 800, 3500, &[(P0, &[("base_frequency", "2400000")])], (1200, 13, 2400), Base),
     ("intel_cpufreq", 800, 3500, &[(P0, &[("base_frequency", "2100000")])], (1100, 11, 2100), Base),
     // Without HWP: 12 of 24 p-states from 1.2 GHz up are turbo.
-    ("intel_pstate", 1200, 3500, &[(INTEL, &[("turbo_pct", "50"), ("num_pstates", "24")])], (1200, 12, 2300), TurboShare),
-    ("intel_cpufreq", 1200, 2600, &[(INTEL, &[("turbo_pct", "34"), ("num_pstates", "15")])], (1200, 10, 2100), TurboShare),
-    ("intel_pstate", 1200, 3500, &[(INTEL, &[("turbo_pct", "0"), ("num_pstates", "24")])], (1800, 18, 3500), HardwareMax),
+    ("intel_pstate", 1200, 3500, &[(INTEL, &[("turbo_pct", "50"), ("num_pstates", "24")])], (1200, 12, 2300),
+        TurboShare),
+    ("intel_cpufreq", 1200, 2600, &[(INTEL, &[("turbo_pct", "34"), ("num_pstates", "15")])],
+        (1200, 10, 2100), TurboShare),
+    ("intel_pstate", 1200, 3500, &[(INTEL, &[("turbo_pct", "0"), ("num_pstates", "24")])], (1800, 18, 3500),
+        HardwareMax),
     // Lowest nonlinear is above half.
-    ("amd-pstate-epp", 400, 3700, &[(CPPC, &[("nominal_freq", "2400")]), (P0, &[("amd_pstate_lowest_nonlinear_freq", "1700000")])], (1700, 8, 2400), Nominal),
-    ("amd-pstate", 400, 3700, &[(CPPC, &[("nominal_freq", "2400")]), (P0, &[("amd_pstate_lowest_nonlinear_freq", "1100000")])], (1200, 13, 2400), Nominal),
-    ("amd-pstate", 400, 3700, &[(CPPC, &[("nominal_freq", "2400"), ("nominal_perf", "120"), ("lowest_nonlinear_perf", "80")])], (1600, 9, 2400), Nominal),
-    ("cppc_cpufreq", 300, 3000, &[(CPPC, &[("nominal_freq", "3000"), ("nominal_perf", "300"), ("lowest_nonlinear_perf", "100")])], (1500, 16, 3000), Nominal),
-    ("cppc_cpufreq", 300, 3000, &[(CPPC, &[("nominal_freq", "3000"), ("nominal_perf", "300"), ("lowest_nonlinear_perf", "200")])], (2000, 11, 3000), Nominal),
+    ("amd-pstate-epp", 400, 3700, &[(CPPC, &[("nominal_freq", "2400")]),
+        (P0, &[("amd_pstate_lowest_nonlinear_freq", "1700000")])], (1700, 8, 2400), Nominal),
+    ("amd-pstate", 400, 3700, &[(CPPC, &[("nominal_freq", "2400")]),
+        (P0, &[("amd_pstate_lowest_nonlinear_freq", "1100000")])], (1200, 13, 2400), Nominal),
+    ("amd-pstate", 400, 3700, &[(CPPC, &[("nominal_freq", "2400"), ("nominal_perf", "120"),
+        ("lowest_nonlinear_perf", "80")])], (1600, 9, 2400), Nominal),
+    ("cppc_cpufreq", 300, 3000, &[(CPPC, &[("nominal_freq", "3000"), ("nominal_perf", "300"),
+        ("lowest_nonlinear_perf", "100")])], (1500, 16, 3000), Nominal),
+    ("cppc_cpufreq", 300, 3000, &[(CPPC, &[("nominal_freq", "3000"), ("nominal_perf", "300"),
+        ("lowest_nonlinear_perf", "200")])], (2000, 11, 3000), Nominal),
     // Firmware's nonsense is no floor.
-    ("cppc_cpufreq", 300, 3000, &[(CPPC, &[("nominal_freq", "3000"), ("nominal_perf", "300"), ("lowest_nonlinear_perf", "900")])], (1500, 16, 3000), Nominal),
+    ("cppc_cpufreq", 300, 3000, &[(CPPC, &[("nominal_freq", "3000"), ("nominal_perf", "300"),
+        ("lowest_nonlinear_perf", "900")])], (1500, 16, 3000), Nominal),
     ("cppc_cpufreq", 300, 3000, &[(CPPC, &[("nominal_freq", "0")])], (1500, 16, 3000), HardwareMax),
     ("scmi", 500, 3000, &[(P0, &[("scaling_available_frequencies", "500000 1000000 2000000 \
         2600000"), ("scaling_boost_frequencies", "3000000")])], (2000, 2, 2600), Table),

@@ -38,7 +38,7 @@ fn table_iv(fleet: &Fleet) -> [Goal; 3] {
 
     [
         Goal::new(
-            "the paper's quantiles: all eight deltas of TextTable IV to 0.1 points",
+            "the paper's quantiles: all eight deltas of Table IV to 0.1 points",
             farthest(&delta).map(|(off, approach)| {
                 (format!("at most {} points off ({approach})", number(off, 3)), all && off <= 0.1)
             }),

@@ -66,8 +66,8 @@ pub(super) fn knowledge(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
              right by itself; of the way from the model to the oracle\n\n\
              - the right class alone goes {class};\n\
              - the right P95 alone goes {p95};\n\
-             - a class that is right in 98 % of either class, TextTable III's accuracy, goes {accuracy}.\n\n\
-             It is the class. TextTable III's recall says that of the VMs that are not user-facing 31 % are \
+             - a class that is right in 98 % of either class, Table III's accuracy, goes {accuracy}.\n\n\
+             It is the class. Table III's recall says that of the VMs that are not user-facing 31 % are \
              taken for user-facing ones. Among the paper's VMs these were few, so that its accuracy is 98 %; \
              here they have 60 % of the cores, as Section IV-A has it, and a server that holds them looks \
              balanced and is not. With an error of 2 % in either class most of the gap is gone; what is left \

@@ -107,7 +107,8 @@ fn a_vm_that_ends_on_its_way_leaves_both_hosts_and_one_that_arrives_on_a_drained
 
 #[test]
 fn a_policy_changes_when_it_should_and_every_phase_counts_its_own() {
-    let rows = "0,0,0,1,0,9000,0\n1,1,0,4,0,500,0\n2,2,0,3,0,9000,0\n3,3,600,1,0,300,0\n4,4,1000,1,0,900,0\n5,5,1000,9,0,9,0\n";
+    let rows = "0,0,0,1,0,9000,0\n1,1,0,4,0,500,0\n2,2,0,3,0,9000,0\n3,3,600,1,0,300,0\n4,4,1000,1,0,900,0\n\
+                5,5,1000,9,0,9,0\n";
     let rows = rows.replace("5,5,1000,9", "5,5,1000,4");
     let plan = Plan { actions: vec![(600_000, Action::Policy(FIRST_FIT))], ..Plan::default() };
     let mut scheduler = BEST_FIT.scheduler(cluster(3), Instant::ZERO);
@@ -129,7 +130,8 @@ fn a_policy_changes_when_it_should_and_every_phase_counts_its_own() {
 fn a_reserve_refuses_new_deployments_and_lets_those_that_run_scale_out() {
     // Half of 8 cores is kept. Batch 0 comes whole; 1 does not, for it asks for 3 + 2; 0 scales out; 2 is new.
     let rows = "0,0,0,2,0,9000,0\n1,1,0,3,0,300,0\n2,0,0,2,0,9000,0\n3,1,0,2,0,300,0\n4,0,60,4,0,900,0\n\
-                5,2,60,1,0,300,0\n6,0,9500,1,0,300,0\n7,3,9500,3,0,300,0\n8,3,9560,1,0,300,0\n9,4,9560,1,0,300,0\n";
+                5,2,60,1,0,300,0\n6,0,9500,1,0,300,0\n7,3,9500,3,0,300,0\n8,3,9560,1,0,300,0\n\
+                9,4,9560,1,0,300,0\n";
     let mut scheduler = FIRST_FIT.scheduler(cluster(2), Instant::ZERO);
     scheduler.add_admission(Instant::ZERO, Box::new(Reserve::new(0.5).unwrap()));
     let (lines, outcome) = play(rows, &mut scheduler, &Plan::default());

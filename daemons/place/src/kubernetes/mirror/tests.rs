@@ -366,7 +366,8 @@ proptest! {
             prop_assert_eq!(inventory.snapshot(), fresh.snapshot());
         }
 
-        let pods: Vec<_> = mirror.pods.iter().map(|(name, pod)| (name.to_string(), pod.uid.clone())).collect();
+        let pods = mirror.pods.iter();
+        let pods: Vec<_> = pods.map(|(name, pod)| (name.to_string(), pod.uid.clone())).collect();
 
         for (name, uid) in pods {
             let ident = Ident { name, uid, version: "9".into() };
