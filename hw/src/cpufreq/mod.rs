@@ -1,6 +1,6 @@
 //! Frequency caps through `scaling_max_freq`, the only file that caps and follows no governor.
 //!
-//! What is capped is a clock [`Domain`]: one physical core with all its threads, or more where hardware
+//! What is capped is a clock [`Domain`](crate::Domain): one physical core with all its threads, or more where hardware
 //! ties them together. It may have several policies (one per thread on Intel), and a policy may have
 //! several CPUs.
 //!

@@ -32,7 +32,7 @@ fn end(name: &str) -> String {
     format!("<!-- end of experiment: {name} -->\n")
 }
 
-/// The document with this section instead of its old one, or in its place by [`ORDER`].
+/// The document with this section instead of its old one, or in its place by `ORDER`.
 ///
 /// # Errors
 /// When the section's markers do not pair.
