@@ -256,9 +256,9 @@ fn without_a_path_there_is_an_alarm() {
     w.agent(1).answers = false;
     w.agent(2).answers = false;
     w.run(ms(4000));
-    assert!(w.has_alarm("s-01 is silent in a capping episode"));
+    assert!(w.has_alarm("s-01 is silent in a capping event"));
     assert_eq!(w.caps(), [(name(2), W(300))], "never under its floor");
-    assert!(w.has_alarm("s-02 cannot be capped under"));
+    assert!(w.has_alarm("s-02 has the lowest hardware cap"));
     let s = w.chassis.status(w.now);
     assert_eq!(s.servers[2].reserved_w, W(300));
     let counts = |s: &ballast_types::wire::ServerStatus| match s.slot {

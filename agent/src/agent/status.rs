@@ -104,7 +104,11 @@ impl Agent {
     fn floor_alarm(&self, now: Instant) -> Option<String> {
         let (cap, draw) = (self.cap?, self.meter.draw(now)?);
         let helpless = self.params.server_limit_floor.is_none() && self.throttle.nothing_left();
-        (helpless && draw > cap)
-            .then(|| format!("{draw} is above the cap of {cap} at the floor, and no limit to set"))
+        (helpless && draw > cap).then(|| {
+            format!(
+                "{draw} is above the cap of {cap} with all batch cores at their lowest frequency, and no \
+                 [server_limit] is configured"
+            )
+        })
     }
 }

@@ -377,7 +377,7 @@ impl Chassis {
             Change::Failed => {
                 let agent = &self.agents[i];
                 let message = format!(
-                    "out-of-band action on {} failed, try {}: {}",
+                    "the hardware cap of {} could not be changed, try {}: {}",
                     agent.server.id,
                     agent.out_of_band.tries(),
                     agent.out_of_band.error.as_deref().unwrap_or("no reason given"),

@@ -110,7 +110,9 @@ impl Chassis {
             let why = agent.error.as_deref().map(|e| format!(" ({e})")).unwrap_or_default();
             alarms.push(format!("{id} is silent: {}{why}", agent.cause));
             if self.event.is_some() && agent.server.out_of_band_floor.is_none() {
-                alarms.push(format!("{id} is silent in a capping episode and cannot be capped out of band"));
+                alarms.push(format!(
+                    "{id} is silent in a capping event, and it has no hardware cap: configure its slot or its BMC"
+                ));
             }
         }
 
@@ -127,16 +129,19 @@ impl Chassis {
             alarms.push(format!("{id} runs dry: its agent only watches, the others make room"));
         }
         if let Some(watts) = agent.out_of_band.watts() {
-            alarms.push(format!("{id} is capped out of band at {watts}"));
+            alarms.push(format!("{id} is under a hardware cap of {watts}"));
             let floor = agent.server.out_of_band_floor;
             if agent.slot != Slot::Off && watts > agent.target && floor == Some(watts) {
-                alarms.push(format!("{id} cannot be capped under {watts}, its share is {}", agent.target));
+                alarms.push(format!(
+                    "{id} has the lowest hardware cap, {watts}, which is above its share of {}",
+                    agent.target
+                ));
             }
         }
 
         if let Some(reason) = &agent.out_of_band.error {
             let tries = agent.out_of_band.tries();
-            alarms.push(format!("out-of-band action on {id} fails, {tries} tries: {reason}"));
+            alarms.push(format!("the hardware cap of {id} cannot be changed, {tries} tries: {reason}"));
         }
     }
 }
