@@ -111,7 +111,8 @@ impl Chassis {
             alarms.push(format!("{id} is silent: {}{why}", agent.cause));
             if self.event.is_some() && agent.server.out_of_band_floor.is_none() {
                 alarms.push(format!(
-                    "{id} is silent in a capping event, and it has no hardware cap: configure its slot or its BMC"
+                    "{id} is silent in a capping event, and it has no hardware cap: \
+                     configure its slot or its BMC"
                 ));
             }
         }
