@@ -141,8 +141,8 @@ fn a_cap_never_raises_a_lower_limit_of_before() {
 fn a_missing_reading_is_missing_and_never_low() {
     type Row = (Generation, fn(&mut Model), &'static str);
     let rows: [Row; 15] = [
-        (Generation::Older, |m| m.power = Value::Null, "PowerConsumedWatts = null"),
-        (Generation::Newer, |m| m.power = Value::Null, "PowerWatts.Reading = null"),
+        (Generation::Older, |m| m.power = Value::Null, "PowerConsumedWatts is null"),
+        (Generation::Newer, |m| m.power = Value::Null, "PowerWatts.Reading is null"),
         (Generation::Older, |m| m.power = json!(0), "above 0"),
         (Generation::Newer, |m| m.power = json!(0.0), "above 0"),
         (Generation::Newer, |m| m.power = json!(-230), "above 0"),
@@ -445,7 +445,7 @@ fn a_servers_draw_is_read_in_every_generation_and_null_zero_and_implausible_are_
         assert_eq!(meter.sample(at(2)).unwrap(), taken(1), "the same value");
 
         for (power, says) in [
-            (Value::Null, "= null"),
+            (Value::Null, "is null"),
             (json!(0), "above 0"),
             (json!(-3), "above 0"),
             (json!("230"), "invalid type"),
