@@ -456,7 +456,7 @@ fn a_manager_that_runs_dry_alerts_nobody_and_caps_nothing() {
     let chassis = lab.chassis().unwrap();
     assert!(chassis.dry_run && chassis.power_w > Some(chassis.limit_w), "{chassis:?}");
     assert!(chassis.servers.iter().all(|s| s.report.is_none() && s.out_of_band_w.is_none()));
-    assert!(lab.log("chassis").contains("dry run: would alert"), "{}", lab.log("chassis"));
+    assert!(lab.log("chassis").contains("dry run: the manager would alert"), "{}", lab.log("chassis"));
     assert!(!lab.home("chassis").join("state/ledger.json").exists());
 
     for name in lab.servers() {

@@ -127,7 +127,7 @@ fn a_server_whose_agent_died_is_held_first_and_released_when_none_comes_back() {
 
     // The last is by OnFailure=, in case the others were killed before they had armed anything.
     for result in ["signal", "exit-code", "watchdog", "failed"] {
-        assert_code(&systemd.stop_post(&config, result), 0, "held");
+        assert_code(&systemd.stop_post(&config, result), 0, "what it restricted stays");
         assert!(journal.exists() && lab.limits() == left, "{result}: not held");
     }
 
