@@ -10,9 +10,8 @@
 //!                                          again ──(tries used up, or permanent)──▶ gave up, an alarm
 //! ```
 //! A kill cannot be taken back. So nothing here is driven by a timer: every try needs a fresh sample that
-//! shows too much. And it takes nothing from the hardware's protection: the server's own limit is set at
-//! the latest when it would be without a lease, only that there may be nothing left for it
-//! to do.
+//! shows too much. And it takes nothing from the hardware's protection: the server's own limit is set at the
+//! latest when it would be without a lease, only that there may be nothing left for it to do.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};

@@ -1,8 +1,7 @@
 //! The p-state that every core is meant to have, and the order in which cores are throttled.
 //!
-//! Cores are addressed by their index in `Params::cores`; with `cpu-max` they are the units of floating
-//! VMs, numbered by `fleet`. The methods only decide: they note what
-//! they changed, and the agent has it written.
+//! Cores are addressed by their index in `Params::cores`; with `cpu-max` they are the units of floating VMs,
+//! numbered by `fleet`. The methods only decide: they note what they changed, and the agent has it written.
 
 use std::collections::BTreeMap;
 

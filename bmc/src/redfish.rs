@@ -39,8 +39,7 @@ pub struct SupplyReading {
     pub input: Option<Watts>,
 }
 
-/// One server's BMC. Every call blocks, by a bounded number of requests, each within
-/// [`Settings::timeout`].
+/// One server's BMC. Every call blocks, by a bounded number of requests, each within [`Settings::timeout`].
 pub struct Redfish {
     runtime: Runtime,
     http: Http,

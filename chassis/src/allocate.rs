@@ -21,8 +21,7 @@
 //!
 //! **Grants.** A cap falls when the sum must fall, or when another server needs the watts. A cap rises only
 //! as far as the watts are free: what every other server may still hold ([`Holds`]) is taken off first. A
-//! server that was told to draw less still counts with its old cap until a fresh reading shows that it
-//! obeys.
+//! server that was told to draw less still counts with its old cap until a fresh reading shows that it obeys.
 //!
 //! [`Holds`]: crate::holds::Holds
 

@@ -223,8 +223,7 @@ impl Chassis {
         !self.left && !self.identity.is_fenced()
     }
 
-    /// Everything is looked at anew: who gets what, which hardware caps, what is written down, who is
-    /// told.
+    /// Everything is looked at anew: who gets what, which hardware caps, what is written down, who is told.
     fn reconcile(&mut self, now: Instant) {
         if self.acts() {
             if core::mem::take(&mut self.unplanned) {

@@ -1,10 +1,9 @@
 //! What one server may hold, by the messages it was sent: the proof behind `critical-first` shares.
 //!
 //! A message that was sent may arrive, be lost, or arrive late; so what counts is the highest cap of all
-//! messages since the newest that the server's `enforced_seq` shows respected. Numbers rise and agents
-//! take only higher ones, so a message that is older than an obeyed one is out of the game. Any message
-//! that is obeyed keeps the cap for two leases, and a server is silent well before: then its fallback
-//! counts too.
+//! messages since the newest that the server's `enforced_seq` shows respected. Numbers rise and agents take
+//! only higher ones, so a message that is older than an obeyed one is out of the game. Any message that is
+//! obeyed keeps the cap for two leases, and a server is silent well before: then its fallback counts too.
 
 use std::collections::VecDeque;
 

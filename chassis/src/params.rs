@@ -178,9 +178,8 @@ impl Params {
         Self { shares: SharePolicy::Even, lift_rule: LiftRule::Paper, ..self }
     }
 
-    /// The longest time from an overload's start until hardware has ended it, should all software fail
-    /// and hardware be asked at the first reading. A breaker that carries the highest excess for less is
-    /// refused.
+    /// The longest time from an overload's start until hardware has ended it, should all software fail and
+    /// hardware be asked at the first reading. A breaker that carries the highest excess for less is refused.
     ///
     /// | term | what passes |
     /// |---|---|

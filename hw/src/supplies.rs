@@ -53,8 +53,7 @@ impl SupplyMeter {
         }
     }
 
-    /// Reads the supply, and says whether its value or its state has moved. `now` must be taken just
-    /// before.
+    /// Reads the supply, and says whether its value or its state has moved. `now` must be taken just before.
     pub fn poll(&mut self, now: Instant) -> (Supply, bool) {
         let mut moved = false;
         let read = match self.sensor.read(now) {

@@ -398,8 +398,7 @@ pub struct BudgetAnswer {
     pub needs_w: Option<Watts>,
     /// Watts that the servers' low-priority cores can still shed, by their fresh reports.
     pub batch_can_shed_w: Watts,
-    /// Whether hardware caps would have to shed the rest, or may have to: nobody can tell without a
-    /// reading.
+    /// Whether hardware caps would have to shed the rest, or may have to: nobody can tell without a reading.
     pub hardware_would_act: bool,
     /// Whether user-facing VMs may be slowed by them.
     pub user_facing_hit: bool,

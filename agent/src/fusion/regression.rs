@@ -5,10 +5,9 @@ const SLOPES: (f64, f64) = (0.5, 2.0);
 
 /// An exponentially weighted regression of `y` on `x`, with a slope that is drawn towards 1.
 ///
-/// The level follows within `level_over` points and the slope within `slope_over`: what shifts both
-/// sides (fans, a warmer package) moves often, what scales them seldom. While `x` hardly moves nothing
-/// is learnt of the slope: `prior` is the variance of `x`, in its unit squared, that weighs as much as
-/// the belief in 1.
+/// The level follows within `level_over` points and the slope within `slope_over`: what shifts both sides
+/// (fans, a warmer package) moves often, what scales them seldom. While `x` hardly moves nothing is learnt of
+/// the slope: `prior` is the variance of `x`, in its unit squared, that weighs as much as the belief in 1.
 #[derive(Clone, Debug)]
 pub(crate) struct Regression {
     level_over: f64,

@@ -19,8 +19,7 @@ pub(super) struct Runs {
     /// The first seed; the others follow it
     #[arg(long, value_name = "S", default_value_t = 1, allow_negative_numbers = true)]
     pub(super) seed: u64,
-    /// How many seeds [default: server 10, chassis 3, tradeoff and scheduler 5,
-    /// stability 1]
+    /// How many seeds [default: server 10, chassis 3, tradeoff and scheduler 5, stability 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(super) seeds: Option<u16>,

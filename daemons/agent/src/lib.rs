@@ -1,7 +1,6 @@
 //! `ballast-agent`: throttles the low-priority cores of one server when its chassis says so.
 //!
-//! `open` → `adopt` → `start` → `serve` → restore: each step takes the type that the one before
-//! gives.
+//! `open` → `adopt` → `start` → `serve` → restore: each step takes the type that the one before gives.
 
 mod adopt;
 mod api;

@@ -1,7 +1,6 @@
 //! `ballast-chassis`: polls the power supplies, alerts the agents, falls back to hardware caps.
 //!
-//! `open` → `adopt` → `start` → `serve` → restore: each step takes the type that the one before
-//! gives.
+//! `open` → `adopt` → `start` → `serve` → restore: each step takes the type that the one before gives.
 
 mod adopt;
 mod api;

@@ -14,8 +14,7 @@
 //! One thread answers; one reads the model's file and swaps what it has read; one writes the journal. An
 //! answer never waits for the model, and one that changes something waits for the journal.
 //!
-//! `open` → `adopt` → `start` → `serve` → restore: each step takes the type that the one before
-//! gives.
+//! `open` → `adopt` → `start` → `serve` → restore: each step takes the type that the one before gives.
 
 mod adopt;
 mod api;

@@ -1,10 +1,9 @@
 //! The CPUs that a group may use.
 //!
-//! Moving CPU sets takes a global lock and migrates tasks: it belongs to placement, not to the
-//! capping loop. `cpuset.cpus` of a populated group cannot be emptied (ENOSPC), so nothing is ever put
-//! back by emptying it. A write that cannot be granted succeeds all the same and falls back to the
-//! parent's set, so `cpuset.cpus.effective` is checked. `cpuset.mems` is not touched: that would move
-//! memory.
+//! Moving CPU sets takes a global lock and migrates tasks: it belongs to placement, not to the capping loop.
+//! `cpuset.cpus` of a populated group cannot be emptied (ENOSPC), so nothing is ever put back by emptying it.
+//! A write that cannot be granted succeeds all the same and falls back to the parent's set, so
+//! `cpuset.cpus.effective` is checked. `cpuset.mems` is not touched: that would move memory.
 //!
 //! Source: Documentation/admin-guide/cgroup-v2.rst; `kernel/cgroup/cpuset.c`.
 
@@ -107,9 +106,8 @@ impl Cgroup {
         Err(HwError::value(&effective, Operation::Verify, is, allowed))
     }
 
-    /// Checks that it is an ordinary member of its parent's partition. A partition root takes its CPUs
-    /// away from its neighbours, an isolated one even from the load balancer: both are somebody's
-    /// decision.
+    /// Checks that it is an ordinary member of its parent's partition. A partition root takes its CPUs away
+    /// from its neighbours, an isolated one even from the load balancer: both are somebody's decision.
     ///
     /// # Errors
     /// If it is anything else.

@@ -1,8 +1,7 @@
 //! A power supply as PMBus drivers show it in hwmon.
 //!
-//! One supply is one hwmon device with the channels `pin` (what it draws), `pout1` (what it gives),
-//! `vin` (its feed) and `vout1`. PMBus has no file for the state, so it is told from these, in this
-//! order:
+//! One supply is one hwmon device with the channels `pin` (what it draws), `pout1` (what it gives), `vin`
+//! (its feed) and `vout1`. PMBus has no file for the state, so it is told from these, in this order:
 //!
 //! | seen | state |
 //! |---|---|

@@ -1,7 +1,6 @@
 //! What the paper's text states of its figures. The figures' other values are not stated anywhere.
 //!
-//! Source: Kumbhare et al., arXiv 2010.15388, Sections IV-B (Table III), IV-C, IV-D and IV-F
-//! (Table IV).
+//! Source: Kumbhare et al., arXiv 2010.15388, Sections IV-B (Table III), IV-C, IV-D and IV-F (Table IV).
 
 use ballast_planner::Binding;
 use ballast_predict::compare::PredictedValue;

@@ -170,8 +170,7 @@ impl Specs {
         self.online = online.map(|domain| (domain.id, domain.cpus.clone())).collect();
     }
 
-    /// Cores for every VM.
-    /// A core that is offline is nobody's until it is back.
+    /// Cores for every VM. A core that is offline is nobody's until it is back.
     pub(super) fn groups(&self) -> Vec<ControlledVm> {
         let mut all = self.all.clone();
         for (id, spec) in &mut all {
@@ -331,8 +330,7 @@ fn merged(
     specs
 }
 
-/// Cores for every VM; no two of them in one cgroup, or one inside the other's: moving one would move
-/// both.
+/// Cores for every VM; no two of them in one cgroup, or one inside the other's: moving one would move both.
 fn groups(
     places: &[PhysicalCore],
     specs: &BTreeMap<VmId, VmSpec>,

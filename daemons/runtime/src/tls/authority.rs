@@ -1,7 +1,6 @@
 //! A small authority for Ballast's certificates: for trials, for tests, and for chassis without one.
 //!
-//! Keys are ECDSA P-256. A certificate names its [`Role`] as URI, and its id as DNS name where that is
-//! one.
+//! Keys are ECDSA P-256. A certificate names its [`Role`] as URI, and its id as DNS name where that is one.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
