@@ -223,32 +223,27 @@ impl Ensemble {
     }
 
     /// How many numbers an answer has: the number of classes, or one for every value.
-    #[must_use]
     pub fn outputs(&self) -> usize {
         self.parts.outputs as usize
     }
 
     /// How many features a row has.
-    #[must_use]
     pub fn features(&self) -> usize {
         self.parts.features as usize
     }
 
     /// How many trees there are.
-    #[must_use]
     pub fn trees(&self) -> usize {
         self.parts.trees.len()
     }
 
     /// How sums become answers.
-    #[must_use]
     pub fn link(&self) -> Link {
         self.parts.link
     }
 
     /// Every feature's share of what all splits gained on the training rows: adds up to 1, or is all 0 where
     /// no tree has a split.
-    #[must_use]
     pub fn importance(&self) -> Vec<f64> {
         self.parts.gains.iter().map(|share| f64::from(*share)).collect()
     }
@@ -256,7 +251,6 @@ impl Ensemble {
     /// The mean loss on rows that were not learnt from: out of bag (forest), or held out for early stopping
     /// (boosting). Log-loss in nats for classes, squared error for values, or the loss boosted by. `None`
     /// where every row was learnt from.
-    #[must_use]
     pub fn unseen_loss(&self) -> Option<f64> {
         self.parts.unseen_loss.map(f64::from)
     }

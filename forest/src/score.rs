@@ -9,7 +9,6 @@ pub(crate) const MIN_SHARE: f64 = 1e-7;
 /// # Panics
 ///
 /// There are not `classes` probabilities for every label, or a label is not below `classes`.
-#[must_use]
 pub fn log_loss(probabilities: &[f32], classes: usize, labels: &[u32]) -> Option<f64> {
     assert_eq!(probabilities.len(), classes * labels.len(), "one probability for every class");
     let rows = probabilities.chunks_exact(classes).zip(labels);
@@ -25,7 +24,6 @@ pub fn log_loss(probabilities: &[f32], classes: usize, labels: &[u32]) -> Option
 /// # Panics
 ///
 /// There is not one score for every label.
-#[must_use]
 pub fn auc(scores: &[f32], labels: &[u32]) -> Option<f64> {
     assert_eq!(scores.len(), labels.len(), "one score for every label");
     let mut rows: Vec<(f32, bool)> =

@@ -90,19 +90,16 @@ impl FeatureTable {
     }
 
     /// Number of rows.
-    #[must_use]
     pub fn rows(&self) -> usize {
         self.rows
     }
 
     /// Number of features.
-    #[must_use]
     pub fn columns(&self) -> usize {
         self.columns.len()
     }
 
     /// One feature of every row; `None` beyond the last.
-    #[must_use]
     pub fn column(&self, column: usize) -> Option<&[f32]> {
         self.columns.get(column).map(Vec::as_slice)
     }

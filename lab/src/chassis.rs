@@ -41,7 +41,6 @@ impl Placement {
     pub const ALL: [Self; 2] = [Self::Balanced, Self::Imbalanced];
 
     /// Its name in options and reports.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Balanced => "balanced",
@@ -297,29 +296,24 @@ impl Job {
         Controller::Baseline(baseline)
     }
 
-    #[must_use]
     pub fn placement(&self) -> Placement {
         self.asked.placement
     }
     /// Who keeps the draw down.
-    #[must_use]
     pub fn contender(&self) -> Contender {
         self.asked.contender
     }
     /// How the budget is split.
-    #[must_use]
     pub fn shares(&self) -> Option<Shares> {
         self.asked.shares
     }
     /// The seed.
-    #[must_use]
     pub fn seed(&self) -> u64 {
         self.seed
     }
 }
 
 /// What the runs came to: by placement as in the options, then by contender, then by shares.
-#[must_use]
 pub fn rows(options: &Options, runs: &[Run]) -> Vec<ChassisResult> {
     let all = options.placements.iter().flat_map(|placement| asked(options, *placement));
     all.map(|asked| row(asked, &options.seeds, runs)).collect()

@@ -144,7 +144,6 @@ impl Contender {
     }
 
     /// Its name in options and reports.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -175,7 +174,6 @@ impl Arrivals {
     pub const ALL: [Self; 3] = [Self::Steady, Self::Diurnal, Self::Bursty];
 
     /// Its name in options and reports.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Steady => "steady",

@@ -118,7 +118,6 @@ impl Options {
     }
 
     /// The rules' weights against each other, on loads that nothing else is measured with.
-    #[must_use]
     pub fn weights(&self) -> Vec<Case> {
         let none = Case { name: "none".to_owned(), ..self.case(Arm::None, Alpha::PAPER) };
         let weighed = WEIGHTS.iter().flat_map(|weights| {
@@ -132,7 +131,6 @@ impl Options {
     }
 
     /// What is told, part by part between the arms.
-    #[must_use]
     pub fn knowledge(&self) -> Vec<Case> {
         let case = |(name, class, p95, quarter): &(&str, Class, P95, Quarter)| {
             let case = self.case(Arm::Model, Alpha::PAPER);
@@ -143,7 +141,6 @@ impl Options {
     }
 
     /// Clusters that are asked for more, until they refuse.
-    #[must_use]
     pub fn fuller(&self) -> Vec<Case> {
         let arms = |load: &f64| {
             [Arm::None, Arm::Model, Arm::Oracle]
@@ -240,7 +237,6 @@ pub fn jobs(options: &Options, cases: &[Case], budget_w: f64) -> Result<Vec<Job>
 
 impl Job {
     /// Plays it.
-    #[must_use]
     pub fn run(&self) -> Done {
         let load = workload(&self.site, self.seed);
         let mut month = run(&self.site, &self.setup, &load, Some(self.budget_w));
@@ -284,7 +280,6 @@ pub struct SchedulerResult {
 }
 
 /// Puts the months of these cases together, which are in the order of [`jobs`].
-#[must_use]
 pub fn rows(options: &Options, cases: &[Case], done: &[Done]) -> Vec<SchedulerResult> {
     let (seeds, weeks) = (options.seeds.len(), f64::from(options.days) / 7.0);
     let row = |(case, months): (&Case, &[Done])| {

@@ -299,24 +299,20 @@ impl Job {
     }
 
     /// Who keeps the draw down.
-    #[must_use]
     pub fn contender(&self) -> Contender {
         self.contender
     }
     /// The cap; `None` for the run without one.
-    #[must_use]
     pub fn cap(&self) -> Option<Watts> {
         self.cap
     }
     /// The seed.
-    #[must_use]
     pub fn seed(&self) -> u64 {
         self.seed
     }
 }
 
 /// What the runs came to: by cap as in the options, and then by contender.
-#[must_use]
 pub fn rows(options: &Options, runs: &[Run]) -> Vec<ServerResult> {
     let runs: Vec<_> = runs.iter().collect();
     let mut rows = Vec::new();

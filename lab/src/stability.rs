@@ -130,14 +130,12 @@ impl Job {
     }
 
     /// The run of one server that it is.
-    #[must_use]
     pub fn server(&self) -> &server::Job {
         &self.job
     }
 }
 
 /// What the runs came to: by policy, lag, refresh and noise, as in the options.
-#[must_use]
 pub fn rows(options: &Options, runs: &[Run]) -> Vec<StabilityResult> {
     let Some(cap_w) = options.server.caps_w.first().copied() else { return Vec::new() };
     let mut rows = Vec::new();

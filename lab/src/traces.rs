@@ -67,7 +67,6 @@ impl TracePolicy {
     ];
 
     /// Its name in options and reports.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -81,7 +80,6 @@ impl TracePolicy {
     }
 
     /// How the budget is split; `None` where nobody splits it.
-    #[must_use]
     pub const fn shares(self) -> Option<SharePolicy> {
         match self {
             Self::None | Self::Oracle | Self::OracleAtSetPoint => None,
@@ -310,7 +308,6 @@ impl Case {
     }
 
     /// The data set.
-    #[must_use]
     pub fn data(&self) -> &str {
         &self.data
     }
@@ -328,7 +325,6 @@ fn dealt(places: usize, seed: u64) -> Vec<usize> {
 
 /// Every controller under every budget: by case, then by budget, then by policy. `uncapped` is in the
 /// cases' order.
-#[must_use]
 pub fn jobs(options: &Options, cases: Vec<Case>, uncapped: Vec<Uncapped>) -> Vec<Job> {
     let mut jobs = Vec::new();
     for (case, uncapped) in cases.into_iter().zip(uncapped) {

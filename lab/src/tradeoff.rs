@@ -32,7 +32,6 @@ pub struct Case {
 
 impl Options {
     /// Every case, in the order of the rows.
-    #[must_use]
     pub fn cases(&self) -> Vec<Case> {
         let service_ms = self.server.service_ms;
         let caps = self.server.caps_w.iter().map(|&cap_w| Case { cap_w, service_ms });
@@ -151,14 +150,12 @@ impl Job {
     }
 
     /// The run of one server that it is.
-    #[must_use]
     pub fn server(&self) -> &server::Job {
         &self.job
     }
 }
 
 /// What the runs came to: by case, then by policy, then by margin, as in the options.
-#[must_use]
 pub fn rows(options: &Options, runs: &[Run]) -> Vec<TradeoffResult> {
     let mut rows = Vec::new();
     for case in options.cases() {
@@ -198,7 +195,6 @@ pub const COMPARABLE_FRACTION: f64 = 0.001;
 /// Read off the lower envelope of its curve in `rows`: margins that lose more run time than another one
 /// that is above the cap no longer are left out, and straight lines join the rest. `None` outside of the
 /// curve and below [`COMPARABLE_FRACTION`].
-#[must_use]
 pub fn excess_at(
     rows: &[TradeoffResult],
     case: Case,

@@ -19,7 +19,6 @@ pub enum AdmissionRequest<'a> {
 
 impl<'a> AdmissionRequest<'a> {
     /// The VMs.
-    #[must_use]
     pub const fn vms(&self) -> &'a [VmRequest] {
         match *self {
             Self::Deployment(vms) | Self::ScaleOut(_, vms) => vms,
@@ -63,7 +62,6 @@ pub struct Reserve {
 
 impl Reserve {
     /// From 0 to 1, to the next thousandth; `None` outside.
-    #[must_use]
     pub fn new(share: f64) -> Option<Self> {
         (0.0..=1.0).contains(&share).then(|| Self { share: libm::round(share * 1e3) as u16 })
     }

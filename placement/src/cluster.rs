@@ -76,7 +76,6 @@ pub struct Cluster {
 
 impl Cluster {
     /// Empty hosts, all open; their ids are their indices in the list.
-    #[must_use]
     pub fn new(hosts: &[Host]) -> Self {
         let record = |host: &Host| HostRecord {
             host: *host,
@@ -108,12 +107,10 @@ impl Cluster {
     }
 
     /// How many hosts there are.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.hosts.len()
     }
     /// Whether there is none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.hosts.is_empty()
     }
@@ -125,72 +122,58 @@ impl Cluster {
     ///
     /// # Panics
     /// Where it does not; [`Cluster::check`] asks.
-    #[must_use]
     pub fn host(&self, host: HostId) -> Host {
         self.hosts[host.0 as usize].host
     }
     /// What the VMs of a host take that is known to exist: more than it has, where they were observed there.
-    #[must_use]
     pub fn taken(&self, host: HostId) -> Totals {
         self.hosts[host.0 as usize].taken
     }
     /// What is left of a host that is known to exist.
-    #[must_use]
     pub fn free(&self, host: HostId) -> Resources {
         self.hosts[host.0 as usize].free
     }
     /// Whether VMs may come to a host that is known to exist.
-    #[must_use]
     pub fn state(&self, host: HostId) -> HostState {
         self.hosts[host.0 as usize].state
     }
     /// How many VMs a host has that is known to exist.
-    #[must_use]
     pub fn vms(&self, host: HostId) -> u32 {
         self.hosts[host.0 as usize].vms
     }
     /// How many hosts hold a VM.
-    #[must_use]
     pub fn used_hosts(&self) -> u32 {
         self.used_hosts
     }
     /// What the hosts that hold a VM have together.
-    #[must_use]
     pub fn used_capacity(&self) -> Totals {
         self.used_capacity
     }
     /// What all VMs take.
-    #[must_use]
     pub fn allocated(&self) -> Totals {
         self.allocated
     }
     /// What all hosts have together.
-    #[must_use]
     pub fn capacity(&self) -> Totals {
         self.capacity
     }
     /// What is left on hosts that VMs may come to.
-    #[must_use]
     pub fn open(&self) -> Totals {
         self.open
     }
     /// A VM and its host.
-    #[must_use]
     pub fn resident(&self, vm: VmKey) -> Option<&Resident> {
         self.residents.get(&vm)
     }
     /// How many VMs there are.
-    #[must_use]
     pub fn residents(&self) -> usize {
         self.residents.len()
     }
     /// The VMs of a host, by id. It looks at all VMs.
-    #[must_use]
     pub fn residents_of(&self, host: HostId) -> Vec<Resident> {
         self.sorted(|resident| resident.host == host)
     }
     /// All VMs, by id.
-    #[must_use]
     pub fn all(&self) -> Vec<Resident> {
         self.sorted(|_| true)
     }

@@ -24,14 +24,12 @@ impl Policy {
     pub const PAPER: Self = Self { best_fit: 1, power: 1, alpha: Alpha::PAPER, anti_affinity: true };
 
     /// A scheduler of this inventory.
-    #[must_use]
     pub fn scheduler(&self, cluster: Cluster, now: Instant) -> Scheduler {
         let (fits, ranking) = self.rules(&cluster);
         Scheduler::new(cluster, fits, ranking, now)
     }
 
     /// Constraints and ranking for this inventory: what [`Scheduler::set_policy`] takes.
-    #[must_use]
     pub fn rules(&self, cluster: &Cluster) -> (Vec<Box<dyn Fit>>, Ranking) {
         let mut fits: Vec<Box<dyn Fit>> = vec![Box::new(Capacity), Box::new(Open)];
         if self.anti_affinity {

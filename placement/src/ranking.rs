@@ -19,13 +19,11 @@ pub struct Tier {
 
 impl Tier {
     /// One rule alone: its scores decide.
-    #[must_use]
     pub fn one(rule: impl Rule + 'static) -> Self {
         Self::weighted(vec![(1, Box::new(rule))])
     }
 
     /// Several rules, each with its weight.
-    #[must_use]
     pub fn weighted(rules: Vec<(u32, Box<dyn Rule>)>) -> Self {
         Self { rules }
     }
@@ -85,13 +83,11 @@ pub struct Ranking {
 
 impl Ranking {
     /// The first tier decides first. Without any, the lowest id wins: first fit.
-    #[must_use]
     pub fn new(tiers: Vec<Tier>) -> Self {
         Self { tiers }
     }
 
     /// The tiers in their order.
-    #[must_use]
     pub fn tiers(&self) -> &[Tier] {
         &self.tiers
     }

@@ -79,7 +79,6 @@ pub struct VmRequest {
 
 impl VmRequest {
     /// A VM of which nothing is predicted: user-facing, at full utilisation, of unknown lifetime.
-    #[must_use]
     pub const fn new(id: VmKey, resources: Resources) -> Self {
         Self {
             id,

@@ -56,7 +56,6 @@ pub struct Scores {
 impl Scheduler {
     /// A scheduler of this inventory. Constraints are asked in their order: put the cheap ones first. Rules learn of
     /// the VMs that are there already as `Placed`, in the order of their ids.
-    #[must_use]
     pub fn new(cluster: Cluster, fits: Vec<Box<dyn Fit>>, ranking: Ranking, now: Instant) -> Self {
         let mut this =
             Self { cluster, admissions: Vec::new(), fits: Vec::new(), ranking: Ranking::default() };
@@ -84,7 +83,6 @@ impl Scheduler {
     }
 
     /// Whether anybody decides on admission.
-    #[must_use]
     pub fn has_admissions(&self) -> bool {
         !self.admissions.is_empty()
     }
@@ -101,13 +99,11 @@ impl Scheduler {
     }
 
     /// The inventory.
-    #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
     /// The ranking, with its rules.
-    #[must_use]
     pub fn ranking(&self) -> &Ranking {
         &self.ranking
     }
@@ -172,7 +168,6 @@ impl Scheduler {
 
     /// How these hosts stand for the VM: 0 is the best, the next is 1, hosts that no tier tells apart stand alike. Whether they
     /// fit is not asked. In the order of `hosts`, each of which exists.
-    #[must_use]
     pub fn standings(&self, now: Instant, vm: &VmRequest, hosts: &[HostId]) -> Vec<usize> {
         self.ranking.standings(&Ask { now, vm, cluster: &self.cluster }, hosts)
     }
@@ -291,7 +286,6 @@ impl Scheduler {
     }
 
     /// When an admission, constraint or rule wants to be woken.
-    #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let admissions = self.admissions.iter().filter_map(|admission| admission.poll_timeout());
         let fits = self.fits.iter().filter_map(|fit| fit.poll_timeout());

@@ -25,23 +25,19 @@ impl MilliCores {
     pub const ZERO: Self = Self(0);
 
     /// So many whole cores.
-    #[must_use]
     pub const fn from_cores(cores: u16) -> Self {
         Self(cores as u32 * 1000)
     }
     /// So many thousandths; `None` above 65,536 cores.
-    #[must_use]
     pub fn from_milli(milli: u64) -> Option<Self> {
         let fits = milli <= (CORES_MAX * 1e3) as u64;
         u32::try_from(milli).ok().filter(|_| fits).map(Self)
     }
     /// Thousandths.
-    #[must_use]
     pub const fn milli(self) -> u32 {
         self.0
     }
     /// In cores, for reports.
-    #[must_use]
     pub fn cores(self) -> f64 {
         f64::from(self.0) / 1e3
     }
@@ -52,22 +48,18 @@ impl MemoryKb {
     pub const ZERO: Self = Self(0);
 
     /// So many kB; `None` above 100,000 GB.
-    #[must_use]
     pub fn from_kb(kb: u64) -> Option<Self> {
         (kb <= (MEMORY_MAX_GB * 1e6) as u64).then_some(Self(kb))
     }
     /// So many GB, to the next kB; `None` for NaN, below zero and above 100,000 GB.
-    #[must_use]
     pub fn from_gb(gb: f64) -> Option<Self> {
         (0.0..=MEMORY_MAX_GB).contains(&gb).then(|| Self(libm::round(gb * 1e6) as u64))
     }
     /// kB.
-    #[must_use]
     pub const fn kb(self) -> u64 {
         self.0
     }
     /// In GB, for reports.
-    #[must_use]
     pub fn gb(self) -> f64 {
         self.0 as f64 / 1e6
     }

@@ -95,7 +95,6 @@ impl Chassis {
     }
 
     /// What the servers draw when all of them are at full load: the provisioned power.
-    #[must_use]
     pub fn nameplate(&self) -> Watts {
         watts(f64::from(self.servers) * self.server.full_w)
     }
@@ -104,7 +103,6 @@ impl Chassis {
     /// promised can be shed.
     ///
     /// Only the dynamic part counts. Source: Section III-E, steps 1 and 2, with the curves of Section IV-A.
-    #[must_use]
     pub fn reductions(&self, policy: &Policy, treated: Treated) -> Reductions {
         let dynamic = f64::from(self.servers) * self.alloc * self.server.dynamic_w();
         let shed = |floor: f64| 1.0 - self.server.scale(floor);

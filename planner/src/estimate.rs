@@ -130,7 +130,6 @@ impl Past {
 
     /// The figures; `physical_core_s` is the time of all physical cores together, where it is known. A figure of
     /// fewer than [`MIN_VMS`] VMs is none.
-    #[must_use]
     pub fn estimate(&self, physical_core_s: Option<f64>) -> Estimate {
         Estimate {
             alloc: physical_core_s.map(|all| self.core_s / all),

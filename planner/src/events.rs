@@ -26,7 +26,6 @@ pub struct Events {
 
 impl Events {
     /// Of the readings in `draws` under `budget`.
-    #[must_use]
     pub fn under(budget: Watts, draws: &Histogram, policy: &Policy, shed: Reductions) -> Self {
         let full_server = matches!(policy, Policy::FullServer { .. });
         let mut events = Self::default();
@@ -48,13 +47,11 @@ impl Events {
     }
 
     /// All of them.
-    #[must_use]
     pub const fn all(&self) -> u64 {
         self.non_user_facing.saturating_add(self.user_facing).saturating_add(self.unmet)
     }
 
     /// Whether they, of so many readings, are what `policy` accepts: all can be shed, and they are rare enough.
-    #[must_use]
     pub fn keep(&self, policy: &Policy, readings: u64) -> bool {
         let (total_ppm, user_facing_ppm) = policy.rates_ppm();
         let rare = |n: u64, ppm: u32| u128::from(n) * 1_000_000 <= u128::from(readings) * u128::from(ppm);

@@ -44,13 +44,11 @@ impl Histogram {
     }
 
     /// The step.
-    #[must_use]
     pub const fn resolution(&self) -> Watts {
         self.resolution
     }
 
     /// How many readings are in it.
-    #[must_use]
     pub const fn readings(&self) -> u64 {
         self.total
     }
@@ -88,13 +86,11 @@ impl Histogram {
     }
 
     /// The highest draw.
-    #[must_use]
     pub fn max(&self) -> Option<Watts> {
         self.counts.keys().next_back().copied()
     }
 
     /// The mean draw.
-    #[must_use]
     pub fn mean(&self) -> Option<Watts> {
         let sum: i128 = self.iter().map(|(draw, n)| i128::from(draw.milli()) * i128::from(n)).sum();
         let mean = sum.checked_div(i128::from(self.total))?;
@@ -103,7 +99,6 @@ impl Histogram {
 
     /// The draw that at most `above_ppm` millionths of the readings exceed: of `n` readings, highest first,
     /// number `⌊n · above_ppm / 10⁶⌋ + 1`. With 0 the highest draw; with all of them allowed, 0 W.
-    #[must_use]
     pub fn exceeded_by(&self, above_ppm: u32) -> Option<Watts> {
         if self.total == 0 {
             return None;
@@ -119,7 +114,6 @@ impl Histogram {
     }
 
     /// `draw`, rounded up to a step.
-    #[must_use]
     pub fn round_up(&self, draw: Watts) -> Watts {
         let step = self.resolution.milli();
         Watts::from_milli(draw.milli().saturating_add(step - 1).div_euclid(step) * step)

@@ -24,7 +24,6 @@ pub enum Binding {
 
 impl Binding {
     /// What limits, in words.
-    #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
             Self::TotalRate => "how often VMs may be capped",
@@ -53,7 +52,6 @@ pub struct Lowest {
 /// rounded up to the histogram's resolution. `None` without readings, and for [`Policy::Provisioned`].
 ///
 /// It is what the walk of Section III-E converges to where draws are dense; see [`walk`].
-#[must_use]
 pub fn lowest(draws: &Histogram, policy: &Policy, shed: Reductions) -> Option<Lowest> {
     if *policy == Policy::Provisioned {
         return None;
@@ -76,7 +74,6 @@ pub fn lowest(draws: &Histogram, policy: &Policy, shed: Reductions) -> Option<Lo
 /// The paper's walk (Section III-E, step 4): down the draws, highest first, as long as a budget of that
 /// draw is admissible; the last admissible one. It can be higher than [`lowest`] where draws are sparse,
 /// never lower. `None` where that is.
-#[must_use]
 pub fn walk(draws: &Histogram, policy: &Policy, shed: Reductions) -> Option<Watts> {
     if *policy == Policy::Provisioned {
         return None;

@@ -75,7 +75,6 @@ pub struct Parts {
 
 impl Parts {
     /// None yet; one reading of a chassis counts in each `period_s` seconds.
-    #[must_use]
     pub fn new(period_s: u32) -> Self {
         Self { period_s: period_s.max(1), names: vec![], counted: BTreeMap::new() }
     }
@@ -132,7 +131,6 @@ impl Parts {
     }
 
     /// How many chassis the parts count.
-    #[must_use]
     pub fn chassis_count(&self) -> usize {
         self.counted.len()
     }

@@ -42,7 +42,6 @@ pub struct TermsError {
 
 impl Terms {
     /// The paper's: 10 % of buffer, a site of 128 MW at $10 a watt, a reading a minute.
-    #[must_use]
     pub fn paper(chassis: &Chassis) -> Self {
         Self {
             provisioned: chassis.nameplate(),
@@ -104,7 +103,6 @@ impl Plan {
     /// The plan for one approach. `None` without readings.
     ///
     /// Source: Section III-E, step 5, and Section IV-F for the savings.
-    #[must_use]
     pub fn make(draws: &Histogram, approach: &Approach, chassis: &Chassis, terms: &Terms) -> Option<Self> {
         let reductions = chassis.reductions(&approach.policy, approach.treated);
         Self::with(draws, &approach.policy, reductions, terms)

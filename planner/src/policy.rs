@@ -59,7 +59,6 @@ impl Policy {
     };
 
     /// How often any VM may be capped, and how often a user-facing one.
-    #[must_use]
     pub const fn rates_ppm(&self) -> (u32, u32) {
         match *self {
             Self::Provisioned => (0, 0),
@@ -72,7 +71,6 @@ impl Policy {
     }
 
     /// The floors of non-user-facing and of user-facing VMs, as shares of the highest frequency.
-    #[must_use]
     pub fn floors(&self) -> (f64, f64) {
         let share = |ppm: u32| f64::from(ppm) / f64::from(ONE);
         match *self {
@@ -157,7 +155,6 @@ impl Approach {
     };
 
     /// The row of that name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|approach| approach.name == name)
     }

@@ -36,13 +36,11 @@ enum Unfit {
 impl Intake {
     /// The draw that a reading of `watts` stands for, at the meter's resolution (halves go up); `None` where it
     /// cannot be one.
-    #[must_use]
     pub fn draw(&self, watts: f64) -> Option<Watts> {
         self.step(watts).ok().map(|step| self.at(step))
     }
 
     /// The unit of time that `t_s` lies in.
-    #[must_use]
     pub fn unit(&self, t_s: i64) -> i64 {
         t_s.div_euclid(i64::from(self.period_s.max(1)))
     }
@@ -111,7 +109,6 @@ pub struct Rejected {
 
 impl Rejected {
     /// All of them.
-    #[must_use]
     pub const fn all(&self) -> u64 {
         self.missing + self.not_above_zero + self.implausible_values + self.duplicates + self.stuck
     }
@@ -293,7 +290,6 @@ impl Readings {
     }
 
     /// Whether chassis wait for another look.
-    #[must_use]
     pub const fn is_waiting(&self) -> bool {
         self.waiting
     }
@@ -381,7 +377,6 @@ impl Readings {
 
     /// How many units in a row a chassis of that generation drew more than `budget`, at most. A unit without a
     /// draw ends an event.
-    #[must_use]
     pub fn longest_above(&self, generation: &str, budget: Watts) -> u64 {
         let mut longest = 0;
         for chassis in self.all().filter(|&chassis| self.generation(chassis) == generation) {
@@ -396,19 +391,16 @@ impl Readings {
     }
 
     /// The generation of a chassis.
-    #[must_use]
     pub fn generation(&self, chassis: ChassisIndex) -> &str {
         &self.generations[self.sources[chassis.0 as usize].generation]
     }
 
     /// The name of a chassis.
-    #[must_use]
     pub fn name(&self, chassis: ChassisIndex) -> &str {
         &self.sources[chassis.0 as usize].name
     }
 
     /// What of this look did not count.
-    #[must_use]
     pub fn rejected(&self) -> Rejected {
         let mut all = Rejected::default();
         for (_, source) in self.here() {
@@ -419,7 +411,6 @@ impl Readings {
     }
 
     /// What telemetry is taken for.
-    #[must_use]
     pub const fn intake(&self) -> &Intake {
         &self.intake
     }

@@ -18,7 +18,6 @@ pub struct ClassAnswer {
 
 impl ClassAnswer {
     /// The answer for a probability of being batch: batch from `threshold` on, user-facing below.
-    #[must_use]
     pub(crate) fn of(batch: f32, threshold: f32) -> Self {
         if batch >= threshold {
             Self { class: VmClass::NonUserFacing, confidence: batch }
@@ -28,13 +27,11 @@ impl ClassAnswer {
     }
 
     /// Whether it may be acted on.
-    #[must_use]
     pub fn confident(self) -> bool {
         self.confidence >= CONFIDENT
     }
 
     /// The class to act on: user-facing where the model is not sure.
-    #[must_use]
     pub fn acted_on(self) -> VmClass {
         if self.confident() { self.class } else { VmClass::UserFacing }
     }
@@ -50,13 +47,11 @@ pub struct P95Answer {
 
 impl P95Answer {
     /// Whether it may be acted on.
-    #[must_use]
     pub fn confident(self) -> bool {
         self.confidence >= CONFIDENT
     }
 
     /// The bucket to act on: the highest where the model is not sure.
-    #[must_use]
     pub fn acted_on(self) -> Bucket {
         if self.confident() { self.bucket } else { Bucket::HIGHEST }
     }
@@ -83,7 +78,6 @@ pub struct Prediction {
 
 impl Prediction {
     /// What to reckon with for these answers.
-    #[must_use]
     pub fn new(class: ClassAnswer, p95: P95Answer) -> Self {
         let bucket = p95.acted_on();
         Self {
@@ -98,7 +92,6 @@ impl Prediction {
     }
 
     /// What to reckon with where there is no model: user-facing, and 100 %.
-    #[must_use]
     pub fn unknown() -> Self {
         Self::new(
             ClassAnswer { class: VmClass::UserFacing, confidence: 0.0 },

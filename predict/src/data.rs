@@ -72,13 +72,11 @@ impl<A: Copy> TrainingRows<A> {
     }
 
     /// How many there are.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
     /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -95,7 +93,6 @@ pub struct Question<A> {
 
 impl Split {
     /// Splits the time of these VMs.
-    #[must_use]
     pub fn of(vms: &[VmHistory]) -> Self {
         let first = vms.iter().map(|vm| vm.arrival_s).min().unwrap_or(0);
         let last = |vm: &VmHistory| vm.end_s.unwrap_or(vm.arrival_s);
@@ -202,7 +199,6 @@ impl Split {
 }
 
 /// All arrivals with their features, and the numbers of the VM types: those that arrived before the hold-out.
-#[must_use]
 pub fn prepared(vms: &[VmHistory], split: Split) -> (Types, Vec<Arrival>) {
     let before = vms.iter().filter(|vm| vm.arrival_s < split.until_s);
     let types = Types::among(before.map(|vm| vm.vm_type.as_str()));

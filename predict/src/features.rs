@@ -91,7 +91,6 @@ impl Features {
     }
 
     /// The row of these features, with the VM type as `types` numbers it.
-    #[must_use]
     pub fn row(&self, types: &Types) -> FeatureRow {
         let code = self.vm_type.as_deref().map_or(f32::NAN, |name| types.code(name));
         row(self.past.as_ref(), self.cores, self.memory_gb, code)
@@ -128,7 +127,6 @@ impl Types {
     const MOST: usize = 250;
 
     /// The types among these names, the 250 most frequent where there are more.
-    #[must_use]
     pub fn among<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let mut counts = std::collections::BTreeMap::<&str, u64>::new();
         names.filter(|name| !name.is_empty()).for_each(|name| *counts.entry(name).or_default() += 1);
@@ -141,7 +139,6 @@ impl Types {
     }
 
     /// The number of a type; NaN where it is none of them.
-    #[must_use]
     pub fn code(&self, name: &str) -> f32 {
         let place = self.0.binary_search_by(|known| known.as_str().cmp(name));
         place.map_or(f32::NAN, |place| place as f32)

@@ -144,7 +144,6 @@ impl ModelFile {
 }
 
 /// Whether these bytes begin as a model file of any version does.
-#[must_use]
 pub fn is_ours(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)
 }
@@ -152,7 +151,6 @@ pub fn is_ours(bytes: &[u8]) -> bool {
 /// The checksum that these bytes say they have, in hexadecimal; `None` where they are too few.
 ///
 /// It names a model: [`ModelFile::decode`] refuses bytes that it does not fit.
-#[must_use]
 pub fn checksum_in(bytes: &[u8]) -> Option<String> {
     let sum = bytes.get(SUMMED..HEAD)?;
     Some(sum.iter().map(|byte| format!("{byte:02x}")).collect())

@@ -64,13 +64,11 @@ pub struct Odds {
 
 impl Odds {
     /// How often the likeliest class is the right one.
-    #[must_use]
     pub fn class_ceiling(&self) -> f64 {
         self.user_facing.max(1.0 - self.user_facing)
     }
 
     /// How often the likeliest bucket is the right one.
-    #[must_use]
     pub fn bucket_ceiling(&self) -> f64 {
         self.buckets.iter().copied().fold(0.0, f64::max)
     }
@@ -250,7 +248,6 @@ impl Subscription {
 }
 
 /// Makes a fleet. The same options make the same fleet, on every machine.
-#[must_use]
 pub fn make(options: &Options) -> SyntheticFleet {
     let days = f64::from(options.days.max(10));
     let horizon_s = START_S + i64::from(options.days.max(10)) * DAY_S;

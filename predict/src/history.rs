@@ -97,13 +97,11 @@ impl History {
     }
 
     /// How the subscription's VMs were; `None` where none of them is known yet.
-    #[must_use]
     pub fn past(&self, subscription: &str) -> Option<Past> {
         self.0.get(subscription).map(Sums::past)
     }
 
     /// The features of an arriving VM.
-    #[must_use]
     pub fn features(
         &self,
         subscription: &str,
@@ -116,19 +114,16 @@ impl History {
     }
 
     /// How many subscriptions are known.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Whether nothing is known.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// What was known of these VMs just before `at_s`.
-    #[must_use]
     pub fn of(vms: &[VmHistory], at_s: i64) -> Self {
         let mut history = Self::default();
         for event in events(vms).iter().take_while(|event| event.at_s < at_s) {
@@ -148,7 +143,6 @@ pub struct Arrival {
 
 /// All arrivals in the order of time, each with its features. What is known from the very second of an
 /// arrival on does not count for it.
-#[must_use]
 pub fn arrivals(vms: &[VmHistory], types: &Types) -> Vec<Arrival> {
     let mut order: Vec<usize> = (0..vms.len()).collect();
     order.sort_by_key(|place| vms[*place].arrival_s);

@@ -26,7 +26,6 @@ impl Algorithm {
     pub const ALL: [Self; 2] = [Self::RandomForest, Self::GradientBoosting];
 
     /// Its name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::RandomForest => "random-forest",
@@ -74,25 +73,21 @@ fn second(ensemble: &Ensemble, row: &FeatureRow) -> f32 {
 
 impl ClassModel {
     /// From this probability on a VM counts as batch; above 1: never.
-    #[must_use]
     pub fn threshold(&self) -> f32 {
         self.threshold
     }
 
     /// The probability of batch.
-    #[must_use]
     pub fn batch(&self, row: &FeatureRow) -> f32 {
         second(&self.batch, row)
     }
 
     /// The answer for a row.
-    #[must_use]
     pub fn answer(&self, row: &FeatureRow) -> ClassAnswer {
         ClassAnswer::of(self.batch(row), self.threshold)
     }
 
     /// How much each feature had to say; adds up to 1.
-    #[must_use]
     pub fn importance(&self) -> Vec<f64> {
         self.batch.importance()
     }
@@ -100,7 +95,6 @@ impl ClassModel {
 
 impl P95Model {
     /// The probability of each bucket.
-    #[must_use]
     pub fn shares(&self, row: &FeatureRow) -> [f32; 4] {
         let high = second(&self.high, row);
         let [low_upper, high_upper] = [0, 1].map(|side| second(&self.upper[side], row));
@@ -113,7 +107,6 @@ impl P95Model {
     }
 
     /// The answer for a row: the first stage chooses the side, the second the bucket.
-    #[must_use]
     pub fn answer(&self, row: &FeatureRow) -> P95Answer {
         let likelier = |share: f32| (usize::from(share >= 0.5), share.max(1.0 - share));
         let (side, first) = likelier(second(&self.high, row));
@@ -122,7 +115,6 @@ impl P95Model {
     }
 
     /// How much each feature had to say: the mean of the first stage and the second; adds up to 1.
-    #[must_use]
     pub fn importance(&self) -> Vec<f64> {
         let [low, high] = [0, 1].map(|side| self.upper[side].importance());
         let stages = self.high.importance().into_iter().zip(low.into_iter().zip(high));
@@ -132,27 +124,23 @@ impl P95Model {
 
 impl Model {
     /// The row of these features, as this model numbers the VM types.
-    #[must_use]
     pub fn row(&self, features: &Features) -> FeatureRow {
         features.row(&self.types)
     }
 
     /// What to reckon with for a VM. Answers any features; check those that come from outside first
     /// ([`Features::check`]).
-    #[must_use]
     pub fn predict(&self, features: &Features) -> Prediction {
         let row = self.row(features);
         Prediction::new(self.class.answer(&row), self.p95.answer(&row))
     }
 
     /// The model of the class.
-    #[must_use]
     pub fn class(&self) -> &ClassModel {
         &self.class
     }
 
     /// The model of the P95 bucket.
-    #[must_use]
     pub fn p95(&self) -> &P95Model {
         &self.p95
     }

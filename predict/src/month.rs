@@ -31,7 +31,6 @@ const CUTS: [f64; 5] = [0.3, 0.4, 0.5, 0.6, 0.7];
 const FULL: f64 = 0.1;
 
 /// The 95th percentile (nearest rank) of what was measured; `None` where nothing was.
-#[must_use]
 pub fn p95(values: &[f32]) -> Option<f64> {
     let mut measured: Vec<f32> = values.iter().copied().filter(|v| !v.is_nan()).collect();
     let rank = libm::ceil(measured.len() as f64 * 0.95) as usize;

@@ -67,7 +67,6 @@ pub struct Bin {
 
 impl Scores {
     /// Scores answers to a question with `kinds` possible answers.
-    #[must_use]
     pub fn of(kinds: usize, answers: &[Scored]) -> Self {
         let sure: Vec<&Scored> = answers.iter().filter(|a| a.confidence >= CONFIDENT).collect();
         let all: Vec<&Scored> = answers.iter().collect();

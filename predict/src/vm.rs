@@ -95,21 +95,18 @@ impl VmHistory {
     }
 
     /// When its class could be told: after five whole weekdays, if it lived that long.
-    #[must_use]
     pub fn aged_s(&self) -> Option<i64> {
         let aged = aged_s(self.arrival_s);
         self.end_s.is_none_or(|end| end >= aged).then_some(aged)
     }
 
     /// When its use counts as known: it has ended, or is five weekdays old.
-    #[must_use]
     pub fn observed_s(&self) -> i64 {
         let aged = aged_s(self.arrival_s);
         self.end_s.map_or(aged, |end| end.min(aged))
     }
 
     /// The bucket of its P95.
-    #[must_use]
     pub fn bucket(&self) -> Option<Bucket> {
         self.p95_cpu.map(Bucket::of)
     }
@@ -128,7 +125,6 @@ pub(crate) fn size(cores: f64, memory_gb: f64) -> Result<(), VmError> {
 
 /// The first moment at which a VM that arrived then has seen five whole weekdays (Monday to Friday, from
 /// midnight to midnight UTC).
-#[must_use]
 pub fn aged_s(arrival_s: i64) -> i64 {
     let mut day = arrival_s.div_euclid(DAY_S) + i64::from(arrival_s.rem_euclid(DAY_S) > 0);
     let mut seen = 0;
@@ -141,7 +137,6 @@ pub fn aged_s(arrival_s: i64) -> i64 {
 }
 
 /// Finds a VM whose name another one has at the same time: the places of both, the earlier one first.
-#[must_use]
 pub fn overlap(vms: &[VmHistory]) -> Option<(usize, usize)> {
     let mut by_id: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (place, vm) in vms.iter().enumerate() {
@@ -172,25 +167,21 @@ impl Bucket {
     pub const HIGHEST: Self = Self(3);
 
     /// The bucket of a utilisation in percent; what lies between two edges belongs to the higher one.
-    #[must_use]
     pub fn of(percent: f64) -> Self {
         Self((libm::ceil(percent / 25.0) - 1.0).clamp(0.0, 3.0) as u8)
     }
 
     /// 0 to 3.
-    #[must_use]
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 
     /// 1 to 4.
-    #[must_use]
     pub fn number(self) -> u8 {
         self.0 + 1
     }
 
     /// Its upper edge: what a careful scheduler reckons with.
-    #[must_use]
     pub fn upper_percent(self) -> u8 {
         self.number() * 25
     }

@@ -99,7 +99,6 @@ const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
 impl World {
     /// Everything at instant zero, about to start. Agents without a server are left out.
-    #[must_use]
     pub fn new(scenario: Scenario) -> Self {
         let servers = scenario.plant.servers.len().min(scenario.agents.len());
         let mut environment = Environment::new(&scenario, servers);

@@ -40,13 +40,11 @@ use caller::Caller;
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The program `ballast`: cargo builds it for the test binary that is running.
-#[must_use]
 pub fn ballast() -> PathBuf {
     build_folder().join("ballast")
 }
 
 /// A chassis whose servers all draw the same, steadily: `(user-facing, batch)` utilisation.
-#[must_use]
 pub fn steady(servers: usize, budget_w: i64, load: (f64, f64)) -> PlantSpec {
     let budget = Watts::from_whole(budget_w);
     let mut spec = demo(&DemoOptions { servers, budget, ..DemoOptions::default() });
@@ -76,7 +74,6 @@ impl Lab {
     ///
     /// # Panics
     /// When anything cannot be set up.
-    #[must_use]
     pub fn new(spec: PlantSpec, chassis: &str) -> Self {
         Self::with(spec, chassis, "")
     }
@@ -85,7 +82,6 @@ impl Lab {
     ///
     /// # Panics
     /// When anything cannot be set up.
-    #[must_use]
     pub fn with(spec: PlantSpec, chassis: &str, agents: &str) -> Self {
         tls::install_provider();
         let folder = Folder::make(None).expect("a temporary folder");
@@ -178,19 +174,16 @@ impl Lab {
     }
 
     /// The rig's tree.
-    #[must_use]
     pub fn tree(&self) -> PathBuf {
         self.folder.path().join("rig")
     }
 
     /// The folder of one daemon: `state`, `recording`, `log`.
-    #[must_use]
     pub fn home(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// The config of one daemon.
-    #[must_use]
     pub fn config(&self, name: &str) -> PathBuf {
         self.folder.path().join(format!("{name}.toml"))
     }
@@ -206,7 +199,6 @@ impl Lab {
     }
 
     /// Every server's name.
-    #[must_use]
     pub fn servers(&self) -> Vec<String> {
         self.spec.servers.iter().map(|server| server.id.to_string()).collect()
     }
@@ -264,13 +256,11 @@ impl Lab {
     }
 
     /// What a daemon has logged.
-    #[must_use]
     pub fn log(&self, name: &str) -> String {
         fs::read_to_string(self.home(name).join("log")).unwrap_or_default()
     }
 
     /// The URL of a daemon's path.
-    #[must_use]
     pub fn url(&self, name: &str, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.ports[name])
     }
@@ -281,7 +271,6 @@ impl Lab {
     }
 
     /// A daemon's answer to a GET.
-    #[must_use]
     pub fn get(&self, name: &str, path: &str) -> (u16, String) {
         self.call(|client| client.get(self.url(name, path)))
     }
@@ -293,19 +282,16 @@ impl Lab {
     }
 
     /// The chassis manager's status.
-    #[must_use]
     pub fn chassis(&self) -> Option<ChassisStatus> {
         self.status("chassis")
     }
 
     /// An agent's status.
-    #[must_use]
     pub fn agent(&self, name: &str) -> Option<AgentStatus> {
         self.status(name)
     }
 
     /// Whether a capping event has begun and the draw is under the budget, as the manager says.
-    #[must_use]
     pub fn holds(&self) -> bool {
         self.chassis().is_some_and(|chassis| {
             chassis.alerts > 0 && chassis.power_w.is_some_and(|power| power <= chassis.budget_w)
@@ -355,7 +341,6 @@ impl Lab {
     }
 
     /// Every file of the tree that a daemon may have changed, with what it says.
-    #[must_use]
     pub fn limits(&self) -> BTreeMap<PathBuf, String> {
         changeable(&self.tree()).expect("a tree")
     }
@@ -390,7 +375,6 @@ impl Lab {
     ///
     /// # Panics
     /// When it cannot be started.
-    #[must_use]
     pub fn ballast(args: &[&str]) -> Output {
         Command::new(ballast()).args(args).output().expect("ballast runs")
     }

@@ -53,13 +53,11 @@ const TURN: Duration = Duration::from_millis(5);
 const TRUTH: Duration = Duration::from_millis(200);
 
 /// The root of one server's machine in the rig at `dir`.
-#[must_use]
 pub fn server_root(dir: &Path, server: &ServerId) -> PathBuf {
     dir.join("servers").join(server.as_str())
 }
 
 /// Where the load of the server with this root can be set: `own`, or a share of all cores' time.
-#[must_use]
 pub fn load_file(server_root: &Path) -> PathBuf {
     server_root.join("load")
 }
@@ -68,25 +66,21 @@ pub fn load_file(server_root: &Path) -> PathBuf {
 pub const OWN_LOAD: &str = "own";
 
 /// The root of the chassis manager's machine in the rig at `dir`.
-#[must_use]
 pub fn chassis_root(dir: &Path) -> PathBuf {
     dir.join("chassis")
 }
 
 /// The file with what really happened, in the rig at `dir`.
-#[must_use]
 pub fn truth_file(dir: &Path) -> PathBuf {
     dir.join("truth.json")
 }
 
 /// A VM's cgroup, below `sys/fs/cgroup`.
-#[must_use]
 pub fn vm_cgroup(vm: &VmId) -> String {
     format!("machine.slice/{vm}.scope")
 }
 
 /// The hwmon name of a power supply, as `driver@device`; `index` counts from 0.
-#[must_use]
 pub fn supply_hwmon(index: usize) -> String {
     format!("pmbus@{}", supply_device(index))
 }
@@ -97,7 +91,6 @@ fn supply_device(index: usize) -> String {
 }
 
 /// The label of a server's slot controller.
-#[must_use]
 pub fn slot_label(server: &ServerId) -> String {
     server.to_string()
 }
@@ -130,7 +123,6 @@ impl Rig {
     }
 
     /// The plant, as it is now.
-    #[must_use]
     pub fn plant(&self) -> &Plant {
         &self.plant
     }

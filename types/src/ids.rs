@@ -42,7 +42,6 @@ macro_rules! text_id {
                 check(text).map(|()| Self(text.into()))
             }
             /// The text.
-            #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
             }

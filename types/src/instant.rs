@@ -16,31 +16,26 @@ impl Instant {
     pub const ZERO: Self = Self(0);
 
     /// The instant `nanos` nanoseconds after the origin.
-    #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
     /// The instant `millis` milliseconds after the origin.
-    #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
 
     /// Nanoseconds since the origin.
-    #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
     /// Whole milliseconds since the origin.
-    #[must_use]
     pub const fn as_millis(self) -> u64 {
         self.0 / 1_000_000
     }
 
     /// Seconds since the origin, for reports and plots.
-    #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a display value: 2^53 ns is 104 days")]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9

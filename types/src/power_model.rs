@@ -28,7 +28,6 @@ impl PowerModel {
 
     /// A first guess where only the draw at the highest frequency is known: half frequency takes off what it
     /// takes off the paper's server, in proportion.
-    #[must_use]
     pub fn in_proportion(idle_w: f64, full_w: f64) -> Self {
         let half_idle_w = idle_w * Self::PAPER.half_idle_w / Self::PAPER.idle_w;
         let kept = (Self::PAPER.half_full_w - Self::PAPER.half_idle_w) / Self::PAPER.dynamic_w();
@@ -55,32 +54,27 @@ impl PowerModel {
     }
 
     /// Dynamic power at full load and the highest frequency, in watts.
-    #[must_use]
     pub fn dynamic_w(&self) -> f64 {
         self.full_w - self.idle_w
     }
 
     /// The exponent `a` of `f^a`: 1.771 for the paper's server.
-    #[must_use]
     pub fn exponent(&self) -> f64 {
         libm::log2(self.dynamic_w() / (self.half_full_w - self.half_idle_w))
     }
 
     /// Watts that do not depend on load, for a mean frequency share `mean_f`.
-    #[must_use]
     pub fn static_w(&self, mean_f: f64) -> f64 {
         let slope = 2.0 * (self.idle_w - self.half_idle_w);
         self.idle_w - slope * (1.0 - mean_f)
     }
 
     /// `f^a`: what is left of dynamic power at frequency share `f`.
-    #[must_use]
     pub fn scale(&self, f: f64) -> f64 {
         libm::pow(f, self.exponent())
     }
 
     /// The whole server at one utilisation and one frequency share.
-    #[must_use]
     pub fn power(&self, u: f64, f: f64) -> Watts {
         Watts::from_f64(self.static_w(f) + self.dynamic_w() * u * self.scale(f)).unwrap_or(Watts::ZERO)
     }
@@ -88,7 +82,6 @@ impl PowerModel {
     /// The utilisation that makes the whole server draw `power` at frequency share `f`.
     ///
     /// Outside 0..=1 where no utilisation does: the caller clamps and counts.
-    #[must_use]
     pub fn utilisation(&self, power: Watts, f: f64) -> f64 {
         (power.as_f64() - self.static_w(f)) / (self.dynamic_w() * self.scale(f))
     }

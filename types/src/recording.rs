@@ -31,7 +31,6 @@ pub struct Header<P, S> {
 
 impl<P, S> Header<P, S> {
     /// The header of a recording that starts with its machine, at `at`.
-    #[must_use]
     pub fn new(machine: &str, at: Instant, params: P, start: S) -> Self {
         let start = Some(start);
         let machine = machine.to_owned();

@@ -34,7 +34,6 @@ pub enum Role {
 
 impl Role {
     /// `"chassis"`, `"agent"`, `"operator"`, `"power"` or `"place"`.
-    #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Chassis(_) => "chassis",
@@ -46,7 +45,6 @@ impl Role {
     }
 
     /// The id or name after the kind.
-    #[must_use]
     pub fn id(&self) -> &str {
         match self {
             Self::Chassis(id) => id.as_str(),

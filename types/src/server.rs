@@ -59,33 +59,27 @@ impl Ladder {
     }
 
     /// How many p-states there are.
-    #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a ladder is never empty")]
     pub fn len(&self) -> usize {
         self.0.len()
     }
     /// The index of the highest p-state.
-    #[must_use]
     pub fn top(&self) -> usize {
         self.0.len() - 1
     }
     /// The frequency of p-state `index`; the highest for an index beyond the ladder.
-    #[must_use]
     pub fn khz(&self, index: usize) -> KiloHertz {
         self.0[index.min(self.top())]
     }
     /// The floor.
-    #[must_use]
     pub fn floor(&self) -> KiloHertz {
         self.0[0]
     }
     /// The highest frequency.
-    #[must_use]
     pub fn max(&self) -> KiloHertz {
         self.khz(self.top())
     }
     /// The highest p-state at or below `khz`; the floor if there is none.
-    #[must_use]
     pub fn at_or_below(&self, khz: KiloHertz) -> usize {
         self.0.partition_point(|step| *step <= khz).saturating_sub(1)
     }

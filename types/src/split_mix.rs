@@ -11,13 +11,11 @@ pub struct SplitMix64(u64);
 
 impl SplitMix64 {
     /// The stream of that seed.
-    #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// The first number of that seed's stream.
-    #[must_use]
     pub const fn first(seed: u64) -> u64 {
         Self::finalise(seed.wrapping_add(GOLDEN))
     }
@@ -30,7 +28,6 @@ impl SplitMix64 {
     }
 
     /// The generator's finaliser: every bit of `state` moves half of the bits of the answer.
-    #[must_use]
     pub const fn finalise(state: u64) -> u64 {
         let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

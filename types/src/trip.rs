@@ -64,7 +64,6 @@ impl TripCurve {
     ///
     /// Between two points `t(x) = t_i ((x − 1) / (x_i − 1))^−β`, with the β that leads from one to the
     /// next. Below the first point that point's time counts, beyond the last one the curve goes on.
-    #[must_use]
     pub fn seconds(&self, share: f64) -> f64 {
         let excess = share - 1.0;
         if excess <= 0.0 {
@@ -102,7 +101,6 @@ pub struct TripFraction {
 
 impl TripFraction {
     /// A breaker that is cold.
-    #[must_use]
     pub fn new(curve: TripCurve) -> Self {
         Self { curve, now: 0.0, max: 0.0 }
     }
@@ -120,19 +118,16 @@ impl TripFraction {
     }
 
     /// The fraction now.
-    #[must_use]
     pub fn now(&self) -> f64 {
         self.now
     }
 
     /// The highest fraction so far.
-    #[must_use]
     pub fn max(&self) -> f64 {
         self.max
     }
 
     /// Seconds until it trips, should the draw stay at `share` times the limit.
-    #[must_use]
     pub fn left_s(&self, share: f64) -> f64 {
         (1.0 - self.now).max(0.0) * self.curve.seconds(share)
     }

@@ -19,31 +19,26 @@ impl Watts {
     pub const MAX: Self = Self(1_000_000_000_000);
 
     /// From whole milliwatts.
-    #[must_use]
     pub const fn from_milli(mw: i64) -> Self {
         Self(mw)
     }
 
     /// From whole watts.
-    #[must_use]
     pub const fn from_whole(w: i64) -> Self {
         Self(w.saturating_mul(1000))
     }
 
     /// From watts, rounded to the milliwatt; `None` for NaN, infinities and beyond a gigawatt.
-    #[must_use]
     pub fn from_f64(w: f64) -> Option<Self> {
         (w.is_finite() && w.abs() <= 1e9).then(|| Self(libm::round(w * 1000.0) as i64))
     }
 
     /// Whole milliwatts.
-    #[must_use]
     pub const fn milli(self) -> i64 {
         self.0
     }
 
     /// Watts as a float, for models, reports and plots.
-    #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a gigawatt in milliwatts is below 2^53")]
     pub fn as_f64(self) -> f64 {
         self.0 as f64 / 1000.0
@@ -127,22 +122,18 @@ pub struct KiloHertz(u32);
 
 impl KiloHertz {
     /// From kilohertz.
-    #[must_use]
     pub const fn new(khz: u32) -> Self {
         Self(khz)
     }
     /// From whole megahertz.
-    #[must_use]
     pub const fn from_mhz(mhz: u32) -> Self {
         Self(mhz.saturating_mul(1000))
     }
     /// Kilohertz.
-    #[must_use]
     pub const fn get(self) -> u32 {
         self.0
     }
     /// This frequency as a share of `reference`.
-    #[must_use]
     pub fn share_of(self, reference: Self) -> f64 {
         if reference.0 == 0 { 0.0 } else { f64::from(self.0) / f64::from(reference.0) }
     }
@@ -160,12 +151,10 @@ pub struct Microjoules(u64);
 
 impl Microjoules {
     /// From microjoules.
-    #[must_use]
     pub const fn new(uj: u64) -> Self {
         Self(uj)
     }
     /// Microjoules.
-    #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -181,7 +170,6 @@ impl Microjoules {
         }
     }
     /// The mean power of this energy over `span`; `None` for an empty span.
-    #[must_use]
     pub fn over(self, span: Duration) -> Option<Watts> {
         let micros = span.as_micros();
         // µJ / µs = W; × 1000 for milliwatts.
@@ -208,17 +196,14 @@ impl Utilisation {
     pub const FULL: Self = Self(10_000);
 
     /// From a ratio, clamped to 0..=1; `None` for NaN.
-    #[must_use]
     pub fn from_ratio(ratio: f64) -> Option<Self> {
         (!ratio.is_nan()).then(|| Self(libm::round(ratio.clamp(0.0, 1.0) * 1e4) as u16))
     }
     /// In ten-thousandths, for sums that must be exact.
-    #[must_use]
     pub const fn ten_thousandths(self) -> u16 {
         self.0
     }
     /// As a ratio from 0 to 1.
-    #[must_use]
     pub fn ratio(self) -> f64 {
         f64::from(self.0) / 1e4
     }

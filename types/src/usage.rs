@@ -22,19 +22,16 @@ pub struct UsageBin(pub u32);
 
 impl UsageBin {
     /// The one that holds this second since 1970; the last one for times beyond the year 42000.
-    #[must_use]
     pub fn of(unix_s: u64) -> Self {
         Self(u32::try_from(unix_s / BIN_S).unwrap_or(u32::MAX))
     }
 
     /// When it begins, in seconds since 1970.
-    #[must_use]
     pub const fn start_s(self) -> u64 {
         self.0 as u64 * BIN_S
     }
 
     /// The day that it lies in, counted from 1970-01-01 in UTC.
-    #[must_use]
     pub const fn day(self) -> u32 {
         self.0 / (86_400 / BIN_S as u32)
     }
@@ -49,7 +46,6 @@ pub struct VmStart(pub u64);
 impl VmStart {
     /// From what tells one cgroup from every other: the machine's boot, the group's path and its inode, which
     /// is used again only after a reboot. (FNV-1a of the three.)
-    #[must_use]
     pub fn of(boot_id: &str, cgroup: &str, inode: u64) -> Self {
         let inode = inode.to_le_bytes();
         let parts = [boot_id.as_bytes(), &[0], cgroup.as_bytes(), &[0], &inode];
@@ -74,13 +70,11 @@ impl Histogram {
     pub const WIDTH_PPM: u32 = FULL_PPM / Self::BUCKETS as u32;
 
     /// From the count of every bucket.
-    #[must_use]
     pub const fn new(counts: [u32; Self::BUCKETS]) -> Self {
         Self(counts)
     }
 
     /// The count of every bucket.
-    #[must_use]
     pub const fn counts(&self) -> &[u32; Self::BUCKETS] {
         &self.0
     }
@@ -100,14 +94,12 @@ impl Histogram {
     }
 
     /// Seconds counted.
-    #[must_use]
     pub fn samples(&self) -> u64 {
         self.0.iter().map(|count| u64::from(*count)).sum()
     }
 
     /// What `share_ppm` of the seconds did not reach: the upper edge of the first bucket that, with those
     /// before it, has so many of them. Never less than the true quantile. `None` of nothing.
-    #[must_use]
     pub fn quantile_ppm(&self, share_ppm: u32) -> Option<u32> {
         let samples = self.samples();
         let full = u64::from(FULL_PPM);
@@ -154,7 +146,6 @@ pub struct UsageRecord {
 
 impl UsageRecord {
     /// One in which nothing was seen yet.
-    #[must_use]
     pub fn empty(vm: VmId, start: VmStart, bin: UsageBin, cores: u16) -> Self {
         Self {
             vm,
@@ -184,7 +175,6 @@ impl UsageRecord {
     }
 
     /// Whether nothing was seen.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.cpu.samples() == 0
             && self.throttled_s == 0
@@ -193,14 +183,12 @@ impl UsageRecord {
     }
 
     /// Mean use over the seconds that were measured; `None` if there were none.
-    #[must_use]
     pub fn mean(&self) -> Option<f64> {
         let samples = self.cpu.samples();
         (samples > 0).then(|| self.sum_ppm as f64 / samples as f64 / f64::from(FULL_PPM))
     }
 
     /// The same where the seconds suffice to stand for all five minutes: [`BIN_NEEDS_S`] of them.
-    #[must_use]
     pub fn steady_mean(&self) -> Option<f64> {
         self.mean().filter(|_| self.cpu.samples() >= BIN_NEEDS_S)
     }

@@ -95,7 +95,6 @@ pub struct Alert {
 
 impl Alert {
     /// A message of this version that only watches: it names no cap and echoes no report.
-    #[must_use]
     pub fn watch(chassis_id: ChassisId, epoch: Epoch, seq: Seq) -> Self {
         Self {
             chassis_id,
@@ -235,7 +234,6 @@ pub struct Report {
 
 impl Report {
     /// A report of this version from an agent that has obeyed nothing and measured nothing yet.
-    #[must_use]
     pub const fn blank(server: ServerId, boot_id: BootId) -> Self {
         Self {
             server,
@@ -327,7 +325,6 @@ pub struct VmSpec {
 
 impl VmSpec {
     /// Who it counts as working for.
-    #[must_use]
     pub fn class(&self) -> VmClass {
         self.class.unwrap_or(VmClass::UserFacing)
     }
@@ -462,7 +459,6 @@ impl SharePolicy {
     pub const ALL: [Self; 2] = [Self::Even, Self::CriticalFirst];
 
     /// Its name in config, options and reports.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Even => "even",

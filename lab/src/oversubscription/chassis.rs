@@ -53,7 +53,6 @@ pub struct Population {
 impl Population {
     /// All of them that have cores and enough readings in either part. What is beyond whole weeks is cut off; a
     /// part that lacks less than a day of its last week is filled up with gaps.
-    #[must_use]
     pub fn new(vms: Vec<MeasuredVm>, period_s: u32) -> Self {
         let all = vms.len();
         let week = (WEEK_S / period_s.max(1)) as usize;
@@ -75,19 +74,16 @@ impl Population {
     }
 
     /// The VMs that chassis are made of.
-    #[must_use]
     pub fn vms(&self) -> &[MeasuredVm] {
         &self.vms
     }
 
     /// How many VMs were left out.
-    #[must_use]
     pub const fn left_out(&self) -> usize {
         self.left_out
     }
 
     /// How many weeks this part has.
-    #[must_use]
     pub fn weeks(&self, part: Part) -> usize {
         self.vms.first().map_or(0, |vm| vm.part(part).len() / self.week())
     }
@@ -98,7 +94,6 @@ impl Population {
 
     /// Deals VMs to `chassis` chassis of this kind, each until the next VM would be too much, and every one to
     /// the server with the fewest allocated cores. Who does not fit into an empty chassis is left out.
-    #[must_use]
     pub fn pack(&self, seed: u64, chassis: u32, rack: Rack) -> Fleet {
         let shifts = self.weeks(Part::History).max(1);
         let capacity = (f64::from(rack.servers * rack.cores) * rack.alloc) as u32;
@@ -141,7 +136,6 @@ impl Population {
     /// What a chassis of these VMs is, from their classes and their P95 in the history, weighted by cores.
     ///
     /// With a `factor` of utilisation a VM counts with at most all of its cores, and allocated are as many more.
-    #[must_use]
     pub fn estimate(&self, fleet: &Fleet, factor: f64, server: PowerModel) -> Chassis {
         let [mut cores, mut busy] = [[0.0; 2]; 2];
         for vm in &self.vms {
@@ -188,7 +182,6 @@ fn shuffled(vms: &[usize], shifts: usize, chance: &mut Stream) -> Vec<Placed> {
 }
 
 /// Cores for VMs of which nobody told any: seeded, with the shares of the paper's Table I.
-#[must_use]
 pub fn made_cores(seed: u64, vm: u32) -> u16 {
     cluster::made_cores(&mut stream(seed, Chance::Cores, vm))
 }
@@ -223,14 +216,12 @@ pub struct Fleet {
 
 impl Fleet {
     /// The share of cores that is allocated.
-    #[must_use]
     pub fn alloc(&self) -> f64 {
         let all = self.chassis.len() as u64 * u64::from(self.rack.servers * self.rack.cores);
         self.cores as f64 / all.max(1) as f64
     }
 
     /// How busy every server is, when these weeks of the population follow each other.
-    #[must_use]
     pub fn busy(&self, of: &Population, part: Part, weeks: &[usize]) -> Busy {
         let chassis = self.chassis.iter().map(|servers| {
             let week = of.week();
@@ -290,7 +281,6 @@ pub struct Busy {
 
 impl Busy {
     /// What the chassis draw, were all VMs busier by `factor`. A server is never busier than all of its cores.
-    #[must_use]
     pub fn draws(&self, server: &PowerModel, factor: f64) -> Vec<Draws> {
         let one = |number| draws_of(number, self.watts(number, server, factor));
         (0..self.chassis.len()).map(one).collect()
@@ -313,7 +303,6 @@ impl Busy {
     }
 
     /// The factor with which the chassis draw `mean_w` on average; `None` where no factor does.
-    #[must_use]
     pub fn factor(&self, server: &PowerModel, mean_w: f64) -> Option<f64> {
         let mean = |factor: f64| {
             let all = (0..self.chassis.len()).flat_map(|n| self.watts(n, server, factor));

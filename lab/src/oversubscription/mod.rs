@@ -142,7 +142,6 @@ pub struct Judged {
 pub const BUFFERS_PPM: [u32; 4] = [100_000, 50_000, 25_000, 0];
 
 /// Every approach on one fleet; none without readings.
-#[must_use]
 pub fn judge(case: &Case) -> Vec<Judged> {
     Approach::ALL.iter().filter_map(|approach| judge_one(case, approach)).collect()
 }
@@ -183,7 +182,6 @@ fn judge_one(case: &Case, approach: &Approach) -> Option<Judged> {
 }
 
 /// How far under the provisioned power each approach's budget is, in percent; none without readings.
-#[must_use]
 pub fn deltas(history: &Histogram, chassis: &Chassis, terms: &Terms) -> Vec<f64> {
     let delta = |approach| Plan::make(history, approach, chassis, terms).map(|p| p.delta_percent);
     Approach::ALL.iter().filter_map(delta).collect()

@@ -51,7 +51,6 @@ const PHASES_S: f64 = 4.0 * 3600.0;
 /// Latent loads are mapped onto draws by one monotone function for all chassis: a straight line through the
 /// mean and the 99 % quantile, which leaves the body as normal as it is, and straight lines from there through
 /// the two upper quantiles. No draws without readings.
-#[must_use]
 pub fn draws(seed: u64, size: Size, to: &Quantiles, provisioned_w: f64, idle_w: f64) -> Vec<Draws> {
     let units = (u64::from(size.weeks) * u64::from(WEEK_S / size.period_s.max(1))) as usize;
     let loads: Vec<Vec<f32>> =

@@ -4,7 +4,6 @@
 pub const WEEK_S: u32 = 7 * 24 * 3600;
 
 /// So many draws of `weeks` weeks out of themselves, with replacement (Efron's bootstrap, by blocks of a week).
-#[must_use]
 pub fn resampled(seed: u64, weeks: usize, replicates: u32) -> Vec<Vec<usize>> {
     let one = |replicate: u32| {
         let mut chance = super::stream(seed, super::Chance::Weeks, replicate);
@@ -14,7 +13,6 @@ pub fn resampled(seed: u64, weeks: usize, replicates: u32) -> Vec<Vec<usize>> {
 }
 
 /// The range that 95 % of the values lie in, by nearest rank; none without values.
-#[must_use]
 pub fn interval(values: &[f64]) -> Option<(f64, f64)> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -85,7 +85,6 @@ pub fn timeline(case: &Case) -> String {
 
 impl Campaign {
     /// A campaign without a run yet, from this seed on, of this kind of fault or of all.
-    #[must_use]
     pub fn new(first: u64, kind: Option<String>) -> Self {
         Self { first, kind, ..Self::default() }
     }

@@ -87,7 +87,6 @@ pub fn report(
 
 impl MethodRow {
     /// What scores from `limit` on reach.
-    #[must_use]
     pub fn new(method: &'static str, target: f64, scores: &[f64], truth: &[bool], limit: f64) -> Self {
         let [mut said, mut right, mut all] = [0.0; 3];
         for (score, truth) in scores.iter().zip(truth) {

@@ -49,7 +49,6 @@ struct Named {
 
 impl Inventory {
     /// Without hosts.
-    #[must_use]
     pub fn new(policy: Policy) -> Self {
         let cluster = Cluster::new(&[]);
         Self {
@@ -65,12 +64,10 @@ impl Inventory {
     }
 
     /// What it places by.
-    #[must_use]
     pub fn policy(&self) -> Policy {
         self.policy
     }
     /// Free and taken, in numbers.
-    #[must_use]
     pub fn cluster(&self) -> &Cluster {
         self.scheduler.cluster()
     }
@@ -79,7 +76,6 @@ impl Inventory {
         self.cluster().ids().map(|host| self.view(host))
     }
     /// A host by its name.
-    #[must_use]
     pub fn host(&self, name: &str) -> Option<HostView<'_>> {
         self.find(name).map(|host| self.view(host))
     }
@@ -87,7 +83,6 @@ impl Inventory {
     ///
     /// # Panics
     /// Where there is no such host.
-    #[must_use]
     pub fn host_name(&self, host: HostId) -> &str {
         &self.hosts[host.0 as usize].name
     }
@@ -95,7 +90,6 @@ impl Inventory {
     ///
     /// # Panics
     /// Where there is no such host.
-    #[must_use]
     pub fn chassis_of(&self, host: HostId) -> &str {
         &self.chassis[self.hosts[host.0 as usize].chassis.0 as usize]
     }
@@ -118,7 +112,6 @@ impl Inventory {
         self.vms.after(None).filter_map(here)
     }
     /// A VM by its name.
-    #[must_use]
     pub fn vm(&self, name: &str) -> Option<VmView<'_>> {
         let number = self.vms.number(name)?;
         Some(self.vm_view(self.vms.name(number), self.cluster().resident(VmKey(number))?))
@@ -128,12 +121,10 @@ impl Inventory {
         self.chassis.iter().map(String::as_str).zip(self.balance.chassis_scores())
     }
     /// How evenly power is spread: the standard deviations of κ over chassis, and of η over servers.
-    #[must_use]
     pub fn balance(&self) -> (f64, f64) {
         self.balance.deviations()
     }
     /// All that is known.
-    #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let vm = |view: VmView<'_>| Placed {
             vm: NamedVm { name: view.name.to_owned(), spec: view.spec },
@@ -384,7 +375,6 @@ impl Inventory {
     }
 
     /// When a rule wants to be woken.
-    #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.scheduler.poll_timeout()
     }

@@ -42,7 +42,6 @@ pub struct VmSpec {
 
 impl VmSpec {
     /// A VM of which nothing is predicted: user-facing, at full utilisation, of unknown lifetime.
-    #[must_use]
     pub const fn new(resources: Resources) -> Self {
         Self {
             deployment: None,

@@ -107,7 +107,6 @@ impl Size {
 
 impl BestFit {
     /// For a cluster as it is now.
-    #[must_use]
     pub fn new(cluster: &Cluster) -> Self {
         let mut this = Self { sizes: Vec::new(), positions: Vec::with_capacity(cluster.len()) };
         for host in cluster.ids() {

@@ -17,12 +17,10 @@ impl Alpha {
     pub const PAPER: Self = Self(800);
 
     /// From 0 to 1, to the next thousandth; `None` outside.
-    #[must_use]
     pub fn new(alpha: f64) -> Option<Self> {
         (0.0..=1.0).contains(&alpha).then(|| Self(libm::round(alpha * 1e3) as u16))
     }
     /// As a ratio.
-    #[must_use]
     pub fn get(self) -> f64 {
         f64::from(self.0) / 1e3
     }
@@ -72,7 +70,6 @@ fn deviation(values: impl Iterator<Item = f64> + Clone) -> f64 {
 
 impl Power {
     /// For this cluster, as if it were empty: the [`crate::Scheduler`] tells of the VMs that are there.
-    #[must_use]
     pub fn new(cluster: &Cluster, alpha: Alpha) -> Self {
         let servers: Vec<Server> = cluster
             .ids()
@@ -91,13 +88,11 @@ impl Power {
     }
 
     /// κ of the host's chassis, from its VMs' P95.
-    #[must_use]
     pub fn chassis_score(&self, host: HostId) -> f64 {
         self.chassis[self.servers[host.0 as usize].chassis as usize].score as f64 / ONE as f64
     }
 
     /// η of the host for a user-facing VM.
-    #[must_use]
     pub fn server_score(&self, host: HostId) -> f64 {
         0.5 + self.servers[host.0 as usize].lean as f64 / (2 * ONE) as f64
     }
@@ -108,7 +103,6 @@ impl Power {
     }
 
     /// Standard deviations: of κ over chassis, and of η, for a user-facing VM, over servers.
-    #[must_use]
     pub fn deviations(&self) -> (f64, f64) {
         let hosts = (0..self.servers.len() as u32).map(HostId);
         (deviation(self.chassis_scores()), deviation(hosts.map(|host| self.server_score(host))))

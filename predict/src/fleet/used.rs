@@ -12,7 +12,6 @@ const P95: f64 = 1.645;
 
 /// Half-hour averages of five weekdays, about its mean and P95: a day that repeats where the VM is labelled
 /// user-facing, noise without a pattern where it is not. `None` where it has no label, or no use.
-#[must_use]
 pub fn week(vm: &VmHistory, seed: u64) -> Option<Week> {
     let (class, avg, p95) = (vm.class?, vm.avg_cpu?, vm.p95_cpu?);
     let above = (p95 - avg).max(0.5);

@@ -22,7 +22,6 @@ macro_rules! kinds {
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$kind),*];
 
             /// Its name on the command line and in reports.
-            #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$kind => $name,)*

@@ -56,19 +56,16 @@ pub struct Verdict {
 
 impl Case {
     /// Draws the run of `seed`. With `only` nothing but that kind goes wrong: once, and to the end.
-    #[must_use]
     pub fn draw(seed: u64, only: Option<Kind>) -> Self {
         draw::case(seed, only)
     }
 
     /// Everything that makes the run.
-    #[must_use]
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
     }
 
     /// Runs it to the end, or to the first broken promise.
-    #[must_use]
     pub fn run(&self) -> Verdict {
         let report = self.scenario.clone().run(&mut []);
         let unjudged_server_s = report.outcome().map_or(0, |outcome| outcome.unjudged_server_s);

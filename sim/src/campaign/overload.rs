@@ -41,14 +41,12 @@ const SETTLED: Duration = Duration::from_secs(60);
 
 impl Overload {
     /// Of even shares and the paper's steps on p-states.
-    #[must_use]
     pub fn new(seed: u64, servers: usize, faults: usize) -> Self {
         let (policy, actuator, shares) = (Policy::Stepwise, Actuator::Pstate, SharePolicy::Even);
         Self { seed, servers, faults, policy, actuator, shares }
     }
 
     /// Everything that makes the run.
-    #[must_use]
     pub fn scenario(&self) -> Scenario {
         let plant = overloaded(self.servers, 1.0, FALLS.as_secs_f64());
         let extent = Extent { servers: self.servers, supplies: plant.supplies.len() };

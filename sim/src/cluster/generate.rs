@@ -50,7 +50,6 @@ pub struct ClusterVm {
 
 impl ClusterVm {
     /// What it takes. The paper's cluster knows cores only.
-    #[must_use]
     pub fn resources(&self) -> Resources {
         Resources { cores: MilliCores::from_cores(self.cores), memory: MemoryKb::ZERO }
     }
@@ -75,7 +74,6 @@ pub struct Workload {
 impl Workload {
     /// So many days of deployments that come at random times (Poisson), as often as takes the share `load` of `cores` on average.
     /// Residents are who is left of a past of the same kind, so that nothing has to settle.
-    #[must_use]
     pub fn generate(seed: u64, cores: u32, load: f64, days: u16) -> Self {
         let mut chance = Stream::new(seed, Purpose::Cluster, 0, 0);
         let vm_core_hours = mean(&CORES.map(|(share, cores)| (share, f64::from(cores))))

@@ -44,7 +44,6 @@ impl Arm {
     pub const ALL: [Self; 4] = [Self::None, Self::Model, Self::Oracle, Self::CriticalityOnly];
 
     /// Its name in options and reports.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -55,7 +54,6 @@ impl Arm {
     }
 
     /// What the scheduler is told.
-    #[must_use]
     pub const fn prediction(self) -> Prediction {
         let (class, p95) = match self {
             Self::None => (Class::Unknown, P95::Unknown),
@@ -115,7 +113,6 @@ pub struct Prediction {
 
 impl Prediction {
     /// What is told of this VM.
-    #[must_use]
     pub fn request(self, vm: &ClusterVm) -> VmRequest {
         let class = match self.class {
             Class::Unknown => VmClass::UserFacing,

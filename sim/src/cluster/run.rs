@@ -67,14 +67,12 @@ pub struct Month {
 
 impl Month {
     /// The share of requests that was refused.
-    #[must_use]
     pub fn failure_rate(&self) -> f64 {
         self.failures.values().sum::<u64>() as f64 / self.requests.max(1) as f64
     }
 }
 
 /// Plays a month. Without a budget no chassis is capped.
-#[must_use]
 pub fn run(site: &Site, setup: &Setup, load: &Workload, budget_w: Option<f64>) -> Month {
     let mut run = Run::new(site, setup, budget_w);
     for vm in &load.residents {

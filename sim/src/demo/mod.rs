@@ -73,7 +73,6 @@ pub enum TraceScale {
 }
 
 /// The budget that the built-in load is made for: 2,450 W for twelve servers.
-#[must_use]
 pub fn default_budget(servers: usize) -> Watts {
     Watts::from_milli(2_450_000 * servers.max(1) as i64 / 12)
 }
@@ -83,7 +82,6 @@ pub fn default_budget(servers: usize) -> Watts {
 ///
 /// The built-in load starts quietly, has three peaks that would draw about 16 % more than the default
 /// budget, and from 42 % of the run on falls for good. At the floor of the batch cores it always fits.
-#[must_use]
 pub fn demo(options: &DemoOptions<'_>) -> PlantSpec {
     match options.trace {
         None => built_in::chassis_of(options),
@@ -94,7 +92,6 @@ pub fn demo(options: &DemoOptions<'_>) -> PlantSpec {
 /// The scale of a chassis whose load is a trace: that of its user-facing and of its batch VMs.
 ///
 /// `None` if no VM plays a trace. For messages to people.
-#[must_use]
 pub fn trace_scales(spec: &PlantSpec) -> Option<(f64, f64)> {
     traced::scales(spec)
 }
@@ -169,7 +166,6 @@ fn ladder() -> Ladder {
 }
 
 /// The demo's chassis with its usual budget, whose VMs do what `load` says for their server and class.
-#[must_use]
 pub fn loaded(servers: usize, load: impl Fn(usize, VmClass) -> Profile) -> PlantSpec {
     let budget = default_budget(servers);
     let options = DemoOptions { servers, budget, queues: false, ..DemoOptions::default() };
@@ -178,7 +174,6 @@ pub fn loaded(servers: usize, load: impl Fn(usize, VmClass) -> Profile) -> Plant
 
 /// The same, whose batch VMs ask for `high` from the third second until `falls_s`, and for little from then
 /// on. User-facing VMs need 30 % all the time.
-#[must_use]
 pub fn overloaded(servers: usize, high: f64, falls_s: f64) -> PlantSpec {
     loaded(servers, |_, class| match class {
         VmClass::UserFacing => Profile::Constant(0.3),

@@ -19,7 +19,6 @@ pub struct BatchSpec {
 
 impl BatchSpec {
     /// One job after the other, bound to the clock as batch work is.
-    #[must_use]
     pub fn endless(work_core_s: f64, demand: Profile) -> Self {
         Self { work_core_s, demand, frequency_bound: super::BATCH_BOUND, repeat: true }
     }

@@ -45,19 +45,16 @@ impl Latencies {
     }
 
     /// How many requests were answered.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
     /// The mean latency in milliseconds; `None` without requests.
-    #[must_use]
     pub fn mean_ms(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum_s * 1e3 / self.count as f64)
     }
 
     /// The latency in milliseconds that a share `q` of the requests stayed under; `None` without any.
-    #[must_use]
     pub fn quantile_ms(&self, q: f64) -> Option<f64> {
         let rank = libm::ceil(q.clamp(0.0, 1.0) * self.count as f64).max(1.0) as u64;
         let mut below = 0;
@@ -73,7 +70,6 @@ impl Latencies {
     }
 
     /// The 95th percentile in milliseconds.
-    #[must_use]
     pub fn p95_ms(&self) -> Option<f64> {
         self.quantile_ms(0.95)
     }

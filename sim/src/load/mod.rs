@@ -18,7 +18,6 @@ pub(crate) use queue::Queue;
 /// How much longer the same work takes at frequency share `f`, when `bound` of it scales with the clock.
 ///
 /// `(1 - bound) + bound / f`: 1 at the highest frequency, 2 at half of it for wholly bound work.
-#[must_use]
 pub fn stretch(bound: f64, f: f64) -> f64 {
     (1.0 - bound) + bound / f.max(1e-3)
 }

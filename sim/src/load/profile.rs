@@ -91,7 +91,6 @@ pub struct Cursor {
 
 impl Cursor {
     /// At the start of `profile`.
-    #[must_use]
     pub fn new(profile: Profile) -> Self {
         let source = match &profile {
             Profile::Generated(generator) => Some(Box::new(Source::new(generator))),

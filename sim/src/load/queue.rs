@@ -34,7 +34,6 @@ pub enum ServiceTime {
 
 impl QueueSpec {
     /// Exponential service with a mean of 5 ms, bound to the clock as user-facing work is.
-    #[must_use]
     pub fn new(utilisation: Profile) -> Self {
         Self {
             utilisation,

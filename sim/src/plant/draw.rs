@@ -20,7 +20,6 @@ struct VmDraw {
 ///
 /// `floored` takes every core of a non-user-facing VM at the floor of its ladder, otherwise all run at
 /// their highest frequency. A queue counts with its offered load, so this is a mean over its requests.
-#[must_use]
 pub fn draws(spec: &PlantSpec, seconds: f64, samples: u32, floored: bool) -> Vec<Watts> {
     let mut static_w = Vec::new();
     let mut vms_drawn = Vec::new();
@@ -45,7 +44,6 @@ pub fn draws(spec: &PlantSpec, seconds: f64, samples: u32, floored: bool) -> Vec
 }
 
 /// The highest of [`draws`].
-#[must_use]
 pub fn peak_draw(spec: &PlantSpec, seconds: f64, samples: u32, floored: bool) -> Watts {
     draws(spec, seconds, samples, floored).into_iter().max().unwrap_or(Watts::ZERO)
 }

@@ -88,7 +88,6 @@ pub struct Plant {
 
 impl Plant {
     /// A chassis that has been running steadily, at instant zero.
-    #[must_use]
     pub fn new(spec: PlantSpec, seed: u64) -> Self {
         let servers: Vec<_> = spec.servers.iter().enumerate().map(|(n, s)| Server::new(s, n, seed)).collect();
         let mut vms = Vec::new();
@@ -155,13 +154,11 @@ impl Plant {
     }
 
     /// What it is made of; VM cores as they are now.
-    #[must_use]
     pub fn spec(&self) -> &PlantSpec {
         &self.spec
     }
 
     /// The instant it was last advanced to.
-    #[must_use]
     pub fn now(&self) -> Instant {
         self.now
     }
@@ -372,7 +369,6 @@ impl Plant {
 /// Instruments: what real hardware would show. Asking for what does not exist gives zeros.
 impl Plant {
     /// A server's own power meter.
-    #[must_use]
     pub fn server_meter(&self, server: usize) -> MeterReading {
         let (watts, refreshed_at) =
             self.meters.get(server).map_or((Watts::ZERO, Instant::ZERO), Sensor::reading);
@@ -380,7 +376,6 @@ impl Plant {
     }
 
     /// A power supply's own meter.
-    #[must_use]
     pub fn supply_meter(&self, supply: usize) -> SupplyReading {
         self.supplies.reading(supply).unwrap_or(SupplyReading {
             state: SupplyState::Failed,
@@ -391,7 +386,6 @@ impl Plant {
     }
 
     /// What RAPL counts of a server's packages now, without memory.
-    #[must_use]
     pub fn packages_power(&self, server: usize) -> Watts {
         let watts = self.servers.get(server).map_or(0.0, Server::packages_w);
         Watts::from_f64(watts).unwrap_or(Watts::ZERO)
@@ -406,21 +400,18 @@ impl Plant {
     }
 
     /// Energy that RAPL counted of one package since the start, without its memory; never wraps.
-    #[must_use]
     pub fn package_energy(&self, server: usize, package: u16) -> Microjoules {
         let extra = self.since_step_s();
         micro(self.servers.get(server).map_or(0.0, |s| s.package_j(package, extra)))
     }
 
     /// Energy of one package's memory since the start; exact, never wraps.
-    #[must_use]
     pub fn dram_energy(&self, server: usize, package: u16) -> Microjoules {
         let extra = self.since_step_s();
         micro(self.servers.get(server).map_or(0.0, |s| s.dram_j(package, extra)))
     }
 
     /// CPU time of all of a server's cores since the start, in microseconds: busy, and all.
-    #[must_use]
     pub fn cpu_us(&self, server: usize) -> (u64, u64) {
         let cores = self.spec.servers.get(server).map_or(0, |s| s.cores.len());
         let all = cores as u64 * (self.now.as_nanos() / 1000);
@@ -430,7 +421,6 @@ impl Plant {
     }
 
     /// CPU time that a VM has used since the start, in microseconds, as in its cgroup's `cpu.stat`.
-    #[must_use]
     pub fn vm_usage_us(&self, server: usize, vm: &VmId) -> u64 {
         let index = self.spec.servers.get(server).and_then(|s| server::vm_index(s, vm));
         index.map_or(0, |vm| {
@@ -440,21 +430,18 @@ impl Plant {
     }
 
     /// How often and for how long a VM's quota has stopped it, up to the last whole step.
-    #[must_use]
     pub fn vm_stops(&self, server: usize, vm: &VmId) -> CpuStops {
         let index = self.spec.servers.get(server).and_then(|s| server::vm_index(s, vm));
         index.map_or(CpuStops::default(), |vm| self.servers[server].stops(vm))
     }
 
     /// Mean use of a VM's cores over the server meter's last whole window.
-    #[must_use]
     pub fn vm_utilisation(&self, server: usize, vm_index: usize) -> Utilisation {
         let share = self.servers.get(server).map_or(0.0, |s| s.utilisation(vm_index));
         Utilisation::from_ratio(share).unwrap_or(Utilisation::IDLE)
     }
 
     /// What a core runs at, RAPL included.
-    #[must_use]
     pub fn core_khz(&self, server: usize, core: CoreId) -> KiloHertz {
         let Some(spec) = self.spec.servers.get(server) else {
             return KiloHertz::default();
@@ -470,64 +457,54 @@ impl Plant {
 /// The truth, which no controller sees.
 impl Plant {
     /// The chassis's draw now, at the supplies' input.
-    #[must_use]
     pub fn power(&self) -> Watts {
         Watts::from_f64(self.supplies.input_w).unwrap_or(Watts::MAX)
     }
 
     /// Energy drawn at the supplies' input up to the last whole step, in joules.
-    #[must_use]
     pub fn energy_j(&self) -> f64 {
         self.sums.energy_j()
     }
 
     /// A server's DC draw now.
-    #[must_use]
     pub fn server_power(&self, server: usize) -> Watts {
         self.servers.get(server).and_then(|s| Watts::from_f64(s.power_w)).unwrap_or(Watts::ZERO)
     }
 
     /// A server's DC energy up to the last whole step, in joules.
-    #[must_use]
     pub fn server_energy_j(&self, server: usize) -> f64 {
         self.servers.get(server).map_or(0.0, |s| s.energy_j)
     }
 
     /// What really happened, up to the last whole step.
-    #[must_use]
     pub fn truth(&self) -> &Truth {
         &self.truth
     }
 
     /// How often the cap of a core was changed, over all cores and since the start.
-    #[must_use]
     pub fn pstate_changes(&self) -> u64 {
         self.servers.iter().map(|s| s.cap_changes).sum()
     }
 
     /// What the slowest core of any non-user-facing VM runs at, as a share of its highest frequency; 1
     /// without such a core.
-    #[must_use]
     pub fn batch_frequency_ratio_min(&self) -> f64 {
         self.servers.iter().map(Server::batch_share_min).fold(1.0, f64::min)
     }
 
     /// What the cores of user-facing VMs run at on average, as a share of their highest frequency; 1 without
     /// such a core.
-    #[must_use]
     pub fn user_facing_frequency_ratio(&self) -> f64 {
         Mean::over(self.servers.iter().map(|s| s.user_facing))
     }
 
     /// What the slowest core of a server's VM `vm_index` runs at, as a share of its highest frequency; 1
     /// without such a core.
-    #[must_use]
     pub fn vm_frequency_ratio_min(&self, server: usize, vm_index: usize) -> f64 {
         self.servers.get(server).map_or(1.0, |s| s.vm_share_min(vm_index))
     }
 
     /// The P95 latency over all queues of user-facing VMs, in milliseconds; `None` without requests.
-    #[must_use]
     pub fn user_facing_p95_ms(&self) -> Option<f64> {
         let mut all = Latencies::default();
         for vm in self.truth.vms.iter().filter(|vm| vm.class == VmClass::UserFacing) {

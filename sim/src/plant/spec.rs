@@ -28,7 +28,6 @@ pub struct PlantSpec {
 impl PlantSpec {
     /// A chassis of these servers, measured by `meter`. Its supplies lose nothing and nothing else draws:
     /// the paper's figures are the servers' draws, and its share of a server is its budget over twelve.
-    #[must_use]
     pub fn lossless(servers: Vec<ServerSpec>, meter: SensorSpec, budget: Watts) -> Self {
         let none = Watts::ZERO;
         let full = servers.iter().map(|s| Watts::from_f64(s.model.full_w).unwrap_or(none)).sum();
@@ -122,19 +121,16 @@ impl Loss {
 
 impl SupplySpec {
     /// An active supply with the typical loss.
-    #[must_use]
     pub const fn active(rated: Watts) -> Self {
         Self { rated, loss: Loss::TYPICAL, standby: false, standby_draw: Watts::from_whole(4) }
     }
 
     /// The same, in standby.
-    #[must_use]
     pub const fn standby(rated: Watts) -> Self {
         Self { standby: true, ..Self::active(rated) }
     }
 
     /// What it draws when it delivers `output` watts.
-    #[must_use]
     pub fn input_w(&self, output: f64) -> f64 {
         let rated = self.rated.as_f64();
         if rated <= 0.0 {
@@ -157,7 +153,6 @@ pub struct SharedSpec {
 
 impl SharedSpec {
     /// What it draws while the servers draw `dc_w`, of `idle_w` when all idle and `full_w` at full load.
-    #[must_use]
     pub fn draw_w(&self, dc_w: f64, idle_w: f64, full_w: f64) -> f64 {
         let load = ((dc_w - idle_w) / (full_w - idle_w).max(1.0)).clamp(0.0, 1.0);
         let (idle, full) = (self.fans_idle.as_f64(), self.fans_full.as_f64());

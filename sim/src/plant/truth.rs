@@ -21,7 +21,6 @@ pub struct ByCause {
 
 impl ByCause {
     /// By any cause.
-    #[must_use]
     pub fn total(&self) -> f64 {
         self.software + self.rapl + self.out_of_band + self.supply
     }

@@ -76,7 +76,6 @@ fn open(line: &RecordedLine, continues: bool) -> Result<Option<Opened>, Recordin
 
 impl RecordedDraws {
     /// Nothing yet, with this unit of time: a second or more.
-    #[must_use]
     pub fn new(period: Duration) -> Self {
         Self {
             period_ns: u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).max(1_000_000_000),
@@ -206,13 +205,11 @@ impl RecordedDraws {
     }
 
     /// Starts of managers whose time nobody knows.
-    #[must_use]
     pub fn untimed(&self) -> usize {
         self.untimed
     }
 
     /// Last lines that were cut short by a crash.
-    #[must_use]
     pub fn damaged_tails(&self) -> usize {
         self.damaged_tails
     }

@@ -197,7 +197,6 @@ impl Telemetry {
     }
 
     /// The whole length of the run, in virtual time.
-    #[must_use]
     pub fn length(&self) -> Duration {
         self.scenario.length
     }

@@ -27,7 +27,6 @@ impl Control {
         Self { policy: Policy::Stepwise, actuator: Actuator::Pstate, shares: None, paper: true };
 
     /// Agents of this policy, and the defaults for all else.
-    #[must_use]
     pub const fn new(policy: Policy) -> Self {
         Self { policy, actuator: Actuator::Pstate, shares: None, paper: false }
     }

@@ -91,7 +91,6 @@ impl Scenario {
     ///
     /// # Panics
     /// Never: the ids are constants.
-    #[must_use]
     pub fn new(plant: PlantSpec, policy: agent::Policy, seed: u64, length: Duration) -> Self {
         let id = |text: &str| ballast_types::ChassisId::new(text).expect("a valid constant");
         let chassis_id = id("chassis");

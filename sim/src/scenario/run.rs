@@ -44,7 +44,6 @@ enum Engine {
 
 impl Run {
     /// The scenario at instant zero, about to start.
-    #[must_use]
     pub fn new(scenario: Scenario) -> Self {
         let end = Instant::ZERO + scenario.length;
         let engine = match &scenario.controller {
@@ -102,13 +101,11 @@ impl Run {
     }
 
     /// The current instant.
-    #[must_use]
     pub fn now(&self) -> Instant {
         self.plant().now()
     }
 
     /// The plant, and with it the truth.
-    #[must_use]
     pub fn plant(&self) -> &Plant {
         match &self.engine {
             Engine::World(world) => world.plant(),
@@ -117,7 +114,6 @@ impl Run {
     }
 
     /// The world around the plant; `None` under a baseline.
-    #[must_use]
     pub fn world(&self) -> Option<&World> {
         match &self.engine {
             Engine::World(world) => Some(world),
@@ -136,25 +132,21 @@ pub struct Report {
 
 impl Report {
     /// What really happened.
-    #[must_use]
     pub fn truth(&self) -> &Truth {
         self.run.plant().truth()
     }
 
     /// The run where it ended.
-    #[must_use]
     pub fn run(&self) -> &Run {
         &self.run
     }
 
     /// What it came to for the controllers; `None` under a baseline.
-    #[must_use]
     pub fn outcome(&self) -> Option<Outcome> {
         self.run.world().map(World::outcome)
     }
 
     /// The draw and the frequencies over time; empty under a baseline.
-    #[must_use]
     pub fn curve(&self) -> &[Bucket] {
         self.run.world().map_or(&[], World::curve)
     }

@@ -42,7 +42,6 @@ pub enum Cell<'a> {
 
 impl Cell<'_> {
     /// Whether there is nothing in it.
-    #[must_use]
     pub fn is_missing(&self) -> bool {
         match self {
             Self::Null => true,
@@ -53,7 +52,6 @@ impl Cell<'_> {
     }
 
     /// The number; NaN where it is missing, `None` where it is none.
-    #[must_use]
     pub fn number(&self) -> Option<f64> {
         if self.is_missing() {
             return Some(f64::NAN);
@@ -98,7 +96,6 @@ pub enum TimeUnit {
 
 impl TimeUnit {
     /// How many of them are a second.
-    #[must_use]
     pub const fn per_s(self) -> i64 {
         match self {
             Self::Seconds => 1,
@@ -110,7 +107,6 @@ impl TimeUnit {
 
     /// By its size: below 1e11 seconds (until the year 5138), then, each a thousand times as far,
     /// milliseconds, microseconds and nanoseconds (from 1973 on).
-    #[must_use]
     pub const fn of(number: f64) -> Self {
         match number.abs() {
             ..1e11 => Self::Seconds,
@@ -155,7 +151,6 @@ pub struct Times {
 
 impl Times {
     /// Numbers count `unit`; `None`: their size says what.
-    #[must_use]
     pub const fn new(unit: Option<TimeUnit>) -> Self {
         Self { unit, kind: None }
     }
@@ -231,7 +226,6 @@ fn near(ms: i64) -> Result<i64, Cow<'static, str>> {
 }
 
 /// The instant of a text by RFC 3339, in milliseconds since 1970.
-#[must_use]
 pub fn rfc_3339(text: &str) -> Option<i64> {
     let instant: Timestamp = text.parse().ok()?;
     i64::try_from(instant.as_nanosecond().div_euclid(1_000_000)).ok()

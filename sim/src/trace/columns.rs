@@ -181,7 +181,6 @@ impl Layout {
     }
 
     /// What the values mean.
-    #[must_use]
     pub const fn unit(&self) -> Unit {
         match self {
             Self::Wide { unit, .. } | Self::Long { unit, .. } => *unit,

@@ -20,14 +20,12 @@ pub struct Played {
 
 impl Series {
     /// The share of values that are there.
-    #[must_use]
     pub fn coverage(&self) -> f64 {
         let there = self.values.iter().filter(|v| !v.is_nan()).count();
         there as f64 / self.values.len().max(1) as f64
     }
 
     /// As utilisation: percent and shares as they are, watts through `model` at the highest frequency.
-    #[must_use]
     pub fn played(&self, model: &PowerModel) -> Played {
         let (mut filled, mut clamped) = (0, 0);
         let first = self.values.iter().copied().find(|v| !v.is_nan()).unwrap_or(0.0);

@@ -33,19 +33,16 @@ impl<'r> Samples<'r> {
     }
 
     /// Where the cells stand.
-    #[must_use]
     pub const fn layout(&self) -> &Layout {
         &self.layout
     }
 
     /// The table, at the current row.
-    #[must_use]
     pub const fn table(&self) -> &TableReader<'r> {
         &self.table
     }
 
     /// What is known of the times so far.
-    #[must_use]
     pub const fn times(&self) -> &Times {
         &self.times
     }

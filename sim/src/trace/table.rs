@@ -64,7 +64,6 @@ pub struct TableReader<'r> {
 
 impl<'r> TableReader<'r> {
     /// A table of these rows; `file` is for messages.
-    #[must_use]
     pub fn new(file: &str, headers: Vec<String>, rows: Box<dyn Rows + 'r>) -> Self {
         Self { file: file.to_owned(), headers, rows }
     }
@@ -83,13 +82,11 @@ impl<'r> TableReader<'r> {
     }
 
     /// What it is read from.
-    #[must_use]
     pub fn file(&self) -> &str {
         &self.file
     }
 
     /// The columns' names.
-    #[must_use]
     pub fn headers(&self) -> &[String] {
         &self.headers
     }
@@ -135,13 +132,11 @@ impl<'r> TableReader<'r> {
     }
 
     /// A cell of the current row.
-    #[must_use]
     pub fn cell(&self, column: usize) -> Cell<'_> {
         self.rows.cell(column)
     }
 
     /// A cell as text; empty where there is nothing.
-    #[must_use]
     pub fn text(&self, column: usize) -> Cow<'_, str> {
         match self.cell(column) {
             Cell::Text(text) => text,
@@ -169,13 +164,11 @@ impl<'r> TableReader<'r> {
     }
 
     /// Where the current row stands.
-    #[must_use]
     pub fn place(&self) -> String {
         self.rows.place()
     }
 
     /// What is wrong with a cell.
-    #[must_use]
     pub fn refuse(&self, column: usize, allowed: &str) -> TraceError {
         TraceError::Cell {
             file: self.file.clone(),

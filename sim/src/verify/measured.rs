@@ -111,25 +111,21 @@ impl Measured {
     }
 
     /// All events.
-    #[must_use]
     pub const fn events(&self) -> u64 {
         self.events_user_facing + self.events_batch
     }
 
     /// Units with an event, as a share of all.
-    #[must_use]
     pub fn events_rate(&self) -> f64 {
         self.events() as f64 / self.units.max(1) as f64
     }
 
     /// Units with an event of user-facing VMs, as a share of all.
-    #[must_use]
     pub fn events_user_facing_rate(&self) -> f64 {
         self.events_user_facing as f64 / self.units.max(1) as f64
     }
 
     /// Units with an event of batch VMs alone, as a share of all.
-    #[must_use]
     pub fn events_batch_rate(&self) -> f64 {
         self.events_batch as f64 / self.units.max(1) as f64
     }

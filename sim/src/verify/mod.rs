@@ -68,7 +68,6 @@ pub struct Planned {
 impl Planned {
     /// What the chassis draws while idle. A budget under it cannot be kept, by whatever is done: then the
     /// servers' curves are not those of the telemetry.
-    #[must_use]
     pub fn idle(&self) -> Watts {
         let idle_w = f64::from(self.chassis.servers) * self.chassis.server.idle_w;
         Watts::from_f64(idle_w).unwrap_or(Watts::MAX)
@@ -85,32 +84,27 @@ pub struct Draws {
 
 impl Draws {
     /// Of the chassis `name`. A draw that no chassis has (not above 0 W, or above 4 MW) is missing.
-    #[must_use]
     pub fn new(name: &str, draws: impl IntoIterator<Item = Option<Watts>>) -> Self {
         let milli = |draw: Option<Watts>| draw.map_or(0, |w| u32::try_from(w.milli()).unwrap_or(0));
         Self { name: name.to_owned(), milli: draws.into_iter().map(milli).collect() }
     }
 
     /// Which chassis.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// How many units there are, missing ones included.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.milli.len()
     }
 
     /// Whether there is none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.milli.is_empty()
     }
 
     /// The draw of unit `unit`; `None` where it is missing.
-    #[must_use]
     pub fn get(&self, unit: usize) -> Option<Watts> {
         self.milli.get(unit).filter(|mw| **mw > 0).map(|mw| Watts::from_milli((*mw).into()))
     }

@@ -31,7 +31,6 @@ pub enum What {
 
 impl What {
     /// In words.
-    #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
             Self::EventsRate => "units with capping, share at most",
@@ -43,7 +42,6 @@ impl What {
     }
 
     /// In a word or two.
-    #[must_use]
     pub const fn short(self) -> &'static str {
         match self {
             Self::EventsRate => "events",
@@ -95,7 +93,6 @@ pub struct Verdict {
 
 impl Verdict {
     /// Holds what was measured against what was planned. `None` if no unit was measured.
-    #[must_use]
     pub fn of(planned: &Planned, measured: &Measured) -> Option<Self> {
         if measured.units == 0 {
             return None;

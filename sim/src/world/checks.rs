@@ -31,7 +31,6 @@ pub enum Promise {
 
 impl Promise {
     /// Its name in reports.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Breaker => "breaker",
@@ -61,7 +60,6 @@ pub enum Excuse {
 
 impl Excuse {
     /// Its name in reports.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::TooFast => "too_fast",

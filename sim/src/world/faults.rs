@@ -141,7 +141,6 @@ pub struct Extent {
 
 impl FaultPlan {
     /// `count` faults drawn from `seed`, all of them between `from` and `until`, 0.1 to 8 s long.
-    #[must_use]
     pub fn draw(seed: u64, extent: Extent, count: usize, from: Instant, until: Instant) -> Self {
         let mut chance = Chance::new(seed, 0xFA);
         let room = until.since(from);
@@ -187,7 +186,6 @@ impl Fault {
 
 impl Fault {
     /// The server whose own parts this fault affects; `None` for what all servers share.
-    #[must_use]
     pub const fn server(&self) -> Option<usize> {
         match self {
             Self::AgentDown(server)

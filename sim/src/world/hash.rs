@@ -24,7 +24,6 @@ impl OutputHash {
     }
 
     /// 32 hexadecimal digits.
-    #[must_use]
     pub fn hex(&self) -> String {
         format!("{:032x}", self.0.0.finish128().as_u128())
     }

@@ -59,25 +59,21 @@ pub struct Restrictions {
 /// What there is to see.
 impl World {
     /// The current instant.
-    #[must_use]
     pub fn now(&self) -> Instant {
         self.environment.now
     }
 
     /// The plant, and with it the truth.
-    #[must_use]
     pub fn plant(&self) -> &Plant {
         &self.environment.plant
     }
 
     /// What really happened.
-    #[must_use]
     pub fn truth(&self) -> &Truth {
         self.environment.plant.truth()
     }
 
     /// What it has come to so far.
-    #[must_use]
     pub fn outcome(&self) -> Outcome {
         let Environment { managers, network, observer, .. } = &self.environment;
         let Observer { tally, breaker, capping_events, outputs, hash, conservation, .. } = observer;
@@ -99,33 +95,28 @@ impl World {
     }
 
     /// The chassis manager as operators see it; `None` while it is down.
-    #[must_use]
     pub fn chassis_status(&self) -> Option<ChassisStatus> {
         self.status_of_manager(0)
     }
 
     /// Chassis manager `n` as operators see it: 1 is the second one; `None` while it is down.
-    #[must_use]
     pub fn status_of_manager(&self, n: usize) -> Option<ChassisStatus> {
         let now = self.environment.now + self.environment.managers.get(n)?.ahead;
         self.chassis.get(n)?.as_ref().map(|chassis| chassis.status(now))
     }
 
     /// An agent as operators see it; `None` while it is down.
-    #[must_use]
     pub fn agent_status(&self, server: usize) -> Option<AgentStatus> {
         let now = self.environment.now + self.environment.hosts.get(server)?.ahead;
         self.agents.get(server)?.as_ref().map(|agent| agent.status(now))
     }
 
     /// The curve so far.
-    #[must_use]
     pub fn curve(&self) -> &[Bucket] {
         self.environment.observer.tally.buckets()
     }
 
     /// What is still restricted.
-    #[must_use]
     pub fn restrictions(&self) -> Restrictions {
         let hosts = &self.environment.hosts;
         Restrictions {
@@ -137,7 +128,6 @@ impl World {
     }
 
     /// Nothing is restricted, nor would any agent restrict anything: no capping event, and no cap in force.
-    #[must_use]
     pub fn is_quiet(&self) -> bool {
         let capping = self.chassis[0].as_ref().is_none_or(ballast_chassis_core::Chassis::is_capping);
         let capped = self.agents.iter().any(|a| a.as_ref().is_none_or(|a| a.cap().is_some()));
@@ -145,43 +135,36 @@ impl World {
     }
 
     /// The hardware cap that a server's BMC keeps, if there is one.
-    #[must_use]
     pub fn hardware_cap(&self, server: usize) -> Option<ballast_types::Watts> {
         self.environment.bmcs.caps.get(server).copied().flatten()
     }
 
     /// Whether its agent left nothing behind on a server: the journal is empty, and nothing is held down.
-    #[must_use]
     pub fn is_restored(&self, server: usize) -> bool {
         self.environment.hosts.get(server).is_none_or(Host::is_restored)
     }
 
     /// Whether some fault of this server is on.
-    #[must_use]
     pub fn is_faulty(&self, server: usize) -> bool {
         self.environment.active.affects(server)
     }
 
     /// Cores of one server that are capped now, below their maximum.
-    #[must_use]
     pub fn capped_cores(&self, server: usize) -> usize {
         self.environment.hosts.get(server).map_or(0, Host::capped)
     }
 
     /// P-state changes so far of the core that had the most, or quota changes of the VM.
-    #[must_use]
     pub fn pstate_changes_max(&self) -> u32 {
         self.environment.hosts.iter().map(Host::changes_max).max().unwrap_or(0)
     }
 
     /// The tape of one agent, if the run is recorded.
-    #[must_use]
     pub fn agent_tape(&self, server: usize) -> Option<&AgentTape> {
         self.environment.hosts.get(server)?.tape.as_ref()
     }
 
     /// The tape of the chassis manager, if the run is recorded.
-    #[must_use]
     pub fn chassis_tape(&self) -> Option<&ChassisTape> {
         self.environment.managers[0].tape.as_ref()
     }

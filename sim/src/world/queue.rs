@@ -33,7 +33,6 @@ impl<T> Queue<T> {
     }
 
     /// When the next event comes.
-    #[must_use]
     pub(crate) fn next_at(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse((at, _, _))| *at)
     }

@@ -52,7 +52,6 @@ impl<P, S, I: Clone, O> Tape<P, S, I, O> {
     }
 
     /// Its instances, oldest first.
-    #[must_use]
     pub fn instances(&self) -> &[TapedInstance<P, S, I, O>] {
         &self.instances
     }

@@ -84,7 +84,6 @@ pub struct Faults {
 
 impl Model {
     /// A server that draws 230 W, without a limit.
-    #[must_use]
     pub fn new(generation: Generation) -> Self {
         Self {
             generation,
@@ -108,14 +107,12 @@ impl Model {
     }
 
     /// The limit in force, in watts.
-    #[must_use]
     pub fn in_force(&self) -> Option<f64> {
         let off = self.generation != Generation::Older && self.mode == "Disabled";
         self.limit.as_f64().filter(|_| !off)
     }
 
     /// Requests of one method whose path ends so.
-    #[must_use]
     pub fn count(&self, method: &str, path: &str) -> usize {
         let hit = |(m, p, _): &&(String, String, String)| m == method && p.ends_with(path);
         self.requests.iter().filter(hit).count()
@@ -254,7 +251,6 @@ impl MockBmc {
     ///
     /// # Panics
     /// When it cannot be started.
-    #[must_use]
     pub fn start(model: Model) -> Self {
         Self::wired(model, |_| {})
     }
@@ -263,7 +259,6 @@ impl MockBmc {
     ///
     /// # Panics
     /// When it cannot be started.
-    #[must_use]
     pub fn wired(model: Model, obey: impl Fn(Option<f64>) + Send + Sync + 'static) -> Self {
         let model = Arc::new(Mutex::new(model));
         let state: (Shared, Obey) = (Arc::clone(&model), Arc::new(obey));
@@ -273,7 +268,6 @@ impl MockBmc {
     }
 
     /// Where it serves.
-    #[must_use]
     pub fn url(&self) -> String {
         self.server.url()
     }

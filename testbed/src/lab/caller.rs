@@ -12,7 +12,6 @@ use tokio::runtime::Runtime;
 ///
 /// # Panics
 /// When it cannot be made.
-#[must_use]
 pub fn json_client(client: ClientBuilder) -> Client {
     let json = (header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
     let client = client.default_headers(HeaderMap::from_iter([json]));
@@ -27,7 +26,6 @@ impl Caller {
     ///
     /// # Panics
     /// When it cannot be made.
-    #[must_use]
     pub fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         Self(runtime.expect("a runtime"), json_client(tls::http_client(None)))
@@ -44,13 +42,11 @@ impl Caller {
     }
 
     /// The answer to a GET; status 0 when nobody answers.
-    #[must_use]
     pub fn get(&self, url: &str) -> (u16, String) {
         self.call(|client| client.get(url))
     }
 
     /// The answer to a POST.
-    #[must_use]
     pub fn post(&self, url: &str, body: &Value) -> (u16, String) {
         self.send("POST", url, body)
     }
@@ -59,7 +55,6 @@ impl Caller {
     ///
     /// # Panics
     /// When that is none.
-    #[must_use]
     pub fn send(&self, method: &str, url: &str, body: &Value) -> (u16, String) {
         let method = reqwest::Method::from_bytes(method.as_bytes()).expect("a method");
         self.call(|client| {

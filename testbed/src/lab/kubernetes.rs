@@ -42,7 +42,6 @@ pub struct Model {
 ///
 /// # Panics
 /// When there is none.
-#[must_use]
 pub fn recorded(name: &str) -> String {
     let path = format!("{}/../tests/kubernetes/{name}", env!("CARGO_MANIFEST_DIR"));
     std::fs::read_to_string(path).expect("a recorded file")
@@ -60,7 +59,6 @@ impl ApiServer {
     ///
     /// # Panics
     /// When it cannot.
-    #[must_use]
     pub fn start() -> Self {
         let model = Shared::default();
         for (kind, pages) in
@@ -85,7 +83,6 @@ impl ApiServer {
     }
 
     /// How many watches of a kind are open.
-    #[must_use]
     pub fn watching(&self, kind: &str) -> usize {
         let mut model = self.model();
         let Some(kind) = model.kinds.get_mut(kind) else { return 0 };
@@ -94,7 +91,6 @@ impl ApiServer {
     }
 
     /// How often a kind was listed, counting first pages.
-    #[must_use]
     pub fn lists(&self, kind: &str) -> usize {
         let first = |query: &&BTreeMap<String, String>| {
             !query.contains_key("watch") && !query.contains_key("continue")

@@ -24,7 +24,6 @@ const DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/machines");
 ///
 /// # Panics
 /// When the folder cannot be read.
-#[must_use]
 pub fn kinds() -> Vec<String> {
     let entries = fs::read_dir(DIR).expect("tests/machines").flatten();
     let names = entries.map(|entry| entry.file_name().into_string().expect("a plain name"));
@@ -37,7 +36,6 @@ pub fn kinds() -> Vec<String> {
 ///
 /// # Panics
 /// When there is no such kind, or a line of it is wrong.
-#[must_use]
 pub fn unpack(kind: &str) -> TempDir {
     let text = fs::read_to_string(format!("{DIR}/{kind}.txt")).expect(kind);
     let dir = tempfile::tempdir().expect("a temporary folder");

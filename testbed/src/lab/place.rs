@@ -25,7 +25,6 @@ use crate::processes::Process;
 ///
 /// # Panics
 /// When that cannot be learnt.
-#[must_use]
 pub fn model(seed: u64) -> Vec<u8> {
     let options = fleet::Options { seed, vms: 6_000, ..fleet::Options::default() };
     let vms = fleet::make(&options).vms;
@@ -46,7 +45,6 @@ impl PlaceLab {
     ///
     /// # Panics
     /// When it does not.
-    #[must_use]
     pub fn start(predict: &str) -> Self {
         tls::install_provider();
         let dir = tempfile::tempdir().expect("a temporary folder");
@@ -99,7 +97,6 @@ impl PlaceLab {
     ///
     /// # Panics
     /// When it is neither empty nor JSON.
-    #[must_use]
     pub fn call(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let (status, text) = self.caller.send(method, &self.url(path), body);
         let empty = text.is_empty().then_some(Value::Null);
@@ -107,19 +104,16 @@ impl PlaceLab {
     }
 
     /// The URL of a path.
-    #[must_use]
     pub fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
     /// The answer to a GET; status 0 when nobody answers.
-    #[must_use]
     pub fn get(&self, path: &str) -> (u16, String) {
         self.caller.get(&self.url(path))
     }
 
     /// The answer to a POST; status 0 when nobody answers.
-    #[must_use]
     pub fn post(&self, path: &str, body: &Value) -> (u16, String) {
         self.caller.post(&self.url(path), body)
     }
@@ -128,7 +122,6 @@ impl PlaceLab {
     ///
     /// # Panics
     /// When there is none.
-    #[must_use]
     pub fn predict(&self, question: &Value) -> (u16, Value) {
         let (status, text) = self.caller.post(&self.url("/v1/predict"), question);
         (status, serde_json::from_str(&text).expect("JSON"))
@@ -138,13 +131,11 @@ impl PlaceLab {
     ///
     /// # Panics
     /// When it does not.
-    #[must_use]
     pub fn status(&self) -> PlaceStatus {
         serde_json::from_str(&self.get("/v1/status").1).expect("a status")
     }
 
     /// The checksum of the model in force; `none` without one.
-    #[must_use]
     pub fn checksum(&self) -> String {
         self.status().predict.model.map_or_else(|| "none".into(), |model| model.checksum)
     }
@@ -160,7 +151,6 @@ impl PlaceLab {
     }
 
     /// A file in its folder.
-    #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -183,7 +173,6 @@ impl PlaceLab {
     }
 
     /// What it has logged.
-    #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()
     }

@@ -31,7 +31,6 @@ impl Site {
     ///
     /// # Panics
     /// When anything cannot be made.
-    #[must_use]
     pub fn new(lab: &Lab, name: &str) -> Self {
         let (authority, ca) = Authority::new(365 * DAY).expect("an authority");
         let dir = lab.home(name);
@@ -43,7 +42,6 @@ impl Site {
     ///
     /// # Panics
     /// When it cannot be made.
-    #[must_use]
     pub fn issue(&self, roles: &[&str], days: u32) -> Pair {
         let roles: Vec<_> = roles.iter().map(|uri| role(uri)).collect();
         self.authority.issue(&roles, &[SECRET.into()], DAY * days).expect("a pair")
@@ -53,13 +51,11 @@ impl Site {
     ///
     /// # Panics
     /// When it cannot be made.
-    #[must_use]
     pub fn issue_expired(&self, uri: &str) -> Pair {
         self.authority.issue_expired(&role(uri)).expect("a pair")
     }
 
     /// The files `name.crt`, `name.key` and `name.ca`; the key last, as a careful copy would.
-    #[must_use]
     pub fn files(&self, name: &str) -> TlsConfig {
         let at = |end: &str| self.dir.join(format!("{name}.{end}"));
         TlsConfig { cert: at("crt"), key: at("key"), ca: at("ca"), warn_before: 14 * DAY }
@@ -80,7 +76,6 @@ impl Site {
     ///
     /// # Panics
     /// When it cannot be made.
-    #[must_use]
     pub fn client(&self, pair: &Pair) -> Client {
         let tls = self.open("client", pair);
         json_client(tls::http_client(Some((&tls, Peer::Daemon))))
@@ -90,7 +85,6 @@ impl Site {
     ///
     /// # Panics
     /// When it cannot be made.
-    #[must_use]
     pub fn client_from(&self, address: [u8; 4], pair: &Pair) -> Client {
         let tls = self.open("client", pair);
         let client = tls::http_client(Some((&tls, Peer::Daemon)));
@@ -105,7 +99,6 @@ impl Site {
     ///
     /// # Panics
     /// When it cannot be made.
-    #[must_use]
     pub fn nobody(&self) -> Client {
         let ca = reqwest::Certificate::from_pem(self.ca.as_bytes()).expect("a certificate");
         Client::builder().no_proxy().tls_certs_only([ca]).build().expect("a client")
@@ -117,7 +110,6 @@ fn role(uri: &str) -> Role {
 }
 
 /// Who a daemon of the laboratory is.
-#[must_use]
 pub fn role_of(name: &str) -> String {
     match name {
         "chassis" => "ballast://chassis/lab".to_owned(),
@@ -130,7 +122,6 @@ impl Lab {
     ///
     /// # Panics
     /// When anything cannot be set up.
-    #[must_use]
     pub fn secure(spec: PlantSpec, chassis: &str) -> (Self, Site) {
         let lab = Self::new(spec, chassis);
         let site = Site::new(&lab, "certs");
@@ -156,13 +147,11 @@ impl Lab {
     }
 
     /// Every daemon's name.
-    #[must_use]
     pub fn daemons(&self) -> Vec<String> {
         self.servers().into_iter().chain(["chassis".into()]).collect()
     }
 
     /// The URL of a daemon's path by TLS.
-    #[must_use]
     pub fn secret_url(&self, name: &str, path: &str) -> String {
         self.url(name, path).replace("http://127.0.0.1", &format!("https://{SECRET}"))
     }

@@ -60,7 +60,6 @@ pub struct Model {
 
 impl Model {
     /// A model with every kind of fault.
-    #[must_use]
     pub fn new(faults: u8, loads: u8, horizon: Duration) -> Self {
         Self { faults, loads, horizon, until: Arc::default(), settled: Arc::default() }
     }

@@ -45,7 +45,6 @@ pub(super) fn names(asked: PredictedValue) -> &'static [&'static str] {
 
 impl ArmRow {
     /// The row of an arm on the fleet of this seed, or on real data.
-    #[must_use]
     pub fn new(seed: Option<u64>, arm: Arm) -> Self {
         let Arm { model, scores, importance, .. } = &arm;
         let Scores { confident, accuracy, accuracy_all, ceiling, ceiling_all, loss, .. } = *scores;

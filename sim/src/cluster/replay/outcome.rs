@@ -21,7 +21,6 @@ pub enum Reason {
 
 impl Reason {
     /// Why no hosts were found for `asked`, now that nothing of it is placed.
-    #[must_use]
     pub fn of(scheduler: &Scheduler, asked: Totals) -> Self {
         let open = scheduler.cluster().open();
         if asked.milli_cores > open.milli_cores {
