@@ -85,14 +85,12 @@ impl Agent {
     /// An agent that starts at `now` with what a previous instance left behind.
     ///
     /// A core of `recovered` that is not in `params` is none of its business.
-    #[must_use]
     pub fn new(params: Params, recovered: RecoveredState, now: Instant) -> Self {
         let tuning = Tuning::of(&params);
         Self::tuned(params, tuning, recovered, now)
     }
 
     /// The same with other numbers in its loop.
-    #[must_use]
     pub fn tuned(params: Params, tuning: Tuning, recovered: RecoveredState, now: Instant) -> Self {
         let mut actuators = Actuators::new(&params);
         if recovered.server_limit {
@@ -138,25 +136,21 @@ impl Agent {
     }
 
     /// What it was made with.
-    #[must_use]
     pub fn params(&self) -> &Params {
         &self.params
     }
 
     /// The cap in force, as of the last input or timer; `None` is uncapped.
-    #[must_use]
     pub fn cap(&self) -> Option<Watts> {
         self.cap
     }
 
     /// Whether some manager's lease is live; without one the fallback holds.
-    #[must_use]
     pub fn is_leased(&self) -> bool {
         self.orders.lease_end().is_some()
     }
 
     /// What the server may draw when nobody says anything; `None` if nobody ever has.
-    #[must_use]
     pub fn fallback(&self) -> Option<Watts> {
         self.orders.memory().fallback_w
     }

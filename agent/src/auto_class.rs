@@ -36,7 +36,6 @@ pub enum AutoClass {
 impl AutoClass {
     /// Takes the label of the five working days that end with `day`, later than any before; `None` where too
     /// much of them is missing.
-    #[must_use]
     pub fn next(self, day: u32, label: Option<VmClass>) -> Self {
         use AutoClass::{Agreeing, Batch, UserFacing};
         match (self, label) {
@@ -58,7 +57,6 @@ impl AutoClass {
     }
 
     /// The class that follows.
-    #[must_use]
     pub const fn class(self) -> VmClass {
         match self {
             Self::UserFacing | Self::Agreeing { .. } => VmClass::UserFacing,

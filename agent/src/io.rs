@@ -146,7 +146,6 @@ pub enum Output {
 
 impl Output {
     /// The number of the action, if this changes the machine: it is answered by [`Input::Applied`].
-    #[must_use]
     pub fn action(&self) -> Option<ActionId> {
         match self {
             Self::SetPstate { id, .. }

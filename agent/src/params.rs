@@ -24,7 +24,6 @@ pub enum Policy {
 
 impl Policy {
     /// Its name in config and status.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stepwise => "stepwise",
@@ -50,7 +49,6 @@ pub enum Actuator {
 
 impl Actuator {
     /// Its name in config.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pstate => "pstate",
@@ -74,7 +72,6 @@ pub enum Steps {
 
 impl Steps {
     /// Its name in config.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::OneWrite => "one-write",
@@ -159,7 +156,6 @@ pub struct Params {
 
 impl Params {
     /// The documented defaults: `stepwise`, the paper's power model, a server limit down to 150 W.
-    #[must_use]
     pub fn defaults(server: ServerId, boot_id: BootId, chassis_id: ChassisId, cores: Vec<Core>) -> Self {
         Self {
             server,

@@ -67,7 +67,6 @@ pub struct Tuning {
 
 impl Tuning {
     /// What fits these parameters.
-    #[must_use]
     pub fn of(params: &Params) -> Self {
         // A sample is up to a period old when it is read, and so is the change that it judges.
         let step = params.settle.saturating_add(params.sample_period);

@@ -104,7 +104,6 @@ impl UsageRecorder {
     }
 
     /// Seconds of VMs counted so far, those while throttled among them.
-    #[must_use]
     pub fn counted(&self) -> u64 {
         self.counted
     }

@@ -26,38 +26,27 @@ pub struct Dcmi {
 
 impl Dcmi {
     /// The BMC behind `transport`.
-    #[must_use]
     pub fn new(transport: Box<dyn Transport>) -> Self {
         Self { transport }
     }
 
     /// This machine's BMC: `dev/ipmi0` below `root`. It is opened at the first call, and again after an error.
     /// `deadline` is for one request.
-    #[must_use]
     pub fn open(root: &Path, deadline: Duration) -> Self {
         Self::new(Box::new(device::Device::new(root.join("dev/ipmi0"), deadline)))
     }
 
     /// What the server draws.
-    ///
-    /// # Errors
-    /// If there is no usable reading.
     pub fn reading(&mut self) -> Result<PowerReading, BmcError> {
         take_reading(&self.transport.call(Command::GetReading, &get_reading())?)
     }
 
     /// The limit as it stands.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     pub fn limit(&mut self) -> Result<DcmiCapState, BmcError> {
         take_limit(&self.transport.call(Command::GetLimit, &get_limit())?)
     }
 
     /// Writes the limit's values, never with an action that switches off; then activates or deactivates it.
-    ///
-    /// # Errors
-    /// If the BMC refuses either.
     pub fn set_limit(&mut self, limit: &DcmiCapState) -> Result<(), BmcError> {
         let answer = self.transport.call(Command::SetLimit, &set_limit(limit))?;
         take_done(Command::SetLimit, &answer)?;
@@ -65,9 +54,6 @@ impl Dcmi {
     }
 
     /// Activates or deactivates the limit.
-    ///
-    /// # Errors
-    /// If the BMC refuses.
     pub fn activate(&mut self, on: bool) -> Result<(), BmcError> {
         take_done(Command::Activate, &self.transport.call(Command::Activate, &activate(on))?)
     }

@@ -66,7 +66,6 @@ impl BmcError {
     }
 
     /// Whether trying again may help.
-    #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Io { source, .. } => {

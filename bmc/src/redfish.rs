@@ -68,9 +68,6 @@ impl Redfish {
     }
 
     /// What the server draws.
-    ///
-    /// # Errors
-    /// If there is no usable reading.
     pub fn power(&mut self) -> Result<Watts, BmcError> {
         let found = self.found()?;
         if let Some(path) = &found.environment {
@@ -88,9 +85,6 @@ impl Redfish {
     }
 
     /// Every power supply that this BMC sees, in its order. One whose metrics cannot be read has no input.
-    ///
-    /// # Errors
-    /// If the list cannot be read, or the BMC has none.
     pub fn supplies(&mut self) -> Result<Vec<SupplyReading>, BmcError> {
         let found = self.found()?;
         if let Some(path) = &found.subsystem {
@@ -124,9 +118,6 @@ impl Redfish {
     }
 
     /// Whether the server is switched on; `None` while it changes, or if the BMC does not say.
-    ///
-    /// # Errors
-    /// If the BMC cannot be asked.
     pub fn powered(&mut self) -> Result<Option<bool>, BmcError> {
         let Some(path) = self.found()?.system else { return Ok(None) };
         let system: System = self.get(&path)?.value;

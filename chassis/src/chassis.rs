@@ -87,14 +87,12 @@ pub struct Chassis {
 impl Chassis {
     /// A manager at its start: takes the next epoch, adopts the ledger's out-of-band caps and budget.
     /// Its first output is the new ledger.
-    #[must_use]
     pub fn new(params: Params, ledger: Ledger, now: Instant) -> Self {
         let tuning = Tuning::of(&params);
         Self::tuned(params, tuning, ledger, now)
     }
 
     /// The same, with numbers of its own for the control loop.
-    #[must_use]
     pub fn tuned(params: Params, tuning: Tuning, ledger: Ledger, now: Instant) -> Self {
         let Ledger { epoch, budget_w, out_of_band, shared_w, highest_w } = ledger;
         let newest =
@@ -164,19 +162,16 @@ impl Chassis {
     }
 
     /// The parameters.
-    #[must_use]
     pub fn params(&self) -> &Params {
         &self.params
     }
 
     /// Whether a capping event is on: every server has a cap.
-    #[must_use]
     pub fn is_capping(&self) -> bool {
         self.event.is_some()
     }
 
     /// Whether another manager rules the chassis.
-    #[must_use]
     pub fn is_fenced(&self) -> bool {
         self.identity.is_fenced()
     }

@@ -53,9 +53,8 @@ impl Crosscheck {
     pub(crate) fn alarm(&self) -> Option<String> {
         self.alarm.map(|(read, reported)| {
             format!(
-                "the servers report {reported}, the power supplies read {read}; the higher figure is \
-                 judged: is a [[supply]] missing from the configuration, are meters swapped, or is \
-                 one stuck?"
+                "the servers report {reported}, the power supplies read {read}; the higher figure is judged: \
+                 is a [[supply]] missing from the configuration, are meters swapped, or is one stuck?"
             )
         })
     }

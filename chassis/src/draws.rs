@@ -14,7 +14,6 @@ pub struct Draws {
 
 impl Draws {
     /// Before the first poll, for a manager with these parameters that started at `now`.
-    #[must_use]
     pub fn new(params: Params, now: Instant) -> Self {
         let supplies = Supplies::new(&params.supply_rated, params.trip_time, now);
         Self { supplies, params }
@@ -26,7 +25,6 @@ impl Draws {
     }
 
     /// The draw, and how long it is known for: until the manager would be blind. `None` where it is blind.
-    #[must_use]
     pub fn known(&self, now: Instant) -> Option<(Watts, Instant)> {
         let blind_after = self.params.blind_after();
         let until = self.supplies.fresh_at() + blind_after;

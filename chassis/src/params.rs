@@ -30,7 +30,6 @@ pub struct Server {
 
 impl Server {
     /// A managed server of which nothing else is told.
-    #[must_use]
     pub fn new(id: ServerId, out_of_band_floor: Option<Watts>) -> Self {
         let (weight, min_w, max_w) = (None, None, None);
         Self { id, mode: Mode::Managed, out_of_band_floor, weight, min_w, max_w }
@@ -137,7 +136,6 @@ impl Params {
     ///
     /// `trip_time` is 5 s, `shared_floor` not told, and the lift rule [`LiftRule::Restorable`]; every other
     /// default stands at its field.
-    #[must_use]
     pub fn defaults(
         chassis_id: ChassisId,
         budget: Watts,
@@ -173,7 +171,6 @@ impl Params {
     }
 
     /// The same with the rules of the paper: even shares, and a plain timer at an episode's end.
-    #[must_use]
     pub fn as_in_the_paper(self) -> Self {
         Self { shares: SharePolicy::Even, lift_rule: LiftRule::Paper, ..self }
     }
@@ -188,7 +185,6 @@ impl Params {
     /// | `poll_period` | until it is read |
     /// | 100 ms | wire: from the decision to the BMC |
     /// | 1 500 ms | actuation: until the BMC has brought the draw down |
-    #[must_use]
     pub fn reaction_time(&self) -> Duration {
         [self.sensor_refresh, self.sensor_lag, self.poll_period, WIRE, ACTUATION]
             .into_iter()

@@ -30,13 +30,11 @@ impl SetPoint {
     const MAX_PPM: u32 = 990_000;
 
     /// For this share of 100 ms means above the limit, in parts per million.
-    #[must_use]
     pub fn new(above_share_ppm: u32) -> Self {
         Self { sigmas: normal_quantile(f64::from(above_share_ppm) / 1e6) }
     }
 
     /// Under this limit, with 100 ms means that deviate by `flicker_w` watts from their mean.
-    #[must_use]
     pub fn under(&self, limit: Watts, flicker_w: f64) -> Watts {
         let flicker = Watts::from_f64(self.sigmas * flicker_w).unwrap_or_default();
         limit.ppm(Self::MAX_PPM).min(limit - flicker)
@@ -103,7 +101,6 @@ pub struct Tuning {
 
 impl Tuning {
     /// What fits these parameters.
-    #[must_use]
     pub fn of(params: &Params) -> Self {
         let hardware = params.poll() + WIRE + ACTUATION;
         Self {

@@ -24,7 +24,6 @@ pub struct Weighed {
 
 impl Weighed {
     /// Weighs a budget by what a manager says of its chassis.
-    #[must_use]
     pub fn of(status: &ChassisStatus, budget: Watts) -> Self {
         // A limit below the budget in force is what the supplies can carry.
         let carried = Some(status.limit_w).filter(|limit| *limit < status.budget_w);
@@ -50,7 +49,6 @@ impl Weighed {
     }
 
     /// Whether batch work alone makes room for the budget.
-    #[must_use]
     pub fn fits(&self) -> bool {
         !self.hardware_would_act
     }

@@ -92,14 +92,12 @@ pub struct Bandwidth {
 
 impl Bandwidth {
     /// Knows of no VM yet; quotas are set in periods of `period`.
-    #[must_use]
     pub fn new(root: &Root, period: Duration) -> Self {
         let (vms, unread) = (BTreeMap::new(), BTreeMap::new());
         Self { root: root.clone(), period, through: Through::Files { even_units: true }, vms, unread }
     }
 
     /// From now on VMs that become known are limited through `through`.
-    #[must_use]
     pub fn through(self, through: Through) -> Self {
         Self { through, ..self }
     }
@@ -263,7 +261,6 @@ impl Bandwidth {
     }
 
     /// What must be put back at the end, by cgroup path.
-    #[must_use]
     pub fn originals(&self) -> BTreeMap<String, QuotaOriginal> {
         let original = |(vm, it): (&VmId, &Limited)| {
             let unit = it.unit.as_ref().map(|(_, unit)| unit.clone());
@@ -285,9 +282,6 @@ impl Bandwidth {
     }
 
     /// Puts back what a VM had.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
     pub fn release(&mut self, vm: &VmId) -> Result<(), HwError> {
         self.free(vm, true)?;
         if self.vms.get(vm).is_some_and(|it| !it.listed) {
@@ -361,7 +355,6 @@ impl Bandwidth {
     }
 
     /// One line for every VM whose limit somebody else has changed.
-    #[must_use]
     pub fn alarms(&self) -> Vec<String> {
         let alarm = |(vm, it): (&VmId, &Limited)| {
             let (foreign, written) = (it.foreign?, it.written?);

@@ -55,22 +55,17 @@ pub struct Binders {
 
 impl Binders {
     /// New VMs are bound by `by`; what was bound otherwise is put back as it was bound.
-    #[must_use]
     pub fn new(root: &Root, by: By) -> Self {
         let virsh = if root.is_machine() { "virsh".into() } else { root.path("usr/bin/virsh") };
         Self { root: root.clone(), by, systemd: None, virsh, shutdown_deadline: ShutdownDeadline::default() }
     }
 
     /// After it neither systemd nor libvirt is waited for.
-    #[must_use]
     pub fn shutdown_deadline(&self) -> ShutdownDeadline {
         self.shutdown_deadline.clone()
     }
 
     /// systemd on this machine; the thread is started when it is first asked for.
-    ///
-    /// # Errors
-    /// If the thread cannot be started.
     pub fn systemd(&mut self) -> Result<Systemd, HwError> {
         if let Some(systemd) = &self.systemd {
             return Ok(systemd.clone());
@@ -79,9 +74,6 @@ impl Binders {
     }
 
     /// Who limits VMs' bandwidth then: whoever keeps a record of their groups. A domain's scope is a unit.
-    ///
-    /// # Errors
-    /// As [`Binders::systemd`].
     pub fn through(&mut self) -> Result<Through, HwError> {
         Ok(match self.by {
             By::Cgroup => Through::Files { even_units: false },
@@ -100,7 +92,6 @@ impl Binders {
     }
 
     /// Whether a VM would be bound so today.
-    #[must_use]
     pub fn would_be(&self, via: &Via) -> bool {
         matches!(
             (via, &self.by),
@@ -124,9 +115,6 @@ impl Binders {
     }
 
     /// Puts one VM back, the way it was bound.
-    ///
-    /// # Errors
-    /// If it is refused, or another set is granted.
     pub fn restore(&mut self, path: &str, original: &CpusetOriginal) -> Result<(), HwError> {
         let by = match &original.via {
             Via::Cgroup { .. } => By::CgroupEvenUnits,

@@ -54,7 +54,6 @@ impl Cgroup {
 
     /// Whether `path` is one of [`Cgroup::PATHS`]. Config and API ask this too, so that nothing is accepted
     /// there that is refused here.
-    #[must_use]
     pub fn is_path(path: &str) -> bool {
         let plain = |part: &str| {
             !matches!(part, "" | "." | "..") && !part.contains('\0') && !part.starts_with("kubepods")
@@ -68,9 +67,6 @@ impl Cgroup {
     }
 
     /// The inode of its folder. A group that was made anew has another one, though by the same name.
-    ///
-    /// # Errors
-    /// If there is no such group.
     pub fn inode(&self) -> Result<u64, HwError> {
         let failed = |e| HwError::io(&self.dir, Operation::Read, "the cgroup of a VM that runs", e);
         Ok(self.dir.metadata().map_err(failed)?.ino())

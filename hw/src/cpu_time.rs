@@ -44,7 +44,6 @@ impl CpuTime {
 
     /// The share of time that the CPUs were busy since `before`; `None` if no time has passed. iowait may
     /// go back a little, and then counts as none.
-    #[must_use]
     pub fn busy_since(&self, before: &Self) -> Option<f64> {
         let busy = self.busy.saturating_sub(before.busy);
         let all = busy + self.idle.saturating_sub(before.idle);

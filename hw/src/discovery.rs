@@ -27,9 +27,6 @@ impl Pattern {
                                 varies: below sys/fs/cgroup, without \"..\", not in kubepods";
 
     /// Every group that matches and may be a VM's, in order of path.
-    ///
-    /// # Errors
-    /// If a folder that is there cannot be read.
     pub fn find(&self, root: &Root) -> Result<Vec<Group>, HwError> {
         let mut found = vec![];
         self.walk(&root.path("sys/fs/cgroup"), "", &self.0, &mut found);
@@ -122,7 +119,6 @@ impl Group {
 
     /// How many CPUs the VM has: its vCPUs, or what its bandwidth `limit` comes to, or the CPUs it was given;
     /// `None` if it says nothing.
-    #[must_use]
     pub fn size(&self, limit: Option<CpuMax>) -> Option<u16> {
         let quota = limit.and_then(CpuMax::millicores).map(|milli| milli.div_ceil(1000));
         let quota = quota.and_then(|cpus| u16::try_from(cpus).ok());

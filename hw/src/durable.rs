@@ -16,9 +16,6 @@ use nix::unistd::geteuid;
 ///
 /// On return it is on disk: temporary file beside it, fsync, rename, fsync of the folder. Root's file
 /// belongs to the owner of the folder.
-///
-/// # Errors
-/// What the file system says.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let folder = folder_of(path);
     let mut temporary = path.as_os_str().to_owned();
@@ -47,9 +44,6 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 /// Makes a folder if it is not there; root's belongs to the owner of the one that it is in.
-///
-/// # Errors
-/// What the file system says.
 pub fn folder(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => return Ok(()),
@@ -92,9 +86,6 @@ pub fn lock(folder: &Path) -> io::Result<Lock> {
 }
 
 /// Whether so many bytes could be written into a folder now: writes them, and removes them.
-///
-/// # Errors
-/// What the file system says.
 pub fn probe(folder: &Path, bytes: usize) -> io::Result<()> {
     let path = folder.join("probe.tmp");
     let written = replace(&path, &vec![b' '; bytes]);

@@ -88,13 +88,11 @@ impl HwError {
     }
 
     /// Whether another process holds the lock that was asked for.
-    #[must_use]
     pub fn is_locked(&self) -> bool {
         self.is(&[Errno::EWOULDBLOCK])
     }
 
     /// Whether trying again may help: EBUSY, EAGAIN, EINTR, too many open files, or a timeout.
-    #[must_use]
     pub fn is_transient(&self) -> bool {
         let Some(source) = &self.source else {
             return false;
@@ -113,7 +111,6 @@ impl HwError {
     }
 
     /// Whether the file is not there.
-    #[must_use]
     pub fn is_missing(&self) -> bool {
         self.source.as_ref().is_some_and(|e| e.kind() == io::ErrorKind::NotFound)
     }

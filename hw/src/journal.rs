@@ -90,13 +90,11 @@ impl Journal {
 
     /// For one who will change nothing (a dry run): holds the lock alone. What a previous instance wrote down
     /// stays for one who may put it back.
-    #[must_use]
     pub fn idle(self) -> Self {
         Self { idle: true, ..self }
     }
 
     /// Whether nothing may be changed under it.
-    #[must_use]
     pub fn is_idle(&self) -> bool {
         self.idle
     }
@@ -151,9 +149,6 @@ impl Journal {
     }
 
     /// Whether [`Journal::begin`] would succeed now; changes nothing.
-    ///
-    /// # Errors
-    /// As there.
     pub fn probe(&self, originals: &Originals) -> Result<(), HwError> {
         let text = self.text(originals)?;
         if self.idle || self.says(&text) {
@@ -177,9 +172,6 @@ impl Journal {
     }
 
     /// Says that everything is restored: removes the journal.
-    ///
-    /// # Errors
-    /// If the file cannot be removed.
     pub fn finish(self) -> Result<(), HwError> {
         if self.idle { Ok(()) } else { self.remove() }
     }

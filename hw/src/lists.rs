@@ -26,22 +26,18 @@ impl CpuList {
         self.0.iter().copied()
     }
     /// How many there are.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
     /// Whether there is none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
     /// Whether this CPU is in it.
-    #[must_use]
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.contains(&cpu)
     }
     /// Whether every CPU of this list is in `other`.
-    #[must_use]
     pub fn is_subset(&self, other: &Self) -> bool {
         self.0.is_subset(&other.0)
     }
@@ -49,7 +45,6 @@ impl CpuList {
 
 impl CpuList {
     /// As a bit mask, CPU `n` in bit `n % 8` of byte `n / 8`: systemd's `AllowedCPUs`.
-    #[must_use]
     pub fn to_mask(&self) -> Vec<u8> {
         let bytes = self.0.last().map_or(0, |last| *last as usize / 8 + 1);
         let mut mask = vec![0; bytes];
@@ -60,7 +55,6 @@ impl CpuList {
     }
 
     /// What such a mask says; `None` if it has CPUs beyond what Linux supports.
-    #[must_use]
     pub fn from_mask(mask: &[u8]) -> Option<Self> {
         let bit = |(byte, bits): (usize, &u8)| {
             let bits = *bits;

@@ -25,7 +25,6 @@ impl fmt::Debug for PowerMeter {
 
 impl PowerMeter {
     /// A meter by `sensor`; more than `max` is implausible.
-    #[must_use]
     pub fn new(sensor: impl Sensor + 'static, max: Watts) -> Self {
         Self { sensor: Box::new(sensor), max, freshness: Freshness::default() }
     }
@@ -33,9 +32,6 @@ impl PowerMeter {
     /// Reads the meter. The second part of the answer is when the meter produced the value: it moves
     /// only when the value, or the device's mark, does. `now` must be taken just before the call; a
     /// device that answers late thereby gets the older stamp.
-    ///
-    /// # Errors
-    /// If there is no usable value.
     pub fn sample(&mut self, now: Instant) -> Result<(Watts, Instant), SensorError> {
         let max = self.max;
         let sampled = self.sensor.read(now).inspect_err(|_| self.freshness.missed())?;
@@ -54,13 +50,11 @@ impl PowerMeter {
     /// The measured refresh: the median time between two changes of the value, once 20 were seen.
     ///
     /// It is never shorter than the period of reading.
-    #[must_use]
     pub fn refresh(&self) -> Option<Duration> {
         self.freshness.refresh()
     }
 
     /// The time that a value is averaged over, where the device says so itself.
-    #[must_use]
     pub fn averaged_over(&self) -> Option<Duration> {
         self.sensor.averaged_over()
     }

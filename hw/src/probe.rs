@@ -59,7 +59,6 @@ pub struct Machine {
 
 impl Machine {
     /// Reads it all.
-    #[must_use]
     pub fn read(root: &Root) -> Self {
         Self {
             kernel: line(root, "proc/sys/kernel/osrelease"),
@@ -83,14 +82,12 @@ impl Machine {
 /// A file that cannot be read says nothing, and then the answer is no.
 ///
 /// Source: arch/x86/include/asm/cpufeatures.h, `X86_FEATURE_HYPERVISOR`.
-#[must_use]
 pub fn in_vm(root: &Root) -> bool {
     let cpu = CpuInfo::from_read(first_cpu(root).as_bytes());
     cpu.is_ok_and(|cpu| cpu.flags(0).is_some_and(|flags| flags.contains(&"hypervisor")))
 }
 
 /// What the first CPU is called, where the kernel says so.
-#[must_use]
 pub fn cpu_model(root: &Root) -> Option<String> {
     // By hand: procfs ends a value at its second colon.
     let text = first_cpu(root);

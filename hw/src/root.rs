@@ -21,13 +21,11 @@ impl Root {
     }
 
     /// A file below the root; `relative` has no leading slash.
-    #[must_use]
     pub fn path(&self, relative: &str) -> PathBuf {
         self.0.join(relative.trim_start_matches('/'))
     }
 
     /// Whether this is the machine itself, not a folder that looks like one.
-    #[must_use]
     pub fn is_machine(&self) -> bool {
         self.0 == Path::new("/")
     }

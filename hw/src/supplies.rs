@@ -42,7 +42,6 @@ impl fmt::Debug for SupplyMeter {
 
 impl SupplyMeter {
     /// The supply that `sensor` tells of; `name` is what operators call it.
-    #[must_use]
     pub fn new(name: &str, sensor: impl SupplySensor + 'static) -> Self {
         Self {
             name: name.to_owned(),
@@ -88,19 +87,16 @@ impl SupplyMeter {
     }
 
     /// What operators call it.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// What is wrong with it, if anything is.
-    #[must_use]
     pub fn problem(&self) -> Option<&str> {
         Some(self.problem.as_str()).filter(|problem| !problem.is_empty())
     }
 
     /// The measured refresh; see [`crate::PowerMeter::refresh`].
-    #[must_use]
     pub fn refresh(&self) -> Option<Duration> {
         self.freshness.refresh()
     }

@@ -98,23 +98,16 @@ pub struct Systemd {
 
 impl Systemd {
     /// Whether the machine was booted by systemd: sd_booted(3).
-    #[must_use]
     pub fn is_booted(root: &Root) -> bool {
         root.path("run/systemd/system").is_dir()
     }
 
     /// Starts the thread; the connection is made when it is first needed, and anew after it was lost.
-    ///
-    /// # Errors
-    /// If the thread cannot be started.
     pub fn start(root: &Root) -> Result<Self, HwError> {
         Self::until(root, ShutdownDeadline::default())
     }
 
     /// The same; after the shutdown deadline nobody is waited for.
-    ///
-    /// # Errors
-    /// As [`Systemd::start`].
     pub fn until(root: &Root, shutdown_deadline: ShutdownDeadline) -> Result<Self, HwError> {
         Self::with_deadline(root, DEADLINE, shutdown_deadline)
     }
@@ -154,9 +147,6 @@ impl Systemd {
     }
 
     /// Sets the unit's `cpu.max` until the next boot, by `CPUQuotaPerSecUSec` and `CPUQuotaPeriodUSec`.
-    ///
-    /// # Errors
-    /// As [`Systemd::unit`].
     pub fn limit_cpu(&self, unit: &str, limit: CpuMax) -> Result<(), HwError> {
         let CpuMax { quota_us, period_us } = limit;
         // Rounded up: systemd rounds down on the way back, to the very quota.

@@ -108,7 +108,6 @@ impl Topology {
     }
 
     /// Every domain with an online CPU, ascending by id.
-    #[must_use]
     pub fn domains(&self) -> &[Domain] {
         &self.domains
     }
@@ -121,7 +120,6 @@ impl Topology {
     }
 
     /// The domain of a CPU, be it online or not; `None` if no CPU of the domain is online.
-    #[must_use]
     pub fn of(&self, cpu: u32) -> Option<&Domain> {
         let first = self.clocks.first(cpu);
         self.domains.iter().find(|domain| u32::from(domain.id.0) == first)

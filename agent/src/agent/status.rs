@@ -24,7 +24,6 @@ fn nothing_done(report: Report) -> Report {
 
 impl Agent {
     /// Everything that an operator may ask.
-    #[must_use]
     pub fn status(&self, now: Instant) -> AgentStatus {
         let mut alarms = self.actuators.alarms();
         alarms.extend(self.shed.alarms());

@@ -28,7 +28,6 @@ pub struct Fused {
 
 impl Fused {
     /// For a slow meter whose value is a mean over `refresh` that ended `lag` before it can be read.
-    #[must_use]
     pub fn new(lag: Duration, refresh: Duration, stale: Duration) -> Self {
         let late = refresh.saturating_mul(LATE);
         Self { fusion: Fusion::new(lag, refresh), late, stale, newest: None }
@@ -60,7 +59,6 @@ impl Fused {
     }
 
     /// Why the reading is an upper bound or missing at `now`, if it is.
-    #[must_use]
     pub fn doubt(&self, now: Instant) -> Option<&'static str> {
         match self.newest.map(|newest| now.since(newest)) {
             None => Some("the slow meter has not been read yet"),

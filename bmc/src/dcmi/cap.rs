@@ -12,7 +12,6 @@ pub struct DcmiCap(Dcmi);
 
 impl DcmiCap {
     /// The limit of this BMC.
-    #[must_use]
     pub fn new(dcmi: Dcmi) -> Self {
         Self(dcmi)
     }

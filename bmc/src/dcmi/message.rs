@@ -77,26 +77,22 @@ pub const LOG_EVENT: u8 = 0x11;
 
 impl DcmiCapState {
     /// The action that may be written: what was found if it does no harm, else none.
-    #[must_use]
     pub fn safe_action(&self) -> u8 {
         if self.action == LOG_EVENT { LOG_EVENT } else { NO_ACTION }
     }
 }
 
 /// Asks for the draw (system power statistics).
-#[must_use]
 pub fn get_reading() -> Vec<u8> {
     vec![GROUP, 0x01, 0, 0]
 }
 
 /// Asks for the limit.
-#[must_use]
 pub fn get_limit() -> Vec<u8> {
     vec![GROUP, 0, 0]
 }
 
 /// Sets the limit's values, with its [safe action](DcmiCapState::safe_action); does not activate it.
-#[must_use]
 pub fn set_limit(limit: &DcmiCapState) -> Vec<u8> {
     let mut body = vec![GROUP, 0, 0, 0, limit.safe_action()];
     body.extend(limit.limit_w.to_le_bytes());
@@ -107,15 +103,11 @@ pub fn set_limit(limit: &DcmiCapState) -> Vec<u8> {
 }
 
 /// Activates or deactivates the limit.
-#[must_use]
 pub fn activate(on: bool) -> Vec<u8> {
     vec![GROUP, u8::from(on), 0, 0]
 }
 
 /// Takes the answer to [`get_reading`], completion code first.
-///
-/// # Errors
-/// If it is refused, has another length, or holds no usable reading.
 pub fn take_reading(answer: &[u8]) -> Result<PowerReading, BmcError> {
     let body: &[u8; 17] = body(Command::GetReading, answer)?;
     let &[c0, c1, l0, l1, h0, h1, a0, a1, t0, t1, t2, t3, p0, p1, p2, p3, state] = body;
@@ -136,9 +128,6 @@ pub fn take_reading(answer: &[u8]) -> Result<PowerReading, BmcError> {
 
 /// Takes the answer to [`get_limit`], completion code first. The code 0x80 says that no limit is active; its
 /// values follow all the same, but on some BMCs.
-///
-/// # Errors
-/// If it is refused or has another length.
 pub fn take_limit(answer: &[u8]) -> Result<DcmiCapState, BmcError> {
     const INACTIVE: u8 = 0x80;
     let active = answer.first() != Some(&INACTIVE);
@@ -161,9 +150,6 @@ pub fn take_limit(answer: &[u8]) -> Result<DcmiCapState, BmcError> {
 }
 
 /// Takes the answer to [`set_limit`] or [`activate`], completion code first.
-///
-/// # Errors
-/// If it is refused or has another length.
 pub fn take_done(command: Command, answer: &[u8]) -> Result<(), BmcError> {
     body::<0>(command, answer).map(|_| ())
 }

@@ -36,7 +36,6 @@ pub enum RedfishCapState {
 
 impl RedfishCapState {
     /// The limit in force, in watts. 0 is how some BMCs say that there is none.
-    #[must_use]
     pub fn in_force(&self) -> Option<f64> {
         let watts = match self {
             Self::Power { limit_w, .. } => *limit_w,
@@ -73,7 +72,6 @@ struct LimitResource {
 
 impl RedfishCap {
     /// The limit of this BMC.
-    #[must_use]
     pub fn new(redfish: Redfish) -> Self {
         Self(redfish)
     }

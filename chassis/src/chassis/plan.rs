@@ -74,7 +74,6 @@ impl Chassis {
     }
 
     /// What the servers may share. What the integral term lends is part of it, for one lease.
-    #[must_use]
     pub fn sharable(&self) -> Watts {
         let integral = if self.blind || self.event.is_none() { Watts::ZERO } else { self.integral.watts() };
         self.sharable_for_long() + integral.at_least_zero()

@@ -9,7 +9,6 @@ use crate::supplies::Fault;
 
 impl Chassis {
     /// What the manager knows and does.
-    #[must_use]
     pub fn status(&self, now: Instant) -> ChassisStatus {
         ChassisStatus {
             role: "chassis".to_owned(),

@@ -66,15 +66,11 @@ pub struct AgentConfig {
 
 impl AgentConfig {
     /// Reads and checks a file, and the certificates that it names.
-    ///
-    /// # Errors
-    /// Every problem, one a line.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         load(path, Self::parse, |config| (config.daemon.tls.as_ref(), config.role()))
     }
 
     /// Who this daemon is, in certificates.
-    #[must_use]
     pub fn role(&self) -> Role {
         Role::Agent(self.server.clone())
     }
@@ -82,21 +78,16 @@ impl AgentConfig {
     /// What a release must know, as far as the file tells: where the agent lived, and how long its
     /// restrictions are held. A file that is refused, damaged or gone must not keep a server throttled:
     /// what cannot be read has its default.
-    #[must_use]
     pub fn for_release(path: &Path) -> (DaemonConfig, Duration) {
         parse_leniently(&std::fs::read_to_string(path).unwrap_or_default(), read_for_release)
     }
 
     /// Checks a text; `file` is its name in problems.
-    ///
-    /// # Errors
-    /// Every problem, one a line.
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
         parse(file, text, Self::read)
     }
 
     /// Every table and key of the file.
-    #[must_use]
     pub fn reference() -> Vec<TableReference> {
         reference(|root| drop(Self::read(root)))
     }
@@ -118,8 +109,7 @@ impl AgentConfig {
             false,
             flag(),
             "Everything runs, nothing is written to the machine, and the log says what would be done. The \
-             chassis \
-             manager then counts on no watt of this server.",
+             chassis manager then counts on no watt of this server.",
         );
         let actuate_in_vm = root.or(
             "actuate_in_vm",
@@ -186,9 +176,8 @@ fn read_for_release(root: &mut Section<'_, '_>) -> (DaemonConfig, Duration) {
 }
 
 fn read_policy(root: &mut Section<'_, '_>) -> (Policy, Steps) {
-    let help = "`\"paper\"` sets `policy = \"stepwise\"` with the paper's steps; a policy that is set \
-                itself comes \
-                before the preset.";
+    let help = "`\"paper\"` sets `policy = \"stepwise\"` with the paper's steps; a policy that is set itself \
+                comes before the preset.";
     let paper = root.optional("preset", preset(), help).is_some();
     // Without RAPL the controller steps, and says so: nobody has to choose by what the machine has.
     let default = if paper { Policy::Stepwise } else { Policy::Predictive };
@@ -198,8 +187,7 @@ fn read_policy(root: &mut Section<'_, '_>) -> (Policy, Steps) {
         default,
         choice(policies.map(|policy| (policy.name(), policy))),
         "How frequencies are chosen: by steps; by a model learnt on line from RAPL (by steps where there is \
-         no RAPL, \
-         or while the model is not trusted); every core alike; or not at all, which only watches.",
+         no RAPL, or while the model is not trusted); every core alike; or not at all, which only watches.",
     );
     (policy, if paper { Steps::Paper } else { Steps::OneWrite })
 }
@@ -274,11 +262,9 @@ mod tests {
                  dot",
                 "agent.toml:3: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
                 "agent.toml:4: typo: no such key; there are actuate_in_vm, allowed_hosts, auto_class, \
-                 chassis, class, discover, \
-                 dry_run, groups, listen, meter, model, orphan_hold_s, policy, predictive, preset, \
-                 realtime, record_dir, records, \
-                 redfish, root, server, \
-                 server_limit, shedding, state_dir, throttle, tls, vm",
+                 chassis, class, discover, dry_run, groups, listen, meter, model, orphan_hold_s, policy, \
+                 predictive, preset, realtime, record_dir, records, redfish, root, server, server_limit, \
+                 shedding, state_dir, throttle, tls, vm",
                 "agent.toml:6: throttle.step_cores = 0: a whole number of cores, 1 to 1024",
                 "agent.toml:9: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",
             ]

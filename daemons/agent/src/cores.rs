@@ -47,9 +47,6 @@ pub(super) struct Cores {
 
 impl Cores {
     /// Looks after caps until this is dropped; listens for CPUs until the process ends.
-    ///
-    /// # Errors
-    /// When a thread cannot be started.
     pub(super) fn start(
         cpufreq: Cpufreq,
         root: &Root,

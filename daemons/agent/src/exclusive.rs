@@ -94,19 +94,16 @@ impl Exclusive {
     }
 
     /// What can be capped.
-    #[must_use]
     pub fn cores(&self) -> Vec<Core> {
         self.cpufreq.cores()
     }
 
     /// The same with their CPUs.
-    #[must_use]
     pub fn domains(&self) -> &[Domain] {
         self.cpufreq.domains()
     }
 
     /// The driver that caps them.
-    #[must_use]
     pub fn driver(&self) -> &str {
         self.cpufreq.driver().name()
     }

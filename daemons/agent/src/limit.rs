@@ -42,9 +42,6 @@ pub(super) struct ServerLimit {
 
 /// Finds the server's limit; `None` if it has none, or if a previous instance has left another one on.
 /// `saved` is what the journal holds. Changes nothing.
-///
-/// # Errors
-/// If its files cannot be read, or hold garbage.
 pub(super) fn find(
     by: &LimitBy,
     floor: Watts,

@@ -110,9 +110,6 @@ impl BudgetOrders {
     }
 
     /// Orders the configured budget. The file stays: it names a budget that the ledger no longer holds.
-    ///
-    /// # Errors
-    /// When the daemon stops.
     pub(super) fn reset(&self) -> Result<(), Unordered> {
         let _one = lock(&self.order);
         self.send(None)?;

@@ -40,29 +40,21 @@ pub struct ChassisConfig {
 
 impl ChassisConfig {
     /// Reads and checks a file, and the certificates that it names.
-    ///
-    /// # Errors
-    /// Every problem, one a line.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         load(path, Self::parse, |config| (config.daemon.tls.as_ref(), config.role()))
     }
 
     /// Who this daemon is, in certificates.
-    #[must_use]
     pub fn role(&self) -> Role {
         Role::Chassis(self.params.chassis_id.clone())
     }
 
     /// Checks a text; `file` is its name in problems.
-    ///
-    /// # Errors
-    /// Every problem, one a line.
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
         parse(file, text, Self::read)
     }
 
     /// Every table and key of the file.
-    #[must_use]
     pub fn reference() -> Vec<TableReference> {
         reference(|root| drop(Self::read(root)))
     }
@@ -96,8 +88,7 @@ impl ChassisConfig {
         warnings.extend(breaker.by_trip_time.then(|| TRIP_TIME.to_owned()));
 
         let help = "The draw from outside, by `POST /v1/power`, where this host cannot see the supplies; \
-                    alone or as \
-                    one supply more. Alone, the source must post every `poll.period_ms`.";
+                    alone or as one supply more. Alone, the source must post every `poll.period_ms`.";
         let section = root.table("power_input", help);
         let has_input = section.is_some();
         let power_input =

@@ -188,9 +188,6 @@ impl OutOfBand {
 
 impl Orders {
     /// Orders a cap for a server, or its end. Answered by [`Input::Applied`].
-    ///
-    /// # Errors
-    /// If there is no way to that server.
     pub(super) fn order(&self, id: ActionId, server: &ServerId, cap: Option<Watts>) -> Result<(), String> {
         let (orders, _) = self.inboxes.get(server).ok_or_else(|| format!("{server} has no hardware cap"))?;
         orders.send(Order { id, cap }).map_err(|_| "its thread has ended".to_owned())

@@ -53,9 +53,6 @@ pub struct PredictConfig {
 
 impl PlaceConfig {
     /// Reads and checks a file, and the certificates that it names.
-    ///
-    /// # Errors
-    /// Every problem, one a line.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let parse = |file: &str, text: &str| {
             let mut config = Self::parse(file, text)?;
@@ -71,21 +68,16 @@ impl PlaceConfig {
     }
 
     /// Who this daemon is, in certificates.
-    #[must_use]
     pub fn role(&self) -> Role {
         Role::Place(self.name.clone())
     }
 
     /// Checks a text; `file` is its name in problems.
-    ///
-    /// # Errors
-    /// Every problem, one a line.
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
         parse(file, text, Self::read)
     }
 
     /// Every table and key of the file.
-    #[must_use]
     pub fn reference() -> Vec<TableReference> {
         reference(|root| drop(Self::read(root)))
     }

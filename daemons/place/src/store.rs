@@ -210,9 +210,8 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
 fn damaged(path: &Path, why: &str) -> io::Error {
     let path = path.display();
     let text = format!(
-        "{path}: {why}; it is left as it is. To start without it, move the inventory.* files away, then \
-         tell hosts and \
-         VMs again"
+        "{path}: {why}; it is left as it is. To start without it, move the inventory.* files away, then tell \
+         hosts and VMs again"
     );
     io::Error::new(ErrorKind::InvalidData, text)
 }

@@ -10,7 +10,6 @@ use nix::time::{ClockId, clock_gettime};
 /// Nanoseconds since boot, suspended time included (`CLOCK_BOOTTIME`).
 ///
 /// Every daemon of one machine reads the same clock, so their events can be put in order.
-#[must_use]
 pub fn now() -> Instant {
     // The call cannot fail for this clock on Linux; the origin is the safe answer: nothing is fresh.
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Instant::ZERO, |time| {
@@ -20,7 +19,6 @@ pub fn now() -> Instant {
 }
 
 /// How long ago `then` was.
-#[must_use]
 pub fn since(then: Instant) -> Duration {
     let now = now();
     now - then.min(now)

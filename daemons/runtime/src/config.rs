@@ -91,9 +91,6 @@ impl DaemonConfig {
 }
 
 /// Reads and parses a daemon's file, and checks that its certificates say who the daemon is.
-///
-/// # Errors
-/// Every problem, one a line.
 pub fn load<T>(
     path: &Path,
     parse: impl FnOnce(&str, &str) -> Result<T, ConfigError>,

@@ -56,7 +56,6 @@ impl<T> Default for Snapshot<T> {
 
 impl<T> Snapshot<T> {
     /// The newest status; `None` before the first turn.
-    #[must_use]
     pub fn get(&self) -> Option<Arc<T>> {
         lock(&self.status).clone()
     }
@@ -67,7 +66,6 @@ impl<T> Snapshot<T> {
     }
 
     /// Why the control thread must be taken for dead, if it must.
-    #[must_use]
     pub fn stalled(&self) -> Option<String> {
         let idle = clock::now().as_millis().saturating_sub(self.moved_ms.load(Ordering::Relaxed));
         (idle > STALLED_MS).then(|| format!("the control thread has not moved for {idle} ms"))

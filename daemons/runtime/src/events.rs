@@ -46,7 +46,6 @@ impl Events {
     }
 
     /// The newest events, oldest first, and a stream of those to come.
-    #[must_use]
     pub fn subscribe(&self) -> (Vec<Event>, broadcast::Receiver<Event>) {
         let kept = lock(&self.kept);
         (kept.iter().cloned().collect(), self.stream.subscribe())

@@ -28,7 +28,6 @@ pub fn dropped() -> u64 {
 
 /// Logs to stderr from here on. `RUST_LOG` chooses the level; `info` is the default. Keep what it gives until
 /// the end: it waits for the last lines.
-#[must_use]
 pub fn start() -> Flush {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));

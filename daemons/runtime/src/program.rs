@@ -39,9 +39,6 @@ pub trait Daemon: Debug {
     fn obey(order: &Self::Order) -> ExitCode;
 
     /// Runs until SIGTERM or SIGINT.
-    ///
-    /// # Errors
-    /// When it cannot start, or breaks.
     fn run(config: &Self::Config) -> anyhow::Result<()>;
 }
 
@@ -81,14 +78,12 @@ struct RunArgs {
 }
 
 /// The `main` of a daemon's own program.
-#[must_use]
 pub fn main<D: Daemon>() -> ExitCode {
     Program::<D>::parse().args.run()
 }
 
 impl<D: Daemon> DaemonArgs<D> {
     /// Runs the daemon until SIGTERM or SIGINT, or obeys one order.
-    #[must_use]
     pub fn run(&self) -> ExitCode {
         match (&self.order, &self.run) {
             (Some(order), _) => D::obey(order),

@@ -55,7 +55,6 @@ pub struct RedfishMeter(Arc<Bmc>);
 
 impl Bmcs {
     /// None yet; all are reached as `config` says.
-    #[must_use]
     pub fn new(config: &RedfishConfig) -> Self {
         Self { config: config.clone(), open: vec![] }
     }

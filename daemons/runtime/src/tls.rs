@@ -115,7 +115,6 @@ impl Tls {
     }
 
     /// Counts the reloads: what was made or checked under an earlier one is to be renewed.
-    #[must_use]
     pub fn generation(&self) -> u64 {
         self.loaded().generation
     }
@@ -171,19 +170,16 @@ impl Tls {
     }
 
     /// Whether the certificate is for this DNS name.
-    #[must_use]
     pub fn is_named(&self, name: &str) -> bool {
         self.loaded().key.end_entity_cert().is_ok_and(|leaf| is_for(leaf, name))
     }
 
     /// How this daemon speaks with clients.
-    #[must_use]
     pub fn server(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.loaded().server)
     }
 
     /// Whether a client that was let in with this chain would be let in now.
-    #[must_use]
     pub fn still_trusts(&self, chain: &[rustls::pki_types::CertificateDer<'_>]) -> bool {
         let Some((own, between)) = chain.split_first() else { return false };
         let now = rustls::pki_types::UnixTime::now();
@@ -213,7 +209,6 @@ impl Tls {
     }
 
     /// The certificate's state, for status and metrics.
-    #[must_use]
     pub fn status(&self) -> TlsStatus {
         let Loaded { role, not_after, .. } = &*self.loaded();
         let watched = self.watched();
@@ -228,7 +223,6 @@ impl Tls {
     }
 
     /// What an operator should know of the certificates.
-    #[must_use]
     pub fn alarms(&self) -> Vec<String> {
         let status = self.status();
         let end = match status.expires_in_s {
@@ -262,13 +256,11 @@ pub fn client_with_reservation(
 }
 
 /// Who the owner of this certificate (DER) is.
-#[must_use]
 pub fn role_in(certificate: &[u8]) -> Option<Role> {
     role_of(&certificate.into())
 }
 
 /// The innermost reason of an error: "Connection refused", not "error sending request".
-#[must_use]
 pub fn cause(error: &reqwest::Error) -> String {
     let mut inner: &dyn std::error::Error = error;
     while let Some(source) = inner.source() {

@@ -56,15 +56,9 @@ pub trait Binder {
     fn original(&self, path: &str) -> Result<CpusetOriginal, HwError>;
 
     /// Binds the VM, and checks what was granted.
-    ///
-    /// # Errors
-    /// If it is refused, or another set is granted.
     fn bind(&self, path: &str, cpus: &CpuList) -> Result<(), HwError>;
 
     /// Puts back what was there. A VM that has ended needs nothing.
-    ///
-    /// # Errors
-    /// If it is refused, or another set is granted.
     fn restore(&self, path: &str, original: &CpusetOriginal) -> Result<(), HwError>;
 
     /// The CPUs that the VM may use now.
@@ -85,7 +79,6 @@ impl CpusetOriginal {
     }
 
     /// Whether this is of another group than the one that has the name now.
-    #[must_use]
     pub fn is_of_another(&self, now: u64) -> bool {
         matches!(self.via, Via::Cgroup { inode: Some(inode) } if inode != now)
     }

@@ -44,7 +44,6 @@ impl CpuMax {
     }
 
     /// Thousandths of a core, rounded; `None` is no limit.
-    #[must_use]
     pub fn millicores(self) -> Option<u32> {
         let quota = self.quota_us?;
         let exact = quota.saturating_mul(1000).saturating_add(self.period_us / 2) / self.period_us;

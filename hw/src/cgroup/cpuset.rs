@@ -29,26 +29,17 @@ impl Cgroup {
     }
 
     /// The CPUs that it was given itself, empty when none were: `cpuset.cpus`.
-    ///
-    /// # Errors
-    /// As [`Cgroup::effective`].
     pub fn own_cpus(&self) -> Result<CpuList, HwError> {
         read_value(&self.dir().join("cpuset.cpus"), LIST).map_err(|error| self.explain(error))
     }
 
     /// Gives it `cpus`, and checks the grant.
-    ///
-    /// # Errors
-    /// If the list is empty, the kernel refuses, or it grants another set.
     pub fn confine(&self, cpus: &CpuList) -> Result<(), HwError> {
         self.write_cpus(cpus)?;
         self.granted(cpus)
     }
 
     /// The same with what it had before, as [`Cgroup::returned`] checks.
-    ///
-    /// # Errors
-    /// If the list is empty, the kernel refuses, or it grants another set.
     pub fn give_back(&self, cpus: &CpuList) -> Result<(), HwError> {
         self.write_cpus(cpus)?;
         self.returned(cpus)

@@ -15,7 +15,6 @@ pub struct MemoryUse {
 
 impl Cgroup {
     /// The memory that it uses. Where its controller is off, nothing is known.
-    #[must_use]
     pub fn memory(&self) -> MemoryUse {
         let text = |file: &str| read_text(&self.dir.join(file)).ok();
         let number = |file: &str| text(file)?.trim().parse().ok();

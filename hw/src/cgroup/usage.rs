@@ -56,16 +56,12 @@ pub struct UsageMeter {
 
 impl UsageMeter {
     /// Measures `group`.
-    #[must_use]
     pub fn new(group: Cgroup) -> Self {
         Self { group, last: None }
     }
 
     /// The share of `cores` cores' time since the last read; `None` at the first read, or when the
     /// counter went back (the group was made anew). `now` must be taken just before the call.
-    ///
-    /// # Errors
-    /// If the counter cannot be read.
     pub fn sample(&mut self, now: Instant, cores: usize) -> Result<Option<CpuUse>, HwError> {
         let times = self.group.times()?;
         let last = self.last.replace((now, times));

@@ -11,9 +11,6 @@ use crate::{CpuList, Domain, Root, Topology};
 
 impl Cpufreq {
     /// Whether this machine has any policy: virtual machines have none, nor have servers without a driver.
-    ///
-    /// # Errors
-    /// If the folder cannot be read.
     pub fn is_there(root: &Root) -> Result<bool, HwError> {
         let found = optional(numbered(&root.path(DIR), "policy"))?;
         Ok(found.is_some_and(|found| !found.is_empty()))
@@ -21,9 +18,6 @@ impl Cpufreq {
 
     /// The domains of a machine without any policy: a cap does nothing. Their ladder is a nominal one, from
     /// half of the speed upward, which stands for shares of time.
-    ///
-    /// # Errors
-    /// If the topology cannot be read.
     pub fn none(root: &Root) -> Result<Self, HwError> {
         let steps: Vec<_> = (10..=20).map(|n| KiloHertz::from_mhz(n * 100)).collect();
         let ladder = Ladder::new(&steps)
@@ -40,9 +34,6 @@ impl Cpufreq {
     /// The same with a domain for every CPU that is there but offline, so that it can be capped when it
     /// comes: as its neighbour, since its own policy tells nothing yet. One that comes as the sibling of
     /// another stays without CPUs.
-    ///
-    /// # Errors
-    /// If the topology cannot be read.
     pub fn with_offline(mut self) -> Result<Self, HwError> {
         // Where threads are switched off the CPUs that are offline are those.
         let smt = optional(read_text(&self.root.path("sys/devices/system/cpu/smt/control")))?;

@@ -140,20 +140,17 @@ impl Cpufreq {
 
     /// The domains that can be capped, or will be once they are online, ascending by id. One whose CPUs are
     /// all offline has no CPU.
-    #[must_use]
     pub fn domains(&self) -> &[Domain] {
         &self.domains
     }
 
     /// One core per domain, ascending by id.
-    #[must_use]
     pub fn cores(&self) -> Vec<Core> {
         let both = self.domains.iter().zip(&self.clocks);
         both.map(|(domain, clock)| Core { id: domain.id, ladder: clock.ladder.clone() }).collect()
     }
 
     /// One core per CPU, ascending by id: for what follows threads and caps no clock.
-    #[must_use]
     pub fn cpus(&self) -> Vec<Core> {
         let both = self.domains.iter().zip(&self.clocks);
         let cpus = both.flat_map(|(domain, clock)| {
@@ -166,7 +163,6 @@ impl Cpufreq {
     }
 
     /// The driver.
-    #[must_use]
     pub fn driver(&self) -> &Driver {
         &self.driver
     }
@@ -177,7 +173,6 @@ impl Cpufreq {
     }
 
     /// What must be put back at the end.
-    #[must_use]
     pub fn originals(&self) -> CpufreqOriginals {
         let present = self.policies().map(|policy| (policy.id, policy.put_back()));
         let max_khz = self.absent.clone().into_iter().chain(present).collect();
@@ -188,9 +183,6 @@ impl Cpufreq {
     ///
     /// A core counts as capped if it stands below its original; to its floor, if below that. One that stands
     /// at or above its original was changed by somebody else since: the present value is kept.
-    ///
-    /// # Errors
-    /// If a policy cannot be read.
     pub fn adopt(&mut self, saved: &CpufreqOriginals) -> Result<Vec<(CoreId, KiloHertz)>, HwError> {
         if saved.driver != self.driver.name() {
             warn!(

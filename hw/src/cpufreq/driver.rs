@@ -42,13 +42,11 @@ impl Driver {
     ];
 
     /// Whether it is known to obey `scaling_max_freq`.
-    #[must_use]
     pub fn is_known(&self) -> bool {
         !matches!(self, Self::Unknown(_))
     }
 
     /// Its name in `scaling_driver`.
-    #[must_use]
     pub fn name(&self) -> &str {
         match self {
             Self::Unknown(name) => name,

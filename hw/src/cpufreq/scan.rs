@@ -61,9 +61,6 @@ enum Read {
 
 impl ScanPlan {
     /// Reads which CPUs and policies there are.
-    ///
-    /// # Errors
-    /// If the topology cannot be read.
     pub fn read(&self, root: &Root) -> Result<Scan, HwError> {
         let topology = Topology::read(root)?;
         let found = optional(numbered(&root.path(DIR), "policy"))?.unwrap_or_default();
@@ -104,9 +101,6 @@ pub struct NewOriginals(CpufreqOriginals);
 
 impl NewOriginals {
     /// Has `write` put them on disk.
-    ///
-    /// # Errors
-    /// The error of `write`.
     pub fn journal<E>(self, write: impl FnOnce(CpufreqOriginals) -> Result<(), E>) -> Result<Journalled, E> {
         write(self.0).map(|()| Journalled(()))
     }

@@ -8,7 +8,6 @@ use super::policy::Policy;
 
 impl Cpufreq {
     /// How the cores obey.
-    #[must_use]
     pub fn status(&self) -> CoresStatus {
         let both = self.domains.iter().zip(&self.clocks);
         let known = both.filter(|(_, clock)| clock.was_online).map(|(domain, _)| domain);
@@ -24,7 +23,6 @@ impl Cpufreq {
     }
 
     /// What an operator should look at.
-    #[must_use]
     pub fn alarms(&self) -> Vec<String> {
         let raised = self.cores_with(|verdict| matches!(verdict, Verdict::Raised(_))).collect::<Vec<_>>();
         let first = raised.first().and_then(|policy| Some((policy.file(), policy.hold?)));

@@ -98,7 +98,6 @@ pub struct Lifted(PolicyIndex);
 
 impl Cpufreq {
     /// Whether anything is capped.
-    #[must_use]
     pub fn capped(&self) -> bool {
         self.clocks.iter().any(|clock| clock.goal.is_some())
     }
@@ -140,7 +139,6 @@ impl Cpufreq {
 
     /// The caps that must be written again: [`Self::lift`] each, and some 10 to 50 ms later
     /// [`Self::rewrite`] it, since a value that the kernel believes to be in force does nothing.
-    #[must_use]
     pub fn plan_rewrites(&self, _: MayRewrite) -> Vec<RewriteDue> {
         let due = self.to_be_capped().filter(|(_, policy)| policy.is_due());
         due.map(|(policy, _)| RewriteDue(policy)).collect()

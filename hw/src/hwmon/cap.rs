@@ -90,7 +90,6 @@ impl CapFile {
 
 impl HwmonCap {
     /// The cap that `spec` means.
-    #[must_use]
     pub fn new(root: &Root, spec: CapSpec) -> Self {
         Self { root: root.clone(), spec, last: None }
     }

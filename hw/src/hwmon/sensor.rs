@@ -38,7 +38,6 @@ impl DetectedChannel {
 
 impl HwmonSensor {
     /// The one power channel that is meant by `spec`.
-    #[must_use]
     pub fn new(root: &Root, spec: MatchSpec) -> Self {
         Self { root: root.clone(), spec, found: None, at: None }
     }

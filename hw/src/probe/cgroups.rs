@@ -62,7 +62,6 @@ impl Cgroups {
     }
 
     /// Whether groups below the root have a controller.
-    #[must_use]
     pub fn has(&self, controller: &str) -> bool {
         self.enabled.iter().any(|name| name == controller)
     }

@@ -24,7 +24,6 @@ pub struct MeterFacts {
 }
 
 /// Every power channel of every hwmon device.
-#[must_use]
 pub fn meters(root: &Root) -> Vec<MeterFacts> {
     let devices = devices(root).unwrap_or_default();
     devices.iter().flat_map(|device| of(root, device)).collect()

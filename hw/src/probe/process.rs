@@ -43,7 +43,6 @@ impl Process {
     }
 
     /// Whether it has a capability.
-    #[must_use]
     pub fn can(&self, capability: u32) -> bool {
         self.capabilities.is_some_and(|bits| bits >> capability & 1 == 1)
     }

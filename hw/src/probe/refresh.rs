@@ -28,13 +28,11 @@ pub enum Source {
 
 impl Source {
     /// The energy counter of a zone.
-    #[must_use]
     pub fn zone(zone: &RaplZone) -> Self {
         Self::Rapl(zone.folder.clone())
     }
 
     /// A channel.
-    #[must_use]
     pub fn meter(meter: &MeterFacts) -> Self {
         Self::Hwmon(meter.name.clone(), meter.label.clone())
     }
@@ -56,7 +54,6 @@ pub struct Refresh {
 }
 
 /// Watches sensors for a while, each on a thread of its own: one that blocks holds up no other.
-#[must_use]
 pub fn refresh(root: &Root, sources: &[Source], time: Duration) -> Vec<Refresh> {
     let watched: Vec<_> = (sources.iter().cloned())
         .map(|source| {

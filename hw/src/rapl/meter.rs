@@ -65,9 +65,6 @@ impl RaplMeter {
     }
 
     /// Finds the packages alone, without memory: what a package limit acts on.
-    ///
-    /// # Errors
-    /// As [`Self::find`].
     pub fn packages(root: &Root, max: Watts) -> Result<Self, HwError> {
         Self::of(root, max, true)
     }
@@ -202,7 +199,6 @@ pub struct RaplSensor {
 
 impl RaplSensor {
     /// The zones are looked for at the first read, which only starts the counters.
-    #[must_use]
     pub fn new(root: &Root, offset: Watts, max: Watts) -> Self {
         Self { root: root.clone(), offset, max, meter: None, stale: 0, count: 0 }
     }

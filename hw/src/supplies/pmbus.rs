@@ -51,7 +51,6 @@ struct DetectedDevice {
 impl PmbusSupply {
     /// The supply of this name: a driver's name, or `name@device` where several devices have the same
     /// driver (see [`crate::MatchSpec::name`]).
-    #[must_use]
     pub fn new(root: &Root, name: &str) -> Self {
         Self { root: root.clone(), name: name.to_owned(), found: None, was_there: false }
     }

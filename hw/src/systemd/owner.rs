@@ -17,11 +17,10 @@ pub(crate) fn unit_at<'a>(group: &Cgroup, path: &'a str) -> Result<&'a str, HwEr
 }
 
 /// What may be done about a group that is systemd's.
-const UNIT: &str = "a group that nobody but the agent writes: below a unit with Delegate=cpuset cpu, \
-                               or not of systemd. A unit itself is bound with groups.by = \"systemd\", a \
-                               libvirt domain with \"libvirt\"; groups.even_units = true writes all the \
-                               same, \
-                               until systemd writes it again";
+const UNIT: &str = "a group that nobody but the agent writes: below a unit with Delegate=cpuset cpu, or not \
+                               of systemd. A unit itself is bound with groups.by = \"systemd\", a libvirt \
+                               domain with \"libvirt\"; groups.even_units = true writes all the same, until \
+                               systemd writes it again";
 
 /// Whether systemd owns the group at `path`: it is that of a unit. What is below one is left to whom it was
 /// delegated; systemd itself makes nothing there.

@@ -4,7 +4,6 @@
 
 /// The unit whose own cgroup `path` is, if it is one: `batch.slice/a.service` is `a.service`. A group below
 /// a unit belongs to whoever runs in it.
-#[must_use]
 pub fn unit_of(path: &str) -> Option<&str> {
     let name = path.rsplit('/').next()?;
     // systemd puts a `_` before names that the kernel could take for its own files.
@@ -14,7 +13,6 @@ pub fn unit_of(path: &str) -> Option<&str> {
 }
 
 /// Undoes `\xNN`. What is not well escaped stays as it is.
-#[must_use]
 pub fn unescape(name: &str) -> String {
     let mut bytes = Vec::with_capacity(name.len());
     let mut rest = name.as_bytes();
@@ -37,7 +35,6 @@ pub fn unescape(name: &str) -> String {
 /// drops what is no letter, digit, `.`, `_` or `-`, and cuts at 64 characters).
 ///
 /// The scope is `machine-qemu\x2d3\x2dweb.scope`: driver, id and name, joined by escaped hyphens.
-#[must_use]
 pub fn domain_of(path: &str) -> Option<(u32, String)> {
     let name = unit_of(path)?.strip_prefix("machine-")?.strip_suffix(".scope")?;
     let machine = unescape(name);

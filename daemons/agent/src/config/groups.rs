@@ -51,9 +51,8 @@ impl GroupsConfig {
             "by",
             Kind::Cgroup,
             choice([("cgroup", Kind::Cgroup), ("systemd", Kind::Systemd), ("libvirt", Kind::Libvirt)]),
-            "The agent, in groups that are nobody's or were delegated to it; `AllowedCPUs` and `CPUQuota` \
-             of units; or \
-             `vcpupin` and the like by `virsh`.",
+            "The agent, in groups that are nobody's or were delegated to it; `AllowedCPUs` and `CPUQuota` of \
+             units; or `vcpupin` and the like by `virsh`.",
         );
         let even_units = section.or(
             "even_units",

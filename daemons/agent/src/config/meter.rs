@@ -83,8 +83,7 @@ impl MeterSource {
                 ("redfish", Kind::Redfish),
             ]),
             "A hwmon device; RAPL's packages and memory; the server's own BMC by `/dev/ipmi0`; or that BMC \
-             over the \
-             network. BMCs are slow: with `fuse_rapl`.",
+             over the network. BMCs are slow: with `fuse_rapl`.",
         );
         let source = match kind {
             Kind::Hwmon => Self::Hwmon {
@@ -99,8 +98,7 @@ impl MeterSource {
             },
             Kind::Rapl => {
                 let help = "What the server draws beside packages and memory: fans, disks, losses. Needed; \
-                            how to \
-                            measure it: [sensors](../operate/sensors.md).";
+                            how to measure it: [sensors](../operate/sensors.md).";
                 let offset = section.optional("offset_w", watts_in(0.0..=10_000.0), help);
                 // A source that is no word was refused already.
                 if !section.has("offset_w") && !section.has_refused("source") {
@@ -157,8 +155,7 @@ impl MeterConfig {
             if fused { refresh * 5 } else { sample * 3 },
             millis(60..=60_000),
             "Without a new value for this long the agent is blind; longer for meters of whole watts, which \
-             repeat \
-             themselves. 3 * `sample_ms` unless set (5 * `refresh_ms` with `fuse_rapl`).",
+             repeat themselves. 3 * `sample_ms` unless set (5 * `refresh_ms` with `fuse_rapl`).",
         );
         let max = section.or(
             "max_w",
@@ -210,14 +207,12 @@ impl MeterConfig {
     }
 
     /// How far the readings that the controller gets lag behind the draw.
-    #[must_use]
     pub fn reading_lag(&self) -> Duration {
         if self.fuse_rapl.is_some() { Duration::ZERO } else { self.lag }
     }
 
     /// How often the meter itself is read: fused, a quarter of its refresh tells well enough when a
     /// value is new. A BMC works for every question: half.
-    #[must_use]
     pub fn read_period(&self) -> Duration {
         let bmc = matches!(self.source, MeterSource::Dcmi | MeterSource::Redfish(_));
         let parts = if bmc { 2 } else { 4 };
@@ -225,13 +220,11 @@ impl MeterConfig {
     }
 
     /// Without a fresh reading for this long the controller is blind; `None` after three samples.
-    #[must_use]
     pub fn reading_stale(&self) -> Option<Duration> {
         self.fuse_rapl.is_none().then_some(self.stale)
     }
 
     /// What operators call the meter.
-    #[must_use]
     pub fn name(&self) -> String {
         match &self.source {
             MeterSource::Hwmon { name, label: Some(label) } => format!("hwmon {name} {label}"),
@@ -244,7 +237,6 @@ impl MeterConfig {
 
     /// What is wrong with the configured times, given that the meter really makes a value every
     /// `refresh`. A tenth is not worth a word: reading it has a period of its own.
-    #[must_use]
     pub fn too_fast_for(&self, refresh: Duration, settle: Duration) -> Option<String> {
         let ms = |span: Duration| span.as_millis();
         let more = |asked: Duration, told: Duration| asked > told + told / 10;

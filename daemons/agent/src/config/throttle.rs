@@ -85,8 +85,7 @@ impl ThrottleConfig {
                 "user_facing_floor_percent",
                 floor(),
                 "User-facing VMs are slowed too, after all others, to this share of the highest frequency; \
-                 they \
-                 never are unless this is set.",
+                 they never are unless this is set.",
             ),
             floors: BTreeMap::new(),
         };

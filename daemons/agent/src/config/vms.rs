@@ -54,8 +54,7 @@ fn read_vm(
         "class",
         class(),
         "Whom the VM works for. A user-facing VM is never throttled while another core can be; without a \
-         class: \
-         `auto_class`.",
+         class: `auto_class`.",
     );
     let cores = section.required(
         "cores",

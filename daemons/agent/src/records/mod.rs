@@ -23,7 +23,6 @@ pub use store::{Limits, Store};
 const DAY_0: Date = date(1970, 1, 1);
 
 /// The folder of the records, in an agent's state folder.
-#[must_use]
 pub fn folder(state_dir: &Path) -> PathBuf {
     state_dir.join("usage")
 }

@@ -25,9 +25,6 @@ pub struct ReadSummary {
 /// instance of a VM. What was recorded of one five minutes before and after a restart is one record.
 ///
 /// An agent may write at the same time: then the last record may be cut short, and is left out.
-///
-/// # Errors
-/// If the folder cannot be listed, or a file of it not be read.
 pub fn read(
     folder: &Path,
     days_in: RangeInclusive<u32>,

@@ -44,9 +44,6 @@ struct Open {
 
 impl Store {
     /// Takes the folder, made if it is not there.
-    ///
-    /// # Errors
-    /// If it cannot be made, or what is in it not be kept within bounds.
     pub fn open(folder: &Path, limits: Limits) -> io::Result<Self> {
         fs::create_dir_all(folder).map_err(|error| named(folder, &error))?;
         let folder = folder.to_owned();
@@ -56,19 +53,16 @@ impl Store {
     }
 
     /// Where it is.
-    #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Pieces of files that were damaged, and cut off.
-    #[must_use]
     pub fn damaged(&self) -> u64 {
         self.damaged
     }
 
     /// Files that could not be understood, and were set aside.
-    #[must_use]
     pub fn aside(&self) -> &[String] {
         &self.aside
     }

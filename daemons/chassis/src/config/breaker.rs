@@ -38,9 +38,8 @@ impl Breaker {
             params.trip_curve = flat(trip_time);
         }
 
-        let help = "The breaker behind the budget, by the non-trip edge of its data sheet. Hardware must \
-                    act before it \
-                    trips at the highest draw that can come.";
+        let help = "The breaker behind the budget, by the non-trip edge of its data sheet. Hardware must act \
+                    before it trips at the highest draw that can come.";
         if let Some(mut section) = root.table("trip_curve", help) {
             if trip_time.is_some() {
                 root.refuse_key("trip_time_ms", "not beside [trip_curve], which replaces it");

@@ -21,13 +21,11 @@ pub(super) fn read(root: &mut Section<'_, '_>, params: &mut Params) -> (Breaker,
     params.shared_floor = root.optional(
         "shared_w",
         watts_in(0.0..=1e8),
-        "At least this is drawn by fans, conversion loss and switch; a tenth of the budget unless set, \
-         until it \
-         has been measured.",
+        "At least this is drawn by fans, conversion loss and switch; a tenth of the budget unless set, until \
+         it has been measured.",
     );
     let help = "`\"paper\"` sets `shares = \"even\"` and `alert.lift = \"paper\"`; a key that is set itself \
-                comes \
-                before the preset.";
+                comes before the preset.";
     if root.optional("preset", preset(), help).is_some() {
         *params = params.clone().as_in_the_paper();
     }
@@ -36,8 +34,7 @@ pub(super) fn read(root: &mut Section<'_, '_>, params: &mut Params) -> (Breaker,
         params.shares,
         choice(SharePolicy::ALL.map(|policy| (policy.name(), policy))),
         "Who gets which watts: by what each server can still shed from low-priority cores, so that \
-         user-facing VMs \
-         are not throttled wherever they are; or every server the same.",
+         user-facing VMs are not throttled wherever they are; or every server the same.",
     );
     let breaker = Breaker::read(root, params);
 
@@ -85,8 +82,7 @@ fn read_alert(root: &mut Section<'_, '_>, params: &mut Params, warnings: &mut Ve
         params.above_share_ppm,
         percent("a percentage of the time", 0.1..=10.0),
         "In a capping event so much of the time may be above the limit: the draw is kept as far under it as \
-         that \
-         needs.",
+         that needs.",
     );
     params.lift_ppm = section.or(
         "lift_percent",
@@ -122,8 +118,7 @@ fn read_alert(root: &mut Section<'_, '_>, params: &mut Params, warnings: &mut Ve
         "An agent that has not answered for so long is silent; at most `lease_ms`.",
     );
     let now = "every low-priority core goes to its floor when the breaker is a quarter of the way to its \
-               trip \
-               ([trip_curve])";
+               trip ([trip_curve])";
     read_dead(&mut section, ("alert", "emergency_after_ms"), now, warnings);
     section.finish();
 }
@@ -136,12 +131,10 @@ fn read_out_of_band(root: &mut Section<'_, '_>, params: &mut Params, warnings: &
         params.out_of_band_hold,
         span(),
         "The draw must have fitted for so long before a cap is lifted, unless the server's agent obeys and \
-         holds \
-         the server there.",
+         holds the server there.",
     );
     let now = "hardware caps come when the breaker is half-way to its trip, or too little time is left for \
-               them \
-               ([trip_curve])";
+               them ([trip_curve])";
     read_dead(&mut section, ("out_of_band", "after_ms"), now, warnings);
     let now = "at most 5 % of the limit is given back in a second";
     read_dead(&mut section, ("out_of_band", "stagger_ms"), now, warnings);

@@ -131,8 +131,7 @@ fn read_cap_path(section: &mut Section<'_, '_>) -> Option<CapPath> {
         "slot",
         text("the label of the server's slot controller"),
         "The `powerN_label` of the slot controller that caps the server; or `redfish`. Without either there \
-         is no \
-         hardware cap.",
+         is no hardware cap.",
     );
     let bmc = BmcAddress::read(section, false);
     if slot.is_some() && bmc.is_some() {

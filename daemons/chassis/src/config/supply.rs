@@ -73,7 +73,6 @@ impl SupplyConfig {
     }
 
     /// What operators call it.
-    #[must_use]
     pub fn name(&self) -> String {
         match &self.source {
             SupplySource::Hwmon(name) => name.clone(),

@@ -46,7 +46,6 @@ struct Whole {
 
 impl HostFile {
     /// The file at `path`; nothing is read yet.
-    #[must_use]
     pub fn at(path: PathBuf) -> Self {
         Self { path, hosts: Vec::new() }
     }

@@ -62,9 +62,6 @@ pub struct KeyDescription {
 }
 
 /// Reads and checks a text; `file` is its name in problems.
-///
-/// # Errors
-/// Every problem, one a line.
 pub fn parse<T>(
     file: &str,
     text: &str,

@@ -47,9 +47,6 @@ impl BmcAddress {
 
 impl RedfishConfig {
     /// A client for one BMC; it connects at the first call.
-    ///
-    /// # Errors
-    /// If the credentials or the authority's file cannot be used.
     pub fn client(&self, address: &BmcAddress) -> anyhow::Result<Redfish> {
         let file = self.credentials_file.as_deref();
         let file = file.context("redfish.credentials_file is missing")?;

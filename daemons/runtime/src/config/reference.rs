@@ -103,7 +103,6 @@ fn add(tables: &mut Vec<TableReference>, descriptions: &[Description]) {
 }
 
 /// The reference as Markdown: a heading and a table of keys for every table of the file.
-#[must_use]
 pub fn markdown(tables: &[TableReference]) -> String {
     let mut page = String::new();
     for table in tables {

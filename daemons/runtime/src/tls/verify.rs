@@ -15,7 +15,6 @@ use rustls::{
 /// The one `ballast://` URI among a certificate's subject alternative names.
 ///
 /// None, several, or one that cannot be understood: no role.
-#[must_use]
 pub fn role_of(certificate: &CertificateDer<'_>) -> Option<Role> {
     let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
     let mut ours = certificate.valid_uri_names().filter(|uri| uri.starts_with("ballast:"));
