@@ -50,12 +50,10 @@ type Node = VecDeque<PhysicalCore>;
 /// Gives every VM whole cores of its own, with at least as many CPUs as it has.
 ///
 /// User-facing VMs get cores from the lowest node and core upward, non-user-facing ones from the highest
-/// downward, so that the two classes share a socket as late as possible; in each class the largest VM
-/// first, then in order of id. A VM stays on one NUMA node where one has room for all of it. The lowest
-/// core is kept for the host while the VMs fit without it. The result is in order of class, then id.
-///
-/// # Errors
-/// Names the first VM for which too few cores are left.
+/// downward, so that the two classes share a socket as late as possible; in each class the largest VM first,
+/// then in order of id. A VM stays on one NUMA node where one has room for all of it. The lowest core is kept
+/// for the host while the VMs fit without it. The result is in order of class, then id. The error names the
+/// first VM for which too few cores are left.
 pub fn core_groups(places: &[PhysicalCore], vms: &[(VmId, VmSpec)]) -> Result<Vec<ControlledVm>, GroupError> {
     let mut pool = places.to_vec();
     pool.sort_unstable_by_key(|place| (place.node, place.core));

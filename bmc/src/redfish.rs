@@ -56,10 +56,8 @@ struct Resources {
 }
 
 impl Redfish {
-    /// A client; it connects at the first call.
-    ///
-    /// # Errors
-    /// If the authority's file cannot be used, or the client cannot be built.
+    /// A client; it connects at the first call. Fails if the authority's file cannot be used, or the client
+    /// cannot be built.
     pub fn new(settings: Settings) -> Result<Self, BmcError> {
         let of = settings.url.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -198,11 +198,9 @@ impl Bandwidth {
         })
     }
 
-    /// Has to do with `vm` from now on. Its original must be on disk before [`Bandwidth::settle`].
-    ///
-    /// # Errors
-    /// If the group is not there, has no bandwidth control, lets bursts exceed a quota, or belongs to
-    /// somebody who is not asked.
+    /// Has to do with `vm` from now on. Its original must be on disk before [`Bandwidth::settle`]. Fails if
+    /// the group is not there, has no bandwidth control, lets bursts exceed a quota, or belongs to somebody
+    /// who is not asked.
     pub fn know(&mut self, vm: &VmId, path: &str, cores: u16) -> Result<(), HwError> {
         self.reclaim(vm, Some(path))?;
         let unit = match &self.through {
@@ -250,10 +248,8 @@ impl Bandwidth {
         Ok(())
     }
 
-    /// Has nothing to do with `vm` any more: its limit is put back.
-    ///
-    /// # Errors
-    /// If that cannot be done; the VM then stays known.
+    /// Has nothing to do with `vm` any more: its limit is put back. Fails if that cannot be done; the VM then
+    /// stays known.
     pub fn forget(&mut self, vm: &VmId) -> Result<(), HwError> {
         self.free(vm, true)?;
         self.vms.remove(vm);
@@ -270,10 +266,8 @@ impl Bandwidth {
         self.unread.clone().into_iter().chain(self.vms.iter().map(original)).collect()
     }
 
-    /// Limits a VM. One that is not known, or whose group is gone, has ended: nothing is to be done.
-    ///
-    /// # Errors
-    /// If the kernel refuses, or somebody else has written the file.
+    /// Limits a VM. One that is not known, or whose group is gone, has ended: nothing is to be done. Fails if
+    /// the kernel refuses, or somebody else has written the file.
     pub fn set(&mut self, vm: &VmId, millicores: u32) -> Result<(), HwError> {
         let period = self.period;
         let Some(it) = self.vms.get_mut(vm) else { return Ok(()) };

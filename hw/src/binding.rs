@@ -82,10 +82,7 @@ impl Binders {
         })
     }
 
-    /// Binds VMs as the config says.
-    ///
-    /// # Errors
-    /// If that way is not there at all.
+    /// Binds VMs as the config says. Fails if that way is not there at all.
     pub fn binder(&mut self) -> Result<Box<dyn Binder>, HwError> {
         check_mode(&self.root)?;
         self.way(&self.by.clone())

@@ -34,11 +34,9 @@ impl Cgroup {
     pub const PATHS: &str =
         "a path below sys/fs/cgroup of at most 512 bytes, without \"..\", not in kubepods";
 
-    /// The group at `path`, relative to the root of the hierarchy.
-    ///
-    /// # Errors
-    /// If the path is none of [`Cgroup::PATHS`]: empty, absolute, too long, leaves the hierarchy, or belongs
-    /// to the kubelet, which puts its own sets back.
+    /// The group at `path`, relative to the root of the hierarchy. Fails if the path is none of
+    /// [`Cgroup::PATHS`]: empty, absolute, too long, leaves the hierarchy, or belongs to the kubelet, which
+    /// puts its own sets back.
     pub fn at(root: &Root, path: &str) -> Result<Self, HwError> {
         let top = root.path("sys/fs/cgroup");
         if !Self::is_path(path) {

@@ -25,10 +25,7 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// As it is now.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or does not begin as it should.
+    /// As it is now. Fails if the file cannot be read, or does not begin as it should.
     pub fn read(root: &Root) -> Result<Self, HwError> {
         let path = root.path("proc/stat");
         let file = File::open(&path).map_err(|e| HwError::io(&path, Operation::Read, ALLOWED, e))?;

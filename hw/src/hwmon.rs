@@ -76,10 +76,8 @@ impl Device {
         optional(read_value(&self.dir.join(file), NUMBER))
     }
 
-    /// Whether this device is still where it was found.
-    ///
-    /// # Errors
-    /// If its folder is gone, or belongs to another driver.
+    /// Whether this device is still where it was found. Fails if its folder is gone, or belongs to another
+    /// driver.
     pub(crate) fn still(&self) -> Result<(), HwError> {
         let file = self.dir.join("name");
         if read_text(&file)?.trim() == self.name {

@@ -75,10 +75,8 @@ impl Journal {
     /// Its name in the state folder.
     pub const FILE: &str = "journal.json";
 
-    /// Opens the journal in `state_dir`, which is made if it is not there.
-    ///
-    /// # Errors
-    /// If the folder cannot be used, or another agent holds it.
+    /// Opens the journal in `state_dir`, which is made if it is not there. Fails if the folder cannot be
+    /// used, or another agent holds it.
     pub fn open(state_dir: &Path, boot_id: &BootId) -> Result<(Self, Opened), HwError> {
         let failed = |allowed| move |e| HwError::io(state_dir, Operation::Write, allowed, e);
         fs::create_dir_all(state_dir).map_err(failed("a folder that can be written"))?;
@@ -132,10 +130,8 @@ impl Journal {
         Ok(Opened::SetAside(aside))
     }
 
-    /// Writes every original down, safely on disk when this returns. Called before the first change.
-    ///
-    /// # Errors
-    /// If the folder cannot be written: then nothing may be changed.
+    /// Writes every original down, safely on disk when this returns. Called before the first change. Fails if
+    /// the folder cannot be written: then nothing may be changed.
     pub fn begin(&mut self, originals: &Originals) -> Result<(), HwError> {
         if self.idle {
             return Ok(());

@@ -31,10 +31,8 @@ impl Root {
     }
 }
 
-/// This boot of this machine: `/proc/sys/kernel/random/boot_id`.
-///
-/// # Errors
-/// If the file cannot be read or holds no id.
+/// This boot of this machine: `/proc/sys/kernel/random/boot_id`. Fails if the file cannot be read or holds no
+/// id.
 pub fn boot_id(root: &Root) -> Result<BootId, HwError> {
     let path = root.path("proc/sys/kernel/random/boot_id");
     let text = read_text(&path)?;

@@ -11,11 +11,8 @@ use crate::error::HwError;
 /// A sensor reads and no more. Whether the value may be believed (plausible, fresh, not frozen) is
 /// decided by [`crate::PowerMeter`], alike for all.
 pub trait Sensor: Send {
-    /// Asks the device once; may block, so it is called on a thread of its own. `now` is the time just
-    /// before the call.
-    ///
-    /// # Errors
-    /// If the device gives no value. That is never a low power.
+    /// Asks the device once; may block, so it is called on a thread of its own. `now` is the time just before
+    /// the call. Fails if the device gives no value. That is never a low power.
     fn read(&mut self, now: Instant) -> Result<Sampled, SensorError>;
 
     /// The time that a value is averaged over, where the device says so itself.

@@ -15,12 +15,10 @@ use crate::sensor::SensorError;
 
 /// Something that tells how one power supply is, and what it draws: PMBus in hwmon, Redfish.
 pub trait SupplySensor: Send {
-    /// Asks the device once; may block, so it is called on a thread of its own. `now` is the time just
-    /// before the call. With the reading comes a number that moves with every value that the device
-    /// produces, finer than milliwatts or a time stamp, if there is one.
-    ///
-    /// # Errors
-    /// If the device does not answer. That is never "draws nothing".
+    /// Asks the device once; may block, so it is called on a thread of its own. `now` is the time just before
+    /// the call. With the reading comes a number that moves with every value that the device produces, finer
+    /// than milliwatts or a time stamp, if there is one. Fails if the device does not answer. That is never
+    /// "draws nothing".
     fn read(&mut self, now: Instant) -> Result<(Supply, Option<u64>), SensorError>;
 }
 

@@ -53,11 +53,9 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Reads which CPUs are online, and which of them share what. CPUs that go or come meanwhile are
-    /// counted as they were when they were looked at.
-    ///
-    /// # Errors
-    /// If a file holds garbage or cannot be read, or there is no CPU at all.
+    /// Reads which CPUs are online, and which of them share what. CPUs that go or come meanwhile are counted
+    /// as they were when they were looked at. Fails if a file holds garbage or cannot be read, or there is no
+    /// CPU at all.
     pub fn read(root: &Root) -> Result<Self, HwError> {
         let dir = root.path(CPU);
         let mut clocks = Clocks::default();

@@ -25,10 +25,7 @@ const MAX: usize = 8 * 1024;
 pub struct CpuEvents(OwnedFd);
 
 impl CpuEvents {
-    /// Starts to listen.
-    ///
-    /// # Errors
-    /// Where that is not allowed: a sandbox needs `AF_NETLINK`.
+    /// Starts to listen. Fails where that is not allowed: a sandbox needs `AF_NETLINK`.
     pub fn open() -> io::Result<Self> {
         let (family, kind) = (AddressFamily::Netlink, SockType::Datagram);
         let protocol = SockProtocol::NetlinkKObjectUEvent;
@@ -37,10 +34,7 @@ impl CpuEvents {
         Ok(Self(socket))
     }
 
-    /// Waits until a CPU went or came, or messages were lost.
-    ///
-    /// # Errors
-    /// If the socket is of no use any more.
+    /// Waits until a CPU went or came, or messages were lost. Fails if the socket is of no use any more.
     pub fn wait(&mut self) -> io::Result<()> {
         let mut bytes = [0; MAX];
         loop {

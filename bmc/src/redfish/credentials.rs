@@ -35,11 +35,8 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Reads a TOML file with `username` and `password`.
-    ///
-    /// # Errors
-    /// If it is not a regular file of ours or root's, if anybody else may read it, or if it holds
-    /// anything else. What it holds is never part of the error.
+    /// Reads a TOML file with `username` and `password`. Fails if it is not a regular file of ours or root's,
+    /// if anybody else may read it, or if it holds anything else. What it holds is never part of the error.
     pub fn read(path: &Path) -> Result<Self, BmcError> {
         let of = path.display().to_string();
         let failed = |source| BmcError::Io { of: of.clone(), source };

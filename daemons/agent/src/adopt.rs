@@ -27,10 +27,8 @@ pub(crate) struct Adopted<'a> {
 }
 
 impl<'a> Opened<'a> {
-    /// Takes over what a previous instance has left restricted, and finds the server's own limit.
-    ///
-    /// # Errors
-    /// When what is left cannot be understood, or the limit's files cannot be read.
+    /// Takes over what a previous instance has left restricted, and finds the server's own limit. Fails when
+    /// what is left cannot be understood, or the limit's files cannot be read.
     pub(crate) fn adopt(mut self) -> anyhow::Result<Adopted<'a>> {
         if self.dry.is_some() {
             self.journal = self.journal.idle();

@@ -66,9 +66,7 @@ impl AgentEffects {
     }
 
     /// Puts every core, every VM's bandwidth and the server's limit back, whatever the controller believes.
-    ///
-    /// # Errors
-    /// Names all that could not be put back; the journal then stays for the next start.
+    /// The error names all that could not be put back; the journal then stays for the next start.
     pub(super) fn restore(self) -> anyhow::Result<()> {
         if self.dry {
             return Ok(());

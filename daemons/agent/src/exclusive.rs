@@ -27,12 +27,10 @@ pub struct Exclusive {
 }
 
 impl Exclusive {
-    /// Takes the server that `config` is of; `None` while an agent runs there.
-    ///
-    /// # Errors
-    /// When the agent might not act here either (`dry_run`, a virtual machine, an unknown driver), there is
-    /// nothing to cap or to measure with, somebody else has limited the cores, or an agent that has ended
-    /// left restrictions behind. Nothing was changed then.
+    /// Takes the server that `config` is of; `None` while an agent runs there. Fails when the agent might not
+    /// act here either (`dry_run`, a virtual machine, an unknown driver), there is nothing to cap or to
+    /// measure with, somebody else has limited the cores, or an agent that has ended left restrictions
+    /// behind. Nothing was changed then.
     pub fn take(config: &AgentConfig) -> anyhow::Result<Option<Self>> {
         let (root, state_dir) = (Root::at(&config.daemon.root), &config.daemon.state_dir);
         let created = (!state_dir.exists()).then(|| state_dir.clone());
@@ -121,10 +119,8 @@ impl Exclusive {
         Ok(())
     }
 
-    /// Puts everything back.
-    ///
-    /// # Errors
-    /// When something could not be; the journal stays then, and the message says what to do.
+    /// Puts everything back. Fails when something could not be; the journal stays then, and the message says
+    /// what to do.
     pub fn restore(mut self) -> anyhow::Result<()> {
         self.put_back()
     }

@@ -104,10 +104,8 @@ pub(super) fn left_to_the_end(journal: &mut RaplOriginals, in_use: &RaplOriginal
     left
 }
 
-/// Puts back RAPL's limits of a previous instance.
-///
-/// # Errors
-/// If one cannot be put back, or its zone is not there; then all others were tried.
+/// Puts back RAPL's limits of a previous instance. Fails if one cannot be put back, or its zone is not there;
+/// then all others were tried.
 pub(super) fn put_back_rapl(root: &Root, saved: &RaplOriginals) -> Result<(), CapError> {
     if saved.is_empty() {
         return Ok(());
@@ -234,10 +232,7 @@ impl Worker {
         self.orders.send((id, watts)).map_err(|_| ActuatorError::Permanent)
     }
 
-    /// Ends it and puts back what was there.
-    ///
-    /// # Errors
-    /// If that fails each time it is tried.
+    /// Ends it and puts back what was there. Fails if that fails each time it is tried.
     pub(super) fn put_back(self) -> anyhow::Result<()> {
         drop(self.orders);
         let mut limiter =

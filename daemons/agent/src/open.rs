@@ -34,11 +34,8 @@ pub(crate) struct Opened<'a> {
 }
 
 impl<'a> Opened<'a> {
-    /// Takes the state folder for this process, and finds the cores.
-    ///
-    /// # Errors
-    /// When another agent has the folder, certificates or state cannot be read, or there is nothing to
-    /// throttle.
+    /// Takes the state folder for this process, and finds the cores. Fails when another agent has the folder,
+    /// certificates or state cannot be read, or there is nothing to throttle.
     pub(crate) fn open(config: &'a AgentConfig) -> anyhow::Result<Self> {
         let place = &config.daemon;
         let tls = place.certificates(&config.role())?;

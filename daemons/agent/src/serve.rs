@@ -48,10 +48,8 @@ pub(crate) struct Served {
 }
 
 impl Started<'_> {
-    /// Serves until SIGTERM or SIGINT.
-    ///
-    /// # Errors
-    /// When HTTP or the control thread ends before that. The journal then stays for the next start.
+    /// Serves until SIGTERM or SIGINT. Fails when HTTP or the control thread ends before that. The journal
+    /// then stays for the next start.
     pub(crate) fn serve(self) -> anyhow::Result<Served> {
         if let Some(tls) = &self.tls {
             tls.watch(self.events.clone())?;
@@ -93,10 +91,8 @@ impl Started<'_> {
 }
 
 impl Served {
-    /// Has the controller lift every restriction, ends it, and puts back what it could not.
-    ///
-    /// # Errors
-    /// Names all that could not be put back; the journal then stays for the next start.
+    /// Has the controller lift every restriction, ends it, and puts back what it could not. The error names
+    /// all that could not be put back; the journal then stays for the next start.
     pub(crate) fn restore(self) -> anyhow::Result<()> {
         let effects = self.runtime.block_on(async {
             // Sending fails only when the control thread has ended, and then nothing waits.

@@ -67,11 +67,8 @@ struct Prepared {
 }
 
 impl<'a> Adopted<'a> {
-    /// Starts sensors, actuators and the control thread.
-    ///
-    /// # Errors
-    /// When an address is taken, a meter is not there, or a thread cannot be started. The journal then stays
-    /// for the next start.
+    /// Starts sensors, actuators and the control thread. Fails when an address is taken, a meter is not
+    /// there, or a thread cannot be started. The journal then stays for the next start.
     pub(crate) fn start(mut self) -> anyhow::Result<Started<'a>> {
         let Prepared { runtime, listeners, began_at, recorder, writer, bmcs, meter } = self.prepare()?;
         self.release_other_actuator();

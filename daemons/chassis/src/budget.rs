@@ -89,9 +89,7 @@ impl BudgetOrders {
     /// Orders a lower budget, until then or until somebody takes it back.
     ///
     /// The end is on disk before the order goes out: a crash in between leaves no budget without its end.
-    ///
-    /// # Errors
-    /// When the end cannot be written, or the daemon stops; then nothing was changed.
+    /// Fails when the end cannot be written, or the daemon stops; then nothing was changed.
     pub(super) fn lower(&self, budget: Watts, until: Option<u64>) -> Result<(), Unordered> {
         let _one = lock(&self.order);
         let new = until.map(|until_unix_s| End { budget_w: budget, until_unix_s });

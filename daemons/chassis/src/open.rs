@@ -25,10 +25,8 @@ pub(crate) struct Opened<'a> {
 }
 
 impl<'a> Opened<'a> {
-    /// Takes the state folder for this process, and reads the ledger.
-    ///
-    /// # Errors
-    /// When another manager has the folder, or certificates or ledger cannot be read.
+    /// Takes the state folder for this process, and reads the ledger. Fails when another manager has the
+    /// folder, or certificates or ledger cannot be read.
     pub(crate) fn open(config: &'a ChassisConfig) -> anyhow::Result<Self> {
         for warning in &config.warnings {
             tracing::warn!("{warning}");

@@ -123,11 +123,9 @@ pub(super) struct Orders {
 }
 
 impl OutOfBand {
-    /// Opens every server's hardware cap; talks to no BMC yet. Caps of a previous instance that the ledger does
-    /// not know of (it may have been lost) are added to it, with the lowest that can have been set.
-    ///
-    /// # Errors
-    /// If credentials, an authority's file, or what a previous instance wrote down cannot be read.
+    /// Opens every server's hardware cap; talks to no BMC yet. Caps of a previous instance that the ledger
+    /// does not know of (it may have been lost) are added to it, with the lowest that can have been set.
+    /// Fails if credentials, an authority's file, or what a previous instance wrote down cannot be read.
     pub(super) fn open(
         servers: &[ServerConfig],
         redfish: &RedfishConfig,
@@ -158,10 +156,8 @@ impl OutOfBand {
         Ok(Self { caps })
     }
 
-    /// Puts back what was there before a server was capped.
-    ///
-    /// # Errors
-    /// If that fails each time it is tried, or the config names no way to that server.
+    /// Puts back what was there before a server was capped. Fails if that fails each time it is tried, or the
+    /// config names no way to that server.
     pub(super) fn put_back(&mut self, server: &ServerId) -> anyhow::Result<()> {
         let cap = self.caps.iter_mut().find(|cap| cap.server == *server);
         let cap = cap.context("the config names neither slot nor BMC for it")?;

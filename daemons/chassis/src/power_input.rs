@@ -149,10 +149,8 @@ impl PowerInput {
         Self { config, gauge, source: None, retired: VecDeque::new(), newest: None, keeping: None }
     }
 
-    /// The same, going on from where a previous instance was, and remembering that itself.
-    ///
-    /// # Errors
-    /// When the file in `state_dir` is there and cannot be read, or the thread cannot be started.
+    /// The same, going on from where a previous instance was, and remembering that itself. Fails when the
+    /// file in `state_dir` is there and cannot be read, or the thread cannot be started.
     pub(super) fn remembering(
         mut self,
         state_dir: &Path,
@@ -215,10 +213,8 @@ impl PowerInput {
         self.gauge.clone()
     }
 
-    /// Takes a reading that came at `now`.
-    ///
-    /// # Errors
-    /// Where it is refused; then nothing has changed but the count of refusals.
+    /// Takes a reading that came at `now`. Fails where it is refused; then nothing has changed but the count
+    /// of refusals.
     pub(super) fn take(&mut self, now: Instant, reading: &PowerReading) -> Result<(), PowerRefusal> {
         self.judge(now, reading).inspect_err(|why| {
             tracing::debug!(%why, "power reading refused");

@@ -33,10 +33,8 @@ pub(crate) struct Served {
 }
 
 impl Started<'_> {
-    /// Serves until SIGTERM or SIGINT.
-    ///
-    /// # Errors
-    /// When HTTP or the control thread ends before that. The ledger has what is left on.
+    /// Serves until SIGTERM or SIGINT. Fails when HTTP or the control thread ends before that. The ledger has
+    /// what is left on.
     pub(crate) fn serve(self) -> anyhow::Result<Served> {
         if let Some(tls) = &self.tls {
             tls.watch(self.events.clone())?;

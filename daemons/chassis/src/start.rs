@@ -51,10 +51,8 @@ pub(crate) struct Started<'a> {
 }
 
 impl<'a> Adopted<'a> {
-    /// Starts polling, the servers' connections, hardware caps and the control thread.
-    ///
-    /// # Errors
-    /// When an address is taken, a supply cannot be used, or a thread cannot be started.
+    /// Starts polling, the servers' connections, hardware caps and the control thread. Fails when an address
+    /// is taken, a supply cannot be used, or a thread cannot be started.
     pub(crate) fn start(self) -> anyhow::Result<Started<'a>> {
         let Self { opened, out_of_band, params } = self;
         let (config, place, ledger) = (opened.config, &opened.config.daemon, opened.ledger);

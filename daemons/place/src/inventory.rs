@@ -42,10 +42,8 @@ pub(super) struct DurableInventory {
 }
 
 impl DurableInventory {
-    /// What is in a folder, placed by `policy`; and the thread that writes.
-    ///
-    /// # Errors
-    /// When the folder cannot be used, or what is in it is damaged.
+    /// What is in a folder, placed by `policy`; and the thread that writes. Fails when the folder cannot be
+    /// used, or what is in it is damaged.
     pub(super) fn open(
         folder: &std::path::Path,
         policy: Policy,

@@ -22,10 +22,8 @@ pub(crate) struct Opened<'a> {
 }
 
 impl<'a> Opened<'a> {
-    /// Takes the state folder for this process, and binds the addresses.
-    ///
-    /// # Errors
-    /// When another daemon has the folder, certificates cannot be read, or an address is taken.
+    /// Takes the state folder for this process, and binds the addresses. Fails when another daemon has the
+    /// folder, certificates cannot be read, or an address is taken.
     pub(crate) fn open(config: &'a PlaceConfig) -> anyhow::Result<Self> {
         let tls = config.tls.as_ref().map(|tls| Tls::open(tls, Some(&config.role()))).transpose();
         let tls = tls.map_err(anyhow::Error::msg)?;

@@ -121,10 +121,8 @@ impl Predictor {
     }
 }
 
-/// What is to be reckoned with for a VM: without a model, that it is user-facing, and busy.
-///
-/// # Errors
-/// When a value of the request is impossible.
+/// What is to be reckoned with for a VM: without a model, that it is user-facing, and busy. Fails when a
+/// value of the request is impossible.
 pub(super) fn answer(model: Option<&Loaded>, request: &Request) -> Result<Reply, VmError> {
     if let Some(model) = model {
         return model.file.answer(request);

@@ -89,10 +89,8 @@ pub(super) struct Recovered {
 
 /// Opens what is in a folder; nothing at all is an empty inventory.
 ///
-/// A disk that is full or takes no writes is no error: what it holds can be read.
-///
-/// # Errors
-/// When a file cannot be read, or is damaged: it is named, and left as it is.
+/// A disk that is full or takes no writes is no error: what it holds can be read. Fails when a file cannot be
+/// read, or is damaged: it is named, and left as it is.
 pub(super) fn open(folder: &Path) -> io::Result<Recovered> {
     let path = folder.join("inventory.snapshot");
     let (mut map, generation, snapshot_bytes) = match fs::read(&path) {

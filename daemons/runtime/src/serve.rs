@@ -27,10 +27,8 @@ pub struct Leaving<H> {
     stop: oneshot::Sender<()>,
 }
 
-/// Serves HTTP, and tells systemd that the daemon is ready. Returns when SIGTERM or SIGINT comes.
-///
-/// # Errors
-/// When HTTP or the control thread ends before the signal.
+/// Serves HTTP, and tells systemd that the daemon is ready. Returns when SIGTERM or SIGINT comes. Fails when
+/// HTTP or the control thread ends before the signal.
 pub async fn serve<H: Send + 'static>(
     listeners: Vec<http::Listener>,
     routes: Router,
@@ -63,10 +61,7 @@ pub async fn serve<H: Send + 'static>(
 
 impl<H> Leaving<H> {
     /// Waits until the control thread, which was told to stop, has ended; then ends HTTP. Gives what the
-    /// control thread leaves.
-    ///
-    /// # Errors
-    /// When the control thread does not end, or has panicked.
+    /// control thread leaves. Fails when the control thread does not end, or has panicked.
     pub async fn end(self) -> anyhow::Result<H> {
         let ended = tokio::time::timeout(STOP_WITHIN, self.control).await;
         let effects = ended.context("the control thread does not end")??;

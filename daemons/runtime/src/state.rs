@@ -59,10 +59,8 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     }
 }
 
-/// Takes the state folder for this process alone, until the file is dropped.
-///
-/// # Errors
-/// When another process has it, with the path.
+/// Takes the state folder for this process alone, until the file is dropped. Fails when another process has
+/// it, with the path.
 pub fn lock(folder: &Path) -> io::Result<durable::Lock> {
     durable::lock(folder).map_err(|error| {
         let folder = folder.display();

@@ -49,10 +49,8 @@ impl Default for Via {
 
 /// One way to bind a VM. `path` is that of its cgroup, as in its spec.
 pub trait Binder {
-    /// What must be put back. It must be on disk before [`Binder::bind`].
-    ///
-    /// # Errors
-    /// If the VM is not there, or cannot be bound this way: then it says how it can.
+    /// What must be put back. It must be on disk before [`Binder::bind`]. Fails if the VM is not there, or
+    /// cannot be bound this way: then it says how it can.
     fn original(&self, path: &str) -> Result<CpusetOriginal, HwError>;
 
     /// Binds the VM, and checks what was granted.
@@ -61,10 +59,7 @@ pub trait Binder {
     /// Puts back what was there. A VM that has ended needs nothing.
     fn restore(&self, path: &str, original: &CpusetOriginal) -> Result<(), HwError>;
 
-    /// The CPUs that the VM may use now.
-    ///
-    /// # Errors
-    /// If they cannot be read; `is_missing` if the VM is not there.
+    /// The CPUs that the VM may use now. Fails if they cannot be read; `is_missing` if the VM is not there.
     fn effective(&self, path: &str) -> Result<CpuList, HwError>;
 }
 

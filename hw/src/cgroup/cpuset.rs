@@ -19,10 +19,8 @@ const LIST: &str = "a CPU list such as 0-3,8";
 const LOOKS: u32 = 40;
 
 impl Cgroup {
-    /// The CPUs it may use now: `cpuset.cpus.effective`.
-    ///
-    /// # Errors
-    /// If the file is unreadable or garbage; `is_missing` only if the group is gone.
+    /// The CPUs it may use now: `cpuset.cpus.effective`. Fails if the file is unreadable or garbage;
+    /// `is_missing` only if the group is gone.
     pub fn effective(&self) -> Result<CpuList, HwError> {
         let file = self.dir().join("cpuset.cpus.effective");
         read_value(&file, LIST).map_err(|error| self.explain(error))
@@ -53,10 +51,8 @@ impl Cgroup {
         write_value(&file, cpus).map_err(|error| self.explain(error))
     }
 
-    /// Checks that exactly these CPUs were granted; whoever was told to do it may take a moment.
-    ///
-    /// # Errors
-    /// If others were, or the file is unreadable.
+    /// Checks that exactly these CPUs were granted; whoever was told to do it may take a moment. Fails if
+    /// others were, or the file is unreadable.
     pub fn granted(&self, cpus: &CpuList) -> Result<(), HwError> {
         let granted = look_until(LOOKS, || self.effective(), |granted| granted == cpus)?;
         self.check_grant(&granted, cpus, cpus)
@@ -64,10 +60,8 @@ impl Cgroup {
 
     /// Checks that of these CPUs, which it had before, it was granted all that there still are: what went
     /// offline meanwhile, or was taken from its parent, cannot be granted, and comes back by itself. Of a
-    /// list of which nothing is left the kernel makes all that the parent has.
-    ///
-    /// # Errors
-    /// If others were granted, or a file is unreadable.
+    /// list of which nothing is left the kernel makes all that the parent has. Fails if others were granted,
+    /// or a file is unreadable.
     pub fn returned(&self, cpus: &CpuList) -> Result<(), HwError> {
         let look = || {
             let parent = self.dir().parent().map(|dir| dir.join("cpuset.cpus.effective"));
@@ -98,10 +92,8 @@ impl Cgroup {
     }
 
     /// Checks that it is an ordinary member of its parent's partition. A partition root takes its CPUs away
-    /// from its neighbours, an isolated one even from the load balancer: both are somebody's decision.
-    ///
-    /// # Errors
-    /// If it is anything else.
+    /// from its neighbours, an isolated one even from the load balancer: both are somebody's decision. Fails
+    /// if it is anything else.
     pub fn is_member(&self) -> Result<(), HwError> {
         let file = self.dir().join("cpuset.cpus.partition");
         match optional(read_text(&file))? {

@@ -12,10 +12,8 @@ const KILL: &str = "cgroup.kill, which every group but the root has since Linux 
 
 impl Cgroup {
     /// Sends SIGKILL to every process in it and below it, if it still is the group with this `inode`. Done
-    /// twice is done once.
-    ///
-    /// # Errors
-    /// If it was made anew, this process is in it, the kernel has no such file, or it refuses.
+    /// twice is done once. Fails if it was made anew, this process is in it, the kernel has no such file, or
+    /// it refuses.
     pub fn kill(&self, root: &Root, inode: u64) -> Result<(), HwError> {
         let file = self.dir.join("cgroup.kill");
         let now = self.inode()?;
@@ -47,10 +45,8 @@ impl Cgroup {
         })
     }
 
-    /// Whether any process is in it or below it; one that is gone has none.
-    ///
-    /// # Errors
-    /// If `cgroup.events` is unreadable or does not say.
+    /// Whether any process is in it or below it; one that is gone has none. Fails if `cgroup.events` is
+    /// unreadable or does not say.
     pub fn populated(&self) -> Result<bool, HwError> {
         let file = self.dir.join("cgroup.events");
         let Some(text) = optional(read_text(&file))? else { return Ok(false) };

@@ -13,10 +13,8 @@ const UNIFIED: &str = "version 2 alone: start the kernel with systemd.unified_cg
                        without cgroup_no_v1; on this machine VMs are not bound to cores";
 
 /// Checks that `sys/fs/cgroup` is version 2 and nothing else, which is all that is used here. On a hybrid
-/// machine cpuset and cpu are controllers of version 1, and systemd ignores `AllowedCPUs=`.
-///
-/// # Errors
-/// Names what is there instead, and the remedy.
+/// machine cpuset and cpu are controllers of version 1, and systemd ignores `AllowedCPUs=`. The error names
+/// what is there instead, and the remedy.
 pub fn check_mode(root: &Root) -> Result<(), HwError> {
     let dir = root.path("sys/fs/cgroup");
     let found = if root.is_machine() { mounted(&dir)? } else { None };

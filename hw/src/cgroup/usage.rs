@@ -9,10 +9,7 @@ use crate::error::{HwError, Operation};
 use crate::root::read_text;
 
 impl Cgroup {
-    /// What `cpu.stat` has counted since it was made.
-    ///
-    /// # Errors
-    /// If the file is unreadable or has no `usage_usec`.
+    /// What `cpu.stat` has counted since it was made. Fails if the file is unreadable or has no `usage_usec`.
     pub fn times(&self) -> Result<CpuTimes, HwError> {
         let file = self.dir.join("cpu.stat");
         let text = read_text(&file)?;

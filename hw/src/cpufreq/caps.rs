@@ -61,11 +61,9 @@ pub(super) struct Clock {
 impl Cpufreq {
     /// Reads every policy and works out what it can be capped to. Changes nothing.
     ///
-    /// A policy whose CPUs are all offline (EBUSY) is left out, and so is a domain without a policy.
-    ///
-    /// # Errors
-    /// If there is no policy, a file of one is missing or garbage, or the policies of a domain have no
-    /// step in common.
+    /// A policy whose CPUs are all offline (EBUSY) is left out, and so is a domain without a policy. Fails if
+    /// there is no policy, a file of one is missing or garbage, or the policies of a domain have no step in
+    /// common.
     pub fn discover(root: &Root, floor: Floor) -> Result<Self, HwError> {
         let dir = root.path(DIR);
         let topology = Topology::read(root)?;
@@ -221,12 +219,9 @@ impl Cpufreq {
         Ok(capped)
     }
 
-    /// Caps one core, all its policies. Never raises one above what it was limited to before. Where its
-    /// CPUs are offline nothing has to be done, until they are back.
-    ///
-    /// # Errors
-    /// If there is no such core, the frequency is outside its ladder, or the kernel refuses; then all
-    /// policies were tried.
+    /// Caps one core, all its policies. Never raises one above what it was limited to before. Where its CPUs
+    /// are offline nothing has to be done, until they are back. Fails if there is no such core, the frequency
+    /// is outside its ladder, or the kernel refuses; then all policies were tried.
     pub fn set(&mut self, core: CoreId, khz: KiloHertz) -> Result<(), HwError> {
         let at = self.index(core)?;
         let clock = &mut self.clocks[at];
@@ -244,11 +239,9 @@ impl Cpufreq {
 
     /// Takes our cap off one core; does nothing if there is none.
     ///
-    /// Where nobody had limited it before, it is left without any user limit; otherwise the limit of
-    /// before is put back. What somebody else has raised above our cap since is theirs, and stays.
-    ///
-    /// # Errors
-    /// If there is no such core, or the kernel refuses; then all policies were tried.
+    /// Where nobody had limited it before, it is left without any user limit; otherwise the limit of before
+    /// is put back. What somebody else has raised above our cap since is theirs, and stays. Fails if there is
+    /// no such core, or the kernel refuses; then all policies were tried.
     pub fn release(&mut self, core: CoreId) -> Result<(), HwError> {
         let at = self.index(core)?;
         let clock = &mut self.clocks[at];
@@ -273,11 +266,8 @@ impl Cpufreq {
     }
 
     /// The limit in force: the highest of its policies, each of which has the least of our limit and the
-    /// kernel's own.
-    ///
-    /// # Errors
-    /// If there is no such core, or a file of it is unreadable or garbage. Policies that are offline do
-    /// not count.
+    /// kernel's own. Fails if there is no such core, or a file of it is unreadable or garbage. Policies that
+    /// are offline do not count.
     pub fn read_back(&self, core: CoreId) -> Result<KiloHertz, HwError> {
         let at = self.index(core)?;
         let highest = |max: KiloHertz, policy: &Policy| Ok(max.max(policy.read_back()?));

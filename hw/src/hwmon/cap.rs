@@ -94,10 +94,8 @@ impl HwmonCap {
         Self { root: root.clone(), spec, last: None }
     }
 
-    /// What it may be set to.
-    ///
-    /// # Errors
-    /// If there is none, or more than one, or its range is unreadable or garbage.
+    /// What it may be set to. Fails if there is none, or more than one, or its range is unreadable or
+    /// garbage.
     pub fn range(&self) -> Result<(Watts, Watts), HwError> {
         let found = self.find()?;
         let watts = |uw: u64| Watts::from_milli(i64::try_from(uw / 1000).unwrap_or(i64::MAX));

@@ -90,10 +90,8 @@ pub struct Manifest {
     pub cut_short: bool,
 }
 
-/// Copies the machine below `root` into the new or empty folder `to`, with `manifest.json`.
-///
-/// # Errors
-/// If the folder is not empty, or cannot be written.
+/// Copies the machine below `root` into the new or empty folder `to`, with `manifest.json`. Fails if the
+/// folder is not empty, or cannot be written.
 pub fn record(root: &Root, to: &Path) -> Result<Manifest, HwError> {
     let failed = |e| HwError::io(to, Operation::Write, "a folder that is new or empty", e);
     fs::create_dir_all(to).map_err(failed)?;

@@ -33,12 +33,10 @@ pub struct Written {
     pub error: Option<String>,
 }
 
-/// Lowers every core's limit by a step, rewrites every RAPL limit with its own value, limits the bandwidth
-/// of an empty cgroup made for it; reads each back, and puts it back.
-///
-/// # Errors
-/// If an agent runs, or one has left restrictions behind (nothing was written then); or if what was
-/// written could not be put back (the journal stays, and the next agent tries again).
+/// Lowers every core's limit by a step, rewrites every RAPL limit with its own value, limits the bandwidth of
+/// an empty cgroup made for it; reads each back, and puts it back. Fails if an agent runs, or one has left
+/// restrictions behind (nothing was written then); or if what was written could not be put back (the journal
+/// stays, and the next agent tries again).
 pub fn write_trial(root: &Root, state_dir: &Path) -> Result<Vec<Written>, HwError> {
     let made = !state_dir.exists();
     let (mut journal, opened) = Journal::open(state_dir, &boot_id(root)?)?;

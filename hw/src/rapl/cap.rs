@@ -65,11 +65,9 @@ struct Constraint {
 }
 
 impl RaplCap {
-    /// Finds the packages that can be limited; `None` if there are none (AMD has no constraints).
-    /// Changes nothing. `floor` is the least that all packages together may be limited to.
-    ///
-    /// # Errors
-    /// If a file of a zone is unreadable or garbage, or the floor is not above 1 W per package.
+    /// Finds the packages that can be limited; `None` if there are none (AMD has no constraints). Changes
+    /// nothing. `floor` is the least that all packages together may be limited to. Fails if a file of a zone
+    /// is unreadable or garbage, or the floor is not above 1 W per package.
     pub fn find(root: &Root, floor: Watts) -> Result<Option<Self>, HwError> {
         let mut found = Vec::new();
         for zone in zones(root)?.into_iter().filter(|z| z.kind == Kind::Package) {

@@ -56,10 +56,8 @@ pub enum Energy {
 }
 
 impl RaplMeter {
-    /// Finds every package and memory zone; `max` is more than they can draw together.
-    ///
-    /// # Errors
-    /// If there is no package zone, or a file of one is unreadable or garbage.
+    /// Finds every package and memory zone; `max` is more than they can draw together. Fails if there is no
+    /// package zone, or a file of one is unreadable or garbage.
     pub fn find(root: &Root, max: Watts) -> Result<Self, HwError> {
         Self::of(root, max, false)
     }
@@ -74,11 +72,9 @@ impl RaplMeter {
         Ok(Self { root: root.clone(), packages_only, zones, max, last: None, scanned_at: None })
     }
 
-    /// The mean power since the last read. `now` must be taken just before the call.
-    ///
-    /// # Errors
-    /// If a counter is unreadable or garbage, or a zone has vanished; the last good read is kept, so
-    /// that a zone that comes back is measured over the whole time.
+    /// The mean power since the last read. `now` must be taken just before the call. Fails if a counter is
+    /// unreadable or garbage, or a zone has vanished; the last good read is kept, so that a zone that comes
+    /// back is measured over the whole time.
     pub fn sample(&mut self, now: Instant) -> Result<Energy, HwError> {
         self.rescan(now)?;
         let values = self.zones.iter().map(Counter::read).collect::<Result<Vec<_>, _>>()?;

@@ -5,10 +5,7 @@ use crate::cgroup::Cgroup;
 use crate::error::{HwError, Operation};
 use crate::root::Root;
 
-/// The unit whose group this is.
-///
-/// # Errors
-/// If it is none: then it says what else can be done.
+/// The unit whose group this is. Fails if it is none: then it says what else can be done.
 pub(crate) fn unit_at<'a>(group: &Cgroup, path: &'a str) -> Result<&'a str, HwError> {
     unit::unit_of(path).ok_or_else(|| {
         let allowed = "the group of a slice, scope or service; others with groups.by = \"cgroup\"";

@@ -58,10 +58,8 @@ fn day_of(name: &str) -> Option<u32> {
     (file_name(day).as_deref() == Some(name)).then_some(day)
 }
 
-/// The days that have a file, oldest first, each with its path and size.
-///
-/// # Errors
-/// If the folder cannot be listed; one that is not there has none.
+/// The days that have a file, oldest first, each with its path and size. Fails if the folder cannot be
+/// listed; one that is not there has none.
 fn days(folder: &Path) -> io::Result<Vec<(u32, PathBuf, u64)>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,

@@ -72,10 +72,8 @@ impl Store {
         Ok(days(&self.folder)?.iter().map(|(_, _, size)| size).sum())
     }
 
-    /// Writes records, each into the file of its day, and then to disk.
-    ///
-    /// # Errors
-    /// If they cannot be written: some of them may be all the same.
+    /// Writes records, each into the file of its day, and then to disk. Fails if they cannot be written: some
+    /// of them may be all the same.
     pub fn append(&mut self, records: &[UsageRecord]) -> io::Result<()> {
         for of_day in records.chunk_by(|a, b| a.bin.day() == b.bin.day()) {
             let day = of_day[0].bin.day();

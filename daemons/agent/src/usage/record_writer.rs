@@ -79,11 +79,9 @@ impl RecordWriter {
         store.append(records)
     }
 
-    /// Makes advice if the day is another, or the VMs are.
-    ///
-    /// # Errors
-    /// If the records cannot be read, or advice not be written down: then every VM without a class is
-    /// user-facing, and it is tried again with the next records.
+    /// Makes advice if the day is another, or the VMs are. Fails if the records cannot be read, or advice not
+    /// be written down: then every VM without a class is user-facing, and it is tried again with the next
+    /// records.
     fn advise(&mut self, classless: Vec<VmInstance>) -> std::io::Result<()> {
         if self.config.auto_class == AutoMode::Off {
             return Ok(());
@@ -120,10 +118,8 @@ impl RecordWriter {
         Ok(())
     }
 
-    /// Gives VMs the class that is advised, if that is wanted.
-    ///
-    /// # Errors
-    /// If it cannot be written down; then nobody becomes batch.
+    /// Gives VMs the class that is advised, if that is wanted. Fails if it cannot be written down; then
+    /// nobody becomes batch.
     fn act(&self, advice: &BTreeMap<VmInstance, Advice>) -> std::io::Result<()> {
         if self.config.auto_class != AutoMode::Act {
             return Ok(());

@@ -74,11 +74,9 @@ pub(super) struct VmSources {
 
 impl Vms {
     /// The VMs of config, of earlier calls of the API and those that are found, each moved to cores of its
-    /// own. What the machine was before, `originals`, is in the journal first.
-    ///
-    /// # Errors
-    /// When the changes on disk cannot be read, the VMs that were asked for need more cores than there
-    /// are, or the journal cannot be written; then nothing has changed.
+    /// own. What the machine was before, `originals`, is in the journal first. Fails when the changes on disk
+    /// cannot be read, the VMs that were asked for need more cores than there are, or the journal cannot be
+    /// written; then nothing has changed.
     pub(super) fn start(
         root: &Root,
         domains: &[Domain],
@@ -132,10 +130,8 @@ impl Vms {
         self.notes.clone()
     }
 
-    /// Adds, replaces or (`None`) removes one VM; gives the whole new set.
-    ///
-    /// # Errors
-    /// When the VM is unknown or asks for too much; then nothing has changed.
+    /// Adds, replaces or (`None`) removes one VM; gives the whole new set. Fails when the VM is unknown or
+    /// asks for too much; then nothing has changed.
     pub(super) fn change(&mut self, id: VmId, spec: Option<VmSpec>) -> Result<Vec<ControlledVm>, VmsError> {
         if self.journal.is_none() {
             return Err(VmsError::Refused("the agent stops".into()));
@@ -250,10 +246,8 @@ impl Vms {
         self.meters.fast(now)
     }
 
-    /// Gives every VM its old cores back, and ends the journal if all the rest is `clean` too.
-    ///
-    /// # Errors
-    /// Names all that could not be put back; the journal then stays for the next start.
+    /// Gives every VM its old cores back, and ends the journal if all the rest is `clean` too. The error
+    /// names all that could not be put back; the journal then stays for the next start.
     pub(super) fn restore(&mut self, clean: bool) -> anyhow::Result<()> {
         let paths: Vec<_> = self.originals.cpusets.keys().cloned().collect();
         let failed: Vec<_> =

@@ -56,10 +56,8 @@ pub(super) struct Specs {
 }
 
 impl Specs {
-    /// The VMs of config and of earlier calls of the API.
-    ///
-    /// # Errors
-    /// When the changes on disk cannot be read, or the VMs need more cores than there are.
+    /// The VMs of config and of earlier calls of the API. Fails when the changes on disk cannot be read, or
+    /// the VMs need more cores than there are.
     pub(super) fn read(
         config: BTreeMap<VmId, VmSpec>,
         changes_path: PathBuf,
@@ -204,10 +202,8 @@ impl Specs {
         self.auto.remove(vm);
     }
 
-    /// Takes which VMs are batch by their own use. It is on disk first.
-    ///
-    /// # Errors
-    /// When it cannot be written: then nobody becomes batch, but who is it no more is it no more.
+    /// Takes which VMs are batch by their own use. It is on disk first. Fails when it cannot be written: then
+    /// nobody becomes batch, but who is it no more is it no more.
     pub(super) fn take_auto(&mut self, auto: BTreeMap<VmId, VmStart>) -> io::Result<()> {
         let Some(path) = self.auto_path.as_deref().filter(|_| auto != self.auto) else {
             return Ok(());
@@ -220,10 +216,8 @@ impl Specs {
         written
     }
 
-    /// Adds, replaces or (`None`) removes one VM; gives the cgroups that are no VM's any more.
-    ///
-    /// # Errors
-    /// When the VM is unknown or asks for too much; then nothing has changed.
+    /// Adds, replaces or (`None`) removes one VM; gives the cgroups that are no VM's any more. Fails when the
+    /// VM is unknown or asks for too much; then nothing has changed.
     pub(super) fn change(&mut self, id: VmId, spec: Option<VmSpec>) -> Result<Vec<String>, VmsError> {
         let refused = |why: String| Err(VmsError::Refused(why));
         if let Some(spec) = &spec {

@@ -172,10 +172,7 @@ impl Reading<'_> {
         ObservedPod { ident: Ident::of(pod.meta(), pod.key()), holds }
     }
 
-    /// Reads what a pod asks for.
-    ///
-    /// # Errors
-    /// Names what is no quantity, or is more than any node has.
+    /// Reads what a pod asks for. The error names what is no quantity, or is more than any node has.
     pub(crate) fn request(&self, pod: &Pod) -> Result<Read, String> {
         let amount = requests(pod)?;
         let (hints, refused) = hints(pod, amount, self.label_prefix, self.predict);

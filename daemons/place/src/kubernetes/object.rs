@@ -231,10 +231,7 @@ pub(crate) enum Notice<T> {
 }
 
 impl<T: DeserializeOwned> Notice<T> {
-    /// Reads a line.
-    ///
-    /// # Errors
-    /// Where it is not what an API server sends, with the place.
+    /// Reads a line. Fails where it is not what an API server sends, with the place.
     pub(crate) fn read(line: &[u8]) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct WatchLine<'a> {

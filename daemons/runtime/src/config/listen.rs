@@ -124,10 +124,8 @@ fn host(text: &str) -> Option<String> {
     address.ok().or_else(|| is_name.then_some(name))
 }
 
-/// Whether the certificates can be used, and say that this is `own`.
-///
-/// # Errors
-/// Names the key, the file, and what is wrong.
+/// Whether the certificates can be used, and say that this is `own`. The error names the key, the file, and
+/// what is wrong.
 pub(super) fn check(file: &str, tls: Option<&TlsConfig>, own: &Role) -> Result<(), ConfigError> {
     let Some(tls) = tls else { return Ok(()) };
     Tls::open(tls, Some(own)).map(drop).map_err(|why| ConfigError::whole(file, &why))
